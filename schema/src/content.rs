@@ -1,0 +1,213 @@
+//! Bytes as the log holds them: inline text, inline bytes that are no UTF-8, or a reference to a blob.
+
+use std::fmt;
+
+use base64::{Engine as _, engine::general_purpose::STANDARD};
+use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
+use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
+
+use crate::ids::BlobHash;
+
+/// Parts of a payload above this size, in bytes, go into a blob: an event stays small enough that a
+/// page of some hundred of them is read in one go.
+pub const INLINE_BYTES_MAX: usize = 8 * 1024;
+
+/// A blob and its uncompressed size in bytes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
+pub struct BlobRef {
+    /// BLAKE3 of the uncompressed bytes.
+    pub hash: BlobHash,
+    /// Uncompressed size.
+    pub bytes: u64,
+}
+
+impl BlobRef {
+    /// The reference that `bytes` would have.
+    pub fn of(bytes: &[u8]) -> Self {
+        Self { hash: BlobHash::of(bytes), bytes: bytes.len() as u64 }
+    }
+}
+
+/// Output, prompt text, an argument: whatever may be long, or may not be UTF-8.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum Content {
+    /// UTF-8 text, in place.
+    Text(String),
+    /// Other bytes, in place, as base64.
+    B64(String),
+    /// Out of line.
+    Blob(BlobRef),
+}
+
+impl Content {
+    /// Holds `bytes` in place, whatever their size: callers that may exceed
+    /// [`INLINE_BYTES_MAX`] use [`Content::place`].
+    pub fn inline(bytes: &[u8]) -> Self {
+        match std::str::from_utf8(bytes) {
+            Ok(text) => Self::Text(text.to_owned()),
+            Err(_) => Self::B64(STANDARD.encode(bytes)),
+        }
+    }
+
+    /// In place up to [`INLINE_BYTES_MAX`], else a reference beside the bytes that the append must carry.
+    pub fn place(bytes: Vec<u8>) -> (Self, Option<Vec<u8>>) {
+        if bytes.len() <= INLINE_BYTES_MAX {
+            (Self::inline(&bytes), None)
+        } else {
+            (Self::Blob(BlobRef::of(&bytes)), Some(bytes))
+        }
+    }
+
+    /// The blob this refers to, if it is out of line.
+    pub const fn blob(&self) -> Option<BlobRef> {
+        match self {
+            Self::Blob(blob) => Some(*blob),
+            Self::Text(_) | Self::B64(_) => None,
+        }
+    }
+
+    /// The bytes where they are in place; `None` for a blob and for base64 that does not decode.
+    pub fn inline_bytes(&self) -> Option<Vec<u8>> {
+        match self {
+            Self::Text(text) => Some(text.clone().into_bytes()),
+            Self::B64(text) => STANDARD.decode(text).ok(),
+            Self::Blob(_) => None,
+        }
+    }
+}
+
+impl From<&str> for Content {
+    fn from(text: &str) -> Self {
+        Self::Text(text.to_owned())
+    }
+}
+
+impl From<String> for Content {
+    fn from(text: String) -> Self {
+        Self::Text(text)
+    }
+}
+
+/// A path in a workspace: relative, `/`-separated, any bytes but NUL. JSON: a string, or
+/// `{"b64": …}` where it is no UTF-8.
+#[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct WorkPath(Vec<u8>);
+
+impl WorkPath {
+    /// Takes a path that is relative, without empty, `.` or `..` parts and without NUL.
+    /// Returns `None` for any other: such a path could lead out of the workspace.
+    pub fn new(bytes: impl Into<Vec<u8>>) -> Option<Self> {
+        let bytes = bytes.into();
+        let legal = !bytes.is_empty()
+            && !bytes.contains(&0)
+            && bytes.split(|b| *b == b'/').all(|part| !matches!(part, b"" | b"." | b".."));
+        legal.then_some(Self(bytes))
+    }
+
+    /// The path's bytes.
+    pub fn as_bytes(&self) -> &[u8] {
+        &self.0
+    }
+
+    /// The parts between the slashes.
+    pub fn parts(&self) -> impl Iterator<Item = &[u8]> {
+        self.0.split(|b| *b == b'/')
+    }
+}
+
+impl fmt::Display for WorkPath {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        String::from_utf8_lossy(&self.0).fmt(f)
+    }
+}
+
+impl fmt::Debug for WorkPath {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "WorkPath({self})")
+    }
+}
+
+impl Serialize for WorkPath {
+    fn serialize<S: Serializer>(&self, s: S) -> Result<S::Ok, S::Error> {
+        use serde::ser::SerializeMap as _;
+        match std::str::from_utf8(&self.0) {
+            Ok(text) => s.serialize_str(text),
+            Err(_) => {
+                let mut map = s.serialize_map(Some(1))?;
+                map.serialize_entry("b64", &STANDARD.encode(&self.0))?;
+                map.end()
+            }
+        }
+    }
+}
+
+impl<'de> Deserialize<'de> for WorkPath {
+    fn deserialize<D: Deserializer<'de>>(d: D) -> Result<Self, D::Error> {
+        struct Form;
+        impl<'de> de::Visitor<'de> for Form {
+            type Value = WorkPath;
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a relative path, or {\"b64\": …}")
+            }
+            fn visit_str<E: de::Error>(self, text: &str) -> Result<WorkPath, E> {
+                WorkPath::new(text).ok_or_else(|| E::custom("a path that could leave the workspace"))
+            }
+            fn visit_map<A: de::MapAccess<'de>>(self, mut map: A) -> Result<WorkPath, A::Error> {
+                let Some((key, text)) = map.next_entry::<String, String>()? else {
+                    return Err(de::Error::custom("an empty path object"));
+                };
+                if key != "b64" {
+                    return Err(de::Error::unknown_field(&key, &["b64"]));
+                }
+                let bytes = STANDARD.decode(text).map_err(de::Error::custom)?;
+                WorkPath::new(bytes).ok_or_else(|| de::Error::custom("a path that could leave the workspace"))
+            }
+        }
+        d.deserialize_any(Form)
+    }
+}
+
+impl JsonSchema for WorkPath {
+    fn schema_name() -> std::borrow::Cow<'static, str> {
+        "WorkPath".into()
+    }
+    fn json_schema(_: &mut SchemaGenerator) -> Schema {
+        json_schema!({ "oneOf": [
+            { "type": "string", "minLength": 1 },
+            { "type": "object", "required": ["b64"], "properties": { "b64": { "type": "string" } } },
+        ] })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_path_that_could_lead_out_is_none() {
+        for bad in ["", "/etc/passwd", "a//b", "../x", "a/../b", "./a", "a/", "a\0b"] {
+            assert!(WorkPath::new(bad).is_none(), "{bad:?}");
+        }
+        assert!(WorkPath::new("a/b..c/.d").is_some());
+    }
+
+    #[test]
+    fn bytes_that_are_no_utf8_survive_json() {
+        let path = WorkPath::new(b"caf\xe9/x".to_vec()).expect("legal");
+        let json = serde_json::to_string(&path).expect("serializes");
+        assert_eq!(json, r#"{"b64":"Y2Fm6S94"}"#);
+        assert_eq!(serde_json::from_str::<WorkPath>(&json).expect("reads back"), path);
+        assert!(serde_json::from_str::<WorkPath>(r#""../x""#).is_err());
+
+        let content = Content::inline(b"\xff\x00");
+        assert_eq!(content.inline_bytes().as_deref(), Some(&b"\xff\x00"[..]));
+    }
+
+    #[test]
+    fn what_is_over_the_limit_goes_out_of_line() {
+        assert!(Content::place(vec![b'a'; INLINE_BYTES_MAX]).1.is_none());
+        let (content, blob) = Content::place(vec![b'a'; INLINE_BYTES_MAX + 1]);
+        assert_eq!(content.blob(), blob.as_deref().map(BlobRef::of));
+    }
+}

@@ -1,0 +1,442 @@
+//! Identities and counters, each a type of its own so that two of them cannot be swapped.
+//!
+//! Types only: new ids and instants are made in the shells (one generator per binary), never here,
+//! so that everything which folds or decides stays a pure function of what was recorded.
+
+use std::{fmt, str::FromStr};
+
+use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
+use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
+use uuid::Uuid;
+
+/// A text that is not the id, hash or name it was taken for.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("`{text}` is not a {expected}")]
+pub struct ParseIdError {
+    /// What was expected, for a person: "task id", "blake3 hash".
+    pub expected: &'static str,
+    /// The text as it came, cut at 80 characters.
+    pub text: String,
+}
+
+impl ParseIdError {
+    fn new(expected: &'static str, text: &str) -> Self {
+        Self { expected, text: text.chars().take(80).collect() }
+    }
+}
+
+macro_rules! uuid_id {
+    ($(#[$doc:meta])* $name:ident, $what:literal) => {
+        $(#[$doc])*
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
+        #[serde(transparent)]
+        pub struct $name(pub Uuid);
+
+        impl fmt::Display for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                self.0.hyphenated().fmt(f)
+            }
+        }
+
+        impl FromStr for $name {
+            type Err = ParseIdError;
+            fn from_str(text: &str) -> Result<Self, ParseIdError> {
+                Uuid::parse_str(text).map(Self).map_err(|_| ParseIdError::new($what, text))
+            }
+        }
+
+        impl $name {
+            /// The last eight hexadecimal digits: what lists show. UUIDv7 puts its random bits last,
+            /// so these tell ids of the same second apart where a prefix would not.
+            pub fn short(&self) -> String {
+                let text = self.0.simple().to_string();
+                text[24..].to_owned()
+            }
+        }
+    };
+}
+
+uuid_id!(
+    /// One piece of work of the backlog.
+    TaskId,
+    "task id"
+);
+uuid_id!(
+    /// One try of a task.
+    RunId,
+    "run id"
+);
+uuid_id!(
+    /// One start of a worker process. A restarted worker is another incarnation, whatever its name.
+    IncarnationId,
+    "worker incarnation id"
+);
+uuid_id!(
+    /// Tasks submitted together, for summaries and bulk acts.
+    BatchId,
+    "batch id"
+);
+
+macro_rules! hash_id {
+    ($(#[$doc:meta])* $name:ident) => {
+        $(#[$doc])*
+        #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+        pub struct $name(pub [u8; 32]);
+
+        impl $name {
+            /// Thirty-two zero bytes: what stands before the first event of a stream.
+            pub const ZERO: Self = Self([0; 32]);
+
+            /// BLAKE3 of `bytes`.
+            pub fn of(bytes: &[u8]) -> Self {
+                Self(*blake3::hash(bytes).as_bytes())
+            }
+        }
+
+        impl fmt::Display for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str(blake3::Hash::from_bytes(self.0).to_hex().as_str())
+            }
+        }
+
+        impl fmt::Debug for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                write!(f, "{}({self})", stringify!($name))
+            }
+        }
+
+        impl FromStr for $name {
+            type Err = ParseIdError;
+            fn from_str(text: &str) -> Result<Self, ParseIdError> {
+                blake3::Hash::from_hex(text)
+                    .map(|hash| Self(*hash.as_bytes()))
+                    .map_err(|_| ParseIdError::new("blake3 hash (64 hexadecimal digits)", text))
+            }
+        }
+
+        impl Serialize for $name {
+            fn serialize<S: Serializer>(&self, s: S) -> Result<S::Ok, S::Error> {
+                s.serialize_str(blake3::Hash::from_bytes(self.0).to_hex().as_str())
+            }
+        }
+
+        impl<'de> Deserialize<'de> for $name {
+            fn deserialize<D: Deserializer<'de>>(d: D) -> Result<Self, D::Error> {
+                struct Hex;
+                impl de::Visitor<'_> for Hex {
+                    type Value = $name;
+                    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                        f.write_str("64 hexadecimal digits")
+                    }
+                    fn visit_str<E: de::Error>(self, text: &str) -> Result<$name, E> {
+                        text.parse().map_err(E::custom)
+                    }
+                }
+                d.deserialize_str(Hex)
+            }
+        }
+
+        impl JsonSchema for $name {
+            fn schema_name() -> std::borrow::Cow<'static, str> {
+                stringify!($name).into()
+            }
+            fn json_schema(_: &mut SchemaGenerator) -> Schema {
+                json_schema!({ "type": "string", "pattern": "^[0-9a-f]{64}$" })
+            }
+        }
+    };
+}
+
+hash_id!(
+    /// Names a blob by the BLAKE3 of its uncompressed bytes.
+    BlobHash
+);
+hash_id!(
+    /// BLAKE3 over one event and the hash before it; see [`crate::event::chain_hash`].
+    EventHash
+);
+hash_id!(
+    /// BLAKE3 over a whole work tree; see [`crate::snapshot::tree_hash`].
+    TreeHash
+);
+hash_id!(
+    /// BLAKE3 over a canonical decision or a rendered request body.
+    DecisionHash
+);
+
+macro_rules! counter {
+    ($(#[$doc:meta])* $name:ident, $inner:ty) => {
+        $(#[$doc])*
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Default, Serialize, Deserialize, JsonSchema)]
+        #[serde(transparent)]
+        pub struct $name(pub $inner);
+
+        impl fmt::Display for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                self.0.fmt(f)
+            }
+        }
+
+        impl $name {
+            /// The one after this. Saturates: a counter that reached its end refuses to wrap.
+            #[must_use]
+            pub const fn next(self) -> Self {
+                Self(self.0.saturating_add(1))
+            }
+        }
+    };
+}
+
+counter!(
+    /// Place of an event in its stream: 1, 2, 3 … without a gap. 0 is the empty stream.
+    Seq,
+    u64
+);
+counter!(
+    /// Place of an event in the whole log. Rises with commits; may have gaps.
+    Position,
+    u64
+);
+counter!(
+    /// The fencing token: how often a task was leased. An append under a lower one is refused.
+    Epoch,
+    u64
+);
+counter!(
+    /// One model decision and all it causes until the next. 0 is what precedes the first.
+    Turn,
+    u32
+);
+
+/// An instant in microseconds since 1970-01-01 UTC. RFC 3339 with six decimals in JSON.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Default)]
+pub struct Timestamp(pub i64);
+
+impl Timestamp {
+    /// This instant, `ms` milliseconds later.
+    #[must_use]
+    pub const fn plus_ms(self, ms: u64) -> Self {
+        Self(self.0.saturating_add_unsigned(ms.saturating_mul(1000)))
+    }
+
+    /// Milliseconds from `earlier` to here; 0 where `earlier` is later.
+    #[must_use]
+    pub const fn ms_since(self, earlier: Self) -> u64 {
+        let us = self.0.saturating_sub(earlier.0);
+        if us <= 0 { 0 } else { us.unsigned_abs() / 1000 }
+    }
+}
+
+impl fmt::Display for Timestamp {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match chrono::DateTime::from_timestamp_micros(self.0) {
+            Some(at) => at.format("%Y-%m-%dT%H:%M:%S%.6fZ").fmt(f),
+            None => write!(f, "{}us", self.0),
+        }
+    }
+}
+
+impl FromStr for Timestamp {
+    type Err = ParseIdError;
+    fn from_str(text: &str) -> Result<Self, ParseIdError> {
+        chrono::DateTime::parse_from_rfc3339(text)
+            .map(|at| Self(at.timestamp_micros()))
+            .map_err(|_| ParseIdError::new("RFC 3339 instant (2026-01-31T12:00:00Z)", text))
+    }
+}
+
+impl Serialize for Timestamp {
+    fn serialize<S: Serializer>(&self, s: S) -> Result<S::Ok, S::Error> {
+        s.collect_str(self)
+    }
+}
+
+impl<'de> Deserialize<'de> for Timestamp {
+    fn deserialize<D: Deserializer<'de>>(d: D) -> Result<Self, D::Error> {
+        String::deserialize(d)?.parse().map_err(de::Error::custom)
+    }
+}
+
+impl JsonSchema for Timestamp {
+    fn schema_name() -> std::borrow::Cow<'static, str> {
+        "Timestamp".into()
+    }
+    fn json_schema(_: &mut SchemaGenerator) -> Schema {
+        json_schema!({ "type": "string", "format": "date-time" })
+    }
+}
+
+/// Longest queue name, in bytes: it stands in every index entry of a task.
+pub const QUEUE_NAME_BYTES_MAX: usize = 64;
+
+/// A queue's name: letters, digits, `.`, `_`, `-`; at most [`QUEUE_NAME_BYTES_MAX`] bytes.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, JsonSchema)]
+#[serde(transparent)]
+pub struct QueueName(String);
+
+impl QueueName {
+    /// The name as text.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl Default for QueueName {
+    fn default() -> Self {
+        Self("default".to_owned())
+    }
+}
+
+impl fmt::Display for QueueName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl FromStr for QueueName {
+    type Err = ParseIdError;
+    fn from_str(text: &str) -> Result<Self, ParseIdError> {
+        let legal = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'.' | b'_' | b'-');
+        if text.is_empty() || text.len() > QUEUE_NAME_BYTES_MAX || !text.bytes().all(legal) {
+            return Err(ParseIdError::new("queue name (letters, digits, . _ -; at most 64)", text));
+        }
+        Ok(Self(text.to_owned()))
+    }
+}
+
+impl<'de> Deserialize<'de> for QueueName {
+    fn deserialize<D: Deserializer<'de>>(d: D) -> Result<Self, D::Error> {
+        String::deserialize(d)?.parse().map_err(de::Error::custom)
+    }
+}
+
+/// Which sequence of events: every event belongs to exactly one. Text form `run/0190…`.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum StreamId {
+    /// What happened to a task in the queue.
+    Task(TaskId),
+    /// What a run decided and did.
+    Run(RunId),
+    /// Pauses and limits of a queue.
+    Queue(QueueName),
+    /// Tokens, schedules, policy, memory, audit, anchors: one stream per topic.
+    System(SystemTopic),
+}
+
+/// The topics of the system streams.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum SystemTopic {
+    /// API tokens made and revoked.
+    Tokens,
+    /// Administrative acts.
+    Audit,
+    /// Stream heads written now and then, so that a cut tail shows.
+    Anchors,
+    /// Cron schedules.
+    Schedules,
+    /// Policy as it changes.
+    Policy,
+    /// Memory that outlives runs.
+    Memory,
+}
+
+impl SystemTopic {
+    /// All topics, in declaration order.
+    pub const ALL: [Self; 6] =
+        [Self::Tokens, Self::Audit, Self::Anchors, Self::Schedules, Self::Policy, Self::Memory];
+
+    /// The topic's name in a stream id.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Tokens => "tokens",
+            Self::Audit => "audit",
+            Self::Anchors => "anchors",
+            Self::Schedules => "schedules",
+            Self::Policy => "policy",
+            Self::Memory => "memory",
+        }
+    }
+}
+
+impl fmt::Display for StreamId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Task(id) => write!(f, "task/{id}"),
+            Self::Run(id) => write!(f, "run/{id}"),
+            Self::Queue(name) => write!(f, "queue/{name}"),
+            Self::System(topic) => write!(f, "system/{}", topic.as_str()),
+        }
+    }
+}
+
+impl FromStr for StreamId {
+    type Err = ParseIdError;
+    fn from_str(text: &str) -> Result<Self, ParseIdError> {
+        let bad = || ParseIdError::new("stream (task/ID, run/ID, queue/NAME or system/TOPIC)", text);
+        let (class, name) = text.split_once('/').ok_or_else(bad)?;
+        match class {
+            "task" => Ok(Self::Task(name.parse()?)),
+            "run" => Ok(Self::Run(name.parse()?)),
+            "queue" => Ok(Self::Queue(name.parse()?)),
+            "system" => SystemTopic::ALL
+                .into_iter()
+                .find(|topic| topic.as_str() == name)
+                .map(Self::System)
+                .ok_or_else(bad),
+            _ => Err(bad()),
+        }
+    }
+}
+
+impl Serialize for StreamId {
+    fn serialize<S: Serializer>(&self, s: S) -> Result<S::Ok, S::Error> {
+        s.collect_str(self)
+    }
+}
+
+impl<'de> Deserialize<'de> for StreamId {
+    fn deserialize<D: Deserializer<'de>>(d: D) -> Result<Self, D::Error> {
+        String::deserialize(d)?.parse().map_err(de::Error::custom)
+    }
+}
+
+impl JsonSchema for StreamId {
+    fn schema_name() -> std::borrow::Cow<'static, str> {
+        "StreamId".into()
+    }
+    fn json_schema(_: &mut SchemaGenerator) -> Schema {
+        json_schema!({ "type": "string", "pattern": "^(task|run|queue|system)/.+$" })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_id_reads_back_what_it_wrote() {
+        let uuid = Uuid::from_u128(0x0192_3456_789a_7bcd_8ef0_1234_5678_9abc);
+        for stream in [
+            StreamId::Task(TaskId(uuid)),
+            StreamId::Run(RunId(uuid)),
+            StreamId::Queue(QueueName::default()),
+            StreamId::System(SystemTopic::Anchors),
+        ] {
+            assert_eq!(stream.to_string().parse(), Ok(stream));
+        }
+        let hash = BlobHash::of(b"docket");
+        assert_eq!(hash.to_string().parse(), Ok(hash));
+        let at = Timestamp(1_700_000_000_123_456);
+        assert_eq!(at.to_string(), "2023-11-14T22:13:20.123456Z");
+        assert_eq!(at.to_string().parse(), Ok(at));
+    }
+
+    #[test]
+    fn a_wrong_text_is_named_in_the_error() {
+        let error = "run/42".parse::<StreamId>().expect_err("42 is no uuid");
+        assert_eq!(error.to_string(), "`42` is not a run id");
+        assert!("a b".parse::<QueueName>().is_err());
+        assert!("".parse::<QueueName>().is_err());
+        assert!("nope/x".parse::<StreamId>().is_err());
+    }
+}

@@ -1,0 +1,11 @@
+//! What docket writes down.
+//!
+//! Ids, messages, tasks, events, snapshots, HTTP bodies, and the pure folds over them. Coordinator
+//! and worker both know this crate and do not know each other; it knows neither, and holds no IO,
+//! no clock and no randomness.
+#![warn(missing_docs)]
+
+pub mod content;
+pub mod ids;
+pub mod message;
+pub mod snapshot;

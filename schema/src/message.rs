@@ -1,0 +1,240 @@
+//! The conversation, free of any provider's shape. `docket-worker` renders it to Anthropic's and
+//! OpenAI's bodies; nothing else knows those.
+
+use std::{fmt, str::FromStr};
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use crate::{content::Content, ids::ParseIdError};
+
+/// Which model, as a person writes it: `anthropic:NAME`, `openai:NAME`, `scripted:NAME`.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
+pub struct ModelRef {
+    /// The protocol that is spoken: `anthropic`, `openai`, `scripted`.
+    pub provider: String,
+    /// The provider's name for the model.
+    pub name: String,
+    /// Where the protocol is spoken instead of at the provider's own address, without a trailing slash.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub base_url: Option<String>,
+}
+
+impl fmt::Display for ModelRef {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}:{}", self.provider, self.name)
+    }
+}
+
+impl FromStr for ModelRef {
+    type Err = ParseIdError;
+    fn from_str(text: &str) -> Result<Self, ParseIdError> {
+        match text.split_once(':') {
+            Some((provider @ ("anthropic" | "openai" | "scripted"), name)) if !name.is_empty() => {
+                Ok(Self { provider: provider.to_owned(), name: name.to_owned(), base_url: None })
+            }
+            _ => Err(ParseIdError {
+                expected: "model (anthropic:NAME, openai:NAME or scripted:NAME)",
+                text: text.chars().take(80).collect(),
+            }),
+        }
+    }
+}
+
+/// docket's own name of a call, derived from turn and place (`t3-0`): the same log names the same
+/// call on every machine, and providers that repeat their ids cannot confuse it.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
+#[serde(transparent)]
+pub struct CallId(pub String);
+
+impl CallId {
+    /// Name of the `index`th tool call of `turn`.
+    pub fn tool(turn: crate::ids::Turn, index: usize) -> Self {
+        Self(format!("t{turn}-{index}"))
+    }
+
+    /// Name of the `attempt`th model call of `turn`.
+    pub fn model(turn: crate::ids::Turn, attempt: u32) -> Self {
+        Self(format!("m{turn}-{attempt}"))
+    }
+
+    /// Name of the `index`th gate of `turn`.
+    pub fn gate(turn: crate::ids::Turn, index: usize) -> Self {
+        Self(format!("g{turn}-{index}"))
+    }
+}
+
+impl fmt::Display for CallId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+/// Who speaks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum Role {
+    /// The task, tool results, and what people tell the run.
+    User,
+    /// The model.
+    Assistant,
+}
+
+/// One message of the conversation.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct Message {
+    /// Who speaks.
+    pub role: Role,
+    /// What is said, in order.
+    pub parts: Vec<Part>,
+}
+
+/// A piece of a message.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(tag = "type", rename_all = "snake_case")]
+pub enum Part {
+    /// Text.
+    Text {
+        /// The text.
+        text: Content,
+    },
+    /// The provider's reasoning, to be sent back as it came where the provider demands it.
+    Thinking {
+        /// Which provider's shape `data` has.
+        provider: String,
+        /// The provider's own object, unchanged.
+        data: Value,
+    },
+    /// The model wants a tool run.
+    ToolUse(ToolUse),
+    /// What the tool answered.
+    ToolResult {
+        /// The call this answers.
+        call: CallId,
+        /// The answer as the model reads it.
+        content: Content,
+        /// The tool failed, or refused.
+        is_error: bool,
+    },
+}
+
+/// A tool call as the model made it.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct ToolUse {
+    /// docket's name of the call.
+    pub call: CallId,
+    /// The tool's name as the model wrote it; it may not exist.
+    pub name: String,
+    /// The arguments; `null` when they were no JSON.
+    pub args: Value,
+    /// The arguments as they came when they were no JSON object: the model is told, nothing is run.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub malformed: Option<String>,
+}
+
+/// A tool as the model is told of it.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct ToolSpec {
+    /// The name it is called by.
+    pub name: String,
+    /// What it does, for the model.
+    pub description: String,
+    /// JSON Schema of its arguments.
+    pub input_schema: Value,
+}
+
+/// Why a model stopped. A stream that ends without one is an error, never success.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum StopReason {
+    /// It had said what it wanted.
+    EndTurn,
+    /// It waits for tools.
+    ToolUse,
+    /// The output limit cut it.
+    MaxTokens,
+    /// A stop sequence was met.
+    StopSequence,
+    /// It refuses.
+    Refusal,
+    /// Something this version does not know, as the provider wrote it.
+    Other(String),
+}
+
+/// Tokens of one model call.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
+pub struct Usage {
+    /// Tokens of the request that no cache held.
+    pub input_tokens: u64,
+    /// Tokens of the answer.
+    pub output_tokens: u64,
+    /// Tokens read from the provider's cache.
+    #[serde(default)]
+    pub cache_read_tokens: u64,
+    /// Tokens written to the provider's cache.
+    #[serde(default)]
+    pub cache_write_tokens: u64,
+}
+
+impl Usage {
+    /// Sums, saturating.
+    #[must_use]
+    pub const fn plus(self, other: Self) -> Self {
+        Self {
+            input_tokens: self.input_tokens.saturating_add(other.input_tokens),
+            output_tokens: self.output_tokens.saturating_add(other.output_tokens),
+            cache_read_tokens: self.cache_read_tokens.saturating_add(other.cache_read_tokens),
+            cache_write_tokens: self.cache_write_tokens.saturating_add(other.cache_write_tokens),
+        }
+    }
+}
+
+/// Prices in nano-dollars a token (3 dollars a million tokens = 3000), so that sums are exact.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
+pub struct Prices {
+    /// Per token of the request.
+    pub input_nusd: u64,
+    /// Per token of the answer.
+    pub output_nusd: u64,
+    /// Per token read from the cache.
+    pub cache_read_nusd: u64,
+    /// Per token written to the cache.
+    pub cache_write_nusd: u64,
+}
+
+impl Prices {
+    /// What `usage` costs, in nano-dollars; saturating.
+    pub const fn cost_nusd(&self, usage: Usage) -> u64 {
+        usage
+            .input_tokens
+            .saturating_mul(self.input_nusd)
+            .saturating_add(usage.output_tokens.saturating_mul(self.output_nusd))
+            .saturating_add(usage.cache_read_tokens.saturating_mul(self.cache_read_nusd))
+            .saturating_add(usage.cache_write_tokens.saturating_mul(self.cache_write_nusd))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_model_is_named_by_protocol_and_name() {
+        let model: ModelRef = "openai:qwen2.5-coder:7b".parse().expect("legal");
+        assert_eq!((model.provider.as_str(), model.name.as_str()), ("openai", "qwen2.5-coder:7b"));
+        for bad in ["gpt-5", "openai:", ":x", "llama:7b"] {
+            let error = bad.parse::<ModelRef>().expect_err(bad);
+            assert!(error.to_string().contains("anthropic:NAME"), "{error}");
+        }
+    }
+
+    #[test]
+    fn cost_counts_each_kind_of_token_once() {
+        let prices =
+            Prices { input_nusd: 3000, output_nusd: 15_000, cache_read_nusd: 300, cache_write_nusd: 3750 };
+        let usage =
+            Usage { input_tokens: 10, output_tokens: 2, cache_read_tokens: 100, cache_write_tokens: 4 };
+        assert_eq!(prices.cost_nusd(usage), 30_000 + 30_000 + 30_000 + 15_000);
+    }
+}
