@@ -1,0 +1,434 @@
+//! The envelope every event has, the hash chain over it, and how typed events become payload bytes.
+//!
+//! Payloads are stored and hashed as the exact bytes they were made with. Reading an old version
+//! upcasts the decoded value and never the bytes.
+
+use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use serde_json::value::RawValue;
+
+use crate::ids::{BlobHash, Epoch, EventHash, ParseIdError, Position, Seq, StreamId, Timestamp, Turn};
+
+/// Largest payload of one event, in bytes. What is longer belongs into a blob.
+pub const PAYLOAD_BYTES_MAX: usize = 256 * 1024;
+
+/// Most events of one append: the largest batch of tool calls a turn may hold, twice over.
+pub const EVENTS_PER_APPEND_MAX: usize = 256;
+
+/// A payload: one JSON value as the exact text it was made with.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Payload(String);
+
+impl Payload {
+    /// Takes text that must be one JSON value.
+    ///
+    /// # Errors
+    /// The text is no JSON.
+    pub fn parse(text: String) -> Result<Self, serde_json::Error> {
+        serde_json::from_str::<&RawValue>(&text)?;
+        Ok(Self(text))
+    }
+
+    /// Takes what a store hands back: it was checked when it was appended, and the hash chain
+    /// shows any change since, so it is not parsed again.
+    pub fn from_store(text: String) -> Self {
+        Self(text)
+    }
+
+    /// Serializes `value`.
+    ///
+    /// # Errors
+    /// `value` holds a map whose keys are no strings, or its `Serialize` fails.
+    pub fn of<T: Serialize>(value: &T) -> Result<Self, serde_json::Error> {
+        serde_json::to_string(value).map(Self)
+    }
+
+    /// The JSON text.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl Serialize for Payload {
+    fn serialize<S: Serializer>(&self, s: S) -> Result<S::Ok, S::Error> {
+        let raw: &RawValue = serde_json::from_str(&self.0).map_err(serde::ser::Error::custom)?;
+        raw.serialize(s)
+    }
+}
+
+impl<'de> Deserialize<'de> for Payload {
+    fn deserialize<D: Deserializer<'de>>(d: D) -> Result<Self, D::Error> {
+        Box::<RawValue>::deserialize(d).map(|raw| Self(String::from(Box::<str>::from(raw))))
+    }
+}
+
+impl JsonSchema for Payload {
+    fn schema_name() -> std::borrow::Cow<'static, str> {
+        "Payload".into()
+    }
+    fn json_schema(_: &mut SchemaGenerator) -> Schema {
+        json_schema!({ "description": "one JSON value; its exact text is what is hashed" })
+    }
+}
+
+/// An event as a writer hands it in; the store adds place, time and hashes.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct NewEvent {
+    /// The event's name: `RunStarted`.
+    pub kind: String,
+    /// Version of the payload's shape, from 1.
+    pub version: u16,
+    /// The turn it belongs to; 0 outside of turns.
+    #[serde(default)]
+    pub turn: Turn,
+    /// The payload.
+    pub payload: Payload,
+}
+
+/// An event as the log holds it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct Envelope {
+    /// The stream it belongs to.
+    pub stream: StreamId,
+    /// Its place there.
+    pub seq: Seq,
+    /// Its place in the whole log. Not hashed: an import into another log gives another.
+    pub position: Position,
+    /// When the coordinator recorded it.
+    pub recorded_at: Timestamp,
+    /// The turn it belongs to.
+    pub turn: Turn,
+    /// The epoch it was written under; 0 for what no lease wrote.
+    pub epoch: Epoch,
+    /// The event's name.
+    pub kind: String,
+    /// Version of the payload's shape.
+    pub version: u16,
+    /// The payload.
+    pub payload: Payload,
+    /// Hash of the event before it; zero for the first of a stream without a parent.
+    pub prev_hash: EventHash,
+    /// BLAKE3 over all of the above but the position.
+    pub hash: EventHash,
+}
+
+/// Head of a stream: the last event's place and hash.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct Head {
+    /// Place of the last event; 0 for an empty stream.
+    pub seq: Seq,
+    /// Its hash.
+    pub hash: EventHash,
+}
+
+impl Head {
+    /// Head of a stream without events.
+    pub const EMPTY: Self = Self { seq: Seq(0), hash: EventHash::ZERO };
+}
+
+/// What of an event is hashed, borrowed: the store hashes thousands a second.
+#[derive(Debug, Clone, Copy)]
+pub struct Hashed<'a> {
+    /// Text form of the stream id.
+    pub stream: &'a str,
+    /// Place in the stream.
+    pub seq: Seq,
+    /// When it was recorded.
+    pub recorded_at: Timestamp,
+    /// Its turn.
+    pub turn: Turn,
+    /// Its epoch.
+    pub epoch: Epoch,
+    /// Its name.
+    pub kind: &'a str,
+    /// Its version.
+    pub version: u16,
+    /// Its payload's exact bytes.
+    pub payload: &'a [u8],
+}
+
+/// The hash of an event that follows `prev`.
+///
+/// BLAKE3 over `docket.event.1`, the previous hash, then each field in the order of [`Hashed`]:
+/// integers little-endian, texts with their length (u64) before them.
+pub fn chain_hash(prev: &EventHash, event: &Hashed<'_>) -> EventHash {
+    let mut fixed = Vec::with_capacity(192);
+    fixed.extend_from_slice(b"docket.event.1");
+    fixed.extend_from_slice(&prev.0);
+    put(&mut fixed, event.stream.as_bytes());
+    fixed.extend_from_slice(&event.seq.0.to_le_bytes());
+    fixed.extend_from_slice(&event.recorded_at.0.to_le_bytes());
+    fixed.extend_from_slice(&event.turn.0.to_le_bytes());
+    fixed.extend_from_slice(&event.epoch.0.to_le_bytes());
+    put(&mut fixed, event.kind.as_bytes());
+    fixed.extend_from_slice(&event.version.to_le_bytes());
+    fixed.extend_from_slice(&(event.payload.len() as u64).to_le_bytes());
+    let mut hasher = blake3::Hasher::new();
+    hasher.update(&fixed);
+    hasher.update(event.payload);
+    EventHash(*hasher.finalize().as_bytes())
+}
+
+fn put(out: &mut Vec<u8>, text: &[u8]) {
+    out.extend_from_slice(&(text.len() as u64).to_le_bytes());
+    out.extend_from_slice(text);
+}
+
+impl Envelope {
+    /// The hash this event must have, from its own fields.
+    pub fn computed_hash(&self) -> EventHash {
+        let stream = self.stream.to_string();
+        chain_hash(
+            &self.prev_hash,
+            &Hashed {
+                stream: &stream,
+                seq: self.seq,
+                recorded_at: self.recorded_at,
+                turn: self.turn,
+                epoch: self.epoch,
+                kind: &self.kind,
+                version: self.version,
+                payload: self.payload.as_str().as_bytes(),
+            },
+        )
+    }
+
+    /// Whether this is what `event` became under `epoch`: how a repeated append is known.
+    pub fn is_same_as(&self, event: &NewEvent, epoch: Epoch) -> bool {
+        self.kind == event.kind
+            && self.version == event.version
+            && self.turn == event.turn
+            && self.epoch == epoch
+            && self.payload == event.payload
+    }
+}
+
+/// A chain that does not hold, and where.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum ChainError {
+    /// A place is missing or doubled.
+    #[error("{stream}: seq {found} stands where {expected} belongs")]
+    Gap {
+        /// The stream.
+        stream: StreamId,
+        /// The place that belongs there.
+        expected: Seq,
+        /// The place found.
+        found: Seq,
+    },
+    /// An event does not follow from the one before it.
+    #[error("{stream}: event {seq} does not follow the event before it (its previous hash differs)")]
+    Broken {
+        /// The stream.
+        stream: StreamId,
+        /// The event that does not follow.
+        seq: Seq,
+    },
+    /// An event's own bytes do not give its hash.
+    #[error("{stream}: event {seq} was altered (its bytes do not give its hash)")]
+    Altered {
+        /// The stream.
+        stream: StreamId,
+        /// The altered event.
+        seq: Seq,
+    },
+}
+
+/// Checks that `event` follows `head`, and gives the head after it.
+///
+/// # Errors
+/// [`ChainError`] names the first thing that does not hold.
+pub fn follow(head: Head, event: &Envelope) -> Result<Head, ChainError> {
+    let stream = || event.stream.clone();
+    if event.seq != head.seq.next() {
+        return Err(ChainError::Gap { stream: stream(), expected: head.seq.next(), found: event.seq });
+    }
+    if event.prev_hash != head.hash {
+        return Err(ChainError::Broken { stream: stream(), seq: event.seq });
+    }
+    if event.computed_hash() != event.hash {
+        return Err(ChainError::Altered { stream: stream(), seq: event.seq });
+    }
+    Ok(Head { seq: event.seq, hash: event.hash })
+}
+
+/// A payload that this version cannot read.
+#[derive(Debug, thiserror::Error)]
+pub enum DecodeError {
+    /// No such event in this version.
+    #[error(
+        "this build knows no event `{kind}` version {version}; read the log with the build that wrote it, or a newer one"
+    )]
+    Unknown {
+        /// The event's name.
+        kind: String,
+        /// Its version.
+        version: u16,
+    },
+    /// The payload has another shape.
+    #[error("the payload of `{kind}` version {version} does not have its shape")]
+    Shape {
+        /// The event's name.
+        kind: String,
+        /// Its version.
+        version: u16,
+        /// What is wrong with it.
+        #[source]
+        source: serde_json::Error,
+    },
+}
+
+/// A family of typed events: the events of runs, of tasks, of queues, of the system.
+pub trait TypedEvent: Sized {
+    /// The event's name in the log.
+    fn kind(&self) -> &'static str;
+
+    /// Payload and version, as this build writes them.
+    fn encode(&self, turn: Turn) -> NewEvent;
+
+    /// Reads a payload of any version this build knows.
+    ///
+    /// # Errors
+    /// [`DecodeError`] for a name, version or shape it does not know.
+    fn decode(kind: &str, version: u16, payload: &str) -> Result<Self, DecodeError>;
+}
+
+/// Declares an enum of events, each variant with a payload struct of the same name, and its
+/// [`TypedEvent`]. One line per event: the only place where name and version are said.
+macro_rules! typed_events {
+    ($(#[$doc:meta])* pub enum $family:ident { $($variant:ident $version:literal,)* }) => {
+        $(#[$doc])*
+        #[derive(Debug, Clone, PartialEq)]
+        #[expect(missing_docs, reason = "each variant is documented at its payload of the same name")]
+        pub enum $family { $($variant($variant),)* }
+
+        impl $crate::event::TypedEvent for $family {
+            fn kind(&self) -> &'static str {
+                match self { $(Self::$variant(_) => stringify!($variant),)* }
+            }
+
+            fn encode(&self, turn: $crate::ids::Turn) -> $crate::event::NewEvent {
+                let (version, payload) = match self {
+                    $(Self::$variant(payload) => ($version, $crate::event::Payload::of(payload)),)*
+                };
+                $crate::event::NewEvent {
+                    kind: self.kind().to_owned(),
+                    version,
+                    turn,
+                    payload: payload.expect("payload structs have string keys only"),
+                }
+            }
+
+            fn decode(kind: &str, version: u16, payload: &str) -> Result<Self, $crate::event::DecodeError> {
+                let shape = |source| $crate::event::DecodeError::Shape { kind: kind.to_owned(), version, source };
+                match (kind, version) {
+                    $((stringify!($variant), $version) => {
+                        serde_json::from_str(payload).map(Self::$variant).map_err(shape)
+                    })*
+                    _ => Err($crate::event::DecodeError::Unknown { kind: kind.to_owned(), version }),
+                }
+            }
+        }
+
+        impl $family {
+            /// Name, version and JSON Schema of every event of the family.
+            pub fn schemas(generator: &mut schemars::SchemaGenerator) -> Vec<(&'static str, u16, schemars::Schema)> {
+                vec![$((stringify!($variant), $version, generator.subschema_for::<$variant>()),)*]
+            }
+        }
+
+        $(impl From<$variant> for $family {
+            fn from(payload: $variant) -> Self { Self::$variant(payload) }
+        })*
+    };
+}
+pub(crate) use typed_events;
+
+/// The text form of a blob hash wherever it stands in a payload: 64 hexadecimal digits. Garbage
+/// collection keeps whatever any payload may name, and so can never be wrong about a new event.
+pub fn hashes_named_in(text: &str) -> impl Iterator<Item = Result<BlobHash, ParseIdError>> + '_ {
+    text.split(|c: char| !c.is_ascii_hexdigit()).filter(|part| part.len() == 64).map(str::parse)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ids::{QueueName, RunId};
+
+    fn chain(length: u64) -> Vec<Envelope> {
+        let mut head = Head::EMPTY;
+        let mut events = Vec::new();
+        for n in 1..=length {
+            let mut event = Envelope {
+                stream: StreamId::Queue(QueueName::default()),
+                seq: Seq(n),
+                position: Position(n * 7),
+                recorded_at: Timestamp(1_700_000_000_000_000),
+                turn: Turn(1),
+                epoch: Epoch(2),
+                kind: "Told".to_owned(),
+                version: 1,
+                payload: Payload::parse(format!(r#"{{"n": {n}}}"#)).expect("json"),
+                prev_hash: head.hash,
+                hash: EventHash::ZERO,
+            };
+            event.hash = event.computed_hash();
+            head = follow(head, &event).expect("follows");
+            events.push(event);
+        }
+        events
+    }
+
+    fn broken_at(events: &[Envelope]) -> Option<Seq> {
+        let mut head = Head::EMPTY;
+        for event in events {
+            match follow(head, event) {
+                Ok(next) => head = next,
+                Err(ChainError::Gap { found, .. }) => return Some(found),
+                Err(ChainError::Broken { seq, .. } | ChainError::Altered { seq, .. }) => return Some(seq),
+            }
+        }
+        None
+    }
+
+    #[test]
+    fn any_altered_field_breaks_the_chain_at_that_event_but_the_position() {
+        let alterations: [(&str, fn(&mut Envelope)); 9] = [
+            ("stream", |e| e.stream = StreamId::Run(RunId(uuid::Uuid::nil()))),
+            ("recorded_at", |e| e.recorded_at = e.recorded_at.plus_ms(1)),
+            ("turn", |e| e.turn = Turn(9)),
+            ("epoch", |e| e.epoch = Epoch(9)),
+            ("kind", |e| e.kind.push('x')),
+            ("version", |e| e.version = 2),
+            ("payload", |e| e.payload = Payload::from_store(r#"{"n":2}"#.to_owned())),
+            ("hash", |e| e.hash = EventHash::ZERO),
+            ("prev_hash", |e| e.prev_hash = EventHash::ZERO),
+        ];
+        for (field, alter) in alterations {
+            let mut events = chain(3);
+            alter(&mut events[1]);
+            assert_eq!(broken_at(&events), Some(Seq(2)), "altered {field}");
+        }
+        let mut events = chain(3);
+        events[1].position = Position(99);
+        assert_eq!(broken_at(&events), None);
+        events.remove(1);
+        assert_eq!(broken_at(&events), Some(Seq(3)));
+    }
+
+    #[test]
+    fn payload_text_survives_json_to_the_byte() {
+        let event = &chain(1)[0];
+        let json = serde_json::to_string(event).expect("serializes");
+        assert!(json.contains(r#""payload":{"n": 1}"#), "{json}");
+        assert_eq!(&serde_json::from_str::<Envelope>(&json).expect("reads back"), event);
+    }
+
+    #[test]
+    fn hashes_are_found_wherever_they_stand() {
+        let hash = BlobHash::of(b"x");
+        let found: Vec<_> = hashes_named_in(&format!(r#"{{"a":"{hash}","b":"deadbeef"}}"#)).flatten().collect();
+        assert_eq!(found, [hash]);
+    }
+}
