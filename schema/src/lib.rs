@@ -9,3 +9,4 @@ pub mod content;
 pub mod ids;
 pub mod message;
 pub mod snapshot;
+pub mod tool;

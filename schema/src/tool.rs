@@ -1,0 +1,136 @@
+//! What a tool call leaves behind for decisions: its recovery class, and the facts of its result.
+//!
+//! The worker's tools make these, the log keeps them inline in a result, engines decide by them
+//! without opening a blob. Facts are read tolerantly: every field has a default, so that a log
+//! written by another version still folds.
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use crate::{content::WorkPath, ids::BlobHash};
+
+/// What recovery may do with a call that has an intent and no result.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum RecoveryClass {
+    /// Only reads the workspace: run again as it is.
+    Reads,
+    /// Effects end at the workspace: restore the last snapshot, then run again.
+    Workspace,
+    /// Effects may reach beyond the workspace: never silently run again.
+    External,
+}
+
+/// How an edit's search text was found in the file, from strict to loose.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum EditLevel {
+    /// Nothing was to be done: the file already holds the replacement at its one place.
+    AlreadyApplied,
+    /// Byte for byte, line ends aside.
+    Exact,
+    /// But for blanks within and at the ends of lines, and blank lines.
+    Whitespace,
+    /// But for the depth of indentation.
+    Indentation,
+    /// But for small slips, by similarity and with every safeguard.
+    Fuzzy,
+}
+
+/// What a test runner counted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(default)]
+pub struct TestCounts {
+    /// Tests that passed.
+    pub passed: u32,
+    /// Tests that ran and failed.
+    pub failed: u32,
+    /// Tests that could not be run: collection, compilation, set-up.
+    pub errors: u32,
+    /// Tests that were left out on purpose.
+    pub skipped: u32,
+}
+
+impl TestCounts {
+    /// All tests that were named, whatever became of them.
+    #[must_use]
+    pub const fn total(self) -> u32 {
+        self.passed.saturating_add(self.failed).saturating_add(self.errors).saturating_add(self.skipped)
+    }
+}
+
+/// The hash of a file as a call read or wrote it: what "read before write" compares with.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct FileSeen {
+    /// Which file.
+    pub path: WorkPath,
+    /// BLAKE3 of its bytes at that moment.
+    pub hash: BlobHash,
+}
+
+/// Lines that a call added and removed, over all files it changed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(default)]
+pub struct LineCounts {
+    /// Lines in the new files that the old ones lack.
+    pub added: u32,
+    /// Lines of the old files that the new ones lack.
+    pub removed: u32,
+}
+
+/// What decisions need to know of a tool result beyond its text.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(default)]
+pub struct ToolFacts {
+    /// Files as this call read or left them: these enter the run's read set.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub read: Vec<FileSeen>,
+    /// Files that a file tool wrote.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub changed: Vec<WorkPath>,
+    /// A command ran: the tree has to be walked to know what changed.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub may_have_changed_tree: bool,
+    /// Exit status of a command; `None` where none ran or a signal ended it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub exit: Option<i32>,
+    /// The time limit ended the command.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub timed_out: bool,
+    /// The error with numbers, addresses and temporary paths replaced: equal for equal causes.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub error_signature: Option<String>,
+    /// What a test runner counted, where its output could be read.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub tests: Option<TestCounts>,
+    /// The loosest level that an edit of this call needed.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub edit_level: Option<EditLevel>,
+    /// Lines that a file tool added and removed.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub lines: Option<LineCounts>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn facts_of_another_version_are_read() {
+        let facts: ToolFacts =
+            serde_json::from_str(r#"{"exit":1,"weather":"fine","tests":{"passed":2,"flaky":1}}"#)
+                .expect("unknown and missing fields are no fault");
+        assert_eq!(facts.exit, Some(1));
+        assert_eq!(facts.tests.map(TestCounts::total), Some(2));
+    }
+
+    #[test]
+    fn empty_facts_cost_two_bytes() {
+        assert_eq!(serde_json::to_string(&ToolFacts::default()).expect("serializes"), "{}");
+    }
+
+    #[test]
+    fn levels_are_ordered_from_strict_to_loose() {
+        assert!(EditLevel::AlreadyApplied < EditLevel::Exact && EditLevel::Indentation < EditLevel::Fuzzy);
+    }
+}
