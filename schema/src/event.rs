@@ -428,7 +428,8 @@ mod tests {
     #[test]
     fn hashes_are_found_wherever_they_stand() {
         let hash = BlobHash::of(b"x");
-        let found: Vec<_> = hashes_named_in(&format!(r#"{{"a":"{hash}","b":"deadbeef"}}"#)).flatten().collect();
+        let found: Vec<_> =
+            hashes_named_in(&format!(r#"{{"a":"{hash}","b":"deadbeef"}}"#)).flatten().collect();
         assert_eq!(found, [hash]);
     }
 }

@@ -6,7 +6,11 @@
 #![warn(missing_docs)]
 
 pub mod content;
+pub mod event;
 pub mod ids;
 pub mod message;
+pub mod run;
 pub mod snapshot;
+pub mod task;
 pub mod tool;
+pub mod wire;

@@ -1,0 +1,128 @@
+//! What a run pins at its start: everything a later decision depends on, so that no decision ever
+//! depends on the binary, the configuration or the machine that happens to make it.
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use crate::{
+    content::BlobRef,
+    message::{ModelRef, Prices},
+};
+
+/// An engine and the version of its rules. A change that alters a decision on any golden log is a
+/// new version beside the old one.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
+pub struct EngineRef {
+    /// `react`, `plan`, `review`, `architect`, `team`, `sop`.
+    pub name: String,
+    /// Version of its rules, from 1.
+    pub version: u16,
+}
+
+impl std::fmt::Display for EngineRef {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}/{}", self.name, self.version)
+    }
+}
+
+/// Settings of a run (A25). Defaults are the product's; file, environment and task override them
+/// before the run starts, and the result is pinned.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(default)]
+pub struct RunSettings {
+    /// Model decisions before the run ends as failed.
+    pub turns_max: u32,
+    /// Rounds of correction after failed gates.
+    pub corrections_max: u32,
+    /// Turns that each round of correction may use beyond `turns_max`.
+    pub correction_turns: u32,
+    /// Share of the context window, in percent, at which compaction begins.
+    pub compaction_percent: u32,
+    /// Lint after each batch of edits.
+    pub auto_lint: bool,
+    /// Characters of a command's output that the model sees.
+    pub output_chars_max: u32,
+    /// Time limit of a command that names none.
+    pub command_timeout_ms: u64,
+    /// Longest time limit a command may name.
+    pub command_timeout_ms_max: u64,
+    /// Largest answer asked of the model.
+    pub output_tokens_max: u32,
+    /// Attempts at one model call before the run ends as failed.
+    pub model_attempts_max: u32,
+    /// Empty answers in a row before the run ends as failed.
+    pub empty_answers_max: u32,
+}
+
+impl Default for RunSettings {
+    fn default() -> Self {
+        Self {
+            turns_max: 30,
+            corrections_max: 3,
+            correction_turns: 5,
+            compaction_percent: 85,
+            auto_lint: true,
+            output_chars_max: 4000,
+            command_timeout_ms: 60_000,
+            command_timeout_ms_max: 300_000,
+            output_tokens_max: 8192,
+            model_attempts_max: 6,
+            empty_answers_max: 3,
+        }
+    }
+}
+
+/// A check that must pass before a run may end well.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct GateSpec {
+    /// What it is called: `tests`.
+    pub name: String,
+    /// The shell line that is run in the workspace; exit status 0 passes.
+    pub command: String,
+}
+
+/// What a model can take and costs, as known when the run started.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(default)]
+pub struct ModelTerms {
+    /// Context window in tokens; 0 = unknown.
+    pub context_tokens: u64,
+    /// Largest answer in tokens; 0 = unknown.
+    pub output_tokens_max: u64,
+    /// Prices; all 0 where unknown.
+    pub prices: Prices,
+    /// Whether the price table knew the model: an unknown price is shown as unknown, not as free.
+    pub priced: bool,
+}
+
+/// The texts and schemas of every request of a run.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct Prompts {
+    /// System prompt: base and project layers.
+    pub system: BlobRef,
+    /// Tool specifications, as a JSON array.
+    pub tools: BlobRef,
+    /// First user message: the task layer.
+    pub task: BlobRef,
+}
+
+/// Which walls really stood around a run's commands.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(default)]
+pub struct SandboxLayers {
+    /// `bubblewrap`, `namespaces` or `none`.
+    pub backend: String,
+    /// Active layers.
+    pub active: Vec<String>,
+    /// Layers this host did not give, each with the reason.
+    pub missing: Vec<String>,
+}
+
+/// Which model does what; the main one plays every role that names no other.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct Models {
+    /// The main model.
+    pub main: ModelRef,
+    /// Its terms.
+    pub terms: ModelTerms,
+}
