@@ -1,1 +1,8 @@
+//! The coordinator: pure queue decisions, the event store on SQLite and PostgreSQL, the HTTP API.
+//!
+//! Knows `docket-schema` only. The `docket` binary beside it is the one place that knows the worker
+//! as well.
 
+pub mod clock;
+pub mod decide;
+pub mod store;

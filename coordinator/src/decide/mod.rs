@@ -1,0 +1,87 @@
+//! Queue decisions: one file per command, each a plain function from a task's record (and the
+//! command, and the time) to the events it causes, or a rejection. No IO, no clock, no randomness:
+//! the store calls these inside its transaction and writes what they say.
+
+use docket_schema::{
+    event::NewEvent,
+    ids::{Epoch, RunId, Seq},
+    task::{TaskEvent, TaskState},
+    wire::LostWhy,
+};
+
+/// What a command causes: events of the task's stream and, in the same transaction, of its run's.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Plan {
+    /// Events of the task's stream, in order. Empty = nothing changes.
+    pub task: Vec<TaskEvent>,
+    /// What happens to the run's stream.
+    pub run: Option<RunWrite>,
+}
+
+/// A write to a run's stream that belongs to a command.
+#[derive(Debug, Clone, PartialEq)]
+pub struct RunWrite {
+    /// The run. Its stream is made if it does not exist.
+    pub run: RunId,
+    /// Under which condition the events are appended.
+    pub condition: RunCondition,
+    /// Events, in order; may be empty.
+    pub events: Vec<NewEvent>,
+    /// The fence of the stream afterwards.
+    pub fence: FenceAfter,
+}
+
+/// The condition of an append to a run's stream.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum RunCondition {
+    /// By the lease's holder: the head must be here, under this epoch.
+    Holder(Seq, Epoch),
+    /// By the coordinator, at whatever head the stream has.
+    AtHead,
+}
+
+/// Who may append to a run's stream after the command.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum FenceAfter {
+    /// As before.
+    Unchanged,
+    /// The holder of this epoch.
+    Open(Epoch),
+    /// No worker until the next lease; the inbox may.
+    Shut,
+    /// Nobody, ever: the run has ended.
+    Closed,
+}
+
+/// A command that the task's state does not allow. Expected, and told to whoever asked.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum Rejection {
+    /// The lease is not, or no longer, the asker's.
+    #[error("the lease under epoch {asked} is no more: {}", lost_text(*why))]
+    LeaseLost {
+        /// The epoch the asker has.
+        asked: Epoch,
+        /// The epoch in force.
+        current: Epoch,
+        /// What became of it.
+        why: LostWhy,
+    },
+    /// The state does not allow it.
+    #[error("the task is {state}; {remedy}")]
+    WrongState {
+        /// The state.
+        state: TaskState,
+        /// What helps.
+        remedy: &'static str,
+    },
+}
+
+const fn lost_text(why: LostWhy) -> &'static str {
+    match why {
+        LostWhy::Expired => "it expired; lease the task again",
+        LostWhy::Fenced => "another worker has the task",
+        LostWhy::Cancelled => "the task was cancelled",
+        LostWhy::Ended => "the task ended or moved on",
+        LostWhy::Unknown => "there is no such task",
+    }
+}

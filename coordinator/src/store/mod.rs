@@ -1,0 +1,357 @@
+//! The store: the log, its blobs, and the projections written with it in one transaction.
+//!
+//! The only place with SQL. Two backends behind [`Store`], held to one conformance suite. What a
+//! command means is decided in [`crate::decide`]; the store loads, calls the decision, appends what
+//! it says, projects, and commits, or does none of it.
+
+use std::{future::Future, pin::Pin};
+
+use bytes::Bytes;
+use docket_schema::{
+    content::BlobRef,
+    event::{Envelope, Head, NewEvent},
+    ids::{BlobHash, Epoch, IncarnationId, Position, RunId, Seq, StreamId, TaskId, Timestamp},
+    task::{TaskRecord, TaskSpec},
+    wire::{Held, LeaseRequest, LostLease, Resolved, RunView, StateCount, TaskQuery, WorkerView},
+};
+
+use crate::decide::{Plan, Rejection};
+
+/// A future a store gives back: boxed, so that the rest of the coordinator holds one `dyn Store`.
+pub type Answer<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
+
+/// Under which condition an append succeeds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Condition {
+    /// By a lease's holder: head here, and the stream's fence open for exactly this epoch.
+    Holder(Seq, Epoch),
+    /// Head here, whatever the fence; for streams without leases.
+    Expected(Seq),
+    /// At whatever head: the inbox of a run (told, cancel), audit. Refused on a closed stream.
+    AtHead,
+}
+
+/// An append to one stream.
+#[derive(Debug, Clone)]
+pub struct Append {
+    /// The stream.
+    pub stream: StreamId,
+    /// The condition.
+    pub condition: Condition,
+    /// The events, at least one.
+    pub events: Vec<NewEvent>,
+    /// Blobs to store in the same transaction.
+    pub blobs: Vec<NewBlob>,
+    /// Blobs that must be there already.
+    pub names: Vec<BlobHash>,
+    /// When it is recorded.
+    pub now: Timestamp,
+}
+
+/// A blob on its way in. Hash and size were checked against the bytes.
+#[derive(Debug, Clone)]
+pub struct NewBlob {
+    /// Its name.
+    pub blob: BlobRef,
+    /// Its bytes, uncompressed.
+    pub bytes: Bytes,
+}
+
+/// What an append gave.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Appended {
+    /// Head after it.
+    pub head: Head,
+    /// Position of its last event.
+    pub position: Position,
+    /// The same append had been made before; nothing was written now.
+    pub repeated: bool,
+}
+
+/// The store cannot do it now. Nothing was written.
+#[derive(Debug, thiserror::Error)]
+pub enum StoreError {
+    /// It cannot be reached, or gave up: the same call may succeed later.
+    #[error("the {backend} store is unavailable while {doing}; docket tries again by itself once it is back")]
+    Unavailable {
+        /// `sqlite` or `postgres`.
+        backend: &'static str,
+        /// What was being done.
+        doing: &'static str,
+        /// Why.
+        #[source]
+        source: sqlx::Error,
+    },
+    /// No space is left.
+    #[error("no space is left in the {backend} store while {doing}; free some, nothing was written")]
+    Full {
+        /// `sqlite` or `postgres`.
+        backend: &'static str,
+        /// What was being done.
+        doing: &'static str,
+        /// Why.
+        #[source]
+        source: sqlx::Error,
+    },
+    /// What is stored is not what docket writes.
+    #[error("the store holds something docket cannot have written ({what}); run `docket verify`")]
+    Corrupt {
+        /// What and where.
+        what: String,
+    },
+    /// The schema is newer than the build, or a migration failed.
+    #[error("the database's schema does not fit this build: {what}")]
+    Schema {
+        /// What, and what helps.
+        what: String,
+    },
+    /// A fault of docket in its own SQL.
+    #[error("a fault of docket in the {backend} store while {doing}")]
+    Fault {
+        /// `sqlite` or `postgres`.
+        backend: &'static str,
+        /// What was being done.
+        doing: &'static str,
+        /// Why.
+        #[source]
+        source: sqlx::Error,
+    },
+}
+
+/// An append that was refused. Nothing of it was written.
+#[derive(Debug, thiserror::Error)]
+pub enum AppendError {
+    /// The head is elsewhere.
+    #[error("the stream's head is {}, not {expected}", head.seq)]
+    WrongSeq {
+        /// Where it was expected.
+        expected: Seq,
+        /// Where it is.
+        head: Head,
+    },
+    /// The fence is open for another epoch: a higher one was leased.
+    #[error("epoch {asked} is past: epoch {current} is in force")]
+    Fenced {
+        /// The epoch of the append.
+        asked: Epoch,
+        /// The epoch in force.
+        current: Epoch,
+    },
+    /// The lease ended (expired, released, cancelled), and no other has begun.
+    #[error("the lease under epoch {asked} has ended and no other has begun")]
+    LeaseEnded {
+        /// The epoch of the append.
+        asked: Epoch,
+    },
+    /// The stream is closed: its run has ended.
+    #[error("the stream is closed")]
+    Closed,
+    /// There is no such stream.
+    #[error("there is no such stream")]
+    NoStream,
+    /// A named blob is not stored.
+    #[error("blob {0} is not stored; upload it first")]
+    BlobMissing(BlobHash),
+    /// The command that belongs to the append was rejected.
+    #[error(transparent)]
+    Rejected(#[from] Rejection),
+    /// The store cannot.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+}
+
+/// A command on a task that was refused.
+#[derive(Debug, thiserror::Error)]
+pub enum CommandError {
+    /// There is no such task.
+    #[error("there is no task {0}")]
+    NoTask(TaskId),
+    /// The task's state does not allow it.
+    #[error(transparent)]
+    Rejected(#[from] Rejection),
+    /// The run's part was refused.
+    #[error("the run's part of the command was refused")]
+    Append(#[source] Box<AppendError>),
+    /// The store cannot.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+}
+
+/// A decision to be made inside the store's transaction, on the record as it stands there.
+/// May be called again if the transaction has to be repeated, so it must be pure.
+pub type Decide = Box<dyn Fn(&TaskRecord) -> Result<Plan, Rejection> + Send + Sync>;
+
+/// Blobs that come with a command.
+#[derive(Debug, Clone, Default)]
+pub struct CommandBlobs {
+    /// Stored in the same transaction.
+    pub blobs: Vec<NewBlob>,
+    /// Must be there already.
+    pub names: Vec<BlobHash>,
+}
+
+/// A task as it is submitted.
+#[derive(Debug, Clone)]
+pub struct NewTask {
+    /// Its id, made by the caller: submitted again under the same id it is accepted once.
+    pub id: TaskId,
+    /// What is asked. Checked.
+    pub spec: TaskSpec,
+}
+
+/// A lease as the store grants it; the HTTP layer adds token and times.
+#[derive(Debug, Clone)]
+pub struct Granted {
+    /// The task after `TaskLeased`.
+    pub record: TaskRecord,
+    /// The run that begins or goes on.
+    pub run: RunId,
+    /// Head of its stream.
+    pub head: Head,
+    /// Its stream begins with `Forked`.
+    pub forked: bool,
+}
+
+/// What became of heartbeats.
+#[derive(Debug, Clone, Default)]
+pub struct Renewed {
+    /// Renewed.
+    pub renewed: Vec<TaskId>,
+    /// Lost.
+    pub lost: Vec<LostLease>,
+}
+
+/// A difference between a projection and the log it is derived from.
+#[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
+pub struct Difference {
+    /// Table.
+    pub table: &'static str,
+    /// Row.
+    pub key: String,
+    /// Column.
+    pub column: String,
+    /// What stood there.
+    pub stored: String,
+    /// What the log says.
+    pub derived: String,
+}
+
+/// The store. Every method is durable when it answers, or has done nothing.
+pub trait Store: Send + Sync + 'static {
+    /// `sqlite` or `postgres`.
+    fn backend(&self) -> &'static str;
+
+    /// Appends to one stream. Appends of many streams that wait together share a transaction.
+    /// The same append sent again is answered as the first, also under an epoch that has passed.
+    fn append(&self, append: Append) -> Answer<'_, Result<Appended, AppendError>>;
+
+    /// Loads the task, decides, and writes task events, run events and projections together.
+    /// Answers the record after it, and the run's head where the plan wrote to a run.
+    fn command(
+        &self,
+        task: TaskId,
+        decide: Decide,
+        blobs: CommandBlobs,
+        now: Timestamp,
+    ) -> Answer<'_, Result<(TaskRecord, Option<Appended>), CommandError>>;
+
+    /// Puts tasks into the backlog, all or none. Answers each task's id and whether it is a
+    /// duplicate by its key.
+    fn submit(
+        &self,
+        tasks: Vec<NewTask>,
+        by: String,
+        now: Timestamp,
+    ) -> Answer<'_, Result<Vec<(TaskId, bool)>, AppendError>>;
+
+    /// Leases up to `request.max` available tasks: highest priority, then longest available. `runs`
+    /// gives an id for each new run that may be needed, at least `request.max` of them. The same
+    /// (incarnation, number) again gets the same answer while its leases stand.
+    fn lease(
+        &self,
+        request: LeaseRequest,
+        runs: Vec<RunId>,
+        lease_ms: u64,
+        now: Timestamp,
+    ) -> Answer<'_, Result<Vec<Granted>, StoreError>>;
+
+    /// Renews leases until `now + lease_ms`. No event.
+    fn heartbeat(
+        &self,
+        incarnation: IncarnationId,
+        held: Vec<Held>,
+        lease_ms: u64,
+        now: Timestamp,
+    ) -> Answer<'_, Result<Renewed, StoreError>>;
+
+    /// Running tasks whose deadline is before `now`, at most `limit`.
+    fn expired(&self, now: Timestamp, limit: u32) -> Answer<'_, Result<Vec<(TaskId, Epoch)>, StoreError>>;
+
+    /// Tasks in `scheduled` or `retryable` whose time has come, at most `limit`; and when the next
+    /// one's will.
+    fn due(
+        &self,
+        now: Timestamp,
+        limit: u32,
+    ) -> Answer<'_, Result<(Vec<TaskId>, Option<Timestamp>), StoreError>>;
+
+    /// Sets every running task's deadline to `now + lease_ms` at the latest: a coordinator that
+    /// comes back gives everybody one lease time before it expires anything.
+    fn grace(&self, lease_ms: u64, now: Timestamp) -> Answer<'_, Result<u64, StoreError>>;
+
+    /// A task.
+    fn task(&self, id: TaskId) -> Answer<'_, Result<Option<(TaskRecord, Option<Timestamp>)>, StoreError>>;
+
+    /// A page of tasks, newest first.
+    fn tasks(&self, query: TaskQuery) -> Answer<'_, Result<Vec<TaskRecord>, StoreError>>;
+
+    /// The runs of a task, oldest first.
+    fn runs_of(&self, task: TaskId) -> Answer<'_, Result<Vec<RunView>, StoreError>>;
+
+    /// A run.
+    fn run(&self, id: RunId) -> Answer<'_, Result<Option<RunView>, StoreError>>;
+
+    /// Ids that begin with these hexadecimal digits (hyphens ignored); where none does, ids that
+    /// end with them. At most 20 of each kind.
+    fn resolve(&self, digits: String) -> Answer<'_, Result<Resolved, StoreError>>;
+
+    /// Events of a stream after `after`, at most `limit`.
+    fn read(&self, stream: StreamId, after: Seq, limit: u32)
+    -> Answer<'_, Result<Vec<Envelope>, StoreError>>;
+
+    /// Head of a stream; `None` where there is none.
+    fn head(&self, stream: StreamId) -> Answer<'_, Result<Option<Head>, StoreError>>;
+
+    /// The whole log by position. Never skips an event that commits late: what it answers is
+    /// followed only by positions that were not yet there.
+    fn feed(&self, after: Position, limit: u32) -> Answer<'_, Result<Vec<Envelope>, StoreError>>;
+
+    /// All stream ids after `after` in name order, at most `limit`.
+    fn streams(
+        &self,
+        after: Option<StreamId>,
+        limit: u32,
+    ) -> Answer<'_, Result<Vec<(StreamId, Head)>, StoreError>>;
+
+    /// Stores blobs; those that are there are only touched.
+    fn put_blobs(&self, blobs: Vec<NewBlob>, now: Timestamp) -> Answer<'_, Result<(), StoreError>>;
+
+    /// A blob's bytes, uncompressed and checked against its hash.
+    fn blob(&self, hash: BlobHash) -> Answer<'_, Result<Option<Bytes>, StoreError>>;
+
+    /// Which of these are stored.
+    fn blobs_present(&self, hashes: Vec<BlobHash>) -> Answer<'_, Result<Vec<BlobHash>, StoreError>>;
+
+    /// Tasks by state, and workers heard of since `since`.
+    fn status(&self, since: Timestamp) -> Answer<'_, Result<(Vec<StateCount>, Vec<WorkerView>), StoreError>>;
+
+    /// The secret that run tokens are made with: made once, the same for every coordinator.
+    fn secret(&self, fresh: [u8; 32]) -> Answer<'_, Result<[u8; 32], StoreError>>;
+
+    /// Derives every projection from the log, compares, and writes what the log says.
+    /// Lease deadlines are not compared: heartbeats are no events.
+    fn rebuild(&self) -> Answer<'_, Result<Vec<Difference>, StoreError>>;
+
+    /// Ends background work; what was acknowledged is durable.
+    fn close(&self) -> Answer<'_, ()>;
+}
