@@ -1,0 +1,97 @@
+//! What a supervisor hands a run process: everything it needs, through a pipe that nobody else can
+//! read. Nothing of it stands in the process's arguments or environment.
+
+use std::{collections::BTreeMap, path::PathBuf};
+
+use docket_schema::{ids::IncarnationId, run::RunSettings, wire::Lease};
+use serde::{Deserialize, Serialize};
+
+/// Exit status of a run process that ended its turn because its supervisor drains: the lease is
+/// to be released. Follows sysexits' EX_TEMPFAIL.
+pub const EXIT_DRAINED: i32 = 75;
+
+/// Exit status of a run process whose lease is no more: nothing is to be released.
+pub const EXIT_LEASE_LOST: i32 = 76;
+
+/// Which sandbox a worker uses.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum SandboxChoice {
+    /// bubblewrap where installed, else our own namespaces.
+    #[default]
+    Auto,
+    /// bubblewrap or nothing.
+    Bubblewrap,
+    /// Our own namespaces.
+    Namespaces,
+    /// No walls; only when a person says so.
+    None,
+}
+
+/// A worker's settings as they reach a run process.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct WorkerSettings {
+    /// Defaults of a run; a task's patch goes over them.
+    pub run: RunSettings,
+    /// The sandbox.
+    pub sandbox: SandboxChoice,
+    /// Extra price table, as TOML text.
+    pub prices_toml: Option<String>,
+}
+
+/// See the module.
+#[derive(Clone, Serialize, Deserialize)]
+pub struct Bootstrap {
+    /// The coordinator, as `http://host:port`.
+    pub coordinator: String,
+    /// The lease, with its token.
+    pub lease: Lease,
+    /// The worker's incarnation.
+    pub incarnation: IncarnationId,
+    /// Keys by provider (`anthropic`, `openai`). They stay in this process.
+    pub keys: BTreeMap<String, String>,
+    /// Folder for this run's workspace; made new, removed by the supervisor afterwards.
+    pub scratch: PathBuf,
+    /// Folder for base objects, shared by the runs of a worker.
+    pub cache: PathBuf,
+    /// Settings.
+    pub settings: WorkerSettings,
+    /// Tests only: where to stop dead.
+    pub failpoint: Option<Failpoint>,
+}
+
+/// Ends the process with SIGKILL at a named place of the log. Tests only; a run process obeys it
+/// once per (run, epoch), for the epoch it names.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Failpoint {
+    /// The event at which to die.
+    pub seq: u64,
+    /// Before its append, after the append, or after the effect that an intent announced.
+    pub when: FailWhen,
+    /// Only under this epoch, so that the successor lives.
+    pub epoch: u64,
+    /// Who dies.
+    pub whom: FailWhom,
+}
+
+/// When to die.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum FailWhen {
+    /// Before the append that holds the event.
+    Before,
+    /// After that append was acknowledged.
+    After,
+}
+
+/// Who dies at a failpoint.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum FailWhom {
+    /// The run process.
+    Run,
+    /// Its supervisor, and the run process with it.
+    Supervisor,
+    /// The run process stops with SIGSTOP.
+    Sleeper,
+}

@@ -1,0 +1,15 @@
+//! The worker's one source of ids and randomness. Time is the coordinator's: it stamps every event.
+//! Durations are measured with `std::time::Instant`.
+
+use docket_schema::ids::IncarnationId;
+
+/// A new incarnation id: each start of a worker is another worker.
+pub fn new_incarnation() -> IncarnationId {
+    #[expect(clippy::disallowed_methods, reason = "this is the one generator of ids here")]
+    IncarnationId(uuid::Uuid::now_v7())
+}
+
+/// A random number for jitter.
+pub fn jitter() -> u64 {
+    rand::random()
+}
