@@ -11,7 +11,7 @@ use crate::{
     content::{BlobRef, Content, WorkPath},
     event::typed_events,
     ids::{DecisionHash, EventHash, IncarnationId, RunId, Seq, TaskId, TreeHash, Turn},
-    message::{CallId, ModelRef, Part, StopReason, ToolUse, Usage},
+    message::{CallId, ModelRef, Part, StopReason, Usage},
     snapshot::{Base, LeftOut, PathChange},
     tool::{RecoveryClass, ToolFacts},
 };
@@ -228,11 +228,8 @@ pub struct ModelRequested {
 pub struct ModelAnswered {
     /// The call.
     pub call: CallId,
-    /// Text and reasoning, in order; tool calls are in `tools`.
+    /// Text, reasoning and tool calls, in order.
     pub parts: Vec<Part>,
-    /// The tool calls, in order.
-    #[serde(default)]
-    pub tools: Vec<ToolUse>,
     /// Why it stopped.
     pub stop: StopReason,
     /// Tokens.

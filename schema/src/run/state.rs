@@ -15,7 +15,8 @@ use super::{
         ModelFailed, ModelRequested, Phase, RunEnded, RunEvent, RunOutcome, RunRecovered, RunStarted,
         SnapshotTaken, ToolFinished, ToolRequested, ToolStatus,
     },
-    transcript::Transcript,
+    pin::SandboxLayers,
+    transcript::{Transcript, calls_of},
 };
 use crate::{
     content::{BlobRef, Content, WorkPath},
@@ -200,6 +201,8 @@ pub struct RunState {
     pub limit: Option<Limit>,
     /// Policy in force.
     pub policy: Option<BlobRef>,
+    /// The walls around its commands as they are now.
+    pub sandbox: SandboxLayers,
     /// Calls that wait for a child.
     pub children: BTreeMap<CallId, TaskId>,
     round_failed: bool,
@@ -239,6 +242,7 @@ impl Default for RunState {
             pause_requested: false,
             limit: None,
             policy: None,
+            sandbox: SandboxLayers::default(),
             children: BTreeMap::new(),
             round_failed: false,
         }
@@ -342,6 +346,7 @@ impl RunState {
         self.transcript.note(Part::Text { text: Content::Blob(event.prompts.task) });
         self.tree = Some(event.base.tree);
         self.policy = event.policy;
+        self.sandbox = event.sandbox.clone();
         self.pins = Some(Arc::new(event));
         self.stage = Stage::Deciding;
         Ok(())
@@ -377,6 +382,7 @@ impl RunState {
         if self.pins.is_none() {
             return Err(String::new());
         }
+        self.sandbox = event.sandbox;
         if !event.missing.is_empty() {
             let names: Vec<String> = event.missing.iter().map(ToString::to_string).collect();
             let text = format!(
@@ -415,14 +421,14 @@ impl RunState {
             Part::Text { text } => Some(text.clone()),
             Part::Thinking { .. } | Part::ToolUse(_) | Part::ToolResult { .. } => None,
         });
-        let empty = event.tools.is_empty() && text.as_ref().is_none_or(is_blank);
+        self.wanted = calls_of(&event.parts).cloned().collect();
+        let empty = self.wanted.is_empty() && text.as_ref().is_none_or(is_blank);
         self.empty_answers = if empty { self.empty_answers + 1 } else { 0 };
-        self.answered_without_tools = event.tools.is_empty() && !empty;
+        self.answered_without_tools = self.wanted.is_empty() && !empty;
         if !empty {
             self.last_text = text;
         }
-        self.transcript.answer(event.parts, &event.tools);
-        self.wanted = event.tools.into();
+        self.transcript.answer(event.parts);
         self.stage = Stage::Deciding;
         Ok(())
     }
