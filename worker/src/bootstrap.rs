@@ -66,7 +66,7 @@ pub struct Bootstrap {
 pub struct Failpoint {
     /// The event at which to die.
     pub seq: u64,
-    /// Before its append, after the append, or after the effect that an intent announced.
+    /// On which side of the append that holds it.
     pub when: FailWhen,
     /// Only under this epoch, so that the successor lives.
     pub epoch: u64,
@@ -94,4 +94,6 @@ pub enum FailWhom {
     Supervisor,
     /// The run process stops with SIGSTOP.
     Sleeper,
+    /// Another process, by its id: the coordinator of a test. The run process lives on.
+    Process(i32),
 }

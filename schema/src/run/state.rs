@@ -23,7 +23,7 @@ use crate::{
     event::{Envelope, TypedEvent as _},
     ids::{BlobHash, Epoch, EventHash, RunId, Seq, TaskId, TreeHash, Turn},
     message::{CallId, Part, ToolUse, Usage},
-    snapshot::{Entry, PathChange},
+    snapshot::{Entry, LeftOutWhy, PathChange},
 };
 
 /// Where a run stands between decision and effect.
@@ -169,6 +169,8 @@ pub struct RunState {
     pub overlay: Overlay,
     /// `.git/` against the base.
     pub git_overlay: Overlay,
+    /// Paths that snapshots left out, as last recorded.
+    pub left_out: BTreeMap<WorkPath, LeftOutWhy>,
     /// Hash of the tree at the last snapshot; the base's before the first.
     pub tree: Option<TreeHash>,
     /// Sums.
@@ -226,6 +228,7 @@ impl Default for RunState {
             read_set: BTreeMap::new(),
             overlay: BTreeMap::new(),
             git_overlay: BTreeMap::new(),
+            left_out: BTreeMap::new(),
             tree: None,
             totals: Totals::default(),
             last_text: None,
@@ -494,6 +497,7 @@ impl RunState {
         }
         lay_over(&mut self.overlay, event.changes);
         lay_over(&mut self.git_overlay, event.git_changes);
+        self.left_out.extend(event.left_out.into_iter().map(|left| (left.path, left.why)));
         self.tree = Some(event.tree);
         Ok(())
     }

@@ -9,7 +9,7 @@ use docket_schema::{
     content::{BlobRef, Content},
     ids::{DecisionHash, Turn},
     message::{CallId, ModelRef},
-    run::{BlockedWhy, GateSpec, Phase, Purpose, RunOutcome, Said, Verdict},
+    run::{BlockedWhy, GateSpec, Phase, Purpose, RunOutcome, RunStarted, Said, Verdict},
     tool::RecoveryClass,
 };
 use serde::{Serialize, Serializer};
@@ -113,4 +113,13 @@ impl Decision {
 
 fn digests<S: Serializer>(messages: &[Arc<Said>], s: S) -> Result<S::Ok, S::Error> {
     s.collect_seq(messages.iter().map(|said| blake3::Hash::from_bytes(said.digest).to_hex().to_string()))
+}
+
+/// The largest answer a run may ask for: its setting, or the model's own limit where that is lower.
+pub fn answer_tokens_max(pins: &RunStarted) -> u32 {
+    let wanted = pins.settings.output_tokens_max;
+    match u32::try_from(pins.models.terms.output_tokens_max) {
+        Ok(0) | Err(_) => wanted,
+        Ok(cap) => wanted.min(cap),
+    }
 }

@@ -16,7 +16,7 @@ use docket_schema::{
     tool::RecoveryClass,
 };
 
-use super::{Act, Decision, Engine, ModelCall, PlannedGate, PlannedTool};
+use super::{Act, Decision, Engine, ModelCall, PlannedGate, PlannedTool, answer_tokens_max};
 use crate::tools;
 
 /// What the model is told after an answer that said nothing.
@@ -103,9 +103,6 @@ struct Asking {
 
 fn ask(run: &RunState, pins: &RunStarted, asking: Asking) -> Decision {
     let attempt = run.failed_attempts + 1;
-    let terms = &pins.models.terms;
-    let cap = u32::try_from(terms.output_tokens_max).unwrap_or(u32::MAX);
-    let wanted = pins.settings.output_tokens_max;
     let call = ModelCall {
         call: CallId::model(asking.turn, attempt),
         purpose: Purpose::Decide,
@@ -116,7 +113,7 @@ fn ask(run: &RunState, pins: &RunStarted, asking: Asking) -> Decision {
         tools: pins.prompts.tools,
         messages: run.transcript.conversation(asking.nudge.as_deref()),
         nudge: asking.nudge,
-        output_tokens_max: if cap == 0 { wanted } else { wanted.min(cap) },
+        output_tokens_max: answer_tokens_max(pins),
         wait_ms: asking.wait_ms,
     };
     Decision { phase: run.phase, act: Act::CallModel(Box::new(call)) }
