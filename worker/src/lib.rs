@@ -2,6 +2,7 @@
 //! sandbox and supervisor.
 //!
 //! The crate knows `docket_schema` only and speaks to a coordinator over HTTP. Processes are started in
-//! [`process`] (trusted ones) and `sandbox` (everything a model asks for), nowhere else.
+//! [`process`] (trusted ones) and [`sandbox`] (everything a model asks for), nowhere else.
 
 pub mod process;
+pub mod sandbox;
