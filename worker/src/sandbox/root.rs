@@ -53,9 +53,7 @@ const ETC: [&str; 15] = [
 const DEVICES: [&str; 6] = ["/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom", "/dev/tty"];
 
 /// Relative to the home of docket's user. `~/.cargo/bin` without `~/.cargo/credentials.toml`, and so on.
-const TOOLCHAINS: [&str; 9] = [
-    ".rustup/toolchains",
-    ".rustup/settings.toml",
+const TOOLCHAINS: [&str; 7] = [
     ".cargo/bin",
     ".pyenv",
     ".nvm/versions",
@@ -106,7 +104,7 @@ pub(super) fn plan(
     let tools: Vec<PathBuf> = home.iter().flat_map(|home| toolchains(home)).collect();
     entries.extend(tools.iter().map(|path| Entry::ReadOnly { source: path.clone(), target: path.clone() }));
     if let Some(home) = &home {
-        cargo_registry(home, &mut entries);
+        relocated(home, &mut entries);
     }
     for path in &config.readonly {
         let whole = path.is_absolute() && path.to_str().is_some();
@@ -191,12 +189,14 @@ fn toolchains(home: &Path) -> Vec<PathBuf> {
     TOOLCHAINS.iter().map(|name| home.join(name)).filter(|path| readable(path)).collect()
 }
 
-/// cargo must write its locks: the registry is laid into a CARGO_HOME of the private home.
-fn cargo_registry(home: &Path, entries: &mut Vec<Entry>) {
-    for name in ["registry", "git"] {
-        let source = home.join(".cargo").join(name);
+/// cargo and rustup must write beside what they read: it is laid into folders of the private home.
+const RELOCATED: [&str; 4] = [".cargo/registry", ".cargo/git", ".rustup/toolchains", ".rustup/settings.toml"];
+
+fn relocated(home: &Path, entries: &mut Vec<Entry>) {
+    for name in RELOCATED {
+        let source = home.join(name);
         if readable(&source) {
-            entries.push(Entry::ReadOnly { source, target: Path::new(INNER_HOME).join(".cargo").join(name) });
+            entries.push(Entry::ReadOnly { source, target: Path::new(INNER_HOME).join(name) });
         }
     }
 }
@@ -228,14 +228,13 @@ fn environment(config: &SandboxConfig, home: Option<&Path>, entries: &[Entry]) -
     let mut all = fixed(path, INNER_HOME.into());
     all.push(("TMPDIR".into(), "/tmp".into()));
     all.push(("CARGO_HOME".into(), format!("{INNER_HOME}/.cargo").into()));
+    all.push(("RUSTUP_HOME".into(), format!("{INNER_HOME}/.rustup").into()));
     all.push(("CARGO_NET_OFFLINE".into(), "true".into()));
-    for (name, folder, needs) in [
-        ("RUSTUP_HOME", ".rustup", ".rustup/toolchains"),
-        ("PYENV_ROOT", ".pyenv", ".pyenv"),
-        ("GOMODCACHE", "go/pkg/mod", "go/pkg/mod"),
-    ] {
-        if let Some(home) = home.filter(|home| exists_inside(&home.join(needs), entries)) {
-            all.push((name.into(), home.join(folder).into()));
+    for (name, folder) in [("PYENV_ROOT", ".pyenv"), ("GOMODCACHE", "go/pkg/mod")] {
+        if let Some(folder) =
+            home.map(|home| home.join(folder)).filter(|folder| exists_inside(folder, entries))
+        {
+            all.push((name.into(), folder.into()));
         }
     }
     all.extend(config.env.iter().map(|(name, value)| (name.into(), value.into())));

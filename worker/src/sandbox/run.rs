@@ -224,6 +224,8 @@ struct Running {
 }
 
 impl Running {
+    /// Not killed when dropped: the closed socket tells the init to end what it started, which a killed init
+    /// could not do without a pid namespace.
     #[expect(clippy::disallowed_methods, reason = "this module is one of the two that may start processes")]
     fn start(init: &InitProgram, keep_bytes_max: usize) -> io::Result<Self> {
         let (ours, theirs) = StdUnixStream::pair()?;
@@ -236,7 +238,6 @@ impl Running {
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())
             .process_group(0)
-            .kill_on_drop(true)
             .spawn()?;
         Ok(Self {
             stdout: Capture::new(child.stdout.take(), keep_bytes_max),

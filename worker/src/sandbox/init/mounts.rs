@@ -9,7 +9,7 @@ use std::{
     io,
     os::unix::{
         ffi::OsStrExt,
-        fs::{DirBuilderExt, symlink},
+        fs::{DirBuilderExt, chown, symlink},
     },
     path::{Path, PathBuf},
 };
@@ -17,11 +17,11 @@ use std::{
 use nix::{
     libc,
     mount::{MntFlags, MsFlags, mount, umount2},
-    unistd::{chdir, pivot_root},
+    unistd::{chdir, geteuid, pivot_root},
 };
 
 use super::{
-    super::plan::{Entry, INNER_ID, Plan},
+    super::plan::{Entry, INNER_HOME, INNER_ID, Plan},
     start::{Failure, at},
     sys,
 };
@@ -83,11 +83,13 @@ fn old(path: &Path) -> PathBuf {
 
 fn lay(entry: &Entry, uid: u32, gid: u32) -> io::Result<()> {
     match entry {
-        Entry::ReadOnly { source, target } => bind(
-            &old(source),
-            target,
-            libc::MOUNT_ATTR_RDONLY | libc::MOUNT_ATTR_NOSUID | libc::MOUNT_ATTR_NODEV,
-        ),
+        Entry::ReadOnly { source, target } => {
+            if let Ok(below) = target.strip_prefix(INNER_HOME) {
+                own_parents(below, uid, gid)?;
+            }
+            let attributes = libc::MOUNT_ATTR_RDONLY | libc::MOUNT_ATTR_NOSUID | libc::MOUNT_ATTR_NODEV;
+            bind(&old(source), target, attributes)
+        }
         Entry::Writable { source, target } => {
             bind(&old(source), target, libc::MOUNT_ATTR_NOSUID | libc::MOUNT_ATTR_NODEV)
         }
@@ -111,6 +113,19 @@ fn lay(entry: &Entry, uid: u32, gid: u32) -> io::Result<()> {
 
 fn parent(path: &Path) -> io::Result<()> {
     path.parent().map_or(Ok(()), folder)
+}
+
+/// Folders of the private home that hold a mount belong to the command as the home does.
+fn own_parents(below: &Path, uid: u32, gid: u32) -> io::Result<()> {
+    let mut current = PathBuf::from(INNER_HOME);
+    for part in below.parent().into_iter().flatten() {
+        current.push(part);
+        folder(&current)?;
+        if geteuid().is_root() {
+            chown(&current, Some(uid), Some(gid))?;
+        }
+    }
+    Ok(())
 }
 
 fn bind(source: &Path, target: &Path, attributes: u64) -> io::Result<()> {

@@ -206,10 +206,7 @@ async fn a_fork_bomb_is_bounded() {
     let fixture = Fixture::new();
     for backend in walls() {
         let sandbox = fixture.sandbox(backend).await;
-        let line = "n=0; while [ $n -lt 3000 ]; do sleep 600 & n=$((n+1)); done 2>&1 | grep -c -i -e fork -e resource";
-        let out = sandbox.run(CommandSpec { timeout: Duration::from_secs(20), ..spec(line) }).await.unwrap();
-        let refused = text(&out.stdout.bytes).trim().parse::<u32>().unwrap_or(0);
-        assert!(refused > 0 || out.ended == Ended::TimedOut, "{backend:?} {out:?}");
+        assert_eq!(probe_inside(&sandbox, &["fork-bomb"]).await, libc::EAGAIN, "{backend:?}");
         assert_eq!(shell(&sandbox, "true").await.ended, Ended::Exit(0), "{backend:?}: the next call works");
     }
 }
@@ -234,4 +231,28 @@ async fn calls_run_side_by_side() {
             );
         }
     }
+}
+
+#[tokio::test]
+async fn zz_timing() {
+    let fixture = Fixture::new();
+    for backend in all() {
+        let sandbox = fixture.sandbox(backend).await;
+        let mut times = Vec::new();
+        for _ in 0..200 {
+            let t = std::time::Instant::now();
+            sandbox.run(CommandSpec::new(["/bin/true"])).await.unwrap();
+            times.push(t.elapsed().as_micros());
+        }
+        times.sort();
+        eprintln!("{backend:?} p50 {} p95 {} us", times[100], times[190]);
+    }
+    let mut times = Vec::new();
+    for _ in 0..200 {
+        let t = std::time::Instant::now();
+        tokio::process::Command::new("/bin/true").env_clear().output().await.unwrap();
+        times.push(t.elapsed().as_micros());
+    }
+    times.sort();
+    eprintln!("bare p50 {} p95 {} us", times[100], times[190]);
 }

@@ -87,12 +87,13 @@ fn own_binary() -> PathBuf {
 }
 
 /// Those with walls that can be had here; says which cannot.
+#[expect(clippy::print_stderr, reason = "a part that is not tried must be told")]
 fn walls() -> Vec<BackendChoice> {
     let mut all = vec![BackendChoice::Namespaces];
     if super::host::bubblewrap().is_some() {
         all.push(BackendChoice::Bubblewrap);
     } else {
-        println!("bubblewrap is not installed here: its backend was not tried");
+        eprintln!("bubblewrap is not installed here: its backend was not tried");
     }
     all
 }

@@ -59,6 +59,7 @@ fn attempt(names: &[&str]) -> io::Result<()> {
         ["x32"] => call(libc::SYS_getpid | 0x4000_0000, [0; 4]),
         ["loopback"] => loopback(),
         ["descriptors"] => descriptors(),
+        ["fork-bomb"] => fork_bomb(),
         other => panic!("no probe {other:?}"),
     }
 }
@@ -99,6 +100,18 @@ fn descriptors() -> io::Result<()> {
         let open = unsafe { libc::fcntl(fd, libc::F_GETFD) } >= 0;
         if open {
             return Err(io::Error::from_raw_os_error(fd));
+        }
+    }
+    Ok(())
+}
+
+/// More processes than a sandbox may have and fewer than a host has room for.
+#[expect(unsafe_code, reason = "the probe is single-threaded: it runs before main")]
+fn fork_bomb() -> io::Result<()> {
+    for _ in 0..2_000 {
+        // SAFETY: one thread.
+        if let ForkResult::Child = unsafe { fork()? } {
+            pause();
         }
     }
     Ok(())
