@@ -13,7 +13,7 @@ use docket_schema::{
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
-use super::{BlobSource as _, ModelRequest, RenderError, render, request_hash};
+use super::{ModelRequest, RenderError, render, request_hash};
 
 type Blobs = HashMap<BlobHash, Bytes>;
 
@@ -184,13 +184,6 @@ fn the_request_before_is_a_prefix_up_to_its_marks() {
     assert_eq!(marked(&after), [10, 12]);
     assert_eq!(before[..8], after[..8]);
     assert_eq!(before[10], after[10]);
-}
-
-#[test]
-fn blobs_are_found_by_their_hash_alone() {
-    let blob = BlobRef::of(b"x");
-    let blobs = Blobs::from([(blob.hash, Bytes::from_static(b"x"))]);
-    assert_eq!(blobs.get(&blob), Some(Bytes::from_static(b"x")));
 }
 
 fn any_batch() -> impl Strategy<Value = (usize, Vec<String>, Option<String>, u64, bool)> {
