@@ -38,7 +38,7 @@ pub use retry::{
 };
 pub use scripted::{
     AfterEnd, Attempt, DELAY_MS_MAX, Fault, FaultKind, Line, SCRIPT_BYTES_MAX, Script, ScriptError,
-    ScriptedCall, ScriptedModel, Step, When,
+    ScriptedCall, ScriptedModel, Step, When, thinking_signature,
 };
 pub use secret::Secret;
 pub use sse::{LINE_BYTES_MAX, LineTooLong, SseEvent, SseParser};

@@ -7,9 +7,12 @@
 
 use std::time::Duration;
 
-use docket_schema::message::{StopReason, Usage};
+use docket_schema::{
+    ids::DecisionHash,
+    message::{StopReason, Usage},
+};
 use serde::Deserialize;
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use super::{
     answer::{AnswerPart, Delta, ModelAnswer, OnDelta},
@@ -52,6 +55,8 @@ pub enum AfterEnd {
 pub struct Step {
     /// When this is said; if it does not hold, the first of `or` that holds is.
     pub when: Option<When>,
+    /// Reasoning before all else; it comes back in later requests, signed.
+    pub thinking: Option<String>,
     /// Text before the calls.
     pub text: Option<String>,
     /// Tool calls.
@@ -299,8 +304,9 @@ impl Step {
 
     fn answer(&self, turn: usize, fault: Option<FaultKind>, body_bytes: usize) -> ModelAnswer {
         let fill = |text: &str| text.replace("{{turn}}", &turn.to_string());
-        let mut parts = Vec::with_capacity(self.calls.len() + 1);
+        let mut parts = Vec::with_capacity(self.calls.len() + 2);
         if fault != Some(FaultKind::Empty) {
+            parts.extend(self.thinking.as_deref().map(|text| thinking(&fill(text))));
             let text = self.text.as_deref().map(fill).filter(|text| !text.is_empty());
             parts.extend(text.map(AnswerPart::Text));
             let calls = self.calls.iter().enumerate();
@@ -330,8 +336,19 @@ fn bytes_of(part: &AnswerPart) -> usize {
     match part {
         AnswerPart::Text(text) => text.len(),
         AnswerPart::ToolUse { name, args_json, .. } => name.len() + args_json.len(),
-        AnswerPart::Thinking { .. } => 0,
+        AnswerPart::Thinking { data, .. } => data["thinking"].as_str().map_or(0, str::len),
     }
+}
+
+/// Reasoning in Anthropic's shape, which is what a body for a script has.
+fn thinking(text: &str) -> AnswerPart {
+    let data = json!({ "type": "thinking", "thinking": text, "signature": thinking_signature(text) });
+    AnswerPart::Thinking { provider: "scripted".to_owned(), data }
+}
+
+/// The signature of scripted reasoning: by it the scripted server sees whether it came back unchanged.
+pub fn thinking_signature(text: &str) -> String {
+    DecisionHash::of(text.as_bytes()).to_string()
 }
 
 impl ScriptedCall {
