@@ -4,4 +4,6 @@
 //! Processes are started in `sandbox` and `process` only.
 
 pub mod bootstrap;
+pub mod client;
 pub mod clock;
+pub mod secret;
