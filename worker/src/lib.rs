@@ -5,3 +5,4 @@
 //! [`process`] (trusted ones) and `sandbox` (everything a model asks for), nowhere else.
 
 pub mod process;
+pub mod workspace;
