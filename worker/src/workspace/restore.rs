@@ -20,7 +20,11 @@ use nix::errno::Errno;
 
 use super::{
     blobs::Blobs,
+<<<<<<< HEAD
     contents::{BaseObjects, Contents, ContentsError},
+=======
+    contents::{Contents, ContentsError},
+>>>>>>> workspace
     handles::{TreeWriter, join, open_folder, split, stat_child},
     index::{FsTime, What},
     materialize::{git_skeleton, write_alternates},
@@ -112,7 +116,11 @@ pub async fn restore(
         remember(&mut workspace.work.captured, path.as_bytes());
     }
     look(workspace, &files, &git)?;
+<<<<<<< HEAD
     let mut plan = Plan::default();
+=======
+    let mut plan = Plan { alternates: has_info_folder(&git), ..Plan::default() };
+>>>>>>> workspace
     plan.add(&workspace.work, &files, target.left_out);
     plan.add(&workspace.git, &git, &[]);
 
@@ -156,6 +164,11 @@ struct Plan {
     write: BTreeMap<WorkPath, Entry>,
     /// Folders and the modes they must have in the end.
     modes: BTreeMap<Vec<u8>, u32>,
+<<<<<<< HEAD
+=======
+    /// Whether git is to be told where the borrowed objects are.
+    alternates: bool,
+>>>>>>> workspace
 }
 
 impl Plan {
@@ -250,7 +263,11 @@ async fn carry_out(
             Ok::<(), RestoreError>(())
         })
         .await?;
+<<<<<<< HEAD
     if has_git_folder(&workspace.base, &plan.write, &workspace.git) {
+=======
+    if plan.alternates {
+>>>>>>> workspace
         write_alternates(&mut writer, &workspace.base).map_err(|errno| fail(DOT_GIT, errno))?;
     }
     for (path, mode) in plan.modes.iter().rev() {
@@ -259,6 +276,7 @@ async fn carry_out(
     Ok(())
 }
 
+<<<<<<< HEAD
 /// Whether the restored workspace has the folder that names the borrowed objects: a model may have removed
 /// its whole `.git`, and that too is restored.
 fn has_git_folder(base: &BaseObjects, write: &Entries, git: &Area) -> bool {
@@ -266,6 +284,15 @@ fn has_git_folder(base: &BaseObjects, write: &Entries, git: &Area) -> bool {
     let path = WorkPath::new(*info).expect("a constant without empty parts or dots");
     let recorded = git.index.slot(b".git/objects", b"info").is_some();
     base.git.is_some() && (write.contains_key(&path) || recorded)
+=======
+/// Whether the recorded workspace has the folder that names the borrowed objects: a model may have removed
+/// its whole `.git`, and that too is restored.
+fn has_info_folder(git: &Entries) -> bool {
+    let info = WorkPath::new(".git/objects/info").expect("a constant without empty parts or dots");
+    git.range(&info..)
+        .next()
+        .is_some_and(|(path, entry)| (*path == info && entry.kind == EntryKind::Dir) || is_below(path, &info))
+>>>>>>> workspace
 }
 
 fn is_below(path: &WorkPath, folder: &WorkPath) -> bool {
