@@ -53,7 +53,12 @@ fn rendered(model: ModelRef, messages: Vec<Message>) -> Rendered {
 
 async fn call(model: &ModelRef, timeouts: Timeouts, key: Option<&Secret>) -> Result<ModelAnswer, ModelError> {
     let client = ModelClient::new(model, timeouts).expect("an address");
-    client.call(&rendered(model.clone(), ask()), Attempt(1), key, &mut |_| {}).await
+    // The driver may move a call to another thread.
+    sendable(client.call(&rendered(model.clone(), ask()), Attempt(1), key, &mut |_| {})).await
+}
+
+fn sendable<F: Future + Send>(future: F) -> F {
+    future
 }
 
 #[tokio::test]
@@ -249,7 +254,7 @@ async fn servers_that_do_not_speak_the_protocol() {
         ("HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n", "cut_stream"),
         ("HTTP/1.1 502 Bad Gateway\r\ncontent-length: 999\r\n\r\n<html>bad", "server"),
         (
-            "HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: 38\r\n\r\n{\"error\":{\"code\":\"insufficient_quota\"}}",
+            "HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: 39\r\n\r\n{\"error\":{\"code\":\"insufficient_quota\"}}",
             "spend_limit",
         ),
     ] {

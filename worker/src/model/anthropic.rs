@@ -103,7 +103,7 @@ pub(super) fn body(request: &ModelRequest, turns: &[Spoken<'_>]) -> Vec<u8> {
         input_schema: Sorted(&tool.input_schema),
         cache_control: (index == last_tool).then_some(Cache::Ephemeral),
     });
-    let system = (!request.system.trim().is_empty()).then(|| Block::Text {
+    let system = (!request.system.trim().is_empty()).then_some(Block::Text {
         text: Cow::Borrowed(request.system.as_str()),
         cache_control: Some(Cache::Ephemeral),
     });

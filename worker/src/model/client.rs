@@ -14,6 +14,7 @@ use reqwest::{
     Response, Url,
     header::{HeaderMap, HeaderValue},
 };
+use serde_json::Value;
 use tokio::time::timeout;
 
 use super::{
@@ -219,7 +220,9 @@ impl HttpEnd {
         let kind = header(response.headers(), "content-type").unwrap_or_default();
         if kind.starts_with("application/json") || kind.starts_with("text/html") {
             let body = self.read_refusal(response).await;
-            if body.starts_with(b"{\"error\"") {
+            // Some servers tell errors with status 200.
+            let told = serde_json::from_slice::<Value>(&body).is_ok_and(|body| !body["error"].is_null());
+            if told {
                 return Err(classify(Refusal { status, retry_after_ms: None, body: &body }, key));
             }
             return Err(ModelError::Protocol { detail: format!("{kind} instead of a stream of events") });
