@@ -13,6 +13,6 @@ pub mod engine;
 pub mod model;
 pub mod process;
 pub mod sandbox;
-pub mod supervisor;
+pub mod secret;
 pub mod tools;
 pub mod workspace;

@@ -1,32 +1,36 @@
-//! A token or key in a type that cannot be printed by accident.
-//!
-//! Whoever needs the text says [`Secret::expose`], which a reviewer can search for. It has no
-//! `Serialize`: what crosses a process boundary is copied out deliberately.
+//! A provider's key, in a type that cannot be printed. It comes from the environment of the
+//! supervisor by way of an inherited pipe; this file only keeps it from leaking into a log line, an
+//! error or a panic. Whoever needs the text says [`Secret::expose`], which a reviewer can search for.
 
 use std::fmt;
 
-/// A token or key. `Debug` shows `[secret]`; the bytes are overwritten when it is dropped.
+/// A key. `Debug` and `Display` show `[secret]`; the memory is overwritten when it is dropped.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Secret(Vec<u8>);
 
 impl Secret {
-    /// Takes the text as it stands in a file or the environment: white space around it comes from
-    /// copying and is cut off. `None` where nothing remains.
+    /// Takes a key as it stands in the environment; surrounding white space is a copying mistake and
+    /// is cut off. `None` when nothing remains.
     pub fn new(text: &str) -> Option<Self> {
         let text = text.trim();
         (!text.is_empty()).then(|| Self(text.as_bytes().to_vec()))
     }
 
-    /// The text itself.
+    /// The key itself: for the request's header, and to strike it out of what a server echoes.
     pub fn expose(&self) -> &str {
         std::str::from_utf8(&self.0).expect("made from a str and never changed")
+    }
+
+    /// `text` with every occurrence of the key struck out.
+    pub fn strike_from(&self, text: &str) -> String {
+        text.replace(self.expose(), "[secret]")
     }
 }
 
 impl Drop for Secret {
     fn drop(&mut self) {
         self.0.fill(0);
-        // Nobody reads the bytes again, so the optimizer may leave the write out without this.
+        // Without a reader the optimizer may leave the write out.
         std::hint::black_box(&self.0);
     }
 }
@@ -37,15 +41,22 @@ impl fmt::Debug for Secret {
     }
 }
 
+impl fmt::Display for Secret {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("[secret]")
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
-    fn a_secret_is_not_printed() {
-        let token = Secret::new(" dk_1234\n").unwrap();
-        assert_eq!(format!("{token:?}"), "[secret]");
-        assert_eq!(token.expose(), "dk_1234");
-        assert!(Secret::new("\n ").is_none());
+    fn a_key_is_never_printed() {
+        let key = Secret::new(" sk-abc\n").expect("not empty");
+        assert_eq!(format!("{key} {key:?}"), "[secret] [secret]");
+        assert_eq!(key.expose(), "sk-abc");
+        assert_eq!(key.strike_from("bad key sk-abc, sk-abc"), "bad key [secret], [secret]");
+        assert!(Secret::new(" \n").is_none());
     }
 }

@@ -123,8 +123,7 @@ impl Hands {
         state: &RunState,
         material: &Material,
     ) -> Result<Outgoing, DriverError> {
-        let external = state.open_tools.iter().any(|(open, _)| open.class == RecoveryClass::External);
-        if !external {
+        if super::turn::unknown_after_crash(state).is_empty() {
             return self.run_tools(state, material).await;
         }
         let mut batch = Batch::new(state);
@@ -172,7 +171,7 @@ impl Hands {
             settings: &self.settings,
             tests: self.tests.as_ref(),
         };
-        tools::execute(&context, &tool.name, &tool.args).await
+        tools::execute(context, &tool.name, &tool.args).await
     }
 
     async fn snapshot(&mut self, state: &RunState, batch: &mut Batch) -> Result<(), DriverError> {

@@ -179,8 +179,8 @@ fn layers(sandbox: &Sandbox) -> SandboxLayers {
     let report = sandbox.report();
     SandboxLayers {
         backend: report.backend.to_string(),
-        active: report.active.iter().map(ToString::to_string).collect(),
-        missing: report.missing.iter().map(|gap| format!("{}: {}", gap.layer, gap.reason)).collect(),
+        active: report.active.iter().map(|layer| layer.name().to_owned()).collect(),
+        missing: report.missing.iter().map(|gap| format!("{}: {}", gap.layer.name(), gap.reason)).collect(),
     }
 }
 
@@ -238,7 +238,7 @@ async fn begin(
     let engine = engine::newest(&spec.engine)
         .ok_or_else(|| StartError::Environment(format!("there is no engine `{}`", spec.engine)))?
         .id();
-    let tests = spec.tests.clone().or_else(|| tools::detect_tests(root).map(|found| found.to_string()));
+    let tests = spec.tests.clone().or_else(|| tools::detect_tests(root));
     let project = prompt::Project {
         instructions: instructions(root),
         files: workspace.base_manifest().entries.keys().map(ToString::to_string).collect(),

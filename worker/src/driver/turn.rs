@@ -5,11 +5,12 @@ use std::time::Duration;
 
 use docket_schema::{
     ids::DecisionHash,
-    message::ToolSpec,
+    message::{CallId, ToolSpec},
     run::{
         GateRequested, ModelRequested, PhaseChanged, Purpose, RunBlocked, RunEnded, RunPaused, RunState,
         Stage, ToolRequested,
     },
+    tool::RecoveryClass,
 };
 use tokio::sync::watch;
 
@@ -242,6 +243,16 @@ fn reopened(state: &RunState, open: &ModelRequested) -> ModelCall {
         nudge: open.nudge.clone(),
         output_tokens_max: answer_tokens_max(pins),
         wait_ms: 0,
+    }
+}
+
+/// Open calls that may have reached beyond the workspace, and so are not run again after a crash.
+/// Such a call is a batch of its own; should a batch ever hold one, none of it is run again.
+pub(super) fn unknown_after_crash(state: &RunState) -> Vec<CallId> {
+    if state.open_tools.iter().any(|(open, _)| open.class == RecoveryClass::External) {
+        state.open_tools.iter().map(|(open, _)| open.call.clone()).collect()
+    } else {
+        Vec::new()
     }
 }
 

@@ -135,7 +135,7 @@ fn run_tools(run: &RunState) -> Decision {
             tool: tool.name.clone(),
             class,
             policy: Verdict::Allow { rule: "builtin".to_owned() },
-            labels: tools::labels(&tool.name, &tool.args).into_iter().map(|label| label.to_string()).collect(),
+            labels: tools::labels(&tool.name, &tool.args).into_iter().map(|label| label.name().to_owned()).collect(),
         });
         if alone {
             break;

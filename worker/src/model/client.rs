@@ -26,7 +26,7 @@ use super::{
     openai,
     request::{Provider, RenderError, Rendered},
     scripted::{Attempt, ScriptedModel},
-    secret::Secret,
+    Secret,
     sse::SseParser,
 };
 

@@ -20,11 +20,7 @@ use nix::errno::Errno;
 
 use super::{
     blobs::Blobs,
-<<<<<<< HEAD
-    contents::{BaseObjects, Contents, ContentsError},
-=======
     contents::{Contents, ContentsError},
->>>>>>> workspace
     handles::{TreeWriter, join, open_folder, split, stat_child},
     index::{FsTime, What},
     materialize::{git_skeleton, write_alternates},
@@ -116,11 +112,7 @@ pub async fn restore(
         remember(&mut workspace.work.captured, path.as_bytes());
     }
     look(workspace, &files, &git)?;
-<<<<<<< HEAD
-    let mut plan = Plan::default();
-=======
     let mut plan = Plan { alternates: has_info_folder(&git), ..Plan::default() };
->>>>>>> workspace
     plan.add(&workspace.work, &files, target.left_out);
     plan.add(&workspace.git, &git, &[]);
 
@@ -164,11 +156,8 @@ struct Plan {
     write: BTreeMap<WorkPath, Entry>,
     /// Folders and the modes they must have in the end.
     modes: BTreeMap<Vec<u8>, u32>,
-<<<<<<< HEAD
-=======
     /// Whether git is to be told where the borrowed objects are.
     alternates: bool,
->>>>>>> workspace
 }
 
 impl Plan {
@@ -263,11 +252,7 @@ async fn carry_out(
             Ok::<(), RestoreError>(())
         })
         .await?;
-<<<<<<< HEAD
-    if has_git_folder(&workspace.base, &plan.write, &workspace.git) {
-=======
     if plan.alternates {
->>>>>>> workspace
         write_alternates(&mut writer, &workspace.base).map_err(|errno| fail(DOT_GIT, errno))?;
     }
     for (path, mode) in plan.modes.iter().rev() {
@@ -276,15 +261,6 @@ async fn carry_out(
     Ok(())
 }
 
-<<<<<<< HEAD
-/// Whether the restored workspace has the folder that names the borrowed objects: a model may have removed
-/// its whole `.git`, and that too is restored.
-fn has_git_folder(base: &BaseObjects, write: &Entries, git: &Area) -> bool {
-    let info = b".git/objects/info";
-    let path = WorkPath::new(*info).expect("a constant without empty parts or dots");
-    let recorded = git.index.slot(b".git/objects", b"info").is_some();
-    base.git.is_some() && (write.contains_key(&path) || recorded)
-=======
 /// Whether the recorded workspace has the folder that names the borrowed objects: a model may have removed
 /// its whole `.git`, and that too is restored.
 fn has_info_folder(git: &Entries) -> bool {
@@ -292,7 +268,6 @@ fn has_info_folder(git: &Entries) -> bool {
     git.range(&info..)
         .next()
         .is_some_and(|(path, entry)| (*path == info && entry.kind == EntryKind::Dir) || is_below(path, &info))
->>>>>>> workspace
 }
 
 fn is_below(path: &WorkPath, folder: &WorkPath) -> bool {

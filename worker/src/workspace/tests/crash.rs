@@ -1,6 +1,3 @@
-<<<<<<< HEAD
-//! .
-=======
 //! Workspaces that a crash left dirty, blobs and caches that are damaged, and two processes at once.
 
 use std::{fs, os::unix::fs::symlink};
@@ -169,4 +166,3 @@ async fn files_are_given_to_the_owner_that_was_named() {
         assert_eq!((meta.uid(), meta.gid()), (12_345, 23_456), "{name}");
     }
 }
->>>>>>> workspace

@@ -1,6 +1,3 @@
-<<<<<<< HEAD
-//! .
-=======
 //! Patches that `git apply` takes, branches that are made once, and differences for people.
 
 use std::{fs, os::unix::fs::symlink};
@@ -135,4 +132,3 @@ async fn differences_are_shown_as_text_and_binary_is_told() {
     assert!(new.starts_with("--- /dev/null\n+++ b/file-to-folder/inside\n"), "{new}");
     assert!(new.contains("\\ No newline at end of file"), "{new}");
 }
->>>>>>> workspace
