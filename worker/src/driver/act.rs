@@ -31,7 +31,7 @@ use crate::{
 const ANSWER_INLINE_BYTES_MAX: usize = 64 * 1024;
 
 /// What acts: model, workspace, sandbox.
-pub struct Hands {
+pub(super) struct Hands {
     pub(super) model: ModelClient,
     pub(super) key: Option<Secret>,
     pub(super) workspace: Workspace,

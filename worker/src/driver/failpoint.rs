@@ -14,7 +14,7 @@ use nix::{
 use crate::bootstrap::{FailWhen, FailWhom, Failpoint};
 
 /// Dies here if the failpoint says so: `seqs` are the places of the events in the append at hand.
-pub fn reached(failpoint: Option<&Failpoint>, epoch: Epoch, seqs: Range<u64>, when: FailWhen) {
+pub(super) fn reached(failpoint: Option<&Failpoint>, epoch: Epoch, seqs: Range<u64>, when: FailWhen) {
     let Some(failpoint) = failpoint else { return };
     if failpoint.epoch != epoch.0 || failpoint.when != when || !seqs.contains(&failpoint.seq) {
         return;

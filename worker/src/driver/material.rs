@@ -22,16 +22,16 @@ use crate::{
     workspace::{BlobError, Blobs},
 };
 
-/// See the module.
-pub struct Material {
-    client: Client,
+/// See the module. `S` is where blobs come from: the coordinator, or a store at hand for replay.
+pub struct Material<S = Client> {
+    source: S,
     kept: Mutex<HashMap<BlobHash, Bytes>>,
 }
 
-impl Material {
+impl<S: Blobs> Material<S> {
     /// Nothing at hand yet.
-    pub fn new(client: Client) -> Self {
-        Self { client, kept: Mutex::default() }
+    pub fn new(source: S) -> Self {
+        Self { source, kept: Mutex::default() }
     }
 
     /// Keeps bytes that this run just made.
@@ -75,18 +75,24 @@ fn part_blob(part: &Part) -> Option<BlobRef> {
     }
 }
 
-impl BlobSource for Material {
+impl<S> BlobSource for Material<S> {
     fn get(&self, blob: &BlobRef) -> Option<Bytes> {
         self.kept.lock().unwrap_or_else(PoisonError::into_inner).get(&blob.hash).cloned()
     }
 }
 
-impl Blobs for Material {
+impl<S: Blobs> Blobs for Material<S> {
     async fn get(&self, blob: &BlobRef) -> Result<Bytes, BlobError> {
-        if let Some(bytes) = BlobSource::get(self, blob) {
-            return Ok(bytes);
+        match BlobSource::get(self, blob) {
+            Some(bytes) => Ok(bytes),
+            None => self.source.get(blob).await,
         }
-        self.client.get_blob(blob).await.map_err(|error| match error {
+    }
+}
+
+impl Blobs for Client {
+    async fn get(&self, blob: &BlobRef) -> Result<Bytes, BlobError> {
+        self.get_blob(blob).await.map_err(|error| match error {
             ClientError::Refused(problem) if problem.status == 404 => BlobError::Missing(blob.hash),
             other => BlobError::Unavailable(Box::new(other)),
         })

@@ -18,4 +18,4 @@ pub use journal::{Journal, JournalError, Outgoing};
 pub use material::Material;
 pub use process::{RunExit, run_process_main};
 pub use start::StartError;
-pub use turn::{Driver, DriverError, model_request};
+pub use turn::{Driver, DriverError, model_request, rendered};

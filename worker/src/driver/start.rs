@@ -1,7 +1,7 @@
 //! The start of a run process: fold what there is, make or restore the workspace, stand up the
 //! sandbox; and for a run that begins, pin everything its decisions will depend on.
 
-use std::{path::PathBuf, sync::Arc, time::Duration};
+use std::{io::Read as _, path::PathBuf, sync::Arc, time::Duration};
 
 use bytes::Bytes;
 use docket_schema::{
@@ -70,7 +70,7 @@ impl StartError {
 ///
 /// # Errors
 /// [`StartError`]. An environment that cannot be made is recorded as the run's end before.
-pub async fn start(bootstrap: Bootstrap, drain: watch::Receiver<bool>) -> Result<Driver, StartError> {
+pub(super) async fn start(bootstrap: Bootstrap, drain: watch::Receiver<bool>) -> Result<Driver, StartError> {
     let token = Secret::new(&bootstrap.lease.token).ok_or(StartError::Token)?;
     let client = Client::new(&bootstrap.coordinator, token)?;
     let state = folded(&client, &bootstrap).await?;
@@ -292,8 +292,10 @@ async fn append_start(
 
 fn instructions(root: &cap_std::fs::Dir) -> Option<(String, String)> {
     INSTRUCTION_FILES.iter().find_map(|name| {
-        let text = tools::read_text(root, name, prompt::INSTRUCTIONS_BYTES_MAX)?;
-        Some(((*name).to_owned(), text))
+        let file = root.open(name).ok().filter(|file| file.metadata().is_ok_and(|found| found.is_file()))?;
+        let mut text = Vec::new();
+        file.take(prompt::INSTRUCTIONS_BYTES_MAX as u64).read_to_end(&mut text).ok()?;
+        Some(((*name).to_owned(), String::from_utf8_lossy(&text).into_owned()))
     })
 }
 

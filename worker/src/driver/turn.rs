@@ -23,7 +23,7 @@ use super::{
 use crate::{
     engine::{Act, Decision, Engine, ModelCall, answer_tokens_max},
     model::{ModelRequest, RenderError, Rendered, render, request_hash},
-    workspace::{BlobError, SnapshotError},
+    workspace::{BlobError, Blobs, SnapshotError},
 };
 
 /// Why a driver gave up. The run is not lost: its log says where it stands.
@@ -260,7 +260,10 @@ pub(super) fn unknown_after_crash(state: &RunState) -> Vec<CallId> {
 ///
 /// # Errors
 /// A blob is not to be had, or the pinned tools do not decode.
-pub async fn model_request(material: &Material, call: &ModelCall) -> Result<ModelRequest, DriverError> {
+pub async fn model_request<S: Blobs>(
+    material: &Material<S>,
+    call: &ModelCall,
+) -> Result<ModelRequest, DriverError> {
     material.gather(&call.messages).await?;
     let system = material.fetch(&call.system).await?;
     let tools = material.fetch(&call.tools).await?;
@@ -275,7 +278,11 @@ pub async fn model_request(material: &Material, call: &ModelCall) -> Result<Mode
     })
 }
 
-async fn rendered(material: &Material, call: &ModelCall) -> Result<Rendered, DriverError> {
+/// The exact body of a call.
+///
+/// # Errors
+/// As [`model_request`]; or the conversation is one that providers refuse.
+pub async fn rendered<S: Blobs>(material: &Material<S>, call: &ModelCall) -> Result<Rendered, DriverError> {
     let request = model_request(material, call).await?;
     let body = render(&request, material)?;
     Ok(Rendered { model: call.model.clone(), body: body.into() })

@@ -6,6 +6,8 @@
 mod decision;
 pub mod prompt;
 mod react;
+#[cfg(test)]
+mod react_tests;
 
 pub use decision::*;
 pub use react::React;

@@ -135,7 +135,7 @@ fn run_tools(run: &RunState) -> Decision {
             tool: tool.name.clone(),
             class,
             policy: Verdict::Allow { rule: "builtin".to_owned() },
-            labels: tools::labels(&tool.name, &tool.args).into_iter().map(|label| label.name().to_owned()).collect(),
+            labels: label_names(tool),
         });
         if alone {
             break;
@@ -143,6 +143,11 @@ fn run_tools(run: &RunState) -> Decision {
     }
     let phase = phase_of(run, &batch);
     Decision { phase, act: Act::RunTools(batch) }
+}
+
+fn label_names(tool: &ToolUse) -> Vec<String> {
+    let labels = serde_json::to_value(tools::labels(&tool.name, &tool.args));
+    labels.and_then(serde_json::from_value).expect("labels are words in JSON")
 }
 
 fn class_of(tool: &ToolUse, confined: bool) -> RecoveryClass {
