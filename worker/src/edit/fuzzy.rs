@@ -16,7 +16,7 @@ const WINDOW_SLACK: usize = 2;
 /// Runners-up are looked for down to this similarity.
 const RUNNER_UP_MIN: f64 = 0.70;
 /// Windows that get an exact comparison: the ones whose characters fit best.
-const COMPARED_MAX: usize = 160;
+const COMPARED_MAX: usize = 64;
 /// Searches with fewer characters are too short for similarity to mean anything.
 const SEARCH_CHARS_MIN: usize = 12;
 /// Searches with more characters are not compared by similarity: time grows with the square.
@@ -52,7 +52,8 @@ pub(super) fn locate(doc: &Doc<'_>, model: &ModelLines) -> Result<Found, Miss> {
             return Err(Miss::Ambiguous(vec![lines(best), lines(second)]));
         }
     }
-    let places = align_lines(&said, &doc.collapsed()[best.range.clone()]);
+    let mut places = align_lines(&said, &doc.collapsed()[best.range.clone()]);
+    pair_gaps(&mut places, best.range.len());
     if !same_statements(doc, model, &said, &solid, best, &places) {
         return Err(Miss::Doubtful(lines(best)));
     }
@@ -60,18 +61,8 @@ pub(super) fn locate(doc: &Doc<'_>, model: &ModelLines) -> Result<Found, Miss> {
     for (at, place) in solid.iter().zip(&places) {
         align[*at] = place.map(|place| doc.solid[best.range.start + place]);
     }
-    fill_blanks_only(doc, model, &mut align);
+    fill_blanks(doc, &model.search, &mut align);
     Ok(Found { level: EditLevel::Fuzzy, search: model.search.clone(), replace: model.replace.clone(), align })
-}
-
-/// Like [`fill_blanks`], but solid lines of the search that have no counterpart stay without one.
-fn fill_blanks_only(doc: &Doc<'_>, model: &ModelLines, align: &mut [Option<usize>]) {
-    fill_blanks(doc, align);
-    for (at, place) in align.iter_mut().enumerate() {
-        if !model.search[at].trim().is_empty() && place.is_some_and(|place| doc.lines[place].is_blank()) {
-            *place = None;
-        }
-    }
 }
 
 /// The windows at or above `floor`, best first, at most [`COMPARED_MAX`].
@@ -273,8 +264,32 @@ pub(super) fn align_lines(said: &[String], there: &[String]) -> Vec<Option<usize
     out
 }
 
+/// Lines left over in equal number on both sides of a gap stand for each other, however they read:
+/// whether they may is for [`same_statements`] to say.
+fn pair_gaps(places: &mut [Option<usize>], there: usize) {
+    let mut at = 0;
+    let mut from = 0;
+    while at < places.len() {
+        if let Some(place) = places[at] {
+            from = place + 1;
+            at += 1;
+            continue;
+        }
+        let end = (at..places.len()).find(|i| places[*i].is_some()).unwrap_or(places.len());
+        let to = places.get(end).copied().flatten().unwrap_or(there);
+        if to.saturating_sub(from) == end - at {
+            for (offset, place) in places[at..end].iter_mut().enumerate() {
+                *place = Some(from + offset);
+            }
+        }
+        at = end;
+    }
+}
+
 /// Share of the search's lines that may differ from the file's in more than slips.
 const ODD_LINES_MAX: f64 = 0.25;
+/// A kept line at least this similar counts half.
+const KEPT_MIN: f64 = 0.95;
 
 /// Whether the region holds the statements that the search means, not merely similar ones.
 fn same_statements(
@@ -286,22 +301,24 @@ fn same_statements(
     places: &[Option<usize>],
 ) -> bool {
     let replace: Vec<&str> = model.replace.iter().flat_map(|line| words(line)).collect();
-    let mut odd = 0;
+    let mut odd = 0.0;
     for (at, place) in places.iter().enumerate() {
         let Some(place) = place else {
-            odd += 1;
+            odd += 1.0;
             continue;
         };
         let real = &doc.collapsed()[best.range.start + place];
         if said[at] != *real && !is_same_line(&said[at], real, &replace) {
-            odd += 1;
+            // One word of a long line that stays as the file has it tells little.
+            let kept = model.replace.contains(&model.search[solid[at]]);
+            odd += if kept && line_similarity(&said[at], real) >= KEPT_MIN { 0.5 } else { 1.0 };
         }
     }
     // The lines at both ends say where the region begins and ends.
     let ends = places.first().is_some_and(Option::is_some) && places.last().is_some_and(Option::is_some);
     let covered = places.iter().flatten().count();
     let extra = best.range.len() - covered;
-    ends && extra <= WINDOW_SLACK && ratio(odd + extra, solid.len()) <= ODD_LINES_MAX
+    ends && extra <= WINDOW_SLACK && odd + ratio(extra, 1) <= ODD_LINES_MAX * ratio(solid.len(), 1)
 }
 
 /// Whether `said` is `real` but for slips, words of a comment, or words that the replacement knows.

@@ -97,7 +97,11 @@ pub(super) fn already_there(doc: &Doc<'_>, pattern: &Pattern) -> Option<std::ops
     let solid = |lines: &[String]| lines.iter().filter(|line| !line.trim().is_empty()).count();
     let shared_head = model.search.first().is_some_and(|line| model.replace.first() == Some(line));
     let shared_tail = model.search.last().is_some_and(|line| model.replace.last() == Some(line));
-    if solid(&model.replace) < 2 || !(shared_head || shared_tail) {
+    // What only takes lines away stands in the file before the edit as well as after it, unless both
+    // sides of the gap are told.
+    let adds = model.replace.iter().any(|line| !line.trim().is_empty() && !model.search.contains(line));
+    let told = if adds { shared_head || shared_tail } else { shared_head && shared_tail };
+    if solid(&model.replace) < 2 || !told {
         return None;
     }
     let turned = ModelLines { search: model.replace, replace: model.search };
@@ -173,7 +177,7 @@ struct ExactSpan {
 
 /// Extends an exact match to whole lines, so that one merge serves all levels.
 fn exact_found(doc: &Doc<'_>, pattern: &Pattern, span: &ExactSpan) -> Found {
-    let mut replace = pattern.replace.clone();
+    let mut replace = indented_like(doc, pattern, span);
     let last_text = doc.lines[span.last].text;
     let whole = span.col == 0 && span.end_col == last_text.len();
     let mut search: Vec<String> =
@@ -206,6 +210,28 @@ fn exact_found(doc: &Doc<'_>, pattern: &Pattern, span: &ExactSpan) -> Found {
     }
     let text = format!("{prefix}{replace}{rest}");
     Found { level: EditLevel::Exact, search, replace: text.split('\n').map(str::to_owned).collect(), align }
+}
+
+/// The replacement of one line quoted without its indentation: its further lines get that
+/// indentation too, unless they bring it along.
+fn indented_like(doc: &Doc<'_>, pattern: &Pattern, span: &ExactSpan) -> String {
+    let line = doc.lines[span.first].text;
+    let prefix = &line[..span.col];
+    let whole = span.first == span.last && span.end_col == line.len();
+    let further = || pattern.replace.lines().skip(1).filter(|line| !line.trim().is_empty());
+    let bare = !prefix.is_empty() && prefix == indent_of(line) && indent_of(&pattern.search).is_empty();
+    if !whole || !bare || further().all(|line| line.starts_with(prefix)) {
+        return pattern.replace.clone();
+    }
+    let mut out = String::new();
+    for (at, line) in pattern.replace.split('\n').enumerate() {
+        if at > 0 {
+            out.push('\n');
+            out.push_str(if line.trim().is_empty() { "" } else { prefix });
+        }
+        out.push_str(line);
+    }
+    out
 }
 
 /// A break that the replacement adds and that is all it changes is meant.
@@ -325,31 +351,29 @@ pub(super) fn align_blanks(
     for (at, place) in solid.iter().zip(places) {
         align[*at] = Some(*place);
     }
-    fill_blanks(doc, &mut align);
+    fill_blanks(doc, &model.search, &mut align);
     align
 }
 
-/// See [`align_blanks`]; lines that are `None` and blank in the search take the file's blanks.
-pub(super) fn fill_blanks(doc: &Doc<'_>, align: &mut [Option<usize>]) {
+/// See [`align_blanks`]; blank lines of the search that are `None` take the file's blanks in their gap.
+pub(super) fn fill_blanks(doc: &Doc<'_>, search: &[String], align: &mut [Option<usize>]) {
     let blank = |at: usize| doc.lines.get(at).is_some_and(Line::is_blank);
-    for at in 1..align.len() {
-        if align[at].is_none()
-            && let Some(before) = align[at - 1]
-            && blank(before + 1)
-            && !align[at + 1..].contains(&Some(before + 1))
-        {
-            align[at] = Some(before + 1);
+    let aligned: Vec<usize> = (0..align.len()).filter(|at| align[*at].is_some()).collect();
+    let (Some(first), Some(last)) = (aligned.first().copied(), aligned.last().copied()) else { return };
+    for two in aligned.windows(2) {
+        let (Some(from), Some(to)) = (align[two[0]], align[two[1]]) else { continue };
+        let mut free = (from + 1..to).filter(|at| blank(*at));
+        for at in two[0] + 1..two[1] {
+            if search[at].trim().is_empty() {
+                align[at] = free.next();
+            }
         }
     }
-    // Blank lines that open the search have nothing before them.
-    for at in (0..align.len().saturating_sub(1)).rev() {
-        if align[at].is_none()
-            && let Some(after) = align[at + 1]
-            && after > 0
-            && blank(after - 1)
-            && align[..at].iter().all(Option::is_none)
-        {
-            align[at] = Some(after - 1);
-        }
+    // Blank lines that open or close the search have an aligned line on one side only.
+    for at in (0..first).rev() {
+        align[at] = align[at + 1].and_then(|next| next.checked_sub(1)).filter(|place| blank(*place));
+    }
+    for at in last + 1..align.len() {
+        align[at] = align[at - 1].map(|previous| previous + 1).filter(|place| blank(*place));
     }
 }

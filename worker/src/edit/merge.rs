@@ -84,6 +84,10 @@ impl Merger<'_> {
 
     /// Whether a line of the hunk is another in the file than in the search.
     fn differs(&self, old: &Range) -> bool {
+        let places: Vec<usize> = self.found.align[old.clone()].iter().flatten().copied().collect();
+        if places.windows(2).any(|two| two[0] + 1 < two[1]) {
+            return true;
+        }
         old.clone().any(|at| {
             self.found.align[at].is_none_or(|place| self.doc.lines[place].text != self.found.search[at])
         })
@@ -91,9 +95,12 @@ impl Merger<'_> {
 
     /// Nothing is removed, and nothing put in an uncertain order, around lines the search left out.
     fn refuse_unquoted(&self, old: &Range, new: &Range) -> Result<(), Conflict> {
-        let near = old.start.saturating_sub(usize::from(!new.is_empty()))
-            ..(old.end + usize::from(!new.is_empty())).min(self.found.align.len());
-        let places: Vec<usize> = self.found.align[near].iter().flatten().copied().collect();
+        let align = &self.found.align;
+        let mut places: Vec<usize> = align[old.clone()].iter().flatten().copied().collect();
+        if !new.is_empty() {
+            places.splice(0..0, align[..old.start].iter().rev().find_map(|place| *place));
+            places.extend(align[old.end..].iter().find_map(|place| *place));
+        }
         for two in places.windows(2) {
             if let Some(line) = (two[0] + 1..two[1]).find(|line| !self.doc.lines[*line].is_blank()) {
                 return Err(Conflict { line, why: UNQUOTED });

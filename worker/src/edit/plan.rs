@@ -117,7 +117,10 @@ fn plan_one(doc: &Doc<'_>, edit: &Edit, escaped: bool) -> Result<(EditLevel, Vec
         Err(Miss::Absent | Miss::Doubtful(_)) if already_there(doc, &pattern).is_some() => {
             return Ok((EditLevel::AlreadyApplied, Vec::new()));
         }
-        Ok(found) if found.level == EditLevel::Fuzzy && already_there(doc, &pattern).is_some() => {
+        Ok(found)
+            if found.level == EditLevel::Fuzzy
+                && already_there(doc, &pattern).is_some_and(|place| meet(&place, &found.region())) =>
+        {
             return Ok((EditLevel::AlreadyApplied, Vec::new()));
         }
         Err(Miss::Absent | Miss::Doubtful(_)) => cleaned(doc, &pattern)?,
@@ -128,6 +131,10 @@ fn plan_one(doc: &Doc<'_>, edit: &Edit, escaped: bool) -> Result<(EditLevel, Vec
     }
     let splices = merge(doc, &found).map_err(|conflict| explain::conflict(doc, &found, &conflict))?;
     Ok((found.level, splices))
+}
+
+fn meet(a: &std::ops::Range<usize>, b: &std::ops::Range<usize>) -> bool {
+    a.start < b.end && b.start < a.end
 }
 
 /// The second try, for a search copied with a frame around it.

@@ -186,6 +186,8 @@ fn side(base: &[&str], other: &[&str], range: std::ops::Range<usize>, changes: &
 fn settle(base: &str, ours: &str, theirs: &str, knows_file: bool) -> Option<String> {
     if ours == base || ours == theirs {
         Some(theirs.to_owned())
+    } else if theirs == base && is_odd_blank(ours) && is_blank(base) {
+        Some(theirs.to_owned())
     } else if theirs == base {
         Some(ours.to_owned())
     } else if knows_file || is_slip(base, ours) {
@@ -193,6 +195,11 @@ fn settle(base: &str, ours: &str, theirs: &str, knows_file: bool) -> Option<Stri
     } else {
         None
     }
+}
+
+/// Blanks that no keyboard makes, such as the no-break space: a line that is written anew loses them.
+fn is_odd_blank(text: &str) -> bool {
+    !text.is_empty() && is_blank(text) && !text.is_ascii()
 }
 
 /// Whether `said` is `real` with a slip of the pen: equal but for look-alikes and blanks, or each
