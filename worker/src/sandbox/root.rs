@@ -228,6 +228,8 @@ fn environment(config: &SandboxConfig, home: Option<&Path>, entries: &[Entry]) -
     let mut all = fixed(path, INNER_HOME.into());
     all.push(("TMPDIR".into(), "/tmp".into()));
     all.push(("CARGO_HOME".into(), format!("{INNER_HOME}/.cargo").into()));
+    // A git that was built elsewhere looks for its system configuration elsewhere.
+    all.push(("GIT_CONFIG_SYSTEM".into(), "/etc/gitconfig".into()));
     all.push(("RUSTUP_HOME".into(), format!("{INNER_HOME}/.rustup").into()));
     all.push(("CARGO_NET_OFFLINE".into(), "true".into()));
     for (name, folder) in [("PYENV_ROOT", ".pyenv"), ("GOMODCACHE", "go/pkg/mod")] {

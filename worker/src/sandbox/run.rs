@@ -1,24 +1,29 @@
 //! Making a sandbox and running commands in it: the docket side.
 //!
-//! Invariants: [`Sandbox::run`] returns only after the init has ended, and with it every process of the call;
-//! dropping its future closes the socket that keeps the init alive; a report that never came is an error,
+//! Invariants: [`Sandbox::run`] returns only after every process of the call has ended (the init itself may
+//! still be taking its mounts apart); dropping its future closes the socket that keeps the init alive; a report that never came is an error,
 //! never a success.
 
 use std::{
     io,
-    os::unix::net::UnixStream as StdUnixStream,
+    os::{
+        fd::{AsFd, BorrowedFd},
+        unix::net::UnixStream as StdUnixStream,
+    },
     path::{Component, Path},
+    pin::Pin,
     process::Stdio,
     sync::Arc,
+    task::{Context, Poll},
     time::Duration,
 };
 
 use tokio::{
-    io::AsyncWriteExt,
+    io::{AsyncRead, AsyncWriteExt, ReadBuf},
     net::{UnixStream, unix::OwnedReadHalf},
     process::{Child, ChildStderr, ChildStdout, Command},
     sync::Mutex,
-    time::{Instant, sleep_until, timeout},
+    time::{Instant, sleep_until},
 };
 
 use super::{
@@ -32,9 +37,6 @@ use super::{
 
 /// How long the kernel may take to end a namespace after its deadline before the init itself is killed.
 const END_GRACE: Duration = Duration::from_secs(5);
-
-/// How long the pipes are read after the last process ended: what is in them is there already.
-const DRAIN_GRACE: Duration = Duration::from_millis(500);
 
 /// An init's report is one small frame.
 const REPORT_BYTES_MAX: usize = 64 * 1024;
@@ -257,7 +259,7 @@ impl Running {
     ) -> io::Result<Option<InitReport>> {
         let Some(control) = self.control.take() else { return Ok(None) };
         let (answers, mut out) = control.into_split();
-        let mut answers: Capture<OwnedReadHalf> = Capture::new(Some(answers), REPORT_BYTES_MAX);
+        let mut answers = Capture::new(Some(Answers(answers)), REPORT_BYTES_MAX);
         // An init that dies early breaks this pipe; its missing report says so.
         let give = async {
             let _ = out.write_all(plan).await;
@@ -269,7 +271,8 @@ impl Running {
         }
         let mut out = Some(out);
         let mut kill_at = None;
-        loop {
+        // A report comes after the last process of the call has ended; what they wrote is in the pipes then.
+        while !answers.ends_frame() {
             tokio::select! {
                 _status = self.child.wait() => break,
                 step = self.stdout.step(), if self.stdout.open() => step?,
@@ -288,23 +291,30 @@ impl Running {
                 }
             }
         }
-        let drain = async {
-            while answers.open() {
-                answers.step().await?;
-            }
-            while self.stdout.open() {
-                self.stdout.step().await?;
-            }
-            while self.stderr.open() {
-                self.stderr.step().await?;
-            }
-            Ok::<(), io::Error>(())
-        };
-        match timeout(DRAIN_GRACE, drain).await {
-            Ok(drained) => drained?,
-            Err(_held_open) => {}
-        }
+        self.stdout.drain()?;
+        self.stderr.drain()?;
+        answers.drain()?;
         let said = answers.finish().bytes;
         Ok(read_json(&mut &said[..]).ok())
+    }
+}
+
+/// The reading half of the socket, with the descriptor that a last read without waiting needs.
+struct Answers(OwnedReadHalf);
+
+impl AsFd for Answers {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        let socket: &UnixStream = self.0.as_ref();
+        socket.as_fd()
+    }
+}
+
+impl AsyncRead for Answers {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buf: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.0).poll_read(cx, buf)
     }
 }
