@@ -114,7 +114,7 @@ pub async fn restore(
     look(workspace, &files, &git)?;
     let mut plan = Plan { alternates: has_info_folder(&git), ..Plan::default() };
     plan.add(&workspace.work, &files, target.left_out);
-    plan.add(&workspace.git, &git, &[]);
+    plan.add(&workspace.git, &git, target.left_out);
 
     let mut made: HashMap<BlobHash, bytes::Bytes> =
         skeleton.into_iter().map(|(_, entry, bytes)| (entry.hash, bytes)).collect();
@@ -144,8 +144,8 @@ type Entries = BTreeMap<WorkPath, Entry>;
 
 fn look(workspace: &mut Workspace, files: &Entries, git: &Entries) -> Result<FsTime, SnapshotError> {
     let looked_at = workspace.now()?;
-    workspace.pass(Realm::Work, looked_at, None, Some(files));
-    workspace.pass(Realm::GitWhole, looked_at, None, Some(git));
+    workspace.pass(Realm::Work, looked_at, None, Some(files))?;
+    workspace.pass(Realm::GitWhole, looked_at, None, Some(git))?;
     Ok(looked_at)
 }
 

@@ -348,3 +348,50 @@ async fn submodules_and_lfs_pointers_are_told() {
     assert!(house.at("a").join("vendor/lib").is_dir());
     assert_eq!(git(&house.at("a"), &["status", "--porcelain"]).await, "");
 }
+
+#[tokio::test]
+async fn writes_in_the_tick_of_a_snapshot_are_not_missed() {
+    let mut house = House::new();
+    put(&house.source(), "file", "0000");
+    house.commit_source().await;
+    let pinned = house.pin().await;
+    let mut workspace = house.workspace("a", &pinned).await;
+    for nth in 1..400 {
+        // Same size, same inode, and mostly the same time stamp as what the last snapshot saw.
+        put(&house.at("a"), "file", format!("{nth:04}"));
+        assert_eq!(workspace.snapshot_walk().unwrap().changes.len(), 1, "write {nth}");
+    }
+}
+
+#[tokio::test]
+async fn a_git_folder_that_holds_too_large_a_file_says_so() {
+    let mut house = House::new();
+    put(&house.source(), "a", "1");
+    house.commit_source().await;
+    let pinned = house.pin().await;
+    let mut options = house.options();
+    options.file_bytes_max = 1000;
+    let mut workspace = materialize(&house.at("a"), &pinned.base, &house.blobs, &options).await.unwrap();
+    put(&house.at("a"), ".git/large", vec![1; 2000]);
+    let delta = workspace.snapshot_walk().unwrap();
+    assert_eq!(delta.left_out[0].path, path(".git/large"));
+    let mut recorded = Recorded::default();
+    recorded.take(delta, &mut house.blobs);
+    recorded.restore_into(&mut workspace, &house.blobs).await.unwrap();
+    assert!(house.at("a").join(".git/large").exists());
+}
+
+/// The driver may run these on any thread.
+#[test]
+fn the_futures_are_send() {
+    fn check<T: Send>(_: &T) {}
+    let mut house = House::new();
+    let (source, options) = (Source::Empty, house.pin_options());
+    check(&pin(&source, &options, &mut house.blobs));
+    let base: docket_schema::snapshot::Base = serde_json::from_value(serde_json::json!({
+        "manifest": { "hash": "0".repeat(64), "bytes": 0 }, "tree": "0".repeat(64),
+    }))
+    .unwrap();
+    let (dir, options) = (house.at("a"), house.options());
+    check(&materialize(&dir, &base, &house.blobs, &options));
+}
