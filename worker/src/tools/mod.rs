@@ -30,6 +30,7 @@ mod walk;
 pub use context::{ReadSet, TestRunnerConfig, ToolContext, ToolOutcome, ToolSettings};
 pub use labels::{Label, labels};
 pub use output::{cut, printable};
+pub use run_tests::detect_tests;
 pub use registry::{execute, recovery_class, specs};
 pub use runner::{Captured, CommandOutput, CommandSpec, Ended, Runner, RunnerError};
 pub use signature::error_signature;

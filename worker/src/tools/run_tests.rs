@@ -145,6 +145,11 @@ fn unittest_args(path: Option<&str>) -> String {
     }
 }
 
+/// The shell line that runs the whole suite of the project at `root`; `None` where none is found.
+pub fn detect_tests(root: &Dir) -> Option<String> {
+    detect(root, None).map(|found| found.line(None))
+}
+
 fn detect(root: &Dir, path: Option<&str>) -> Option<Found> {
     let is_file = |name: &str| root.metadata(name).is_ok_and(|meta| meta.is_file());
     let text = |name: &str| {
