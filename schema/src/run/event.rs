@@ -22,6 +22,7 @@ typed_events! {
         RunStarted 1,
         Forked 1,
         RunRecovered 1,
+        SetupFinished 1,
         PhaseChanged 1,
         ModelRequested 1,
         ModelAnswered 1,
@@ -140,6 +141,20 @@ pub struct RunRecovered {
     /// Folders left out of snapshots that the new workspace lacks.
     #[serde(default)]
     pub missing: Vec<WorkPath>,
+}
+
+/// A command that makes a fresh workspace ready was run: at the start, and wherever the workspace is
+/// made again. What it leaves in ignored folders is in no snapshot, which is why it is run again.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct SetupFinished {
+    /// The shell line.
+    pub command: String,
+    /// Its exit status; `None` where a signal or the time limit ended it.
+    pub exit: Option<i32>,
+    /// Its output, cut.
+    pub content: Content,
+    /// How long it ran, in milliseconds.
+    pub duration_ms: u64,
 }
 
 /// What the run is about now (A17).

@@ -203,6 +203,8 @@ pub struct RunState {
     pub limit: Option<Limit>,
     /// Policy in force.
     pub policy: Option<BlobRef>,
+    /// Its workspace was made ready, and the snapshots hold what that left in captured paths.
+    pub set_up: bool,
     /// The walls around its commands as they are now.
     pub sandbox: SandboxLayers,
     /// Calls that wait for a child.
@@ -245,6 +247,7 @@ impl Default for RunState {
             pause_requested: false,
             limit: None,
             policy: None,
+            set_up: false,
             sandbox: SandboxLayers::default(),
             children: BTreeMap::new(),
             round_failed: false,
@@ -298,6 +301,11 @@ impl RunState {
             RunEvent::RunStarted(e) => self.started(e),
             RunEvent::Forked(e) => self.forked(e),
             RunEvent::RunRecovered(e) => self.recovered(e),
+            RunEvent::SetupFinished(_) => {
+                self.require_pins()?;
+                self.set_up = true;
+                Ok(())
+            }
             RunEvent::PhaseChanged(e) => {
                 self.phase = e.phase;
                 Ok(())
@@ -382,9 +390,7 @@ impl RunState {
     }
 
     fn recovered(&mut self, event: RunRecovered) -> Result<(), String> {
-        if self.pins.is_none() {
-            return Err(String::new());
-        }
+        self.require_pins()?;
         self.sandbox = event.sandbox;
         if !event.missing.is_empty() {
             let names: Vec<String> = event.missing.iter().map(ToString::to_string).collect();
@@ -492,9 +498,7 @@ impl RunState {
     }
 
     fn snapshot_taken(&mut self, event: SnapshotTaken) -> Result<(), String> {
-        if self.pins.is_none() {
-            return Err(String::new());
-        }
+        self.require_pins()?;
         lay_over(&mut self.overlay, event.changes);
         lay_over(&mut self.git_overlay, event.git_changes);
         self.left_out.extend(event.left_out.into_iter().map(|left| (left.path, left.why)));
@@ -589,6 +593,10 @@ impl RunState {
     fn ended(&mut self, event: RunEnded) -> Result<(), String> {
         self.stage = Stage::Ended(event.result);
         Ok(())
+    }
+
+    fn require_pins(&self) -> Result<(), String> {
+        if self.pins.is_some() { Ok(()) } else { Err(String::new()) }
     }
 
     fn require_deciding(&self) -> Result<(), String> {

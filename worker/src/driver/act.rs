@@ -12,7 +12,7 @@ use docket_schema::{
     ids::BlobHash,
     message::{CallId, Part, ToolUse},
     run::{
-        GateFinished, GateRequested, ModelAnswered, ModelFailed, RunStarted, RunState, SnapshotTaken, ToolFinished,
+        GateFinished, GateRequested, ModelAnswered, ModelFailed, RunStarted, RunState, ToolFinished,
         ToolRequested, ToolStatus, Verdict,
     },
     tool::{RecoveryClass, ToolFacts},
@@ -185,16 +185,7 @@ impl Hands {
         if delta.is_empty() {
             return Ok(());
         }
-        let event = SnapshotTaken {
-            changes: delta.changes,
-            git_changes: delta.git_changes,
-            tree: delta.tree,
-            left_out: delta.left_out,
-        };
-        batch.out.push(state.turn, event);
-        for (blob, bytes) in delta.blobs.into_vec() {
-            batch.out.blob(blob, bytes);
-        }
+        batch.out.snapshot(state.turn, delta);
         Ok(())
     }
 

@@ -11,7 +11,7 @@ use docket_schema::{
     content::BlobRef,
     event::{NewEvent, TypedEvent as _},
     ids::{BlobHash, Epoch, EventHash, RunId, Seq, Turn},
-    run::{CorruptLog, EventMeta, RunEvent, RunState},
+    run::{CorruptLog, EventMeta, RunEvent, RunState, SnapshotTaken},
     wire::{AppendRequest, BlobUpload, Problem, ProblemCode},
 };
 
@@ -19,6 +19,7 @@ use super::failpoint;
 use crate::{
     bootstrap::{FailWhen, Failpoint},
     client::{Client, ClientError, patiently},
+    workspace::SnapshotDelta,
 };
 
 /// Blobs of one append above this are uploaded before it: a body stays far under the API's limit.
@@ -63,6 +64,13 @@ impl Outgoing {
     /// Adds a blob that an event names.
     pub fn blob(&mut self, blob: BlobRef, bytes: Vec<u8>) {
         self.blobs.push((blob, bytes));
+    }
+
+    /// Adds a snapshot with its contents.
+    pub fn snapshot(&mut self, turn: Turn, delta: SnapshotDelta) {
+        let SnapshotDelta { changes, git_changes, tree, left_out, blobs } = delta;
+        self.push(turn, SnapshotTaken { changes, git_changes, tree, left_out });
+        self.blobs.extend(blobs.into_vec());
     }
 
     /// Whether there is nothing to append.

@@ -16,7 +16,10 @@ use super::{
     start::{StartError, start},
     turn::DriverError,
 };
-use crate::bootstrap::{Bootstrap, EXIT_DRAINED, EXIT_LEASE_LOST};
+use crate::{
+    bootstrap::{Bootstrap, EXIT_DRAINED, EXIT_LEASE_LOST},
+    process::Lifeline,
+};
 
 /// Largest bootstrap, in bytes: a lease with its task's text and a price table.
 const BOOTSTRAP_BYTES_MAX: u64 = 4 * 1024 * 1024;
@@ -35,6 +38,11 @@ pub enum RunExit {
 
 /// Runs one run process to its end and gives its exit status.
 pub fn run_process_main() -> i32 {
+    // Before anything opens a file: the lifeline is found by its number.
+    if let Some(Err(error)) = Lifeline::inherited().map(Lifeline::end_with_it) {
+        tracing::error!(%error, "the supervisor's lifeline cannot be watched");
+        return EXIT_FAILED;
+    }
     let bootstrap = match bootstrap() {
         Ok(bootstrap) => bootstrap,
         Err(error) => {

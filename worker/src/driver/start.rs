@@ -1,7 +1,12 @@
 //! The start of a run process: fold what there is, make or restore the workspace, stand up the
 //! sandbox; and for a run that begins, pin everything its decisions will depend on.
 
-use std::{io::Read as _, path::PathBuf, sync::Arc, time::Duration};
+use std::{
+    io::Read as _,
+    path::PathBuf,
+    sync::Arc,
+    time::{Duration, Instant},
+};
 
 use bytes::Bytes;
 use docket_schema::{
@@ -9,7 +14,7 @@ use docket_schema::{
     ids::Turn,
     run::{
         EngineRef, FailureKind, GateSpec, ModelTerms, Models, Prompts, RunEnded, RunOutcome, RunRecovered,
-        RunSettings, RunStarted, RunState, SandboxLayers,
+        RunSettings, RunStarted, RunState, SandboxLayers, SetupFinished,
     },
     snapshot::{LeftOut, LeftOutWhy},
     task::TaskSpec,
@@ -126,15 +131,26 @@ async fn ready(
     let root = cap_std::fs::Dir::open_ambient_dir(workspace.path(), cap_std::ambient_authority())
         .map_err(|error| StartError::environment(&error))?;
     let layers = layers(&sandbox);
+    let runner = SandboxRunner(sandbox);
     let pins = match journal.state().pins.clone() {
         Some(pins) => {
-            recover(bootstrap, journal, &mut workspace, material, layers).await?;
+            // Setup goes first: whatever it left in captured paths, the snapshots know better; unless
+            // the crash came before they could.
+            let again = journal.state().set_up;
+            let before = if again { setup(spec, &pins.settings, &runner).await? } else { Vec::new() };
+            recover(bootstrap, journal, &mut workspace, material, layers, before).await?;
+            if !again {
+                let setup = setup(spec, &pins.settings, &runner).await?;
+                append_setup(journal, &mut workspace, setup).await?;
+            }
             pins
         }
         None => {
-            let pins = begin(bootstrap, material, &workspace, &root, layers).await?;
-            append_start(journal, material, &pins).await?;
-            Arc::new(pins.started)
+            let begun = begin(bootstrap, material, &workspace, &root, layers).await?;
+            append_start(journal, &begun).await?;
+            let setup = setup(spec, &begun.started.settings, &runner).await?;
+            append_setup(journal, &mut workspace, setup).await?;
+            Arc::new(begun.started)
         }
     };
     let engine = engine::engine(&pins.engine).ok_or_else(|| {
@@ -146,7 +162,7 @@ async fn ready(
         key,
         workspace,
         root,
-        runner: SandboxRunner(sandbox),
+        runner,
         settings: tool_settings(&pins.settings),
         tests: spec.tests.clone().map(|command| TestRunnerConfig { command }),
     };
@@ -190,6 +206,7 @@ async fn recover(
     workspace: &mut Workspace,
     material: &Material,
     sandbox: SandboxLayers,
+    setup: Vec<SetupFinished>,
 ) -> Result<(), StartError> {
     let state = journal.state();
     let left_out: Vec<LeftOut> =
@@ -216,6 +233,7 @@ async fn recover(
     let unknown = super::turn::unknown_after_crash(state);
     let mut out = Outgoing::default();
     out.push(turn, RunRecovered { worker: bootstrap.incarnation, sandbox, tree, unknown, missing });
+    setup.into_iter().for_each(|done| out.push(turn, done));
     journal.append_results(&out).await?;
     Ok(())
 }
@@ -276,11 +294,61 @@ async fn begin(
     Ok(Begun { started, blobs })
 }
 
-async fn append_start(
+/// Runs the task's setup lines, in order.
+///
+/// # Errors
+/// One failed: a run in a workspace that is not ready would only waste its turns.
+async fn setup(
+    spec: &TaskSpec,
+    settings: &RunSettings,
+    runner: &SandboxRunner,
+) -> Result<Vec<SetupFinished>, StartError> {
+    let mut done = Vec::new();
+    for command in &spec.setup {
+        let started = Instant::now();
+        let asked = tools::CommandSpec {
+            shell: command.clone(),
+            cwd: None,
+            timeout_ms: settings.command_timeout_ms_max,
+        };
+        let output =
+            tools::Runner::run(runner, asked).await.map_err(|error| StartError::environment(&error))?;
+        let mut bytes = output.stdout.joined();
+        bytes.extend_from_slice(&output.stderr.joined());
+        let (text, _) = tools::cut(&tools::printable(&bytes), settings.output_chars_max as usize);
+        let exit = match output.ended {
+            tools::Ended::Exit(status) => Some(status),
+            tools::Ended::Signal(_) | tools::Ended::TimedOut | tools::Ended::OutOfMemory => None,
+        };
+        if exit != Some(0) {
+            return Err(StartError::Environment(format!("the setup command `{command}` failed: {text}")));
+        }
+        let duration_ms = u64::try_from(started.elapsed().as_millis()).unwrap_or(u64::MAX);
+        done.push(SetupFinished { command: command.clone(), exit, content: text.into(), duration_ms });
+    }
+    Ok(done)
+}
+
+async fn append_setup(
     journal: &mut Journal,
-    _material: &Material,
-    begun: &Begun,
+    workspace: &mut Workspace,
+    setup: Vec<SetupFinished>,
 ) -> Result<(), StartError> {
+    if setup.is_empty() {
+        return Ok(());
+    }
+    let delta = workspace.snapshot_walk().map_err(|error| StartError::environment(&error))?;
+    let mut out = Outgoing::default();
+    let turn = journal.state().turn;
+    setup.into_iter().for_each(|done| out.push(turn, done));
+    if !delta.is_empty() {
+        out.snapshot(turn, delta);
+    }
+    journal.append_results(&out).await?;
+    Ok(())
+}
+
+async fn append_start(journal: &mut Journal, begun: &Begun) -> Result<(), StartError> {
     let mut out = Outgoing::default();
     out.push(Turn(0), begun.started.clone());
     for (blob, bytes) in &begun.blobs {

@@ -156,6 +156,7 @@ const fn recorded_decision(event: &RunEvent) -> Option<DecisionHash> {
         RunEvent::RunStarted(_)
         | RunEvent::Forked(_)
         | RunEvent::RunRecovered(_)
+        | RunEvent::SetupFinished(_)
         | RunEvent::PhaseChanged(_)
         | RunEvent::ModelAnswered(_)
         | RunEvent::ModelFailed(_)
