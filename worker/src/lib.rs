@@ -6,4 +6,6 @@
 pub mod bootstrap;
 pub mod client;
 pub mod clock;
+pub mod process;
+pub mod sandbox;
 pub mod secret;
