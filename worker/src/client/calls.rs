@@ -3,7 +3,6 @@
 use docket_schema::{
     event::Envelope,
     ids::{Position, RunId, Seq, StreamId, TaskId},
-    task::TaskState,
     wire::{
         ActRequest, AppendRequest, AppendResponse, EventPage, HeartbeatRequest, HeartbeatResponse,
         LeaseRequest, LeaseResponse, PAGE_EVENTS_MAX, ReleaseRequest, Resolved, RunView, Status,
@@ -29,14 +28,6 @@ pub enum Lineage {
 struct ResumeRequest {
     #[serde(skip_serializing_if = "Option::is_none")]
     turn: Option<u32>,
-}
-
-/// The text a state has in a query.
-fn state_text(state: TaskState) -> String {
-    match serde_json::to_value(state) {
-        Ok(serde_json::Value::String(text)) => text,
-        Ok(_) | Err(_) => unreachable!("a state is a text in JSON"),
-    }
 }
 
 impl Client {
@@ -136,7 +127,7 @@ impl Client {
     /// [`ClientError`].
     pub async fn tasks(&self, query: &TaskQuery) -> Result<TaskPage, ClientError> {
         self.call("list tasks", Method::GET, "/v1/tasks")
-            .maybe("state", query.state.map(state_text))
+            .maybe("state", query.state)
             .maybe("queue", query.queue.as_ref())
             .maybe("batch", query.batch)
             .maybe("limit", query.limit)

@@ -11,7 +11,7 @@ use std::{
 use axum::{
     Json, Router,
     body::Bytes,
-    extract::{Path, State},
+    extract::{DefaultBodyLimit, Path, State},
     http::{HeaderMap, StatusCode, Uri},
     response::{IntoResponse as _, Response},
     routing::{get, post, put},
@@ -21,7 +21,7 @@ use docket_schema::{
     event::{Envelope, Payload},
     ids::{BlobHash, Epoch, EventHash, Position, QueueName, RunId, Seq, StreamId, Timestamp, Turn},
     task::TaskState,
-    wire::{ProblemCode, TaskQuery},
+    wire::{BODY_BYTES_MAX, EventPage, ProblemCode, TaskQuery},
 };
 use futures_util::StreamExt as _;
 
@@ -155,6 +155,7 @@ fn blob_routes(blobs: Blobs) -> Router {
     Router::new()
         .route("/v1/blobs/{hash}", put(store).get(fetch))
         .route("/v1/blobs/missing", post(ask))
+        .layer(DefaultBodyLimit::max(BODY_BYTES_MAX))
         .with_state(blobs)
 }
 
@@ -212,7 +213,7 @@ async fn pages_of_a_stream_are_joined() {
         let after: u64 =
             uri.query().unwrap().split('&').find_map(|p| p.strip_prefix("after=")).unwrap().parse().unwrap();
         let events: Vec<_> = (after + 1..=(after + 2).min(5)).map(|seq| envelope(run_id(), seq)).collect();
-        Json(serde_json::json!({ "events": events, "more": after + 2 < 5 }))
+        Json(EventPage { events, more: after + 2 < 5 })
     };
     let (client, _server) = serve(Router::new().route("/v1/runs/{id}/events", get(page))).await;
     let events = client.all_events(run_id(), Lineage::Own).await.unwrap();
