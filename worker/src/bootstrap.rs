@@ -57,11 +57,11 @@ pub struct Bootstrap {
     /// Settings.
     pub settings: WorkerSettings,
     /// Tests only: where to stop dead.
-    pub failpoint: Option<Failpoint>,
+    #[serde(default)]
+    pub failpoints: Vec<Failpoint>,
 }
 
-/// Ends the process with SIGKILL at a named place of the log. Tests only; a run process obeys it
-/// once per (run, epoch), for the epoch it names.
+/// Sends a signal at a named place of the log. Tests only.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Failpoint {
     /// The event at which to die.

@@ -13,20 +13,36 @@ use nix::{
 
 use crate::bootstrap::{FailWhen, FailWhom, Failpoint};
 
-/// Dies here if the failpoint says so: `seqs` are the places of the events in the append at hand.
-pub(super) fn reached(failpoint: Option<&Failpoint>, epoch: Epoch, seqs: Range<u64>, when: FailWhen) {
-    let Some(failpoint) = failpoint else { return };
-    if failpoint.epoch != epoch.0 || failpoint.when != when || !seqs.contains(&failpoint.seq) {
-        return;
+/// The failpoints of one run process; each is obeyed once.
+#[derive(Debug, Default)]
+pub struct Failpoints(Vec<Failpoint>);
+
+impl Failpoints {
+    /// These failpoints.
+    pub const fn new(failpoints: Vec<Failpoint>) -> Self {
+        Self(failpoints)
     }
-    // A signal that cannot be sent leaves the process alive, and the test that waits for its death fails.
-    let sent = match failpoint.whom {
+
+    /// Sends whatever signals stand at this side of an append: `seqs` are the places of its events.
+    pub(super) fn reached(&mut self, epoch: Epoch, seqs: Range<u64>, when: FailWhen) {
+        let here = |point: &mut Failpoint| {
+            point.epoch == epoch.0 && point.when == when && seqs.contains(&point.seq)
+        };
+        for point in self.0.extract_if(.., here) {
+            // A signal that cannot be sent leaves the process alive, and the test that waits for its
+            // death fails.
+            if let Err(error) = send(point.whom) {
+                tracing::error!(%error, "a failpoint's signal could not be sent");
+            }
+        }
+    }
+}
+
+fn send(whom: FailWhom) -> nix::Result<()> {
+    match whom {
         FailWhom::Run => raise(Signal::SIGKILL),
         FailWhom::Supervisor => kill(getppid(), Signal::SIGKILL).and_then(|()| raise(Signal::SIGKILL)),
         FailWhom::Sleeper => raise(Signal::SIGSTOP),
         FailWhom::Process(pid) => kill(Pid::from_raw(pid), Signal::SIGKILL),
-    };
-    if let Err(error) = sent {
-        tracing::error!(%error, "a failpoint's signal could not be sent");
     }
 }

@@ -15,9 +15,9 @@ use docket_schema::{
     wire::{AppendRequest, BlobUpload, Problem, ProblemCode},
 };
 
-use super::failpoint;
+use super::failpoint::Failpoints;
 use crate::{
-    bootstrap::{FailWhen, Failpoint},
+    bootstrap::FailWhen,
     client::{Client, ClientError, patiently},
     workspace::SnapshotDelta,
 };
@@ -89,7 +89,7 @@ pub struct Journal {
     run: RunId,
     epoch: Epoch,
     patience: Duration,
-    failpoint: Option<Failpoint>,
+    failpoints: Failpoints,
     /// The state as the log has it: only acknowledged events.
     state: RunState,
 }
@@ -101,10 +101,10 @@ impl Journal {
         run: RunId,
         epoch: Epoch,
         patience: Duration,
-        failpoint: Option<Failpoint>,
+        failpoints: Failpoints,
         state: RunState,
     ) -> Self {
-        Self { client, run, epoch, patience, failpoint, state }
+        Self { client, run, epoch, patience, failpoints, state }
     }
 
     /// The state as the log has it.
@@ -157,12 +157,12 @@ impl Journal {
     async fn try_append(&mut self, outgoing: Outgoing) -> Result<bool, JournalError> {
         let first = self.state.seq.next();
         let events = &outgoing.events;
-        failpoint::reached(self.failpoint.as_ref(), self.epoch, span(first, events.len()), FailWhen::Before);
+        self.failpoints.reached(self.epoch, span(first, events.len()), FailWhen::Before);
         let request = self.request(&outgoing).await?;
         let deadline = Instant::now() + self.patience;
         match patiently(deadline, || self.client.append(self.run, &request)).await {
             Ok(response) => {
-                failpoint::reached(self.failpoint.as_ref(), self.epoch, span(first, events.len()), FailWhen::After);
+                self.failpoints.reached(self.epoch, span(first, events.len()), FailWhen::After);
                 fold(&mut self.state, self.epoch, &outgoing.events)?;
                 self.state.hash = response.head.hash;
                 Ok(true)

@@ -24,6 +24,7 @@ use tokio::sync::watch;
 
 use super::{
     act::Hands,
+    failpoint::Failpoints,
     journal::{Journal, JournalError, Outgoing},
     material::Material,
     turn::Driver,
@@ -85,7 +86,7 @@ pub(super) async fn start(bootstrap: Bootstrap, drain: watch::Receiver<bool>) ->
         lease.run,
         lease.epoch,
         Duration::from_millis(lease.lease_ms),
-        bootstrap.failpoint,
+        Failpoints::new(bootstrap.failpoints.clone()),
         state,
     );
     let material = Material::new(client);
