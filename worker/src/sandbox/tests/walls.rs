@@ -102,6 +102,10 @@ async fn the_hosts_files_do_not_exist_inside() {
         let seen = text(&out.stdout.bytes);
         assert!(!seen.contains(".old") && !seen.contains("boot"), "{backend:?} {seen}");
         assert_eq!(probe_inside(&sandbox, &["read", "/etc/passwd"]).await, 0, "control: the made-up one");
+        if backend == BackendChoice::Bubblewrap && probe_host().landlock_abi > 0 {
+            // Mounted and readable by mode: Landlock alone refuses it.
+            assert_eq!(probe_inside(&sandbox, &["read", "/.docket-init"]).await, libc::EACCES);
+        }
     }
 }
 
@@ -354,7 +358,11 @@ async fn read_only_paths_and_tools_can_be_used() {
         } else {
             eprintln!("no rustup in this home: cargo was not tried inside");
         }
-        let out = shell(&sandbox, "touch $CARGO_HOME/lock && ls -A $CARGO_HOME ${CARGO_HOME%/.cargo}").await;
+        let out = shell(
+            &sandbox,
+            "mkdir -p $CARGO_HOME && touch $CARGO_HOME/lock && ls -A $CARGO_HOME ${CARGO_HOME%/.cargo}",
+        )
+        .await;
         let seen = text(&out.stdout.bytes);
         assert!(out.ended == Ended::Exit(0) && !seen.contains("credentials"), "{backend:?} {seen}");
     }
