@@ -30,7 +30,7 @@ use super::{
     capture::Capture,
     config::{BackendChoice, CommandOutput, CommandSpec, Ended, InitProgram, SandboxConfig},
     error::SandboxError,
-    host::{HostReport, Layer, SandboxReport, bubblewrap, probe_host},
+    host::{HostReport, Layer, SandboxReport, bubblewrap, probe_host_with},
     plan::{Backend, Call, FRAME_BYTES_MAX, InitReport, Plan, read_json, write_frame},
     root,
 };
@@ -67,8 +67,9 @@ impl Sandbox {
     /// [`SandboxError::Control`] where a wall is not where it should be, and what is wrong with the
     /// configuration.
     pub async fn prepare(config: SandboxConfig) -> Result<Self, SandboxError> {
-        let probed = tokio::task::spawn_blocking(probe_host).await;
-        let host = probed.map_err(|_| SandboxError::Lost)?;
+        let init = config.init_program.clone();
+        let probed = tokio::task::spawn_blocking(move || probe_host_with(&init)).await;
+        let host = probed.map_err(|_| SandboxError::Lost { said: "the probe panicked".to_owned() })?;
         let none = config.backend == BackendChoice::None;
         let missing = host.missing_for_walls();
         if !none && !missing.is_empty() {
@@ -97,7 +98,7 @@ impl Sandbox {
         let plan = root::plan(config, backend, bubblewrap(), host.has(Layer::Landlock))?;
         let mut plan_frame = Vec::new();
         let bytes = serde_json::to_vec(&plan).map_err(SandboxError::Plan)?;
-        write_frame(&mut plan_frame, &bytes).map_err(|_| SandboxError::Lost)?;
+        write_frame(&mut plan_frame, &bytes).map_err(SandboxError::Frame)?;
         let report = host.report(&plan);
         let init = config.init_program.clone();
         let sandbox =
@@ -145,7 +146,7 @@ impl Sandbox {
             (Some(InitReport::SetupFailed { step, errno }), _) => {
                 return Err(SandboxError::Setup { step, source: io::Error::from_raw_os_error(errno) });
             }
-            (None, false) => return Err(SandboxError::Lost),
+            (None, false) => return Err(SandboxError::Lost { said: of_bubblewrap(&stderr.bytes) }),
         };
         let duration_ms = u64::try_from(begun.elapsed().as_millis()).unwrap_or(u64::MAX);
         Ok(CommandOutput { ended, stdout, stderr, duration_ms })
@@ -169,7 +170,7 @@ impl Sandbox {
         let mut frames = Vec::with_capacity(bytes.len() + stdin_bytes + 8);
         let framed = write_frame(&mut frames, &bytes)
             .and_then(|()| spec.stdin.as_ref().map_or(Ok(()), |stdin| write_frame(&mut frames, stdin)));
-        framed.map_err(|_| SandboxError::Lost)?;
+        framed.map_err(SandboxError::Frame)?;
         Ok(frames)
     }
 
@@ -193,6 +194,13 @@ impl Sandbox {
         let stderr = String::from_utf8_lossy(&out.stderr.bytes);
         Err(failed(format!("{:?}, saw {found:?}, said {:?}", out.ended, stderr.trim()), None))
     }
+}
+
+/// What bubblewrap itself said, for it shares stderr with the command; nothing of the command's own.
+fn of_bubblewrap(stderr: &[u8]) -> String {
+    const LINES_MAX: usize = 4;
+    let text = String::from_utf8_lossy(stderr);
+    text.lines().filter(|line| line.starts_with("bwrap: ")).take(LINES_MAX).collect::<Vec<_>>().join("; ")
 }
 
 /// Uses builtins of sh wherever it can: a control must not fail for a program that is not installed.
