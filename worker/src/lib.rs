@@ -9,3 +9,4 @@ pub mod clock;
 pub mod process;
 pub mod sandbox;
 pub mod secret;
+pub mod supervisor;

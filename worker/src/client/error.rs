@@ -80,6 +80,8 @@ fn refusal(problem: &Problem) -> String {
         | ProblemCode::Ended
         | ProblemCode::BlobMissing
         | ProblemCode::BlobMismatch
+        | ProblemCode::MethodNotAllowed
+        | ProblemCode::UnsupportedMedia
         | ProblemCode::TooLarge
         | ProblemCode::Unavailable
         | ProblemCode::StorageFull
