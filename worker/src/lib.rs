@@ -15,5 +15,6 @@ pub mod process;
 pub mod replay;
 pub mod sandbox;
 pub mod secret;
+pub mod supervisor;
 pub mod tools;
 pub mod workspace;

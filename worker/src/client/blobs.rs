@@ -1,30 +1,19 @@
 //! Blobs: asked for, stored and fetched by their hash.
 
 use bytes::Bytes;
-use docket_schema::{content::BlobRef, ids::BlobHash};
+use docket_schema::{
+    content::BlobRef,
+    ids::BlobHash,
+    wire::{BLOB_HASHES_MAX, MissingBlobsRequest, MissingBlobsResponse},
+};
 use futures_util::{StreamExt as _, TryStreamExt as _, stream};
 use reqwest::Method;
-use serde::{Deserialize, Serialize};
 
 use super::{Client, ClientError};
 
 /// Uploads under way at once: enough to hide the round trip, few enough that a worker with many
 /// runs does not crowd out appends.
 pub const UPLOADS_IN_FLIGHT: usize = 4;
-/// Hashes per question: 64 KiB of JSON.
-const ASKED_MAX: usize = 900;
-
-/// `POST /v1/blobs/missing`.
-#[derive(Serialize)]
-struct MissingRequest<'a> {
-    hashes: &'a [BlobHash],
-}
-
-/// Its answer.
-#[derive(Deserialize)]
-struct MissingResponse {
-    missing: Vec<BlobHash>,
-}
 
 impl Client {
     /// Stores a blob; it is durable when this returns. Safe to repeat.
@@ -41,9 +30,10 @@ impl Client {
     /// [`ClientError`].
     pub async fn missing_blobs(&self, hashes: &[BlobHash]) -> Result<Vec<BlobHash>, ClientError> {
         let mut missing = Vec::new();
-        for hashes in hashes.chunks(ASKED_MAX) {
+        for hashes in hashes.chunks(BLOB_HASHES_MAX) {
             let call = self.call("ask which blobs are missing", Method::POST, "/v1/blobs/missing");
-            let answer: MissingResponse = call.json(&MissingRequest { hashes })?.answer().await?;
+            let answer: MissingResponse =
+                call.json(&MissingBlobsRequest { hashes: hashes.to_vec() })?.answer().await?;
             missing.extend(answer.missing);
         }
         Ok(missing)

@@ -3,14 +3,15 @@
 use docket_schema::{
     event::Envelope,
     ids::{Position, RunId, Seq, StreamId, TaskId},
+    task::TaskRecord,
     wire::{
         ActRequest, AppendRequest, AppendResponse, EventPage, HeartbeatRequest, HeartbeatResponse,
-        LeaseRequest, LeaseResponse, PAGE_EVENTS_MAX, ReleaseRequest, Resolved, RunView, Status,
-        SubmitRequest, SubmitResponse, TaskPage, TaskQuery, TaskView, TellRequest,
+        LeaseRequest, LeaseResponse, PAGE_EVENTS_MAX, ReleaseRequest, ReleaseResponse, Resolved,
+        ResumeRequest, ResumeResponse, RunView, Status, SubmitRequest, SubmitResponse, TaskPage, TaskQuery,
+        TaskView, TellRequest, TellResponse,
     },
 };
 use reqwest::Method;
-use serde::Serialize;
 
 use super::{Client, ClientError};
 
@@ -21,13 +22,6 @@ pub enum Lineage {
     Own,
     /// What it shares with its parents first, then its own.
     Whole,
-}
-
-/// `POST /v1/runs/{id}/resume`.
-#[derive(Serialize)]
-struct ResumeRequest {
-    #[serde(skip_serializing_if = "Option::is_none")]
-    turn: Option<u32>,
 }
 
 impl Client {
@@ -170,32 +164,35 @@ impl Client {
         self.call("read the status", Method::GET, "/v1/status").answer().await
     }
 
-    /// Cancels a task, running or not.
+    /// Cancels a task, running or not; gives it as it is then.
     ///
     /// # Errors
     /// [`ClientError`].
-    pub async fn cancel(&self, task: TaskId, reason: &str) -> Result<(), ClientError> {
+    pub async fn cancel(&self, task: TaskId, reason: &str) -> Result<TaskRecord, ClientError> {
         let act = ActRequest { reason: reason.to_owned() };
-        self.call("cancel a task", Method::POST, &format!("/v1/tasks/{task}/cancel")).json(&act)?.done().await
+        self.call("cancel a task", Method::POST, &format!("/v1/tasks/{task}/cancel"))
+            .json(&act)?
+            .answer()
+            .await
     }
 
     /// Puts an ended task back into the backlog.
     ///
     /// # Errors
     /// [`ClientError`].
-    pub async fn retry(&self, task: TaskId, reason: &str) -> Result<(), ClientError> {
+    pub async fn retry(&self, task: TaskId, reason: &str) -> Result<TaskRecord, ClientError> {
         let act = ActRequest { reason: reason.to_owned() };
-        self.call("retry a task", Method::POST, &format!("/v1/tasks/{task}/retry")).json(&act)?.done().await
+        self.call("retry a task", Method::POST, &format!("/v1/tasks/{task}/retry")).json(&act)?.answer().await
     }
 
     /// Lets a run go on, from its end or from the end of `turn`.
     ///
     /// # Errors
     /// [`ClientError`].
-    pub async fn resume(&self, run: RunId, turn: Option<u32>) -> Result<(), ClientError> {
+    pub async fn resume(&self, run: RunId, turn: Option<u32>) -> Result<ResumeResponse, ClientError> {
         self.call("resume a run", Method::POST, &format!("/v1/runs/{run}/resume"))
             .json(&ResumeRequest { turn })?
-            .done()
+            .answer()
             .await
     }
 
@@ -203,10 +200,10 @@ impl Client {
     ///
     /// # Errors
     /// [`ClientError`].
-    pub async fn tell(&self, run: RunId, text: &str) -> Result<(), ClientError> {
+    pub async fn tell(&self, run: RunId, text: &str) -> Result<TellResponse, ClientError> {
         self.call("tell a run", Method::POST, &format!("/v1/runs/{run}/tell"))
             .json(&TellRequest { text: text.to_owned() })?
-            .done()
+            .answer()
             .await
     }
 
@@ -238,10 +235,14 @@ impl Client {
     ///
     /// # Errors
     /// [`ClientError`]; `fenced`, `wrong_state` or `ended` where it was not held any more.
-    pub async fn release(&self, task: TaskId, request: &ReleaseRequest) -> Result<(), ClientError> {
+    pub async fn release(
+        &self,
+        task: TaskId,
+        request: &ReleaseRequest,
+    ) -> Result<ReleaseResponse, ClientError> {
         self.call("release a lease", Method::POST, &format!("/v1/tasks/{task}/release"))
             .json(request)?
-            .done()
+            .answer()
             .await
     }
 }

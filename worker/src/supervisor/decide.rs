@@ -19,6 +19,8 @@ use super::state::{
 pub(super) const LEASE_WAIT: Duration = Duration::from_secs(20);
 /// Time for a process whose task ended to exit by itself: it has only its own cleaning left.
 const LEAVE_GRACE: Duration = Duration::from_secs(2);
+/// Time for releases once the worker only ends what is left.
+const LAST_RELEASE_GRACE: Duration = Duration::from_secs(2);
 /// First pause after a call that failed; a coordinator that only restarts is back soon.
 const PAUSE_MIN: Duration = Duration::from_millis(50);
 /// Longest pause: its return is to be noticed well within a lease.
@@ -88,13 +90,20 @@ pub(super) fn next_wake(state: &State) -> Option<Instant> {
     for run in state.runs.values() {
         match run.stage {
             Stage::Running | Stage::Draining => wakes.push(run.vouched_until),
-            Stage::Leaving(at) => wakes.push(at.min(run.vouched_until)),
+            Stage::Leaving(at) => wakes.push(at),
             Stage::Killed(_) => {}
         }
     }
-    wakes.extend(state.releases.values().filter_map(|release| release.again_at));
-    if let Poll::Pausing(_, until) = state.lease {
-        wakes.push(until);
+    wakes.extend(
+        state
+            .releases
+            .values()
+            .map(|release| release.again_at.map_or(release.until, |again| again.min(release.until))),
+    );
+    match state.lease {
+        Poll::Pausing(_, until) => wakes.push(until),
+        Poll::Idle if state.phase == Phase::Leasing => wakes.extend(state.no_lease_before),
+        Poll::Idle | Poll::Asked(..) => {}
     }
     match &state.beat {
         Poll::Pausing(_, until) => wakes.push(*until),
@@ -113,8 +122,7 @@ fn leased(state: &mut State, at: Moment, leases: Vec<Lease>, out: &mut Vec<Comma
     if leases.is_empty() {
         // A coordinator that shuts down answers at once: without a pause it would be asked in a spin.
         if at.now.saturating_duration_since(since) < LEASE_WAIT / 2 {
-            let wanted = Wanted { number: next_number(state), max: free(state) };
-            state.lease = Poll::Pausing(wanted, at.pause(state.lease_failures, PAUSE_MAX));
+            state.no_lease_before = Some(at.pause(state.lease_failures, PAUSE_MAX));
             state.lease_failures = state.lease_failures.saturating_add(1);
         }
         return;
@@ -128,12 +136,11 @@ fn leased(state: &mut State, at: Moment, leases: Vec<Lease>, out: &mut Vec<Comma
         let lease_time = Duration::from_millis(lease.lease_ms);
         if state.phase != Phase::Leasing || free(state) == 0 {
             state.tally.drained += 1;
-            release(state, key, ReleaseReason::Drained, at.now + lease_time, out);
+            release(state, at, key, ReleaseReason::Drained, at.now + lease_time, out);
             continue;
         }
         let heartbeat = Duration::from_millis(lease.heartbeat_ms.clamp(1, LONG_POLL_MS_MAX));
-        let run =
-            Run { lease_time, heartbeat, vouched_until: at.now + lease_time, stage: Stage::Running };
+        let run = Run { lease_time, heartbeat, vouched_until: at.now + lease_time, stage: Stage::Running };
         state.runs.insert(key, run);
         state.tally.started += 1;
         out.push(Command::Start(Box::new(lease)));
@@ -242,26 +249,36 @@ fn run_ended(state: &mut State, at: Moment, key: Key, end: RunEnd, out: &mut Vec
         Stage::Killed(_) => state.tally.killed += 1,
         Stage::Running | Stage::Draining | Stage::Leaving(_) => {}
     }
-    if end == RunEnd::NotStarted && matches!(state.lease, Poll::Idle) {
+    if end == RunEnd::NotStarted {
         // Whatever keeps processes from starting keeps the next one too: let others have the work.
-        let wanted = Wanted { number: next_number(state), max: free(state) };
-        state.lease = Poll::Pausing(wanted, at.pause(6, PAUSE_MAX));
+        state.no_lease_before = Some(at.pause(u32::MAX, PAUSE_MAX));
     }
     match outcome(run.stage, end) {
         Outcome::Nothing => state.tally.finished += 1,
         Outcome::Lost => state.tally.lost += 1,
         Outcome::GiveBack => {
             state.tally.drained += 1;
-            release(state, key, ReleaseReason::Drained, run.vouched_until, out);
+            release(state, at, key, ReleaseReason::Drained, run.vouched_until, out);
         }
         Outcome::Crashed(how) => {
             state.tally.crashed += 1;
-            release(state, key, ReleaseReason::Crashed(how), run.vouched_until, out);
+            release(state, at, key, ReleaseReason::Crashed(how), run.vouched_until, out);
         }
     }
 }
 
-fn release(state: &mut State, key: Key, why: ReleaseReason, until: Instant, out: &mut Vec<Command>) {
+fn release(
+    state: &mut State,
+    at: Moment,
+    key: Key,
+    why: ReleaseReason,
+    until: Instant,
+    out: &mut Vec<Command>,
+) {
+    let until = match state.phase {
+        Phase::Killing | Phase::Over => until.min(at.now + LAST_RELEASE_GRACE),
+        Phase::Leasing | Phase::Draining(_) => until,
+    };
     state.releases.insert(key, Release { why: why.clone(), until, again_at: None, attempts: 0 });
     out.push(Command::Release(key, why));
 }
@@ -286,12 +303,12 @@ fn signal(state: &mut State, at: Moment, out: &mut Vec<Command>) {
                 Poll::Pausing(..) | Poll::Idle => state.lease = Poll::Idle,
             }
         }
-        Phase::Draining(_) => kill_all(state, out),
+        Phase::Draining(_) => kill_all(state, at, out),
         Phase::Killing | Phase::Over => {}
     }
 }
 
-fn kill_all(state: &mut State, out: &mut Vec<Command>) {
+fn kill_all(state: &mut State, at: Moment, out: &mut Vec<Command>) {
     state.phase = Phase::Killing;
     for (key, run) in &mut state.runs {
         match run.stage {
@@ -307,6 +324,9 @@ fn kill_all(state: &mut State, out: &mut Vec<Command>) {
         }
     }
     // The grace is over for calls as well; an unanswered lease expires by itself.
+    for release in state.releases.values_mut() {
+        release.until = release.until.min(at.now + LAST_RELEASE_GRACE);
+    }
     state.lease = Poll::Idle;
 }
 
@@ -314,22 +334,18 @@ fn what_time_brings(state: &mut State, at: Moment, out: &mut Vec<Command>) {
     if let Phase::Draining(until) = state.phase
         && until <= at.now
     {
-        kill_all(state, out);
+        kill_all(state, at, out);
     }
     for (key, run) in &mut state.runs {
         let why = match run.stage {
             Stage::Running | Stage::Draining if run.vouched_until <= at.now => KilledFor::Deadline,
-            Stage::Leaving(until) if until.min(run.vouched_until) <= at.now => KilledFor::Lost,
+            Stage::Leaving(until) if until <= at.now => KilledFor::Lost,
             Stage::Running | Stage::Draining | Stage::Leaving(_) | Stage::Killed(_) => continue,
         };
         run.stage = Stage::Killed(why);
         out.push(Command::Kill(*key));
     }
-    // The shell drops an attempt under way when its lease is over or the worker finishes.
-    let hurried = state.phase == Phase::Killing;
-    state.releases.retain(|_, release| {
-        release.until > at.now && !(hurried && release.attempts > 0 && release.again_at.is_some())
-    });
+    state.releases.retain(|_, release| release.until > at.now);
     for (key, release) in &mut state.releases {
         if release.again_at.is_some_and(|again| again <= at.now) {
             release.again_at = None;
@@ -349,13 +365,13 @@ fn ask_for_work(state: &mut State, at: Moment, out: &mut Vec<Command>) {
     let wanted = match state.lease {
         Poll::Asked(..) => return,
         Poll::Pausing(_, until) if until > at.now => return,
-        Poll::Pausing(wanted, _) if wanted.max > 0 => wanted,
-        Poll::Pausing(..) | Poll::Idle => {
+        Poll::Pausing(wanted, _) => wanted,
+        Poll::Idle => {
             let max = free(state);
-            if max == 0 {
-                state.lease = Poll::Idle;
+            if max == 0 || state.no_lease_before.is_some_and(|before| before > at.now) {
                 return;
             }
+            state.no_lease_before = None;
             Wanted { number: next_number(state), max }
         }
     };
@@ -380,10 +396,14 @@ fn restart_at(state: &State, listed: &[Key], since: Instant) -> Option<Instant> 
 
 fn renew(state: &mut State, at: Moment, out: &mut Vec<Command>) {
     let keys = vouched(state);
-    let due = match &state.beat {
-        Poll::Idle => true,
-        Poll::Pausing(_, until) => *until <= at.now,
-        Poll::Asked(listed, since) => restart_at(state, listed, *since).is_some_and(|again| again <= at.now),
+    // A heartbeat that replaces one under way does not wait: were it replaced in turn, no renewal
+    // would ever be heard of.
+    let (due, waits) = match &state.beat {
+        Poll::Idle => (true, true),
+        Poll::Pausing(_, until) => (*until <= at.now, true),
+        Poll::Asked(listed, since) => {
+            (restart_at(state, listed, *since).is_some_and(|again| again <= at.now), false)
+        }
     };
     if keys.is_empty() {
         if !matches!(state.beat, Poll::Asked(..)) {
@@ -392,11 +412,9 @@ fn renew(state: &mut State, at: Moment, out: &mut Vec<Command>) {
         return;
     }
     if due {
-        let wait = keys.iter().filter_map(|key| state.runs.get(key)).map(|run| run.heartbeat).min();
-        out.push(Command::Heartbeat {
-            held: keys.iter().map(|key| key.held()).collect(),
-            wait: wait.unwrap_or(Duration::ZERO),
-        });
+        let shortest = keys.iter().filter_map(|key| state.runs.get(key)).map(|run| run.heartbeat).min();
+        let wait = if waits { shortest.unwrap_or(Duration::ZERO) } else { Duration::ZERO };
+        out.push(Command::Heartbeat { held: keys.iter().map(|key| key.held()).collect(), wait });
         state.beat = Poll::Asked(keys, at.now);
     }
 }

@@ -164,6 +164,8 @@ pub(super) struct State {
     pub(super) last_number: u64,
     pub(super) lease: Poll<Wanted>,
     pub(super) lease_failures: u32,
+    /// No new request for work before this.
+    pub(super) no_lease_before: Option<Instant>,
     /// `Asked` holds what was listed.
     pub(super) beat: Poll<Vec<Key>>,
     pub(super) beat_failures: u32,
@@ -181,6 +183,7 @@ impl State {
             last_number: 0,
             lease: Poll::Idle,
             lease_failures: 0,
+            no_lease_before: None,
             beat: Poll::Idle,
             beat_failures: 0,
             runs: BTreeMap::new(),
