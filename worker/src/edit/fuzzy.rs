@@ -50,10 +50,9 @@ pub(super) fn locate(doc: &Doc<'_>, model: &ModelLines) -> Result<Found, Miss> {
     let lines = |window: &Window| doc.solid[window.range.start]..doc.solid[window.range.end - 1] + 1;
     let apart =
         |window: &&Window| window.range.start >= best.range.end || window.range.end <= best.range.start;
-    if let Some(second) = windows.iter().find(apart) {
-        if second.distance < best.distance + margin(chars, best.distance) {
-            return Err(Miss::Ambiguous(vec![lines(best), lines(second)]));
-        }
+    let near = best.distance + margin(chars, best.distance);
+    if let Some(second) = windows.iter().find(apart).filter(|second| second.distance < near) {
+        return Err(Miss::Ambiguous(vec![lines(best), lines(second)]));
     }
     let mut places = align_lines(&said, &doc.collapsed()[best.range.clone()]);
     pair_gaps(&mut places, best.range.len());
@@ -158,7 +157,7 @@ fn allowed(longest: usize, floor: f64) -> usize {
     (longest as f64 * (1.0 - floor)).floor() as usize
 }
 
-const BUCKETS: usize = 64;
+const BUCKETS: usize = 32;
 
 /// How often each class of character occurs: gives a lower bound of the edit distance.
 #[derive(Debug, Clone)]
@@ -354,7 +353,7 @@ fn same_statements(
 }
 
 /// Whether `said` is `real` but for slips, words of a comment, or words that the replacement knows.
-fn is_same_line(said: &str, real: &str, replace: &[&str]) -> bool {
+pub(super) fn is_same_line(said: &str, real: &str, replace: &[&str]) -> bool {
     if is_slip(said, real) || (is_comment(said) && is_comment(real)) {
         return true;
     }
@@ -372,15 +371,19 @@ fn is_same_line(said: &str, real: &str, replace: &[&str]) -> bool {
     })
 }
 
-/// Whether the whole line is a comment, in any of the languages we meet.
+/// Whether the whole line is a comment, in any of the languages we meet. A sign that code begins with
+/// as well (`#include`, `*p = 1`, `--n`) counts only with a blank or its own kind after it.
 fn is_comment(line: &str) -> bool {
     let line = line.trim_start();
-    ["//", "#", "/*", "*", "--", ";", "<!--"].iter().any(|sign| line.starts_with(sign))
+    let open = ["//", "/*", "<!--", "*/"].iter().any(|sign| line.starts_with(sign));
+    open || ["#", "*", "--", ";"].iter().any(|sign| {
+        line.strip_prefix(sign).is_some_and(|rest| rest.is_empty() || rest.starts_with([' ', '#', ';']))
+    })
 }
 
-/// The line up to a comment at its end.
+/// The line up to a comment at its end. An address such as `http://host` opens none.
 fn code_of(line: &str) -> &str {
-    let end = ["//", " #", "/*"].iter().filter_map(|sign| line.find(sign)).min();
+    let end = [" // ", " # ", " /* "].iter().filter_map(|sign| line.find(sign)).min();
     &line[..end.unwrap_or(line.len())]
 }
 
@@ -404,5 +407,13 @@ mod tests {
         assert!(!is_same_line("total_c = compute(gamma, 2)", "total_b = compute(beta, 2)", &[]));
         assert!(is_same_line("x = recieve(y)", "x = receive(y)", &[]));
         assert!(is_same_line("// the other words", "// the real words", &[]));
+        assert!(is_same_line("go(); // the other", "go(); // the real", &[]));
+        for (said, real) in [
+            ("#include <stdio.h>", "#include <stdlib.h>"),
+            ("get(\"http://alpha.org\")", "get(\"http://omega.org\")"),
+            ("*first = 1;", "*second = 1;"),
+        ] {
+            assert!(!is_same_line(said, real, &[]), "{said}");
+        }
     }
 }
