@@ -288,7 +288,8 @@ mod tests {
 
     #[test]
     fn runners_are_found_by_what_is_there() {
-        let cases: [(&[(&str, &str)], Option<&str>, Option<&str>); 10] = [
+        type Case<'a> = (&'a [(&'a str, &'a str)], Option<&'a str>, Option<&'a str>);
+        let cases: [Case<'_>; 10] = [
             (&[("Cargo.toml", "")], None, Some("cargo test --no-fail-fast")),
             (&[("Cargo.toml", "")], Some("tests/it.rs"), Some("cargo test --no-fail-fast --test it")),
             (&[("go.mod", "")], Some("pkg/a_test.go"), Some("go test -v ./pkg")),
