@@ -17,7 +17,7 @@ pub const EXIT_LEASE_LOST: i32 = 76;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum SandboxChoice {
-    /// bubblewrap where installed, else our own namespaces.
+    /// Our own namespaces, else bubblewrap where installed.
     #[default]
     Auto,
     /// bubblewrap or nothing.

@@ -84,10 +84,12 @@ impl Sandbox {
             (BackendChoice::Namespaces, _) | (BackendChoice::Auto, None) => {
                 Self::with(&config, &host, Backend::Namespaces).await
             }
-            (BackendChoice::Auto, Some(_)) => match Self::with(&config, &host, Backend::Bubblewrap).await {
+            // Both hold against the same battery; our own takes half the time of a call and runs
+            // calls of one run side by side, so bubblewrap is what stands in where ours cannot start.
+            (BackendChoice::Auto, Some(_)) => match Self::with(&config, &host, Backend::Namespaces).await {
                 Err(SandboxError::Control { found, .. }) => {
-                    tracing::info!(%found, "bubblewrap failed its controls, taking docket's own namespaces");
-                    Self::with(&config, &host, Backend::Namespaces).await
+                    tracing::info!(%found, "docket's own namespaces failed their controls, taking bubblewrap");
+                    Self::with(&config, &host, Backend::Bubblewrap).await
                 }
                 other => other,
             },

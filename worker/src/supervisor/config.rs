@@ -78,7 +78,7 @@ pub struct SupervisorConfig {
     /// What carries out a run.
     pub program: RunProgram,
     /// Tests only: handed on to run processes.
-    pub failpoint: Option<Failpoint>,
+    pub failpoints: Vec<Failpoint>,
 }
 
 impl SupervisorConfig {

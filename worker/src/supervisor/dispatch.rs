@@ -262,7 +262,7 @@ impl Dispatcher {
             scratch: folder.work.clone(),
             cache: self.config.cache.clone(),
             settings: self.config.settings.clone(),
-            failpoint: self.config.failpoint,
+            failpoints: self.config.failpoints.clone(),
         };
         let program = &self.config.program;
         let spec = ChildSpec {
