@@ -15,9 +15,13 @@ const SIMILARITY_MIN: f64 = 0.85;
 const WINDOW_SLACK: usize = 2;
 /// Runners-up are looked for down to this similarity.
 const RUNNER_UP_MIN: f64 = 0.70;
-/// Windows that get an exact comparison: the ones whose characters fit best.
-const COMPARED_MAX: usize = 64;
-/// The same where only lines to show are looked for.
+/// Windows that get an exact comparison. A file with more rivals than these has no one place.
+const COMPARED_MAX: usize = 600;
+/// Cells of distance tables that a search for the place may need: it bounds the time of one edit.
+const PLACE_CELLS_MAX: usize = 30_000_000;
+/// The same where only lines to show are looked for; the best fits come first.
+const HINT_CELLS_MAX: usize = 8_000_000;
+/// Windows that are compared where only lines to show are looked for.
 const HINTS_COMPARED_MAX: usize = 24;
 /// A region must be at least this similar to be worth showing.
 const WORTH_SHOWING: f64 = 0.35;
@@ -84,9 +88,9 @@ pub(super) enum Wanted {
 
 /// The windows that are wanted, best first.
 pub(super) fn best_windows(doc: &Doc<'_>, said: &[String], wanted_for: Wanted) -> Vec<Window> {
-    let (floor, compared_max) = match wanted_for {
-        Wanted::Place => (RUNNER_UP_MIN, COMPARED_MAX),
-        Wanted::Hint => (WORTH_SHOWING, HINTS_COMPARED_MAX),
+    let floor = match wanted_for {
+        Wanted::Place => RUNNER_UP_MIN,
+        Wanted::Hint => WORTH_SHOWING,
     };
     let text: Vec<char> = said.join("\n").chars().collect();
     if text.is_empty() || text.len() > SEARCH_CHARS_MAX || doc.solid.is_empty() {
@@ -114,18 +118,24 @@ pub(super) fn best_windows(doc: &Doc<'_>, said: &[String], wanted_for: Wanted) -
         }
     }
     bounds.sort_by_key(|(bound, range, _)| (*bound, range.start, range.end));
-    bounds.truncate(compared_max);
     let mut out: Vec<Window> = Vec::new();
-    let mut nearest = usize::MAX;
-    for (bound, range, longest) in bounds {
-        // What cannot come near the best found so far is no rival of it.
+    let (mut nearest, mut cells) = (usize::MAX, 0usize);
+    for (compared, (bound, range, longest)) in bounds.into_iter().enumerate() {
+        // What cannot come near the best found so far is no rival of it, nor is what follows.
         let rival = match wanted_for {
             Wanted::Place => nearest.saturating_add(margin(text.len(), nearest)),
             Wanted::Hint => usize::MAX,
         };
+        if bound > rival {
+            break;
+        }
         let limit = allowed(longest, floor).min(rival);
-        if bound > limit {
-            continue;
+        cells = cells.saturating_add(text.len().saturating_mul(2 * limit + 1));
+        match wanted_for {
+            // With rivals left unseen no place is certain.
+            Wanted::Place if compared >= COMPARED_MAX || cells > PLACE_CELLS_MAX => return Vec::new(),
+            Wanted::Hint if compared >= HINTS_COMPARED_MAX || cells > HINT_CELLS_MAX => break,
+            Wanted::Place | Wanted::Hint => {}
         }
         let there: Vec<char> = lines[range.clone()].join("\n").chars().collect();
         if let Some(distance) = levenshtein(&text, &there, limit) {
