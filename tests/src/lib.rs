@@ -1,3 +1,4 @@
 //! Support for whole-system tests, and the suites themselves.
 
 pub mod model_server;
+pub mod system;
