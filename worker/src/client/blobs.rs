@@ -32,7 +32,7 @@ impl Client {
         let mut missing = Vec::new();
         for hashes in hashes.chunks(BLOB_HASHES_MAX) {
             let call = self.call("ask which blobs are missing", Method::POST, "/v1/blobs/missing");
-            let answer: MissingResponse =
+            let answer: MissingBlobsResponse =
                 call.json(&MissingBlobsRequest { hashes: hashes.to_vec() })?.answer().await?;
             missing.extend(answer.missing);
         }

@@ -101,10 +101,13 @@ async fn watched(child: &mut ChildHandle, orders: &mut watch::Receiver<Order>) -
             match order {
                 Order::Run => {}
                 // ESRCH cannot hit a stranger: the child is reaped by `wait` below only.
-                Order::Terminate => drop(kill(Pid::from_raw(pid), Signal::SIGTERM)),
+                Order::Terminate => {
+                    let _ = kill(Pid::from_raw(pid), Signal::SIGTERM);
+                }
                 Order::Kill => {
-                    kill_session(pid);
+                    // The leader first: it must not see its children die and take that for their end.
                     child.kill_group();
+                    kill_session(pid);
                 }
             }
         }
@@ -137,7 +140,8 @@ fn kill_session(session: i32) {
             continue;
         };
         if pid != session && session_of(&entry.path()) == Some(session) {
-            drop(kill(Pid::from_raw(pid), Signal::SIGKILL));
+            // ESRCH: it ended by itself meanwhile.
+            let _ = kill(Pid::from_raw(pid), Signal::SIGKILL);
         }
     }
 }

@@ -102,7 +102,7 @@ pub(super) fn next_wake(state: &State) -> Option<Instant> {
     );
     match state.lease {
         Poll::Pausing(_, until) => wakes.push(until),
-        Poll::Idle if state.phase == Phase::Leasing => wakes.extend(state.no_lease_before),
+        Poll::Idle if state.phase == Phase::Leasing && free(state) > 0 => wakes.extend(state.no_lease_before),
         Poll::Idle | Poll::Asked(..) => {}
     }
     match &state.beat {
@@ -198,7 +198,7 @@ fn lose(run: &mut Run, at: Moment, why: LostWhy, key: Key, out: &mut Vec<Command
             LostWhy::Expired | LostWhy::Fenced | LostWhy::Cancelled | LostWhy::Unknown,
         ) => {
             run.stage = Stage::Killed(KilledFor::Lost);
-            out.push(Command::Kill(key));
+            out.push(Command::Kill(key, KilledFor::Lost));
         }
     }
 }
@@ -315,11 +315,11 @@ fn kill_all(state: &mut State, at: Moment, out: &mut Vec<Command>) {
             Stage::Killed(_) => {}
             Stage::Running | Stage::Draining => {
                 run.stage = Stage::Killed(KilledFor::Drain);
-                out.push(Command::Kill(*key));
+                out.push(Command::Kill(*key, KilledFor::Drain));
             }
             Stage::Leaving(_) => {
                 run.stage = Stage::Killed(KilledFor::Lost);
-                out.push(Command::Kill(*key));
+                out.push(Command::Kill(*key, KilledFor::Lost));
             }
         }
     }
@@ -343,7 +343,7 @@ fn what_time_brings(state: &mut State, at: Moment, out: &mut Vec<Command>) {
             Stage::Running | Stage::Draining | Stage::Leaving(_) | Stage::Killed(_) => continue,
         };
         run.stage = Stage::Killed(why);
-        out.push(Command::Kill(*key));
+        out.push(Command::Kill(*key, why));
     }
     state.releases.retain(|_, release| release.until > at.now);
     for (key, release) in &mut state.releases {
