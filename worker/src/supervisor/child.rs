@@ -113,18 +113,19 @@ async fn watched(child: &mut ChildHandle, orders: &mut watch::Receiver<Order>) -
         }
         tokio::select! {
             exit = child.wait() => {
-                return match exit {
+                let end = match exit {
                     Ok(ChildExit::Exit(status)) => RunEnd::of_status(status),
-                    Ok(ChildExit::Signal(signal)) => {
-                        kill_session(pid);
-                        RunEnd::Signalled(signal)
-                    }
+                    Ok(ChildExit::Signal(signal)) => RunEnd::Signalled(signal),
                     Err(error) => {
                         tracing::error!(%error, "the system lost track of a run process");
-                        kill_session(pid);
                         RunEnd::Signalled(Signal::SIGKILL as i32)
                     }
                 };
+                match end {
+                    RunEnd::Finished | RunEnd::Drained | RunEnd::LeaseLost | RunEnd::NotStarted => {}
+                    RunEnd::Exited(_) | RunEnd::Signalled(_) => kill_session(pid),
+                }
+                return end;
             }
             changed = orders.changed(), if open => open = changed.is_ok(),
         }

@@ -133,6 +133,7 @@ fn leased(state: &mut State, at: Moment, leases: Vec<Lease>, out: &mut Vec<Comma
         if state.runs.contains_key(&key) || state.releases.contains_key(&key) {
             continue;
         }
+        drop_older(state, key, out);
         let lease_time = Duration::from_millis(lease.lease_ms);
         if state.phase != Phase::Leasing || free(state) == 0 {
             state.tally.drained += 1;
@@ -144,6 +145,24 @@ fn leased(state: &mut State, at: Moment, leases: Vec<Lease>, out: &mut Vec<Comma
         state.runs.insert(key, run);
         state.tally.started += 1;
         out.push(Command::Start(Box::new(lease)));
+    }
+}
+
+/// A task that comes back under a higher epoch was lost under the older one, though no heartbeat
+/// has said so yet. After this at most one epoch of a task is renewed, so that an answer, which
+/// names tasks only, is never taken for the other one's.
+fn drop_older(state: &mut State, new: Key, out: &mut Vec<Command>) {
+    for (key, run) in &mut state.runs {
+        if key.task != new.task {
+            continue;
+        }
+        match run.stage {
+            Stage::Killed(_) => {}
+            Stage::Running | Stage::Draining | Stage::Leaving(_) => {
+                run.stage = Stage::Killed(KilledFor::Lost);
+                out.push(Command::Kill(*key, KilledFor::Lost));
+            }
+        }
     }
 }
 

@@ -198,6 +198,18 @@ fn a_new_lease_is_renewed_though_a_heartbeat_without_it_is_under_way() {
 }
 
 #[test]
+fn a_task_that_comes_back_ends_its_older_self() {
+    let mut story = Story::begin(2);
+    story.then(Event::Leased(vec![lease(1, 1)]));
+    let said = story.after(Duration::from_secs(1)).then(Event::Leased(vec![lease(1, 2)]));
+    assert_eq!(said[0], Command::Kill(key(1, 1), KilledFor::Lost));
+    assert!(matches!(&said[1], Command::Start(lease) if lease.epoch == Epoch(2)));
+    // The answer to the heartbeat under way speaks of the older one.
+    let said = story.lose(1, LostWhy::Fenced);
+    assert!(!said.contains(&Command::Kill(key(1, 2), KilledFor::Lost)), "{said:?}");
+}
+
+#[test]
 fn the_same_request_is_sent_again_under_the_same_number() {
     let mut story = Story::begin(3);
     assert_eq!(story.then(Event::LeaseFailed(Failure::Away)), []);
@@ -283,15 +295,14 @@ fn happening() -> impl Strategy<Value = (u8, u8, u8, u64)> {
 }
 
 /// Only what can happen does: answers to what was asked, ends of what was started.
-fn event_of(state: &State, what: u8, who: u8, how: u8) -> Event {
+/// `epoch` is one that was not given before: the coordinator never gives one twice.
+fn event_of(state: &State, (what, who, how): (u8, u8, u8), epoch: u64) -> Event {
     let runs: Vec<Key> = state.runs.keys().copied().collect();
     let of = |keys: &[Key]| keys.get(usize::from(who) % keys.len().max(1)).copied();
     let leases_asked = matches!(state.lease, Poll::Asked(..));
     let beat_asked = matches!(state.beat, Poll::Asked(..));
     match what {
-        0..=3 if leases_asked => {
-            Event::Leased((0..how).map(|n| lease((who + n).into(), u64::from(how) + 1)).collect())
-        }
+        0..=3 if leases_asked => Event::Leased((0..how).map(|n| lease((who + n).into(), epoch)).collect()),
         4 if leases_asked => Event::LeaseFailed(Failure::Away),
         5..=6 if beat_asked => {
             Event::Beaten { renewed: runs.iter().map(|key| key.task).collect(), lost: vec![] }
@@ -328,10 +339,10 @@ proptest! {
     fn whatever_happens_the_invariants_hold(happenings in prop::collection::vec(happening(), 1..120)) {
         let mut story = Story::begin(3);
         let (mut killed_as_lost, mut alive) = (BTreeSet::new(), BTreeSet::new());
-        for (what, who, how, later_ms) in happenings {
+        for (nth_epoch, (what, who, how, later_ms)) in happenings.into_iter().enumerate() {
             // The shell wakes at every instant it was told; what comes later comes after a tick.
             let mut said = story.pass(Duration::from_millis(later_ms));
-            let event = event_of(&story.state, what, who, how);
+            let event = event_of(&story.state, (what, who, how), nth_epoch as u64);
             let ended = match &event {
                 Event::RunEnded(key, _) => Some(*key),
                 _ => None,
@@ -364,6 +375,8 @@ proptest! {
                     Command::Terminate(key) => prop_assert!(alive.contains(&key)),
                     Command::Heartbeat { held, .. } => {
                         prop_assert!(!held.is_empty());
+                        let tasks: BTreeSet<_> = held.iter().map(|held| held.task).collect();
+                        prop_assert_eq!(tasks.len(), held.len(), "a task twice");
                         for held in held {
                             let key = Key { task: held.task, epoch: held.epoch };
                             prop_assert!(alive.contains(&key) && !killed_as_lost.contains(&key));
