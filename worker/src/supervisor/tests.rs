@@ -3,7 +3,10 @@
 use std::{
     collections::{BTreeMap, VecDeque},
     path::{Path, PathBuf},
-    sync::{Arc, Mutex},
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicBool, Ordering},
+    },
     time::Duration,
 };
 
@@ -43,12 +46,15 @@ enum Seen {
     Lease(LeaseRequest),
     Beat(HeartbeatRequest),
     Release(TaskId, ReleaseRequest),
+    ReleaseRefused,
 }
 
 struct Coordinator {
     work: Mutex<VecDeque<Lease>>,
     lost: Mutex<Vec<LostLease>>,
     refuses: bool,
+    /// Answers nothing but "not now".
+    away: AtomicBool,
     news: Notify,
     seen: mpsc::Sender<Seen>,
 }
@@ -78,26 +84,35 @@ async fn lease(State(it): State<Arc<Coordinator>>, Json(request): Json<LeaseRequ
     }
 }
 
-async fn heartbeat(
-    State(it): State<Arc<Coordinator>>,
-    Json(request): Json<HeartbeatRequest>,
-) -> Json<HeartbeatResponse> {
+async fn heartbeat(State(it): State<Arc<Coordinator>>, Json(request): Json<HeartbeatRequest>) -> Response {
     it.seen.send(Seen::Beat(request.clone())).await.unwrap();
+    if it.away.load(Ordering::SeqCst) {
+        return not_now();
+    }
     let lost = || it.lost.lock().unwrap().clone();
     while lost().is_empty() && it.wait(request.wait_ms).await {}
     let lost = lost();
     let kept = |task: &TaskId| lost.iter().all(|lost| lost.task != *task);
     let renewed = request.held.iter().map(|held| held.task).filter(kept).collect();
-    Json(HeartbeatResponse { renewed, lost })
+    Json(HeartbeatResponse { renewed, lost }).into_response()
 }
 
 async fn release(
     State(it): State<Arc<Coordinator>>,
     Param(task): Param<TaskId>,
     Json(request): Json<ReleaseRequest>,
-) -> Json<ReleaseResponse> {
+) -> Response {
+    if it.away.load(Ordering::SeqCst) {
+        it.seen.send(Seen::ReleaseRefused).await.unwrap();
+        return not_now();
+    }
     it.seen.send(Seen::Release(task, request)).await.unwrap();
-    Json(ReleaseResponse { state: TaskState::Available })
+    Json(ReleaseResponse { state: TaskState::Available }).into_response()
+}
+
+fn not_now() -> Response {
+    let problem = ProblemCode::Unavailable.problem("the store restarts");
+    (StatusCode::SERVICE_UNAVAILABLE, Json(problem)).into_response()
 }
 
 /// One worker under test. Its run program is a shell script in which `$D` is `dir`.
@@ -158,6 +173,7 @@ impl House {
             work: Mutex::new(work.into()),
             lost: Mutex::default(),
             refuses: setup.refuses,
+            away: AtomicBool::new(false),
             news: Notify::new(),
             seen: sender,
         });
@@ -392,6 +408,24 @@ async fn a_run_ends_at_the_instant_from_which_another_worker_may_have_its_task()
     house.signal().await;
     let (report, _) = house.end().await;
     assert_eq!(report.tally, Tally { started: 1, lost: 1, killed: 1, ..Tally::default() });
+}
+
+#[tokio::test]
+async fn runs_go_on_while_the_coordinator_is_away_and_what_is_to_be_said_is_said_later() {
+    let script = "cat > /dev/null; echo > $D/ready; until test -e $D/go; do sleep 0.01; done; exit 3";
+    let mut house = House::start(runs(script), vec![Lease { heartbeat_ms: 20, ..work(1, LONG_MS) }]).await;
+    house.written("ready").await;
+    house.coordinator.away.store(true, Ordering::SeqCst);
+    let mut beats = 0;
+    while beats < 5 {
+        beats += usize::from(matches!(house.seen.recv().await.unwrap(), Seen::Beat(_)));
+    }
+    std::fs::write(house.dir.path().join("go"), "").unwrap();
+    while !matches!(house.seen.recv().await.unwrap(), Seen::ReleaseRefused) {}
+    house.coordinator.away.store(false, Ordering::SeqCst);
+    assert_eq!(house.next_release().await.1.why, crashed("exit 3"));
+    house.signal().await;
+    assert_eq!(house.end().await.0.tally, Tally { started: 1, crashed: 1, ..Tally::default() });
 }
 
 #[tokio::test]
