@@ -213,7 +213,7 @@ impl House {
                 args: vec!["-c".into(), setup.script.replace("$D", dir.path().to_str().unwrap()).into()],
                 inherit: vec!["PATH".into()],
             },
-            failpoint: None,
+            failpoints: Vec::new(),
         };
         let (signals, caught) = mpsc::channel(2);
         let caught = Box::pin(stream::unfold(caught, |mut caught| async move {
