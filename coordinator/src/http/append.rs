@@ -214,6 +214,7 @@ fn part_of(run: RunId, event: &RunEvent) -> Part {
         RunEvent::RunStarted(started) if started.run != run => Part::OfAnother,
         RunEvent::RunStarted(_)
         | RunEvent::RunRecovered(_)
+        | RunEvent::SetupFinished(_)
         | RunEvent::PhaseChanged(_)
         | RunEvent::ModelRequested(_)
         | RunEvent::ModelAnswered(_)
