@@ -10,6 +10,7 @@ pub mod event;
 pub mod ids;
 pub mod message;
 pub mod run;
+pub mod schemas;
 pub mod snapshot;
 pub mod task;
 pub mod tool;

@@ -21,6 +21,12 @@ pub const LEASE_MAX: u32 = 1000;
 pub const LONG_POLL_MS_MAX: u64 = 60_000;
 /// Most events of one page.
 pub const PAGE_EVENTS_MAX: u32 = 1000;
+/// Longest text of one `tell`, in bytes: it stands in every later request to the model.
+pub const TELL_BYTES_MAX: usize = 32 * 1024;
+/// Most appends of one batch.
+pub const APPENDS_MAX: usize = 1024;
+/// Most hashes of one `blobs/missing`.
+pub const BLOB_HASHES_MAX: usize = 10_000;
 /// Largest request body, in bytes. Blobs are cut to fit.
 pub const BODY_BYTES_MAX: usize = 32 * 1024 * 1024;
 
@@ -129,7 +135,7 @@ pub struct ParentRef {
     pub seq: Seq,
 }
 
-/// `POST /v1/tasks/{id}/cancel`, `…/retry`, `…/resume`.
+/// `POST /v1/tasks/{id}/cancel`, `…/retry`.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct ActRequest {
@@ -137,12 +143,41 @@ pub struct ActRequest {
     pub reason: String,
 }
 
+/// `POST /v1/runs/{id}/resume`: goes on from a turn's end, as a new run of the same task.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct ResumeRequest {
+    /// The last turn that is kept; absent = the last one that ended.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub turn: Option<u32>,
+}
+
+/// The run that goes on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct ResumeResponse {
+    /// Its task.
+    pub task: TaskId,
+    /// The new run.
+    pub run: RunId,
+    /// Where the history it shares ends. May name an ancestor of the run that was asked for.
+    pub parent: ParentRef,
+    /// The turn whose end that is.
+    pub turn: u32,
+}
+
 /// `POST /v1/runs/{id}/tell`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct TellRequest {
-    /// The words. At most 32 KiB.
+    /// The words. At most [`TELL_BYTES_MAX`].
     pub text: String,
+}
+
+/// The words, or the wish, stand in the run's log; its worker finds them at its next append.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct TellResponse {
+    /// Head of the run's stream after it.
+    pub head: Head,
 }
 
 /// `POST /v1/lease`: asks for work; waits up to `wait_ms` for some.
@@ -257,6 +292,13 @@ pub enum LostWhy {
     Unknown,
 }
 
+/// A lease was given back.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct ReleaseResponse {
+    /// The task's state after it.
+    pub state: TaskState,
+}
+
 /// `POST /v1/tasks/{id}/release`: the supervisor gives a lease back.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
@@ -365,6 +407,38 @@ pub struct EventsQuery {
     pub limit: Option<u32>,
     /// For a run: its parents' shared history first. `after` must be 0 then, and all is answered.
     pub lineage: bool,
+}
+
+/// `GET /v1/runs/{id}/follow?after=`: server-sent events. Each has the event's seq as `id` and its
+/// envelope as `data`; one named `end` closes the stream once the run is over. A `Last-Event-ID`
+/// header counts before `after`.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct FollowQuery {
+    /// Events after this place.
+    pub after: Seq,
+}
+
+/// `POST /v1/blobs/missing`: which of these are to be uploaded.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct MissingBlobsRequest {
+    /// At most [`BLOB_HASHES_MAX`].
+    pub hashes: Vec<BlobHash>,
+}
+
+/// Blobs that are not stored.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct MissingBlobsResponse {
+    /// In the order they were asked for.
+    pub missing: Vec<BlobHash>,
+}
+
+/// `GET /healthz` (the process answers) and `GET /readyz` (its store answers as well).
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct Health {
+    /// `ok`.
+    pub status: String,
 }
 
 /// `GET /v1/feed?after=&limit=`: the whole log in order of position.
@@ -488,6 +562,10 @@ pub enum ProblemCode {
     BlobMissing,
     /// A blob's bytes do not have its hash or size.
     BlobMismatch,
+    /// The route exists, under another method.
+    MethodNotAllowed,
+    /// The body is of another content type than the route takes.
+    UnsupportedMedia,
     /// A body, or a count in it, is over its limit.
     TooLarge,
     /// The store cannot take it now; nothing was written.
@@ -500,7 +578,7 @@ pub enum ProblemCode {
 
 impl ProblemCode {
     /// All codes, in declaration order.
-    pub const ALL: [Self; 16] = [
+    pub const ALL: [Self; 18] = [
         Self::InvalidRequest,
         Self::Unauthorized,
         Self::Forbidden,
@@ -513,6 +591,8 @@ impl ProblemCode {
         Self::Ended,
         Self::BlobMissing,
         Self::BlobMismatch,
+        Self::MethodNotAllowed,
+        Self::UnsupportedMedia,
         Self::TooLarge,
         Self::Unavailable,
         Self::StorageFull,
@@ -534,6 +614,8 @@ impl ProblemCode {
             Self::Ended => ("ended", 409, "It is over"),
             Self::BlobMissing => ("blob_missing", 409, "A named blob is not stored"),
             Self::BlobMismatch => ("blob_mismatch", 400, "A blob's bytes are not what its name says"),
+            Self::MethodNotAllowed => ("method_not_allowed", 405, "The route has no such method"),
+            Self::UnsupportedMedia => ("unsupported_media", 415, "The body is of another content type"),
             Self::TooLarge => ("too_large", 413, "The request is too large"),
             Self::Unavailable => ("unavailable", 503, "The store cannot be reached"),
             Self::StorageFull => ("storage_full", 507, "The store is full"),
