@@ -1,0 +1,168 @@
+//! docket's own `git` plumbing: a fixed program, a fixed environment, no configuration but the one here.
+//!
+//! Who calls it works on docket's own git folders only (or reads a source repository that a person named at
+//! submit). It is never pointed at the `.git` inside a workspace: what a model may write there executes.
+//! Invariants: no system or user configuration, no hooks, no prompts, no pager, no credential store; no
+//! transport but local paths, https and ssh.
+
+use std::{
+    ffi::{OsStr, OsString},
+    path::{Path, PathBuf},
+    time::Duration,
+};
+
+use super::trusted::{TrustedError, TrustedOutput, TrustedSpec, run_trusted};
+
+/// The largest answer git may give in one call. Packs of a base pass through here; a larger repository has
+/// to be read in parts.
+pub const GIT_OUTPUT_BYTES_MAX: usize = 512 * 1024 * 1024;
+
+/// Long enough to fetch a large history over a slow link, short enough that a dead remote frees its slot.
+pub const GIT_TIMEOUT: Duration = Duration::from_secs(600);
+
+/// Looked at in this order; `PATH` is not, for it may lead into a folder that others write.
+const PROGRAMS: [&str; 5] = [
+    "/usr/bin/git",
+    "/usr/local/bin/git",
+    "/bin/git",
+    "/run/current-system/sw/bin/git",
+    "/opt/homebrew/bin/git",
+];
+
+/// Settings that stand over whatever a repository's own configuration says.
+const SETTINGS: [(&str, &str); 20] = [
+    ("core.hooksPath", "/dev/null"),
+    ("core.fsmonitor", "false"),
+    ("core.attributesFile", "/dev/null"),
+    ("core.excludesFile", "/dev/null"),
+    ("core.pager", "cat"),
+    ("core.editor", "false"),
+    ("core.askPass", "false"),
+    ("credential.helper", ""),
+    ("commit.gpgSign", "false"),
+    ("tag.gpgSign", "false"),
+    ("gc.auto", "0"),
+    ("maintenance.auto", "false"),
+    ("submodule.recurse", "false"),
+    ("fetch.recurseSubmodules", "false"),
+    ("init.templateDir", ""),
+    ("diff.external", ""),
+    ("protocol.allow", "never"),
+    ("protocol.file.allow", "always"),
+    ("protocol.https.allow", "always"),
+    ("protocol.ssh.allow", "always"),
+];
+
+/// Why git gave no answer.
+#[derive(Debug, thiserror::Error)]
+pub enum GitError {
+    /// No git in the fixed places.
+    #[error("git was found in none of {}: install it with the system's package manager", PROGRAMS.join(", "))]
+    NotInstalled,
+    /// It was started and failed before it had a status.
+    #[error("git failed before it had a status")]
+    Run(#[source] TrustedError),
+}
+
+/// The call of git that [`run_git`] would make, for callers that need another limit or deadline.
+///
+/// # Errors
+/// [`GitError::NotInstalled`].
+pub fn git_spec<A: AsRef<OsStr>>(
+    args: &[A],
+    cwd: &Path,
+    env: &[(OsString, OsString)],
+    stdin: Vec<u8>,
+) -> Result<TrustedSpec, GitError> {
+    let program =
+        PROGRAMS.iter().map(PathBuf::from).find(|path| path.is_file()).ok_or(GitError::NotInstalled)?;
+    let fixed = [
+        ("PATH", "/usr/local/bin:/usr/bin:/bin"),
+        ("HOME", "/nonexistent"),
+        ("LC_ALL", "C"),
+        ("TZ", "UTC"),
+        ("GIT_CONFIG_NOSYSTEM", "1"),
+        ("GIT_CONFIG_GLOBAL", "/dev/null"),
+        ("GIT_ATTR_NOSYSTEM", "1"),
+        ("GIT_TERMINAL_PROMPT", "0"),
+        ("GIT_OPTIONAL_LOCKS", "0"),
+        ("GIT_NO_REPLACE_OBJECTS", "1"),
+        ("GIT_LFS_SKIP_SMUDGE", "1"),
+        ("GIT_SSH_COMMAND", "ssh -oBatchMode=yes"),
+    ];
+    let mut all: Vec<(OsString, OsString)> =
+        fixed.iter().map(|(name, value)| (OsString::from(name), OsString::from(value))).collect();
+    all.push(("GIT_CONFIG_COUNT".into(), SETTINGS.len().to_string().into()));
+    for (index, (key, value)) in SETTINGS.iter().enumerate() {
+        all.push((format!("GIT_CONFIG_KEY_{index}").into(), key.into()));
+        all.push((format!("GIT_CONFIG_VALUE_{index}").into(), value.into()));
+    }
+    all.extend_from_slice(env);
+    Ok(TrustedSpec {
+        program,
+        args: args.iter().map(|arg| arg.as_ref().to_owned()).collect(),
+        cwd: cwd.to_owned(),
+        env: all,
+        stdin,
+        timeout: GIT_TIMEOUT,
+        stdout_bytes_max: GIT_OUTPUT_BYTES_MAX,
+    })
+}
+
+/// Runs git in `cwd`. `env` is laid over the fixed environment (`GIT_DIR`, `GIT_INDEX_FILE`, author and
+/// committer); nothing is inherited. A status other than 0 is part of the answer.
+///
+/// # Errors
+/// [`GitError`].
+pub async fn run_git<A: AsRef<OsStr>>(
+    args: &[A],
+    cwd: &Path,
+    env: &[(OsString, OsString)],
+    stdin: Vec<u8>,
+) -> Result<TrustedOutput, GitError> {
+    run_trusted(git_spec(args, cwd, env, stdin)?).await.map_err(GitError::Run)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    async fn git(dir: &Path, args: &[&str], stdin: &[u8]) -> TrustedOutput {
+        run_git(args, dir, &[], stdin.to_vec()).await.unwrap()
+    }
+
+    #[tokio::test]
+    async fn plumbing_works_and_hooks_do_not_run() {
+        let dir = tempfile::tempdir().unwrap();
+        assert!(git(dir.path(), &["init", "-q", "-b", "main", "."], b"").await.success());
+        let hook = dir.path().join(".git/hooks/pre-commit");
+        std::fs::create_dir_all(hook.parent().unwrap()).unwrap();
+        std::fs::write(&hook, "#!/bin/sh\ntouch hooked\n").unwrap();
+        let executable = std::os::unix::fs::PermissionsExt::from_mode(0o755);
+        std::fs::set_permissions(&hook, executable).unwrap();
+        let blob = git(dir.path(), &["hash-object", "-w", "--stdin"], b"hello\n").await;
+        assert_eq!(blob.stdout, b"ce013625030ba8dba906f756967f9e9ca394464a\n");
+        let who = ["-c", "user.name=t", "-c", "user.email=t@example.org"];
+        let commit = [&who[..], &["commit", "-q", "--allow-empty", "-m", "one"]].concat();
+        let out = git(dir.path(), &commit, b"").await;
+        assert!(out.success(), "{}", String::from_utf8_lossy(&out.stderr));
+        assert!(!dir.path().join("hooked").exists());
+    }
+
+    #[tokio::test]
+    async fn transports_that_run_programs_are_refused() {
+        let dir = tempfile::tempdir().unwrap();
+        let out = git(dir.path(), &["ls-remote", "ext::touch fetched"], b"").await;
+        assert!(!out.success());
+        assert!(String::from_utf8_lossy(&out.stderr).contains("not allowed"));
+        assert!(!dir.path().join("fetched").exists());
+    }
+
+    #[tokio::test]
+    async fn no_configuration_of_the_user_is_read() {
+        let dir = tempfile::tempdir().unwrap();
+        let out = git(dir.path(), &["config", "--list", "--show-origin"], b"").await;
+        let text = String::from_utf8(out.stdout).unwrap();
+        assert!(text.lines().all(|line| line.starts_with("command line:")), "{text}");
+    }
+}

@@ -1,0 +1,16 @@
+//! Trusted processes: docket's own children, never a command that a model or a repository chose.
+//!
+//! Two kinds live here. [`run_trusted`] starts a short program (docket's `git` plumbing), collects its
+//! output to a named limit and ends its whole process group at a deadline. The children of the supervisor
+//! live long, read a payload from stdin and hold the read end of a lifeline pipe.
+//!
+//! Every child gets exactly the environment it is given and no descriptor above its own. Whatever executes
+//! what a repository says (hooks, tests, linters) belongs into the sandbox instead.
+
+mod git;
+#[cfg(test)]
+pub(crate) mod tests_support;
+mod trusted;
+
+pub use git::{GIT_OUTPUT_BYTES_MAX, GIT_TIMEOUT, GitError, git_spec, run_git};
+pub use trusted::{ChildExit, TrustedError, TrustedOutput, TrustedSpec, run_trusted};

@@ -1,0 +1,353 @@
+//! One short trusted program: started, fed, read to a limit, waited for with a deadline.
+//!
+//! Owned by docket's own plumbing. Invariants: the program is an absolute path, the environment is exactly
+//! the one given, the process group is dead when [`run_trusted`] returns (or its future is dropped), and no
+//! more than the named number of bytes is ever held.
+
+use std::{
+    ffi::OsString,
+    io,
+    os::unix::process::ExitStatusExt,
+    path::{Path, PathBuf},
+    process::{ExitStatus, Stdio},
+    time::Duration,
+};
+
+use nix::{
+    sys::signal::{Signal, killpg},
+    unistd::Pid,
+};
+use tokio::{
+    io::{AsyncRead, AsyncReadExt, AsyncWriteExt},
+    process::Command,
+    time::{Instant, timeout_at},
+};
+
+/// What stderr may hold: enough for any message a person reads, little enough to put in an error.
+const STDERR_BYTES_MAX: usize = 64 * 1024;
+
+/// How long the pipes are read after the program ended. A grandchild that holds a pipe open must not hold
+/// up the caller; what the program itself wrote is in the pipe already.
+const DRAIN_GRACE: Duration = Duration::from_secs(1);
+
+/// One call of a trusted program.
+#[derive(Clone, Debug)]
+pub struct TrustedSpec {
+    /// Absolute path; no search along `PATH` takes place.
+    pub program: PathBuf,
+    /// Arguments after the program's name.
+    pub args: Vec<OsString>,
+    /// Working directory.
+    pub cwd: PathBuf,
+    /// The whole environment: nothing is inherited.
+    pub env: Vec<(OsString, OsString)>,
+    /// Bytes written to stdin, which is then closed.
+    pub stdin: Vec<u8>,
+    /// After this the process group is killed.
+    pub timeout: Duration,
+    /// More than this on stdout ends the program with [`TrustedError::OutputTooLarge`].
+    pub stdout_bytes_max: usize,
+}
+
+/// How a process ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ChildExit {
+    /// It ended by itself with this status.
+    Exit(i32),
+    /// A signal of this number ended it.
+    Signal(i32),
+}
+
+impl From<ExitStatus> for ChildExit {
+    fn from(status: ExitStatus) -> Self {
+        match (status.code(), status.signal()) {
+            (Some(code), _) => Self::Exit(code),
+            (None, Some(signal)) => Self::Signal(signal),
+            // wait() without WUNTRACED reports nothing but the two above.
+            (None, None) => Self::Exit(status.into_raw()),
+        }
+    }
+}
+
+/// What a trusted program left behind. A status other than 0 is no error here: the caller knows what it means.
+#[derive(Clone, Debug)]
+pub struct TrustedOutput {
+    /// How it ended.
+    pub exit: ChildExit,
+    /// All of stdout.
+    pub stdout: Vec<u8>,
+    /// The first part of stderr.
+    pub stderr: Vec<u8>,
+}
+
+impl TrustedOutput {
+    /// Whether the program ended with status 0.
+    pub fn success(&self) -> bool {
+        self.exit == ChildExit::Exit(0)
+    }
+}
+
+/// Why a trusted program gave no output.
+#[derive(Debug, thiserror::Error)]
+pub enum TrustedError {
+    /// The program path was relative: a search along `PATH` is never wanted here.
+    #[error("{program} is no absolute path: name the program by its full path")]
+    NotAbsolute {
+        /// What was asked for.
+        program: PathBuf,
+    },
+    /// The operating system refused to start it.
+    #[error("cannot start {program} in {cwd}: check that both exist and that processes can still be made")]
+    Start {
+        /// The program.
+        program: PathBuf,
+        /// Its working directory.
+        cwd: PathBuf,
+        /// The reason.
+        #[source]
+        source: io::Error,
+    },
+    /// Reading, writing or waiting failed after the start.
+    #[error("lost contact with {program} while it ran")]
+    Io {
+        /// The program.
+        program: PathBuf,
+        /// The reason.
+        #[source]
+        source: io::Error,
+    },
+    /// The deadline passed; the process group was killed.
+    #[error(
+        "{program} did not end within {timeout_ms} ms and was killed: try again or look for a stalled file system"
+    )]
+    TimedOut {
+        /// The program.
+        program: PathBuf,
+        /// The deadline.
+        timeout_ms: u128,
+    },
+    /// The output passed its limit; the process group was killed.
+    #[error("{program} wrote more than {limit_bytes} bytes and was killed: ask for less at a time")]
+    OutputTooLarge {
+        /// The program.
+        program: PathBuf,
+        /// The limit.
+        limit_bytes: usize,
+    },
+}
+
+/// Ends a process group when it goes out of scope, so that a dropped future leaves nobody behind.
+struct GroupGuard {
+    leader: Pid,
+}
+
+impl Drop for GroupGuard {
+    fn drop(&mut self) {
+        // ESRCH says that the group is empty, which is what is wanted. The leader is reaped at most one
+        // instant before, while its group id cannot be reused as long as a member lives.
+        let _ = killpg(self.leader, Signal::SIGKILL);
+    }
+}
+
+/// Runs one trusted program to its end.
+///
+/// # Errors
+/// See [`TrustedError`]. In every case no process of its group is left.
+pub async fn run_trusted(spec: TrustedSpec) -> Result<TrustedOutput, TrustedError> {
+    let TrustedSpec { program, args, cwd, env, stdin, timeout, stdout_bytes_max } = spec;
+    if !program.is_absolute() {
+        return Err(TrustedError::NotAbsolute { program });
+    }
+    let mut child = start(&program, &args, &cwd, &env).map_err(|source| TrustedError::Start {
+        program: program.clone(),
+        cwd: cwd.clone(),
+        source,
+    })?;
+    let lost = |source| TrustedError::Io { program: program.clone(), source };
+    let leader = child.id().ok_or_else(|| lost(io::ErrorKind::NotFound.into()))?;
+    let _group = GroupGuard { leader: Pid::from_raw(leader.cast_signed()) };
+    let deadline = Instant::now() + timeout;
+
+    let mut stdin_pipe = child.stdin.take();
+    let feed = async move {
+        if let Some(pipe) = stdin_pipe.as_mut() {
+            // A program that needs less than it is given closes early; its status tells whether that was right.
+            let _ = pipe.write_all(&stdin).await;
+        }
+        drop(stdin_pipe);
+    };
+    let mut out = Reader::new(child.stdout.take(), stdout_bytes_max, Excess::Refuse);
+    let mut err = Reader::new(child.stderr.take(), STDERR_BYTES_MAX, Excess::Drop);
+    let status = {
+        tokio::pin!(feed);
+        let mut fed = false;
+        loop {
+            tokio::select! {
+                status = child.wait() => break status.map_err(lost)?,
+                () = &mut feed, if !fed => fed = true,
+                step = out.step(), if out.open() => step.map_err(lost)?,
+                step = err.step(), if err.open() => step.map_err(lost)?,
+                () = tokio::time::sleep_until(deadline) => {
+                    return Err(TrustedError::TimedOut { program, timeout_ms: timeout.as_millis() });
+                }
+            }
+            if out.refused {
+                return Err(TrustedError::OutputTooLarge { program, limit_bytes: stdout_bytes_max });
+            }
+        }
+    };
+    let drain = async {
+        while out.open() && !out.refused {
+            out.step().await?;
+        }
+        while err.open() {
+            err.step().await?;
+        }
+        Ok(())
+    };
+    match timeout_at(Instant::now() + DRAIN_GRACE, drain).await {
+        Ok(drained) => drained.map_err(lost)?,
+        Err(_held_open) => {}
+    }
+    if out.refused {
+        return Err(TrustedError::OutputTooLarge { program, limit_bytes: stdout_bytes_max });
+    }
+    Ok(TrustedOutput { exit: status.into(), stdout: out.bytes, stderr: err.bytes })
+}
+
+#[expect(clippy::disallowed_methods, reason = "this module is one of the two that may start processes")]
+fn start(
+    program: &Path,
+    args: &[OsString],
+    cwd: &Path,
+    env: &[(OsString, OsString)],
+) -> io::Result<tokio::process::Child> {
+    Command::new(program)
+        .args(args)
+        .current_dir(cwd)
+        .env_clear()
+        .envs(env.iter().map(|(name, value)| (name, value)))
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .process_group(0)
+        .kill_on_drop(true)
+        .spawn()
+}
+
+/// What happens to bytes beyond the limit.
+enum Excess {
+    Refuse,
+    Drop,
+}
+
+struct Reader<R> {
+    pipe: Option<R>,
+    bytes: Vec<u8>,
+    limit: usize,
+    excess: Excess,
+    refused: bool,
+    chunk: Box<[u8; READ_BYTES]>,
+}
+
+/// The kernel's default pipe size: one read empties it.
+const READ_BYTES: usize = 64 * 1024;
+
+impl<R: AsyncRead + Unpin> Reader<R> {
+    fn new(pipe: Option<R>, limit: usize, excess: Excess) -> Self {
+        Self { pipe, bytes: Vec::new(), limit, excess, refused: false, chunk: Box::new([0; READ_BYTES]) }
+    }
+
+    fn open(&self) -> bool {
+        self.pipe.is_some()
+    }
+
+    /// One read. Cancel-safe: bytes are kept in the same poll that got them.
+    async fn step(&mut self) -> io::Result<()> {
+        let Some(pipe) = self.pipe.as_mut() else { return Ok(()) };
+        let read = pipe.read(&mut self.chunk[..]).await?;
+        if read == 0 {
+            self.pipe = None;
+            return Ok(());
+        }
+        let room = self.limit - self.bytes.len();
+        if read > room {
+            match self.excess {
+                Excess::Refuse => self.refused = true,
+                Excess::Drop => {}
+            }
+        }
+        self.bytes.extend_from_slice(&self.chunk[..read.min(room)]);
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn shell(line: &str) -> TrustedSpec {
+        TrustedSpec {
+            program: "/bin/sh".into(),
+            args: vec!["-c".into(), line.into()],
+            cwd: "/".into(),
+            env: vec![("PATH".into(), "/usr/bin:/bin".into())],
+            stdin: Vec::new(),
+            timeout: Duration::from_secs(20),
+            stdout_bytes_max: 1024 * 1024,
+        }
+    }
+
+    #[tokio::test]
+    async fn status_output_and_environment_are_exact() {
+        let out = run_trusted(TrustedSpec {
+            stdin: b"in".to_vec(),
+            ..shell("cat; env | sort; echo e >&2; exit 7")
+        })
+        .await
+        .unwrap();
+        assert_eq!(out.exit, ChildExit::Exit(7));
+        let text = String::from_utf8(out.stdout).unwrap();
+        let names: Vec<&str> =
+            text.trim_start_matches("in").lines().filter_map(|l| l.split('=').next()).collect();
+        assert!(names.iter().all(|n| ["PATH", "PWD", "OLDPWD", "SHLVL", "_"].contains(n)), "{names:?}");
+        assert_eq!(out.stderr, b"e\n");
+        assert_eq!(run_trusted(shell("kill -9 $$")).await.unwrap().exit, ChildExit::Signal(9));
+    }
+
+    #[tokio::test]
+    async fn a_flood_is_refused_and_a_large_answer_is_whole() {
+        let flood = TrustedSpec { stdout_bytes_max: 1000, ..shell("yes") };
+        assert!(matches!(
+            run_trusted(flood).await,
+            Err(TrustedError::OutputTooLarge { limit_bytes: 1000, .. })
+        ));
+        let bytes: Vec<u8> = (0..900_000_u32).map(|n| (n % 251) as u8).collect();
+        let out = run_trusted(TrustedSpec { stdin: bytes.clone(), ..shell("cat") }).await.unwrap();
+        assert!(out.success() && out.stdout == bytes);
+    }
+
+    #[tokio::test]
+    async fn the_deadline_ends_the_whole_group() {
+        let dir = tempfile::tempdir().unwrap();
+        let line = "sleep 600 & echo $! > pid; wait";
+        let spec = TrustedSpec { cwd: dir.path().into(), timeout: Duration::from_millis(300), ..shell(line) };
+        assert!(matches!(run_trusted(spec).await, Err(TrustedError::TimedOut { .. })));
+        let pid: i32 = std::fs::read_to_string(dir.path().join("pid")).unwrap().trim().parse().unwrap();
+        crate::process::tests_support::gone(pid).await;
+    }
+
+    #[tokio::test]
+    async fn a_grandchild_that_holds_the_pipe_does_not_hold_the_caller() {
+        let out = run_trusted(shell("sleep 600 & echo done")).await.unwrap();
+        assert_eq!(out.stdout, b"done\n");
+    }
+
+    #[tokio::test]
+    async fn relative_and_missing_programs_are_told_apart() {
+        let relative = TrustedSpec { program: "sh".into(), ..shell("true") };
+        assert!(matches!(run_trusted(relative).await, Err(TrustedError::NotAbsolute { .. })));
+        let missing = TrustedSpec { program: "/no/such".into(), ..shell("true") };
+        assert!(matches!(run_trusted(missing).await, Err(TrustedError::Start { .. })));
+    }
+}

@@ -1,0 +1,368 @@
+//! Pinning: a commit of a repository becomes blobs that suffice to make its workspace on any machine.
+//!
+//! Called at submit, once per task. Everything is read in a git folder of docket's own that borrows the
+//! source's objects, so the source is never written and nothing it configures is run. The pack holds exactly
+//! one commit, its trees and its blobs; the manifest names each file's exact bytes, before any filter.
+
+use std::{
+    ffi::OsStr,
+    fs, io,
+    io::Read,
+    path::{Path, PathBuf},
+};
+
+use docket_schema::{
+    content::{BlobRef, WorkPath},
+    ids::BlobHash,
+    snapshot::{Base, Entry, EntryKind, GitBase, Manifest},
+};
+
+use super::{
+    blobs::{BlobError, BlobSink},
+    git::{GitCallError, GitDir, line},
+    source::{DirtyTree, LocalRepo, Resolved, Source, dirty_error},
+};
+
+/// A pack travels in parts of this size: small enough for one request body and one row of a database.
+pub const PIN_PART_BYTES: usize = 4 * 1024 * 1024;
+
+/// How an LFS pointer file begins.
+const LFS_POINTER: &[u8] = b"version https://git-lfs.github.com/spec/v1\n";
+
+/// What to pin, and where docket may write meanwhile.
+#[derive(Debug, Clone)]
+pub struct PinOptions {
+    /// Branch, tag or commit; HEAD if `None`.
+    pub rev: Option<String>,
+    /// What to do with uncommitted changes. They matter only where `rev` is `None`.
+    pub dirty: DirtyTree,
+    /// An existing folder of docket's own for temporary files, on a disk that can hold one pack.
+    pub scratch: PathBuf,
+}
+
+/// Something of the source that the base holds in another form than a person may expect.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum PinNote {
+    /// A submodule: its folder is empty in the workspace.
+    Submodule(WorkPath),
+    /// A Git LFS file: the workspace holds the pointer.
+    LfsPointer(WorkPath),
+    /// Uncommitted changes of this many paths are part of the base.
+    DirtyIncluded(usize),
+}
+
+/// A pinned base. Its blobs went into the sink.
+#[derive(Debug, Clone)]
+pub struct Pinned {
+    /// What the task records.
+    pub base: Base,
+    /// What to tell the submitter.
+    pub notes: Vec<PinNote>,
+}
+
+/// Why nothing was pinned.
+#[derive(Debug, thiserror::Error)]
+pub enum PinError {
+    /// The folder is in no repository.
+    #[error(
+        "{path} is in no git repository: run `git init` and commit there, or submit without a repository"
+    )]
+    NoRepository {
+        /// The folder.
+        path: PathBuf,
+    },
+    /// The folder cannot be read.
+    #[error("cannot read the source folder {path}: check that it exists and that you may read it")]
+    SourceFolder {
+        /// The folder.
+        path: PathBuf,
+        /// The reason.
+        #[source]
+        source: io::Error,
+    },
+    /// The revision names no commit.
+    #[error(
+        "`{rev}` names no commit in the repository ({message}): commit first, or name a branch, tag or commit"
+    )]
+    NoCommit {
+        /// The revision.
+        rev: String,
+        /// git's words.
+        message: String,
+    },
+    /// Uncommitted changes.
+    #[error(
+        "{path} has {count} uncommitted or untracked paths ({named}): commit them, or submit with --include-dirty"
+    )]
+    Dirty {
+        /// The work tree.
+        path: PathBuf,
+        /// How many paths.
+        count: usize,
+        /// The first few.
+        named: String,
+    },
+    /// Uncommitted changes belong to HEAD alone.
+    #[error(
+        "uncommitted changes cannot be put on top of a named revision: leave out --include-dirty or the revision"
+    )]
+    DirtyOfOther,
+    /// A path that would be dangerous or impossible to write.
+    #[error("the commit holds the path `{path}`, which docket does not write: {why}")]
+    UnsafePath {
+        /// The path, lossily.
+        path: String,
+        /// What is wrong with it.
+        why: &'static str,
+    },
+    /// A git call failed.
+    #[error(
+        "reading the repository failed; objects a partial clone lacks can be had with `git fetch --refetch`"
+    )]
+    Git(#[from] GitCallError),
+    /// docket's own temporary files.
+    #[error("cannot work in the temporary folder {path}: check its permissions and the free space")]
+    Scratch {
+        /// The folder.
+        path: PathBuf,
+        /// The reason.
+        #[source]
+        source: io::Error,
+    },
+    /// The sink failed.
+    #[error("a blob of the base could not be stored")]
+    Blob(#[from] BlobError),
+}
+
+/// One line of `ls-tree`.
+struct Listed {
+    mode: u32,
+    oid: String,
+    size: u64,
+    path: Vec<u8>,
+}
+
+const MODE_TREE: u32 = 0o040_000;
+const MODE_LINK: u32 = 0o120_000;
+const MODE_GITLINK: u32 = 0o160_000;
+const MODE_EXECUTABLE: u32 = 0o100_755;
+
+/// Pins `source`; every blob of the base goes into `sink`.
+///
+/// # Errors
+/// [`PinError`]; the sink may then hold blobs that nothing names.
+pub async fn pin(
+    source: &Source,
+    options: &PinOptions,
+    sink: &mut impl BlobSink,
+) -> Result<Pinned, PinError> {
+    let Source::Local(path) = source else {
+        let (base, notes) = (finish(&Manifest::default(), None, sink).await?, Vec::new());
+        return Ok(Pinned { base, notes });
+    };
+    if options.rev.is_some() && options.dirty == DirtyTree::Include {
+        return Err(PinError::DirtyOfOther);
+    }
+    let repo = LocalRepo::find(path)?;
+    let mut resolved = repo.resolve(options.rev.as_deref()).await?;
+    let scratch_error = |source| PinError::Scratch { path: options.scratch.clone(), source };
+    let scratch =
+        tempfile::Builder::new().prefix("pin-").tempdir_in(&options.scratch).map_err(scratch_error)?;
+    let own = GitDir::create(scratch.path(), resolved.format, &[&repo.objects()]).map_err(scratch_error)?;
+
+    let mut notes = Vec::new();
+    if options.rev.is_none() {
+        let dirty = repo.dirty_paths(&own, &resolved.commit).await?;
+        if !dirty.is_empty() {
+            if options.dirty == DirtyTree::Refuse {
+                return Err(dirty_error(&repo, &dirty));
+            }
+            resolved.commit = commit_dirty(&repo, &own, &resolved).await?;
+            notes.push(PinNote::DirtyIncluded(dirty.len()));
+        }
+    }
+    let listed = list(&own, &resolved.commit).await?;
+    let manifest = read_manifest(&own, &listed, &mut notes).await?;
+    let git = pack(&own, &resolved, &listed, sink, &options.scratch).await?;
+    let git = GitBase { source: path.to_string_lossy().into_owned(), ..git };
+    Ok(Pinned { base: finish(&manifest, Some(git), sink).await?, notes })
+}
+
+async fn finish(
+    manifest: &Manifest,
+    git: Option<GitBase>,
+    sink: &mut impl BlobSink,
+) -> Result<Base, PinError> {
+    let encoded = manifest.encode();
+    let blob = BlobRef::of(&encoded);
+    sink.put(blob, encoded).await?;
+    Ok(Base { manifest: blob, tree: manifest.tree_hash(), git })
+}
+
+/// A commit of the work tree as it stands, on top of the resolved one, in docket's own folder. Dated as its
+/// parent, so that the same state is the same commit.
+async fn commit_dirty(repo: &LocalRepo, own: &GitDir, resolved: &Resolved) -> Result<String, PinError> {
+    let work_tree = repo.work_tree.as_deref().unwrap_or(Path::new("/"));
+    let index = own.path().join("index");
+    let from = repo.git_dir.join("index");
+    if from.is_file() {
+        fs::copy(&from, &index)
+            .map_err(|source| PinError::Scratch { path: own.path().to_owned(), source })?;
+    }
+    let env: [(&str, &OsStr); 2] =
+        [("GIT_WORK_TREE", work_tree.as_os_str()), ("GIT_INDEX_FILE", index.as_os_str())];
+    own.run_env(&["add", "-A", "--", "."], &[env[0], env[1]], Vec::new()).await.map_err(PinError::Git)?;
+    let tree = line(own.run_env(&["write-tree"], &env, Vec::new()).await?);
+    let date = line(
+        own.run(&["log", "-1", "--no-walk", "--format=%cd", "--date=raw", &resolved.commit], Vec::new())
+            .await?,
+    );
+    let person: [(&str, &OsStr); 6] = [
+        ("GIT_AUTHOR_NAME", "docket".as_ref()),
+        ("GIT_AUTHOR_EMAIL", "docket@localhost".as_ref()),
+        ("GIT_AUTHOR_DATE", date.as_ref()),
+        ("GIT_COMMITTER_NAME", "docket".as_ref()),
+        ("GIT_COMMITTER_EMAIL", "docket@localhost".as_ref()),
+        ("GIT_COMMITTER_DATE", date.as_ref()),
+    ];
+    let args = ["commit-tree", "-p", &resolved.commit, "-m", "Uncommitted changes at submit", &tree];
+    Ok(line(own.run_env(&args, &person, Vec::new()).await?))
+}
+
+async fn list(own: &GitDir, commit: &str) -> Result<Vec<Listed>, PinError> {
+    let output = own.run(&["ls-tree", "-r", "-t", "-l", "-z", "--full-tree", commit], Vec::new()).await?;
+    let lines = output.split(|b| *b == 0).filter(|line| !line.is_empty());
+    let listed: Option<Vec<Listed>> = lines.map(parse_listed).collect();
+    Ok(listed.ok_or(GitCallError::Answer { verb: "ls-tree", what: "a line of another form" })?)
+}
+
+/// `<mode> <type> <oid> <padded size or ->\t<path>`
+fn parse_listed(line: &[u8]) -> Option<Listed> {
+    let tab = line.iter().position(|b| *b == b'\t')?;
+    let head = std::str::from_utf8(&line[..tab]).ok()?;
+    let mut words = head.split_ascii_whitespace();
+    let mode = u32::from_str_radix(words.next()?, 8).ok()?;
+    let oid = words.nth(1)?.to_owned();
+    let size = words.next()?.parse().unwrap_or(0);
+    Some(Listed { mode, oid, size, path: line[tab + 1..].to_vec() })
+}
+
+/// Reads every file once and notes what a person should know.
+async fn read_manifest(
+    own: &GitDir,
+    listed: &[Listed],
+    notes: &mut Vec<PinNote>,
+) -> Result<Manifest, PinError> {
+    let mut manifest = Manifest::default();
+    let mut files = Vec::new();
+    for item in listed {
+        let path = safe_path(&item.path)?;
+        match item.mode {
+            MODE_TREE => {}
+            // An empty folder is what git itself puts in the place of a submodule that was not fetched.
+            MODE_GITLINK => {
+                let entry = Entry { kind: EntryKind::Dir, mode: 0o755, size: 0, hash: BlobHash([0; 32]) };
+                notes.push(PinNote::Submodule(path.clone()));
+                manifest.entries.insert(path, entry);
+            }
+            _ => files.push((path, item)),
+        }
+    }
+    let objects: Vec<_> = files.iter().map(|(_, item)| (item.oid.clone(), item.size)).collect();
+    own.read_blobs(&objects, |at, bytes| {
+        let (path, item) = &files[at];
+        if bytes.starts_with(LFS_POINTER) {
+            notes.push(PinNote::LfsPointer(path.clone()));
+        }
+        let (kind, mode) = match item.mode {
+            MODE_LINK => (EntryKind::Symlink, 0),
+            MODE_EXECUTABLE => (EntryKind::File, 0o755),
+            _ => (EntryKind::File, 0o644),
+        };
+        let entry = Entry { kind, mode, size: bytes.len() as u64, hash: BlobHash::of(&bytes) };
+        manifest.entries.insert(path.clone(), entry);
+        Ok::<(), GitCallError>(())
+    })
+    .await?;
+    Ok(manifest)
+}
+
+/// Refuses what a crafted tree object may hold and a work tree must not.
+pub(super) fn safe_path(bytes: &[u8]) -> Result<WorkPath, PinError> {
+    let unsafe_path = |why| PinError::UnsafePath { path: String::from_utf8_lossy(bytes).into_owned(), why };
+    let path = WorkPath::new(bytes).ok_or_else(|| unsafe_path("it could lead out of the workspace"))?;
+    if path.parts().any(|part| part.eq_ignore_ascii_case(b".git")) {
+        return Err(unsafe_path("it would write into a git folder"));
+    }
+    Ok(path)
+}
+
+/// Makes pack, pack index and index file, and hands them to the sink.
+async fn pack(
+    own: &GitDir,
+    resolved: &Resolved,
+    listed: &[Listed],
+    sink: &mut impl BlobSink,
+    scratch: &Path,
+) -> Result<GitBase, PinError> {
+    let root = line(own.run(&["rev-parse", &format!("{}^{{tree}}", resolved.commit)], Vec::new()).await?);
+    let mut names = format!("{}\n{root}\n", resolved.commit).into_bytes();
+    for item in listed.iter().filter(|item| item.mode != MODE_GITLINK) {
+        names.extend_from_slice(item.oid.as_bytes());
+        names.push(b'\n');
+    }
+    let prefix = own.path().join("base");
+    // Deltas the source has are reused; looking for new ones between the files of one commit costs seconds
+    // and gains little.
+    let prefix_text = prefix.to_str().ok_or_else(|| PinError::Scratch {
+        path: scratch.to_owned(),
+        source: io::Error::new(io::ErrorKind::InvalidInput, "its name is not UTF-8"),
+    })?;
+    let args = [
+        "-c",
+        "pack.writeReverseIndex=false",
+        "pack-objects",
+        "-q",
+        "--window=0",
+        "--delta-base-offset",
+        prefix_text,
+    ];
+    let name = line(own.run(&args, names).await?);
+    let index = own.path().join("base-index");
+    let env: [(&str, &OsStr); 1] = [("GIT_INDEX_FILE", index.as_os_str())];
+    own.run_env(&["-c", "index.version=2", "read-tree", &resolved.commit], &env, Vec::new()).await?;
+
+    let suffixed = |ext: &str| PathBuf::from(format!("{prefix_text}-{name}.{ext}"));
+    let parts = put_parts(&suffixed("pack"), sink).await?;
+    Ok(GitBase {
+        commit: resolved.commit.clone(),
+        branch: resolved.branch.clone(),
+        pack: parts,
+        pack_index: put_file(&suffixed("idx"), sink).await?,
+        index: put_file(&index, sink).await?,
+        source: String::new(),
+    })
+}
+
+async fn put_file(path: &Path, sink: &mut impl BlobSink) -> Result<BlobRef, PinError> {
+    let bytes = fs::read(path).map_err(|source| PinError::Scratch { path: path.to_owned(), source })?;
+    let blob = BlobRef::of(&bytes);
+    sink.put(blob, bytes).await?;
+    Ok(blob)
+}
+
+async fn put_parts(path: &Path, sink: &mut impl BlobSink) -> Result<Vec<BlobRef>, PinError> {
+    let fail = |source| PinError::Scratch { path: path.to_owned(), source };
+    let mut file = fs::File::open(path).map_err(fail)?;
+    let mut parts = Vec::new();
+    loop {
+        let mut part = Vec::new();
+        let limit = PIN_PART_BYTES as u64;
+        if (&mut file).take(limit).read_to_end(&mut part).map_err(fail)? == 0 {
+            return Ok(parts);
+        }
+        let blob = BlobRef::of(&part);
+        sink.put(blob, part).await?;
+        parts.push(blob);
+    }
+}

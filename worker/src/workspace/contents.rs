@@ -1,0 +1,154 @@
+//! Content by hash: from the base's git objects where the base holds it, else from the blobs of the log.
+//!
+//! The base's files have no blobs of their own (the pack holds them), so whoever reads a recorded tree comes
+//! through here. Used by restore, deliver, view and the reading commands.
+
+use std::{
+    collections::{BTreeMap, BTreeSet, HashMap},
+    path::PathBuf,
+};
+
+use bytes::Bytes;
+use docket_schema::{
+    content::BlobRef,
+    ids::BlobHash,
+    snapshot::{Base, Entry, EntryKind, Manifest},
+};
+
+use super::{
+    blobs::{BlobError, Blobs, get_checked},
+    git::{GitCallError, GitDir, ObjectFormat},
+};
+
+/// Why content could not be read.
+#[derive(Debug, thiserror::Error)]
+pub enum ContentsError {
+    /// A blob of the log.
+    #[error("a recorded content could not be read")]
+    Blob(#[from] BlobError),
+    /// The base's pack.
+    #[error("the cached base could not be read; it is made anew once its folder in the cache is removed")]
+    Git(#[from] GitCallError),
+}
+
+/// The objects of a base, in docket's cache on this machine.
+#[derive(Debug)]
+pub struct BaseObjects {
+    pub(super) base: Base,
+    pub(super) manifest: Manifest,
+    pub(super) git: Option<CachedGit>,
+}
+
+#[derive(Debug)]
+pub(super) struct CachedGit {
+    pub(super) dir: GitDir,
+    pub(super) format: ObjectFormat,
+    /// Git's index file of the base.
+    pub(super) index: Bytes,
+    /// Object name and size of each content of the base.
+    pub(super) objects: HashMap<BlobHash, (String, u64)>,
+}
+
+impl BaseObjects {
+    /// The base as it is recorded.
+    pub fn base(&self) -> &Base {
+        &self.base
+    }
+
+    /// All paths of the base.
+    pub fn manifest(&self) -> &Manifest {
+        &self.manifest
+    }
+
+    /// The folder of git objects in the cache.
+    pub fn objects_folder(&self) -> Option<PathBuf> {
+        self.git.as_ref().map(|git| git.dir.path().join("objects"))
+    }
+
+    fn object(&self, hash: &BlobHash) -> Option<(&GitDir, &(String, u64))> {
+        let git = self.git.as_ref()?;
+        Some((&git.dir, git.objects.get(hash)?))
+    }
+}
+
+/// Reads contents of one run.
+pub struct Contents<'a, B> {
+    base: &'a BaseObjects,
+    blobs: &'a B,
+}
+
+impl<'a, B: Blobs> Contents<'a, B> {
+    /// Reads the base's contents from `base` and all others from `blobs`.
+    pub fn new(base: &'a BaseObjects, blobs: &'a B) -> Self {
+        Self { base, blobs }
+    }
+
+    /// The content of one entry; empty for a folder.
+    ///
+    /// # Errors
+    /// [`ContentsError`].
+    pub async fn read(&self, entry: &Entry) -> Result<Bytes, ContentsError> {
+        let mut all = BTreeMap::new();
+        self.each(&[*entry], |hash, bytes| {
+            all.insert(hash, bytes);
+            Ok::<(), ContentsError>(())
+        })
+        .await?;
+        Ok(all.remove(&entry.hash).unwrap_or_default())
+    }
+
+    /// Calls `each` once for every distinct content of `entries`, in no order; few are in memory at a time.
+    pub(super) async fn each<E: From<ContentsError>>(
+        &self,
+        entries: &[Entry],
+        mut each: impl FnMut(BlobHash, Bytes) -> Result<(), E>,
+    ) -> Result<(), E> {
+        let mut objects = Vec::new();
+        let mut hashes = Vec::new();
+        let mut others = Vec::new();
+        let mut seen = BTreeSet::new();
+        for entry in entries.iter().filter(|entry| entry.kind != EntryKind::Dir) {
+            if !seen.insert(entry.hash) {
+                continue;
+            }
+            match self.base.object(&entry.hash) {
+                Some((_, object)) => {
+                    objects.push(object.clone());
+                    hashes.push(entry.hash);
+                }
+                None => others.push(BlobRef { hash: entry.hash, bytes: entry.size }),
+            }
+        }
+        if let Some(git) = &self.base.git {
+            let damaged = |hash| ContentsError::Blob(BlobError::Damaged(hash));
+            let read = git.dir.read_blobs(&objects, |at, bytes| {
+                if BlobHash::of(&bytes) != hashes[at] {
+                    return Err(Stop::Caller(E::from(damaged(hashes[at]))));
+                }
+                each(hashes[at], Bytes::from(bytes)).map_err(Stop::Caller)
+            });
+            match read.await {
+                Ok(()) => {}
+                Err(Stop::Caller(error)) => return Err(error),
+                Err(Stop::Git(error)) => return Err(ContentsError::Git(error).into()),
+            }
+        }
+        for blob in others {
+            let bytes = get_checked(self.blobs, &blob).await.map_err(ContentsError::Blob)?;
+            each(blob.hash, bytes)?;
+        }
+        Ok(())
+    }
+}
+
+/// What ended a reading early: git itself, or the caller's own step.
+enum Stop<E> {
+    Git(GitCallError),
+    Caller(E),
+}
+
+impl<E> From<GitCallError> for Stop<E> {
+    fn from(error: GitCallError) -> Self {
+        Self::Git(error)
+    }
+}

@@ -1,0 +1,306 @@
+//! What a run left, as a commit: a patch for a person, or a branch in the source repository.
+//!
+//! The commit is built in a git folder of docket's own from the recorded tree, never from the workspace:
+//! what a model wrote into its `.git` is not looked at. Called when a run ends, and by the reading commands.
+//! Invariants: the same tree, message and times give the same commit; no hook runs; a branch that is
+//! somebody else's is never moved.
+
+use std::{
+    collections::BTreeMap,
+    ffi::OsStr,
+    fs, io,
+    path::{Path, PathBuf},
+};
+
+use docket_schema::{
+    content::WorkPath,
+    ids::BlobHash,
+    snapshot::{Entry, EntryKind},
+};
+
+use super::{
+    base::PinError,
+    blobs::Blobs,
+    contents::{BaseObjects, CachedGit, Contents, ContentsError},
+    git::{GitCallError, GitDir, line, run_at},
+    source::LocalRepo,
+};
+
+/// Author and committer of a delivered commit, and when: a recorded time, so that a repeated delivery is the
+/// same commit.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Signature {
+    /// Name.
+    pub name: String,
+    /// Address.
+    pub email: String,
+    /// Seconds since 1970, UTC.
+    pub at_seconds: i64,
+}
+
+/// Why nothing was delivered.
+#[derive(Debug, thiserror::Error)]
+pub enum DeliverError {
+    /// The task has no repository.
+    #[error(
+        "this task has no repository, so there is no commit to make: use `docket checkout` for its files"
+    )]
+    NoRepository,
+    /// docket's own temporary files.
+    #[error("cannot work in the temporary folder {path}: check its permissions and the free space")]
+    Scratch {
+        /// The folder.
+        path: PathBuf,
+        /// The reason.
+        #[source]
+        source: io::Error,
+    },
+    /// A content could not be read.
+    #[error("a recorded content could not be read")]
+    Contents(#[from] ContentsError),
+    /// A git call failed.
+    #[error("git could not make the commit")]
+    Git(#[from] GitCallError),
+    /// The repository to deliver to.
+    #[error("the repository to deliver to could not be used")]
+    Target(#[from] PinError),
+    /// Not a branch name.
+    #[error("`{0}` is no name for a branch: see `git help check-ref-format`")]
+    BranchName(String),
+    /// The branch exists and is another commit.
+    #[error("the branch `{branch}` exists and is at {at}: deliver under another name, or delete it first")]
+    BranchTaken {
+        /// Its name.
+        branch: String,
+        /// Where it is.
+        at: String,
+    },
+}
+
+/// A recorded tree as git objects in a temporary folder of docket's own.
+#[derive(Debug)]
+pub struct ResultCommit {
+    own: GitDir,
+    _scratch: tempfile::TempDir,
+    base_commit: String,
+    tree: String,
+    skipped: Vec<WorkPath>,
+}
+
+/// Builds the git tree of base and overlay. `scratch` is an existing folder for temporary files.
+///
+/// # Errors
+/// [`DeliverError`].
+pub async fn build_result(
+    base: &BaseObjects,
+    overlay: &BTreeMap<WorkPath, Option<Entry>>,
+    blobs: &impl Blobs,
+    scratch: &Path,
+) -> Result<ResultCommit, DeliverError> {
+    let (Some(git), Some(recorded)) = (&base.git, &base.base.git) else {
+        return Err(DeliverError::NoRepository);
+    };
+    let fail = |source| DeliverError::Scratch { path: scratch.to_owned(), source };
+    let temporary = tempfile::Builder::new().prefix("deliver-").tempdir_in(scratch).map_err(fail)?;
+    let objects = git.dir.path().join("objects");
+    let own = GitDir::create(temporary.path(), git.format, &[&objects]).map_err(fail)?;
+    fs::write(own.path().join("shallow"), format!("{}\n", recorded.commit)).map_err(fail)?;
+    fs::write(own.path().join("index"), &git.index).map_err(fail)?;
+
+    let (changes, skipped) = committable(overlay, base);
+    let new: Vec<Entry> = changes.values().filter_map(|entry| *entry).collect();
+    let names = write_objects(&own, &new, base, blobs).await?;
+    own.run(&["update-index", "-z", "--index-info"], index_info(&changes, &names, git)).await?;
+    let tree = line(own.run(&["write-tree"], Vec::new()).await?);
+    Ok(ResultCommit { own, _scratch: temporary, base_commit: recorded.commit.clone(), tree, skipped })
+}
+
+type Changes = BTreeMap<WorkPath, Option<Entry>>;
+
+/// Splits off what a git tree cannot hold: folders without files, and git folders of nested repositories.
+fn committable(overlay: &Changes, base: &BaseObjects) -> (Changes, Vec<WorkPath>) {
+    let mut changes = Changes::new();
+    let mut skipped = Vec::new();
+    for (path, entry) in overlay {
+        let nested = path.parts().any(|part| part.eq_ignore_ascii_case(b".git"));
+        match entry {
+            Some(_) if nested => skipped.push(path.clone()),
+            // A file or link that a folder replaced is removed; a folder itself git does not record.
+            Some(entry) if entry.kind == EntryKind::Dir => {
+                if base.manifest.entries.get(path).is_some_and(|old| old.kind != EntryKind::Dir) {
+                    changes.insert(path.clone(), None);
+                }
+            }
+            None if nested => {}
+            Some(_) | None => {
+                changes.insert(path.clone(), *entry);
+            }
+        }
+    }
+    (changes, skipped)
+}
+
+/// Writes the contents as git objects; their names by hash.
+async fn write_objects(
+    own: &GitDir,
+    entries: &[Entry],
+    base: &BaseObjects,
+    blobs: &impl Blobs,
+) -> Result<BTreeMap<BlobHash, String>, DeliverError> {
+    let folder = own.path().join("new");
+    let fail = |source| DeliverError::Scratch { path: folder.clone(), source };
+    fs::create_dir_all(&folder).map_err(fail)?;
+    let mut hashes = Vec::new();
+    Contents::new(base, blobs)
+        .each(entries, |hash, bytes| {
+            fs::write(folder.join(hashes.len().to_string()), &bytes).map_err(fail)?;
+            hashes.push(hash);
+            Ok::<(), DeliverError>(())
+        })
+        .await?;
+    if hashes.is_empty() {
+        return Ok(BTreeMap::new());
+    }
+    let list: String = (0..hashes.len()).map(|nth| format!("new/{nth}\n")).collect();
+    let args = ["hash-object", "-w", "-t", "blob", "--no-filters", "--stdin-paths"];
+    let names = line(own.run(&args, list.into_bytes()).await?);
+    let names: Vec<String> = names.lines().map(str::to_owned).collect();
+    if names.len() != hashes.len() {
+        return Err(GitCallError::Answer { verb: "hash-object", what: "another number of names" }.into());
+    }
+    Ok(hashes.into_iter().zip(names).collect())
+}
+
+fn index_info(changes: &Changes, names: &BTreeMap<BlobHash, String>, git: &CachedGit) -> Vec<u8> {
+    let mut lines = Vec::new();
+    let zero = git.format.zero_oid();
+    // Removals first: a file must be gone before a folder takes its name, and the other way round.
+    let removed = changes.iter().filter(|(_, entry)| entry.is_none());
+    for (path, entry) in removed.chain(changes.iter().filter(|(_, entry)| entry.is_some())) {
+        let named = entry.and_then(|entry| Some((entry, names.get(&entry.hash)?)));
+        let head = match named {
+            None => format!("0 {zero}\t"),
+            Some((entry, name)) => {
+                let mode = match entry.kind {
+                    EntryKind::Symlink => "120000",
+                    EntryKind::File if entry.mode & 0o100 != 0 => "100755",
+                    EntryKind::File | EntryKind::Dir => "100644",
+                };
+                format!("{mode} {name}\t")
+            }
+        };
+        lines.extend_from_slice(head.as_bytes());
+        lines.extend_from_slice(path.as_bytes());
+        lines.push(0);
+    }
+    lines
+}
+
+impl ResultCommit {
+    /// Paths that git cannot hold and that are therefore not delivered.
+    pub fn skipped(&self) -> &[WorkPath] {
+        &self.skipped
+    }
+
+    /// What changed since the base, as `git apply` takes it; empty if nothing did.
+    ///
+    /// # Errors
+    /// [`DeliverError::Git`].
+    pub async fn patch(&self) -> Result<Vec<u8>, DeliverError> {
+        let args = [
+            "diff",
+            "--binary",
+            "--full-index",
+            "--no-renames",
+            "--no-ext-diff",
+            "--no-textconv",
+            "--no-color",
+            "--src-prefix=a/",
+            "--dst-prefix=b/",
+            &self.base_commit,
+            &self.tree,
+        ];
+        Ok(self.own.run(&args, Vec::new()).await?)
+    }
+
+    /// Puts the result as one commit on top of the base into `repository`, as the new branch `branch`; the
+    /// commit's id. Delivering the same again changes nothing and answers the same.
+    ///
+    /// # Errors
+    /// [`DeliverError`]; [`DeliverError::BranchTaken`] where the branch is another commit.
+    pub async fn deliver_branch(
+        &self,
+        repository: &Path,
+        branch: &str,
+        message: &str,
+        signature: &Signature,
+    ) -> Result<String, DeliverError> {
+        let reference = format!("refs/heads/{branch}");
+        match self.own.run(&["check-ref-format", &reference], Vec::new()).await {
+            Ok(_) if !branch.starts_with('-') => {}
+            Ok(_) | Err(GitCallError::Refused { .. }) => {
+                return Err(DeliverError::BranchName(branch.to_owned()));
+            }
+            Err(error) => return Err(error.into()),
+        }
+        let date = format!("{} +0000", signature.at_seconds);
+        let person: [(&str, &OsStr); 6] = [
+            ("GIT_AUTHOR_NAME", signature.name.as_ref()),
+            ("GIT_AUTHOR_EMAIL", signature.email.as_ref()),
+            ("GIT_AUTHOR_DATE", date.as_ref()),
+            ("GIT_COMMITTER_NAME", signature.name.as_ref()),
+            ("GIT_COMMITTER_EMAIL", signature.email.as_ref()),
+            ("GIT_COMMITTER_DATE", date.as_ref()),
+        ];
+        let args = ["commit-tree", "-p", &self.base_commit, &self.tree];
+        let commit = line(self.own.run_env(&args, &person, message.as_bytes().to_vec()).await?);
+        let repo = LocalRepo::find(repository)?;
+        if let Some(at) = branch_at(&repo, &reference).await? {
+            return taken_or_done(branch, at, commit);
+        }
+        self.send_objects(&repo, &commit).await?;
+        let update = format!("create {reference}\0{commit}\0");
+        let args = ["update-ref", "--stdin", "-z", "--create-reflog", "-m", "docket: delivered"];
+        match run_at(&repo.git_dir, &args, &person, update.into_bytes()).await {
+            Ok(_) => Ok(commit),
+            // Somebody made the branch since we looked.
+            Err(error) => match branch_at(&repo, &reference).await? {
+                Some(at) => taken_or_done(branch, at, commit),
+                None => Err(error.into()),
+            },
+        }
+    }
+
+    /// The objects of the commit that the repository may lack; the whole base too where its commit is not
+    /// there (uncommitted changes were part of it).
+    async fn send_objects(&self, repo: &LocalRepo, commit: &str) -> Result<(), DeliverError> {
+        let known = format!("{}^{{commit}}", self.base_commit);
+        let has_base = match run_at(&repo.git_dir, &["cat-file", "-e", &known], &[], Vec::new()).await {
+            Ok(_) => true,
+            Err(GitCallError::Refused { .. }) => false,
+            Err(error) => return Err(error.into()),
+        };
+        let mut args = vec!["rev-list", "--objects", "--no-object-names", commit];
+        let not = format!("^{}", self.base_commit);
+        if has_base {
+            args.push(&not);
+        }
+        let names = self.own.run(&args, Vec::new()).await?;
+        let pack = self.own.run(&["pack-objects", "-q", "--stdout", "--window=0"], names).await?;
+        run_at(&repo.git_dir, &["unpack-objects", "-q"], &[], pack).await?;
+        Ok(())
+    }
+}
+
+fn taken_or_done(branch: &str, at: String, commit: String) -> Result<String, DeliverError> {
+    if at == commit { Ok(commit) } else { Err(DeliverError::BranchTaken { branch: branch.to_owned(), at }) }
+}
+
+async fn branch_at(repo: &LocalRepo, reference: &str) -> Result<Option<String>, DeliverError> {
+    let args = ["rev-parse", "--verify", "--quiet", "--end-of-options", reference];
+    match run_at(&repo.git_dir, &args, &[], Vec::new()).await {
+        Ok(output) => Ok(Some(line(output))),
+        Err(GitCallError::Refused { .. }) => Ok(None),
+        Err(error) => Err(error.into()),
+    }
+}

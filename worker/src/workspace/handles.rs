@@ -1,0 +1,284 @@
+//! Reading and writing below one folder by directory handles, never through a symbolic link.
+//!
+//! What stands in a workspace was put there by a model: a folder may have become a link to `/etc` since it
+//! was last looked at. So every step opens by handle and refuses links, and what stands in the way of a
+//! write is removed, not followed. Used by walk, merge, materialize and restore.
+
+use std::{
+    fs::File,
+    io::{self, Read, Write},
+    os::{
+        fd::{AsFd, BorrowedFd, OwnedFd},
+        unix::ffi::OsStringExt,
+    },
+    path::Path,
+};
+
+use docket_schema::{
+    content::WorkPath,
+    snapshot::{Entry, EntryKind},
+};
+use nix::{
+    dir::Dir,
+    errno::Errno,
+    fcntl::{AtFlags, OFlag, OpenHow, ResolveFlag, open, openat, openat2, readlinkat},
+    sys::stat::{FchmodatFlags, FileStat, Mode, fchmod, fchmodat, fstat, fstatat, mkdirat},
+    unistd::{Gid, Uid, UnlinkatFlags, fchown, fchownat, symlinkat, unlinkat},
+};
+
+use super::materialize::Owner;
+
+const FOLDER_FLAGS: OFlag =
+    OFlag::O_RDONLY.union(OFlag::O_DIRECTORY).union(OFlag::O_NOFOLLOW).union(OFlag::O_CLOEXEC);
+
+/// Opens the root folder of a workspace. The last part of `path` must be no link.
+pub(super) fn open_root(path: &Path) -> nix::Result<OwnedFd> {
+    open(path, FOLDER_FLAGS, Mode::empty())
+}
+
+fn open_child(parent: BorrowedFd<'_>, name: &[u8]) -> nix::Result<OwnedFd> {
+    openat(parent, name, FOLDER_FLAGS, Mode::empty())
+}
+
+/// Opens the folder at `path` below `root`; the empty path is the root itself.
+pub(super) fn open_folder(root: BorrowedFd<'_>, path: &[u8]) -> nix::Result<OwnedFd> {
+    if path.is_empty() {
+        return openat(root, ".", FOLDER_FLAGS, Mode::empty());
+    }
+    let how = OpenHow::new()
+        .flags(FOLDER_FLAGS)
+        .resolve(ResolveFlag::RESOLVE_BENEATH | ResolveFlag::RESOLVE_NO_SYMLINKS);
+    match openat2(root, path, how) {
+        // An old kernel, a seccomp filter, or a path longer than one call takes: step by step then.
+        Err(Errno::ENOSYS | Errno::EPERM | Errno::ENAMETOOLONG) => {}
+        result => return result,
+    }
+    let mut parts = path.split(|b| *b == b'/');
+    let first = open_child(root, parts.next().unwrap_or_default())?;
+    parts.try_fold(first, |folder, part| open_child(folder.as_fd(), part))
+}
+
+/// `fstatat` without following.
+pub(super) fn stat_child(parent: BorrowedFd<'_>, name: &[u8]) -> nix::Result<FileStat> {
+    fstatat(parent, name, AtFlags::AT_SYMLINK_NOFOLLOW)
+}
+
+/// A regular file opened for reading, with what `fstat` said before its first byte was read.
+pub(super) fn open_file(parent: BorrowedFd<'_>, name: &[u8]) -> nix::Result<(File, FileStat)> {
+    let flags = OFlag::O_RDONLY | OFlag::O_NOFOLLOW | OFlag::O_NONBLOCK | OFlag::O_CLOEXEC;
+    let fd = openat(parent, name, flags, Mode::empty())?;
+    let stat = fstat(&fd)?;
+    Ok((File::from(fd), stat))
+}
+
+/// Reads at most `limit` bytes and says whether that was all.
+pub(super) fn read_limited(file: &mut File, size: u64, limit: u64) -> io::Result<(Vec<u8>, bool)> {
+    let mut bytes = Vec::with_capacity(usize::try_from(size.min(limit)).unwrap_or(0) + 1);
+    file.take(limit + 1).read_to_end(&mut bytes)?;
+    let whole = bytes.len() as u64 <= limit;
+    Ok((bytes, whole))
+}
+
+/// The target of the link `name`.
+pub(super) fn read_link(parent: BorrowedFd<'_>, name: &[u8]) -> nix::Result<Vec<u8>> {
+    Ok(readlinkat(parent, name)?.into_vec())
+}
+
+/// The names in a folder, without `.` and `..`.
+pub(super) fn names(folder: OwnedFd) -> nix::Result<(Dir, Vec<Box<[u8]>>)> {
+    let mut dir = Dir::from_fd(folder)?;
+    let mut found = Vec::new();
+    for entry in dir.iter() {
+        let entry = entry?;
+        let name = entry.file_name().to_bytes();
+        if name != b"." && name != b".." {
+            found.push(name.into());
+        }
+    }
+    Ok((dir, found))
+}
+
+/// Removes whatever stands at `name`, a whole folder too; nothing there is fine.
+pub(super) fn remove_child(parent: BorrowedFd<'_>, name: &[u8]) -> nix::Result<()> {
+    match unlinkat(parent, name, UnlinkatFlags::NoRemoveDir) {
+        Ok(()) | Err(Errno::ENOENT) => return Ok(()),
+        Err(Errno::EISDIR | Errno::EPERM) => {}
+        Err(error) => return Err(error),
+    }
+    if unlinkat(parent, name, UnlinkatFlags::RemoveDir).is_ok() {
+        return Ok(());
+    }
+    let folder = open_unlocked(parent, name)?;
+    let (dir, children) = names(folder)?;
+    for child in children {
+        remove_child(dir.as_fd(), &child)?;
+    }
+    unlinkat(parent, name, UnlinkatFlags::RemoveDir)
+}
+
+/// Opens a folder for changing what is in it; where its mode forbids that, the mode gives way. Whoever calls
+/// this sets the right modes afterwards.
+fn open_unlocked(parent: BorrowedFd<'_>, name: &[u8]) -> nix::Result<OwnedFd> {
+    let folder = match open_child(parent, name) {
+        Err(Errno::EACCES) => {
+            // No link is followed: a link gave ELOOP or ENOTDIR above, and no process of the run is alive.
+            fchmodat(parent, name, Mode::S_IRWXU, FchmodatFlags::FollowSymlink)?;
+            open_child(parent, name)?
+        }
+        result => result?,
+    };
+    let mode = Mode::from_bits_truncate(fstat(&folder)?.st_mode);
+    if !mode.contains(Mode::S_IRWXU) {
+        fchmod(&folder, mode | Mode::S_IRWXU)?;
+    }
+    Ok(folder)
+}
+
+/// Writes below one folder. Paths are cheapest in byte order: handles of the folders on the way are kept.
+pub(super) struct TreeWriter {
+    root: OwnedFd,
+    owner: Option<Owner>,
+    open: Vec<(Vec<u8>, OwnedFd)>,
+}
+
+impl TreeWriter {
+    pub(super) fn new(root: OwnedFd, owner: Option<Owner>) -> Self {
+        Self { root, owner, open: Vec::new() }
+    }
+
+    /// Puts `entry` at `path`, with the bytes of its content; whatever stood there or in the way is gone.
+    pub(super) fn put(&mut self, path: &WorkPath, entry: &Entry, content: &[u8]) -> nix::Result<()> {
+        match entry.kind {
+            EntryKind::File => self.put_file(path, content, entry.mode),
+            EntryKind::Symlink => self.put_link(path, content),
+            EntryKind::Dir => self.folder(path.as_bytes()).map(|_| ()),
+        }
+    }
+
+    fn put_file(&mut self, path: &WorkPath, content: &[u8], mode: u32) -> nix::Result<()> {
+        let owner = self.owner;
+        let (parent, name) = self.parent(path)?;
+        let flags = OFlag::O_WRONLY | OFlag::O_CREAT | OFlag::O_EXCL | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC;
+        let create = || openat(parent, name, flags, Mode::S_IRUSR | Mode::S_IWUSR);
+        // Never written in place: the old file may have a second name elsewhere.
+        let fd = match create() {
+            Err(Errno::EEXIST) => {
+                remove_child(parent, name)?;
+                create()?
+            }
+            result => result?,
+        };
+        let mut file = File::from(fd);
+        file.write_all(content).map_err(errno_of)?;
+        if let Some(owner) = owner {
+            fchown(&file, Some(Uid::from_raw(owner.uid)), Some(Gid::from_raw(owner.gid)))?;
+        }
+        // After the owner, for a change of owner clears the set-id bits.
+        fchmod(&file, Mode::from_bits_truncate(mode))
+    }
+
+    fn put_link(&mut self, path: &WorkPath, target: &[u8]) -> nix::Result<()> {
+        let owner = self.owner;
+        let (parent, name) = self.parent(path)?;
+        remove_child(parent, name)?;
+        symlinkat(target, parent, name)?;
+        own(parent, name, owner)
+    }
+
+    /// Removes what stands at `path`, if its folder is there.
+    pub(super) fn remove(&mut self, path: &WorkPath) -> nix::Result<()> {
+        self.open.clear();
+        let (folder, name) = split(path.as_bytes());
+        match open_folder(self.root.as_fd(), folder) {
+            Ok(parent) => remove_child(parent.as_fd(), name),
+            Err(Errno::ENOENT | Errno::ENOTDIR | Errno::ELOOP) => Ok(()),
+            // A locked folder on the way: the writing walk unlocks step by step.
+            Err(Errno::EACCES) => {
+                let (parent, name) = self.parent(path)?;
+                remove_child(parent, name)
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Sets the mode of the folder at `path`.
+    pub(super) fn set_folder_mode(&mut self, path: &[u8], mode: u32) -> nix::Result<()> {
+        self.open.clear();
+        let folder = open_folder(self.root.as_fd(), path)?;
+        fchmod(&folder, Mode::from_bits_truncate(mode))
+    }
+
+    /// `fstat` of what was last put at `path`.
+    pub(super) fn stat(&mut self, path: &WorkPath) -> nix::Result<FileStat> {
+        let (parent, name) = self.parent(path)?;
+        stat_child(parent, name)
+    }
+
+    fn parent<'p>(&mut self, path: &'p WorkPath) -> nix::Result<(BorrowedFd<'_>, &'p [u8])> {
+        let (folder, name) = split(path.as_bytes());
+        Ok((self.folder(folder)?, name))
+    }
+
+    /// The folder at `path`, made where it is missing.
+    fn folder(&mut self, path: &[u8]) -> nix::Result<BorrowedFd<'_>> {
+        let parts: Vec<&[u8]> =
+            if path.is_empty() { Vec::new() } else { path.split(|b| *b == b'/').collect() };
+        let common = self.open.iter().zip(&parts).take_while(|((name, _), part)| name == *part).count();
+        self.open.truncate(common);
+        for part in &parts[common..] {
+            let parent = self.open.last().map_or(self.root.as_fd(), |(_, fd)| fd.as_fd());
+            let folder = make_folder(parent, part, self.owner)?;
+            self.open.push((part.to_vec(), folder));
+        }
+        Ok(self.open.last().map_or(self.root.as_fd(), |(_, fd)| fd.as_fd()))
+    }
+}
+
+fn make_folder(parent: BorrowedFd<'_>, name: &[u8], owner: Option<Owner>) -> nix::Result<OwnedFd> {
+    let everyone_reads = Mode::from_bits_truncate(0o755);
+    match mkdirat(parent, name, everyone_reads) {
+        Ok(()) => {}
+        Err(Errno::EEXIST) => match open_unlocked(parent, name) {
+            Err(Errno::ENOTDIR | Errno::ELOOP) => {
+                remove_child(parent, name)?;
+                mkdirat(parent, name, everyone_reads)?;
+            }
+            result => return result,
+        },
+        Err(error) => return Err(error),
+    }
+    own(parent, name, owner)?;
+    let folder = open_child(parent, name)?;
+    // The umask of this process is not part of the workspace.
+    fchmod(&folder, everyone_reads)?;
+    Ok(folder)
+}
+
+fn own(parent: BorrowedFd<'_>, name: &[u8], owner: Option<Owner>) -> nix::Result<()> {
+    let Some(owner) = owner else { return Ok(()) };
+    let (uid, gid) = (Some(Uid::from_raw(owner.uid)), Some(Gid::from_raw(owner.gid)));
+    fchownat(parent, name, uid, gid, AtFlags::AT_SYMLINK_NOFOLLOW)
+}
+
+/// Folder and name of a path.
+pub(super) fn split(path: &[u8]) -> (&[u8], &[u8]) {
+    match path.iter().rposition(|b| *b == b'/') {
+        Some(slash) => (&path[..slash], &path[slash + 1..]),
+        None => (&[], path),
+    }
+}
+
+/// The path of `name` in `folder`.
+pub(super) fn join(folder: &[u8], name: &[u8]) -> Vec<u8> {
+    let mut path = Vec::with_capacity(folder.len() + 1 + name.len());
+    if !folder.is_empty() {
+        path.extend_from_slice(folder);
+        path.push(b'/');
+    }
+    path.extend_from_slice(name);
+    path
+}
+
+fn errno_of(error: io::Error) -> Errno {
+    error.raw_os_error().map_or(Errno::EIO, Errno::from_raw)
+}

@@ -1,0 +1,353 @@
+//! Taking what a walk found into the index: reading what changed, and saying how the tree differs now.
+//!
+//! The one place where content of a workspace is read for a snapshot. Findings are taken in sorted order, so
+//! that the same tree gives the same changes, and the limits on bytes cut at the same file, on any machine.
+//! Used by snapshot and restore.
+
+use std::{
+    collections::{BTreeMap, BTreeSet, HashSet},
+    io,
+    os::fd::{AsFd, BorrowedFd, OwnedFd},
+};
+
+use docket_schema::{
+    content::{BlobRef, WorkPath},
+    ids::BlobHash,
+    snapshot::{Entry, EntryKind, LeftOut, LeftOutWhy, PathChange},
+};
+
+use super::{
+    blobs::PendingBlobs,
+    handles::{join, open_file, open_folder, read_limited, read_link, split},
+    index::{FsTime, Index, Kind, Slot, Stat, What},
+    walk::{Found, Judged},
+};
+
+/// A folder of this mode that holds something needs no entry of its own.
+pub(super) const FOLDER_MODE: u32 = 0o755;
+
+/// Entry of a folder that is empty or has another mode than most.
+pub(super) const fn folder_entry(mode: u32) -> Entry {
+    Entry { kind: EntryKind::Dir, mode, size: 0, hash: BlobHash([0; 32]) }
+}
+
+/// What is known of one part of a workspace (the work tree, or its `.git`).
+#[derive(Debug, Default)]
+pub(super) struct Area {
+    pub(super) index: Index,
+    /// Paths that were captured once, with their folders, as far as the index does not hold them now.
+    pub(super) captured: HashSet<Box<[u8]>>,
+}
+
+/// How much may be read, in bytes.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Limits {
+    /// For one file.
+    pub(super) file: u64,
+    /// For all new content of one snapshot.
+    pub(super) total: u64,
+}
+
+/// One pass of taking findings in.
+pub(super) struct Merge<'a> {
+    root: BorrowedFd<'a>,
+    area: &'a mut Area,
+    looked_at: FsTime,
+    limits: Limits,
+    /// Where new content goes; `None` when only hashes are wanted.
+    blobs: Option<&'a mut PendingBlobs>,
+    /// Entries that are to be expected: a file of that size is hashed whatever the limit.
+    expected: Option<&'a BTreeMap<WorkPath, Entry>>,
+    delta: BTreeMap<Vec<u8>, (Option<Entry>, Option<Entry>)>,
+    touched: BTreeSet<Vec<u8>>,
+    left_out: BTreeMap<Vec<u8>, LeftOutWhy>,
+    parent: Option<(Vec<u8>, OwnedFd)>,
+}
+
+/// What a pass came to, sorted by path.
+#[derive(Debug, Default)]
+pub(super) struct Merged {
+    pub(super) changes: Vec<PathChange>,
+    pub(super) left_out: Vec<LeftOut>,
+}
+
+impl<'a> Merge<'a> {
+    pub(super) fn new(root: BorrowedFd<'a>, area: &'a mut Area, looked_at: FsTime, limits: Limits) -> Self {
+        Self {
+            root,
+            area,
+            looked_at,
+            limits,
+            blobs: None,
+            expected: None,
+            delta: BTreeMap::new(),
+            touched: BTreeSet::new(),
+            left_out: BTreeMap::new(),
+            parent: None,
+        }
+    }
+
+    pub(super) fn collect(mut self, blobs: &'a mut PendingBlobs) -> Self {
+        self.blobs = Some(blobs);
+        self
+    }
+
+    pub(super) fn expect(mut self, entries: &'a BTreeMap<WorkPath, Entry>) -> Self {
+        self.expected = Some(entries);
+        self
+    }
+
+    /// Takes in what a walk found.
+    pub(super) fn take(&mut self, found: Vec<Found>) {
+        for item in found {
+            if item.unreadable {
+                self.folder_unreadable(&item.folder);
+                continue;
+            }
+            for name in &item.gone {
+                self.vanished(&item.folder, name);
+            }
+            for (name, stat, judged) in item.changed {
+                self.update(&item.folder, &name, stat, judged);
+            }
+            self.touched.insert(item.folder.into_vec());
+        }
+    }
+
+    /// One path that is there.
+    pub(super) fn update(&mut self, folder: &[u8], name: &[u8], stat: Stat, judged: Judged) {
+        let path = join(folder, name);
+        self.touched.insert(folder.to_vec());
+        let old = self.area.index.slot(folder, name).copied();
+        let was_folder = matches!(old.map(|slot| slot.what), Some(What::Folder { .. }));
+        let stays_folder = was_folder && stat.kind() == Kind::Folder && matches!(judged, Judged::Keep { .. });
+        if was_folder && !stays_folder {
+            self.drop_below(&path);
+        }
+        let what = match (judged, stat.kind()) {
+            (Judged::Leave(why), _) => What::Out(why),
+            (Judged::Keep { .. }, Kind::Special) => What::Out(LeftOutWhy::NotAFile),
+            (Judged::Keep { ignored }, Kind::Folder) => {
+                self.touched.insert(path.clone());
+                let recorded = match old.map(|slot| slot.what) {
+                    Some(What::Folder { recorded, .. }) => recorded,
+                    Some(What::Kept(_) | What::Out(_)) | None => None,
+                };
+                What::Folder { recorded, ignored }
+            }
+            (Judged::Keep { .. }, Kind::File | Kind::Link) => {
+                let old_entry = old.and_then(|slot| kept(&slot));
+                let read = self.read(&path, stat, old_entry);
+                self.parent_kept(folder);
+                return self.settle_file(folder, name, path, old, read);
+            }
+        };
+        self.change(&path, old.as_ref().and_then(entry_of), entry_of(&Slot { stat, racy: false, what }));
+        if let What::Out(why) = what
+            && old.is_none_or(|slot| slot.what != what)
+        {
+            self.left_out.insert(path, why);
+        }
+        let racy = what != What::Out(LeftOutWhy::Ignored) && stat.kind() != Kind::Folder;
+        let racy = racy && stat.is_racy(self.looked_at);
+        self.area.index.set(folder, name, Slot { stat, racy, what });
+    }
+
+    fn settle_file(&mut self, folder: &[u8], name: &[u8], path: Vec<u8>, old: Option<Slot>, read: Read) {
+        let Read { stat, what } = read;
+        let slot = Slot { stat, racy: stat.is_racy(self.looked_at), what };
+        self.change(&path, old.as_ref().and_then(entry_of), entry_of(&slot));
+        if let What::Out(why) = what
+            && old.is_none_or(|slot| slot.what != what)
+        {
+            self.left_out.insert(path, why);
+        }
+        self.area.index.set(folder, name, slot);
+    }
+
+    /// One path that is there no more.
+    pub(super) fn vanished(&mut self, folder: &[u8], name: &[u8]) {
+        self.touched.insert(folder.to_vec());
+        let Some(slot) = self.area.index.take(folder, name) else { return };
+        let path = join(folder, name);
+        if matches!(slot.what, What::Folder { .. }) {
+            self.drop_below(&path);
+        }
+        self.change(&path, entry_of(&slot), None);
+    }
+
+    fn drop_below(&mut self, path: &[u8]) {
+        self.remember(path);
+        for (name, slot) in self.area.index.take_folder(path).unwrap_or_default() {
+            let child = join(path, &name);
+            if matches!(slot.what, What::Folder { .. }) {
+                self.drop_below(&child);
+            }
+            self.change(&child, entry_of(&slot), None);
+        }
+    }
+
+    fn folder_unreadable(&mut self, path: &[u8]) {
+        let (folder, name) = split(path);
+        self.drop_below(path);
+        if let Some(slot) = self.area.index.slot(folder, name).copied() {
+            self.change(path, entry_of(&slot), None);
+            let what = What::Out(LeftOutWhy::Unreadable);
+            self.area.index.set(folder, name, Slot { what, ..slot });
+            self.left_out.insert(path.to_vec(), LeftOutWhy::Unreadable);
+            self.touched.insert(folder.to_vec());
+        }
+    }
+
+    fn change(&mut self, path: &[u8], old: Option<Entry>, new: Option<Entry>) {
+        if old.is_some() && new.is_none() {
+            self.remember(path);
+        }
+        if old != new {
+            let first = self.delta.get(path).map_or(old, |(first, _)| *first);
+            self.delta.insert(path.to_vec(), (first, new));
+        }
+    }
+
+    /// A path once captured stays captured, and so do the folders it was in.
+    fn remember(&mut self, path: &[u8]) {
+        remember(&mut self.area.captured, path);
+    }
+
+    fn parent_kept(&mut self, folder: &[u8]) {
+        self.touched.insert(folder.to_vec());
+    }
+
+    /// Ends the pass: folders that became empty or have a mode of their own get their entries.
+    pub(super) fn finish(mut self) -> Merged {
+        for path in std::mem::take(&mut self.touched) {
+            let (folder, name) = split(&path);
+            let Some(slot) = self.area.index.slot(folder, name).copied() else { continue };
+            let What::Folder { recorded, ignored } = slot.what else { continue };
+            let mode = slot.stat.permissions();
+            let now = (mode != FOLDER_MODE || !self.area.index.holds(&path)).then_some(mode);
+            if now != recorded {
+                self.change(&path, recorded.map(folder_entry), now.map(folder_entry));
+                let what = What::Folder { recorded: now, ignored };
+                self.area.index.set(folder, name, Slot { what, ..slot });
+            }
+        }
+        let changes = self.delta.into_iter().filter(|(_, (old, new))| old != new);
+        let changes =
+            changes.filter_map(|(path, (_, entry))| Some(PathChange { path: WorkPath::new(path)?, entry }));
+        let left_out = self
+            .left_out
+            .into_iter()
+            .filter_map(|(path, why)| Some(LeftOut { path: WorkPath::new(path)?, why }));
+        Merged { changes: changes.collect(), left_out: left_out.collect() }
+    }
+
+    /// Reads the file or link at `path`.
+    fn read(&mut self, path: &[u8], stat: Stat, old: Option<Entry>) -> Read {
+        let left = |why| Read { stat, what: What::Out(why) };
+        let (folder, name) = split(path);
+        if self.parent.as_ref().is_none_or(|(open, _)| open != folder) {
+            match open_folder(self.root, folder) {
+                Ok(fd) => self.parent = Some((folder.to_vec(), fd)),
+                Err(_) => return left(LeftOutWhy::Unreadable),
+            }
+        }
+        let Some((_, parent)) = &self.parent else { return left(LeftOutWhy::Unreadable) };
+        if stat.kind() == Kind::Link {
+            let Ok(target) = read_link(parent.as_fd(), name) else { return left(LeftOutWhy::Unreadable) };
+            let blob = BlobRef::of(&target);
+            let entry = Entry { kind: EntryKind::Symlink, mode: 0, size: blob.bytes, hash: blob.hash };
+            return self.keep(entry, target, stat, old);
+        }
+        let Ok((mut file, opened)) = open_file(parent.as_fd(), name) else {
+            return left(LeftOutWhy::Unreadable);
+        };
+        let stat = Stat::of(&opened);
+        if stat.kind() != Kind::File {
+            return left(LeftOutWhy::NotAFile);
+        }
+        let size = u64::try_from(stat.size).unwrap_or(0);
+        let mode = stat.permissions();
+        if size > self.limits.file {
+            return Self::large(&mut file, stat, size, self.known(path, old));
+        }
+        match read_limited(&mut file, size, self.limits.file) {
+            Ok((bytes, true)) => {
+                let blob = BlobRef::of(&bytes);
+                let entry = Entry { kind: EntryKind::File, mode, size: blob.bytes, hash: blob.hash };
+                self.keep(entry, bytes, stat, old)
+            }
+            Ok((_, false)) => Read { stat, what: What::Out(LeftOutWhy::TooLarge) },
+            Err(_) => Read { stat, what: What::Out(LeftOutWhy::Unreadable) },
+        }
+    }
+
+    fn known(&self, path: &[u8], old: Option<Entry>) -> Option<Entry> {
+        let expected = self.expected.and_then(|all| all.get(&WorkPath::new(path)?).copied());
+        expected.or(old)
+    }
+
+    /// A file over the limit is kept where it is the content that is recorded already (a large file of the
+    /// base, touched): that costs no new blob.
+    fn large(file: &mut std::fs::File, stat: Stat, size: u64, known: Option<Entry>) -> Read {
+        let out = Read { stat, what: What::Out(LeftOutWhy::TooLarge) };
+        let Some(known) = known.filter(|entry| entry.kind == EntryKind::File && entry.size == size) else {
+            return out;
+        };
+        match hash_of(file) {
+            Ok(hash) if hash == known.hash => {
+                Read { stat, what: What::Kept(Entry { mode: stat.permissions(), ..known }) }
+            }
+            Ok(_) => out,
+            Err(_) => Read { stat, what: What::Out(LeftOutWhy::Unreadable) },
+        }
+    }
+
+    fn keep(&mut self, entry: Entry, bytes: Vec<u8>, stat: Stat, old: Option<Entry>) -> Read {
+        let same_content = old.is_some_and(|old| old.hash == entry.hash && old.kind == entry.kind);
+        if let Some(blobs) = &mut self.blobs
+            && !same_content
+        {
+            if blobs.bytes() + entry.size > self.limits.total {
+                return Read { stat, what: What::Out(LeftOutWhy::TooLarge) };
+            }
+            blobs.push(BlobRef { hash: entry.hash, bytes: entry.size }, bytes);
+        }
+        Read { stat, what: What::Kept(entry) }
+    }
+}
+
+struct Read {
+    stat: Stat,
+    what: What,
+}
+
+fn hash_of(file: &mut std::fs::File) -> io::Result<BlobHash> {
+    let mut hasher = blake3::Hasher::new();
+    hasher.update_reader(file)?;
+    Ok(BlobHash(*hasher.finalize().as_bytes()))
+}
+
+fn kept(slot: &Slot) -> Option<Entry> {
+    match slot.what {
+        What::Kept(entry) => Some(entry),
+        What::Folder { .. } | What::Out(_) => None,
+    }
+}
+
+/// The entry that a slot stands for in the recorded tree.
+pub(super) fn entry_of(slot: &Slot) -> Option<Entry> {
+    match slot.what {
+        What::Kept(entry) => Some(entry),
+        What::Folder { recorded, .. } => recorded.map(folder_entry),
+        What::Out(_) => None,
+    }
+}
+
+/// Adds a path and the folders it is in to a set of captured ones.
+pub(super) fn remember(captured: &mut HashSet<Box<[u8]>>, path: &[u8]) {
+    let mut path = path;
+    while !path.is_empty() && captured.insert(path.into()) {
+        path = split(path).0;
+    }
+}

@@ -1,0 +1,308 @@
+//! Bringing a workspace to exactly a recorded tree, and proving that it is there.
+//!
+//! Called after a crash (the workspace is dirty), at a takeover (it was just made from the base) and by
+//! resume, fork and the commands that look at the past. What is on disk is looked at, only what differs is
+//! written, and a second look must give the recorded tree hash (invariant 7).
+
+use std::{
+    collections::{BTreeMap, BTreeSet, HashMap},
+    io,
+    os::fd::AsFd,
+    path::PathBuf,
+};
+
+use docket_schema::{
+    content::WorkPath,
+    ids::{BlobHash, TreeHash},
+    snapshot::{Entry, EntryKind, LeftOut, LeftOutWhy},
+};
+use nix::errno::Errno;
+
+use super::{
+    blobs::Blobs,
+    contents::{BaseObjects, Contents, ContentsError},
+    handles::{TreeWriter, join, open_folder, split, stat_child},
+    index::{FsTime, What},
+    materialize::{git_skeleton, write_alternates},
+    merge::{Area, FOLDER_MODE, remember},
+    snapshot::{SnapshotError, Workspace, entries},
+    walk::{DOT_GIT, Realm},
+};
+
+/// What to restore: the base with everything that was recorded since.
+#[derive(Debug, Clone)]
+pub struct RestoreTarget<'a> {
+    /// Changed paths of the work tree since the base; `None` for those that are gone.
+    pub overlay: &'a BTreeMap<WorkPath, Option<Entry>>,
+    /// As `overlay`, for `.git`.
+    pub git_overlay: &'a BTreeMap<WorkPath, Option<Entry>>,
+    /// What the snapshots up to there left out: such paths stay where they still are.
+    pub left_out: &'a [LeftOut],
+    /// The recorded tree hash.
+    pub tree: TreeHash,
+}
+
+/// What a restore did.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Restored {
+    /// How many paths were written or removed.
+    pub written: usize,
+    /// Paths that were there but never captured, and are not here: a fresh machine lacks them.
+    pub missing: Vec<LeftOut>,
+}
+
+/// Why the workspace is not what was recorded.
+#[derive(Debug, thiserror::Error)]
+pub enum RestoreError {
+    /// It could not be looked at.
+    #[error("the workspace could not be looked at")]
+    Look(#[from] SnapshotError),
+    /// A content is missing.
+    #[error("a recorded content is missing")]
+    Contents(#[from] ContentsError),
+    /// The file system refused.
+    #[error("cannot write `{path}` in the workspace {workspace}: check the permissions and the free space")]
+    Io {
+        /// Where in the workspace.
+        path: String,
+        /// Its root.
+        workspace: PathBuf,
+        /// The reason.
+        #[source]
+        source: io::Error,
+    },
+    /// The result is another tree than recorded.
+    #[error(
+        "the restored workspace has tree {found}, recorded was {expected}; they differ first at `{first}`: \
+         `docket verify` tells whether the log is damaged"
+    )]
+    OtherTree {
+        /// The recorded hash.
+        expected: TreeHash,
+        /// The hash of what is there.
+        found: TreeHash,
+        /// The first path, in byte order, that differs from the recorded list of paths; empty if that list
+        /// itself has another hash than recorded.
+        first: String,
+    },
+    /// The git folder is not what was recorded.
+    #[error("the restored git folder differs from the recorded one at `{first}`: restore into a new folder")]
+    OtherGit {
+        /// The first path, in byte order, that differs.
+        first: String,
+    },
+}
+
+/// Restores `workspace` to `target`. Blocks on the file system.
+///
+/// # Errors
+/// [`RestoreError`]; the workspace is then in a state of its own and must not be used.
+pub async fn restore(
+    workspace: &mut Workspace,
+    target: &RestoreTarget<'_>,
+    blobs: &impl Blobs,
+) -> Result<Restored, RestoreError> {
+    let files = overlaid(workspace.base.manifest().entries.clone(), target.overlay);
+    let skeleton = git_skeleton(&workspace.base);
+    let git = skeleton.iter().map(|(path, entry, _)| (path.clone(), *entry)).collect();
+    let git = overlaid(git, target.git_overlay);
+
+    workspace.work.captured.clear();
+    for path in workspace.base.manifest().entries.keys().chain(target.overlay.keys()) {
+        remember(&mut workspace.work.captured, path.as_bytes());
+    }
+    look(workspace, &files, &git)?;
+    let mut plan = Plan::default();
+    plan.add(&workspace.work, &files, target.left_out);
+    plan.add(&workspace.git, &git, &[]);
+
+    let mut made: HashMap<BlobHash, bytes::Bytes> =
+        skeleton.into_iter().map(|(_, entry, bytes)| (entry.hash, bytes)).collect();
+    carry_out(workspace, &plan, &mut made, blobs).await?;
+    look(workspace, &files, &git)?;
+    prove(workspace, &files, &git, target.tree)?;
+    Ok(Restored {
+        written: plan.remove.len() + plan.write.len(),
+        missing: missing(workspace, target.left_out)?,
+    })
+}
+
+fn overlaid(
+    mut entries: BTreeMap<WorkPath, Entry>,
+    overlay: &BTreeMap<WorkPath, Option<Entry>>,
+) -> BTreeMap<WorkPath, Entry> {
+    for (path, entry) in overlay {
+        match entry {
+            Some(entry) => entries.insert(path.clone(), *entry),
+            None => entries.remove(path),
+        };
+    }
+    entries
+}
+
+type Entries = BTreeMap<WorkPath, Entry>;
+
+fn look(workspace: &mut Workspace, files: &Entries, git: &Entries) -> Result<FsTime, SnapshotError> {
+    let looked_at = workspace.now()?;
+    workspace.pass(Realm::Work, looked_at, None, Some(files));
+    workspace.pass(Realm::GitWhole, looked_at, None, Some(git));
+    Ok(looked_at)
+}
+
+/// What has to be done to a workspace.
+#[derive(Default)]
+struct Plan {
+    remove: BTreeSet<WorkPath>,
+    write: BTreeMap<WorkPath, Entry>,
+    /// Folders and the modes they must have in the end.
+    modes: BTreeMap<Vec<u8>, u32>,
+}
+
+impl Plan {
+    fn add(&mut self, area: &Area, target: &Entries, left_out: &[LeftOut]) {
+        let mut folders: BTreeMap<&[u8], u32> = BTreeMap::new();
+        for (path, entry) in target {
+            let mut path = path.as_bytes();
+            if entry.kind == EntryKind::Dir {
+                folders.insert(path, entry.mode);
+            }
+            loop {
+                path = split(path).0;
+                if path.is_empty() || folders.contains_key(path) {
+                    break;
+                }
+                folders.insert(path, FOLDER_MODE);
+            }
+        }
+        for (folder, name, slot) in area.index.iter() {
+            let Some(path) = WorkPath::new(join(folder, name)) else { continue };
+            let wanted = target.contains_key(&path) || folders.contains_key(path.as_bytes());
+            let is_folder = folders.contains_key(path.as_bytes());
+            let stays = match slot.what {
+                What::Kept(entry) => target.get(&path) == Some(&entry),
+                What::Folder { .. } => is_folder,
+                What::Out(LeftOutWhy::Ignored) => !wanted,
+                What::Out(LeftOutWhy::TooLarge | LeftOutWhy::NotAFile | LeftOutWhy::Unreadable) => {
+                    !wanted && left_out.iter().any(|left| left.path == path)
+                }
+            };
+            if !stays {
+                self.remove.insert(path.clone());
+            }
+            if is_folder && slot.stat.permissions() != FOLDER_MODE {
+                self.modes.insert(path.as_bytes().to_vec(), FOLDER_MODE);
+            }
+        }
+        for (path, entry) in target {
+            let (folder, name) = split(path.as_bytes());
+            let there = area.index.slot(folder, name).and_then(super::merge::entry_of);
+            if there != Some(*entry) {
+                self.write.insert(path.clone(), *entry);
+            }
+        }
+        for (path, mode) in folders {
+            if mode != FOLDER_MODE || self.modes.contains_key(path) {
+                self.modes.insert(path.to_vec(), mode);
+            }
+        }
+    }
+}
+
+async fn carry_out(
+    workspace: &Workspace,
+    plan: &Plan,
+    made: &mut HashMap<BlobHash, bytes::Bytes>,
+    blobs: &impl Blobs,
+) -> Result<(), RestoreError> {
+    let fail = |path: &[u8], errno: Errno| RestoreError::Io {
+        path: String::from_utf8_lossy(path).into_owned(),
+        workspace: workspace.path.clone(),
+        source: errno.into(),
+    };
+    let root = open_folder(workspace.root.as_fd(), b"").map_err(|errno| fail(b"", errno))?;
+    let mut writer = TreeWriter::new(root, workspace.owner);
+    let mut removed: Option<&WorkPath> = None;
+    for path in &plan.remove {
+        // What is below a folder that went is gone already.
+        if removed.is_some_and(|last| is_below(path, last)) {
+            continue;
+        }
+        writer.remove(path).map_err(|errno| fail(path.as_bytes(), errno))?;
+        removed = Some(path);
+    }
+    let mut by_hash: HashMap<BlobHash, Vec<(&WorkPath, &Entry)>> = HashMap::new();
+    let mut needed = Vec::new();
+    for (path, entry) in &plan.write {
+        if entry.kind == EntryKind::Dir {
+            writer.put(path, entry, &[]).map_err(|errno| fail(path.as_bytes(), errno))?;
+        } else if let Some(bytes) = made.get(&entry.hash) {
+            writer.put(path, entry, bytes).map_err(|errno| fail(path.as_bytes(), errno))?;
+        } else {
+            by_hash.entry(entry.hash).or_default().push((path, entry));
+            needed.push(*entry);
+        }
+    }
+    Contents::new(&workspace.base, blobs)
+        .each(&needed, |hash, bytes| {
+            for (path, entry) in by_hash.remove(&hash).unwrap_or_default() {
+                writer.put(path, entry, &bytes).map_err(|errno| fail(path.as_bytes(), errno))?;
+            }
+            Ok::<(), RestoreError>(())
+        })
+        .await?;
+    if has_git_folder(&workspace.base, &plan.write, &workspace.git) {
+        write_alternates(&mut writer, &workspace.base).map_err(|errno| fail(DOT_GIT, errno))?;
+    }
+    for (path, mode) in plan.modes.iter().rev() {
+        writer.set_folder_mode(path, *mode).map_err(|errno| fail(path, errno))?;
+    }
+    Ok(())
+}
+
+/// Whether the restored workspace has the folder that names the borrowed objects: a model may have removed
+/// its whole `.git`, and that too is restored.
+fn has_git_folder(base: &BaseObjects, write: &Entries, git: &Area) -> bool {
+    let info = b".git/objects/info";
+    let path = WorkPath::new(*info).expect("a constant without empty parts or dots");
+    let recorded = git.index.slot(b".git/objects", b"info").is_some();
+    base.git.is_some() && (write.contains_key(&path) || recorded)
+}
+
+fn is_below(path: &WorkPath, folder: &WorkPath) -> bool {
+    path.as_bytes().strip_prefix(folder.as_bytes()).is_some_and(|rest| rest.first() == Some(&b'/'))
+}
+
+fn prove(
+    workspace: &mut Workspace,
+    files: &Entries,
+    git: &Entries,
+    expected: TreeHash,
+) -> Result<(), RestoreError> {
+    let found = workspace.tree.hash();
+    if found != expected {
+        let first = first_difference(&entries(&workspace.work), files);
+        return Err(RestoreError::OtherTree { expected, found, first });
+    }
+    let there = entries(&workspace.git);
+    if there != *git {
+        return Err(RestoreError::OtherGit { first: first_difference(&there, git) });
+    }
+    Ok(())
+}
+
+fn first_difference(left: &Entries, right: &Entries) -> String {
+    let of_left = left.iter().find(|(path, entry)| right.get(*path) != Some(entry));
+    let of_right = right.iter().find(|(path, entry)| left.get(*path) != Some(entry));
+    let first = of_left.into_iter().chain(of_right).map(|(path, _)| path).min();
+    first.map_or_else(String::new, ToString::to_string)
+}
+
+fn missing(workspace: &Workspace, left_out: &[LeftOut]) -> Result<Vec<LeftOut>, SnapshotError> {
+    let absent = |left: &&LeftOut| {
+        let (folder, name) = split(left.path.as_bytes());
+        open_folder(workspace.root.as_fd(), folder)
+            .and_then(|parent| stat_child(parent.as_fd(), name))
+            .is_err()
+    };
+    Ok(left_out.iter().filter(absent).cloned().collect())
+}

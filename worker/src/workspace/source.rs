@@ -1,0 +1,170 @@
+//! Finding a local repository and the commit that a person named in it, without running anything it says.
+//!
+//! Used by `base` (pin) and `deliver` only. Invariant: nothing in the source repository is written here, and
+//! the only git calls made with its configuration are `rev-parse` calls, which execute nothing.
+
+use std::{
+    ffi::OsStr,
+    fs, io,
+    os::unix::ffi::OsStrExt,
+    path::{Path, PathBuf},
+};
+
+use super::{
+    base::PinError,
+    git::{GitCallError, GitDir, ObjectFormat, line, run_at},
+};
+
+/// How many dirty paths an error names: enough to recognize them, few enough to read.
+const DIRTY_NAMED_MAX: usize = 5;
+
+/// What a task starts from.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Source {
+    /// Nothing: an empty workspace without git.
+    Empty,
+    /// The repository that holds this folder.
+    Local(PathBuf),
+}
+
+/// What to do with changes of the source's work tree that no commit holds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum DirtyTree {
+    /// Refuse to pin.
+    #[default]
+    Refuse,
+    /// Make them part of the base, as a commit that only docket's own folder and the base hold.
+    Include,
+}
+
+/// A repository on this machine.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct LocalRepo {
+    /// The git folder of this work tree (HEAD, index).
+    pub(super) git_dir: PathBuf,
+    /// Where objects and refs are; the same unless this is a linked work tree.
+    pub(super) common_dir: PathBuf,
+    /// The work tree; `None` for a bare repository.
+    pub(super) work_tree: Option<PathBuf>,
+}
+
+/// A commit of a local repository.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Resolved {
+    pub(super) commit: String,
+    pub(super) branch: Option<String>,
+    pub(super) format: ObjectFormat,
+}
+
+impl LocalRepo {
+    /// The repository that `path` is in, looked for upwards as git does.
+    pub(super) fn find(path: &Path) -> Result<Self, PinError> {
+        let none = || PinError::NoRepository { path: path.to_owned() };
+        let start = fs::canonicalize(path)
+            .map_err(|source| PinError::SourceFolder { path: path.to_owned(), source })?;
+        for folder in start.ancestors() {
+            let dot_git = folder.join(".git");
+            if dot_git.is_dir() && is_git_dir(&dot_git) {
+                return Ok(Self::at(dot_git, Some(folder.to_owned())));
+            }
+            if dot_git.is_file() {
+                let text = fs::read(&dot_git)
+                    .map_err(|source| PinError::SourceFolder { path: dot_git.clone(), source })?;
+                let target = text.strip_prefix(b"gitdir: ").ok_or_else(none)?;
+                return Ok(Self::at(folder.join(path_of(target)), Some(folder.to_owned())));
+            }
+            if is_git_dir(folder) {
+                return Ok(Self::at(folder.to_owned(), None));
+            }
+        }
+        Err(none())
+    }
+
+    fn at(git_dir: PathBuf, work_tree: Option<PathBuf>) -> Self {
+        let common_dir = fs::read(git_dir.join("commondir"))
+            .map_or_else(|_| git_dir.clone(), |text| git_dir.join(path_of(&text)));
+        Self { git_dir, common_dir, work_tree }
+    }
+
+    /// Where its objects are.
+    pub(super) fn objects(&self) -> PathBuf {
+        self.common_dir.join("objects")
+    }
+
+    /// The commit that `rev` names; HEAD if it is `None`.
+    pub(super) async fn resolve(&self, rev: Option<&str>) -> Result<Resolved, PinError> {
+        let name = rev.unwrap_or("HEAD");
+        let peeled = format!("{name}^{{commit}}");
+        let args = ["rev-parse", "--verify", "--end-of-options", &peeled];
+        let commit = match run_at(&self.git_dir, &args, &[], Vec::new()).await {
+            Ok(output) => line(output),
+            Err(GitCallError::Refused { message, .. }) => {
+                return Err(PinError::NoCommit { rev: name.to_owned(), message });
+            }
+            Err(error) => return Err(error.into()),
+        };
+        let format = ObjectFormat::of_hex(&commit)
+            .ok_or(GitCallError::Answer { verb: "rev-parse", what: "no object name" })?;
+        let args = ["rev-parse", "--symbolic-full-name", "--end-of-options", name];
+        let full = match run_at(&self.git_dir, &args, &[], Vec::new()).await {
+            Ok(output) => line(output),
+            Err(GitCallError::Refused { .. }) => String::new(),
+            Err(error) => return Err(error.into()),
+        };
+        let branch = full.lines().find_map(|l| l.strip_prefix("refs/heads/")).map(str::to_owned);
+        Ok(Resolved { commit, branch, format })
+    }
+
+    /// The paths of the work tree that differ from `commit`, untracked ones included. Runs in docket's own
+    /// git folder, so that neither an fsmonitor nor a clean filter of the source is started.
+    pub(super) async fn dirty_paths(&self, own: &GitDir, commit: &str) -> Result<Vec<String>, PinError> {
+        let Some(work_tree) = &self.work_tree else { return Ok(Vec::new()) };
+        self.lend_index(own, commit)
+            .map_err(|source| PinError::Scratch { path: own.path().to_owned(), source })?;
+        let index = self.git_dir.join("index");
+        let env: [(&str, &OsStr); 2] =
+            [("GIT_WORK_TREE", work_tree.as_os_str()), ("GIT_INDEX_FILE", index.as_os_str())];
+        let args = ["status", "--porcelain=v1", "-z", "--no-renames", "--ignore-submodules=all"];
+        let output = own.run_env(&args, &env, Vec::new()).await?;
+        let records = output.split(|b| *b == 0).filter(|record| record.len() > 3);
+        Ok(records.map(|record| String::from_utf8_lossy(&record[3..]).into_owned()).collect())
+    }
+
+    /// Makes `own` judge this work tree as the source would: same HEAD, same excludes, same shared index.
+    fn lend_index(&self, own: &GitDir, commit: &str) -> io::Result<()> {
+        fs::write(own.path().join("HEAD"), format!("{commit}\n"))?;
+        let exclude = self.common_dir.join("info/exclude");
+        if exclude.is_file() {
+            fs::copy(exclude, own.path().join("info/exclude"))?;
+        }
+        for entry in fs::read_dir(&self.git_dir)? {
+            let entry = entry?;
+            if entry.file_name().as_bytes().starts_with(b"sharedindex.") {
+                let link = own.path().join(entry.file_name());
+                if fs::symlink_metadata(&link).is_err() {
+                    std::os::unix::fs::symlink(entry.path(), link)?;
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The error for a dirty tree, naming the first few paths.
+pub(super) fn dirty_error(repo: &LocalRepo, paths: &[String]) -> PinError {
+    let mut named = paths.iter().take(DIRTY_NAMED_MAX).cloned().collect::<Vec<_>>().join(", ");
+    if paths.len() > DIRTY_NAMED_MAX {
+        named.push_str(", …");
+    }
+    let path = repo.work_tree.clone().unwrap_or_else(|| repo.git_dir.clone());
+    PinError::Dirty { path, count: paths.len(), named }
+}
+
+fn is_git_dir(folder: &Path) -> bool {
+    folder.join("HEAD").exists() && folder.join("objects").is_dir() && folder.join("refs").is_dir()
+}
+
+fn path_of(text: &[u8]) -> &Path {
+    let end = text.iter().rposition(|b| !matches!(b, b'\n' | b'\r')).map_or(0, |last| last + 1);
+    Path::new(OsStr::from_bytes(&text[..end]))
+}

@@ -1,0 +1,9 @@
+//! Tests of the workspace as a whole, on real repositories in temporary folders.
+
+mod crash;
+mod deliver;
+mod hostile;
+mod property;
+mod round_trip;
+mod speed;
+mod support;

@@ -1,0 +1,231 @@
+//! Walking a tree by directory handles and saying what differs from the index; nothing is read here.
+//!
+//! Several threads share one stack of folders. The answer is sorted, so that what follows from it does not
+//! depend on which thread was faster. Used by snapshot and restore.
+
+use std::{
+    collections::HashSet,
+    os::fd::{AsFd, BorrowedFd},
+    sync::{Condvar, Mutex, PoisonError},
+    thread,
+};
+
+use docket_schema::snapshot::LeftOutWhy;
+use nix::errno::Errno;
+
+use super::{
+    handles::{join, names, open_folder, stat_child},
+    ignored::IgnoreRules,
+    index::{Index, Kind, Stat, What},
+};
+
+/// More threads than this gain nothing on one disk and would starve the run's own commands.
+const THREADS_MAX: usize = 4;
+
+/// Below this many folders one thread is faster than starting a second.
+const FOLDERS_PER_THREAD: usize = 64;
+
+/// Which part of a workspace is walked.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Realm {
+    /// All but `.git`.
+    Work,
+    /// `.git` and what is in it, without locks and temporary files.
+    Git,
+    /// As `Git`, with locks and temporary files: what a restore has to clear away.
+    GitWhole,
+}
+
+/// The git folder of a workspace, relative to its root.
+pub(super) const DOT_GIT: &[u8] = b".git";
+/// Where docket tells git about the cached base: a path of this machine, so never part of a snapshot.
+pub(super) const ALTERNATES: &[u8] = b".git/objects/info/alternates";
+
+/// What a walk needs to know.
+pub(super) struct Walk<'a> {
+    pub(super) root: BorrowedFd<'a>,
+    pub(super) realm: Realm,
+    pub(super) index: &'a Index,
+    pub(super) rules: &'a IgnoreRules,
+    /// Paths that were captured at some time (and the folders they were in) and are not in the index now.
+    pub(super) captured: &'a HashSet<Box<[u8]>>,
+}
+
+/// One folder that differs from the index.
+#[derive(Debug)]
+pub(super) struct Found {
+    pub(super) folder: Box<[u8]>,
+    /// New or touched, by name: what is there, and for what is not to be captured, why.
+    pub(super) changed: Vec<(Box<[u8]>, Stat, Judged)>,
+    /// Names the index has and the folder has not.
+    pub(super) gone: Vec<Box<[u8]>>,
+    /// The folder could not be read.
+    pub(super) unreadable: bool,
+}
+
+/// What becomes of a path.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Judged {
+    /// To be captured; for a folder whether the ignore rules name it all the same.
+    Keep { ignored: bool },
+    /// To be left out.
+    Leave(LeftOutWhy),
+}
+
+struct Job {
+    folder: Box<[u8]>,
+    ignored: bool,
+}
+
+#[derive(Default)]
+struct Queue {
+    jobs: Vec<Job>,
+    running: usize,
+}
+
+impl Walk<'_> {
+    /// Walks `from` and everything below it; `ignored` as in [`Judged::Keep`].
+    pub(super) fn run(&self, from: &[u8], ignored: bool) -> Vec<Found> {
+        let threads = thread::available_parallelism().map_or(1, usize::from).min(THREADS_MAX);
+        let threads = threads.min(1 + self.index.folder_count() / FOLDERS_PER_THREAD);
+        let queue = Mutex::new(Queue { jobs: vec![Job { folder: from.into(), ignored }], running: 0 });
+        let wake = Condvar::new();
+        let mut found: Vec<Found> = if threads == 1 {
+            self.work(&queue, &wake)
+        } else {
+            thread::scope(|scope| {
+                let workers: Vec<_> =
+                    (0..threads).map(|_| scope.spawn(|| self.work(&queue, &wake))).collect();
+                workers.into_iter().flat_map(|w| w.join().expect("a walk does not panic")).collect()
+            })
+        };
+        found.sort_unstable_by(|a, b| a.folder.cmp(&b.folder));
+        found
+    }
+
+    fn work(&self, queue: &Mutex<Queue>, wake: &Condvar) -> Vec<Found> {
+        let mut all = Vec::new();
+        let mut children = Vec::new();
+        let mut state = queue.lock().unwrap_or_else(PoisonError::into_inner);
+        loop {
+            if let Some(job) = state.jobs.pop() {
+                state.running += 1;
+                drop(state);
+                all.extend(self.scan(&job, &mut children));
+                state = queue.lock().unwrap_or_else(PoisonError::into_inner);
+                state.running -= 1;
+                state.jobs.append(&mut children);
+                if state.jobs.len() > 1 || (state.running == 0 && state.jobs.is_empty()) {
+                    wake.notify_all();
+                }
+            } else if state.running == 0 {
+                return all;
+            } else {
+                state = wake.wait(state).unwrap_or_else(PoisonError::into_inner);
+            }
+        }
+    }
+
+    /// One folder; the folders to enter next go into `children`.
+    fn scan(&self, job: &Job, children: &mut Vec<Job>) -> Option<Found> {
+        let mut found =
+            Found { folder: job.folder.clone(), changed: Vec::new(), gone: Vec::new(), unreadable: false };
+        let (dir, entries) = match open_folder(self.root, &job.folder).and_then(names) {
+            Ok(opened) => opened,
+            // Gone since its parent was read: the parent's next walk will say so.
+            Err(Errno::ENOENT | Errno::ENOTDIR | Errno::ELOOP) => return None,
+            Err(_) => {
+                found.unreadable = true;
+                return Some(found);
+            }
+        };
+        let known = self.index.folder(&job.folder);
+        let mut hits = 0;
+        for name in &entries {
+            let path = join(&job.folder, name);
+            if self.is_foreign(&path) {
+                continue;
+            }
+            let Ok(stat) = stat_child(dir.as_fd(), name).map(|stat| Stat::of(&stat)) else { continue };
+            let slot = known.and_then(|slots| slots.get(name));
+            hits += usize::from(slot.is_some());
+            let judged = match slot.map(|slot| slot.what) {
+                Some(What::Folder { ignored, .. }) if stat.kind() == Kind::Folder => Judged::Keep { ignored },
+                Some(What::Out(why)) if slot.is_some_and(|slot| slot.stat.kind() == stat.kind()) => {
+                    self.judge_again(why, &path, stat, job.ignored)
+                }
+                Some(What::Kept(_)) if stat.kind() != Kind::Special && stat.kind() != Kind::Folder => {
+                    Judged::Keep { ignored: false }
+                }
+                Some(_) | None => self.judge(&path, stat, job.ignored, slot.is_some()),
+            };
+            if let (Kind::Folder, Judged::Keep { ignored }) = (stat.kind(), judged) {
+                children.push(Job { folder: path.into(), ignored });
+            }
+            let untouched = slot.is_some_and(|slot| {
+                slot.stat == stat && !slot.racy && slot.what != What::Out(LeftOutWhy::Unreadable)
+            });
+            if !untouched {
+                found.changed.push((name.clone(), stat, judged));
+            }
+        }
+        if let Some(known) = known
+            && hits < known.len()
+        {
+            let present: HashSet<&[u8]> = entries.iter().map(AsRef::as_ref).collect();
+            found.gone.extend(known.keys().filter(|name| !present.contains(name.as_ref())).cloned());
+            found.gone.sort_unstable();
+        }
+        found.changed.sort_unstable_by(|a, b| a.0.cmp(&b.0));
+        (!found.changed.is_empty() || !found.gone.is_empty()).then_some(found)
+    }
+
+    fn judge_again(&self, why: LeftOutWhy, path: &[u8], stat: Stat, ignored: bool) -> Judged {
+        match why {
+            LeftOutWhy::Ignored => Judged::Leave(why),
+            LeftOutWhy::TooLarge | LeftOutWhy::NotAFile | LeftOutWhy::Unreadable => {
+                self.judge(path, stat, ignored, false)
+            }
+        }
+    }
+
+    /// `was_captured`: the path stands in the index as captured, as another kind of thing.
+    fn judge(&self, path: &[u8], stat: Stat, ignored: bool, was_captured: bool) -> Judged {
+        let is_folder = match stat.kind() {
+            Kind::Special => return Judged::Leave(LeftOutWhy::NotAFile),
+            Kind::Folder => true,
+            Kind::File | Kind::Link => false,
+        };
+        if self.realm != Realm::Work {
+            return Judged::Keep { ignored: false };
+        }
+        let ignored = ignored || self.rules.names(path, is_folder);
+        if !ignored {
+            return Judged::Keep { ignored: false };
+        }
+        if was_captured || self.captured.contains(path) {
+            return Judged::Keep { ignored };
+        }
+        Judged::Leave(LeftOutWhy::Ignored)
+    }
+
+    /// Whether this walk passes the path over as if it were not there.
+    fn is_foreign(&self, path: &[u8]) -> bool {
+        match self.realm {
+            Realm::Work => path == DOT_GIT,
+            Realm::Git => !is_git(path) || path == ALTERNATES || is_transient(path),
+            Realm::GitWhole => !is_git(path) || path == ALTERNATES,
+        }
+    }
+}
+
+/// Whether a path is the workspace's git folder or in it.
+pub(super) fn is_git(path: &[u8]) -> bool {
+    path.strip_prefix(DOT_GIT).is_some_and(|rest| rest.is_empty() || rest[0] == b'/')
+}
+
+/// Locks and half-written objects: a git that is gone left them, and restored they would only block the next.
+fn is_transient(path: &[u8]) -> bool {
+    let name = super::handles::split(path).1;
+    name.ends_with(b".lock") || (path.starts_with(b".git/objects/") && name.starts_with(b"tmp_"))
+}
