@@ -1,3 +1,8 @@
+//! Runs agents: pure engines, the one driver that performs what they decide, models, tools, workspace,
+//! sandbox and supervisor.
+//!
+//! The crate knows `docket_schema` only and speaks to a coordinator over HTTP. Processes are started in
+//! [`process`] (trusted ones) and [`sandbox`] (everything a model asks for), nowhere else.
 
 //!
 //! Knows `docket-schema` only; speaks to the coordinator over HTTP, never to the database.
@@ -10,4 +15,5 @@
 pub mod bootstrap;
 pub mod clock;
 pub mod process;
+pub mod sandbox;
 pub mod workspace;

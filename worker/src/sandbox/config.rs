@@ -1,0 +1,140 @@
+//! What callers say to the sandbox and what they get back. Plain data; no behaviour but constructors.
+
+use std::{
+    ffi::OsString,
+    path::{Path, PathBuf},
+    time::Duration,
+};
+
+use serde::{Deserialize, Serialize};
+
+use super::capture::Captured;
+
+/// First argument of docket's own binary when it is to act as the init of a sandbox.
+pub const INIT_MARKER: &str = "__sandbox-init";
+
+/// Where the workspace is mounted inside.
+pub const WORKSPACE_INSIDE: &str = "/workspace";
+
+/// How much of each stream is kept when the caller names nothing else: a long test log, not a core dump.
+pub const KEEP_BYTES_DEFAULT: usize = 1024 * 1024;
+
+/// Which wall is wanted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum BackendChoice {
+    /// bubblewrap when it is installed and its controls pass, else our own.
+    Auto,
+    /// bubblewrap or nothing.
+    Bubblewrap,
+    /// Our own namespaces or nothing.
+    Namespaces,
+    /// No wall. Commands run as docket's own user; only the end of every process with its call is kept.
+    None,
+}
+
+/// How docket is executed again as a sandbox's init.
+#[derive(Clone, Debug)]
+pub struct InitProgram {
+    /// Absolute path of the program.
+    pub program: PathBuf,
+    /// Its arguments; the first is [`INIT_MARKER`].
+    pub args: Vec<OsString>,
+}
+
+impl Default for InitProgram {
+    /// The running executable, also after its file was replaced by an upgrade.
+    fn default() -> Self {
+        Self { program: "/proc/self/exe".into(), args: vec![INIT_MARKER.into()] }
+    }
+}
+
+/// What a sandbox is made of.
+#[derive(Clone, Debug)]
+pub struct SandboxConfig {
+    /// Which wall.
+    pub backend: BackendChoice,
+    /// The one writable folder of the host, absolute.
+    pub workspace: PathBuf,
+    /// Further folders and files that can be read inside, under their own paths (the base's object cache).
+    /// Missing ones are refused.
+    pub readonly: Vec<PathBuf>,
+    /// Environment on top of the scrubbed one.
+    pub env: Vec<(String, String)>,
+    /// The program that acts as init.
+    pub init_program: InitProgram,
+}
+
+impl SandboxConfig {
+    /// The usual sandbox around one workspace.
+    pub fn new(backend: BackendChoice, workspace: &Path) -> Self {
+        Self {
+            backend,
+            workspace: workspace.to_owned(),
+            readonly: Vec::new(),
+            env: Vec::new(),
+            init_program: InitProgram::default(),
+        }
+    }
+}
+
+/// One command.
+#[derive(Clone, Debug)]
+pub struct CommandSpec {
+    /// Program and arguments. A program without a slash is looked up along the inner `PATH`.
+    pub argv: Vec<OsString>,
+    /// Working folder relative to the workspace. Absolute paths and `..` are refused, links that lead out too.
+    pub cwd: PathBuf,
+    /// After this everything the command started is killed.
+    pub timeout: Duration,
+    /// Bytes on stdin; `None` is `/dev/null`.
+    pub stdin: Option<Vec<u8>>,
+    /// How much of stdout and of stderr is kept, each.
+    pub keep_bytes_max: usize,
+}
+
+impl CommandSpec {
+    /// A program with arguments, in the workspace's root, with two minutes.
+    pub fn new<A: Into<OsString>>(argv: impl IntoIterator<Item = A>) -> Self {
+        Self {
+            argv: argv.into_iter().map(Into::into).collect(),
+            cwd: PathBuf::new(),
+            timeout: Duration::from_secs(120),
+            stdin: None,
+            keep_bytes_max: KEEP_BYTES_DEFAULT,
+        }
+    }
+
+    /// A line of shell: bash where the host has one, for that is what models write, else sh.
+    pub fn shell(line: impl Into<OsString>) -> Self {
+        let shell = if Path::new("/bin/bash").exists() { "/bin/bash" } else { "/bin/sh" };
+        Self::new([OsString::from(shell), "-c".into(), line.into()])
+    }
+}
+
+/// How a command ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Ended {
+    /// By itself, with this status.
+    Exit(i32),
+    /// By a signal of this number.
+    Signal(i32),
+    /// At its deadline, by us.
+    TimedOut,
+    /// At the memory limit of its cgroup, by the kernel. Never reported where no cgroup is delegated.
+    OutOfMemory,
+}
+
+/// What a command left behind.
+#[derive(Clone, Debug)]
+pub struct CommandOutput {
+    /// How it ended.
+    pub ended: Ended,
+    /// Its stdout.
+    pub stdout: Captured,
+    /// Its stderr.
+    pub stderr: Captured,
+    /// From the start of the init to the end of the last process.
+    pub duration_ms: u64,
+}

@@ -1,0 +1,246 @@
+//! What this host can give, and what a sandbox on it was really given.
+
+use std::{fs, io, path::PathBuf, process::Stdio, sync::OnceLock};
+
+use nix::unistd::geteuid;
+use serde::{Deserialize, Serialize};
+
+use super::{
+    config::INIT_MARKER,
+    init::{PROBE_ARGUMENT, ProbeAnswer, landlock_abi},
+    plan::{Backend, Plan},
+};
+
+/// Host ids that commands get when docket is root: of the range that distributions leave unused, so nothing
+/// of the host belongs to them.
+const COMMAND_ID: u32 = 65_525;
+
+/// Taken where a container maps fewer ids.
+const NOBODY_ID: u32 = 65_534;
+
+const BUBBLEWRAP: [&str; 4] =
+    ["/usr/bin/bwrap", "/usr/local/bin/bwrap", "/bin/bwrap", "/run/current-system/sw/bin/bwrap"];
+
+/// One wall.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Layer {
+    /// User namespace.
+    Userns,
+    /// Mount namespace with a root of its own.
+    Mount,
+    /// Process namespace: nothing outlives its call.
+    Pid,
+    /// Network namespace with loopback only.
+    Net,
+    /// System V and POSIX queues of its own.
+    Ipc,
+    /// Host name of its own.
+    Uts,
+    /// Landlock rules over files, signals and abstract sockets.
+    Landlock,
+    /// System call filter.
+    Seccomp,
+    /// Limits per process.
+    Rlimits,
+    /// Limits on the sum of memory and processes.
+    Cgroup,
+}
+
+impl Layer {
+    /// The name in reports, the same as in JSON.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Userns => "userns",
+            Self::Mount => "mount",
+            Self::Pid => "pid",
+            Self::Net => "net",
+            Self::Ipc => "ipc",
+            Self::Uts => "uts",
+            Self::Landlock => "landlock",
+            Self::Seccomp => "seccomp",
+            Self::Rlimits => "rlimits",
+            Self::Cgroup => "cgroup",
+        }
+    }
+}
+
+const NAMESPACES: [Layer; 6] = [Layer::Userns, Layer::Mount, Layer::Pid, Layer::Net, Layer::Ipc, Layer::Uts];
+
+/// A layer that is not there.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct MissingLayer {
+    /// Which.
+    pub layer: Layer,
+    /// Why, and what would help.
+    pub reason: String,
+}
+
+/// The layers of one sandbox; it stands in each run's log.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SandboxReport {
+    /// `bubblewrap`, `namespaces` or `none`.
+    pub backend: String,
+    /// What stands between a command and the host.
+    pub active: Vec<Layer>,
+    /// What does not.
+    pub missing: Vec<MissingLayer>,
+}
+
+/// One layer as the host offers it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LayerState {
+    /// Which.
+    pub layer: Layer,
+    /// `None` when it can be used, else why not.
+    pub missing_because: Option<String>,
+}
+
+/// What `docket doctor` says about walls.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct HostReport {
+    /// Every layer.
+    pub layers: Vec<LayerState>,
+    /// Where bubblewrap is.
+    pub bubblewrap: Option<PathBuf>,
+    /// The kernel's Landlock version, 0 without.
+    pub landlock_abi: i64,
+    /// Whether docket is root here; commands get [`workspace_owner`] then.
+    pub root: bool,
+}
+
+impl HostReport {
+    pub(super) fn has(&self, layer: Layer) -> bool {
+        self.layers.iter().any(|state| state.layer == layer && state.missing_because.is_none())
+    }
+
+    /// Whether a root of its own, and a filter, can be had.
+    pub(super) fn missing_for_walls(&self) -> Vec<MissingLayer> {
+        let needed = |layer: &Layer| NAMESPACES.contains(layer) || *layer == Layer::Seccomp;
+        self.missing().into_iter().filter(|missing| needed(&missing.layer)).collect()
+    }
+
+    fn missing(&self) -> Vec<MissingLayer> {
+        let missing = |state: &LayerState| {
+            Some(MissingLayer { layer: state.layer, reason: state.missing_because.clone()? })
+        };
+        self.layers.iter().filter_map(missing).collect()
+    }
+
+    /// What a sandbox with this plan has.
+    pub(super) fn report(&self, plan: &Plan) -> SandboxReport {
+        let walls = match plan.backend {
+            Backend::Bubblewrap | Backend::Namespaces => true,
+            Backend::None => false,
+        };
+        let used = |layer: Layer| match layer {
+            Layer::Landlock => plan.landlock,
+            Layer::Cgroup => false,
+            Layer::Userns
+            | Layer::Mount
+            | Layer::Pid
+            | Layer::Net
+            | Layer::Ipc
+            | Layer::Uts
+            | Layer::Seccomp
+            | Layer::Rlimits => walls,
+        };
+        let (active, rest): (Vec<_>, Vec<_>) = self.layers.iter().partition(|state| used(state.layer));
+        let reason = |state: &LayerState| {
+            let unused = || "no sandbox was asked for".to_owned();
+            state.missing_because.clone().unwrap_or_else(unused)
+        };
+        SandboxReport {
+            backend: plan.backend.name().to_owned(),
+            active: active.into_iter().map(|state| state.layer).collect(),
+            missing: rest.into_iter().map(|s| MissingLayer { layer: s.layer, reason: reason(s) }).collect(),
+        }
+    }
+}
+
+/// uid and gid that everything in a workspace must have, or `None` when docket is no root and its own will do.
+pub fn workspace_owner() -> Option<(u32, u32)> {
+    static OWNER: OnceLock<Option<(u32, u32)>> = OnceLock::new();
+    *OWNER.get_or_init(|| {
+        let id = |map: &str| if mapped(map, COMMAND_ID) { COMMAND_ID } else { NOBODY_ID };
+        geteuid().is_root().then(|| (id("/proc/self/uid_map"), id("/proc/self/gid_map")))
+    })
+}
+
+fn mapped(map: &str, id: u32) -> bool {
+    let text = fs::read_to_string(map).unwrap_or_default();
+    text.lines().any(|line| {
+        let numbers: Vec<u64> = line.split_whitespace().filter_map(|word| word.parse().ok()).collect();
+        matches!(numbers[..], [first, _, count] if (first..first + count).contains(&u64::from(id)))
+    })
+}
+
+/// bubblewrap in one of the fixed places.
+pub(super) fn bubblewrap() -> Option<PathBuf> {
+    BUBBLEWRAP.iter().map(PathBuf::from).find(|path| path.is_file())
+}
+
+/// Tries each layer in a process of its own. Harmless, takes milliseconds, blocks. The calling program must
+/// answer to [`init_call`](super::init_call).
+pub fn probe_host() -> HostReport {
+    let asked = ask().map_err(|error| format!("the probe could not be run: {error}"));
+    let mut layers: Vec<LayerState> = NAMESPACES
+        .iter()
+        .map(|layer| LayerState { layer: *layer, missing_because: namespace(*layer, &asked) })
+        .collect();
+    let abi = landlock_abi();
+    let landlock_reason = |error: &io::Error| {
+        format!(
+            "the kernel has no Landlock or it is not in its list of security modules (lsm=landlock): {error}"
+        )
+    };
+    layers.push(LayerState {
+        layer: Layer::Landlock,
+        missing_because: abi.as_ref().err().map(landlock_reason),
+    });
+    let seccomp = match &asked {
+        Ok(answer) => {
+            (answer.seccomp != 0).then(|| format!("the filter was refused: {}", text(answer.seccomp)))
+        }
+        Err(reason) => Some(reason.clone()),
+    };
+    layers.push(LayerState { layer: Layer::Seccomp, missing_because: seccomp });
+    layers.push(LayerState { layer: Layer::Rlimits, missing_because: None });
+    let cgroup =
+        "limits on totals are not made by this version; each process is limited by itself".to_owned();
+    layers.push(LayerState { layer: Layer::Cgroup, missing_because: Some(cgroup) });
+    HostReport { layers, bubblewrap: bubblewrap(), landlock_abi: abi.unwrap_or(0), root: geteuid().is_root() }
+}
+
+fn namespace(layer: Layer, asked: &Result<ProbeAnswer, String>) -> Option<String> {
+    let answer = match asked {
+        Ok(answer) => answer,
+        Err(reason) => return Some(reason.clone()),
+    };
+    let errno =
+        answer.namespaces.iter().find(|(name, _)| name == layer.name()).map_or(nix::libc::EIO, |(_, n)| *n);
+    (errno != 0).then(|| {
+        format!(
+            "the kernel refused it ({}): allow user namespaces (user.max_user_namespaces, \
+             kernel.unprivileged_userns_clone, kernel.apparmor_restrict_unprivileged_userns) and, in a container, \
+             a seccomp profile with unshare",
+            text(errno)
+        )
+    })
+}
+
+fn text(errno: i32) -> String {
+    io::Error::from_raw_os_error(errno).to_string()
+}
+
+#[expect(clippy::disallowed_methods, reason = "this module is one of the two that may start processes")]
+fn ask() -> io::Result<ProbeAnswer> {
+    let out = std::process::Command::new("/proc/self/exe")
+        .args([INIT_MARKER, PROBE_ARGUMENT])
+        .env_clear()
+        .current_dir("/")
+        .stdin(Stdio::null())
+        .stderr(Stdio::null())
+        .output()?;
+    Ok(serde_json::from_slice(&out.stdout)?)
+}

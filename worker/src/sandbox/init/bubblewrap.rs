@@ -1,0 +1,259 @@
+//! The bubblewrap backend: the same plan as arguments for `bwrap`, the same reaper as pid 1 inside.
+//!
+//! bubblewrap lays the mounts and makes the namespaces; its pid 1 is this program again (`--as-pid-1`), which
+//! seals itself and goes on as in our own backend. bubblewrap is started with an empty environment, and its
+//! arguments travel in a memory file, for both can be read from inside through `/proc/1`.
+//!
+//! When docket is root, what only root can reach is first laid where anybody can, in a mount namespace of its
+//! own; then the process becomes the workspace's owner and starts bubblewrap as any user would.
+
+use std::{
+    env,
+    ffi::{CString, OsStr, OsString},
+    fs::{self, File},
+    io::{self, Read, Write},
+    os::{
+        fd::{AsRawFd, FromRawFd, OwnedFd},
+        unix::ffi::OsStrExt,
+    },
+    path::{Path, PathBuf},
+};
+
+use nix::{
+    errno::Errno,
+    mount::{MsFlags, mount},
+    sched::{CloneFlags, unshare},
+    sys::{
+        memfd::{MFdFlags, memfd_create},
+        prctl,
+        signal::Signal,
+        wait::{WaitStatus, waitpid},
+    },
+    unistd::{ForkResult, Gid, Uid, Whence, execve, lseek},
+};
+
+use super::{
+    super::{
+        config::INIT_MARKER,
+        plan::{Entry, INNER_ID, Plan, read_json, write_frame},
+    },
+    namespaces::{become_user, seal},
+    reaper,
+    start::{Failure, Orders, at, keep_on_exec},
+    sys,
+};
+
+/// Second argument of the init that bubblewrap starts.
+pub(super) const INNER_ARGUMENT: &str = "inner";
+
+/// This program, inside.
+const INNER_PROGRAM: &str = "/.docket-init";
+
+/// Empty folders of the host that may be covered in a mount namespace of our own; the first that holds no
+/// source is taken.
+const STAGES: [&str; 5] = ["/mnt", "/media", "/srv", "/opt", "/tmp"];
+
+/// Everybody can reach what is below these, so nothing of them is staged.
+const PUBLIC: [&str; 8] = ["/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/etc", "/dev"];
+
+/// Runs outside: stages, starts bubblewrap, waits for it.
+pub(super) fn outer(mut orders: Orders) -> i32 {
+    let program = match env::current_exe().map_err(at("find the own program")) {
+        Ok(program) => program,
+        Err(failure) => return refuse(&orders, failure),
+    };
+    let staged = match orders.plan.drop_to {
+        Some((uid, gid)) => stage(&mut orders.plan, program)
+            .and_then(|program| become_user(Uid::from_raw(uid), Gid::from_raw(gid)).map(|()| program)),
+        None => Ok(program),
+    };
+    let program = match staged {
+        Ok(program) => program,
+        Err(failure) => return refuse(&orders, failure),
+    };
+    match sys::fork_single_threaded() {
+        Err(error) => refuse(&orders, at("fork bubblewrap")(error)),
+        Ok(ForkResult::Child) => match start(&orders, &program) {
+            Ok(()) => 1,
+            Err(failure) => refuse(&orders, failure),
+        },
+        Ok(ForkResult::Parent { child }) => {
+            drop(orders);
+            loop {
+                match waitpid(child, None) {
+                    Ok(WaitStatus::Exited(_, status)) => return status,
+                    Err(Errno::EINTR) => {}
+                    Ok(_) | Err(_) => return 1,
+                }
+            }
+        }
+    }
+}
+
+fn refuse(orders: &Orders, failure: Failure) -> i32 {
+    Orders::report_failure(&orders.control, failure);
+    1
+}
+
+/// Lays what only root can reach below a folder that anybody can enter; the plan's sources follow.
+fn stage(plan: &mut Plan, program: PathBuf) -> Result<PathBuf, Failure> {
+    const NONE: Option<&str> = None;
+    unshare(CloneFlags::CLONE_NEWNS).map_err(at("unshare for staging"))?;
+    mount(NONE, "/", NONE, MsFlags::MS_REC | MsFlags::MS_PRIVATE, NONE).map_err(at("private mounts"))?;
+    let mut program = program;
+    let mut sources: Vec<&mut PathBuf> = plan
+        .entries
+        .iter_mut()
+        .filter_map(|entry| match entry {
+            Entry::ReadOnly { source, .. } | Entry::Writable { source, .. } => Some(source),
+            Entry::Tmpfs { .. } | Entry::Device { .. } | Entry::File { .. } | Entry::Link { .. } => None,
+        })
+        .chain([&mut program])
+        .filter(|source| !PUBLIC.iter().any(|public| source.starts_with(public)))
+        .collect();
+    let free =
+        |base: &&&str| Path::new(base).is_dir() && !sources.iter().any(|source| source.starts_with(base));
+    let base = STAGES.iter().find(free).ok_or_else(|| at("find a folder for staging")(Errno::ENOENT))?;
+    let quiet = MsFlags::MS_NOSUID | MsFlags::MS_NODEV;
+    mount(Some("tmpfs"), *base, Some("tmpfs"), quiet, Some("mode=0755,size=1m")).map_err(at("stage"))?;
+    for (number, source) in sources.iter_mut().enumerate() {
+        let target = Path::new(base).join(number.to_string());
+        let made = if source.is_dir() { fs::create_dir(&target) } else { File::create(&target).map(|_| ()) };
+        made.map_err(at("stage a source"))?;
+        mount(Some(source.as_path()), &target, NONE, MsFlags::MS_BIND | MsFlags::MS_REC, NONE)
+            .map_err(at(format!("stage {}", source.display())))?;
+        **source = target;
+    }
+    Ok(program)
+}
+
+fn memory(name: &str, bytes: &[u8]) -> io::Result<OwnedFd> {
+    let mut file = File::from(memfd_create(name, MFdFlags::empty())?);
+    file.write_all(bytes)?;
+    lseek(&file, 0, Whence::SeekSet)?;
+    Ok(file.into())
+}
+
+fn start(orders: &Orders, program: &Path) -> Result<(), Failure> {
+    prctl::set_pdeathsig(Signal::SIGKILL).map_err(at("parent death signal"))?;
+    let bubblewrap = orders.plan.bubblewrap.as_deref().ok_or_else(|| at("find bubblewrap")(Errno::ENOENT))?;
+    let mut files = Vec::new();
+    let args = arguments(&orders.plan, program, &mut files).map_err(at("files for bubblewrap"))?;
+    let mut told = Vec::new();
+    for part in [serde_json::to_vec(&orders.plan), serde_json::to_vec(&orders.call)] {
+        let part = part.map_err(io::Error::from).map_err(at("orders for inside"))?;
+        write_frame(&mut told, &part).map_err(at("orders for inside"))?;
+    }
+    let told = memory("orders", &told).map_err(at("orders for inside"))?;
+    let joined: Vec<u8> = args.iter().flat_map(|arg| [arg.as_bytes(), b"\0"].concat()).collect();
+    let joined = memory("arguments", &joined).map_err(at("arguments for bubblewrap"))?;
+    keep_on_exec(&orders.control).map_err(at("keep the socket"))?;
+    keep_on_exec(&orders.stdin).map_err(at("keep stdin"))?;
+    let line = [
+        bubblewrap.as_os_str().to_owned(),
+        "--args".into(),
+        number(&joined),
+        "--".into(),
+        INNER_PROGRAM.into(),
+        INIT_MARKER.into(),
+        INNER_ARGUMENT.into(),
+        number(&told),
+        number(&orders.control),
+        number(&orders.stdin),
+    ];
+    let text = |value: &OsStr| CString::new(value.as_bytes()).map_err(|_| at("text")(Errno::EINVAL));
+    let line = line.iter().map(|arg| text(arg)).collect::<Result<Vec<_>, _>>()?;
+    let no_environment: [CString; 0] = [];
+    match execve(&text(bubblewrap.as_os_str())?, &line, &no_environment) {
+        Ok(never) => match never {},
+        Err(errno) => Err(at("execute bubblewrap")(errno)),
+    }
+}
+
+fn number(fd: &impl AsRawFd) -> OsString {
+    fd.as_raw_fd().to_string().into()
+}
+
+fn arguments(plan: &Plan, program: &Path, files: &mut Vec<OwnedFd>) -> io::Result<Vec<OsString>> {
+    let mut args: Vec<OsString> = Vec::new();
+    let mut say = |words: &[&OsStr]| args.extend(words.iter().map(|word| word.to_os_string()));
+    let word = OsStr::new;
+    for flag in ["--unshare-user", "--unshare-ipc", "--unshare-pid", "--unshare-net", "--unshare-uts"] {
+        say(&[word(flag)]);
+    }
+    let id = OsString::from(INNER_ID.to_string());
+    say(&[word("--unshare-cgroup-try"), word("--as-pid-1"), word("--die-with-parent"), word("--clearenv")]);
+    say(&[word("--uid"), &id, word("--gid"), &id, word("--hostname"), word("docket")]);
+    for entry in &plan.entries {
+        match entry {
+            Entry::ReadOnly { source, target } => say(&[word("--ro-bind"), source.as_ref(), target.as_ref()]),
+            Entry::Writable { source, target } => say(&[word("--bind"), source.as_ref(), target.as_ref()]),
+            Entry::Tmpfs { target, bytes, .. } => {
+                let size = OsString::from(bytes.to_string());
+                say(&[
+                    word("--perms"),
+                    word("0755"),
+                    word("--size"),
+                    &size,
+                    word("--tmpfs"),
+                    target.as_ref(),
+                ]);
+            }
+            Entry::Device { path } => say(&[word("--dev-bind"), path.as_ref(), path.as_ref()]),
+            Entry::File { target, text } => {
+                let file = memory("file", text.as_bytes())?;
+                say(&[word("--perms"), word("0644"), word("--file"), &number(&file), target.as_ref()]);
+                files.push(file);
+            }
+            Entry::Link { target, points_to } => {
+                say(&[word("--symlink"), points_to.as_ref(), target.as_ref()])
+            }
+        }
+        if let Entry::Writable { source, target } = entry {
+            for path in &plan.protected {
+                if without_links(source, path) {
+                    say(&[word("--ro-bind"), source.join(path).as_ref(), target.join(path).as_ref()]);
+                }
+            }
+        }
+    }
+    say(&[word("--ro-bind"), program.as_ref(), word(INNER_PROGRAM), word("--proc"), word("/proc")]);
+    say(&[word("--remount-ro"), word("/")]);
+    Ok(args)
+}
+
+/// Whether a path exists below a root and none of its parts is a link. bubblewrap resolves links in sources
+/// on the host, so one that changed between this look and that would lead out: docket lets no two commands
+/// run at once in a bubblewrap sandbox.
+fn without_links(root: &Path, path: &Path) -> bool {
+    let mut current = root.to_owned();
+    path.iter().all(|part| {
+        current.push(part);
+        fs::symlink_metadata(&current).is_ok_and(|meta| !meta.is_symlink())
+    })
+}
+
+/// Runs inside as pid 1.
+pub(super) fn inner(args: &[OsString]) -> i32 {
+    let numbers: Vec<i32> = args.iter().filter_map(|arg| arg.to_str()?.parse().ok()).collect();
+    let [told, control, stdin] = numbers[..] else { return 2 };
+    let (mut told, control, stdin) = (File::from(adopt(told)), adopt(control).into(), adopt(stdin));
+    let mut bytes = Vec::new();
+    let read = told.read_to_end(&mut bytes).and_then(|_| {
+        let mut rest = &bytes[..];
+        Ok((read_json(&mut rest)?, read_json(&mut rest)?))
+    });
+    drop(told);
+    let Ok((plan, call)) = read else { return 2 };
+    let orders = Orders { plan, call, stdin, control };
+    match seal(None) {
+        Ok(()) => reaper::run(orders, reaper::Place::PidNamespace),
+        Err(failure) => refuse(&orders, failure),
+    }
+}
+
+#[expect(unsafe_code, reason = "takes over descriptors that the outer init left open for this one")]
+fn adopt(fd: i32) -> OwnedFd {
+    // SAFETY: the outer init names exactly the descriptors it kept, each once.
+    unsafe { OwnedFd::from_raw_fd(fd) }
+}

@@ -1,0 +1,111 @@
+//! pid 2: the forked child on its way to the command. Enters the working folder, puts on the last walls and
+//! executes; never returns.
+
+use std::{
+    convert::Infallible,
+    env,
+    ffi::{CString, OsStr, OsString},
+    os::{
+        fd::AsFd,
+        unix::ffi::{OsStrExt, OsStringExt},
+    },
+    path::Path,
+};
+
+use nix::{
+    errno::Errno,
+    libc,
+    sys::signal::{SigHandler, SigSet, Signal, signal},
+    unistd::{chdir, dup2_stdin, execve, setsid},
+};
+
+use super::{
+    super::plan::{Backend, InitReport, Plan},
+    confine,
+    start::{Failure, Orders, at},
+    sys,
+};
+
+/// The status a shell would give for a command that could not be started; docket reads the report instead.
+const NOT_STARTED: i32 = 127;
+
+/// Becomes the command.
+pub(super) fn become_command(orders: &Orders) -> ! {
+    let report = match prepare(orders) {
+        Ok(Prepared::Ready) => match execute(orders) {
+            Ok(never) => match never {},
+            Err(errno) => InitReport::ExecFailed { errno: errno as i32 },
+        },
+        Ok(Prepared::BadCwd) => InitReport::BadCwd,
+        Err(failure) => InitReport::SetupFailed { step: failure.step, errno: failure.errno },
+    };
+    Orders::report(&orders.control, &report);
+    std::process::exit(NOT_STARTED)
+}
+
+enum Prepared {
+    Ready,
+    BadCwd,
+}
+
+fn prepare(orders: &Orders) -> Result<Prepared, Failure> {
+    let plan = &orders.plan;
+    setsid().map_err(at("new session"))?;
+    dup2_stdin(orders.stdin.as_fd()).map_err(at("stdin"))?;
+    restore_signals()?;
+    confine::limit(plan.backend).map_err(at("resource limits"))?;
+    if plan.landlock {
+        confine::landlock(plan)?;
+    }
+    // As the command's own user and behind Landlock: a link in the path opens nothing that is closed to it.
+    if !enter(plan, &orders.call.cwd) {
+        return Ok(Prepared::BadCwd);
+    }
+    sys::close_on_exec_from(3).map_err(at("close descriptors"))?;
+    match plan.backend {
+        Backend::Bubblewrap | Backend::Namespaces => confine::seccomp()?,
+        Backend::None => {}
+    }
+    Ok(Prepared::Ready)
+}
+
+fn restore_signals() -> Result<(), Failure> {
+    // Rust ignores SIGPIPE and the reaper blocks SIGCHLD; both would be inherited.
+    restore_sigpipe().map_err(at("restore SIGPIPE"))?;
+    SigSet::all().thread_unblock().map_err(at("unblock signals"))
+}
+
+#[expect(unsafe_code, reason = "setting the default action installs no handler")]
+fn restore_sigpipe() -> nix::Result<()> {
+    // SAFETY: the default action runs no code of ours.
+    unsafe { signal(Signal::SIGPIPE, SigHandler::SigDfl) }.map(|_| ())
+}
+
+fn enter(plan: &Plan, cwd: &Path) -> bool {
+    let entered = chdir(&plan.workspace).is_ok() && (cwd.as_os_str().is_empty() || chdir(cwd).is_ok());
+    entered && env::current_dir().is_ok_and(|real| real.starts_with(&plan.workspace))
+}
+
+fn execute(orders: &Orders) -> Result<Infallible, Errno> {
+    let plan = &orders.plan;
+    let text = |value: &OsStr| CString::new(value.as_bytes()).map_err(|_| Errno::EINVAL);
+    let argv = orders.call.argv.iter().map(|arg| text(arg)).collect::<Result<Vec<_>, _>>()?;
+    let mut env: Vec<CString> = Vec::new();
+    for (name, value) in &plan.env {
+        env.push(text(&OsString::from_vec([name.as_bytes(), b"=", value.as_bytes()].concat()))?);
+    }
+    let program = orders.call.argv.first().ok_or(Errno::EINVAL)?;
+    if program.as_bytes().contains(&b'/') {
+        return execve(&text(program)?, &argv, &env);
+    }
+    let path = plan.env.iter().rev().find(|(name, _)| name == "PATH").map(|(_, value)| value.clone());
+    let mut last = Errno::ENOENT;
+    for dir in env::split_paths(&path.unwrap_or_default()) {
+        match execve(&text(dir.join(program).as_os_str())?, &argv, &env) {
+            Ok(never) => match never {},
+            Err(Errno::ENOENT | Errno::ENOTDIR) => {}
+            Err(errno) => last = errno,
+        }
+    }
+    Err(if last as i32 == libc::ENOENT { Errno::ENOENT } else { last })
+}

@@ -1,0 +1,100 @@
+//! The last walls, put on by the command itself before `execve`: limits, Landlock, seccomp.
+
+use std::io;
+
+use landlock::{
+    ABI, Access as _, AccessFs, BitFlags, CompatLevel, Compatible, PathBeneath, PathFd, Ruleset, RulesetAttr,
+    RulesetCreatedAttr, RulesetStatus, Scope,
+};
+use nix::{
+    libc,
+    sys::resource::{Resource, setrlimit},
+};
+use seccompiler::apply_filter;
+
+use super::{
+    super::plan::{Access, Backend, Plan},
+    seccomp::programs,
+    start::{Failure, at},
+};
+
+/// More than any build or test server opens, less than what exhausts the host's table.
+const NOFILE: u64 = 4096;
+
+/// Processes and threads of one call: parallel builds fit, a fork bomb does not. Counted per sealed user
+/// namespace, so calls do not take from each other.
+const NPROC: u64 = 1024;
+
+/// The largest single file.
+const FILE_BYTES: u64 = 4 * 1024 * 1024 * 1024;
+
+/// The newest rules this code knows; older kernels give what they have.
+const LANDLOCK_ABI: ABI = ABI::V6;
+
+/// Resource limits. They bound one process each, so they are the weakest layer.
+pub(super) fn limit(backend: Backend) -> io::Result<()> {
+    setrlimit(Resource::RLIMIT_CORE, 0, 0)?;
+    match backend {
+        Backend::None => {}
+        Backend::Bubblewrap | Backend::Namespaces => {
+            setrlimit(Resource::RLIMIT_NOFILE, NOFILE, NOFILE)?;
+            setrlimit(Resource::RLIMIT_NPROC, NPROC, NPROC)?;
+            setrlimit(Resource::RLIMIT_FSIZE, FILE_BYTES, FILE_BYTES)?;
+        }
+    }
+    Ok(())
+}
+
+/// Says once more, to another part of the kernel, what the mounts say already.
+pub(super) fn landlock(plan: &Plan) -> Result<(), Failure> {
+    let refused = |error: landlock::RulesetError| {
+        let text = error.to_string();
+        Failure { step: format!("landlock ({text})"), errno: libc::EPERM }
+    };
+    let all = AccessFs::from_all(LANDLOCK_ABI);
+    let read = AccessFs::from_read(LANDLOCK_ABI);
+    let write = all & !(AccessFs::MakeChar | AccessFs::MakeBlock);
+    let device = AccessFs::ReadFile | AccessFs::WriteFile | AccessFs::Truncate | AccessFs::IoctlDev;
+    let mut rules = Ruleset::default()
+        .set_compatibility(CompatLevel::BestEffort)
+        .handle_access(all)
+        .and_then(|ruleset| ruleset.scope(Scope::from_all(LANDLOCK_ABI)))
+        .and_then(Ruleset::create)
+        .map_err(refused)?;
+    let mut allow = |path: &std::path::Path, rights: BitFlags<AccessFs>| -> Result<(), Failure> {
+        let step = || format!("landlock rule for {}", path.display());
+        let fd = PathFd::new(path).map_err(|_| Failure { step: step(), errno: libc::ENOENT })?;
+        let rights = if path.is_dir() { rights } else { rights & AccessFs::from_file(LANDLOCK_ABI) };
+        (&mut rules).add_rule(PathBeneath::new(fd, rights)).map_err(refused)?;
+        Ok(())
+    };
+    allow("/".as_ref(), AccessFs::ReadDir.into())?;
+    allow("/proc".as_ref(), read)?;
+    for (path, access) in plan.paths() {
+        let rights = match access {
+            Access::Read => read,
+            Access::Write => write,
+            Access::Device => device,
+        };
+        allow(path, rights)?;
+    }
+    let status = rules.restrict_self().map_err(refused)?;
+    match status.ruleset {
+        RulesetStatus::FullyEnforced | RulesetStatus::PartiallyEnforced => Ok(()),
+        RulesetStatus::NotEnforced => {
+            Err(Failure { step: "landlock (not enforced)".to_owned(), errno: libc::ENOSYS })
+        }
+    }
+}
+
+/// Puts the filters on. Nothing but `execve` may follow.
+pub(super) fn seccomp() -> Result<(), Failure> {
+    let failed = |text: String| Failure { step: format!("seccomp ({text})"), errno: libc::EPERM };
+    for program in programs().map_err(|error| failed(error.to_string()))? {
+        apply_filter(&program).map_err(|error| match error {
+            seccompiler::Error::Prctl(error) | seccompiler::Error::Seccomp(error) => at("seccomp")(error),
+            other => failed(other.to_string()),
+        })?;
+    }
+    Ok(())
+}

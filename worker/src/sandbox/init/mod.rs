@@ -1,0 +1,24 @@
+//! The other side: docket executed again as the init of one command.
+//!
+//! Nothing here runs in the docket process itself. The init starts single-threaded with an empty environment
+//! and one socket as stdin, reads the plan, builds the walls, becomes pid 1 inside, starts the command as
+//! pid 2, reports how it ended and exits, which ends everything else inside. It also exits as soon as the
+//! socket closes: docket's death is the command's.
+//!
+//! Invariant: whatever fails before the command's `execve` is reported as a failure and nothing is run.
+
+mod bubblewrap;
+mod command;
+mod confine;
+mod mounts;
+mod namespaces;
+mod probe;
+mod reaper;
+mod seccomp;
+mod start;
+mod sys;
+
+pub use start::{init_call, sandbox_init_main};
+
+pub(super) use probe::{PROBE_ARGUMENT, ProbeAnswer};
+pub(super) use sys::landlock_abi;

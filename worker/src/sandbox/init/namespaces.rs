@@ -1,0 +1,120 @@
+//! Our own backend: every namespace the kernel has, a root of its own, and a second user namespace as seal.
+//!
+//! When docket is root the mounts are made as root in the first user namespace, so that folders only root may
+//! enter can be laid inside; then the process becomes [`workspace_owner`](super::super::workspace_owner) and
+//! seals itself. Otherwise a user namespace comes first and gives the rights for the mounts. Either way the
+//! sealed namespace owns none of the others: what is inside has no capability over them.
+
+use std::{fs, io};
+
+use nix::{
+    sched::{CloneFlags, unshare},
+    sys::{
+        prctl,
+        signal::Signal,
+        wait::{WaitStatus, waitpid},
+    },
+    unistd::{ForkResult, Gid, Uid, getegid, geteuid, setgroups, sethostname, setresgid, setresuid},
+};
+
+use super::{
+    super::plan::INNER_ID,
+    mounts, reaper,
+    start::{Failure, Orders, at},
+    sys,
+};
+
+/// Runs as the first process outside: unshares, forks pid 1, waits for it.
+pub(super) fn run(orders: Orders) -> i32 {
+    if let Err(failure) = enter(&orders) {
+        Orders::report_failure(&orders.control, failure);
+        return 1;
+    }
+    match sys::fork_single_threaded() {
+        Err(error) => {
+            Orders::report_failure(&orders.control, at("fork pid 1")(error));
+            1
+        }
+        Ok(ForkResult::Child) => match inside(&orders) {
+            Ok(()) => reaper::run(orders, reaper::Place::PidNamespace),
+            Err(failure) => {
+                Orders::report_failure(&orders.control, failure);
+                1
+            }
+        },
+        Ok(ForkResult::Parent { child }) => {
+            // pid 1 reports by itself; this process only has to outlive the namespace.
+            drop(orders);
+            loop {
+                match waitpid(child, None) {
+                    Ok(WaitStatus::Exited(_, status)) => return status,
+                    Err(nix::errno::Errno::EINTR) => {}
+                    Ok(_) | Err(_) => return 1,
+                }
+            }
+        }
+    }
+}
+
+fn enter(orders: &Orders) -> Result<(), Failure> {
+    let spaces = CloneFlags::CLONE_NEWNS
+        | CloneFlags::CLONE_NEWPID
+        | CloneFlags::CLONE_NEWNET
+        | CloneFlags::CLONE_NEWIPC
+        | CloneFlags::CLONE_NEWUTS
+        | CloneFlags::CLONE_NEWCGROUP;
+    if orders.plan.drop_to.is_some() {
+        return unshare(spaces).map_err(at("unshare"));
+    }
+    let (uid, gid) = (geteuid(), getegid());
+    unshare(CloneFlags::CLONE_NEWUSER | spaces).map_err(at("unshare"))?;
+    map_ids(uid, gid)
+}
+
+fn inside(orders: &Orders) -> Result<(), Failure> {
+    // Set again after the identity changed, which clears it.
+    prctl::set_pdeathsig(Signal::SIGKILL).map_err(at("parent death signal"))?;
+    mounts::build(&orders.plan)?;
+    sethostname("docket").map_err(at("hostname"))?;
+    let socket = sys::request_socket().map_err(at("loopback socket"))?;
+    sys::loopback_up(std::os::fd::AsFd::as_fd(&socket)).map_err(at("loopback up"))?;
+    drop(socket);
+    seal(orders.plan.drop_to)
+}
+
+/// Gives up what built the walls. No way back: no capability, no identity, no namespace above is left.
+pub(super) fn seal(drop_to: Option<(u32, u32)>) -> Result<(), Failure> {
+    let (uid, gid) = match drop_to {
+        Some((uid, gid)) => {
+            let (uid, gid) = (Uid::from_raw(uid), Gid::from_raw(gid));
+            become_user(uid, gid)?;
+            (uid, gid)
+        }
+        None => (Uid::from_raw(INNER_ID), Gid::from_raw(INNER_ID)),
+    };
+    unshare(CloneFlags::CLONE_NEWUSER).map_err(at("seal"))?;
+    map_ids(uid, gid)?;
+    prctl::set_no_new_privs().map_err(at("no new privileges"))?;
+    sys::drop_capabilities().map_err(at("drop capabilities"))?;
+    prctl::set_pdeathsig(Signal::SIGKILL).map_err(at("parent death signal"))?;
+    // The command must not read pid 1's memory or environment through /proc.
+    prctl::set_dumpable(false).map_err(at("not dumpable"))
+}
+
+/// Becomes another user of the host for good.
+pub(super) fn become_user(uid: Uid, gid: Gid) -> Result<(), Failure> {
+    setgroups(&[]).map_err(at("drop groups"))?;
+    setresgid(gid, gid, gid).map_err(at("change gid"))?;
+    setresuid(uid, uid, uid).map_err(at("change uid"))?;
+    // Changing the identity made the process undumpable, and with that its own id maps root's.
+    prctl::set_dumpable(true).map_err(at("dumpable"))
+}
+
+/// Maps the one user inside to the one outside, in a user namespace that was just made.
+fn map_ids(uid: Uid, gid: Gid) -> Result<(), Failure> {
+    let write =
+        |name: &str, text: String| -> io::Result<()> { fs::write(format!("/proc/self/{name}"), text) };
+    write("setgroups", "deny".to_owned()).map_err(at("deny setgroups"))?;
+    write("uid_map", format!("{INNER_ID} {uid} 1")).map_err(at("map uid"))?;
+    write("gid_map", format!("{INNER_ID} {gid} 1")).map_err(at("map gid"))
+}

@@ -1,0 +1,118 @@
+//! pid 1: starts the command, reaps whatever is orphaned to it, reports the command's end and ends the rest.
+//!
+//! Inside a pid namespace the rest is ended by the kernel when pid 1 exits. Without one (no wall asked for)
+//! this process is a subreaper and kills what it inherits until nothing is left.
+
+use std::{fs, io::Read, os::fd::AsFd};
+
+use nix::{
+    errno::Errno,
+    poll::{PollFd, PollFlags, PollTimeout, poll},
+    sys::{
+        prctl,
+        signal::{SigSet, Signal, kill},
+        signalfd::{SfdFlags, SignalFd},
+        wait::{WaitPidFlag, WaitStatus, waitpid},
+    },
+    unistd::{ForkResult, Pid},
+};
+
+use super::{
+    super::plan::InitReport,
+    command,
+    start::{Failure, Orders, at},
+    sys,
+};
+
+/// Where the reaper stands.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Place {
+    /// As pid 1: its exit ends all others.
+    PidNamespace,
+    /// On the host, as a subreaper.
+    Host,
+}
+
+/// Starts the command and stays until it has ended or docket is gone. Returns the exit status of the init.
+pub(super) fn run(orders: Orders, place: Place) -> i32 {
+    let status = match start(&orders, place) {
+        Ok((child, signals)) => {
+            if let Some(report) = watch(&orders, child, &signals) {
+                Orders::report(&orders.control, &report);
+            }
+            0
+        }
+        Err(failure) => {
+            Orders::report_failure(&orders.control, failure);
+            1
+        }
+    };
+    match place {
+        Place::PidNamespace => {}
+        Place::Host => end_descendants(),
+    }
+    status
+}
+
+fn start(orders: &Orders, place: Place) -> Result<(Pid, SignalFd), Failure> {
+    if place == Place::Host {
+        prctl::set_child_subreaper(true).map_err(at("subreaper"))?;
+    }
+    let mut mask = SigSet::empty();
+    mask.add(Signal::SIGCHLD);
+    mask.thread_block().map_err(at("block SIGCHLD"))?;
+    let signals = SignalFd::with_flags(&mask, SfdFlags::SFD_CLOEXEC | SfdFlags::SFD_NONBLOCK)
+        .map_err(at("signal descriptor"))?;
+    match sys::fork_single_threaded().map_err(at("fork the command"))? {
+        ForkResult::Child => command::become_command(orders),
+        ForkResult::Parent { child } => Ok((child, signals)),
+    }
+}
+
+/// `None` when docket closed its end first: nobody waits for an answer.
+fn watch(orders: &Orders, child: Pid, signals: &SignalFd) -> Option<InitReport> {
+    loop {
+        let mut fds = [
+            PollFd::new(signals.as_fd(), PollFlags::POLLIN),
+            PollFd::new(orders.control.as_fd(), PollFlags::POLLIN),
+        ];
+        match poll(&mut fds, PollTimeout::NONE) {
+            Ok(_) | Err(Errno::EINTR) => {}
+            Err(_) => return None,
+        }
+        let hung_up = fds[1].revents().is_some_and(|events| !events.is_empty());
+        while let Ok(Some(_)) = signals.read_signal() {}
+        loop {
+            match waitpid(Pid::from_raw(-1), Some(WaitPidFlag::WNOHANG)) {
+                Ok(WaitStatus::Exited(pid, status)) if pid == child => return Some(InitReport::Exit(status)),
+                Ok(WaitStatus::Signaled(pid, signal, _)) if pid == child => {
+                    return Some(InitReport::Signal(signal as i32));
+                }
+                Ok(WaitStatus::StillAlive) | Err(_) => break,
+                Ok(_other) => {}
+            }
+        }
+        // docket says nothing after its orders: anything readable is its end of file.
+        if hung_up && matches!((&orders.control).read(&mut [0; 64]), Ok(0) | Err(_)) {
+            return None;
+        }
+    }
+}
+
+/// Kills children until there are none; killing one hands its children over to this subreaper.
+fn end_descendants() {
+    let list = "/proc/thread-self/children";
+    while let Ok(text) = fs::read_to_string(list) {
+        let children: Vec<Pid> =
+            text.split_whitespace().filter_map(|pid| pid.parse().ok()).map(Pid::from_raw).collect();
+        if children.is_empty() {
+            return;
+        }
+        for child in children {
+            let _ = kill(child, Signal::SIGKILL);
+        }
+        if waitpid(Pid::from_raw(-1), None).is_err() {
+            return;
+        }
+    }
+}

@@ -1,0 +1,174 @@
+//! The system calls a command may not make. Allowed unless denied: builds and tests use nearly everything,
+//! and the walls that hold are namespaces and Landlock; this closes the kernel's side doors.
+//!
+//! Denied calls fail with EPERM, those with an older fallback with ENOSYS (`clone3`, io_uring), for both are
+//! what programs are written to meet. A foreign architecture or the x32 table kills, for there every number
+//! means something else.
+
+use std::collections::BTreeMap;
+
+use nix::libc;
+use seccompiler::{
+    BackendError, BpfProgram, SeccompAction, SeccompCmpArgLen, SeccompCmpOp, SeccompCondition, SeccompFilter,
+    SeccompRule, sock_filter,
+};
+
+type Rules = BTreeMap<i64, Vec<SeccompRule>>;
+
+/// Whole calls: mounts, other processes' memory, kernel modules and keys, clocks, handles that go round paths.
+const DENIED: &[i64] = &[
+    libc::SYS_mount,
+    libc::SYS_umount2,
+    libc::SYS_pivot_root,
+    libc::SYS_chroot,
+    libc::SYS_move_mount,
+    libc::SYS_open_tree,
+    libc::SYS_fsopen,
+    libc::SYS_fsconfig,
+    libc::SYS_fsmount,
+    libc::SYS_fspick,
+    libc::SYS_mount_setattr,
+    libc::SYS_setns,
+    libc::SYS_ptrace,
+    libc::SYS_process_vm_readv,
+    libc::SYS_process_vm_writev,
+    libc::SYS_process_madvise,
+    libc::SYS_pidfd_getfd,
+    libc::SYS_kcmp,
+    libc::SYS_bpf,
+    libc::SYS_keyctl,
+    libc::SYS_add_key,
+    libc::SYS_request_key,
+    libc::SYS_perf_event_open,
+    libc::SYS_userfaultfd,
+    libc::SYS_kexec_load,
+    libc::SYS_init_module,
+    libc::SYS_finit_module,
+    libc::SYS_delete_module,
+    libc::SYS_reboot,
+    libc::SYS_swapon,
+    libc::SYS_swapoff,
+    libc::SYS_acct,
+    libc::SYS_quotactl,
+    libc::SYS_settimeofday,
+    libc::SYS_clock_settime,
+    libc::SYS_clock_adjtime,
+    libc::SYS_adjtimex,
+    libc::SYS_syslog,
+    libc::SYS_vhangup,
+    libc::SYS_open_by_handle_at,
+    libc::SYS_name_to_handle_at,
+    libc::SYS_fanotify_init,
+    libc::SYS_sethostname,
+    libc::SYS_setdomainname,
+    #[cfg(target_arch = "x86_64")]
+    libc::SYS_kexec_file_load,
+    #[cfg(target_arch = "x86_64")]
+    libc::SYS_iopl,
+    #[cfg(target_arch = "x86_64")]
+    libc::SYS_ioperm,
+    #[cfg(target_arch = "x86_64")]
+    libc::SYS_modify_ldt,
+];
+
+/// Calls that programs fall back from.
+const UNKNOWN: &[i64] =
+    &[libc::SYS_clone3, libc::SYS_io_uring_setup, libc::SYS_io_uring_enter, libc::SYS_io_uring_register];
+
+const NEW_NAMESPACES: [i32; 8] = [
+    libc::CLONE_NEWNS,
+    libc::CLONE_NEWUSER,
+    libc::CLONE_NEWPID,
+    libc::CLONE_NEWNET,
+    libc::CLONE_NEWIPC,
+    libc::CLONE_NEWUTS,
+    libc::CLONE_NEWCGROUP,
+    0x80, // CLONE_NEWTIME, for unshare only; in clone these bits are the exit signal
+];
+
+/// Which argument of a call holds a file mode.
+const MODES: &[(i64, u8)] = &[
+    (libc::SYS_fchmod, 1),
+    (libc::SYS_fchmodat, 2),
+    (libc::SYS_fchmodat2, 2),
+    (libc::SYS_openat, 3),
+    (libc::SYS_mknodat, 2),
+    #[cfg(target_arch = "x86_64")]
+    (libc::SYS_chmod, 1),
+    #[cfg(target_arch = "x86_64")]
+    (libc::SYS_open, 2),
+    #[cfg(target_arch = "x86_64")]
+    (libc::SYS_creat, 1),
+    #[cfg(target_arch = "x86_64")]
+    (libc::SYS_mknod, 1),
+];
+
+/// Push characters into, or take over, a terminal.
+const TERMINAL_REQUESTS: [u64; 3] = [libc::TIOCSTI, libc::TIOCLINUX, libc::TIOCSETD];
+
+fn when(argument: u8, op: SeccompCmpOp, value: u64) -> Result<SeccompCondition, BackendError> {
+    // Double words: the kernel itself looks at 32 bits of all of these, so must the filter.
+    SeccompCondition::new(argument, SeccompCmpArgLen::Dword, op, value)
+}
+
+fn has_bits(argument: u8, bits: i32) -> Result<SeccompRule, BackendError> {
+    let bits = u64::from(bits.cast_unsigned());
+    SeccompRule::new(vec![when(argument, SeccompCmpOp::MaskedEq(bits), bits)?])
+}
+
+fn denied() -> Result<Rules, BackendError> {
+    let mut rules: Rules = DENIED.iter().map(|call| (*call, Vec::new())).collect();
+    let namespaces = NEW_NAMESPACES.iter().map(|flag| has_bits(0, *flag)).collect::<Result<Vec<_>, _>>()?;
+    rules.insert(libc::SYS_clone, namespaces[..7].to_vec());
+    rules.insert(libc::SYS_unshare, namespaces);
+    for (call, argument) in MODES {
+        let set_id = [libc::S_ISUID, libc::S_ISGID].map(|bit| has_bits(*argument, bit.cast_signed()));
+        rules.insert(*call, set_id.into_iter().collect::<Result<_, _>>()?);
+    }
+    let mut terminal = Vec::new();
+    for request in TERMINAL_REQUESTS {
+        terminal.push(SeccompRule::new(vec![when(1, SeccompCmpOp::Eq, request)?])?);
+    }
+    rules.insert(libc::SYS_ioctl, terminal);
+    let family = |op: fn() -> SeccompCmpOp, value: i32| when(0, op(), u64::from(value.cast_unsigned()));
+    let other = [libc::AF_UNIX, libc::AF_INET, libc::AF_INET6, libc::AF_NETLINK]
+        .into_iter()
+        .map(|known| family(|| SeccompCmpOp::Ne, known))
+        .collect::<Result<_, _>>()?;
+    // Route messages list interfaces; every other netlink protocol is the kernel's configuration.
+    let netlink = vec![family(|| SeccompCmpOp::Eq, libc::AF_NETLINK)?, when(2, SeccompCmpOp::Ne, 0)?];
+    rules.insert(libc::SYS_socket, vec![SeccompRule::new(other)?, SeccompRule::new(netlink)?]);
+    Ok(rules)
+}
+
+fn compile(rules: Rules, action: SeccompAction) -> Result<BpfProgram, BackendError> {
+    let arch = std::env::consts::ARCH.try_into()?;
+    SeccompFilter::new(rules, SeccompAction::Allow, action, arch)?.try_into()
+}
+
+/// Kills on the numbers of the x32 table, which share x86-64's architecture value.
+#[cfg(target_arch = "x86_64")]
+fn no_x32() -> BpfProgram {
+    const X32_BIT: u32 = 0x4000_0000;
+    const LOAD_WORD: u16 = 0x20;
+    const JUMP_IF_GREATER_OR_EQUAL: u16 = 0x35;
+    const RETURN: u16 = 0x06;
+    vec![
+        sock_filter { code: LOAD_WORD, jt: 0, jf: 0, k: 0 },
+        sock_filter { code: JUMP_IF_GREATER_OR_EQUAL, jt: 0, jf: 1, k: X32_BIT },
+        sock_filter { code: RETURN, jt: 0, jf: 0, k: libc::SECCOMP_RET_KILL_PROCESS },
+        sock_filter { code: RETURN, jt: 0, jf: 0, k: libc::SECCOMP_RET_ALLOW },
+    ]
+}
+
+/// The filters, in the order in which they are put on.
+pub(super) fn programs() -> Result<Vec<BpfProgram>, BackendError> {
+    let errno = |number: i32| SeccompAction::Errno(number.cast_unsigned());
+    let unknown = UNKNOWN.iter().map(|call| (*call, Vec::new())).collect();
+    Ok(vec![
+        compile(denied()?, errno(libc::EPERM))?,
+        compile(unknown, errno(libc::ENOSYS))?,
+        #[cfg(target_arch = "x86_64")]
+        no_x32(),
+    ])
+}

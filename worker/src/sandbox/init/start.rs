@@ -1,0 +1,119 @@
+//! Where a re-executed docket begins: reads what it is told and chooses the backend.
+
+use std::{
+    ffi::OsString,
+    fs::File,
+    io::{self, Write},
+    os::{
+        fd::{AsFd, OwnedFd},
+        unix::net::UnixStream,
+    },
+};
+
+use nix::{
+    fcntl::{FcntlArg, FdFlag, fcntl},
+    sys::memfd::{MFdFlags, memfd_create},
+    unistd::{Whence, dup2_stdin, lseek},
+};
+
+use super::{
+    super::{
+        config::INIT_MARKER,
+        plan::{Backend, Call, InitReport, Plan, read_frame, read_json, write_frame},
+    },
+    bubblewrap, namespaces,
+    probe::{self, PROBE_ARGUMENT},
+    reaper,
+};
+
+/// A step of the init that failed.
+#[derive(Debug)]
+pub(super) struct Failure {
+    pub(super) step: String,
+    pub(super) errno: i32,
+}
+
+/// Names the step at which an error came up.
+pub(super) fn at<E: Into<io::Error>>(step: impl Into<String>) -> impl FnOnce(E) -> Failure {
+    move |error| {
+        let error: io::Error = error.into();
+        Failure { step: step.into(), errno: error.raw_os_error().unwrap_or(nix::libc::EIO) }
+    }
+}
+
+/// Everything the init was told, and the socket on which it answers.
+pub(super) struct Orders {
+    pub(super) plan: Plan,
+    pub(super) call: Call,
+    /// What becomes the command's stdin.
+    pub(super) stdin: OwnedFd,
+    /// To docket. Its end of file means that docket is gone or wants an end.
+    pub(super) control: UnixStream,
+}
+
+impl Orders {
+    /// Reads the orders from the socket at descriptor 0 and moves that socket away from there.
+    pub(super) fn read() -> io::Result<Self> {
+        let control = UnixStream::from(io::stdin().as_fd().try_clone_to_owned()?);
+        let plan = read_json(&mut &control)?;
+        let call: Call = read_json(&mut &control)?;
+        let null: OwnedFd = File::open("/dev/null")?.into();
+        dup2_stdin(&null)?;
+        let stdin = if call.stdin {
+            let bytes = read_frame(&mut &control)?;
+            let mut file = File::from(memfd_create("stdin", MFdFlags::MFD_CLOEXEC)?);
+            file.write_all(&bytes)?;
+            lseek(&file, 0, Whence::SeekSet)?;
+            file.into()
+        } else {
+            null
+        };
+        Ok(Self { plan, call, stdin, control })
+    }
+
+    /// Answers docket. The first answer counts; a socket that is gone needs none.
+    pub(super) fn report(control: &UnixStream, report: &InitReport) {
+        if let Ok(bytes) = serde_json::to_vec(report) {
+            let _ = write_frame(&mut &*control, &bytes);
+        }
+    }
+
+    pub(super) fn report_failure(control: &UnixStream, failure: Failure) {
+        Self::report(control, &InitReport::SetupFailed { step: failure.step, errno: failure.errno });
+    }
+}
+
+/// Lets a descriptor live on through `execve`.
+pub(super) fn keep_on_exec(fd: &impl AsFd) -> io::Result<()> {
+    fcntl(fd, FcntlArg::F_SETFD(FdFlag::empty()))?;
+    Ok(())
+}
+
+/// The arguments after [`INIT_MARKER`] when this process was started as a sandbox's init. A binary that uses
+/// the sandbox asks this first thing in `main`, before any thread exists, and hands the answer to
+/// [`sandbox_init_main`].
+pub fn init_call(args: impl IntoIterator<Item = OsString>) -> Option<Vec<OsString>> {
+    let mut args = args.into_iter().skip(1);
+    (args.next()? == INIT_MARKER).then(|| args.collect())
+}
+
+/// The whole life of an init. Must be called with one thread and before anything else is opened.
+pub fn sandbox_init_main(args: Vec<OsString>) -> ! {
+    let first = args.first().and_then(|arg| arg.to_str());
+    let status = match first {
+        None => outer(),
+        Some(PROBE_ARGUMENT) => probe::answer(),
+        Some(bubblewrap::INNER_ARGUMENT) => bubblewrap::inner(&args[1..]),
+        Some(_unknown) => 2,
+    };
+    std::process::exit(status)
+}
+
+fn outer() -> i32 {
+    let Ok(orders) = Orders::read() else { return 2 };
+    match orders.plan.backend {
+        Backend::Namespaces => namespaces::run(orders),
+        Backend::Bubblewrap => bubblewrap::outer(orders),
+        Backend::None => reaper::run(orders, reaper::Place::Host),
+    }
+}

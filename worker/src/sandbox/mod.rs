@@ -1,0 +1,38 @@
+//! The wall around everything a model asks for: commands, and the tests, linters and git that docket itself
+//! starts in a workspace.
+//!
+//! Layers together, none alone: namespaces (user, mount, pid, net, ipc, uts) over a root that is an allow
+//! list, Landlock and seccomp inside, resource limits. [`Sandbox::prepare`] probes the host and runs harmless
+//! controls before it answers, for a sandbox that cannot start must not count as a wall.
+//!
+//! Inside, the workspace is `/workspace` whatever its path on the host, so recorded outputs do not depend on
+//! the machine (with [`BackendChoice::None`] there is no inside: it stays where it is). HOME, `/tmp`, `/run`
+//! and `/dev/shm` are empty at each call's start and gone at its end; only the workspace lasts.
+//!
+//! A command is started through docket itself, executed again with [`INIT_MARKER`] as first argument: a
+//! multi-threaded process can neither unshare a user namespace nor fork safely. A binary that uses this
+//! module calls [`init_call`] first thing in `main`.
+//!
+//! Ownership: when docket is root, what it lays into a workspace must belong to [`workspace_owner`]; the
+//! command's user inside is that user outside, and never uid 0 of the host.
+
+mod capture;
+mod config;
+mod error;
+mod host;
+mod init;
+mod plan;
+mod root;
+mod run;
+#[cfg(test)]
+mod tests;
+
+pub use capture::Captured;
+pub use config::{
+    BackendChoice, CommandOutput, CommandSpec, Ended, INIT_MARKER, InitProgram, KEEP_BYTES_DEFAULT,
+    SandboxConfig, WORKSPACE_INSIDE,
+};
+pub use error::SandboxError;
+pub use host::{HostReport, Layer, LayerState, MissingLayer, SandboxReport, probe_host, workspace_owner};
+pub use init::{init_call, sandbox_init_main};
+pub use run::Sandbox;

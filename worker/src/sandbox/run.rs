@@ -1,0 +1,310 @@
+//! Making a sandbox and running commands in it: the docket side.
+//!
+//! Invariants: [`Sandbox::run`] returns only after the init has ended, and with it every process of the call;
+//! dropping its future closes the socket that keeps the init alive; a report that never came is an error,
+//! never a success.
+
+use std::{
+    io,
+    os::unix::net::UnixStream as StdUnixStream,
+    path::{Component, Path},
+    process::Stdio,
+    sync::Arc,
+    time::Duration,
+};
+
+use tokio::{
+    io::AsyncWriteExt,
+    net::{UnixStream, unix::OwnedReadHalf},
+    process::{Child, ChildStderr, ChildStdout, Command},
+    sync::Mutex,
+    time::{Instant, sleep_until, timeout},
+};
+
+use super::{
+    capture::Capture,
+    config::{BackendChoice, CommandOutput, CommandSpec, Ended, InitProgram, SandboxConfig},
+    error::SandboxError,
+    host::{HostReport, Layer, SandboxReport, bubblewrap, probe_host},
+    plan::{Backend, Call, FRAME_BYTES_MAX, InitReport, Plan, read_json, write_frame},
+    root,
+};
+
+/// How long the kernel may take to end a namespace after its deadline before the init itself is killed.
+const END_GRACE: Duration = Duration::from_secs(5);
+
+/// How long the pipes are read after the last process ended: what is in them is there already.
+const DRAIN_GRACE: Duration = Duration::from_millis(500);
+
+/// An init's report is one small frame.
+const REPORT_BYTES_MAX: usize = 64 * 1024;
+
+/// A control that takes longer says that the host is not usable.
+const CONTROL_TIMEOUT: Duration = Duration::from_secs(30);
+
+/// A prepared sandbox around one workspace. Cheap to clone; commands may run at once.
+#[derive(Clone)]
+pub struct Sandbox {
+    inner: Arc<Inner>,
+}
+
+struct Inner {
+    plan: Plan,
+    plan_frame: Vec<u8>,
+    init: InitProgram,
+    report: SandboxReport,
+    /// bubblewrap resolves links of the workspace on the host, so nothing may change them meanwhile.
+    alone: Mutex<()>,
+}
+
+impl Sandbox {
+    /// Probes the host, builds the plan and runs harmless controls.
+    ///
+    /// # Errors
+    /// [`SandboxError::TooFewLayers`] where the host cannot give namespaces and seccomp,
+    /// [`SandboxError::Control`] where a wall is not where it should be, and what is wrong with the
+    /// configuration.
+    pub async fn prepare(config: SandboxConfig) -> Result<Self, SandboxError> {
+        let probed = tokio::task::spawn_blocking(probe_host).await;
+        let host = probed.map_err(|_| SandboxError::Lost)?;
+        let none = config.backend == BackendChoice::None;
+        let missing = host.missing_for_walls();
+        if !none && !missing.is_empty() {
+            let lines: Vec<String> =
+                missing.iter().map(|m| format!("{}: {}", m.layer.name(), m.reason)).collect();
+            return Err(SandboxError::TooFewLayers { missing: lines.join("; ") });
+        }
+        match (config.backend, bubblewrap()) {
+            (BackendChoice::None, _) => Self::with(&config, &host, Backend::None).await,
+            (BackendChoice::Bubblewrap, None) => Err(SandboxError::NoBubblewrap),
+            (BackendChoice::Bubblewrap, Some(_)) => Self::with(&config, &host, Backend::Bubblewrap).await,
+            (BackendChoice::Namespaces, _) | (BackendChoice::Auto, None) => {
+                Self::with(&config, &host, Backend::Namespaces).await
+            }
+            (BackendChoice::Auto, Some(_)) => match Self::with(&config, &host, Backend::Bubblewrap).await {
+                Err(SandboxError::Control { found, .. }) => {
+                    tracing::info!(%found, "bubblewrap failed its controls, taking docket's own namespaces");
+                    Self::with(&config, &host, Backend::Namespaces).await
+                }
+                other => other,
+            },
+        }
+    }
+
+    async fn with(config: &SandboxConfig, host: &HostReport, backend: Backend) -> Result<Self, SandboxError> {
+        let plan = root::plan(config, backend, bubblewrap(), host.has(Layer::Landlock))?;
+        let mut plan_frame = Vec::new();
+        let bytes = serde_json::to_vec(&plan).map_err(SandboxError::Plan)?;
+        write_frame(&mut plan_frame, &bytes).map_err(|_| SandboxError::Lost)?;
+        let report = host.report(&plan);
+        let init = config.init_program.clone();
+        let sandbox =
+            Self { inner: Arc::new(Inner { plan, plan_frame, init, report, alone: Mutex::new(()) }) };
+        sandbox.control(backend).await?;
+        Ok(sandbox)
+    }
+
+    /// The layers that are really there.
+    pub fn report(&self) -> &SandboxReport {
+        &self.inner.report
+    }
+
+    /// The workspace as commands see it.
+    pub fn workspace_inside(&self) -> &Path {
+        &self.inner.plan.workspace
+    }
+
+    /// Runs one command to its end and the end of everything it started.
+    ///
+    /// # Errors
+    /// [`SandboxError`]; a command that ran and failed is no error.
+    pub async fn run(&self, spec: CommandSpec) -> Result<CommandOutput, SandboxError> {
+        let orders = self.orders(&spec)?;
+        let _alone = match self.inner.plan.backend {
+            Backend::Bubblewrap => Some(self.inner.alone.lock().await),
+            Backend::Namespaces | Backend::None => None,
+        };
+        let begun = Instant::now();
+        let failed = |source| SandboxError::Start { program: self.inner.init.program.clone(), source };
+        let mut running = Running::start(&self.inner.init, spec.keep_bytes_max).map_err(failed)?;
+        let told = running.tell(&self.inner.plan_frame, &orders, begun + spec.timeout);
+        let report = told.await.map_err(failed)?;
+        let timed_out = running.timed_out;
+        let (stdout, stderr) = (running.stdout.finish(), running.stderr.finish());
+        let ended = match (report, timed_out) {
+            (Some(InitReport::Exit(status)), _) => Ended::Exit(status),
+            (Some(InitReport::Signal(signal)), _) => Ended::Signal(signal),
+            (None, true) => Ended::TimedOut,
+            (Some(InitReport::BadCwd), _) => return Err(SandboxError::Cwd { cwd: spec.cwd }),
+            (Some(InitReport::ExecFailed { errno }), _) => {
+                let program = spec.argv[0].to_string_lossy().into_owned();
+                return Err(SandboxError::Execute { program, source: io::Error::from_raw_os_error(errno) });
+            }
+            (Some(InitReport::SetupFailed { step, errno }), _) => {
+                return Err(SandboxError::Setup { step, source: io::Error::from_raw_os_error(errno) });
+            }
+            (None, false) => return Err(SandboxError::Lost),
+        };
+        let duration_ms = u64::try_from(begun.elapsed().as_millis()).unwrap_or(u64::MAX);
+        Ok(CommandOutput { ended, stdout, stderr, duration_ms })
+    }
+
+    /// Checks a command and writes it down for the init.
+    fn orders(&self, spec: &CommandSpec) -> Result<Vec<u8>, SandboxError> {
+        if spec.argv.first().is_none_or(|program| program.is_empty()) {
+            return Err(SandboxError::EmptyCommand);
+        }
+        let inside = |part: Component<'_>| matches!(part, Component::Normal(_) | Component::CurDir);
+        if !spec.cwd.components().all(inside) {
+            return Err(SandboxError::Cwd { cwd: spec.cwd.clone() });
+        }
+        let stdin_bytes = spec.stdin.as_ref().map_or(0, Vec::len);
+        if stdin_bytes > FRAME_BYTES_MAX {
+            return Err(SandboxError::StdinTooLarge { bytes: stdin_bytes, limit_bytes: FRAME_BYTES_MAX });
+        }
+        let call = Call { argv: spec.argv.clone(), cwd: spec.cwd.clone(), stdin: spec.stdin.is_some() };
+        let bytes = serde_json::to_vec(&call).map_err(SandboxError::Plan)?;
+        let mut frames = Vec::with_capacity(bytes.len() + stdin_bytes + 8);
+        let framed = write_frame(&mut frames, &bytes)
+            .and_then(|()| spec.stdin.as_ref().map_or(Ok(()), |stdin| write_frame(&mut frames, stdin)));
+        framed.map_err(|_| SandboxError::Lost)?;
+        Ok(frames)
+    }
+
+    /// Looks at the walls from inside. Each line is one property; all must hold.
+    async fn control(&self, backend: Backend) -> Result<(), SandboxError> {
+        let failed = |found, source| SandboxError::Control { backend: backend.name(), found, source };
+        let (line, want) = match backend {
+            Backend::None => ("echo control", "control\n".to_owned()),
+            Backend::Bubblewrap | Backend::Namespaces => (CONTROL, CONTROL_WANT.to_owned()),
+        };
+        let mut spec = CommandSpec::new(["/bin/sh", "-c", line]);
+        spec.timeout = CONTROL_TIMEOUT;
+        let out = self
+            .run(spec)
+            .await
+            .map_err(|error| failed("it did not start".to_owned(), Some(Box::new(error))))?;
+        let found = String::from_utf8_lossy(&out.stdout.bytes).into_owned();
+        if out.ended == Ended::Exit(0) && found == want {
+            return Ok(());
+        }
+        let stderr = String::from_utf8_lossy(&out.stderr.bytes);
+        Err(failed(format!("{:?}, saw {found:?}, said {:?}", out.ended, stderr.trim()), None))
+    }
+}
+
+/// Uses builtins of sh wherever it can: a control must not fail for a program that is not installed.
+const CONTROL: &str = r#"
+while read -r name value; do
+  case "$name" in
+    Uid:|Gid:) echo "$name" $value;; CapPrm:|CapBnd:|NoNewPrivs:|Seccomp:) echo "$name $value";;
+  esac
+done </proc/self/status
+n=0; while read -r name rest; do case "$name" in *:) n=$((n+1)); echo "$name";; esac; done </proc/net/dev
+pwd
+(: >/usr/.docket-control) 2>/dev/null || echo read-only
+(: >/.docket-control) 2>/dev/null || echo closed
+[ -w . ] && echo writable
+(: >/tmp/control) && echo scratch
+for path in /root/.ssh /etc/shadow /sys/kernel /.old; do [ -e "$path" ] && echo "sees $path"; done
+echo control
+"#;
+
+const CONTROL_WANT: &str = "Uid: 1000 1000 1000 1000\nGid: 1000 1000 1000 1000\n\
+CapPrm: 0000000000000000\nCapBnd: 0000000000000000\nNoNewPrivs: 1\nSeccomp: 2\nlo:\n\
+/workspace\nread-only\nclosed\nwritable\nscratch\ncontrol\n";
+
+/// An init that was started and what comes out of it.
+struct Running {
+    child: Child,
+    control: Option<UnixStream>,
+    stdout: Capture<ChildStdout>,
+    stderr: Capture<ChildStderr>,
+    timed_out: bool,
+}
+
+impl Running {
+    /// Not killed when dropped: the closed socket tells the init to end what it started, which a killed init
+    /// could not do without a pid namespace.
+    #[expect(clippy::disallowed_methods, reason = "this module is one of the two that may start processes")]
+    fn start(init: &InitProgram, keep_bytes_max: usize) -> io::Result<Self> {
+        let (ours, theirs) = StdUnixStream::pair()?;
+        ours.set_nonblocking(true)?;
+        let mut child = Command::new(&init.program)
+            .args(&init.args)
+            .env_clear()
+            .current_dir("/")
+            .stdin(Stdio::from(std::os::fd::OwnedFd::from(theirs)))
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .process_group(0)
+            .spawn()?;
+        Ok(Self {
+            stdout: Capture::new(child.stdout.take(), keep_bytes_max),
+            stderr: Capture::new(child.stderr.take(), keep_bytes_max),
+            control: Some(UnixStream::from_std(ours)?),
+            child,
+            timed_out: false,
+        })
+    }
+
+    /// Gives the orders and stays until the init has ended. `None` when it ended without a report.
+    async fn tell(
+        &mut self,
+        plan: &[u8],
+        orders: &[u8],
+        deadline: Instant,
+    ) -> io::Result<Option<InitReport>> {
+        let Some(control) = self.control.take() else { return Ok(None) };
+        let (answers, mut out) = control.into_split();
+        let mut answers: Capture<OwnedReadHalf> = Capture::new(Some(answers), REPORT_BYTES_MAX);
+        // An init that dies early breaks this pipe; its missing report says so.
+        let give = async {
+            let _ = out.write_all(plan).await;
+            let _ = out.write_all(orders).await;
+        };
+        tokio::select! {
+            () = give => {}
+            () = sleep_until(deadline) => {}
+        }
+        let mut out = Some(out);
+        let mut kill_at = None;
+        loop {
+            tokio::select! {
+                _status = self.child.wait() => break,
+                step = self.stdout.step(), if self.stdout.open() => step?,
+                step = self.stderr.step(), if self.stderr.open() => step?,
+                step = answers.step(), if answers.open() => step?,
+                () = sleep_until(deadline), if !self.timed_out => {
+                    // The init sees end of file and exits, and the kernel ends its namespace. Killing the
+                    // outer process first would leave nobody to wait for that.
+                    self.timed_out = true;
+                    kill_at = Some(Instant::now() + END_GRACE);
+                    drop(out.take());
+                }
+                () = sleep_until(kill_at.unwrap_or(deadline)), if kill_at.is_some() => {
+                    self.child.start_kill()?;
+                    kill_at = None;
+                }
+            }
+        }
+        let drain = async {
+            while answers.open() {
+                answers.step().await?;
+            }
+            while self.stdout.open() {
+                self.stdout.step().await?;
+            }
+            while self.stderr.open() {
+                self.stderr.step().await?;
+            }
+            Ok::<(), io::Error>(())
+        };
+        match timeout(DRAIN_GRACE, drain).await {
+            Ok(drained) => drained?,
+            Err(_held_open) => {}
+        }
+        let said = answers.finish().bytes;
+        Ok(read_json(&mut &said[..]).ok())
+    }
+}

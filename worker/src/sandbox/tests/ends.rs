@@ -1,0 +1,258 @@
+//! How commands end, and that nothing of them stays.
+
+use nix::{
+    libc,
+    sys::signal::{Signal, kill},
+    unistd::Pid,
+};
+
+use super::*;
+use crate::process::tests_support::gone;
+
+fn all() -> Vec<BackendChoice> {
+    [walls(), vec![BackendChoice::None]].concat()
+}
+
+#[tokio::test]
+async fn statuses_and_signals_are_told_apart() {
+    let fixture = Fixture::new();
+    for backend in all() {
+        let sandbox = fixture.sandbox(backend).await;
+        for (line, ended) in [
+            ("true", Ended::Exit(0)),
+            ("exit 3", Ended::Exit(3)),
+            ("exit 127", Ended::Exit(127)),
+            ("kill -TERM $$", Ended::Signal(libc::SIGTERM)),
+            ("kill -KILL $$", Ended::Signal(libc::SIGKILL)),
+            ("no-such-program", Ended::Exit(127)),
+        ] {
+            assert_eq!(shell(&sandbox, line).await.ended, ended, "{backend:?} {line}");
+        }
+        let missing = sandbox.run(CommandSpec::new(["no-such-program"])).await;
+        assert!(matches!(missing, Err(SandboxError::Execute { .. })), "{backend:?} {missing:?}");
+        let found = sandbox.run(CommandSpec::new(["echo", "a b"])).await.unwrap();
+        assert_eq!(text(&found.stdout.bytes), "a b\n");
+        let empty = sandbox.run(CommandSpec::new(Vec::<String>::new())).await;
+        assert!(matches!(empty, Err(SandboxError::EmptyCommand)));
+    }
+}
+
+#[tokio::test]
+async fn stdin_is_null_or_what_was_given() {
+    let fixture = Fixture::new();
+    for backend in all() {
+        let sandbox = fixture.sandbox(backend).await;
+        let out = shell(&sandbox, "wc -c; readlink /proc/self/fd/0").await;
+        assert_eq!(text(&out.stdout.bytes), "0\n/dev/null\n", "{backend:?}");
+        let bytes: Vec<u8> = (0..1_000_000_u32).map(|n| (n % 251) as u8).collect();
+        let out = sandbox.run(CommandSpec { stdin: Some(bytes.clone()), ..spec("cat") }).await.unwrap();
+        assert!(out.stdout.bytes == bytes && !out.stdout.truncated, "{backend:?}");
+    }
+}
+
+#[tokio::test]
+async fn no_descriptor_leaks_and_the_session_is_new() {
+    let fixture = Fixture::new();
+    assert_eq!(probe_outside(&["loopback"]), 0, "control");
+    for backend in walls() {
+        let sandbox = fixture.sandbox(backend).await;
+        assert_eq!(probe_inside(&sandbox, &["descriptors"]).await, 0, "{backend:?}");
+        let out =
+            shell(&sandbox, "cut -d' ' -f1,5,6,7 /proc/$$/stat; (: </dev/tty) 2>/dev/null || echo no tty")
+                .await;
+        let said = text(&out.stdout.bytes);
+        let numbers: Vec<&str> = said.split_whitespace().collect();
+        assert!(
+            numbers[0] == numbers[1] && numbers[0] == numbers[2] && numbers[3] == "0",
+            "{backend:?} {said}"
+        );
+        assert!(said.ends_with("no tty\n"), "{said}");
+    }
+}
+
+#[tokio::test]
+async fn a_flood_stays_bounded() {
+    let fixture = Fixture::new();
+    for backend in all() {
+        let sandbox = fixture.sandbox(backend).await;
+        let line = "echo first; head -c 50000000 /dev/zero; echo; echo last";
+        let out = sandbox.run(CommandSpec { keep_bytes_max: 10_000, ..spec(line) }).await.unwrap();
+        assert_eq!((out.ended, out.stdout.total_bytes), (Ended::Exit(0), 50_000_012), "{backend:?}");
+        assert!(out.stdout.truncated && out.stdout.bytes.len() == 10_000);
+        assert!(out.stdout.bytes.starts_with(b"first\n") && out.stdout.bytes.ends_with(b"\nlast\n"));
+    }
+}
+
+/// Daemons of every kind, each of which writes its mark again and again into the workspace while it lives.
+const DAEMONS: &str = "
+(setsid sh -c '(trap \"\" TERM HUP; while :; do date +%N > tick; sleep 0.02; done) &' &)
+while [ ! -s tick ]; do sleep 0.01; done
+";
+
+async fn nothing_ticks(fixture: &Fixture, backend: BackendChoice) {
+    let tick = fixture.workspace().join("tick");
+    // run() has returned, so every process is gone and the file can be written by nobody.
+    fs::remove_file(&tick).unwrap();
+    for _ in 0..20 {
+        tokio::time::sleep(Duration::from_millis(10)).await;
+        assert!(!tick.exists(), "{backend:?}: something outlived its call");
+    }
+}
+
+#[tokio::test]
+async fn no_daemon_outlives_its_call() {
+    let fixture = Fixture::new();
+    for backend in all() {
+        let sandbox = fixture.sandbox(backend).await;
+        assert_eq!(shell(&sandbox, DAEMONS).await.ended, Ended::Exit(0), "{backend:?}");
+        nothing_ticks(&fixture, backend).await;
+    }
+}
+
+#[tokio::test]
+async fn the_deadline_ends_everything() {
+    let fixture = Fixture::new();
+    for backend in all() {
+        let sandbox = fixture.sandbox(backend).await;
+        let line = format!("{DAEMONS} trap '' TERM; echo begun; sleep 600");
+        let spec = CommandSpec { timeout: Duration::from_millis(1500), ..spec(&line) };
+        let out = sandbox.run(spec).await.unwrap();
+        assert_eq!(
+            (out.ended, text(&out.stdout.bytes)),
+            (Ended::TimedOut, "begun\n".to_owned()),
+            "{backend:?}"
+        );
+        nothing_ticks(&fixture, backend).await;
+    }
+}
+
+#[tokio::test]
+async fn a_dropped_call_ends_everything() {
+    let fixture = Fixture::new();
+    for backend in all() {
+        let sandbox = fixture.sandbox(backend).await;
+        let tick = fixture.workspace().join("tick");
+        let call = tokio::spawn(async move { sandbox.run(spec(&format!("{DAEMONS} sleep 600"))).await });
+        while !tick.exists() {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+        call.abort();
+        assert!(call.await.unwrap_err().is_cancelled());
+        stops_ticking(&tick).await;
+    }
+}
+
+/// Waits until the file stays away once removed.
+async fn stops_ticking(tick: &Path) {
+    for _ in 0..500 {
+        let _ = fs::remove_file(tick);
+        tokio::time::sleep(Duration::from_millis(100)).await;
+        if !tick.exists() {
+            return;
+        }
+    }
+    panic!("it still ticks");
+}
+
+const VICTIM: &str = "DOCKET_TEST_SANDBOX_VICTIM";
+
+/// Does nothing by itself; [`killing_docket_ends_the_tree`] starts this test in a process of its own.
+#[tokio::test]
+async fn victim() {
+    let Ok(told) = std::env::var(VICTIM) else { return };
+    let (backend, workspace) = told.split_once(':').unwrap();
+    let backend = match backend {
+        "Namespaces" => BackendChoice::Namespaces,
+        "Bubblewrap" => BackendChoice::Bubblewrap,
+        "None" => BackendChoice::None,
+        other => panic!("{other}"),
+    };
+    let sandbox = Sandbox::prepare(SandboxConfig::new(backend, Path::new(workspace))).await.unwrap();
+    let _ = shell(&sandbox, &format!("{DAEMONS} sleep 600")).await;
+}
+
+#[tokio::test]
+#[expect(clippy::disallowed_methods, reason = "the parent that is killed must be a process of its own")]
+async fn killing_docket_ends_the_tree() {
+    for backend in all() {
+        let fixture = Fixture::new();
+        let tick = fixture.workspace().join("tick");
+        let mut docket = std::process::Command::new(own_binary())
+            .args(["--exact", "sandbox::tests::ends::victim", "--nocapture"])
+            .env(VICTIM, format!("{backend:?}:{}", fixture.workspace().display()))
+            .stdout(std::process::Stdio::null())
+            .spawn()
+            .unwrap();
+        for _ in 0..2_000 {
+            if tick.exists() {
+                break;
+            }
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+        assert!(tick.exists(), "control: {backend:?} ticks");
+        let pid = i32::try_from(docket.id()).unwrap();
+        let init = fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).unwrap();
+        kill(Pid::from_raw(pid), Signal::SIGKILL).unwrap();
+        docket.wait().unwrap();
+        stops_ticking(&tick).await;
+        for child in init.split_whitespace() {
+            gone(child.parse().unwrap()).await;
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_fork_bomb_is_bounded() {
+    let fixture = Fixture::new();
+    for backend in walls() {
+        let sandbox = fixture.sandbox(backend).await;
+        assert_eq!(probe_inside(&sandbox, &["fork-bomb"]).await, libc::EAGAIN, "{backend:?}");
+        assert_eq!(shell(&sandbox, "true").await.ended, Ended::Exit(0), "{backend:?}: the next call works");
+    }
+}
+
+#[tokio::test]
+async fn calls_run_side_by_side() {
+    let fixture = Fixture::new();
+    for backend in all() {
+        let sandbox = fixture.sandbox(backend).await;
+        let calls: Vec<_> = (0..8)
+            .map(|n| {
+                let sandbox = sandbox.clone();
+                tokio::spawn(async move { shell(&sandbox, &format!("echo {n}; exit {n}")).await })
+            })
+            .collect();
+        for (n, call) in calls.into_iter().enumerate() {
+            let out = call.await.unwrap();
+            assert_eq!(
+                (out.ended, text(&out.stdout.bytes)),
+                (Ended::Exit(n as i32), format!("{n}\n")),
+                "{backend:?}"
+            );
+        }
+    }
+}
+
+#[tokio::test]
+async fn zz_timing() {
+    let fixture = Fixture::new();
+    for backend in all() {
+        let sandbox = fixture.sandbox(backend).await;
+        let mut times = Vec::new();
+        for _ in 0..200 {
+            let t = std::time::Instant::now();
+            sandbox.run(CommandSpec::new(["/bin/true"])).await.unwrap();
+            times.push(t.elapsed().as_micros());
+        }
+        times.sort();
+        eprintln!("{backend:?} p50 {} p95 {} us", times[100], times[190]);
+    }
+    let mut times = Vec::new();
+    for _ in 0..200 {
+        let t = std::time::Instant::now();
+        tokio::process::Command::new("/bin/true").env_clear().output().await.unwrap();
+        times.push(t.elapsed().as_micros());
+    }
+    times.sort();
+    eprintln!("bare p50 {} p95 {} us", times[100], times[190]);
+}

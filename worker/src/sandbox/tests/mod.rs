@@ -1,0 +1,133 @@
+//! Hostile commands against every backend this machine has, each with a control that shows the probe works.
+//!
+//! The test binary is its own init and its own probe: the hook below runs before `main`, while there is one
+//! thread, exactly where the real binary's `main` asks.
+
+mod ends;
+mod probe;
+mod walls;
+
+use std::{
+    fs,
+    os::unix::fs::chown,
+    path::{Path, PathBuf},
+    time::Duration,
+};
+
+use tempfile::TempDir;
+
+use super::{
+    BackendChoice, CommandOutput, CommandSpec, Ended, Sandbox, SandboxConfig, SandboxError, init_call,
+    sandbox_init_main, workspace_owner,
+};
+
+extern "C" fn before_main() {
+    if let Some(args) = init_call(std::env::args_os()) {
+        sandbox_init_main(args);
+    }
+    probe::answer_if_asked();
+}
+
+#[used]
+#[unsafe(link_section = ".init_array")]
+#[expect(unsafe_code, reason = "the only place before the test harness starts its threads")]
+static BEFORE_MAIN: extern "C" fn() = before_main;
+
+/// A workspace that commands may write, and what belongs to it.
+struct Fixture {
+    dir: TempDir,
+}
+
+impl Fixture {
+    fn new() -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        let fixture = Self { dir };
+        fs::create_dir(fixture.workspace()).unwrap();
+        fixture.own(&fixture.workspace());
+        fixture
+    }
+
+    fn workspace(&self) -> PathBuf {
+        self.dir.path().join("workspace")
+    }
+
+    fn own(&self, path: &Path) {
+        if let Some((uid, gid)) = workspace_owner() {
+            chown(path, Some(uid), Some(gid)).unwrap();
+        }
+    }
+
+    fn write(&self, name: &str, text: &str) -> PathBuf {
+        let path = self.workspace().join(name);
+        for folder in Path::new(name).ancestors().skip(1).collect::<Vec<_>>().into_iter().rev() {
+            let folder = self.workspace().join(folder);
+            if !folder.exists() {
+                fs::create_dir(&folder).unwrap();
+                self.own(&folder);
+            }
+        }
+        fs::write(&path, text).unwrap();
+        self.own(&path);
+        path
+    }
+
+    fn config(&self, backend: BackendChoice) -> SandboxConfig {
+        let mut config = SandboxConfig::new(backend, &self.workspace());
+        config.readonly.push(own_binary());
+        config
+    }
+
+    async fn sandbox(&self, backend: BackendChoice) -> Sandbox {
+        Sandbox::prepare(self.config(backend)).await.unwrap_or_else(|error| panic!("{backend:?}: {error:?}"))
+    }
+}
+
+fn own_binary() -> PathBuf {
+    std::env::current_exe().unwrap()
+}
+
+/// Those with walls that can be had here; says which cannot.
+#[expect(clippy::print_stderr, reason = "a part that is not tried must be told")]
+fn walls() -> Vec<BackendChoice> {
+    let mut all = vec![BackendChoice::Namespaces];
+    if super::host::bubblewrap().is_some() {
+        all.push(BackendChoice::Bubblewrap);
+    } else {
+        eprintln!("bubblewrap is not installed here: its backend was not tried");
+    }
+    all
+}
+
+async fn shell(sandbox: &Sandbox, line: &str) -> CommandOutput {
+    sandbox.run(spec(line)).await.unwrap_or_else(|error| panic!("{line}: {error:?}"))
+}
+
+fn spec(line: &str) -> CommandSpec {
+    CommandSpec { timeout: Duration::from_secs(60), ..CommandSpec::shell(line) }
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+/// Runs a probe of this binary inside and gives its status: 0 when it got through, else an errno.
+async fn probe_inside(sandbox: &Sandbox, args: &[&str]) -> i32 {
+    let mut argv = vec![own_binary().into_os_string(), probe::MARKER.into()];
+    argv.extend(args.iter().map(Into::into));
+    let out = sandbox
+        .run(CommandSpec { timeout: Duration::from_secs(60), ..CommandSpec::new(argv) })
+        .await
+        .unwrap();
+    match out.ended {
+        Ended::Exit(status) => status,
+        other => panic!("probe {args:?}: {other:?} {}", text(&out.stderr.bytes)),
+    }
+}
+
+/// The same on the host, to show that the probe works.
+#[expect(clippy::disallowed_methods, reason = "the control of a sandbox test runs outside the sandbox")]
+fn probe_outside(args: &[&str]) -> i32 {
+    let mut command = std::process::Command::new(own_binary());
+    command.arg(probe::MARKER).args(args).env_clear();
+    command.status().unwrap().code().unwrap()
+}

@@ -1,0 +1,311 @@
+//! What a command must not reach.
+
+use std::{net::TcpListener, os::unix::net::UnixListener};
+
+use nix::libc;
+
+use super::*;
+use crate::sandbox::{Layer, probe_host};
+
+#[tokio::test]
+async fn controls_pass_and_the_report_names_the_layers() {
+    let fixture = Fixture::new();
+    for backend in walls() {
+        let sandbox = fixture.sandbox(backend).await;
+        let report = sandbox.report();
+        for layer in [Layer::Userns, Layer::Mount, Layer::Pid, Layer::Net, Layer::Seccomp, Layer::Rlimits] {
+            assert!(report.active.contains(&layer), "{backend:?} {report:?}");
+        }
+        assert_eq!(report.active.contains(&Layer::Landlock), probe_host().landlock_abi > 0);
+        assert!(report.missing.iter().all(|missing| !missing.reason.is_empty()));
+    }
+    let none = fixture.sandbox(BackendChoice::None).await;
+    assert_eq!(none.report().active, []);
+    assert!(none.report().missing.iter().any(|missing| missing.layer == Layer::Net));
+}
+
+#[tokio::test]
+async fn a_sandbox_that_cannot_start_is_refused() {
+    let fixture = Fixture::new();
+    for backend in walls() {
+        let mut config = fixture.config(backend);
+        config.init_program.program = "/bin/false".into();
+        let refused = Sandbox::prepare(config).await;
+        assert!(matches!(refused, Err(SandboxError::Control { .. })), "{backend:?}");
+    }
+    let mut config = fixture.config(BackendChoice::Namespaces);
+    config.readonly.push("/no/such/cache".into());
+    assert!(matches!(Sandbox::prepare(config).await, Err(SandboxError::Readonly { .. })));
+    let config = SandboxConfig::new(BackendChoice::Namespaces, &fixture.workspace().join("missing"));
+    assert!(matches!(Sandbox::prepare(config).await, Err(SandboxError::Workspace { .. })));
+}
+
+#[tokio::test]
+async fn the_hosts_files_do_not_exist_inside() {
+    let fixture = Fixture::new();
+    let secret = fixture.dir.path().join("secret");
+    fs::write(&secret, "outside").unwrap();
+    fs::set_permissions(&secret, std::os::unix::fs::PermissionsExt::from_mode(0o644)).unwrap();
+    let secret = secret.to_str().unwrap();
+    let home_secret =
+        tempfile::Builder::new().prefix(".docket-test").tempfile_in(std::env::var("HOME").unwrap()).unwrap();
+    let paths =
+        [secret, home_secret.path().to_str().unwrap(), "/etc/passwd-", "/proc/1/environ", "/proc/1/mem"];
+    for path in &paths[..2] {
+        assert_eq!(probe_outside(&["read", path]), 0, "control: {path}");
+    }
+    for backend in walls() {
+        let sandbox = fixture.sandbox(backend).await;
+        for path in paths.iter().chain(&[
+            "/etc/shadow",
+            "/proc/1/root/etc/shadow",
+            "/sys/kernel/notes",
+            "/proc/kcore",
+        ]) {
+            assert_ne!(probe_inside(&sandbox, &["read", path]).await, 0, "{backend:?} {path}");
+        }
+        let out = shell(&sandbox, "ls / /root /home /var 2>&1; cat /proc/self/mountinfo").await;
+        let seen = text(&out.stdout.bytes);
+        assert!(!seen.contains(".old") && !seen.contains("boot"), "{backend:?} {seen}");
+        assert_eq!(probe_inside(&sandbox, &["read", "/etc/passwd"]).await, 0, "control: the made-up one");
+    }
+}
+
+#[tokio::test]
+async fn links_out_of_the_workspace_lead_nowhere() {
+    let fixture = Fixture::new();
+    let secret = fixture.dir.path().join("secret");
+    fs::write(&secret, "outside").unwrap();
+    std::os::unix::fs::symlink(&secret, fixture.workspace().join("link")).unwrap();
+    std::os::unix::fs::symlink(fixture.dir.path(), fixture.workspace().join("folder")).unwrap();
+    assert_eq!(fs::read(fixture.workspace().join("link")).unwrap(), b"outside", "control");
+    for backend in walls() {
+        let sandbox = fixture.sandbox(backend).await;
+        let out = shell(&sandbox, "cat link folder/secret; echo over > link; echo over > folder/new").await;
+        assert!(out.stdout.bytes.is_empty(), "{backend:?} {}", text(&out.stdout.bytes));
+        assert_eq!(fs::read(&secret).unwrap(), b"outside");
+        assert!(!fixture.dir.path().join("new").exists());
+        for cwd in ["folder", "/etc", "..", "a/../..", "missing"] {
+            let refused = sandbox.run(CommandSpec { cwd: cwd.into(), ..spec("pwd") }).await;
+            assert!(matches!(refused, Err(SandboxError::Cwd { .. })), "{backend:?} {cwd} {refused:?}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn only_the_workspace_and_scratch_can_be_written_and_scratch_is_private() {
+    let fixture = Fixture::new();
+    fixture.write("given.txt", "from docket\n");
+    for backend in walls() {
+        let sandbox = fixture.sandbox(backend).await;
+        for path in [
+            "/usr/x",
+            "/etc/x",
+            "/x",
+            "/dev/x",
+            "/proc/sys/kernel/core_pattern",
+            "/root/x",
+            "/var/x",
+            "/lib/x",
+        ] {
+            let out = shell(&sandbox, &format!("echo x > {path}")).await;
+            assert_ne!(out.ended, Ended::Exit(0), "{backend:?} {path}");
+        }
+        let scratch =
+            "echo x > /tmp/x && echo x > ~/x && echo x > /dev/shm/x && echo x > /run/x && echo x > /dev/null";
+        assert_eq!(shell(&sandbox, scratch).await.ended, Ended::Exit(0), "{backend:?}");
+        let out = shell(&sandbox, "ls /tmp ~ /dev/shm /run | grep x").await;
+        assert_eq!(out.ended, Ended::Exit(1), "left over: {}", text(&out.stdout.bytes));
+        let line = "echo more >> given.txt && mkdir -p deep/er && echo y > deep/er/y && mv given.txt deep/moved && pwd";
+        let out = shell(&sandbox, line).await;
+        assert_eq!(
+            (out.ended, text(&out.stdout.bytes)),
+            (Ended::Exit(0), "/workspace\n".to_owned()),
+            "{backend:?}"
+        );
+        let made = fixture.workspace().join("deep/moved");
+        assert_eq!(fs::read_to_string(&made).unwrap(), "from docket\nmore\n");
+        fs::remove_dir_all(fixture.workspace().join("deep")).unwrap();
+        fixture.write("given.txt", "from docket\n");
+    }
+}
+
+#[tokio::test]
+async fn commands_are_not_root_of_the_host() {
+    use std::os::unix::fs::MetadataExt;
+    let fixture = Fixture::new();
+    for backend in walls() {
+        let sandbox = fixture.sandbox(backend).await;
+        let out = shell(&sandbox, "touch mine; id -u; id -un; cat /proc/self/uid_map").await;
+        let said = text(&out.stdout.bytes);
+        let words: Vec<&str> = said.split_whitespace().collect();
+        assert_eq!(words[..3], ["1000", "docket", "1000"], "{backend:?}");
+        let meta = fs::metadata(fixture.workspace().join("mine")).unwrap();
+        assert_ne!(meta.uid(), 0);
+        if let Some((uid, gid)) = workspace_owner() {
+            assert_eq!((meta.uid(), meta.gid()), (uid, gid), "{backend:?}");
+        }
+        fs::remove_file(fixture.workspace().join("mine")).unwrap();
+    }
+}
+
+#[tokio::test]
+async fn there_is_no_network_but_loopback_inside() {
+    let fixture = Fixture::new();
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap().to_string();
+    let socket = fixture.dir.path().join("socket");
+    let _unix = UnixListener::bind(&socket).unwrap();
+    let socket = socket.to_str().unwrap();
+    assert_eq!(probe_outside(&["connect", &address]), 0, "control");
+    assert_eq!(probe_outside(&["connect-unix", socket]), 0, "control");
+    for backend in walls() {
+        let sandbox = fixture.sandbox(backend).await;
+        assert_eq!(probe_inside(&sandbox, &["connect", &address]).await, libc::ECONNREFUSED, "{backend:?}");
+        assert_eq!(
+            probe_inside(&sandbox, &["connect", "192.0.2.1:80"]).await,
+            libc::ENETUNREACH,
+            "{backend:?}"
+        );
+        assert_ne!(probe_inside(&sandbox, &["connect-unix", socket]).await, 0, "{backend:?}");
+        assert_eq!(probe_inside(&sandbox, &["loopback"]).await, 0, "{backend:?}");
+    }
+}
+
+#[tokio::test]
+async fn the_environment_is_the_list_and_nothing_else() {
+    let fixture = Fixture::new();
+    for backend in walls() {
+        let mut config = fixture.config(backend);
+        config.env.push(("EXTRA".to_owned(), "given".to_owned()));
+        let sandbox = Sandbox::prepare(config).await.unwrap();
+        let out = shell(&sandbox, "env; cat /proc/1/environ /proc/1/cmdline 2>/dev/null").await;
+        let said = text(&out.stdout.bytes);
+        let allowed = [
+            "PATH",
+            "HOME",
+            "USER",
+            "LOGNAME",
+            "SHELL",
+            "LANG",
+            "TERM",
+            "TZ",
+            "TMPDIR",
+            "CARGO_HOME",
+            "EXTRA",
+            "CARGO_NET_OFFLINE",
+            "RUSTUP_HOME",
+            "PYENV_ROOT",
+            "GOMODCACHE",
+            "PWD",
+            "OLDPWD",
+            "SHLVL",
+            "_",
+        ];
+        for line in said.lines().filter(|line| line.contains('=')) {
+            assert!(allowed.contains(&line.split('=').next().unwrap()), "{backend:?} {line}");
+        }
+        assert!(
+            said.contains("EXTRA=given") && said.contains("TZ=UTC") && said.contains("HOME=/home/docket")
+        );
+        // CARGO_MANIFEST_DIR is set for this process by cargo: the control that something could leak.
+        assert!(std::env::var_os("CARGO_MANIFEST_DIR").is_some() && !said.contains("CARGO_MANIFEST_DIR"));
+    }
+}
+
+#[tokio::test]
+async fn the_kernels_side_doors_are_shut() {
+    let fixture = Fixture::new();
+    let file = fixture.workspace().join("set-id");
+    // Those that do no harm outside show that the probe asks rightly.
+    for args in [&["ptrace"][..], &["userns"], &["set-id", file.to_str().unwrap()], &["socket", "17"]] {
+        let status = probe_outside(args);
+        assert!(status == 0 || (args[0] == "socket" && status == libc::EPERM), "control {args:?}: {status}");
+    }
+    fs::remove_file(&file).unwrap();
+    let refused: [(&[&str], i32); 13] = [
+        (&["ptrace"], libc::EPERM),
+        (&["userns"], libc::EPERM),
+        (&["clone-userns"], libc::EPERM),
+        (&["mount"], libc::EPERM),
+        (&["bpf"], libc::EPERM),
+        (&["keyctl"], libc::EPERM),
+        (&["socket", "17"], libc::EPERM),
+        (&["socket", "38"], libc::EPERM),
+        (&["tiocsti"], libc::EPERM),
+        (&["tiocsti-high"], libc::EPERM),
+        (&["set-id", "/workspace/set-id"], libc::EPERM),
+        (&["io_uring"], libc::ENOSYS),
+        (&["clone3"], libc::ENOSYS),
+    ];
+    for backend in walls() {
+        let sandbox = fixture.sandbox(backend).await;
+        for (args, errno) in refused {
+            assert_eq!(probe_inside(&sandbox, args).await, errno, "{backend:?} {args:?}");
+        }
+        assert_eq!(probe_inside(&sandbox, &["socket", "2"]).await, 0, "control: inet sockets can be made");
+        if cfg!(target_arch = "x86_64") {
+            let argv = [own_binary().into_os_string(), probe::MARKER.into(), "x32".into()];
+            let out = sandbox.run(CommandSpec::new(argv)).await.unwrap();
+            assert_eq!(out.ended, Ended::Signal(libc::SIGSYS), "{backend:?}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn the_repositorys_hooks_and_configuration_are_read_only() {
+    let fixture = Fixture::new();
+    fixture.write(".git/hooks/pre-commit.sample", "x");
+    fixture.write(".git/config", "[core]\n");
+    for backend in walls() {
+        let sandbox = fixture.sandbox(backend).await;
+        let out = shell(&sandbox, "echo x > .git/index && cat .git/config").await;
+        assert_eq!((out.ended, text(&out.stdout.bytes)), (Ended::Exit(0), "[core]\n".to_owned()), "control");
+        for line in
+            ["echo x > .git/config", "echo x > .git/hooks/pre-commit", "rm -rf .git/hooks", "rm .git/config"]
+        {
+            assert_ne!(shell(&sandbox, line).await.ended, Ended::Exit(0), "{backend:?} {line}");
+        }
+        assert_eq!(fs::read_to_string(fixture.workspace().join(".git/config")).unwrap(), "[core]\n");
+    }
+}
+
+#[tokio::test]
+async fn a_git_folder_that_is_a_link_does_not_bring_the_host_in() {
+    let fixture = Fixture::new();
+    let outside = fixture.dir.path().join("outside");
+    fs::create_dir_all(outside.join("hooks")).unwrap();
+    fs::write(outside.join("config"), "host secret").unwrap();
+    std::os::unix::fs::symlink(&outside, fixture.workspace().join(".git")).unwrap();
+    for backend in walls() {
+        let sandbox = fixture.sandbox(backend).await;
+        let out = shell(
+            &sandbox,
+            "cat .git/config; find / -name config -exec grep -l 'host secret' {} + 2>/dev/null",
+        )
+        .await;
+        assert!(out.stdout.bytes.is_empty(), "{backend:?} {}", text(&out.stdout.bytes));
+    }
+}
+
+#[tokio::test]
+async fn read_only_paths_and_tools_can_be_used() {
+    let fixture = Fixture::new();
+    let cache = fixture.dir.path().join("cache");
+    fs::create_dir(&cache).unwrap();
+    fs::write(cache.join("object"), "cached").unwrap();
+    for backend in walls() {
+        let mut config = fixture.config(backend);
+        config.readonly.push(cache.clone());
+        let sandbox = Sandbox::prepare(config).await.unwrap();
+        let path = cache.to_str().unwrap();
+        let out =
+            shell(&sandbox, &format!("cat {path}/object; echo x > {path}/object || echo refused")).await;
+        assert_eq!(text(&out.stdout.bytes), "cachedrefused\n", "{backend:?}");
+        let out = shell(&sandbox, "cargo --version && rustc --version").await;
+        assert_eq!(out.ended, Ended::Exit(0), "{backend:?} {}", text(&out.stderr.bytes));
+        let out = shell(&sandbox, "touch $CARGO_HOME/lock && ls -A $CARGO_HOME ${CARGO_HOME%/.cargo}").await;
+        let seen = text(&out.stdout.bytes);
+        assert!(out.ended == Ended::Exit(0) && !seen.contains("credentials"), "{backend:?} {seen}");
+    }
+}
