@@ -1,1 +1,3 @@
+//! Support for whole-system tests, and the suites themselves.
 
+pub mod model_server;

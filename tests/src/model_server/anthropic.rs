@@ -1,0 +1,100 @@
+//! Anthropic's words: refusals, and an answer as a stream of events.
+
+use docket_schema::message::StopReason;
+use docket_worker::model::{AnswerPart, Fault, FaultKind, ModelAnswer};
+use serde_json::{Value, json};
+
+use super::reply::{Events, Refusal, pieces};
+
+pub(super) fn refusal(status: u16, message: &str) -> Refusal {
+    let kind = match status {
+        400 => "invalid_request_error",
+        401 => "authentication_error",
+        404 => "not_found_error",
+        429 => "rate_limit_error",
+        529 => "overloaded_error",
+        _ => "api_error",
+    };
+    let body = json!({"type": "error", "error": {"type": kind, "message": message}});
+    Refusal { status, body, retry_after_ms: None }
+}
+
+/// The refusal of faults that are told by a status; `None` for all others.
+pub(super) fn fault(fault: Fault) -> Option<Refusal> {
+    let refusal = match fault.kind {
+        FaultKind::RateLimited => refusal(429, "too many requests for this organization"),
+        FaultKind::Overloaded => refusal(529, "Overloaded"),
+        FaultKind::ServerError => refusal(500, "internal error"),
+        FaultKind::SpendLimit => refusal(400, "your credit balance is too low to use the API"),
+        FaultKind::Unauthorized => refusal(401, "invalid x-api-key"),
+        FaultKind::ContextTooLong => refusal(400, "prompt is too long: 300000 tokens > 200000 maximum"),
+        FaultKind::Reset
+        | FaultKind::CutStream
+        | FaultKind::ErrorInStream
+        | FaultKind::MalformedArguments
+        | FaultKind::UnknownTool
+        | FaultKind::Empty
+        | FaultKind::SlowFirstByte
+        | FaultKind::Stall => return None,
+    };
+    Some(Refusal { retry_after_ms: fault.retry_after_ms, ..refusal })
+}
+
+pub(super) fn events(answer: &ModelAnswer, model: &str, id: &str) -> Events {
+    let usage = answer.usage;
+    let mut before_stop = vec![event(&json!({"type": "message_start", "message": {
+        "id": id, "type": "message", "role": "assistant", "model": model, "content": [],
+        "stop_reason": null, "stop_sequence": null,
+        "usage": {"input_tokens": usage.input_tokens, "cache_read_input_tokens": usage.cache_read_tokens,
+            "cache_creation_input_tokens": usage.cache_write_tokens, "output_tokens": 1}}}))];
+    before_stop.push(event(&json!({"type": "ping"})));
+    for (index, part) in answer.parts.iter().enumerate() {
+        let (block, deltas) = block(part);
+        before_stop
+            .push(event(&json!({"type": "content_block_start", "index": index, "content_block": block})));
+        let delta = |delta| event(&json!({"type": "content_block_delta", "index": index, "delta": delta}));
+        before_stop.extend(deltas.into_iter().map(delta));
+        before_stop.push(event(&json!({"type": "content_block_stop", "index": index})));
+    }
+    let reason = match &answer.stop_reason {
+        StopReason::EndTurn => "end_turn",
+        StopReason::ToolUse => "tool_use",
+        StopReason::MaxTokens => "max_tokens",
+        StopReason::StopSequence => "stop_sequence",
+        StopReason::Refusal => "refusal",
+        StopReason::Other(other) => other,
+    };
+    let stop = vec![
+        event(&json!({"type": "message_delta", "delta": {"stop_reason": reason, "stop_sequence": null},
+            "usage": {"output_tokens": usage.output_tokens}})),
+        event(&json!({"type": "message_stop"})),
+    ];
+    Events { before_stop, stop, error: event(&refusal(529, "Overloaded").body) }
+}
+
+/// A block as it begins, and its deltas.
+fn block(part: &AnswerPart) -> (Value, Vec<Value>) {
+    match part {
+        AnswerPart::Text(text) => {
+            let delta = |piece| json!({"type": "text_delta", "text": piece});
+            (json!({"type": "text", "text": ""}), pieces(text).into_iter().map(delta).collect())
+        }
+        AnswerPart::Thinking { data, .. } => {
+            let text = data["thinking"].as_str().unwrap_or_default();
+            let delta = |piece| json!({"type": "thinking_delta", "thinking": piece});
+            let signature = json!({"type": "signature_delta", "signature": data["signature"]});
+            let deltas = pieces(text).into_iter().map(delta).chain([signature]).collect();
+            (json!({"type": "thinking", "thinking": "", "signature": ""}), deltas)
+        }
+        AnswerPart::ToolUse { provider_id, name, args_json } => {
+            let delta = |piece| json!({"type": "input_json_delta", "partial_json": piece});
+            let block =
+                json!({"type": "tool_use", "id": format!("toolu_{provider_id}"), "name": name, "input": {}});
+            (block, pieces(args_json).into_iter().map(delta).collect())
+        }
+    }
+}
+
+fn event(data: &Value) -> String {
+    format!("event: {}\ndata: {data}\n\n", data["type"].as_str().unwrap_or_default())
+}

@@ -1,0 +1,16 @@
+//! The scripted model server: Anthropic Messages and OpenAI Chat Completions over real HTTP on
+//! loopback, playing the same scripts as the `scripted` model, with faults that only a network has.
+//!
+//! It is strict: a request that the real provider would refuse is refused here, so that a test which
+//! passes says something about the real one. OpenAI Responses will be one more file beside `openai`.
+
+mod anthropic;
+mod check;
+mod openai;
+mod reply;
+mod server;
+
+pub use server::{ModelServer, RecordedRequest};
+
+#[cfg(test)]
+mod tests;

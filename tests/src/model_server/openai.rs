@@ -1,0 +1,105 @@
+//! OpenAI's words in Chat Completions: refusals, and an answer as a stream of chunks.
+
+use docket_schema::message::StopReason;
+use docket_worker::model::{AnswerPart, Fault, FaultKind, ModelAnswer};
+use serde_json::{Value, json};
+
+use super::reply::{Events, Refusal, pieces};
+
+pub(super) fn refusal(status: u16, message: &str) -> Refusal {
+    let (kind, code) = match status {
+        400 => ("invalid_request_error", Value::Null),
+        401 => ("invalid_request_error", json!("invalid_api_key")),
+        404 => ("invalid_request_error", json!("model_not_found")),
+        429 => ("requests", json!("rate_limit_exceeded")),
+        _ => ("server_error", Value::Null),
+    };
+    coded(status, kind, code, message)
+}
+
+fn coded(status: u16, kind: &str, code: Value, message: &str) -> Refusal {
+    let body = json!({"error": {"message": message, "type": kind, "param": null, "code": code}});
+    Refusal { status, body, retry_after_ms: None }
+}
+
+/// The refusal of faults that are told by a status; `None` for all others.
+pub(super) fn fault(fault: Fault) -> Option<Refusal> {
+    let refusal = match fault.kind {
+        FaultKind::RateLimited => refusal(429, "too many requests for this organization"),
+        FaultKind::Overloaded => refusal(503, "the engine is overloaded"),
+        FaultKind::ServerError => refusal(500, "the server had an error"),
+        FaultKind::SpendLimit => {
+            coded(429, "insufficient_quota", json!("insufficient_quota"), "the account has no quota left")
+        }
+        FaultKind::Unauthorized => refusal(401, "no such API key"),
+        FaultKind::ContextTooLong => {
+            coded(400, "invalid_request_error", json!("context_length_exceeded"), "reduce the messages")
+        }
+        FaultKind::Reset
+        | FaultKind::CutStream
+        | FaultKind::ErrorInStream
+        | FaultKind::MalformedArguments
+        | FaultKind::UnknownTool
+        | FaultKind::Empty
+        | FaultKind::SlowFirstByte
+        | FaultKind::Stall => return None,
+    };
+    Some(Refusal { retry_after_ms: fault.retry_after_ms, ..refusal })
+}
+
+pub(super) fn events(answer: &ModelAnswer, model: &str, id: &str) -> Events {
+    let chunk = |delta: Value, finish: Value| {
+        event(&json!({"id": id, "object": "chat.completion.chunk", "created": 0, "model": model,
+            "choices": [{"index": 0, "delta": delta, "logprobs": null, "finish_reason": finish}], "usage": null}))
+    };
+    let mut deltas = vec![json!({"role": "assistant", "content": ""})];
+    let mut calls = 0;
+    for part in &answer.parts {
+        match part {
+            AnswerPart::Text(text) => {
+                deltas.extend(pieces(text).into_iter().map(|piece| json!({"content": piece})))
+            }
+            AnswerPart::Thinking { data, .. } => {
+                let text = data["thinking"].as_str().unwrap_or_default();
+                deltas.extend(pieces(text).into_iter().map(|piece| json!({"reasoning_content": piece})));
+            }
+            AnswerPart::ToolUse { provider_id, name, args_json } => {
+                deltas.push(json!({"tool_calls": [{"index": calls, "id": provider_id, "type": "function",
+                    "function": {"name": name, "arguments": ""}}]}));
+                let piece =
+                    |piece| json!({"tool_calls": [{"index": calls, "function": {"arguments": piece}}]});
+                deltas.extend(pieces(args_json).into_iter().map(piece));
+                calls += 1;
+            }
+        }
+    }
+    let reason = match &answer.stop_reason {
+        StopReason::EndTurn | StopReason::StopSequence => "stop",
+        StopReason::ToolUse => "tool_calls",
+        StopReason::MaxTokens => "length",
+        StopReason::Refusal => "content_filter",
+        StopReason::Other(other) => other,
+    };
+    let usage = answer.usage;
+    let prompt = usage.input_tokens + usage.cache_read_tokens;
+    let stop = vec![
+        chunk(json!({}), json!(reason)),
+        event(
+            &json!({"id": id, "object": "chat.completion.chunk", "created": 0, "model": model, "choices": [],
+            "usage": {"prompt_tokens": prompt, "completion_tokens": usage.output_tokens,
+                "total_tokens": prompt + usage.output_tokens,
+                "prompt_tokens_details": {"cached_tokens": usage.cache_read_tokens}}}),
+        ),
+        "data: [DONE]\n\n".to_owned(),
+    ];
+    let error = coded(503, "overloaded_error", Value::Null, "the engine is overloaded").body;
+    Events {
+        before_stop: deltas.into_iter().map(|delta| chunk(delta, Value::Null)).collect(),
+        stop,
+        error: event(&error),
+    }
+}
+
+fn event(data: &Value) -> String {
+    format!("data: {data}\n\n")
+}

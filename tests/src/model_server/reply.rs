@@ -1,0 +1,153 @@
+//! What is sent back: a refusal with its status, or a stream that may go wrong. Knows no protocol's
+//! words; `anthropic` and `openai` make those.
+
+use std::{io, sync::Arc, time::Instant};
+
+use axum::{
+    body::{Body, Bytes},
+    http::{HeaderName, HeaderValue, Response, StatusCode},
+};
+use docket_worker::model::{Fault, FaultKind};
+use futures_util::{Stream, StreamExt as _, stream};
+use serde_json::Value;
+use tokio::sync::watch;
+
+/// A refusal in the protocol's own words.
+#[derive(Debug)]
+pub(super) struct Refusal {
+    pub(super) status: u16,
+    pub(super) body: Value,
+    pub(super) retry_after_ms: Option<u64>,
+}
+
+impl Refusal {
+    pub(super) fn into_response(self, request_id: &str) -> Response<Body> {
+        let mut response = Response::new(Body::from(self.body.to_string()));
+        *response.status_mut() = StatusCode::from_u16(self.status).expect("a status of ours");
+        let headers = response.headers_mut();
+        headers.insert("content-type", HeaderValue::from_static("application/json"));
+        headers.extend(request_id_headers(request_id));
+        if let Some(ms) = self.retry_after_ms {
+            // Whole seconds as Anthropic says them; else milliseconds, as OpenAI does.
+            let (name, value) =
+                if ms % 1000 == 0 { ("retry-after", ms / 1000) } else { ("retry-after-ms", ms) };
+            headers.insert(name, HeaderValue::from(value));
+        }
+        response
+    }
+}
+
+fn request_id_headers(request_id: &str) -> Vec<(HeaderName, HeaderValue)> {
+    let value = HeaderValue::from_str(request_id).expect("digits and letters");
+    ["request-id", "x-request-id"].map(|name| (HeaderName::from_static(name), value.clone())).into()
+}
+
+/// The events of a stream, cut for faults.
+#[derive(Debug)]
+pub(super) struct Events {
+    /// All events up to and without the one that tells the stop reason.
+    pub(super) before_stop: Vec<String>,
+    /// The stop reason and what follows it.
+    pub(super) stop: Vec<String>,
+    /// An error as it is told within a stream.
+    pub(super) error: String,
+}
+
+/// When the last byte of an answer was handed to the network; see [`super::RecordedRequest`].
+pub(super) type OnSent = Arc<dyn Fn(Instant) + Send + Sync>;
+
+/// The stream's response.
+pub(super) fn stream_response(
+    events: Events,
+    fault: Option<Fault>,
+    request_id: &str,
+    stopped: watch::Receiver<bool>,
+    on_sent: OnSent,
+) -> Response<Body> {
+    let body = Body::from_stream(frames(events, fault, stopped, on_sent));
+    let mut response = Response::new(body);
+    let headers = response.headers_mut();
+    headers.insert("content-type", HeaderValue::from_static("text/event-stream; charset=utf-8"));
+    headers.extend(request_id_headers(request_id));
+    response
+}
+
+type Frame = Result<Bytes, io::Error>;
+
+fn frames(
+    events: Events,
+    fault: Option<Fault>,
+    stopped: watch::Receiver<bool>,
+    on_sent: OnSent,
+) -> impl Stream<Item = Frame> + Send + 'static {
+    let Events { before_stop, stop, error } = events;
+    let half = before_stop.len().div_ceil(2);
+    let kind = fault.map(|fault| fault.kind);
+    let (said, end) = match kind {
+        Some(FaultKind::CutStream) => (before_stop, End::Well),
+        Some(FaultKind::Reset) => (before_stop.into_iter().take(half).collect(), End::Reset),
+        Some(FaultKind::Stall) => (before_stop.into_iter().take(half).collect(), End::Stall),
+        Some(FaultKind::ErrorInStream) => {
+            (before_stop.into_iter().take(half).chain([error]).collect(), End::Well)
+        }
+        Some(
+            FaultKind::RateLimited
+            | FaultKind::Overloaded
+            | FaultKind::ServerError
+            | FaultKind::SpendLimit
+            | FaultKind::Unauthorized
+            | FaultKind::ContextTooLong
+            | FaultKind::MalformedArguments
+            | FaultKind::UnknownTool
+            | FaultKind::Empty
+            | FaultKind::SlowFirstByte,
+        )
+        | None => (before_stop.into_iter().chain(stop).collect::<Vec<_>>(), End::Well),
+    };
+    let said = stream::iter(said.into_iter().map(|event| Ok(Bytes::from(event))));
+    said.chain(stream::once(finish(end, stopped, on_sent)).filter_map(|frame| async { frame }))
+}
+
+enum End {
+    Well,
+    Reset,
+    Stall,
+}
+
+async fn finish(end: End, stopped: watch::Receiver<bool>, on_sent: OnSent) -> Option<Frame> {
+    match end {
+        End::Well => {
+            on_sent(Instant::now());
+            None
+        }
+        // Yielding first lets what was said reach the client before the connection breaks.
+        End::Reset => {
+            tokio::task::yield_now().await;
+            Some(Err(io::Error::other("as the script says")))
+        }
+        End::Stall => {
+            until_stopped(stopped).await;
+            None
+        }
+    }
+}
+
+/// Waits until the server stops.
+pub(super) async fn until_stopped(mut stopped: watch::Receiver<bool>) {
+    // An error means that the server is gone, which is a stop as well.
+    drop(stopped.wait_for(|stopped| *stopped).await);
+}
+
+/// Splits a text into at most three pieces at character boundaries: what streams comes in pieces.
+pub(super) fn pieces(text: &str) -> Vec<&str> {
+    let third = text.len().div_ceil(3).max(1);
+    let mut rest = text;
+    let mut pieces = Vec::new();
+    while !rest.is_empty() {
+        let end = (third.min(rest.len())..=rest.len()).find(|at| rest.is_char_boundary(*at));
+        let (piece, tail) = rest.split_at(end.unwrap_or(rest.len()));
+        pieces.push(piece);
+        rest = tail;
+    }
+    pieces
+}

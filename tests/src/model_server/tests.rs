@@ -1,0 +1,332 @@
+//! The client of `docket-worker` against this server: every fault over real HTTP ends in its typed
+//! outcome, and conversations that are rendered from answers are taken by the strict checks.
+
+use std::{collections::HashMap, time::Duration};
+
+use axum::body::Bytes;
+use docket_schema::{
+    ids::{BlobHash, Turn},
+    message::{Message, ModelRef, Part, Role, StopReason, ToolSpec},
+};
+use docket_worker::model::{
+    AnswerPart, Attempt, Delta, ModelAnswer, ModelClient, ModelError, ModelRequest, Provider, Rendered,
+    ScriptedModel, Secret, TimeoutKind, Timeouts, render,
+};
+use serde_json::{Value, json};
+use tokio::{
+    io::{AsyncReadExt as _, AsyncWriteExt as _},
+    net::TcpListener,
+};
+
+use super::ModelServer;
+
+const BOTH: [Provider; 2] = [Provider::Anthropic, Provider::OpenAi];
+
+fn script(text: &str) -> ScriptedModel {
+    ScriptedModel::parse(text.as_bytes()).expect("a script")
+}
+
+fn key() -> Secret {
+    Secret::new(ModelServer::KEY).expect("a key")
+}
+
+fn ask() -> Vec<Message> {
+    vec![Message { role: Role::User, parts: vec![Part::Text { text: "go".into() }] }]
+}
+
+fn rendered(model: ModelRef, messages: Vec<Message>) -> Rendered {
+    let request = ModelRequest {
+        model: model.clone(),
+        system: "You work.".to_owned(),
+        tools: vec![ToolSpec {
+            name: "read_file".to_owned(),
+            description: "Reads.".to_owned(),
+            input_schema: json!({"type": "object", "properties": {}}),
+        }],
+        messages,
+        max_output_tokens: 1000,
+        temperature_milli: None,
+    };
+    let body = render(&request, &HashMap::<BlobHash, Bytes>::new()).expect("well-formed");
+    Rendered { model, body: body.into() }
+}
+
+async fn call(model: &ModelRef, timeouts: Timeouts, key: Option<&Secret>) -> Result<ModelAnswer, ModelError> {
+    let client = ModelClient::new(model, timeouts).expect("an address");
+    // The driver may move a call to another thread.
+    sendable(client.call(&rendered(model.clone(), ask()), Attempt(1), key, &mut |_| {})).await
+}
+
+fn sendable<F: Future + Send>(future: F) -> F {
+    future
+}
+
+#[tokio::test]
+async fn each_fault_has_its_typed_outcome_and_the_next_attempt_succeeds() {
+    let usual = Timeouts::default();
+    let limit = Duration::from_millis(300);
+    let short = Timeouts { first_byte: limit, idle: limit, ..usual };
+    let timeout = |which| ModelError::Timeout { which, after_ms: 300 };
+    let limited = |retry_after_ms| ModelError::RateLimited { retry_after_ms };
+    for (fault, timeouts, expected) in [
+        ("kind = 'rate_limited'", usual, Ok(limited(None))),
+        ("kind = 'rate_limited', retry_after_ms = 3000", usual, Ok(limited(Some(3000)))),
+        ("kind = 'rate_limited', retry_after_ms = 120", usual, Ok(limited(Some(120)))),
+        ("kind = 'overloaded'", usual, Ok(ModelError::Overloaded { retry_after_ms: None })),
+        ("kind = 'server_error'", usual, Ok(ModelError::Server { status: 500, retry_after_ms: None })),
+        ("kind = 'error_in_stream'", usual, Ok(ModelError::Overloaded { retry_after_ms: None })),
+        ("kind = 'cut_stream'", usual, Ok(ModelError::CutStream)),
+        ("kind = 'reset'", usual, Ok(ModelError::CutStream)),
+        ("kind = 'slow_first_byte'", short, Ok(timeout(TimeoutKind::FirstByte))),
+        ("kind = 'stall'", short, Ok(timeout(TimeoutKind::Idle))),
+        ("kind = 'spend_limit'", usual, Err("spend_limit")),
+        ("kind = 'unauthorized'", usual, Err("unauthorized")),
+        ("kind = 'context_too_long'", usual, Err("context_too_long")),
+    ] {
+        let text = format!("[[turns]]\ntext = \"All of this is said.\"\nfault = {{ {fault} }}");
+        for provider in BOTH {
+            let server = ModelServer::start(script(&text)).await.expect("a port");
+            let model = server.model(provider, "m");
+            let error = call(&model, timeouts, Some(&key())).await.expect_err(fault);
+            match &expected {
+                Ok(expected) => {
+                    assert_eq!((&error, error.retryable()), (expected, true), "{provider:?}");
+                }
+                Err(kind) => assert_eq!((error.kind(), error.retryable()), (*kind, false), "{provider:?}"),
+            }
+            let answer = call(&model, usual, Some(&key())).await.expect("the fault is over");
+            assert_eq!(answer.parts, [AnswerPart::Text("All of this is said.".to_owned())]);
+            assert_eq!(server.calls(), 2);
+            server.shutdown().await.expect("a clean end");
+        }
+    }
+}
+
+const CONVERSATION: &str = r#"
+[[turns]]
+thinking = "Where is it?"
+text = "Ich lese zuerst äöü."
+calls = [{ name = "read_file", args = { path = "a.py" } }, { name = "no tool", args_text = "{\"path\": " }]
+
+[[turns]]
+when = { last_result_contains = "FAILED", last_text_contains = "mind" }
+calls = [{ name = "read_file" }]
+
+[[turns]]
+text = "Done."
+"#;
+
+#[tokio::test]
+async fn a_conversation_is_taken_by_the_strict_server_turn_after_turn_on_one_connection() {
+    for provider in BOTH {
+        let server = ModelServer::start(script(CONVERSATION)).await.expect("a port");
+        let model = server.model(provider, "m");
+        let client = ModelClient::new(&model, Timeouts::default()).expect("an address");
+        let mut messages = ask();
+        let mut reasons = Vec::new();
+        let mut streamed = String::new();
+        for turn in 1..=3 {
+            let request = rendered(model.clone(), messages.clone());
+            let mut tell = |delta: Delta<'_>| {
+                if let Delta::Text(text) = delta {
+                    streamed.push_str(text);
+                }
+            };
+            let answer = client.call(&request, Attempt(1), Some(&key()), &mut tell).await.expect("an answer");
+            assert_eq!(answer.usage.input_tokens, request.body.len() as u64 / 4);
+            assert!(answer.provider_request_id.as_deref().is_some_and(|id| id.starts_with("req_")));
+            reasons.push(answer.stop_reason.clone());
+            let said = answer.into_parts(Turn(turn));
+            let mut answers: Vec<Part> = said
+                .iter()
+                .filter_map(|part| match part {
+                    Part::ToolUse(call) => Some(Part::ToolResult {
+                        call: call.call.clone(),
+                        content: if call.malformed.is_some() { "no JSON" } else { "1 FAILED" }.into(),
+                        is_error: true,
+                    }),
+                    Part::Text { .. } | Part::Thinking { .. } | Part::ToolResult { .. } => None,
+                })
+                .collect();
+            answers.push(Part::Text { text: "And mind the tests.".into() });
+            messages.push(Message { role: Role::Assistant, parts: said });
+            messages.push(Message { role: Role::User, parts: answers });
+        }
+        assert_eq!(reasons, [StopReason::ToolUse, StopReason::ToolUse, StopReason::EndTurn]);
+        assert_eq!(streamed, "Ich lese zuerst äöü.Done.");
+        let requests = server.requests();
+        assert!(requests.iter().all(|request| request.answered_at >= Some(request.received_at)));
+        assert_eq!((requests.len(), server.calls(), server.connections()), (3, 3, 1), "{provider:?}");
+        // Reasoning came back as it went.
+        assert!(String::from_utf8_lossy(&requests[2].body).contains("Where is it?"));
+        server.shutdown().await.expect("a clean end");
+    }
+}
+
+#[tokio::test]
+async fn odd_answers_are_answers() {
+    for (fault, expected) in [
+        ("empty", vec![]),
+        ("malformed_arguments", vec![("read_file", "{\"path\"")]),
+        ("unknown_tool", vec![("no_such_read_file", "{\"path\":\"a.py\"}")]),
+    ] {
+        let text = format!(
+            "[[turns]]\ncalls = [{{ name = 'read_file', args = {{ path = 'a.py' }} }}]\nfault = {{ kind = '{fault}' }}"
+        );
+        for provider in BOTH {
+            let server = ModelServer::start(script(&text)).await.expect("a port");
+            let model = server.model(provider, "m");
+            let answer = call(&model, Timeouts::default(), Some(&key())).await.expect(fault);
+            assert_eq!(answer.is_empty(), fault == "empty");
+            let calls: Vec<(&str, &str)> = answer
+                .parts
+                .iter()
+                .map(|part| match part {
+                    AnswerPart::ToolUse { name, args_json, .. } => (name.as_str(), args_json.as_str()),
+                    other => panic!("{other:?}"),
+                })
+                .collect();
+            assert_eq!(calls, expected, "{provider:?}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_wrong_key_is_refused_and_told_nowhere() {
+    let wrong = Secret::new("sk-live-very-secret").expect("a key");
+    for provider in BOTH {
+        let server = ModelServer::start(script("[[turns]]\ntext='x'")).await.expect("a port");
+        let model = server.model(provider, "m");
+        for key in [Some(&wrong), None] {
+            let error = call(&model, Timeouts::default(), key).await.expect_err("a wrong key");
+            assert_eq!(error.kind(), "unauthorized");
+            assert!(!format!("{error} {error:?}").contains("very-secret"), "{error}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn another_model_and_the_end_of_a_script_are_refused() {
+    let scripts = [("m".to_owned(), script("[[turns]]\ntext='x'"))].into();
+    let server = ModelServer::start_by_model(scripts).await.expect("a port");
+    for provider in BOTH {
+        let known = server.model(provider, "m");
+        call(&known, Timeouts::default(), Some(&key())).await.expect("a known name");
+        let error = call(&server.model(provider, "n"), Timeouts::default(), Some(&key())).await;
+        assert_eq!(error.expect_err("an unknown name").kind(), "invalid_request");
+    }
+}
+
+/// Answers every connection with `reply` and closes it.
+async fn canned(reply: &'static str) -> String {
+    let listener = TcpListener::bind(("127.0.0.1", 0)).await.expect("a port");
+    let address = listener.local_addr().expect("bound");
+    tokio::spawn(async move {
+        while let Ok((mut stream, _)) = listener.accept().await {
+            let mut request = vec![0; 65_536];
+            let mut read = 0;
+            while !request[..read].ends_with(b"}") {
+                match stream.read(&mut request[read..]).await {
+                    Ok(0) | Err(_) => break,
+                    Ok(count) => read += count,
+                }
+            }
+            drop(stream.write_all(reply.as_bytes()).await);
+        }
+    });
+    format!("http://{address}")
+}
+
+#[tokio::test]
+async fn servers_that_do_not_speak_the_protocol() {
+    for (reply, expected) in [
+        ("", "connect"),
+        ("SSH-2.0-OpenSSH\r\n", "connect"),
+        ("HTTP/1.1 302 Found\r\nlocation: http://localhost/\r\ncontent-length: 0\r\n\r\n", "protocol"),
+        ("HTTP/1.1 200 OK\r\ncontent-type: text/html\r\ncontent-length: 6\r\n\r\n<html>", "protocol"),
+        ("HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: 2\r\n\r\n{}", "protocol"),
+        ("HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\n\r\ndata: <html>\n\n", "protocol"),
+        ("HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\n\r\ndata: {\"type\":\"pi", "cut_stream"),
+        (
+            "HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ncontent-length: 99\r\n\r\ndata",
+            "cut_stream",
+        ),
+        ("HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n", "cut_stream"),
+        ("HTTP/1.1 502 Bad Gateway\r\ncontent-length: 999\r\n\r\n<html>bad", "server"),
+        (
+            "HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: 39\r\n\r\n{\"error\":{\"code\":\"insufficient_quota\"}}",
+            "spend_limit",
+        ),
+    ] {
+        let base = canned(reply).await;
+        for provider in BOTH {
+            let model = ModelRef {
+                provider: provider.name().to_owned(),
+                name: "m".to_owned(),
+                base_url: Some(base.clone()),
+            };
+            let error = call(&model, Timeouts::default(), Some(&key())).await.expect_err(reply);
+            assert_eq!(error.kind(), expected, "{provider:?} {reply:?} {error}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn nobody_listens() {
+    let listener = TcpListener::bind(("127.0.0.1", 0)).await.expect("a port");
+    let base_url = Some(format!("http://{}", listener.local_addr().expect("bound")));
+    drop(listener);
+    let model = ModelRef { provider: "openai".to_owned(), name: "m".to_owned(), base_url };
+    let error = call(&model, Timeouts::default(), None).await.expect_err("nobody");
+    assert!(matches!(&error, ModelError::Connect { detail } if detail.contains("refused")), "{error}");
+    assert!(error.retryable());
+}
+
+#[test]
+fn what_the_real_providers_refuse_is_refused() {
+    let user = json!({"role": "user", "content": "go"});
+    let tool_use =
+        json!({"role": "assistant", "content": [{"type": "tool_use", "id": "a", "name": "x", "input": {}}]});
+    let result = |id: &str| json!({"type": "tool_result", "tool_use_id": id, "content": "r"});
+    let says = |blocks: Value| json!({"role": "user", "content": blocks});
+    let anthropic =
+        |messages: Value| json!({"model": "m", "max_tokens": 9, "stream": true, "messages": messages});
+    let good = anthropic(json!([user, tool_use, says(json!([result("a")]))]));
+    assert_eq!(super::check::anthropic(&good), Ok(()));
+    let text = json!({"type": "text", "text": "t"});
+    for (body, named) in [
+        (json!({"model": "m", "stream": true, "messages": [user]}), "max_tokens"),
+        (anthropic(json!([])), "at least one"),
+        (anthropic(json!([tool_use])), "user role"),
+        (anthropic(json!([user, tool_use])), "end with a user"),
+        (anthropic(json!([user, tool_use, user])), "without tool_result"),
+        (anthropic(json!([user, tool_use, tool_use, says(json!([result("a")]))])), "without tool_result"),
+        (anthropic(json!([user, tool_use, says(json!([result("b")]))])), "unexpected tool_use_id"),
+        (anthropic(json!([user, tool_use, says(json!([result("a"), result("a")]))])), "single result"),
+        (anthropic(json!([user, tool_use, says(json!([text, result("a")]))])), "come first"),
+        (anthropic(json!([says(json!([{"type": "text", "text": " "}]))])), "must not be empty"),
+        (anthropic(json!([says(json!([result("a")]))])), "unexpected tool_use_id"),
+    ] {
+        let message = super::check::anthropic(&body).expect_err(named);
+        assert!(message.contains(named), "{message}");
+    }
+    let openai = |messages: Value| json!({"model": "m", "stream": true, "messages": messages});
+    let call = json!({"role": "assistant", "content": null,
+        "tool_calls": [{"id": "a", "type": "function", "function": {"name": "x", "arguments": "{}"}}]});
+    let tool = |id: &str| json!({"role": "tool", "tool_call_id": id, "content": "r"});
+    assert_eq!(super::check::openai(&openai(json!([user, call, tool("a"), user]))), Ok(()));
+    let mut broken = call.clone();
+    broken["tool_calls"][0]["function"]["arguments"] = json!("{");
+    for (messages, named) in [
+        (json!([user, call]), "without response"),
+        (json!([user, call, user]), "without response"),
+        (json!([user, call, tool("b")]), "answers no preceding"),
+        (json!([user, call, tool("a"), tool("a")]), "answers no preceding"),
+        (json!([user, broken, tool("a")]), "JSON object"),
+        (json!([user, {"role": "assistant", "content": null}]), "text is required"),
+        (json!([{"role": "user", "content": ""}]), "must not be empty"),
+    ] {
+        let message = super::check::openai(&openai(messages)).expect_err(named);
+        assert!(message.contains(named), "{message}");
+    }
+}

@@ -1,0 +1,300 @@
+//! Anthropic Messages: a request's body, and the folding of its event stream into an answer. Pure;
+//! the client moves the bytes. The scripted model reads the same body.
+
+use std::{borrow::Cow, collections::BTreeMap};
+
+use docket_schema::message::{Role, StopReason, Usage};
+use serde::Serialize;
+use serde_json::{Value, json};
+
+use super::{
+    answer::{AnswerPart, Delta, OnDelta},
+    error::ModelError,
+    fold::{Folded, StreamFault},
+    request::{Args, ModelRequest, Sorted, Spoken, SpokenPart, temperature, to_bytes, tool_name},
+};
+
+/// The version of the protocol, sent as a header.
+pub(super) const VERSION: &str = "2023-06-01";
+
+#[derive(Serialize)]
+struct Body<'a> {
+    model: &'a str,
+    max_tokens: u32,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    temperature: Option<f64>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    system: Vec<Block<'a>>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    tools: Vec<Tool<'a>>,
+    messages: Vec<BodyMessage<'a>>,
+    stream: bool,
+}
+
+#[derive(Serialize)]
+struct Tool<'a> {
+    name: &'a str,
+    description: &'a str,
+    input_schema: Sorted<'a>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    cache_control: Option<Cache>,
+}
+
+#[derive(Serialize)]
+struct BodyMessage<'a> {
+    role: &'static str,
+    content: Vec<Content<'a>>,
+}
+
+/// Reasoning goes back as the very object it came as; all else has its tag.
+enum Content<'a> {
+    Block(Block<'a>),
+    AsItCame(&'a Value),
+}
+
+impl Serialize for Content<'_> {
+    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        match self {
+            Self::Block(block) => block.serialize(serializer),
+            Self::AsItCame(value) => Sorted(value).serialize(serializer),
+        }
+    }
+}
+
+#[derive(Serialize)]
+#[serde(tag = "type", rename_all = "snake_case")]
+enum Block<'a> {
+    Text {
+        text: Cow<'a, str>,
+        #[serde(skip_serializing_if = "Option::is_none")]
+        cache_control: Option<Cache>,
+    },
+    ToolUse {
+        id: &'a str,
+        name: Cow<'a, str>,
+        input: Args<'a>,
+    },
+    ToolResult {
+        tool_use_id: &'a str,
+        content: Cow<'a, str>,
+        #[serde(skip_serializing_if = "std::ops::Not::not")]
+        is_error: bool,
+        #[serde(skip_serializing_if = "Option::is_none")]
+        cache_control: Option<Cache>,
+    },
+}
+
+#[derive(Serialize, Clone, Copy)]
+#[serde(tag = "type", rename_all = "snake_case")]
+enum Cache {
+    Ephemeral,
+}
+
+/// Cache marks on user messages, counted from the end. Tools and system take the other two of the
+/// four a request may have. The last but one is where the request before this one wrote: the provider
+/// looks back only 20 blocks from a mark, and one large batch is longer than that.
+const MARKED_USER_MESSAGES: usize = 2;
+
+pub(super) fn body(request: &ModelRequest, turns: &[Spoken<'_>]) -> Vec<u8> {
+    let last_tool = request.tools.len().saturating_sub(1);
+    let tools = request.tools.iter().enumerate().map(|(index, tool)| Tool {
+        name: &tool.name,
+        description: &tool.description,
+        input_schema: Sorted(&tool.input_schema),
+        cache_control: (index == last_tool).then_some(Cache::Ephemeral),
+    });
+    let system = (!request.system.trim().is_empty()).then_some(Block::Text {
+        text: Cow::Borrowed(request.system.as_str()),
+        cache_control: Some(Cache::Ephemeral),
+    });
+    let users = turns.iter().filter(|turn| turn.role == Role::User).count();
+    let mut user = 0;
+    let messages = turns.iter().map(|turn| {
+        let mut marked = false;
+        if turn.role == Role::User {
+            user += 1;
+            marked = user + MARKED_USER_MESSAGES > users;
+        }
+        message(turn, marked.then_some(Cache::Ephemeral))
+    });
+    to_bytes(&Body {
+        model: &request.model.name,
+        max_tokens: request.max_output_tokens,
+        temperature: temperature(request),
+        system: system.into_iter().collect(),
+        tools: tools.collect(),
+        messages: messages.collect(),
+        stream: true,
+    })
+}
+
+fn message<'a>(turn: &'a Spoken<'a>, cache: Option<Cache>) -> BodyMessage<'a> {
+    let last = turn.parts.len().saturating_sub(1);
+    let content = turn.parts.iter().enumerate().map(|(index, part)| {
+        let cache_control = cache.filter(|_| index == last);
+        Content::Block(match part {
+            SpokenPart::Text(text) => Block::Text { text: Cow::Borrowed(text), cache_control },
+            SpokenPart::Thinking(data) => return Content::AsItCame(data),
+            SpokenPart::ToolUse(call) => {
+                Block::ToolUse { id: &call.call.0, name: tool_name(&call.name), input: Args(call) }
+            }
+            SpokenPart::ToolResult { call, text, is_error } => Block::ToolResult {
+                tool_use_id: &call.0,
+                content: Cow::Borrowed(text),
+                is_error: *is_error,
+                cache_control,
+            },
+        })
+    });
+    let role = match turn.role {
+        Role::User => "user",
+        Role::Assistant => "assistant",
+    };
+    BodyMessage { role, content: content.collect() }
+}
+
+/// The answer so far.
+#[derive(Debug, Default)]
+pub(super) struct Fold {
+    blocks: BTreeMap<u64, AnswerBlock>,
+    stop: Option<StopReason>,
+    usage: Usage,
+    ended: bool,
+}
+
+#[derive(Debug)]
+enum AnswerBlock {
+    Text(String),
+    Thinking(Value),
+    ToolUse {
+        id: String,
+        name: String,
+        input: Value,
+        json: String,
+    },
+    /// Of a kind this version does not know, or one that only the provider's own tools make.
+    Other,
+}
+
+impl Fold {
+    /// Takes one event.
+    pub(super) fn event(&mut self, data: &str, on_delta: OnDelta<'_>) -> Result<(), StreamFault> {
+        let event: Value = serde_json::from_str(data).map_err(|_| StreamFault::not_json(data))?;
+        match event["type"].as_str().unwrap_or_default() {
+            "message_start" => self.count(&event["message"]["usage"]),
+            "content_block_start" => self.start(&event, on_delta),
+            "content_block_delta" => self.extend(&event, on_delta),
+            "message_delta" => {
+                self.count(&event["usage"]);
+                if let Some(reason) = event["delta"]["stop_reason"].as_str() {
+                    self.stop = Some(stop_reason(reason));
+                }
+            }
+            "message_stop" => self.ended = true,
+            "error" => return Err(StreamFault::Refused(data.as_bytes().to_vec())),
+            // `ping`, `content_block_stop`, and events of later versions.
+            _ => {}
+        }
+        Ok(())
+    }
+
+    /// Whether nothing more is to come.
+    pub(super) const fn ended(&self) -> bool {
+        self.ended
+    }
+
+    /// Counts are totals so far, so that later ones replace earlier ones.
+    fn count(&mut self, usage: &Value) {
+        let set = |field: &mut u64, name: &str| {
+            if let Some(tokens) = usage[name].as_u64() {
+                *field = tokens;
+            }
+        };
+        set(&mut self.usage.input_tokens, "input_tokens");
+        set(&mut self.usage.output_tokens, "output_tokens");
+        set(&mut self.usage.cache_read_tokens, "cache_read_input_tokens");
+        set(&mut self.usage.cache_write_tokens, "cache_creation_input_tokens");
+    }
+
+    fn start(&mut self, event: &Value, on_delta: OnDelta<'_>) {
+        let block = &event["content_block"];
+        let text = |name: &str| block[name].as_str().unwrap_or_default().to_owned();
+        let block = match block["type"].as_str().unwrap_or_default() {
+            "text" => AnswerBlock::Text(text("text")),
+            "thinking" | "redacted_thinking" => AnswerBlock::Thinking(block.clone()),
+            "tool_use" => {
+                on_delta(Delta::ToolUse(&text("name")));
+                AnswerBlock::ToolUse {
+                    id: text("id"),
+                    name: text("name"),
+                    input: block["input"].clone(),
+                    json: String::new(),
+                }
+            }
+            _ => AnswerBlock::Other,
+        };
+        self.blocks.insert(event["index"].as_u64().unwrap_or_default(), block);
+    }
+
+    fn extend(&mut self, event: &Value, on_delta: OnDelta<'_>) {
+        let index = event["index"].as_u64().unwrap_or_default();
+        let delta = &event["delta"];
+        let piece = |name: &str| delta[name].as_str().unwrap_or_default();
+        match (self.blocks.get_mut(&index), delta["type"].as_str().unwrap_or_default()) {
+            (Some(AnswerBlock::Text(text)), "text_delta") => {
+                text.push_str(piece("text"));
+                on_delta(Delta::Text(piece("text")));
+            }
+            (Some(AnswerBlock::ToolUse { json, .. }), "input_json_delta") => {
+                json.push_str(piece("partial_json"));
+            }
+            (Some(AnswerBlock::Thinking(data)), "thinking_delta") => {
+                append(data, "thinking", piece("thinking"));
+                on_delta(Delta::Thinking(piece("thinking")));
+            }
+            (Some(AnswerBlock::Thinking(data)), "signature_delta") => {
+                append(data, "signature", piece("signature"));
+            }
+            // Citations, and deltas of later versions.
+            _ => {}
+        }
+    }
+
+    /// The whole answer.
+    pub(super) fn finish(self) -> Result<Folded, ModelError> {
+        let stop_reason = self.stop.ok_or(ModelError::CutStream)?;
+        let part = |block| match block {
+            AnswerBlock::Text(text) => (!text.is_empty()).then_some(AnswerPart::Text(text)),
+            // Without its signature (cut by the output limit) it could not be sent back.
+            AnswerBlock::Thinking(data) if data["type"] == "thinking" && data["signature"] == "" => None,
+            AnswerBlock::Thinking(data) => {
+                Some(AnswerPart::Thinking { provider: "anthropic".to_owned(), data })
+            }
+            AnswerBlock::ToolUse { id, name, input, json } => {
+                let args_json = if json.is_empty() { input.to_string() } else { json };
+                Some(AnswerPart::ToolUse { provider_id: id, name, args_json })
+            }
+            AnswerBlock::Other => None,
+        };
+        let parts = self.blocks.into_values().filter_map(part).collect();
+        Ok(Folded { parts, stop_reason, usage: self.usage })
+    }
+}
+
+fn append(data: &mut Value, field: &str, piece: &str) {
+    match &mut data[field] {
+        Value::String(text) => text.push_str(piece),
+        other => *other = json!(piece),
+    }
+}
+
+fn stop_reason(reason: &str) -> StopReason {
+    match reason {
+        "end_turn" => StopReason::EndTurn,
+        "tool_use" => StopReason::ToolUse,
+        "max_tokens" => StopReason::MaxTokens,
+        "stop_sequence" => StopReason::StopSequence,
+        "refusal" => StopReason::Refusal,
+        other => StopReason::Other(other.to_owned()),
+    }
+}

@@ -1,0 +1,206 @@
+//! From a provider's refusal (status, headers, body, or an error event within the stream) to a
+//! [`ModelError`]. Pure. Providers and their imitators differ in statuses and agree in words, so both
+//! are read; the spending limit goes before all else, for it must never be asked again.
+
+use serde_json::Value;
+
+use super::{
+    error::{ERROR_BODY_BYTES_MAX, ModelError},
+    secret::Secret,
+};
+
+/// What is read of a refusal.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Refusal<'a> {
+    /// The HTTP status; 200 for an error event within a stream.
+    pub(crate) status: u16,
+    /// From the headers; see [`retry_after_ms`].
+    pub(crate) retry_after_ms: Option<u64>,
+    /// The body, or the event's data.
+    pub(crate) body: &'a [u8],
+}
+
+const SPEND: [&str; 9] = [
+    "insufficient_quota",
+    "billing_hard_limit_reached",
+    "billing_error",
+    "billing_not_active",
+    "credit balance",
+    "exceeded your current quota",
+    "insufficient credits",
+    "spend limit",
+    "api usage limits",
+];
+const CONTEXT: [&str; 7] = [
+    "context_length_exceeded",
+    "prompt is too long",
+    "exceed context limit",
+    "exceed_context_size",
+    "exceeds the available context size",
+    "maximum context length",
+    "request_too_large",
+];
+
+/// Reads a refusal.
+pub(crate) fn classify(refusal: Refusal<'_>, key: Option<&Secret>) -> ModelError {
+    let Refusal { status, retry_after_ms, body } = refusal;
+    let text = error_text(body, key);
+    let lower = text.to_lowercase();
+    let says = |words: &[&str]| words.iter().any(|word| lower.contains(word));
+    if status == 402 || says(&SPEND) || says(&["spending limit"]) {
+        return ModelError::SpendLimit { message: text };
+    }
+    if status == 413 || says(&CONTEXT) {
+        return ModelError::ContextTooLong { message: text };
+    }
+    match status {
+        429 => ModelError::RateLimited { retry_after_ms },
+        503 | 529 => ModelError::Overloaded { retry_after_ms },
+        500..=599 | 408 | 409 | 425 => ModelError::Server { status, retry_after_ms },
+        401 | 403 => ModelError::Unauthorized { message: text },
+        200..=299 => in_stream(&lower, text, retry_after_ms),
+        300..=399 => ModelError::Protocol { detail: format!("status {status}: redirects are not followed") },
+        _ => ModelError::InvalidRequest { message: text },
+    }
+}
+
+/// An error that arrived after status 200 has only its words.
+fn in_stream(lower: &str, text: String, retry_after_ms: Option<u64>) -> ModelError {
+    let says = |words: &[&str]| words.iter().any(|word| lower.contains(word));
+    if says(&["overloaded"]) {
+        ModelError::Overloaded { retry_after_ms }
+    } else if says(&["rate_limit", "rate limit", "too many requests"]) {
+        ModelError::RateLimited { retry_after_ms }
+    } else if says(&["authentication_error", "permission_error", "invalid_api_key"]) {
+        ModelError::Unauthorized { message: text }
+    } else if says(&["invalid_request", "not_found_error"]) {
+        ModelError::InvalidRequest { message: text }
+    } else {
+        ModelError::Server { status: 500, retry_after_ms }
+    }
+}
+
+/// The words of an error body on one line: type, code and message where it is JSON, the text where it
+/// is not; without the key, cut at [`ERROR_BODY_BYTES_MAX`].
+fn error_text(body: &[u8], key: Option<&Secret>) -> String {
+    let text = match serde_json::from_slice::<Value>(body) {
+        Ok(value) => json_words(&value),
+        Err(_) => String::from_utf8_lossy(body).into_owned(),
+    };
+    let text = key.map_or_else(|| text.clone(), |key| key.strike_from(&text));
+    let line = text.split_whitespace().collect::<Vec<_>>().join(" ");
+    let mut end = line.len().min(ERROR_BODY_BYTES_MAX);
+    while !line.is_char_boundary(end) {
+        end -= 1;
+    }
+    super::text::visible(&line[..end]).into_owned()
+}
+
+fn json_words(value: &Value) -> String {
+    let error = match value.get("error") {
+        Some(Value::String(text)) => return text.clone(),
+        Some(error) => error,
+        None => value,
+    };
+    let mut words: Vec<String> = Vec::new();
+    for field in ["type", "code", "message", "detail"] {
+        match error.get(field) {
+            Some(Value::String(word)) if !words.contains(word) => words.push(word.clone()),
+            Some(Value::Number(number)) => words.push(number.to_string()),
+            Some(_) | None => {}
+        }
+    }
+    if words.is_empty() { value.to_string() } else { words.join(": ") }
+}
+
+/// The wait a provider asks for, in milliseconds: `retry-after-ms`, `retry-after` in seconds (whole
+/// or not), or as a date, which is measured against the server's own `date` so that no clock here
+/// has to agree with it.
+pub(crate) fn retry_after_ms(header: impl Fn(&str) -> Option<String>) -> Option<u64> {
+    if let Some(ms) = header("retry-after-ms").and_then(|text| decimal_ms(&text, 1)) {
+        return Some(ms);
+    }
+    let text = header("retry-after")?;
+    if let Some(ms) = decimal_ms(&text, 1000) {
+        return Some(ms);
+    }
+    let until = chrono::DateTime::parse_from_rfc2822(text.trim()).ok()?;
+    let sent = chrono::DateTime::parse_from_rfc2822(header("date")?.trim()).ok()?;
+    Some(u64::try_from((until - sent).num_milliseconds()).unwrap_or(0))
+}
+
+fn decimal_ms(text: &str, unit_ms: u32) -> Option<u64> {
+    let number: f64 = text.trim().parse().ok()?;
+    // A saturating cast: what is absurdly long stays absurdly long, and the retry gives up on it.
+    (number >= 0.0).then(|| (number * f64::from(unit_ms)).ceil() as u64)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn kind(status: u16, body: &str) -> &'static str {
+        classify(Refusal { status, retry_after_ms: Some(7), body: body.as_bytes() }, None).kind()
+    }
+
+    #[test]
+    fn statuses_and_words_of_the_providers() {
+        let anthropic = |kind: &str, message: &str| {
+            format!(r#"{{"type":"error","error":{{"type":"{kind}","message":"{message}"}}}}"#)
+        };
+        let openai = |code: &str| format!(r#"{{"error":{{"message":"m","type":"t","code":"{code}"}}}}"#);
+        for (status, body, expected) in [
+            (429, anthropic("rate_limit_error", "slow down"), "rate_limited"),
+            (429, openai("rate_limit_exceeded"), "rate_limited"),
+            (429, openai("insufficient_quota"), "spend_limit"),
+            (400, anthropic("invalid_request_error", "Your credit balance is too low"), "spend_limit"),
+            (402, anthropic("billing_error", "pay"), "spend_limit"),
+            (403, anthropic("permission_error", "monthly spend limit"), "spend_limit"),
+            (403, anthropic("permission_error", "no"), "unauthorized"),
+            (401, openai("invalid_api_key"), "unauthorized"),
+            (400, anthropic("invalid_request_error", "prompt is too long: 9 > 8"), "context_too_long"),
+            (400, openai("context_length_exceeded"), "context_too_long"),
+            (413, String::new(), "context_too_long"),
+            (400, anthropic("invalid_request_error", "messages: empty"), "invalid_request"),
+            (404, openai("model_not_found"), "invalid_request"),
+            (500, anthropic("api_error", "x"), "server"),
+            (502, "<html>bad gateway</html>".to_owned(), "server"),
+            (503, String::new(), "overloaded"),
+            (529, anthropic("overloaded_error", "x"), "overloaded"),
+            (408, String::new(), "server"),
+            (302, String::new(), "protocol"),
+            (200, anthropic("overloaded_error", "x"), "overloaded"),
+            (200, anthropic("api_error", "x"), "server"),
+            (200, openai("insufficient_quota"), "spend_limit"),
+        ] {
+            assert_eq!(kind(status, &body), expected, "{status} {body}");
+        }
+    }
+
+    #[test]
+    fn messages_are_cut_on_one_line_and_without_the_key() {
+        let key = Secret::new("sk-123").expect("a key");
+        let body = format!("wrong key\nsk-123 {}", "ä".repeat(3000));
+        let error =
+            classify(Refusal { status: 401, retry_after_ms: None, body: body.as_bytes() }, Some(&key));
+        let ModelError::Unauthorized { message } = error else { panic!("{error}") };
+        assert!(message.starts_with("wrong key [secret] ää"));
+        assert!((ERROR_BODY_BYTES_MAX - 1..=ERROR_BODY_BYTES_MAX).contains(&message.len()));
+    }
+
+    #[test]
+    fn all_forms_of_retry_after() {
+        let wait = |pairs: &[(&str, &str)]| {
+            retry_after_ms(|name| pairs.iter().find(|(n, _)| *n == name).map(|(_, v)| (*v).to_owned()))
+        };
+        assert_eq!(wait(&[("retry-after", "2")]), Some(2000));
+        assert_eq!(wait(&[("retry-after", "0.25")]), Some(250));
+        assert_eq!(wait(&[("retry-after", "9"), ("retry-after-ms", "120")]), Some(120));
+        let date = ("date", "Wed, 21 Oct 2026 07:28:00 GMT");
+        assert_eq!(wait(&[("retry-after", "Wed, 21 Oct 2026 07:28:09 GMT"), date]), Some(9000));
+        assert_eq!(wait(&[("retry-after", "Wed, 21 Oct 2026 07:27:00 GMT"), date]), Some(0));
+        assert_eq!(wait(&[("retry-after", "soon")]), None);
+        assert_eq!(wait(&[("retry-after", "-1"), date]), None);
+        assert_eq!(wait(&[]), None);
+    }
+}

@@ -1,0 +1,407 @@
+//! The one place that speaks HTTP to a model server. One call is one request: nothing here repeats,
+//! the driver waits and records each failure. No log line, no error and no event holds a key, a
+//! prompt or an answer.
+
+use std::{
+    net::IpAddr,
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use bytes::Bytes;
+use docket_schema::message::ModelRef;
+use reqwest::{
+    Response, Url,
+    header::{HeaderMap, HeaderValue},
+};
+use serde_json::Value;
+use tokio::time::timeout;
+
+use super::{
+    answer::{ModelAnswer, OnDelta},
+    anthropic,
+    classify::{Refusal, classify, retry_after_ms},
+    error::{ERROR_BODY_BYTES_MAX, ModelError, TimeoutKind},
+    fold::{AnyFold, StreamFault},
+    openai,
+    request::{Provider, RenderError, Rendered},
+    scripted::{Attempt, ScriptedModel},
+    secret::Secret,
+    sse::SseParser,
+};
+
+/// Anthropic's own address.
+pub const ANTHROPIC_BASE_URL: &str = "https://api.anthropic.com";
+/// OpenAI's own address.
+pub const OPENAI_BASE_URL: &str = "https://api.openai.com/v1";
+
+/// Longest wait for a connection: beyond it a host is not reachable.
+pub const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
+/// Longest wait for the first byte: a long prompt on a busy model, or a local one that loads, takes minutes.
+pub const FIRST_BYTE_TIMEOUT: Duration = Duration::from_secs(120);
+/// Longest pause within an answer: providers send signs of life every 15 s or so.
+pub const IDLE_TIMEOUT: Duration = Duration::from_secs(60);
+/// Largest answer in bytes of the stream: a hundred times what the largest output limit needs.
+pub const ANSWER_BYTES_MAX: usize = 64 * 1024 * 1024;
+/// How long the end of a finished stream is waited for, so that the connection can be used again.
+const DRAIN_TIMEOUT: Duration = Duration::from_millis(20);
+
+/// How long a call waits for what.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Timeouts {
+    /// For the connection.
+    pub connect: Duration,
+    /// From sending the request to the first byte of the answer's body.
+    pub first_byte: Duration,
+    /// Between bytes.
+    pub idle: Duration,
+}
+
+impl Default for Timeouts {
+    fn default() -> Self {
+        Self { connect: CONNECT_TIMEOUT, first_byte: FIRST_BYTE_TIMEOUT, idle: IDLE_TIMEOUT }
+    }
+}
+
+/// A client that cannot be made.
+#[derive(Debug, thiserror::Error)]
+pub enum ClientError {
+    /// Nobody speaks this protocol.
+    #[error(transparent)]
+    Provider(#[from] RenderError),
+    /// The address is none.
+    #[error("`{0}` is not an http or https address; check --base-url")]
+    BaseUrl(String),
+    /// `scripted:NAME` without a script.
+    #[error("no script named `{0}`; give one with the task or use a real model")]
+    NoScript(String),
+    /// TLS could not be set up.
+    #[error("TLS cannot be set up; install the system's CA certificates (package ca-certificates)")]
+    Tls(#[source] reqwest::Error),
+}
+
+/// A connection to one model.
+#[derive(Debug)]
+pub struct ModelClient {
+    end: End,
+}
+
+#[derive(Debug)]
+enum End {
+    Http(HttpEnd),
+    Scripted(Arc<ScriptedModel>),
+}
+
+#[derive(Debug)]
+struct HttpEnd {
+    http: reqwest::Client,
+    protocol: Protocol,
+    url: Url,
+    timeouts: Timeouts,
+}
+
+/// What is spoken over HTTP.
+#[derive(Debug, Clone, Copy)]
+enum Protocol {
+    Anthropic,
+    OpenAi,
+}
+
+impl ModelClient {
+    /// A client of `model`. For `http:` no certificates are read, which is most of a client's start.
+    ///
+    /// # Errors
+    /// [`ClientError`]; a `scripted` model is made with [`ModelClient::scripted`].
+    pub fn new(model: &ModelRef, timeouts: Timeouts) -> Result<Self, ClientError> {
+        let protocol = match Provider::of(model)? {
+            Provider::Anthropic => Protocol::Anthropic,
+            Provider::OpenAi => Protocol::OpenAi,
+            Provider::Scripted => return Err(ClientError::NoScript(model.name.clone())),
+        };
+        let url = endpoint(protocol, model.base_url.as_deref())?;
+        let http = http_client(&url, timeouts).map_err(ClientError::Tls)?;
+        Ok(Self { end: End::Http(HttpEnd { http, protocol, url, timeouts }) })
+    }
+
+    /// A client that plays `script` in this process.
+    pub const fn scripted(script: Arc<ScriptedModel>) -> Self {
+        Self { end: End::Scripted(script) }
+    }
+
+    /// Sends one request and reads the whole answer. `attempt` counts the sendings of this call from
+    /// 1; only scripts look at it.
+    ///
+    /// # Errors
+    /// [`ModelError`]; see [`super::next_delay`] for when to ask again.
+    pub async fn call(
+        &self,
+        request: &Rendered,
+        attempt: Attempt,
+        key: Option<&Secret>,
+        on_delta: OnDelta<'_>,
+    ) -> Result<ModelAnswer, ModelError> {
+        match &self.end {
+            End::Http(end) => Box::pin(end.call(request, key, on_delta)).await,
+            End::Scripted(script) => script.play(&request.body, attempt, on_delta).await,
+        }
+    }
+}
+
+fn endpoint(protocol: Protocol, base_url: Option<&str>) -> Result<Url, ClientError> {
+    let (own, path) = match protocol {
+        Protocol::Anthropic => (ANTHROPIC_BASE_URL, "/v1/messages"),
+        Protocol::OpenAi => (OPENAI_BASE_URL, "/chat/completions"),
+    };
+    let base = base_url.unwrap_or(own).trim_end_matches('/');
+    let base = match protocol {
+        // Both forms are written in the wild.
+        Protocol::Anthropic => base.strip_suffix("/v1").unwrap_or(base),
+        Protocol::OpenAi => base,
+    };
+    let url = Url::parse(&format!("{base}{path}")).ok();
+    url.filter(|url| matches!(url.scheme(), "http" | "https") && url.has_host())
+        .ok_or_else(|| ClientError::BaseUrl(base.to_owned()))
+}
+
+fn http_client(url: &Url, timeouts: Timeouts) -> Result<reqwest::Client, reqwest::Error> {
+    let mut builder = reqwest::Client::builder()
+        .user_agent(concat!("docket/", env!("CARGO_PKG_VERSION")))
+        // A redirect would carry the key to another host.
+        .redirect(reqwest::redirect::Policy::none())
+        .retry(reqwest::retry::never())
+        .connect_timeout(timeouts.connect)
+        .tcp_nodelay(true)
+        .tcp_keepalive(Duration::from_secs(30))
+        .pool_max_idle_per_host(1);
+    if is_loopback(url) {
+        builder = builder.no_proxy();
+    }
+    if url.scheme() == "http" {
+        let ring = Arc::new(rustls::crypto::ring::default_provider());
+        // No roots: should anything on this path try TLS all the same, it fails closed.
+        let tls = rustls::ClientConfig::builder_with_provider(ring)
+            .with_safe_default_protocol_versions()
+            .expect("ring speaks TLS 1.2 and 1.3")
+            .with_root_certificates(rustls::RootCertStore::empty())
+            .with_no_client_auth();
+        builder = builder.tls_backend_preconfigured(tls);
+    } else {
+        // Refused where another part of the process has installed one: that one is then used.
+        drop(rustls::crypto::ring::default_provider().install_default());
+    }
+    builder.build()
+}
+
+fn is_loopback(url: &Url) -> bool {
+    let host = url.host_str().unwrap_or_default();
+    let address = host.trim_start_matches('[').trim_end_matches(']').parse::<IpAddr>();
+    host == "localhost" || address.is_ok_and(|address| address.is_loopback())
+}
+
+impl HttpEnd {
+    async fn call(
+        &self,
+        request: &Rendered,
+        key: Option<&Secret>,
+        on_delta: OnDelta<'_>,
+    ) -> Result<ModelAnswer, ModelError> {
+        let started = Instant::now();
+        let response = self.send(request.body.clone(), key).await?;
+        let status = response.status().as_u16();
+        if !response.status().is_success() {
+            let wait = retry_after_ms(|name| header(response.headers(), name));
+            let body = self.read_refusal(response).await;
+            return Err(classify(Refusal { status, retry_after_ms: wait, body: &body }, key));
+        }
+        let request_id = ["request-id", "x-request-id"]
+            .into_iter()
+            .find_map(|name| header(response.headers(), name))
+            .map(|id| id.chars().take(200).collect());
+        let kind = header(response.headers(), "content-type").unwrap_or_default();
+        if kind.starts_with("application/json") || kind.starts_with("text/html") {
+            let body = self.read_refusal(response).await;
+            // Some servers tell errors with status 200.
+            let told = serde_json::from_slice::<Value>(&body).is_ok_and(|body| !body["error"].is_null());
+            if told {
+                return Err(classify(Refusal { status, retry_after_ms: None, body: &body }, key));
+            }
+            return Err(ModelError::Protocol { detail: format!("{kind} instead of a stream of events") });
+        }
+        let mut answer = self.read_stream(response, started, key, on_delta).await?;
+        answer.provider_request_id = request_id;
+        Ok(answer)
+    }
+
+    async fn send(&self, body: Bytes, key: Option<&Secret>) -> Result<Response, ModelError> {
+        let mut request =
+            self.http.post(self.url.clone()).header("content-type", "application/json").body(body);
+        if let Protocol::Anthropic = self.protocol {
+            request = request.header("anthropic-version", anthropic::VERSION);
+        }
+        if let Some(key) = key {
+            let (name, value) = match self.protocol {
+                Protocol::Anthropic => ("x-api-key", key.expose().to_owned()),
+                Protocol::OpenAi => ("authorization", format!("Bearer {}", key.expose())),
+            };
+            let mut value = HeaderValue::from_str(&value).map_err(|_| ModelError::Unauthorized {
+                message: "the key holds characters that no key has".to_owned(),
+            })?;
+            value.set_sensitive(true);
+            request = request.header(name, value);
+        }
+        match timeout(self.timeouts.first_byte, request.send()).await {
+            Ok(Ok(response)) => Ok(response),
+            Ok(Err(error)) if error.is_connect() && error.is_timeout() => {
+                Err(timed_out(TimeoutKind::Connect, self.timeouts.connect))
+            }
+            Ok(Err(error)) => Err(ModelError::Connect { detail: causes(error.without_url()) }),
+            Err(_) => Err(timed_out(TimeoutKind::FirstByte, self.timeouts.first_byte)),
+        }
+    }
+
+    /// As much of a refusal as is kept; what breaks off in the middle is still worth reading.
+    async fn read_refusal(&self, mut response: Response) -> Vec<u8> {
+        // JSON around the message may be longer than the message.
+        const READ_MAX: usize = 8 * ERROR_BODY_BYTES_MAX;
+        let mut body = Vec::new();
+        while body.len() < READ_MAX {
+            match timeout(self.timeouts.idle, response.chunk()).await {
+                Ok(Ok(Some(bytes))) => body.extend_from_slice(&bytes),
+                Ok(Ok(None) | Err(_)) | Err(_) => break,
+            }
+        }
+        body
+    }
+
+    async fn read_stream(
+        &self,
+        mut response: Response,
+        started: Instant,
+        key: Option<&Secret>,
+        on_delta: OnDelta<'_>,
+    ) -> Result<ModelAnswer, ModelError> {
+        let mut parser = SseParser::default();
+        let mut fold = match self.protocol {
+            Protocol::Anthropic => AnyFold::Anthropic(anthropic::Fold::default()),
+            Protocol::OpenAi => AnyFold::OpenAi(openai::Fold::default()),
+        };
+        let mut first_byte_ms = None;
+        let mut read = 0;
+        while !fold.ended() {
+            let (which, limit) = match first_byte_ms {
+                None => (TimeoutKind::FirstByte, self.timeouts.first_byte.saturating_sub(started.elapsed())),
+                Some(_) => (TimeoutKind::Idle, self.timeouts.idle),
+            };
+            let bytes = match timeout(limit, response.chunk()).await {
+                Ok(Ok(Some(bytes))) => bytes,
+                Ok(Ok(None)) => break,
+                // The reason stands in a complete answer even where its connection then broke.
+                Ok(Err(_)) => break,
+                Err(_) => {
+                    let whole = match which {
+                        TimeoutKind::Idle => self.timeouts.idle,
+                        TimeoutKind::FirstByte | TimeoutKind::Connect => self.timeouts.first_byte,
+                    };
+                    return Err(timed_out(which, whole));
+                }
+            };
+            first_byte_ms.get_or_insert_with(|| elapsed_ms(started));
+            read += bytes.len();
+            if read > ANSWER_BYTES_MAX {
+                let detail = format!("an answer of more than {ANSWER_BYTES_MAX} bytes");
+                return Err(ModelError::Protocol { detail });
+            }
+            let mut events = Vec::new();
+            let pushed = parser.push(&bytes, &mut |event| events.push(event));
+            for event in events {
+                fold.event(&event.data, &mut *on_delta).map_err(|fault| refused(fault, key))?;
+            }
+            pushed.map_err(|error| ModelError::Protocol { detail: error.to_string() })?;
+        }
+        let folded = fold.finish()?;
+        let total_ms = elapsed_ms(started);
+        // A connection whose body was not read to its end is closed; the next turn wants it.
+        drop(timeout(DRAIN_TIMEOUT, response.chunk()).await);
+        Ok(ModelAnswer {
+            parts: folded.parts,
+            stop_reason: folded.stop_reason,
+            usage: folded.usage,
+            provider_request_id: None,
+            first_byte_ms: first_byte_ms.unwrap_or(total_ms),
+            total_ms,
+        })
+    }
+}
+
+fn refused(fault: StreamFault, key: Option<&Secret>) -> ModelError {
+    match fault {
+        StreamFault::Refused(body) => {
+            classify(Refusal { status: 200, retry_after_ms: None, body: &body }, key)
+        }
+        StreamFault::NotProtocol(detail) => ModelError::Protocol { detail },
+    }
+}
+
+fn header(headers: &HeaderMap, name: &str) -> Option<String> {
+    headers.get(name).and_then(|value| value.to_str().ok()).map(str::to_owned)
+}
+
+fn timed_out(which: TimeoutKind, after: Duration) -> ModelError {
+    ModelError::Timeout { which, after_ms: u64::try_from(after.as_millis()).unwrap_or(u64::MAX) }
+}
+
+fn elapsed_ms(started: Instant) -> u64 {
+    u64::try_from(started.elapsed().as_millis()).unwrap_or(u64::MAX)
+}
+
+/// An error and its causes on one line: the outermost alone says only that a request failed.
+fn causes(error: reqwest::Error) -> String {
+    let mut text = error.to_string();
+    let mut cause = std::error::Error::source(&error);
+    while let Some(error) = cause {
+        text = format!("{text}: {error}");
+        cause = error.source();
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn addresses() {
+        for (protocol, base, expected) in [
+            (Protocol::Anthropic, None, Some("https://api.anthropic.com/v1/messages")),
+            (Protocol::Anthropic, Some("http://h:1/v1/"), Some("http://h:1/v1/messages")),
+            (Protocol::OpenAi, None, Some("https://api.openai.com/v1/chat/completions")),
+            (
+                Protocol::OpenAi,
+                Some("http://localhost:11434/v1"),
+                Some("http://localhost:11434/v1/chat/completions"),
+            ),
+            (Protocol::OpenAi, Some("localhost:11434"), None),
+            (Protocol::OpenAi, Some("ftp://h"), None),
+            (Protocol::OpenAi, Some(""), None),
+        ] {
+            assert_eq!(endpoint(protocol, base).ok().as_ref().map(Url::as_str), expected, "{base:?}");
+        }
+    }
+
+    #[test]
+    fn only_loopback_goes_past_the_proxy() {
+        let loopback = |url: &str| is_loopback(&Url::parse(url).expect("an address"));
+        assert!(
+            loopback("http://127.0.0.1:80/") && loopback("http://[::1]/") && loopback("http://localhost/")
+        );
+        assert!(!loopback("http://localhost.example/") && !loopback("https://10.0.0.1/"));
+    }
+
+    #[test]
+    fn a_client_for_tls_can_be_made_twice() {
+        let model: ModelRef = "anthropic:x".parse().expect("legal");
+        for _ in 0..2 {
+            ModelClient::new(&model, Timeouts::default()).expect("ring and the system's roots");
+        }
+    }
+}

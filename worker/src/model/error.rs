@@ -1,0 +1,211 @@
+//! Every way a model call can fail, and what follows from it: whether asking again can help, and
+//! what a person can do. The providers' statuses and texts are read in `classify`.
+
+/// Error bodies are kept up to this size, in bytes: enough for any provider's message, too little to
+/// fill a log with a proxy's error page.
+pub const ERROR_BODY_BYTES_MAX: usize = 2048;
+
+/// Which time-out ended a call.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum TimeoutKind {
+    /// No connection.
+    Connect,
+    /// Connected, and no byte of an answer.
+    FirstByte,
+    /// The answer stopped in the middle.
+    Idle,
+}
+
+impl std::fmt::Display for TimeoutKind {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Self::Connect => "no connection",
+            Self::FirstByte => "no first byte",
+            Self::Idle => "no further byte",
+        })
+    }
+}
+
+mod remedy {
+    pub(super) const RATE: &str = "docket waits and asks again; fewer workers or a higher limit help";
+    pub(super) const OVERLOAD: &str = "docket waits and asks again";
+    pub(super) const SPEND: &str = "raise the limit or add credit at the provider, then retry the task";
+    pub(super) const KEY: &str = "check the key in ANTHROPIC_API_KEY or OPENAI_API_KEY";
+    pub(super) const REQUEST: &str = "check the model's name and --base-url";
+    pub(super) const CONTEXT: &str = "use a model with a larger window or split the task";
+    pub(super) const CUT: &str = "docket asks again; look for a proxy that cuts streams if it recurs";
+    pub(super) const TIMEOUT: &str = "docket asks again; look at the provider's status if it recurs";
+    pub(super) const CONNECT: &str = "check --base-url, the network and that the server runs";
+    pub(super) const PROTOCOL: &str = "check that --base-url speaks the provider's protocol and streams";
+}
+
+/// A model call that gave no answer. Holds no key: what servers echo of it is struck out.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum ModelError {
+    /// 429.
+    #[error("the provider limits the rate of requests; {}", remedy::RATE)]
+    RateLimited {
+        /// How long the provider wants to be left alone.
+        retry_after_ms: Option<u64>,
+    },
+    /// 529, 503, or an overload told within the stream.
+    #[error("the provider is overloaded; {}", remedy::OVERLOAD)]
+    Overloaded {
+        /// How long the provider wants to be left alone.
+        retry_after_ms: Option<u64>,
+    },
+    /// Any other 5xx, and 408, 409, 425.
+    #[error("the provider failed with status {status}; {}", remedy::OVERLOAD)]
+    Server {
+        /// The HTTP status.
+        status: u16,
+        /// How long the provider wants to be left alone.
+        retry_after_ms: Option<u64>,
+    },
+    /// Credit or a spending limit is used up. Asking again costs time and gives the same.
+    #[error("the provider's spending limit is reached ({message}); {}", remedy::SPEND)]
+    SpendLimit {
+        /// What the provider said.
+        message: String,
+    },
+    /// No key, a wrong one, or one without the right.
+    #[error("the provider refused the key ({message}); {}", remedy::KEY)]
+    Unauthorized {
+        /// What the provider said.
+        message: String,
+    },
+    /// The provider does not take this request, now or later.
+    #[error("the provider refused the request ({message}); {}", remedy::REQUEST)]
+    InvalidRequest {
+        /// What the provider said.
+        message: String,
+    },
+    /// The conversation exceeds the model's window.
+    #[error("the conversation is too long for the model ({message}); {}", remedy::CONTEXT)]
+    ContextTooLong {
+        /// What the provider said.
+        message: String,
+    },
+    /// The stream ended, or its connection broke, before a stop reason.
+    #[error("the answer was cut before its end; {}", remedy::CUT)]
+    CutStream,
+    /// Too long without a sign.
+    #[error("{which} within {after_ms} ms; {}", remedy::TIMEOUT)]
+    Timeout {
+        /// Which time-out.
+        which: TimeoutKind,
+        /// Its length.
+        after_ms: u64,
+    },
+    /// No connection, or it broke before an answer began.
+    #[error("the model server cannot be reached ({detail}); {}", remedy::CONNECT)]
+    Connect {
+        /// What the network said.
+        detail: String,
+    },
+    /// The server answered with something that is not the protocol.
+    #[error("the model server does not speak the protocol ({detail}); {}", remedy::PROTOCOL)]
+    Protocol {
+        /// What was wrong.
+        detail: String,
+    },
+}
+
+impl ModelError {
+    /// Whether the same request may succeed later.
+    pub const fn retryable(&self) -> bool {
+        match self {
+            Self::RateLimited { .. }
+            | Self::Overloaded { .. }
+            | Self::Server { .. }
+            | Self::CutStream
+            | Self::Timeout { .. }
+            | Self::Connect { .. } => true,
+            Self::SpendLimit { .. }
+            | Self::Unauthorized { .. }
+            | Self::InvalidRequest { .. }
+            | Self::ContextTooLong { .. }
+            | Self::Protocol { .. } => false,
+        }
+    }
+
+    /// Stable name, for events and metrics.
+    pub const fn kind(&self) -> &'static str {
+        match self {
+            Self::RateLimited { .. } => "rate_limited",
+            Self::Overloaded { .. } => "overloaded",
+            Self::Server { .. } => "server",
+            Self::SpendLimit { .. } => "spend_limit",
+            Self::Unauthorized { .. } => "unauthorized",
+            Self::InvalidRequest { .. } => "invalid_request",
+            Self::ContextTooLong { .. } => "context_too_long",
+            Self::CutStream => "cut_stream",
+            Self::Timeout { .. } => "timeout",
+            Self::Connect { .. } => "connect",
+            Self::Protocol { .. } => "protocol",
+        }
+    }
+
+    /// What a person can do, in one line; it stands at the end of the message as well.
+    pub const fn remedy(&self) -> &'static str {
+        match self {
+            Self::RateLimited { .. } => remedy::RATE,
+            Self::Overloaded { .. } | Self::Server { .. } => remedy::OVERLOAD,
+            Self::SpendLimit { .. } => remedy::SPEND,
+            Self::Unauthorized { .. } => remedy::KEY,
+            Self::InvalidRequest { .. } => remedy::REQUEST,
+            Self::ContextTooLong { .. } => remedy::CONTEXT,
+            Self::CutStream => remedy::CUT,
+            Self::Timeout { .. } => remedy::TIMEOUT,
+            Self::Connect { .. } => remedy::CONNECT,
+            Self::Protocol { .. } => remedy::PROTOCOL,
+        }
+    }
+
+    /// How long the provider wants to be left alone, where it said so.
+    pub const fn retry_after_ms(&self) -> Option<u64> {
+        match self {
+            Self::RateLimited { retry_after_ms }
+            | Self::Overloaded { retry_after_ms }
+            | Self::Server { retry_after_ms, .. } => *retry_after_ms,
+            Self::SpendLimit { .. }
+            | Self::Unauthorized { .. }
+            | Self::InvalidRequest { .. }
+            | Self::ContextTooLong { .. }
+            | Self::CutStream
+            | Self::Timeout { .. }
+            | Self::Connect { .. }
+            | Self::Protocol { .. } => None,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_message_is_one_line_and_ends_with_its_remedy() {
+        let message = || "no".to_owned();
+        let all = [
+            ModelError::RateLimited { retry_after_ms: Some(1) },
+            ModelError::Overloaded { retry_after_ms: None },
+            ModelError::Server { status: 500, retry_after_ms: None },
+            ModelError::SpendLimit { message: message() },
+            ModelError::Unauthorized { message: message() },
+            ModelError::InvalidRequest { message: message() },
+            ModelError::ContextTooLong { message: message() },
+            ModelError::CutStream,
+            ModelError::Timeout { which: TimeoutKind::Idle, after_ms: 5 },
+            ModelError::Connect { detail: message() },
+            ModelError::Protocol { detail: message() },
+        ];
+        let mut kinds: Vec<_> = all.iter().map(ModelError::kind).collect();
+        kinds.dedup();
+        assert_eq!(kinds.len(), all.len());
+        for error in all {
+            let text = error.to_string();
+            assert!(text.ends_with(error.remedy()) && !text.contains('\n'), "{text}");
+        }
+    }
+}

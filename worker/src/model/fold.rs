@@ -1,0 +1,65 @@
+//! What both providers' folds share: their result, and the two ways a stream can go wrong between
+//! status 200 and its end.
+
+use docket_schema::message::{StopReason, Usage};
+
+use super::{
+    answer::{AnswerPart, OnDelta},
+    anthropic,
+    error::ModelError,
+    openai,
+};
+
+/// An answer without the client's times.
+#[derive(Debug)]
+pub(super) struct Folded {
+    pub(super) parts: Vec<AnswerPart>,
+    pub(super) stop_reason: StopReason,
+    pub(super) usage: Usage,
+}
+
+/// Why an event could not be folded.
+#[derive(Debug)]
+pub(super) enum StreamFault {
+    /// The provider told an error within the stream; its words.
+    Refused(Vec<u8>),
+    /// This is not the protocol.
+    NotProtocol(String),
+}
+
+impl StreamFault {
+    pub(super) fn not_json(data: &str) -> Self {
+        let start: String = data.chars().take(80).collect();
+        Self::NotProtocol(format!("an event that is no JSON: {}", start.escape_debug()))
+    }
+}
+
+/// The fold of whichever protocol is spoken.
+#[derive(Debug)]
+pub(super) enum AnyFold {
+    Anthropic(anthropic::Fold),
+    OpenAi(openai::Fold),
+}
+
+impl AnyFold {
+    pub(super) fn event(&mut self, data: &str, on_delta: OnDelta<'_>) -> Result<(), StreamFault> {
+        match self {
+            Self::Anthropic(fold) => fold.event(data, on_delta),
+            Self::OpenAi(fold) => fold.event(data, on_delta),
+        }
+    }
+
+    pub(super) const fn ended(&self) -> bool {
+        match self {
+            Self::Anthropic(fold) => fold.ended(),
+            Self::OpenAi(fold) => fold.ended(),
+        }
+    }
+
+    pub(super) fn finish(self) -> Result<Folded, ModelError> {
+        match self {
+            Self::Anthropic(fold) => fold.finish(),
+            Self::OpenAi(fold) => fold.finish(),
+        }
+    }
+}

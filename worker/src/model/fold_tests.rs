@@ -1,0 +1,220 @@
+//! Streams as providers and their imitators send them, folded whole and cut after every event.
+
+use docket_schema::message::{StopReason, Usage};
+use serde_json::{Value, json};
+
+use super::{
+    AnswerPart, Delta, ModelError, anthropic,
+    fold::{AnyFold, Folded, StreamFault},
+    openai,
+};
+
+fn fold(mut fold: AnyFold, events: &[Value], told: &mut Vec<String>) -> Result<Folded, ModelError> {
+    for event in events {
+        let data = event.as_str().map_or_else(|| event.to_string(), str::to_owned);
+        let mut tell = |delta: Delta<'_>| told.push(format!("{delta:?}"));
+        fold.event(&data, &mut tell).expect("the protocol");
+    }
+    fold.finish()
+}
+
+fn of_anthropic(events: &[Value]) -> Result<Folded, ModelError> {
+    fold(AnyFold::Anthropic(anthropic::Fold::default()), events, &mut Vec::new())
+}
+
+fn of_openai(events: &[Value]) -> Result<Folded, ModelError> {
+    fold(AnyFold::OpenAi(openai::Fold::default()), events, &mut Vec::new())
+}
+
+fn tool_use(id: &str, name: &str, args: &str) -> AnswerPart {
+    AnswerPart::ToolUse { provider_id: id.to_owned(), name: name.to_owned(), args_json: args.to_owned() }
+}
+
+fn anthropic_stream() -> Vec<Value> {
+    let start = |index: u64, block: Value| json!({"type": "content_block_start", "index": index, "content_block": block});
+    let delta =
+        |index: u64, delta: Value| json!({"type": "content_block_delta", "index": index, "delta": delta});
+    let stop = |index: u64| json!({"type": "content_block_stop", "index": index});
+    vec![
+        json!({"type": "message_start", "message": {"id": "msg_1", "usage": {
+            "input_tokens": 10, "cache_read_input_tokens": 100, "cache_creation_input_tokens": 5, "output_tokens": 1}}}),
+        json!({"type": "ping"}),
+        start(0, json!({"type": "thinking", "thinking": "", "signature": ""})),
+        delta(0, json!({"type": "thinking_delta", "thinking": "h"})),
+        delta(0, json!({"type": "thinking_delta", "thinking": "m"})),
+        delta(0, json!({"type": "signature_delta", "signature": "s=="})),
+        stop(0),
+        start(1, json!({"type": "text", "text": ""})),
+        delta(1, json!({"type": "text_delta", "text": "I "})),
+        delta(1, json!({"type": "text_delta", "text": "look."})),
+        stop(1),
+        start(2, json!({"type": "tool_use", "id": "toolu_1", "name": "read_file", "input": {}})),
+        delta(2, json!({"type": "input_json_delta", "partial_json": ""})),
+        delta(2, json!({"type": "input_json_delta", "partial_json": "{\"path\": "})),
+        delta(2, json!({"type": "input_json_delta", "partial_json": "\"a\"}"})),
+        stop(2),
+        start(3, json!({"type": "tool_use", "id": "toolu_2", "name": "list_files", "input": {}})),
+        stop(3),
+        start(4, json!({"type": "a_later_kind"})),
+        json!({"type": "a_later_event"}),
+        json!({"type": "message_delta", "delta": {"stop_reason": "tool_use"}, "usage": {"output_tokens": 42}}),
+        json!({"type": "message_stop"}),
+    ]
+}
+
+#[test]
+fn anthropic_whole_and_cut_anywhere() {
+    let events = anthropic_stream();
+    let mut told = Vec::new();
+    let whole = fold(AnyFold::Anthropic(anthropic::Fold::default()), &events, &mut told).expect("whole");
+    assert_eq!(
+        whole.parts,
+        [
+            AnswerPart::Thinking {
+                provider: "anthropic".to_owned(),
+                data: json!({"type": "thinking", "thinking": "hm", "signature": "s=="}),
+            },
+            AnswerPart::Text("I look.".to_owned()),
+            tool_use("toolu_1", "read_file", "{\"path\": \"a\"}"),
+            tool_use("toolu_2", "list_files", "{}"),
+        ]
+    );
+    assert_eq!(whole.stop_reason, StopReason::ToolUse);
+    let usage = Usage { input_tokens: 10, output_tokens: 42, cache_read_tokens: 100, cache_write_tokens: 5 };
+    assert_eq!(whole.usage, usage);
+    assert_eq!(
+        told,
+        [
+            "Thinking(\"h\")",
+            "Thinking(\"m\")",
+            "Text(\"I \")",
+            "Text(\"look.\")",
+            "ToolUse(\"read_file\")",
+            "ToolUse(\"list_files\")"
+        ]
+    );
+    for cut in 0..events.len() - 2 {
+        assert_eq!(of_anthropic(&events[..cut]).expect_err("cut"), ModelError::CutStream, "after {cut}");
+    }
+}
+
+#[test]
+fn thinking_cut_by_the_limit_is_left_out() {
+    let events = [
+        json!({"type": "content_block_start", "index": 0,
+            "content_block": {"type": "thinking", "thinking": "", "signature": ""}}),
+        json!({"type": "content_block_delta", "index": 0, "delta": {"type": "thinking_delta", "thinking": "h"}}),
+        json!({"type": "message_delta", "delta": {"stop_reason": "max_tokens"}, "usage": {}}),
+    ];
+    let folded = of_anthropic(&events).expect("whole");
+    assert_eq!((folded.parts, folded.stop_reason), (vec![], StopReason::MaxTokens));
+}
+
+fn chunk(delta: Value, finish: Value) -> Value {
+    json!({"id": "c", "choices": [{"index": 0, "delta": delta, "finish_reason": finish}]})
+}
+
+fn openai_stream() -> Vec<Value> {
+    let call = |call: Value| chunk(json!({"tool_calls": [call]}), Value::Null);
+    vec![
+        chunk(json!({"role": "assistant", "content": ""}), Value::Null),
+        chunk(json!({"reasoning_content": "h"}), Value::Null),
+        chunk(json!({"reasoning_content": "m"}), Value::Null),
+        chunk(json!({"content": "I look."}), Value::Null),
+        call(
+            json!({"index": 0, "id": "call_1", "type": "function", "function": {"name": "read_file", "arguments": ""}}),
+        ),
+        call(json!({"index": 0, "function": {"arguments": "{\"path\""}})),
+        call(json!({"index": 1, "id": "call_2", "function": {"name": "list_files", "arguments": ""}})),
+        call(json!({"index": 0, "function": {"arguments": ": \"a\"}"}})),
+        chunk(json!({}), json!("tool_calls")),
+        json!({"id": "c", "choices": [], "usage": {"prompt_tokens": 110, "completion_tokens": 7,
+            "prompt_tokens_details": {"cached_tokens": 100}}}),
+        json!("[DONE]"),
+    ]
+}
+
+#[test]
+fn openai_whole_and_cut_anywhere() {
+    let events = openai_stream();
+    let whole = of_openai(&events).expect("whole");
+    assert_eq!(
+        whole.parts,
+        [
+            AnswerPart::Thinking { provider: "openai".to_owned(), data: json!({"reasoning_content": "hm"}) },
+            AnswerPart::Text("I look.".to_owned()),
+            tool_use("call_1", "read_file", "{\"path\": \"a\"}"),
+            tool_use("call_2", "list_files", ""),
+        ]
+    );
+    assert_eq!(whole.stop_reason, StopReason::ToolUse);
+    let usage = Usage { input_tokens: 10, output_tokens: 7, cache_read_tokens: 100, cache_write_tokens: 0 };
+    assert_eq!(whole.usage, usage);
+    for cut in 0..8 {
+        assert_eq!(of_openai(&events[..cut]).expect_err("cut"), ModelError::CutStream, "after {cut}");
+    }
+}
+
+/// How imitators of the protocol send two calls.
+#[test]
+fn calls_of_servers_that_differ() {
+    let function = |name: &str, args: Value| json!({"name": name, "arguments": args});
+    let variants = [
+        // One piece with both, without indexes.
+        vec![chunk(
+            json!({"tool_calls": [
+                {"id": "a", "function": function("x", json!("{}"))},
+                {"id": "b", "function": function("y", json!("{\"n\":1}"))}]}),
+            Value::Null,
+        )],
+        // The same index for both, told apart by id and name.
+        vec![
+            chunk(
+                json!({"tool_calls": [{"index": 0, "id": "a", "function": function("x", json!("{}"))}]}),
+                Value::Null,
+            ),
+            chunk(
+                json!({"tool_calls": [{"index": 0, "id": "b", "function": function("y", json!("{\"n\":1}"))}]}),
+                Value::Null,
+            ),
+        ],
+        // The id again with every piece; arguments as an object.
+        vec![
+            chunk(
+                json!({"tool_calls": [{"index": 0, "id": "a", "function": function("x", json!("{"))}]}),
+                Value::Null,
+            ),
+            chunk(
+                json!({"tool_calls": [{"index": 0, "id": "a", "function": {"arguments": "}"}}]}),
+                Value::Null,
+            ),
+            chunk(
+                json!({"tool_calls": [{"index": 1, "id": "b", "function": function("y", json!({"n": 1}))}]}),
+                Value::Null,
+            ),
+        ],
+    ];
+    for mut events in variants {
+        events.push(chunk(json!({}), json!("stop")));
+        let folded = of_openai(&events).expect("whole");
+        assert_eq!(folded.parts, [tool_use("a", "x", "{}"), tool_use("b", "y", "{\"n\":1}")], "{events:?}");
+    }
+}
+
+#[test]
+fn errors_within_a_stream_and_what_is_no_json() {
+    let mut ignore = |_: Delta<'_>| {};
+    let error = r#"{"type":"error","error":{"type":"overloaded_error","message":"m"}}"#;
+    for mut fold in [AnyFold::Anthropic(anthropic::Fold::default()), AnyFold::OpenAi(openai::Fold::default())]
+    {
+        let fault = fold.event(error, &mut ignore).expect_err("an error event");
+        assert!(matches!(fault, StreamFault::Refused(body) if body == error.as_bytes()));
+        let fault = fold.event("<html>", &mut ignore).expect_err("no JSON");
+        assert!(matches!(fault, StreamFault::NotProtocol(detail) if detail.contains("<html>")));
+        // JSON of any other shape is passed over, and ends as a cut stream.
+        for odd in ["7", "[]", "null", "{\"choices\":7}", "{\"type\":\"content_block_delta\"}"] {
+            fold.event(odd, &mut ignore).expect("passed over");
+        }
+        assert_eq!(fold.finish().expect_err("no reason"), ModelError::CutStream);
+    }
+}

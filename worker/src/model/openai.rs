@@ -1,0 +1,313 @@
+//! OpenAI Chat Completions, as OpenAI and the many servers that imitate it speak it: a request's body,
+//! and the folding of its stream into an answer. Pure; the client moves the bytes.
+
+use std::borrow::Cow;
+
+use docket_schema::message::{Role, StopReason, Usage};
+use serde::Serialize;
+use serde_json::{Map, Value};
+
+use super::{
+    answer::{AnswerPart, Delta, OnDelta},
+    error::ModelError,
+    fold::{Folded, StreamFault},
+    request::{Args, ModelRequest, Sorted, Spoken, SpokenPart, temperature, to_bytes, tool_name},
+};
+
+#[derive(Serialize)]
+struct Body<'a> {
+    model: &'a str,
+    /// OpenAI's own newer models refuse `max_tokens`; other servers know nothing else.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    max_completion_tokens: Option<u32>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    max_tokens: Option<u32>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    temperature: Option<f64>,
+    messages: Vec<BodyMessage<'a>>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    tools: Vec<Tool<'a>>,
+    stream: bool,
+    stream_options: StreamOptions,
+}
+
+#[derive(Serialize)]
+struct StreamOptions {
+    include_usage: bool,
+}
+
+#[derive(Serialize)]
+#[serde(tag = "type", content = "function", rename_all = "snake_case")]
+enum Tool<'a> {
+    Function { name: &'a str, description: &'a str, parameters: Sorted<'a> },
+}
+
+#[derive(Serialize)]
+#[serde(tag = "role", rename_all = "snake_case")]
+enum BodyMessage<'a> {
+    System {
+        content: &'a str,
+    },
+    User {
+        content: Cow<'a, str>,
+    },
+    Assistant {
+        content: Option<Cow<'a, str>>,
+        #[serde(skip_serializing_if = "Option::is_none")]
+        reasoning_content: Option<&'a str>,
+        #[serde(skip_serializing_if = "Option::is_none")]
+        reasoning: Option<&'a str>,
+        #[serde(skip_serializing_if = "Vec::is_empty")]
+        tool_calls: Vec<ToolCall<'a>>,
+    },
+    Tool {
+        tool_call_id: &'a str,
+        content: Cow<'a, str>,
+    },
+}
+
+#[derive(Serialize)]
+struct ToolCall<'a> {
+    id: &'a str,
+    r#type: &'static str,
+    function: Function<'a>,
+}
+
+#[derive(Serialize)]
+struct Function<'a> {
+    name: Cow<'a, str>,
+    arguments: String,
+}
+
+/// Fields in which servers send reasoning; it goes back in the one it came in.
+const REASONING_FIELDS: [&str; 2] = ["reasoning_content", "reasoning"];
+
+pub(super) fn body(request: &ModelRequest, turns: &[Spoken<'_>]) -> Vec<u8> {
+    let mut messages = Vec::with_capacity(turns.len() * 2 + 1);
+    if !request.system.trim().is_empty() {
+        messages.push(BodyMessage::System { content: &request.system });
+    }
+    for turn in turns {
+        match turn.role {
+            Role::User => user(turn, &mut messages),
+            Role::Assistant => messages.push(assistant(turn)),
+        }
+    }
+    let tools = request.tools.iter().map(|tool| Tool::Function {
+        name: &tool.name,
+        description: &tool.description,
+        parameters: Sorted(&tool.input_schema),
+    });
+    let own = request.model.base_url.as_deref().is_none_or(|url| url.contains("://api.openai.com"));
+    to_bytes(&Body {
+        model: &request.model.name,
+        max_completion_tokens: own.then_some(request.max_output_tokens),
+        max_tokens: (!own).then_some(request.max_output_tokens),
+        temperature: temperature(request),
+        messages,
+        tools: tools.collect(),
+        stream: true,
+        stream_options: StreamOptions { include_usage: true },
+    })
+}
+
+/// Results are messages of their own and stand before any text.
+fn user<'a>(turn: &'a Spoken<'a>, messages: &mut Vec<BodyMessage<'a>>) {
+    for part in &turn.parts {
+        if let SpokenPart::ToolResult { call, text, is_error } = part {
+            // The protocol has no mark for a failure, so the text says it.
+            let told = text.get(..5).is_some_and(|start| start.eq_ignore_ascii_case("error"));
+            let content = if *is_error && !told {
+                Cow::Owned(format!("Error: {text}"))
+            } else {
+                Cow::Borrowed(&**text)
+            };
+            messages.push(BodyMessage::Tool { tool_call_id: &call.0, content });
+        }
+    }
+    if let Some(content) = joined_text(turn) {
+        messages.push(BodyMessage::User { content });
+    }
+}
+
+fn assistant<'a>(turn: &'a Spoken<'a>) -> BodyMessage<'a> {
+    let mut tool_calls = Vec::new();
+    let (mut reasoning_content, mut reasoning) = (None, None);
+    for part in &turn.parts {
+        match part {
+            SpokenPart::ToolUse(call) => {
+                let arguments = serde_json::to_string(&Args(call)).expect("an object with string keys");
+                let function = Function { name: tool_name(&call.name), arguments };
+                tool_calls.push(ToolCall { id: &call.call.0, r#type: "function", function });
+            }
+            SpokenPart::Thinking(data) => {
+                reasoning_content = data[REASONING_FIELDS[0]].as_str().or(reasoning_content);
+                reasoning = data[REASONING_FIELDS[1]].as_str().or(reasoning);
+            }
+            SpokenPart::Text(_) | SpokenPart::ToolResult { .. } => {}
+        }
+    }
+    BodyMessage::Assistant { content: joined_text(turn), reasoning_content, reasoning, tool_calls }
+}
+
+fn joined_text<'a>(turn: &'a Spoken<'a>) -> Option<Cow<'a, str>> {
+    let mut texts = turn.parts.iter().filter_map(|part| match part {
+        SpokenPart::Text(text) => Some(&**text),
+        SpokenPart::Thinking(_) | SpokenPart::ToolUse(_) | SpokenPart::ToolResult { .. } => None,
+    });
+    let first = texts.next()?;
+    let rest: Vec<&str> = texts.collect();
+    if rest.is_empty() {
+        return Some(Cow::Borrowed(first));
+    }
+    Some(Cow::Owned(format!("{first}\n\n{}", rest.join("\n\n"))))
+}
+
+/// The answer so far.
+#[derive(Debug, Default)]
+pub(super) struct Fold {
+    reasoning: Map<String, Value>,
+    text: String,
+    calls: Vec<Call>,
+    stop: Option<StopReason>,
+    usage: Usage,
+    ended: bool,
+}
+
+#[derive(Debug)]
+struct Call {
+    index: u64,
+    id: String,
+    name: String,
+    arguments: String,
+}
+
+impl Fold {
+    /// Takes one event.
+    pub(super) fn event(&mut self, data: &str, on_delta: OnDelta<'_>) -> Result<(), StreamFault> {
+        if data.trim() == "[DONE]" {
+            self.ended = true;
+            return Ok(());
+        }
+        let event: Value = serde_json::from_str(data).map_err(|_| StreamFault::not_json(data))?;
+        if !event["error"].is_null() {
+            return Err(StreamFault::Refused(data.as_bytes().to_vec()));
+        }
+        if event["usage"].is_object() {
+            self.usage = usage(&event["usage"]);
+        }
+        let choice = &event["choices"][0];
+        let delta = &choice["delta"];
+        for field in REASONING_FIELDS {
+            if let Some(piece) = delta[field].as_str().filter(|piece| !piece.is_empty()) {
+                on_delta(Delta::Thinking(piece));
+                match self.reasoning.get_mut(field) {
+                    Some(Value::String(text)) => text.push_str(piece),
+                    Some(_) | None => drop(self.reasoning.insert(field.to_owned(), piece.into())),
+                }
+            }
+        }
+        for field in ["content", "refusal"] {
+            if let Some(piece) = delta[field].as_str().filter(|piece| !piece.is_empty()) {
+                self.text.push_str(piece);
+                on_delta(Delta::Text(piece));
+            }
+        }
+        for call in delta["tool_calls"].as_array().into_iter().flatten() {
+            self.call(call, on_delta);
+        }
+        if let Some(reason) = choice["finish_reason"].as_str().filter(|reason| !reason.is_empty()) {
+            self.stop = Some(stop_reason(reason));
+        }
+        Ok(())
+    }
+
+    /// Takes a piece of a call. Servers differ: some send no index, some the same index for all calls,
+    /// each then with an id and a name of its own; some send the id with every piece.
+    fn call(&mut self, piece: &Value, on_delta: OnDelta<'_>) {
+        let function = &piece["function"];
+        let id = piece["id"].as_str().unwrap_or_default();
+        let name = function["name"].as_str().unwrap_or_default();
+        let index = piece["index"].as_u64();
+        let open = match index {
+            Some(index) => self.calls.iter_mut().rfind(|call| call.index == index),
+            None if name.is_empty() => self.calls.last_mut(),
+            None => None,
+        };
+        let another =
+            |call: &Call| !name.is_empty() && !id.is_empty() && !call.id.is_empty() && call.id != id;
+        let arguments = match &function["arguments"] {
+            Value::String(text) => Cow::Borrowed(text.as_str()),
+            object @ Value::Object(_) => Cow::Owned(object.to_string()),
+            Value::Null | Value::Bool(_) | Value::Number(_) | Value::Array(_) => Cow::Borrowed(""),
+        };
+        match open.filter(|call| !another(call)) {
+            Some(call) => {
+                call.arguments.push_str(&arguments);
+                if call.name.is_empty() {
+                    call.name.push_str(name);
+                }
+                if call.id.is_empty() {
+                    call.id.push_str(id);
+                }
+            }
+            None => {
+                on_delta(Delta::ToolUse(name));
+                self.calls.push(Call {
+                    index: index.unwrap_or(self.calls.len() as u64),
+                    id: id.to_owned(),
+                    name: name.to_owned(),
+                    arguments: arguments.into_owned(),
+                });
+            }
+        }
+    }
+
+    /// Whether nothing more is to come.
+    pub(super) const fn ended(&self) -> bool {
+        self.ended
+    }
+
+    /// The whole answer.
+    pub(super) fn finish(self) -> Result<Folded, ModelError> {
+        let stop_reason = self.stop.ok_or(ModelError::CutStream)?;
+        let mut parts = Vec::with_capacity(self.calls.len() + 2);
+        if !self.reasoning.is_empty() {
+            let data = Value::Object(self.reasoning);
+            parts.push(AnswerPart::Thinking { provider: "openai".to_owned(), data });
+        }
+        if !self.text.is_empty() {
+            parts.push(AnswerPart::Text(self.text));
+        }
+        let call = |call: Call| AnswerPart::ToolUse {
+            provider_id: call.id,
+            name: call.name,
+            args_json: call.arguments,
+        };
+        parts.extend(self.calls.into_iter().map(call));
+        Ok(Folded { parts, stop_reason, usage: self.usage })
+    }
+}
+
+/// Here the cached tokens are part of the prompt's; our counts are apart.
+fn usage(usage: &Value) -> Usage {
+    let details = &usage["prompt_tokens_details"];
+    let tokens = |value: &Value| value.as_u64().unwrap_or_default();
+    let (read, write) = (tokens(&details["cached_tokens"]), tokens(&details["cache_write_tokens"]));
+    Usage {
+        input_tokens: tokens(&usage["prompt_tokens"]).saturating_sub(read.saturating_add(write)),
+        output_tokens: tokens(&usage["completion_tokens"]),
+        cache_read_tokens: read,
+        cache_write_tokens: write,
+    }
+}
+
+fn stop_reason(reason: &str) -> StopReason {
+    match reason {
+        "stop" => StopReason::EndTurn,
+        "tool_calls" | "function_call" => StopReason::ToolUse,
+        "length" => StopReason::MaxTokens,
+        "content_filter" => StopReason::Refusal,
+        other => StopReason::Other(other.to_owned()),
+    }
+}

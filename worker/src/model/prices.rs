@@ -1,0 +1,245 @@
+//! What models cost and can take: the built-in table, with the user's own entries over it. Asked once
+//! when a run starts; the answer is pinned in the run, so that a later table changes no decision. Pure.
+
+use std::collections::BTreeMap;
+
+use docket_schema::message::{ModelRef, Prices};
+use toml::{Table, Value};
+
+const BUILT_IN: &str = include_str!("prices.toml");
+
+/// Context window of a model that no entry names: what most local servers are started with at least.
+const UNKNOWN_CONTEXT_TOKENS: u64 = 32_768;
+/// Largest answer of such a model.
+const UNKNOWN_OUTPUT_TOKENS_MAX: u64 = 4096;
+
+/// What a model can take.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ModelLimits {
+    /// Context window, or the part of it that is sold at the listed price.
+    pub context_tokens: u64,
+    /// Largest answer.
+    pub output_tokens_max: u64,
+}
+
+/// What the table says of one model.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Listed {
+    /// Prices; all 0 where unknown.
+    pub prices: Prices,
+    /// Limits; cautious ones where unknown.
+    pub limits: ModelLimits,
+    /// Whether an entry names the model. Unknown prices are to be shown as unknown, not as free.
+    pub known: bool,
+}
+
+/// All entries.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PriceTable {
+    entries: BTreeMap<String, Listed>,
+}
+
+/// A price file that cannot be read. Names the key, so that the user finds the line.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum PriceError {
+    /// No TOML.
+    #[error("the price file is not TOML: {0}; compare it with the built-in table")]
+    Syntax(String),
+    /// An entry is no table, or its name has no provider.
+    #[error(
+        "`{0}` must be a table named [\"provider:model\"] with input, output, cache_read, cache_write, context_tokens, output_tokens_max"
+    )]
+    Entry(String),
+    /// A key that does not belong there.
+    #[error("`{entry}.{key}` is not known; remove it")]
+    UnknownKey {
+        /// The entry.
+        entry: String,
+        /// The key.
+        key: String,
+    },
+    /// A key is missing, or its value is not what it must be.
+    #[error("`{entry}.{key}` must be {expected}")]
+    Value {
+        /// The entry.
+        entry: String,
+        /// The key.
+        key: &'static str,
+        /// What stands there in a right file.
+        expected: &'static str,
+    },
+}
+
+const KEYS: [&str; 6] =
+    ["input", "output", "cache_read", "cache_write", "context_tokens", "output_tokens_max"];
+
+impl PriceTable {
+    /// The built-in table, with the entries of `user` (TOML of the same form) added or replaced.
+    ///
+    /// # Errors
+    /// [`PriceError`] at the first mistake in `user`.
+    pub fn load(user: Option<&str>) -> Result<Self, PriceError> {
+        let mut entries = parse(BUILT_IN).expect("the built-in table is tested");
+        if let Some(user) = user {
+            entries.extend(parse(user)?);
+        }
+        Ok(Self { entries })
+    }
+
+    /// What is known of `model`: the entry with the longest prefix of its name.
+    pub fn of(&self, model: &ModelRef) -> Listed {
+        let name = model.to_string();
+        let matches = |prefix: &str| {
+            name.strip_prefix(prefix).is_some_and(|rest| {
+                rest.is_empty() || prefix.ends_with(':') || rest.starts_with(['-', '@', ':'])
+            })
+        };
+        let best =
+            self.entries.iter().filter(|(prefix, _)| matches(prefix)).max_by_key(|(prefix, _)| prefix.len());
+        best.map_or(
+            Listed {
+                prices: Prices::default(),
+                limits: ModelLimits {
+                    context_tokens: UNKNOWN_CONTEXT_TOKENS,
+                    output_tokens_max: UNKNOWN_OUTPUT_TOKENS_MAX,
+                },
+                known: false,
+            },
+            |(_, listed)| *listed,
+        )
+    }
+}
+
+fn parse(text: &str) -> Result<BTreeMap<String, Listed>, PriceError> {
+    let table: Table = text.parse().map_err(|error: toml::de::Error| {
+        PriceError::Syntax(error.to_string().split_whitespace().collect::<Vec<_>>().join(" "))
+    })?;
+    table.into_iter().map(|(name, value)| listed(&name, &value).map(|listed| (name, listed))).collect()
+}
+
+fn listed(name: &str, value: &Value) -> Result<Listed, PriceError> {
+    let table = value.as_table().filter(|_| name.contains(':'));
+    let table = table.ok_or_else(|| PriceError::Entry(name.to_owned()))?;
+    if let Some(key) = table.keys().find(|key| !KEYS.contains(&key.as_str())) {
+        return Err(PriceError::UnknownKey { entry: name.to_owned(), key: key.clone() });
+    }
+    let fault = |key, expected| PriceError::Value { entry: name.to_owned(), key, expected };
+    let price = |key| {
+        let text = table.get(key).and_then(Value::as_str);
+        text.and_then(nano_dollars).ok_or_else(|| {
+            fault(key, "dollars per million tokens as text with at most three decimals, like \"0.25\"")
+        })
+    };
+    let tokens = |key| {
+        let number = table.get(key).and_then(Value::as_integer);
+        number
+            .and_then(|number| u64::try_from(number).ok())
+            .filter(|number| *number > 0)
+            .ok_or_else(|| fault(key, "a number of tokens above 0, like 200_000"))
+    };
+    Ok(Listed {
+        prices: Prices {
+            input_nusd: price("input")?,
+            output_nusd: price("output")?,
+            cache_read_nusd: price("cache_read")?,
+            cache_write_nusd: price("cache_write")?,
+        },
+        limits: ModelLimits {
+            context_tokens: tokens("context_tokens")?,
+            output_tokens_max: tokens("output_tokens_max")?,
+        },
+        known: true,
+    })
+}
+
+/// Dollars per million tokens are thousands of nano-dollars per token.
+fn nano_dollars(text: &str) -> Option<u64> {
+    let (whole, fraction) = text.split_once('.').unwrap_or((text, ""));
+    let digits = |text: &str| text.bytes().all(|byte| byte.is_ascii_digit());
+    if whole.is_empty() || !digits(whole) || !digits(fraction) || fraction.len() > 3 {
+        return None;
+    }
+    whole.parse::<u64>().ok()?.checked_mul(1000)?.checked_add(format!("{fraction:0<3}").parse().ok()?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn model(text: &str) -> ModelRef {
+        text.parse().expect("legal")
+    }
+
+    #[test]
+    fn the_longest_prefix_that_ends_at_a_boundary_wins() {
+        let table = PriceTable::load(None).expect("built in");
+        let input = |name: &str| {
+            let listed = table.of(&model(name));
+            listed.known.then_some(listed.prices.input_nusd)
+        };
+        for (name, expected) in [
+            ("anthropic:claude-opus-5-5", Some(4000)),
+            ("anthropic:claude-opus-5-5-20261001", Some(4000)),
+            ("anthropic:claude-opus-5", Some(5000)),
+            ("anthropic:claude-sonnet-4-5-20250929", Some(3000)),
+            ("openai:gpt-5-mini", Some(250)),
+            ("openai:gpt-5-pro", Some(15_000)),
+            ("openai:gpt-5.9", None),
+            ("openai:qwen2.5-coder:7b", None),
+            ("scripted:demo", Some(0)),
+        ] {
+            assert_eq!(input(name), expected, "{name}");
+        }
+        let unknown = table.of(&model("openai:qwen2.5-coder:7b"));
+        assert_eq!(unknown.prices, Prices::default());
+        assert_eq!(unknown.limits.context_tokens, UNKNOWN_CONTEXT_TOKENS);
+    }
+
+    #[test]
+    fn prices_follow_the_usual_order() {
+        let table = PriceTable::load(None).expect("built in");
+        for (name, listed) in &table.entries {
+            let Prices { input_nusd, output_nusd, cache_read_nusd, .. } = listed.prices;
+            assert!(cache_read_nusd <= input_nusd && input_nusd <= output_nusd, "{name}");
+        }
+    }
+
+    #[test]
+    fn a_users_file_adds_and_replaces() {
+        let entry = |name: &str| {
+            format!(
+                "[\"{name}\"]\ninput=\"0.5\"\noutput=\"1.125\"\ncache_read=\"0\"\ncache_write=\"0\"\n\
+                 context_tokens=8192\noutput_tokens_max=1024\n"
+            )
+        };
+        let user = entry("openai:qwen2.5-coder") + &entry("anthropic:claude-opus-5");
+        let table = PriceTable::load(Some(&user)).expect("valid");
+        for name in ["openai:qwen2.5-coder:7b", "anthropic:claude-opus-5"] {
+            let listed = table.of(&model(name));
+            assert_eq!((listed.prices.input_nusd, listed.prices.output_nusd), (500, 1125), "{name}");
+            assert_eq!(listed.limits, ModelLimits { context_tokens: 8192, output_tokens_max: 1024 });
+        }
+    }
+
+    #[test]
+    fn a_mistake_is_named_by_its_key() {
+        for (user, named) in [
+            ("[\"openai:x\"", "not TOML"),
+            ("[x]\n", "`x` must be a table"),
+            ("\"openai:x\" = 3", "`openai:x` must be"),
+            ("[\"openai:x\"]\nprice = 3", "`openai:x.price` is not known"),
+            ("[\"openai:x\"]\noutput = \"1\"", "`openai:x.input` must be"),
+            ("[\"openai:x\"]\ninput = 0.1", "`openai:x.input` must be"),
+            ("[\"openai:x\"]\ninput = \"0.0001\"", "`openai:x.input` must be"),
+            ("[\"openai:x\"]\ninput = \"-1\"", "`openai:x.input` must be"),
+            ("[\"openai:x\"]\ninput = \"99999999999999999999\"", "`openai:x.input` must be"),
+            (
+                "[\"openai:x\"]\ninput=\"1\"\noutput=\"1\"\ncache_read=\"0\"\ncache_write=\"0\"\ncontext_tokens=0",
+                "`openai:x.context_tokens` must be",
+            ),
+        ] {
+            let error = PriceTable::load(Some(user)).expect_err(user).to_string();
+            assert!(error.contains(named) && !error.contains('\n'), "{error}");
+        }
+    }
+}

@@ -1,0 +1,267 @@
+//! Golden bytes of both protocols, what rendering refuses, and a property: whatever well-formed
+//! conversation goes in, providers accept what comes out.
+
+use std::collections::HashMap;
+
+use base64::{Engine as _, engine::general_purpose::STANDARD};
+use bytes::Bytes;
+use docket_schema::{
+    content::{BlobRef, Content},
+    ids::{BlobHash, Turn},
+    message::{CallId, Message, ModelRef, Part, Role, ToolSpec, ToolUse},
+};
+use proptest::prelude::*;
+use serde_json::{Value, json};
+
+use super::{ModelRequest, RenderError, render, request_hash};
+
+type Blobs = HashMap<BlobHash, Bytes>;
+
+fn call(turn: u32, index: usize) -> CallId {
+    CallId::tool(Turn(turn), index)
+}
+
+fn tool_use(turn: u32, index: usize, name: &str, args: Value) -> Part {
+    Part::ToolUse(ToolUse { call: call(turn, index), name: name.to_owned(), args, malformed: None })
+}
+
+fn result(turn: u32, index: usize, content: impl Into<Content>, is_error: bool) -> Part {
+    Part::ToolResult { call: call(turn, index), content: content.into(), is_error }
+}
+
+fn text(text: &str) -> Part {
+    Part::Text { text: text.into() }
+}
+
+fn user(parts: Vec<Part>) -> Message {
+    Message { role: Role::User, parts }
+}
+
+fn assistant(parts: Vec<Part>) -> Message {
+    Message { role: Role::Assistant, parts }
+}
+
+fn request(model: &str, messages: Vec<Message>) -> ModelRequest {
+    let tool = |name: &str| ToolSpec {
+        name: name.to_owned(),
+        description: format!("Does {name}."),
+        input_schema: json!({"type": "object", "properties": {"path": {"type": "string"}}, "required": ["path"]}),
+    };
+    ModelRequest {
+        model: model.parse().expect("legal"),
+        system: "You work on a repository.".to_owned(),
+        tools: vec![tool("read_file"), tool("edit_file")],
+        messages,
+        max_output_tokens: 8192,
+        temperature_milli: Some(300),
+    }
+}
+
+/// Every kind of part, and what goes wrong with each.
+fn every_part(thinking_of: &str, thinking: Value) -> (Vec<Message>, Blobs) {
+    let long = b"a long file\x1b[0m".to_vec();
+    let blob = BlobRef::of(&long);
+    let messages = vec![
+        user(vec![text("Fix the \"parser\".\n"), text("  ")]),
+        assistant(vec![
+            Part::Thinking { provider: thinking_of.to_owned(), data: thinking },
+            Part::Thinking { provider: "elsewhere".to_owned(), data: json!({"x": 1}) },
+            text("I look."),
+            tool_use(1, 0, "read_file", json!({"path": "z.rs", "a": [1, 2.5, {"y": null, "b": true}]})),
+            tool_use(1, 1, "read file!", json!({})),
+            Part::ToolUse(ToolUse {
+                call: call(1, 2),
+                name: "edit_file".to_owned(),
+                args: Value::Null,
+                malformed: Some("{\"path\": \"z".to_owned()),
+            }),
+        ]),
+        user(vec![
+            result(1, 2, "the arguments are no JSON", true),
+            result(1, 0, Content::Blob(blob), false),
+            text("And mind the tests, ünïcode \u{202e}too."),
+        ]),
+        user(vec![result(1, 1, "", true)]),
+        assistant(vec![Part::Thinking { provider: thinking_of.to_owned(), data: json!({"alone": 1}) }]),
+        user(vec![text("You said nothing. Go on.")]),
+        assistant(vec![text("Once more."), tool_use(2, 0, "read_file", json!({"path": "b.bin"}))]),
+        user(vec![result(2, 0, Content::B64(STANDARD.encode(b"\x00\xffbin")), false)]),
+    ];
+    (messages, Blobs::from([(blob.hash, Bytes::from(long))]))
+}
+
+#[test]
+fn golden_bytes_of_anthropic() {
+    let thinking = json!({"type": "thinking", "thinking": "hm", "signature": "sig=="});
+    let (messages, blobs) = every_part("anthropic", thinking);
+    let body = render(&request("anthropic:claude-x", messages), &blobs).expect("well-formed");
+    insta::assert_snapshot!("anthropic_body", String::from_utf8(body).expect("UTF-8"));
+}
+
+#[test]
+fn golden_bytes_of_openai() {
+    let (messages, blobs) = every_part("openai", json!({"reasoning_content": "hm"}));
+    let mut request = request("openai:gpt-x", messages);
+    let body = render(&request, &blobs).expect("well-formed");
+    insta::assert_snapshot!("openai_body", String::from_utf8(body).expect("UTF-8"));
+    // Elsewhere the limit has its older name.
+    request.model.base_url = Some("http://localhost:11434/v1".to_owned());
+    request.temperature_milli = None;
+    let body: Value = serde_json::from_slice(&render(&request, &blobs).expect("well-formed")).expect("JSON");
+    assert_eq!((&body["max_tokens"], &body["max_completion_tokens"]), (&json!(8192), &Value::Null));
+    assert_eq!(body["temperature"], Value::Null);
+}
+
+#[test]
+fn what_providers_would_refuse_is_never_a_request() {
+    let missing = BlobRef::of(b"gone");
+    let ask = || user(vec![text("go")]);
+    let use_one = || assistant(vec![tool_use(1, 0, "read_file", json!({}))]);
+    let answer = || result(1, 0, "x", false);
+    for (messages, expected) in [
+        (vec![], RenderError::NotTheUsersTurn),
+        (vec![user(vec![text(" ")])], RenderError::NotTheUsersTurn),
+        (vec![assistant(vec![text("x")]), ask()], RenderError::NotTheUsersTurn),
+        (vec![ask(), assistant(vec![text("x")])], RenderError::NotTheUsersTurn),
+        (vec![ask(), use_one(), ask()], RenderError::DanglingCall(call(1, 0))),
+        (vec![ask(), use_one(), user(vec![answer(), answer()])], RenderError::Twice(call(1, 0))),
+        (
+            vec![ask(), use_one(), user(vec![answer()]), assistant(vec![text("x")]), user(vec![answer()])],
+            RenderError::UnknownResult(call(1, 0)),
+        ),
+        (vec![user(vec![answer()])], RenderError::UnknownResult(call(1, 0))),
+        (vec![ask(), use_one(), use_one(), user(vec![answer()])], RenderError::Twice(call(1, 0))),
+        (vec![ask(), assistant(vec![answer()]), ask()], RenderError::WrongSide(1)),
+        (
+            vec![user(vec![Part::Text { text: Content::Blob(missing) }])],
+            RenderError::MissingBlob(missing.hash),
+        ),
+        (vec![user(vec![Part::Text { text: Content::B64("!".to_owned()) }])], RenderError::DamagedBase64),
+    ] {
+        for model in ["anthropic:x", "openai:x", "scripted:x"] {
+            let request = request(model, messages.clone());
+            assert_eq!(render(&request, &Blobs::new()), Err(expected.clone()), "{messages:?}");
+        }
+    }
+    let model = ModelRef { provider: "acme".to_owned(), name: "x".to_owned(), base_url: None };
+    let request = ModelRequest { model, ..request("openai:x", vec![ask()]) };
+    assert_eq!(render(&request, &Blobs::new()), Err(RenderError::UnknownProvider("acme".to_owned())));
+}
+
+#[test]
+fn the_request_before_is_a_prefix_up_to_its_marks() {
+    let messages = |turns: u32| {
+        let mut messages = vec![user(vec![text("go")])];
+        for turn in 1..=turns {
+            messages.push(assistant(vec![tool_use(turn, 0, "read_file", json!({"path": "a"}))]));
+            messages.push(user(vec![result(turn, 0, "x", false)]));
+        }
+        let body = render(&request("anthropic:x", messages), &Blobs::new()).expect("well-formed");
+        let body: Value = serde_json::from_slice(&body).expect("JSON");
+        body["messages"].as_array().expect("messages").clone()
+    };
+    let marked = |messages: &[Value]| -> Vec<usize> {
+        let has = |message: &Value| message.to_string().contains("cache_control");
+        messages.iter().enumerate().filter(|(_, message)| has(message)).map(|(at, _)| at).collect()
+    };
+    let (before, after) = (messages(5), messages(6));
+    assert_eq!(marked(&before), [8, 10]);
+    assert_eq!(marked(&after), [10, 12]);
+    assert_eq!(before[..8], after[..8]);
+    assert_eq!(before[10], after[10]);
+}
+
+/// One answer of the model and what became of it.
+#[derive(Debug, Clone)]
+struct Batch {
+    results: Vec<String>,
+    tell: Option<String>,
+    /// By how much the results are out of order.
+    rotate: usize,
+    /// Each result in a message of its own.
+    split: bool,
+}
+
+prop_compose! {
+    fn any_batch()(
+        results in prop::collection::vec("[ a-z\u{0}\u{1b}é\"\\\\\n]{0,12}", 0..5),
+        tell in prop::option::of("[ a-z]{0,6}"),
+        rotate in 0usize..5,
+        split: bool,
+    ) -> Batch {
+        Batch { results, tell, rotate, split }
+    }
+}
+
+/// A conversation as the driver makes it: each batch with its results in any order, maybe split over
+/// several user messages, maybe with a person's text between them, maybe with an empty answer.
+fn conversation(batches: &[Batch]) -> Vec<Message> {
+    let mut messages = vec![user(vec![text("go")])];
+    for (index, Batch { results, tell, rotate, split }) in batches.iter().enumerate() {
+        let turn = u32::try_from(index).expect("small") + 1;
+        let mut said: Vec<Part> = tell.iter().map(|tell| text(tell)).collect();
+        let names = ["read_file", "no such tool", "", "edit_file", "x"];
+        said.extend((0..results.len()).map(|call| tool_use(turn, call, names[call], json!({"n": call}))));
+        messages.push(assistant(said));
+        let mut answers: Vec<Part> =
+            results.iter().enumerate().map(|(call, text)| result(turn, call, text.clone(), *split)).collect();
+        let count = answers.len().max(1);
+        answers.rotate_left(rotate % count);
+        if let Some(tell) = tell {
+            answers.insert(answers.len() / 2, text(tell));
+        }
+        if *split {
+            messages.extend(answers.into_iter().map(|part| user(vec![part])));
+        } else {
+            messages.push(user(answers));
+        }
+    }
+    messages.push(user(vec![text("on")]));
+    messages
+}
+
+/// Ids of the blocks of `kind` in an Anthropic message, in order.
+fn ids(message: &Value, kind: &str, field: &str) -> Vec<String> {
+    let blocks = message["content"].as_array().expect("blocks");
+    let of_kind = blocks.iter().filter(|block| block["type"] == kind);
+    of_kind.map(|block| block[field].as_str().expect("an id").to_owned()).collect()
+}
+
+proptest! {
+    #[test]
+    fn well_formed_conversations_render_to_what_providers_accept(
+        batches in prop::collection::vec(any_batch(), 0..6)
+    ) {
+        let messages = conversation(&batches);
+        for model in ["anthropic:x", "openai:x"] {
+            let request = request(model, messages.clone());
+            let body = render(&request, &Blobs::new()).expect("well-formed");
+            let again = render(&request.clone(), &Blobs::new()).expect("well-formed");
+            prop_assert_eq!(request_hash(&body), request_hash(&again));
+            prop_assert_eq!(&body, &again);
+        }
+        let body = render(&request("anthropic:x", messages.clone()), &Blobs::new()).expect("well-formed");
+        let body: Value = serde_json::from_slice(&body).expect("JSON");
+        let said = body["messages"].as_array().expect("messages");
+        for (index, message) in said.iter().enumerate() {
+            prop_assert_eq!(&message["role"], if index % 2 == 0 { "user" } else { "assistant" });
+            prop_assert!(!message["content"].as_array().expect("blocks").is_empty());
+            let uses = ids(message, "tool_use", "id");
+            let results = said.get(index + 1).map(|next| ids(next, "tool_result", "tool_use_id"));
+            prop_assert_eq!(uses, results.unwrap_or_default());
+        }
+        let body = render(&request("openai:x", messages), &Blobs::new()).expect("well-formed");
+        let body: Value = serde_json::from_slice(&body).expect("JSON");
+        let mut open: Vec<Value> = Vec::new();
+        for message in body["messages"].as_array().expect("messages") {
+            if message["role"] == "tool" {
+                prop_assert_eq!(&open.remove(0), &message["tool_call_id"]);
+            } else {
+                prop_assert!(open.is_empty());
+                let calls = message["tool_calls"].as_array();
+                open = calls.into_iter().flatten().map(|call| call["id"].clone()).collect();
+            }
+        }
+        prop_assert!(open.is_empty());
+    }
+}

@@ -1,0 +1,355 @@
+//! A model request, and its rendering to the exact bytes of a body. Pure: the same request and blobs
+//! give the same bytes on any machine, so that the log needs only their hash. Called by engines'
+//! `render` and by replay.
+//!
+//! Rendering is also where a conversation that a provider would refuse is caught: a call without its
+//! one result in the next message is [`RenderError`], never a request.
+
+use std::{borrow::Cow, collections::HashMap};
+
+use bytes::Bytes;
+use docket_schema::{
+    content::{BlobRef, Content},
+    ids::{BlobHash, DecisionHash},
+    message::{CallId, Message, ModelRef, Part, Role, ToolSpec, ToolUse},
+};
+use serde::{
+    Serialize, Serializer,
+    ser::{SerializeMap as _, SerializeSeq as _},
+};
+use serde_json::Value;
+
+use super::{anthropic, openai, text};
+
+/// Everything a body is made of.
+#[derive(Debug, Clone, PartialEq)]
+pub struct ModelRequest {
+    /// Which model, at which address.
+    pub model: ModelRef,
+    /// The system prompt; empty = none.
+    pub system: String,
+    /// The tools, in the order the model is told of them.
+    pub tools: Vec<ToolSpec>,
+    /// The conversation. Begins and ends with the user's side.
+    pub messages: Vec<Message>,
+    /// Largest answer.
+    pub max_output_tokens: u32,
+    /// Sampling temperature in thousandths (700 = 0.7). `None` leaves it out, as newer models demand.
+    pub temperature_milli: Option<u32>,
+}
+
+/// A rendered request: what is sent, and where.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Rendered {
+    /// Which model, at which address.
+    pub model: ModelRef,
+    /// The body's bytes.
+    pub body: Bytes,
+}
+
+/// Where rendering finds parts that are out of line.
+pub trait BlobSource {
+    /// The blob's bytes; `None` where they are not at hand.
+    fn get(&self, blob: &BlobRef) -> Option<Bytes>;
+}
+
+impl BlobSource for HashMap<BlobHash, Bytes> {
+    fn get(&self, blob: &BlobRef) -> Option<Bytes> {
+        HashMap::get(self, &blob.hash).cloned()
+    }
+}
+
+/// A request that cannot be sent. All but `MissingBlob` and `UnknownProvider` are faults of the engine
+/// or of the log.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum RenderError {
+    /// A part's blob is not at hand.
+    #[error("blob {0} of the conversation is missing; fetch it before rendering")]
+    MissingBlob(BlobHash),
+    /// A part's base64 does not decode.
+    #[error("a part of the conversation holds damaged base64; run `docket verify` on the run")]
+    DamagedBase64,
+    /// Nobody speaks this protocol.
+    #[error("unknown provider `{0}`; use anthropic, openai or scripted")]
+    UnknownProvider(String),
+    /// A call has no result in the next message.
+    #[error("call {0} has no result in the next message")]
+    DanglingCall(CallId),
+    /// A result answers no call of the message before.
+    #[error("the result of {0} answers no call of the message before it")]
+    UnknownResult(CallId),
+    /// A call, or its result, stands there twice.
+    #[error("call {0} or its result stands twice in one message")]
+    Twice(CallId),
+    /// The conversation is empty, or begins or ends with the model's side.
+    #[error("the conversation must begin and end with the user's side")]
+    NotTheUsersTurn,
+    /// A call or reasoning on the user's side, or a result on the model's.
+    #[error("message {0} holds a part that its side cannot say")]
+    WrongSide(usize),
+}
+
+/// Renders the exact body.
+///
+/// # Errors
+/// [`RenderError`] where a blob is missing or the conversation is one that providers refuse.
+pub fn render(request: &ModelRequest, blobs: &impl BlobSource) -> Result<Vec<u8>, RenderError> {
+    let provider = Provider::of(&request.model)?;
+    let turns = spoken(&request.messages, provider.name(), blobs)?;
+    Ok(match provider {
+        // The scripted model reads Anthropic's form: it keeps the sides of a conversation apart.
+        Provider::Anthropic | Provider::Scripted => anthropic::body(request, &turns),
+        Provider::OpenAi => openai::body(request, &turns),
+    })
+}
+
+/// Hash of a body, as the log keeps it. Headers are no part of it.
+pub fn request_hash(body: &[u8]) -> DecisionHash {
+    DecisionHash::of(body)
+}
+
+/// The protocols that are spoken. (OpenAI's Responses will be one more.)
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Provider {
+    /// Anthropic Messages.
+    Anthropic,
+    /// OpenAI Chat Completions, which most servers speak.
+    OpenAi,
+    /// A script in place of a model.
+    Scripted,
+}
+
+impl Provider {
+    /// The protocol a model is spoken to with.
+    ///
+    /// # Errors
+    /// [`RenderError::UnknownProvider`].
+    pub fn of(model: &ModelRef) -> Result<Self, RenderError> {
+        match model.provider.as_str() {
+            "anthropic" => Ok(Self::Anthropic),
+            "openai" => Ok(Self::OpenAi),
+            "scripted" => Ok(Self::Scripted),
+            other => Err(RenderError::UnknownProvider(other.to_owned())),
+        }
+    }
+
+    /// Its name in a [`ModelRef`].
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Anthropic => "anthropic",
+            Self::OpenAi => "openai",
+            Self::Scripted => "scripted",
+        }
+    }
+
+    /// The environment variable that holds its key; `None` where none is needed.
+    pub const fn key_variable(self) -> Option<&'static str> {
+        match self {
+            Self::Anthropic => Some("ANTHROPIC_API_KEY"),
+            Self::OpenAi => Some("OPENAI_API_KEY"),
+            Self::Scripted => None,
+        }
+    }
+}
+
+/// One side's turn to speak: neighbouring messages of one role joined, blanks dropped, blobs resolved.
+#[derive(Debug)]
+pub(super) struct Spoken<'a> {
+    pub(super) role: Role,
+    /// On the user's side results come first, in the order of the calls they answer.
+    pub(super) parts: Vec<SpokenPart<'a>>,
+}
+
+#[derive(Debug)]
+pub(super) enum SpokenPart<'a> {
+    Text(Cow<'a, str>),
+    Thinking(&'a Value),
+    ToolUse(&'a ToolUse),
+    ToolResult { call: &'a CallId, text: Cow<'a, str>, is_error: bool },
+}
+
+/// What stands for a result without a word: providers differ on whether a result may be empty.
+const EMPTY_RESULT: &str = "(no output)";
+
+fn spoken<'a>(
+    messages: &'a [Message],
+    provider: &str,
+    blobs: &impl BlobSource,
+) -> Result<Vec<Spoken<'a>>, RenderError> {
+    let mut turns: Vec<Spoken<'a>> = Vec::with_capacity(messages.len());
+    for (index, message) in messages.iter().enumerate() {
+        let mut parts = Vec::with_capacity(message.parts.len());
+        for part in &message.parts {
+            parts.extend(spoken_part(part, message.role, index, provider, blobs)?);
+        }
+        // Reasoning alone is an answer that said nothing; and no provider takes it as the last block.
+        while matches!(parts.last(), Some(SpokenPart::Thinking(_))) {
+            parts.pop();
+        }
+        match turns.last_mut() {
+            _ if parts.is_empty() => {}
+            Some(last) if last.role == message.role => last.parts.append(&mut parts),
+            Some(_) | None => turns.push(Spoken { role: message.role, parts }),
+        }
+    }
+    pair(&mut turns)?;
+    Ok(turns)
+}
+
+fn spoken_part<'a>(
+    part: &'a Part,
+    role: Role,
+    index: usize,
+    provider: &str,
+    blobs: &impl BlobSource,
+) -> Result<Option<SpokenPart<'a>>, RenderError> {
+    Ok(match (part, role) {
+        (Part::Text { text }, Role::User | Role::Assistant) => {
+            let text = resolve(text, blobs)?;
+            (!text.trim().is_empty()).then_some(SpokenPart::Text(text))
+        }
+        (Part::Thinking { provider: of, data }, Role::Assistant) => {
+            (of == provider).then_some(SpokenPart::Thinking(data))
+        }
+        (Part::ToolUse(call), Role::Assistant) => Some(SpokenPart::ToolUse(call)),
+        (Part::ToolResult { call, content, is_error }, Role::User) => {
+            let text = resolve(content, blobs)?;
+            let text = if text.trim().is_empty() { Cow::Borrowed(EMPTY_RESULT) } else { text };
+            Some(SpokenPart::ToolResult { call, text, is_error: *is_error })
+        }
+        (Part::Thinking { .. } | Part::ToolUse(_), Role::User)
+        | (Part::ToolResult { .. }, Role::Assistant) => return Err(RenderError::WrongSide(index)),
+    })
+}
+
+fn resolve<'a>(content: &'a Content, blobs: &impl BlobSource) -> Result<Cow<'a, str>, RenderError> {
+    match content {
+        Content::Text(text) => Ok(text::visible(text)),
+        Content::B64(_) => {
+            let bytes = content.inline_bytes().ok_or(RenderError::DamagedBase64)?;
+            Ok(Cow::Owned(text::from_bytes(&bytes).into_owned()))
+        }
+        Content::Blob(blob) => {
+            let bytes = blobs.get(blob).ok_or(RenderError::MissingBlob(blob.hash))?;
+            Ok(Cow::Owned(text::from_bytes(&bytes).into_owned()))
+        }
+    }
+}
+
+/// Checks that every call has its one result in the next turn, and sorts results as their calls.
+fn pair(turns: &mut [Spoken<'_>]) -> Result<(), RenderError> {
+    let ends = (turns.first().map(|turn| turn.role), turns.last().map(|turn| turn.role));
+    if ends != (Some(Role::User), Some(Role::User)) {
+        return Err(RenderError::NotTheUsersTurn);
+    }
+    let mut open: HashMap<&CallId, usize> = HashMap::new();
+    for turn in turns {
+        let mut answered = vec![false; open.len()];
+        for part in &turn.parts {
+            if let SpokenPart::ToolResult { call, .. } = part {
+                let place = *open.get(call).ok_or_else(|| RenderError::UnknownResult((*call).clone()))?;
+                if std::mem::replace(&mut answered[place], true) {
+                    return Err(RenderError::Twice((*call).clone()));
+                }
+            }
+        }
+        if let Some((call, _)) =
+            open.iter().filter(|(_, place)| !answered[**place]).min_by_key(|(_, place)| **place)
+        {
+            return Err(RenderError::DanglingCall((*call).clone()));
+        }
+        // Stable: texts keep their order behind the results.
+        if turn.role == Role::User {
+            turn.parts.sort_by_key(|part| match part {
+                SpokenPart::ToolResult { call, .. } => open.get(call).copied().unwrap_or(usize::MAX),
+                SpokenPart::Text(_) | SpokenPart::Thinking(_) | SpokenPart::ToolUse(_) => usize::MAX,
+            });
+        }
+        open.clear();
+        for part in &turn.parts {
+            if let SpokenPart::ToolUse(call) = part {
+                let place = open.len();
+                if open.insert(&call.call, place).is_some() {
+                    return Err(RenderError::Twice(call.call.clone()));
+                }
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Longest tool name all providers take, in characters.
+const TOOL_NAME_CHARS_MAX: usize = 64;
+
+/// A tool's name as providers take it back: a model may invent one they would refuse for ever.
+pub(super) fn tool_name(name: &str) -> Cow<'_, str> {
+    let legal = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-');
+    if name.is_empty() {
+        Cow::Borrowed("unnamed")
+    } else if name.len() <= TOOL_NAME_CHARS_MAX && name.chars().all(legal) {
+        Cow::Borrowed(name)
+    } else {
+        let legal = |c| if legal(c) { c } else { '_' };
+        Cow::Owned(name.chars().take(TOOL_NAME_CHARS_MAX).map(legal).collect())
+    }
+}
+
+/// Characters of malformed arguments that the model is shown again: enough to see the fault.
+const MALFORMED_CHARS_MAX: usize = 2000;
+
+/// A call's arguments as an object: providers refuse, and some servers crash on, anything else.
+pub(super) struct Args<'a>(pub(super) &'a ToolUse);
+
+impl Serialize for Args<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        match (&self.0.malformed, &self.0.args) {
+            (None, args @ Value::Object(_)) => Sorted(args).serialize(serializer),
+            (malformed, _) => {
+                let text = malformed.as_deref().unwrap_or("");
+                let cut = text.char_indices().nth(MALFORMED_CHARS_MAX).map_or(text.len(), |(at, _)| at);
+                let mut map = serializer.serialize_map(Some(1))?;
+                map.serialize_entry("malformed_arguments", &text::visible(&text[..cut]))?;
+                map.end()
+            }
+        }
+    }
+}
+
+/// JSON with the keys of every object in byte order, whatever order the build of the JSON library keeps.
+pub(super) struct Sorted<'a>(pub(super) &'a Value);
+
+impl Serialize for Sorted<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        match self.0 {
+            Value::Object(object) => {
+                let mut entries: Vec<_> = object.iter().collect();
+                entries.sort_unstable_by_key(|(key, _)| *key);
+                let mut map = serializer.serialize_map(Some(entries.len()))?;
+                for (key, value) in entries {
+                    map.serialize_entry(key, &Sorted(value))?;
+                }
+                map.end()
+            }
+            Value::Array(items) => {
+                let mut seq = serializer.serialize_seq(Some(items.len()))?;
+                for item in items {
+                    seq.serialize_element(&Sorted(item))?;
+                }
+                seq.end()
+            }
+            plain @ (Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_)) => {
+                plain.serialize(serializer)
+            }
+        }
+    }
+}
+
+/// A body's bytes; the shapes here hold nothing that JSON cannot.
+pub(super) fn to_bytes(body: &impl Serialize) -> Vec<u8> {
+    serde_json::to_vec(body).expect("string keys and finite numbers only")
+}
+
+/// A temperature as JSON. Dividing two small integers gives the shortest form on every machine.
+pub(super) fn temperature(request: &ModelRequest) -> Option<f64> {
+    request.temperature_milli.map(|milli| f64::from(milli) / 1000.0)
+}

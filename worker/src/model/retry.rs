@@ -1,0 +1,99 @@
+//! How long to wait before a failed model call is made again. Pure: the driver brings the random
+//! number, does the waiting and records each failure; the client itself never repeats a call.
+
+use std::time::Duration;
+
+use super::error::ModelError;
+
+/// Attempts at one call before it has failed. With the cap of one wait this outlasts an overload of
+/// about two minutes; what lasts longer is the queue's to retry, without holding a worker.
+pub const ATTEMPTS_MAX: u32 = 10;
+/// Attempts that were cut or timed out: each may have been paid for, or has cost minutes.
+pub const ATTEMPTS_CUT_MAX: u32 = 4;
+/// First wait, before jitter; it doubles with each attempt.
+pub const BACKOFF_BASE_MS: u64 = 500;
+/// Longest wait of our own choosing, before jitter.
+pub const BACKOFF_CAP_MS: u64 = 30_000;
+/// Longest wait a provider may demand: beyond it the run fails and the queue retries it later.
+pub const RETRY_AFTER_MAX_MS: u64 = 300_000;
+/// What is added at most to a demanded wait, so that many workers do not return at once.
+pub const RETRY_AFTER_JITTER_MS: u64 = 250;
+
+/// The wait after the `attempt`th failure (from 1), or `None` when the call has failed for good.
+/// A wait the provider demands is kept to the millisecond, plus at most [`RETRY_AFTER_JITTER_MS`];
+/// any other is random between 0 and a bound that doubles (full jitter).
+pub fn next_delay(attempt: u32, error: &ModelError, random: u64) -> Option<Duration> {
+    if !error.retryable() || attempt >= attempts_max(error) {
+        return None;
+    }
+    let ms = match error.retry_after_ms() {
+        Some(ms) if ms > RETRY_AFTER_MAX_MS => return None,
+        Some(ms) => ms + random % (RETRY_AFTER_JITTER_MS + 1),
+        None => {
+            let doublings = attempt.saturating_sub(1).min(16);
+            let bound = (BACKOFF_BASE_MS << doublings).min(BACKOFF_CAP_MS);
+            random % (bound + 1)
+        }
+    };
+    Some(Duration::from_millis(ms))
+}
+
+const fn attempts_max(error: &ModelError) -> u32 {
+    match error {
+        ModelError::CutStream | ModelError::Timeout { .. } => ATTEMPTS_CUT_MAX,
+        ModelError::RateLimited { .. }
+        | ModelError::Overloaded { .. }
+        | ModelError::Server { .. }
+        | ModelError::Connect { .. } => ATTEMPTS_MAX,
+        ModelError::SpendLimit { .. }
+        | ModelError::Unauthorized { .. }
+        | ModelError::InvalidRequest { .. }
+        | ModelError::ContextTooLong { .. }
+        | ModelError::Protocol { .. } => 1,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    const OVERLOADED: ModelError = ModelError::Overloaded { retry_after_ms: None };
+
+    #[test]
+    fn what_cannot_succeed_is_never_asked_again() {
+        let message = String::new();
+        for error in [
+            ModelError::SpendLimit { message: message.clone() },
+            ModelError::Unauthorized { message: message.clone() },
+            ModelError::InvalidRequest { message: message.clone() },
+            ModelError::ContextTooLong { message: message.clone() },
+            ModelError::Protocol { detail: message },
+            ModelError::RateLimited { retry_after_ms: Some(RETRY_AFTER_MAX_MS + 1) },
+        ] {
+            assert_eq!(next_delay(1, &error, 3), None, "{error}");
+        }
+    }
+
+    #[test]
+    fn attempts_end() {
+        assert!(next_delay(ATTEMPTS_MAX - 1, &OVERLOADED, 1).is_some());
+        assert_eq!(next_delay(ATTEMPTS_MAX, &OVERLOADED, 1), None);
+        assert!(next_delay(ATTEMPTS_CUT_MAX - 1, &ModelError::CutStream, 1).is_some());
+        assert_eq!(next_delay(ATTEMPTS_CUT_MAX, &ModelError::CutStream, 1), None);
+    }
+
+    proptest! {
+        #[test]
+        fn a_demanded_wait_is_kept_and_our_own_is_bounded(
+            attempt in 1..ATTEMPTS_MAX, demanded in 0..=RETRY_AFTER_MAX_MS, random: u64,
+        ) {
+            let error = ModelError::RateLimited { retry_after_ms: Some(demanded) };
+            let wait = next_delay(attempt, &error, random).expect("retryable").as_millis() as u64;
+            prop_assert!((demanded..=demanded + RETRY_AFTER_JITTER_MS).contains(&wait));
+            let wait = next_delay(attempt, &OVERLOADED, random).expect("retryable").as_millis() as u64;
+            prop_assert!(wait <= BACKOFF_CAP_MS.min(BACKOFF_BASE_MS << (attempt - 1)));
+        }
+    }
+}

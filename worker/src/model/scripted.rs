@@ -1,0 +1,390 @@
+//! A script in place of a model: for the demo, and for tests of everything around a model. What it
+//! answers is a pure function of the request and the attempt, never of what it answered before, so
+//! that a request sent again after a crash, or from a fork, gets the same answer.
+//!
+//! A script is TOML or JSON: a list of turns. The turn that is played is the number of the model's
+//! messages in the request. The scripted model server of the tests plays the same scripts over HTTP.
+
+use std::time::Duration;
+
+use docket_schema::{
+    ids::DecisionHash,
+    message::{StopReason, Usage},
+};
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+use super::{
+    answer::{AnswerPart, Delta, ModelAnswer, OnDelta},
+    error::{ModelError, TimeoutKind},
+    transcript::Transcript,
+};
+
+/// Largest script, in bytes: a script is written by hand or by a test.
+pub const SCRIPT_BYTES_MAX: usize = 4 * 1024 * 1024;
+/// Longest `delay_ms`: a script that sleeps for hours is a mistake.
+pub const DELAY_MS_MAX: u64 = 600_000;
+
+/// What a model will say.
+#[derive(Debug, Clone, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Script {
+    /// The turns, in order.
+    pub turns: Vec<Step>,
+    /// What is said after the last.
+    #[serde(default)]
+    pub after_end: AfterEnd,
+}
+
+/// What a script does after its last turn.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum AfterEnd {
+    /// Refuse the request: a script that is too short is a mistake in the test.
+    #[default]
+    Refuse,
+    /// Say the last turn again.
+    RepeatLast,
+    /// Begin anew.
+    Cycle,
+}
+
+/// One turn, or one of its alternatives. In texts and arguments `{{turn}}` becomes the turn's number.
+#[derive(Debug, Clone, PartialEq, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Step {
+    /// When this is said; if it does not hold, the first of `or` that holds is.
+    pub when: Option<When>,
+    /// Reasoning before all else; it comes back in later requests, signed.
+    pub thinking: Option<String>,
+    /// Text before the calls.
+    pub text: Option<String>,
+    /// Tool calls.
+    pub calls: Vec<ScriptedCall>,
+    /// How long the model thinks.
+    pub delay_ms: u64,
+    /// What goes wrong first.
+    pub fault: Option<Fault>,
+    /// Alternatives, in order.
+    pub or: Vec<Step>,
+}
+
+/// Conditions on the conversation; all that are given must hold.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct When {
+    /// One of the last tool results contains this.
+    pub last_result_contains: Option<String>,
+    /// None of the last tool results contains this.
+    pub last_result_lacks: Option<String>,
+    /// Text of the last user message contains this (a `tell` beside results, for one).
+    pub last_text_contains: Option<String>,
+    /// Any text or result of the user's side contains this.
+    pub any_contains: Option<String>,
+}
+
+/// A tool call of a script.
+#[derive(Debug, Clone, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ScriptedCall {
+    /// The tool.
+    pub name: String,
+    /// Its arguments.
+    #[serde(default)]
+    pub args: Value,
+    /// Its arguments as raw text, instead: to write what is no JSON.
+    #[serde(default)]
+    pub args_text: Option<String>,
+}
+
+/// Something that goes wrong at the first attempts of a turn.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Fault {
+    /// What.
+    pub kind: FaultKind,
+    /// At how many attempts, from the first.
+    #[serde(default = "once")]
+    pub times: u32,
+    /// The wait that is demanded, for kinds that demand one.
+    #[serde(default)]
+    pub retry_after_ms: Option<u64>,
+}
+
+const fn once() -> u32 {
+    1
+}
+
+/// What can go wrong.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum FaultKind {
+    /// 429.
+    RateLimited,
+    /// 529.
+    Overloaded,
+    /// 500.
+    ServerError,
+    /// The provider's way to say that money is out.
+    SpendLimit,
+    /// 401.
+    Unauthorized,
+    /// 400, the conversation is too long.
+    ContextTooLong,
+    /// The connection breaks in the middle of the answer.
+    Reset,
+    /// The stream ends well, without a stop reason.
+    CutStream,
+    /// An error event in the middle of the stream.
+    ErrorInStream,
+    /// The arguments of each call are cut in half.
+    MalformedArguments,
+    /// Each call names a tool that does not exist.
+    UnknownTool,
+    /// Neither text nor call.
+    Empty,
+    /// No byte until the client gives up.
+    SlowFirstByte,
+    /// The answer stops in the middle, and the connection stays.
+    Stall,
+}
+
+/// The attempt at one call, from 1.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Attempt(pub u32);
+
+/// A script that cannot be read.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum ScriptError {
+    /// Not UTF-8, or too large.
+    #[error("the script must be UTF-8 text of at most {SCRIPT_BYTES_MAX} bytes")]
+    NotText,
+    /// Not the form of a script.
+    #[error(
+        "the script is not valid ({0}); it is a list `turns` of {{text, calls, when, or, delay_ms, fault}}"
+    )]
+    Form(String),
+    /// Without a turn there is nothing to say.
+    #[error("the script has no turns; add at least one")]
+    NoTurns,
+}
+
+/// What the script says to one request.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Line {
+    /// The fault that befalls this attempt.
+    pub fault: Option<Fault>,
+    /// How long the model thinks.
+    pub delay: Duration,
+    /// The answer, with what `MalformedArguments`, `UnknownTool` and `Empty` do to it.
+    pub answer: ModelAnswer,
+}
+
+/// A script, ready to answer.
+#[derive(Debug, Clone, PartialEq)]
+pub struct ScriptedModel {
+    script: Script,
+}
+
+impl ScriptedModel {
+    /// Reads a script: JSON where the first character is `{`, else TOML.
+    ///
+    /// # Errors
+    /// [`ScriptError`], with the place of the mistake.
+    pub fn parse(bytes: &[u8]) -> Result<Self, ScriptError> {
+        let text = std::str::from_utf8(bytes).ok().filter(|text| text.len() <= SCRIPT_BYTES_MAX);
+        let text = text.ok_or(ScriptError::NotText)?;
+        let form = |error: String| ScriptError::Form(error.split_whitespace().collect::<Vec<_>>().join(" "));
+        let script: Script = if text.trim_start().starts_with('{') {
+            serde_json::from_str(text).map_err(|error| form(error.to_string()))?
+        } else {
+            toml::from_str(text).map_err(|error| form(error.to_string()))?
+        };
+        Self::new(script)
+    }
+
+    /// Takes a script made in code.
+    ///
+    /// # Errors
+    /// [`ScriptError::NoTurns`].
+    pub fn new(script: Script) -> Result<Self, ScriptError> {
+        if script.turns.is_empty() { Err(ScriptError::NoTurns) } else { Ok(Self { script }) }
+    }
+
+    /// What the script says to a rendered body. Pure.
+    ///
+    /// # Errors
+    /// [`ModelError::InvalidRequest`] where the body is no conversation, the script is at its end, or
+    /// no alternative holds.
+    pub fn line(&self, body: &[u8], attempt: Attempt) -> Result<Line, ModelError> {
+        let transcript = Transcript::read(body).ok_or_else(|| ModelError::InvalidRequest {
+            message: "the body is no conversation".to_owned(),
+        })?;
+        let turn = transcript.answers;
+        let turns = &self.script.turns;
+        let index = match self.script.after_end {
+            AfterEnd::Refuse => turn,
+            AfterEnd::RepeatLast => turn.min(turns.len() - 1),
+            AfterEnd::Cycle => turn % turns.len(),
+        };
+        let step = turns.get(index).ok_or_else(|| ModelError::InvalidRequest {
+            message: format!("the script has {} turns and was asked for turn {}", turns.len(), turn + 1),
+        })?;
+        let step = step.choose(&transcript).ok_or_else(|| ModelError::InvalidRequest {
+            message: format!("no alternative of the script's turn {} holds", turn + 1),
+        })?;
+        let fault = step.fault.filter(|fault| attempt.0 <= fault.times);
+        let answer = step.answer(turn + 1, fault.map(|fault| fault.kind), body.len());
+        Ok(Line { fault, delay: Duration::from_millis(step.delay_ms.min(DELAY_MS_MAX)), answer })
+    }
+
+    /// [`ScriptedModel::line`] with faults as the errors that a client would make of them.
+    ///
+    /// # Errors
+    /// As the script says.
+    pub fn answer(&self, body: &[u8], attempt: Attempt) -> Result<ModelAnswer, ModelError> {
+        let line = self.line(body, attempt)?;
+        match line.fault.and_then(error_of) {
+            Some(error) => Err(error),
+            None => Ok(line.answer),
+        }
+    }
+
+    /// [`ScriptedModel::answer`] in its own time, with deltas.
+    pub(super) async fn play(
+        &self,
+        body: &[u8],
+        attempt: Attempt,
+        on_delta: OnDelta<'_>,
+    ) -> Result<ModelAnswer, ModelError> {
+        let line = self.line(body, attempt)?;
+        if !line.delay.is_zero() {
+            tokio::time::sleep(line.delay).await;
+        }
+        if let Some(error) = line.fault.and_then(error_of) {
+            return Err(error);
+        }
+        for part in &line.answer.parts {
+            match part {
+                AnswerPart::Text(text) => on_delta(Delta::Text(text)),
+                AnswerPart::ToolUse { name, .. } => on_delta(Delta::ToolUse(name)),
+                AnswerPart::Thinking { .. } => {}
+            }
+        }
+        let ms = u64::try_from(line.delay.as_millis()).unwrap_or(u64::MAX);
+        Ok(ModelAnswer { first_byte_ms: ms, total_ms: ms, ..line.answer })
+    }
+}
+
+/// What a client makes of a fault; `None` for those that only change the answer.
+fn error_of(fault: Fault) -> Option<ModelError> {
+    let message = || "as the script says".to_owned();
+    let retry_after_ms = fault.retry_after_ms;
+    match fault.kind {
+        FaultKind::RateLimited => Some(ModelError::RateLimited { retry_after_ms }),
+        FaultKind::Overloaded | FaultKind::ErrorInStream => Some(ModelError::Overloaded { retry_after_ms }),
+        FaultKind::ServerError => Some(ModelError::Server { status: 500, retry_after_ms }),
+        FaultKind::SpendLimit => Some(ModelError::SpendLimit { message: message() }),
+        FaultKind::Unauthorized => Some(ModelError::Unauthorized { message: message() }),
+        FaultKind::ContextTooLong => Some(ModelError::ContextTooLong { message: message() }),
+        FaultKind::Reset | FaultKind::CutStream => Some(ModelError::CutStream),
+        FaultKind::SlowFirstByte => Some(ModelError::Timeout { which: TimeoutKind::FirstByte, after_ms: 0 }),
+        FaultKind::Stall => Some(ModelError::Timeout { which: TimeoutKind::Idle, after_ms: 0 }),
+        FaultKind::MalformedArguments | FaultKind::UnknownTool | FaultKind::Empty => None,
+    }
+}
+
+impl Step {
+    fn choose(&self, transcript: &Transcript) -> Option<&Self> {
+        if self.when.as_ref().is_none_or(|when| when.holds(transcript)) {
+            return Some(self);
+        }
+        self.or.iter().find_map(|step| step.choose(transcript))
+    }
+
+    fn answer(&self, turn: usize, fault: Option<FaultKind>, body_bytes: usize) -> ModelAnswer {
+        let fill = |text: &str| text.replace("{{turn}}", &turn.to_string());
+        let mut parts = Vec::with_capacity(self.calls.len() + 2);
+        if fault != Some(FaultKind::Empty) {
+            parts.extend(self.thinking.as_deref().map(|text| thinking(&fill(text))));
+            let text = self.text.as_deref().map(fill).filter(|text| !text.is_empty());
+            parts.extend(text.map(AnswerPart::Text));
+            let calls = self.calls.iter().enumerate();
+            parts.extend(calls.map(|(index, call)| call.part(turn, index, fault, fill)));
+        }
+        let calls = parts.iter().any(|part| matches!(part, AnswerPart::ToolUse { .. }));
+        let said: usize = parts.iter().map(bytes_of).sum();
+        ModelAnswer {
+            parts,
+            stop_reason: if calls { StopReason::ToolUse } else { StopReason::EndTurn },
+            usage: Usage {
+                input_tokens: body_bytes as u64 / BYTES_PER_TOKEN,
+                output_tokens: said as u64 / BYTES_PER_TOKEN,
+                ..Usage::default()
+            },
+            provider_request_id: None,
+            first_byte_ms: 0,
+            total_ms: 0,
+        }
+    }
+}
+
+/// A usual estimate; scripts have no tokenizer.
+const BYTES_PER_TOKEN: u64 = 4;
+
+fn bytes_of(part: &AnswerPart) -> usize {
+    match part {
+        AnswerPart::Text(text) => text.len(),
+        AnswerPart::ToolUse { name, args_json, .. } => name.len() + args_json.len(),
+        AnswerPart::Thinking { data, .. } => data["thinking"].as_str().map_or(0, str::len),
+    }
+}
+
+/// Reasoning in Anthropic's shape, which is what a body for a script has.
+fn thinking(text: &str) -> AnswerPart {
+    let data = json!({ "type": "thinking", "thinking": text, "signature": thinking_signature(text) });
+    AnswerPart::Thinking { provider: "scripted".to_owned(), data }
+}
+
+/// The signature of scripted reasoning: by it the scripted server sees whether it came back unchanged.
+pub fn thinking_signature(text: &str) -> String {
+    DecisionHash::of(text.as_bytes()).to_string()
+}
+
+impl ScriptedCall {
+    fn part(
+        &self,
+        turn: usize,
+        index: usize,
+        fault: Option<FaultKind>,
+        fill: impl Fn(&str) -> String,
+    ) -> AnswerPart {
+        let args = match &self.args {
+            Value::Null => "{}".to_owned(),
+            args => args.to_string(),
+        };
+        let mut args_json = fill(self.args_text.as_deref().unwrap_or(&args));
+        let mut name = self.name.clone();
+        if fault == Some(FaultKind::MalformedArguments) {
+            let half = (args_json.len() / 2..).find(|at| args_json.is_char_boundary(*at));
+            args_json.truncate(half.unwrap_or(0).max(1));
+        }
+        if fault == Some(FaultKind::UnknownTool) {
+            name = format!("no_such_{name}");
+        }
+        AnswerPart::ToolUse { provider_id: format!("call_{turn}_{index}"), name, args_json }
+    }
+}
+
+impl When {
+    fn holds(&self, transcript: &Transcript) -> bool {
+        let results = |text: &String| transcript.last_results.iter().any(|result| result.contains(text));
+        self.last_result_contains.as_ref().is_none_or(results)
+            && !self.last_result_lacks.as_ref().is_some_and(results)
+            && self.last_text_contains.as_ref().is_none_or(|text| transcript.last_text.contains(text))
+            && self
+                .any_contains
+                .as_ref()
+                .is_none_or(|text| transcript.all.iter().any(|said| said.contains(text)))
+    }
+}

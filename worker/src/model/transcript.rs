@@ -1,0 +1,73 @@
+//! What a script needs to know of a request, read back from the body of either protocol. Used by the
+//! scripted model and the scripted model server alone. Pure.
+
+use serde_json::Value;
+
+/// A conversation as a script sees it.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Transcript {
+    /// Messages of the model so far: the number of the turn that is asked for, from 0.
+    pub answers: usize,
+    /// Tool results since the model last spoke.
+    pub last_results: Vec<String>,
+    /// Other text of the user's side since the model last spoke.
+    pub last_text: String,
+    /// All texts and results of the user's side.
+    pub all: Vec<String>,
+}
+
+impl Transcript {
+    /// Reads a body of Anthropic Messages or OpenAI Chat Completions; `None` for anything else.
+    pub fn read(body: &[u8]) -> Option<Self> {
+        let body: Value = serde_json::from_slice(body).ok()?;
+        let mut transcript = Self::default();
+        for message in body["messages"].as_array()? {
+            match message["role"].as_str()? {
+                "assistant" => {
+                    transcript.answers += 1;
+                    transcript.last_results.clear();
+                    transcript.last_text.clear();
+                }
+                "tool" => transcript.result(text_of(&message["content"])),
+                "user" => transcript.user(&message["content"]),
+                _ => {}
+            }
+        }
+        Some(transcript)
+    }
+
+    fn user(&mut self, content: &Value) {
+        let Value::Array(blocks) = content else {
+            return self.text(text_of(content));
+        };
+        for block in blocks {
+            if block["type"] == "tool_result" {
+                self.result(text_of(&block["content"]));
+            } else {
+                self.text(text_of(&block["text"]));
+            }
+        }
+    }
+
+    fn result(&mut self, text: String) {
+        self.last_results.push(text.clone());
+        self.all.push(text);
+    }
+
+    fn text(&mut self, text: String) {
+        self.last_text.push_str(&text);
+        self.last_text.push('\n');
+        self.all.push(text);
+    }
+}
+
+/// Content is a string, or a list of text blocks.
+fn text_of(content: &Value) -> String {
+    match content {
+        Value::String(text) => text.clone(),
+        Value::Array(blocks) => {
+            blocks.iter().filter_map(|block| block["text"].as_str()).collect::<Vec<_>>().join("\n")
+        }
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::Object(_) => String::new(),
+    }
+}
