@@ -12,6 +12,7 @@
 //! sandbox and supervisor.
 pub mod bootstrap;
 pub mod clock;
+pub mod edit;
 pub mod model;
 pub mod process;
 pub mod sandbox;

@@ -1,0 +1,376 @@
+//! The loosest level: similarity, fenced in by a margin over the runner-up and by a guard that the
+//! statement is the same.
+
+use docket_schema::tool::EditLevel;
+
+use super::{
+    locate::{Doc, Found, Miss, ModelLines, fill_blanks},
+    text::collapse,
+    tokens::{is_slip, is_word_slip, words},
+};
+
+/// Least similarity at which a region is taken for what the search quotes.
+const SIMILARITY_MIN: f64 = 0.85;
+/// Windows may have this many lines more or less than the search.
+const WINDOW_SLACK: usize = 2;
+/// Runners-up are looked for down to this similarity.
+const RUNNER_UP_MIN: f64 = 0.70;
+/// Windows that get an exact comparison: the ones whose characters fit best.
+const COMPARED_MAX: usize = 64;
+/// Searches with fewer characters are too short for similarity to mean anything.
+const SEARCH_CHARS_MIN: usize = 12;
+/// Searches with more characters are not compared by similarity: time grows with the square.
+const SEARCH_CHARS_MAX: usize = 12_000;
+
+/// A stretch of solid lines of the file and how far it is from the search.
+#[derive(Debug, Clone)]
+pub(super) struct Window {
+    /// Indices into [`Doc::solid`].
+    pub(super) range: std::ops::Range<usize>,
+    distance: usize,
+    pub(super) similarity: f64,
+}
+
+/// Finds the place by similarity.
+pub(super) fn locate(doc: &Doc<'_>, model: &ModelLines) -> Result<Found, Miss> {
+    let solid = model.solid();
+    let said: Vec<String> = solid.iter().map(|at| collapse(&model.search[*at])).collect();
+    let chars: usize = said.iter().map(|line| line.chars().count()).sum();
+    if chars < SEARCH_CHARS_MIN {
+        return Err(Miss::Absent);
+    }
+    let windows = best_windows(doc, &said, RUNNER_UP_MIN);
+    let Some(best) = windows.first().filter(|window| window.similarity > SIMILARITY_MIN) else {
+        return Err(Miss::Absent);
+    };
+    let lines = |window: &Window| doc.solid[window.range.start]..doc.solid[window.range.end - 1] + 1;
+    let apart =
+        |window: &&Window| window.range.start >= best.range.end || window.range.end <= best.range.start;
+    if let Some(second) = windows.iter().find(apart) {
+        let margin = (chars / 50).max(3) + best.distance / 4;
+        if second.distance < best.distance + margin {
+            return Err(Miss::Ambiguous(vec![lines(best), lines(second)]));
+        }
+    }
+    let mut places = align_lines(&said, &doc.collapsed()[best.range.clone()]);
+    pair_gaps(&mut places, best.range.len());
+    if !same_statements(doc, model, &said, &solid, best, &places) {
+        return Err(Miss::Doubtful(lines(best)));
+    }
+    let mut align = vec![None; model.search.len()];
+    for (at, place) in solid.iter().zip(&places) {
+        align[*at] = place.map(|place| doc.solid[best.range.start + place]);
+    }
+    fill_blanks(doc, &model.search, &mut align);
+    Ok(Found { level: EditLevel::Fuzzy, search: model.search.clone(), replace: model.replace.clone(), align })
+}
+
+/// The windows at or above `floor`, best first, at most [`COMPARED_MAX`].
+pub(super) fn best_windows(doc: &Doc<'_>, said: &[String], floor: f64) -> Vec<Window> {
+    let text: Vec<char> = said.join("\n").chars().collect();
+    if text.is_empty() || text.len() > SEARCH_CHARS_MAX || doc.solid.is_empty() {
+        return Vec::new();
+    }
+    let lines = doc.collapsed();
+    let wanted = Histogram::of(&text);
+    let each: Vec<Histogram> = lines.iter().map(|line| Histogram::of_line(line)).collect();
+    let mut bounds: Vec<(usize, std::ops::Range<usize>, usize)> = Vec::new();
+    for size in said.len().saturating_sub(WINDOW_SLACK).max(1)..=said.len() + WINDOW_SLACK {
+        if size > lines.len() {
+            break;
+        }
+        let mut sum = Histogram::default();
+        each[..size - 1].iter().for_each(|line| sum.add(line));
+        for start in 0..=lines.len() - size {
+            sum.add(&each[start + size - 1]);
+            let length = sum.total as usize - 1;
+            let longest = length.max(text.len());
+            let bound = wanted.distance_at_least(&sum);
+            if bound <= allowed(longest, floor) {
+                bounds.push((bound, start..start + size, longest));
+            }
+            sum.sub(&each[start]);
+        }
+    }
+    bounds.sort_by_key(|(bound, range, _)| (*bound, range.start, range.end));
+    bounds.truncate(COMPARED_MAX);
+    let mut out: Vec<Window> = bounds
+        .into_iter()
+        .filter_map(|(_, range, longest)| {
+            let there: Vec<char> = lines[range.clone()].join("\n").chars().collect();
+            let distance = levenshtein(&text, &there, allowed(longest, floor))?;
+            Some(Window { range, distance, similarity: 1.0 - ratio(distance, longest) })
+        })
+        .collect();
+    out.sort_by(|a, b| {
+        b.similarity
+            .total_cmp(&a.similarity)
+            .then(a.range.start.cmp(&b.range.start))
+            .then(a.range.end.cmp(&b.range.end))
+    });
+    out
+}
+
+#[expect(clippy::cast_precision_loss, reason = "lengths are below 2^52")]
+fn ratio(part: usize, whole: usize) -> f64 {
+    part as f64 / whole.max(1) as f64
+}
+
+#[expect(
+    clippy::cast_precision_loss,
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    reason = "lengths are below 2^52 and the product is not negative"
+)]
+fn allowed(longest: usize, floor: f64) -> usize {
+    (longest as f64 * (1.0 - floor)).floor() as usize
+}
+
+const BUCKETS: usize = 64;
+
+/// How often each class of character occurs: gives a lower bound of the edit distance.
+#[derive(Debug, Clone)]
+struct Histogram {
+    counts: [i32; BUCKETS],
+    total: i64,
+}
+
+impl Default for Histogram {
+    fn default() -> Self {
+        Self { counts: [0; BUCKETS], total: 0 }
+    }
+}
+
+impl Histogram {
+    fn of(text: &[char]) -> Self {
+        let mut out = Self::default();
+        text.iter().for_each(|c| out.count(*c));
+        out
+    }
+
+    /// With the line's break.
+    fn of_line(line: &str) -> Self {
+        let mut out = Self::default();
+        line.chars().for_each(|c| out.count(c));
+        out.count('\n');
+        out
+    }
+
+    fn count(&mut self, c: char) {
+        self.counts[u32::from(c) as usize % BUCKETS] += 1;
+        self.total += 1;
+    }
+
+    fn add(&mut self, other: &Self) {
+        self.counts.iter_mut().zip(&other.counts).for_each(|(a, b)| *a += b);
+        self.total += other.total;
+    }
+
+    fn sub(&mut self, other: &Self) {
+        self.counts.iter_mut().zip(&other.counts).for_each(|(a, b)| *a -= b);
+        self.total -= other.total;
+    }
+
+    /// No edit distance can be below this; one break too many in `window` is forgiven.
+    fn distance_at_least(&self, window: &Self) -> usize {
+        let (mut more, mut less) = (0i32, 0i32);
+        for (a, b) in self.counts.iter().zip(&window.counts) {
+            let d = a - b;
+            more += d.max(0);
+            less += (-d).max(0);
+        }
+        usize::try_from(more.max(less - 1)).unwrap_or(0)
+    }
+}
+
+/// The edit distance, where it is at most `limit`. Only the diagonal band that can hold it is computed.
+pub(super) fn levenshtein(a: &[char], b: &[char], limit: usize) -> Option<usize> {
+    if a.len().abs_diff(b.len()) > limit {
+        return None;
+    }
+    let far = limit + 1;
+    let mut row: Vec<usize> = (0..=b.len()).map(|j| j.min(far)).collect();
+    for (i, x) in a.iter().enumerate() {
+        let low = (i + 1).saturating_sub(limit);
+        let high = (i + 1 + limit).min(b.len());
+        let mut diagonal = row[low.saturating_sub(1)];
+        let mut left = if low == 0 {
+            row[0] = (i + 1).min(far);
+            row[0]
+        } else {
+            far
+        };
+        if low > 0 {
+            // Left of the band is beyond the limit.
+            diagonal = row[low - 1];
+            row[low - 1] = far;
+        }
+        let mut least = far;
+        for j in low.max(1)..=high {
+            let above = if j == i + 1 + limit { far } else { row[j] };
+            let cost = if *x == b[j - 1] { diagonal } else { 1 + diagonal.min(above).min(left) };
+            diagonal = row[j];
+            left = cost.min(far);
+            row[j] = left;
+            least = least.min(left);
+        }
+        if least >= far && (low > 0 || row[0] >= far) {
+            return None;
+        }
+    }
+    (row[b.len()] <= limit).then_some(row[b.len()])
+}
+
+/// Similarity of two lines, 0 to 1.
+pub(super) fn line_similarity(a: &str, b: &str) -> f64 {
+    if a == b { 1.0 } else { strsim::normalized_levenshtein(a, b) }
+}
+
+/// Least similarity of two lines that are taken for each other.
+const LINE_MIN: f64 = 0.5;
+
+/// For each line said, the line of the window that it stands for.
+pub(super) fn align_lines(said: &[String], there: &[String]) -> Vec<Option<usize>> {
+    let (n, m) = (said.len(), there.len());
+    let width = m + 1;
+    let similar: Vec<f64> =
+        said.iter().flat_map(|a| there.iter().map(move |b| line_similarity(a, b))).collect();
+    let value = |i: usize, j: usize| {
+        let s = similar[i * m + j];
+        if s >= LINE_MIN { s * s + 0.01 } else { -1.0 }
+    };
+    let mut best = vec![0.0f64; (n + 1) * width];
+    for i in (0..n).rev() {
+        for j in (0..m).rev() {
+            let skip = best[(i + 1) * width + j].max(best[i * width + j + 1]);
+            best[i * width + j] = skip.max(best[(i + 1) * width + j + 1] + value(i, j));
+        }
+    }
+    let mut out = vec![None; n];
+    let (mut i, mut j) = (0, 0);
+    while i < n && j < m {
+        let here = best[i * width + j];
+        let pair = best[(i + 1) * width + j + 1] + value(i, j);
+        if value(i, j) > 0.0 && (here - pair).abs() < 1e-9 {
+            out[i] = Some(j);
+            i += 1;
+            j += 1;
+        } else if (here - best[(i + 1) * width + j]).abs() < 1e-9 {
+            i += 1;
+        } else {
+            j += 1;
+        }
+    }
+    out
+}
+
+/// Lines left over in equal number on both sides of a gap stand for each other, however they read:
+/// whether they may is for [`same_statements`] to say.
+fn pair_gaps(places: &mut [Option<usize>], there: usize) {
+    let mut at = 0;
+    let mut from = 0;
+    while at < places.len() {
+        if let Some(place) = places[at] {
+            from = place + 1;
+            at += 1;
+            continue;
+        }
+        let end = (at..places.len()).find(|i| places[*i].is_some()).unwrap_or(places.len());
+        let to = places.get(end).copied().flatten().unwrap_or(there);
+        if to.saturating_sub(from) == end - at {
+            for (offset, place) in places[at..end].iter_mut().enumerate() {
+                *place = Some(from + offset);
+            }
+        }
+        at = end;
+    }
+}
+
+/// Share of the search's lines that may differ from the file's in more than slips.
+const ODD_LINES_MAX: f64 = 0.25;
+/// A kept line at least this similar counts half.
+const KEPT_MIN: f64 = 0.95;
+
+/// Whether the region holds the statements that the search means, not merely similar ones.
+fn same_statements(
+    doc: &Doc<'_>,
+    model: &ModelLines,
+    said: &[String],
+    solid: &[usize],
+    best: &Window,
+    places: &[Option<usize>],
+) -> bool {
+    let replace: Vec<&str> = model.replace.iter().flat_map(|line| words(line)).collect();
+    let mut odd = 0.0;
+    for (at, place) in places.iter().enumerate() {
+        let Some(place) = place else {
+            odd += 1.0;
+            continue;
+        };
+        let real = &doc.collapsed()[best.range.start + place];
+        if said[at] != *real && !is_same_line(&said[at], real, &replace) {
+            // One word of a long line that stays as the file has it tells little.
+            let kept = model.replace.contains(&model.search[solid[at]]);
+            odd += if kept && line_similarity(&said[at], real) >= KEPT_MIN { 0.5 } else { 1.0 };
+        }
+    }
+    // The lines at both ends say where the region begins and ends.
+    let ends = places.first().is_some_and(Option::is_some) && places.last().is_some_and(Option::is_some);
+    let covered = places.iter().flatten().count();
+    let extra = best.range.len() - covered;
+    ends && extra <= WINDOW_SLACK && odd + ratio(extra, 1) <= ODD_LINES_MAX * ratio(solid.len(), 1)
+}
+
+/// Whether `said` is `real` but for slips, words of a comment, or words that the replacement knows.
+fn is_same_line(said: &str, real: &str, replace: &[&str]) -> bool {
+    if is_slip(said, real) || (is_comment(said) && is_comment(real)) {
+        return true;
+    }
+    let (a, b) = (words(said), words(real));
+    let (code_a, code_b) = (code_of(said), code_of(real));
+    if code_a.len() < said.len() && code_b.len() < real.len() && collapse(code_a) == collapse(code_b) {
+        return true;
+    }
+    let known = |word: &&str| replace.contains(word);
+    let changes = super::tokens::changes(&a, &b, |word| u32::try_from(word.len()).unwrap_or(1));
+    changes.iter().all(|change| {
+        let (x, y) = (&a[change.a.clone()], &b[change.b.clone()]);
+        let slips = x.len() == y.len() && x.iter().zip(y).all(|(x, y)| is_word_slip(x, y));
+        slips || (!y.is_empty() && y.iter().all(|word| known(&word)))
+    })
+}
+
+/// Whether the whole line is a comment, in any of the languages we meet.
+fn is_comment(line: &str) -> bool {
+    let line = line.trim_start();
+    ["//", "#", "/*", "*", "--", ";", "<!--"].iter().any(|sign| line.starts_with(sign))
+}
+
+/// The line up to a comment at its end.
+fn code_of(line: &str) -> &str {
+    let end = ["//", " #", "/*"].iter().filter_map(|sign| line.find(sign)).min();
+    &line[..end.unwrap_or(line.len())]
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        #[test]
+        fn the_band_computes_the_true_distance(a in "[abc]{0,14}", b in "[abc]{0,14}", limit in 0usize..16) {
+            let (x, y): (Vec<char>, Vec<char>) = (a.chars().collect(), b.chars().collect());
+            let truth = strsim::levenshtein(&a, &b);
+            prop_assert_eq!(levenshtein(&x, &y, limit), (truth <= limit).then_some(truth));
+        }
+    }
+
+    #[test]
+    fn siblings_are_no_slips() {
+        assert!(!is_same_line("total_c = compute(gamma, 2)", "total_b = compute(beta, 2)", &[]));
+        assert!(is_same_line("x = recieve(y)", "x = receive(y)", &[]));
+        assert!(is_same_line("// the other words", "// the real words", &[]));
+    }
+}

@@ -1,0 +1,96 @@
+//! The engine on a stream of cases, so that any corpus can be scored: `docket tool edit_file --jsonl`.
+
+use std::{
+    io::{self, BufRead, Write},
+    time::Instant,
+};
+
+use docket_schema::tool::EditLevel;
+use serde::{Deserialize, Serialize};
+
+use super::plan::{Edit, apply};
+
+#[derive(Deserialize)]
+struct Case {
+    id: serde_json::Value,
+    before: String,
+    edits: Vec<CaseEdit>,
+}
+
+#[derive(Deserialize)]
+struct CaseEdit {
+    search: String,
+    replace: String,
+}
+
+#[derive(Serialize)]
+struct Answer {
+    id: serde_json::Value,
+    ok: bool,
+    after: Option<String>,
+    level: Option<EditLevel>,
+    error: Option<String>,
+    ms: f64,
+}
+
+/// Reads `{"id","before","edits":[{"search","replace"}]}` lines and answers each with
+/// `{"id","ok","after","level","error","ms"}`.
+///
+/// # Errors
+/// Where reading or writing fails, and at the first line that is no case.
+pub fn edit_jsonl(reader: impl BufRead, mut writer: impl Write) -> io::Result<()> {
+    for line in reader.split(b'\n') {
+        let line = line?;
+        if line.iter().all(u8::is_ascii_whitespace) {
+            continue;
+        }
+        let case: Case = serde_json::from_slice(&line)?;
+        let edits: Vec<Edit> =
+            case.edits.into_iter().map(|edit| Edit { search: edit.search, replace: edit.replace }).collect();
+        let start = Instant::now();
+        let result = apply(case.before.as_bytes(), &edits);
+        let ms = start.elapsed().as_secs_f64() * 1e3;
+        let answer = match result {
+            Ok(applied) => Answer {
+                id: case.id,
+                ok: true,
+                level: Some(applied.level()),
+                after: Some(String::from_utf8_lossy(&applied.after).into_owned()),
+                error: None,
+                ms,
+            },
+            Err(error) => Answer {
+                id: case.id,
+                ok: false,
+                after: None,
+                level: None,
+                error: Some(error.to_string()),
+                ms,
+            },
+        };
+        serde_json::to_writer(&mut writer, &answer)?;
+        writer.write_all(b"\n")?;
+    }
+    writer.flush()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_case_in_an_answer_out() {
+        let input = br#"{"id":7,"before":"a\r\nb\r\n","edits":[{"search":"a\nb","replace":"a\nc"}]}
+{"id":"x","before":"a\n","edits":[{"search":"q","replace":"r"}]}
+"#;
+        let mut out = Vec::new();
+        edit_jsonl(&input[..], &mut out).expect("cases");
+        let lines: Vec<serde_json::Value> = String::from_utf8(out)
+            .expect("UTF-8")
+            .lines()
+            .map(|line| serde_json::from_str(line).expect("JSON"))
+            .collect();
+        assert_eq!((&lines[0]["id"], &lines[0]["after"]), (&7.into(), &"a\r\nc\r\n".into()));
+        assert_eq!((&lines[1]["ok"], &lines[1]["after"]), (&false.into(), &serde_json::Value::Null));
+    }
+}

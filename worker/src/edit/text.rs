@@ -1,0 +1,169 @@
+//! A file as decoded lines that can be put back to the byte: byte-order mark, line ends per line,
+//! missing final newline, bytes that are no UTF-8.
+
+/// Bytes that are no UTF-8 are carried as characters from here on: the last private-use block,
+/// which a file that needs them must not contain itself.
+const ESCAPE_BASE: u32 = 0x0010_FE00;
+
+/// One line without its end.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Line<'a> {
+    pub(super) text: &'a str,
+    /// Byte offset of the line in the decoded text.
+    pub(super) start: usize,
+    /// `"\n"`, `"\r\n"`; empty only for a last line without an end.
+    pub(super) eol: &'a str,
+}
+
+impl Line<'_> {
+    pub(super) const fn end(&self) -> usize {
+        self.start + self.text.len()
+    }
+
+    pub(super) const fn end_with_eol(&self) -> usize {
+        self.end() + self.eol.len()
+    }
+
+    pub(super) fn is_blank(&self) -> bool {
+        self.text.trim().is_empty()
+    }
+}
+
+/// Text decoded without loss.
+#[derive(Debug)]
+pub(super) struct Decoded {
+    pub(super) text: String,
+    /// Some bytes were escaped.
+    pub(super) escaped: bool,
+}
+
+/// Decodes; `None` where the file holds both invalid bytes and the escape characters themselves.
+pub(super) fn decode(bytes: &[u8]) -> Option<Decoded> {
+    let mut text = String::with_capacity(bytes.len());
+    let mut escaped = false;
+    for chunk in bytes.utf8_chunks() {
+        text.push_str(chunk.valid());
+        for byte in chunk.invalid() {
+            escaped = true;
+            text.push(escape(*byte));
+        }
+    }
+    if escaped && bytes.utf8_chunks().any(|chunk| chunk.valid().chars().any(is_escape)) {
+        return None;
+    }
+    Some(Decoded { text, escaped })
+}
+
+/// The bytes that [`decode`] made this text of.
+pub(super) fn encode(text: &str, escaped: bool) -> Vec<u8> {
+    if !escaped {
+        return text.as_bytes().to_vec();
+    }
+    let mut out = Vec::with_capacity(text.len());
+    for c in text.chars() {
+        match u8::try_from(u32::from(c).wrapping_sub(ESCAPE_BASE)) {
+            Ok(byte) if is_escape(c) => out.push(byte),
+            Ok(_) | Err(_) => out.extend_from_slice(c.encode_utf8(&mut [0; 4]).as_bytes()),
+        }
+    }
+    out
+}
+
+fn escape(byte: u8) -> char {
+    char::from_u32(ESCAPE_BASE + u32::from(byte))
+        .expect("the block ends at U+10FEFF, below the last character")
+}
+
+/// Whether `c` is one of the characters that carry invalid bytes.
+pub(super) fn is_escape(c: char) -> bool {
+    (ESCAPE_BASE..ESCAPE_BASE + 0x100).contains(&u32::from(c))
+}
+
+/// Splits at `\n` and `\r\n`; a lone `\r` is a character like any other.
+pub(super) fn lines(text: &str) -> Vec<Line<'_>> {
+    let mut out = Vec::new();
+    let mut start = 0;
+    while start < text.len() {
+        let rest = &text[start..];
+        let (body, eol) = match rest.find('\n') {
+            Some(at) if at > 0 && rest.as_bytes()[at - 1] == b'\r' => (&rest[..at - 1], &rest[at - 1..=at]),
+            Some(at) => (&rest[..at], &rest[at..=at]),
+            None => (rest, ""),
+        };
+        out.push(Line { text: body, start, eol });
+        start += body.len() + eol.len();
+    }
+    out
+}
+
+/// The line end most lines have; `"\n"` where there is none.
+pub(super) fn main_eol(lines: &[Line<'_>]) -> &'static str {
+    let crlf = lines.iter().filter(|line| line.eol == "\r\n").count();
+    let lf = lines.iter().filter(|line| line.eol == "\n").count();
+    if crlf > lf { "\r\n" } else { "\n" }
+}
+
+/// The blanks a line begins with.
+pub(super) fn indent_of(line: &str) -> &str {
+    &line[..line.len() - line.trim_start_matches([' ', '\t']).len()]
+}
+
+/// Runs of white space as one blank, none at the ends.
+pub(super) fn collapse(line: &str) -> String {
+    let mut out = String::with_capacity(line.len());
+    for word in line.split_whitespace() {
+        if !out.is_empty() {
+            out.push(' ');
+        }
+        out.push_str(word);
+    }
+    out
+}
+
+/// What remains when white space, quote style and look-alike punctuation are put aside.
+pub(super) fn fold(line: &str) -> String {
+    line.chars().filter(|c| !c.is_whitespace() && !is_invisible(*c)).flat_map(fold_char).collect()
+}
+
+/// Zero-width characters that text picks up on its way through a model.
+const fn is_invisible(c: char) -> bool {
+    matches!(c, '\u{200b}'..='\u{200d}' | '\u{2060}' | '\u{feff}' | '\u{ad}')
+}
+
+/// Folds one character; `…` becomes three.
+pub(super) fn fold_char(c: char) -> impl Iterator<Item = char> {
+    let (c, n) = match c {
+        '\'' | '`' | '\u{2018}'..='\u{201f}' | '\u{2032}' | '\u{2033}' | '\u{ab}' | '\u{bb}' => ('"', 1),
+        '\u{2010}'..='\u{2015}' | '\u{2212}' => ('-', 1),
+        '\u{2026}' => ('.', 3),
+        '\u{d7}' => ('x', 1),
+        // Full-width forms of ASCII.
+        '\u{ff01}'..='\u{ff5e}' => (char::from_u32(u32::from(c) - 0xfee0).unwrap_or(c), 1),
+        other => (other, 1),
+    };
+    std::iter::repeat_n(c, n)
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        #[test]
+        fn any_bytes_survive(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
+            if let Some(decoded) = decode(&bytes) {
+                prop_assert_eq!(encode(&decoded.text, decoded.escaped), bytes);
+                let joined: String =
+                    lines(&decoded.text).iter().flat_map(|line| [line.text, line.eol]).collect();
+                prop_assert_eq!(joined, decoded.text);
+            }
+        }
+    }
+
+    #[test]
+    fn lookalikes_fold_to_ascii() {
+        assert_eq!(fold("say(“it’s”) – ok…"), "say(\"it\"s\")-ok...");
+    }
+}

@@ -1,0 +1,279 @@
+//! Words, blanks and signs of a line; the difference of two lines by them; and the three-way merge
+//! of a line that search, file and replace each have in their own form.
+
+use super::text::fold;
+
+/// Splits into words (letters, digits, `_`), runs of blanks, and single other characters.
+pub(super) fn tokenize(line: &str) -> Vec<&str> {
+    let mut out = Vec::new();
+    let mut rest = line;
+    while let Some(first) = rest.chars().next() {
+        let class = Class::of(first);
+        let end = match class {
+            Class::Sign => first.len_utf8(),
+            Class::Word | Class::Blank => {
+                rest.char_indices().find(|(_, c)| Class::of(*c) != class).map_or(rest.len(), |(at, _)| at)
+            }
+        };
+        out.push(&rest[..end]);
+        rest = &rest[end..];
+    }
+    out
+}
+
+#[derive(PartialEq, Eq, Clone, Copy)]
+enum Class {
+    Word,
+    Blank,
+    Sign,
+}
+
+impl Class {
+    fn of(c: char) -> Self {
+        if c.is_alphanumeric() || c == '_' {
+            Self::Word
+        } else if c.is_whitespace() {
+            Self::Blank
+        } else {
+            Self::Sign
+        }
+    }
+}
+
+pub(super) fn is_word(token: &str) -> bool {
+    token.chars().next().is_some_and(|c| Class::of(c) == Class::Word)
+}
+
+fn is_blank(token: &str) -> bool {
+    token.chars().all(char::is_whitespace)
+}
+
+/// A stretch of `a` that became a stretch of `b`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Change {
+    pub(super) a: std::ops::Range<usize>,
+    pub(super) b: std::ops::Range<usize>,
+}
+
+/// Above this many cells a difference is taken as one change: memory stays bounded.
+const CELLS_MAX: usize = 4_000_000;
+
+/// The changes from `a` to `b`, in order, never touching each other. `weight` says how much an equal
+/// element is worth: the alignment with the greatest sum wins.
+pub(super) fn changes<T: PartialEq>(a: &[T], b: &[T], weight: impl Fn(&T) -> u32) -> Vec<Change> {
+    let head = a.iter().zip(b).take_while(|(x, y)| x == y).count();
+    let tail = a[head..].iter().rev().zip(b[head..].iter().rev()).take_while(|(x, y)| x == y).count();
+    let (a_mid, b_mid) = (&a[head..a.len() - tail], &b[head..b.len() - tail]);
+    let (n, m) = (a_mid.len(), b_mid.len());
+    if n == 0 && m == 0 {
+        return Vec::new();
+    }
+    if n == 0 || m == 0 || n.saturating_mul(m) > CELLS_MAX {
+        return vec![Change { a: head..head + n, b: head..head + m }];
+    }
+    let width = m + 1;
+    let mut best = vec![0u32; (n + 1) * width];
+    for i in (0..n).rev() {
+        for j in (0..m).rev() {
+            let skip = best[(i + 1) * width + j].max(best[i * width + j + 1]);
+            best[i * width + j] = if a_mid[i] == b_mid[j] {
+                skip.max(best[(i + 1) * width + j + 1] + weight(&a_mid[i]))
+            } else {
+                skip
+            };
+        }
+    }
+    let mut out: Vec<Change> = Vec::new();
+    let (mut i, mut j) = (0, 0);
+    let mut push = |a: std::ops::Range<usize>, b: std::ops::Range<usize>| match out.last_mut() {
+        Some(last) if last.a.end == a.start && last.b.end == b.start => {
+            last.a.end = a.end;
+            last.b.end = b.end;
+        }
+        Some(_) | None => out.push(Change { a, b }),
+    };
+    while i < n || j < m {
+        let here = best[i * width + j];
+        if i < n && j < m && a_mid[i] == b_mid[j] && here == best[(i + 1) * width + j + 1] + weight(&a_mid[i])
+        {
+            i += 1;
+            j += 1;
+        } else if i < n && here == best[(i + 1) * width + j] {
+            push(head + i..head + i + 1, head + j..head + j);
+            i += 1;
+        } else {
+            push(head + i..head + i, head + j..head + j + 1);
+            j += 1;
+        }
+    }
+    out
+}
+
+fn token_weight(token: &&str) -> u32 {
+    if is_word(token) {
+        2 + u32::try_from(token.len()).unwrap_or(u32::MAX).min(20)
+    } else if is_blank(token) {
+        1
+    } else {
+        2
+    }
+}
+
+/// The changes from one tokenized line to another.
+pub(super) fn token_changes(a: &[&str], b: &[&str]) -> Vec<Change> {
+    changes(a, b, token_weight)
+}
+
+/// Puts the change from `search` to `replace` onto `file`. `None` where file and replace changed the
+/// same words in different ways and the file's way is no mere slip of the search.
+pub(super) fn merge_line(search: &str, file: &str, replace: &str, knows_file: bool) -> Option<String> {
+    if search == file || file == replace {
+        return Some(replace.to_owned());
+    }
+    if search == replace {
+        return Some(file.to_owned());
+    }
+    let (s, f, r) = (tokenize(search), tokenize(file), tokenize(replace));
+    let (to_file, to_replace) = (token_changes(&s, &f), token_changes(&s, &r));
+    let mut out = String::new();
+    let mut at = 0;
+    let (mut x, mut y) = (to_file.iter().peekable(), to_replace.iter().peekable());
+    loop {
+        let next = match (x.peek(), y.peek()) {
+            (None, None) => break,
+            (Some(c), None) | (None, Some(c)) => c.a.start,
+            (Some(c), Some(d)) => c.a.start.min(d.a.start),
+        };
+        s[at..next].iter().for_each(|token| out.push_str(token));
+        // Grows over all changes of both sides that touch each other's stretch.
+        let mut end = next;
+        let (mut from_file, mut from_replace) = (Vec::new(), Vec::new());
+        loop {
+            let touches = |c: &Change| c.a.start < end || c.a.start == next;
+            if let Some(c) = x.next_if(|c| touches(c)) {
+                end = end.max(c.a.end);
+                from_file.push(c);
+            } else if let Some(c) = y.next_if(|c| touches(c)) {
+                end = end.max(c.a.end);
+                from_replace.push(c);
+            } else {
+                break;
+            }
+        }
+        let base = s[next..end].concat();
+        let ours = side(&s, &f, next..end, &from_file);
+        let theirs = side(&s, &r, next..end, &from_replace);
+        out.push_str(&settle(&base, &ours, &theirs, knows_file)?);
+        at = end;
+    }
+    s[at..].iter().for_each(|token| out.push_str(token));
+    Some(out)
+}
+
+/// What one side made of `range` of the base.
+fn side(base: &[&str], other: &[&str], range: std::ops::Range<usize>, changes: &[&Change]) -> String {
+    let mut out = String::new();
+    let mut at = range.start;
+    for change in changes {
+        out.push_str(&base[at..change.a.start].concat());
+        out.push_str(&other[change.b.clone()].concat());
+        at = change.a.end;
+    }
+    out.push_str(&base[at..range.end].concat());
+    out
+}
+
+fn settle(base: &str, ours: &str, theirs: &str, knows_file: bool) -> Option<String> {
+    if ours == base || ours == theirs {
+        Some(theirs.to_owned())
+    } else if theirs == base && is_odd_blank(ours) && is_blank(base) {
+        Some(theirs.to_owned())
+    } else if theirs == base {
+        Some(ours.to_owned())
+    } else if knows_file || is_slip(base, ours) {
+        Some(theirs.to_owned())
+    } else {
+        None
+    }
+}
+
+/// Blanks that no keyboard makes, such as the no-break space: a line that is written anew loses them.
+fn is_odd_blank(text: &str) -> bool {
+    !text.is_empty() && is_blank(text) && !text.is_ascii()
+}
+
+/// Whether `said` is `real` with a slip of the pen: equal but for look-alikes and blanks, or each
+/// word that differs is within a few letters of its counterpart and no number differs.
+pub(super) fn is_slip(said: &str, real: &str) -> bool {
+    if fold(said) == fold(real) {
+        return true;
+    }
+    let (a, b) = (words(said), words(real));
+    let signs = |text: &str| fold(&tokenize(text).into_iter().filter(|t| !is_word(t)).collect::<String>());
+    a.len() == b.len()
+        && signs(said) == signs(real)
+        && a.iter().zip(&b).all(|(x, y)| x == y || is_word_slip(x, y))
+}
+
+/// The words of a text, in order.
+pub(super) fn words(text: &str) -> Vec<&str> {
+    tokenize(text).into_iter().filter(|token| is_word(token)).collect()
+}
+
+/// Whether one word is the other mistyped: letters lost, doubled, swapped or replaced, and every
+/// digit the same.
+pub(super) fn is_word_slip(said: &str, real: &str) -> bool {
+    let digits = |word: &str| word.chars().filter(char::is_ascii_digit).collect::<String>();
+    if digits(said) != digits(real) {
+        return false;
+    }
+    let longest = said.chars().count().max(real.chars().count());
+    let distance = strsim::osa_distance(said, real);
+    // Short words are a letter apart by nature (`i`, `j`; `row`, `col`), and what differs by its
+    // last letter alone is more often another name (`total_a`, `total_b`) than a slip.
+    let allowed = match longest {
+        0..=3 => 0,
+        4..=11 => 1,
+        _ => 2,
+    };
+    let swapped = distance == 1 && said.chars().count() == real.chars().count() && {
+        let mut pair: Vec<char> = said.chars().collect();
+        let mut other: Vec<char> = real.chars().collect();
+        pair.sort_unstable();
+        other.sort_unstable();
+        pair == other
+    };
+    let suffix_only = said.len().abs_diff(real.len()) == 0
+        && said.chars().zip(real.chars()).position(|(x, y)| x != y) == Some(longest - 1);
+    swapped || (distance <= allowed && !suffix_only)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_merge_keeps_both_sides() {
+        let cases = [
+            ("f(recieve, b)", "f(receive, b)", "f(receive, b, c)", Some("f(receive, b, c)")),
+            ("a = old(x)  # one", "a = old(x)  # two", "a = new(x)  # one", Some("a = new(x)  # two")),
+            ("call(alpha)", "call(gamma_value)", "call(beta)", None),
+            ("x = \"k\"", "x = 'k'", "x = \"k\" + 1", Some("x = 'k' + 1")),
+        ];
+        for (search, file, replace, want) in cases {
+            assert_eq!(merge_line(search, file, replace, false).as_deref(), want, "{search}");
+        }
+    }
+
+    #[test]
+    fn names_that_differ_on_purpose_are_no_slips() {
+        for (said, real) in
+            [("total_a", "total_b"), ("x1", "x2"), ("row", "col"), ("item10", "item11"), ("beta", "gamma")]
+        {
+            assert!(!is_word_slip(said, real), "{said} {real}");
+        }
+        for (said, real) in [("recieve", "receive"), ("queyrFn", "queryFn"), ("prepaare", "prepare")] {
+            assert!(is_word_slip(said, real), "{said} {real}");
+        }
+    }
+}
