@@ -17,7 +17,7 @@ pub const EXIT_LEASE_LOST: i32 = 76;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum SandboxChoice {
-    /// bubblewrap where installed, else our own namespaces.
+    /// Our own namespaces, else bubblewrap where installed.
     #[default]
     Auto,
     /// bubblewrap or nothing.
@@ -57,16 +57,16 @@ pub struct Bootstrap {
     /// Settings.
     pub settings: WorkerSettings,
     /// Tests only: where to stop dead.
-    pub failpoint: Option<Failpoint>,
+    #[serde(default)]
+    pub failpoints: Vec<Failpoint>,
 }
 
-/// Ends the process with SIGKILL at a named place of the log. Tests only; a run process obeys it
-/// once per (run, epoch), for the epoch it names.
+/// Sends a signal at a named place of the log. Tests only.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Failpoint {
     /// The event at which to die.
     pub seq: u64,
-    /// Before its append, after the append, or after the effect that an intent announced.
+    /// On which side of the append that holds it.
     pub when: FailWhen,
     /// Only under this epoch, so that the successor lives.
     pub epoch: u64,
@@ -94,4 +94,6 @@ pub enum FailWhom {
     Supervisor,
     /// The run process stops with SIGSTOP.
     Sleeper,
+    /// Another process, by its id: the coordinator of a test. The run process lives on.
+    Process(i32),
 }

@@ -1,12 +1,20 @@
 //! Runs agents: pure engines, the driver that performs what they decide, and all it needs for that.
 //!
 //! Knows `docket-schema` only; speaks to the coordinator over HTTP, never to the database.
-//! Processes are started in `sandbox` and `process` only.
+//! Processes are started in [`process`] (trusted ones) and [`sandbox`] (whatever a model asks for)
+//! and nowhere else.
 
 pub mod bootstrap;
+pub mod client;
 pub mod clock;
+pub mod driver;
 pub mod edit;
+pub mod engine;
 pub mod model;
 pub mod process;
+pub mod replay;
 pub mod sandbox;
+pub mod secret;
+pub mod supervisor;
+pub mod tools;
 pub mod workspace;

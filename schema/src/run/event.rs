@@ -11,7 +11,7 @@ use crate::{
     content::{BlobRef, Content, WorkPath},
     event::typed_events,
     ids::{DecisionHash, EventHash, IncarnationId, RunId, Seq, TaskId, TreeHash, Turn},
-    message::{CallId, ModelRef, Part, StopReason, ToolUse, Usage},
+    message::{CallId, ModelRef, Part, StopReason, Usage},
     snapshot::{Base, LeftOut, PathChange},
     tool::{RecoveryClass, ToolFacts},
 };
@@ -22,6 +22,7 @@ typed_events! {
         RunStarted 1,
         Forked 1,
         RunRecovered 1,
+        SetupFinished 1,
         PhaseChanged 1,
         ModelRequested 1,
         ModelAnswered 1,
@@ -142,6 +143,20 @@ pub struct RunRecovered {
     pub missing: Vec<WorkPath>,
 }
 
+/// A command that makes a fresh workspace ready was run: at the start, and wherever the workspace is
+/// made again. What it leaves in ignored folders is in no snapshot, which is why it is run again.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct SetupFinished {
+    /// The shell line.
+    pub command: String,
+    /// Its exit status; `None` where a signal or the time limit ended it.
+    pub exit: Option<i32>,
+    /// Its output, cut.
+    pub content: Content,
+    /// How long it ran, in milliseconds.
+    pub duration_ms: u64,
+}
+
 /// What the run is about now (A17).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
@@ -228,11 +243,8 @@ pub struct ModelRequested {
 pub struct ModelAnswered {
     /// The call.
     pub call: CallId,
-    /// Text and reasoning, in order; tool calls are in `tools`.
+    /// Text, reasoning and tool calls, in order.
     pub parts: Vec<Part>,
-    /// The tool calls, in order.
-    #[serde(default)]
-    pub tools: Vec<ToolUse>,
     /// Why it stopped.
     pub stop: StopReason,
     /// Tokens.

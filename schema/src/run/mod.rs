@@ -5,6 +5,9 @@ mod pin;
 mod state;
 mod transcript;
 
+#[cfg(test)]
+mod tests;
+
 pub use event::*;
 pub use pin::*;
 pub use state::*;

@@ -15,14 +15,15 @@ use super::{
         ModelFailed, ModelRequested, Phase, RunEnded, RunEvent, RunOutcome, RunRecovered, RunStarted,
         SnapshotTaken, ToolFinished, ToolRequested, ToolStatus,
     },
-    transcript::Transcript,
+    pin::SandboxLayers,
+    transcript::{Transcript, calls_of},
 };
 use crate::{
     content::{BlobRef, Content, WorkPath},
     event::{Envelope, TypedEvent as _},
     ids::{BlobHash, Epoch, EventHash, RunId, Seq, TaskId, TreeHash, Turn},
     message::{CallId, Part, ToolUse, Usage},
-    snapshot::{Entry, PathChange},
+    snapshot::{Entry, LeftOutWhy, PathChange},
 };
 
 /// Where a run stands between decision and effect.
@@ -168,6 +169,8 @@ pub struct RunState {
     pub overlay: Overlay,
     /// `.git/` against the base.
     pub git_overlay: Overlay,
+    /// Paths that snapshots left out, as last recorded.
+    pub left_out: BTreeMap<WorkPath, LeftOutWhy>,
     /// Hash of the tree at the last snapshot; the base's before the first.
     pub tree: Option<TreeHash>,
     /// Sums.
@@ -200,6 +203,10 @@ pub struct RunState {
     pub limit: Option<Limit>,
     /// Policy in force.
     pub policy: Option<BlobRef>,
+    /// Its workspace was made ready, and the snapshots hold what that left in captured paths.
+    pub set_up: bool,
+    /// The walls around its commands as they are now.
+    pub sandbox: SandboxLayers,
     /// Calls that wait for a child.
     pub children: BTreeMap<CallId, TaskId>,
     round_failed: bool,
@@ -223,6 +230,7 @@ impl Default for RunState {
             read_set: BTreeMap::new(),
             overlay: BTreeMap::new(),
             git_overlay: BTreeMap::new(),
+            left_out: BTreeMap::new(),
             tree: None,
             totals: Totals::default(),
             last_text: None,
@@ -239,6 +247,8 @@ impl Default for RunState {
             pause_requested: false,
             limit: None,
             policy: None,
+            set_up: false,
+            sandbox: SandboxLayers::default(),
             children: BTreeMap::new(),
             round_failed: false,
         }
@@ -291,6 +301,11 @@ impl RunState {
             RunEvent::RunStarted(e) => self.started(e),
             RunEvent::Forked(e) => self.forked(e),
             RunEvent::RunRecovered(e) => self.recovered(e),
+            RunEvent::SetupFinished(_) => {
+                self.require_pins()?;
+                self.set_up = true;
+                Ok(())
+            }
             RunEvent::PhaseChanged(e) => {
                 self.phase = e.phase;
                 Ok(())
@@ -342,6 +357,7 @@ impl RunState {
         self.transcript.note(Part::Text { text: Content::Blob(event.prompts.task) });
         self.tree = Some(event.base.tree);
         self.policy = event.policy;
+        self.sandbox = event.sandbox.clone();
         self.pins = Some(Arc::new(event));
         self.stage = Stage::Deciding;
         Ok(())
@@ -374,9 +390,8 @@ impl RunState {
     }
 
     fn recovered(&mut self, event: RunRecovered) -> Result<(), String> {
-        if self.pins.is_none() {
-            return Err(String::new());
-        }
+        self.require_pins()?;
+        self.sandbox = event.sandbox;
         if !event.missing.is_empty() {
             let names: Vec<String> = event.missing.iter().map(ToString::to_string).collect();
             let text = format!(
@@ -415,14 +430,14 @@ impl RunState {
             Part::Text { text } => Some(text.clone()),
             Part::Thinking { .. } | Part::ToolUse(_) | Part::ToolResult { .. } => None,
         });
-        let empty = event.tools.is_empty() && text.as_ref().is_none_or(is_blank);
+        self.wanted = calls_of(&event.parts).cloned().collect();
+        let empty = self.wanted.is_empty() && text.as_ref().is_none_or(is_blank);
         self.empty_answers = if empty { self.empty_answers + 1 } else { 0 };
-        self.answered_without_tools = event.tools.is_empty() && !empty;
+        self.answered_without_tools = self.wanted.is_empty() && !empty;
         if !empty {
             self.last_text = text;
         }
-        self.transcript.answer(event.parts, &event.tools);
-        self.wanted = event.tools.into();
+        self.transcript.answer(event.parts);
         self.stage = Stage::Deciding;
         Ok(())
     }
@@ -483,11 +498,10 @@ impl RunState {
     }
 
     fn snapshot_taken(&mut self, event: SnapshotTaken) -> Result<(), String> {
-        if self.pins.is_none() {
-            return Err(String::new());
-        }
+        self.require_pins()?;
         lay_over(&mut self.overlay, event.changes);
         lay_over(&mut self.git_overlay, event.git_changes);
+        self.left_out.extend(event.left_out.into_iter().map(|left| (left.path, left.why)));
         self.tree = Some(event.tree);
         Ok(())
     }
@@ -579,6 +593,10 @@ impl RunState {
     fn ended(&mut self, event: RunEnded) -> Result<(), String> {
         self.stage = Stage::Ended(event.result);
         Ok(())
+    }
+
+    fn require_pins(&self) -> Result<(), String> {
+        if self.pins.is_some() { Ok(()) } else { Err(String::new()) }
     }
 
     fn require_deciding(&self) -> Result<(), String> {

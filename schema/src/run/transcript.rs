@@ -54,14 +54,13 @@ impl Transcript {
 
     /// Adds the model's answer. An answer that says nothing leaves no message: providers refuse
     /// an empty one.
-    pub fn answer(&mut self, parts: Vec<Part>, tools: &[ToolUse]) {
-        let mut parts: Vec<Part> = parts.into_iter().filter(|part| !is_empty_text(part)).collect();
-        parts.extend(tools.iter().cloned().map(Part::ToolUse));
+    pub fn answer(&mut self, parts: Vec<Part>) {
+        let parts: Vec<Part> = parts.into_iter().filter(|part| !is_empty_text(part)).collect();
         let speaks = |part: &Part| !matches!(part, Part::Thinking { .. });
         if !parts.iter().any(speaks) {
             return;
         }
-        self.calls = tools.iter().map(|tool| tool.call.clone()).collect();
+        self.calls = calls_of(&parts).map(|tool| tool.call.clone()).collect();
         self.sealed.push(Said::new(Message { role: Role::Assistant, parts }));
     }
 
@@ -72,7 +71,7 @@ impl Transcript {
 
     /// Seals what waits into a user message: called when a request with it is on its way.
     pub fn seal(&mut self) {
-        if let Some(next) = self.pending() {
+        if let Some(next) = self.pending(None) {
             self.calls.clear();
             self.results.clear();
             self.notes.clear();
@@ -86,10 +85,11 @@ impl Transcript {
         }
     }
 
-    /// The whole conversation, with what waits to be said at its end.
-    pub fn conversation(&self) -> Vec<Arc<Said>> {
+    /// The whole conversation, with what waits to be said at its end, and then `nudge`: what a
+    /// request that adds these words would carry.
+    pub fn conversation(&self, nudge: Option<&str>) -> Vec<Arc<Said>> {
         let mut messages = self.sealed.clone();
-        match self.pending() {
+        match self.pending(nudge) {
             None => {}
             Some(Pending::Message(message)) => messages.push(message),
             Some(Pending::Continues(message)) => {
@@ -108,13 +108,14 @@ impl Transcript {
         self.sealed.splice(..count, [message]);
     }
 
-    fn pending(&self) -> Option<Pending> {
+    fn pending(&self, nudge: Option<&str>) -> Option<Pending> {
         let mut parts: Vec<Part> = Vec::with_capacity(self.results.len() + self.notes.len());
         for call in &self.calls {
             let result = self.results.iter().find(|(of, _)| of == call);
             parts.extend(result.map(|(_, part)| part.clone()));
         }
         parts.extend(self.notes.iter().cloned());
+        parts.extend(nudge.map(|text| Part::Text { text: text.into() }));
         if parts.is_empty() {
             return None;
         }
@@ -133,6 +134,14 @@ enum Pending {
     Message(Arc<Said>),
     /// The last sealed message, longer: two user messages in a row are refused by providers.
     Continues(Arc<Said>),
+}
+
+/// The tool calls among `parts`, in order.
+pub fn calls_of(parts: &[Part]) -> impl Iterator<Item = &ToolUse> {
+    parts.iter().filter_map(|part| match part {
+        Part::ToolUse(tool) => Some(tool),
+        Part::Text { .. } | Part::Thinking { .. } | Part::ToolResult { .. } => None,
+    })
 }
 
 fn is_empty_text(part: &Part) -> bool {

@@ -6,12 +6,13 @@ use std::{collections::HashMap, time::Duration};
 use axum::body::Bytes;
 use docket_schema::{
     ids::{BlobHash, Turn},
-    message::{Message, ModelRef, Part, Role, StopReason, ToolSpec},
+    message::{CallId, Message, ModelRef, Part, Role, StopReason, ToolSpec, ToolUse},
 };
 use docket_worker::model::{
     AnswerPart, Attempt, Delta, ModelAnswer, ModelClient, ModelError, ModelRequest, Provider, Rendered,
     ScriptedModel, Secret, TimeoutKind, Timeouts, render,
 };
+use proptest::prelude::*;
 use serde_json::{Value, json};
 use tokio::{
     io::{AsyncReadExt as _, AsyncWriteExt as _},
@@ -217,6 +218,46 @@ async fn another_model_and_the_end_of_a_script_are_refused() {
     }
 }
 
+proptest! {
+    /// What is rendered from a well-formed conversation, the strict checks take: two oracles that were
+    /// written apart.
+    #[test]
+    fn rendered_conversations_are_taken(
+        batches in prop::collection::vec(
+            (prop::option::of("[ a-z]{0,5}"), prop::collection::vec("[ a-z\u{0}\n]{0,8}", 0..4), any::<bool>()), 0..6,
+        )
+    ) {
+        for provider in BOTH {
+            let mut messages = ask();
+            for (index, (said, results, malformed)) in batches.iter().enumerate() {
+                let turn = Turn(u32::try_from(index).expect("small") + 1);
+                let text = said.iter().map(|text| Part::Text { text: text.as_str().into() });
+                let calls = (0..results.len()).map(|at| Part::ToolUse(ToolUse {
+                    call: CallId::tool(turn, at),
+                    name: ["read_file", "no tool", "", "x"][at].to_owned(),
+                    args: if *malformed { Value::Null } else { json!({"n": at}) },
+                    malformed: malformed.then(|| "{\"n".to_owned()),
+                }));
+                messages.push(Message { role: Role::Assistant, parts: text.clone().chain(calls).collect() });
+                let answers = results.iter().enumerate().rev().map(|(at, result)| Part::ToolResult {
+                    call: CallId::tool(turn, at),
+                    content: result.as_str().into(),
+                    is_error: *malformed,
+                });
+                messages.push(Message { role: Role::User, parts: text.chain(answers).collect() });
+            }
+            messages.push(Message { role: Role::User, parts: vec![Part::Text { text: "on".into() }] });
+            let model = ModelRef { provider: provider.name().to_owned(), name: "m".to_owned(), base_url: None };
+            let body: Value = serde_json::from_slice(&rendered(model, messages).body).expect("JSON");
+            let checked = match provider {
+                Provider::Anthropic => super::check::anthropic(&body),
+                Provider::OpenAi | Provider::Scripted => super::check::openai(&body),
+            };
+            prop_assert_eq!(checked, Ok(()));
+        }
+    }
+}
+
 /// Answers every connection with `reply` and closes it.
 async fn canned(reply: &'static str) -> String {
     let listener = TcpListener::bind(("127.0.0.1", 0)).await.expect("a port");
@@ -251,6 +292,10 @@ async fn servers_that_do_not_speak_the_protocol() {
             "HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ncontent-length: 99\r\n\r\ndata",
             "cut_stream",
         ),
+        (
+            "HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\n\r\ndata: sk-scripted-0123456789\n\n",
+            "protocol",
+        ),
         ("HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n", "cut_stream"),
         ("HTTP/1.1 502 Bad Gateway\r\ncontent-length: 999\r\n\r\n<html>bad", "server"),
         (
@@ -267,6 +312,7 @@ async fn servers_that_do_not_speak_the_protocol() {
             };
             let error = call(&model, Timeouts::default(), Some(&key())).await.expect_err(reply);
             assert_eq!(error.kind(), expected, "{provider:?} {reply:?} {error}");
+            assert!(!error.to_string().contains(ModelServer::KEY), "{error}");
         }
     }
 }

@@ -4,7 +4,7 @@
 use similar::TextDiff;
 
 use super::{
-    fuzzy::best_windows,
+    fuzzy::{Wanted, best_windows},
     locate::{Doc, Found, Miss, Pattern},
     merge::Conflict,
     text::collapse,
@@ -16,8 +16,6 @@ const CANDIDATES_MAX: usize = 3;
 const LINES_MAX: usize = 14;
 /// Characters that it shows of a line.
 const LINE_CHARS_MAX: usize = 200;
-/// A candidate must be at least this similar to be worth showing.
-const WORTH_SHOWING: f64 = 0.35;
 
 /// Why `pattern` has no one place.
 pub(super) fn miss(doc: &Doc<'_>, pattern: &Pattern, miss: &Miss) -> String {
@@ -53,7 +51,7 @@ pub(super) fn conflict(doc: &Doc<'_>, found: &Found, conflict: &Conflict) -> Str
 pub(super) fn nearest(doc: &Doc<'_>, search: &str) -> String {
     let said: Vec<String> = search.lines().map(collapse).filter(|line| !line.is_empty()).collect();
     let mut shown: Vec<std::ops::Range<usize>> = Vec::new();
-    for window in best_windows(doc, &said, WORTH_SHOWING) {
+    for window in best_windows(doc, &said, Wanted::Hint) {
         let lines = doc.solid[window.range.start]..doc.solid[window.range.end - 1] + 1;
         if shown.iter().all(|other| lines.end <= other.start || other.end <= lines.start) {
             shown.push(lines);

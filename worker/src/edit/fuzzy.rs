@@ -15,8 +15,16 @@ const SIMILARITY_MIN: f64 = 0.85;
 const WINDOW_SLACK: usize = 2;
 /// Runners-up are looked for down to this similarity.
 const RUNNER_UP_MIN: f64 = 0.70;
-/// Windows that get an exact comparison: the ones whose characters fit best.
-const COMPARED_MAX: usize = 64;
+/// Windows that get an exact comparison. A file with more rivals than these has no one place.
+const COMPARED_MAX: usize = 600;
+/// Cells of distance tables that a search for the place may need: it bounds the time of one edit.
+const PLACE_CELLS_MAX: usize = 30_000_000;
+/// The same where only lines to show are looked for; the best fits come first.
+const HINT_CELLS_MAX: usize = 8_000_000;
+/// Windows that are compared where only lines to show are looked for.
+const HINTS_COMPARED_MAX: usize = 24;
+/// A region must be at least this similar to be worth showing.
+const WORTH_SHOWING: f64 = 0.35;
 /// Searches with fewer characters are too short for similarity to mean anything.
 const SEARCH_CHARS_MIN: usize = 12;
 /// Searches with more characters are not compared by similarity: time grows with the square.
@@ -39,18 +47,16 @@ pub(super) fn locate(doc: &Doc<'_>, model: &ModelLines) -> Result<Found, Miss> {
     if chars < SEARCH_CHARS_MIN {
         return Err(Miss::Absent);
     }
-    let windows = best_windows(doc, &said, RUNNER_UP_MIN);
+    let windows = best_windows(doc, &said, Wanted::Place);
     let Some(best) = windows.first().filter(|window| window.similarity > SIMILARITY_MIN) else {
         return Err(Miss::Absent);
     };
     let lines = |window: &Window| doc.solid[window.range.start]..doc.solid[window.range.end - 1] + 1;
     let apart =
         |window: &&Window| window.range.start >= best.range.end || window.range.end <= best.range.start;
-    if let Some(second) = windows.iter().find(apart) {
-        let margin = (chars / 50).max(3) + best.distance / 4;
-        if second.distance < best.distance + margin {
-            return Err(Miss::Ambiguous(vec![lines(best), lines(second)]));
-        }
+    let near = best.distance + margin(chars, best.distance);
+    if let Some(second) = windows.iter().find(apart).filter(|second| second.distance < near) {
+        return Err(Miss::Ambiguous(vec![lines(best), lines(second)]));
     }
     let mut places = align_lines(&said, &doc.collapsed()[best.range.clone()]);
     pair_gaps(&mut places, best.range.len());
@@ -65,8 +71,27 @@ pub(super) fn locate(doc: &Doc<'_>, model: &ModelLines) -> Result<Found, Miss> {
     Ok(Found { level: EditLevel::Fuzzy, search: model.search.clone(), replace: model.replace.clone(), align })
 }
 
-/// The windows at or above `floor`, best first, at most [`COMPARED_MAX`].
-pub(super) fn best_windows(doc: &Doc<'_>, said: &[String], floor: f64) -> Vec<Window> {
+/// By how much the runner-up must be further from a search of `chars` characters than the best.
+const fn margin(chars: usize, best: usize) -> usize {
+    let share = chars / 50;
+    (if share > 3 { share } else { 3 }) + best / 4
+}
+
+/// What windows are looked for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Wanted {
+    /// The best and what is near enough to it to be its rival.
+    Place,
+    /// Whatever resembles the search enough to be shown.
+    Hint,
+}
+
+/// The windows that are wanted, best first.
+pub(super) fn best_windows(doc: &Doc<'_>, said: &[String], wanted_for: Wanted) -> Vec<Window> {
+    let floor = match wanted_for {
+        Wanted::Place => RUNNER_UP_MIN,
+        Wanted::Hint => WORTH_SHOWING,
+    };
     let text: Vec<char> = said.join("\n").chars().collect();
     if text.is_empty() || text.len() > SEARCH_CHARS_MAX || doc.solid.is_empty() {
         return Vec::new();
@@ -93,15 +118,31 @@ pub(super) fn best_windows(doc: &Doc<'_>, said: &[String], floor: f64) -> Vec<Wi
         }
     }
     bounds.sort_by_key(|(bound, range, _)| (*bound, range.start, range.end));
-    bounds.truncate(COMPARED_MAX);
-    let mut out: Vec<Window> = bounds
-        .into_iter()
-        .filter_map(|(_, range, longest)| {
-            let there: Vec<char> = lines[range.clone()].join("\n").chars().collect();
-            let distance = levenshtein(&text, &there, allowed(longest, floor))?;
-            Some(Window { range, distance, similarity: 1.0 - ratio(distance, longest) })
-        })
-        .collect();
+    let mut out: Vec<Window> = Vec::new();
+    let (mut nearest, mut cells) = (usize::MAX, 0usize);
+    for (compared, (bound, range, longest)) in bounds.into_iter().enumerate() {
+        // What cannot come near the best found so far is no rival of it, nor is what follows.
+        let rival = match wanted_for {
+            Wanted::Place => nearest.saturating_add(margin(text.len(), nearest)),
+            Wanted::Hint => usize::MAX,
+        };
+        if bound > rival {
+            break;
+        }
+        let limit = allowed(longest, floor).min(rival);
+        cells = cells.saturating_add(text.len().saturating_mul(2 * limit + 1));
+        match wanted_for {
+            // With rivals left unseen no place is certain.
+            Wanted::Place if compared >= COMPARED_MAX || cells > PLACE_CELLS_MAX => return Vec::new(),
+            Wanted::Hint if compared >= HINTS_COMPARED_MAX || cells > HINT_CELLS_MAX => break,
+            Wanted::Place | Wanted::Hint => {}
+        }
+        let there: Vec<char> = lines[range.clone()].join("\n").chars().collect();
+        if let Some(distance) = levenshtein(&text, &there, limit) {
+            nearest = nearest.min(distance);
+            out.push(Window { range, distance, similarity: 1.0 - ratio(distance, longest) });
+        }
+    }
     out.sort_by(|a, b| {
         b.similarity
             .total_cmp(&a.similarity)
@@ -126,7 +167,7 @@ fn allowed(longest: usize, floor: f64) -> usize {
     (longest as f64 * (1.0 - floor)).floor() as usize
 }
 
-const BUCKETS: usize = 64;
+const BUCKETS: usize = 32;
 
 /// How often each class of character occurs: gives a lower bound of the edit distance.
 #[derive(Debug, Clone)]
@@ -322,7 +363,7 @@ fn same_statements(
 }
 
 /// Whether `said` is `real` but for slips, words of a comment, or words that the replacement knows.
-fn is_same_line(said: &str, real: &str, replace: &[&str]) -> bool {
+pub(super) fn is_same_line(said: &str, real: &str, replace: &[&str]) -> bool {
     if is_slip(said, real) || (is_comment(said) && is_comment(real)) {
         return true;
     }
@@ -336,19 +377,23 @@ fn is_same_line(said: &str, real: &str, replace: &[&str]) -> bool {
     changes.iter().all(|change| {
         let (x, y) = (&a[change.a.clone()], &b[change.b.clone()]);
         let slips = x.len() == y.len() && x.iter().zip(y).all(|(x, y)| is_word_slip(x, y));
-        slips || (!y.is_empty() && y.iter().all(|word| known(&word)))
+        slips || (!y.is_empty() && y.iter().all(known))
     })
 }
 
-/// Whether the whole line is a comment, in any of the languages we meet.
+/// Whether the whole line is a comment, in any of the languages we meet. A sign that code begins with
+/// as well (`#include`, `*p = 1`, `--n`) counts only with a blank or its own kind after it.
 fn is_comment(line: &str) -> bool {
     let line = line.trim_start();
-    ["//", "#", "/*", "*", "--", ";", "<!--"].iter().any(|sign| line.starts_with(sign))
+    let open = ["//", "/*", "<!--", "*/"].iter().any(|sign| line.starts_with(sign));
+    open || ["#", "*", "--", ";"].iter().any(|sign| {
+        line.strip_prefix(sign).is_some_and(|rest| rest.is_empty() || rest.starts_with([' ', '#', ';']))
+    })
 }
 
-/// The line up to a comment at its end.
+/// The line up to a comment at its end. An address such as `http://host` opens none.
 fn code_of(line: &str) -> &str {
-    let end = ["//", " #", "/*"].iter().filter_map(|sign| line.find(sign)).min();
+    let end = [" // ", " # ", " /* "].iter().filter_map(|sign| line.find(sign)).min();
     &line[..end.unwrap_or(line.len())]
 }
 
@@ -372,5 +417,13 @@ mod tests {
         assert!(!is_same_line("total_c = compute(gamma, 2)", "total_b = compute(beta, 2)", &[]));
         assert!(is_same_line("x = recieve(y)", "x = receive(y)", &[]));
         assert!(is_same_line("// the other words", "// the real words", &[]));
+        assert!(is_same_line("go(); // the other", "go(); // the real", &[]));
+        for (said, real) in [
+            ("#include <stdio.h>", "#include <stdlib.h>"),
+            ("get(\"http://alpha.org\")", "get(\"http://omega.org\")"),
+            ("*first = 1;", "*second = 1;"),
+        ] {
+            assert!(!is_same_line(said, real, &[]), "{said}");
+        }
     }
 }

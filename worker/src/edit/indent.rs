@@ -136,14 +136,21 @@ fn unit_of_model(pairs: &[Pair], lines: &[&str], unit_file: Unit) -> Unit {
     if lines.iter().any(|line| indent_of(line).contains('\t')) {
         return Unit::Tab;
     }
-    // The same text indented twice shows its scale: 4 blanks that are one tab, 2 that are 4.
-    let scale = pairs.iter().find_map(|pair| {
-        let depth = match unit_file {
-            Unit::Tab => pair.file.matches('\t').count(),
-            Unit::Spaces(n) => pair.file.len() / n,
-        };
-        let even = depth > 0 && !pair.search.is_empty() && pair.search.len().is_multiple_of(depth);
-        even.then(|| pair.search.len() / depth)
+    let depth = |pair: &Pair| match unit_file {
+        Unit::Tab => pair.file.matches('\t').count(),
+        Unit::Spaces(n) => pair.file.len() / n,
+    };
+    // Two depths of the same text show its scale: 4 blanks that are one tab, 2 that are 4.
+    let scale = pairs.iter().find_map(|a| {
+        let b = pairs.iter().find(|b| depth(b) > depth(a) && b.search.len() > a.search.len())?;
+        let (wide, deep) = (b.search.len() - a.search.len(), depth(b) - depth(a));
+        wide.is_multiple_of(deep).then(|| wide / deep)
+    });
+    // One depth alone shows it only if the text was not shifted as well.
+    let single = pairs.iter().find_map(|pair| {
+        let even =
+            depth(pair) > 0 && !pair.search.is_empty() && pair.search.len().is_multiple_of(depth(pair));
+        even.then(|| pair.search.len() / depth(pair))
     });
     let shifted = {
         let shift = |pair: &Pair| pair.file.len().wrapping_sub(pair.search.len());
@@ -152,8 +159,10 @@ fn unit_of_model(pairs: &[Pair], lines: &[&str], unit_file: Unit) -> Unit {
     match (unit_file, scale) {
         (Unit::Spaces(n), _) if shifted => Unit::Spaces(n),
         (_, Some(n)) if (2..=8).contains(&n) => Unit::Spaces(n),
-        (Unit::Spaces(n), _) => Unit::Spaces(n),
-        (Unit::Tab, _) => Unit::Spaces(step(lines.iter().copied()).unwrap_or(4)),
+        (Unit::Spaces(n), _) => Unit::Spaces(single.filter(|n| (2..=8).contains(n)).unwrap_or(n)),
+        (Unit::Tab, _) => {
+            Unit::Spaces(step(lines.iter().copied()).or(single).filter(|n| (2..=8).contains(n)).unwrap_or(4))
+        }
     }
 }
 

@@ -95,8 +95,11 @@ pub(super) fn locate(doc: &Doc<'_>, pattern: &Pattern) -> Result<Found, Miss> {
 pub(super) fn already_there(doc: &Doc<'_>, pattern: &Pattern) -> Option<std::ops::Range<usize>> {
     let model = ModelLines::of(pattern);
     let solid = |lines: &[String]| lines.iter().filter(|line| !line.trim().is_empty()).count();
-    let shared_head = model.search.first().is_some_and(|line| model.replace.first() == Some(line));
-    let shared_tail = model.search.last().is_some_and(|line| model.replace.last() == Some(line));
+    let filled = |line: &&String| !line.trim().is_empty();
+    let head = |lines: &[String]| lines.iter().find(filled).cloned();
+    let tail = |lines: &[String]| lines.iter().rfind(filled).cloned();
+    let shared_head = head(&model.search) == head(&model.replace);
+    let shared_tail = tail(&model.search) == tail(&model.replace);
     // What only takes lines away stands in the file before the edit as well as after it, unless both
     // sides of the gap are told.
     let adds = model.replace.iter().any(|line| !line.trim().is_empty() && !model.search.contains(line));
@@ -254,7 +257,15 @@ impl ModelLines {
             }
             text.strip_suffix('\n').unwrap_or(text).split('\n').map(str::to_owned).collect()
         };
-        Self { search: split(&pattern.search), replace: split(&pattern.replace) }
+        // Blanks after the last break are no line of their own where the other side ends with that break.
+        let trimmed = |text: &str, other: &str| match text.rsplit_once('\n') {
+            Some((head, blanks)) if other.ends_with('\n') && blanks.trim().is_empty() => format!("{head}\n"),
+            Some(_) | None => text.to_owned(),
+        };
+        Self {
+            search: split(&trimmed(&pattern.search, &pattern.replace)),
+            replace: split(&trimmed(&pattern.replace, &pattern.search)),
+        }
     }
 
     /// Indices of the search's lines that are not blank.
@@ -276,8 +287,7 @@ enum Strictness {
 impl Strictness {
     fn key(self, line: &str) -> String {
         match self {
-            Self::Blanks => format!("{}{}", indent_of(line), collapse(line)),
-            Self::Indent => collapse(line),
+            Self::Blanks | Self::Indent => collapse(line),
             Self::Folded => fold(line),
         }
     }
@@ -298,18 +308,24 @@ fn by_keys(doc: &Doc<'_>, model: &ModelLines, level: Strictness) -> Result<Optio
     if wanted.is_empty() || wanted.iter().map(String::len).sum::<usize>() < 3 {
         return Ok(None);
     }
-    let keys: Vec<String> = match level {
-        Strictness::Indent => Vec::new(),
-        Strictness::Blanks | Strictness::Folded => {
-            doc.solid.iter().map(|at| level.key(doc.lines[*at].text)).collect()
+    let folded: Vec<String>;
+    let keys = match level {
+        Strictness::Blanks | Strictness::Indent => doc.collapsed(),
+        Strictness::Folded => {
+            folded = doc.solid.iter().map(|at| level.key(doc.lines[*at].text)).collect();
+            &folded
         }
     };
-    let keys = if level == Strictness::Indent { doc.collapsed() } else { &keys };
+    let indented_alike = |start: usize| {
+        let lines = doc.solid[start..].iter().map(|at| indent_of(doc.lines[*at].text));
+        solid.iter().map(|at| indent_of(&model.search[*at])).zip(lines).all(|(a, b)| a == b)
+    };
     let starts: Vec<usize> = keys
         .windows(wanted.len())
         .enumerate()
         .filter(|(_, window)| *window == wanted.as_slice())
         .map(|(at, _)| at)
+        .filter(|at| level != Strictness::Blanks || indented_alike(*at))
         .collect();
     let aligned: Vec<Vec<Option<usize>>> = starts
         .iter()

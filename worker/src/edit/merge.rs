@@ -1,11 +1,13 @@
 //! Carries the difference between search and replace over to the file's own lines.
 
+use docket_schema::tool::EditLevel;
+
 use super::{
-    fuzzy::line_similarity,
+    fuzzy::is_same_line,
     indent::{Indents, Pair},
     locate::{Doc, Found},
     text::{collapse, fold, indent_of},
-    tokens::{changes, is_slip, merge_line, words},
+    tokens::{changes, merge_line, words},
 };
 
 /// A stretch of the decoded file and what is to stand there.
@@ -31,7 +33,12 @@ const UNQUOTED: &str = "the search leaves this line out between lines that the e
 pub(super) fn merge(doc: &Doc<'_>, found: &Found) -> Result<Vec<Splice>, Conflict> {
     let mut merger = Merger { doc, found, indents: learn(doc, found), out: Vec::new() };
     let weight = |line: &String| u32::try_from(line.trim().len()).unwrap_or(u32::MAX).min(200) + 1;
-    for hunk in changes(&found.search, &found.replace, weight) {
+    // A search that was found loosely says nothing certain of the blanks at the ends of lines.
+    let exact = found.level == EditLevel::Exact;
+    let shown = |line: &String| if exact { line.clone() } else { line.trim_end().to_owned() };
+    let search: Vec<String> = found.search.iter().map(shown).collect();
+    let replace: Vec<String> = found.replace.iter().map(shown).collect();
+    for hunk in changes(&search, &replace, weight) {
         merger.hunk(hunk.a, hunk.b)?;
     }
     Ok(merger.out)
@@ -142,11 +149,7 @@ impl Merger<'_> {
             let Some(place) = self.found.align[at] else { continue };
             let line = self.doc.lines[place];
             let (said, real) = (collapse(&self.found.search[at]), collapse(line.text));
-            if fold(&said) != fold(&real)
-                && !knows
-                && !is_slip(&said, &real)
-                && line_similarity(&said, &real) < DELETED_MIN
-            {
+            if fold(&said) != fold(&real) && !knows && !is_same_line(&said, &real, &[]) {
                 return Err(Conflict { line: place, why: CHANGED });
             }
             // Blank lines within a block go with it.
@@ -225,6 +228,3 @@ impl Merger<'_> {
         }
     }
 }
-
-/// Least similarity of a line that is taken away to the one that was quoted.
-const DELETED_MIN: f64 = 0.8;

@@ -184,9 +184,8 @@ fn side(base: &[&str], other: &[&str], range: std::ops::Range<usize>, changes: &
 }
 
 fn settle(base: &str, ours: &str, theirs: &str, knows_file: bool) -> Option<String> {
-    if ours == base || ours == theirs {
-        Some(theirs.to_owned())
-    } else if theirs == base && is_odd_blank(ours) && is_blank(base) {
+    let odd_blank = theirs == base && is_odd_blank(ours) && is_blank(base);
+    if ours == base || ours == theirs || odd_blank {
         Some(theirs.to_owned())
     } else if theirs == base {
         Some(ours.to_owned())

@@ -179,7 +179,7 @@ enum AnswerBlock {
 impl Fold {
     /// Takes one event.
     pub(super) fn event(&mut self, data: &str, on_delta: OnDelta<'_>) -> Result<(), StreamFault> {
-        let event: Value = serde_json::from_str(data).map_err(|_| StreamFault::not_json(data))?;
+        let event: Value = serde_json::from_str(data).map_err(|_| StreamFault::NotJson(data.to_owned()))?;
         match event["type"].as_str().unwrap_or_default() {
             "message_start" => self.count(&event["message"]["usage"]),
             "content_block_start" => self.start(&event, on_delta),

@@ -6,7 +6,7 @@ use serde_json::Value;
 
 use super::{
     error::{ERROR_BODY_BYTES_MAX, ModelError},
-    secret::Secret,
+    Secret,
 };
 
 /// What is read of a refusal.

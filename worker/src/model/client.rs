@@ -26,7 +26,7 @@ use super::{
     openai,
     request::{Provider, RenderError, Rendered},
     scripted::{Attempt, ScriptedModel},
-    secret::Secret,
+    Secret,
     sse::SseParser,
 };
 
@@ -216,9 +216,9 @@ impl HttpEnd {
         let request_id = ["request-id", "x-request-id"]
             .into_iter()
             .find_map(|name| header(response.headers(), name))
-            .map(|id| id.chars().take(200).collect());
+            .map(|id| stricken(&id, key).chars().take(200).collect());
         let kind = header(response.headers(), "content-type").unwrap_or_default();
-        if kind.starts_with("application/json") || kind.starts_with("text/html") {
+        if let Some(kind) = ["application/json", "text/html"].into_iter().find(|not| kind.starts_with(not)) {
             let body = self.read_refusal(response).await;
             // Some servers tell errors with status 200.
             let told = serde_json::from_slice::<Value>(&body).is_ok_and(|body| !body["error"].is_null());
@@ -338,8 +338,16 @@ fn refused(fault: StreamFault, key: Option<&Secret>) -> ModelError {
         StreamFault::Refused(body) => {
             classify(Refusal { status: 200, retry_after_ms: None, body: &body }, key)
         }
-        StreamFault::NotProtocol(detail) => ModelError::Protocol { detail },
+        StreamFault::NotJson(data) => {
+            // Struck out before it is cut: half a key is a key half told.
+            let start: String = stricken(&data, key).chars().take(80).collect();
+            ModelError::Protocol { detail: format!("an event that is no JSON: {}", start.escape_debug()) }
+        }
     }
+}
+
+fn stricken(text: &str, key: Option<&Secret>) -> String {
+    key.map_or_else(|| text.to_owned(), |key| key.strike_from(text))
 }
 
 fn header(headers: &HeaderMap, name: &str) -> Option<String> {

@@ -23,15 +23,8 @@ pub(super) struct Folded {
 pub(super) enum StreamFault {
     /// The provider told an error within the stream; its words.
     Refused(Vec<u8>),
-    /// This is not the protocol.
-    NotProtocol(String),
-}
-
-impl StreamFault {
-    pub(super) fn not_json(data: &str) -> Self {
-        let start: String = data.chars().take(80).collect();
-        Self::NotProtocol(format!("an event that is no JSON: {}", start.escape_debug()))
-    }
+    /// The event is no JSON; its data.
+    NotJson(String),
 }
 
 /// The fold of whichever protocol is spoken.

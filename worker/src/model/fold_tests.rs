@@ -210,7 +210,7 @@ fn errors_within_a_stream_and_what_is_no_json() {
         let fault = fold.event(error, &mut ignore).expect_err("an error event");
         assert!(matches!(fault, StreamFault::Refused(body) if body == error.as_bytes()));
         let fault = fold.event("<html>", &mut ignore).expect_err("no JSON");
-        assert!(matches!(fault, StreamFault::NotProtocol(detail) if detail.contains("<html>")));
+        assert!(matches!(fault, StreamFault::NotJson(data) if data == "<html>"));
         // JSON of any other shape is passed over, and ends as a cut stream.
         for odd in ["7", "[]", "null", "{\"choices\":7}", "{\"type\":\"content_block_delta\"}"] {
             fold.event(odd, &mut ignore).expect("passed over");

@@ -189,7 +189,7 @@ impl Fold {
             self.ended = true;
             return Ok(());
         }
-        let event: Value = serde_json::from_str(data).map_err(|_| StreamFault::not_json(data))?;
+        let event: Value = serde_json::from_str(data).map_err(|_| StreamFault::NotJson(data.to_owned()))?;
         if !event["error"].is_null() {
             return Err(StreamFault::Refused(data.as_bytes().to_vec()));
         }

@@ -268,7 +268,9 @@ impl ScriptedModel {
             match part {
                 AnswerPart::Text(text) => on_delta(Delta::Text(text)),
                 AnswerPart::ToolUse { name, .. } => on_delta(Delta::ToolUse(name)),
-                AnswerPart::Thinking { .. } => {}
+                AnswerPart::Thinking { data, .. } => {
+                    on_delta(Delta::Thinking(data["thinking"].as_str().unwrap_or_default()));
+                }
             }
         }
         let ms = u64::try_from(line.delay.as_millis()).unwrap_or(u64::MAX);

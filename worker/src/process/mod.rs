@@ -7,10 +7,14 @@
 //! Every child gets exactly the environment it is given and no descriptor above its own. Whatever executes
 //! what a repository says (hooks, tests, linters) belongs into the sandbox instead.
 
+mod child;
 mod git;
 #[cfg(test)]
 pub(crate) mod tests_support;
 mod trusted;
 
+pub use child::{
+    ChildError, ChildHandle, ChildLog, ChildSpec, LIFELINE_FD, Lifeline, PAYLOAD_BYTES_MAX, start_child,
+};
 pub use git::{GIT_OUTPUT_BYTES_MAX, GIT_TIMEOUT, GitError, git_spec, run_git};
 pub use trusted::{ChildExit, TrustedError, TrustedOutput, TrustedSpec, run_trusted};

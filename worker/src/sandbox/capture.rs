@@ -2,9 +2,12 @@
 //!
 //! Invariant: never more than the limit is held, however much comes.
 
-use std::{collections::VecDeque, io};
+use std::{collections::VecDeque, io, os::fd::AsFd};
 
+use nix::{errno::Errno, unistd::read};
 use tokio::io::{AsyncRead, AsyncReadExt};
+
+use super::plan::read_frame;
 
 /// The kernel's default pipe size: one read empties it.
 const READ_BYTES: usize = 64 * 1024;
@@ -53,13 +56,40 @@ impl<R: AsyncRead + Unpin> Capture<R> {
         self.pipe.is_some()
     }
 
+    /// Whether a whole frame of [`write_frame`](super::plan::write_frame) is here.
+    pub(super) fn ends_frame(&self) -> bool {
+        read_frame(&mut &self.head[..]).is_ok()
+    }
+
     /// One read. Cancel-safe: what was read is kept in the same poll.
     pub(super) async fn step(&mut self) -> io::Result<()> {
         let Some(pipe) = self.pipe.as_mut() else { return Ok(()) };
         let read = pipe.read(&mut self.chunk).await?;
+        self.take(read);
+        Ok(())
+    }
+
+    /// Takes what is there without waiting for more. Everything a command wrote is there once its last
+    /// process has ended, also while somebody else still holds the pipe's other end.
+    pub(super) fn drain(&mut self) -> io::Result<()>
+    where
+        R: AsFd,
+    {
+        while let Some(pipe) = &self.pipe {
+            match read(pipe.as_fd(), &mut self.chunk) {
+                Ok(read) => self.take(read),
+                Err(Errno::EINTR) => {}
+                Err(Errno::EAGAIN) => break,
+                Err(Errno::ECONNRESET) => self.pipe = None,
+                Err(errno) => return Err(errno.into()),
+            }
+        }
+        Ok(())
+    }
+
+    fn take(&mut self, read: usize) {
         if read == 0 {
             self.pipe = None;
-            return Ok(());
         }
         self.total_bytes += read as u64;
         let to_head = read.min(self.head_max - self.head.len());
@@ -69,7 +99,6 @@ impl<R: AsyncRead + Unpin> Capture<R> {
         let overflow = (self.tail.len() + fitting.len()).saturating_sub(self.tail_max);
         self.tail.drain(..overflow);
         self.tail.extend(fitting);
-        Ok(())
     }
 
     /// What was kept.

@@ -23,7 +23,7 @@ pub const KEEP_BYTES_DEFAULT: usize = 1024 * 1024;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum BackendChoice {
-    /// bubblewrap when it is installed and its controls pass, else our own.
+    /// Our own when its controls pass, else bubblewrap where it is installed.
     Auto,
     /// bubblewrap or nothing.
     Bubblewrap,

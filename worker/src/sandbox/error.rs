@@ -27,8 +27,10 @@ pub enum SandboxError {
         /// Who it must belong to.
         wanted_uid: u32,
     },
-    /// A read-only path is missing or cannot be named to the init.
-    #[error("the read-only path {path} does not exist or is no absolute UTF-8 path")]
+    /// A read-only path is missing, cannot be named to the init, or holds the workspace.
+    #[error(
+        "the read-only path {path} must exist, be absolute UTF-8 and not hold the workspace: name a narrower one"
+    )]
     Readonly {
         /// What was given.
         path: PathBuf,
@@ -105,10 +107,16 @@ pub enum SandboxError {
     },
     /// The init died without a word; everything in it died with it.
     #[error(
-        "the sandbox's init ended without a report, and every process in it ended too: look for a kill by memory shortage"
+        "the sandbox's init ended without a report, and every process in it too: look for a kill by memory shortage ({said})"
     )]
-    Lost,
+    Lost {
+        /// What bubblewrap said, if it did.
+        said: String,
+    },
     /// The plan could not be handed over.
     #[error("the sandbox's plan cannot be written down")]
     Plan(#[source] serde_json::Error),
+    /// The plan or the command is too large to be handed over.
+    #[error("the command cannot be handed to the sandbox: its arguments are too large")]
+    Frame(#[source] io::Error),
 }

@@ -6,7 +6,7 @@ use nix::unistd::geteuid;
 use serde::{Deserialize, Serialize};
 
 use super::{
-    config::INIT_MARKER,
+    config::InitProgram,
     init::{PROBE_ARGUMENT, ProbeAnswer, landlock_abi},
     plan::{Backend, Plan},
 };
@@ -183,7 +183,12 @@ pub(super) fn bubblewrap() -> Option<PathBuf> {
 /// Tries each layer in a process of its own. Harmless, takes milliseconds, blocks. The calling program must
 /// answer to [`init_call`](super::init_call).
 pub fn probe_host() -> HostReport {
-    let asked = ask().map_err(|error| format!("the probe could not be run: {error}"));
+    probe_host_with(&InitProgram::default())
+}
+
+/// The same through another program that answers.
+pub(super) fn probe_host_with(init: &InitProgram) -> HostReport {
+    let asked = ask(init).map_err(|error| format!("the probe could not be run: {error}"));
     let mut layers: Vec<LayerState> = NAMESPACES
         .iter()
         .map(|layer| LayerState { layer: *layer, missing_because: namespace(*layer, &asked) })
@@ -234,9 +239,10 @@ fn text(errno: i32) -> String {
 }
 
 #[expect(clippy::disallowed_methods, reason = "this module is one of the two that may start processes")]
-fn ask() -> io::Result<ProbeAnswer> {
-    let out = std::process::Command::new("/proc/self/exe")
-        .args([INIT_MARKER, PROBE_ARGUMENT])
+fn ask(init: &InitProgram) -> io::Result<ProbeAnswer> {
+    let out = std::process::Command::new(&init.program)
+        .args(&init.args)
+        .arg(PROBE_ARGUMENT)
         .env_clear()
         .current_dir("/")
         .stdin(Stdio::null())

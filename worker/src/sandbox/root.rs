@@ -108,7 +108,9 @@ pub(super) fn plan(
     }
     for path in &config.readonly {
         let whole = path.is_absolute() && path.to_str().is_some();
-        let source = fs::canonicalize(path).ok().filter(|_| whole);
+        // A folder that holds the workspace, `/` first of all, would bring everything beside it in.
+        let narrow = |source: &PathBuf| whole && !workspace.starts_with(source);
+        let source = fs::canonicalize(path).ok().filter(narrow);
         let source = source.ok_or_else(|| SandboxError::Readonly { path: path.clone() })?;
         entries.push(Entry::ReadOnly { source, target: path.clone() });
     }
@@ -228,6 +230,8 @@ fn environment(config: &SandboxConfig, home: Option<&Path>, entries: &[Entry]) -
     let mut all = fixed(path, INNER_HOME.into());
     all.push(("TMPDIR".into(), "/tmp".into()));
     all.push(("CARGO_HOME".into(), format!("{INNER_HOME}/.cargo").into()));
+    // A git that was built elsewhere looks for its system configuration elsewhere.
+    all.push(("GIT_CONFIG_SYSTEM".into(), "/etc/gitconfig".into()));
     all.push(("RUSTUP_HOME".into(), format!("{INNER_HOME}/.rustup").into()));
     all.push(("CARGO_NET_OFFLINE".into(), "true".into()));
     for (name, folder) in [("PYENV_ROOT", ".pyenv"), ("GOMODCACHE", "go/pkg/mod")] {
@@ -237,8 +241,7 @@ fn environment(config: &SandboxConfig, home: Option<&Path>, entries: &[Entry]) -
             all.push((name.into(), folder.into()));
         }
     }
-    all.extend(config.env.iter().map(|(name, value)| (name.into(), value.into())));
-    all
+    overlay(all, config)
 }
 
 fn environment_bare(config: &SandboxConfig) -> Vec<(OsString, OsString)> {
@@ -247,7 +250,15 @@ fn environment_bare(config: &SandboxConfig) -> Vec<(OsString, OsString)> {
     for name in ["CARGO_HOME", "RUSTUP_HOME", "PYENV_ROOT", "TMPDIR"] {
         all.extend(env::var_os(name).map(|value| (name.into(), value)));
     }
-    all.extend(config.env.iter().map(|(name, value)| (name.into(), value.into())));
+    overlay(all, config)
+}
+
+/// A name given by the caller takes the place of ours: two of one name would be read differently by each program.
+fn overlay(mut all: Vec<(OsString, OsString)>, config: &SandboxConfig) -> Vec<(OsString, OsString)> {
+    for (name, value) in &config.env {
+        all.retain(|(known, _)| known.as_os_str() != name.as_str());
+        all.push((name.into(), value.into()));
+    }
     all
 }
 

@@ -1,40 +1,42 @@
 //! Making a sandbox and running commands in it: the docket side.
 //!
-//! Invariants: [`Sandbox::run`] returns only after the init has ended, and with it every process of the call;
-//! dropping its future closes the socket that keeps the init alive; a report that never came is an error,
+//! Invariants: [`Sandbox::run`] returns only after every process of the call has ended (the init itself may
+//! still be taking its mounts apart); dropping its future closes the socket that keeps the init alive; a report that never came is an error,
 //! never a success.
 
 use std::{
     io,
-    os::unix::net::UnixStream as StdUnixStream,
+    os::{
+        fd::{AsFd, BorrowedFd},
+        unix::net::UnixStream as StdUnixStream,
+    },
     path::{Component, Path},
+    pin::Pin,
     process::Stdio,
     sync::Arc,
+    task::{Context, Poll},
     time::Duration,
 };
 
 use tokio::{
-    io::AsyncWriteExt,
+    io::{AsyncRead, AsyncWriteExt, ReadBuf},
     net::{UnixStream, unix::OwnedReadHalf},
     process::{Child, ChildStderr, ChildStdout, Command},
     sync::Mutex,
-    time::{Instant, sleep_until, timeout},
+    time::{Instant, sleep_until},
 };
 
 use super::{
     capture::Capture,
     config::{BackendChoice, CommandOutput, CommandSpec, Ended, InitProgram, SandboxConfig},
     error::SandboxError,
-    host::{HostReport, Layer, SandboxReport, bubblewrap, probe_host},
+    host::{HostReport, Layer, SandboxReport, bubblewrap, probe_host_with},
     plan::{Backend, Call, FRAME_BYTES_MAX, InitReport, Plan, read_json, write_frame},
     root,
 };
 
 /// How long the kernel may take to end a namespace after its deadline before the init itself is killed.
 const END_GRACE: Duration = Duration::from_secs(5);
-
-/// How long the pipes are read after the last process ended: what is in them is there already.
-const DRAIN_GRACE: Duration = Duration::from_millis(500);
 
 /// An init's report is one small frame.
 const REPORT_BYTES_MAX: usize = 64 * 1024;
@@ -65,8 +67,9 @@ impl Sandbox {
     /// [`SandboxError::Control`] where a wall is not where it should be, and what is wrong with the
     /// configuration.
     pub async fn prepare(config: SandboxConfig) -> Result<Self, SandboxError> {
-        let probed = tokio::task::spawn_blocking(probe_host).await;
-        let host = probed.map_err(|_| SandboxError::Lost)?;
+        let init = config.init_program.clone();
+        let probed = tokio::task::spawn_blocking(move || probe_host_with(&init)).await;
+        let host = probed.map_err(|_| SandboxError::Lost { said: "the probe panicked".to_owned() })?;
         let none = config.backend == BackendChoice::None;
         let missing = host.missing_for_walls();
         if !none && !missing.is_empty() {
@@ -81,10 +84,12 @@ impl Sandbox {
             (BackendChoice::Namespaces, _) | (BackendChoice::Auto, None) => {
                 Self::with(&config, &host, Backend::Namespaces).await
             }
-            (BackendChoice::Auto, Some(_)) => match Self::with(&config, &host, Backend::Bubblewrap).await {
+            // Both hold against the same battery; our own takes half the time of a call and runs
+            // calls of one run side by side, so bubblewrap is what stands in where ours cannot start.
+            (BackendChoice::Auto, Some(_)) => match Self::with(&config, &host, Backend::Namespaces).await {
                 Err(SandboxError::Control { found, .. }) => {
-                    tracing::info!(%found, "bubblewrap failed its controls, taking docket's own namespaces");
-                    Self::with(&config, &host, Backend::Namespaces).await
+                    tracing::info!(%found, "docket's own namespaces failed their controls, taking bubblewrap");
+                    Self::with(&config, &host, Backend::Bubblewrap).await
                 }
                 other => other,
             },
@@ -95,7 +100,7 @@ impl Sandbox {
         let plan = root::plan(config, backend, bubblewrap(), host.has(Layer::Landlock))?;
         let mut plan_frame = Vec::new();
         let bytes = serde_json::to_vec(&plan).map_err(SandboxError::Plan)?;
-        write_frame(&mut plan_frame, &bytes).map_err(|_| SandboxError::Lost)?;
+        write_frame(&mut plan_frame, &bytes).map_err(SandboxError::Frame)?;
         let report = host.report(&plan);
         let init = config.init_program.clone();
         let sandbox =
@@ -143,7 +148,7 @@ impl Sandbox {
             (Some(InitReport::SetupFailed { step, errno }), _) => {
                 return Err(SandboxError::Setup { step, source: io::Error::from_raw_os_error(errno) });
             }
-            (None, false) => return Err(SandboxError::Lost),
+            (None, false) => return Err(SandboxError::Lost { said: of_bubblewrap(&stderr.bytes) }),
         };
         let duration_ms = u64::try_from(begun.elapsed().as_millis()).unwrap_or(u64::MAX);
         Ok(CommandOutput { ended, stdout, stderr, duration_ms })
@@ -167,7 +172,7 @@ impl Sandbox {
         let mut frames = Vec::with_capacity(bytes.len() + stdin_bytes + 8);
         let framed = write_frame(&mut frames, &bytes)
             .and_then(|()| spec.stdin.as_ref().map_or(Ok(()), |stdin| write_frame(&mut frames, stdin)));
-        framed.map_err(|_| SandboxError::Lost)?;
+        framed.map_err(SandboxError::Frame)?;
         Ok(frames)
     }
 
@@ -191,6 +196,13 @@ impl Sandbox {
         let stderr = String::from_utf8_lossy(&out.stderr.bytes);
         Err(failed(format!("{:?}, saw {found:?}, said {:?}", out.ended, stderr.trim()), None))
     }
+}
+
+/// What bubblewrap itself said, for it shares stderr with the command; nothing of the command's own.
+fn of_bubblewrap(stderr: &[u8]) -> String {
+    const LINES_MAX: usize = 4;
+    let text = String::from_utf8_lossy(stderr);
+    text.lines().filter(|line| line.starts_with("bwrap: ")).take(LINES_MAX).collect::<Vec<_>>().join("; ")
 }
 
 /// Uses builtins of sh wherever it can: a control must not fail for a program that is not installed.
@@ -257,7 +269,7 @@ impl Running {
     ) -> io::Result<Option<InitReport>> {
         let Some(control) = self.control.take() else { return Ok(None) };
         let (answers, mut out) = control.into_split();
-        let mut answers: Capture<OwnedReadHalf> = Capture::new(Some(answers), REPORT_BYTES_MAX);
+        let mut answers = Capture::new(Some(Answers(answers)), REPORT_BYTES_MAX);
         // An init that dies early breaks this pipe; its missing report says so.
         let give = async {
             let _ = out.write_all(plan).await;
@@ -269,7 +281,8 @@ impl Running {
         }
         let mut out = Some(out);
         let mut kill_at = None;
-        loop {
+        // A report comes after the last process of the call has ended; what they wrote is in the pipes then.
+        while !answers.ends_frame() {
             tokio::select! {
                 _status = self.child.wait() => break,
                 step = self.stdout.step(), if self.stdout.open() => step?,
@@ -288,23 +301,30 @@ impl Running {
                 }
             }
         }
-        let drain = async {
-            while answers.open() {
-                answers.step().await?;
-            }
-            while self.stdout.open() {
-                self.stdout.step().await?;
-            }
-            while self.stderr.open() {
-                self.stderr.step().await?;
-            }
-            Ok::<(), io::Error>(())
-        };
-        match timeout(DRAIN_GRACE, drain).await {
-            Ok(drained) => drained?,
-            Err(_held_open) => {}
-        }
+        self.stdout.drain()?;
+        self.stderr.drain()?;
+        answers.drain()?;
         let said = answers.finish().bytes;
         Ok(read_json(&mut &said[..]).ok())
+    }
+}
+
+/// The reading half of the socket, with the descriptor that a last read without waiting needs.
+struct Answers(OwnedReadHalf);
+
+impl AsFd for Answers {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        let socket: &UnixStream = self.0.as_ref();
+        socket.as_fd()
+    }
+}
+
+impl AsyncRead for Answers {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buf: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.0).poll_read(cx, buf)
     }
 }

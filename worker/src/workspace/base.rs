@@ -214,7 +214,7 @@ async fn commit_dirty(repo: &LocalRepo, own: &GitDir, resolved: &Resolved) -> Re
     own.run_env(&["add", "-A", "--", "."], &[env[0], env[1]], Vec::new()).await.map_err(PinError::Git)?;
     let tree = line(own.run_env(&["write-tree"], &env, Vec::new()).await?);
     let date = line(
-        own.run(&["log", "-1", "--no-walk", "--format=%cd", "--date=raw", &resolved.commit], Vec::new())
+        own.run(&["log", "-1", "--no-walk", "--format=@%cd", "--date=raw", &resolved.commit], Vec::new())
             .await?,
     );
     let person: [(&str, &OsStr); 6] = [

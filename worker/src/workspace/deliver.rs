@@ -243,7 +243,8 @@ impl ResultCommit {
             }
             Err(error) => return Err(error.into()),
         }
-        let date = format!("{} +0000", signature.at_seconds);
+        // Without the sign git takes small numbers for years.
+        let date = format!("@{} +0000", signature.at_seconds);
         let person: [(&str, &OsStr); 6] = [
             ("GIT_AUTHOR_NAME", signature.name.as_ref()),
             ("GIT_AUTHOR_EMAIL", signature.email.as_ref()),

@@ -86,6 +86,13 @@ pub(super) struct Slot {
     pub(super) what: What,
 }
 
+impl Slot {
+    /// Whether this is a captured file or link that nobody touched: what nearly every path is.
+    pub(super) fn is_untouched_file(&self, now: Stat) -> bool {
+        matches!(self.what, What::Kept(_)) && self.stat == now && !self.racy
+    }
+}
+
 /// The slots of one folder, by name.
 pub(super) type Folder = HashMap<Box<[u8]>, Slot>;
 

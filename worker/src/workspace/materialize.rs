@@ -226,11 +226,12 @@ async fn fill(workspace: &mut Workspace) -> Result<(), MaterializeError> {
 
     let looked_at = workspace.now()?;
     let folders: Vec<_> = base.manifest.entries.iter().filter(|(_, e)| e.kind == EntryKind::Dir).collect();
-    let work = index_of(&reader, written, &folders, looked_at).map_err(&errno)?;
+    let work = index_of(&reader, &rules, written, &folders, looked_at).map_err(&errno)?;
     let skeleton = git_skeleton(base);
     let folders: Vec<_> =
         skeleton.iter().filter(|(_, e, _)| e.kind == EntryKind::Dir).map(|(p, e, _)| (p, e)).collect();
-    let git = index_of(&reader, git_written, &folders, looked_at).map_err(&errno)?;
+    let no_rules = IgnoreRules::default();
+    let git = index_of(&reader, &no_rules, git_written, &folders, looked_at).map_err(&errno)?;
     workspace.tree = Tree::default();
     for (path, entry) in &workspace.base.manifest.entries {
         workspace.tree.set(path, Some(*entry));
@@ -246,6 +247,7 @@ type Written = Vec<(WorkPath, Entry, nix::sys::stat::FileStat)>;
 /// The index of what was just written, so that the first walk reads none of it again.
 fn index_of(
     root: &impl AsFd,
+    rules: &IgnoreRules,
     written: Written,
     folders: &[(&WorkPath, &Entry)],
     looked_at: (i64, i64),
@@ -256,22 +258,36 @@ fn index_of(
         let racy = stat.is_racy(looked_at);
         let (folder, name) = split(path.as_bytes());
         index.set(folder, name, Slot { stat, racy, what: What::Kept(entry) });
-        index_folder(root, &mut index, folder, None)?;
+        index_folder(root, rules, &mut index, folder, None)?;
     }
     for (path, entry) in folders {
-        index_folder(root, &mut index, path.as_bytes(), Some(entry.mode))?;
+        index_folder(root, rules, &mut index, path.as_bytes(), Some(entry.mode))?;
     }
     Ok(index)
 }
 
-fn index_folder(root: &impl AsFd, index: &mut Index, path: &[u8], recorded: Option<u32>) -> nix::Result<()> {
-    let (folder, name) = split(path);
-    if path.is_empty() || (recorded.is_none() && index.slot(folder, name).is_some()) {
-        return Ok(());
+/// Whether the ignore rules name the folder is part of its slot: inside such a one only what the base has is
+/// captured.
+fn index_folder(
+    root: &impl AsFd,
+    rules: &IgnoreRules,
+    index: &mut Index,
+    path: &[u8],
+    recorded: Option<u32>,
+) -> nix::Result<bool> {
+    if path.is_empty() {
+        return Ok(false);
     }
+    let (folder, name) = split(path);
+    if recorded.is_none()
+        && let Some(What::Folder { ignored, .. }) = index.slot(folder, name).map(|slot| slot.what)
+    {
+        return Ok(ignored);
+    }
+    let ignored = index_folder(root, rules, index, folder, None)? || rules.names(path, true);
     let stat = Stat::of(&stat_child(root.as_fd(), path)?);
-    index.set(folder, name, Slot { stat, racy: false, what: What::Folder { recorded, ignored: false } });
-    index_folder(root, index, folder, None)
+    index.set(folder, name, Slot { stat, racy: false, what: What::Folder { recorded, ignored } });
+    Ok(ignored)
 }
 
 async fn read_rules(base: &BaseObjects) -> Result<IgnoreRules, MaterializeError> {

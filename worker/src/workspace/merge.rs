@@ -6,6 +6,7 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet, HashSet},
+    fs::File,
     io,
     os::fd::{AsFd, BorrowedFd, OwnedFd},
 };
@@ -15,6 +16,8 @@ use docket_schema::{
     ids::BlobHash,
     snapshot::{Entry, EntryKind, LeftOut, LeftOutWhy, PathChange},
 };
+
+use nix::errno::Errno;
 
 use super::{
     blobs::PendingBlobs,
@@ -62,6 +65,8 @@ pub(super) struct Merge<'a> {
     touched: BTreeSet<Vec<u8>>,
     left_out: BTreeMap<Vec<u8>, LeftOutWhy>,
     parent: Option<(Vec<u8>, OwnedFd)>,
+    /// What stopped the reading, where it is no property of the path (no descriptors left, a disk error).
+    failed: Option<(Vec<u8>, Errno)>,
 }
 
 /// What a pass came to, sorted by path.
@@ -84,6 +89,7 @@ impl<'a> Merge<'a> {
             touched: BTreeSet::new(),
             left_out: BTreeMap::new(),
             parent: None,
+            failed: None,
         }
     }
 
@@ -100,8 +106,12 @@ impl<'a> Merge<'a> {
     /// Takes in what a walk found.
     pub(super) fn take(&mut self, found: Vec<Found>) {
         for item in found {
-            if item.unreadable {
-                self.folder_unreadable(&item.folder);
+            if let Some(errno) = item.unreadable {
+                let path = item.folder;
+                match why_unread(errno).filter(|_| !path.is_empty()) {
+                    Some(_) => self.folder_unreadable(&path),
+                    None => self.failed = self.failed.take().or(Some((path.into_vec(), errno))),
+                }
                 continue;
             }
             for name in &item.gone {
@@ -138,7 +148,6 @@ impl<'a> Merge<'a> {
             (Judged::Keep { .. }, Kind::File | Kind::Link) => {
                 let old_entry = old.and_then(|slot| kept(&slot));
                 let read = self.read(&path, stat, old_entry);
-                self.parent_kept(folder);
                 return self.settle_file(folder, name, path, old, read);
             }
         };
@@ -214,12 +223,14 @@ impl<'a> Merge<'a> {
         remember(&mut self.area.captured, path);
     }
 
-    fn parent_kept(&mut self, folder: &[u8]) {
-        self.touched.insert(folder.to_vec());
-    }
-
     /// Ends the pass: folders that became empty or have a mode of their own get their entries.
-    pub(super) fn finish(mut self) -> Merged {
+    ///
+    /// # Errors
+    /// Path and reason, where something could not be read that must not count as gone.
+    pub(super) fn finish(mut self) -> Result<Merged, (Vec<u8>, Errno)> {
+        if let Some(failed) = self.failed {
+            return Err(failed);
+        }
         for path in std::mem::take(&mut self.touched) {
             let (folder, name) = split(&path);
             let Some(slot) = self.area.index.slot(folder, name).copied() else { continue };
@@ -239,7 +250,7 @@ impl<'a> Merge<'a> {
             .left_out
             .into_iter()
             .filter_map(|(path, why)| Some(LeftOut { path: WorkPath::new(path)?, why }));
-        Merged { changes: changes.collect(), left_out: left_out.collect() }
+        Ok(Merged { changes: changes.collect(), left_out: left_out.collect() })
     }
 
     /// Reads the file or link at `path`.
@@ -249,18 +260,22 @@ impl<'a> Merge<'a> {
         if self.parent.as_ref().is_none_or(|(open, _)| open != folder) {
             match open_folder(self.root, folder) {
                 Ok(fd) => self.parent = Some((folder.to_vec(), fd)),
-                Err(_) => return left(LeftOutWhy::Unreadable),
+                Err(errno) => return self.unread(path, stat, errno),
             }
         }
         let Some((_, parent)) = &self.parent else { return left(LeftOutWhy::Unreadable) };
         if stat.kind() == Kind::Link {
-            let Ok(target) = read_link(parent.as_fd(), name) else { return left(LeftOutWhy::Unreadable) };
+            let target = match read_link(parent.as_fd(), name) {
+                Ok(target) => target,
+                Err(errno) => return self.unread(path, stat, errno),
+            };
             let blob = BlobRef::of(&target);
             let entry = Entry { kind: EntryKind::Symlink, mode: 0, size: blob.bytes, hash: blob.hash };
             return self.keep(entry, target, stat, old);
         }
-        let Ok((mut file, opened)) = open_file(parent.as_fd(), name) else {
-            return left(LeftOutWhy::Unreadable);
+        let (mut file, opened) = match open_file(parent.as_fd(), name) {
+            Ok(opened) => opened,
+            Err(errno) => return self.unread(path, stat, errno),
         };
         let stat = Stat::of(&opened);
         if stat.kind() != Kind::File {
@@ -269,7 +284,10 @@ impl<'a> Merge<'a> {
         let size = u64::try_from(stat.size).unwrap_or(0);
         let mode = stat.permissions();
         if size > self.limits.file {
-            return Self::large(&mut file, stat, size, self.known(path, old));
+            return match Self::large(&mut file, stat, size, self.known(path, old)) {
+                Ok(read) => read,
+                Err(error) => self.unread(path, stat, errno_of(&error)),
+            };
         }
         match read_limited(&mut file, size, self.limits.file) {
             Ok((bytes, true)) => {
@@ -278,8 +296,17 @@ impl<'a> Merge<'a> {
                 self.keep(entry, bytes, stat, old)
             }
             Ok((_, false)) => Read { stat, what: What::Out(LeftOutWhy::TooLarge) },
-            Err(_) => Read { stat, what: What::Out(LeftOutWhy::Unreadable) },
+            Err(error) => self.unread(path, stat, errno_of(&error)),
         }
+    }
+
+    /// A path that did not read: left out where that is its own doing, else the end of this pass.
+    fn unread(&mut self, path: &[u8], stat: Stat, errno: Errno) -> Read {
+        let why = why_unread(errno);
+        if why.is_none() && self.failed.is_none() {
+            self.failed = Some((path.to_vec(), errno));
+        }
+        Read { stat, what: What::Out(why.unwrap_or(LeftOutWhy::Unreadable)) }
     }
 
     fn known(&self, path: &[u8], old: Option<Entry>) -> Option<Entry> {
@@ -289,18 +316,15 @@ impl<'a> Merge<'a> {
 
     /// A file over the limit is kept where it is the content that is recorded already (a large file of the
     /// base, touched): that costs no new blob.
-    fn large(file: &mut std::fs::File, stat: Stat, size: u64, known: Option<Entry>) -> Read {
+    fn large(file: &mut File, stat: Stat, size: u64, known: Option<Entry>) -> io::Result<Read> {
         let out = Read { stat, what: What::Out(LeftOutWhy::TooLarge) };
         let Some(known) = known.filter(|entry| entry.kind == EntryKind::File && entry.size == size) else {
-            return out;
+            return Ok(out);
         };
-        match hash_of(file) {
-            Ok(hash) if hash == known.hash => {
-                Read { stat, what: What::Kept(Entry { mode: stat.permissions(), ..known }) }
-            }
-            Ok(_) => out,
-            Err(_) => Read { stat, what: What::Out(LeftOutWhy::Unreadable) },
+        if hash_of(file)? != known.hash {
+            return Ok(out);
         }
+        Ok(Read { stat, what: What::Kept(Entry { mode: stat.permissions(), ..known }) })
     }
 
     fn keep(&mut self, entry: Entry, bytes: Vec<u8>, stat: Stat, old: Option<Entry>) -> Read {
@@ -322,7 +346,20 @@ struct Read {
     what: What,
 }
 
-fn hash_of(file: &mut std::fs::File) -> io::Result<BlobHash> {
+/// Why a path is left out that gave this error; `None` where the error says nothing of the path.
+const fn why_unread(errno: Errno) -> Option<LeftOutWhy> {
+    match errno {
+        Errno::EACCES | Errno::EPERM | Errno::ENOENT => Some(LeftOutWhy::Unreadable),
+        Errno::ELOOP | Errno::ENXIO | Errno::ENODEV => Some(LeftOutWhy::NotAFile),
+        _ => None,
+    }
+}
+
+fn errno_of(error: &io::Error) -> Errno {
+    error.raw_os_error().map_or(Errno::EIO, Errno::from_raw)
+}
+
+fn hash_of(file: &mut File) -> io::Result<BlobHash> {
     let mut hasher = blake3::Hasher::new();
     hasher.update_reader(file)?;
     Ok(BlobHash(*hasher.finalize().as_bytes()))

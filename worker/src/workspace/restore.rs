@@ -20,7 +20,7 @@ use nix::errno::Errno;
 
 use super::{
     blobs::Blobs,
-    contents::{BaseObjects, Contents, ContentsError},
+    contents::{Contents, ContentsError},
     handles::{TreeWriter, join, open_folder, split, stat_child},
     index::{FsTime, What},
     materialize::{git_skeleton, write_alternates},
@@ -112,9 +112,9 @@ pub async fn restore(
         remember(&mut workspace.work.captured, path.as_bytes());
     }
     look(workspace, &files, &git)?;
-    let mut plan = Plan::default();
+    let mut plan = Plan { alternates: has_info_folder(&git), ..Plan::default() };
     plan.add(&workspace.work, &files, target.left_out);
-    plan.add(&workspace.git, &git, &[]);
+    plan.add(&workspace.git, &git, target.left_out);
 
     let mut made: HashMap<BlobHash, bytes::Bytes> =
         skeleton.into_iter().map(|(_, entry, bytes)| (entry.hash, bytes)).collect();
@@ -144,8 +144,8 @@ type Entries = BTreeMap<WorkPath, Entry>;
 
 fn look(workspace: &mut Workspace, files: &Entries, git: &Entries) -> Result<FsTime, SnapshotError> {
     let looked_at = workspace.now()?;
-    workspace.pass(Realm::Work, looked_at, None, Some(files));
-    workspace.pass(Realm::GitWhole, looked_at, None, Some(git));
+    workspace.pass(Realm::Work, looked_at, None, Some(files))?;
+    workspace.pass(Realm::GitWhole, looked_at, None, Some(git))?;
     Ok(looked_at)
 }
 
@@ -156,6 +156,8 @@ struct Plan {
     write: BTreeMap<WorkPath, Entry>,
     /// Folders and the modes they must have in the end.
     modes: BTreeMap<Vec<u8>, u32>,
+    /// Whether git is to be told where the borrowed objects are.
+    alternates: bool,
 }
 
 impl Plan {
@@ -250,7 +252,7 @@ async fn carry_out(
             Ok::<(), RestoreError>(())
         })
         .await?;
-    if has_git_folder(&workspace.base, &plan.write, &workspace.git) {
+    if plan.alternates {
         write_alternates(&mut writer, &workspace.base).map_err(|errno| fail(DOT_GIT, errno))?;
     }
     for (path, mode) in plan.modes.iter().rev() {
@@ -259,13 +261,13 @@ async fn carry_out(
     Ok(())
 }
 
-/// Whether the restored workspace has the folder that names the borrowed objects: a model may have removed
+/// Whether the recorded workspace has the folder that names the borrowed objects: a model may have removed
 /// its whole `.git`, and that too is restored.
-fn has_git_folder(base: &BaseObjects, write: &Entries, git: &Area) -> bool {
-    let info = b".git/objects/info";
-    let path = WorkPath::new(*info).expect("a constant without empty parts or dots");
-    let recorded = git.index.slot(b".git/objects", b"info").is_some();
-    base.git.is_some() && (write.contains_key(&path) || recorded)
+fn has_info_folder(git: &Entries) -> bool {
+    let info = WorkPath::new(".git/objects/info").expect("a constant without empty parts or dots");
+    git.range(&info..)
+        .next()
+        .is_some_and(|(path, entry)| (*path == info && entry.kind == EntryKind::Dir) || is_below(path, &info))
 }
 
 fn is_below(path: &WorkPath, folder: &WorkPath) -> bool {

@@ -57,6 +57,23 @@ pub enum SnapshotError {
         #[source]
         source: io::Error,
     },
+    /// Something in it could not be read for a reason that is not the model's doing.
+    #[error(
+        "`{path}` in the workspace could not be read: check the disk and the limit on open files, then restore"
+    )]
+    Read {
+        /// Where in the workspace.
+        path: String,
+        /// The reason.
+        #[source]
+        source: io::Error,
+    },
+}
+
+impl SnapshotError {
+    fn read((path, errno): (Vec<u8>, Errno)) -> Self {
+        Self::Read { path: String::from_utf8_lossy(&path).into_owned(), source: errno.into() }
+    }
 }
 
 /// What changed since the last snapshot.
@@ -150,14 +167,14 @@ impl Workspace {
         let mut merged = Merged::default();
         for look in looks {
             // One pass each: what the first path did to the index decides how the next is judged.
-            let part = self.take_look(&look, looked_at, &mut blobs);
+            let part = self.take_look(&look, looked_at, &mut blobs)?;
             merged.changes.extend(part.changes);
             merged.left_out.extend(part.left_out);
         }
         let last: BTreeMap<WorkPath, Option<Entry>> =
             merged.changes.into_iter().map(|change| (change.path, change.entry)).collect();
         let changes = last.into_iter().map(|(path, entry)| PathChange { path, entry }).collect();
-        Ok(self.delta(Merged { changes, left_out: merged.left_out }, Vec::new(), blobs))
+        Ok(self.delta(Merged { changes, left_out: merged.left_out }, Merged::default(), blobs))
     }
 
     /// A snapshot after a command, which may have changed anything.
@@ -167,13 +184,14 @@ impl Workspace {
     pub fn snapshot_walk(&mut self) -> Result<SnapshotDelta, SnapshotError> {
         let looked_at = self.now()?;
         let mut blobs = PendingBlobs::default();
-        let work = self.pass(Realm::Work, looked_at, Some(&mut blobs), None);
-        let git = self.pass(Realm::Git, looked_at, Some(&mut blobs), None);
-        Ok(self.delta(work, git.changes, blobs))
+        let work = self.pass(Realm::Work, looked_at, Some(&mut blobs), None)?;
+        let git = self.pass(Realm::Git, looked_at, Some(&mut blobs), None)?;
+        Ok(self.delta(work, git, blobs))
     }
 
-    fn delta(&mut self, work: Merged, git_changes: Vec<PathChange>, blobs: PendingBlobs) -> SnapshotDelta {
-        let mut left_out = work.left_out;
+    fn delta(&mut self, work: Merged, git: Merged, blobs: PendingBlobs) -> SnapshotDelta {
+        let git_changes = git.changes;
+        let mut left_out = [git.left_out, work.left_out].concat();
         left_out.truncate(LEFT_OUT_MAX);
         SnapshotDelta { changes: work.changes, git_changes, tree: self.tree.hash(), left_out, blobs }
     }
@@ -185,7 +203,7 @@ impl Workspace {
         looked_at: FsTime,
         blobs: Option<&mut PendingBlobs>,
         expected: Option<&BTreeMap<WorkPath, Entry>>,
-    ) -> Merged {
+    ) -> Result<Merged, SnapshotError> {
         let area = match realm {
             Realm::Work => &mut self.work,
             Realm::Git | Realm::GitWhole => &mut self.git,
@@ -206,13 +224,13 @@ impl Workspace {
             merge = merge.expect(expected);
         }
         merge.take(found);
-        let merged = merge.finish();
+        let merged = merge.finish().map_err(SnapshotError::read)?;
         if realm == Realm::Work {
             for change in &merged.changes {
                 self.tree.set(&change.path, change.entry);
             }
         }
-        merged
+        Ok(merged)
     }
 
     /// Looks at `path` and the folders it is in, from the root down; `None` where a link or something else
@@ -244,7 +262,12 @@ impl Workspace {
         None
     }
 
-    fn take_look(&mut self, look: &Look, looked_at: FsTime, blobs: &mut PendingBlobs) -> Merged {
+    fn take_look(
+        &mut self,
+        look: &Look,
+        looked_at: FsTime,
+        blobs: &mut PendingBlobs,
+    ) -> Result<Merged, SnapshotError> {
         let mut ignored = false;
         let mut steps = Vec::new();
         for (path, stat) in look.folders.iter().map(|(path, stat)| (path, *stat)) {
@@ -288,7 +311,7 @@ impl Workspace {
         gone: Option<&[u8]>,
         looked_at: FsTime,
         blobs: &mut PendingBlobs,
-    ) -> Merged {
+    ) -> Result<Merged, SnapshotError> {
         // A folder that a tool put there whole has to be walked; the index does not know its inside yet.
         let below = match steps.last() {
             Some((path, stat, Judged::Keep { ignored })) if gone.is_none() && stat.kind() == Kind::Folder => {
@@ -313,11 +336,11 @@ impl Workspace {
             merge.vanished(folder, name);
         }
         merge.take(below);
-        let merged = merge.finish();
+        let merged = merge.finish().map_err(SnapshotError::read)?;
         for change in &merged.changes {
             self.tree.set(&change.path, change.entry);
         }
-        merged
+        Ok(merged)
     }
 
     /// The file system's own time, which is what its stamps are compared with.

@@ -59,8 +59,8 @@ pub(super) struct Found {
     pub(super) changed: Vec<(Box<[u8]>, Stat, Judged)>,
     /// Names the index has and the folder has not.
     pub(super) gone: Vec<Box<[u8]>>,
-    /// The folder could not be read.
-    pub(super) unreadable: bool,
+    /// Why the folder could not be read, if so; nothing else of it is known then.
+    pub(super) unreadable: Option<Errno>,
 }
 
 /// What becomes of a path.
@@ -129,26 +129,36 @@ impl Walk<'_> {
     /// One folder; the folders to enter next go into `children`.
     fn scan(&self, job: &Job, children: &mut Vec<Job>) -> Option<Found> {
         let mut found =
-            Found { folder: job.folder.clone(), changed: Vec::new(), gone: Vec::new(), unreadable: false };
+            Found { folder: job.folder.clone(), changed: Vec::new(), gone: Vec::new(), unreadable: None };
         let (dir, entries) = match open_folder(self.root, &job.folder).and_then(names) {
             Ok(opened) => opened,
             // Gone since its parent was read: the parent's next walk will say so.
             Err(Errno::ENOENT | Errno::ENOTDIR | Errno::ELOOP) => return None,
-            Err(_) => {
-                found.unreadable = true;
+            Err(errno) => {
+                found.unreadable = Some(errno);
                 return Some(found);
             }
         };
         let known = self.index.folder(&job.folder);
         let mut hits = 0;
         for name in &entries {
+            let slot = known.and_then(|slots| slots.get(name));
+            let stat = match stat_child(dir.as_fd(), name) {
+                Ok(stat) => Stat::of(&stat),
+                Err(Errno::ENOENT) => continue,
+                Err(errno) => {
+                    found.unreadable = Some(errno);
+                    return Some(found);
+                }
+            };
+            hits += usize::from(slot.is_some());
+            if slot.is_some_and(|slot| slot.is_untouched_file(stat)) {
+                continue;
+            }
             let path = join(&job.folder, name);
             if self.is_foreign(&path) {
                 continue;
             }
-            let Ok(stat) = stat_child(dir.as_fd(), name).map(|stat| Stat::of(&stat)) else { continue };
-            let slot = known.and_then(|slots| slots.get(name));
-            hits += usize::from(slot.is_some());
             let judged = match slot.map(|slot| slot.what) {
                 Some(What::Folder { ignored, .. }) if stat.kind() == Kind::Folder => Judged::Keep { ignored },
                 Some(What::Out(why)) if slot.is_some_and(|slot| slot.stat.kind() == stat.kind()) => {

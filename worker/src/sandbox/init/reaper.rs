@@ -1,7 +1,9 @@
-//! pid 1: starts the command, reaps whatever is orphaned to it, reports the command's end and ends the rest.
+//! pid 1: starts the command, reaps whatever is orphaned to it, ends the rest when the command has ended, and
+//! only then reports.
 //!
-//! Inside a pid namespace the rest is ended by the kernel when pid 1 exits. Without one (no wall asked for)
-//! this process is a subreaper and kills what it inherits until nothing is left.
+//! So a report says that nothing of the call runs any more, and docket need not wait until the kernel has
+//! taken the mounts apart. Should the killing be cut short, the kernel ends what is in a pid namespace when
+//! pid 1 exits. Without one (no wall asked for) this process is a subreaper that kills what it inherits.
 
 use std::{fs, io::Read, os::fd::AsFd};
 
@@ -35,23 +37,21 @@ pub(super) enum Place {
 
 /// Starts the command and stays until it has ended or docket is gone. Returns the exit status of the init.
 pub(super) fn run(orders: Orders, place: Place) -> i32 {
-    let status = match start(&orders, place) {
-        Ok((child, signals)) => {
-            if let Some(report) = watch(&orders, child, &signals) {
-                Orders::report(&orders.control, &report);
-            }
-            0
-        }
+    let watched = match start(&orders, place) {
+        Ok((child, signals)) => watch(&orders, child, &signals),
         Err(failure) => {
             Orders::report_failure(&orders.control, failure);
-            1
+            return 1;
         }
     };
     match place {
-        Place::PidNamespace => {}
+        Place::PidNamespace => end_namespace(),
         Place::Host => end_descendants(),
     }
-    status
+    if let Some(report) = watched {
+        Orders::report(&orders.control, &report);
+    }
+    0
 }
 
 fn start(orders: &Orders, place: Place) -> Result<(Pid, SignalFd), Failure> {
@@ -95,6 +95,18 @@ fn watch(orders: &Orders, child: Pid, signals: &SignalFd) -> Option<InitReport> 
         // docket says nothing after its orders: anything readable is its end of file.
         if hung_up && matches!((&orders.control).read(&mut [0; 64]), Ok(0) | Err(_)) {
             return None;
+        }
+    }
+}
+
+/// Kills everything else in the pid namespace until pid 1 has no child, which means that there is nobody:
+/// whoever loses its parent becomes pid 1's child.
+fn end_namespace() {
+    loop {
+        let _ = kill(Pid::from_raw(-1), Signal::SIGKILL);
+        match waitpid(Pid::from_raw(-1), None) {
+            Ok(_) | Err(Errno::EINTR) => {}
+            Err(_) => return,
         }
     }
 }

@@ -232,27 +232,3 @@ async fn calls_run_side_by_side() {
         }
     }
 }
-
-#[tokio::test]
-async fn zz_timing() {
-    let fixture = Fixture::new();
-    for backend in all() {
-        let sandbox = fixture.sandbox(backend).await;
-        let mut times = Vec::new();
-        for _ in 0..200 {
-            let t = std::time::Instant::now();
-            sandbox.run(CommandSpec::new(["/bin/true"])).await.unwrap();
-            times.push(t.elapsed().as_micros());
-        }
-        times.sort();
-        eprintln!("{backend:?} p50 {} p95 {} us", times[100], times[190]);
-    }
-    let mut times = Vec::new();
-    for _ in 0..200 {
-        let t = std::time::Instant::now();
-        tokio::process::Command::new("/bin/true").env_clear().output().await.unwrap();
-        times.push(t.elapsed().as_micros());
-    }
-    times.sort();
-    eprintln!("bare p50 {} p95 {} us", times[100], times[190]);
-}

@@ -5,5 +5,4 @@ mod deliver;
 mod hostile;
 mod property;
 mod round_trip;
-mod speed;
 mod support;

@@ -86,11 +86,14 @@ async fn every_odd_change_is_recorded_and_restored() {
 
     let delta = workspace.snapshot_walk().unwrap();
     let left: Vec<_> = delta.left_out.iter().map(|l| (l.path.to_string(), l.why)).collect();
-    assert_eq!(left, [
-        ("noise.log".to_owned(), LeftOutWhy::Ignored),
-        ("pipe".to_owned(), LeftOutWhy::NotAFile),
-        ("target/built".to_owned(), LeftOutWhy::Ignored),
-    ]);
+    assert_eq!(
+        left,
+        [
+            ("noise.log".to_owned(), LeftOutWhy::Ignored),
+            ("pipe".to_owned(), LeftOutWhy::NotAFile),
+            ("target/built".to_owned(), LeftOutWhy::Ignored),
+        ]
+    );
     let sorted: Vec<_> = delta.changes.iter().map(|change| change.path.clone()).collect();
     assert!(sorted.is_sorted());
     let folder = delta.changes.iter().find(|change| change.path == path("naïve ünïcode")).unwrap();
@@ -153,8 +156,15 @@ async fn after_file_tools_no_walk_is_needed_and_the_answer_is_the_same() {
     let mut quick = house.workspace("a", &pinned).await;
     let mut slow = house.workspace("b", &pinned).await;
     let named: [&[u8]; 9] = [
-        b"src/main.rs", b"new/deep/file", b"link", b"run.sh", b"noise.log", b"empty", b"target/x",
-        b"gone/never-there", b"naïve ünïcode/日本.txt".as_slice(),
+        b"src/main.rs",
+        b"new/deep/file",
+        b"link",
+        b"run.sh",
+        b"noise.log",
+        b"empty",
+        b"target/x",
+        b"gone/never-there",
+        "naïve ünïcode/日本.txt".as_bytes(),
     ];
     for dir in [house.at("a"), house.at("b")] {
         put(&dir, "new/deep/file", "1");
@@ -300,7 +310,10 @@ async fn what_cannot_be_pinned_says_what_to_do() {
     assert!(matches!(error, PinError::NoRepository { .. }) && error.to_string().contains("git init"));
     git(&house.source(), &["init", "-q", "."]).await;
     let error = pin(&source, &house.pin_options(), &mut house.blobs).await.unwrap_err();
-    assert!(matches!(error, PinError::NoCommit { .. }) && error.to_string().contains("commit first"), "{error}");
+    assert!(
+        matches!(error, PinError::NoCommit { .. }) && error.to_string().contains("commit first"),
+        "{error}"
+    );
     let missing = Source::Local(house.at("not-there"));
     let error = pin(&missing, &house.pin_options(), &mut house.blobs).await.unwrap_err();
     assert!(matches!(error, PinError::SourceFolder { .. }));
@@ -330,11 +343,55 @@ async fn submodules_and_lfs_pointers_are_told() {
     super::support::git_with(&house.source(), &["update-index", "--index-info"], link.as_bytes()).await;
     git(&house.source(), &["commit", "-q", "-m", "submodule"]).await;
     let pinned = house.pin().await;
-    assert_eq!(pinned.notes, [
-        PinNote::Submodule(path("vendor/lib")),
-        PinNote::LfsPointer(path("big.psd")),
-    ]);
+    assert_eq!(pinned.notes, [PinNote::Submodule(path("vendor/lib")), PinNote::LfsPointer(path("big.psd")),]);
     house.workspace("a", &pinned).await;
     assert!(house.at("a").join("vendor/lib").is_dir());
     assert_eq!(git(&house.at("a"), &["status", "--porcelain"]).await, "");
+}
+
+#[tokio::test]
+async fn writes_in_the_tick_of_a_snapshot_are_not_missed() {
+    let mut house = House::new();
+    put(&house.source(), "file", "0000");
+    house.commit_source().await;
+    let pinned = house.pin().await;
+    let mut workspace = house.workspace("a", &pinned).await;
+    for nth in 1..400 {
+        // Same size, same inode, and mostly the same time stamp as what the last snapshot saw.
+        put(&house.at("a"), "file", format!("{nth:04}"));
+        assert_eq!(workspace.snapshot_walk().unwrap().changes.len(), 1, "write {nth}");
+    }
+}
+
+#[tokio::test]
+async fn a_git_folder_that_holds_too_large_a_file_says_so() {
+    let mut house = House::new();
+    put(&house.source(), "a", "1");
+    house.commit_source().await;
+    let pinned = house.pin().await;
+    let mut options = house.options();
+    options.file_bytes_max = 1000;
+    let mut workspace = materialize(&house.at("a"), &pinned.base, &house.blobs, &options).await.unwrap();
+    put(&house.at("a"), ".git/large", vec![1; 2000]);
+    let delta = workspace.snapshot_walk().unwrap();
+    assert_eq!(delta.left_out[0].path, path(".git/large"));
+    let mut recorded = Recorded::default();
+    recorded.take(delta, &mut house.blobs);
+    recorded.restore_into(&mut workspace, &house.blobs).await.unwrap();
+    assert!(house.at("a").join(".git/large").exists());
+}
+
+/// The driver may run these on any thread.
+#[test]
+fn the_futures_are_send() {
+    fn check<T: Send>(_: &T) {}
+    let mut house = House::new();
+    let (source, options) = (Source::Empty, house.pin_options());
+    check(&pin(&source, &options, &mut house.blobs));
+    let base: docket_schema::snapshot::Base = serde_json::from_value(serde_json::json!({
+        "manifest": { "hash": "0".repeat(64), "bytes": 0 }, "tree": "0".repeat(64),
+    }))
+    .unwrap();
+    let (dir, options) = (house.at("a"), house.options());
+    check(&materialize(&dir, &base, &house.blobs, &options));
 }

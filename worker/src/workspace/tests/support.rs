@@ -18,8 +18,8 @@ use docket_schema::{
 use crate::{
     process::run_git,
     workspace::{
-        MemoryBlobs, PinOptions, Pinned, RestoreError, RestoreTarget, Restored, SnapshotDelta, Source, Workspace,
-        WorkspaceOptions, materialize, pin, restore,
+        MemoryBlobs, PinOptions, Pinned, RestoreError, RestoreTarget, Restored, SnapshotDelta, Source,
+        Workspace, WorkspaceOptions, materialize, pin, restore,
     },
 };
 

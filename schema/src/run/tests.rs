@@ -1,0 +1,303 @@
+//! The fold of a run: what may follow what, and that the conversation is always one that providers take.
+
+use proptest::prelude::*;
+
+use super::*;
+use crate::{
+    content::{BlobRef, Content, WorkPath},
+    ids::{DecisionHash, Epoch, EventHash, IncarnationId, RunId, Seq, TaskId, TreeHash, Turn},
+    message::{CallId, Message, ModelRef, Part, Role, StopReason, ToolUse, Usage},
+    snapshot::{Base, Entry, EntryKind, PathChange},
+    tool::{FileSeen, RecoveryClass, TestCounts, ToolFacts},
+};
+
+fn started() -> RunEvent {
+    let blob = BlobRef::of(b"prompt");
+    RunStarted {
+        task: TaskId(uuid::Uuid::from_u128(1)),
+        run: RunId(uuid::Uuid::from_u128(2)),
+        attempt: 1,
+        engine: EngineRef { name: "react".into(), version: 1 },
+        models: Models {
+            main: ModelRef { provider: "scripted".into(), name: "x".into(), base_url: None },
+            terms: ModelTerms::default(),
+        },
+        settings: RunSettings::default(),
+        prompts: Prompts { system: blob, tools: blob, task: blob },
+        base: Base { manifest: blob, tree: TreeHash::ZERO, git: None },
+        gates: vec![],
+        requires: vec![],
+        policy: None,
+        sandbox: SandboxLayers::default(),
+        worker: IncarnationId(uuid::Uuid::from_u128(3)),
+    }
+    .into()
+}
+
+fn asked(turn: u32, attempt: u32) -> RunEvent {
+    ModelRequested {
+        call: CallId::model(Turn(turn), attempt),
+        purpose: Purpose::Decide,
+        model: ModelRef { provider: "scripted".into(), name: "x".into(), base_url: None },
+        attempt,
+        decision: DecisionHash::ZERO,
+        request: DecisionHash::ZERO,
+        request_bytes: 1,
+        nudge: None,
+        worst_case_nusd: 0,
+    }
+    .into()
+}
+
+fn answered(turn: u32, text: &str, calls: usize) -> RunEvent {
+    let mut parts = vec![Part::Text { text: text.into() }];
+    for index in 0..calls {
+        let call = CallId::tool(Turn(turn), index);
+        parts.push(Part::ToolUse(ToolUse {
+            call,
+            name: "read_file".into(),
+            args: serde_json::json!({}),
+            malformed: None,
+        }));
+    }
+    ModelAnswered {
+        call: CallId::model(Turn(turn), 1),
+        parts,
+        stop: StopReason::EndTurn,
+        usage: Usage { input_tokens: 10, output_tokens: 1, ..Usage::default() },
+        cost_nusd: 7,
+        first_byte_ms: 0,
+        total_ms: 0,
+    }
+    .into()
+}
+
+fn wanted(turn: u32, index: usize) -> RunEvent {
+    ToolRequested {
+        call: CallId::tool(Turn(turn), index),
+        tool: "read_file".into(),
+        class: RecoveryClass::Reads,
+        policy: Verdict::Allow { rule: "builtin".into() },
+        labels: vec![],
+        decision: DecisionHash::ZERO,
+    }
+    .into()
+}
+
+fn finished(turn: u32, index: usize, facts: ToolFacts) -> RunEvent {
+    ToolFinished {
+        call: CallId::tool(Turn(turn), index),
+        status: ToolStatus::Ok,
+        content: format!("result {index}").into(),
+        full: None,
+        facts,
+        duration_ms: 1,
+    }
+    .into()
+}
+
+fn told(text: &str) -> RunEvent {
+    Told { text: text.into(), by: "a person".into() }.into()
+}
+
+fn push(state: &mut RunState, turn: u32, event: RunEvent) -> Result<(), CorruptLog> {
+    let meta = EventMeta { seq: state.seq.next(), hash: EventHash::ZERO, turn: Turn(turn), epoch: Epoch(1) };
+    state.apply(meta, event)
+}
+
+fn folded(events: &[(u32, RunEvent)]) -> RunState {
+    let mut state = RunState::default();
+    for (turn, event) in events {
+        push(&mut state, *turn, event.clone()).expect("legal");
+    }
+    state
+}
+
+/// What providers demand: sides alternate from the user's, and each call has its one result in the
+/// message after it, in order.
+fn assert_sendable(messages: &[std::sync::Arc<Said>]) {
+    let messages: Vec<&Message> = messages.iter().map(|said| &said.message).collect();
+    for (at, message) in messages.iter().enumerate() {
+        let side = if at % 2 == 0 { Role::User } else { Role::Assistant };
+        assert_eq!(message.role, side, "message {at}");
+        let calls: Vec<&CallId> = calls_of(&message.parts).map(|tool| &tool.call).collect();
+        if calls.is_empty() {
+            continue;
+        }
+        let next = messages.get(at + 1).expect("a message with results follows");
+        let results: Vec<&CallId> = next
+            .parts
+            .iter()
+            .filter_map(|part| match part {
+                Part::ToolResult { call, .. } => Some(call),
+                Part::Text { .. } | Part::Thinking { .. } | Part::ToolUse(_) => None,
+            })
+            .collect();
+        assert_eq!(calls, results);
+    }
+    assert_eq!(messages.last().map(|message| message.role), Some(Role::User));
+}
+
+#[test]
+fn what_cannot_follow_is_refused_and_changes_nothing() {
+    let cases: [(&str, Vec<(u32, RunEvent)>, RunEvent); 8] = [
+        ("asked before started", vec![], asked(1, 1)),
+        ("started twice", vec![(0, started())], started()),
+        ("answered unasked", vec![(0, started())], answered(1, "x", 0)),
+        ("a call nobody wants", vec![(0, started())], wanted(1, 0)),
+        ("calls out of order", vec![(0, started()), (1, asked(1, 1)), (1, answered(1, "", 2))], wanted(1, 1)),
+        (
+            "a result without intent",
+            vec![(0, started()), (1, asked(1, 1))],
+            finished(1, 0, ToolFacts::default()),
+        ),
+        ("a turn skipped", vec![(0, started())], asked(2, 1)),
+        (
+            "after the end",
+            vec![
+                (0, started()),
+                (
+                    0,
+                    RunEnded { result: RunOutcome::Cancelled, summary: None, tree: None, decision: None }
+                        .into(),
+                ),
+            ],
+            told("late"),
+        ),
+    ];
+    for (name, before, event) in cases {
+        let mut state = folded(&before);
+        let turn = if name == "a turn skipped" { 2 } else { state.turn.0 };
+        let (seq, stage) = (state.seq, state.stage.clone());
+        assert!(matches!(push(&mut state, turn, event), Err(CorruptLog::Illegal { .. })), "{name}");
+        assert_eq!((state.seq, state.stage), (seq, stage), "{name}");
+    }
+    let mut state = folded(&[(0, started())]);
+    let meta = EventMeta { seq: Seq(7), hash: EventHash::ZERO, turn: Turn(0), epoch: Epoch(1) };
+    assert!(matches!(state.apply(meta, told("x")), Err(CorruptLog::Gap { .. })));
+}
+
+#[test]
+fn what_is_told_between_intent_and_result_comes_after_the_results() {
+    let state = folded(&[
+        (0, started()),
+        (1, asked(1, 1)),
+        (1, told("while the model thinks")),
+        (1, answered(1, "I read.", 2)),
+        (1, wanted(1, 0)),
+        (1, wanted(1, 1)),
+        (1, told("while the tools run")),
+        (1, finished(1, 1, ToolFacts::default())),
+        (1, finished(1, 0, ToolFacts::default())),
+    ]);
+    assert_eq!(state.stage, Stage::Deciding);
+    let conversation = state.transcript.conversation(None);
+    assert_sendable(&conversation);
+    let last: Vec<String> = conversation
+        .last()
+        .expect("a message")
+        .message
+        .parts
+        .iter()
+        .map(|part| match part {
+            Part::ToolResult { call, .. } => call.to_string(),
+            Part::Text { text: Content::Text(text) } => text.clone(),
+            other => format!("{other:?}"),
+        })
+        .collect();
+    assert_eq!(last, ["t1-0", "t1-1", "while the model thinks", "while the tools run"]);
+}
+
+#[test]
+fn facts_of_results_reach_the_state() {
+    let path = WorkPath::new("a.py").expect("legal");
+    let seen = FileSeen { path: path.clone(), hash: crate::ids::BlobHash::of(b"1") };
+    let facts = ToolFacts {
+        read: vec![seen.clone()],
+        tests: Some(TestCounts { failed: 1, ..TestCounts::default() }),
+        error_signature: Some("e".into()),
+        ..ToolFacts::default()
+    };
+    let entry = Entry { kind: EntryKind::File, mode: 0o644, size: 1, hash: seen.hash };
+    let state = folded(&[
+        (0, started()),
+        (1, asked(1, 1)),
+        (1, answered(1, "", 1)),
+        (1, wanted(1, 0)),
+        (1, finished(1, 0, facts)),
+        (
+            1,
+            SnapshotTaken {
+                changes: vec![PathChange { path: path.clone(), entry: Some(entry) }],
+                git_changes: vec![],
+                tree: TreeHash::of(b"t"),
+                left_out: vec![],
+            }
+            .into(),
+        ),
+    ]);
+    assert_eq!(state.read_set.get(&path), Some(&seen.hash));
+    assert_eq!(state.overlay.get(&path), Some(&Some(entry)));
+    assert_eq!(state.tree, Some(TreeHash::of(b"t")));
+    assert!(state.fixing);
+    assert_eq!(state.error_signatures.get("e"), Some(&1));
+    assert_eq!((state.totals.cost_nusd, state.totals.tool_calls), (7, 1));
+}
+
+#[test]
+fn a_fork_goes_on_from_its_parents_hash_and_from_no_other() {
+    let mut parent = folded(&[(0, started()), (1, asked(1, 1)), (1, answered(1, "done", 0))]);
+    parent.hash = EventHash::of(b"head");
+    let forked = |seq, hash| {
+        RunEvent::from(Forked {
+            run: RunId(uuid::Uuid::from_u128(9)),
+            task: TaskId(uuid::Uuid::from_u128(8)),
+            parent: RunId(uuid::Uuid::from_u128(2)),
+            seq,
+            hash,
+            turn: Turn(1),
+            why: ForkWhy::Fork,
+            engine: None,
+            models: None,
+            hint: Some("try it otherwise".into()),
+        })
+    };
+    let meta = EventMeta { seq: Seq(1), hash: EventHash::of(b"child"), turn: Turn(1), epoch: Epoch(0) };
+    assert!(parent.clone().apply(meta, forked(Seq(2), parent.hash)).is_err());
+    assert!(parent.clone().apply(meta, forked(Seq(3), EventHash::ZERO)).is_err());
+    let mut child = parent.clone();
+    child.apply(meta, forked(Seq(3), parent.hash)).expect("follows");
+    assert_eq!(child.seq, Seq(1));
+    assert_eq!(child.pins.as_ref().map(|pins| pins.run.0.as_u128()), Some(9));
+    assert!(child.transcript.has_notes());
+    push(&mut child, 2, asked(2, 1)).expect("goes on");
+    assert_sendable(&child.transcript.conversation(None));
+}
+
+proptest! {
+    /// Whatever people say and however calls end, each request is one that providers take.
+    #[test]
+    fn every_request_is_sendable(
+        turns in prop::collection::vec((0usize..4, any::<[bool; 3]>(), any::<bool>(), any::<bool>()), 1..12)
+    ) {
+        let mut state = folded(&[(0, started())]);
+        for (at, (calls, tell, reversed, empty)) in turns.into_iter().enumerate() {
+            let turn = at as u32 + 1;
+            assert_sendable(&state.transcript.conversation(Some("nudge")));
+            if tell[0] { push(&mut state, turn - 1, told("a")).expect("inbox"); }
+            push(&mut state, turn, asked(turn, 1)).expect("asked");
+            if tell[1] { push(&mut state, turn, told("b")).expect("inbox"); }
+            push(&mut state, turn, answered(turn, if empty { "" } else { "words" }, calls)).expect("answered");
+            for index in 0..calls { push(&mut state, turn, wanted(turn, index)).expect("intent"); }
+            if tell[2] { push(&mut state, turn, told("c")).expect("inbox"); }
+            let order: Vec<usize> = if reversed { (0..calls).rev().collect() } else { (0..calls).collect() };
+            for index in order { push(&mut state, turn, finished(turn, index, ToolFacts::default())).expect("result"); }
+            if calls == 0 && !tell[1] && !tell[2] {
+                // The model spoke last: nothing would be asked of it without a word from somebody.
+                push(&mut state, turn, told("go on")).expect("inbox");
+            }
+            prop_assert_eq!(&state.stage, &Stage::Deciding);
+        }
+        assert_sendable(&state.transcript.conversation(None));
+    }
+}

@@ -1,0 +1,187 @@
+//! Rules of the house that a compiler does not know: who may know whom, where SQL and processes
+//! live, how long a file may be. Each rule reads the tree as it is.
+
+use std::{
+    collections::BTreeMap,
+    fs,
+    path::{Path, PathBuf},
+};
+
+/// Lines of a file without its tests.
+const FILE_LINES_MAX: usize = 500;
+/// Files above the limit, with the length they may have. This list may only shrink.
+const LONG_FILES: &[(&str, usize)] = &[];
+
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("the workspace's root").to_owned()
+}
+
+fn sources(under: &str) -> Vec<(String, String)> {
+    let mut found = Vec::new();
+    let mut folders = vec![root().join(under)];
+    while let Some(folder) = folders.pop() {
+        for entry in fs::read_dir(&folder).expect("a folder of the tree").flatten() {
+            let path = entry.path();
+            if path.is_dir() {
+                folders.push(path);
+            } else if path.extension().is_some_and(|end| end == "rs") {
+                let name = path.strip_prefix(root()).expect("under the root").display().to_string();
+                found.push((name, fs::read_to_string(&path).expect("UTF-8 source")));
+            }
+        }
+    }
+    found.sort();
+    assert!(!found.is_empty(), "no source under {under}");
+    found
+}
+
+/// The source without what only tests compile: inline test modules and files named after tests.
+fn shipped(sources: Vec<(String, String)>) -> Vec<(String, String)> {
+    let is_test = |name: &str| name.contains("/tests/") || name.contains("tests.rs") || name.contains("_tests");
+    let cut = |text: String| match text.find("#[cfg(test)]\nmod tests {") {
+        Some(at) => text[..at].to_owned(),
+        None => text,
+    };
+    sources.into_iter().filter(|(name, _)| !is_test(name)).map(|(name, text)| (name, cut(text))).collect()
+}
+
+/// Lines that hold `word` outside comments.
+fn lines_with<'a>(text: &'a str, word: &str) -> Vec<(usize, &'a str)> {
+    let code = |line: &&str| !line.trim_start().starts_with("//");
+    text.lines().enumerate().filter(|(_, line)| code(line) && line.contains(word)).map(|(n, l)| (n + 1, l)).collect()
+}
+
+fn refuse(rule: &str, found: Vec<String>) {
+    assert!(found.is_empty(), "{rule}:\n{}", found.join("\n"));
+}
+
+fn places(sources: &[(String, String)], words: &[&str], except: &[&str]) -> Vec<String> {
+    let mut found = Vec::new();
+    for (name, text) in sources {
+        if except.iter().any(|allowed| name.starts_with(allowed)) {
+            continue;
+        }
+        for word in words {
+            found.extend(lines_with(text, word).into_iter().map(|(n, line)| format!("{name}:{n}: {}", line.trim())));
+        }
+    }
+    found
+}
+
+#[test]
+fn the_coordinators_library_does_not_know_the_worker() {
+    let found = places(&sources("coordinator/src"), &["docket_worker"], &["coordinator/src/bin/docket/"]);
+    refuse("only the binary may name docket_worker", found);
+}
+
+#[test]
+fn the_worker_does_not_know_the_coordinator_nor_any_database() {
+    let found = places(&sources("worker/src"), &["docket_coordinator", "sqlx"], &[]);
+    refuse("the worker speaks to the coordinator by HTTP", found);
+}
+
+#[test]
+fn the_schema_knows_neither_and_holds_no_io() {
+    let words = ["docket_worker", "docket_coordinator", "tokio", "std::fs", "std::net", "std::process", "::now("];
+    refuse("the schema is pure", places(&shipped(sources("schema/src")), &words, &[]));
+}
+
+#[test]
+fn engines_and_queue_decisions_are_pure() {
+    let words = ["async ", ".await", "::now(", "rand::", "std::fs", "tracing::", "sqlx", "reqwest", "clock::"];
+    for place in ["worker/src/engine", "coordinator/src/decide", "worker/src/edit"] {
+        let except = ["worker/src/edit/jsonl.rs"];
+        refuse("no clock, randomness, IO or logging in a decision", places(&shipped(sources(place)), &words, &except));
+    }
+}
+
+#[test]
+fn sql_stands_in_the_store_only() {
+    let words = ["SELECT ", "INSERT INTO", "DELETE FROM", "sqlx::"];
+    // The bench measures the raw rate that the stores are compared with.
+    let except = ["coordinator/src/store/", "coordinator/src/bin/docket/bench/"];
+    refuse("SQL outside store/", places(&shipped(sources("coordinator/src")), &words, &except));
+}
+
+#[test]
+fn processes_are_started_in_two_places() {
+    let except = ["worker/src/sandbox/", "worker/src/process/"];
+    let found = places(&shipped(sources("worker/src")), &["Command::new"], &except);
+    refuse("processes are started in sandbox/ and process/", found);
+    let found = places(&shipped(sources("coordinator/src")), &["Command::new"], &[]);
+    let own = |line: &String| !line.contains("clap") && !line.contains("CommandFactory");
+    refuse("the coordinator starts no process", found.into_iter().filter(own).collect());
+}
+
+#[test]
+fn no_file_grows_beyond_its_limit() {
+    let mut all = Vec::new();
+    for place in ["schema/src", "coordinator/src", "worker/src", "tests/src"] {
+        all.extend(shipped(sources(place)));
+    }
+    let allowed: BTreeMap<&str, usize> = LONG_FILES.iter().copied().collect();
+    let mut found = Vec::new();
+    for (name, text) in &all {
+        let lines = text.lines().count();
+        let limit = allowed.get(name.as_str()).copied().unwrap_or(FILE_LINES_MAX);
+        if lines > limit {
+            found.push(format!("{name}: {lines} lines, at most {limit}"));
+        }
+    }
+    for (name, limit) in &allowed {
+        let lines = all.iter().find(|(n, _)| n == name).map_or(0, |(_, text)| text.lines().count());
+        if lines < *limit {
+            found.push(format!("{name} has {lines} lines now: lower its entry or take it out of the list"));
+        }
+    }
+    refuse("files that ask for a cut", found);
+}
+
+#[test]
+fn every_file_says_what_it_owns() {
+    let mut found = Vec::new();
+    for place in ["schema/src", "coordinator/src", "worker/src", "tests/src", "tests/tests"] {
+        for (name, text) in sources(place) {
+            if !text.starts_with("//!") {
+                found.push(name);
+            }
+        }
+    }
+    refuse("files without a `//!` head", found);
+}
+
+#[test]
+fn no_test_is_ignored() {
+    let mut found = Vec::new();
+    for place in ["schema/src", "coordinator/src", "worker/src", "tests/src", "tests/tests"] {
+        found.extend(places(&sources(place), &[concat!("#[", "ignore")], &[]));
+    }
+    refuse("ignored tests", found);
+}
+
+/// The words of the states are the same in Rust, in SQL and in the documents.
+#[test]
+fn states_bear_the_same_words_everywhere() {
+    let read = |path: &str| fs::read_to_string(root().join(path)).expect(path);
+    let folder = |path: &str| -> String {
+        let mut text = String::new();
+        for entry in fs::read_dir(root().join(path)).expect(path).flatten() {
+            text.push_str(&fs::read_to_string(entry.path()).expect("a migration"));
+        }
+        text
+    };
+    let places = [
+        ("ARCHITECTURE.md", read("ARCHITECTURE.md")),
+        ("schema/migrations/sqlite", folder("schema/migrations/sqlite")),
+        ("schema/migrations/postgres", folder("schema/migrations/postgres")),
+    ];
+    use docket_schema::task::TaskState;
+    let told = [TaskState::Available, TaskState::Retryable, TaskState::Blocked, TaskState::Completed,
+        TaskState::Cancelled, TaskState::Discarded];
+    for (name, text) in &places {
+        let states: &[TaskState] = if name.ends_with(".md") { &told } else { &TaskState::ALL };
+        for state in states {
+            assert!(text.contains(state.as_str()), "{name} does not name the state `{state}`");
+        }
+    }
+}

@@ -1,0 +1,248 @@
+//! The routes, one method each. Blobs and following have files of their own.
+
+use docket_schema::{
+    event::Envelope,
+    ids::{Position, RunId, Seq, StreamId, TaskId},
+    task::TaskRecord,
+    wire::{
+        ActRequest, AppendRequest, AppendResponse, EventPage, HeartbeatRequest, HeartbeatResponse,
+        LeaseRequest, LeaseResponse, PAGE_EVENTS_MAX, ReleaseRequest, ReleaseResponse, Resolved,
+        ResumeRequest, ResumeResponse, RunView, Status, SubmitRequest, SubmitResponse, TaskPage, TaskQuery,
+        TaskView, TellRequest, TellResponse,
+    },
+};
+use reqwest::Method;
+
+use super::{Client, ClientError};
+
+/// Which history of a run is wanted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Lineage {
+    /// The run's own stream.
+    Own,
+    /// What it shares with its parents first, then its own.
+    Whole,
+}
+
+impl Client {
+    /// Appends events to a run's stream. Safe to repeat: the same events under the same epoch at
+    /// the same place are answered as the first time.
+    ///
+    /// # Errors
+    /// [`ClientError::Refused`] with `wrong_seq` (and what is missing), `fenced`, `lease_expired`,
+    /// `ended`, `blob_missing`.
+    pub async fn append(&self, run: RunId, request: &AppendRequest) -> Result<AppendResponse, ClientError> {
+        self.call("append events", Method::POST, &format!("/v1/runs/{run}/append"))
+            .json(request)?
+            .answer()
+            .await
+    }
+
+    /// A page of a run's own stream: events after `after`, at most `limit`.
+    ///
+    /// # Errors
+    /// [`ClientError`].
+    pub async fn events(&self, run: RunId, after: Seq, limit: Option<u32>) -> Result<EventPage, ClientError> {
+        self.call("read a run's events", Method::GET, &format!("/v1/runs/{run}/events"))
+            .query("after", after)
+            .maybe("limit", limit)
+            .answer()
+            .await
+    }
+
+    /// All events of a run.
+    ///
+    /// # Errors
+    /// [`ClientError`].
+    pub async fn all_events(&self, run: RunId, lineage: Lineage) -> Result<Vec<Envelope>, ClientError> {
+        match lineage {
+            Lineage::Whole => {
+                let path = format!("/v1/runs/{run}/events");
+                let call = self.call("read a run's history", Method::GET, &path).query("lineage", true);
+                call.answer::<EventPage>().await.map(|page| page.events)
+            }
+            Lineage::Own => {
+                let (mut all, mut after) = (Vec::new(), Seq(0));
+                loop {
+                    let page = self.events(run, after, Some(PAGE_EVENTS_MAX)).await?;
+                    let more = page.more;
+                    all.extend(page.events);
+                    // A page that says "more" and brings nothing would be asked for without end.
+                    match all.last().map(|event: &Envelope| event.seq) {
+                        Some(last) if more && last > after => after = last,
+                        _ => return Ok(all),
+                    }
+                }
+            }
+        }
+    }
+
+    /// A page of any stream.
+    ///
+    /// # Errors
+    /// [`ClientError`].
+    pub async fn stream_events(
+        &self,
+        stream: &StreamId,
+        after: Seq,
+        limit: Option<u32>,
+    ) -> Result<EventPage, ClientError> {
+        self.call("read a stream's events", Method::GET, "/v1/events")
+            .query("stream", stream)
+            .query("after", after)
+            .maybe("limit", limit)
+            .answer()
+            .await
+    }
+
+    /// A page of the whole log in order of position.
+    ///
+    /// # Errors
+    /// [`ClientError`].
+    pub async fn feed(&self, after: Position, limit: Option<u32>) -> Result<EventPage, ClientError> {
+        self.call("read the feed", Method::GET, "/v1/feed")
+            .query("after", after)
+            .maybe("limit", limit)
+            .answer()
+            .await
+    }
+
+    /// Puts tasks into the backlog. Safe to repeat only where the request brings its ids.
+    ///
+    /// # Errors
+    /// [`ClientError`].
+    pub async fn submit(&self, request: &SubmitRequest) -> Result<SubmitResponse, ClientError> {
+        self.call("submit tasks", Method::POST, "/v1/tasks").json(request)?.answer().await
+    }
+
+    /// A page of tasks.
+    ///
+    /// # Errors
+    /// [`ClientError`].
+    pub async fn tasks(&self, query: &TaskQuery) -> Result<TaskPage, ClientError> {
+        self.call("list tasks", Method::GET, "/v1/tasks")
+            .maybe("state", query.state)
+            .maybe("queue", query.queue.as_ref())
+            .maybe("batch", query.batch)
+            .maybe("limit", query.limit)
+            .maybe("before", query.before)
+            .answer()
+            .await
+    }
+
+    /// One task and its runs.
+    ///
+    /// # Errors
+    /// [`ClientError`].
+    pub async fn task(&self, id: TaskId) -> Result<TaskView, ClientError> {
+        self.call("read a task", Method::GET, &format!("/v1/tasks/{id}")).answer().await
+    }
+
+    /// One run.
+    ///
+    /// # Errors
+    /// [`ClientError`].
+    pub async fn run(&self, id: RunId) -> Result<RunView, ClientError> {
+        self.call("read a run", Method::GET, &format!("/v1/runs/{id}")).answer().await
+    }
+
+    /// The tasks and runs whose id begins, or ends, with `digits`.
+    ///
+    /// # Errors
+    /// [`ClientError`].
+    pub async fn resolve(&self, digits: &str) -> Result<Resolved, ClientError> {
+        // Only what an id is made of may stand in the path.
+        let digits: String = digits.chars().filter(|c| c.is_ascii_alphanumeric() || *c == '-').collect();
+        self.call("look up an id", Method::GET, &format!("/v1/resolve/{digits}")).answer().await
+    }
+
+    /// What the coordinator is, and how the queue stands.
+    ///
+    /// # Errors
+    /// [`ClientError`].
+    pub async fn status(&self) -> Result<Status, ClientError> {
+        self.call("read the status", Method::GET, "/v1/status").answer().await
+    }
+
+    /// Cancels a task, running or not; gives it as it is then.
+    ///
+    /// # Errors
+    /// [`ClientError`].
+    pub async fn cancel(&self, task: TaskId, reason: &str) -> Result<TaskRecord, ClientError> {
+        let act = ActRequest { reason: reason.to_owned() };
+        self.call("cancel a task", Method::POST, &format!("/v1/tasks/{task}/cancel"))
+            .json(&act)?
+            .answer()
+            .await
+    }
+
+    /// Puts an ended task back into the backlog.
+    ///
+    /// # Errors
+    /// [`ClientError`].
+    pub async fn retry(&self, task: TaskId, reason: &str) -> Result<TaskRecord, ClientError> {
+        let act = ActRequest { reason: reason.to_owned() };
+        self.call("retry a task", Method::POST, &format!("/v1/tasks/{task}/retry")).json(&act)?.answer().await
+    }
+
+    /// Lets a run go on, from its end or from the end of `turn`.
+    ///
+    /// # Errors
+    /// [`ClientError`].
+    pub async fn resume(&self, run: RunId, turn: Option<u32>) -> Result<ResumeResponse, ClientError> {
+        self.call("resume a run", Method::POST, &format!("/v1/runs/{run}/resume"))
+            .json(&ResumeRequest { turn })?
+            .answer()
+            .await
+    }
+
+    /// Says something to a run; it hears it before its next decision.
+    ///
+    /// # Errors
+    /// [`ClientError`].
+    pub async fn tell(&self, run: RunId, text: &str) -> Result<TellResponse, ClientError> {
+        self.call("tell a run", Method::POST, &format!("/v1/runs/{run}/tell"))
+            .json(&TellRequest { text: text.to_owned() })?
+            .answer()
+            .await
+    }
+
+    /// Asks for work. Safe to repeat: the same number gets the same answer.
+    ///
+    /// # Errors
+    /// [`ClientError`].
+    pub async fn lease(&self, request: &LeaseRequest) -> Result<LeaseResponse, ClientError> {
+        self.call("lease tasks", Method::POST, "/v1/lease")
+            .json(request)?
+            .waits(request.wait_ms)
+            .answer()
+            .await
+    }
+
+    /// Renews leases, and waits for news.
+    ///
+    /// # Errors
+    /// [`ClientError`].
+    pub async fn heartbeat(&self, request: &HeartbeatRequest) -> Result<HeartbeatResponse, ClientError> {
+        self.call("renew leases", Method::POST, "/v1/heartbeat")
+            .json(request)?
+            .waits(request.wait_ms)
+            .answer()
+            .await
+    }
+
+    /// Gives a lease back.
+    ///
+    /// # Errors
+    /// [`ClientError`]; `fenced`, `wrong_state` or `ended` where it was not held any more.
+    pub async fn release(
+        &self,
+        task: TaskId,
+        request: &ReleaseRequest,
+    ) -> Result<ReleaseResponse, ClientError> {
+        self.call("release a lease", Method::POST, &format!("/v1/tasks/{task}/release"))
+            .json(request)?
+            .answer()
+            .await
+    }
+}

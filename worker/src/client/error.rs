@@ -1,0 +1,90 @@
+//! Why a call to the coordinator gave nothing, and whether it is worth another try.
+
+use docket_schema::wire::{Problem, ProblemCode};
+
+/// A call that failed. One line each; the cause is the source.
+#[derive(Debug, thiserror::Error)]
+pub enum ClientError {
+    /// The coordinator answered, and said no.
+    #[error("{}", refusal(.0))]
+    Refused(Box<Problem>),
+    /// No answer came: refused connection, reset, time-out. Whether the request had its effect is
+    /// unknown, so only repeatable calls are sent again.
+    #[error("cannot reach the coordinator at {url} to {doing}: is it running? `docket up` starts one")]
+    Unreachable {
+        /// What was wanted: "append events".
+        doing: &'static str,
+        /// The coordinator's address.
+        url: String,
+        /// What the network said.
+        #[source]
+        source: Box<dyn std::error::Error + Send + Sync>,
+    },
+    /// An answer came that is none of ours.
+    #[error(
+        "what answered at {url} ({doing}) does not speak docket's protocol: {what}; check the address and that both sides have the same version"
+    )]
+    Protocol {
+        /// What was wanted.
+        doing: &'static str,
+        /// The coordinator's address.
+        url: String,
+        /// What is wrong with the answer. Never its content.
+        what: String,
+    },
+    /// The address cannot be one.
+    #[error("the coordinator's address must look like http://HOST:PORT, without user, path or query")]
+    BadUrl,
+    /// The HTTP client could not be made.
+    #[error("cannot prepare connections to the coordinator; for https, check the system's certificates")]
+    Setup(#[source] reqwest::Error),
+}
+
+impl ClientError {
+    /// Whether the same call may succeed later without anything being changed.
+    pub fn is_retryable(&self) -> bool {
+        match self {
+            Self::Unreachable { .. } => true,
+            Self::Refused(problem) => problem.status == 503,
+            Self::Protocol { .. } | Self::BadUrl | Self::Setup(_) => false,
+        }
+    }
+
+    /// The coordinator's code, where it answered.
+    pub fn code(&self) -> Option<ProblemCode> {
+        self.problem().map(|problem| problem.code)
+    }
+
+    /// The coordinator's problem, where it answered.
+    pub fn problem(&self) -> Option<&Problem> {
+        match self {
+            Self::Refused(problem) => Some(problem),
+            Self::Unreachable { .. } | Self::Protocol { .. } | Self::BadUrl | Self::Setup(_) => None,
+        }
+    }
+}
+
+fn refusal(problem: &Problem) -> String {
+    let text = if problem.detail.is_empty() { &problem.title } else { &problem.detail };
+    let text = text.replace(['\n', '\r'], " ");
+    match problem.code {
+        ProblemCode::Unauthorized => format!("{text} (set DOCKET_TOKEN to the coordinator's token)"),
+        ProblemCode::InvalidRequest
+        | ProblemCode::Forbidden
+        | ProblemCode::NotFound
+        | ProblemCode::Ambiguous
+        | ProblemCode::WrongState
+        | ProblemCode::WrongSeq
+        | ProblemCode::Fenced
+        | ProblemCode::LeaseExpired
+        | ProblemCode::Ended
+        | ProblemCode::BlobMissing
+        | ProblemCode::BlobMismatch
+        | ProblemCode::MethodNotAllowed
+        | ProblemCode::UnsupportedMedia
+        | ProblemCode::TooLarge
+        | ProblemCode::Unavailable
+        | ProblemCode::StorageFull
+        | ProblemCode::Internal => text,
+    }
+}

@@ -1,0 +1,25 @@
+//! The worker's and the CLI's way to the coordinator: every route of the API as one method.
+//!
+//! Owns connections, time limits, the shape of errors and the patience of retries; knows nothing of
+//! leases or runs. Nothing here retries by itself but [`Client::follow`]: only the caller knows how
+//! long an attempt is worth making, and says so with [`patiently`].
+//!
+//! Invariants: the token stands in the `Authorization` header only; an answer is read to a named
+//! limit; a blob is handed out only when its bytes have its hash.
+
+mod blobs;
+mod calls;
+mod error;
+mod follow;
+mod retry;
+mod sse;
+mod transport;
+
+#[cfg(test)]
+mod tests;
+
+pub use blobs::UPLOADS_IN_FLIGHT;
+pub use calls::Lineage;
+pub use error::ClientError;
+pub use retry::patiently;
+pub use transport::Client;

@@ -1,0 +1,245 @@
+//! The client against a small server of its own that speaks the wire types.
+
+use std::{
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicUsize, Ordering},
+    },
+    time::{Duration, Instant},
+};
+
+use axum::{
+    Json, Router,
+    body::Bytes,
+    extract::{DefaultBodyLimit, Path, State},
+    http::{HeaderMap, StatusCode, Uri},
+    response::{IntoResponse as _, Response},
+    routing::{get, post, put},
+};
+use docket_schema::{
+    content::BlobRef,
+    event::{Envelope, Payload},
+    ids::{BlobHash, Epoch, EventHash, Position, QueueName, RunId, Seq, StreamId, Timestamp, Turn},
+    task::TaskState,
+    wire::{BODY_BYTES_MAX, EventPage, ProblemCode, TaskQuery},
+};
+use futures_util::StreamExt as _;
+
+use super::*;
+use crate::secret::Secret;
+
+fn secret(text: &str) -> Secret {
+    Secret::new(text).unwrap()
+}
+
+async fn serve(router: Router) -> (Client, tokio::task::JoinHandle<()>) {
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let url = format!("http://{}", listener.local_addr().unwrap());
+    let server = tokio::spawn(async move { axum::serve(listener, router).await.unwrap() });
+    (Client::new(&url, secret("dk_test")).unwrap(), server)
+}
+
+fn envelope(run: RunId, seq: u64) -> Envelope {
+    Envelope {
+        stream: StreamId::Run(run),
+        seq: Seq(seq),
+        position: Position(seq),
+        recorded_at: Timestamp(0),
+        turn: Turn(0),
+        epoch: Epoch(1),
+        kind: "Told".to_owned(),
+        version: 1,
+        payload: Payload::parse("{ }".to_owned()).unwrap(),
+        prev_hash: EventHash::ZERO,
+        hash: EventHash::ZERO,
+    }
+}
+
+fn run_id() -> RunId {
+    "01920000-0000-7000-8000-000000000001".parse().unwrap()
+}
+
+#[test]
+fn only_addresses_of_coordinators_are_taken() {
+    for bad in ["", "localhost:80", "ftp://x", "http://u:p@x", "http://x/path", "http://x?q", "http://"] {
+        assert!(matches!(Client::new(bad, secret("t")), Err(ClientError::BadUrl)), "{bad}");
+    }
+    for good in ["http://127.0.0.1:1", " http://[::1]:80/ ", "https://docket.example"] {
+        Client::new(good, secret("t")).unwrap();
+    }
+}
+
+#[tokio::test]
+async fn the_token_and_the_query_arrive_and_the_token_is_not_in_errors() {
+    let seen = Arc::new(Mutex::new(Vec::new()));
+    let record = |State(seen): State<Arc<Mutex<Vec<String>>>>, headers: HeaderMap, uri: Uri| async move {
+        seen.lock().unwrap().push(format!("{} {uri}", headers["authorization"].to_str().unwrap()));
+        let problem = ProblemCode::Unauthorized.problem("the token is not one of ours");
+        (StatusCode::UNAUTHORIZED, Json(problem))
+    };
+    let (client, _server) = serve(Router::new().fallback(record).with_state(Arc::clone(&seen))).await;
+    let query = TaskQuery {
+        state: Some(TaskState::Running),
+        queue: Some(QueueName::default()),
+        limit: Some(3),
+        ..TaskQuery::default()
+    };
+    let error = client.with_token(secret("dk_other")).tasks(&query).await.unwrap_err();
+    assert_eq!(error.code(), Some(ProblemCode::Unauthorized));
+    assert!(!error.is_retryable());
+    assert_eq!(
+        error.to_string(),
+        "the token is not one of ours (set DOCKET_TOKEN to the coordinator's token)"
+    );
+    assert!(!format!("{error:?} {client:?}").contains("dk_"));
+    let line = format!("Bearer dk_other /v1/tasks?state=running&queue={}&limit=3", QueueName::default());
+    assert_eq!(*seen.lock().unwrap(), [line]);
+}
+
+#[tokio::test]
+async fn who_is_not_there_or_no_coordinator_is_told_apart() {
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    drop(listener);
+    let gone = Client::new(&format!("http://{address}"), secret("t")).unwrap();
+    let error = gone.status().await.unwrap_err();
+    assert!(error.is_retryable());
+    let expected = format!(
+        "cannot reach the coordinator at http://{address} to read the status: is it running? `docket up` starts one"
+    );
+    assert_eq!(error.to_string(), expected);
+
+    let other = Router::new().fallback(async || "<html>hello</html>");
+    let (client, _server) = serve(other).await;
+    let error = client.status().await.unwrap_err();
+    assert!(matches!(error, ClientError::Protocol { .. }) && !error.is_retryable());
+
+    let proxy = Router::new().fallback(async || (StatusCode::BAD_GATEWAY, "nobody home"));
+    let (client, _server) = serve(proxy).await;
+    assert!(client.status().await.unwrap_err().is_retryable());
+
+    let error = client.with_token(secret("two\nlines")).status().await.unwrap_err();
+    assert!(matches!(error, ClientError::Protocol { .. }), "{error}");
+}
+
+#[derive(Clone, Default)]
+struct Blobs {
+    stored: Arc<Mutex<std::collections::BTreeMap<BlobHash, Bytes>>>,
+    puts: Arc<AtomicUsize>,
+}
+
+#[derive(serde::Deserialize)]
+struct Asked {
+    hashes: Vec<BlobHash>,
+}
+
+fn blob_routes(blobs: Blobs) -> Router {
+    let store = |State(blobs): State<Blobs>, Path(hash): Path<String>, body: Bytes| async move {
+        blobs.puts.fetch_add(1, Ordering::SeqCst);
+        blobs.stored.lock().unwrap().insert(hash.parse().unwrap(), body);
+        StatusCode::NO_CONTENT
+    };
+    let fetch = |State(blobs): State<Blobs>, Path(hash): Path<String>| async move {
+        match blobs.stored.lock().unwrap().get(&hash.parse::<BlobHash>().unwrap()) {
+            Some(bytes) => bytes.clone().into_response(),
+            None => {
+                (StatusCode::NOT_FOUND, Json(ProblemCode::NotFound.problem("no such blob"))).into_response()
+            }
+        }
+    };
+    let ask = |State(blobs): State<Blobs>, Json(asked): Json<Asked>| async move {
+        let stored = blobs.stored.lock().unwrap();
+        let missing: Vec<BlobHash> = asked.hashes.into_iter().filter(|h| !stored.contains_key(h)).collect();
+        Json(serde_json::json!({ "missing": missing }))
+    };
+    Router::new()
+        .route("/v1/blobs/{hash}", put(store).get(fetch))
+        .route("/v1/blobs/missing", post(ask))
+        .layer(DefaultBodyLimit::max(BODY_BYTES_MAX))
+        .with_state(blobs)
+}
+
+#[tokio::test]
+async fn only_missing_blobs_travel_and_bytes_are_checked() {
+    let blobs = Blobs::default();
+    let (client, _server) = serve(blob_routes(blobs.clone())).await;
+    let of = |text: String| (BlobRef::of(text.as_bytes()), Bytes::from(text));
+    let (present, bytes) = of("0".to_owned());
+    client.put_blob(present, bytes.clone()).await.unwrap();
+    let mut all: Vec<_> = (0..10).map(|n| of(n.to_string())).collect();
+    all.push((present, bytes));
+    client.upload_all(all).await.unwrap();
+    assert_eq!(blobs.puts.load(Ordering::SeqCst), 10, "one before, nine missing, none twice");
+
+    let (large, bytes) = of("x".repeat(3_000_000));
+    client.put_blob(large, bytes.clone()).await.unwrap();
+    assert_eq!(client.get_blob(&large).await.unwrap(), bytes);
+    let (absent, _) = of("absent".to_owned());
+    assert_eq!(client.get_blob(&absent).await.unwrap_err().code(), Some(ProblemCode::NotFound));
+    blobs.stored.lock().unwrap().insert(large.hash, Bytes::from_static(b"forged"));
+    assert!(matches!(client.get_blob(&large).await, Err(ClientError::Protocol { .. })));
+}
+
+#[tokio::test]
+async fn following_survives_broken_connections_and_gives_each_event_once() {
+    let connections = Arc::new(AtomicUsize::new(0));
+    let follow = |State(connections): State<Arc<AtomicUsize>>, headers: HeaderMap| async move {
+        let nth = connections.fetch_add(1, Ordering::SeqCst);
+        let from: u64 = headers["last-event-id"].to_str().unwrap().parse().unwrap();
+        if nth == 1 {
+            return (StatusCode::SERVICE_UNAVAILABLE, Json(ProblemCode::Unavailable.problem("restarting")))
+                .into_response();
+        }
+        // Each connection brings two events, the one seen last once more, and breaks in mid-event.
+        let mut text = ": hello\n\n".to_owned();
+        for seq in from.max(1)..=(from + 2).min(5) {
+            let json = serde_json::to_string(&envelope(run_id(), seq)).unwrap();
+            text.push_str(&format!("id: {seq}\ndata: {json}\n\n"));
+        }
+        text.push_str(if from + 2 >= 5 { "event: end\ndata: {}\n\n" } else { "data: {\"cut" });
+        Response::new(text.into())
+    };
+    let router =
+        Router::new().route("/v1/runs/{id}/follow", get(follow)).with_state(Arc::clone(&connections));
+    let (client, _server) = serve(router).await;
+    let events: Vec<_> = client.follow(run_id(), Seq(0)).map(|event| event.unwrap().seq.0).collect().await;
+    assert_eq!(events, [1, 2, 3, 4, 5]);
+    assert_eq!(connections.load(Ordering::SeqCst), 4);
+}
+
+#[tokio::test]
+async fn pages_of_a_stream_are_joined() {
+    let page = |uri: Uri| async move {
+        let after: u64 =
+            uri.query().unwrap().split('&').find_map(|p| p.strip_prefix("after=")).unwrap().parse().unwrap();
+        let events: Vec<_> = (after + 1..=(after + 2).min(5)).map(|seq| envelope(run_id(), seq)).collect();
+        Json(EventPage { events, more: after + 2 < 5 })
+    };
+    let (client, _server) = serve(Router::new().route("/v1/runs/{id}/events", get(page))).await;
+    let events = client.all_events(run_id(), Lineage::Own).await.unwrap();
+    assert_eq!(events.iter().map(|event| event.seq.0).collect::<Vec<_>>(), [1, 2, 3, 4, 5]);
+    assert_eq!(events[0].payload.as_str(), "{ }", "the payload's exact text survives");
+}
+
+#[tokio::test]
+async fn a_coordinator_that_comes_back_is_found_again() {
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let client = Client::new(&format!("http://{}", listener.local_addr().unwrap()), secret("t")).unwrap();
+    let attempts = AtomicUsize::new(0);
+    let server = async {
+        // The first connection is cut without an answer, as a kill of the coordinator does.
+        drop(listener.accept().await.unwrap());
+        let router = Router::new().route("/v1/blobs/missing", post(async || r#"{"missing":[]}"#));
+        axum::serve(listener, router).await.unwrap();
+    };
+    let hash = [BlobHash::of(b"x")];
+    let asking = patiently(Instant::now() + Duration::from_secs(30), || {
+        attempts.fetch_add(1, Ordering::SeqCst);
+        client.missing_blobs(&hash)
+    });
+    tokio::select! {
+        answer = asking => assert!(answer.unwrap().is_empty()),
+        () = server => unreachable!("it serves for ever"),
+    }
+    assert!(attempts.load(Ordering::SeqCst) >= 1);
+}

@@ -1,0 +1,254 @@
+//! Connections and the one way a request is sent and its answer read.
+
+use std::{sync::Arc, time::Duration};
+
+use bytes::{Bytes, BytesMut};
+use docket_schema::wire::{Problem, ProblemCode};
+use reqwest::{Method, RequestBuilder, Response, StatusCode, Url};
+use serde::{Serialize, de::DeserializeOwned};
+
+use super::ClientError;
+use crate::secret::Secret;
+
+/// A coordinator that does not accept within this is down, or behind a network that drops.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
+/// Time for an answer beyond what the request itself asks to wait: a commit under load takes
+/// milliseconds, a page of large events over a slow link takes seconds.
+pub(super) const ANSWER_TIMEOUT: Duration = Duration::from_secs(30);
+/// Largest answer that is read: a whole lineage comes in one.
+pub(super) const ANSWER_BYTES_MAX: usize = 512 * 1024 * 1024;
+/// Idle connections kept: each run process speaks to one coordinator, some calls at a time.
+const IDLE_CONNECTIONS_MAX: usize = 16;
+
+/// A coordinator's API under one token. Clones share connections.
+#[derive(Clone)]
+pub struct Client {
+    http: reqwest::Client,
+    base: Arc<Url>,
+    token: Arc<Secret>,
+}
+
+impl std::fmt::Debug for Client {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Client").field("base", &self.address()).finish_non_exhaustive()
+    }
+}
+
+impl Client {
+    /// A client of the coordinator at `base_url` (`http://HOST:PORT` or `https://HOST[:PORT]`).
+    /// Connects only when first used.
+    ///
+    /// # Errors
+    /// [`ClientError::BadUrl`]; [`ClientError::Setup`] where https is asked for and the system's
+    /// certificates cannot be read.
+    pub fn new(base_url: &str, token: Secret) -> Result<Self, ClientError> {
+        let base = Url::parse(base_url.trim()).map_err(|_| ClientError::BadUrl)?;
+        let plain = base.username().is_empty()
+            && base.password().is_none()
+            && base.path() == "/"
+            && base.query().is_none()
+            && base.fragment().is_none()
+            && base.has_host();
+        let tls = match base.scheme() {
+            "http" => false,
+            "https" => true,
+            _ => return Err(ClientError::BadUrl),
+        };
+        if !plain {
+            return Err(ClientError::BadUrl);
+        }
+        let http = connections(tls).map_err(ClientError::Setup)?;
+        Ok(Self { http, base: Arc::new(base), token: Arc::new(token) })
+    }
+
+    /// The same coordinator and connections under another token.
+    #[must_use]
+    pub fn with_token(&self, token: Secret) -> Self {
+        Self { http: self.http.clone(), base: Arc::clone(&self.base), token: Arc::new(token) }
+    }
+
+    /// The coordinator's address, as `http://host:port`.
+    pub fn address(&self) -> &str {
+        self.base.as_str().trim_end_matches('/')
+    }
+
+    pub(super) fn call(&self, doing: &'static str, method: Method, path: &str) -> Call<'_> {
+        let mut url = (*self.base).clone();
+        url.set_path(path);
+        Call { client: self, doing, method, url, body: None, wait: Duration::ZERO }
+    }
+
+    pub(super) fn protocol(&self, doing: &'static str, what: impl Into<String>) -> ClientError {
+        ClientError::Protocol { doing, url: self.address().to_owned(), what: what.into() }
+    }
+
+    pub(super) fn failed(&self, doing: &'static str, source: reqwest::Error) -> ClientError {
+        let source = source.without_url();
+        if source.is_builder() {
+            return self.protocol(doing, "the request cannot be written (is the token one line of ASCII?)");
+        }
+        ClientError::Unreachable { doing, url: self.address().to_owned(), source: Box::new(source) }
+    }
+}
+
+/// Loading the system's certificates costs a run process some 10 ms and 5 MB, so plain http gets a
+/// TLS setup that trusts nobody instead: it is never used.
+fn connections(tls: bool) -> Result<reqwest::Client, reqwest::Error> {
+    let mut builder = reqwest::Client::builder()
+        .connect_timeout(CONNECT_TIMEOUT)
+        .pool_max_idle_per_host(IDLE_CONNECTIONS_MAX)
+        .redirect(reqwest::redirect::Policy::none());
+    if tls {
+        // A second install is refused with the first one still in force, which is what is wanted.
+        drop(rustls::crypto::ring::default_provider().install_default());
+        builder = builder.https_only(true);
+    } else {
+        let ring = Arc::new(rustls::crypto::ring::default_provider());
+        let nobody = rustls::ClientConfig::builder_with_provider(ring)
+            .with_safe_default_protocol_versions()
+            .expect("ring has the default protocol versions")
+            .with_root_certificates(rustls::RootCertStore::empty())
+            .with_no_client_auth();
+        builder = builder.tls_backend_preconfigured(nobody).no_proxy();
+    }
+    builder.build()
+}
+
+/// One request being put together.
+pub(super) struct Call<'a> {
+    client: &'a Client,
+    doing: &'static str,
+    method: Method,
+    url: Url,
+    body: Option<(&'static str, Bytes)>,
+    wait: Duration,
+}
+
+impl Call<'_> {
+    pub(super) fn query(mut self, name: &str, value: impl std::fmt::Display) -> Self {
+        self.url.query_pairs_mut().append_pair(name, &value.to_string());
+        self
+    }
+
+    pub(super) fn maybe(self, name: &str, value: Option<impl std::fmt::Display>) -> Self {
+        match value {
+            Some(value) => self.query(name, value),
+            None => self,
+        }
+    }
+
+    pub(super) fn json<T: Serialize>(mut self, body: &T) -> Result<Self, ClientError> {
+        let bytes = serde_json::to_vec(body).map_err(|error| {
+            self.client.protocol(self.doing, format!("the request cannot be written as JSON ({error})"))
+        })?;
+        self.body = Some(("application/json", bytes.into()));
+        Ok(self)
+    }
+
+    pub(super) fn raw(mut self, body: Bytes) -> Self {
+        self.body = Some(("application/octet-stream", body));
+        self
+    }
+
+    /// Time the request itself asks the coordinator to wait.
+    pub(super) fn waits(mut self, wait_ms: u64) -> Self {
+        self.wait = Duration::from_millis(wait_ms);
+        self
+    }
+
+    fn request(&mut self) -> RequestBuilder {
+        let url = self.url.clone();
+        let request =
+            self.client.http.request(self.method.clone(), url).bearer_auth(self.client.token.expose());
+        match self.body.take() {
+            Some((kind, bytes)) => request.header(reqwest::header::CONTENT_TYPE, kind).body(bytes),
+            None => request,
+        }
+    }
+
+    /// Sends, and reads the whole answer.
+    pub(super) async fn bytes(mut self, limit: usize) -> Result<Bytes, ClientError> {
+        let request = self.request().timeout(ANSWER_TIMEOUT + self.wait);
+        let response = request.send().await.map_err(|source| self.client.failed(self.doing, source))?;
+        self.checked(response, limit).await
+    }
+
+    async fn checked(&self, response: Response, limit: usize) -> Result<Bytes, ClientError> {
+        let status = response.status();
+        let body = self.read(response, limit).await?;
+        if status.is_success() {
+            return Ok(body);
+        }
+        Err(self.refused(status, &body))
+    }
+
+    async fn read(&self, mut response: Response, limit: usize) -> Result<Bytes, ClientError> {
+        let failed = |source| self.client.failed(self.doing, source);
+        let Some(first) = response.chunk().await.map_err(failed)? else { return Ok(Bytes::new()) };
+        let mut rest = BytesMut::new();
+        let mut whole = Some(first);
+        while let Some(chunk) = response.chunk().await.map_err(failed)? {
+            if let Some(first) = whole.take() {
+                rest.extend_from_slice(&first);
+            }
+            if rest.len() + chunk.len() > limit {
+                return Err(self
+                    .client
+                    .protocol(self.doing, format!("the answer is larger than {limit} bytes")));
+            }
+            rest.extend_from_slice(&chunk);
+        }
+        Ok(whole.unwrap_or_else(|| rest.freeze()))
+    }
+
+    fn refused(&self, status: StatusCode, body: &[u8]) -> ClientError {
+        if let Ok(problem) = serde_json::from_slice::<Problem>(body) {
+            return ClientError::Refused(Box::new(problem));
+        }
+        match status {
+            // What a proxy says while the coordinator behind it is away.
+            StatusCode::BAD_GATEWAY | StatusCode::SERVICE_UNAVAILABLE | StatusCode::GATEWAY_TIMEOUT => {
+                let detail = format!("nobody answers behind {} (status {status})", self.client.address());
+                ClientError::Refused(Box::new(ProblemCode::Unavailable.problem(detail)))
+            }
+            _ => self.client.protocol(self.doing, format!("status {status} without a problem body")),
+        }
+    }
+
+    /// Sends, and reads the answer as JSON.
+    pub(super) async fn answer<T: DeserializeOwned>(self) -> Result<T, ClientError> {
+        let (client, doing) = (self.client.clone(), self.doing);
+        let body = self.bytes(ANSWER_BYTES_MAX).await?;
+        serde_json::from_slice(&body)
+            .map_err(|error| client.protocol(doing, format!("the answer does not have its shape ({error})")))
+    }
+
+    /// Sends; whatever a good answer holds is not wanted.
+    pub(super) async fn done(self) -> Result<(), ClientError> {
+        self.bytes(ANSWER_BYTES_MAX).await.map(drop)
+    }
+
+    /// Sends, and gives the open answer of an event stream. The head must come in time; what
+    /// follows has the caller's limits.
+    pub(super) async fn open(mut self, last_event_id: u64) -> Result<Response, ClientError> {
+        let request = self
+            .request()
+            .header(reqwest::header::ACCEPT, "text/event-stream")
+            .header("last-event-id", last_event_id.to_string());
+        let late = |_| ClientError::Unreachable {
+            doing: self.doing,
+            url: self.client.address().to_owned(),
+            source: Box::new(std::io::Error::from(std::io::ErrorKind::TimedOut)),
+        };
+        let sent = tokio::time::timeout(ANSWER_TIMEOUT, request.send()).await.map_err(late)?;
+        let response = sent.map_err(|source| self.client.failed(self.doing, source))?;
+        if response.status().is_success() {
+            return Ok(response);
+        }
+        let status = response.status();
+        let body = tokio::time::timeout(ANSWER_TIMEOUT, self.read(response, ANSWER_BYTES_MAX))
+            .await
+            .map_err(late)??;
+        Err(self.refused(status, &body))
+    }
+}

@@ -1,0 +1,231 @@
+//! The driver's hold on its run's stream: the folded state, and appends under the lease's epoch.
+//!
+//! Results are carried until the next intents are known, so that a turn takes two appends. An append
+//! that is refused because somebody else wrote (a person told the run something) is answered with
+//! what is missing: it is folded, the results are appended *unchanged*, the intents are decided
+//! anew. No answer that was paid for is thrown away.
+
+use std::time::{Duration, Instant};
+
+use docket_schema::{
+    content::BlobRef,
+    event::{NewEvent, TypedEvent as _},
+    ids::{BlobHash, Epoch, EventHash, RunId, Seq, Turn},
+    run::{CorruptLog, EventMeta, RunEvent, RunState, SnapshotTaken},
+    wire::{AppendRequest, BlobUpload, Problem, ProblemCode},
+};
+
+use super::failpoint::Failpoints;
+use crate::{
+    bootstrap::FailWhen,
+    client::{Client, ClientError, patiently},
+    workspace::SnapshotDelta,
+};
+
+/// Blobs of one append above this are uploaded before it: a body stays far under the API's limit.
+const INLINE_BLOBS_BYTES_MAX: usize = 4 * 1024 * 1024;
+
+/// How often an append is tried again because others wrote to the stream in between.
+const CONFLICTS_MAX: u32 = 100;
+
+/// An append that cannot be made.
+#[derive(Debug, thiserror::Error)]
+pub enum JournalError {
+    /// The lease is no more: another worker may have the run. Nothing more may be written.
+    #[error("the lease is no more ({})", .0.detail)]
+    LeaseLost(Box<Problem>),
+    /// The coordinator cannot be reached for longer than the lease lasts.
+    #[error("the coordinator could not be reached before the lease's hard deadline")]
+    Unreachable(#[source] ClientError),
+    /// The coordinator refuses the append for another reason.
+    #[error("the coordinator refuses an append: {}", .0.detail)]
+    Refused(Box<Problem>),
+    /// The stream does not fold.
+    #[error("the run's log does not fold")]
+    Corrupt(#[from] CorruptLog),
+    /// Others write faster than the driver can follow.
+    #[error("the stream went on {CONFLICTS_MAX} times between two attempts to append")]
+    Contended,
+}
+
+/// Events on their way to the log, with the blobs they name.
+#[derive(Debug, Clone, Default)]
+pub struct Outgoing {
+    events: Vec<(Turn, RunEvent)>,
+    blobs: Vec<(BlobRef, Vec<u8>)>,
+}
+
+impl Outgoing {
+    /// Adds an event of `turn`.
+    pub fn push(&mut self, turn: Turn, event: impl Into<RunEvent>) {
+        self.events.push((turn, event.into()));
+    }
+
+    /// Adds a blob that an event names.
+    pub fn blob(&mut self, blob: BlobRef, bytes: Vec<u8>) {
+        self.blobs.push((blob, bytes));
+    }
+
+    /// Adds a snapshot with its contents.
+    pub fn snapshot(&mut self, turn: Turn, delta: SnapshotDelta) {
+        let SnapshotDelta { changes, git_changes, tree, left_out, blobs } = delta;
+        self.push(turn, SnapshotTaken { changes, git_changes, tree, left_out });
+        self.blobs.extend(blobs.into_vec());
+    }
+
+    /// Whether there is nothing to append.
+    pub const fn is_empty(&self) -> bool {
+        self.events.is_empty()
+    }
+
+    fn bytes(&self) -> usize {
+        self.blobs.iter().map(|(_, bytes)| bytes.len()).sum()
+    }
+}
+
+/// See the module.
+pub struct Journal {
+    client: Client,
+    run: RunId,
+    epoch: Epoch,
+    patience: Duration,
+    failpoints: Failpoints,
+    /// The state as the log has it: only acknowledged events.
+    state: RunState,
+}
+
+impl Journal {
+    /// A journal on a stream that `state` was folded from.
+    pub const fn new(
+        client: Client,
+        run: RunId,
+        epoch: Epoch,
+        patience: Duration,
+        failpoints: Failpoints,
+        state: RunState,
+    ) -> Self {
+        Self { client, run, epoch, patience, failpoints, state }
+    }
+
+    /// The state as the log has it.
+    pub const fn state(&self) -> &RunState {
+        &self.state
+    }
+
+    /// The state as it will be once `results` are in the log.
+    ///
+    /// # Errors
+    /// [`CorruptLog`]: they cannot follow.
+    pub fn state_with(&self, results: &Outgoing) -> Result<RunState, CorruptLog> {
+        let mut state = self.state.clone();
+        fold(&mut state, self.epoch, &results.events)?;
+        Ok(state)
+    }
+
+    /// Appends `results` and whatever `decide` makes of the state after them. Where others wrote in
+    /// between, `decide` is asked again on the state with what they wrote.
+    ///
+    /// # Errors
+    /// [`JournalError`], or what `decide` answers.
+    pub async fn append<T, E, F>(&mut self, results: &Outgoing, mut decide: F) -> Result<T, E>
+    where
+        E: From<JournalError>,
+        F: AsyncFnMut(&RunState) -> Result<(Outgoing, T), E>,
+    {
+        for _ in 0..CONFLICTS_MAX {
+            let state = self.state_with(results).map_err(JournalError::from)?;
+            let (intents, decided) = decide(&state).await?;
+            let mut whole = results.clone();
+            whole.events.extend(intents.events);
+            whole.blobs.extend(intents.blobs);
+            if whole.is_empty() || self.try_append(whole).await? {
+                return Ok(decided);
+            }
+        }
+        Err(JournalError::Contended.into())
+    }
+
+    /// Appends `results` alone.
+    ///
+    /// # Errors
+    /// [`JournalError`].
+    pub async fn append_results(&mut self, results: &Outgoing) -> Result<(), JournalError> {
+        self.append(results, async |_| Ok((Outgoing::default(), ()))).await
+    }
+
+    /// Appends, or folds what others wrote and answers `false`.
+    async fn try_append(&mut self, outgoing: Outgoing) -> Result<bool, JournalError> {
+        let first = self.state.seq.next();
+        let events = &outgoing.events;
+        self.failpoints.reached(self.epoch, span(first, events.len()), FailWhen::Before);
+        let request = self.request(&outgoing).await?;
+        let deadline = Instant::now() + self.patience;
+        match patiently(deadline, || self.client.append(self.run, &request)).await {
+            Ok(response) => {
+                self.failpoints.reached(self.epoch, span(first, events.len()), FailWhen::After);
+                fold(&mut self.state, self.epoch, &outgoing.events)?;
+                self.state.hash = response.head.hash;
+                Ok(true)
+            }
+            Err(ClientError::Refused(problem)) => self.refused(problem).map(|()| false),
+            Err(error) => Err(JournalError::Unreachable(error)),
+        }
+    }
+
+    async fn request(&self, outgoing: &Outgoing) -> Result<AppendRequest, JournalError> {
+        let mut names: Vec<BlobHash> = Vec::new();
+        let mut blobs = Vec::new();
+        if outgoing.bytes() > INLINE_BLOBS_BYTES_MAX {
+            for (blob, bytes) in &outgoing.blobs {
+                let deadline = Instant::now() + self.patience;
+                patiently(deadline, || self.client.put_blob(*blob, bytes.clone().into())).await.map_err(of_client)?;
+                names.push(blob.hash);
+            }
+        } else {
+            blobs.extend(outgoing.blobs.iter().map(|(blob, bytes)| upload(*blob, bytes)));
+        }
+        let events: Vec<NewEvent> = outgoing.events.iter().map(|(turn, event)| event.encode(*turn)).collect();
+        Ok(AppendRequest { expected_seq: self.state.seq, epoch: self.epoch, events, blobs, names })
+    }
+
+    fn refused(&mut self, problem: Box<Problem>) -> Result<(), JournalError> {
+        match problem.code {
+            ProblemCode::WrongSeq if !problem.missing.is_empty() => {
+                for event in &problem.missing {
+                    self.state.apply_envelope(event)?;
+                }
+                Ok(())
+            }
+            ProblemCode::Fenced | ProblemCode::LeaseExpired | ProblemCode::Ended | ProblemCode::Unauthorized => {
+                Err(JournalError::LeaseLost(problem))
+            }
+            _ => Err(JournalError::Refused(problem)),
+        }
+    }
+}
+
+fn of_client(error: ClientError) -> JournalError {
+    match error {
+        ClientError::Refused(problem) => JournalError::Refused(problem),
+        other => JournalError::Unreachable(other),
+    }
+}
+
+fn upload(blob: BlobRef, bytes: &[u8]) -> BlobUpload {
+    use base64::{Engine as _, engine::general_purpose::STANDARD};
+    BlobUpload { blob, b64: STANDARD.encode(bytes) }
+}
+
+fn span(first: Seq, count: usize) -> std::ops::Range<u64> {
+    first.0..first.0 + count as u64
+}
+
+/// Folds events that are not yet in the log. Their hashes are the coordinator's to make: the head's
+/// is set from its answer, and none other is ever looked at.
+fn fold(state: &mut RunState, epoch: Epoch, events: &[(Turn, RunEvent)]) -> Result<(), CorruptLog> {
+    for (turn, event) in events {
+        let meta = EventMeta { seq: state.seq.next(), hash: EventHash::ZERO, turn: *turn, epoch };
+        state.apply(meta, event.clone())?;
+    }
+    Ok(())
+}

@@ -1,0 +1,21 @@
+//! The one IO shell around the engines: decide, record, act, record.
+//!
+//! A run process runs one driver. It folds the run's log, makes or restores the workspace, and then
+//! turns decisions into effects, each recorded before it begins and after it ends.
+//!
+//! Invariants: an intent is durable before its effect starts; nothing is written without the
+//! lease's epoch; every choice is the engine's, the driver makes none.
+
+mod act;
+mod failpoint;
+mod journal;
+mod material;
+mod process;
+mod start;
+mod turn;
+
+pub use journal::{Journal, JournalError, Outgoing};
+pub use material::Material;
+pub use process::{RunExit, run_process_main};
+pub use start::StartError;
+pub use turn::{Driver, DriverError, model_request, rendered};

@@ -1,0 +1,112 @@
+//! The run process: one lease, one driver, one exit status.
+//!
+//! Takes its [`Bootstrap`] from standard input, ends its turn on SIGTERM, and dies with its
+//! supervisor: the lifeline is a pipe that only the supervisor holds open (a parent-death signal
+//! alone fires when the forking *thread* ends).
+
+use std::io::Read as _;
+
+use tokio::{
+    signal::unix::{SignalKind, signal},
+    sync::watch,
+};
+
+use super::{
+    journal::JournalError,
+    start::{StartError, start},
+    turn::DriverError,
+};
+use crate::{
+    bootstrap::{Bootstrap, EXIT_DRAINED, EXIT_LEASE_LOST},
+    process::Lifeline,
+};
+
+/// Largest bootstrap, in bytes: a lease with its task's text and a price table.
+const BOOTSTRAP_BYTES_MAX: u64 = 4 * 1024 * 1024;
+
+/// Exit status of a run process that could not do its work and could not record why.
+const EXIT_FAILED: i32 = 70;
+
+/// How a run process left.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum RunExit {
+    /// The run ended, blocked or paused; all is recorded.
+    Done,
+    /// The turn is ended; the lease is to be released.
+    Drained,
+}
+
+/// Runs one run process to its end and gives its exit status.
+pub fn run_process_main() -> i32 {
+    // Before anything opens a file: the lifeline is found by its number.
+    if let Some(Err(error)) = Lifeline::inherited().map(Lifeline::end_with_it) {
+        tracing::error!(%error, "the supervisor's lifeline cannot be watched");
+        return EXIT_FAILED;
+    }
+    let bootstrap = match bootstrap() {
+        Ok(bootstrap) => bootstrap,
+        Err(error) => {
+            tracing::error!(%error, "no bootstrap on standard input; this command is docket's own");
+            return EXIT_FAILED;
+        }
+    };
+    let runtime = match tokio::runtime::Builder::new_current_thread().enable_all().build() {
+        Ok(runtime) => runtime,
+        Err(error) => {
+            tracing::error!(%error, "no runtime");
+            return EXIT_FAILED;
+        }
+    };
+    runtime.block_on(run(bootstrap))
+}
+
+fn bootstrap() -> std::io::Result<Bootstrap> {
+    let mut text = Vec::new();
+    std::io::stdin().lock().take(BOOTSTRAP_BYTES_MAX).read_to_end(&mut text)?;
+    serde_json::from_slice(&text).map_err(std::io::Error::other)
+}
+
+async fn run(bootstrap: Bootstrap) -> i32 {
+    let (tell, drain) = watch::channel(false);
+    let mut terminate = match signal(SignalKind::terminate()) {
+        Ok(terminate) => terminate,
+        Err(error) => {
+            tracing::error!(%error, "SIGTERM cannot be listened to");
+            return EXIT_FAILED;
+        }
+    };
+    let listening = tokio::spawn(async move {
+        while terminate.recv().await.is_some() {
+            tell.send_replace(true);
+        }
+    });
+    let exit = match Box::pin(start(bootstrap, drain)).await {
+        Ok(driver) => match Box::pin(driver.run()).await {
+            Ok(RunExit::Done) => 0,
+            Ok(RunExit::Drained) => EXIT_DRAINED,
+            Err(DriverError::Journal(JournalError::LeaseLost(_))) => EXIT_LEASE_LOST,
+            Err(error) => failed(&error),
+        },
+        // The run's end is recorded: there is nothing to release.
+        Err(StartError::Environment(message)) => {
+            tracing::error!(%message, "the run's environment cannot be made");
+            0
+        }
+        Err(StartError::Journal(JournalError::LeaseLost(_))) => EXIT_LEASE_LOST,
+        Err(error) => failed(&error),
+    };
+    listening.abort();
+    exit
+}
+
+fn failed(error: &dyn std::error::Error) -> i32 {
+    let mut chain = error.to_string();
+    let mut source = error.source();
+    while let Some(cause) = source {
+        chain.push_str(": ");
+        chain.push_str(&cause.to_string());
+        source = cause.source();
+    }
+    tracing::error!(error = %chain, "the run process gives up; its log says where the run stands");
+    EXIT_FAILED
+}

@@ -1,0 +1,471 @@
+//! The start of a run process: fold what there is, make or restore the workspace, stand up the
+//! sandbox; and for a run that begins, pin everything its decisions will depend on.
+
+use std::{
+    io::Read as _,
+    path::PathBuf,
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use bytes::Bytes;
+use docket_schema::{
+    content::{BlobRef, WorkPath},
+    ids::Turn,
+    run::{
+        EngineRef, FailureKind, GateSpec, ModelTerms, Models, Prompts, RunEnded, RunOutcome, RunRecovered,
+        RunSettings, RunStarted, RunState, SandboxLayers, SetupFinished,
+    },
+    snapshot::{LeftOut, LeftOutWhy},
+    task::TaskSpec,
+};
+use futures_util::future::BoxFuture;
+use tokio::sync::watch;
+
+use super::{
+    act::Hands,
+    failpoint::Failpoints,
+    journal::{Journal, JournalError, Outgoing},
+    material::Material,
+    turn::Driver,
+};
+use crate::{
+    bootstrap::{Bootstrap, SandboxChoice},
+    client::{Client, ClientError, Lineage},
+    engine::{self, Engine, prompt},
+    model::{self, ModelClient, PriceTable, Provider, ScriptedModel, Secret, Timeouts},
+    sandbox::{BackendChoice, CommandSpec, Sandbox, SandboxConfig},
+    tools::{self, RunnerError, TestRunnerConfig, ToolSettings},
+    workspace::{self, Owner, RestoreTarget, Workspace, WorkspaceOptions},
+};
+
+/// Files whose text becomes part of the prompt, in order of preference.
+const INSTRUCTION_FILES: [&str; 2] = ["AGENTS.md", "CLAUDE.md"];
+
+/// Why a run process cannot begin its work.
+#[derive(Debug, thiserror::Error)]
+pub enum StartError {
+    /// The token is none.
+    #[error("the lease's token is empty")]
+    Token,
+    /// The coordinator does not answer, or refuses.
+    #[error("the coordinator does not give the run's events")]
+    Client(#[from] ClientError),
+    /// The log does not fold, or cannot be written.
+    #[error(transparent)]
+    Journal(#[from] JournalError),
+    /// The world around the run cannot be made. The run ends as failed with this message.
+    #[error("{0}")]
+    Environment(String),
+}
+
+impl StartError {
+    fn environment(error: &dyn std::error::Error) -> Self {
+        let mut text = error.to_string();
+        let mut source = error.source();
+        while let Some(cause) = source {
+            text.push_str(": ");
+            text.push_str(&cause.to_string());
+            source = cause.source();
+        }
+        Self::Environment(text)
+    }
+}
+
+/// Folds, makes, restores: gives a driver that is ready to run.
+///
+/// # Errors
+/// [`StartError`]. An environment that cannot be made is recorded as the run's end before.
+pub(super) async fn start(bootstrap: Bootstrap, drain: watch::Receiver<bool>) -> Result<Driver, StartError> {
+    let token = Secret::new(&bootstrap.lease.token).ok_or(StartError::Token)?;
+    let client = Client::new(&bootstrap.coordinator, token)?;
+    let state = folded(&client, &bootstrap).await?;
+    let lease = &bootstrap.lease;
+    let mut journal = Journal::new(
+        client.clone(),
+        lease.run,
+        lease.epoch,
+        Duration::from_millis(lease.lease_ms),
+        Failpoints::new(bootstrap.failpoints.clone()),
+        state,
+    );
+    let material = Material::new(client);
+    match ready(&bootstrap, &mut journal, &material).await {
+        Ok((engine, hands)) => Ok(Driver { journal, engine, material, hands, drain }),
+        Err(StartError::Environment(message)) => {
+            let result =
+                RunOutcome::Failed { why: FailureKind::Environment, message: message.clone() };
+            let mut out = Outgoing::default();
+            out.push(journal.state().turn, RunEnded { result, summary: None, tree: None, decision: None });
+            journal.append_results(&out).await?;
+            Err(StartError::Environment(message))
+        }
+        Err(other) => Err(other),
+    }
+}
+
+async fn folded(client: &Client, bootstrap: &Bootstrap) -> Result<RunState, StartError> {
+    let mut state = RunState::default();
+    if bootstrap.lease.head.seq.0 == 0 {
+        return Ok(state);
+    }
+    let lineage = if bootstrap.lease.forked { Lineage::Whole } else { Lineage::Own };
+    for event in client.all_events(bootstrap.lease.run, lineage).await? {
+        state.apply_envelope(&event).map_err(JournalError::from)?;
+    }
+    Ok(state)
+}
+
+async fn ready(
+    bootstrap: &Bootstrap,
+    journal: &mut Journal,
+    material: &Material,
+) -> Result<(Box<dyn Engine>, Hands), StartError> {
+    let spec = &bootstrap.lease.spec;
+    let folder = bootstrap.scratch.join("workspace");
+    let options = workspace_options(bootstrap);
+    let base = journal.state().pins.as_ref().map_or(&spec.base, |pins| &pins.base).clone();
+    let mut workspace = workspace::materialize(&folder, &base, material, &options)
+        .await
+        .map_err(|error| StartError::environment(&error))?;
+    let sandbox = sandbox(bootstrap, &workspace, folder).await?;
+    let root = cap_std::fs::Dir::open_ambient_dir(workspace.path(), cap_std::ambient_authority())
+        .map_err(|error| StartError::environment(&error))?;
+    let layers = layers(&sandbox);
+    let runner = SandboxRunner(sandbox);
+    let pins = match journal.state().pins.clone() {
+        Some(pins) => {
+            // Setup goes first: whatever it left in captured paths, the snapshots know better; unless
+            // the crash came before they could.
+            let again = journal.state().set_up;
+            let before = if again { setup(spec, &pins.settings, &runner).await? } else { Vec::new() };
+            recover(bootstrap, journal, &mut workspace, material, layers, before).await?;
+            if !again {
+                let setup = setup(spec, &pins.settings, &runner).await?;
+                append_setup(journal, &mut workspace, setup).await?;
+            }
+            pins
+        }
+        None => {
+            let begun = begin(bootstrap, material, &workspace, &root, layers).await?;
+            append_start(journal, &begun).await?;
+            let setup = setup(spec, &begun.started.settings, &runner).await?;
+            append_setup(journal, &mut workspace, setup).await?;
+            Arc::new(begun.started)
+        }
+    };
+    let engine = engine::engine(&pins.engine).ok_or_else(|| {
+        StartError::Environment(format!("this worker has no engine {}; use the build that began the run", pins.engine))
+    })?;
+    let (model, key) = model_of(bootstrap, &pins.models, material).await?;
+    let hands = Hands {
+        model,
+        key,
+        workspace,
+        root,
+        runner,
+        settings: tool_settings(&pins.settings),
+        tests: spec.tests.clone().map(|command| TestRunnerConfig { command }),
+    };
+    Ok((engine, hands))
+}
+
+fn workspace_options(bootstrap: &Bootstrap) -> WorkspaceOptions {
+    let mut options = WorkspaceOptions::new(bootstrap.cache.clone());
+    options.owner = crate::sandbox::workspace_owner().map(|(uid, gid)| Owner { uid, gid });
+    options
+}
+
+async fn sandbox(
+    bootstrap: &Bootstrap,
+    workspace: &Workspace,
+    folder: PathBuf,
+) -> Result<Sandbox, StartError> {
+    let backend = match bootstrap.settings.sandbox {
+        SandboxChoice::Auto => BackendChoice::Auto,
+        SandboxChoice::Bubblewrap => BackendChoice::Bubblewrap,
+        SandboxChoice::Namespaces => BackendChoice::Namespaces,
+        SandboxChoice::None => BackendChoice::None,
+    };
+    let mut config = SandboxConfig::new(backend, &folder);
+    config.readonly.extend(workspace.borrowed_objects());
+    Sandbox::prepare(config).await.map_err(|error| StartError::environment(&error))
+}
+
+fn layers(sandbox: &Sandbox) -> SandboxLayers {
+    let report = sandbox.report();
+    SandboxLayers {
+        backend: report.backend.to_string(),
+        active: report.active.iter().map(|layer| layer.name().to_owned()).collect(),
+        missing: report.missing.iter().map(|gap| format!("{}: {}", gap.layer.name(), gap.reason)).collect(),
+    }
+}
+
+async fn recover(
+    bootstrap: &Bootstrap,
+    journal: &mut Journal,
+    workspace: &mut Workspace,
+    material: &Material,
+    sandbox: SandboxLayers,
+    setup: Vec<SetupFinished>,
+) -> Result<(), StartError> {
+    let state = journal.state();
+    let left_out: Vec<LeftOut> =
+        state.left_out.iter().map(|(path, why)| LeftOut { path: path.clone(), why: *why }).collect();
+    let Some(tree) = state.tree else {
+        return Err(StartError::Environment("the run's log names no tree to restore".to_owned()));
+    };
+    let target = RestoreTarget {
+        overlay: &state.overlay,
+        git_overlay: &state.git_overlay,
+        left_out: &left_out,
+        tree,
+    };
+    let restored = workspace::restore(workspace, &target, material)
+        .await
+        .map_err(|error| StartError::environment(&error))?;
+    let missing: Vec<WorkPath> = restored
+        .missing
+        .into_iter()
+        .filter(|left| left.why == LeftOutWhy::Ignored)
+        .map(|left| left.path)
+        .collect();
+    let turn = state.turn;
+    let unknown = super::turn::unknown_after_crash(state);
+    let mut out = Outgoing::default();
+    out.push(turn, RunRecovered { worker: bootstrap.incarnation, sandbox, tree, unknown, missing });
+    setup.into_iter().for_each(|done| out.push(turn, done));
+    journal.append_results(&out).await?;
+    Ok(())
+}
+
+/// What a run that begins pins, with the blobs that this names.
+struct Begun {
+    started: RunStarted,
+    blobs: Vec<(BlobRef, Vec<u8>)>,
+}
+
+async fn begin(
+    bootstrap: &Bootstrap,
+    material: &Material,
+    workspace: &Workspace,
+    root: &cap_std::fs::Dir,
+    sandbox: SandboxLayers,
+) -> Result<Begun, StartError> {
+    let lease = &bootstrap.lease;
+    let spec = &lease.spec;
+    let engine = engine::newest(&spec.engine)
+        .ok_or_else(|| StartError::Environment(format!("there is no engine `{}`", spec.engine)))?
+        .id();
+    let tests = spec.tests.clone().or_else(|| tools::detect_tests(root));
+    let project = prompt::Project {
+        instructions: instructions(root),
+        files: workspace.base_manifest().entries.keys().map(ToString::to_string).collect(),
+        tests: tests.clone(),
+    };
+    let specs = tools::specs();
+    let requires: Vec<String> = spec.requires.iter().map(ToString::to_string).collect();
+    let mut blobs = Vec::new();
+    let mut pin = |bytes: Vec<u8>| {
+        let blob = BlobRef::of(&bytes);
+        material.keep(blob, Bytes::from(bytes.clone()));
+        blobs.push((blob, bytes));
+        blob
+    };
+    let prompts = Prompts {
+        system: pin(prompt::system(&specs, &project).into_bytes()),
+        tools: pin(serde_json::to_vec(&specs).expect("tool specifications have string keys only")),
+        task: pin(prompt::task(&spec.title, &spec.text, &requires).into_bytes()),
+    };
+    let started = RunStarted {
+        task: lease.task,
+        run: lease.run,
+        attempt: lease.attempt,
+        engine: EngineRef { name: engine.name, version: engine.version },
+        models: models(bootstrap, spec)?,
+        settings: settings(bootstrap, spec),
+        prompts,
+        base: spec.base.clone(),
+        gates: gates(tests, &requires),
+        requires: spec.requires.clone(),
+        policy: None,
+        sandbox,
+        worker: bootstrap.incarnation,
+    };
+    Ok(Begun { started, blobs })
+}
+
+/// Runs the task's setup lines, in order.
+///
+/// # Errors
+/// One failed: a run in a workspace that is not ready would only waste its turns.
+async fn setup(
+    spec: &TaskSpec,
+    settings: &RunSettings,
+    runner: &SandboxRunner,
+) -> Result<Vec<SetupFinished>, StartError> {
+    let mut done = Vec::new();
+    for command in &spec.setup {
+        let started = Instant::now();
+        let asked = tools::CommandSpec {
+            shell: command.clone(),
+            cwd: None,
+            timeout_ms: settings.command_timeout_ms_max,
+        };
+        let output =
+            tools::Runner::run(runner, asked).await.map_err(|error| StartError::environment(&error))?;
+        let mut bytes = output.stdout.joined();
+        bytes.extend_from_slice(&output.stderr.joined());
+        let (text, _) = tools::cut(&tools::printable(&bytes), settings.output_chars_max as usize);
+        let exit = match output.ended {
+            tools::Ended::Exit(status) => Some(status),
+            tools::Ended::Signal(_) | tools::Ended::TimedOut | tools::Ended::OutOfMemory => None,
+        };
+        if exit != Some(0) {
+            return Err(StartError::Environment(format!("the setup command `{command}` failed: {text}")));
+        }
+        let duration_ms = u64::try_from(started.elapsed().as_millis()).unwrap_or(u64::MAX);
+        done.push(SetupFinished { command: command.clone(), exit, content: text.into(), duration_ms });
+    }
+    Ok(done)
+}
+
+async fn append_setup(
+    journal: &mut Journal,
+    workspace: &mut Workspace,
+    setup: Vec<SetupFinished>,
+) -> Result<(), StartError> {
+    if setup.is_empty() {
+        return Ok(());
+    }
+    let delta = workspace.snapshot_walk().map_err(|error| StartError::environment(&error))?;
+    let mut out = Outgoing::default();
+    let turn = journal.state().turn;
+    setup.into_iter().for_each(|done| out.push(turn, done));
+    if !delta.is_empty() {
+        out.snapshot(turn, delta);
+    }
+    journal.append_results(&out).await?;
+    Ok(())
+}
+
+async fn append_start(journal: &mut Journal, begun: &Begun) -> Result<(), StartError> {
+    let mut out = Outgoing::default();
+    out.push(Turn(0), begun.started.clone());
+    for (blob, bytes) in &begun.blobs {
+        out.blob(*blob, bytes.clone());
+    }
+    journal.append_results(&out).await?;
+    Ok(())
+}
+
+fn instructions(root: &cap_std::fs::Dir) -> Option<(String, String)> {
+    INSTRUCTION_FILES.iter().find_map(|name| {
+        let file = root.open(name).ok().filter(|file| file.metadata().is_ok_and(|found| found.is_file()))?;
+        let mut text = Vec::new();
+        file.take(prompt::INSTRUCTIONS_BYTES_MAX as u64).read_to_end(&mut text).ok()?;
+        Some(((*name).to_owned(), String::from_utf8_lossy(&text).into_owned()))
+    })
+}
+
+fn models(bootstrap: &Bootstrap, spec: &TaskSpec) -> Result<Models, StartError> {
+    let table = PriceTable::load(bootstrap.settings.prices_toml.as_deref())
+        .map_err(|error| StartError::environment(&error))?;
+    let listed = table.of(&spec.model);
+    let terms = ModelTerms {
+        context_tokens: listed.limits.context_tokens,
+        output_tokens_max: listed.limits.output_tokens_max,
+        prices: listed.prices,
+        priced: listed.known,
+    };
+    Ok(Models { main: spec.model.clone(), terms })
+}
+
+fn settings(bootstrap: &Bootstrap, spec: &TaskSpec) -> RunSettings {
+    let mut settings = bootstrap.settings.run.clone();
+    let patch = &spec.settings;
+    settings.turns_max = patch.turns_max.unwrap_or(settings.turns_max);
+    settings.corrections_max = patch.corrections_max.unwrap_or(settings.corrections_max);
+    settings.command_timeout_ms = patch.command_timeout_ms.unwrap_or(settings.command_timeout_ms);
+    settings.auto_lint = patch.auto_lint.unwrap_or(settings.auto_lint);
+    settings
+}
+
+fn gates(tests: Option<String>, requires: &[String]) -> Vec<GateSpec> {
+    let mut gates = Vec::new();
+    if !requires.is_empty() {
+        let there: Vec<String> = requires.iter().map(|path| format!("test -e {}", quoted(path))).collect();
+        gates.push(GateSpec { name: "requires".to_owned(), command: there.join(" && ") });
+    }
+    gates.extend(tests.map(|command| GateSpec { name: "tests".to_owned(), command }));
+    gates
+}
+
+fn quoted(path: &str) -> String {
+    format!("'{}'", path.replace('\'', r"'\''"))
+}
+
+fn tool_settings(settings: &RunSettings) -> ToolSettings {
+    ToolSettings {
+        output_chars_max: settings.output_chars_max as usize,
+        command_timeout_ms: settings.command_timeout_ms,
+        command_timeout_ms_max: settings.command_timeout_ms_max,
+        ..ToolSettings::default()
+    }
+}
+
+async fn model_of(
+    bootstrap: &Bootstrap,
+    models: &Models,
+    material: &Material,
+) -> Result<(ModelClient, Option<Secret>), StartError> {
+    let environment = |error: &dyn std::error::Error| StartError::environment(error);
+    let provider = Provider::of(&models.main).map_err(|error| environment(&error))?;
+    if provider == Provider::Scripted {
+        let Some(script) = &bootstrap.lease.spec.script else {
+            let name = models.main.name.clone();
+            return Err(environment(&model::ClientError::NoScript(name)));
+        };
+        let bytes = material.fetch(script).await.map_err(|error| environment(&error))?;
+        let script = ScriptedModel::parse(&bytes).map_err(|error| environment(&error))?;
+        return Ok((ModelClient::scripted(Arc::new(script)), None));
+    }
+    let client = ModelClient::new(&models.main, Timeouts::default()).map_err(|error| environment(&error))?;
+    let key = bootstrap.keys.get(provider.name()).and_then(|key| Secret::new(key));
+    Ok((client, key))
+}
+
+/// The sandbox as the tools see it.
+pub(super) struct SandboxRunner(Sandbox);
+
+impl tools::Runner for SandboxRunner {
+    fn run(&self, spec: tools::CommandSpec) -> BoxFuture<'_, Result<tools::CommandOutput, RunnerError>> {
+        Box::pin(async move {
+            let mut command = CommandSpec::shell(spec.shell);
+            if let Some(cwd) = spec.cwd {
+                command.cwd = cwd.to_string().into();
+            }
+            command.timeout = Duration::from_millis(spec.timeout_ms);
+            let output =
+                self.0.run(command).await.map_err(|error| RunnerError { reason: error.to_string() })?;
+            Ok(tools::CommandOutput {
+                ended: ended(output.ended),
+                stdout: captured(output.stdout),
+                stderr: captured(output.stderr),
+            })
+        })
+    }
+}
+
+const fn ended(ended: crate::sandbox::Ended) -> tools::Ended {
+    match ended {
+        crate::sandbox::Ended::Exit(status) => tools::Ended::Exit(status),
+        crate::sandbox::Ended::Signal(signal) => tools::Ended::Signal(signal),
+        crate::sandbox::Ended::TimedOut => tools::Ended::TimedOut,
+        crate::sandbox::Ended::OutOfMemory => tools::Ended::OutOfMemory,
+    }
+}
+
+fn captured(captured: crate::sandbox::Captured) -> tools::Captured {
+    tools::Captured { head: captured.bytes, tail: Vec::new(), total_bytes: captured.total_bytes }
+}

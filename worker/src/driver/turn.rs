@@ -1,0 +1,290 @@
+//! The loop: decide on the state with its latest results, record results and intents in one append,
+//! perform, and again. Two appends a turn.
+
+use std::time::Duration;
+
+use docket_schema::{
+    ids::DecisionHash,
+    message::{CallId, ToolSpec},
+    run::{
+        GateRequested, ModelRequested, PhaseChanged, Purpose, RunBlocked, RunEnded, RunPaused, RunState,
+        Stage, ToolRequested,
+    },
+    tool::RecoveryClass,
+};
+use tokio::sync::watch;
+
+use super::{
+    act::Hands,
+    journal::{Journal, JournalError, Outgoing},
+    material::Material,
+    process::RunExit,
+};
+use crate::{
+    engine::{Act, Decision, Engine, ModelCall, answer_tokens_max},
+    model::{ModelRequest, RenderError, Rendered, render, request_hash},
+    workspace::{BlobError, Blobs, SnapshotError},
+};
+
+/// Why a driver gave up. The run is not lost: its log says where it stands.
+#[derive(Debug, thiserror::Error)]
+pub enum DriverError {
+    /// An append failed.
+    #[error(transparent)]
+    Journal(#[from] JournalError),
+    /// A request cannot be rendered.
+    #[error("the model request of this turn cannot be rendered")]
+    Render(#[from] RenderError),
+    /// A blob is not to be had.
+    #[error("something the run's log refers to is not to be had")]
+    Blob(#[from] BlobError),
+    /// A tool specification does not decode.
+    #[error("the pinned tool specifications do not decode")]
+    Tools(#[source] serde_json::Error),
+    /// The workspace cannot be looked at.
+    #[error("the workspace cannot be looked at")]
+    Snapshot(#[from] SnapshotError),
+    /// The rendered request of a resumed call is not the one that was recorded.
+    #[error("the request of {call} renders to other bytes than were recorded; `docket verify` shows where")]
+    Diverged {
+        /// The call.
+        call: String,
+    },
+    /// The engine decided nothing that can follow.
+    #[error("the run is {0}; there is nothing to decide")]
+    NotDeciding(&'static str),
+}
+
+/// See the module.
+pub struct Driver {
+    pub(super) journal: Journal,
+    pub(super) engine: Box<dyn Engine>,
+    pub(super) material: Material,
+    pub(super) hands: Hands,
+    pub(super) drain: watch::Receiver<bool>,
+}
+
+/// What is to be performed once the intents are durable.
+enum Next {
+    Ask(Box<ModelCall>, Rendered),
+    Tools,
+    Gates,
+    Wait(Duration),
+    Leave(RunExit),
+}
+
+impl Driver {
+    /// Runs until the run rests, ends, or the supervisor drains.
+    ///
+    /// # Errors
+    /// [`DriverError`].
+    pub async fn run(mut self) -> Result<RunExit, DriverError> {
+        let mut results = self.resume_open_effects().await?;
+        let mut waited = false;
+        loop {
+            let next = self.record(&results, waited).await?;
+            waited = matches!(next, Next::Wait(_));
+            match next {
+                Next::Ask(call, rendered) => {
+                    results = self.hands.ask(&call, &rendered, &self.journal.state().pins, &self.material).await;
+                }
+                Next::Tools => results = self.hands.run_tools(self.journal.state(), &self.material).await?,
+                Next::Gates => results = self.hands.run_gates(self.journal.state()).await?,
+                Next::Wait(wait) => {
+                    results = Outgoing::default();
+                    self.wait(wait).await;
+                }
+                Next::Leave(exit) => return Ok(exit),
+            }
+        }
+    }
+
+    /// What a crash left open: intents without results. The fold says which; each call's recovery
+    /// class says what to do.
+    async fn resume_open_effects(&mut self) -> Result<Outgoing, DriverError> {
+        match &self.journal.state().stage {
+            Stage::Model(open) => {
+                let open = ModelRequested::clone(open);
+                let call = reopened(self.journal.state(), &open);
+                let rendered = rendered(&self.material, &call).await?;
+                if request_hash(&rendered.body) != open.request {
+                    return Err(DriverError::Diverged { call: open.call.to_string() });
+                }
+                Ok(self.hands.ask(&call, &rendered, &self.journal.state().pins, &self.material).await)
+            }
+            Stage::Tools => self.hands.run_tools_again(self.journal.state(), &self.material).await,
+            Stage::Gates => self.hands.run_gates(self.journal.state()).await,
+            Stage::Deciding => Ok(Outgoing::default()),
+            other @ (Stage::Unstarted | Stage::Paused | Stage::Blocked | Stage::Ended(_)) => {
+                Err(DriverError::NotDeciding(other.as_str()))
+            }
+        }
+    }
+
+    /// Appends `results` and the intents of the decision that follows from them. A decision that
+    /// must wait first appends nothing but the results: the failure is durable while it waits.
+    async fn record(&mut self, results: &Outgoing, waited: bool) -> Result<Next, DriverError> {
+        let Self { journal, engine, material, drain, .. } = self;
+        journal
+            .append(results, async |state| {
+                let decision = engine.decide(state);
+                if let Act::CallModel(call) = &decision.act {
+                    if *drain.borrow() {
+                        return Ok((Outgoing::default(), Next::Leave(RunExit::Drained)));
+                    }
+                    if call.wait_ms > 0 && !waited {
+                        let wait = Duration::from_millis(call.wait_ms);
+                        return Ok((Outgoing::default(), Next::Wait(wait)));
+                    }
+                }
+                intents(material, state, decision).await
+            })
+            .await
+    }
+
+    async fn wait(&mut self, wait: Duration) {
+        let mut drain = self.drain.clone();
+        tokio::select! {
+            () = tokio::time::sleep(wait) => {}
+            _ = drain.wait_for(|drains| *drains) => {}
+        }
+    }
+}
+
+/// The events that announce a decision, and what to perform once they are durable.
+async fn intents(
+    material: &Material,
+    state: &RunState,
+    decision: Decision,
+) -> Result<(Outgoing, Next), DriverError> {
+    let hash = decision.hash();
+    let mut out = Outgoing::default();
+    let turn = match &decision.act {
+        Act::CallModel(call) => call.turn,
+        Act::RunTools(_) | Act::RunGates(_) | Act::Pause | Act::Block { .. } | Act::End { .. } => state.turn,
+    };
+    if decision.phase != state.phase {
+        out.push(turn, PhaseChanged { phase: decision.phase });
+    }
+    let next = match decision.act {
+        Act::CallModel(call) => {
+            let rendered = rendered(material, &call).await?;
+            out.push(turn, requested(state, &call, &rendered, hash));
+            Next::Ask(call, rendered)
+        }
+        Act::RunTools(batch) => {
+            for tool in batch {
+                let event = ToolRequested {
+                    call: tool.call,
+                    tool: tool.tool,
+                    class: tool.class,
+                    policy: tool.policy,
+                    labels: tool.labels,
+                    decision: hash,
+                };
+                out.push(turn, event);
+            }
+            Next::Tools
+        }
+        Act::RunGates(gates) => {
+            for planned in gates {
+                out.push(turn, GateRequested { call: planned.call, gate: planned.gate, decision: hash });
+            }
+            Next::Gates
+        }
+        Act::Pause => {
+            out.push(turn, RunPaused { decision: hash });
+            Next::Leave(RunExit::Done)
+        }
+        Act::Block { question, why } => {
+            out.push(turn, RunBlocked { question, why, decision: hash });
+            Next::Leave(RunExit::Done)
+        }
+        Act::End { result, summary } => {
+            out.push(turn, RunEnded { result, summary, tree: state.tree, decision: Some(hash) });
+            Next::Leave(RunExit::Done)
+        }
+    };
+    Ok((out, next))
+}
+
+fn requested(state: &RunState, call: &ModelCall, rendered: &Rendered, hash: DecisionHash) -> ModelRequested {
+    // Bytes bound tokens from above: no tokenizer makes more tokens than there are bytes.
+    let request_bytes = rendered.body.len() as u64;
+    let prices = state.pins.as_ref().map(|pins| pins.models.terms.prices).unwrap_or_default();
+    let worst_case_nusd = request_bytes
+        .saturating_mul(prices.input_nusd.max(prices.cache_write_nusd))
+        .saturating_add(u64::from(call.output_tokens_max).saturating_mul(prices.output_nusd));
+    ModelRequested {
+        call: call.call.clone(),
+        purpose: call.purpose,
+        model: call.model.clone(),
+        attempt: call.attempt,
+        decision: hash,
+        request: request_hash(&rendered.body),
+        request_bytes,
+        nudge: call.nudge.clone(),
+        worst_case_nusd,
+    }
+}
+
+/// The call that an open `ModelRequested` announced, from the state in which it is sealed.
+fn reopened(state: &RunState, open: &ModelRequested) -> ModelCall {
+    let pins = state.pins.as_ref().expect("a model is asked only after RunStarted");
+    ModelCall {
+        call: open.call.clone(),
+        purpose: open.purpose,
+        turn: state.turn,
+        attempt: open.attempt,
+        model: open.model.clone(),
+        system: pins.prompts.system,
+        tools: pins.prompts.tools,
+        messages: state.transcript.sealed().to_vec(),
+        nudge: open.nudge.clone(),
+        output_tokens_max: answer_tokens_max(pins),
+        wait_ms: 0,
+    }
+}
+
+/// Open calls that may have reached beyond the workspace, and so are not run again after a crash.
+/// Such a call is a batch of its own; should a batch ever hold one, none of it is run again.
+pub(super) fn unknown_after_crash(state: &RunState) -> Vec<CallId> {
+    if state.open_tools.iter().any(|(open, _)| open.class == RecoveryClass::External) {
+        state.open_tools.iter().map(|(open, _)| open.call.clone()).collect()
+    } else {
+        Vec::new()
+    }
+}
+
+/// The request that a call stands for, with everything it refers to.
+///
+/// # Errors
+/// A blob is not to be had, or the pinned tools do not decode.
+pub async fn model_request<S: Blobs>(
+    material: &Material<S>,
+    call: &ModelCall,
+) -> Result<ModelRequest, DriverError> {
+    material.gather(&call.messages).await?;
+    let system = material.fetch(&call.system).await?;
+    let tools = material.fetch(&call.tools).await?;
+    let tools: Vec<ToolSpec> = serde_json::from_slice(&tools).map_err(DriverError::Tools)?;
+    Ok(ModelRequest {
+        model: call.model.clone(),
+        system: String::from_utf8_lossy(&system).into_owned(),
+        tools: if call.purpose == Purpose::Compact { Vec::new() } else { tools },
+        messages: call.messages.iter().map(|said| said.message.clone()).collect(),
+        max_output_tokens: call.output_tokens_max,
+        temperature_milli: None,
+    })
+}
+
+/// The exact body of a call.
+///
+/// # Errors
+/// As [`model_request`]; or the conversation is one that providers refuse.
+pub async fn rendered<S: Blobs>(material: &Material<S>, call: &ModelCall) -> Result<Rendered, DriverError> {
+    let request = model_request(material, call).await?;
+    let body = render(&request, material)?;
+    Ok(Rendered { model: call.model.clone(), body: body.into() })
+}
+

@@ -1,0 +1,125 @@
+//! Decisions, and their canonical hash.
+//!
+//! A decision refers to large parts by blob and to messages by digest: its hash costs the number of
+//! messages, not their size.
+
+use std::sync::Arc;
+
+use docket_schema::{
+    content::{BlobRef, Content},
+    ids::{DecisionHash, Turn},
+    message::{CallId, ModelRef},
+    run::{BlockedWhy, GateSpec, Phase, Purpose, RunOutcome, RunStarted, Said, Verdict},
+    tool::RecoveryClass,
+};
+use serde::{Serialize, Serializer};
+
+/// What to do next.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Decision {
+    /// What the run is about from here on.
+    pub phase: Phase,
+    /// The act.
+    pub act: Act,
+}
+
+/// What the driver is to do.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Act {
+    /// Ask a model.
+    CallModel(Box<ModelCall>),
+    /// Run tools: readers together, changers in order.
+    RunTools(Vec<PlannedTool>),
+    /// Run the final checks, in order.
+    RunGates(Vec<PlannedGate>),
+    /// Rest until somebody unpauses the run.
+    Pause,
+    /// Wait for a person.
+    Block {
+        /// What is asked.
+        question: Content,
+        /// What led to it.
+        why: BlockedWhy,
+    },
+    /// End the run.
+    End {
+        /// How.
+        result: RunOutcome,
+        /// The model's last words.
+        summary: Option<Content>,
+    },
+}
+
+/// A model to be asked.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct ModelCall {
+    /// docket's name of the call.
+    pub call: CallId,
+    /// What for.
+    pub purpose: Purpose,
+    /// The turn it opens, or repeats an attempt of.
+    pub turn: Turn,
+    /// Which attempt, from 1.
+    pub attempt: u32,
+    /// Who is asked.
+    pub model: ModelRef,
+    /// System prompt.
+    pub system: BlobRef,
+    /// Tool specifications.
+    pub tools: BlobRef,
+    /// The conversation.
+    #[serde(serialize_with = "digests")]
+    pub messages: Vec<Arc<Said>>,
+    /// Words of the runtime added at its end.
+    pub nudge: Option<String>,
+    /// Largest answer.
+    pub output_tokens_max: u32,
+    /// How long to wait before, as an earlier failure recorded.
+    pub wait_ms: u64,
+}
+
+/// A tool to be run.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct PlannedTool {
+    /// The call; its arguments stand in the answer that made it.
+    pub call: CallId,
+    /// The tool.
+    pub tool: String,
+    /// What recovery may do with it.
+    pub class: RecoveryClass,
+    /// What policy says.
+    pub policy: Verdict,
+    /// Labels of a parsed command.
+    pub labels: Vec<String>,
+}
+
+/// A final check to be run.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct PlannedGate {
+    /// docket's name of the call.
+    pub call: CallId,
+    /// The check.
+    pub gate: GateSpec,
+}
+
+impl Decision {
+    /// BLAKE3 of the canonical JSON.
+    pub fn hash(&self) -> DecisionHash {
+        let json = serde_json::to_vec(self).expect("decisions have string keys only");
+        DecisionHash::of(&json)
+    }
+}
+
+fn digests<S: Serializer>(messages: &[Arc<Said>], s: S) -> Result<S::Ok, S::Error> {
+    s.collect_seq(messages.iter().map(|said| blake3::Hash::from_bytes(said.digest).to_hex().to_string()))
+}
+
+/// The largest answer a run may ask for: its setting, or the model's own limit where that is lower.
+pub fn answer_tokens_max(pins: &RunStarted) -> u32 {
+    let wanted = pins.settings.output_tokens_max;
+    match u32::try_from(pins.models.terms.output_tokens_max) {
+        Ok(0) | Err(_) => wanted,
+        Ok(cap) => wanted.min(cap),
+    }
+}

@@ -1,0 +1,39 @@
+//! Engines: what to do next, as a plain function of the recorded state.
+//!
+//! No clock, no randomness, no IO: the same log gives the same decision on any machine. The driver
+//! performs decisions and records them; replay derives them again and compares.
+
+mod decision;
+pub mod prompt;
+mod react;
+#[cfg(test)]
+mod react_tests;
+
+pub use decision::*;
+pub use react::React;
+
+use docket_schema::run::{EngineRef, RunState};
+
+/// See the module.
+pub trait Engine: Send + Sync {
+    /// Name and version of its rules.
+    fn id(&self) -> EngineRef;
+
+    /// What to do next. Called only while the run is `Deciding`.
+    fn decide(&self, run: &RunState) -> Decision;
+}
+
+/// The engines of this build, every version that is still supported.
+pub fn engines() -> Vec<Box<dyn Engine>> {
+    vec![Box::new(React)]
+}
+
+/// The engine of this name and version.
+pub fn engine(id: &EngineRef) -> Option<Box<dyn Engine>> {
+    engines().into_iter().find(|engine| engine.id() == *id)
+}
+
+/// The newest version of the engine of this name.
+pub fn newest(name: &str) -> Option<Box<dyn Engine>> {
+    engines().into_iter().filter(|engine| engine.id().name == name).max_by_key(|engine| engine.id().version)
+}

@@ -1,0 +1,215 @@
+//! Engine `react`, version 1: a hybrid ReAct loop. The model decides each step on what it sees;
+//! the engine holds the loop, its caps, and the end (A1).
+//!
+//! Rules, in this order: wishes of people and limits; calls that wait; a failed or empty answer is
+//! asked again; an answer without a tool call is a blocker or the claim to be done, which the gates
+//! check; else the model is asked, up to the turn cap.
+
+use docket_schema::{
+    content::Content,
+    ids::Turn,
+    message::{CallId, ToolUse},
+    run::{
+        BlockedWhy, EngineRef, FailureKind, Limit, Phase, Purpose, RunOutcome, RunSettings, RunStarted, RunState,
+        Verdict,
+    },
+    tool::RecoveryClass,
+};
+
+use super::{Act, Decision, Engine, ModelCall, PlannedGate, PlannedTool, answer_tokens_max};
+use crate::tools;
+
+/// What the model is told after an answer that said nothing.
+const NUDGE_EMPTY: &str = "Your last answer was empty. Call a tool to go on; or, if the work is done, say in a \
+                           sentence what you did; or begin with `BLOCKED:` and say what you need.";
+
+/// How a model says that it cannot go on.
+const BLOCKED_MARK: &str = "BLOCKED:";
+
+/// See the module.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct React;
+
+impl Engine for React {
+    fn id(&self) -> EngineRef {
+        EngineRef { name: "react".to_owned(), version: 1 }
+    }
+
+    fn decide(&self, run: &RunState) -> Decision {
+        let Some(pins) = run.pins.as_deref() else {
+            return end(run, failed(FailureKind::Environment, "the run has no start"));
+        };
+        if let Some(decision) = wishes_and_limits(run) {
+            return decision;
+        }
+        if !run.wanted.is_empty() {
+            return run_tools(run);
+        }
+        if let Some(failure) = &run.last_failure {
+            let Some(wait_ms) = failure.retry_in_ms else {
+                return end(run, failed(FailureKind::Model, &failure.message));
+            };
+            if run.failed_attempts >= pins.settings.model_attempts_max {
+                let message = format!("{} attempts failed; the last one: {}", run.failed_attempts, failure.message);
+                return end(run, failed(FailureKind::Model, &message));
+            }
+            return ask(run, pins, Asking { turn: run.turn, wait_ms, nudge: None });
+        }
+        if run.answered_without_tools && !run.transcript.has_notes() {
+            return said_it_is_done(run, pins);
+        }
+        if run.empty_answers >= pins.settings.empty_answers_max {
+            let message = format!("{} empty answers in a row", run.empty_answers);
+            return end(run, failed(FailureKind::EmptyAnswers, &message));
+        }
+        if run.corrections > pins.settings.corrections_max {
+            let message = format!("the final checks still fail after {} rounds of correction", run.corrections - 1);
+            return end(run, failed(FailureKind::Gates, &message));
+        }
+        if run.turn.0 >= turns_allowed(run, &pins.settings) {
+            let message = format!("the cap of {} turns is reached", turns_allowed(run, &pins.settings));
+            return end(run, failed(FailureKind::TurnLimit, &message));
+        }
+        let nudge = (run.empty_answers > 0).then(|| NUDGE_EMPTY.to_owned());
+        ask(run, pins, Asking { turn: run.turn.next(), wait_ms: 0, nudge })
+    }
+}
+
+fn wishes_and_limits(run: &RunState) -> Option<Decision> {
+    if run.cancel_requested {
+        return Some(end(run, RunOutcome::Cancelled));
+    }
+    if let Some(limit) = run.limit {
+        let which = match limit {
+            Limit::Time => "time",
+            Limit::Tokens => "tokens",
+            Limit::Money => "money",
+        };
+        return Some(end(run, failed(FailureKind::Limit, &format!("the budget of {which} is used up"))));
+    }
+    // A pause waits until the batch in hand is done, so that no call is left without its result.
+    (run.pause_requested && run.wanted.is_empty()).then(|| Decision { phase: run.phase, act: Act::Pause })
+}
+
+const fn turns_allowed(run: &RunState, settings: &RunSettings) -> u32 {
+    settings.turns_max.saturating_add(run.corrections.saturating_mul(settings.correction_turns))
+}
+
+struct Asking {
+    turn: Turn,
+    wait_ms: u64,
+    nudge: Option<String>,
+}
+
+fn ask(run: &RunState, pins: &RunStarted, asking: Asking) -> Decision {
+    let attempt = run.failed_attempts + 1;
+    let call = ModelCall {
+        call: CallId::model(asking.turn, attempt),
+        purpose: Purpose::Decide,
+        turn: asking.turn,
+        attempt,
+        model: pins.models.main.clone(),
+        system: pins.prompts.system,
+        tools: pins.prompts.tools,
+        messages: run.transcript.conversation(asking.nudge.as_deref()),
+        nudge: asking.nudge,
+        output_tokens_max: answer_tokens_max(pins),
+        wait_ms: asking.wait_ms,
+    };
+    Decision { phase: run.phase, act: Act::CallModel(Box::new(call)) }
+}
+
+/// The next batch of the calls that wait: all of them up to one whose effects may leave the
+/// workspace, which is a batch of its own, begun after what precedes it is durable.
+fn run_tools(run: &RunState) -> Decision {
+    let confined = run.sandbox.backend != "none";
+    let mut batch: Vec<PlannedTool> = Vec::new();
+    for tool in &run.wanted {
+        let class = class_of(tool, confined);
+        let alone = class == RecoveryClass::External;
+        if alone && !batch.is_empty() {
+            break;
+        }
+        batch.push(PlannedTool {
+            call: tool.call.clone(),
+            tool: tool.name.clone(),
+            class,
+            policy: Verdict::Allow { rule: "builtin".to_owned() },
+            labels: label_names(tool),
+        });
+        if alone {
+            break;
+        }
+    }
+    let phase = phase_of(run, &batch);
+    Decision { phase, act: Act::RunTools(batch) }
+}
+
+fn label_names(tool: &ToolUse) -> Vec<String> {
+    let labels = serde_json::to_value(tools::labels(&tool.name, &tool.args));
+    labels.and_then(serde_json::from_value).expect("labels are words in JSON")
+}
+
+fn class_of(tool: &ToolUse, confined: bool) -> RecoveryClass {
+    match tools::recovery_class(&tool.name, &tool.args) {
+        RecoveryClass::Reads => RecoveryClass::Reads,
+        RecoveryClass::Workspace if confined => RecoveryClass::Workspace,
+        RecoveryClass::Workspace | RecoveryClass::External => RecoveryClass::External,
+    }
+}
+
+/// The phase that a batch stands for (A17): the furthest of its calls.
+fn phase_of(run: &RunState, batch: &[PlannedTool]) -> Phase {
+    let of = |tool: &PlannedTool| match tool.tool.as_str() {
+        "create_file" | "edit_file" if run.fixing => Phase::Fixing,
+        "create_file" => Phase::Creating,
+        "edit_file" => Phase::Editing,
+        "run_tests" | "run_command" => Phase::Testing,
+        _ => Phase::Exploring,
+    };
+    let rank = |phase: &Phase| match phase {
+        Phase::Exploring => 0,
+        Phase::Planning => 1,
+        Phase::Testing => 2,
+        Phase::Creating => 3,
+        Phase::Editing => 4,
+        Phase::Fixing => 5,
+        Phase::Verifying => 6,
+    };
+    batch.iter().map(of).max_by_key(rank).unwrap_or(run.phase)
+}
+
+fn said_it_is_done(run: &RunState, pins: &RunStarted) -> Decision {
+    if let Some(question) = blocked_question(run.last_text.as_ref()) {
+        return Decision { phase: run.phase, act: Act::Block { question, why: BlockedWhy::Model } };
+    }
+    if run.gates_passed || pins.gates.is_empty() {
+        return end(run, RunOutcome::Succeeded);
+    }
+    let round = run.corrections as usize * pins.gates.len();
+    let gates = pins.gates.iter().enumerate().map(|(at, gate)| PlannedGate {
+        call: CallId::gate(run.turn, round + at),
+        gate: gate.clone(),
+    });
+    Decision { phase: Phase::Verifying, act: Act::RunGates(gates.collect()) }
+}
+
+fn blocked_question(text: Option<&Content>) -> Option<Content> {
+    match text {
+        Some(Content::Text(text)) => {
+            let question = text.trim_start().strip_prefix(BLOCKED_MARK)?.trim();
+            let question = if question.is_empty() { "The model is blocked and does not say by what." } else { question };
+            Some(Content::Text(question.to_owned()))
+        }
+        Some(Content::B64(_) | Content::Blob(_)) | None => None,
+    }
+}
+
+fn end(run: &RunState, result: RunOutcome) -> Decision {
+    let phase = if result == RunOutcome::Succeeded { Phase::Verifying } else { run.phase };
+    Decision { phase, act: Act::End { result, summary: run.last_text.clone() } }
+}
+
+fn failed(why: FailureKind, message: &str) -> RunOutcome {
+    RunOutcome::Failed { why, message: message.to_owned() }
+}

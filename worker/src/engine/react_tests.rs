@@ -1,0 +1,349 @@
+//! The rules of `react`, one `check` per rule: given this log, the decision is that.
+
+use docket_schema::{
+    content::{BlobRef, WorkPath},
+    ids::{DecisionHash, Epoch, EventHash, IncarnationId, RunId, TaskId, TreeHash},
+    message::{CallId, ModelRef, Part, StopReason, ToolUse, Usage},
+    run::{
+        BlockedWhy, CancelRequested, EngineRef, GateFinished, GateRequested, GateSpec, Limit,
+        LimitReached, ModelAnswered, ModelFailed, ModelRequested, ModelTerms, Models, PauseRequested, Phase, Prompts,
+        Purpose, RunEvent, RunOutcome, RunSettings, RunStarted, RunState, SandboxLayers, Told, ToolFinished,
+        ToolRequested, ToolStatus, Verdict,
+    },
+    snapshot::Base,
+    tool::{TestCounts, ToolFacts},
+};
+use serde_json::json;
+
+use super::{Act, Decision, Engine as _, React};
+
+const SETTINGS: RunSettings = RunSettings {
+    turns_max: 4,
+    corrections_max: 1,
+    correction_turns: 2,
+    compaction_percent: 85,
+    auto_lint: true,
+    output_chars_max: 4000,
+    command_timeout_ms: 1,
+    command_timeout_ms_max: 1,
+    output_tokens_max: 100,
+    model_attempts_max: 3,
+    empty_answers_max: 2,
+};
+
+struct Log {
+    state: RunState,
+}
+
+impl Log {
+    fn new() -> Self {
+        Self::with(&["tests"], "namespaces")
+    }
+
+    fn with(gates: &[&str], sandbox: &str) -> Self {
+        let blob = BlobRef::of(b"x");
+        let model = ModelRef { provider: "scripted".into(), name: "x".into(), base_url: None };
+        let started = RunStarted {
+            task: TaskId(uuid::Uuid::from_u128(1)),
+            run: RunId(uuid::Uuid::from_u128(2)),
+            attempt: 1,
+            engine: EngineRef { name: "react".into(), version: 1 },
+            models: Models { main: model, terms: ModelTerms::default() },
+            settings: SETTINGS,
+            prompts: Prompts { system: blob, tools: blob, task: blob },
+            base: Base { manifest: blob, tree: TreeHash::ZERO, git: None },
+            gates: gates.iter().map(|name| gate(name)).collect(),
+            requires: vec![],
+            policy: None,
+            sandbox: SandboxLayers { backend: sandbox.into(), ..SandboxLayers::default() },
+            worker: IncarnationId(uuid::Uuid::from_u128(3)),
+        };
+        let mut log = Self { state: RunState::default() };
+        log.push(started);
+        log
+    }
+
+    fn push(&mut self, event: impl Into<RunEvent>) -> &mut Self {
+        let event = event.into();
+        let opens_turn = matches!(&event, RunEvent::ModelRequested(asked) if asked.attempt == 1);
+        let turn = if opens_turn { self.state.turn.next() } else { self.state.turn };
+        let meta = docket_schema::run::EventMeta {
+            seq: self.state.seq.next(),
+            hash: EventHash::ZERO,
+            turn,
+            epoch: Epoch(1),
+        };
+        self.state.apply(meta, event).expect("legal");
+        self
+    }
+
+    fn ask(&mut self) -> &mut Self {
+        let attempt = self.state.failed_attempts + 1;
+        let turn = if attempt == 1 { self.state.turn.next() } else { self.state.turn };
+        self.push(ModelRequested {
+            call: CallId::model(turn, attempt),
+            purpose: Purpose::Decide,
+            model: ModelRef { provider: "scripted".into(), name: "x".into(), base_url: None },
+            attempt,
+            decision: DecisionHash::ZERO,
+            request: DecisionHash::ZERO,
+            request_bytes: 0,
+            nudge: None,
+            worst_case_nusd: 0,
+        })
+    }
+
+    fn open_call(&self) -> CallId {
+        CallId::model(self.state.turn, self.state.failed_attempts + 1)
+    }
+
+    fn say(&mut self, text: &str, tools: &[(&str, serde_json::Value)]) -> &mut Self {
+        self.ask();
+        let mut parts = vec![Part::Text { text: text.into() }];
+        for (at, (name, args)) in tools.iter().enumerate() {
+            let call = CallId::tool(self.state.turn, at);
+            let (name, args) = ((*name).to_owned(), args.clone());
+            parts.push(Part::ToolUse(ToolUse { call, name, args, malformed: None }));
+        }
+        let call = self.open_call();
+        self.push(ModelAnswered {
+            call,
+            parts,
+            stop: StopReason::EndTurn,
+            usage: Usage::default(),
+            cost_nusd: 0,
+            first_byte_ms: 0,
+            total_ms: 0,
+        })
+    }
+
+    fn fail(&mut self, retry_in_ms: Option<u64>) -> &mut Self {
+        self.ask();
+        let call = self.open_call();
+        self.push(ModelFailed { call, error: "overloaded".into(), message: "busy".into(), retry_in_ms })
+    }
+
+    /// Runs what the engine plans, with these facts as each result.
+    fn run_batch(&mut self, facts: &ToolFacts) -> &mut Self {
+        let Act::RunTools(batch) = self.decide().act else { panic!("no tools are planned") };
+        for tool in &batch {
+            self.push(ToolRequested {
+                call: tool.call.clone(),
+                tool: tool.tool.clone(),
+                class: tool.class,
+                policy: Verdict::Allow { rule: "builtin".into() },
+                labels: vec![],
+                decision: DecisionHash::ZERO,
+            });
+        }
+        for tool in batch {
+            self.push(ToolFinished {
+                call: tool.call,
+                status: ToolStatus::Ok,
+                content: "ok".into(),
+                full: None,
+                facts: facts.clone(),
+                duration_ms: 0,
+            });
+        }
+        self
+    }
+
+    fn gates(&mut self, passed: bool) -> &mut Self {
+        let Act::RunGates(gates) = self.decide().act else { panic!("no gates are planned") };
+        for planned in gates.clone() {
+            self.push(GateRequested { call: planned.call, gate: planned.gate, decision: DecisionHash::ZERO });
+        }
+        for planned in gates {
+            self.push(GateFinished {
+                call: planned.call,
+                passed,
+                content: "1 failed".into(),
+                full: None,
+                facts: ToolFacts::default(),
+                duration_ms: 0,
+            });
+        }
+        self
+    }
+
+    fn decide(&self) -> Decision {
+        React.decide(&self.state)
+    }
+}
+
+fn gate(name: &str) -> GateSpec {
+    GateSpec { name: name.into(), command: "true".into() }
+}
+
+fn read() -> (&'static str, serde_json::Value) {
+    ("read_file", json!({ "path": "a" }))
+}
+
+fn command(line: &str) -> (&'static str, serde_json::Value) {
+    ("run_command", json!({ "command": line }))
+}
+
+/// The decision in one word per thing that matters.
+fn gist(decision: &Decision) -> String {
+    match &decision.act {
+        Act::CallModel(call) => {
+            let nudge = if call.nudge.is_some() { " nudged" } else { "" };
+            format!("ask turn {} attempt {} wait {}{nudge}", call.turn, call.attempt, call.wait_ms)
+        }
+        Act::RunTools(batch) => {
+            let tools: Vec<String> =
+                batch.iter().map(|tool| format!("{} {:?}", tool.tool, tool.class).to_lowercase()).collect();
+            format!("{}: {}", decision.phase.as_str(), tools.join(", "))
+        }
+        Act::RunGates(gates) => {
+            format!("gates {}", gates.iter().map(|g| g.call.to_string()).collect::<Vec<_>>().join(" "))
+        }
+        Act::Pause => "pause".into(),
+        Act::Block { question, why: BlockedWhy::Model } => format!("block {question:?}"),
+        Act::Block { .. } => "block for another reason".into(),
+        Act::End { result: RunOutcome::Failed { why, message }, .. } => format!("failed {why:?}: {message}"),
+        Act::End { result, .. } => format!("end {}", result.as_str()),
+    }
+}
+
+fn check(given: &Log, then: &str) {
+    assert_eq!(gist(&given.decide()), then);
+}
+
+#[test]
+fn the_loop_asks_runs_and_asks_again() {
+    let mut log = Log::new();
+    check(&log, "ask turn 1 attempt 1 wait 0");
+    log.say("I look.", &[read(), read()]);
+    check(&log, "exploring: read_file reads, read_file reads");
+    log.run_batch(&ToolFacts::default());
+    check(&log, "ask turn 2 attempt 1 wait 0");
+}
+
+#[test]
+fn text_without_a_call_is_checked_by_the_gates_before_it_is_success() {
+    let mut log = Log::new();
+    log.say("Done.", &[]);
+    check(&log, "gates g1-0");
+    log.gates(true);
+    check(&log, "end succeeded");
+    let mut without = Log::with(&[], "namespaces");
+    without.say("Done.", &[]);
+    check(&without, "end succeeded");
+}
+
+#[test]
+fn failed_gates_lead_back_into_the_loop_with_more_turns_and_not_for_ever() {
+    let mut log = Log::new();
+    for _ in 0..3 {
+        log.say("", &[read()]).run_batch(&ToolFacts::default());
+    }
+    log.say("Done.", &[]).gates(false);
+    check(&log, "ask turn 5 attempt 1 wait 0");
+    log.say("Done now.", &[]);
+    check(&log, "gates g5-1");
+    log.gates(false);
+    check(&log, "failed Gates: the final checks still fail after 1 rounds of correction");
+}
+
+#[test]
+fn the_turn_cap_ends_the_run_as_failed() {
+    let mut log = Log::new();
+    for _ in 0..4 {
+        log.say("", &[read()]).run_batch(&ToolFacts::default());
+    }
+    check(&log, "failed TurnLimit: the cap of 4 turns is reached");
+}
+
+#[test]
+fn a_blocker_is_asked_and_nothing_else_runs() {
+    let mut log = Log::new();
+    log.say("\n BLOCKED: Which of the two schemas?", &[]);
+    check(&log, r#"block Text("Which of the two schemas?")"#);
+}
+
+#[test]
+fn an_empty_answer_is_asked_again_and_then_given_up() {
+    let mut log = Log::new();
+    log.say(" \n", &[]);
+    check(&log, "ask turn 2 attempt 1 wait 0 nudged");
+    log.say("", &[]);
+    check(&log, "failed EmptyAnswers: 2 empty answers in a row");
+}
+
+#[test]
+fn a_failed_call_is_tried_again_in_the_same_turn_after_the_recorded_wait() {
+    let mut log = Log::new();
+    log.fail(Some(70));
+    check(&log, "ask turn 1 attempt 2 wait 70");
+    log.fail(Some(90));
+    check(&log, "ask turn 1 attempt 3 wait 90");
+    log.fail(Some(1));
+    check(&log, "failed Model: 3 attempts failed; the last one: busy");
+    let mut hopeless = Log::new();
+    hopeless.fail(None);
+    check(&hopeless, "failed Model: busy");
+}
+
+#[test]
+fn wishes_and_limits_come_first_and_leave_no_call_without_its_result() {
+    let mut log = Log::new();
+    log.push(LimitReached { which: Limit::Money });
+    check(&log, "failed Limit: the budget of money is used up");
+    log.push(CancelRequested { by: "a".into(), reason: String::new() });
+    check(&log, "end cancelled");
+
+    let mut log = Log::new();
+    log.say("", &[read()]).push(PauseRequested { by: "a".into() });
+    check(&log, "exploring: read_file reads");
+    log.run_batch(&ToolFacts::default());
+    check(&log, "pause");
+}
+
+#[test]
+fn what_a_person_tells_at_the_end_goes_on_instead_of_ending() {
+    let mut log = Log::new();
+    log.say("Done.", &[]).push(Told { text: "Also the docs.".into(), by: "a".into() });
+    check(&log, "ask turn 2 attempt 1 wait 0");
+}
+
+#[test]
+fn a_call_that_may_reach_out_is_a_batch_of_its_own() {
+    let mut walls = Log::new();
+    walls.say("", &[read(), command("make"), read()]);
+    check(&walls, "testing: read_file reads, run_command workspace, read_file reads");
+    let mut none = Log::with(&[], "none");
+    none.say("", &[read(), command("make"), command("make"), read()]);
+    check(&none, "exploring: read_file reads");
+    none.run_batch(&ToolFacts::default());
+    check(&none, "testing: run_command external");
+    none.run_batch(&ToolFacts::default());
+    check(&none, "testing: run_command external");
+}
+
+#[test]
+fn a_change_after_failing_tests_is_a_fix() {
+    let edit = ("edit_file", json!({ "path": "a", "edits": [] }));
+    let mut log = Log::new();
+    log.say("", &[edit.clone()]);
+    assert_eq!(log.decide().phase, Phase::Editing);
+    let changed = ToolFacts { changed: vec![WorkPath::new("a").expect("legal")], ..ToolFacts::default() };
+    log.run_batch(&changed);
+    log.say("", &[("run_tests", json!({}))]);
+    let failing = TestCounts { failed: 1, ..TestCounts::default() };
+    log.run_batch(&ToolFacts { tests: Some(failing), ..ToolFacts::default() });
+    log.say("", &[edit]);
+    assert_eq!(log.decide().phase, Phase::Fixing);
+}
+
+#[test]
+fn equal_states_give_equal_hashes_and_another_word_another_hash() {
+    let hash = |text: &str| {
+        let mut log = Log::new();
+        log.say(text, &[read()]).run_batch(&ToolFacts::default());
+        log.decide().hash()
+    };
+    assert_eq!(hash("a"), hash("a"));
+    assert_ne!(hash("a"), hash("b"));
+}

@@ -1,0 +1,439 @@
+//! Trusted children that live long: the supervisor's run processes.
+//!
+//! Each is the leader of a session of its own, gets its secrets through stdin and holds the read end of a
+//! lifeline pipe whose write end is the handle's. The end of the handle, or of the whole supervisor, however
+//! it came, closes the lifeline; [`Lifeline`] is the child's side of it. (A parent death signal would fire
+//! when the *thread* that spawned ends, which under tokio is any thread.)
+
+use std::{
+    env,
+    ffi::OsString,
+    fs::{File, OpenOptions},
+    io::{self, Read},
+    os::{
+        fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd},
+        unix::{ffi::OsStrExt, fs::FileTypeExt, process::CommandExt},
+    },
+    path::PathBuf,
+    process::Stdio,
+    time::Duration,
+};
+
+use nix::{
+    fcntl::{FcntlArg, FdFlag, OFlag, fcntl},
+    libc,
+    sys::signal::{Signal, kill, killpg},
+    unistd::{Pid, getpid, pipe2, setsid},
+};
+use tokio::{
+    io::AsyncWriteExt,
+    process::{Child, Command},
+    time::timeout,
+};
+
+use super::trusted::ChildExit;
+
+/// The descriptor at which a child finds the read end of its lifeline.
+pub const LIFELINE_FD: RawFd = 3;
+
+/// A run's orders and keys are some kilobytes; a larger payload is a mistake.
+pub const PAYLOAD_BYTES_MAX: usize = 1024 * 1024;
+
+/// A child that does not read its payload for so long is broken.
+const PAYLOAD_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// Where a child's stdout and stderr go.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ChildLog {
+    /// Where the supervisor's go.
+    Inherit,
+    /// Nowhere.
+    Null,
+    /// To the end of a file, which is made if it does not exist.
+    Append(PathBuf),
+}
+
+/// A child to start.
+#[derive(Clone, Debug)]
+pub struct ChildSpec {
+    /// Absolute path of the program.
+    pub program: PathBuf,
+    /// Arguments after its name. Visible to every user of the host: no secrets.
+    pub args: Vec<OsString>,
+    /// Working directory.
+    pub cwd: PathBuf,
+    /// The environment. Nothing is inherited but what `inherit` names.
+    pub env: Vec<(OsString, OsString)>,
+    /// Names that are handed on as they are here, where they are set.
+    pub inherit: Vec<OsString>,
+    /// Written to stdin, which is then closed. Secrets go here.
+    pub stdin_payload: Vec<u8>,
+    /// Where its output goes.
+    pub log: ChildLog,
+}
+
+/// Why a child could not be started.
+#[derive(Debug, thiserror::Error)]
+pub enum ChildError {
+    /// A relative program, or one with a NUL in its arguments.
+    #[error("{program} cannot be named to the system: give an absolute path and arguments without NUL")]
+    Unnameable {
+        /// What was asked for.
+        program: PathBuf,
+    },
+    /// The payload is over its limit.
+    #[error("the payload of {bytes} bytes is over the limit of {limit_bytes}: hand over a path instead")]
+    PayloadTooLarge {
+        /// Its size.
+        bytes: usize,
+        /// The limit.
+        limit_bytes: usize,
+    },
+    /// The log file could not be opened.
+    #[error("cannot open the log {path}: check that its folder exists and can be written")]
+    Log {
+        /// The file.
+        path: PathBuf,
+        /// The reason.
+        #[source]
+        source: io::Error,
+    },
+    /// The system refused to start it.
+    #[error("cannot start {program}: check that it exists and that processes can still be made")]
+    Start {
+        /// The program.
+        program: PathBuf,
+        /// The reason.
+        #[source]
+        source: io::Error,
+    },
+    /// It started and did not take its payload. It was killed.
+    #[error("{program} did not read its payload and was killed: look into its log")]
+    Payload {
+        /// The program.
+        program: PathBuf,
+        /// The reason.
+        #[source]
+        source: io::Error,
+    },
+}
+
+/// A started child. Dropping it kills the child's group and closes the lifeline.
+#[derive(Debug)]
+pub struct ChildHandle {
+    child: Child,
+    pid: i32,
+    exit: Option<ChildExit>,
+    /// Held and never written: closing it is the message.
+    _lifeline: OwnedFd,
+}
+
+/// Starts a child and hands it its payload.
+///
+/// # Errors
+/// [`ChildError`]; in every case no child is left.
+pub async fn start_child(spec: ChildSpec) -> Result<ChildHandle, ChildError> {
+    let ChildSpec { program, args, cwd, env, inherit, stdin_payload, log } = spec;
+    if !program.is_absolute() || args.iter().any(|arg| arg.as_bytes().contains(&0)) {
+        return Err(ChildError::Unnameable { program });
+    }
+    if stdin_payload.len() > PAYLOAD_BYTES_MAX {
+        return Err(ChildError::PayloadTooLarge {
+            bytes: stdin_payload.len(),
+            limit_bytes: PAYLOAD_BYTES_MAX,
+        });
+    }
+    let output = Output::open(log)?;
+    let failed = |source| ChildError::Start { program: program.clone(), source };
+    let inherited = inherit.into_iter().filter_map(|name| env::var_os(&name).map(|value| (name, value)));
+    let command = command(&program, output)
+        .map(|mut command| {
+            command.args(args).current_dir(cwd).envs(inherited).envs(env);
+            command
+        })
+        .map_err(failed)?;
+    let mut handle = spawn(command).map_err(failed)?;
+    let given = async {
+        match handle.child.stdin.take() {
+            Some(mut pipe) => pipe.write_all(&stdin_payload).await,
+            None => Err(io::ErrorKind::BrokenPipe.into()),
+        }
+    };
+    let given = timeout(PAYLOAD_TIMEOUT, given).await;
+    given.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into())).or_else(|source| {
+        // A child that ends without reading is told by its exit, as any other that ends at once.
+        if source.kind() == io::ErrorKind::BrokenPipe {
+            Ok(())
+        } else {
+            Err(ChildError::Payload { program, source })
+        }
+    })?;
+    Ok(handle)
+}
+
+struct Output {
+    out: Stdio,
+    err: Stdio,
+}
+
+impl Output {
+    fn open(log: ChildLog) -> Result<Self, ChildError> {
+        match log {
+            ChildLog::Inherit => Ok(Self { out: Stdio::inherit(), err: Stdio::inherit() }),
+            ChildLog::Null => Ok(Self { out: Stdio::null(), err: Stdio::null() }),
+            ChildLog::Append(path) => {
+                let open = || {
+                    let file = OpenOptions::new().append(true).create(true).open(&path)?;
+                    Ok(Self { out: file.try_clone()?.into(), err: file.into() })
+                };
+                open().map_err(|source| ChildError::Log { path: path.clone(), source })
+            }
+        }
+    }
+}
+
+#[expect(clippy::disallowed_methods, reason = "this module is one of the two that may start processes")]
+fn command(program: &std::path::Path, output: Output) -> io::Result<std::process::Command> {
+    let mut command = std::process::Command::new(program);
+    command.env_clear().stdin(Stdio::piped()).stdout(output.out).stderr(output.err);
+    Ok(command)
+}
+
+#[expect(unsafe_code, reason = "a descriptor of a fixed number can only be laid between fork and exec")]
+fn spawn(mut command: std::process::Command) -> io::Result<ChildHandle> {
+    let (theirs, ours) = pipe2(OFlag::O_CLOEXEC)?;
+    let read_end = theirs.as_raw_fd();
+    // std reports a failed exec through a pipe of its own; holding the lifeline's number keeps it from there.
+    let _placeholder = File::open("/dev/null")?;
+    // SAFETY: only async-signal-safe calls, no allocation; `theirs` outlives the spawn.
+    unsafe {
+        command.pre_exec(move || {
+            setsid()?;
+            lay_lifeline(read_end)?;
+            close_the_rest()
+        });
+    }
+    let child = Command::from(command).kill_on_drop(true).spawn()?;
+    drop(theirs);
+    let pid = child.id().ok_or(io::ErrorKind::NotFound)?.cast_signed();
+    Ok(ChildHandle { child, pid, exit: None, _lifeline: ours })
+}
+
+/// Runs between fork and exec.
+#[expect(unsafe_code, reason = "descriptors are plain numbers here")]
+fn lay_lifeline(read_end: RawFd) -> io::Result<()> {
+    if read_end == LIFELINE_FD {
+        // SAFETY: the pipe's read end, open in the forked child as it was in the parent.
+        let fd = unsafe { BorrowedFd::borrow_raw(read_end) };
+        fcntl(fd, FcntlArg::F_SETFD(FdFlag::empty()))?;
+        return Ok(());
+    }
+    // SAFETY: dup2 on two numbers; what had the number before is close-on-exec and of no use to the child.
+    if unsafe { libc::dup2(read_end, LIFELINE_FD) } < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
+}
+
+/// Runs between fork and exec: what docket itself was started with may not be close-on-exec.
+#[expect(unsafe_code, reason = "close_range has no wrapper in nix")]
+fn close_the_rest() -> io::Result<()> {
+    const FIRST: libc::c_uint = LIFELINE_FD.cast_unsigned() + 1;
+    // SAFETY: plain numbers; nothing is closed before exec.
+    let done = unsafe { libc::syscall(libc::SYS_close_range, FIRST, u32::MAX, libc::CLOSE_RANGE_CLOEXEC) };
+    if done < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
+}
+
+impl ChildHandle {
+    /// Its process id, which is also that of its group and session.
+    pub fn pid(&self) -> i32 {
+        self.pid
+    }
+
+    /// Waits for its end; may be dropped and called again. What is left of its group is killed.
+    ///
+    /// # Errors
+    /// When the system loses track of the child, which it never should.
+    pub async fn wait(&mut self) -> io::Result<ChildExit> {
+        if let Some(exit) = self.exit {
+            return Ok(exit);
+        }
+        let exit = ChildExit::from(self.child.wait().await?);
+        self.exit = Some(exit);
+        // At once, for a group's number may be used again when nobody has it any more.
+        self.signal_group();
+        Ok(exit)
+    }
+
+    /// Asks it to end (SIGTERM) and kills its group when `grace` has passed.
+    ///
+    /// # Errors
+    /// As [`Self::wait`].
+    pub async fn terminate(&mut self, grace: Duration) -> io::Result<ChildExit> {
+        if self.exit.is_none() {
+            // ESRCH: it ended by itself meanwhile.
+            let _ = kill(Pid::from_raw(self.pid), Signal::SIGTERM);
+        }
+        match timeout(grace, self.wait()).await {
+            Ok(exit) => exit,
+            Err(_passed) => {
+                self.kill_group();
+                self.wait().await
+            }
+        }
+    }
+
+    /// Kills everything in its group at once. [`Self::wait`] still has to be called to reap it.
+    pub fn kill_group(&self) {
+        if self.exit.is_none() {
+            self.signal_group();
+        }
+    }
+
+    fn signal_group(&self) {
+        // ESRCH: nobody is left.
+        let _ = killpg(Pid::from_raw(self.pid), Signal::SIGKILL);
+    }
+}
+
+impl Drop for ChildHandle {
+    fn drop(&mut self) {
+        self.kill_group();
+    }
+}
+
+/// The child's side: ends this process when its supervisor is gone.
+#[derive(Debug)]
+pub struct Lifeline {
+    pipe: File,
+}
+
+impl Lifeline {
+    /// Takes over descriptor [`LIFELINE_FD`]. Called once, before anything else opens files. `None` when it
+    /// is no pipe: this process was not started by a supervisor.
+    #[expect(unsafe_code, reason = "takes over an inherited descriptor by its number")]
+    pub fn inherited() -> Option<Self> {
+        let meta = std::fs::metadata(format!("/proc/self/fd/{LIFELINE_FD}")).ok()?;
+        if !meta.file_type().is_fifo() {
+            return None;
+        }
+        // SAFETY: it is open, a pipe, and by the contract of this function nobody else's.
+        let fd = unsafe { OwnedFd::from_raw_fd(LIFELINE_FD) };
+        fcntl(&fd, FcntlArg::F_SETFD(FdFlag::FD_CLOEXEC)).ok()?;
+        Some(Self { pipe: fd.into() })
+    }
+
+    /// From now on the end of the supervisor is the end of this process, at once and without clean-up: a
+    /// thread of its own sees it even while the runtime is busy, and the log is what recovery starts from.
+    ///
+    /// # Errors
+    /// When no thread can be made.
+    pub fn end_with_it(mut self) -> io::Result<()> {
+        let watch = move || {
+            // Nothing is ever written: a read returns when the last write end is closed.
+            let _ = self.pipe.read(&mut [0]);
+            let _ = kill(getpid(), Signal::SIGKILL);
+        };
+        std::thread::Builder::new().name("lifeline".to_owned()).spawn(watch).map(|_| ())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{fs, path::Path};
+
+    use super::*;
+    use crate::process::tests_support::gone;
+
+    fn shell(line: &str, dir: &Path) -> ChildSpec {
+        ChildSpec {
+            program: "/bin/sh".into(),
+            args: vec!["-c".into(), line.into()],
+            cwd: dir.to_owned(),
+            env: vec![("PATH".into(), "/usr/bin:/bin".into()), ("GIVEN".into(), "yes".into())],
+            inherit: Vec::new(),
+            stdin_payload: Vec::new(),
+            log: ChildLog::Append(dir.join("log")),
+        }
+    }
+
+    async fn written(path: &Path) -> String {
+        for _ in 0..2_000 {
+            match fs::read_to_string(path) {
+                Ok(text) if text.ends_with('\n') => return text,
+                _ => tokio::time::sleep(Duration::from_millis(5)).await,
+            }
+        }
+        panic!("nothing in {}", path.display());
+    }
+
+    #[tokio::test]
+    async fn payload_environment_and_descriptors_are_exact() {
+        let dir = tempfile::tempdir().unwrap();
+        let line = "cat; env | cut -d= -f1 | sort | tr '\\n' ' '; ls /proc/self/fd | tr '\\n' ' '; exit 5";
+        let spec = ChildSpec { stdin_payload: b"secret ".to_vec(), ..shell(line, dir.path()) };
+        let spec = ChildSpec { inherit: vec!["HOME".into(), "NO_SUCH_NAME".into()], ..spec };
+        let mut child = start_child(spec).await.unwrap();
+        assert_eq!(child.wait().await.unwrap(), ChildExit::Exit(5));
+        assert_eq!(child.wait().await.unwrap(), ChildExit::Exit(5));
+        let said = fs::read_to_string(dir.path().join("log")).unwrap();
+        // The highest is ls's own.
+        assert!(said.starts_with("secret GIVEN HOME PATH ") && said.ends_with("0 1 2 3 4 "), "{said}");
+        assert!(!said.contains("CARGO"), "{said}");
+    }
+
+    #[tokio::test]
+    async fn it_leads_a_session_and_a_deaf_one_is_killed_with_its_group() {
+        let dir = tempfile::tempdir().unwrap();
+        let line = "trap '' TERM; sleep 600 & echo $! > pid; wait; while :; do sleep 600; done";
+        let mut child = start_child(shell(line, dir.path())).await.unwrap();
+        let other: i32 = written(&dir.path().join("pid")).await.trim().parse().unwrap();
+        let session = nix::unistd::getsid(Some(Pid::from_raw(child.pid()))).unwrap();
+        assert_eq!(session.as_raw(), child.pid());
+        assert_eq!(child.terminate(Duration::from_millis(50)).await.unwrap(), ChildExit::Signal(9));
+        gone(other).await;
+    }
+
+    #[tokio::test]
+    async fn a_willing_one_ends_by_itself() {
+        let dir = tempfile::tempdir().unwrap();
+        let line = "trap 'exit 7' TERM; echo ready > ready; while :; do sleep 0.01; done";
+        let mut child = start_child(shell(line, dir.path())).await.unwrap();
+        written(&dir.path().join("ready")).await;
+        assert_eq!(child.terminate(Duration::from_secs(60)).await.unwrap(), ChildExit::Exit(7));
+    }
+
+    #[tokio::test]
+    async fn dropping_kills_the_group() {
+        let dir = tempfile::tempdir().unwrap();
+        let child = start_child(shell("sleep 600 & echo $! > pid; wait", dir.path())).await.unwrap();
+        let other: i32 = written(&dir.path().join("pid")).await.trim().parse().unwrap();
+        let leader = child.pid();
+        drop(child);
+        gone(leader).await;
+        gone(other).await;
+    }
+
+    /// The lifeline is what a child sees of its supervisor's death: closed at no other time.
+    #[tokio::test]
+    async fn the_lifeline_closes_with_the_handle() {
+        let dir = tempfile::tempdir().unwrap();
+        // In a session of its own, so that the kill of the group does not reach the one that looks.
+        let look = "setsid sh -c 'echo open > state; cat <&3; echo closed > state2' & wait";
+        let child = start_child(shell(look, dir.path())).await.unwrap();
+        assert_eq!(written(&dir.path().join("state")).await, "open\n");
+        assert!(!dir.path().join("state2").exists());
+        drop(child);
+        assert_eq!(written(&dir.path().join("state2")).await, "closed\n");
+    }
+
+    #[tokio::test]
+    async fn what_cannot_start_is_told() {
+        let dir = tempfile::tempdir().unwrap();
+        let missing = ChildSpec { program: "/no/such".into(), ..shell("", dir.path()) };
+        assert!(matches!(start_child(missing).await, Err(ChildError::Start { .. })));
+        let relative = ChildSpec { program: "sh".into(), ..shell("", dir.path()) };
+        assert!(matches!(start_child(relative).await, Err(ChildError::Unnameable { .. })));
+        let log = ChildSpec { log: ChildLog::Append("/no/such/log".into()), ..shell("", dir.path()) };
+        assert!(matches!(start_child(log).await, Err(ChildError::Log { .. })));
+        let large = ChildSpec { stdin_payload: vec![0; PAYLOAD_BYTES_MAX + 1], ..shell("", dir.path()) };
+        assert!(matches!(start_child(large).await, Err(ChildError::PayloadTooLarge { .. })));
+    }
+}

@@ -1,0 +1,164 @@
+//! Attends one run process: folder, start, orders, end, and what is left of it.
+
+use std::{
+    fs::File,
+    io::{Read as _, Seek as _, SeekFrom},
+    path::Path,
+};
+
+use nix::{
+    sys::signal::{Signal, kill},
+    unistd::Pid,
+};
+use tokio::sync::watch;
+
+use super::{
+    scratch::RunFolder,
+    state::{Key, RunEnd},
+};
+use crate::process::{ChildError, ChildExit, ChildHandle, ChildSpec, start_child};
+
+/// How much of what a dead run process said last is looked at: a panic and its backtrace.
+const TAIL_BYTES_MAX: u64 = 16 * 1024;
+/// Most lines of it that are logged.
+const TAIL_LINES_MAX: usize = 20;
+/// Longest line that is logged.
+const TAIL_LINE_CHARS_MAX: usize = 300;
+
+/// What a run process is to do. A later one stands over an earlier one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Order {
+    /// Work.
+    Run,
+    /// End the turn.
+    Terminate,
+    /// End.
+    Kill,
+}
+
+/// Starts a run process and attends it until nobody of its session is left.
+pub(super) async fn attend(
+    key: Key,
+    spec: ChildSpec,
+    folder: RunFolder,
+    mut orders: watch::Receiver<Order>,
+) -> Attended {
+    let started = async {
+        let made = folder.clone();
+        let made = tokio::task::spawn_blocking(move || made.make()).await;
+        made.unwrap_or_else(|_| Err(std::io::ErrorKind::Other.into())).map_err(NotStarted::Folder)?;
+        start_child(spec).await.map_err(NotStarted::Child)
+    };
+    let mut early = orders.clone();
+    let started = tokio::select! {
+        started = started => Some(started),
+        // Dropping the start kills what there is of it.
+        _ = early.wait_for(|order| *order == Order::Kill) => None,
+    };
+    let end = match started {
+        Some(Ok(mut child)) => watched(&mut child, &mut orders).await,
+        Some(Err(error)) => {
+            let error: &dyn std::error::Error = &error;
+            tracing::error!(task = %key.task, error, "run process not started");
+            RunEnd::NotStarted
+        }
+        None => RunEnd::Signalled(Signal::SIGKILL as i32),
+    };
+    if matches!(end, RunEnd::Exited(_) | RunEnd::Signalled(_)) {
+        let log = folder.log.clone();
+        for line in tokio::task::spawn_blocking(move || tail(&log)).await.unwrap_or_default() {
+            tracing::warn!(task = %key.task, epoch = key.epoch.0, "run process said: {line}");
+        }
+    }
+    Attended { key, end, folder }
+}
+
+/// A run process that is no more, and the folder it leaves.
+#[derive(Debug)]
+pub(super) struct Attended {
+    pub(super) key: Key,
+    pub(super) end: RunEnd,
+    pub(super) folder: RunFolder,
+}
+
+/// Why there is no process.
+#[derive(Debug, thiserror::Error)]
+enum NotStarted {
+    #[error("its folder cannot be made")]
+    Folder(#[source] std::io::Error),
+    #[error("it cannot be started")]
+    Child(#[source] ChildError),
+}
+
+async fn watched(child: &mut ChildHandle, orders: &mut watch::Receiver<Order>) -> RunEnd {
+    let pid = child.pid();
+    let mut open = true;
+    let mut done = Order::Run;
+    loop {
+        let order = *orders.borrow_and_update();
+        if order != done {
+            done = order;
+            match order {
+                Order::Run => {}
+                // ESRCH cannot hit a stranger: the child is reaped by `wait` below only.
+                Order::Terminate => drop(kill(Pid::from_raw(pid), Signal::SIGTERM)),
+                Order::Kill => {
+                    kill_session(pid);
+                    child.kill_group();
+                }
+            }
+        }
+        tokio::select! {
+            exit = child.wait() => {
+                return match exit {
+                    Ok(ChildExit::Exit(status)) => RunEnd::of_status(status),
+                    Ok(ChildExit::Signal(signal)) => {
+                        kill_session(pid);
+                        RunEnd::Signalled(signal)
+                    }
+                    Err(error) => {
+                        tracing::error!(%error, "the system lost track of a run process");
+                        kill_session(pid);
+                        RunEnd::Signalled(Signal::SIGKILL as i32)
+                    }
+                };
+            }
+            changed = orders.changed(), if open => open = changed.is_ok(),
+        }
+    }
+}
+
+/// Ends what a run process started in groups of their own (git): they share its session. A killed
+/// process could not end them itself.
+fn kill_session(session: i32) {
+    let Ok(entries) = std::fs::read_dir("/proc") else { return };
+    for entry in entries.flatten() {
+        let Some(pid) = entry.file_name().to_str().and_then(|name| name.parse::<i32>().ok()) else {
+            continue;
+        };
+        if pid != session && session_of(&entry.path()) == Some(session) {
+            drop(kill(Pid::from_raw(pid), Signal::SIGKILL));
+        }
+    }
+}
+
+fn session_of(proc: &Path) -> Option<i32> {
+    let stat = std::fs::read_to_string(proc.join("stat")).ok()?;
+    // After the name in brackets, which may hold anything: state, parent, group, session.
+    stat.rsplit_once(')')?.1.split_ascii_whitespace().nth(3)?.parse().ok()
+}
+
+fn tail(log: &Path) -> Vec<String> {
+    let read = || {
+        let mut file = File::open(log)?;
+        let length = file.metadata()?.len();
+        file.seek(SeekFrom::Start(length.saturating_sub(TAIL_BYTES_MAX)))?;
+        let mut bytes = Vec::new();
+        file.take(TAIL_BYTES_MAX).read_to_end(&mut bytes)?;
+        std::io::Result::Ok(bytes)
+    };
+    let text = read().map(|bytes| String::from_utf8_lossy(&bytes).into_owned()).unwrap_or_default();
+    let lines: Vec<&str> = text.lines().filter(|line| !line.trim().is_empty()).collect();
+    let from = lines.len().saturating_sub(TAIL_LINES_MAX);
+    lines[from..].iter().map(|line| line.chars().take(TAIL_LINE_CHARS_MAX).collect()).collect()
+}

@@ -1,0 +1,29 @@
+//! `docket worker`: leases tasks, gives each run a process of its own, and vouches for its lease.
+//!
+//! One dispatcher owns all state; there are no locks. `decide` holds its rules as a plain function,
+//! `dispatch` does what they say, `child` attends one run process from its start to the last of its
+//! group, `scratch` owns the folders.
+//!
+//! Invariants: a run process exists only while its lease is renewed; when the lease is lost the
+//! process is killed at once, and when it cannot be renewed, at the instant from which another
+//! worker may have the task. A process that dies is given back at once. Nothing of a run outlives
+//! its process: no group member, no folder. A supervisor that dies takes its runs with it by their
+//! lifeline, and its folders are removed by the next one.
+
+mod child;
+mod config;
+mod decide;
+mod dispatch;
+mod report;
+mod scratch;
+mod state;
+
+#[cfg(test)]
+mod decide_tests;
+#[cfg(test)]
+mod tests;
+
+pub use config::{RunProgram, SupervisorConfig};
+pub use dispatch::{run, termination_signals};
+pub use report::{SupervisorEnd, SupervisorError, SupervisorReport};
+pub use state::{RunEnd, Tally};

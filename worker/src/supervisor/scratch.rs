@@ -1,0 +1,181 @@
+//! The folders of runs: made for one run under one epoch, gone when its process is.
+//!
+//! Each supervisor has a folder of its own, locked while it lives. The next supervisor to start in
+//! the same place removes the folders of those that died. Invariant: a folder is removed only while
+//! its lock is held, so never under a living supervisor.
+
+use std::{
+    fs::{self, DirBuilder, File},
+    io,
+    os::unix::fs::{DirBuilderExt as _, PermissionsExt as _},
+    path::{Path, PathBuf},
+};
+
+use docket_schema::{
+    ids::{IncarnationId, RunId},
+    wire::Lease,
+};
+use nix::fcntl::{Flock, FlockArg};
+
+use super::report::SupervisorError;
+
+/// Name of the lock in a supervisor's folder.
+const LOCK: &str = "lock";
+
+/// A supervisor's own folder, locked.
+#[derive(Debug)]
+pub(super) struct Scratch {
+    root: PathBuf,
+    _lock: Flock<File>,
+}
+
+impl Scratch {
+    /// Makes the folder of `incarnation` under `place`, and removes those of the dead.
+    pub(super) fn open(place: &Path, incarnation: IncarnationId) -> Result<Self, SupervisorError> {
+        let root = place.join(incarnation.to_string());
+        let failed = |source| SupervisorError::Folder { path: root.clone(), source };
+        if !place.is_absolute() {
+            return Err(failed(io::ErrorKind::InvalidInput.into()));
+        }
+        DirBuilder::new().recursive(true).mode(0o700).create(&root).map_err(failed)?;
+        let lock = File::create(root.join(LOCK)).map_err(failed)?;
+        let lock =
+            Flock::lock(lock, FlockArg::LockExclusiveNonblock).map_err(|(_, errno)| failed(errno.into()))?;
+        sweep(place, &root);
+        Ok(Self { root, _lock: lock })
+    }
+
+    /// The supervisor's folder.
+    pub(super) fn root(&self) -> &Path {
+        &self.root
+    }
+
+    /// Where a lease's run works, and where its process writes what it has to say.
+    pub(super) fn of(&self, lease: &Lease) -> RunFolder {
+        self.folder(lease.run, lease.epoch.0)
+    }
+
+    fn folder(&self, run: RunId, epoch: u64) -> RunFolder {
+        let name = format!("{run}-{epoch}");
+        RunFolder { log: self.root.join(format!("{name}.log")), work: self.root.join(name) }
+    }
+}
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        if let Err(error) = remove(&self.root) {
+            tracing::warn!(folder = %self.root.display(), %error, "folder not removed; the next worker tries again");
+        }
+    }
+}
+
+/// The folder and log file of one run process.
+#[derive(Debug, Clone)]
+pub(super) struct RunFolder {
+    pub(super) work: PathBuf,
+    pub(super) log: PathBuf,
+}
+
+impl RunFolder {
+    pub(super) fn make(&self) -> io::Result<()> {
+        DirBuilder::new().mode(0o700).create(&self.work)
+    }
+
+    /// Removes both. Called when no process of the run is left.
+    pub(super) fn clear(&self) {
+        for gone in [remove(&self.work), fs::remove_file(&self.log)] {
+            match gone {
+                Err(error) if error.kind() != io::ErrorKind::NotFound => {
+                    tracing::warn!(folder = %self.work.display(), %error, "a run's folder was not removed");
+                }
+                Ok(()) | Err(_) => {}
+            }
+        }
+    }
+}
+
+/// Removes a folder whatever modes a run's commands left in it.
+fn remove(path: &Path) -> io::Result<()> {
+    match fs::remove_dir_all(path) {
+        Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
+            open_up(path)?;
+            fs::remove_dir_all(path)
+        }
+        done => done,
+    }
+}
+
+fn open_up(dir: &Path) -> io::Result<()> {
+    let mut pending = vec![dir.to_owned()];
+    while let Some(dir) = pending.pop() {
+        fs::set_permissions(&dir, fs::Permissions::from_mode(0o700))?;
+        for entry in fs::read_dir(&dir)? {
+            let entry = entry?;
+            // Of the entry itself, not of what a link leads to.
+            if entry.file_type()?.is_dir() {
+                pending.push(entry.path());
+            }
+        }
+    }
+    Ok(())
+}
+
+fn sweep(place: &Path, own: &Path) {
+    let Ok(entries) = fs::read_dir(place) else { return };
+    for path in entries.flatten().map(|entry| entry.path()) {
+        let is_ours = path
+            .file_name()
+            .and_then(|name| name.to_str())
+            .is_some_and(|name| name.parse::<IncarnationId>().is_ok());
+        if !is_ours || path == own {
+            continue;
+        }
+        // Without its lock a folder is being made this instant, or was never a supervisor's.
+        let Ok(lock) = File::open(path.join(LOCK)) else { continue };
+        let Ok(held) = Flock::lock(lock, FlockArg::LockExclusiveNonblock) else { continue };
+        if let Err(error) = remove(&path) {
+            tracing::warn!(folder = %path.display(), %error, "a dead worker's folder was not removed");
+        }
+        drop(held);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn incarnation(n: u128) -> IncarnationId {
+        IncarnationId(uuid::Uuid::from_u128(n))
+    }
+
+    #[test]
+    fn folders_of_the_dead_go_and_those_of_the_living_stay() {
+        let place = tempfile::tempdir().unwrap();
+        let living = Scratch::open(place.path(), incarnation(1)).unwrap();
+        let dead = place.path().join(incarnation(2).to_string());
+        fs::create_dir_all(dead.join("run/deep")).unwrap();
+        fs::write(dead.join(LOCK), "").unwrap();
+        fs::set_permissions(dead.join("run"), fs::Permissions::from_mode(0o500)).unwrap();
+        let foreign = place.path().join("notes");
+        fs::create_dir(&foreign).unwrap();
+
+        let third = Scratch::open(place.path(), incarnation(3)).unwrap();
+        assert!(!dead.exists());
+        assert!(foreign.exists() && living.root().exists() && third.root().exists());
+        let folder = third.folder(RunId(uuid::Uuid::nil()), 4);
+        folder.make().unwrap();
+        fs::write(&folder.log, "x").unwrap();
+        assert!(folder.make().is_err(), "a folder is made new");
+        folder.clear();
+        assert!(!folder.work.exists() && !folder.log.exists());
+        let root = third.root().to_owned();
+        drop(third);
+        assert!(!root.exists());
+    }
+
+    #[test]
+    fn a_relative_place_is_refused() {
+        let error = Scratch::open(Path::new("here"), incarnation(1)).unwrap_err();
+        assert!(error.to_string().contains("must be absolute"), "{error}");
+    }
+}

@@ -1,0 +1,263 @@
+//! What the dispatcher knows, what can happen to it, and what it may ask for. Plain data: the rules
+//! are in `decide`, the doing in `dispatch`.
+
+use std::{
+    collections::BTreeMap,
+    time::{Duration, Instant},
+};
+
+use docket_schema::{
+    ids::{Epoch, TaskId},
+    wire::{Held, Lease, LostWhy, ReleaseReason},
+};
+
+use crate::bootstrap::{EXIT_DRAINED, EXIT_LEASE_LOST};
+
+/// A lease: a task under the epoch it was leased with. The same task leased again is another.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Key {
+    pub(super) task: TaskId,
+    pub(super) epoch: Epoch,
+}
+
+impl Key {
+    pub(super) const fn of(lease: &Lease) -> Self {
+        Self { task: lease.task, epoch: lease.epoch }
+    }
+
+    pub(super) const fn held(self) -> Held {
+        Held { task: self.task, epoch: self.epoch }
+    }
+}
+
+/// Every way a run process can end.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum RunEnd {
+    /// Status 0: the run ended or blocked, and its log says so.
+    Finished,
+    /// It ended its turn because it was asked to.
+    Drained,
+    /// It learnt that its lease is no more.
+    LeaseLost,
+    /// Any other status: a panic, a start that failed.
+    Exited(i32),
+    /// A signal ended it.
+    Signalled(i32),
+    /// It could not be started: the worker's fault, not the task's.
+    NotStarted,
+}
+
+impl RunEnd {
+    /// What an exit status means.
+    pub const fn of_status(status: i32) -> Self {
+        match status {
+            0 => Self::Finished,
+            EXIT_DRAINED => Self::Drained,
+            EXIT_LEASE_LOST => Self::LeaseLost,
+            other => Self::Exited(other),
+        }
+    }
+}
+
+impl std::fmt::Display for RunEnd {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Finished => f.write_str("finished"),
+            Self::Drained => f.write_str("drained"),
+            Self::LeaseLost => f.write_str("lease lost"),
+            Self::Exited(status) => write!(f, "exit {status}"),
+            Self::Signalled(signal) => write!(f, "signal {signal}"),
+            Self::NotStarted => f.write_str("not started"),
+        }
+    }
+}
+
+/// Where a run process is in its life.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Stage {
+    /// It works.
+    Running,
+    /// It was asked to end its turn.
+    Draining,
+    /// Its task ended: it is about to exit by itself, and is killed at this instant if it does not.
+    Leaving(Instant),
+    /// Its group was killed.
+    Killed(KilledFor),
+}
+
+impl Stage {
+    /// All stages but for the instant, for tests that enumerate.
+    #[cfg(test)]
+    pub(super) fn all(at: Instant) -> Vec<Self> {
+        let mut all = vec![Self::Running, Self::Draining, Self::Leaving(at)];
+        all.extend([KilledFor::Drain, KilledFor::Lost, KilledFor::Deadline].map(Self::Killed));
+        all
+    }
+}
+
+/// Why a group was killed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum KilledFor {
+    /// The grace of a drain passed, or a second signal skipped it.
+    Drain,
+    /// The lease is another's, or nobody's.
+    Lost,
+    /// The lease could not be renewed in time: another worker may have the task.
+    Deadline,
+}
+
+/// A run process and its lease.
+#[derive(Debug, Clone)]
+pub(super) struct Run {
+    pub(super) lease_time: Duration,
+    pub(super) heartbeat: Duration,
+    /// The last instant at which nobody else can have the task.
+    pub(super) vouched_until: Instant,
+    pub(super) stage: Stage,
+}
+
+/// A repeated call: under way, waiting for its next attempt, or not wanted.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Poll<T> {
+    Idle,
+    Asked(T, Instant),
+    Pausing(T, Instant),
+}
+
+/// A request for leases; sent again, it is the same.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Wanted {
+    pub(super) number: u64,
+    pub(super) max: u32,
+}
+
+/// Where the whole worker is in its life.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Phase {
+    /// It takes work.
+    Leasing,
+    /// It takes none and lets runs end their turn until this instant.
+    Draining(Instant),
+    /// It ends what is left.
+    Killing,
+    /// Nothing is left.
+    Over,
+}
+
+/// A lease on its way back.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Release {
+    pub(super) why: ReleaseReason,
+    /// After this the lease has expired by itself.
+    pub(super) until: Instant,
+    /// `None` while an attempt is under way.
+    pub(super) again_at: Option<Instant>,
+    pub(super) attempts: u32,
+}
+
+/// Everything the dispatcher knows.
+#[derive(Debug)]
+pub(super) struct State {
+    pub(super) slots: u32,
+    pub(super) grace: Duration,
+    pub(super) phase: Phase,
+    pub(super) last_number: u64,
+    pub(super) lease: Poll<Wanted>,
+    pub(super) lease_failures: u32,
+    /// No new request for work before this.
+    pub(super) no_lease_before: Option<Instant>,
+    /// `Asked` holds what was listed.
+    pub(super) beat: Poll<Vec<Key>>,
+    pub(super) beat_failures: u32,
+    pub(super) runs: BTreeMap<Key, Run>,
+    pub(super) releases: BTreeMap<Key, Release>,
+    pub(super) tally: Tally,
+}
+
+impl State {
+    pub(super) fn new(slots: u32, grace: Duration) -> Self {
+        Self {
+            slots,
+            grace,
+            phase: Phase::Leasing,
+            last_number: 0,
+            lease: Poll::Idle,
+            lease_failures: 0,
+            no_lease_before: None,
+            beat: Poll::Idle,
+            beat_failures: 0,
+            runs: BTreeMap::new(),
+            releases: BTreeMap::new(),
+            tally: Tally::default(),
+        }
+    }
+}
+
+/// How many of what.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Tally {
+    /// Leases that got a run process.
+    pub started: u64,
+    /// Runs that ended by themselves, their log complete.
+    pub finished: u64,
+    /// Runs given back at the end of a turn, or unstarted.
+    pub drained: u64,
+    /// Run processes that died.
+    pub crashed: u64,
+    /// Runs whose lease was lost, cancelled tasks among them.
+    pub lost: u64,
+    /// Run processes that had to be killed by this supervisor.
+    pub killed: u64,
+}
+
+/// Why a call failed, as far as the dispatcher cares.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Failure {
+    /// It may work later.
+    Away,
+    /// It will not work, however often it is tried.
+    Final,
+}
+
+/// What happened.
+#[derive(Debug)]
+pub(super) enum Event {
+    /// The worker begins.
+    Begun,
+    /// Work came; empty where there was none.
+    Leased(Vec<Lease>),
+    LeaseFailed(Failure),
+    /// The heartbeat under way was answered.
+    Beaten {
+        renewed: Vec<TaskId>,
+        lost: Vec<(TaskId, LostWhy)>,
+    },
+    BeatFailed,
+    RunEnded(Key, RunEnd),
+    /// The coordinator took a lease back, or would not have it.
+    Released(Key),
+    ReleaseFailed(Key, Failure),
+    /// Somebody wants the worker to end.
+    Signal,
+    /// The instant of [`super::decide::next_wake`] has come.
+    Tick,
+}
+
+/// What is to be done.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) enum Command {
+    /// Ask for leases, in place of a request under way.
+    Lease { wanted: Wanted, wait: Duration },
+    /// Renew, in place of a heartbeat under way.
+    Heartbeat { held: Vec<Held>, wait: Duration },
+    /// Start a run process.
+    Start(Box<Lease>),
+    /// Ask a run process to end its turn.
+    Terminate(Key),
+    /// End a run process and its group at once.
+    Kill(Key),
+    /// Give a lease back.
+    Release(Key, ReleaseReason),
+    /// Nothing is left to be done.
+    Finish,
+}

@@ -1,0 +1,147 @@
+//! Arguments as models send them: checked against the tool's own schema before they are read, so
+//! that the answer to a mistake names the field and what was expected there.
+
+use schemars::JsonSchema;
+use serde::de::DeserializeOwned;
+use serde_json::{Map, Value};
+
+/// Mistakes that one answer names: enough to mend a call at once.
+const MISTAKES_MAX: usize = 8;
+
+/// The JSON Schema of `T` without what models do not need.
+pub(super) fn schema_of<T: JsonSchema>() -> Value {
+    let settings = schemars::generate::SchemaSettings::draft2020_12().with(|s| s.inline_subschemas = true);
+    let mut schema = Value::from(settings.into_generator().into_root_schema_for::<T>());
+    tidy(&mut schema);
+    schema
+}
+
+fn tidy(schema: &mut Value) {
+    match schema {
+        Value::Object(map) => {
+            for key in ["$schema", "title", "format"] {
+                // A property may bear such a name; only the keyword's own value is a string.
+                if map.get(key).is_some_and(Value::is_string) {
+                    map.remove(key);
+                }
+            }
+            // An argument that may be left out may be null as well, see `check_object`: saying so in
+            // the schema only costs tokens.
+            if map.get("default").is_some_and(Value::is_null) {
+                map.remove("default");
+            }
+            if let Some(Value::Array(types)) = map.get_mut("type") {
+                types.retain(|kind| kind != "null");
+                if let [only] = types.as_slice() {
+                    let only = only.clone();
+                    map.insert("type".to_owned(), only);
+                }
+            }
+            map.values_mut().for_each(tidy);
+        }
+        Value::Array(items) => items.iter_mut().for_each(tidy),
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {}
+    }
+}
+
+/// Reads arguments.
+///
+/// # Errors
+/// What is wrong with them, for the model.
+pub(super) fn parse<T: JsonSchema + DeserializeOwned>(tool: &str, args: &Value) -> Result<T, String> {
+    let mut mistakes = Vec::new();
+    check(&schema_of::<T>(), args, "", &mut mistakes);
+    if mistakes.is_empty() {
+        return serde_json::from_value(args.clone())
+            .map_err(|error| format!("bad arguments for {tool}: {error}"));
+    }
+    mistakes.truncate(MISTAKES_MAX);
+    Err(format!("bad arguments for {tool}: {}", mistakes.join("; ")))
+}
+
+fn check(schema: &Value, value: &Value, at: &str, mistakes: &mut Vec<String>) {
+    let name = if at.is_empty() { "the arguments".to_owned() } else { format!("`{at}`") };
+    let types: Vec<&str> = match schema.get("type") {
+        Some(Value::String(one)) => vec![one],
+        Some(Value::Array(many)) => many.iter().filter_map(Value::as_str).collect(),
+        Some(_) | None => Vec::new(),
+    };
+    if !types.is_empty() && !types.iter().any(|kind| is_of(kind, value)) {
+        let wanted: Vec<&str> = types.into_iter().filter(|kind| *kind != "null").collect();
+        mistakes.push(format!("{name} must be {}, not {}", wanted.join(" or "), kind_of(value)));
+        return;
+    }
+    match value {
+        Value::Object(map) => check_object(schema, map, at, mistakes),
+        Value::Array(items) => {
+            if let Some(inner) = schema.get("items") {
+                for (index, item) in items.iter().enumerate() {
+                    check(inner, item, &format!("{at}[{index}]"), mistakes);
+                }
+            }
+            let least = schema.get("minItems").and_then(Value::as_u64).unwrap_or(0);
+            if (items.len() as u64) < least {
+                mistakes.push(format!("{name} needs at least {least} entry"));
+            }
+        }
+        Value::Number(number) => {
+            let bound = |key: &str| schema.get(key).and_then(Value::as_f64);
+            let number = number.as_f64().unwrap_or(f64::NAN);
+            if bound("minimum").is_some_and(|least| number < least) {
+                mistakes.push(format!("{name} must be at least {}", schema["minimum"]));
+            }
+            if bound("maximum").is_some_and(|most| number > most) {
+                mistakes.push(format!("{name} must be at most {}", schema["maximum"]));
+            }
+        }
+        Value::Null | Value::Bool(_) | Value::String(_) => {}
+    }
+}
+
+fn check_object(schema: &Value, map: &Map<String, Value>, at: &str, mistakes: &mut Vec<String>) {
+    let Some(properties) = schema.get("properties").and_then(Value::as_object) else { return };
+    let full = |key: &str| if at.is_empty() { key.to_owned() } else { format!("{at}.{key}") };
+    let required: Vec<&str> = schema
+        .get("required")
+        .and_then(Value::as_array)
+        .into_iter()
+        .flatten()
+        .filter_map(Value::as_str)
+        .collect();
+    for key in required.iter().copied() {
+        if !map.contains_key(key) {
+            let kind =
+                properties.get(key).and_then(|p| p.get("type")).and_then(Value::as_str).unwrap_or("value");
+            mistakes.push(format!("`{}` is missing ({kind})", full(key)));
+        }
+    }
+    for (key, value) in map {
+        match properties.get(key) {
+            Some(_) if value.is_null() && !required.contains(&key.as_str()) => {}
+            Some(inner) => check(inner, value, &full(key), mistakes),
+            None => {
+                let known: Vec<&str> = properties.keys().map(String::as_str).collect();
+                mistakes.push(format!("`{}` is unknown (known: {})", full(key), known.join(", ")));
+            }
+        }
+    }
+}
+
+fn is_of(kind: &str, value: &Value) -> bool {
+    match kind {
+        "integer" => value.is_i64() || value.is_u64(),
+        "number" => value.is_number(),
+        other => kind_of(value) == other,
+    }
+}
+
+const fn kind_of(value: &Value) -> &'static str {
+    match value {
+        Value::Null => "null",
+        Value::Bool(_) => "boolean",
+        Value::Number(_) => "number",
+        Value::String(_) => "string",
+        Value::Array(_) => "array",
+        Value::Object(_) => "object",
+    }
+}

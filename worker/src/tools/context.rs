@@ -1,0 +1,101 @@
+//! What a tool is given and what it gives back.
+
+use std::collections::BTreeMap;
+
+use docket_schema::{
+    content::WorkPath,
+    ids::BlobHash,
+    tool::{FileSeen, ToolFacts},
+};
+
+use super::{runner::Runner, signature::error_signature};
+
+/// The hash of each file as this run last read or wrote it.
+pub type ReadSet = BTreeMap<WorkPath, BlobHash>;
+
+/// Limits that a run's settings may change.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ToolSettings {
+    /// Characters of a command's output that the model is shown: half from its start, half from its end.
+    pub output_chars_max: usize,
+    /// Time limit of a command that names none, in milliseconds.
+    pub command_timeout_ms: u64,
+    /// The longest time limit a command may name, in milliseconds.
+    pub command_timeout_ms_max: u64,
+    /// Lines of a file that are shown whole.
+    pub read_lines_max: u64,
+}
+
+impl Default for ToolSettings {
+    fn default() -> Self {
+        Self {
+            output_chars_max: 4000,
+            command_timeout_ms: 60_000,
+            command_timeout_ms_max: 300_000,
+            read_lines_max: 500,
+        }
+    }
+}
+
+/// The project's own way to run its tests.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TestRunnerConfig {
+    /// A shell line; `{path}` in it stands for the quoted test path, or nothing where none is given.
+    pub command: String,
+}
+
+/// What every tool works with.
+#[derive(Clone, Copy)]
+pub struct ToolContext<'a> {
+    /// The workspace: all file access goes through it.
+    pub root: &'a cap_std::fs::Dir,
+    /// Runs commands.
+    pub runner: &'a dyn Runner,
+    /// What the run has read.
+    pub read_set: &'a ReadSet,
+    /// Limits.
+    pub settings: &'a ToolSettings,
+    /// The configured test runner, if there is one.
+    pub tests: Option<&'a TestRunnerConfig>,
+}
+
+/// A tool's answer.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct ToolOutcome {
+    /// As the model reads it.
+    pub content: Vec<u8>,
+    /// The tool refused or failed. A command that ran and ended with a status other than 0, and tests
+    /// that ran and failed, are no errors of the tool: see `facts.exit`.
+    pub is_error: bool,
+    /// The whole output where `content` holds a part.
+    pub full: Option<Vec<u8>>,
+    /// What decisions need to know.
+    pub facts: ToolFacts,
+}
+
+impl ToolOutcome {
+    pub(super) fn ok(text: impl Into<String>) -> Self {
+        Self { content: text.into().into_bytes(), ..Self::default() }
+    }
+
+    /// A refusal or failure of tool `name`.
+    pub(super) fn error(name: &str, text: impl Into<String>) -> Self {
+        let text = text.into();
+        let facts = ToolFacts {
+            error_signature: Some(error_signature(&format!("{name}: {}", text.lines().next().unwrap_or("")))),
+            ..ToolFacts::default()
+        };
+        Self { content: text.into_bytes(), is_error: true, full: None, facts }
+    }
+
+    pub(super) fn seen(mut self, path: WorkPath, hash: BlobHash) -> Self {
+        self.facts.read.push(FileSeen { path, hash });
+        self
+    }
+
+    /// The answer as text, for tests and logs of tests.
+    #[must_use]
+    pub fn text(&self) -> std::borrow::Cow<'_, str> {
+        String::from_utf8_lossy(&self.content)
+    }
+}

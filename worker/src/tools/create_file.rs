@@ -1,0 +1,99 @@
+//! `create_file`: a new file and the folders above it.
+
+use docket_schema::{ids::BlobHash, tool::LineCounts};
+use schemars::JsonSchema;
+use serde::Deserialize;
+
+use super::{
+    context::{ToolContext, ToolOutcome},
+    files::{FileError, create, work_path},
+    guard::is_config,
+};
+
+pub(super) const NAME: &str = "create_file";
+pub(super) const DESCRIPTION: &str = "Makes a new file with the given content, and the folders above it. Fails where \
+    the file exists: edit_file changes files.";
+
+/// Largest file that a model may write in one call, in bytes.
+const CONTENT_BYTES_MAX: usize = 2 * 1024 * 1024;
+
+#[derive(Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Args {
+    /// Path of the new file, relative to the workspace.
+    path: String,
+    /// The whole content.
+    content: String,
+}
+
+pub(super) fn run(context: ToolContext<'_>, args: &Args) -> ToolOutcome {
+    let fail = |text: String| ToolOutcome::error(NAME, text);
+    let path = match work_path(&args.path) {
+        Ok(path) => path,
+        Err(error) => return fail(error.to_string()),
+    };
+    if args.path.ends_with('/') {
+        return fail(format!("`{}` names a folder: folders are made with the files in them", args.path));
+    }
+    if args.content.len() > CONTENT_BYTES_MAX {
+        return fail(format!("`content` has {} bytes, more than {CONTENT_BYTES_MAX}", args.content.len()));
+    }
+    match create(context.root, &path, args.content.as_bytes()) {
+        Ok(()) => {
+            let lines = args.content.lines().count();
+            let mut out =
+                ToolOutcome::ok(format!("created {path} ({lines} lines, {} bytes)", args.content.len()));
+            out.facts.lines =
+                Some(LineCounts { added: u32::try_from(lines).unwrap_or(u32::MAX), removed: 0 });
+            out.facts.changed.push(path.clone());
+            out.seen(path, BlobHash::of(args.content.as_bytes()))
+        }
+        Err(FileError::Exists(path)) if is_config(&path) => fail(format!(
+            "`{path}` exists already and configures the project, so it is never replaced whole: read it, then \
+             change the lines in question with edit_file"
+        )),
+        Err(FileError::Exists(path)) => {
+            fail(format!("`{path}` exists already: read it, then change it with edit_file"))
+        }
+        Err(error) => fail(error.to_string()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::{super::testing::Workspace, *};
+
+    #[test]
+    fn a_file_is_made_once() {
+        let mut w = Workspace::new(&[]);
+        let args = json!({"path": "src/deep/a.rs", "content": "fn a() {}\n"});
+        let out = w.call(NAME, args.clone());
+        assert_eq!(out.text(), "created src/deep/a.rs (1 lines, 10 bytes)");
+        assert_eq!((w.read("src/deep/a.rs").as_str(), out.facts.changed.len()), ("fn a() {}\n", 1));
+        let again = w.call(NAME, args);
+        assert!(again.is_error && again.text().contains("edit_file"), "{}", again.text());
+        // What a call made may be edited without being read again.
+        let edit = json!({"path": "src/deep/a.rs", "edits": [{"search": "fn a", "replace": "fn b"}]});
+        assert!(!w.call("edit_file", edit).is_error);
+    }
+
+    #[test]
+    fn what_stands_there_is_never_replaced() {
+        let mut w = Workspace::new(&[("package.json", "{}\n"), ("file", "x")]);
+        w.link("dangling", "nowhere");
+        for (path, want) in [
+            ("package.json", "configures the project"),
+            ("dangling", "exists already"),
+            ("file/below", "symbolic link, or lies below one"),
+            (".git/hooks/pre-commit", "protected"),
+            ("../out", "not a path in the workspace"),
+            ("folder/", "names a folder"),
+        ] {
+            let out = w.call(NAME, json!({"path": path, "content": "y"}));
+            assert!(out.is_error && out.text().contains(want), "{path}: {}", out.text());
+        }
+        assert_eq!(w.names().len(), 2 + usize::from(w.path("dangling").symlink_metadata().is_ok()));
+    }
+}

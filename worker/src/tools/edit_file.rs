@@ -1,0 +1,206 @@
+//! `edit_file`: search/replace edits of a file that was read, through the edit engine.
+
+use docket_schema::{
+    ids::BlobHash,
+    tool::{EditLevel, LineCounts},
+};
+use schemars::JsonSchema;
+use serde::Deserialize;
+
+use super::{
+    context::{ToolContext, ToolOutcome},
+    files::{load, replace, work_path},
+    guard::{is_config, is_replaced_whole},
+    output::cut,
+};
+use crate::edit::{self, Edit};
+
+pub(super) const NAME: &str = "edit_file";
+pub(super) const DESCRIPTION: &str = "Changes a file that was read before. Each edit quotes lines of the file in \
+    search and says in replace how they shall read; the quote must name one place, so give a line or two around \
+    the change. All edits are matched against the file as it is now, and all are made or none. Answers with a \
+    unified diff.";
+
+/// Characters of the diff that are shown.
+const DIFF_CHARS_MAX: usize = 8000;
+
+#[derive(Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Args {
+    /// Path of the file, relative to the workspace.
+    path: String,
+    /// The edits, in any order; they must not overlap.
+    #[schemars(length(min = 1))]
+    edits: Vec<EditArgs>,
+}
+
+#[derive(Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+struct EditArgs {
+    /// Lines as they stand in the file, without line numbers.
+    search: String,
+    /// The same lines as they shall be; empty to remove them.
+    replace: String,
+}
+
+pub(super) fn run(context: ToolContext<'_>, args: Args) -> ToolOutcome {
+    match apply(context, args) {
+        Ok(outcome) => outcome,
+        Err(text) => ToolOutcome::error(NAME, text),
+    }
+}
+
+fn apply(context: ToolContext<'_>, args: Args) -> Result<ToolOutcome, String> {
+    let path = work_path(&args.path).map_err(|error| error.to_string())?;
+    let loaded = load(context.root, &path).map_err(|error| error.to_string())?;
+    match context.read_set.get(&path) {
+        None => {
+            return Err(format!("`{path}` was not read in this run: read it with read_file, then edit it"));
+        }
+        Some(hash) if *hash != loaded.hash => {
+            return Err(format!("`{path}` changed on disk since it was read: read it again, then edit it"));
+        }
+        Some(_) => {}
+    }
+    let edits: Vec<Edit> =
+        args.edits.into_iter().map(|edit| Edit { search: edit.search, replace: edit.replace }).collect();
+    let applied = edit::apply(&loaded.bytes, &edits).map_err(|error| error.to_string())?;
+    if is_config(&path) && is_replaced_whole(&loaded.bytes, &applied.after) {
+        return Err(format!(
+            "`{path}` configures the project and is not replaced whole: change the lines in question"
+        ));
+    }
+    let mut outcome = if applied.after == loaded.bytes {
+        ToolOutcome::ok(format!("`{path}` already reads so: nothing was changed"))
+    } else {
+        replace(context.root, &path, &loaded, &applied.after).map_err(|error| error.to_string())?;
+        changed(&path.to_string(), &loaded.bytes, &applied)
+    };
+    if applied.after != loaded.bytes {
+        outcome.facts.changed.push(path.clone());
+    }
+    outcome.facts.edit_level = Some(applied.level());
+    Ok(outcome.seen(path, BlobHash::of(&applied.after)))
+}
+
+fn changed(name: &str, before: &[u8], applied: &edit::Applied) -> ToolOutcome {
+    let diff = edit::unified_diff(name, before, &applied.after);
+    let lines = count(&diff);
+    let (shown, was_cut) = cut(&diff, DIFF_CHARS_MAX);
+    let note = match applied.level() {
+        EditLevel::AlreadyApplied => "already applied",
+        EditLevel::Exact => "matched exactly",
+        EditLevel::Whitespace => "matched but for white space",
+        EditLevel::Indentation => "matched but for indentation; the replacement was indented like the file",
+        EditLevel::Fuzzy => "matched only by similarity: check the diff",
+    };
+    let mut outcome = ToolOutcome::ok(format!("edited {name} ({note})\n{shown}"));
+    outcome.full = was_cut.then(|| diff.into_bytes());
+    outcome.facts.lines = Some(lines);
+    outcome
+}
+
+fn count(diff: &str) -> LineCounts {
+    let body = || diff.lines().skip(2);
+    let number =
+        |sign: char| u32::try_from(body().filter(|line| line.starts_with(sign)).count()).unwrap_or(u32::MAX);
+    LineCounts { added: number('+'), removed: number('-') }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+    use serde_json::json;
+
+    use super::{super::testing::Workspace, *};
+
+    #[test]
+    fn an_edit_is_made_and_shown() {
+        let mut w = Workspace::new(&[("a.py", "def f():\r\n    return 1\r\n")]);
+        w.chmod("a.py", 0o755);
+        w.call("read_file", json!({"path": "a.py"}));
+        let out =
+            w.call(NAME, json!({"path": "a.py", "edits": [{"search": "return 1", "replace": "return 2"}]}));
+        assert!(out.text().contains("-    return 1\r\n+    return 2\r\n"), "{}", out.text());
+        assert_eq!((w.read("a.py").as_str(), w.mode("a.py")), ("def f():\r\n    return 2\r\n", 0o755));
+        assert_eq!(out.facts.lines, Some(LineCounts { added: 1, removed: 1 }));
+        assert_eq!(out.facts.edit_level, Some(EditLevel::Exact));
+        // What it wrote counts as read.
+        let out =
+            w.call(NAME, json!({"path": "a.py", "edits": [{"search": "return 2", "replace": "return 3"}]}));
+        assert!(!out.is_error, "{}", out.text());
+    }
+
+    #[test]
+    fn reading_comes_before_writing() {
+        let mut w = Workspace::new(&[("a", "one\n")]);
+        let edit = json!({"path": "a", "edits": [{"search": "one", "replace": "two"}]});
+        let out = w.call(NAME, edit.clone());
+        assert!(out.is_error && out.text().contains("was not read in this run"), "{}", out.text());
+        w.call("read_file", json!({"path": "a"}));
+        w.write("a", "one\nmore\n");
+        let out = w.call(NAME, edit.clone());
+        assert!(out.is_error && out.text().contains("changed on disk"), "{}", out.text());
+        w.call("read_file", json!({"path": "a"}));
+        assert!(!w.call(NAME, edit).is_error);
+        assert_eq!(w.read("a"), "two\nmore\n");
+    }
+
+    #[test]
+    fn a_refusal_changes_nothing_and_quotes_the_file() {
+        let mut w = Workspace::new(&[("a", "alpha beta gamma\ndelta epsilon\n")]);
+        w.call("read_file", json!({"path": "a"}));
+        let out = w.call(
+            NAME,
+            json!({"path": "a", "edits": [
+                {"search": "delta epsilon", "replace": "x"},
+                {"search": "alpha betta zzzzz gamma", "replace": "y"},
+            ]}),
+        );
+        assert!(out.is_error && out.text().contains("     1| alpha beta gamma"), "{}", out.text());
+        assert!(out.text().contains("edit 2 of 2") && out.facts.error_signature.is_some());
+        assert_eq!(w.read("a"), "alpha beta gamma\ndelta epsilon\n");
+        assert_eq!(w.names(), ["a"]);
+    }
+
+    #[test]
+    fn arguments_deep_inside_are_named() {
+        let mut w = Workspace::new(&[("a", "1\n")]);
+        let out = w.call(NAME, json!({"path": "a", "edits": [{"search": 1, "replace": "x", "all": true}]}));
+        let text = out.text();
+        assert!(
+            text.contains("`edits[0].search` must be string") && text.contains("`edits[0].all` is unknown"),
+            "{text}"
+        );
+        assert!(w.call(NAME, json!({"path": "a", "edits": []})).text().contains("`edits` needs at least 1"));
+    }
+
+    #[test]
+    fn configuration_is_not_replaced_whole() {
+        let text =
+            "[package]\nname = \"a\"\nversion = \"1\"\nedition = \"2024\"\n[dependencies]\nserde = \"1\"\n";
+        let mut w = Workspace::new(&[("Cargo.toml", text)]);
+        w.call("read_file", json!({"path": "Cargo.toml"}));
+        let out = w
+            .call(NAME, json!({"path": "Cargo.toml", "edits": [{"search": text, "replace": "[package]\n"}]}));
+        assert!(out.is_error && out.text().contains("not replaced whole"), "{}", out.text());
+        assert_eq!(w.read("Cargo.toml"), text);
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(32))]
+        #[test]
+        fn whatever_is_asked_the_file_is_whole(
+            before in "[ab\n ]{0,40}", search in "[ab\n ]{0,8}", replace in "[abc\n ]{0,8}"
+        ) {
+            let mut w = Workspace::new(&[("f", &before)]);
+            w.call("read_file", json!({"path": "f"}));
+            let out = w.call(NAME, json!({"path": "f", "edits": [{"search": search, "replace": replace}]}));
+            if out.is_error {
+                prop_assert_eq!(w.read("f"), before);
+                prop_assert!(out.facts.changed.is_empty());
+            }
+            prop_assert_eq!(w.names(), ["f"]);
+        }
+    }
+}

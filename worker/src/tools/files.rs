@@ -1,0 +1,306 @@
+//! Files of the workspace, through its directory handle: no `..`, no link that leads out, regular
+//! files only, sizes capped, writes atomic.
+
+use std::io::{self, Read as _, Write as _};
+
+use cap_std::fs::{
+    Dir, File, Metadata, MetadataExt as _, OpenOptions, OpenOptionsExt as _, Permissions, PermissionsExt as _,
+};
+use docket_schema::{content::WorkPath, ids::BlobHash};
+use nix::fcntl::OFlag;
+
+/// Largest file that is read into memory, in bytes: larger ones are data, not source.
+pub(super) const FILE_BYTES_MAX: u64 = 10 * 1024 * 1024;
+
+/// Parts of a path that no file tool writes below: git's own folder runs what is put there, and
+/// docket's settings are not the model's.
+const PROTECTED: [&[u8]; 3] = [b".git", b".docket", b"docket.toml"];
+
+/// Names of the temporary file beside the one that is written.
+const TEMPORARY: &str = ".docket-write-";
+
+/// Why a file cannot be read or written, for the model.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum FileError {
+    #[error("`{0}` is not a path in the workspace: give a relative path without `..`, such as src/main.rs")]
+    Path(String),
+    #[error("`{0}` does not exist")]
+    Missing(WorkPath),
+    #[error("`{0}` is a folder, not a file: use list_files")]
+    Folder(WorkPath),
+    #[error("`{0}` is not a regular file")]
+    NotAFile(WorkPath),
+    #[error("`{0}` leads out of the workspace")]
+    Outside(WorkPath),
+    #[error("`{0}` is a symbolic link, or lies below one: name the file it points to")]
+    Link(WorkPath),
+    #[error("`{0}` has other names (hard links) and is not written: copy it first")]
+    Shared(WorkPath),
+    #[error("`{0}` is protected and cannot be written by file tools")]
+    Protected(WorkPath),
+    #[error("`{0}` has {1} bytes, more than the {FILE_BYTES_MAX} that file tools take")]
+    TooLarge(WorkPath, u64),
+    #[error("`{0}` exists already")]
+    Exists(WorkPath),
+    #[error("`{0}` changed while it was being written: read it again")]
+    Raced(WorkPath),
+    #[error("`{path}`: {source}")]
+    Io { path: WorkPath, source: io::Error },
+}
+
+impl FileError {
+    fn io(path: &WorkPath, source: io::Error) -> Self {
+        let path = path.clone();
+        match source.kind() {
+            io::ErrorKind::NotFound => Self::Missing(path),
+            io::ErrorKind::IsADirectory => Self::Folder(path),
+            io::ErrorKind::AlreadyExists => Self::Exists(path),
+            // cap-std's own answer to a path that leaves the handle.
+            io::ErrorKind::PermissionDenied if source.raw_os_error().is_none() => Self::Outside(path),
+            _ => match source.raw_os_error().map(nix::errno::Errno::from_raw) {
+                Some(nix::errno::Errno::ELOOP | nix::errno::Errno::ENOTDIR) => Self::Link(path),
+                Some(nix::errno::Errno::EXDEV) => Self::Outside(path),
+                Some(_) | None => Self::Io { path, source },
+            },
+        }
+    }
+}
+
+/// A path as models write it: `./a//b/` is `a/b`.
+pub(super) fn work_path(text: &str) -> Result<WorkPath, FileError> {
+    let refuse = || FileError::Path(text.chars().take(200).collect());
+    if text.starts_with('/') {
+        return Err(refuse());
+    }
+    let parts: Vec<&str> = text.split('/').filter(|part| !matches!(*part, "" | ".")).collect();
+    WorkPath::new(parts.join("/")).ok_or_else(refuse)
+}
+
+/// Like [`work_path`]; the root, said as nothing or as `.`, is `None`.
+pub(super) fn folder_path(text: Option<&str>) -> Result<Option<WorkPath>, FileError> {
+    match text.map(str::trim) {
+        None | Some("" | "." | "./") => Ok(None),
+        Some(text) => work_path(text).map(Some),
+    }
+}
+
+/// The path as the operating system takes it.
+pub(super) fn os(path: &WorkPath) -> &std::path::Path {
+    use std::os::unix::ffi::OsStrExt as _;
+    std::path::Path::new(std::ffi::OsStr::from_bytes(path.as_bytes()))
+}
+
+/// A file's bytes and what it was.
+#[derive(Debug)]
+pub(super) struct Loaded {
+    pub(super) bytes: Vec<u8>,
+    pub(super) hash: BlobHash,
+    pub(super) mode: u32,
+    pub(super) links: u64,
+}
+
+/// Opens a regular file. A FIFO or device is refused without waiting for its other end.
+pub(super) fn open(root: &Dir, path: &WorkPath) -> Result<(File, Metadata), FileError> {
+    let mut options = OpenOptions::new();
+    options.read(true).custom_flags(OFlag::O_NONBLOCK.bits() | OFlag::O_NOCTTY.bits());
+    let file = root.open_with(os(path), &options).map_err(|error| FileError::io(path, error))?;
+    let meta = file.metadata().map_err(|error| FileError::io(path, error))?;
+    if meta.is_dir() {
+        return Err(FileError::Folder(path.clone()));
+    }
+    if !meta.is_file() {
+        return Err(FileError::NotAFile(path.clone()));
+    }
+    Ok((file, meta))
+}
+
+/// Reads a regular file of at most [`FILE_BYTES_MAX`].
+pub(super) fn load(root: &Dir, path: &WorkPath) -> Result<Loaded, FileError> {
+    let (file, meta) = open(root, path)?;
+    if meta.len() > FILE_BYTES_MAX {
+        return Err(FileError::TooLarge(path.clone(), meta.len()));
+    }
+    let mut bytes = Vec::with_capacity(usize::try_from(meta.len()).unwrap_or(0));
+    // One more than allowed: the file may have grown since its size was asked.
+    file.take(FILE_BYTES_MAX + 1).read_to_end(&mut bytes).map_err(|error| FileError::io(path, error))?;
+    if bytes.len() as u64 > FILE_BYTES_MAX {
+        return Err(FileError::TooLarge(path.clone(), bytes.len() as u64));
+    }
+    let hash = BlobHash::of(&bytes);
+    Ok(Loaded { bytes, hash, mode: meta.mode() & 0o7777, links: meta.nlink() })
+}
+
+/// Replaces the bytes of a file that was loaded; its mode stays.
+pub(super) fn replace(root: &Dir, path: &WorkPath, old: &Loaded, bytes: &[u8]) -> Result<(), FileError> {
+    let (dir, name) = parent(root, path, Parents::MustExist)?;
+    let meta = dir.symlink_metadata(&name).map_err(|error| FileError::io(path, error))?;
+    if meta.is_symlink() {
+        return Err(FileError::Link(path.clone()));
+    }
+    if old.links > 1 || meta.nlink() > 1 {
+        return Err(FileError::Shared(path.clone()));
+    }
+    let temporary = write_temporary(&dir, path, bytes, old.mode)?;
+    let done = match load(root, path) {
+        Ok(now) if now.hash == old.hash => {
+            dir.rename(&temporary, &dir, &name).map_err(|error| FileError::io(path, error))
+        }
+        Ok(_) => Err(FileError::Raced(path.clone())),
+        Err(error) => Err(error),
+    };
+    finish(&dir, path, &temporary, done)
+}
+
+/// Makes a file that does not exist, and the folders above it.
+pub(super) fn create(root: &Dir, path: &WorkPath, bytes: &[u8]) -> Result<(), FileError> {
+    let (dir, name) = parent(root, path, Parents::Make)?;
+    if dir.symlink_metadata(&name).is_ok() {
+        return Err(FileError::Exists(path.clone()));
+    }
+    let temporary = write_temporary(&dir, path, bytes, NEW_FILE_MODE)?;
+    // A link, unlike a rename, never replaces what appeared in the meantime.
+    let done = dir
+        .hard_link(&temporary, &dir, &name)
+        .and_then(|()| dir.remove_file(&temporary))
+        .map_err(|error| FileError::io(path, error));
+    finish(&dir, path, &temporary, done)
+}
+
+const NEW_FILE_MODE: u32 = 0o644;
+const NEW_FOLDER_MODE: u32 = 0o755;
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Parents {
+    MustExist,
+    Make,
+}
+
+/// The folder of `path`, reached without following any link, and the name in it.
+fn parent(root: &Dir, path: &WorkPath, parents: Parents) -> Result<(Dir, std::ffi::OsString), FileError> {
+    use std::os::unix::ffi::OsStrExt as _;
+    if path.parts().any(|part| PROTECTED.contains(&part)) {
+        return Err(FileError::Protected(path.clone()));
+    }
+    let fail = |error| FileError::io(path, error);
+    let mut dir = root.try_clone().map_err(fail)?;
+    let mut parts = path.parts().map(std::ffi::OsStr::from_bytes).peekable();
+    let mut options = OpenOptions::new();
+    options.read(true).custom_flags(OFlag::O_NOFOLLOW.bits() | OFlag::O_DIRECTORY.bits());
+    while let Some(part) = parts.next() {
+        if parts.peek().is_none() {
+            return Ok((dir, part.to_owned()));
+        }
+        let opened = match dir.open_with(part, &options) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound && parents == Parents::Make => {
+                dir.create_dir(part).map_err(fail)?;
+                dir.set_permissions(part, Permissions::from_mode(NEW_FOLDER_MODE)).map_err(fail)?;
+                dir.open_with(part, &options).map_err(fail)?
+            }
+            opened => opened.map_err(fail)?,
+        };
+        dir = Dir::from_std_file(opened.into_std());
+    }
+    Err(FileError::Path(path.to_string()))
+}
+
+fn write_temporary(dir: &Dir, path: &WorkPath, bytes: &[u8], mode: u32) -> Result<String, FileError> {
+    let fail = |error| FileError::io(path, error);
+    let name = format!("{TEMPORARY}{}", &BlobHash::of(path.as_bytes()).to_string()[..16]);
+    // What a crash left behind; runs of one workspace write one after another.
+    match dir.remove_file(&name) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(fail(error)),
+        Ok(()) | Err(_) => {}
+    }
+    let mut options = OpenOptions::new();
+    options.write(true).create_new(true).mode(0o600);
+    let mut file = dir.open_with(&name, &options).map_err(fail)?;
+    let written = file
+        .write_all(bytes)
+        .and_then(|()| file.set_permissions(Permissions::from_mode(mode)))
+        .and_then(|()| file.sync_all());
+    match written {
+        Ok(()) => Ok(name),
+        Err(error) => {
+            // The first failure is what the caller needs to know; a leftover is removed by the next write.
+            dir.remove_file(&name).ok();
+            Err(fail(error))
+        }
+    }
+}
+
+/// Removes the temporary file after a failure; makes a success durable.
+fn finish(dir: &Dir, path: &WorkPath, temporary: &str, done: Result<(), FileError>) -> Result<(), FileError> {
+    if done.is_err() {
+        // As above.
+        dir.remove_file(temporary).ok();
+        return done;
+    }
+    // The handle itself may be one that only names the folder, which cannot be synced.
+    let mut options = OpenOptions::new();
+    options.read(true).custom_flags(OFlag::O_DIRECTORY.bits());
+    let synced = dir.open_with(".", &options).and_then(|folder| folder.sync_all());
+    synced.map_err(|error| FileError::io(path, error))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{super::testing::Workspace, *};
+
+    fn path(text: &str) -> WorkPath {
+        work_path(text).expect("legal")
+    }
+
+    #[test]
+    fn paths_are_tidied_or_refused() {
+        assert_eq!(path("./a//b/"), path("a/b"));
+        for bad in ["", "/etc/passwd", "../x", "a/../../x", "a\0b", "."] {
+            assert!(work_path(bad).is_err(), "{bad:?}");
+        }
+    }
+
+    #[test]
+    fn nothing_is_read_or_written_outside() {
+        let outside = tempfile::tempdir().expect("temp");
+        std::fs::write(outside.path().join("secret"), "s").expect("write");
+        let w = Workspace::new(&[("real/x.txt", "x\n")]);
+        w.link("out", outside.path());
+        w.link("abs", outside.path().join("secret"));
+        w.link("in", "real");
+        for leaving in ["out/secret", "abs"] {
+            let error = load(&w.dir, &path(leaving)).expect_err("refused");
+            assert!(matches!(error, FileError::Outside(_)), "{leaving}: {error:?}");
+        }
+        assert!(matches!(create(&w.dir, &path("out/new"), b"x"), Err(FileError::Link(_))));
+        assert!(!outside.path().join("new").exists());
+        let old = load(&w.dir, &path("in/x.txt")).expect("a link that stays inside is read");
+        assert!(matches!(replace(&w.dir, &path("in/x.txt"), &old, b"y"), Err(FileError::Link(_))));
+        assert!(matches!(create(&w.dir, &path(".git/hooks/pre-commit"), b"x"), Err(FileError::Protected(_))));
+        assert!(matches!(create(&w.dir, &path("sub/.git/config"), b"x"), Err(FileError::Protected(_))));
+    }
+
+    #[test]
+    fn only_regular_files_with_one_name() {
+        let w = Workspace::new(&[("a", "1\n"), ("d/b", "2\n")]);
+        nix::unistd::mkfifo(&w.path("fifo"), nix::sys::stat::Mode::S_IRWXU).expect("fifo");
+        assert!(matches!(load(&w.dir, &path("fifo")), Err(FileError::NotAFile(_))));
+        assert!(matches!(load(&w.dir, &path("d")), Err(FileError::Folder(_))));
+        std::fs::hard_link(w.path("a"), w.path("a2")).expect("link");
+        let old = load(&w.dir, &path("a")).expect("reads");
+        assert!(matches!(replace(&w.dir, &path("a"), &old, b"x"), Err(FileError::Shared(_))));
+        assert_eq!(w.read("a"), "1\n");
+    }
+
+    #[test]
+    fn a_write_keeps_the_mode_and_leaves_nothing_beside() {
+        let w = Workspace::new(&[("run.sh", "a\n")]);
+        w.chmod("run.sh", 0o755);
+        let old = load(&w.dir, &path("run.sh")).expect("reads");
+        replace(&w.dir, &path("run.sh"), &old, b"b\n").expect("writes");
+        assert_eq!((w.read("run.sh").as_str(), w.mode("run.sh")), ("b\n", 0o755));
+        assert!(matches!(replace(&w.dir, &path("run.sh"), &old, b"c\n"), Err(FileError::Raced(_))));
+        create(&w.dir, &path("x/y/z.txt"), b"z").expect("creates");
+        assert_eq!((w.mode("x/y/z.txt"), w.mode("x")), (0o644, 0o755));
+        assert!(matches!(create(&w.dir, &path("x/y/z.txt"), b"q"), Err(FileError::Exists(_))));
+        assert_eq!(w.names(), ["run.sh", "x/y/z.txt"]);
+    }
+}

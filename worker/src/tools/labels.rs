@@ -1,0 +1,206 @@
+//! Labels of a call: what a policy and a question to a person go by. Read from the call alone.
+
+use docket_schema::tool::RecoveryClass;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use super::{
+    files::work_path,
+    guard::is_config,
+    shell::{Simple, commands},
+};
+
+/// What a call does, as far as its arguments tell.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum Label {
+    /// Reads files.
+    Reads,
+    /// Writes files.
+    Writes,
+    /// Removes files.
+    Deletes,
+    /// Touches a file that configures the project.
+    Config,
+    /// Runs a command.
+    Command,
+    /// Runs tests.
+    Tests,
+    /// Uses git.
+    Git,
+    /// Takes away commits or changes that git holds.
+    GitDiscards,
+    /// Needs the network.
+    Network,
+    /// Installs packages.
+    Installs,
+    /// Wants to be another user.
+    Privilege,
+    /// Leaves something running.
+    Background,
+}
+
+/// The labels of a call, sorted, each once.
+#[must_use]
+pub fn labels(name: &str, args: &Value) -> Vec<Label> {
+    let text = |field: &str| args.get(field).and_then(Value::as_str).unwrap_or_default();
+    let mut out = match name {
+        "read_file" | "list_files" | "search_codebase" => vec![Label::Reads],
+        "edit_file" | "create_file" => {
+            let config = work_path(text("path")).is_ok_and(|path| is_config(&path));
+            if config { vec![Label::Writes, Label::Config] } else { vec![Label::Writes] }
+        }
+        "run_tests" => vec![Label::Command, Label::Tests],
+        "run_command" => {
+            let mut out = vec![Label::Command];
+            commands(text("command")).iter().for_each(|command| label(command, &mut out));
+            out
+        }
+        _ => Vec::new(),
+    };
+    out.sort_unstable();
+    out.dedup();
+    out
+}
+
+/// What recovery may do with a call whose result is missing. A caller that grants a command the
+/// network, or no sandbox, treats every command as [`RecoveryClass::External`].
+#[must_use]
+pub fn recovery_class(name: &str, args: &Value) -> RecoveryClass {
+    match name {
+        "edit_file" | "create_file" | "run_tests" => RecoveryClass::Workspace,
+        "run_command" if labels(name, args).contains(&Label::Network) => RecoveryClass::External,
+        "run_command" => RecoveryClass::Workspace,
+        // Readers, and names that no tool has: nothing is changed by running them again.
+        _ => RecoveryClass::Reads,
+    }
+}
+
+const NETWORK: [&str; 15] = [
+    "curl", "wget", "ssh", "scp", "sftp", "rsync", "nc", "ncat", "telnet", "ftp", "ping", "dig", "nslookup",
+    "gh", "aws",
+];
+const INSTALLERS: [&str; 14] = [
+    "apt", "apt-get", "dnf", "yum", "apk", "pacman", "brew", "gem", "conda", "npm", "pnpm", "yarn", "bun",
+    "bundle",
+];
+const INSTALL_WORDS: [&str; 8] = ["install", "i", "add", "ci", "update", "upgrade", "sync", "-S"];
+
+fn label(command: &Simple, out: &mut Vec<Label>) {
+    let program = command.program();
+    let args = command.args();
+    let first = args.iter().find(|arg| !arg.starts_with('-')).map_or("", String::as_str);
+    let has = |word: &str| command.has_word(word);
+    if command.background || matches!(program, "disown" | "daemonize") || has("nohup") || has("setsid") {
+        out.push(Label::Background);
+    }
+    if has("sudo") || has("doas") || matches!(program, "su" | "pkexec") {
+        out.push(Label::Privilege);
+    }
+    if NETWORK.contains(&program) {
+        out.push(Label::Network);
+    }
+    if command.writes_to.iter().any(|path| !path.starts_with("/dev/")) {
+        out.push(Label::Writes);
+    }
+    match program {
+        "git" => git(first, args, out),
+        "rm" | "rmdir" | "unlink" | "shred" => out.push(Label::Deletes),
+        "find" if has("-delete") || args.iter().any(|arg| arg == "rm") => out.push(Label::Deletes),
+        "mv" | "cp" | "tee" | "touch" | "mkdir" | "ln" | "install" | "patch" => out.push(Label::Writes),
+        "sed" | "perl" if args.iter().any(|arg| arg.starts_with("-i")) => out.push(Label::Writes),
+        "pip" | "pip3" | "pipx" | "uv" | "poetry" => {
+            installs(args, &["install", "add", "sync", "download", "run"], out)
+        }
+        "python" | "python3" if has("pip") => installs(args, &["install", "download"], out),
+        "cargo" => installs(args, &["install", "add", "update", "fetch", "publish"], out),
+        "go" => installs(args, &["install", "get", "mod"], out),
+        "npx" => out.extend([Label::Network, Label::Installs]),
+        "docker" | "podman" => installs(args, &["pull", "push", "run", "build", "login"], out),
+        _ if INSTALLERS.contains(&program) => installs(args, &INSTALL_WORDS, out),
+        _ => {}
+    }
+    if matches!(program, "pytest" | "tox" | "nextest") || matches!(first, "test" | "nextest") {
+        out.push(Label::Tests);
+    }
+}
+
+fn installs(args: &[String], words: &[&str], out: &mut Vec<Label>) {
+    if args.iter().any(|arg| words.contains(&arg.as_str())) {
+        out.extend([Label::Network, Label::Installs]);
+    }
+}
+
+fn git(verb: &str, args: &[String], out: &mut Vec<Label>) {
+    out.push(Label::Git);
+    let has = |word: &str| args.iter().any(|arg| arg == word);
+    if matches!(verb, "clone" | "fetch" | "pull" | "push" | "ls-remote" | "submodule") || has("--remote") {
+        out.push(Label::Network);
+    }
+    let discards = match verb {
+        "reset" => has("--hard"),
+        "clean" | "restore" | "filter-branch" => true,
+        "checkout" => has("--") || has(".") || has("-f"),
+        "branch" => has("-D"),
+        "stash" => has("drop") || has("clear"),
+        "push" => has("--force") || has("-f"),
+        _ => false,
+    };
+    if discards {
+        out.push(Label::GitDiscards);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn a_command_is_labelled_by_what_it_does() {
+        use Label::{
+            Background, Command, Deletes, Git, GitDiscards, Installs, Network, Privilege, Tests, Writes,
+        };
+        let cases: [(&str, &[Label]); 12] = [
+            ("ls -la", &[Command]),
+            ("cd a && git push origin main", &[Command, Git, Network]),
+            ("git reset --hard HEAD~1", &[Command, Git, GitDiscards]),
+            ("git status", &[Command, Git]),
+            ("rm -rf build/ 2>/dev/null", &[Deletes, Command]),
+            ("sudo apt-get install -y jq", &[Command, Network, Installs, Privilege]),
+            ("python3 -m pip install x", &[Command, Network, Installs]),
+            ("cargo test --all", &[Command, Tests]),
+            ("./serve & sleep 1; curl localhost", &[Command, Network, Background]),
+            ("echo 'git push' > note", &[Writes, Command]),
+            ("find . -name '*.o' -delete", &[Deletes, Command]),
+            ("echo curl", &[Command]),
+        ];
+        for (line, want) in cases {
+            assert_eq!(labels("run_command", &json!({"command": line})), want, "{line}");
+        }
+    }
+
+    #[test]
+    fn recovery_goes_by_reach() {
+        let cases = [
+            ("read_file", json!({"path": "a"}), RecoveryClass::Reads),
+            ("edit_file", json!({}), RecoveryClass::Workspace),
+            ("run_tests", json!({}), RecoveryClass::Workspace),
+            ("run_command", json!({"command": "make"}), RecoveryClass::Workspace),
+            ("run_command", json!({"command": "git push"}), RecoveryClass::External),
+            ("run_command", json!({"command": 7}), RecoveryClass::Workspace),
+            ("nonsense", json!(null), RecoveryClass::Reads),
+        ];
+        for (name, args, want) in cases {
+            assert_eq!(recovery_class(name, &args), want, "{name} {args}");
+        }
+    }
+
+    #[test]
+    fn config_files_are_labelled() {
+        assert_eq!(labels("edit_file", &json!({"path": "./Cargo.toml"})), [Label::Writes, Label::Config]);
+        assert_eq!(labels("create_file", &json!({"path": "a.rs"})), [Label::Writes]);
+    }
+}

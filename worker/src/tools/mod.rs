@@ -1,0 +1,37 @@
+//! The seven tools of a model: one file each with its arguments, limits, code and tests.
+//!
+//! Called by the driver, which gives the workspace as a directory handle, a runner for commands and
+//! what the run has read. Invariants: no file access but through that handle; a bad argument, an
+//! unknown tool or a refused call is an answer to the model, never an error of the program; `specs`,
+//! `recovery_class` and `labels` are pure and the same to the byte on any machine.
+
+mod args;
+mod context;
+mod create_file;
+mod edit_file;
+mod files;
+mod guard;
+mod labels;
+mod list_files;
+mod output;
+mod read_file;
+mod registry;
+mod run_command;
+mod run_tests;
+mod runner;
+mod search_codebase;
+mod shell;
+mod signature;
+mod test_output;
+#[cfg(test)]
+mod testing;
+mod walk;
+
+pub use context::{ReadSet, TestRunnerConfig, ToolContext, ToolOutcome, ToolSettings};
+pub use labels::{Label, labels};
+pub use output::{cut, printable};
+pub use run_tests::detect_tests;
+pub use registry::{execute, recovery_class, specs};
+pub use runner::{Captured, CommandOutput, CommandSpec, Ended, Runner, RunnerError};
+pub use signature::error_signature;
+pub use test_output::{TestReport, parse_tests};

@@ -1,0 +1,185 @@
+//! `run_command`: any shell line, in the sandbox that the runner is.
+
+use schemars::JsonSchema;
+use serde::Deserialize;
+
+use super::{
+    context::{ToolContext, ToolOutcome},
+    files::{FileError, folder_path, os},
+    output::{cut, printable},
+    runner::{CommandOutput, CommandSpec, Ended},
+    shell::refusal,
+    signature::{error_line, error_signature},
+};
+
+pub(super) const NAME: &str = "run_command";
+pub(super) const DESCRIPTION: &str = "Runs a shell line in the workspace and answers with its exit status and output. \
+    Long output is cut in the middle. No process outlives the call. Use read_file, edit_file and search_codebase \
+    rather than cat, sed and grep.";
+
+/// Characters of a command line: longer ones are scripts and belong in a file.
+const COMMAND_CHARS_MAX: usize = 32 * 1024;
+
+#[derive(Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Args {
+    /// The shell line.
+    command: String,
+    /// Folder to run it in, relative to the workspace; the workspace itself where it is left out.
+    #[serde(default)]
+    cwd: Option<String>,
+    /// Seconds after which it is ended, 60 where it is left out, at most 300.
+    #[serde(default)]
+    #[schemars(range(min = 1, max = 300))]
+    timeout_s: Option<u64>,
+}
+
+pub(super) async fn run(context: ToolContext<'_>, args: Args) -> ToolOutcome {
+    let spec = match plan(context, args) {
+        Ok(spec) => spec,
+        Err(text) => return ToolOutcome::error(NAME, text),
+    };
+    let timeout_ms = spec.timeout_ms;
+    match context.runner.run(spec).await {
+        Ok(output) => answer(&output, timeout_ms, context.settings.output_chars_max),
+        Err(error) => ToolOutcome::error(NAME, error.to_string()),
+    }
+}
+
+fn plan(context: ToolContext<'_>, args: Args) -> Result<CommandSpec, String> {
+    if args.command.trim().is_empty() {
+        return Err("`command` is empty".to_owned());
+    }
+    if args.command.contains('\0') {
+        return Err("`command` holds a NUL character".to_owned());
+    }
+    if args.command.len() > COMMAND_CHARS_MAX {
+        return Err(format!(
+            "`command` is longer than {COMMAND_CHARS_MAX} bytes: write a script with create_file"
+        ));
+    }
+    if let Some(why) = refusal(&args.command) {
+        return Err(format!("this command is not run, for {why}. Name what it should act on more narrowly"));
+    }
+    let most = context.settings.command_timeout_ms_max;
+    let timeout_ms = match args.timeout_s.map(|s| s.saturating_mul(1000)) {
+        Some(ms) if ms > most => return Err(format!("`timeout_s` must be at most {}", most / 1000)),
+        Some(ms) => ms,
+        None => context.settings.command_timeout_ms,
+    };
+    let cwd = folder_path(args.cwd.as_deref()).map_err(|error| format!("`cwd`: {error}"))?;
+    if let Some(cwd) = &cwd {
+        match context.root.metadata(os(cwd)) {
+            Ok(meta) if meta.is_dir() => {}
+            Ok(_) => return Err(format!("`cwd`: `{cwd}` is no folder")),
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
+                return Err(format!("`cwd`: {}", FileError::Missing(cwd.clone())));
+            }
+            Err(_) => return Err(format!("`cwd`: {}", FileError::Outside(cwd.clone()))),
+        }
+    }
+    Ok(CommandSpec { shell: args.command, cwd, timeout_ms })
+}
+
+fn answer(output: &CommandOutput, timeout_ms: u64, chars_max: usize) -> ToolOutcome {
+    let text = as_text(output);
+    let (shown, was_cut) = cut(&text, chars_max);
+    let mut outcome = ended(output.ended, timeout_ms, &text);
+    outcome.content.extend_from_slice(shown.as_bytes());
+    outcome.full = was_cut.then(|| text.into_bytes());
+    outcome
+}
+
+/// Both streams, each under its name where it has anything.
+pub(super) fn as_text(output: &CommandOutput) -> String {
+    let mut text = String::new();
+    for (name, stream) in [("stdout", &output.stdout), ("stderr", &output.stderr)] {
+        if stream.total_bytes > 0 {
+            text.push_str(&format!("{name}:\n{}", printable(&stream.joined())));
+            if !text.ends_with('\n') {
+                text.push('\n');
+            }
+        }
+    }
+    text
+}
+
+/// The head of an answer and the facts that follow from how a command ended.
+pub(super) fn ended(ended: Ended, timeout_ms: u64, text: &str) -> ToolOutcome {
+    let line = match ended {
+        Ended::Exit(status) => format!("exit status {status}\n"),
+        Ended::Signal(signal) => format!("ended by signal {signal}\n"),
+        Ended::TimedOut => format!("ended after its time limit of {} s\n", timeout_ms / 1000),
+        Ended::OutOfMemory => "ended, for it used more memory than allowed\n".to_owned(),
+    };
+    let mut outcome = ToolOutcome::ok(line.clone());
+    outcome.is_error = !matches!(ended, Ended::Exit(_));
+    outcome.facts.may_have_changed_tree = true;
+    outcome.facts.timed_out = ended == Ended::TimedOut;
+    outcome.facts.exit = match ended {
+        Ended::Exit(status) => Some(status),
+        Ended::Signal(_) | Ended::TimedOut | Ended::OutOfMemory => None,
+    };
+    if ended != Ended::Exit(0) {
+        let said = error_line(text).unwrap_or_default();
+        outcome.facts.error_signature = Some(error_signature(&format!("{} {said}", line.trim_end())));
+    }
+    outcome
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::{super::testing::Workspace, *};
+
+    #[test]
+    fn status_and_both_streams_come_back() {
+        let mut w = Workspace::new(&[("sub/x", "")]);
+        let out = w.call(NAME, json!({"command": "ls; echo no >&2; exit 3", "cwd": "./sub"}));
+        assert_eq!(out.text(), "exit status 3\nstdout:\nx\nstderr:\nno\n");
+        assert_eq!((out.facts.exit, out.is_error, out.facts.may_have_changed_tree), (Some(3), false, true));
+        assert!(out.facts.error_signature.is_some());
+        let out = w.call(NAME, json!({"command": "true"}));
+        assert_eq!((out.text().as_ref(), out.facts.error_signature.clone()), ("exit status 0\n", None));
+    }
+
+    #[test]
+    fn long_output_keeps_both_ends_and_is_kept_whole() {
+        let mut w = Workspace::new(&[]);
+        let out = w.call(NAME, json!({"command": "seq 1 5000"}));
+        let text = out.text();
+        assert!(text.starts_with("exit status 0\nstdout:\n1\n2\n") && text.ends_with("4999\n5000\n"));
+        assert!(text.chars().count() < 4200, "{}", text.len());
+        let full = String::from_utf8(out.full.expect("was cut")).expect("text");
+        assert_eq!(full.lines().count(), 5001);
+    }
+
+    #[test]
+    fn a_time_limit_ends_it() {
+        let mut w = Workspace::new(&[]);
+        let out = w.call(NAME, json!({"command": "sleep 60", "timeout_s": 1}));
+        assert!(out.is_error && out.facts.timed_out && out.facts.exit.is_none());
+        assert!(out.text().starts_with("ended after its time limit of 1 s"));
+    }
+
+    #[test]
+    fn what_cannot_or_shall_not_run_is_told() {
+        let mut w = Workspace::new(&[("file", "")]);
+        w.link("out", "/etc");
+        for (args, want) in [
+            (json!({"command": "rm -rf /"}), "not run, for it removes a root"),
+            (json!({"command": " "}), "`command` is empty"),
+            (json!({"command": "ls", "cwd": "../.."}), "`cwd`: `../..` is not a path"),
+            (json!({"command": "ls", "cwd": "out"}), "leads out of the workspace"),
+            (json!({"command": "ls", "cwd": "file"}), "is no folder"),
+            (json!({"command": "ls", "cwd": "none"}), "does not exist"),
+            (json!({"command": "ls", "timeout_s": 301}), "`timeout_s` must be at most 300"),
+            (json!({"command": "ls", "timeout": 3}), "`timeout` is unknown"),
+        ] {
+            let out = w.call(NAME, args);
+            assert!(out.is_error && out.text().contains(want), "{}", out.text());
+            assert!(!out.facts.may_have_changed_tree);
+        }
+    }
+}

@@ -1,0 +1,80 @@
+//! What the tools ask of the sandbox: one shell line in, its end and its output back.
+
+use docket_schema::content::WorkPath;
+use futures_util::future::BoxFuture;
+
+/// A shell line to run.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct CommandSpec {
+    /// The line, for `/bin/sh -c`.
+    pub shell: String,
+    /// Where, in the workspace; `None` is its root.
+    pub cwd: Option<WorkPath>,
+    /// When it is ended, and all it started.
+    pub timeout_ms: u64,
+}
+
+/// Start and end of a stream; what lies between was counted and dropped.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Captured {
+    /// The first bytes; all of them where `tail` is empty.
+    pub head: Vec<u8>,
+    /// The last bytes, where the stream was longer than the head may be.
+    pub tail: Vec<u8>,
+    /// All bytes that were written.
+    pub total_bytes: u64,
+}
+
+impl Captured {
+    /// The stream as far as it was kept, with a line that says what is missing.
+    #[must_use]
+    pub fn joined(&self) -> Vec<u8> {
+        let kept = (self.head.len() + self.tail.len()) as u64;
+        let mut out = self.head.clone();
+        if kept < self.total_bytes {
+            out.extend_from_slice(
+                format!("\n[{} bytes were not kept]\n", self.total_bytes - kept).as_bytes(),
+            );
+        }
+        out.extend_from_slice(&self.tail);
+        out
+    }
+}
+
+/// How a command ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Ended {
+    /// By itself, with this status.
+    Exit(i32),
+    /// By this signal.
+    Signal(i32),
+    /// By its time limit.
+    TimedOut,
+    /// By its memory limit.
+    OutOfMemory,
+}
+
+/// What a command left.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct CommandOutput {
+    /// How it ended.
+    pub ended: Ended,
+    /// Standard output.
+    pub stdout: Captured,
+    /// Standard error.
+    pub stderr: Captured,
+}
+
+/// The command could not be started.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("the command could not be started: {reason}")]
+pub struct RunnerError {
+    /// Why, for the model and the log: no environment, no prompt.
+    pub reason: String,
+}
+
+/// Runs commands, sandboxed. No process outlives the future it returns.
+pub trait Runner: Send + Sync {
+    /// Runs one command to its end.
+    fn run(&self, spec: CommandSpec) -> BoxFuture<'_, Result<CommandOutput, RunnerError>>;
+}

@@ -1,0 +1,147 @@
+//! For the tools' tests: a workspace in a temporary folder, and a runner that really starts shells.
+
+use std::{
+    io::Read as _,
+    os::unix::{fs::PermissionsExt as _, process::ExitStatusExt as _},
+    path::{Path, PathBuf},
+};
+
+use cap_std::{ambient_authority, fs::Dir};
+use futures_util::future::BoxFuture;
+use serde_json::Value;
+
+use super::{
+    Captured, CommandOutput, CommandSpec, Ended, ReadSet, Runner, RunnerError, TestRunnerConfig, ToolContext,
+    ToolOutcome, ToolSettings, execute,
+};
+
+pub(super) struct Workspace {
+    temp: tempfile::TempDir,
+    pub(super) dir: Dir,
+    pub(super) read_set: ReadSet,
+    pub(super) settings: ToolSettings,
+    pub(super) tests: Option<TestRunnerConfig>,
+}
+
+impl Workspace {
+    pub(super) fn new(files: &[(&str, &str)]) -> Self {
+        let temp = tempfile::tempdir().expect("temporary folder");
+        let dir = Dir::open_ambient_dir(temp.path(), ambient_authority()).expect("opens");
+        let out =
+            Self { temp, dir, read_set: ReadSet::new(), settings: ToolSettings::default(), tests: None };
+        for (path, text) in files {
+            out.write(path, text);
+        }
+        out
+    }
+
+    pub(super) fn path(&self, path: &str) -> PathBuf {
+        self.temp.path().join(path)
+    }
+
+    pub(super) fn write(&self, path: &str, bytes: impl AsRef<[u8]>) {
+        let path = self.path(path);
+        std::fs::create_dir_all(path.parent().expect("has a parent")).expect("makes folders");
+        std::fs::write(path, bytes).expect("writes");
+    }
+
+    pub(super) fn read(&self, path: &str) -> String {
+        std::fs::read_to_string(self.path(path)).expect("reads")
+    }
+
+    pub(super) fn link(&self, name: &str, target: impl AsRef<Path>) {
+        std::os::unix::fs::symlink(target, self.path(name)).expect("links");
+    }
+
+    pub(super) fn mode(&self, path: &str) -> u32 {
+        std::fs::metadata(self.path(path)).expect("is there").permissions().mode() & 0o7777
+    }
+
+    pub(super) fn chmod(&self, path: &str, mode: u32) {
+        std::fs::set_permissions(self.path(path), std::fs::Permissions::from_mode(mode))
+            .expect("changes mode");
+    }
+
+    /// All files, sorted.
+    pub(super) fn names(&self) -> Vec<String> {
+        fn walk(base: &Path, at: &Path, out: &mut Vec<String>) {
+            for entry in std::fs::read_dir(at).expect("lists") {
+                let path = entry.expect("entry").path();
+                if path.is_dir() {
+                    walk(base, &path, out);
+                } else {
+                    out.push(path.strip_prefix(base).expect("below").to_string_lossy().into_owned());
+                }
+            }
+        }
+        let mut out = Vec::new();
+        walk(self.temp.path(), self.temp.path(), &mut out);
+        out.sort();
+        out
+    }
+
+    /// Runs a tool and takes what it read into the read set, as the driver does.
+    pub(super) fn call(&mut self, name: &str, args: Value) -> ToolOutcome {
+        let runner = ShellRunner { root: self.temp.path().to_owned() };
+        let context = ToolContext {
+            root: &self.dir,
+            runner: &runner,
+            read_set: &self.read_set,
+            settings: &self.settings,
+            tests: self.tests.as_ref(),
+        };
+        let outcome = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build()
+            .expect("runtime")
+            .block_on(execute(context, name, &args));
+        for seen in &outcome.facts.read {
+            self.read_set.insert(seen.path.clone(), seen.hash);
+        }
+        outcome
+    }
+}
+
+struct ShellRunner {
+    root: PathBuf,
+}
+
+impl Runner for ShellRunner {
+    fn run(&self, spec: CommandSpec) -> BoxFuture<'_, Result<CommandOutput, RunnerError>> {
+        Box::pin(
+            async move { run(&self.root, &spec).map_err(|error| RunnerError { reason: error.to_string() }) },
+        )
+    }
+}
+
+#[expect(clippy::disallowed_methods, reason = "a stand-in for the sandbox, which these tests do not build")]
+fn run(root: &Path, spec: &CommandSpec) -> std::io::Result<CommandOutput> {
+    let cwd = spec.cwd.as_ref().map_or_else(|| root.to_owned(), |cwd| root.join(super::files::os(cwd)));
+    // `timeout` ends the whole line; its own status for that is 124.
+    let seconds = format!("{}", spec.timeout_ms.div_ceil(1000));
+    let mut child = std::process::Command::new("timeout")
+        .args(["--signal=KILL", &seconds, "/bin/sh", "-c", &spec.shell])
+        .current_dir(cwd)
+        .env("PYTHONDONTWRITEBYTECODE", "1")
+        .stdin(std::process::Stdio::null())
+        .stdout(std::process::Stdio::piped())
+        .stderr(std::process::Stdio::piped())
+        .spawn()?;
+    let mut stderr = child.stderr.take().expect("piped");
+    let errors = std::thread::spawn(move || {
+        let mut bytes = Vec::new();
+        stderr.read_to_end(&mut bytes).map(|_| bytes)
+    });
+    let mut stdout = Vec::new();
+    child.stdout.take().expect("piped").read_to_end(&mut stdout)?;
+    let stderr = errors.join().expect("no panic")?;
+    let status = child.wait()?;
+    let ended = match (status.code(), status.signal()) {
+        (Some(124 | 137), _) | (None, Some(9)) => Ended::TimedOut,
+        (Some(code), _) => Ended::Exit(code),
+        (None, signal) => Ended::Signal(signal.unwrap_or(0)),
+    };
+    let captured =
+        |bytes: Vec<u8>| Captured { total_bytes: bytes.len() as u64, head: bytes, tail: Vec::new() };
+    Ok(CommandOutput { ended, stdout: captured(stdout), stderr: captured(stderr) })
+}

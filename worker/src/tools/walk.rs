@@ -1,0 +1,128 @@
+//! The names below a folder of the workspace, ignore files respected, in one order everywhere.
+//!
+//! The walk gives names only. Whoever opens one goes through the workspace's handle again, so that a
+//! folder that is swapped for a link meanwhile leads nowhere.
+
+use std::os::fd::AsRawFd as _;
+
+use cap_std::fs::Dir;
+use docket_schema::content::WorkPath;
+use globset::{Glob, GlobMatcher};
+use ignore::WalkBuilder;
+
+use super::files::FileError;
+
+/// Names that one walk visits at most: beyond it an answer would be cut anyway.
+pub(super) const VISITED_MAX: usize = 200_000;
+
+/// Whether names that begin with a dot are visited. `.git` never is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Hidden {
+    Show,
+    Skip,
+}
+
+/// A name that was found.
+#[derive(Debug)]
+pub(super) struct Visited {
+    /// Path from the workspace's root.
+    pub(super) path: WorkPath,
+    pub(super) is_dir: bool,
+    pub(super) is_link: bool,
+    /// Depth below the folder that is walked, from 1.
+    pub(super) depth: usize,
+}
+
+/// Walks below `folder`, sorted by path, a folder before what it holds.
+pub(super) fn walk(
+    root: &Dir,
+    folder: Option<&WorkPath>,
+    depth_max: Option<usize>,
+    hidden: Hidden,
+) -> Result<impl Iterator<Item = Visited>, FileError> {
+    use std::os::unix::ffi::OsStrExt as _;
+    // The handle's own name in /proc: the walk starts where the handle points, whatever was renamed.
+    let base = std::path::PathBuf::from(format!("/proc/self/fd/{}/.", root.as_raw_fd()));
+    if let Some(folder) = folder {
+        let meta = root.metadata(super::files::os(folder)).map_err(|source| match source.kind() {
+            std::io::ErrorKind::NotFound => FileError::Missing(folder.clone()),
+            _ => FileError::Io { path: folder.clone(), source },
+        })?;
+        if !meta.is_dir() {
+            return Err(FileError::NotAFile(folder.clone()));
+        }
+    }
+    let within = folder.cloned();
+    let below = within.clone();
+    let extra = folder.map_or(0, |folder| folder.parts().count());
+    let mut builder = WalkBuilder::new(&base);
+    builder
+        .hidden(hidden == Hidden::Skip)
+        .parents(false)
+        .git_global(false)
+        .require_git(false)
+        .follow_links(false)
+        .max_depth(depth_max.map(|depth| depth.saturating_add(extra)))
+        .sort_by_file_name(std::cmp::Ord::cmp);
+    let strip = base.clone();
+    // Ignore rules of the folders above apply, so the walk begins at the root and enters only what
+    // leads to the folder that was asked for.
+    builder.filter_entry(move |entry| {
+        if entry.file_name() == ".git" {
+            return false;
+        }
+        let Some(folder) = &within else { return true };
+        let Ok(path) = entry.path().strip_prefix(&strip) else { return true };
+        let (path, folder) = (path.as_os_str().as_bytes(), folder.as_bytes());
+        path.is_empty() || is_within(path, folder) || is_within(folder, path)
+    });
+    Ok(builder.build().take(VISITED_MAX).filter_map(move |entry| {
+        let entry = entry.ok()?;
+        let path = entry.path().strip_prefix(&base).ok()?.as_os_str().as_bytes().to_vec();
+        let path = WorkPath::new(path)?;
+        if let Some(folder) = &below
+            && (path == *folder || !is_within(path.as_bytes(), folder.as_bytes()))
+        {
+            return None;
+        }
+        let kind = entry.file_type()?;
+        Some(Visited {
+            path,
+            is_dir: kind.is_dir(),
+            is_link: kind.is_symlink(),
+            depth: entry.depth() - extra,
+        })
+    }))
+}
+
+fn is_within(inner: &[u8], outer: &[u8]) -> bool {
+    inner.strip_prefix(outer).is_some_and(|rest| rest.is_empty() || rest.first() == Some(&b'/'))
+}
+
+/// A glob: one without a slash is held against names, one with a slash against paths.
+#[derive(Debug)]
+pub(super) struct PathGlob {
+    matcher: GlobMatcher,
+    by_name: bool,
+}
+
+impl PathGlob {
+    pub(super) fn new(field: &str, text: &str) -> Result<Self, String> {
+        let text = text.strip_prefix("./").unwrap_or(text);
+        let glob = globset::GlobBuilder::new(text)
+            .literal_separator(true)
+            .build()
+            .map_err(|error: globset::Error| format!("`{field}` is not a glob: {error}"))?;
+        let glob: Glob = glob;
+        Ok(Self { matcher: glob.compile_matcher(), by_name: !text.contains('/') })
+    }
+
+    pub(super) fn is_match(&self, path: &WorkPath) -> bool {
+        let path = super::files::os(path);
+        if self.by_name {
+            path.file_name().is_some_and(|name| self.matcher.is_match(name))
+        } else {
+            self.matcher.is_match(path)
+        }
+    }
+}
