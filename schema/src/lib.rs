@@ -9,6 +9,7 @@ pub mod content;
 pub mod event;
 pub mod ids;
 pub mod message;
+pub mod migrations;
 pub mod run;
 pub mod schemas;
 pub mod snapshot;

@@ -2,9 +2,41 @@
 //! command, and the time) to the events it causes, or a rejection. No IO, no clock, no randomness:
 //! the store calls these inside its transaction and writes what they say.
 
+mod cancel;
+mod crash;
+mod due;
+mod expire;
+mod lease;
+mod release;
+mod reprioritize;
+mod resume;
+mod retry;
+mod settle;
+mod standing;
+mod submit;
+mod unblock;
+
+#[cfg(test)]
+mod table;
+
+pub use cancel::cancel;
+pub use crash::crash;
+pub use due::make_available;
+pub use expire::expire;
+pub use lease::{Lessee, lease};
+pub use release::release;
+pub use reprioritize::reprioritize;
+pub use resume::resume;
+pub use retry::retry;
+pub use settle::{Settling, ending, settle};
+pub use standing::lost_why;
+pub use submit::submit;
+pub use unblock::unblock;
+
 use docket_schema::{
-    event::NewEvent,
-    ids::{Epoch, RunId, Seq},
+    event::{NewEvent, TypedEvent as _},
+    ids::{Epoch, RunId, Seq, Turn},
+    run::{RunEnded, RunEvent, RunOutcome},
     task::{TaskEvent, TaskState},
     wire::LostWhy,
 };
@@ -16,6 +48,8 @@ pub struct Plan {
     pub task: Vec<TaskEvent>,
     /// What happens to the run's stream.
     pub run: Option<RunWrite>,
+    /// A run whose place another takes: it ends in the same transaction, before `run` is written.
+    pub superseded: Option<RunWrite>,
 }
 
 /// A write to a run's stream that belongs to a command.
@@ -29,6 +63,24 @@ pub struct RunWrite {
     pub events: Vec<NewEvent>,
     /// The fence of the stream afterwards.
     pub fence: FenceAfter,
+}
+
+impl RunWrite {
+    /// Nobody appends to `run` until the next lease.
+    const fn shut(run: RunId) -> Self {
+        Self { run, condition: RunCondition::AtHead, events: Vec::new(), fence: FenceAfter::Shut }
+    }
+
+    /// The coordinator ends `run`, whoever is at it.
+    fn ended_by_coordinator(run: RunId, result: RunOutcome) -> Self {
+        let ended = RunEnded { result, summary: None, tree: None, decision: None };
+        Self {
+            run,
+            condition: RunCondition::AtHead,
+            events: vec![RunEvent::from(ended).encode(Turn(0))],
+            fence: FenceAfter::Closed,
+        }
+    }
 }
 
 /// The condition of an append to a run's stream.

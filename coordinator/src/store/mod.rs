@@ -4,6 +4,23 @@
 //! command means is decided in [`crate::decide`]; the store loads, calls the decision, appends what
 //! it says, projects, and commits, or does none of it.
 
+mod ask;
+mod conn;
+mod desk;
+mod fault;
+mod lane;
+mod lone;
+mod migrate;
+mod plan;
+mod read;
+mod rebuild;
+mod row;
+mod sql_store;
+pub mod sqlite;
+mod write;
+
+pub use sql_store::SqlStore;
+
 use std::{future::Future, pin::Pin};
 
 use bytes::Bytes;

@@ -1,0 +1,33 @@
+//! `retry`: somebody wants an ended or waiting task run again from the start, as a new run.
+
+use docket_schema::{
+    run::RunOutcome,
+    task::{TaskRecord, TaskRetried, TaskState},
+};
+
+use super::{Plan, Rejection, RunWrite};
+
+/// Makes the task available with fresh counters. A run in hand ends as superseded.
+///
+/// # Errors
+/// The task runs, or waits for a worker anyway; or another task holds its deduplication key (the
+/// store knows).
+pub fn retry(record: &TaskRecord, by: &str) -> Result<Plan, Rejection> {
+    match record.state {
+        TaskState::Running => {
+            Err(Rejection::WrongState { state: record.state, remedy: "cancel it first, then retry" })
+        }
+        TaskState::Pending | TaskState::Scheduled | TaskState::Available => {
+            Err(Rejection::WrongState { state: record.state, remedy: "it is going to run anyway" })
+        }
+        TaskState::Retryable
+        | TaskState::Blocked
+        | TaskState::Completed
+        | TaskState::Cancelled
+        | TaskState::Discarded => Ok(Plan {
+            task: vec![TaskRetried { by: by.to_owned() }.into()],
+            run: None,
+            superseded: record.run.map(|run| RunWrite::ended_by_coordinator(run, RunOutcome::Superseded)),
+        }),
+    }
+}

@@ -1,0 +1,101 @@
+//! `settle`: the holder of a lease writes the events that end its run or make it rest, and the task
+//! moves on in the same transaction.
+
+use docket_schema::{
+    event::{NewEvent, TypedEvent as _},
+    ids::{Epoch, RunId, Seq, Timestamp},
+    run::{BlockedWhy, RunEvent, RunOutcome},
+    task::{
+        DiscardWhy, LeaseEnd, TaskBlocked, TaskBlockedWhy, TaskCancelled, TaskCompleted, TaskDiscarded,
+        TaskEvent, TaskRecord, TaskRunFailed,
+    },
+};
+
+use super::{FenceAfter, Plan, Rejection, RunCondition, RunWrite, standing::lost_why};
+
+/// An append that ends a lease.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Settling {
+    /// The run.
+    pub run: RunId,
+    /// Head of its stream, as the holder knows it.
+    pub seq: Seq,
+    /// The lease's epoch.
+    pub epoch: Epoch,
+    /// The events; the last one says how the lease ends.
+    pub events: Vec<NewEvent>,
+    /// Drawn by the caller; spreads the retries of runs that failed together.
+    pub jitter: u64,
+}
+
+/// How an append ends its lease; `None` for one that does not. Only the last event can end it.
+pub fn ending(events: &[NewEvent]) -> Option<LeaseEnd> {
+    let last = events.last()?;
+    let decoded = RunEvent::decode(&last.kind, last.version, last.payload.as_str());
+    if let Ok(RunEvent::RunEnded(ended)) = decoded {
+        Some(LeaseEnd::Ended(ended.result))
+    } else if let Ok(RunEvent::RunBlocked(blocked)) = decoded {
+        Some(LeaseEnd::Blocked(match blocked.why {
+            BlockedWhy::Child => TaskBlockedWhy::Child,
+            BlockedWhy::Model | BlockedWhy::Policy | BlockedWhy::Escalated => TaskBlockedWhy::Person,
+        }))
+    } else if let Ok(RunEvent::RunPaused(_)) = decoded {
+        Some(LeaseEnd::Blocked(TaskBlockedWhy::Paused))
+    } else {
+        None
+    }
+}
+
+/// Settles. Where the lease does not stand any more, only the run's part is planned: the store
+/// answers it as before if it is a repetition, and refuses it otherwise.
+///
+/// # Errors
+/// The events do not end a lease, or in a way that is not the holder's to say.
+pub fn settle(record: &TaskRecord, settling: &Settling, now: Timestamp) -> Result<Plan, Rejection> {
+    let wrong = |remedy| Rejection::WrongState { state: record.state, remedy };
+    let write = |fence| RunWrite {
+        run: settling.run,
+        condition: RunCondition::Holder(settling.seq, settling.epoch),
+        events: settling.events.clone(),
+        fence,
+    };
+    if lost_why(record, settling.epoch).is_some() || record.run != Some(settling.run) {
+        return Ok(Plan { task: Vec::new(), run: Some(write(FenceAfter::Unchanged)), superseded: None });
+    }
+    let end = ending(&settling.events).ok_or(wrong("the last event must end the run, block it or pause it"))?;
+    let (event, fence) = match end {
+        LeaseEnd::Ended(outcome) => (ended(record, settling, outcome, now)?, FenceAfter::Closed),
+        LeaseEnd::Blocked(why) => (TaskBlocked { run: settling.run, why }.into(), FenceAfter::Shut),
+        LeaseEnd::Crashed(_) | LeaseEnd::Released(_) | LeaseEnd::Expired => {
+            return Err(wrong("a run's events do not say this"));
+        }
+    };
+    Ok(Plan { task: vec![event], run: Some(write(fence)), superseded: None })
+}
+
+fn ended(
+    record: &TaskRecord,
+    settling: &Settling,
+    outcome: RunOutcome,
+    now: Timestamp,
+) -> Result<TaskEvent, Rejection> {
+    let run = settling.run;
+    match outcome {
+        RunOutcome::Succeeded => Ok(TaskCompleted { run }.into()),
+        RunOutcome::Cancelled => {
+            Ok(TaskCancelled { by: "run".to_owned(), reason: "the run was asked to end".to_owned() }.into())
+        }
+        RunOutcome::Failed { why, message } => {
+            let failures = record.failures.saturating_add(1);
+            if failures >= record.spec.attempts_max {
+                return Ok(TaskDiscarded { run, why: DiscardWhy::Failures, message }.into());
+            }
+            let retry_at = now.plus_ms(record.spec.backoff.delay_ms(failures, settling.jitter));
+            Ok(TaskRunFailed { run, why, message, retry_at }.into())
+        }
+        RunOutcome::Superseded => Err(Rejection::WrongState {
+            state: record.state,
+            remedy: "a run is superseded by the coordinator alone",
+        }),
+    }
+}

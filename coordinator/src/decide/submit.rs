@@ -1,0 +1,25 @@
+//! `submit`: a task enters the backlog.
+
+use docket_schema::task::{FieldError, TaskEvent, TaskSpec, TaskSubmitted};
+
+/// The event that makes a task of `spec`.
+///
+/// # Errors
+/// The field of `spec` that breaks a rule.
+pub fn submit(spec: TaskSpec, by: &str) -> Result<TaskEvent, FieldError> {
+    spec.check()?;
+    Ok(TaskSubmitted { spec, by: by.to_owned() }.into())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::decide::table::spec;
+
+    #[test]
+    fn a_bad_field_is_named() {
+        assert!(matches!(submit(spec(), "me"), Ok(TaskEvent::TaskSubmitted(_))));
+        let bad = TaskSpec { title: String::new(), ..spec() };
+        assert_eq!(submit(bad, "me").expect_err("empty title").field, "title");
+    }
+}

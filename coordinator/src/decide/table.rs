@@ -1,0 +1,293 @@
+//! The table "how a lease ends → what becomes of its task", enumerated by the decisions
+//! themselves; and the tests of every other command.
+
+use docket_schema::{
+    content::BlobRef,
+    event::{Head, NewEvent, TypedEvent as _},
+    ids::{DecisionHash, Epoch, EventHash, IncarnationId, RunId, Seq, TaskId, Timestamp, TreeHash, Turn},
+    message::ModelRef,
+    run::{
+        BlockedWhy, FailureKind, ForkWhy, Forked, RunBlocked, RunEnded, RunEvent, RunOutcome, RunPaused,
+    },
+    snapshot::Base,
+    task::{
+        Backoff, LeaseEnd, ReleaseWhy, SettingsPatch, TaskBlockedWhy, TaskEvent, TaskEventMeta, TaskRecord,
+        TaskSpec, TaskState, TaskSubmitted,
+    },
+    wire::LostWhy,
+};
+use uuid::Uuid;
+
+use super::*;
+
+const NOW: Timestamp = Timestamp(1_700_000_000_000_000);
+const TASK: TaskId = TaskId(Uuid::from_u128(1));
+const RUN: RunId = RunId(Uuid::from_u128(2));
+const WORKER: IncarnationId = IncarnationId(Uuid::from_u128(3));
+
+pub(super) fn spec() -> TaskSpec {
+    TaskSpec {
+        title: "mend".to_owned(),
+        text: "mend it".to_owned(),
+        queue: docket_schema::ids::QueueName::default(),
+        priority: 0,
+        run_at: None,
+        dedup_key: None,
+        attempts_max: 3,
+        crashes_max: 5,
+        backoff: Backoff::default(),
+        base: Base { manifest: BlobRef::of(b""), tree: TreeHash::ZERO, git: None },
+        engine: "react".to_owned(),
+        model: ModelRef { provider: "scripted".to_owned(), name: "x".to_owned(), base_url: None },
+        script: None,
+        settings: SettingsPatch::default(),
+        tests: None,
+        requires: Vec::new(),
+        setup: Vec::new(),
+        branch: None,
+        batch: None,
+    }
+}
+
+fn submitted() -> TaskRecord {
+    let meta = TaskEventMeta { seq: Seq(1), hash: EventHash::ZERO, recorded_at: NOW };
+    TaskRecord::submitted(TASK, meta, TaskSubmitted { spec: spec(), by: String::new() })
+}
+
+fn carried_out(record: &TaskRecord, plan: &Plan) -> TaskRecord {
+    let mut record = record.clone();
+    for event in &plan.task {
+        let meta = TaskEventMeta { seq: record.seq.next(), hash: EventHash::ZERO, recorded_at: NOW };
+        record.apply(meta, event.clone()).expect("a plan's events can follow");
+    }
+    record
+}
+
+fn lessee() -> Lessee {
+    Lessee { incarnation: WORKER, name: "w".to_owned() }
+}
+
+fn leased() -> TaskRecord {
+    let record = submitted();
+    carried_out(&record, &lease(&record, &lessee(), RUN).expect("available"))
+}
+
+fn failed() -> RunOutcome {
+    RunOutcome::Failed { why: FailureKind::Gates, message: "red".to_owned() }
+}
+
+fn event_of(end: &LeaseEnd) -> Option<NewEvent> {
+    let decision = DecisionHash::ZERO;
+    let event: RunEvent = match end {
+        LeaseEnd::Ended(result) => {
+            RunEnded { result: result.clone(), summary: None, tree: None, decision: None }.into()
+        }
+        LeaseEnd::Blocked(TaskBlockedWhy::Paused) => RunPaused { decision }.into(),
+        LeaseEnd::Blocked(why) => {
+            let why = if *why == TaskBlockedWhy::Child { BlockedWhy::Child } else { BlockedWhy::Model };
+            RunBlocked { question: "?".into(), why, decision }.into()
+        }
+        LeaseEnd::Crashed(_) | LeaseEnd::Released(_) | LeaseEnd::Expired => return None,
+    };
+    Some(event.encode(Turn(1)))
+}
+
+fn settling(record: &TaskRecord, event: NewEvent) -> Settling {
+    Settling { run: RUN, seq: Seq(4), epoch: record.epoch, events: vec![event], jitter: 0 }
+}
+
+fn decided(record: &TaskRecord, end: &LeaseEnd) -> Result<Plan, Rejection> {
+    if let Some(event) = event_of(end) {
+        return settle(record, &settling(record, event), NOW);
+    }
+    match end {
+        LeaseEnd::Crashed(how) => crash(record, record.epoch, how),
+        LeaseEnd::Released(why) => release(record, record.epoch, *why),
+        LeaseEnd::Expired => expire(record, record.epoch),
+        LeaseEnd::Ended(_) | LeaseEnd::Blocked(_) => unreachable!("an event says it"),
+    }
+}
+
+fn ends() -> Vec<(&'static str, LeaseEnd)> {
+    vec![
+        ("run succeeded", LeaseEnd::Ended(RunOutcome::Succeeded)),
+        ("run failed", LeaseEnd::Ended(failed())),
+        ("run cancelled", LeaseEnd::Ended(RunOutcome::Cancelled)),
+        ("run superseded", LeaseEnd::Ended(RunOutcome::Superseded)),
+        ("run blocked on a person", LeaseEnd::Blocked(TaskBlockedWhy::Person)),
+        ("run blocked on a child", LeaseEnd::Blocked(TaskBlockedWhy::Child)),
+        ("run paused", LeaseEnd::Blocked(TaskBlockedWhy::Paused)),
+        ("run process died", LeaseEnd::Crashed("signal 9".to_owned())),
+        ("released (drained)", LeaseEnd::Released(ReleaseWhy::Drained)),
+        ("released (unknown)", LeaseEnd::Released(ReleaseWhy::Unknown)),
+        ("lease expired", LeaseEnd::Expired),
+    ]
+}
+
+fn line(name: &str, counters: &str, record: &TaskRecord, end: &LeaseEnd) -> String {
+    let plan = match decided(record, end) {
+        Ok(plan) => plan,
+        Err(_) => return format!("| {name} | {counters} | refused | | | |\n"),
+    };
+    let after = carried_out(record, &plan);
+    let fence = match plan.run.as_ref().map(|write| write.fence) {
+        Some(FenceAfter::Shut) => "shut",
+        Some(FenceAfter::Closed) => "closed",
+        Some(FenceAfter::Open(_) | FenceAfter::Unchanged) | None => "as before",
+    };
+    let counted = match (after.failures - record.failures, after.crashes.checked_sub(record.crashes)) {
+        (0, Some(0)) => "nothing",
+        (0, Some(_)) => "crashes + 1",
+        (_, Some(0)) => "failures + 1",
+        (_, _) => "failures + 1, crashes = 0",
+    };
+    let next = if after.run.is_some() { "the same run" } else if after.state.is_ended() { "–" } else { "a new run" };
+    format!("| {name} | {counters} | {} | {counted} | {next} | {fence} |\n", after.state)
+}
+
+#[test]
+fn the_table_of_lease_ends_is_what_the_decisions_say() {
+    let mut table = String::from(
+        "| how the lease ends | before it | task is then | counted | goes on with | run's fence |\n|---|---|---|---|---|---|\n",
+    );
+    for (name, end) in ends() {
+        let record = leased();
+        let (last_failure, last_crash) = (
+            TaskRecord { failures: record.spec.attempts_max - 1, crashes: 2, ..record.clone() },
+            TaskRecord { crashes: record.spec.crashes_max - 1, ..record.clone() },
+        );
+        match end {
+            LeaseEnd::Ended(RunOutcome::Failed { .. }) => {
+                table += &line(name, "failures + 1 < attempts_max", &record, &end);
+                table += &line(name, "failures + 1 = attempts_max", &last_failure, &end);
+            }
+            LeaseEnd::Crashed(_) => {
+                table += &line(name, "crashes + 1 < crashes_max", &record, &end);
+                table += &line(name, "crashes + 1 = crashes_max", &last_crash, &end);
+            }
+            LeaseEnd::Ended(_) | LeaseEnd::Blocked(_) | LeaseEnd::Released(_) | LeaseEnd::Expired => {
+                table += &line(name, "any", &record, &end);
+            }
+        }
+    }
+    let kept = include_str!("lease_ends.md");
+    assert_eq!(table, kept, "coordinator/src/decide/lease_ends.md must hold the table above");
+}
+
+#[test]
+fn no_decision_ends_a_lease_that_does_not_stand() {
+    let holds = leased();
+    let expired = carried_out(&holds, &expire(&holds, Epoch(1)).expect("stands"));
+    let taken = carried_out(&expired, &lease(&expired, &lessee(), RUN).expect("available"));
+    let cancelled = carried_out(&holds, &cancel(&holds, "me", "").expect("runs"));
+    let ended = LeaseEnd::Ended(RunOutcome::Succeeded);
+    let done = carried_out(&holds, &decided(&holds, &ended).expect("stands"));
+    for (record, why) in [
+        (&expired, LostWhy::Expired),
+        (&taken, LostWhy::Fenced),
+        (&cancelled, LostWhy::Cancelled),
+        (&done, LostWhy::Ended),
+    ] {
+        assert_eq!(lost_why(record, Epoch(1)), Some(why));
+        let lost = Err(Rejection::LeaseLost { asked: Epoch(1), current: record.epoch, why });
+        assert_eq!(release(record, Epoch(1), ReleaseWhy::Drained), lost);
+        assert_eq!(crash(record, Epoch(1), "signal 9"), lost);
+        assert_eq!(expire(record, Epoch(1)), lost);
+        let event = event_of(&ended).expect("an event");
+        let late = settle(record, &Settling { epoch: Epoch(1), ..settling(record, event) }, NOW).expect("a plan");
+        assert!(late.task.is_empty(), "a late settling moves no task: {late:?}");
+    }
+    assert_eq!(lost_why(&holds, Epoch(1)), None);
+    assert_eq!(lost_why(&holds, Epoch(2)), Some(LostWhy::Unknown));
+}
+
+#[test]
+fn a_run_in_hand_goes_on_under_a_higher_epoch() {
+    let holds = leased();
+    let free = carried_out(&holds, &expire(&holds, Epoch(1)).expect("stands"));
+    let other = RunId(Uuid::from_u128(9));
+    let again = carried_out(&free, &lease(&free, &lessee(), other).expect("available"));
+    assert_eq!((again.run, again.epoch, again.runs), (Some(RUN), Epoch(2), 1));
+    assert!(lease(&again, &lessee(), other).is_err(), "one lease at a time");
+}
+
+fn in_state(state: TaskState) -> TaskRecord {
+    let blocked_why = (state == TaskState::Blocked).then_some(TaskBlockedWhy::Person);
+    let keeps_run = matches!(state, TaskState::Running | TaskState::Blocked | TaskState::Available);
+    TaskRecord { state, blocked_why, run: keeps_run.then_some(RUN), ..leased() }
+}
+
+#[test]
+fn which_state_admits_which_command_of_a_person() {
+    let forked = || Forked {
+        run: RunId(Uuid::from_u128(7)),
+        task: TASK,
+        parent: RUN,
+        seq: Seq(3),
+        hash: EventHash::ZERO,
+        turn: Turn(1),
+        why: ForkWhy::Resume,
+        engine: None,
+        models: None,
+        hint: None,
+    };
+    let mut table = String::new();
+    for state in TaskState::ALL {
+        let record = in_state(state);
+        let word = |plan: Result<Plan, Rejection>| match plan {
+            Err(_) => "refused".to_owned(),
+            Ok(plan) if plan == Plan::default() => "nothing".to_owned(),
+            Ok(plan) => {
+                let after = carried_out(&record, &plan);
+                let ended = plan.superseded.iter().chain(&plan.run).any(|write| write.fence == FenceAfter::Closed);
+                format!("{}{}", after.state, if ended { "*" } else { "" })
+            }
+        };
+        table += &format!(
+            "{state}: cancel {}, retry {}, resume {}, unblock {}, due {}\n",
+            word(cancel(&record, "me", "")),
+            word(retry(&record, "me")),
+            word(resume(&record, "me", forked())),
+            word(unblock(&record, Vec::new())),
+            word(Ok(make_available(&record, NOW))),
+        );
+    }
+    let expected = "\
+pending: cancel cancelled, retry refused, resume available, unblock refused, due nothing
+scheduled: cancel cancelled, retry refused, resume available, unblock refused, due available
+available: cancel cancelled*, retry refused, resume available*, unblock refused, due nothing
+running: cancel cancelled*, retry refused, resume available*, unblock refused, due nothing
+retryable: cancel cancelled, retry available, resume available, unblock refused, due available
+blocked: cancel cancelled*, retry available*, resume available*, unblock available, due nothing
+completed: cancel refused, retry available, resume available, unblock refused, due nothing
+cancelled: cancel nothing, retry available, resume available, unblock refused, due nothing
+discarded: cancel refused, retry available, resume available, unblock refused, due nothing
+";
+    assert_eq!(table, expected, "* = the run in hand ends");
+}
+
+#[test]
+fn what_is_not_due_yet_stays() {
+    let record = TaskRecord { available_at: NOW.plus_ms(1), ..in_state(TaskState::Scheduled) };
+    assert_eq!(make_available(&record, NOW), Plan::default());
+}
+
+#[test]
+fn a_priority_changes_once_and_only_before_the_end() {
+    let record = in_state(TaskState::Available);
+    let plan = reprioritize(&record, 5).expect("available");
+    assert!(matches!(plan.task.as_slice(), [TaskEvent::TaskReprioritized(_)]));
+    assert_eq!(reprioritize(&carried_out(&record, &plan), 5), Ok(Plan::default()));
+    assert!(reprioritize(&in_state(TaskState::Completed), 5).is_err());
+}
+
+#[test]
+fn only_the_last_event_ends_a_lease() {
+    let end = event_of(&LeaseEnd::Ended(RunOutcome::Succeeded)).expect("an event");
+    let other = NewEvent { kind: "Told".to_owned(), ..end.clone() };
+    assert_eq!(ending(&[end.clone(), other.clone()]), None);
+    assert_eq!(ending(&[other.clone(), end]), Some(LeaseEnd::Ended(RunOutcome::Succeeded)));
+    let refused = settle(&leased(), &settling(&leased(), other), NOW);
+    assert!(matches!(refused, Err(Rejection::WrongState { .. })));
+    assert_eq!(Head::EMPTY.seq, Seq(0));
+}

@@ -1,0 +1,183 @@
+//! What a caller asks the writer, and what it answers.
+//!
+//! An ask is kept whole until its transaction is committed: a batch that fails is tried again one by one.
+
+use bytes::Bytes;
+use docket_schema::{
+    ids::{BlobHash, IncarnationId, Position, RunId, StreamId, TaskId, Timestamp},
+    event::NewEvent,
+    task::TaskRecord,
+    wire::{Held, LeaseRequest},
+};
+use tokio::sync::oneshot;
+
+use super::{
+    AppendError, Appended, CommandError, Condition, Decide, Difference, Granted, NewBlob, NewTask, Renewed,
+    StoreError,
+};
+
+/// Level of zstd: what is stored is mostly text of some KiB, written on the way of an append.
+const ZSTD_LEVEL: i32 = 1;
+
+/// Blobs up to this size, in bytes, are compressed where they are: moving them to another thread costs more.
+const PACK_HERE_BYTES_MAX: usize = 64 * 1024;
+
+/// A blob as it is stored.
+#[derive(Debug, Clone)]
+pub(super) struct PackedBlob {
+    pub(super) hash: BlobHash,
+    pub(super) bytes: u64,
+    pub(super) data: Bytes,
+}
+
+/// Compresses blobs before they reach the writer, whose time is everybody's.
+pub(super) async fn pack(blobs: Vec<NewBlob>) -> Result<Vec<PackedBlob>, StoreError> {
+    let total: usize = blobs.iter().map(|blob| blob.bytes.len()).sum();
+    if total <= PACK_HERE_BYTES_MAX {
+        return blobs.into_iter().map(pack_one).collect();
+    }
+    tokio::task::spawn_blocking(move || blobs.into_iter().map(pack_one).collect())
+        .await
+        .expect("compressing does not panic")
+}
+
+fn pack_one(blob: NewBlob) -> Result<PackedBlob, StoreError> {
+    let data = zstd::bulk::compress(&blob.bytes, ZSTD_LEVEL)
+        .map_err(|e| StoreError::Corrupt { what: format!("blob {} cannot be compressed: {e}", blob.blob.hash) })?;
+    Ok(PackedBlob { hash: blob.blob.hash, bytes: blob.blob.bytes, data: data.into() })
+}
+
+/// An append whose blobs are packed.
+#[derive(Debug)]
+pub(super) struct AskAppend {
+    pub(super) stream: StreamId,
+    pub(super) condition: Condition,
+    pub(super) events: Vec<NewEvent>,
+    pub(super) blobs: Vec<PackedBlob>,
+    pub(super) names: Vec<BlobHash>,
+    pub(super) now: Timestamp,
+}
+
+/// A command.
+pub(super) struct AskCommand {
+    pub(super) task: TaskId,
+    pub(super) decide: Decide,
+    pub(super) blobs: Vec<PackedBlob>,
+    pub(super) names: Vec<BlobHash>,
+    pub(super) now: Timestamp,
+}
+
+/// What is asked.
+pub(super) enum Ask {
+    Append(AskAppend),
+    Command(AskCommand),
+    Submit { tasks: Vec<NewTask>, by: String, now: Timestamp },
+    Lease { request: LeaseRequest, runs: Vec<RunId>, lease_ms: u64, now: Timestamp },
+    Heartbeat { incarnation: IncarnationId, held: Vec<Held>, lease_ms: u64, now: Timestamp },
+    PutBlobs { blobs: Vec<PackedBlob>, now: Timestamp },
+    Grace { lease_ms: u64, now: Timestamp },
+    Secret { fresh: [u8; 32] },
+    Rebuild,
+}
+
+impl Ask {
+    /// Has a transaction of its own.
+    pub(super) const fn is_lone(&self) -> bool {
+        match self {
+            Self::Grace { .. } | Self::Secret { .. } | Self::Rebuild => true,
+            Self::Append(_)
+            | Self::Command(_)
+            | Self::Submit { .. }
+            | Self::Lease { .. }
+            | Self::Heartbeat { .. }
+            | Self::PutBlobs { .. } => false,
+        }
+    }
+
+    /// The caller's time; 0 where it has none.
+    pub(super) const fn now(&self) -> Timestamp {
+        match self {
+            Self::Append(ask) => ask.now,
+            Self::Command(ask) => ask.now,
+            Self::Submit { now, .. }
+            | Self::Lease { now, .. }
+            | Self::Heartbeat { now, .. }
+            | Self::PutBlobs { now, .. }
+            | Self::Grace { now, .. } => *now,
+            Self::Secret { .. } | Self::Rebuild => Timestamp(0),
+        }
+    }
+
+    /// For errors.
+    pub(super) const fn doing(&self) -> &'static str {
+        match self {
+            Self::Append(_) => "appending",
+            Self::Command(_) => "writing a command",
+            Self::Submit { .. } => "submitting tasks",
+            Self::Lease { .. } => "leasing tasks",
+            Self::Heartbeat { .. } => "renewing leases",
+            Self::PutBlobs { .. } => "storing blobs",
+            Self::Grace { .. } => "giving leases a grace",
+            Self::Secret { .. } => "reading the secret",
+            Self::Rebuild => "rebuilding projections",
+        }
+    }
+
+    /// The answer where the store cannot do it.
+    pub(super) fn failed(&self, error: StoreError) -> Answered {
+        match self {
+            Self::Append(_) => Answered::Append(Err(error.into())),
+            Self::Command(_) => Answered::Command(Box::new(Err(error.into()))),
+            Self::Submit { .. } => Answered::Submit(Err(error.into())),
+            Self::Lease { .. } => Answered::Lease(Err(error)),
+            Self::Heartbeat { .. } => Answered::Heartbeat(Err(error)),
+            Self::PutBlobs { .. } => Answered::PutBlobs(Err(error)),
+            Self::Grace { .. } => Answered::Grace(Err(error)),
+            Self::Secret { .. } => Answered::Secret(Err(error)),
+            Self::Rebuild => Answered::Rebuild(Err(error)),
+        }
+    }
+}
+
+/// What is answered, in the kind of the ask.
+pub(super) enum Answered {
+    Append(Result<Appended, AppendError>),
+    Command(Box<Result<(TaskRecord, Option<Appended>), CommandError>>),
+    Submit(Result<Vec<(TaskId, bool)>, AppendError>),
+    Lease(Result<Vec<Granted>, StoreError>),
+    Heartbeat(Result<Renewed, StoreError>),
+    PutBlobs(Result<(), StoreError>),
+    Grace(Result<u64, StoreError>),
+    Secret(Result<[u8; 32], StoreError>),
+    Rebuild(Result<Vec<Difference>, StoreError>),
+}
+
+impl Answered {
+    /// While a batch is planned, positions count from 0; the commit says where the batch begins.
+    pub(super) fn place(&mut self, base: u64) {
+        let appended = match self {
+            Self::Append(Ok(appended)) => Some(appended),
+            Self::Command(answer) => match answer.as_mut() {
+                Ok((_, appended)) => appended.as_mut(),
+                Err(_) => None,
+            },
+            Self::Append(Err(_))
+            | Self::Submit(_)
+            | Self::Lease(_)
+            | Self::Heartbeat(_)
+            | Self::PutBlobs(_)
+            | Self::Grace(_)
+            | Self::Secret(_)
+            | Self::Rebuild(_) => None,
+        };
+        if let Some(appended) = appended.filter(|appended| !appended.repeated) {
+            appended.position = Position(appended.position.0 + base);
+        }
+    }
+}
+
+/// An ask on its way to the writer.
+pub(super) struct Job {
+    pub(super) ask: Ask,
+    pub(super) reply: oneshot::Sender<Answered>,
+}

@@ -1,0 +1,422 @@
+//! The desk: streams and tasks as a batch finds and leaves them, in memory, and what must be
+//! written for it. The SQLite writer, being the only one, keeps its desk from batch to batch; a
+//! PostgreSQL transaction has one of its own, over rows it has locked.
+//!
+//! Nothing reaches the desk from a request that is refused: a request drafts, and the draft is
+//! taken over whole.
+
+use std::collections::{BTreeMap, HashMap, HashSet};
+
+use docket_schema::{
+    event::{Hashed, NewEvent, chain_hash},
+    ids::{BlobHash, Epoch, EventHash, IncarnationId, RunId, Seq, StreamId, TaskId, Timestamp, Turn},
+    run::Forked,
+    task::TaskRecord,
+};
+
+use super::{
+    StoreError,
+    ask::PackedBlob,
+    conn::{Arg, Conn, Dialect},
+    row::{RunRow, STREAM_COLUMNS, StreamRow, TASK_COLUMNS, TASK_TABLES, stream_row, task_row},
+};
+
+/// Streams and tasks kept between batches; beyond this the desk is cleared. About 2 KB each.
+const KEPT_MAX: usize = 20_000;
+
+/// An event that is about to be written.
+#[derive(Debug, Clone)]
+pub(super) struct StagedEvent {
+    pub(super) stream_id: i64,
+    pub(super) seq: Seq,
+    pub(super) recorded_at: Timestamp,
+    pub(super) turn: Turn,
+    pub(super) epoch: Epoch,
+    pub(super) kind: String,
+    pub(super) version: u16,
+    pub(super) payload: String,
+    pub(super) prev_hash: EventHash,
+    pub(super) hash: EventHash,
+}
+
+/// What a run's event does to its row.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct RunChange {
+    pub(super) to: &'static str,
+    /// Only where the row's stage is this one.
+    pub(super) from: Option<&'static str>,
+    pub(super) ended_at: Option<Timestamp>,
+}
+
+/// What becomes of a lease's deadline where its task stays running.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Deadline {
+    Keep,
+    Set(Timestamp),
+}
+
+/// What a batch writes.
+#[derive(Debug, Default)]
+pub(super) struct Staged {
+    pub(super) events: Vec<StagedEvent>,
+    /// Streams that change, as they stand in the database; `None` = not yet there.
+    pub(super) streams: BTreeMap<StreamId, Option<StreamRow>>,
+    /// Tasks that change.
+    pub(super) tasks: BTreeMap<TaskId, Deadline>,
+    pub(super) new_runs: BTreeMap<RunId, RunRow>,
+    pub(super) runs: BTreeMap<RunId, RunChange>,
+    pub(super) deadlines: BTreeMap<TaskId, (Epoch, Timestamp)>,
+    pub(super) workers: BTreeMap<IncarnationId, (String, Timestamp)>,
+    pub(super) lease_answers: BTreeMap<IncarnationId, (u64, String)>,
+    pub(super) blobs: BTreeMap<BlobHash, PackedBlob>,
+    /// Blobs named, and so kept from garbage collection.
+    pub(super) touched: HashSet<BlobHash>,
+    pub(super) now: Timestamp,
+}
+
+impl Staged {
+    pub(super) fn is_empty(&self) -> bool {
+        self.events.is_empty()
+            && self.streams.is_empty()
+            && self.deadlines.is_empty()
+            && self.workers.is_empty()
+            && self.blobs.is_empty()
+            && self.touched.is_empty()
+    }
+
+    /// Rows, roughly: what decides whether a transaction is sent in one go.
+    pub(super) fn rows(&self) -> usize {
+        self.events.len()
+            + self.streams.len()
+            + self.tasks.len()
+            + self.new_runs.len()
+            + self.runs.len()
+            + self.deadlines.len()
+            + self.blobs.len()
+    }
+
+    fn change_run(&mut self, run: RunId, change: RunChange) {
+        if let Some(row) = self.new_runs.get_mut(&run) {
+            if change.from.is_none_or(|from| from == row.stage) {
+                row.stage = change.to.to_owned();
+                row.ended_at = change.ended_at;
+            }
+            return;
+        }
+        match self.runs.get_mut(&run) {
+            None => {
+                self.runs.insert(run, change);
+            }
+            Some(before) => {
+                if change.from.is_none() {
+                    *before = change;
+                } else if change.from == Some(before.to) {
+                    before.to = change.to;
+                }
+            }
+        }
+    }
+}
+
+/// What one request writes, until it is sure to succeed.
+#[derive(Debug, Default)]
+pub(super) struct Draft {
+    pub(super) events: Vec<StagedEvent>,
+    pub(super) streams: Vec<(StreamId, StreamRow)>,
+    pub(super) tasks: Vec<(TaskRecord, i64, Deadline)>,
+    pub(super) new_runs: Vec<RunRow>,
+    pub(super) runs: Vec<(RunId, RunChange)>,
+}
+
+impl Draft {
+    /// The stream as this draft, or the desk, has it.
+    pub(super) fn stream(&self, desk: &Desk, id: &StreamId) -> Option<StreamRow> {
+        let drafted = self.streams.iter().rev().find(|(name, _)| name == id).map(|(_, row)| row.clone());
+        drafted.or_else(|| desk.streams.get(id).cloned())
+    }
+
+    /// Adds events to a stream.
+    pub(super) fn extend(
+        &mut self,
+        id: &StreamId,
+        row: &mut StreamRow,
+        events: &[NewEvent],
+        epoch: Epoch,
+        now: Timestamp,
+    ) {
+        let name = id.to_string();
+        let recorded_at = now.max(row.head_at);
+        for event in events {
+            let seq = row.head.seq.next();
+            if seq == Seq(1)
+                && let Some(forked) = forked(event)
+            {
+                row.head.hash = forked.hash;
+            }
+            let prev_hash = row.head.hash;
+            let hash = chain_hash(
+                &prev_hash,
+                &Hashed {
+                    stream: &name,
+                    seq,
+                    recorded_at,
+                    turn: event.turn,
+                    epoch,
+                    kind: &event.kind,
+                    version: event.version,
+                    payload: event.payload.as_str().as_bytes(),
+                },
+            );
+            self.events.push(StagedEvent {
+                stream_id: row.id,
+                seq,
+                recorded_at,
+                turn: event.turn,
+                epoch,
+                kind: event.kind.clone(),
+                version: event.version,
+                payload: event.payload.as_str().to_owned(),
+                prev_hash,
+                hash,
+            });
+            row.head.seq = seq;
+            row.head.hash = hash;
+            if let StreamId::Run(run) = id
+                && let Some(change) = run_change(event, recorded_at)
+            {
+                self.runs.push((*run, change));
+            }
+        }
+        row.head_at = recorded_at;
+    }
+}
+
+/// The fork a stream begins with: its first event follows the parent's, not nothing.
+pub(super) fn forked(event: &NewEvent) -> Option<Forked> {
+    if event.kind == "Forked" { serde_json::from_str(event.payload.as_str()).ok() } else { None }
+}
+
+/// What an event does to the row of its run. Names alone decide, but for the end's outcome.
+pub(super) fn run_change(event: &NewEvent, at: Timestamp) -> Option<RunChange> {
+    let change = |to, from| Some(RunChange { to, from, ended_at: None });
+    match event.kind.as_str() {
+        "RunEnded" => {
+            let ended: docket_schema::run::RunEnded = serde_json::from_str(event.payload.as_str()).ok()?;
+            Some(RunChange { to: ended.result.as_str(), from: None, ended_at: Some(at) })
+        }
+        "RunBlocked" => change("blocked", None),
+        "RunPaused" => change("paused", None),
+        "BlockerAnswered" | "ChildAnswered" => change("living", Some("blocked")),
+        "Unpaused" => change("living", Some("paused")),
+        _ => None,
+    }
+}
+
+/// See the module.
+#[derive(Debug)]
+pub(super) struct Desk {
+    pub(super) streams: HashMap<StreamId, StreamRow>,
+    pub(super) tasks: HashMap<TaskId, (TaskRecord, i64)>,
+    pub(super) staged: Staged,
+    /// Blobs known to be stored.
+    pub(super) blobs: HashSet<BlobHash>,
+    /// Tasks by deduplication key, as loaded or made in this batch. `None` = nobody holds it.
+    pub(super) keys: HashMap<String, Option<TaskId>>,
+    /// Ids for new streams.
+    ids: std::ops::Range<i64>,
+    dialect: Dialect,
+}
+
+impl Desk {
+    pub(super) fn new(dialect: Dialect, ids: std::ops::Range<i64>) -> Self {
+        Self {
+            streams: HashMap::new(),
+            tasks: HashMap::new(),
+            staged: Staged::default(),
+            blobs: HashSet::new(),
+            keys: HashMap::new(),
+            ids,
+            dialect,
+        }
+    }
+
+    /// Forgets what was read; after a failed transaction, or when another writer was noticed.
+    pub(super) fn clear(&mut self) {
+        self.streams.clear();
+        self.tasks.clear();
+        self.begin(Timestamp(0));
+    }
+
+    /// Begins a batch.
+    pub(super) fn begin(&mut self, now: Timestamp) {
+        self.staged = Staged { now, ..Staged::default() };
+        self.blobs.clear();
+        self.keys.clear();
+        if self.streams.len() > KEPT_MAX || self.tasks.len() > KEPT_MAX {
+            self.streams.clear();
+            self.tasks.clear();
+        }
+    }
+
+    /// Ids that are left for new streams.
+    pub(super) fn ids_left(&self) -> std::ops::Range<i64> {
+        self.ids.clone()
+    }
+
+    /// A new, empty stream.
+    pub(super) async fn new_stream(&mut self, conn: &mut Conn<'_>) -> Result<StreamRow, sqlx::Error> {
+        let id = match self.ids.next() {
+            Some(id) => id,
+            None => {
+                let rows = conn.rows("SELECT nextval('stream_ids')", Vec::new()).await?;
+                let last = rows.first().and_then(|row| row.int(0).ok()).ok_or(sqlx::Error::RowNotFound)?;
+                self.ids = last - STREAM_ID_BLOCK + 1..last + 1;
+                self.ids.next().expect("a block is not empty")
+            }
+        };
+        Ok(StreamRow {
+            id,
+            head: docket_schema::event::Head::EMPTY,
+            head_at: Timestamp(0),
+            epoch: Epoch(0),
+            fence: super::row::Fence::None,
+        })
+    }
+
+    /// Reads streams that are not on the desk.
+    pub(super) async fn load_streams(
+        &mut self,
+        conn: &mut Conn<'_>,
+        wanted: impl IntoIterator<Item = StreamId>,
+    ) -> Result<(), LoadError> {
+        let mut names: Vec<String> =
+            wanted.into_iter().filter(|id| !self.streams.contains_key(id)).map(|id| id.to_string()).collect();
+        if names.is_empty() {
+            return Ok(());
+        }
+        names.sort_unstable();
+        names.dedup();
+        let sql = format!(
+            "SELECT s.name, {STREAM_COLUMNS} FROM streams s WHERE {} ORDER BY s.name{}",
+            self.dialect.any_text("s.name", 1),
+            self.dialect.lock_rows()
+        );
+        for mut row in conn.rows(&sql, vec![Arg::Texts(names)]).await? {
+            let name = row.text(0)?;
+            let id = name.parse().map_err(|_| corrupt(format!("a stream named `{name}`")))?;
+            self.streams.insert(id, stream_row(&mut row, 1)?);
+        }
+        Ok(())
+    }
+
+    /// Reads tasks that are not on the desk, and the streams of all of them and of their runs.
+    pub(super) async fn load_tasks(
+        &mut self,
+        conn: &mut Conn<'_>,
+        wanted: &[TaskId],
+    ) -> Result<(), LoadError> {
+        let mut ids: Vec<TaskId> = wanted.iter().copied().filter(|id| !self.tasks.contains_key(id)).collect();
+        ids.sort_unstable();
+        ids.dedup();
+        if !ids.is_empty() {
+            let sql = format!(
+                "SELECT {TASK_COLUMNS}, t.stream_id FROM {TASK_TABLES} WHERE {} ORDER BY t.id{}",
+                self.dialect.any_blob("t.id", 1),
+                match self.dialect {
+                    Dialect::Sqlite => "",
+                    Dialect::Postgres => " FOR UPDATE OF t",
+                }
+            );
+            let ids = ids.iter().map(|id| id.0.as_bytes().to_vec()).collect();
+            for mut row in conn.rows(&sql, vec![Arg::Blobs(ids)]).await? {
+                self.put_task(&mut row)?;
+            }
+        }
+        let streams: Vec<StreamId> =
+            wanted.iter().filter_map(|id| self.tasks.get(id)).flat_map(|(record, _)| streams_of(record)).collect();
+        self.load_streams(conn, streams).await
+    }
+
+    /// Puts a row of [`TASK_COLUMNS`] and the stream's id on the desk.
+    pub(super) fn put_task(&mut self, row: &mut super::conn::Row) -> Result<TaskId, StoreError> {
+        let (record, _) = task_row(row)?;
+        let stream_id = row.int(20)?;
+        let id = record.id;
+        self.tasks.insert(id, (record, stream_id));
+        Ok(id)
+    }
+
+    /// Reads which of `hashes` are stored, and keeps them from garbage collection until the commit.
+    pub(super) async fn load_blobs(
+        &mut self,
+        conn: &mut Conn<'_>,
+        hashes: Vec<BlobHash>,
+    ) -> Result<(), LoadError> {
+        if hashes.is_empty() {
+            return Ok(());
+        }
+        let sql = format!(
+            "SELECT hash FROM blobs WHERE {} ORDER BY hash{}",
+            self.dialect.any_blob("hash", 1),
+            match self.dialect {
+                Dialect::Sqlite => "",
+                Dialect::Postgres => " FOR KEY SHARE",
+            }
+        );
+        let list = hashes.iter().map(|hash| hash.0.to_vec()).collect();
+        for mut row in conn.rows(&sql, vec![Arg::Blobs(list)]).await? {
+            self.blobs.insert(BlobHash(row.fixed(0)?));
+        }
+        Ok(())
+    }
+
+    /// Takes a request's draft over.
+    pub(super) fn accept(&mut self, draft: Draft) {
+        for (id, row) in draft.streams {
+            let before = self.streams.insert(id.clone(), row);
+            self.staged.streams.entry(id).or_insert(before);
+        }
+        for (record, stream_id, deadline) in draft.tasks {
+            let id = record.id;
+            if let Some(key) = &record.spec.dedup_key {
+                let holder = if record.state.is_ended() { None } else { Some(id) };
+                if holder.is_some() || self.keys.get(key) == Some(&Some(id)) {
+                    self.keys.insert(key.clone(), holder);
+                }
+            }
+            self.tasks.insert(id, (record, stream_id));
+            let entry = self.staged.tasks.entry(id).or_insert(deadline);
+            if deadline != Deadline::Keep {
+                *entry = deadline;
+            }
+        }
+        for row in draft.new_runs {
+            self.staged.new_runs.insert(row.id, row);
+        }
+        for (run, change) in draft.runs {
+            self.staged.change_run(run, change);
+        }
+        self.staged.events.extend(draft.events);
+    }
+}
+
+/// Stream ids that a coordinator draws at once; as in the migration.
+const STREAM_ID_BLOCK: i64 = 1000;
+
+/// The streams a command on a task may touch.
+pub(super) fn streams_of(record: &TaskRecord) -> impl Iterator<Item = StreamId> + use<> {
+    [Some(StreamId::Task(record.id)), record.run.map(StreamId::Run)].into_iter().flatten()
+}
+
+/// Reading for a batch failed: the database's fault, or what it holds.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum LoadError {
+    #[error("the database did not answer")]
+    Sql(#[from] sqlx::Error),
+    #[error(transparent)]
+    Store(#[from] StoreError),
+}
+
+pub(super) const fn corrupt(what: String) -> StoreError {
+    StoreError::Corrupt { what }
+}

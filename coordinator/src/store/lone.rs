@@ -1,0 +1,39 @@
+//! Asks that have a transaction of their own.
+
+use docket_schema::ids::Timestamp;
+
+use super::{
+    StoreError,
+    ask::{Answered, Ask},
+    conn::{Arg, Conn},
+    desk::LoadError,
+    rebuild::rebuild,
+};
+
+/// Carries one out, within a transaction that the caller began and ends.
+pub(super) async fn run_lone(conn: &mut Conn<'_>, ask: &Ask) -> Result<Answered, LoadError> {
+    match ask {
+        Ask::Grace { lease_ms, now } => Ok(Answered::Grace(Ok(grace(conn, *lease_ms, *now).await?))),
+        Ask::Secret { fresh } => Ok(Answered::Secret(Ok(secret(conn, fresh).await?))),
+        Ask::Rebuild => Ok(Answered::Rebuild(Ok(rebuild(conn).await?))),
+        Ask::Append(_)
+        | Ask::Command(_)
+        | Ask::Submit { .. }
+        | Ask::Lease { .. }
+        | Ask::Heartbeat { .. }
+        | Ask::PutBlobs { .. } => unreachable!("it is planned in a batch"),
+    }
+}
+
+async fn grace(conn: &mut Conn<'_>, lease_ms: u64, now: Timestamp) -> Result<u64, sqlx::Error> {
+    let until = Arg::Int(now.plus_ms(lease_ms).0);
+    conn.run("UPDATE tasks SET deadline_at = $1 WHERE state = 'running'", vec![until]).await
+}
+
+async fn secret(conn: &mut Conn<'_>, fresh: &[u8; 32]) -> Result<[u8; 32], LoadError> {
+    let insert = "INSERT INTO meta (key, value) VALUES ('secret', $1) ON CONFLICT (key) DO NOTHING";
+    conn.run(insert, vec![Arg::Blob(fresh.to_vec())]).await?;
+    let mut rows = conn.rows("SELECT value FROM meta WHERE key = 'secret'", Vec::new()).await?;
+    let row = rows.first_mut().ok_or_else(|| StoreError::Corrupt { what: "the secret is gone".to_owned() })?;
+    Ok(row.fixed(0)?)
+}

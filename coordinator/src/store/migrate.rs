@@ -1,0 +1,96 @@
+//! Brings a database to this build's schema, step by step, each in one transaction with the note
+//! that it was applied.
+
+use docket_schema::{ids::BlobHash, migrations::Migration};
+use sqlx::AssertSqlSafe;
+
+use super::{
+    StoreError,
+    conn::{Arg, Conn, Dialect},
+    fault::store_error,
+};
+
+const DOING: &str = "migrating the schema";
+
+/// Applies what is missing. Coordinators that start together apply each step once.
+pub(super) async fn migrate(conn: &mut Conn<'_>, steps: &[Migration]) -> Result<(), StoreError> {
+    let dialect = conn.dialect();
+    let sql_error = |source| store_error(dialect, DOING, source);
+    begin(conn, dialect).await.map_err(sql_error)?;
+    let result = apply(conn, dialect, steps).await;
+    let end = if result.is_ok() { "COMMIT" } else { "ROLLBACK" };
+    conn.run(end, Vec::new()).await.map_err(sql_error)?;
+    result
+}
+
+async fn begin(conn: &mut Conn<'_>, dialect: Dialect) -> Result<(), sqlx::Error> {
+    match dialect {
+        Dialect::Sqlite => conn.run("BEGIN IMMEDIATE", Vec::new()).await?,
+        Dialect::Postgres => {
+            conn.run("BEGIN", Vec::new()).await?;
+            // Any fixed number: what it names is "docket migrates".
+            conn.run("SELECT pg_advisory_xact_lock(723540)", Vec::new()).await?
+        }
+    };
+    Ok(())
+}
+
+async fn apply(conn: &mut Conn<'_>, dialect: Dialect, steps: &[Migration]) -> Result<(), StoreError> {
+    let sql_error = |source| store_error(dialect, DOING, source);
+    let number = match dialect {
+        Dialect::Sqlite => "INTEGER",
+        Dialect::Postgres => "BIGINT",
+    };
+    let create = format!(
+        "CREATE TABLE IF NOT EXISTS schema_steps (version {number} PRIMARY KEY, name TEXT NOT NULL, hash TEXT NOT NULL)"
+    );
+    conn.run(&create, Vec::new()).await.map_err(sql_error)?;
+    let applied = conn
+        .rows("SELECT version, name, hash FROM schema_steps ORDER BY version", Vec::new())
+        .await
+        .map_err(sql_error)?;
+    let mut done = 0;
+    for mut row in applied {
+        let (version, name, hash) = (row.small(0)?, row.text(1)?, row.text(2)?);
+        let Some(step) = steps.iter().find(|step| step.version == version) else {
+            return Err(StoreError::Schema {
+                what: format!(
+                    "step {version} (`{name}`) was applied by a newer docket; use that one, or restore a copy from before"
+                ),
+            });
+        };
+        if hash_of(step) != hash {
+            return Err(StoreError::Schema {
+                what: format!(
+                    "step {version} (`{name}`) differs from what was applied; use the docket release that made this database"
+                ),
+            });
+        }
+        done = done.max(version);
+    }
+    for step in steps.iter().filter(|step| step.version > done) {
+        let failed = |source: sqlx::Error| StoreError::Schema {
+            what: format!("step {} (`{}`) failed and was undone: {source}", step.version, step.name),
+        };
+        match conn {
+            Conn::Sqlite(conn) => {
+                sqlx::raw_sql(AssertSqlSafe(step.sql)).execute(&mut **conn).await.map_err(failed)?;
+            }
+            Conn::Postgres(conn) => {
+                sqlx::raw_sql(AssertSqlSafe(step.sql)).execute(&mut **conn).await.map_err(failed)?;
+            }
+        }
+        let note = "INSERT INTO schema_steps (version, name, hash) VALUES ($1, $2, $3)";
+        let args = vec![
+            Arg::Int(step.version.into()),
+            Arg::Text(step.name.to_owned()),
+            Arg::Text(hash_of(step)),
+        ];
+        conn.run(note, args).await.map_err(sql_error)?;
+    }
+    Ok(())
+}
+
+fn hash_of(step: &Migration) -> String {
+    BlobHash::of(step.sql.as_bytes()).to_string()
+}

@@ -1,0 +1,85 @@
+//! A whole batch: reads what it needs in few statements, then plans ask after ask.
+
+use docket_schema::ids::{BlobHash, StreamId, TaskId};
+
+use super::{append, command, lease, submit};
+use crate::store::{
+    ask::{Answered, Ask, PackedBlob},
+    conn::Conn,
+    desk::{Desk, LoadError},
+};
+
+/// Plans all of `asks` on `desk`. An ask that is refused leaves nothing there.
+pub(in crate::store) async fn plan_batch(
+    desk: &mut Desk,
+    conn: &mut Conn<'_>,
+    asks: &[&Ask],
+) -> Result<Vec<Answered>, LoadError> {
+    load(desk, conn, asks).await?;
+    let mut answers = Vec::with_capacity(asks.len());
+    for ask in asks {
+        answers.push(match ask {
+            Ask::Append(ask) => Answered::Append(append::plan_append(desk, conn, ask).await?),
+            Ask::Command(ask) => Answered::Command(Box::new(command::plan_command(desk, conn, ask).await?)),
+            Ask::Submit { tasks, by, now } => {
+                Answered::Submit(submit::plan_submit(desk, conn, tasks, by, *now).await?)
+            }
+            Ask::Lease { request, runs, lease_ms, now } => {
+                Answered::Lease(Ok(lease::plan_lease(desk, conn, request, runs, *lease_ms, *now).await?))
+            }
+            Ask::Heartbeat { incarnation, held, lease_ms, now } => {
+                Answered::Heartbeat(Ok(lease::plan_heartbeat(desk, *incarnation, held, *lease_ms, *now)))
+            }
+            Ask::PutBlobs { blobs, .. } => {
+                stage_blobs(desk, blobs);
+                Answered::PutBlobs(Ok(()))
+            }
+            Ask::Grace { .. } | Ask::Secret { .. } | Ask::Rebuild => {
+                unreachable!("lone asks are not planned in a batch")
+            }
+        });
+    }
+    Ok(answers)
+}
+
+/// Blobs of a request that succeeds are written; those stored already are touched by the same statement.
+pub(super) fn stage_blobs(desk: &mut Desk, blobs: &[PackedBlob]) {
+    for blob in blobs {
+        desk.blobs.insert(blob.hash);
+        desk.staged.blobs.entry(blob.hash).or_insert_with(|| blob.clone());
+    }
+}
+
+/// The first of `names` that is neither stored nor among `blobs`.
+pub(super) fn missing_blob(desk: &Desk, names: &[BlobHash], blobs: &[PackedBlob]) -> Option<BlobHash> {
+    names
+        .iter()
+        .copied()
+        .find(|name| !desk.blobs.contains(name) && !blobs.iter().any(|blob| blob.hash == *name))
+}
+
+async fn load(desk: &mut Desk, conn: &mut Conn<'_>, asks: &[&Ask]) -> Result<(), LoadError> {
+    let mut tasks: Vec<TaskId> = Vec::new();
+    let mut streams: Vec<StreamId> = Vec::new();
+    let mut names: Vec<BlobHash> = Vec::new();
+    for ask in asks {
+        match ask {
+            Ask::Append(ask) => {
+                streams.push(ask.stream.clone());
+                names.extend(&ask.names);
+            }
+            Ask::Command(ask) => {
+                tasks.push(ask.task);
+                names.extend(&ask.names);
+            }
+            Ask::Heartbeat { held, .. } => tasks.extend(held.iter().map(|held| held.task)),
+            Ask::Submit { .. } | Ask::Lease { .. } | Ask::PutBlobs { .. } => {}
+            Ask::Grace { .. } | Ask::Secret { .. } | Ask::Rebuild => {}
+        }
+    }
+    names.sort_unstable();
+    names.dedup();
+    desk.load_blobs(conn, names).await?;
+    desk.load_tasks(conn, &tasks).await?;
+    desk.load_streams(conn, streams).await
+}

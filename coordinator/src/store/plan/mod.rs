@@ -1,0 +1,10 @@
+//! From a batch of asks to what is written and what each is answered. Shared by both databases:
+//! everything that decides is here, everything that is SQL of one of them is not.
+
+mod append;
+mod batch;
+mod command;
+mod lease;
+mod submit;
+
+pub(super) use batch::plan_batch;

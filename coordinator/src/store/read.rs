@@ -1,0 +1,286 @@
+//! Reading: one statement each, on a pool of its own, never in the writer's way.
+
+use bytes::Bytes;
+use docket_schema::{
+    event::{Envelope, Head},
+    ids::{BlobHash, Epoch, EventHash, IncarnationId, Position, RunId, Seq, StreamId, TaskId, Timestamp},
+    task::{TaskRecord, TaskState},
+    wire::{ParentRef, Resolved, RunView, StateCount, TaskQuery, WorkerView},
+};
+use uuid::Uuid;
+
+use super::{
+    StoreError,
+    conn::{Arg, Db, Dialect, Row},
+    fault::store_error,
+    row::{EVENT_COLUMNS, RUN_COLUMNS, TASK_COLUMNS, TASK_TABLES, envelope, run_row, task_row},
+};
+
+/// Tasks of a page, by default and at most.
+const PAGE_TASKS: (u32, u32) = (100, 1000);
+
+/// Ids of each kind that a few digits may resolve to.
+const RESOLVED_MAX: i64 = 20;
+
+/// Digits of an id.
+const DIGITS: usize = 32;
+
+/// Largest blob that is uncompressed, in bytes: what a body may hold, and the same again.
+const BLOB_BYTES_MAX: usize = 1024 * 1024 * 1024;
+
+async fn rows(db: &Db, doing: &'static str, sql: &str, args: Vec<Arg>) -> Result<Vec<Row>, StoreError> {
+    db.rows(sql, args).await.map_err(|source| store_error(db.dialect(), doing, source))
+}
+
+fn uuid_arg(id: Uuid) -> Arg {
+    Arg::Blob(id.as_bytes().to_vec())
+}
+
+pub(super) async fn expired(db: &Db, now: Timestamp, limit: u32) -> Result<Vec<(TaskId, Epoch)>, StoreError> {
+    let sql = "SELECT id, epoch FROM tasks WHERE state = 'running' AND deadline_at < $1 ORDER BY deadline_at LIMIT $2";
+    rows(db, "looking for expired leases", sql, vec![Arg::Int(now.0), Arg::Int(limit.into())])
+        .await?
+        .iter_mut()
+        .map(|row| Ok((TaskId(Uuid::from_bytes(row.fixed(0)?)), Epoch(row.count(1)?))))
+        .collect()
+}
+
+pub(super) async fn due(
+    db: &Db,
+    now: Timestamp,
+    limit: u32,
+) -> Result<(Vec<TaskId>, Option<Timestamp>), StoreError> {
+    let sql = "SELECT id, available_at FROM tasks WHERE state IN ('scheduled', 'retryable') \
+               ORDER BY available_at LIMIT $1";
+    let mut due = Vec::new();
+    // One more than asked for: the first that is not due says when to look again.
+    for mut row in rows(db, "looking for due tasks", sql, vec![Arg::Int(i64::from(limit) + 1)]).await? {
+        let at = Timestamp(row.int(1)?);
+        if at > now || due.len() >= limit as usize {
+            return Ok((due, Some(at)));
+        }
+        due.push(TaskId(Uuid::from_bytes(row.fixed(0)?)));
+    }
+    Ok((due, None))
+}
+
+pub(super) async fn task(
+    db: &Db,
+    id: TaskId,
+) -> Result<Option<(TaskRecord, Option<Timestamp>)>, StoreError> {
+    let sql = format!("SELECT {TASK_COLUMNS} FROM {TASK_TABLES} WHERE t.id = $1");
+    rows(db, "reading a task", &sql, vec![uuid_arg(id.0)]).await?.first_mut().map(task_row).transpose()
+}
+
+pub(super) async fn tasks(db: &Db, query: TaskQuery) -> Result<Vec<TaskRecord>, StoreError> {
+    let limit = query.limit.unwrap_or(PAGE_TASKS.0).min(PAGE_TASKS.1);
+    let mut args = vec![Arg::Int(limit.into())];
+    let mut filter = String::from("TRUE");
+    let filters = [
+        ("t.state =", query.state.map(|state| Arg::Text(state.as_str().to_owned()))),
+        ("t.queue =", query.queue.map(|queue| Arg::Text(queue.as_str().to_owned()))),
+        ("t.batch =", query.batch.map(|batch| uuid_arg(batch.0))),
+        ("t.id <", query.before.map(|id| uuid_arg(id.0))),
+    ];
+    for (test, arg) in filters {
+        if let Some(arg) = arg {
+            args.push(arg);
+            filter = format!("{filter} AND {test} ${}", args.len());
+        }
+    }
+    let sql =
+        format!("SELECT {TASK_COLUMNS} FROM {TASK_TABLES} WHERE {filter} ORDER BY t.id DESC LIMIT $1");
+    rows(db, "listing tasks", &sql, args).await?.iter_mut().map(|row| Ok(task_row(row)?.0)).collect()
+}
+
+async fn run_views(db: &Db, filter: &str, id: Uuid) -> Result<Vec<RunView>, StoreError> {
+    let sql = format!(
+        "SELECT {RUN_COLUMNS}, s.head_seq, s.head_hash, s.fence, \
+         (SELECT e.turn FROM events e WHERE e.stream_id = r.stream_id AND e.turn > 0 ORDER BY e.seq DESC LIMIT 1), \
+         (SELECT e.recorded_at FROM events e WHERE e.stream_id = r.stream_id AND e.seq = 1) \
+         FROM runs r JOIN streams s ON s.id = r.stream_id WHERE {filter} = $1 ORDER BY r.attempt"
+    );
+    rows(db, "reading runs", &sql, vec![uuid_arg(id)]).await?.iter_mut().map(run_view).collect()
+}
+
+fn run_view(row: &mut Row) -> Result<RunView, StoreError> {
+    let run = run_row(row, 0)?;
+    let head = Head { seq: Seq(row.count(8)?), hash: EventHash(row.fixed(9)?) };
+    let open = row.text(10)? == "open";
+    let status = match run.stage.as_str() {
+        "living" if open => "running".to_owned(),
+        "living" => "waiting".to_owned(),
+        _ => run.stage,
+    };
+    Ok(RunView {
+        id: run.id,
+        task: run.task,
+        head,
+        parent: run.parent.map(|(run, seq)| ParentRef { run, seq }),
+        status,
+        turn: row.int_or_null(11)?.and_then(|turn| u32::try_from(turn).ok()).unwrap_or(0),
+        started_at: row.int_or_null(12)?.map(Timestamp),
+        ended_at: run.ended_at,
+    })
+}
+
+pub(super) async fn runs_of(db: &Db, task: TaskId) -> Result<Vec<RunView>, StoreError> {
+    run_views(db, "r.task", task.0).await
+}
+
+pub(super) async fn run(db: &Db, id: RunId) -> Result<Option<RunView>, StoreError> {
+    Ok(run_views(db, "r.id", id.0).await?.pop())
+}
+
+pub(super) async fn resolve(db: &Db, digits: String) -> Result<Resolved, StoreError> {
+    let digits: String = digits.chars().filter(|c| *c != '-').map(|c| c.to_ascii_lowercase()).collect();
+    let legal = !digits.is_empty() && digits.len() <= DIGITS && digits.bytes().all(|b| b.is_ascii_hexdigit());
+    if !legal {
+        return Ok(Resolved { tasks: Vec::new(), runs: Vec::new() });
+    }
+    let bound = |filler: &str| {
+        let full = format!("{digits}{}", filler.repeat(DIGITS - digits.len()));
+        Uuid::try_parse(&full).map(uuid_arg).map_err(|_| StoreError::Corrupt { what: format!("digits {full}") })
+    };
+    let range = vec![bound("0")?, bound("f")?, Arg::Int(RESOLVED_MAX)];
+    let begin = |table: &str| format!("SELECT id FROM {table} WHERE id >= $1 AND id <= $2 ORDER BY id LIMIT $3");
+    let found = Resolved {
+        tasks: ids(db, &begin("tasks"), range.clone()).await?.into_iter().map(TaskId).collect(),
+        runs: ids(db, &begin("runs"), range).await?.into_iter().map(RunId).collect(),
+    };
+    if !found.tasks.is_empty() || !found.runs.is_empty() {
+        return Ok(found);
+    }
+    let hex = match db.dialect() {
+        Dialect::Sqlite => "lower(hex(id))",
+        Dialect::Postgres => "encode(id, 'hex')",
+    };
+    let tail = vec![Arg::Text(format!("%{digits}")), Arg::Int(RESOLVED_MAX)];
+    let end = |table: &str| format!("SELECT id FROM {table} WHERE {hex} LIKE $1 ORDER BY id LIMIT $2");
+    Ok(Resolved {
+        tasks: ids(db, &end("tasks"), tail.clone()).await?.into_iter().map(TaskId).collect(),
+        runs: ids(db, &end("runs"), tail).await?.into_iter().map(RunId).collect(),
+    })
+}
+
+async fn ids(db: &Db, sql: &str, args: Vec<Arg>) -> Result<Vec<Uuid>, StoreError> {
+    rows(db, "resolving an id", sql, args).await?.iter_mut().map(|row| Ok(Uuid::from_bytes(row.fixed(0)?))).collect()
+}
+
+pub(super) async fn events(
+    db: &Db,
+    stream: StreamId,
+    after: Seq,
+    limit: u32,
+) -> Result<Vec<Envelope>, StoreError> {
+    let sql = format!(
+        "SELECT {EVENT_COLUMNS} FROM events e JOIN streams s ON s.id = e.stream_id \
+         WHERE s.name = $1 AND e.seq > $2 ORDER BY e.seq LIMIT $3"
+    );
+    let after = Arg::Int(i64::try_from(after.0).unwrap_or(i64::MAX));
+    let args = vec![Arg::Text(stream.to_string()), after, Arg::Int(limit.into())];
+    rows(db, "reading events", &sql, args).await?.iter_mut().map(envelope).collect()
+}
+
+pub(super) async fn head(db: &Db, stream: StreamId) -> Result<Option<Head>, StoreError> {
+    let sql = "SELECT head_seq, head_hash FROM streams WHERE name = $1";
+    rows(db, "reading a head", sql, vec![Arg::Text(stream.to_string())])
+        .await?
+        .first_mut()
+        .map(|row| Ok(Head { seq: Seq(row.count(0)?), hash: EventHash(row.fixed(1)?) }))
+        .transpose()
+}
+
+/// On PostgreSQL positions order as transactions do, so everything under the oldest running
+/// transaction is there for good; on SQLite the one writer commits in order.
+pub(super) async fn feed(db: &Db, after: Position, limit: u32) -> Result<Vec<Envelope>, StoreError> {
+    let complete = match db.dialect() {
+        Dialect::Sqlite => "",
+        Dialect::Postgres => {
+            "AND e.position < ((pg_snapshot_xmin(pg_current_snapshot())::text::bigint + \
+             (SELECT convert_from(value, 'UTF8')::bigint FROM meta WHERE key = 'position_offset')) << 16)"
+        }
+    };
+    let sql = format!(
+        "SELECT {EVENT_COLUMNS} FROM events e JOIN streams s ON s.id = e.stream_id \
+         WHERE e.position > $1 {complete} ORDER BY e.position LIMIT $2"
+    );
+    let args = vec![Arg::Int(i64::try_from(after.0).unwrap_or(i64::MAX)), Arg::Int(limit.into())];
+    rows(db, "reading the feed", &sql, args).await?.iter_mut().map(envelope).collect()
+}
+
+pub(super) async fn streams(
+    db: &Db,
+    after: Option<StreamId>,
+    limit: u32,
+) -> Result<Vec<(StreamId, Head)>, StoreError> {
+    let sql = "SELECT name, head_seq, head_hash FROM streams WHERE name > $1 ORDER BY name LIMIT $2";
+    let after = after.map(|stream| stream.to_string()).unwrap_or_default();
+    rows(db, "listing streams", sql, vec![Arg::Text(after), Arg::Int(limit.into())])
+        .await?
+        .iter_mut()
+        .map(|row| {
+            let name = row.text(0)?;
+            let stream = name
+                .parse()
+                .map_err(|_| StoreError::Corrupt { what: format!("a stream named `{name}`") })?;
+            Ok((stream, Head { seq: Seq(row.count(1)?), hash: EventHash(row.fixed(2)?) }))
+        })
+        .collect()
+}
+
+pub(super) async fn blob(db: &Db, hash: BlobHash) -> Result<Option<Bytes>, StoreError> {
+    let sql = "SELECT size, data FROM blobs WHERE hash = $1";
+    let mut found = rows(db, "reading a blob", sql, vec![Arg::Blob(hash.0.to_vec())]).await?;
+    let Some(row) = found.first_mut() else { return Ok(None) };
+    let size = usize::try_from(row.int(0)?).ok().filter(|size| *size <= BLOB_BYTES_MAX);
+    let data = row.blob(1)?;
+    let bytes = size.and_then(|size| zstd::bulk::decompress(&data, size).ok());
+    match bytes.filter(|bytes| BlobHash::of(bytes) == hash) {
+        Some(bytes) => Ok(Some(bytes.into())),
+        None => Err(StoreError::Corrupt { what: format!("blob {hash}: its bytes do not have its hash") }),
+    }
+}
+
+pub(super) async fn blobs_present(db: &Db, hashes: Vec<BlobHash>) -> Result<Vec<BlobHash>, StoreError> {
+    let sql = format!("SELECT hash FROM blobs WHERE {}", db.dialect().any_blob("hash", 1));
+    let list = hashes.iter().map(|hash| hash.0.to_vec()).collect();
+    rows(db, "looking for blobs", &sql, vec![Arg::Blobs(list)])
+        .await?
+        .iter_mut()
+        .map(|row| Ok(BlobHash(row.fixed(0)?)))
+        .collect()
+}
+
+pub(super) async fn status(
+    db: &Db,
+    since: Timestamp,
+) -> Result<(Vec<StateCount>, Vec<WorkerView>), StoreError> {
+    const DOING: &str = "reading the status";
+    let counts = rows(db, DOING, "SELECT state, count(*) FROM tasks GROUP BY state", Vec::new())
+        .await?
+        .iter_mut()
+        .map(|row| {
+            let word = row.text(0)?;
+            let state: TaskState =
+                word.parse().map_err(|_| StoreError::Corrupt { what: format!("a task in state `{word}`") })?;
+            Ok(StateCount { state, count: row.count(1)? })
+        })
+        .collect::<Result<Vec<_>, StoreError>>()?;
+    let sql = "SELECT w.incarnation, w.name, w.seen_at, \
+               (SELECT count(*) FROM tasks t WHERE t.state = 'running' AND t.worker = w.incarnation) \
+               FROM workers w WHERE w.seen_at >= $1 ORDER BY w.name, w.incarnation";
+    let workers = rows(db, DOING, sql, vec![Arg::Int(since.0)])
+        .await?
+        .iter_mut()
+        .map(|row| {
+            Ok(WorkerView {
+                incarnation: IncarnationId(Uuid::from_bytes(row.fixed(0)?)),
+                name: row.text(1)?,
+                seen_at: Timestamp(row.int(2)?),
+                held: row.small(3)?,
+            })
+        })
+        .collect::<Result<Vec<_>, StoreError>>()?;
+    Ok((counts, workers))
+}

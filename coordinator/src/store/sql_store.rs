@@ -1,0 +1,239 @@
+//! The store as its callers have it: reads go to the pool, writes to the lane.
+
+use std::sync::Mutex;
+
+use bytes::Bytes;
+use docket_schema::{
+    event::{Envelope, Head},
+    ids::{BlobHash, Epoch, IncarnationId, Position, RunId, Seq, StreamId, TaskId, Timestamp},
+    task::TaskRecord,
+    wire::{Held, LeaseRequest, Resolved, RunView, StateCount, TaskQuery, WorkerView},
+};
+use tokio::{
+    sync::{mpsc, oneshot},
+    task::JoinHandle,
+};
+
+use super::{
+    Answer, Append, AppendError, Appended, CommandBlobs, CommandError, Decide, Difference, Granted, NewBlob,
+    NewTask, Renewed, Store, StoreError,
+    ask::{Answered, Ask, AskAppend, AskCommand, Job, pack},
+    conn::Db,
+    fault::store_error,
+    lane::{self, Committer, WAITING_MAX},
+    read,
+};
+
+/// A store on SQLite or PostgreSQL.
+pub struct SqlStore {
+    db: Db,
+    lane: Mutex<Option<mpsc::Sender<Job>>>,
+    writer: Mutex<Option<JoinHandle<()>>>,
+}
+
+impl SqlStore {
+    /// Starts the writer.
+    pub(super) fn start(db: Db, committer: impl Committer) -> Self {
+        let (lane, queue) = mpsc::channel(WAITING_MAX);
+        let writer = tokio::spawn(lane::run(queue, committer));
+        Self { db, lane: Mutex::new(Some(lane)), writer: Mutex::new(Some(writer)) }
+    }
+
+    async fn ask(&self, ask: Ask) -> Answered {
+        let lane = self.lane.lock().expect("nobody panics while holding it").clone();
+        let (reply, answer) = oneshot::channel();
+        let doing = ask.doing();
+        let closed = || store_error(self.db.dialect(), doing, sqlx::Error::PoolClosed);
+        let Some(lane) = lane else { return ask.failed(closed()) };
+        if let Err(mpsc::error::SendError(job)) = lane.send(Job { ask, reply }).await {
+            return job.ask.failed(closed());
+        }
+        drop(lane);
+        match answer.await {
+            Ok(answered) => answered,
+            // The writer ended with the runtime.
+            Err(_) => Answered::Grace(Err(closed())),
+        }
+    }
+}
+
+/// The answer, in the kind of the ask; a writer that is gone answers nothing, which is said as such.
+macro_rules! answered {
+    ($self:expr, $kind:ident, $ask:expr) => {{
+        let ask = $ask;
+        let doing = ask.doing();
+        if let Answered::$kind(answer) = $self.ask(ask).await {
+            answer
+        } else {
+            Err(store_error($self.db.dialect(), doing, sqlx::Error::PoolClosed).into())
+        }
+    }};
+}
+
+impl Store for SqlStore {
+    fn backend(&self) -> &'static str {
+        self.db.dialect().name()
+    }
+
+    fn append(&self, append: Append) -> Answer<'_, Result<Appended, AppendError>> {
+        Box::pin(async move {
+            let Append { stream, condition, events, blobs, names, now } = append;
+            let blobs = pack(blobs).await?;
+            let ask = Ask::Append(AskAppend { stream, condition, events, blobs, names, now });
+            answered!(self, Append, ask)
+        })
+    }
+
+    fn command(
+        &self,
+        task: TaskId,
+        decide: Decide,
+        blobs: CommandBlobs,
+        now: Timestamp,
+    ) -> Answer<'_, Result<(TaskRecord, Option<Appended>), CommandError>> {
+        Box::pin(async move {
+            let CommandBlobs { blobs, names } = blobs;
+            let blobs = pack(blobs).await?;
+            let ask = Ask::Command(AskCommand { task, decide, blobs, names, now });
+            let doing = ask.doing();
+            if let Answered::Command(answer) = self.ask(ask).await {
+                *answer
+            } else {
+                Err(store_error(self.db.dialect(), doing, sqlx::Error::PoolClosed).into())
+            }
+        })
+    }
+
+    fn submit(
+        &self,
+        tasks: Vec<NewTask>,
+        by: String,
+        now: Timestamp,
+    ) -> Answer<'_, Result<Vec<(TaskId, bool)>, AppendError>> {
+        Box::pin(async move { answered!(self, Submit, Ask::Submit { tasks, by, now }) })
+    }
+
+    fn lease(
+        &self,
+        request: LeaseRequest,
+        runs: Vec<RunId>,
+        lease_ms: u64,
+        now: Timestamp,
+    ) -> Answer<'_, Result<Vec<Granted>, StoreError>> {
+        Box::pin(async move { answered!(self, Lease, Ask::Lease { request, runs, lease_ms, now }) })
+    }
+
+    fn heartbeat(
+        &self,
+        incarnation: IncarnationId,
+        held: Vec<Held>,
+        lease_ms: u64,
+        now: Timestamp,
+    ) -> Answer<'_, Result<Renewed, StoreError>> {
+        Box::pin(
+            async move { answered!(self, Heartbeat, Ask::Heartbeat { incarnation, held, lease_ms, now }) },
+        )
+    }
+
+    fn expired(&self, now: Timestamp, limit: u32) -> Answer<'_, Result<Vec<(TaskId, Epoch)>, StoreError>> {
+        Box::pin(read::expired(&self.db, now, limit))
+    }
+
+    fn due(
+        &self,
+        now: Timestamp,
+        limit: u32,
+    ) -> Answer<'_, Result<(Vec<TaskId>, Option<Timestamp>), StoreError>> {
+        Box::pin(read::due(&self.db, now, limit))
+    }
+
+    fn grace(&self, lease_ms: u64, now: Timestamp) -> Answer<'_, Result<u64, StoreError>> {
+        Box::pin(async move { answered!(self, Grace, Ask::Grace { lease_ms, now }) })
+    }
+
+    fn task(&self, id: TaskId) -> Answer<'_, Result<Option<(TaskRecord, Option<Timestamp>)>, StoreError>> {
+        Box::pin(read::task(&self.db, id))
+    }
+
+    fn tasks(&self, query: TaskQuery) -> Answer<'_, Result<Vec<TaskRecord>, StoreError>> {
+        Box::pin(read::tasks(&self.db, query))
+    }
+
+    fn runs_of(&self, task: TaskId) -> Answer<'_, Result<Vec<RunView>, StoreError>> {
+        Box::pin(read::runs_of(&self.db, task))
+    }
+
+    fn run(&self, id: RunId) -> Answer<'_, Result<Option<RunView>, StoreError>> {
+        Box::pin(read::run(&self.db, id))
+    }
+
+    fn resolve(&self, digits: String) -> Answer<'_, Result<Resolved, StoreError>> {
+        Box::pin(read::resolve(&self.db, digits))
+    }
+
+    fn read(
+        &self,
+        stream: StreamId,
+        after: Seq,
+        limit: u32,
+    ) -> Answer<'_, Result<Vec<Envelope>, StoreError>> {
+        Box::pin(read::events(&self.db, stream, after, limit))
+    }
+
+    fn head(&self, stream: StreamId) -> Answer<'_, Result<Option<Head>, StoreError>> {
+        Box::pin(read::head(&self.db, stream))
+    }
+
+    fn feed(&self, after: Position, limit: u32) -> Answer<'_, Result<Vec<Envelope>, StoreError>> {
+        Box::pin(read::feed(&self.db, after, limit))
+    }
+
+    fn streams(
+        &self,
+        after: Option<StreamId>,
+        limit: u32,
+    ) -> Answer<'_, Result<Vec<(StreamId, Head)>, StoreError>> {
+        Box::pin(read::streams(&self.db, after, limit))
+    }
+
+    fn put_blobs(&self, blobs: Vec<NewBlob>, now: Timestamp) -> Answer<'_, Result<(), StoreError>> {
+        Box::pin(async move {
+            let blobs = pack(blobs).await?;
+            answered!(self, PutBlobs, Ask::PutBlobs { blobs, now })
+        })
+    }
+
+    fn blob(&self, hash: BlobHash) -> Answer<'_, Result<Option<Bytes>, StoreError>> {
+        Box::pin(read::blob(&self.db, hash))
+    }
+
+    fn blobs_present(&self, hashes: Vec<BlobHash>) -> Answer<'_, Result<Vec<BlobHash>, StoreError>> {
+        Box::pin(read::blobs_present(&self.db, hashes))
+    }
+
+    fn status(&self, since: Timestamp) -> Answer<'_, Result<(Vec<StateCount>, Vec<WorkerView>), StoreError>> {
+        Box::pin(read::status(&self.db, since))
+    }
+
+    fn secret(&self, fresh: [u8; 32]) -> Answer<'_, Result<[u8; 32], StoreError>> {
+        Box::pin(async move { answered!(self, Secret, Ask::Secret { fresh }) })
+    }
+
+    fn rebuild(&self) -> Answer<'_, Result<Vec<Difference>, StoreError>> {
+        Box::pin(async move { answered!(self, Rebuild, Ask::Rebuild) })
+    }
+
+    fn close(&self) -> Answer<'_, ()> {
+        Box::pin(async move {
+            drop(self.lane.lock().expect("nobody panics while holding it").take());
+            let writer = self.writer.lock().expect("nobody panics while holding it").take();
+            if let Some(writer) = writer {
+                let _ = writer.await;
+            }
+            match &self.db {
+                Db::Sqlite(pool) => pool.close().await,
+                Db::Postgres(pool) => pool.close().await,
+            }
+        })
+    }
+}

@@ -1,0 +1,6 @@
+//! SQLite: one file, one writer, any number of readers.
+
+mod open;
+mod writer;
+
+pub use open::open;

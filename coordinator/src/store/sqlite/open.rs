@@ -1,0 +1,62 @@
+//! Opening the file: pragmas, schema, the writer's own connection, the readers' pool.
+
+use std::{path::Path, time::Duration};
+
+use docket_schema::migrations;
+use sqlx::{
+    ConnectOptions as _, Connection as _, SqliteConnection,
+    sqlite::{SqliteConnectOptions, SqliteJournalMode, SqlitePoolOptions, SqliteSynchronous},
+};
+
+use super::writer::SqliteWriter;
+use crate::store::{
+    StoreError,
+    conn::{Conn, Db, Dialect},
+    fault::store_error,
+    migrate::migrate,
+    sql_store::SqlStore,
+};
+
+/// How long SQLite itself waits for another process's lock; the writer then asks again.
+const BUSY_MS: u64 = 5_000;
+
+/// Pages after which the log is copied back: more than SQLite's 1000, for each copy costs two syncs.
+const CHECKPOINT_PAGES: &str = "8000";
+
+/// Bytes that the write-ahead log keeps after a copy.
+const JOURNAL_BYTES: &str = "67108864";
+
+/// Connections for reading. Reads are short; the machine's cores are shared with the writer.
+const READERS: u32 = 4;
+
+/// Prepared statements kept by the writer: a batch's text depends on its row counts.
+const STATEMENTS: usize = 128;
+
+/// Opens, or makes, the database at `path`.
+///
+/// # Errors
+/// [`StoreError`]: the file cannot be opened, is no database of docket, or a newer docket's.
+pub async fn open(path: &Path) -> Result<SqlStore, StoreError> {
+    let sql_error = |source| store_error(Dialect::Sqlite, "opening", source);
+    let options = SqliteConnectOptions::new()
+        .filename(path)
+        .create_if_missing(true)
+        .journal_mode(SqliteJournalMode::Wal)
+        .synchronous(SqliteSynchronous::Full)
+        .busy_timeout(Duration::from_millis(BUSY_MS))
+        .foreign_keys(true)
+        .pragma("wal_autocheckpoint", CHECKPOINT_PAGES)
+        .pragma("journal_size_limit", JOURNAL_BYTES)
+        .pragma("cache_size", "-32768")
+        .statement_cache_capacity(STATEMENTS)
+        .disable_statement_logging();
+    let mut writer = SqliteConnection::connect_with(&options).await.map_err(sql_error)?;
+    migrate(&mut Conn::Sqlite(&mut writer), migrations::SQLITE).await?;
+    let readers = SqlitePoolOptions::new()
+        .max_connections(READERS)
+        .connect_with(options.pragma("query_only", "ON"))
+        .await
+        .map_err(sql_error)?;
+    let committer = SqliteWriter::new(writer).await?;
+    Ok(SqlStore::start(Db::Sqlite(readers), committer))
+}

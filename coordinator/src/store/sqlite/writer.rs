@@ -1,0 +1,193 @@
+//! The one writer of a SQLite file. Its desk outlives a batch, so an append reads nothing; the
+//! statements still carry the fence, so that a second process on the same file is noticed and not
+//! overwritten.
+
+use std::time::{Duration, Instant};
+
+use sqlx::{Connection as _, SqliteConnection};
+
+use crate::store::{
+    StoreError,
+    ask::{Answered, Ask},
+    conn::{Arg, Conn, Dialect},
+    desk::{Desk, LoadError},
+    fault::{Fault, again, fault, store_error},
+    lane::Committer,
+    lone::run_lone,
+    plan::plan_batch,
+    write::{Statement, writes},
+};
+
+/// Rows up to which a transaction goes to SQLite in one piece: each piece costs two thread switches.
+const ONE_PIECE_ROWS_MAX: usize = 160;
+
+/// Rows of one statement in a larger transaction.
+const STATEMENT_ROWS_MAX: usize = 256;
+
+/// How long others may hold the file before a write gives up.
+const BUSY_MAX: Duration = Duration::from_secs(60);
+
+/// Pause before a busy file is tried again; SQLite has waited itself before it says busy.
+const BUSY_PAUSE: Duration = Duration::from_millis(20);
+
+/// How often a batch is decided again after another process's write was noticed.
+const STALE_MAX: u32 = 3;
+
+pub(super) struct SqliteWriter {
+    conn: SqliteConnection,
+    desk: Desk,
+    next_position: u64,
+}
+
+impl SqliteWriter {
+    pub(super) async fn new(conn: SqliteConnection) -> Result<Self, StoreError> {
+        let mut writer = Self { conn, desk: Desk::new(Dialect::Sqlite, 0..0), next_position: 1 };
+        writer
+            .forget()
+            .await
+            .map_err(|source| store_error(Dialect::Sqlite, "opening", source))?;
+        Ok(writer)
+    }
+
+    /// Forgets what was read, and reads where to go on.
+    async fn forget(&mut self) -> Result<(), sqlx::Error> {
+        let sql = "SELECT coalesce((SELECT max(position) FROM events), 0), coalesce((SELECT max(id) FROM streams), 0)";
+        let rows = Conn::Sqlite(&mut self.conn).rows(sql, Vec::new()).await?;
+        let cell = |at| rows.first().and_then(|row| row.int(at).ok()).unwrap_or(0);
+        self.next_position = cell(0).unsigned_abs() + 1;
+        self.desk = Desk::new(Dialect::Sqlite, cell(1) + 1..i64::MAX);
+        Ok(())
+    }
+
+    /// One transaction for all, decided again as long as that helps.
+    async fn attempt(&mut self, asks: &[&Ask]) -> Result<Vec<Answered>, StoreError> {
+        let started = Instant::now();
+        let doing = asks.first().map_or("writing", |ask| ask.doing());
+        let mut stale = 0;
+        loop {
+            let source = match self.once(asks).await {
+                Ok(answers) => return Ok(answers),
+                Err(LoadError::Store(error)) => {
+                    self.desk.clear();
+                    return Err(error);
+                }
+                Err(LoadError::Sql(source)) => source,
+            };
+            // Not every error ends a transaction by itself.
+            let _ = Conn::Sqlite(&mut self.conn).run("ROLLBACK", Vec::new()).await;
+            self.desk.clear();
+            let fault = fault(Dialect::Sqlite, &source);
+            let hopeless = match fault {
+                Fault::Again => {
+                    tokio::time::sleep(BUSY_PAUSE).await;
+                    started.elapsed() > BUSY_MAX
+                }
+                Fault::Stale => {
+                    stale += 1;
+                    stale > STALE_MAX
+                }
+                Fault::Away | Fault::Full | Fault::Ours => true,
+            };
+            if hopeless || self.forget().await.is_err_and(|e| crate::store::fault::fault(Dialect::Sqlite, &e) != Fault::Again) {
+                return Err(store_error(Dialect::Sqlite, doing, source));
+            }
+        }
+    }
+
+    async fn once(&mut self, asks: &[&Ask]) -> Result<Vec<Answered>, LoadError> {
+        self.desk.begin(now_of(asks));
+        let mut answers = plan_batch(&mut self.desk, &mut Conn::Sqlite(&mut self.conn), asks).await?;
+        if !self.desk.staged.is_empty() {
+            let base = self.next_position;
+            self.write(base).await?;
+            self.next_position += self.desk.staged.events.len() as u64;
+            for answer in &mut answers {
+                answer.place(base);
+            }
+        }
+        Ok(answers)
+    }
+
+    async fn write(&mut self, base: u64) -> Result<(), sqlx::Error> {
+        let writes = writes(&self.desk.staged, &self.desk, base);
+        let mut conn = Conn::Sqlite(&mut self.conn);
+        if self.desk.staged.rows() <= ONE_PIECE_ROWS_MAX {
+            let mut whole = Statement { sql: "BEGIN IMMEDIATE;".to_owned(), args: Vec::<Arg>::new() };
+            for statement in writes.into_iter().flat_map(|write| write.rows(ONE_PIECE_ROWS_MAX)) {
+                whole.sql.push_str(&statement.sql);
+                whole.sql.push(';');
+                whole.args.extend(statement.args);
+            }
+            whole.sql.push_str("COMMIT");
+            conn.run(&whole.sql, whole.args).await?;
+            return Ok(());
+        }
+        conn.run("BEGIN IMMEDIATE", Vec::new()).await?;
+        for statement in writes.into_iter().flat_map(|write| write.rows(STATEMENT_ROWS_MAX)) {
+            conn.run(&statement.sql, statement.args).await?;
+        }
+        conn.run("COMMIT", Vec::new()).await?;
+        Ok(())
+    }
+}
+
+/// The latest time that any of the asks names.
+pub(in crate::store) fn now_of(asks: &[&Ask]) -> docket_schema::ids::Timestamp {
+    asks.iter().map(|ask| ask.now()).max().unwrap_or_default()
+}
+
+impl Committer for SqliteWriter {
+    async fn batch(&mut self, asks: &[&Ask]) -> Vec<Answered> {
+        let error = match self.attempt(asks).await {
+            Ok(answers) => return answers,
+            Err(error) => error,
+        };
+        let one_may_be_at_fault =
+            matches!(error, StoreError::Fault { .. } | StoreError::Corrupt { .. } | StoreError::Full { .. });
+        if asks.len() == 1 || !one_may_be_at_fault {
+            return asks.iter().map(|ask| ask.failed(again(&error))).collect();
+        }
+        let mut answers = Vec::with_capacity(asks.len());
+        for ask in asks {
+            answers.push(match self.attempt(&[*ask]).await {
+                Ok(mut one) => one.pop().expect("one ask, one answer"),
+                Err(error) => ask.failed(error),
+            });
+        }
+        answers
+    }
+
+    async fn lone(&mut self, ask: &Ask) -> Answered {
+        let started = Instant::now();
+        loop {
+            let mut conn = Conn::Sqlite(&mut self.conn);
+            let result = async {
+                conn.run("BEGIN IMMEDIATE", Vec::new()).await?;
+                let answer = run_lone(&mut conn, ask).await?;
+                conn.run("COMMIT", Vec::new()).await?;
+                Ok::<_, LoadError>(answer)
+            }
+            .await;
+            self.desk.clear();
+            let error = match result {
+                Ok(answer) => return answer,
+                Err(error) => error,
+            };
+            let _ = Conn::Sqlite(&mut self.conn).run("ROLLBACK", Vec::new()).await;
+            match error {
+                LoadError::Store(error) => return ask.failed(error),
+                LoadError::Sql(source) => {
+                    let busy = fault(Dialect::Sqlite, &source) == Fault::Again;
+                    if !busy || started.elapsed() > BUSY_MAX {
+                        return ask.failed(store_error(Dialect::Sqlite, ask.doing(), source));
+                    }
+                }
+            }
+        }
+    }
+
+    async fn close(self) {
+        // What was acknowledged is in the write-ahead log already.
+        let _ = self.conn.close().await;
+    }
+}

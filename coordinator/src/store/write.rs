@@ -1,0 +1,363 @@
+//! What a batch writes, as multi-row statements. One text for both databases but for the source of
+//! the rows: `VALUES` on SQLite, `unnest` of typed columns on PostgreSQL.
+
+use docket_schema::ids::{StreamId, Timestamp};
+
+use super::{
+    conn::Arg,
+    desk::{Deadline, Desk, Staged},
+    row::{batch_bytes, blocked_word},
+};
+
+/// A blob touched within this time is not touched again: gc leaves alone what was touched within 24 h.
+const TOUCH_MS: i64 = 3_600_000;
+
+/// Where the rows of a statement come from.
+const ROWS: &str = "{rows}";
+
+/// Type of a column.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Kind {
+    Int,
+    Text,
+    Blob,
+    /// Text on SQLite, bytes on PostgreSQL.
+    Payload,
+}
+use Kind::{Blob, Int, Payload, Text};
+
+/// One multi-row statement.
+#[derive(Debug)]
+pub(super) struct Write {
+    /// With `{rows}` in place of the rows.
+    sql: &'static str,
+    columns: &'static [Kind],
+    /// Row after row.
+    cells: Vec<Arg>,
+}
+
+/// A statement and its arguments.
+#[derive(Debug)]
+pub(super) struct Statement {
+    pub(super) sql: String,
+    pub(super) args: Vec<Arg>,
+}
+
+impl Write {
+    const fn new(sql: &'static str, columns: &'static [Kind]) -> Self {
+        Self { sql, columns, cells: Vec::new() }
+    }
+
+    /// For SQLite: statements of at most `rows_max` rows, cut at powers of two, so that the
+    /// number of distinct texts (each is prepared and cached) stays small.
+    pub(super) fn rows(self, rows_max: usize) -> Vec<Statement> {
+        let width = self.columns.len();
+        let mut left = self.cells.len() / width;
+        let mut cells = self.cells.into_iter();
+        let mut statements = Vec::new();
+        while left > 0 {
+            let take = if left <= rows_max && rows_max < 256 { left } else { largest_power(left.min(rows_max)) };
+            let row = format!("({})", vec!["?"; width].join(","));
+            let source = format!("VALUES {}", vec![row.as_str(); take].join(","));
+            statements.push(Statement {
+                sql: self.sql.replace(ROWS, &source),
+                args: cells.by_ref().take(take * width).collect(),
+            });
+            left -= take;
+        }
+        statements
+    }
+
+    /// For PostgreSQL: one statement over arrays, parameters counted from `$1`.
+    pub(super) fn columns(self) -> Statement {
+        let width = self.columns.len();
+        let mut args: Vec<Arg> = self.columns.iter().map(|kind| empty_column(*kind)).collect();
+        for (at, cell) in self.cells.into_iter().enumerate() {
+            push_cell(&mut args[at % width], cell);
+        }
+        let arrays: Vec<String> =
+            self.columns.iter().enumerate().map(|(at, kind)| format!("${}::{}", at + 1, array_of(*kind))).collect();
+        let source = format!("SELECT * FROM unnest({})", arrays.join(", "));
+        Statement { sql: self.sql.replace(ROWS, &source), args }
+    }
+}
+
+const fn largest_power(n: usize) -> usize {
+    1 << n.ilog2()
+}
+
+fn empty_column(kind: Kind) -> Arg {
+    match kind {
+        Int => Arg::IntColumn(Vec::new()),
+        Text => Arg::TextColumn(Vec::new()),
+        Blob | Payload => Arg::BlobColumn(Vec::new()),
+    }
+}
+
+const fn array_of(kind: Kind) -> &'static str {
+    match kind {
+        Int => "bigint[]",
+        Text => "text[]",
+        Blob | Payload => "bytea[]",
+    }
+}
+
+fn push_cell(column: &mut Arg, cell: Arg) {
+    match (column, cell) {
+        (Arg::IntColumn(cells), Arg::Int(n)) => cells.push(Some(n)),
+        (Arg::IntColumn(cells), Arg::IntOrNull(n)) => cells.push(n),
+        (Arg::TextColumn(cells), Arg::Text(text)) => cells.push(Some(text)),
+        (Arg::TextColumn(cells), Arg::TextOrNull(text)) => cells.push(text),
+        (Arg::BlobColumn(cells), Arg::Blob(bytes)) => cells.push(Some(bytes)),
+        (Arg::BlobColumn(cells), Arg::BlobOrNull(bytes)) => cells.push(bytes),
+        (Arg::BlobColumn(cells), Arg::Text(text)) => cells.push(Some(text.into_bytes())),
+        (_, cell) => unreachable!("a statement's cells follow its columns: {cell:?}"),
+    }
+}
+
+/// All that a batch writes, in an order that references allow. `base` is the first position.
+pub(super) fn writes(staged: &Staged, desk: &Desk, base: u64) -> Vec<Write> {
+    let mut all = streams(staged, desk);
+    all.push(events(staged, base));
+    all.push(tasks(staged, desk));
+    all.extend(runs(staged));
+    all.push(deadlines(staged));
+    all.extend(workers(staged));
+    all.extend(blobs(staged));
+    all.retain(|write| !write.cells.is_empty());
+    all
+}
+
+fn int(n: u64) -> Arg {
+    Arg::Int(i64::try_from(n).unwrap_or(i64::MAX))
+}
+
+/// New streams, and heads that move. The fence is in the statement: a head, epoch or fence that is
+/// not what was decided upon makes `head_seq` NULL, which the table refuses, and with it the batch.
+fn streams(staged: &Staged, desk: &Desk) -> Vec<Write> {
+    let mut new = Write::new(
+        "INSERT INTO streams (id, name, head_seq, head_hash, head_at, epoch, fence) {rows}",
+        &[Int, Text, Int, Blob, Int, Int, Text],
+    );
+    let mut moved = Write::new(
+        "WITH u(id, old_seq, old_hash, old_epoch, old_fence, seq, hash, at, epoch, fence) AS ({rows}) \
+         UPDATE streams SET head_seq = CASE WHEN streams.head_seq = u.old_seq AND streams.head_hash = u.old_hash \
+         AND streams.epoch = u.old_epoch AND streams.fence = u.old_fence THEN u.seq END, \
+         head_hash = u.hash, head_at = u.at, epoch = u.epoch, fence = u.fence FROM u WHERE streams.id = u.id",
+        &[Int, Int, Blob, Int, Text, Int, Blob, Int, Int, Text],
+    );
+    for (id, before) in &staged.streams {
+        let Some(row) = desk.streams.get(id) else { continue };
+        let head = |write: &mut Write| {
+            write.cells.extend([
+                int(row.head.seq.0),
+                Arg::Blob(row.head.hash.0.to_vec()),
+                Arg::Int(row.head_at.0),
+                int(row.epoch.0),
+                Arg::Text(row.fence.as_str().to_owned()),
+            ]);
+        };
+        match before {
+            None => {
+                new.cells.extend([Arg::Int(row.id), Arg::Text(id.to_string())]);
+                head(&mut new);
+            }
+            Some(old) => {
+                moved.cells.extend([
+                    Arg::Int(row.id),
+                    int(old.head.seq.0),
+                    Arg::Blob(old.head.hash.0.to_vec()),
+                    int(old.epoch.0),
+                    Arg::Text(old.fence.as_str().to_owned()),
+                ]);
+                head(&mut moved);
+            }
+        }
+    }
+    vec![new, moved]
+}
+
+fn events(staged: &Staged, base: u64) -> Write {
+    let mut write = Write::new(
+        "INSERT INTO events (position, stream_id, seq, recorded_at, turn, epoch, kind, version, payload, \
+         prev_hash, hash) {rows}",
+        &[Int, Int, Int, Int, Int, Int, Text, Int, Payload, Blob, Blob],
+    );
+    write.cells.reserve(staged.events.len() * 11);
+    for (event, position) in staged.events.iter().zip(base..) {
+        write.cells.extend([
+            int(position),
+            Arg::Int(event.stream_id),
+            int(event.seq.0),
+            Arg::Int(event.recorded_at.0),
+            Arg::Int(event.turn.0.into()),
+            int(event.epoch.0),
+            Arg::Text(event.kind.clone()),
+            Arg::Int(event.version.into()),
+            Arg::Text(event.payload.clone()),
+            Arg::Blob(event.prev_hash.0.to_vec()),
+            Arg::Blob(event.hash.0.to_vec()),
+        ]);
+    }
+    write
+}
+
+/// A deadline of 0 keeps the one that is there.
+fn tasks(staged: &Staged, desk: &Desk) -> Write {
+    let mut write = Write::new(
+        "INSERT INTO tasks (id, stream_id, seq, hash, state, queue, engine, priority, dedup_key, batch, epoch, \
+         failures, crashes, runs, run, last_run, worker, available_at, blocked_why, message, submitted_at, \
+         ended_at, deadline_at) {rows} ON CONFLICT (id) DO UPDATE SET seq = excluded.seq, hash = excluded.hash, \
+         state = excluded.state, priority = excluded.priority, epoch = excluded.epoch, \
+         failures = excluded.failures, crashes = excluded.crashes, runs = excluded.runs, run = excluded.run, \
+         last_run = excluded.last_run, worker = excluded.worker, available_at = excluded.available_at, \
+         blocked_why = excluded.blocked_why, message = excluded.message, ended_at = excluded.ended_at, \
+         deadline_at = CASE excluded.deadline_at WHEN 0 THEN tasks.deadline_at ELSE excluded.deadline_at END",
+        &[
+            Blob, Int, Int, Blob, Text, Text, Text, Int, Text, Blob, Int, Int, Int, Int, Blob, Blob, Blob, Int,
+            Text, Text, Int, Int, Int,
+        ],
+    );
+    for (id, deadline) in &staged.tasks {
+        let Some((record, stream_id)) = desk.tasks.get(id) else { continue };
+        let running = record.state == docket_schema::task::TaskState::Running;
+        let deadline = match deadline {
+            Deadline::Keep => Timestamp(0),
+            Deadline::Set(at) => *at,
+        };
+        let uuid = |id: uuid::Uuid| id.as_bytes().to_vec();
+        write.cells.extend([
+            Arg::Blob(uuid(id.0)),
+            Arg::Int(*stream_id),
+            int(record.seq.0),
+            Arg::Blob(record.hash.0.to_vec()),
+            Arg::Text(record.state.as_str().to_owned()),
+            Arg::Text(record.spec.queue.as_str().to_owned()),
+            Arg::Text(record.spec.engine.clone()),
+            Arg::Int(record.spec.priority.into()),
+            Arg::TextOrNull(record.spec.dedup_key.clone()),
+            Arg::BlobOrNull(batch_bytes(record.spec.batch)),
+            int(record.epoch.0),
+            Arg::Int(record.failures.into()),
+            Arg::Int(record.crashes.into()),
+            Arg::Int(record.runs.into()),
+            Arg::BlobOrNull(record.run.map(|run| uuid(run.0))),
+            Arg::BlobOrNull(record.last_run.map(|run| uuid(run.0))),
+            Arg::BlobOrNull(record.worker.map(|worker| uuid(worker.0))),
+            Arg::Int(record.available_at.0),
+            Arg::TextOrNull(record.blocked_why.map(|why| blocked_word(why).to_owned())),
+            Arg::TextOrNull(record.message.clone()),
+            Arg::Int(record.submitted_at.0),
+            Arg::IntOrNull(record.ended_at.map(|at| at.0)),
+            Arg::IntOrNull(running.then_some(deadline.0)),
+        ]);
+    }
+    write
+}
+
+fn runs(staged: &Staged) -> [Write; 2] {
+    let mut new = Write::new(
+        "INSERT INTO runs (id, stream_id, task, attempt, stage, parent, parent_seq, ended_at) {rows}",
+        &[Blob, Int, Blob, Int, Text, Blob, Int, Int],
+    );
+    for row in staged.new_runs.values() {
+        new.cells.extend([
+            Arg::Blob(row.id.0.as_bytes().to_vec()),
+            Arg::Int(row.stream_id),
+            Arg::Blob(row.task.0.as_bytes().to_vec()),
+            Arg::Int(row.attempt.into()),
+            Arg::Text(row.stage.clone()),
+            Arg::BlobOrNull(row.parent.map(|(run, _)| run.0.as_bytes().to_vec())),
+            Arg::IntOrNull(row.parent.map(|(_, seq)| seq.0 as i64)),
+            Arg::IntOrNull(row.ended_at.map(|at| at.0)),
+        ]);
+    }
+    let mut changed = Write::new(
+        "WITH u(id, stage, only_from, ended_at) AS ({rows}) \
+         UPDATE runs SET stage = u.stage, ended_at = u.ended_at FROM u \
+         WHERE runs.id = u.id AND (u.only_from IS NULL OR runs.stage = u.only_from)",
+        &[Blob, Text, Text, Int],
+    );
+    for (run, change) in &staged.runs {
+        changed.cells.extend([
+            Arg::Blob(run.0.as_bytes().to_vec()),
+            Arg::Text(change.to.to_owned()),
+            Arg::TextOrNull(change.from.map(str::to_owned)),
+            Arg::IntOrNull(change.ended_at.map(|at| at.0)),
+        ]);
+    }
+    [new, changed]
+}
+
+fn deadlines(staged: &Staged) -> Write {
+    let mut write = Write::new(
+        "WITH u(id, epoch, deadline_at) AS ({rows}) UPDATE tasks SET deadline_at = u.deadline_at FROM u \
+         WHERE tasks.id = u.id AND tasks.epoch = u.epoch AND tasks.state = 'running'",
+        &[Blob, Int, Int],
+    );
+    for (task, (epoch, at)) in &staged.deadlines {
+        write.cells.extend([Arg::Blob(task.0.as_bytes().to_vec()), int(epoch.0), Arg::Int(at.0)]);
+    }
+    write
+}
+
+fn workers(staged: &Staged) -> [Write; 2] {
+    let mut seen = Write::new(
+        "INSERT INTO workers (incarnation, name, seen_at) {rows} ON CONFLICT (incarnation) DO UPDATE SET \
+         name = CASE excluded.name WHEN '' THEN workers.name ELSE excluded.name END, seen_at = excluded.seen_at",
+        &[Blob, Text, Int],
+    );
+    for (incarnation, (name, at)) in &staged.workers {
+        seen.cells.extend([
+            Arg::Blob(incarnation.0.as_bytes().to_vec()),
+            Arg::Text(name.clone()),
+            Arg::Int(at.0),
+        ]);
+    }
+    let mut answers = Write::new(
+        "INSERT INTO lease_requests (incarnation, number, answer) {rows} ON CONFLICT (incarnation) DO UPDATE \
+         SET number = excluded.number, answer = excluded.answer",
+        &[Blob, Int, Text],
+    );
+    for (incarnation, (number, answer)) in &staged.lease_answers {
+        answers.cells.extend([
+            Arg::Blob(incarnation.0.as_bytes().to_vec()),
+            int(*number),
+            Arg::Text(answer.clone()),
+        ]);
+    }
+    [seen, answers]
+}
+
+fn blobs(staged: &Staged) -> [Write; 2] {
+    let mut stored = Write::new(
+        "INSERT INTO blobs (hash, size, data, touched_at) {rows} \
+         ON CONFLICT (hash) DO UPDATE SET touched_at = excluded.touched_at",
+        &[Blob, Int, Blob, Int],
+    );
+    for blob in staged.blobs.values() {
+        stored.cells.extend([
+            Arg::Blob(blob.hash.0.to_vec()),
+            int(blob.bytes),
+            Arg::Blob(blob.data.to_vec()),
+            Arg::Int(staged.now.0),
+        ]);
+    }
+    let mut touched = Write::new(
+        "WITH u(hash, at, before) AS ({rows}) UPDATE blobs SET touched_at = u.at FROM u \
+         WHERE blobs.hash = u.hash AND blobs.touched_at < u.before",
+        &[Blob, Int, Int],
+    );
+    let mut names: Vec<_> = staged.touched.iter().filter(|hash| !staged.blobs.contains_key(hash)).collect();
+    names.sort_unstable();
+    for hash in names {
+        let before = staged.now.0.saturating_sub(TOUCH_MS * 1000);
+        touched.cells.extend([Arg::Blob(hash.0.to_vec()), Arg::Int(staged.now.0), Arg::Int(before)]);
+    }
+    [stored, touched]
+}
+
+/// The streams a batch changed, for callers that keep heads.
+pub(super) fn changed(staged: &Staged) -> impl Iterator<Item = &StreamId> {
+    staged.streams.keys()
+}

@@ -1,0 +1,51 @@
+//! The databases' schemas, step by step. A released step is never edited: the store compares the
+//! hash of what it applied with what stands here, and refuses a database that does not fit.
+
+/// One step.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Migration {
+    /// Its number, from 1 without a gap.
+    pub version: u32,
+    /// What it does, as in its file's name.
+    pub name: &'static str,
+    /// The statements.
+    pub sql: &'static str,
+}
+
+macro_rules! migrations {
+    ($folder:literal: $($version:literal $name:literal,)*) => {
+        &[$(Migration {
+            version: $version,
+            name: $name,
+            sql: include_str!(concat!("../migrations/", $folder, "/000", $version, "_", $name, ".sql")),
+        },)*]
+    };
+}
+
+/// For SQLite.
+pub const SQLITE: &[Migration] = migrations!("sqlite": 1 "log", 2 "queue",);
+
+/// For PostgreSQL.
+pub const POSTGRES: &[Migration] = migrations!("postgres": 1 "log", 2 "queue",);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::task::TaskState;
+
+    #[test]
+    fn both_databases_have_the_same_steps_numbered_from_one() {
+        let steps = |all: &[Migration]| all.iter().map(|m| (m.version, m.name)).collect::<Vec<_>>();
+        assert_eq!(steps(SQLITE), steps(POSTGRES));
+        assert!(SQLITE.iter().zip(1..).all(|(m, n)| m.version == n));
+    }
+
+    #[test]
+    fn sql_says_the_same_words_for_states_as_the_types() {
+        let words: Vec<String> = TaskState::ALL.iter().map(|state| format!("'{state}'")).collect();
+        for migration in [SQLITE[1], POSTGRES[1]] {
+            let flat = migration.sql.split_whitespace().collect::<Vec<_>>().join(" ");
+            assert!(flat.contains(&format!("state IN ({})", words.join(", "))), "{}", migration.name);
+        }
+    }
+}
