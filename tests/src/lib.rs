@@ -2,4 +2,5 @@
 
 pub mod conformance;
 pub mod model_server;
+pub mod pg_cluster;
 pub mod system;

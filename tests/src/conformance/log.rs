@@ -95,7 +95,9 @@ pub(super) async fn sleeper_gets_nothing_into_the_log(database: Database) {
     let worker = world.worker();
     let taken = worker.lease_one().await;
     let fenced = world.append(sleeper.run, Seq(0), Epoch(1), vec![note(1)]).await;
-    let Err(AppendError::Fenced { asked: Epoch(1), current: Epoch(2) }) = fenced else { panic!("{fenced:?}") };
+    let Err(AppendError::Fenced { asked: Epoch(1), current: Epoch(2) }) = fenced else {
+        panic!("{fenced:?}")
+    };
     worker.end(&taken, RunOutcome::Succeeded).await;
     for epoch in [Epoch(1), Epoch(2)] {
         let closed = world.append(sleeper.run, Seq(1), epoch, vec![note(1)]).await;
@@ -209,11 +211,8 @@ pub(super) async fn blobs_are_checked_stored_once_and_whole(database: Database) 
         let read = world.store.blob(BlobRef::of(bytes).hash).await.expect("reads").expect("is there");
         assert_eq!(&read[..], &bytes[..]);
     }
-    let present = world
-        .store
-        .blobs_present(vec![BlobRef::of(&here).hash, missing.hash])
-        .await
-        .expect("reads");
+    let present =
+        world.store.blobs_present(vec![BlobRef::of(&here).hash, missing.hash]).await.expect("reads");
     assert_eq!(present, [BlobRef::of(&here).hash]);
     let mut raw = world.database.raw().await;
     assert_eq!(raw.number("SELECT count(*) FROM blobs").await.expect("counts"), 3, "stored once each");
@@ -269,7 +268,8 @@ pub(super) async fn reopened_store_has_everything(database: Database) {
     assert_eq!(world.task(task).await, record);
     assert_eq!(world.feed().await, feed);
     assert_eq!(world.store.secret([2; 32]).await.expect("a secret"), secret);
-    let next = world.append(lease.run, Seq(1), Epoch(1), vec![note(2)]).await.expect("the lease still stands");
+    let next =
+        world.append(lease.run, Seq(1), Epoch(1), vec![note(2)]).await.expect("the lease still stands");
     assert!(next.position > feed.last().expect("events").position);
     world.check().await;
 }

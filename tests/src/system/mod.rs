@@ -9,7 +9,9 @@
 
 mod binary;
 mod coordinator;
+mod crowd;
 mod history;
+mod postgres;
 mod process;
 mod procfs;
 mod sample;
@@ -18,7 +20,9 @@ mod worker;
 
 pub use binary::docket;
 pub use coordinator::{Coordinator, Place};
-pub use history::{Append, History};
+pub use crowd::room;
+pub use history::{Again, Append, History};
+pub use postgres::fresh_database;
 pub use process::{Finished, Proc, Tool, run};
 pub use procfs::{Signal, children_of, is_stopped, is_there, send, state_of};
 pub use sample::{Sample, commit_all};
