@@ -38,3 +38,8 @@ pub fn new_id() -> Uuid {
 pub fn jitter() -> u64 {
     rand::random()
 }
+
+/// Thirty-two random bytes from the system's generator: a store's secret, made once.
+pub fn fresh_secret() -> [u8; 32] {
+    rand::random()
+}

@@ -5,4 +5,7 @@
 
 pub mod clock;
 pub mod decide;
+pub mod http;
+pub mod server;
 pub mod store;
+pub mod tasks;

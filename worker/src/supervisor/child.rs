@@ -101,27 +101,31 @@ async fn watched(child: &mut ChildHandle, orders: &mut watch::Receiver<Order>) -
             match order {
                 Order::Run => {}
                 // ESRCH cannot hit a stranger: the child is reaped by `wait` below only.
-                Order::Terminate => drop(kill(Pid::from_raw(pid), Signal::SIGTERM)),
+                Order::Terminate => {
+                    let _ = kill(Pid::from_raw(pid), Signal::SIGTERM);
+                }
                 Order::Kill => {
-                    kill_session(pid);
+                    // The leader first: it must not see its children die and take that for their end.
                     child.kill_group();
+                    kill_session(pid);
                 }
             }
         }
         tokio::select! {
             exit = child.wait() => {
-                return match exit {
+                let end = match exit {
                     Ok(ChildExit::Exit(status)) => RunEnd::of_status(status),
-                    Ok(ChildExit::Signal(signal)) => {
-                        kill_session(pid);
-                        RunEnd::Signalled(signal)
-                    }
+                    Ok(ChildExit::Signal(signal)) => RunEnd::Signalled(signal),
                     Err(error) => {
                         tracing::error!(%error, "the system lost track of a run process");
-                        kill_session(pid);
                         RunEnd::Signalled(Signal::SIGKILL as i32)
                     }
                 };
+                match end {
+                    RunEnd::Finished | RunEnd::Drained | RunEnd::LeaseLost | RunEnd::NotStarted => {}
+                    RunEnd::Exited(_) | RunEnd::Signalled(_) => kill_session(pid),
+                }
+                return end;
             }
             changed = orders.changed(), if open => open = changed.is_ok(),
         }
@@ -137,7 +141,8 @@ fn kill_session(session: i32) {
             continue;
         };
         if pid != session && session_of(&entry.path()) == Some(session) {
-            drop(kill(Pid::from_raw(pid), Signal::SIGKILL));
+            // ESRCH: it ended by itself meanwhile.
+            let _ = kill(Pid::from_raw(pid), Signal::SIGKILL);
         }
     }
 }

@@ -102,7 +102,7 @@ pub(super) fn next_wake(state: &State) -> Option<Instant> {
     );
     match state.lease {
         Poll::Pausing(_, until) => wakes.push(until),
-        Poll::Idle if state.phase == Phase::Leasing => wakes.extend(state.no_lease_before),
+        Poll::Idle if state.phase == Phase::Leasing && free(state) > 0 => wakes.extend(state.no_lease_before),
         Poll::Idle | Poll::Asked(..) => {}
     }
     match &state.beat {
@@ -133,6 +133,7 @@ fn leased(state: &mut State, at: Moment, leases: Vec<Lease>, out: &mut Vec<Comma
         if state.runs.contains_key(&key) || state.releases.contains_key(&key) {
             continue;
         }
+        drop_older(state, key, out);
         let lease_time = Duration::from_millis(lease.lease_ms);
         if state.phase != Phase::Leasing || free(state) == 0 {
             state.tally.drained += 1;
@@ -144,6 +145,24 @@ fn leased(state: &mut State, at: Moment, leases: Vec<Lease>, out: &mut Vec<Comma
         state.runs.insert(key, run);
         state.tally.started += 1;
         out.push(Command::Start(Box::new(lease)));
+    }
+}
+
+/// A task that comes back under a higher epoch was lost under the older one, though no heartbeat
+/// has said so yet. After this at most one epoch of a task is renewed, so that an answer, which
+/// names tasks only, is never taken for the other one's.
+fn drop_older(state: &mut State, new: Key, out: &mut Vec<Command>) {
+    for (key, run) in &mut state.runs {
+        if key.task != new.task {
+            continue;
+        }
+        match run.stage {
+            Stage::Killed(_) => {}
+            Stage::Running | Stage::Draining | Stage::Leaving(_) => {
+                run.stage = Stage::Killed(KilledFor::Lost);
+                out.push(Command::Kill(*key, KilledFor::Lost));
+            }
+        }
     }
 }
 
@@ -198,7 +217,7 @@ fn lose(run: &mut Run, at: Moment, why: LostWhy, key: Key, out: &mut Vec<Command
             LostWhy::Expired | LostWhy::Fenced | LostWhy::Cancelled | LostWhy::Unknown,
         ) => {
             run.stage = Stage::Killed(KilledFor::Lost);
-            out.push(Command::Kill(key));
+            out.push(Command::Kill(key, KilledFor::Lost));
         }
     }
 }
@@ -315,11 +334,11 @@ fn kill_all(state: &mut State, at: Moment, out: &mut Vec<Command>) {
             Stage::Killed(_) => {}
             Stage::Running | Stage::Draining => {
                 run.stage = Stage::Killed(KilledFor::Drain);
-                out.push(Command::Kill(*key));
+                out.push(Command::Kill(*key, KilledFor::Drain));
             }
             Stage::Leaving(_) => {
                 run.stage = Stage::Killed(KilledFor::Lost);
-                out.push(Command::Kill(*key));
+                out.push(Command::Kill(*key, KilledFor::Lost));
             }
         }
     }
@@ -343,7 +362,7 @@ fn what_time_brings(state: &mut State, at: Moment, out: &mut Vec<Command>) {
             Stage::Running | Stage::Draining | Stage::Leaving(_) | Stage::Killed(_) => continue,
         };
         run.stage = Stage::Killed(why);
-        out.push(Command::Kill(*key));
+        out.push(Command::Kill(*key, why));
     }
     state.releases.retain(|_, release| release.until > at.now);
     for (key, release) in &mut state.releases {

@@ -24,7 +24,7 @@ use super::{
     decide::{Moment, next_wake, on},
     report::{SupervisorEnd, SupervisorError, SupervisorReport},
     scratch::Scratch,
-    state::{Command, Event, Failure, Key, Phase, State},
+    state::{Command, Event, Failure, Key, KilledFor, State},
 };
 use crate::{
     bootstrap::Bootstrap,
@@ -36,13 +36,13 @@ use crate::{
 /// must leave time for another attempt within the lease.
 const BEAT_ANSWER: Duration = Duration::from_secs(5);
 
-type Doing<T> = Pin<Box<dyn Future<Output = T>>>;
+type Doing<T> = Pin<Box<dyn Future<Output = T> + Send>>;
 
 /// SIGTERM and SIGINT, as the signals of [`run`].
 ///
 /// # Errors
 /// When the system does not let them be caught.
-pub fn termination_signals() -> Result<impl Stream<Item = ()> + Unpin, SupervisorError> {
+pub fn termination_signals() -> Result<impl Stream<Item = ()> + Unpin + Send, SupervisorError> {
     use tokio::signal::unix::{SignalKind, signal};
     let terminate = signal(SignalKind::terminate()).map_err(SupervisorError::Signals)?;
     let interrupt = signal(SignalKind::interrupt()).map_err(SupervisorError::Signals)?;
@@ -64,8 +64,8 @@ pub fn termination_signals() -> Result<impl Stream<Item = ()> + Unpin, Superviso
 /// [`SupervisorError`] when it cannot begin. Later troubles are waited out, or end in a report.
 pub async fn run(
     config: SupervisorConfig,
-    preflight: impl Future<Output = Result<Vec<String>, String>>,
-    signals: impl Stream<Item = ()> + Unpin,
+    preflight: impl Future<Output = Result<Vec<String>, String>> + Send,
+    signals: impl Stream<Item = ()> + Unpin + Send,
 ) -> Result<SupervisorReport, SupervisorError> {
     let client = Client::new(&config.coordinator, config.token.clone()).map_err(SupervisorError::Client)?;
     for line in preflight.await.map_err(SupervisorError::Preflight)? {
@@ -131,7 +131,7 @@ async fn under_way<T>(doing: &mut Option<Doing<T>>) -> T {
 }
 
 impl Dispatcher {
-    async fn work(mut self, mut signals: impl Stream<Item = ()> + Unpin) -> SupervisorReport {
+    async fn work(mut self, mut signals: impl Stream<Item = ()> + Unpin + Send) -> SupervisorReport {
         let mut event = Event::Begun;
         let mut signals_open = true;
         loop {
@@ -224,9 +224,9 @@ impl Dispatcher {
             }
             Command::Start(lease) => self.start(*lease),
             Command::Terminate(key) => self.order(key, Order::Terminate),
-            Command::Kill(key) => {
-                tracing::warn!(task = %key.task, epoch = key.epoch.0, "run process is killed: lease lost, or no time left");
-                self.killed_in_drain |= self.state.phase != Phase::Leasing;
+            Command::Kill(key, why) => {
+                tracing::warn!(task = %key.task, epoch = key.epoch.0, "run process is killed: {why}");
+                self.killed_in_drain |= why == KilledFor::Drain;
                 self.order(key, Order::Kill);
             }
             Command::Release(key, why) => {

@@ -106,6 +106,16 @@ pub(super) enum KilledFor {
     Deadline,
 }
 
+impl std::fmt::Display for KilledFor {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Self::Drain => "it did not end its turn in the time given",
+            Self::Lost => "its lease is no more",
+            Self::Deadline => "its lease could not be renewed in time",
+        })
+    }
+}
+
 /// A run process and its lease.
 #[derive(Debug, Clone)]
 pub(super) struct Run {
@@ -255,7 +265,7 @@ pub(super) enum Command {
     /// Ask a run process to end its turn.
     Terminate(Key),
     /// End a run process and its group at once.
-    Kill(Key),
+    Kill(Key, KilledFor),
     /// Give a lease back.
     Release(Key, ReleaseReason),
     /// Nothing is left to be done.

@@ -147,3 +147,32 @@ async fn a_workspace_whose_git_folder_became_hostile_is_captured_and_restored_wi
     plain_git(&house.at("b"), &["status"]).await;
     assert_eq!(markers(&house), ["marker-model"], "the trap is real, and only the sandbox may step into it");
 }
+
+#[tokio::test]
+async fn a_partial_clone_does_not_fetch_with_the_program_its_configuration_names() {
+    let mut house = House::new();
+    put(&house.source(), "a", "1\n");
+    house.commit_source().await;
+    let source = house.source();
+    let blob = git(&source, &["rev-parse", "HEAD:a"]).await;
+    let commit = git(&source, &["rev-parse", "HEAD"]).await;
+    for (key, value) in [
+        ("core.repositoryformatversion", "1"),
+        ("extensions.partialClone", "origin"),
+        ("remote.origin.promisor", "true"),
+        ("remote.origin.url", &format!("file://{}", source.display())),
+        // A trap that speaks no protocol and ends: the plain git of the control must not wait for it.
+        ("remote.origin.uploadpack", &format!("{} < /dev/null; false", trap(&house, "uploadpack"))),
+    ] {
+        git(&source, &["config", key, value]).await;
+    }
+    for object in [&blob, &commit] {
+        let (folder, name) = object.trim().split_at(2);
+        fs::remove_file(source.join(".git/objects").join(folder).join(name)).unwrap();
+        let error = pin(&Source::Local(source.clone()), &house.pin_options(), &mut house.blobs).await;
+        assert!(error.is_err(), "an object is missing");
+    }
+    assert_eq!(markers(&house), [""; 0]);
+    plain_git(&source, &["cat-file", "-p", blob.trim()]).await;
+    assert_eq!(markers(&house), ["marker-uploadpack"]);
+}

@@ -1,0 +1,87 @@
+//! What every route shares: the store, the clock, the tokens, the wake-ups and the limits.
+
+use std::{sync::Arc, time::Duration};
+
+use docket_schema::{
+    ids::{Epoch, RunId},
+    task::TaskRecord,
+    wire::ProblemCode,
+};
+use tokio_util::sync::CancellationToken;
+
+use super::{
+    auth::{Caller, RunTokens, TokenTable},
+    errors::Refusal,
+};
+use crate::{clock::Clock, store::Store, tasks::Wakes};
+
+/// Times and exposure that routes need.
+#[derive(Debug, Clone, Copy)]
+pub struct Limits {
+    /// How long a lease lasts without a heartbeat.
+    pub lease_ms: u64,
+    /// How often workers are asked to send heartbeats.
+    pub heartbeat_ms: u64,
+    /// Only requests that name a loopback host are answered: a page of a stranger's must not reach
+    /// the API through a name that resolves to this machine.
+    pub loopback_hosts_only: bool,
+}
+
+/// See the module.
+pub struct Api {
+    pub(crate) store: Arc<dyn Store>,
+    pub(crate) clock: Arc<Clock>,
+    pub(crate) tokens: TokenTable,
+    pub(crate) run_tokens: RunTokens,
+    pub(crate) wakes: Arc<Wakes>,
+    pub(crate) limits: Limits,
+    /// Cancelled when the coordinator shuts down: long polls answer at once, followers end.
+    pub(crate) shutdown: CancellationToken,
+}
+
+impl Api {
+    /// Who presents `token`.
+    pub(crate) fn caller(&self, token: &str) -> Option<Caller> {
+        if let Some((run, epoch)) = self.run_tokens.check(token) {
+            return Some(Caller::Run { run, epoch });
+        }
+        self.tokens.find(token).map(|entry| Caller::Api { name: entry.name.clone(), role: entry.role })
+    }
+
+    /// Refuses whoever is not a process of this run.
+    pub(crate) fn must_be_of(caller: &Caller, run: RunId) -> Result<(), Refusal> {
+        match caller {
+            Caller::Run { run: own, .. } if *own == run => Ok(()),
+            Caller::Run { .. } => {
+                Err(Refusal::new(ProblemCode::Forbidden, "this run token is another run's").field("run"))
+            }
+            Caller::Anyone | Caller::Api { .. } => {
+                Err(Refusal::new(ProblemCode::Forbidden, "only the run's own token may do this"))
+            }
+        }
+    }
+
+    /// Refuses a run token that is not this run's and epoch's.
+    pub(crate) fn must_hold(caller: &Caller, run: RunId, epoch: Epoch) -> Result<(), Refusal> {
+        Self::must_be_of(caller, run)?;
+        match caller {
+            Caller::Run { epoch: held, .. } if *held != epoch => Err(Refusal::new(
+                ProblemCode::Forbidden,
+                format!("this run token is good for epoch {held}, the request is of epoch {epoch}"),
+            )
+            .field("epoch")),
+            Caller::Run { .. } | Caller::Anyone | Caller::Api { .. } => Ok(()),
+        }
+    }
+
+    /// Wakes whoever a task's new state concerns.
+    pub(crate) fn announce(&self, record: &TaskRecord) {
+        self.wakes.task_is(record.state);
+    }
+
+    /// A long poll's end: after `wait_ms`, never longer than the protocol's limit.
+    pub(crate) fn poll_end(wait_ms: u64) -> tokio::time::Instant {
+        let wait = wait_ms.min(docket_schema::wire::LONG_POLL_MS_MAX);
+        tokio::time::Instant::now() + Duration::from_millis(wait)
+    }
+}

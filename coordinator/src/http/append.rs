@@ -1,0 +1,265 @@
+//! Routes that add events to a run: the hot path.
+//!
+//! Every event is decoded before it is written, so that a worker cannot write what no fold reads;
+//! and what only the coordinator may say, no worker can. An append that ends the run or makes it
+//! rest is a command, for the task moves with it; any other goes straight to the store.
+
+use std::{collections::HashSet, sync::Arc};
+
+use axum::{
+    body::{Body, Bytes},
+    http::Response,
+};
+use base64::{Engine as _, engine::general_purpose::STANDARD};
+use docket_schema::{
+    event::{EVENTS_PER_APPEND_MAX, NewEvent, PAYLOAD_BYTES_MAX, TypedEvent as _},
+    ids::{RunId, StreamId},
+    run::{RunEvent, RunOutcome},
+    wire::{
+        APPENDS_MAX, AppendManyRequest, AppendManyResponse, AppendRequest, AppendResponse, AppendResult,
+        BLOB_HASHES_MAX, BlobUpload, ProblemCode, StreamAppend,
+    },
+};
+use futures_util::future::join_all;
+
+use super::{
+    api::Api,
+    auth::Caller,
+    blobs::ref_of,
+    call::{Call, json},
+    commands,
+    errors::Refusal,
+};
+use crate::{
+    clock,
+    decide::Settling,
+    store::{Append, AppendError, Appended, CommandBlobs, CommandError, Condition, NewBlob},
+};
+
+/// Events told to a writer whose append came too late. Only the inbox writes between a holder's
+/// appends, so it is rarely more than one; a holder that lacks more asks again after folding these.
+const MISSING_EVENTS_MAX: u32 = 256;
+
+type Answered = Result<Response<Body>, Refusal>;
+
+pub(super) async fn append(api: Arc<Api>, call: Call) -> Answered {
+    let run: RunId = call.id()?;
+    Api::must_be_of(&call.caller, run)?;
+    let request: AppendRequest = call.json()?;
+    Api::must_hold(&call.caller, run, request.epoch)?;
+    json(&append_one(&api, run, request).await?)
+}
+
+pub(super) async fn append_many(api: Arc<Api>, call: Call) -> Answered {
+    let AppendManyRequest { appends } = call.json()?;
+    if appends.len() > APPENDS_MAX {
+        let detail = format!("at most {APPENDS_MAX} appends in one request; send several");
+        return Err(Refusal::new(ProblemCode::TooLarge, detail).field("appends"));
+    }
+    // Sent to the store in order and all at once, so that they share its commits. Where two are
+    // of one run the store may meet the later one first; that one is then sent again in its turn.
+    let mut seen = HashSet::new();
+    let follows: Vec<bool> = appends.iter().map(|append| !seen.insert(append.run)).collect();
+    let again: Vec<Option<StreamAppend>> =
+        appends.iter().zip(&follows).map(|(append, follows)| follows.then(|| append.clone())).collect();
+    let mut results = join_all(appends.into_iter().map(|append| append_held(&api, append))).await;
+    for (result, again) in results.iter_mut().zip(again) {
+        let Some(append) = again else { continue };
+        let expected = append.append.expected_seq;
+        let early = result.as_ref().is_err_and(|r| r.head().is_some_and(|head| head.seq < expected));
+        if early {
+            *result = append_held(&api, append).await;
+        }
+    }
+    let results = results
+        .into_iter()
+        .map(|result| match result {
+            Ok(done) => AppendResult::Appended(done),
+            Err(refusal) => AppendResult::Refused(refusal.into_problem()),
+        })
+        .collect();
+    json(&AppendManyResponse { results })
+}
+
+async fn append_held(api: &Api, append: StreamAppend) -> Result<AppendResponse, Refusal> {
+    let StreamAppend { run, token, append } = append;
+    let caller = match api.run_tokens.check(&token) {
+        Some((run, epoch)) => Caller::Run { run, epoch },
+        None => return Err(Refusal::new(ProblemCode::Unauthorized, "this is no run token").field("token")),
+    };
+    Api::must_hold(&caller, run, append.epoch)?;
+    append_one(api, run, append).await
+}
+
+async fn append_one(api: &Api, run: RunId, request: AppendRequest) -> Result<AppendResponse, Refusal> {
+    let AppendRequest { expected_seq, epoch, events, blobs, names } = request;
+    if names.len() > BLOB_HASHES_MAX {
+        let detail = format!("an append names at most {BLOB_HASHES_MAX} blobs");
+        return Err(Refusal::new(ProblemCode::TooLarge, detail).field("names"));
+    }
+    let ends = check_events(run, &events)?;
+    let blobs = uploaded(blobs).await?;
+    let done = if ends {
+        let settling = Settling { run, seq: expected_seq, epoch, events, jitter: clock::jitter() };
+        settle(api, settling, CommandBlobs { blobs, names }).await?
+    } else {
+        let append = Append {
+            stream: StreamId::Run(run),
+            condition: Condition::Holder(expected_seq, epoch),
+            events,
+            blobs,
+            names,
+            now: api.clock.now(),
+        };
+        match api.store.append(append).await {
+            Ok(done) => done,
+            Err(error) => return Err(explained(api, run, error).await),
+        }
+    };
+    if !done.repeated {
+        api.wakes.appended(run);
+    }
+    Ok(AppendResponse { head: done.head, position: done.position })
+}
+
+async fn settle(api: &Api, settling: Settling, blobs: CommandBlobs) -> Result<Appended, Refusal> {
+    let run = settling.run;
+    let no_run = || Refusal::new(ProblemCode::NotFound, format!("there is no run {run}"));
+    let task = api.store.run(run).await?.ok_or_else(no_run)?.task;
+    let now = api.clock.now();
+    match api.store.command(task, commands::settle(settling, now), blobs, now).await {
+        Ok((record, Some(done))) => {
+            api.announce(&record);
+            Ok(done)
+        }
+        Ok((_, None)) => {
+            tracing::error!(%run, "a settling append was answered without its head");
+            Err(Refusal::new(ProblemCode::Internal, "a fault of docket; its log says more"))
+        }
+        Err(CommandError::Append(error)) => Err(explained(api, run, *error).await),
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// A refused append as its writer needs it: with the events it has not seen.
+async fn explained(api: &Api, run: RunId, error: AppendError) -> Refusal {
+    let AppendError::WrongSeq { expected, head } = error else { return error.into() };
+    let missing = if head.seq > expected {
+        api.store.read(StreamId::Run(run), expected, MISSING_EVENTS_MAX).await
+    } else {
+        Ok(Vec::new())
+    };
+    match missing {
+        Ok(missing) => Refusal::from(AppendError::WrongSeq { expected, head }).missing(head, missing),
+        Err(error) => error.into(),
+    }
+}
+
+/// Refuses events that cannot be read again or are not a worker's to write. Answers whether the
+/// last one ends the run or makes it rest.
+fn check_events(run: RunId, events: &[NewEvent]) -> Result<bool, Refusal> {
+    let wrong = |n: usize, detail: String| {
+        Refusal::new(ProblemCode::InvalidRequest, detail).field(format!("events[{n}]"))
+    };
+    if events.is_empty() {
+        return Err(
+            Refusal::new(ProblemCode::InvalidRequest, "an append holds at least one event").field("events")
+        );
+    }
+    if events.len() > EVENTS_PER_APPEND_MAX {
+        let detail = format!("an append holds at most {EVENTS_PER_APPEND_MAX} events; split it");
+        return Err(Refusal::new(ProblemCode::TooLarge, detail).field("events"));
+    }
+    let mut settles = false;
+    for (n, event) in events.iter().enumerate() {
+        let payload = event.payload.as_str();
+        if payload.len() > PAYLOAD_BYTES_MAX {
+            let detail =
+                format!("a payload has at most {PAYLOAD_BYTES_MAX} bytes; put its long parts into blobs");
+            return Err(Refusal::new(ProblemCode::TooLarge, detail).field(format!("events[{n}].payload")));
+        }
+        // The payload's text is kept as it is, and goes out again on single lines.
+        if payload.bytes().any(|b| b == b'\n' || b == b'\r') {
+            return Err(wrong(n, "a payload is compact JSON, without line breaks".to_owned()));
+        }
+        if settles {
+            return Err(wrong(n, "nothing follows an event that ends the run or makes it rest".to_owned()));
+        }
+        let typed = RunEvent::decode(&event.kind, event.version, payload)
+            .map_err(|error| wrong(n, super::error_chain(&error)))?;
+        match part_of(run, &typed) {
+            Part::Work => {}
+            Part::Settles => settles = true,
+            Part::NotTheirs => {
+                return Err(wrong(n, format!("`{}` is written by the coordinator alone", event.kind)));
+            }
+            Part::OfAnother => return Err(wrong(n, format!("`{}` names another run", event.kind))),
+        }
+    }
+    Ok(settles)
+}
+
+/// What an event is to the append that brings it.
+enum Part {
+    Work,
+    /// It ends the lease.
+    Settles,
+    /// Only the coordinator writes it.
+    NotTheirs,
+    OfAnother,
+}
+
+fn part_of(run: RunId, event: &RunEvent) -> Part {
+    match event {
+        RunEvent::RunStarted(started) if started.run != run => Part::OfAnother,
+        RunEvent::RunStarted(_)
+        | RunEvent::RunRecovered(_)
+        | RunEvent::SetupFinished(_)
+        | RunEvent::PhaseChanged(_)
+        | RunEvent::ModelRequested(_)
+        | RunEvent::ModelAnswered(_)
+        | RunEvent::ModelFailed(_)
+        | RunEvent::ToolRequested(_)
+        | RunEvent::ToolFinished(_)
+        | RunEvent::SnapshotTaken(_)
+        | RunEvent::GateRequested(_)
+        | RunEvent::GateFinished(_)
+        | RunEvent::LimitReached(_)
+        | RunEvent::Compacted(_) => Part::Work,
+        RunEvent::RunEnded(ended) => match ended.result {
+            RunOutcome::Succeeded | RunOutcome::Failed { .. } | RunOutcome::Cancelled => Part::Settles,
+            RunOutcome::Superseded => Part::NotTheirs,
+        },
+        RunEvent::RunPaused(_) | RunEvent::RunBlocked(_) => Part::Settles,
+        RunEvent::Forked(_)
+        | RunEvent::Told(_)
+        | RunEvent::CancelRequested(_)
+        | RunEvent::PauseRequested(_)
+        | RunEvent::Unpaused(_)
+        | RunEvent::PolicyChanged(_)
+        | RunEvent::BlockerAnswered(_)
+        | RunEvent::Delegated(_)
+        | RunEvent::ChildAnswered(_)
+        | RunEvent::WorkspaceEdited(_) => Part::NotTheirs,
+    }
+}
+
+async fn uploaded(blobs: Vec<BlobUpload>) -> Result<Vec<NewBlob>, Refusal> {
+    let mut checked = Vec::with_capacity(blobs.len());
+    for (n, BlobUpload { blob, b64 }) in blobs.into_iter().enumerate() {
+        let bytes = STANDARD.decode(b64).map(Bytes::from).map_err(|error| {
+            Refusal::new(ProblemCode::InvalidRequest, format!("a blob's bytes come as base64: {error}"))
+                .field(format!("blobs[{n}].b64"))
+        })?;
+        let found = ref_of(bytes.clone()).await?;
+        if found != blob {
+            let detail = format!(
+                "the bytes are {} bytes of hash {}, not {} of {}",
+                found.bytes, found.hash, blob.bytes, blob.hash
+            );
+            return Err(Refusal::new(ProblemCode::BlobMismatch, detail).field(format!("blobs[{n}]")));
+        }
+        checked.push(NewBlob { blob, bytes });
+    }
+    Ok(checked)
+}

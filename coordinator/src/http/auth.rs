@@ -1,0 +1,211 @@
+//! Who calls, and what they may. API tokens are compared by hash against a table; run tokens carry
+//! their own proof.
+//!
+//! Invariants: no token is kept or logged in clear; every comparison takes the same time whatever
+//! the token; a run token proves one run and one epoch and nothing else.
+
+use std::fmt::Write as _;
+
+use docket_schema::ids::{Epoch, RunId};
+use subtle::ConstantTimeEq as _;
+
+/// What an API token is good for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Role {
+    /// Everything but a run's own appends.
+    Admin,
+    /// Submits, cancels, retries, tells, resumes; reads.
+    Submit,
+    /// Leases, heartbeats, gives back.
+    Worker,
+    /// Reads tasks, runs and events.
+    Read,
+}
+
+impl Role {
+    /// All roles, in declaration order.
+    pub const ALL: [Self; 4] = [Self::Admin, Self::Submit, Self::Worker, Self::Read];
+}
+
+/// An API token as the coordinator knows it.
+#[derive(Debug, Clone)]
+pub struct ApiToken {
+    /// Whose it is: stands in the log as who submitted, told or cancelled.
+    pub name: String,
+    /// What it is good for.
+    pub role: Role,
+    /// BLAKE3 of the token.
+    pub hash: [u8; 32],
+}
+
+impl ApiToken {
+    /// The entry of a token given in clear, which is forgotten.
+    pub fn of(name: impl Into<String>, role: Role, token: &str) -> Self {
+        Self { name: name.into(), role, hash: *blake3::hash(token.as_bytes()).as_bytes() }
+    }
+}
+
+/// The API tokens that are accepted.
+#[derive(Debug, Clone, Default)]
+pub struct TokenTable(Vec<ApiToken>);
+
+impl TokenTable {
+    /// A table of these.
+    pub const fn new(tokens: Vec<ApiToken>) -> Self {
+        Self(tokens)
+    }
+
+    /// The entry of `token`. Looks at every entry, so that the time says nothing.
+    pub fn find(&self, token: &str) -> Option<&ApiToken> {
+        let hash = blake3::hash(token.as_bytes());
+        let mut found = None;
+        for entry in &self.0 {
+            if bool::from(entry.hash.ct_eq(hash.as_bytes())) {
+                found = Some(entry);
+            }
+        }
+        found
+    }
+}
+
+/// What every run token begins with.
+const RUN_TOKEN_PREFIX: &str = "dkr_";
+
+/// Makes and checks run tokens: `dkr_RUN_EPOCH_MAC`, the MAC a BLAKE3 keyed by the store's secret.
+/// Every coordinator of a store makes and accepts the same ones, and none has to be stored.
+#[derive(Clone)]
+pub struct RunTokens {
+    key: [u8; 32],
+}
+
+impl RunTokens {
+    /// From the store's secret.
+    pub fn new(secret: &[u8; 32]) -> Self {
+        Self { key: blake3::derive_key("docket 2026 run token", secret) }
+    }
+
+    /// The token of a run's holder under an epoch.
+    pub fn make(&self, run: RunId, epoch: Epoch) -> String {
+        let mut token = String::with_capacity(128);
+        let mac = self.mac(run, epoch);
+        // Writing to a string cannot fail.
+        let _ = write!(token, "{RUN_TOKEN_PREFIX}{}_{epoch}_{}", run.0.simple(), mac.to_hex());
+        token
+    }
+
+    /// Run and epoch that `token` proves; `None` for whatever this store did not make.
+    pub fn check(&self, token: &str) -> Option<(RunId, Epoch)> {
+        let mut parts = token.strip_prefix(RUN_TOKEN_PREFIX)?.split('_');
+        let (run, epoch, mac) = (parts.next()?, parts.next()?, parts.next()?);
+        if parts.next().is_some() || run.len() != 32 {
+            return None;
+        }
+        let run: RunId = run.parse().ok()?;
+        let epoch = Epoch(epoch.parse().ok()?);
+        let given = blake3::Hash::from_hex(mac).ok()?;
+        bool::from(given.as_bytes().ct_eq(self.mac(run, epoch).as_bytes())).then_some((run, epoch))
+    }
+
+    fn mac(&self, run: RunId, epoch: Epoch) -> blake3::Hash {
+        let mut bytes = [0; 24];
+        bytes[..16].copy_from_slice(run.0.as_bytes());
+        bytes[16..].copy_from_slice(&epoch.0.to_le_bytes());
+        blake3::keyed_hash(&self.key, &bytes)
+    }
+}
+
+/// Who calls.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Caller {
+    /// Nobody in particular; only open routes see this.
+    Anyone,
+    /// Holder of an API token.
+    Api {
+        /// The token's name.
+        name: String,
+        /// Its role.
+        role: Role,
+    },
+    /// A run process.
+    Run {
+        /// Its run.
+        run: RunId,
+        /// The epoch of its lease.
+        epoch: Epoch,
+    },
+}
+
+impl Caller {
+    /// The name that stands in the log.
+    pub(crate) fn name(&self) -> String {
+        match self {
+            Self::Anyone => "anyone".to_owned(),
+            Self::Api { name, .. } => name.clone(),
+            Self::Run { run, .. } => format!("run {run}"),
+        }
+    }
+}
+
+/// Who may call a route.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Access {
+    /// Whoever reaches it.
+    Open,
+    /// Holders of these roles, and admins.
+    Roles(&'static [Role]),
+    /// Holders of these roles, admins, and run processes; what a run process sees is checked by
+    /// the route.
+    RolesAndRuns(&'static [Role]),
+    /// Run processes alone.
+    Runs,
+}
+
+impl Access {
+    /// Whether `caller` may call.
+    pub(crate) fn admits(self, caller: &Caller) -> bool {
+        let role_in = |roles: &[Role]| match caller {
+            Caller::Anyone | Caller::Run { .. } => false,
+            Caller::Api { role, .. } => *role == Role::Admin || roles.contains(role),
+        };
+        let is_run = matches!(caller, Caller::Run { .. });
+        match self {
+            Self::Open => true,
+            Self::Roles(roles) => role_in(roles),
+            Self::RolesAndRuns(roles) => is_run || role_in(roles),
+            Self::Runs => is_run,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use uuid::Uuid;
+
+    use super::*;
+
+    #[test]
+    fn a_run_token_proves_one_run_and_epoch_under_one_secret() {
+        let run = RunId(Uuid::from_u128(7));
+        let tokens = RunTokens::new(&[1; 32]);
+        let token = tokens.make(run, Epoch(3));
+        assert_eq!(tokens.check(&token), Some((run, Epoch(3))));
+        assert_eq!(RunTokens::new(&[2; 32]).check(&token), None);
+        assert_eq!(tokens.check(&token.replace("_3_", "_4_")), None);
+        let other = token.replace(&run.0.simple().to_string(), &Uuid::from_u128(8).simple().to_string());
+        assert_eq!(tokens.check(&other), None);
+        for cut in 0..token.len() {
+            assert_eq!(tokens.check(&token[..cut]), None);
+        }
+        assert_eq!(tokens.check(&format!("{token}_")), None);
+    }
+
+    #[test]
+    fn the_table_knows_its_tokens_and_no_other() {
+        let table = TokenTable::new(vec![
+            ApiToken::of("ann", Role::Admin, "one"),
+            ApiToken::of("bob", Role::Read, "two"),
+        ]);
+        assert_eq!(table.find("two").map(|t| (t.name.as_str(), t.role)), Some(("bob", Role::Read)));
+        assert!(table.find("").is_none() && table.find("three").is_none());
+    }
+}

@@ -1,0 +1,157 @@
+//! A request as a route sees it: caller known and allowed, body read within its limit. Decodes the
+//! body, the query and the path, and says which field is wrong.
+
+use std::{str::FromStr, time::Duration};
+
+use axum::{
+    body::{Body, Bytes},
+    extract::Query,
+    http::{HeaderMap, HeaderValue, Response, StatusCode, Uri, header},
+};
+use bytes::BytesMut;
+use docket_schema::{ids::ParseIdError, wire::ProblemCode};
+use futures_util::StreamExt as _;
+use serde::{Serialize, de::DeserializeOwned};
+
+use super::{auth::Caller, errors::Refusal};
+
+/// How long a client may take to send one body: what a thin line needs for the largest one.
+const BODY_READ: Duration = Duration::from_secs(60);
+
+/// See the module.
+#[derive(Debug)]
+pub(crate) struct Call {
+    pub(crate) caller: Caller,
+    /// The one placeholder of the path; empty where the route has none.
+    pub(crate) param: String,
+    pub(crate) uri: Uri,
+    pub(crate) headers: HeaderMap,
+    pub(crate) body: Bytes,
+}
+
+impl Call {
+    /// The body as JSON. An empty body reads as `{}`, so that acts without parameters need none.
+    pub(crate) fn json<T: DeserializeOwned>(&self) -> Result<T, Refusal> {
+        self.check_content_type()?;
+        let body: &[u8] = if self.body.is_empty() { b"{}" } else { &self.body };
+        // Decoded twice where it is wrong: tracking the path costs more than decoding, and
+        // nearly all bodies are right.
+        serde_json::from_slice(body).map_err(|error| {
+            let path = match serde_path_to_error::deserialize::<_, T>(
+                &mut serde_json::Deserializer::from_slice(body),
+            ) {
+                Ok(_) => None,
+                Err(error) => Some(error.path().to_string()).filter(|path| path != "."),
+            };
+            let refusal = Refusal::new(ProblemCode::InvalidRequest, format!("the body is wrong: {error}"));
+            match path.or_else(|| named_field(&error.to_string())) {
+                Some(path) => refusal.field(path),
+                None => refusal,
+            }
+        })
+    }
+
+    /// The query.
+    pub(crate) fn query<T: DeserializeOwned>(&self) -> Result<T, Refusal> {
+        Query::<T>::try_from_uri(&self.uri).map(|Query(query)| query).map_err(|rejection| {
+            let text = rejection.body_text();
+            let said = text.split_once(": ").map_or(text.as_str(), |(_, said)| said);
+            let refusal = Refusal::new(ProblemCode::InvalidRequest, format!("the query is wrong: {said}"));
+            // `after: invalid digit found in string`, or a field that does not belong there.
+            let field = said.split_once(": ").map(|(field, _)| field.to_owned());
+            match field.or_else(|| named_field(said)) {
+                Some(field) => refusal.field(field),
+                None => refusal,
+            }
+        })
+    }
+
+    /// The path's placeholder as an id.
+    pub(crate) fn id<T: FromStr<Err = ParseIdError>>(&self) -> Result<T, Refusal> {
+        self.param.parse().map_err(|error: ParseIdError| {
+            Refusal::new(
+                ProblemCode::InvalidRequest,
+                format!("{error}; `/v1/resolve/PREFIX` finds whole ids"),
+            )
+            .field("path")
+        })
+    }
+
+    fn check_content_type(&self) -> Result<(), Refusal> {
+        let Some(given) = self.headers.get(header::CONTENT_TYPE) else { return Ok(()) };
+        let media = given.as_bytes().split(|b| *b == b';').next().unwrap_or_default();
+        if media.trim_ascii().eq_ignore_ascii_case(b"application/json") {
+            return Ok(());
+        }
+        Err(Refusal::new(ProblemCode::UnsupportedMedia, "send the body as `content-type: application/json`")
+            .field("content-type"))
+    }
+}
+
+/// The field that a serde message names: "unknown field `colour`, expected …".
+fn named_field(message: &str) -> Option<String> {
+    let rest = ["unknown field `", "missing field `", "duplicate field `"]
+        .into_iter()
+        .find_map(|start| message.split_once(start))?
+        .1;
+    rest.split_once('`').map(|(field, _)| field.to_owned())
+}
+
+/// Reads a body of at most `limit` bytes. One that comes in one piece is not copied.
+pub(crate) async fn read_body(headers: &HeaderMap, body: Body, limit: usize) -> Result<Bytes, Refusal> {
+    let too_large = || {
+        Refusal::new(ProblemCode::TooLarge, format!("the body may have at most {limit} bytes; split it"))
+            .field("body")
+    };
+    let announced = headers.get(header::CONTENT_LENGTH).and_then(|length| length.to_str().ok()?.parse().ok());
+    let announced: usize = announced.unwrap_or(0);
+    if announced > limit {
+        return Err(too_large());
+    }
+    let read = async {
+        let mut stream = body.into_data_stream();
+        let Some(first) = stream.next().await else { return Ok(Bytes::new()) };
+        let first = first.map_err(cut_short)?;
+        if first.len() >= announced && first.len() <= limit && announced > 0 {
+            return Ok(first);
+        }
+        let mut whole = BytesMut::with_capacity(announced.max(first.len()));
+        let mut next = Some(Ok(first));
+        while let Some(chunk) = next {
+            let chunk = chunk.map_err(cut_short)?;
+            if whole.len() + chunk.len() > limit {
+                return Err(too_large());
+            }
+            whole.extend_from_slice(&chunk);
+            next = stream.next().await;
+        }
+        Ok(whole.freeze())
+    };
+    tokio::time::timeout(BODY_READ, read).await.unwrap_or_else(|_| {
+        Err(Refusal::new(ProblemCode::InvalidRequest, "the body did not come within 60 s").field("body"))
+    })
+}
+
+fn cut_short(_: axum::Error) -> Refusal {
+    Refusal::new(ProblemCode::InvalidRequest, "the body ended before its announced length").field("body")
+}
+
+/// An answer in JSON.
+pub(crate) fn json<T: Serialize>(value: &T) -> Result<Response<Body>, Refusal> {
+    let body = serde_json::to_vec(value).map_err(|error| {
+        tracing::error!("an answer cannot be written: {error}");
+        Refusal::new(ProblemCode::Internal, "the answer cannot be written; run `docket verify`")
+    })?;
+    let mut response = Response::new(Body::from(body));
+    let headers = response.headers_mut();
+    headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
+    headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
+    Ok(response)
+}
+
+/// An answer without a body.
+pub(crate) fn empty(status: StatusCode) -> Response<Body> {
+    let mut response = Response::new(Body::empty());
+    *response.status_mut() = status;
+    response
+}

@@ -1,0 +1,37 @@
+//! Commands as the store takes them: each wraps a pure decision with what the request brought. The
+//! only place of the HTTP layer that names decisions.
+
+use docket_schema::{
+    ids::{Epoch, Timestamp},
+    run::Forked,
+    task::ReleaseWhy,
+};
+
+use crate::{
+    decide::{self, Settling},
+    store::Decide,
+};
+
+pub(super) fn cancel(by: String, reason: String) -> Decide {
+    Box::new(move |record| decide::cancel(record, &by, &reason))
+}
+
+pub(super) fn retry(by: String) -> Decide {
+    Box::new(move |record| decide::retry(record, &by))
+}
+
+pub(super) fn release(epoch: Epoch) -> Decide {
+    Box::new(move |record| decide::release(record, epoch, ReleaseWhy::Drained))
+}
+
+pub(super) fn crash(epoch: Epoch, how: String) -> Decide {
+    Box::new(move |record| decide::crash(record, epoch, &how))
+}
+
+pub(super) fn settle(settling: Settling, now: Timestamp) -> Decide {
+    Box::new(move |record| decide::settle(record, &settling, now))
+}
+
+pub(super) fn resume(by: String, forked: Forked) -> Decide {
+    Box::new(move |record| decide::resume(record, &by, forked.clone()))
+}

@@ -1,0 +1,234 @@
+//! Errors as clients see them: RFC 9457 problem details with a stable code, each with a row in
+//! `coordinator/ERRORS.md`.
+//!
+//! Every refusal of every route is a [`Refusal`]; there is no other way to answer an error.
+//! Invariant: a problem never holds SQL, a path of this machine, a token or a payload; faults are
+//! logged here, once, with their whole chain.
+
+use axum::{
+    body::Body,
+    http::{HeaderValue, Response, StatusCode, header},
+};
+use docket_schema::{
+    event::Head,
+    ids::Epoch,
+    wire::{LostWhy, Problem, ProblemCode},
+};
+
+use crate::{
+    decide::Rejection,
+    store::{AppendError, CommandError, StoreError},
+};
+
+/// A request that is answered with a problem. Boxed: it travels in the error half of every result.
+#[derive(Debug)]
+pub(crate) struct Refusal(Box<Problem>);
+
+impl Refusal {
+    /// A refusal of this code; `detail` says what went wrong here and what helps.
+    pub(crate) fn new(code: ProblemCode, detail: impl Into<String>) -> Self {
+        Self(Box::new(code.problem(detail)))
+    }
+
+    /// Names the field at fault.
+    #[must_use]
+    pub(crate) fn field(mut self, field: impl Into<String>) -> Self {
+        self.0.field = Some(field.into());
+        self
+    }
+
+    /// Says which epoch is in force.
+    #[must_use]
+    pub(crate) fn epoch(mut self, epoch: Epoch) -> Self {
+        self.0.epoch = Some(epoch);
+        self
+    }
+
+    /// Says where the stream's head is, and which events the caller has not seen.
+    #[must_use]
+    pub(crate) fn missing(mut self, head: Head, missing: Vec<docket_schema::event::Envelope>) -> Self {
+        self.0.head = Some(head);
+        self.0.missing = missing;
+        self
+    }
+
+    /// For `wrong_seq`: where the head is.
+    pub(crate) fn head(&self) -> Option<Head> {
+        self.0.head
+    }
+
+    pub(crate) fn into_problem(self) -> Box<Problem> {
+        self.0
+    }
+
+    /// The answer.
+    pub(crate) fn into_response(self) -> Response<Body> {
+        let body = serde_json::to_vec(&self.0).expect("a problem has string keys only");
+        let mut response = Response::new(Body::from(body));
+        *response.status_mut() =
+            StatusCode::from_u16(self.0.status).expect("the table of codes holds legal statuses");
+        let headers = response.headers_mut();
+        headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/problem+json"));
+        headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
+        match self.0.code {
+            ProblemCode::Unauthorized => {
+                headers.insert(header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
+            }
+            ProblemCode::Unavailable => {
+                headers.insert(header::RETRY_AFTER, HeaderValue::from_static("1"));
+            }
+            ProblemCode::InvalidRequest
+            | ProblemCode::Forbidden
+            | ProblemCode::NotFound
+            | ProblemCode::Ambiguous
+            | ProblemCode::WrongState
+            | ProblemCode::WrongSeq
+            | ProblemCode::Fenced
+            | ProblemCode::LeaseExpired
+            | ProblemCode::Ended
+            | ProblemCode::BlobMissing
+            | ProblemCode::BlobMismatch
+            | ProblemCode::MethodNotAllowed
+            | ProblemCode::UnsupportedMedia
+            | ProblemCode::TooLarge
+            | ProblemCode::StorageFull
+            | ProblemCode::Internal => {}
+        }
+        response
+    }
+}
+
+impl From<StoreError> for Refusal {
+    fn from(error: StoreError) -> Self {
+        let code = match &error {
+            StoreError::Unavailable { .. } => ProblemCode::Unavailable,
+            StoreError::Full { .. } => ProblemCode::StorageFull,
+            StoreError::Corrupt { .. } | StoreError::Schema { .. } | StoreError::Fault { .. } => {
+                ProblemCode::Internal
+            }
+        };
+        tracing::error!(code = code.row().0, "{}", error_chain(&error));
+        Self::new(code, error.to_string())
+    }
+}
+
+impl From<Rejection> for Refusal {
+    fn from(rejection: Rejection) -> Self {
+        let text = rejection.to_string();
+        match rejection {
+            Rejection::LeaseLost { current, why, .. } => {
+                let code = match why {
+                    LostWhy::Expired => ProblemCode::LeaseExpired,
+                    LostWhy::Fenced => ProblemCode::Fenced,
+                    LostWhy::Cancelled | LostWhy::Ended => ProblemCode::Ended,
+                    LostWhy::Unknown => ProblemCode::NotFound,
+                };
+                Self::new(code, text).epoch(current)
+            }
+            Rejection::WrongState { .. } => Self::new(ProblemCode::WrongState, text),
+        }
+    }
+}
+
+impl From<AppendError> for Refusal {
+    fn from(error: AppendError) -> Self {
+        let text = error.to_string();
+        match error {
+            AppendError::WrongSeq { head, .. } => {
+                Self::new(ProblemCode::WrongSeq, format!("{text}; fold the missing events and append again"))
+                    .field("expected_seq")
+                    .missing(head, Vec::new())
+            }
+            AppendError::Fenced { current, .. } => {
+                Self::new(ProblemCode::Fenced, format!("{text}; end the run process")).epoch(current)
+            }
+            AppendError::LeaseEnded { asked } => {
+                Self::new(ProblemCode::LeaseExpired, format!("{text}; lease the task again")).epoch(asked)
+            }
+            AppendError::Closed => Self::new(ProblemCode::Ended, "the run has ended; nothing can be added"),
+            AppendError::NoStream => Self::new(ProblemCode::NotFound, "there is no such run"),
+            AppendError::BlobMissing(_) => Self::new(ProblemCode::BlobMissing, text),
+            AppendError::Rejected(rejection) => rejection.into(),
+            AppendError::Store(error) => error.into(),
+        }
+    }
+}
+
+impl From<CommandError> for Refusal {
+    fn from(error: CommandError) -> Self {
+        match error {
+            CommandError::NoTask(id) => Self::new(ProblemCode::NotFound, format!("there is no task {id}")),
+            CommandError::Rejected(rejection) => rejection.into(),
+            CommandError::Append(error) => (*error).into(),
+            CommandError::Store(error) => error.into(),
+        }
+    }
+}
+
+/// An error and its sources on one line, for the log.
+pub(crate) fn error_chain(error: &dyn std::error::Error) -> String {
+    let mut line = error.to_string();
+    let mut next = error.source();
+    while let Some(source) = next {
+        line.push_str(": ");
+        line.push_str(&source.to_string());
+        next = source.source();
+    }
+    line
+}
+
+#[cfg(test)]
+mod tests {
+    use docket_schema::ids::Seq;
+
+    use super::*;
+
+    #[test]
+    fn every_code_has_a_row_in_errors_md() {
+        let document = include_str!("../../ERRORS.md");
+        for code in ProblemCode::ALL {
+            let (name, status, title) = code.row();
+            let row = document.lines().find(|line| line.starts_with(&format!("| `{name}` |")));
+            let row = row.unwrap_or_else(|| panic!("ERRORS.md has no row for `{name}`"));
+            assert!(row.contains(&format!("| {status} |")), "{row}");
+            assert!(row.contains(title), "{row}: the title is `{title}`");
+        }
+        let rows = document.lines().filter(|line| line.starts_with("| `")).count();
+        assert_eq!(rows, ProblemCode::ALL.len(), "a row for a code that is no more");
+    }
+
+    #[test]
+    fn what_the_store_refuses_has_its_code() {
+        let epoch = Epoch(4);
+        let lost = |why| Rejection::LeaseLost { asked: Epoch(3), current: epoch, why };
+        let table: Vec<(AppendError, ProblemCode, Option<Epoch>)> = vec![
+            (AppendError::WrongSeq { expected: Seq(1), head: Head::EMPTY }, ProblemCode::WrongSeq, None),
+            (AppendError::Fenced { asked: Epoch(3), current: epoch }, ProblemCode::Fenced, Some(epoch)),
+            (AppendError::LeaseEnded { asked: epoch }, ProblemCode::LeaseExpired, Some(epoch)),
+            (AppendError::Closed, ProblemCode::Ended, None),
+            (AppendError::NoStream, ProblemCode::NotFound, None),
+            (lost(LostWhy::Expired).into(), ProblemCode::LeaseExpired, Some(epoch)),
+            (lost(LostWhy::Fenced).into(), ProblemCode::Fenced, Some(epoch)),
+            (lost(LostWhy::Cancelled).into(), ProblemCode::Ended, Some(epoch)),
+            (lost(LostWhy::Ended).into(), ProblemCode::Ended, Some(epoch)),
+            (lost(LostWhy::Unknown).into(), ProblemCode::NotFound, Some(epoch)),
+            (StoreError::Corrupt { what: "x".to_owned() }.into(), ProblemCode::Internal, None),
+            (
+                StoreError::Full { backend: "sqlite", doing: "x", source: sqlx::Error::PoolClosed }.into(),
+                ProblemCode::StorageFull,
+                None,
+            ),
+            (
+                StoreError::Unavailable { backend: "sqlite", doing: "x", source: sqlx::Error::PoolClosed }
+                    .into(),
+                ProblemCode::Unavailable,
+                None,
+            ),
+        ];
+        for (error, code, epoch) in table {
+            let text = error.to_string();
+            let problem = Refusal::from(error).into_problem();
+            assert_eq!((problem.code, problem.epoch), (code, epoch), "{text}");
+        }
+    }
+}

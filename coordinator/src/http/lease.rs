@@ -1,0 +1,141 @@
+//! Routes of leases: lease, heartbeat, release. The first two wait for news.
+//!
+//! Waiting registers for the wake-up, then asks the store, then waits; behind it a jittered poll,
+//! for what other coordinators do wakes nobody here.
+
+use std::{sync::Arc, time::Duration};
+
+use axum::{body::Body, http::Response};
+use docket_schema::{
+    ids::{RunId, TaskId},
+    wire::{
+        HeartbeatRequest, HeartbeatResponse, LEASE_MAX, Lease, LeaseRequest, LeaseResponse, ProblemCode,
+        ReleaseReason, ReleaseRequest, ReleaseResponse,
+    },
+};
+use tokio::time::{Instant, sleep_until};
+
+use super::{
+    api::Api,
+    call::{Call, json},
+    commands,
+    errors::Refusal,
+};
+use crate::{
+    clock,
+    store::{CommandBlobs, Granted},
+    tasks::jittered,
+};
+
+/// Longest time until a waiting worker sees a task that another coordinator took in.
+const LEASE_POLL: Duration = Duration::from_millis(500);
+/// The same for a cancel told to another coordinator. Longer: each look renews, which is a write.
+const HEARTBEAT_POLL: Duration = Duration::from_secs(2);
+/// Longest worker name, in bytes: it stands in every `TaskLeased`.
+const NAME_BYTES_MAX: usize = 200;
+/// Longest text of how a run process died, in bytes.
+const HOW_BYTES_MAX: usize = 200;
+/// Most queues or engines of one request: they stand in a statement.
+const LIST_MAX: usize = 100;
+
+type Answered = Result<Response<Body>, Refusal>;
+
+pub(super) async fn lease(api: Arc<Api>, call: Call) -> Answered {
+    let request: LeaseRequest = call.json()?;
+    check(&request)?;
+    let end = Api::poll_end(request.wait_ms);
+    loop {
+        let news = api.wakes.wait_for_work();
+        let runs = (0..request.max).map(|_| RunId(clock::new_id())).collect();
+        let granted = api.store.lease(request.clone(), runs, api.limits.lease_ms, api.clock.now()).await?;
+        if !granted.is_empty() || Instant::now() >= end || api.shutdown.is_cancelled() {
+            let leases = granted.into_iter().map(|granted| lease_of(&api, granted)).collect();
+            return json(&LeaseResponse { leases });
+        }
+        let look = end.min(Instant::now() + jittered(LEASE_POLL));
+        tokio::select! {
+            () = news => {}
+            () = sleep_until(look) => {}
+            () = api.shutdown.cancelled() => {}
+        }
+    }
+}
+
+fn check(request: &LeaseRequest) -> Result<(), Refusal> {
+    let wrong = |field: &str, must: String| {
+        Err(Refusal::new(ProblemCode::InvalidRequest, format!("`{field}` must be {must}")).field(field))
+    };
+    if request.max == 0 || request.max > LEASE_MAX {
+        return wrong("max", format!("within 1 and {LEASE_MAX}"));
+    }
+    if request.name.len() > NAME_BYTES_MAX {
+        return wrong("name", format!("at most {NAME_BYTES_MAX} bytes"));
+    }
+    if request.engines.is_empty() || request.engines.len() > LIST_MAX {
+        return wrong("engines", format!("1 to {LIST_MAX} engines the worker has"));
+    }
+    if request.queues.len() > LIST_MAX {
+        return wrong("queues", format!("at most {LIST_MAX} queues; none stands for all"));
+    }
+    Ok(())
+}
+
+fn lease_of(api: &Api, granted: Granted) -> Lease {
+    let Granted { record, run, head, forked } = granted;
+    Lease {
+        task: record.id,
+        run,
+        attempt: record.runs,
+        epoch: record.epoch,
+        token: api.run_tokens.make(run, record.epoch),
+        lease_ms: api.limits.lease_ms,
+        heartbeat_ms: api.limits.heartbeat_ms,
+        head,
+        forked,
+        spec: record.spec,
+    }
+}
+
+pub(super) async fn heartbeat(api: Arc<Api>, call: Call) -> Answered {
+    let request: HeartbeatRequest = call.json()?;
+    if request.held.len() > LEASE_MAX as usize {
+        let detail = format!("a heartbeat lists at most {LEASE_MAX} leases; send several");
+        return Err(Refusal::new(ProblemCode::TooLarge, detail).field("held"));
+    }
+    let end = Api::poll_end(request.wait_ms);
+    loop {
+        let news = api.wakes.wait_for_leases();
+        let (held, now) = (request.held.clone(), api.clock.now());
+        let known = api.store.heartbeat(request.incarnation, held, api.limits.lease_ms, now).await?;
+        if !known.lost.is_empty() || Instant::now() >= end || api.shutdown.is_cancelled() {
+            return json(&HeartbeatResponse { renewed: known.renewed, lost: known.lost });
+        }
+        // Each look renews, so a wait longer than a lease keeps the leases all the same.
+        let poll = HEARTBEAT_POLL.min(Duration::from_millis(api.limits.lease_ms / 3));
+        let look = end.min(Instant::now() + jittered(poll));
+        tokio::select! {
+            () = news => {}
+            () = sleep_until(look) => {}
+            () = api.shutdown.cancelled() => {}
+        }
+    }
+}
+
+pub(super) async fn release(api: Arc<Api>, call: Call) -> Answered {
+    let id: TaskId = call.id()?;
+    let request: ReleaseRequest = call.json()?;
+    let decide = match request.why {
+        ReleaseReason::Drained => commands::release(request.epoch),
+        ReleaseReason::Crashed(how) if how.len() > HOW_BYTES_MAX => {
+            let detail = format!("`why.crashed` may have at most {HOW_BYTES_MAX} bytes");
+            return Err(Refusal::new(ProblemCode::InvalidRequest, detail).field("why.crashed"));
+        }
+        ReleaseReason::Crashed(how) => commands::crash(request.epoch, how),
+    };
+    let (record, run) = api.store.command(id, decide, CommandBlobs::default(), api.clock.now()).await?;
+    api.announce(&record);
+    if let (Some(of), Some(_)) = (record.last_run, run) {
+        api.wakes.appended(of);
+    }
+    json(&ReleaseResponse { state: record.state })
+}

@@ -1,0 +1,374 @@
+//! The table of routes, and what is the same for all of them.
+//!
+//! [`ROUTES`] is the only list: the router, the OpenAPI document and the test of tokens are all
+//! made from it. Order of checks: host, token, role, size, then the route's own.
+
+use std::{future::Future, panic::AssertUnwindSafe, pin::Pin, sync::Arc};
+
+use axum::{
+    Router,
+    body::Body,
+    extract::{FromRequestParts as _, RawPathParams, Request},
+    http::{HeaderMap, Response, header, request::Parts},
+    routing::{MethodFilter, on},
+};
+use docket_schema::wire::{self, BODY_BYTES_MAX, ProblemCode};
+use futures_util::FutureExt as _;
+use schemars::{JsonSchema, Schema, SchemaGenerator};
+
+use super::{
+    api::Api,
+    append,
+    auth::{Access, Caller, Role},
+    blobs,
+    call::{Call, read_body},
+    errors::Refusal,
+    feed, health, lease, openapi, resolve, runs, sse, status, tasks,
+};
+
+/// Bodies of routes that carry no events, blobs or tasks.
+const SMALL_BODY_BYTES_MAX: usize = 1024 * 1024;
+
+type Answered = Result<Response<Body>, Refusal>;
+type Handler = fn(Arc<Api>, Call) -> Pin<Box<dyn Future<Output = Answered> + Send>>;
+type SchemaOf = fn(&mut SchemaGenerator) -> Schema;
+
+/// Methods of the API.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Verb {
+    Get,
+    Head,
+    Post,
+    Put,
+}
+
+impl Verb {
+    /// As it stands in a request.
+    pub(crate) const fn as_str(self) -> &'static str {
+        match self {
+            Self::Get => "GET",
+            Self::Head => "HEAD",
+            Self::Post => "POST",
+            Self::Put => "PUT",
+        }
+    }
+
+    const fn filter(self) -> MethodFilter {
+        match self {
+            Self::Get => MethodFilter::GET,
+            Self::Head => MethodFilter::HEAD,
+            Self::Post => MethodFilter::POST,
+            Self::Put => MethodFilter::PUT,
+        }
+    }
+}
+
+/// What a body is.
+#[derive(Clone, Copy)]
+pub(crate) enum Shape {
+    /// There is none.
+    None,
+    /// JSON of this schema.
+    Json(SchemaOf),
+    /// Bytes as they are.
+    Bytes,
+    /// Server-sent events.
+    Events,
+}
+
+/// A line of the table.
+pub(crate) struct Route {
+    pub(crate) verb: Verb,
+    pub(crate) path: &'static str,
+    pub(crate) access: Access,
+    pub(crate) summary: &'static str,
+    pub(crate) query: Option<SchemaOf>,
+    pub(crate) request: Shape,
+    pub(crate) response: Shape,
+    body_bytes_max: usize,
+    handler: Handler,
+}
+
+impl Route {
+    const fn new(
+        (verb, path): (Verb, &'static str),
+        access: Access,
+        summary: &'static str,
+        handler: Handler,
+    ) -> Self {
+        Self {
+            verb,
+            path,
+            access,
+            summary,
+            query: None,
+            request: Shape::None,
+            response: Shape::None,
+            body_bytes_max: 0,
+            handler,
+        }
+    }
+
+    const fn query<T: JsonSchema>(mut self) -> Self {
+        self.query = Some(SchemaGenerator::subschema_for::<T>);
+        self
+    }
+
+    const fn takes<T: JsonSchema>(mut self) -> Self {
+        self.request = Shape::Json(SchemaGenerator::subschema_for::<T>);
+        self.body_bytes_max = SMALL_BODY_BYTES_MAX;
+        self
+    }
+
+    const fn takes_bytes(mut self) -> Self {
+        self.request = Shape::Bytes;
+        self.large()
+    }
+
+    const fn large(mut self) -> Self {
+        self.body_bytes_max = BODY_BYTES_MAX;
+        self
+    }
+
+    const fn gives<T: JsonSchema>(mut self) -> Self {
+        self.response = Shape::Json(SchemaGenerator::subschema_for::<T>);
+        self
+    }
+
+    const fn gives_shape(mut self, shape: Shape) -> Self {
+        self.response = shape;
+        self
+    }
+}
+
+macro_rules! by {
+    ($handler:path) => {
+        |api, call| Box::pin($handler(api, call))
+    };
+}
+
+const READS: Access = Access::Roles(&[Role::Read, Role::Submit]);
+const SUBMITS: Access = Access::Roles(&[Role::Submit]);
+const WORKS: Access = Access::Roles(&[Role::Worker]);
+const READS_OR_OWN_RUN: Access = Access::RolesAndRuns(&[Role::Read, Role::Submit]);
+const APPENDS_MANY: Access = Access::RolesAndRuns(&[Role::Worker]);
+const STORES_BLOBS: Access = Access::RolesAndRuns(&[Role::Submit, Role::Worker]);
+/// Blobs hold snapshots, and those are exact: no redaction was done on them.
+const READS_BLOBS: Access = Access::RolesAndRuns(&[]);
+
+/// Every route there is.
+#[rustfmt::skip]
+pub(crate) static ROUTES: &[Route] = &[
+    Route::new((Verb::Get, "/v1/tasks"), READS, "Lists tasks, newest first", by!(tasks::list))
+        .query::<wire::TaskQuery>().gives::<wire::TaskPage>(),
+    Route::new((Verb::Post, "/v1/tasks"), SUBMITS, "Puts tasks into the backlog, all or none", by!(tasks::submit))
+        .takes::<wire::SubmitRequest>().large().gives::<wire::SubmitResponse>(),
+    Route::new((Verb::Get, "/v1/tasks/{id}"), READS, "A task and its runs", by!(tasks::show))
+        .gives::<wire::TaskView>(),
+    Route::new((Verb::Post, "/v1/tasks/{id}/cancel"), SUBMITS, "Cancels a task, also while it runs", by!(tasks::cancel))
+        .takes::<wire::ActRequest>().gives::<docket_schema::task::TaskRecord>(),
+    Route::new((Verb::Post, "/v1/tasks/{id}/retry"), SUBMITS, "Runs a task again from the start", by!(tasks::retry))
+        .takes::<wire::ActRequest>().gives::<docket_schema::task::TaskRecord>(),
+    Route::new((Verb::Post, "/v1/tasks/{id}/release"), WORKS, "Gives a lease back", by!(lease::release))
+        .takes::<wire::ReleaseRequest>().gives::<wire::ReleaseResponse>(),
+    Route::new((Verb::Post, "/v1/lease"), WORKS, "Asks for work; waits for some", by!(lease::lease))
+        .takes::<wire::LeaseRequest>().gives::<wire::LeaseResponse>(),
+    Route::new((Verb::Post, "/v1/heartbeat"), WORKS, "Renews leases; waits for news of them", by!(lease::heartbeat))
+        .takes::<wire::HeartbeatRequest>().gives::<wire::HeartbeatResponse>(),
+    Route::new((Verb::Get, "/v1/runs/{id}"), READS_OR_OWN_RUN, "A run", by!(runs::show))
+        .gives::<wire::RunView>(),
+    Route::new((Verb::Get, "/v1/runs/{id}/events"), READS_OR_OWN_RUN, "Events of a run", by!(runs::events))
+        .query::<wire::EventsQuery>().gives::<wire::EventPage>(),
+    Route::new((Verb::Get, "/v1/runs/{id}/follow"), READS, "Events of a run as they are appended", by!(sse::follow))
+        .query::<wire::FollowQuery>().gives_shape(Shape::Events),
+    Route::new((Verb::Post, "/v1/runs/{id}/tell"), SUBMITS, "Tells a run something", by!(runs::tell))
+        .takes::<wire::TellRequest>().gives::<wire::TellResponse>(),
+    Route::new((Verb::Post, "/v1/runs/{id}/resume"), SUBMITS, "Goes on from a turn's end as a new run of the task", by!(runs::resume))
+        .takes::<wire::ResumeRequest>().gives::<wire::ResumeResponse>(),
+    Route::new((Verb::Post, "/v1/runs/{id}/append"), Access::Runs, "Adds events to a run", by!(append::append))
+        .takes::<wire::AppendRequest>().large().gives::<wire::AppendResponse>(),
+    Route::new((Verb::Post, "/v1/append"), APPENDS_MANY, "Adds events to several runs; each append stands alone", by!(append::append_many))
+        .takes::<wire::AppendManyRequest>().large().gives::<wire::AppendManyResponse>(),
+    Route::new((Verb::Get, "/v1/blobs/{hash}"), READS_BLOBS, "A blob's bytes", by!(blobs::get))
+        .gives_shape(Shape::Bytes),
+    Route::new((Verb::Head, "/v1/blobs/{hash}"), STORES_BLOBS, "Whether a blob is stored", by!(blobs::head)),
+    Route::new((Verb::Put, "/v1/blobs/{hash}"), STORES_BLOBS, "Stores a blob", by!(blobs::put))
+        .takes_bytes(),
+    Route::new((Verb::Post, "/v1/blobs/missing"), STORES_BLOBS, "Which blobs are not stored", by!(blobs::missing))
+        .takes::<wire::MissingBlobsRequest>().gives::<wire::MissingBlobsResponse>(),
+    Route::new((Verb::Get, "/v1/events"), READS, "Events of any stream", by!(feed::events))
+        .query::<wire::EventsQuery>().gives::<wire::EventPage>(),
+    Route::new((Verb::Get, "/v1/feed"), READS, "The whole log in order of position", by!(feed::feed))
+        .query::<wire::FeedQuery>().gives::<wire::EventPage>(),
+    Route::new((Verb::Get, "/v1/resolve/{prefix}"), READS, "Ids that begin, or end, with these digits", by!(resolve::resolve))
+        .gives::<wire::Resolved>(),
+    Route::new((Verb::Get, "/v1/status"), Access::Roles(&[Role::Read, Role::Submit, Role::Worker]), "How the queue stands", by!(status::status))
+        .gives::<wire::Status>(),
+    Route::new((Verb::Get, "/healthz"), Access::Open, "The process answers", by!(health::healthz))
+        .gives::<wire::Health>(),
+    Route::new((Verb::Get, "/readyz"), Access::Open, "The store answers as well", by!(health::readyz))
+        .gives::<wire::Health>(),
+    Route::new((Verb::Get, "/openapi.json"), Access::Open, "This document", by!(openapi::serve)),
+];
+
+/// The router over the table.
+pub(crate) fn router(api: Arc<Api>) -> Router {
+    let mut router = Router::new();
+    for route in ROUTES {
+        let api = Arc::clone(&api);
+        let handler = move |request: Request| dispatch(Arc::clone(&api), route, request);
+        router = router.route(route.path, on(route.verb.filter(), handler));
+    }
+    let (unknown, wrong_method) = (Arc::clone(&api), api);
+    router
+        .fallback(move |request: Request| {
+            let refusal = Refusal::new(ProblemCode::NotFound, "there is no such route; see /openapi.json");
+            unrouted(Arc::clone(&unknown), request, refusal)
+        })
+        .method_not_allowed_fallback(move |request: Request| {
+            let refusal = Refusal::new(
+                ProblemCode::MethodNotAllowed,
+                format!("this route does not take {}; see /openapi.json", request.method()),
+            );
+            unrouted(Arc::clone(&wrong_method), request, refusal.field("method"))
+        })
+}
+
+async fn unrouted(api: Arc<Api>, request: Request, refusal: Refusal) -> Response<Body> {
+    let (parts, _) = request.into_parts();
+    check_host(&api, &parts.headers).err().unwrap_or(refusal).into_response()
+}
+
+async fn dispatch(api: Arc<Api>, route: &'static Route, request: Request) -> Response<Body> {
+    let (mut parts, body) = request.into_parts();
+    let answer = async {
+        check_host(&api, &parts.headers)?;
+        let caller = authorize(&api, route, &parts.headers)?;
+        let param = path_param(&mut parts).await?;
+        let body = read_body(&parts.headers, body, route.body_bytes_max).await?;
+        let call = Call { caller, param, uri: parts.uri, headers: parts.headers, body };
+        (route.handler)(api, call).await
+    };
+    // A panic is a fault of ours: one request is lost, not the connection's others.
+    match AssertUnwindSafe(answer).catch_unwind().await {
+        Ok(Ok(response)) => response,
+        Ok(Err(refusal)) => refusal.into_response(),
+        Err(_) => {
+            tracing::error!(route = route.path, "a route panicked");
+            Refusal::new(ProblemCode::Internal, "a fault of docket; its log says more").into_response()
+        }
+    }
+}
+
+/// The path's one placeholder.
+async fn path_param(parts: &mut Parts) -> Result<String, Refusal> {
+    let params = RawPathParams::from_request_parts(parts, &()).await.map_err(|_| {
+        Refusal::new(ProblemCode::InvalidRequest, "the path is not UTF-8 once decoded").field("path")
+    })?;
+    Ok(params.iter().next().map(|(_, value)| value.to_owned()).unwrap_or_default())
+}
+
+fn authorize(api: &Api, route: &Route, headers: &HeaderMap) -> Result<Caller, Refusal> {
+    let caller = match bearer(headers)? {
+        None => Caller::Anyone,
+        Some(token) => api.caller(token).ok_or_else(|| {
+            Refusal::new(
+                ProblemCode::Unauthorized,
+                "this token is not one of this coordinator's; take the one of its DOCKET_HOME",
+            )
+        })?,
+    };
+    if route.access.admits(&caller) {
+        return Ok(caller);
+    }
+    Err(match caller {
+        Caller::Anyone => Refusal::new(
+            ProblemCode::Unauthorized,
+            "send a token: `authorization: Bearer TOKEN` (the CLI takes it from DOCKET_TOKEN)",
+        ),
+        Caller::Api { .. } | Caller::Run { .. } => Refusal::new(
+            ProblemCode::Forbidden,
+            "this token's role is not good for this route; take one whose role is",
+        ),
+    })
+}
+
+fn bearer(headers: &HeaderMap) -> Result<Option<&str>, Refusal> {
+    let Some(value) = headers.get(header::AUTHORIZATION) else { return Ok(None) };
+    let token = value.to_str().ok().and_then(|text| {
+        let (scheme, token) = text.split_once(' ')?;
+        scheme.eq_ignore_ascii_case("bearer").then_some(token.trim())
+    });
+    match token {
+        Some(token) => Ok(Some(token)),
+        None => {
+            Err(Refusal::new(ProblemCode::Unauthorized, "send the token as `authorization: Bearer TOKEN`")
+                .field("authorization"))
+        }
+    }
+}
+
+/// On a loopback bind, refuses a host or origin that is none: a page elsewhere may have its name
+/// resolve to this machine.
+fn check_host(api: &Api, headers: &HeaderMap) -> Result<(), Refusal> {
+    if !api.limits.loopback_hosts_only {
+        return Ok(());
+    }
+    let host = headers.get(header::HOST).map(|host| host.as_bytes());
+    if !host.is_some_and(is_loopback) {
+        return Err(Refusal::new(ProblemCode::Forbidden, "call this coordinator as 127.0.0.1 or localhost")
+            .field("host"));
+    }
+    let Some(origin) = headers.get(header::ORIGIN) else { return Ok(()) };
+    let of = origin.as_bytes();
+    let host = of.strip_prefix(b"http://").or_else(|| of.strip_prefix(b"https://"));
+    if host.is_some_and(is_loopback) {
+        return Ok(());
+    }
+    Err(Refusal::new(ProblemCode::Forbidden, "pages of other origins may not call this coordinator")
+        .field("origin"))
+}
+
+fn is_loopback(authority: &[u8]) -> bool {
+    let Ok(authority) = std::str::from_utf8(authority) else { return false };
+    let (host, port) = match authority.strip_prefix('[').and_then(|rest| rest.split_once(']')) {
+        Some((host, rest)) => (host, rest.strip_prefix(':')),
+        None => authority.split_once(':').map_or((authority, None), |(host, port)| (host, Some(port))),
+    };
+    let port_is_one = port.is_none_or(|port| port.parse::<u16>().is_ok());
+    let named = host.eq_ignore_ascii_case("localhost");
+    port_is_one && (named || host.parse::<std::net::IpAddr>().is_ok_and(|ip| ip.is_loopback()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn loopback_hosts_are_told_from_others() {
+        for good in ["localhost", "LOCALHOST:80", "127.0.0.1:7070", "127.9.9.9", "[::1]", "[::1]:80"] {
+            assert!(is_loopback(good.as_bytes()), "{good}");
+        }
+        for bad in [
+            "",
+            "evil.example",
+            "127.0.0.1.evil.example",
+            "localhost.evil",
+            "10.0.0.1",
+            "[::2]:1",
+            "127.0.0.1:x",
+            "localhost:80@evil",
+        ] {
+            assert!(!is_loopback(bad.as_bytes()), "{bad}");
+        }
+    }
+
+    #[test]
+    fn every_path_has_at_most_one_placeholder_and_stands_once_per_method() {
+        let mut seen = std::collections::BTreeSet::new();
+        for route in ROUTES {
+            assert!(route.path.matches('{').count() <= 1, "{}", route.path);
+            assert!(seen.insert((route.path, route.verb)), "{} twice", route.path);
+        }
+    }
+}

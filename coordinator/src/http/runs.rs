@@ -1,0 +1,209 @@
+//! Routes of runs: show, events, tell, resume.
+//!
+//! A run's own token reads its run, and of its parents exactly the history it shares.
+
+use std::sync::Arc;
+
+use axum::{body::Body, http::Response};
+use docket_schema::{
+    content::{BlobRef, Content},
+    event::{Envelope, TypedEvent as _},
+    ids::{RunId, Seq, StreamId, Turn},
+    run::{ForkWhy, Forked, RunEvent, Told},
+    wire::{
+        EventPage, EventsQuery, PAGE_EVENTS_MAX, ParentRef, ProblemCode, ResumeRequest, ResumeResponse,
+        RunView, TELL_BYTES_MAX, TellRequest, TellResponse,
+    },
+};
+
+use super::{
+    api::Api,
+    auth::Caller,
+    call::{Call, json},
+    commands,
+    errors::Refusal,
+    feed::{page, page_limit},
+    fork::{ForkPointError, turn_end},
+};
+use crate::{
+    clock,
+    store::{Append, CommandBlobs, Condition, NewBlob},
+};
+
+/// Longest chain of runs that stand on each other's history.
+const LINEAGE_RUNS_MAX: usize = 100;
+/// Most events answered as one lineage; a longer one is read run by run.
+const LINEAGE_EVENTS_MAX: usize = 100_000;
+
+type Answered = Result<Response<Body>, Refusal>;
+
+pub(super) async fn show(api: Arc<Api>, call: Call) -> Answered {
+    let run: RunId = call.id()?;
+    match call.caller {
+        Caller::Run { run: own, .. } if own != run => Err(not_yours()),
+        Caller::Run { .. } | Caller::Api { .. } | Caller::Anyone => json(&view(&api, run).await?),
+    }
+}
+
+pub(super) async fn events(api: Arc<Api>, call: Call) -> Answered {
+    let run: RunId = call.id()?;
+    let query: EventsQuery = call.query()?;
+    let limit = page_limit(query.limit)?;
+    let wrong =
+        |field: &str, detail: &str| Err(Refusal::new(ProblemCode::InvalidRequest, detail).field(field));
+    if query.stream.is_some() {
+        return wrong("stream", "the path says which run");
+    }
+    let until = readable_until(&api, &call.caller, run).await?;
+    if query.lineage {
+        if query.after != Seq(0) {
+            return wrong("after", "a lineage is answered whole: leave `after` out");
+        }
+        let view = view(&api, run).await?;
+        return json(&EventPage { events: lineage(&api, &view, until).await?, more: false });
+    }
+    let mut events = api.store.read(StreamId::Run(run), query.after, limit).await?;
+    if events.is_empty() {
+        // Tells a run without news from one that is not there.
+        view(&api, run).await?;
+    }
+    let mut page = {
+        let read = events.len();
+        events.retain(|event| event.seq <= until);
+        let cut = events.len() < read;
+        let mut page = page(events, limit);
+        page.more &= !cut;
+        page
+    };
+    page.more &= page.events.last().is_none_or(|last| last.seq < until);
+    json(&page)
+}
+
+/// Up to which event `caller` may read `run`.
+async fn readable_until(api: &Api, caller: &Caller, run: RunId) -> Result<Seq, Refusal> {
+    let Caller::Run { run: own, .. } = caller else { return Ok(Seq(u64::MAX)) };
+    if *own == run {
+        return Ok(Seq(u64::MAX));
+    }
+    let own = view(api, *own).await?;
+    let parents = parents(api, &own).await?;
+    parents.iter().find(|parent| parent.run == run).map(|parent| parent.seq).ok_or_else(not_yours)
+}
+
+/// The runs whose history `of` shares, nearest first, each up to where.
+async fn parents(api: &Api, of: &RunView) -> Result<Vec<ParentRef>, Refusal> {
+    let mut parents = Vec::new();
+    let mut next = of.parent;
+    while let Some(parent) = next {
+        if parents.len() >= LINEAGE_RUNS_MAX {
+            let detail =
+                format!("the run stands on more than {LINEAGE_RUNS_MAX} others; retry its task instead");
+            return Err(Refusal::new(ProblemCode::TooLarge, detail));
+        }
+        parents.push(parent);
+        next = view(api, parent.run).await?.parent;
+    }
+    Ok(parents)
+}
+
+/// The whole history of a run up to `until` of its own stream, oldest first.
+async fn lineage(api: &Api, of: &RunView, until: Seq) -> Result<Vec<Envelope>, Refusal> {
+    let mut parts = parents(api, of).await?;
+    parts.reverse();
+    parts.push(ParentRef { run: of.id, seq: until });
+    let mut events = Vec::new();
+    for part in parts {
+        let mut after = Seq(0);
+        loop {
+            let page = api.store.read(StreamId::Run(part.run), after, PAGE_EVENTS_MAX).await?;
+            let full = page.len() >= PAGE_EVENTS_MAX as usize;
+            after = page.last().map_or(after, |event| event.seq);
+            events.extend(page.into_iter().filter(|event| event.seq <= part.seq));
+            if events.len() > LINEAGE_EVENTS_MAX {
+                let detail = "the history is too long for one answer; read it run by run with `after`";
+                return Err(Refusal::new(ProblemCode::TooLarge, detail));
+            }
+            if !full || after >= part.seq {
+                break;
+            }
+        }
+    }
+    Ok(events)
+}
+
+pub(super) async fn tell(api: Arc<Api>, call: Call) -> Answered {
+    let run: RunId = call.id()?;
+    let TellRequest { text } = call.json()?;
+    if text.trim().is_empty() || text.len() > TELL_BYTES_MAX {
+        let detail = format!("`text` must be 1 to {TELL_BYTES_MAX} bytes");
+        return Err(Refusal::new(ProblemCode::InvalidRequest, detail).field("text"));
+    }
+    let (text, aside) = Content::place(text.into_bytes());
+    let blobs = aside.map(|bytes| NewBlob { blob: BlobRef::of(&bytes), bytes: bytes.into() });
+    let told = RunEvent::from(Told { text, by: call.caller.name() });
+    let append = Append {
+        stream: StreamId::Run(run),
+        condition: Condition::AtHead,
+        events: vec![told.encode(Turn(0))],
+        blobs: blobs.into_iter().collect(),
+        names: Vec::new(),
+        now: api.clock.now(),
+    };
+    let done = api.store.append(append).await?;
+    api.wakes.appended(run);
+    json(&TellResponse { head: done.head })
+}
+
+pub(super) async fn resume(api: Arc<Api>, call: Call) -> Answered {
+    let of: RunId = call.id()?;
+    let ResumeRequest { turn } = call.json()?;
+    let view = view(&api, of).await?;
+    let history = lineage(&api, &view, Seq(u64::MAX)).await?;
+    let (end, turn) = turn_end(&history, turn.map(Turn)).map_err(no_fork_point)?;
+    let StreamId::Run(parent) = end.stream else {
+        return Err(Refusal::new(ProblemCode::Internal, "a run's history holds another stream's event"));
+    };
+    let forked = Forked {
+        run: RunId(clock::new_id()),
+        task: view.task,
+        parent,
+        seq: end.seq,
+        hash: end.hash,
+        turn,
+        why: ForkWhy::Resume,
+        engine: None,
+        models: None,
+        hint: None,
+    };
+    let (run, parent) = (forked.run, ParentRef { run: parent, seq: end.seq });
+    let decide = commands::resume(call.caller.name(), forked);
+    let (record, _) = api.store.command(view.task, decide, CommandBlobs::default(), api.clock.now()).await?;
+    api.announce(&record);
+    // The run whose place is taken may be in a worker's hands, and followed.
+    api.wakes.leases();
+    api.wakes.appended(of);
+    json(&ResumeResponse { task: view.task, run, parent, turn: turn.0 })
+}
+
+fn no_fork_point(error: ForkPointError) -> Refusal {
+    match &error {
+        ForkPointError::NoTurn => Refusal::new(ProblemCode::WrongState, error.to_string()),
+        ForkPointError::NotThere { .. } => {
+            Refusal::new(ProblemCode::InvalidRequest, error.to_string()).field("turn")
+        }
+        ForkPointError::Corrupt(_) => {
+            tracing::error!("{}", super::error_chain(&error));
+            Refusal::new(ProblemCode::Internal, format!("{error}; run `docket verify`"))
+        }
+    }
+}
+
+async fn view(api: &Api, run: RunId) -> Result<RunView, Refusal> {
+    let absent = || Refusal::new(ProblemCode::NotFound, format!("there is no run {run}"));
+    api.store.run(run).await?.ok_or_else(absent)
+}
+
+fn not_yours() -> Refusal {
+    Refusal::new(ProblemCode::Forbidden, "a run token reads its own run and the history it shares")
+        .field("path")
+}

@@ -1,0 +1,136 @@
+//! Routes of tasks: submit, list, show, cancel, retry.
+
+use std::sync::Arc;
+
+use axum::{body::Body, http::Response};
+use docket_schema::{
+    ids::TaskId,
+    task::TaskSpec,
+    wire::{
+        ActRequest, ProblemCode, SUBMIT_TASKS_MAX, SubmitRequest, SubmitResponse, Submitted, TaskPage,
+        TaskQuery, TaskView,
+    },
+};
+
+use super::{
+    api::Api,
+    call::{Call, json},
+    commands,
+    errors::Refusal,
+};
+use crate::{
+    clock,
+    store::{CommandBlobs, NewTask},
+};
+
+/// Tasks of a page where the query does not say.
+const PAGE_TASKS: u32 = 100;
+/// Most tasks of a page.
+const PAGE_TASKS_MAX: u32 = 1000;
+/// Longest reason of an act, in bytes: it stands in the log.
+const REASON_BYTES_MAX: usize = 4096;
+
+type Answered = Result<Response<Body>, Refusal>;
+
+pub(super) async fn submit(api: Arc<Api>, call: Call) -> Answered {
+    let request: SubmitRequest = call.json()?;
+    let tasks = checked(request)?;
+    let (any_now, any_later) =
+        (tasks.iter().any(|task| task.spec.run_at.is_none()), tasks.iter().any(|t| t.spec.run_at.is_some()));
+    let submitted = api.store.submit(tasks, call.caller.name(), api.clock.now()).await?;
+    if any_now || any_later {
+        // One whose time has passed already is available as well.
+        api.wakes.work();
+    }
+    if any_later {
+        api.wakes.due();
+    }
+    let tasks = submitted.into_iter().map(|(id, duplicate)| Submitted { id, duplicate }).collect();
+    json(&SubmitResponse { tasks })
+}
+
+fn checked(request: SubmitRequest) -> Result<Vec<NewTask>, Refusal> {
+    let SubmitRequest { tasks, ids } = request;
+    let wrong = |detail: String| Refusal::new(ProblemCode::InvalidRequest, detail);
+    if tasks.is_empty() {
+        return Err(wrong("a submit holds at least one task".to_owned()).field("tasks"));
+    }
+    if tasks.len() > SUBMIT_TASKS_MAX {
+        let detail = format!("a submit holds at most {SUBMIT_TASKS_MAX} tasks; split it");
+        return Err(Refusal::new(ProblemCode::TooLarge, detail).field("tasks"));
+    }
+    for (n, spec) in tasks.iter().enumerate() {
+        spec.check()
+            .map_err(|error| wrong(error.to_string()).field(format!("tasks[{n}].{}", error.field)))?;
+    }
+    let with = |id: TaskId, spec: TaskSpec| NewTask { id, spec };
+    match ids {
+        None => Ok(tasks.into_iter().map(|spec| with(TaskId(clock::new_id()), spec)).collect()),
+        Some(ids) if ids.len() == tasks.len() => {
+            Ok(ids.into_iter().zip(tasks).map(|(i, s)| with(i, s)).collect())
+        }
+        Some(ids) => {
+            Err(wrong(format!("{} ids for {} tasks; give one each, or none", ids.len(), tasks.len()))
+                .field("ids"))
+        }
+    }
+}
+
+pub(super) async fn list(api: Arc<Api>, call: Call) -> Answered {
+    let mut query: TaskQuery = call.query()?;
+    let limit = query.limit.unwrap_or(PAGE_TASKS);
+    if limit == 0 || limit > PAGE_TASKS_MAX {
+        let detail = format!("`limit` must be within 1 and {PAGE_TASKS_MAX}");
+        return Err(Refusal::new(ProblemCode::InvalidRequest, detail).field("limit"));
+    }
+    query.limit = Some(limit);
+    let tasks = api.store.tasks(query).await?;
+    let full = u32::try_from(tasks.len()).is_ok_and(|count| count >= limit);
+    let next = if full { tasks.last().map(|task| task.id) } else { None };
+    json(&TaskPage { tasks, next })
+}
+
+pub(super) async fn show(api: Arc<Api>, call: Call) -> Answered {
+    let id: TaskId = call.id()?;
+    let Some((task, lease_expires_at)) = api.store.task(id).await? else {
+        return Err(Refusal::new(ProblemCode::NotFound, format!("there is no task {id}")));
+    };
+    let runs = api.store.runs_of(id).await?;
+    json(&TaskView { task, runs, lease_expires_at })
+}
+
+pub(super) async fn cancel(api: Arc<Api>, call: Call) -> Answered {
+    let id: TaskId = call.id()?;
+    let reason = reason(&call)?;
+    let decide = commands::cancel(call.caller.name(), reason);
+    let (record, run) = api.store.command(id, decide, CommandBlobs::default(), api.clock.now()).await?;
+    api.announce(&record);
+    // The worker that has it, if one has, learns it by its heartbeat's answer.
+    api.wakes.leases();
+    if let (Some(run), Some(_)) = (record.last_run, run) {
+        api.wakes.appended(run);
+    }
+    json(&record)
+}
+
+pub(super) async fn retry(api: Arc<Api>, call: Call) -> Answered {
+    let id: TaskId = call.id()?;
+    reason(&call)?;
+    let before = api.store.task(id).await?.and_then(|(record, _)| record.run);
+    let decide = commands::retry(call.caller.name());
+    let (record, run) = api.store.command(id, decide, CommandBlobs::default(), api.clock.now()).await?;
+    api.announce(&record);
+    if let (Some(ended), Some(_)) = (before, run) {
+        api.wakes.appended(ended);
+    }
+    json(&record)
+}
+
+fn reason(call: &Call) -> Result<String, Refusal> {
+    let ActRequest { reason } = call.json()?;
+    if reason.len() > REASON_BYTES_MAX {
+        let detail = format!("`reason` may have at most {REASON_BYTES_MAX} bytes");
+        return Err(Refusal::new(ProblemCode::InvalidRequest, detail).field("reason"));
+    }
+    Ok(reason)
+}

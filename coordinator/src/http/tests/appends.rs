@@ -1,0 +1,150 @@
+//! What an append may not hold, and the batch.
+
+use base64::{Engine as _, engine::general_purpose::STANDARD};
+use docket_schema::{
+    content::BlobRef,
+    event::{EVENTS_PER_APPEND_MAX, NewEvent, PAYLOAD_BYTES_MAX, Payload, TypedEvent as _},
+    ids::{BlobHash, RunId, Turn},
+    run::{CancelRequested, RunEvent, RunOutcome, Told},
+    wire::{AppendManyRequest, AppendManyResponse, AppendResult, BlobUpload, ProblemCode, StreamAppend},
+};
+use serde_json::{Value, json};
+
+use super::events::{MANIFEST, ended, phase, spec, started};
+use super::support::{House, append_request, lease_request, token};
+use crate::http::Role;
+
+fn raw(kind: &str, version: u16, payload: &str) -> NewEvent {
+    let payload = Payload::from_store(payload.to_owned());
+    NewEvent { kind: kind.to_owned(), version, turn: Turn(0), payload }
+}
+
+#[tokio::test]
+async fn what_no_fold_reads_or_no_worker_says_is_refused() {
+    let house = House::open().await;
+    let lease = house.leased().await;
+    let told = RunEvent::from(Told { text: "psst".into(), by: "me".to_owned() }).encode(Turn(0));
+    let cancel = CancelRequested { by: "me".to_owned(), reason: String::new() };
+    let cancel = RunEvent::from(cancel).encode(Turn(0));
+    let long = format!(r#"{{"phase":"editing","more":"{}"}}"#, "x".repeat(PAYLOAD_BYTES_MAX));
+    let other = started(lease.task, RunId(uuid::Uuid::from_u128(1)));
+    let table: Vec<(&str, Vec<NewEvent>, ProblemCode, &str)> = vec![
+        ("no events", vec![], ProblemCode::InvalidRequest, "events"),
+        ("too many", vec![phase(0); EVENTS_PER_APPEND_MAX + 1], ProblemCode::TooLarge, "events"),
+        ("unknown kind", vec![raw("Danced", 1, "{}")], ProblemCode::InvalidRequest, "events[0]"),
+        ("unknown version", vec![raw("PhaseChanged", 9, "{}")], ProblemCode::InvalidRequest, "events[0]"),
+        (
+            "wrong shape",
+            vec![phase(0), raw("PhaseChanged", 1, "{}")],
+            ProblemCode::InvalidRequest,
+            "events[1]",
+        ),
+        ("too long", vec![raw("PhaseChanged", 1, &long)], ProblemCode::TooLarge, "events[0].payload"),
+        (
+            "line breaks",
+            vec![raw("PhaseChanged", 1, "{\n\"phase\":\"editing\"}")],
+            ProblemCode::InvalidRequest,
+            "events[0]",
+        ),
+        ("told", vec![told], ProblemCode::InvalidRequest, "events[0]"),
+        ("cancel", vec![cancel], ProblemCode::InvalidRequest, "events[0]"),
+        ("superseded", vec![ended(RunOutcome::Superseded, 0)], ProblemCode::InvalidRequest, "events[0]"),
+        ("another run", vec![other], ProblemCode::InvalidRequest, "events[0]"),
+        (
+            "after the end",
+            vec![ended(RunOutcome::Succeeded, 0), phase(0)],
+            ProblemCode::InvalidRequest,
+            "events[1]",
+        ),
+    ];
+    for (name, events, code, field) in table {
+        let problem = house.append(&lease, 0, events).await.problem();
+        assert_eq!(
+            (problem.code, problem.field.as_deref()),
+            (code, Some(field)),
+            "{name}: {}",
+            problem.detail
+        );
+    }
+    let page: Value = house.get(&format!("/v1/runs/{}/events", lease.run)).await.good();
+    assert_eq!(page["events"], json!([]), "nothing of it was written");
+}
+
+#[tokio::test]
+async fn blobs_come_with_an_append_or_before_it_and_are_checked() {
+    let house = House::open().await;
+    let lease = house.leased().await;
+    let path = format!("/v1/runs/{}/append", lease.run);
+    let bytes = b"a long part".repeat(1000);
+    let upload = |blob| BlobUpload { blob, b64: STANDARD.encode(&bytes) };
+    let mut request = append_request(lease.epoch, 0, vec![started(lease.task, lease.run)]);
+
+    request.names = vec![BlobHash::of(b"never stored")];
+    let problem = house.post(&path, &lease.token, &request).await.problem();
+    assert_eq!(problem.code, ProblemCode::BlobMissing);
+    request.names = vec![BlobHash::of(MANIFEST)];
+
+    request.blobs = vec![upload(BlobRef { hash: BlobHash::of(b"other"), bytes: bytes.len() as u64 })];
+    let problem = house.post(&path, &lease.token, &request).await.problem();
+    assert_eq!((problem.code, problem.field.as_deref()), (ProblemCode::BlobMismatch, Some("blobs[0]")));
+
+    request.blobs = vec![BlobUpload { blob: BlobRef::of(&bytes), b64: "***".to_owned() }];
+    let problem = house.post(&path, &lease.token, &request).await.problem();
+    assert_eq!((problem.code, problem.field.as_deref()), (ProblemCode::InvalidRequest, Some("blobs[0].b64")));
+
+    request.blobs = vec![upload(BlobRef::of(&bytes))];
+    assert_eq!(house.post(&path, &lease.token, &request).await.status, 200);
+    let hash = BlobHash::of(&bytes);
+    let got = house.send("GET", &format!("/v1/blobs/{hash}"), &lease.token, Vec::new(), None).await;
+    assert_eq!((got.status, got.body == bytes), (200, true));
+    assert_eq!(
+        house.send("HEAD", &format!("/v1/blobs/{hash}"), &lease.token, Vec::new(), None).await.status,
+        200
+    );
+
+    let put = format!("/v1/blobs/{}", BlobHash::of(b"x"));
+    let problem = house.send("PUT", &put, &lease.token, b"y".to_vec(), None).await.problem();
+    assert_eq!(problem.code, ProblemCode::BlobMismatch);
+    let body = json!({ "hashes": [hash, BlobHash::of(b"x")] });
+    let missing: Value = house.post("/v1/blobs/missing", &lease.token, &body).await.good();
+    assert_eq!(missing["missing"], json!([BlobHash::of(b"x")]));
+}
+
+#[tokio::test]
+async fn a_batch_keeps_each_runs_order_and_each_append_stands_alone() {
+    let house = House::open().await;
+    let one = house.leased().await;
+    house.submit(spec("another")).await;
+    let two = house.lease(&lease_request(0)).await.remove(0);
+    let of = |lease: &docket_schema::wire::Lease, at, event| StreamAppend {
+        run: lease.run,
+        token: lease.token.clone(),
+        append: append_request(lease.epoch, at, vec![event]),
+    };
+    let mut appends = vec![of(&one, 0, started(one.task, one.run)), of(&two, 0, started(two.task, two.run))];
+    appends.extend((1..20).map(|at| of(&one, at, phase(0))));
+    appends.push(of(&two, 0, phase(0)));
+    appends.push(StreamAppend { token: one.token.clone(), ..of(&two, 1, phase(0)) });
+    appends.push(StreamAppend { token: "dkr_x".to_owned(), ..of(&two, 1, phase(0)) });
+    appends.push(of(&two, 1, ended(RunOutcome::Succeeded, 0)));
+    let answer: AppendManyResponse =
+        house.post("/v1/append", token(Role::Worker), &AppendManyRequest { appends }).await.good();
+    let said: Vec<Result<u64, ProblemCode>> = answer
+        .results
+        .into_iter()
+        .map(|result| match result {
+            AppendResult::Appended(done) => Ok(done.head.seq.0),
+            AppendResult::Refused(problem) => Err(problem.code),
+        })
+        .collect();
+    let mut wanted: Vec<_> = vec![Ok(1), Ok(1)];
+    wanted.extend((2..=20).map(Ok));
+    wanted.extend([
+        Err(ProblemCode::WrongSeq),
+        Err(ProblemCode::Forbidden),
+        Err(ProblemCode::Unauthorized),
+        Ok(2),
+    ]);
+    assert_eq!(said, wanted);
+    assert_eq!(house.task_state(two.task).await, "completed");
+}

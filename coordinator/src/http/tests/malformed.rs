@@ -1,0 +1,157 @@
+//! Bodies, queries and paths of every wrong kind: a problem, never a fault, never a panic.
+
+use docket_schema::wire::ProblemCode;
+use proptest::{
+    prelude::{Strategy as _, any},
+    strategy::ValueTree as _,
+    test_runner::{Config, TestRunner},
+};
+use serde_json::{Value, json};
+
+use super::events::{spec, started};
+use super::support::{Answer, House, append_request, heartbeat, lease_request, token};
+use crate::http::{
+    Role,
+    auth::Access,
+    router::{ROUTES, Shape},
+};
+
+const JSON: Option<(&str, &str)> = Some(("content-type", "application/json"));
+
+/// Random bodies per route: a few seconds in all.
+const CASES: usize = 40;
+
+fn refused(answer: Answer, what: &str) {
+    assert!((400..500).contains(&answer.status), "{what}: {answer:?}");
+    answer.problem();
+}
+
+#[tokio::test]
+async fn random_bytes_are_refused_by_every_route_that_takes_a_body() {
+    let house = House::open().await;
+    let lease = house.leased().await;
+    let mut runner = TestRunner::new(Config::default());
+    for route in ROUTES {
+        if matches!(route.request, Shape::None) {
+            continue;
+        }
+        let path = route.path.replace("{id}", &lease.run.to_string()).replace("{hash}", &"0".repeat(64));
+        let by = if route.access == Access::Runs { lease.token.as_str() } else { token(Role::Admin) };
+        for _ in 0..CASES {
+            let bytes =
+                proptest::collection::vec(any::<u8>(), 1..200).new_tree(&mut runner).expect("tree").current();
+            let answer = house.send(route.verb.as_str(), &path, by, bytes.clone(), None).await;
+            refused(answer, &format!("{path} {bytes:?}"));
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_good_body_with_one_byte_changed_or_its_end_cut_never_is_a_fault() {
+    let house = House::open().await;
+    let lease = house.leased().await;
+    let worker = lease_request(0);
+    let run = format!("/v1/runs/{}", lease.run);
+    let append = append_request(lease.epoch, 0, vec![started(lease.task, lease.run)]);
+    let json = |value: Value| serde_json::to_vec(&value).expect("json");
+    let bodies: Vec<(String, &str, Vec<u8>)> = vec![
+        ("/v1/tasks".to_owned(), token(Role::Admin), json(json!({ "tasks": [spec("a")] }))),
+        (format!("{run}/append"), &lease.token, json(serde_json::to_value(append).expect("json"))),
+        (format!("{run}/tell"), token(Role::Admin), json(json!({ "text": "words" }))),
+        ("/v1/lease".to_owned(), token(Role::Admin), json(serde_json::to_value(&worker).expect("json"))),
+        (
+            "/v1/heartbeat".to_owned(),
+            token(Role::Admin),
+            json(serde_json::to_value(heartbeat(&worker, &lease, 0)).expect("json")),
+        ),
+    ];
+    let mut runner = TestRunner::new(Config::default());
+    for (path, by, body) in bodies {
+        for _ in 0..CASES {
+            let strategy = (0..body.len(), any::<u8>(), any::<bool>());
+            let (at, byte, cut) = strategy.new_tree(&mut runner).expect("tree").current();
+            let mut bytes = body.clone();
+            if cut {
+                bytes.truncate(at);
+            } else {
+                bytes[at] = byte;
+            }
+            let answer = house.send("POST", &path, by, bytes.clone(), JSON).await;
+            assert!(answer.status < 500, "{path} {}: {answer:?}", String::from_utf8_lossy(&bytes));
+            if answer.status >= 400 {
+                answer.problem();
+            }
+        }
+    }
+}
+
+#[tokio::test]
+async fn wrong_bodies_name_the_field() {
+    let house = House::open().await;
+    let good = serde_json::to_value(spec("a")).expect("json");
+    let with = |field: &str, value: Value| {
+        let mut spec = good.clone();
+        spec[field] = value;
+        json!({ "tasks": [spec] })
+    };
+    let table = [
+        ("/v1/tasks", json!({}), "tasks"),
+        ("/v1/tasks", json!({ "tasks": 1 }), "tasks"),
+        ("/v1/tasks", json!({ "tasks": [], "colour": 1 }), "colour"),
+        ("/v1/tasks", with("title", json!(7)), "tasks[0].title"),
+        ("/v1/tasks", with("priority", json!(7000)), "tasks[0].priority"),
+        ("/v1/tasks", with("queue", json!("a b")), "tasks[0].queue"),
+        ("/v1/tasks", with("model", json!({ "provider": "x" })), "tasks[0].model"),
+        ("/v1/lease", json!([]), "incarnation"),
+        ("/v1/heartbeat", json!({ "incarnation": "x", "held": [] }), "incarnation"),
+        ("/v1/blobs/missing", json!({ "hashes": ["abc"] }), "hashes[0]"),
+    ];
+    for (path, body, field) in table {
+        let problem = house.admin(path, &body).await.problem();
+        assert_eq!(problem.code, ProblemCode::InvalidRequest);
+        if body != json!([]) {
+            assert_eq!(problem.field.as_deref(), Some(field), "{path} {body}: {}", problem.detail);
+        }
+    }
+    let answer = house
+        .send("POST", "/v1/tasks", token(Role::Admin), b"a=b".to_vec(), Some(("content-type", "text/plain")))
+        .await;
+    assert_eq!(answer.problem().code, ProblemCode::UnsupportedMedia);
+    let deep = format!("{}{}", "[".repeat(100_000), "]".repeat(100_000));
+    let deep = format!(r#"{{"tasks":{deep}}}"#);
+    refused(house.send("POST", "/v1/tasks", token(Role::Admin), deep.into_bytes(), JSON).await, "deep");
+}
+
+#[tokio::test]
+async fn wrong_queries_paths_methods_and_sizes_are_told() {
+    let house = House::open().await;
+    let lease = house.leased().await;
+    let run = lease.run;
+    for (path, code, field) in [
+        ("/v1/tasks?limit=0".to_owned(), ProblemCode::InvalidRequest, Some("limit")),
+        ("/v1/tasks?limit=x".to_owned(), ProblemCode::InvalidRequest, Some("limit")),
+        ("/v1/tasks?colour=1".to_owned(), ProblemCode::InvalidRequest, Some("colour")),
+        ("/v1/tasks?state=asleep".to_owned(), ProblemCode::InvalidRequest, Some("state")),
+        ("/v1/tasks/42".to_owned(), ProblemCode::InvalidRequest, Some("path")),
+        ("/v1/tasks/%ff".to_owned(), ProblemCode::InvalidRequest, Some("path")),
+        (format!("/v1/tasks/{run}"), ProblemCode::NotFound, None),
+        (format!("/v1/runs/{run}/events?limit=2000"), ProblemCode::InvalidRequest, Some("limit")),
+        (format!("/v1/runs/{run}/events?after=-1"), ProblemCode::InvalidRequest, Some("after")),
+        (format!("/v1/runs/{run}/events?after=1&lineage=true"), ProblemCode::InvalidRequest, Some("after")),
+        (format!("/v1/runs/{run}/events?stream=run/{run}"), ProblemCode::InvalidRequest, Some("stream")),
+        ("/v1/events".to_owned(), ProblemCode::InvalidRequest, Some("stream")),
+        ("/v1/events?stream=moon/1".to_owned(), ProblemCode::InvalidRequest, Some("stream")),
+        ("/v1/feed?after=x".to_owned(), ProblemCode::InvalidRequest, Some("after")),
+        ("/v1/resolve/xyz".to_owned(), ProblemCode::InvalidRequest, Some("path")),
+        ("/v1/blobs/abc".to_owned(), ProblemCode::InvalidRequest, Some("path")),
+        (format!("/v1/blobs/{}", "0".repeat(64)), ProblemCode::NotFound, None),
+        ("/v2/tasks".to_owned(), ProblemCode::NotFound, None),
+        ("/v1/lease".to_owned(), ProblemCode::MethodNotAllowed, Some("method")),
+    ] {
+        let problem = house.get(&path).await.problem();
+        assert_eq!((problem.code, problem.field.as_deref()), (code, field), "{path}: {}", problem.detail);
+    }
+    let large = vec![b' '; 2 * 1024 * 1024];
+    let problem = house.send("POST", "/v1/lease", token(Role::Admin), large, JSON).await.problem();
+    assert_eq!((problem.code, problem.field.as_deref()), (ProblemCode::TooLarge, Some("body")));
+}

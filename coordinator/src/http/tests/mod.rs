@@ -1,0 +1,12 @@
+//! The API over real HTTP on loopback, with a real store on a file of its own.
+
+mod appends;
+pub(super) mod events;
+mod follow;
+mod life;
+mod malformed;
+mod polls;
+mod resume;
+mod serving;
+mod support;
+mod tokens;

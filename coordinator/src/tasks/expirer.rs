@@ -1,0 +1,82 @@
+//! Gives back leases that nobody renews.
+//!
+//! Invariant: nothing expires within one lease time of the moment this coordinator's term began,
+//! or its store came back: until then workers may have been alive and unheard.
+
+use std::{sync::Arc, time::Duration};
+
+use tokio_util::sync::CancellationToken;
+
+use super::{Wakes, jittered};
+use crate::{
+    clock::Clock,
+    decide,
+    http::error_chain,
+    store::{CommandBlobs, CommandError, Decide, Store, StoreError},
+};
+
+/// Leases ended in one round; the next round follows at once while there are as many.
+const ROUND_MAX: u32 = 500;
+/// Longest wait between two rounds: how late a lost worker may be noticed.
+const ROUND_EVERY_MAX: Duration = Duration::from_secs(1);
+/// Wait after the store failed.
+const STORE_RETRY: Duration = Duration::from_millis(500);
+
+/// Runs until `shutdown`.
+pub(crate) async fn expire_leases(
+    store: Arc<dyn Store>,
+    clock: Arc<Clock>,
+    wakes: Arc<Wakes>,
+    lease_ms: u64,
+    shutdown: CancellationToken,
+) {
+    let every = ROUND_EVERY_MAX.min(Duration::from_millis(lease_ms / 10).max(Duration::from_millis(10)));
+    let mut trusted = false;
+    loop {
+        let round = async {
+            if !trusted {
+                store.grace(lease_ms, clock.now()).await?;
+            }
+            expire_round(store.as_ref(), &clock, &wakes).await
+        };
+        let wait = match round.await {
+            Ok(ended) => {
+                trusted = true;
+                if ended >= ROUND_MAX { Duration::ZERO } else { jittered(every) }
+            }
+            Err(error) => {
+                tracing::warn!("leases are not looked at for now: {}", error_chain(&error));
+                trusted = false;
+                jittered(STORE_RETRY)
+            }
+        };
+        tokio::select! {
+            () = shutdown.cancelled() => return,
+            () = tokio::time::sleep(wait) => {}
+        }
+    }
+}
+
+/// Ends the leases whose deadline has passed; answers how many were looked at.
+async fn expire_round(store: &dyn Store, clock: &Clock, wakes: &Wakes) -> Result<u32, StoreError> {
+    let now = clock.now();
+    let expired = store.expired(now, ROUND_MAX).await?;
+    let count = u32::try_from(expired.len()).unwrap_or(ROUND_MAX);
+    for (task, epoch) in expired {
+        let decide: Decide = Box::new(move |record| decide::expire(record, epoch));
+        match store.command(task, decide, CommandBlobs::default(), clock.now()).await {
+            Ok((record, _)) => {
+                tracing::info!(%task, %epoch, worker = ?record.worker, "a lease expired");
+                wakes.task_is(record.state);
+                wakes.leases();
+            }
+            Err(CommandError::Store(error)) => return Err(error),
+            // Another coordinator was faster, or the task moved on.
+            Err(CommandError::Rejected(_) | CommandError::NoTask(_)) => {}
+            Err(CommandError::Append(error)) => {
+                tracing::error!(%task, "a lease could not be ended: {}", error_chain(&*error));
+            }
+        }
+    }
+    Ok(count)
+}

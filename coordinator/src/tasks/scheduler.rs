@@ -1,0 +1,73 @@
+//! Makes tasks available whose schedule or backoff is over. Sleeps until the next one is due, or
+//! somebody says that an earlier one has come.
+
+use std::{sync::Arc, time::Duration};
+
+use docket_schema::ids::Timestamp;
+use tokio_util::sync::CancellationToken;
+
+use super::{Wakes, jittered};
+use crate::{
+    clock::Clock,
+    decide,
+    http::error_chain,
+    store::{CommandBlobs, CommandError, Decide, Store, StoreError},
+};
+
+/// Tasks of one round; the next round follows at once while there are as many.
+const ROUND_MAX: u32 = 500;
+/// Longest sleep: what other coordinators schedule wakes nobody here, and clocks are stepped.
+const SLEEP_MAX: Duration = Duration::from_secs(5);
+
+/// Runs until `shutdown`.
+pub(crate) async fn make_due_available(
+    store: Arc<dyn Store>,
+    clock: Arc<Clock>,
+    wakes: Arc<Wakes>,
+    shutdown: CancellationToken,
+) {
+    loop {
+        let earlier = wakes.wait_for_due();
+        let wait = match round(store.as_ref(), &clock, &wakes).await {
+            Ok(Next::AtOnce) => Duration::ZERO,
+            Ok(Next::Later(None)) => jittered(SLEEP_MAX),
+            Ok(Next::Later(Some(due_at))) => {
+                // Rounded up, so that it is due when this wakes.
+                let ms = due_at.ms_since(clock.now()).saturating_add(1);
+                Duration::from_millis(ms).min(jittered(SLEEP_MAX))
+            }
+            Err(error) => {
+                tracing::warn!("due tasks are not looked at for now: {}", error_chain(&error));
+                jittered(SLEEP_MAX / 5)
+            }
+        };
+        tokio::select! {
+            () = shutdown.cancelled() => return,
+            () = earlier => {}
+            () = tokio::time::sleep(wait) => {}
+        }
+    }
+}
+
+enum Next {
+    AtOnce,
+    Later(Option<Timestamp>),
+}
+
+async fn round(store: &dyn Store, clock: &Clock, wakes: &Wakes) -> Result<Next, StoreError> {
+    let (due, next_at) = store.due(clock.now(), ROUND_MAX).await?;
+    let full = due.len() >= ROUND_MAX as usize;
+    for task in due {
+        let now = clock.now();
+        let decide: Decide = Box::new(move |record| Ok(decide::make_available(record, now)));
+        match store.command(task, decide, CommandBlobs::default(), now).await {
+            Ok((record, _)) => wakes.task_is(record.state),
+            Err(CommandError::Store(error)) => return Err(error),
+            Err(CommandError::Rejected(_) | CommandError::NoTask(_)) => {}
+            Err(CommandError::Append(error)) => {
+                tracing::error!(%task, "a due task could not be made available: {}", error_chain(&*error));
+            }
+        }
+    }
+    Ok(if full { Next::AtOnce } else { Next::Later(next_at) })
+}

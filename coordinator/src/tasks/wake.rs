@@ -1,0 +1,155 @@
+//! Wake-ups within one process: a hint that something may be there, never the proof.
+//!
+//! Whoever waits registers first, then asks the store, then waits, with a slow jittered poll
+//! behind it: another coordinator's writes wake nobody here, and a wake-up may come between asking
+//! and waiting.
+
+use std::{
+    collections::HashMap,
+    sync::{
+        Arc, Mutex, PoisonError,
+        atomic::{AtomicUsize, Ordering},
+    },
+    time::Duration,
+};
+
+use docket_schema::{ids::RunId, task::TaskState};
+use tokio::sync::{Notify, futures::Notified};
+
+use crate::clock;
+
+/// See the module.
+#[derive(Default)]
+pub struct Wakes {
+    work: Notify,
+    leases: Notify,
+    due: Notify,
+    /// How many followers there are: an append without any pays one load.
+    following: AtomicUsize,
+    followers: Mutex<HashMap<RunId, (Arc<Notify>, usize)>>,
+}
+
+impl Wakes {
+    /// A task came into `state`.
+    pub(crate) fn task_is(&self, state: TaskState) {
+        match state {
+            TaskState::Available => self.work(),
+            TaskState::Scheduled | TaskState::Retryable => self.due(),
+            TaskState::Pending
+            | TaskState::Running
+            | TaskState::Blocked
+            | TaskState::Completed
+            | TaskState::Cancelled
+            | TaskState::Discarded => {}
+        }
+    }
+
+    /// A task may be leased.
+    pub fn work(&self) {
+        self.work.notify_waiters();
+    }
+
+    /// A lease may have been lost.
+    pub fn leases(&self) {
+        self.leases.notify_waiters();
+    }
+
+    /// A task's time may come sooner than the scheduler knows. Kept until it looks.
+    pub fn due(&self) {
+        self.due.notify_one();
+    }
+
+    /// A run's stream has grown.
+    pub fn appended(&self, run: RunId) {
+        if self.following.load(Ordering::Acquire) == 0 {
+            return;
+        }
+        let followers = self.followers.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some((notify, _)) = followers.get(&run) {
+            notify.notify_waiters();
+        }
+    }
+
+    pub(crate) fn wait_for_work(&self) -> Notified<'_> {
+        self.work.notified()
+    }
+
+    pub(crate) fn wait_for_leases(&self) -> Notified<'_> {
+        self.leases.notified()
+    }
+
+    pub(crate) fn wait_for_due(&self) -> Notified<'_> {
+        self.due.notified()
+    }
+
+    /// Registers a follower of `run` until the guard is dropped.
+    pub(crate) fn follow(self: &Arc<Self>, run: RunId) -> FollowerGuard {
+        let mut followers = self.followers.lock().unwrap_or_else(PoisonError::into_inner);
+        let (notify, count) = followers.entry(run).or_default();
+        *count += 1;
+        self.following.fetch_add(1, Ordering::AcqRel);
+        FollowerGuard { wakes: Arc::clone(self), run, notify: Arc::clone(notify) }
+    }
+}
+
+/// A registered follower of a run.
+pub(crate) struct FollowerGuard {
+    wakes: Arc<Wakes>,
+    run: RunId,
+    notify: Arc<Notify>,
+}
+
+impl FollowerGuard {
+    /// The next growth of the run's stream after this call.
+    pub(crate) fn grown(&self) -> Notified<'_> {
+        self.notify.notified()
+    }
+}
+
+impl Drop for FollowerGuard {
+    fn drop(&mut self) {
+        let mut followers = self.wakes.followers.lock().unwrap_or_else(PoisonError::into_inner);
+        self.wakes.following.fetch_sub(1, Ordering::AcqRel);
+        if let Some((_, count)) = followers.get_mut(&self.run) {
+            *count -= 1;
+            if *count == 0 {
+                followers.remove(&self.run);
+            }
+        }
+    }
+}
+
+/// Between half of `longest` and all of it: pollers must not fall into step.
+pub(crate) fn jittered(longest: Duration) -> Duration {
+    let half = longest / 2;
+    let us = u64::try_from(half.as_micros()).unwrap_or(u64::MAX).max(1);
+    half + Duration::from_micros(clock::jitter() % us)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn followers_are_forgotten_when_they_go() {
+        let wakes = Arc::new(Wakes::default());
+        let run = RunId(uuid::Uuid::from_u128(1));
+        let (one, two) = (wakes.follow(run), wakes.follow(run));
+        assert_eq!(wakes.following.load(Ordering::Acquire), 2);
+        drop(one);
+        wakes.appended(run);
+        drop(two);
+        assert!(wakes.followers.lock().expect("whole").is_empty());
+        assert_eq!(wakes.following.load(Ordering::Acquire), 0);
+    }
+
+    #[test]
+    fn jitter_stays_within_its_range() {
+        let longest = Duration::from_millis(500);
+        for _ in 0..100 {
+            let wait = jittered(longest);
+            assert!(wait >= longest / 2 && wait <= longest);
+        }
+        assert!(jittered(Duration::ZERO) <= Duration::from_micros(1));
+    }
+}
