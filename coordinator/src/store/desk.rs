@@ -227,6 +227,8 @@ pub(super) struct Desk {
     /// Ids for new streams.
     ids: std::ops::Range<i64>,
     dialect: Dialect,
+    /// What is read is locked until the commit.
+    locks: bool,
 }
 
 impl Desk {
@@ -239,7 +241,14 @@ impl Desk {
             keys: HashMap::new(),
             ids,
             dialect,
+            locks: true,
         }
+    }
+
+    /// A desk whose reads lock nothing: what is decided on it must be checked by the statement that
+    /// writes it.
+    pub(super) fn optimistic(dialect: Dialect) -> Self {
+        Self { locks: false, ..Self::new(dialect, 0..0) }
     }
 
     /// Forgets what was read; after a failed transaction, or when another writer was noticed.
@@ -301,7 +310,7 @@ impl Desk {
         let sql = format!(
             "SELECT s.name, {STREAM_COLUMNS} FROM streams s WHERE {} ORDER BY s.name{}",
             self.dialect.any_text("s.name", 1),
-            self.dialect.lock_rows()
+            if self.locks { self.dialect.lock_rows() } else { "" }
         );
         for mut row in conn.rows(&sql, vec![Arg::Texts(names)]).await? {
             let name = row.text(0)?;

@@ -12,7 +12,7 @@ mod queue;
 pub mod world;
 
 pub use database::{Database, Kind};
-use world::World;
+pub use world::World;
 
 use std::{future::Future, pin::Pin};
 
