@@ -63,7 +63,9 @@ impl Cluster {
             return Some(Self { url, own: None });
         }
         match programs() {
-            Some(programs) => Some(Self::private(programs, durable).expect("a private PostgreSQL cluster starts")),
+            Some(programs) => {
+                Some(Self::private(programs, durable).expect("a private PostgreSQL cluster starts"))
+            }
             None => {
                 let said = "no PostgreSQL here: set DATABASE_URL or install the server; its half of the suite did NOT run";
                 assert!(std::env::var_os("CI").is_none(), "{said}");
@@ -207,8 +209,13 @@ fn programs() -> Option<PathBuf> {
         .collect();
     found.sort();
     let newest = found.pop().map(|(_, path)| path);
-    let on_path = std::env::var_os("PATH").into_iter().flat_map(|path| std::env::split_paths(&path).collect::<Vec<_>>());
-    newest.into_iter().chain(on_path).find(|folder| folder.join("initdb").is_file() && folder.join("postgres").is_file())
+    let on_path = std::env::var_os("PATH")
+        .into_iter()
+        .flat_map(|path| std::env::split_paths(&path).collect::<Vec<_>>());
+    newest
+        .into_iter()
+        .chain(on_path)
+        .find(|folder| folder.join("initdb").is_file() && folder.join("postgres").is_file())
 }
 
 fn unprivileged() -> Result<User> {

@@ -22,7 +22,7 @@ use super::{
 };
 
 /// Streams and tasks kept between batches; beyond this the desk is cleared. About 2 KB each.
-const KEPT_MAX: usize = 20_000;
+const KEPT_MAX: usize = 8192;
 
 /// An event that is about to be written.
 #[derive(Debug, Clone)]
@@ -269,6 +269,19 @@ impl Desk {
         }
     }
 
+    /// Notes on an optimistic desk what a locked transaction left: heads that holders go on from.
+    pub(super) fn note(&mut self, done: &mut Self) {
+        if self.streams.len() > KEPT_MAX {
+            self.streams.clear();
+        }
+        for (id, _) in std::mem::take(&mut done.staged.streams) {
+            match done.streams.remove(&id) {
+                Some(row) if row.fence == super::row::Fence::Open => self.streams.insert(id, row),
+                Some(_) | None => self.streams.remove(&id),
+            };
+        }
+    }
+
     /// Ids that are left for new streams.
     pub(super) fn ids_left(&self) -> std::ops::Range<i64> {
         self.ids.clone()
@@ -343,8 +356,11 @@ impl Desk {
                 self.put_task(&mut row)?;
             }
         }
-        let streams: Vec<StreamId> =
-            wanted.iter().filter_map(|id| self.tasks.get(id)).flat_map(|(record, _)| streams_of(record)).collect();
+        let streams: Vec<StreamId> = wanted
+            .iter()
+            .filter_map(|id| self.tasks.get(id))
+            .flat_map(|(record, _)| streams_of(record))
+            .collect();
         self.load_streams(conn, streams).await
     }
 

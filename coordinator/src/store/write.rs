@@ -56,7 +56,8 @@ impl Write {
         let mut cells = self.cells.into_iter();
         let mut statements = Vec::new();
         while left > 0 {
-            let take = if left <= rows_max && rows_max < 256 { left } else { largest_power(left.min(rows_max)) };
+            let take =
+                if left <= rows_max && rows_max < 256 { left } else { largest_power(left.min(rows_max)) };
             let row = format!("({})", vec!["?"; width].join(","));
             let source = format!("VALUES {}", vec![row.as_str(); take].join(","));
             statements.push(Statement {
@@ -82,8 +83,11 @@ impl Write {
 
 /// `unnest` over parameters from `first` on.
 fn unnest(columns: &[Kind], first: usize) -> String {
-    let arrays: Vec<String> =
-        columns.iter().enumerate().map(|(at, kind)| format!("${}::{}", at + first, array_of(*kind))).collect();
+    let arrays: Vec<String> = columns
+        .iter()
+        .enumerate()
+        .map(|(at, kind)| format!("${}::{}", at + first, array_of(*kind)))
+        .collect();
     format!("unnest({})", arrays.join(", "))
 }
 
@@ -251,8 +255,8 @@ fn tasks(staged: &Staged, desk: &Desk) -> Write {
          blocked_why = excluded.blocked_why, message = excluded.message, ended_at = excluded.ended_at, \
          deadline_at = CASE excluded.deadline_at WHEN 0 THEN tasks.deadline_at ELSE excluded.deadline_at END",
         &[
-            Blob, Int, Int, Blob, Text, Text, Text, Int, Text, Blob, Int, Int, Int, Int, Blob, Blob, Blob, Int,
-            Text, Text, Int, Int, Int,
+            Blob, Int, Int, Blob, Text, Text, Text, Int, Text, Blob, Int, Int, Int, Int, Blob, Blob, Blob,
+            Int, Text, Text, Int, Int, Int,
         ],
     );
     for (id, deadline) in &staged.tasks {

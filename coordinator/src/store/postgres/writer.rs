@@ -6,7 +6,6 @@
 
 use std::time::{Duration, Instant};
 
-use docket_schema::ids::StreamId;
 use sqlx::{ConnectOptions as _, Connection as _, PgConnection, postgres::PgConnectOptions};
 
 use crate::store::{
@@ -142,12 +141,7 @@ impl PgWriter {
         self.in_doubt = Some((xid, answers));
         self.ids = desk.ids_left();
         Conn::Postgres(self.connection().await?).run("COMMIT", Vec::new()).await?;
-        let changed: Vec<StreamId> = desk.staged.streams.keys().cloned().collect();
-        for id in changed {
-            if let Some(row) = desk.streams.remove(&id) {
-                self.heads.streams.insert(id, row);
-            }
-        }
+        self.heads.note(&mut desk);
         Ok(self.in_doubt.take().map(|(_, answers)| answers).unwrap_or_default())
     }
 
@@ -161,7 +155,8 @@ impl PgWriter {
         let answers = plan_batch(&mut heads, &mut conn, asks).await?;
         let staged = &heads.staged;
         // A run's row that changes, or a stream that begins, is more than this statement writes.
-        if staged.events.is_empty() || !staged.runs.is_empty() || staged.streams.values().any(Option::is_none) {
+        if staged.events.is_empty() || !staged.runs.is_empty() || staged.streams.values().any(Option::is_none)
+        {
             return Ok(undecided());
         }
         let statement = fenced_append(staged, &heads, offset);
@@ -172,7 +167,11 @@ impl PgWriter {
             base = ((row.int(0)? + offset) << POSITION_BITS).unsigned_abs();
             moved.push(row.int(1)?);
         }
-        let stayed = heads.staged.streams.keys().filter(|id| heads.streams.get(id).is_none_or(|row| !moved.contains(&row.id)));
+        let stayed = heads
+            .staged
+            .streams
+            .keys()
+            .filter(|id| heads.streams.get(id).is_none_or(|row| !moved.contains(&row.id)));
         for id in stayed.cloned().collect::<Vec<_>>() {
             heads.streams.remove(&id);
         }
@@ -182,10 +181,7 @@ impl PgWriter {
             .zip(answers)
             .map(|(ask, mut answer)| {
                 let done = matches!(&answer, Answered::Append(Ok(appended)) if !appended.repeated);
-                let stream = match ask {
-                    Ask::Append(ask) => self.heads.streams.get(&ask.stream),
-                    _ => None,
-                };
+                let stream = ask.appends_to().and_then(|stream| self.heads.streams.get(stream));
                 stream.filter(|row| done && moved.contains(&row.id)).map(|_| {
                     answer.place(base);
                     answer
@@ -267,8 +263,13 @@ impl Committer for PgWriter {
                 answers[at] = answer;
             }
         }
-        let left: Vec<&Ask> =
-            asks.iter().copied().zip(&answers).filter(|(_, answer)| answer.is_none()).map(|(ask, _)| ask).collect();
+        let left: Vec<&Ask> = asks
+            .iter()
+            .copied()
+            .zip(&answers)
+            .filter(|(_, answer)| answer.is_none())
+            .map(|(ask, _)| ask)
+            .collect();
         let mut locked = if left.is_empty() { Vec::new() } else { self.locked(&left).await }.into_iter();
         answers
             .into_iter()
