@@ -1,7 +1,11 @@
 //! `docket up`: coordinator and workers on this machine.
 
+use docket_worker::client::Client;
+use tokio_util::sync::CancellationToken;
+
 use crate::{
     context::Context,
+    deliverer,
     fail::{Exit, Outcome},
     logging,
     serve::{self, ServerArgs, Served},
@@ -35,7 +39,15 @@ pub(crate) async fn run(mut cx: Context, args: Args) -> Outcome {
     let job = supervise::Job::new(served.address(), token, args.worker.name()).dying_at(args.worker.failpoints());
     let worker = supervise::start(&cx, job, &stop)?;
     serve::announce(&cx, served.address(), cx.config.slots);
+    let deliveries = CancellationToken::new();
+    let client = Client::new(served.address(), cx.home.token()?)?;
+    let (until, at) = (deliveries.clone(), cx.clone());
+    let deliverer = tokio::spawn(async move { deliverer::run(&at, &client, until).await });
     let ended = worker.await;
+    deliveries.cancel();
+    if let Err(error) = deliverer.await {
+        tracing::error!(%error, "the deliverer ended badly; `docket apply` makes branches by hand");
+    }
     tokio::select! {
         () = served.stop() => {}
         () = stop.now.cancelled() => {}
