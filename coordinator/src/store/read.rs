@@ -14,6 +14,7 @@ use super::{
     conn::{Arg, Db, Dialect, Row},
     fault::store_error,
     row::{EVENT_COLUMNS, RUN_COLUMNS, TASK_COLUMNS, TASK_TABLES, envelope, run_row, task_row},
+    sqlite::{PAGE_SQL, unpack},
 };
 
 /// Tasks of a page, by default and at most.
@@ -182,6 +183,11 @@ pub(super) async fn events(
     );
     let after = Arg::Int(i64::try_from(after.0).unwrap_or(i64::MAX));
     let args = vec![Arg::Text(stream.to_string()), after, Arg::Int(limit.into())];
+    if db.dialect() == Dialect::Sqlite {
+        let mut page = rows(db, "reading events", PAGE_SQL, args).await?;
+        let page = page.first_mut().map(|row| row.text_or_null(0)).transpose()?.flatten();
+        return unpack(&stream, &page.unwrap_or_default());
+    }
     rows(db, "reading events", &sql, args).await?.iter_mut().map(envelope).collect()
 }
 
