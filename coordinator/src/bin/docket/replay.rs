@@ -82,7 +82,7 @@ async fn say(
         return Err(Failure::new(Exit::NotFound, message));
     }
     if cx.json() {
-        shown.iter().for_each(|turn| display::say_json(turn));
+        shown.iter().for_each(display::say_json);
         return Ok(());
     }
     let whole = args.full || args.turn.is_some();
