@@ -1,6 +1,9 @@
 //! `docket bench`: placeholder of the command line; its measurements are another step.
 
-use crate::{context::Context, fail::{Exit, Failure, Outcome}};
+use crate::{
+    context::Context,
+    fail::{Exit, Failure, Outcome},
+};
 
 /// Flags.
 #[derive(Debug, clap::Args)]
