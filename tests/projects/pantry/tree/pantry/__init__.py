@@ -1,0 +1,1 @@
+"""Amounts, recipes and shopping lists."""
