@@ -1,3 +1,5 @@
 //! Support for whole-system tests, and the suites themselves.
 
+pub mod conformance;
 pub mod model_server;
+pub mod pg_cluster;

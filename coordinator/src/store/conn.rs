@@ -79,6 +79,44 @@ pub(super) enum Cell {
     Blob(Vec<u8>),
 }
 
+impl Cell {
+    fn shown(&self) -> String {
+        match self {
+            Self::Null => "null".to_owned(),
+            Self::Int(n) => n.to_string(),
+            Self::Text(text) => text.clone(),
+            Self::Blob(bytes) => hex(bytes),
+        }
+    }
+}
+
+impl Arg {
+    /// The cell that this becomes; `None` for lists.
+    fn cell(&self) -> Option<Cell> {
+        match self {
+            Self::Int(n) | Self::IntOrNull(Some(n)) => Some(Cell::Int(*n)),
+            Self::Text(text) | Self::TextOrNull(Some(text)) => Some(Cell::Text(text.clone())),
+            Self::Blob(bytes) | Self::BlobOrNull(Some(bytes)) => Some(Cell::Blob(bytes.clone())),
+            Self::IntOrNull(None) | Self::TextOrNull(None) | Self::BlobOrNull(None) => Some(Cell::Null),
+            Self::Texts(_)
+            | Self::Blobs(_)
+            | Self::IntColumn(_)
+            | Self::TextColumn(_)
+            | Self::BlobColumn(_) => None,
+        }
+    }
+
+    /// Whether a row holds this at a place.
+    pub(super) fn is(&self, row: &Row, at: usize) -> bool {
+        self.cell().as_ref() == row.0.get(at)
+    }
+
+    /// For people.
+    pub(super) fn shown(&self) -> String {
+        self.cell().map(|cell| cell.shown()).unwrap_or_default()
+    }
+}
+
 /// A row. Cells are taken out by place.
 #[derive(Debug, Clone)]
 pub(super) struct Row(Vec<Cell>);
@@ -89,6 +127,11 @@ fn misshapen(at: usize, wanted: &str) -> StoreError {
 }
 
 impl Row {
+    /// A cell, for people.
+    pub(super) fn shown(&self, at: usize) -> String {
+        self.0.get(at).map(Cell::shown).unwrap_or_default()
+    }
+
     pub(super) fn int(&self, at: usize) -> Result<i64, StoreError> {
         self.int_or_null(at)?.ok_or_else(|| misshapen(at, "integer"))
     }
@@ -255,17 +298,15 @@ fn bind_postgres(
     query
 }
 
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().fold(String::with_capacity(bytes.len() * 2), |mut out, byte| {
+        write!(out, "{byte:02x}").expect("writing to a string cannot fail");
+        out
+    })
+}
+
 fn hex_list(blobs: &[Vec<u8>]) -> String {
-    let mut out = String::from("[");
-    for (n, blob) in blobs.iter().enumerate() {
-        out.push_str(if n == 0 { "\"" } else { ",\"" });
-        for byte in blob {
-            write!(out, "{byte:02x}").expect("writing to a string cannot fail");
-        }
-        out.push('"');
-    }
-    out.push(']');
-    out
+    serde_json::Value::from(blobs.iter().map(|blob| hex(blob)).collect::<Vec<_>>()).to_string()
 }
 
 fn sqlite_row(row: &sqlx::sqlite::SqliteRow) -> Result<Row, sqlx::Error> {

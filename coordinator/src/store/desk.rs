@@ -187,7 +187,9 @@ impl Draft {
                 self.runs.push((*run, change));
             }
         }
-        row.head_at = recorded_at;
+        if !events.is_empty() {
+            row.head_at = recorded_at;
+        }
     }
 }
 

@@ -16,10 +16,13 @@ mod read;
 mod rebuild;
 mod row;
 mod sql_store;
+pub mod postgres;
 pub mod sqlite;
+mod verify;
 mod write;
 
 pub use sql_store::SqlStore;
+pub use verify::{LogFault, Verified, verify, verify_stream};
 
 use std::{future::Future, pin::Pin};
 

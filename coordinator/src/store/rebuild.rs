@@ -1,8 +1,324 @@
-//! Every projection derived from the log again.
+//! Every projection derived from the log again, compared, and mended: tasks, runs, and of each
+//! stream its head and fence. Runs within one transaction; memory holds a page of streams and a
+//! few words per run.
 
-use super::{Difference, conn::Conn, desk::LoadError};
+use std::collections::HashMap;
+
+use docket_schema::{
+    event::{Envelope, Head, NewEvent, TypedEvent as _},
+    ids::{Epoch, RunId, Seq, StreamId, TaskId, Timestamp},
+    task::{TaskEvent, TaskEventMeta, TaskRecord, TaskState},
+};
+
+use super::{
+    Difference, StoreError,
+    conn::{Arg, Conn, Dialect, Row},
+    desk::{LoadError, corrupt, forked, run_change},
+    row::{EVENT_COLUMNS, Fence, envelope},
+    write::{TASK_ROW, task_cells},
+};
+
+/// Streams looked at in one go.
+const PAGE: i64 = 500;
+
+/// Events read in one go.
+const EVENTS: i64 = 1000;
+
+const RUN_ROW: [&str; 8] = ["id", "stream_id", "task", "attempt", "stage", "parent", "parent_seq", "ended_at"];
+const STREAM_ROW: [&str; 6] = ["id", "head_seq", "head_hash", "head_at", "epoch", "fence"];
+
+/// What the stream of a task says of one of its runs.
+struct RunFacts {
+    task: TaskId,
+    attempt: u32,
+    epoch: Epoch,
+    fence: Fence,
+}
+
+struct Rebuild {
+    differences: Vec<Difference>,
+    runs: HashMap<RunId, RunFacts>,
+}
 
 /// Derives, compares, and writes what the log says; within the caller's transaction.
-pub(super) async fn rebuild(_conn: &mut Conn<'_>) -> Result<Vec<Difference>, LoadError> {
-    Ok(Vec::new())
+pub(super) async fn rebuild(conn: &mut Conn<'_>) -> Result<Vec<Difference>, LoadError> {
+    if conn.dialect() == Dialect::Postgres {
+        // Readers go on; writers wait.
+        conn.run("LOCK TABLE streams, tasks, runs IN EXCLUSIVE MODE", Vec::new()).await?;
+    }
+    let mut work = Rebuild { differences: Vec::new(), runs: HashMap::new() };
+    // Tasks first: they say which run belongs to whom, and under which fence.
+    for class in ["task/", "run/", "queue/", "system/"] {
+        let mut after = 0;
+        loop {
+            let sql = format!(
+                "SELECT id, name FROM streams WHERE id > $1 AND substr(name, 1, {}) = $2 ORDER BY id LIMIT $3",
+                class.len()
+            );
+            let args = vec![Arg::Int(after), Arg::Text(class.to_owned()), Arg::Int(PAGE)];
+            let page = conn.rows(&sql, args).await?;
+            if page.is_empty() {
+                break;
+            }
+            for mut row in page {
+                after = row.int(0)?;
+                let name = row.text(1)?;
+                let stream: StreamId =
+                    name.parse().map_err(|_| corrupt(format!("a stream named `{name}`")))?;
+                work.stream(conn, after, &stream).await?;
+            }
+        }
+    }
+    work.strays(conn, "tasks", "task/").await?;
+    work.strays(conn, "runs", "run/").await?;
+    Ok(work.differences)
+}
+
+impl Rebuild {
+    async fn stream(&mut self, conn: &mut Conn<'_>, id: i64, stream: &StreamId) -> Result<(), LoadError> {
+        let mut seen = Seen { head: Head::EMPTY, at: Timestamp(0), record: None, run: RunSeen::default() };
+        loop {
+            let sql = format!(
+                "SELECT {EVENT_COLUMNS} FROM events e JOIN streams s ON s.id = e.stream_id \
+                 WHERE e.stream_id = $1 AND e.seq > $2 ORDER BY e.seq LIMIT $3"
+            );
+            let args = vec![Arg::Int(id), Arg::Int(seen.head.seq.0 as i64), Arg::Int(EVENTS)];
+            let page = conn.rows(&sql, args).await?;
+            if page.is_empty() {
+                break;
+            }
+            for mut row in page {
+                self.event(&mut seen, stream, envelope(&mut row)?)?;
+            }
+        }
+        let (mut epoch, mut fence) = (Epoch(0), Fence::None);
+        match stream {
+            StreamId::Task(task) => {
+                let record =
+                    seen.record.take().ok_or_else(|| corrupt(format!("task {task} has no first event")))?;
+                self.compare(conn, "tasks", &TASK_ROW, task_cells(&record, id), Some(record.state)).await?;
+            }
+            StreamId::Run(run) => {
+                if let Some(facts) = self.runs.get(run) {
+                    (epoch, fence) = (facts.epoch, facts.fence);
+                    let cells = run_cells(*run, id, facts, &seen.run);
+                    self.compare(conn, "runs", &RUN_ROW, cells, None).await?;
+                }
+            }
+            StreamId::Queue(_) | StreamId::System(_) => {}
+        }
+        let cells = vec![
+            Arg::Int(id),
+            Arg::Int(seen.head.seq.0 as i64),
+            Arg::Blob(seen.head.hash.0.to_vec()),
+            Arg::Int(seen.at.0),
+            Arg::Int(epoch.0 as i64),
+            Arg::Text(fence.as_str().to_owned()),
+        ];
+        self.compare(conn, "streams", &STREAM_ROW, cells, None).await
+    }
+
+    fn event(&mut self, seen: &mut Seen, stream: &StreamId, event: Envelope) -> Result<(), StoreError> {
+        seen.head = Head { seq: event.seq, hash: event.hash };
+        seen.at = event.recorded_at;
+        match stream {
+            StreamId::Task(id) => self.task_event(&mut seen.record, *id, &event),
+            StreamId::Run(_) => {
+                seen.run.event(event);
+                Ok(())
+            }
+            StreamId::Queue(_) | StreamId::System(_) => Ok(()),
+        }
+    }
+
+    fn task_event(
+        &mut self,
+        record: &mut Option<TaskRecord>,
+        id: TaskId,
+        event: &Envelope,
+    ) -> Result<(), StoreError> {
+        let broken = |what: String| corrupt(format!("task {id}, event {}: {what}", event.seq));
+        let typed = TaskEvent::decode(&event.kind, event.version, event.payload.as_str())
+            .map_err(|e| broken(e.to_string()))?;
+        let meta = TaskEventMeta { seq: event.seq, hash: event.hash, recorded_at: event.recorded_at };
+        let before = record.as_ref().and_then(|record| record.run);
+        match (record.as_mut(), typed) {
+            (None, TaskEvent::TaskSubmitted(first)) => *record = Some(TaskRecord::submitted(id, meta, first)),
+            (None, other) => return Err(broken(format!("a task begins with {}", other.kind()))),
+            (Some(record), typed) => {
+                record.apply(meta, typed.clone()).map_err(|e| broken(e.to_string()))?;
+                self.fence(record, &typed, before);
+            }
+        }
+        Ok(())
+    }
+
+    /// What an event of a task does to the fences of its runs: as the decisions have it.
+    fn fence(&mut self, record: &TaskRecord, event: &TaskEvent, before: Option<RunId>) {
+        let set = |runs: &mut HashMap<RunId, RunFacts>, run: Option<RunId>, fence| {
+            if let Some(facts) = run.and_then(|run| runs.get_mut(&run)) {
+                facts.fence = fence;
+            }
+        };
+        match event {
+            TaskEvent::TaskLeased(e) => {
+                let new = RunFacts { task: record.id, attempt: record.runs, epoch: e.epoch, fence: Fence::Open };
+                let facts = self.runs.entry(e.run).or_insert(new);
+                facts.epoch = e.epoch;
+                facts.fence = Fence::Open;
+            }
+            TaskEvent::TaskReleased(_)
+            | TaskEvent::TaskLeaseExpired(_)
+            | TaskEvent::TaskRunCrashed(_)
+            | TaskEvent::TaskBlocked(_) => set(&mut self.runs, before, Fence::Shut),
+            TaskEvent::TaskRunFailed(_)
+            | TaskEvent::TaskCompleted(_)
+            | TaskEvent::TaskCancelled(_)
+            | TaskEvent::TaskDiscarded(_)
+            | TaskEvent::TaskRetried(_) => set(&mut self.runs, before, Fence::Closed),
+            TaskEvent::TaskResumed(e) => {
+                set(&mut self.runs, before, Fence::Closed);
+                let new =
+                    RunFacts { task: record.id, attempt: record.runs, epoch: Epoch(0), fence: Fence::Shut };
+                self.runs.insert(e.run, new);
+            }
+            TaskEvent::TaskSubmitted(_)
+            | TaskEvent::TaskMadeAvailable(_)
+            | TaskEvent::TaskUnblocked(_)
+            | TaskEvent::TaskReprioritized(_) => {}
+        }
+    }
+
+    /// Compares a derived row with the stored one, and mends it. The first column is the key.
+    async fn compare(
+        &mut self,
+        conn: &mut Conn<'_>,
+        table: &'static str,
+        columns: &[&str],
+        derived: Vec<Arg>,
+        state: Option<TaskState>,
+    ) -> Result<(), LoadError> {
+        let key = columns[0];
+        let sql = format!("SELECT {} FROM {table} WHERE {key} = $1", columns.join(", "));
+        let found = conn.rows(&sql, vec![derived[0].clone()]).await?;
+        let shown = derived[0].shown();
+        let Some(stored) = found.first() else {
+            self.differences.push(difference(table, &shown, "(row)", "missing", "present"));
+            return insert(conn, table, columns, derived, state).await;
+        };
+        let wrong: Vec<usize> = (1..columns.len()).filter(|at| !derived[*at].is(stored, *at)).collect();
+        if wrong.is_empty() {
+            return Ok(());
+        }
+        let mut set = Vec::new();
+        let mut args = vec![derived[0].clone()];
+        for at in wrong {
+            let (was, is) = (Row::shown(stored, at), derived[at].shown());
+            self.differences.push(difference(table, &shown, columns[at], &was, &is));
+            args.push(derived[at].clone());
+            set.push(format!("{} = ${}", columns[at], args.len()));
+        }
+        match state {
+            Some(TaskState::Running) => set.push("deadline_at = coalesce(deadline_at, 0)".to_owned()),
+            Some(_) => set.push("deadline_at = NULL".to_owned()),
+            None => {}
+        }
+        conn.run(&format!("UPDATE {table} SET {} WHERE {key} = $1", set.join(", ")), args).await?;
+        Ok(())
+    }
+
+    /// Rows that no stream stands behind.
+    async fn strays(&mut self, conn: &mut Conn<'_>, table: &'static str, class: &str) -> Result<(), LoadError> {
+        let stray = format!(
+            "stream_id NOT IN (SELECT id FROM streams WHERE substr(name, 1, {}) = '{class}')",
+            class.len()
+        );
+        for mut row in conn.rows(&format!("SELECT id FROM {table} WHERE {stray}"), Vec::new()).await? {
+            let id = uuid::Uuid::from_bytes(row.fixed(0)?).to_string();
+            self.differences.push(difference(table, &id, "(row)", "present", "missing"));
+        }
+        conn.run(&format!("DELETE FROM {table} WHERE {stray}"), Vec::new()).await?;
+        Ok(())
+    }
+}
+
+async fn insert(
+    conn: &mut Conn<'_>,
+    table: &str,
+    columns: &[&str],
+    mut cells: Vec<Arg>,
+    state: Option<TaskState>,
+) -> Result<(), LoadError> {
+    let mut names = columns.join(", ");
+    if state == Some(TaskState::Running) {
+        names.push_str(", deadline_at");
+        cells.push(Arg::Int(0));
+    }
+    let places: Vec<String> = (1..=cells.len()).map(|n| format!("${n}")).collect();
+    conn.run(&format!("INSERT INTO {table} ({names}) VALUES ({})", places.join(", ")), cells).await?;
+    Ok(())
+}
+
+fn difference(table: &'static str, key: &str, column: &str, stored: &str, derived: &str) -> Difference {
+    Difference {
+        table,
+        key: key.to_owned(),
+        column: column.to_owned(),
+        stored: stored.to_owned(),
+        derived: derived.to_owned(),
+    }
+}
+
+/// What the walk over a stream has seen.
+struct Seen {
+    head: Head,
+    at: Timestamp,
+    record: Option<TaskRecord>,
+    run: RunSeen,
+}
+
+/// What the walk over a run's stream has seen.
+struct RunSeen {
+    stage: &'static str,
+    parent: Option<(RunId, Seq)>,
+    ended_at: Option<Timestamp>,
+}
+
+impl Default for RunSeen {
+    fn default() -> Self {
+        Self { stage: "living", parent: None, ended_at: None }
+    }
+}
+
+impl RunSeen {
+    fn event(&mut self, event: Envelope) {
+        let at = event.recorded_at;
+        let seq = event.seq;
+        let event =
+            NewEvent { kind: event.kind, version: event.version, turn: event.turn, payload: event.payload };
+        if seq == Seq(1)
+            && let Some(forked) = forked(&event)
+        {
+            self.parent = Some((forked.parent, forked.seq));
+        }
+        if let Some(change) = run_change(&event, at)
+            && change.from.is_none_or(|from| from == self.stage)
+        {
+            self.stage = change.to;
+            self.ended_at = change.ended_at;
+        }
+    }
+}
+
+fn run_cells(run: RunId, stream_id: i64, facts: &RunFacts, seen: &RunSeen) -> Vec<Arg> {
+    vec![
+        Arg::Blob(run.0.as_bytes().to_vec()),
+        Arg::Int(stream_id),
+        Arg::Blob(facts.task.0.as_bytes().to_vec()),
+        Arg::Int(facts.attempt.into()),
+        Arg::Text(seen.stage.to_owned()),
+        Arg::BlobOrNull(seen.parent.map(|(run, _)| run.0.as_bytes().to_vec())),
+        Arg::IntOrNull(seen.parent.map(|(_, seq)| seq.0 as i64)),
+        Arg::IntOrNull(seen.ended_at.map(|at| at.0)),
+    ]
 }

@@ -1,7 +1,7 @@
 //! What a batch writes, as multi-row statements. One text for both databases but for the source of
 //! the rows: `VALUES` on SQLite, `unnest` of typed columns on PostgreSQL.
 
-use docket_schema::ids::{StreamId, Timestamp};
+use docket_schema::{ids::Timestamp, task::TaskRecord};
 
 use super::{
     conn::Arg,
@@ -225,34 +225,65 @@ fn tasks(staged: &Staged, desk: &Desk) -> Write {
             Deadline::Keep => Timestamp(0),
             Deadline::Set(at) => *at,
         };
-        let uuid = |id: uuid::Uuid| id.as_bytes().to_vec();
-        write.cells.extend([
-            Arg::Blob(uuid(id.0)),
-            Arg::Int(*stream_id),
-            int(record.seq.0),
-            Arg::Blob(record.hash.0.to_vec()),
-            Arg::Text(record.state.as_str().to_owned()),
-            Arg::Text(record.spec.queue.as_str().to_owned()),
-            Arg::Text(record.spec.engine.clone()),
-            Arg::Int(record.spec.priority.into()),
-            Arg::TextOrNull(record.spec.dedup_key.clone()),
-            Arg::BlobOrNull(batch_bytes(record.spec.batch)),
-            int(record.epoch.0),
-            Arg::Int(record.failures.into()),
-            Arg::Int(record.crashes.into()),
-            Arg::Int(record.runs.into()),
-            Arg::BlobOrNull(record.run.map(|run| uuid(run.0))),
-            Arg::BlobOrNull(record.last_run.map(|run| uuid(run.0))),
-            Arg::BlobOrNull(record.worker.map(|worker| uuid(worker.0))),
-            Arg::Int(record.available_at.0),
-            Arg::TextOrNull(record.blocked_why.map(|why| blocked_word(why).to_owned())),
-            Arg::TextOrNull(record.message.clone()),
-            Arg::Int(record.submitted_at.0),
-            Arg::IntOrNull(record.ended_at.map(|at| at.0)),
-            Arg::IntOrNull(running.then_some(deadline.0)),
-        ]);
+        write.cells.extend(task_cells(record, *stream_id));
+        write.cells.push(Arg::IntOrNull(running.then_some(deadline.0)));
     }
     write
+}
+
+/// The columns of a task that the log decides: all but the deadline.
+pub(super) const TASK_ROW: [&str; 22] = [
+    "id",
+    "stream_id",
+    "seq",
+    "hash",
+    "state",
+    "queue",
+    "engine",
+    "priority",
+    "dedup_key",
+    "batch",
+    "epoch",
+    "failures",
+    "crashes",
+    "runs",
+    "run",
+    "last_run",
+    "worker",
+    "available_at",
+    "blocked_why",
+    "message",
+    "submitted_at",
+    "ended_at",
+];
+
+/// What stands in them.
+pub(super) fn task_cells(record: &TaskRecord, stream_id: i64) -> Vec<Arg> {
+    let uuid = |id: uuid::Uuid| id.as_bytes().to_vec();
+    vec![
+        Arg::Blob(uuid(record.id.0)),
+        Arg::Int(stream_id),
+        int(record.seq.0),
+        Arg::Blob(record.hash.0.to_vec()),
+        Arg::Text(record.state.as_str().to_owned()),
+        Arg::Text(record.spec.queue.as_str().to_owned()),
+        Arg::Text(record.spec.engine.clone()),
+        Arg::Int(record.spec.priority.into()),
+        Arg::TextOrNull(record.spec.dedup_key.clone()),
+        Arg::BlobOrNull(batch_bytes(record.spec.batch)),
+        int(record.epoch.0),
+        Arg::Int(record.failures.into()),
+        Arg::Int(record.crashes.into()),
+        Arg::Int(record.runs.into()),
+        Arg::BlobOrNull(record.run.map(|run| uuid(run.0))),
+        Arg::BlobOrNull(record.last_run.map(|run| uuid(run.0))),
+        Arg::BlobOrNull(record.worker.map(|worker| uuid(worker.0))),
+        Arg::Int(record.available_at.0),
+        Arg::TextOrNull(record.blocked_why.map(|why| blocked_word(why).to_owned())),
+        Arg::TextOrNull(record.message.clone()),
+        Arg::Int(record.submitted_at.0),
+        Arg::IntOrNull(record.ended_at.map(|at| at.0)),
+    ]
 }
 
 fn runs(staged: &Staged) -> [Write; 2] {
@@ -355,9 +386,4 @@ fn blobs(staged: &Staged) -> [Write; 2] {
         touched.cells.extend([Arg::Blob(hash.0.to_vec()), Arg::Int(staged.now.0), Arg::Int(before)]);
     }
     [stored, touched]
-}
-
-/// The streams a batch changed, for callers that keep heads.
-pub(super) fn changed(staged: &Staged) -> impl Iterator<Item = &StreamId> {
-    staged.streams.keys()
 }

@@ -3,4 +3,4 @@
 mod open;
 mod writer;
 
-pub use open::open;
+pub use open::{open, open_limited};

@@ -26,6 +26,9 @@ const CHECKPOINT_PAGES: &str = "8000";
 /// Bytes that the write-ahead log keeps after a copy.
 const JOURNAL_BYTES: &str = "67108864";
 
+/// SQLite's own limit.
+const PAGES_MAX: u32 = 4_294_967_294;
+
 /// Connections for reading. Reads are short; the machine's cores are shared with the writer.
 const READERS: u32 = 4;
 
@@ -37,6 +40,15 @@ const STATEMENTS: usize = 128;
 /// # Errors
 /// [`StoreError`]: the file cannot be opened, is no database of docket, or a newer docket's.
 pub async fn open(path: &Path) -> Result<SqlStore, StoreError> {
+    open_limited(path, PAGES_MAX).await
+}
+
+/// As [`open`], and the file never grows past `pages` pages of 4 KiB: what does not fit is
+/// [`StoreError::Full`].
+///
+/// # Errors
+/// As [`open`].
+pub async fn open_limited(path: &Path, pages: u32) -> Result<SqlStore, StoreError> {
     let sql_error = |source| store_error(Dialect::Sqlite, "opening", source);
     let options = SqliteConnectOptions::new()
         .filename(path)
@@ -47,6 +59,7 @@ pub async fn open(path: &Path) -> Result<SqlStore, StoreError> {
         .foreign_keys(true)
         .pragma("wal_autocheckpoint", CHECKPOINT_PAGES)
         .pragma("journal_size_limit", JOURNAL_BYTES)
+        .pragma("max_page_count", pages.to_string())
         .pragma("cache_size", "-32768")
         .statement_cache_capacity(STATEMENTS)
         .disable_statement_logging();

@@ -1,0 +1,277 @@
+//! `docket verify`: walks the log through the trait and names the first thing that does not hold.
+//!
+//! Checked per stream: the chain and its places, the head, the fork's parent, blobs that are named,
+//! and that the events fold. Runs are folded where their history begins with `RunStarted`.
+
+use std::collections::HashSet;
+
+use docket_schema::{
+    event::{Envelope, Head, TypedEvent as _, follow},
+    ids::{BlobHash, RunId, Seq, StreamId},
+    run::{CorruptLog, Forked, RunState},
+    task::{TaskEvent, TaskEventMeta, TaskRecord},
+};
+use serde::Serialize;
+
+use super::{Store, StoreError};
+
+/// Events, and streams, read at once.
+const PAGE: u32 = 1000;
+
+/// Runs that may stand on each other: more is no history a person made.
+const LINEAGE_MAX: usize = 1000;
+
+/// What a verification saw.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize)]
+pub struct Verified {
+    /// Streams walked.
+    pub streams: u64,
+    /// Events whose hash was computed again.
+    pub events: u64,
+    /// Blobs that events name.
+    pub blobs: u64,
+    /// The first thing that does not hold.
+    pub fault: Option<LogFault>,
+}
+
+/// Where a log does not hold.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct LogFault {
+    /// The stream.
+    pub stream: StreamId,
+    /// The event; 0 = the stream as a whole.
+    pub seq: Seq,
+    /// What does not hold.
+    pub what: String,
+}
+
+/// Walks the whole log.
+///
+/// # Errors
+/// The store cannot be read. What it holds wrongly is in the answer.
+pub async fn verify(store: &dyn Store) -> Result<Verified, StoreError> {
+    let mut seen = Verified::default();
+    let mut after = None;
+    loop {
+        let page = store.streams(after.take(), PAGE).await?;
+        let Some((last, _)) = page.last() else { return Ok(seen) };
+        after = Some(last.clone());
+        for (stream, head) in page {
+            walk(store, &stream, head, &mut seen).await?;
+            if seen.fault.is_some() {
+                return Ok(seen);
+            }
+        }
+    }
+}
+
+/// Walks one stream.
+///
+/// # Errors
+/// As [`verify`].
+pub async fn verify_stream(store: &dyn Store, stream: &StreamId) -> Result<Verified, StoreError> {
+    let mut seen = Verified::default();
+    match store.head(stream.clone()).await? {
+        Some(head) => walk(store, stream, head, &mut seen).await?,
+        None => seen.fault = Some(fault(stream, Seq(0), "there is no such stream".to_owned())),
+    }
+    Ok(seen)
+}
+
+fn fault(stream: &StreamId, seq: Seq, what: String) -> LogFault {
+    LogFault { stream: stream.clone(), seq, what }
+}
+
+async fn walk(
+    store: &dyn Store,
+    stream: &StreamId,
+    recorded: Head,
+    seen: &mut Verified,
+) -> Result<(), StoreError> {
+    let mut head = Head::EMPTY;
+    let mut fold = Fold::None;
+    seen.streams += 1;
+    loop {
+        let page = store.read(stream.clone(), head.seq, PAGE).await?;
+        if page.is_empty() {
+            break;
+        }
+        let mut named = HashSet::new();
+        for event in &page {
+            if event.seq == Seq(1) {
+                match begin(store, stream, event).await? {
+                    Ok((follows, begun)) => (head, fold) = (follows, begun),
+                    Err(broken) => {
+                        seen.fault = Some(broken);
+                        return Ok(());
+                    }
+                }
+            }
+            let step = follow(head, event).map_err(|e| e.to_string());
+            let step = step.and_then(|next| fold.apply(stream, event).map(|()| next));
+            match step {
+                Ok(next) => head = next,
+                Err(what) => {
+                    seen.fault = Some(fault(stream, event.seq, what));
+                    return Ok(());
+                }
+            }
+            seen.events += 1;
+            named.extend(blobs_named(event.payload.as_str()).into_iter().map(|hash| (hash, event.seq)));
+        }
+        seen.blobs += named.len() as u64;
+        if let Some((hash, seq)) = missing(store, named).await? {
+            seen.fault = Some(fault(stream, seq, format!("it names blob {hash}, which is not stored")));
+            return Ok(());
+        }
+    }
+    if head != recorded {
+        let what = format!("its events end at {}, its head says {}", head.seq, recorded.seq);
+        seen.fault = Some(fault(stream, head.seq, what));
+    }
+    Ok(())
+}
+
+/// What a stream's first event follows, and what it folds into.
+async fn begin(
+    store: &dyn Store,
+    stream: &StreamId,
+    first: &Envelope,
+) -> Result<Result<(Head, Fold), LogFault>, StoreError> {
+    match (stream, first.kind.as_str()) {
+        (StreamId::Task(_), _) => Ok(Ok((Head::EMPTY, Fold::Task(None)))),
+        (StreamId::Run(_), "RunStarted") => Ok(Ok((Head::EMPTY, Fold::Run(Box::default())))),
+        (StreamId::Run(_), "Forked") => fork(store, stream, first).await,
+        (StreamId::Run(_) | StreamId::Queue(_) | StreamId::System(_), _) => Ok(Ok((Head::EMPTY, Fold::None))),
+    }
+}
+
+/// The parent's history up to the fork, folded, and its hash there.
+async fn fork(
+    store: &dyn Store,
+    stream: &StreamId,
+    first: &Envelope,
+) -> Result<Result<(Head, Fold), LogFault>, StoreError> {
+    let mut lineage: Vec<Forked> = Vec::new();
+    let mut event = first.clone();
+    while event.kind == "Forked" && lineage.len() < LINEAGE_MAX {
+        let forked: Forked = match serde_json::from_str(event.payload.as_str()) {
+            Ok(forked) => forked,
+            Err(e) => return Ok(Err(fault(stream, first.seq, format!("its fork cannot be read: {e}")))),
+        };
+        let parent = StreamId::Run(forked.parent);
+        lineage.push(forked);
+        match store.read(parent.clone(), Seq(0), 1).await?.pop() {
+            Some(begins) => event = begins,
+            None => return Ok(Err(fault(stream, first.seq, format!("its parent {parent} has no events")))),
+        }
+    }
+    let mut state = Box::<RunState>::default();
+    let folds = event.kind == "RunStarted";
+    for forked in lineage.iter().rev() {
+        let shared = match shared_history(store, forked.parent, forked.seq).await? {
+            events if events.last().is_some_and(|last| last.hash == forked.hash) => events,
+            _ => {
+                let what = format!("{} of its parent {} is not what it stands on", forked.seq, forked.parent);
+                return Ok(Err(fault(stream, first.seq, what)));
+            }
+        };
+        for event in shared.iter().filter(|_| folds) {
+            if let Err(e) = state.apply_envelope(event) {
+                return Ok(Err(fault(&event.stream, event.seq, describe(&e))));
+            }
+        }
+    }
+    let hash = lineage.first().map_or(first.prev_hash, |forked| forked.hash);
+    let fold = if folds { Fold::Run(state) } else { Fold::None };
+    Ok(Ok((Head { seq: Seq(0), hash }, fold)))
+}
+
+async fn shared_history(store: &dyn Store, run: RunId, until: Seq) -> Result<Vec<Envelope>, StoreError> {
+    let mut all: Vec<Envelope> = Vec::new();
+    loop {
+        let after = all.last().map_or(Seq(0), |event| event.seq);
+        let left = until.0.saturating_sub(after.0).min(PAGE.into());
+        let page = store.read(StreamId::Run(run), after, u32::try_from(left).unwrap_or(PAGE)).await?;
+        if page.is_empty() {
+            return Ok(all);
+        }
+        all.extend(page);
+    }
+}
+
+enum Fold {
+    None,
+    Task(Option<Box<TaskRecord>>),
+    Run(Box<RunState>),
+}
+
+impl Fold {
+    fn apply(&mut self, stream: &StreamId, event: &Envelope) -> Result<(), String> {
+        match self {
+            Self::None => Ok(()),
+            Self::Run(state) => state.apply_envelope(event).map_err(|e| describe(&e)),
+            Self::Task(record) => {
+                let typed = TaskEvent::decode(&event.kind, event.version, event.payload.as_str())
+                    .map_err(|e| e.to_string())?;
+                let meta =
+                    TaskEventMeta { seq: event.seq, hash: event.hash, recorded_at: event.recorded_at };
+                match (record.as_deref_mut(), typed, stream) {
+                    (Some(record), typed, _) => record.apply(meta, typed).map_err(|e| describe(&e)),
+                    (None, TaskEvent::TaskSubmitted(first), StreamId::Task(id)) => {
+                        *record = Some(Box::new(TaskRecord::submitted(*id, meta, first)));
+                        Ok(())
+                    }
+                    (None, other, _) => Err(format!("a task begins with {}", other.kind())),
+                }
+            }
+        }
+    }
+}
+
+fn describe(error: &CorruptLog) -> String {
+    match std::error::Error::source(error) {
+        Some(source) => format!("{error}: {source}"),
+        None => error.to_string(),
+    }
+}
+
+async fn missing(
+    store: &dyn Store,
+    named: HashSet<(BlobHash, Seq)>,
+) -> Result<Option<(BlobHash, Seq)>, StoreError> {
+    if named.is_empty() {
+        return Ok(None);
+    }
+    let hashes = named.iter().map(|(hash, _)| *hash).collect();
+    let present: HashSet<BlobHash> = store.blobs_present(hashes).await?.into_iter().collect();
+    Ok(named.into_iter().filter(|(hash, _)| !present.contains(hash)).min_by_key(|(_, seq)| *seq))
+}
+
+/// Every `BlobRef` of a payload: an object of exactly `hash` and `bytes`.
+fn blobs_named(payload: &str) -> Vec<BlobHash> {
+    let mut found = Vec::new();
+    if payload.contains("\"bytes\"")
+        && let Ok(value) = serde_json::from_str(payload)
+    {
+        collect(&value, &mut found);
+    }
+    found
+}
+
+fn collect(value: &serde_json::Value, found: &mut Vec<BlobHash>) {
+    match value {
+        serde_json::Value::Object(map) => {
+            let hash = map.get("hash").filter(|_| map.len() == 2 && map.contains_key("bytes"));
+            if let Some(hash) = hash.and_then(|hash| hash.as_str()).and_then(|hash| hash.parse().ok()) {
+                found.push(hash);
+            }
+            map.values().for_each(|value| collect(value, found));
+        }
+        serde_json::Value::Array(values) => values.iter().for_each(|value| collect(value, found)),
+        serde_json::Value::Null
+        | serde_json::Value::Bool(_)
+        | serde_json::Value::Number(_)
+        | serde_json::Value::String(_) => {}
+    }
+}

@@ -1,0 +1,151 @@
+//! A database for one case: where it is, how to open it, how to reach around the store.
+
+use std::{fmt, path::PathBuf, sync::Arc};
+
+use docket_coordinator::store::{self, Store};
+use sqlx::{AssertSqlSafe, Connection as _};
+
+/// Which database.
+#[derive(Debug, Clone)]
+pub enum Kind {
+    /// A file in a folder of its own.
+    Sqlite,
+    /// A database of its own on this server.
+    Postgres {
+        /// URL of a database whose user may make others.
+        server: String,
+    },
+}
+
+impl fmt::Display for Kind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Sqlite => "SQLite",
+            Self::Postgres { .. } => "PostgreSQL",
+        })
+    }
+}
+
+/// See the module.
+#[derive(Clone)]
+pub struct Database {
+    at: At,
+}
+
+#[derive(Clone)]
+enum At {
+    Sqlite { path: PathBuf, _folder: Arc<tempfile::TempDir> },
+    Postgres { url: String },
+}
+
+/// A raw connection.
+pub enum Raw {
+    /// To the file.
+    Sqlite(sqlx::SqliteConnection),
+    /// To the server.
+    Postgres(sqlx::PgConnection),
+}
+
+impl Raw {
+    /// Runs statements.
+    ///
+    /// # Errors
+    /// What the database says.
+    pub async fn run(&mut self, sql: &str) -> Result<u64, sqlx::Error> {
+        let sql = AssertSqlSafe(sql.to_owned());
+        Ok(match self {
+            Self::Sqlite(conn) => sqlx::raw_sql(sql).execute(conn).await?.rows_affected(),
+            Self::Postgres(conn) => sqlx::raw_sql(sql).execute(conn).await?.rows_affected(),
+        })
+    }
+
+    /// One number.
+    ///
+    /// # Errors
+    /// What the database says.
+    pub async fn number(&mut self, sql: &str) -> Result<i64, sqlx::Error> {
+        let sql = AssertSqlSafe(sql.to_owned());
+        match self {
+            Self::Sqlite(conn) => sqlx::query_scalar(sql).fetch_one(conn).await,
+            Self::Postgres(conn) => sqlx::query_scalar(sql).fetch_one(conn).await,
+        }
+    }
+}
+
+impl Database {
+    /// A fresh one.
+    ///
+    /// # Panics
+    /// It cannot be made.
+    pub async fn new(kind: &Kind, name: &str) -> Self {
+        let at = match kind {
+            Kind::Sqlite => {
+                let folder = Arc::new(tempfile::tempdir().expect("a temporary folder"));
+                At::Sqlite { path: folder.path().join("docket.db"), _folder: folder }
+            }
+            Kind::Postgres { server } => {
+                let name = format!("docket_{name}_{}", std::process::id());
+                let name: String = name.chars().take(63).collect();
+                let mut admin = sqlx::PgConnection::connect(server).await.expect("the server answers");
+                for sql in [format!("DROP DATABASE IF EXISTS {name}"), format!("CREATE DATABASE {name}")] {
+                    sqlx::raw_sql(AssertSqlSafe(sql)).execute(&mut admin).await.expect("a database of its own");
+                }
+                let (base, query) = server.split_once('?').unwrap_or((server, ""));
+                let (base, _) = base.rsplit_once('/').expect("a URL names a database");
+                At::Postgres { url: format!("{base}/{name}?{query}") }
+            }
+        };
+        Self { at }
+    }
+
+    /// Opens the store on it, as another coordinator would.
+    ///
+    /// # Panics
+    /// It does not open.
+    pub async fn open(&self) -> Arc<dyn Store> {
+        self.try_open().await.expect("the store opens")
+    }
+
+    /// Opens the store on it.
+    ///
+    /// # Errors
+    /// What the store says.
+    pub async fn try_open(&self) -> Result<Arc<dyn Store>, store::StoreError> {
+        Ok(match &self.at {
+            At::Sqlite { path, .. } => Arc::new(store::sqlite::open(path).await?),
+            At::Postgres { url } => Arc::new(store::postgres::open(url).await?),
+        })
+    }
+
+    /// Opens the store so that SQLite's file cannot pass `pages` pages.
+    ///
+    /// # Panics
+    /// It does not open.
+    pub async fn open_limited(&self, pages: u32) -> Arc<dyn Store> {
+        match &self.at {
+            At::Sqlite { path, .. } => {
+                Arc::new(store::sqlite::open_limited(path, pages).await.expect("the store opens"))
+            }
+            At::Postgres { .. } => self.open().await,
+        }
+    }
+
+    /// A connection beside the store's.
+    ///
+    /// # Panics
+    /// It cannot be made.
+    pub async fn raw(&self) -> Raw {
+        match &self.at {
+            At::Sqlite { path, .. } => {
+                let options = sqlx::sqlite::SqliteConnectOptions::new().filename(path);
+                Raw::Sqlite(sqlx::SqliteConnection::connect_with(&options).await.expect("opens"))
+            }
+            At::Postgres { url } => Raw::Postgres(sqlx::PgConnection::connect(url).await.expect("connects")),
+        }
+    }
+
+    /// Whether it is SQLite: for the few cases only one database can have.
+    pub const fn is_sqlite(&self) -> bool {
+        matches!(self.at, At::Sqlite { .. })
+    }
+}

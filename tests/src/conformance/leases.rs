@@ -1,0 +1,223 @@
+//! Leases: repetition, expiry, takeover, cancel; and which late call is refused how.
+
+use docket_coordinator::{
+    decide::{self, Rejection},
+    store::{AppendError, CommandError, Granted},
+};
+use docket_schema::{
+    ids::{Epoch, Seq, StreamId},
+    run::RunOutcome,
+    task::{ReleaseWhy, TaskState},
+    wire::{Held, LostWhy},
+};
+
+use super::{
+    Database, World,
+    world::{LEASE_MS, Worker, ended, failure, note, spec},
+};
+
+pub(super) async fn lease_request_repeated_answers_the_same(database: Database) {
+    let world = World::open(database).await;
+    for n in 0..4 {
+        world.submit(spec(&format!("task {n}"))).await;
+    }
+    let worker = world.worker();
+    let old = worker.request(2);
+    let request = worker.request(2);
+    let of = |leases: &[Granted]| leases.iter().map(|l| (l.record.id, l.run, l.record.epoch)).collect::<Vec<_>>();
+    let first = worker.send(request.clone()).await;
+    assert_eq!(first.len(), 2);
+    assert_eq!(of(&worker.send(request.clone()).await), of(&first));
+    assert!(worker.send(old).await.is_empty(), "a request that was given up takes nothing");
+    worker.end(&first[0], RunOutcome::Succeeded).await;
+    assert_eq!(of(&worker.send(request.clone()).await), of(&first[1..]), "what stands of it");
+    let reopened = world.beside().await;
+    let elsewhere = worker.through(reopened);
+    assert_eq!(of(&elsewhere.send(request).await), of(&first[1..]), "also by another coordinator");
+    assert_eq!(worker.lease(4).await.len(), 2);
+    assert!(worker.lease(4).await.is_empty());
+    let (counts, workers) = world.store.status(docket_schema::ids::Timestamp(0)).await.expect("reads");
+    let running = counts.iter().find(|count| count.state == TaskState::Running).expect("counted");
+    assert_eq!((running.count, workers[0].held, workers[0].name.as_str()), (3, 3, "tester"));
+    world.check().await;
+}
+
+pub(super) async fn concurrent_leases_never_share_a_task(database: Database) {
+    let world = World::open(database).await;
+    for n in 0..40 {
+        world.submit(spec(&format!("task {n}"))).await;
+    }
+    // SQLite has one coordinator; PostgreSQL any number.
+    let other = if world.database.is_sqlite() { world.clone() } else { world.beside().await };
+    let workers: Vec<Worker> = (0..8).map(|n| if n % 2 == 0 { world.worker() } else { other.worker() }).collect();
+    let mut tasks = Vec::new();
+    loop {
+        let leases = futures_util::future::join_all(workers.iter().map(|worker| worker.lease(3))).await;
+        if leases.iter().all(Vec::is_empty) {
+            break;
+        }
+        tasks.extend(leases.into_iter().flatten().map(|lease| lease.record.id));
+    }
+    assert_eq!(tasks.len(), 40);
+    tasks.sort_unstable();
+    tasks.dedup();
+    assert_eq!(tasks.len(), 40, "each once");
+    world.check().await;
+}
+
+/// A renewal, a crash report, an append and a completion by a lease's holder, all late.
+struct Late {
+    renewal: Option<LostWhy>,
+    crash: Option<LostWhy>,
+    append: Result<(), AppendError>,
+    completion: Option<LostWhy>,
+}
+
+fn lost(refused: CommandError) -> LostWhy {
+    match refused {
+        CommandError::Rejected(Rejection::LeaseLost { why, .. }) => why,
+        other => panic!("{other:?}"),
+    }
+}
+
+async fn late(worker: &Worker, lease: &Granted) -> Late {
+    let world = &worker.world;
+    let (task, epoch) = (lease.record.id, lease.record.epoch);
+    let held = vec![Held { task, epoch }];
+    let renewed = world.store.heartbeat(worker.incarnation, held, LEASE_MS, world.now()).await.expect("answers");
+    let head = world.store.head(StreamId::Run(lease.run)).await.expect("reads").expect("exists");
+    let append = world.append(lease.run, head.seq, epoch, vec![note(1)]).await.map(|_| ());
+    let at = if append.is_ok() { head.seq.next() } else { head.seq };
+    let stands = renewed.lost.is_empty();
+    let crash = world.act(task, move |record| {
+        // Only whether it would be refused: the completion follows.
+        decide::crash(record, epoch, "signal 9").map(|_| decide::Plan::default())
+    });
+    let crash = crash.await.err().map(lost);
+    let completion = worker.settle(lease, at, vec![ended(RunOutcome::Succeeded)]).await.err().map(lost);
+    assert_eq!(renewed.renewed.len(), usize::from(stands));
+    Late { renewal: renewed.lost.first().map(|lost| lost.why), crash, append, completion }
+}
+
+pub(super) async fn late_calls_before_the_expirer_are_accepted(database: Database) {
+    let world = World::open(database).await;
+    let task = world.submit(spec("a")).await;
+    let worker = world.worker();
+    let lease = worker.lease_one().await;
+    world.pass(LEASE_MS * 2);
+    // The deadline has passed, but no event says so: nobody else can have acted on the task.
+    assert_eq!(world.store.expired(world.now(), 10).await.expect("reads"), [(task, Epoch(1))]);
+    let late = late(&worker, &lease).await;
+    assert_eq!((late.renewal, late.crash, late.completion), (None, None, None));
+    assert!(late.append.is_ok());
+    assert_eq!(world.task(task).await.state, TaskState::Completed);
+    assert_eq!(world.expire().await, 0);
+    world.check().await;
+}
+
+pub(super) async fn late_calls_after_expiry_are_refused(database: Database) {
+    let world = World::open(database).await;
+    let task = world.submit(spec("a")).await;
+    let worker = world.worker();
+    let lease = worker.lease_one().await;
+    world.pass(LEASE_MS + 1);
+    assert_eq!(world.expire().await, 1);
+    let late = late(&worker, &lease).await;
+    assert_eq!(late.renewal, Some(LostWhy::Expired));
+    assert_eq!(late.crash, Some(LostWhy::Expired));
+    assert_eq!(late.completion, Some(LostWhy::Expired));
+    assert!(matches!(late.append, Err(AppendError::LeaseEnded { asked: Epoch(1) })), "{:?}", late.append);
+    let record = world.task(task).await;
+    assert_eq!((record.state, record.crashes, record.failures), (TaskState::Available, 0, 0));
+    world.check().await;
+}
+
+pub(super) async fn late_calls_after_takeover_are_fenced(database: Database) {
+    let world = World::open(database).await;
+    let task = world.submit(spec("a")).await;
+    let worker = world.worker();
+    let lease = worker.lease_one().await;
+    world.pass(LEASE_MS + 1);
+    world.expire().await;
+    let successor = world.worker();
+    let taken = successor.lease_one().await;
+    let late = late(&worker, &lease).await;
+    assert_eq!(late.renewal, Some(LostWhy::Fenced));
+    assert_eq!(late.crash, Some(LostWhy::Fenced));
+    assert_eq!(late.completion, Some(LostWhy::Fenced));
+    assert!(matches!(late.append, Err(AppendError::Fenced { current: Epoch(2), .. })), "{:?}", late.append);
+    assert_eq!(world.task(task).await.state, TaskState::Running, "the successor is untouched");
+    successor.end(&taken, RunOutcome::Succeeded).await;
+    world.check().await;
+}
+
+pub(super) async fn cancel_of_a_running_task_ends_its_run(database: Database) {
+    let world = World::open(database).await;
+    let task = world.submit(spec("a")).await;
+    let worker = world.worker();
+    let lease = worker.lease_one().await;
+    for _ in 0..2 {
+        let record = world.act(task, |record| decide::cancel(record, "me", "enough")).await.expect("cancels");
+        assert_eq!(record.state, TaskState::Cancelled);
+    }
+    let late = late(&worker, &lease).await;
+    assert_eq!(late.renewal, Some(LostWhy::Cancelled));
+    assert_eq!(late.crash, Some(LostWhy::Cancelled));
+    assert_eq!(late.completion, Some(LostWhy::Cancelled));
+    assert!(matches!(late.append, Err(AppendError::Closed)), "{:?}", late.append);
+    let kinds: Vec<String> =
+        world.stream(StreamId::Run(lease.run)).await.into_iter().map(|event| event.kind).collect();
+    assert_eq!(kinds, ["RunEnded"]);
+    assert_eq!(world.store.run(lease.run).await.expect("reads").expect("exists").status, "cancelled");
+    world.check().await;
+}
+
+pub(super) async fn release_and_drain_keep_the_run(database: Database) {
+    let world = World::open(database).await;
+    let task = world.submit(spec("a")).await;
+    let lease = world.worker().lease_one().await;
+    let release = |record: &_| decide::release(record, Epoch(1), ReleaseWhy::Drained);
+    let record = world.act(task, release).await.expect("releases");
+    assert_eq!((record.state, record.run), (TaskState::Available, Some(lease.run)));
+    assert!(world.act(task, release).await.is_err(), "once");
+    let again = world.worker().lease_one().await;
+    assert_eq!((again.run, again.record.runs, again.record.crashes), (lease.run, 1, 0));
+    world.check().await;
+}
+
+pub(super) async fn grace_moves_every_deadline(database: Database) {
+    let world = World::open(database).await;
+    for n in 0..3 {
+        world.submit(spec(&format!("task {n}"))).await;
+    }
+    world.worker().lease(3).await;
+    world.pass(LEASE_MS + 1);
+    assert_eq!(world.store.grace(LEASE_MS, world.now()).await.expect("answers"), 3);
+    assert_eq!(world.expire().await, 0);
+    world.pass(LEASE_MS + 1);
+    assert_eq!(world.expire().await, 3);
+    world.check().await;
+}
+
+pub(super) async fn settling_repeated_answers_as_the_first(database: Database) {
+    let world = World::open(database).await;
+    let task = world.submit(spec("a")).await;
+    let worker = world.worker();
+    let lease = worker.lease_one().await;
+    let events = || vec![note(1), ended(failure())];
+    let (record, first) = worker.settle(&lease, Seq(0), events()).await.expect("settles");
+    let first = first.expect("appended");
+    let (again, second) = worker.settle(&lease, Seq(0), events()).await.expect("repeats");
+    let second = second.expect("appended");
+    assert_eq!(again, record);
+    assert_eq!((second.head, second.position, second.repeated), (first.head, first.position, true));
+    world.pass(60_000);
+    world.due().await;
+    let taken = world.worker().lease_one().await;
+    let (_, third) = worker.settle(&lease, Seq(0), events()).await.expect("also after another lease");
+    assert!(third.expect("appended").repeated);
+    let other = worker.settle(&lease, Seq(0), vec![ended(RunOutcome::Succeeded)]).await.err().map(lost);
+    assert_eq!(other, Some(LostWhy::Fenced), "another end is no repetition");
+    assert_eq!(world.task(task).await.run, Some(taken.run));
+    world.check().await;
+}

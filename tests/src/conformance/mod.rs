@@ -1,0 +1,86 @@
+//! One suite for every store: named cases, each on a database of its own.
+//!
+//! The `it` binary runs it on SQLite and on PostgreSQL. A case takes a [`Database`] and panics with
+//! what is wrong; it may open the store several times and may reach around it with raw SQL.
+
+mod database;
+mod faults;
+mod leases;
+mod log;
+mod oracle;
+mod queue;
+pub mod world;
+
+pub use database::{Database, Kind};
+use world::World;
+
+use std::{future::Future, pin::Pin};
+
+/// A case.
+pub type Case = fn(Database) -> Pin<Box<dyn Future<Output = ()> + Send>>;
+
+macro_rules! cases {
+    ($($module:ident::$name:ident,)*) => {
+        &[$((stringify!($name), |database| Box::pin($module::$name(database))),)*]
+    };
+}
+
+/// All cases, by name.
+pub const CASES: &[(&str, Case)] = cases![
+    log::seq_is_gapless_and_chained,
+    log::wrong_seq_is_refused_with_the_head,
+    log::repeated_append_answers_as_the_first,
+    log::repeated_append_after_takeover_answers_as_the_first,
+    log::sleeper_gets_nothing_into_the_log,
+    log::writers_on_their_own_streams,
+    log::many_in_flight_on_one_stream,
+    log::inbox_writes_beside_the_holder,
+    log::system_streams_begin_by_themselves,
+    log::blobs_are_checked_stored_once_and_whole,
+    log::feed_has_all_in_order,
+    log::reopened_store_has_everything,
+    queue::submit_is_all_or_none_and_once,
+    queue::deduplication_key_is_held_until_the_end,
+    queue::priorities_then_age,
+    queue::run_at_waits_for_its_time,
+    queue::queues_and_engines_are_filtered,
+    queue::failures_retry_then_discard,
+    queue::crashes_keep_the_run_then_poison,
+    queue::blocked_goes_on_with_its_run,
+    queue::retry_begins_a_new_run,
+    queue::resume_forks_and_supersedes,
+    queue::ids_resolve_by_prefix_or_end,
+    leases::lease_request_repeated_answers_the_same,
+    leases::concurrent_leases_never_share_a_task,
+    leases::late_calls_before_the_expirer_are_accepted,
+    leases::late_calls_after_expiry_are_refused,
+    leases::late_calls_after_takeover_are_fenced,
+    leases::cancel_of_a_running_task_ends_its_run,
+    leases::release_and_drain_keep_the_run,
+    leases::grace_moves_every_deadline,
+    leases::settling_repeated_answers_as_the_first,
+    faults::raw_update_and_delete_are_refused,
+    faults::flipped_bit_is_found,
+    faults::tampered_projection_is_found_and_mended,
+    faults::migrations_apply_again_and_refuse_newer,
+    faults::feed_waits_for_a_late_committer,
+    faults::busy_never_reaches_a_caller,
+    faults::full_disk_loses_nothing,
+    oracle::random_commands_agree_with_a_model,
+];
+
+/// Runs every case on a fresh database of `kind`, or those whose name holds `DOCKET_CASE`.
+///
+/// # Panics
+/// Names every case that failed.
+pub async fn run_all(kind: Kind) {
+    let only = std::env::var("DOCKET_CASE").unwrap_or_default();
+    let mut failed = Vec::new();
+    for (name, case) in CASES.iter().filter(|(name, _)| name.contains(&only)) {
+        let database = Database::new(&kind, name).await;
+        if let Err(error) = tokio::spawn(case(database)).await {
+            failed.push(format!("{name}: {error}"));
+        }
+    }
+    assert!(failed.is_empty(), "on {kind}: {failed:#?}");
+}

@@ -1,0 +1,213 @@
+//! Random commands against a model that is too simple to be wrong.
+
+use std::collections::BTreeMap;
+
+use docket_coordinator::decide;
+use docket_schema::{
+    ids::{Epoch, RunId, TaskId},
+    run::RunOutcome,
+    task::{ReleaseWhy, TaskSpec, TaskState},
+};
+
+use super::{
+    Database, World,
+    world::{LEASE_MS, Worker, failure, spec},
+};
+
+/// Sequences, each of a seed of its own.
+const SEEDS: u64 = 6;
+/// Commands of a sequence.
+const STEPS: u32 = 80;
+
+/// A small generator, so that a failure names a seed that shows it again.
+struct Dice(u64);
+
+impl Dice {
+    fn roll(&mut self, sides: u64) -> u64 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        self.0 % sides
+    }
+}
+
+/// What the model knows of a task.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Model {
+    state: TaskState,
+    epoch: u64,
+    failures: u32,
+    crashes: u32,
+    runs: u32,
+    run: Option<RunId>,
+}
+
+pub(super) async fn random_commands_agree_with_a_model(database: Database) {
+    let world = World::open(database).await;
+    for seed in 1..=SEEDS {
+        let mut play =
+            Play { world: world.clone(), worker: world.worker(), dice: Dice(seed * 0x9e37_79b9), tasks: BTreeMap::new() };
+        for step in 0..STEPS {
+            let what = play.step().await;
+            play.compare(&format!("seed {seed}, step {step}: {what}")).await;
+        }
+        play.drain().await;
+    }
+    world.check().await;
+}
+
+struct Play {
+    world: World,
+    worker: Worker,
+    dice: Dice,
+    tasks: BTreeMap<TaskId, Model>,
+}
+
+impl Play {
+    async fn step(&mut self) -> &'static str {
+        let task = self.some_task();
+        match (self.dice.roll(10), task) {
+            (0 | 1, _) | (_, None) => self.submit().await,
+            (2 | 3, _) => self.lease().await,
+            (4, Some(task)) => self.end(task, RunOutcome::Succeeded).await,
+            (5, Some(task)) => self.end(task, failure()).await,
+            (6, Some(task)) => self.crash(task).await,
+            (7, Some(task)) => self.release(task).await,
+            (8, Some(task)) => self.by_hand(task).await,
+            (_, Some(_)) => self.time().await,
+        }
+    }
+
+    fn some_task(&mut self) -> Option<TaskId> {
+        let n = self.dice.roll(self.tasks.len().max(1) as u64) as usize;
+        self.tasks.keys().nth(n).copied()
+    }
+
+    async fn submit(&mut self) -> &'static str {
+        let task = self.world.submit(TaskSpec { attempts_max: 2, crashes_max: 2, ..spec("random") }).await;
+        let new = Model { state: TaskState::Available, epoch: 0, failures: 0, crashes: 0, runs: 0, run: None };
+        self.tasks.insert(task, new);
+        "submit"
+    }
+
+    async fn lease(&mut self) -> &'static str {
+        let available = self.tasks.values().filter(|model| model.state == TaskState::Available).count();
+        let leases = self.worker.lease(2).await;
+        assert_eq!(leases.len(), available.min(2));
+        for lease in leases {
+            let model = self.tasks.get_mut(&lease.record.id).expect("one of ours");
+            assert_eq!(model.state, TaskState::Available);
+            match model.run {
+                Some(run) => assert_eq!(lease.run, run),
+                None => model.runs += 1,
+            }
+            model.state = TaskState::Running;
+            model.epoch += 1;
+            model.run = Some(lease.run);
+            assert_eq!(lease.record.epoch, Epoch(model.epoch));
+        }
+        "lease"
+    }
+
+    async fn end(&mut self, task: TaskId, outcome: RunOutcome) -> &'static str {
+        let failed = outcome != RunOutcome::Succeeded;
+        let model = self.tasks[&task];
+        let (Some(run), true) = (model.run, model.state == TaskState::Running) else { return "end of nothing" };
+        let (record, _) = self.world.store.task(task).await.expect("reads").expect("exists");
+        let head = docket_schema::event::Head::EMPTY;
+        let lease = docket_coordinator::store::Granted { record, run, head, forked: false };
+        self.worker.end(&lease, outcome).await;
+        let model = self.tasks.get_mut(&task).expect("ours");
+        model.run = None;
+        model.state = TaskState::Completed;
+        if failed {
+            model.failures += 1;
+            model.state = if model.failures == 2 { TaskState::Discarded } else { TaskState::Retryable };
+            if model.state == TaskState::Retryable {
+                model.crashes = 0;
+            }
+        }
+        "end"
+    }
+
+    async fn crash(&mut self, task: TaskId) -> &'static str {
+        let model = self.tasks.get_mut(&task).expect("ours");
+        let epoch = Epoch(model.epoch);
+        let done = self.world.act(task, move |record| decide::crash(record, epoch, "signal 9")).await;
+        assert_eq!(done.is_ok(), model.state == TaskState::Running, "{done:?}");
+        if done.is_ok() {
+            model.crashes += 1;
+            model.state = if model.crashes == 2 { TaskState::Discarded } else { TaskState::Available };
+            model.run = model.run.filter(|_| model.state == TaskState::Available);
+        }
+        "crash"
+    }
+
+    async fn release(&mut self, task: TaskId) -> &'static str {
+        let model = self.tasks.get_mut(&task).expect("ours");
+        // Sometimes by a holder of long ago.
+        let epoch = Epoch(model.epoch.saturating_sub(self.dice.roll(2)));
+        let done = self.world.act(task, move |record| decide::release(record, epoch, ReleaseWhy::Drained)).await;
+        let holds = model.state == TaskState::Running && epoch.0 == model.epoch;
+        assert_eq!(done.is_ok(), holds, "{done:?}");
+        if holds {
+            model.state = TaskState::Available;
+        }
+        "release"
+    }
+
+    async fn by_hand(&mut self, task: TaskId) -> &'static str {
+        let model = self.tasks.get_mut(&task).expect("ours");
+        if self.dice.roll(2) == 0 {
+            let done = self.world.act(task, |record| decide::cancel(record, "dice", "")).await;
+            let ended = matches!(model.state, TaskState::Completed | TaskState::Discarded);
+            assert_eq!(done.is_ok(), !ended, "{done:?}");
+            if done.is_ok() {
+                model.state = TaskState::Cancelled;
+                model.run = None;
+            }
+            return "cancel";
+        }
+        let done = self.world.act(task, |record| decide::retry(record, "dice")).await;
+        let admits = model.state.is_ended() || model.state == TaskState::Retryable;
+        assert_eq!(done.is_ok(), admits, "{done:?}");
+        if admits {
+            *model = Model { state: TaskState::Available, failures: 0, crashes: 0, run: None, ..*model };
+        }
+        "retry"
+    }
+
+    async fn time(&mut self) -> &'static str {
+        self.world.pass(LEASE_MS + 1);
+        self.world.expire().await;
+        self.world.due().await;
+        for model in self.tasks.values_mut() {
+            if matches!(model.state, TaskState::Running | TaskState::Retryable) {
+                model.state = TaskState::Available;
+            }
+        }
+        "time"
+    }
+
+    async fn compare(&self, at: &str) {
+        for (task, model) in &self.tasks {
+            let record = self.world.task(*task).await;
+            let seen = Model {
+                state: record.state,
+                epoch: record.epoch.0,
+                failures: record.failures,
+                crashes: record.crashes,
+                runs: record.runs,
+                run: record.run,
+            };
+            assert_eq!(seen, *model, "{at}, task {task}");
+        }
+    }
+
+    /// Leaves nothing to lease for the next sequence.
+    async fn drain(&mut self) {
+        for task in self.tasks.keys() {
+            let _ = self.world.act(*task, |record| decide::cancel(record, "dice", "")).await;
+        }
+    }
+}

@@ -1,0 +1,261 @@
+//! The queue: submit, order, retry, block, resume.
+
+use docket_coordinator::{
+    decide,
+    store::{AppendError, CommandError, NewTask},
+};
+use docket_schema::{
+    content::BlobRef,
+    event::TypedEvent as _,
+    ids::{DecisionHash, Epoch, RunId, Seq, StreamId, TaskId, Turn},
+    run::{BlockedWhy, BlockerAnswered, EngineRef, ForkWhy, Forked, RunBlocked, RunEvent, RunOutcome},
+    task::{TaskRecord, TaskSpec, TaskState},
+};
+
+use super::{
+    Database, World,
+    world::{ended, failure, note, spec},
+};
+
+pub(super) async fn submit_is_all_or_none_and_once(database: Database) {
+    let world = World::open(database).await;
+    let ids: Vec<TaskId> = (0..300).map(|_| TaskId(world.id())).collect();
+    let mut tasks: Vec<NewTask> = ids.iter().map(|id| NewTask { id: *id, spec: spec("many") }).collect();
+    let good = tasks.clone();
+    tasks[250].spec.base.manifest = BlobRef::of(b"nowhere");
+    let refused = world.store.submit(tasks, "me".to_owned(), world.now()).await;
+    assert!(matches!(refused, Err(AppendError::BlobMissing(_))), "{refused:?}");
+    assert!(world.feed().await.is_empty(), "none");
+    for _ in 0..2 {
+        let answer = world.store.submit(good.clone(), "me".to_owned(), world.now()).await.expect("accepted");
+        assert_eq!(answer, ids.iter().map(|id| (*id, false)).collect::<Vec<_>>());
+    }
+    assert_eq!(world.feed().await.len(), 300, "once");
+    let query = docket_schema::wire::TaskQuery { limit: Some(7), ..Default::default() };
+    let page = world.store.tasks(query).await.expect("reads");
+    let newest: Vec<TaskId> = ids.iter().rev().take(7).copied().collect();
+    assert_eq!(page.iter().map(|task| task.id).collect::<Vec<_>>(), newest);
+    world.check().await;
+}
+
+pub(super) async fn deduplication_key_is_held_until_the_end(database: Database) {
+    let world = World::open(database).await;
+    let keyed = || TaskSpec { dedup_key: Some("nightly".to_owned()), ..spec("keyed") };
+    let first = world.submit(keyed()).await;
+    let other = TaskId(world.id());
+    let again = vec![NewTask { id: other, spec: keyed() }, NewTask { id: TaskId(world.id()), spec: keyed() }];
+    let answer = world.store.submit(again, String::new(), world.now()).await.expect("accepted");
+    assert_eq!(answer, [(first, true), (first, true)]);
+    let many = (0..8).map(|_| world.submit(keyed()));
+    assert!(futures_util::future::join_all(many).await.iter().all(|id| *id == first));
+    world.act(first, |record| decide::cancel(record, "me", "")).await.expect("cancels");
+    let second = world.submit(keyed()).await;
+    assert_ne!(second, first);
+    let refused = world.act(first, |record| decide::retry(record, "me")).await;
+    assert!(matches!(refused, Err(CommandError::Rejected(_))), "the key is another's: {refused:?}");
+    world.act(second, |record| decide::cancel(record, "me", "")).await.expect("cancels");
+    world.act(first, |record| decide::retry(record, "me")).await.expect("the key is free");
+    world.check().await;
+}
+
+pub(super) async fn priorities_then_age(database: Database) {
+    let world = World::open(database).await;
+    let mut expected = Vec::new();
+    for priority in [0, 5, -5, 5, 0] {
+        expected.push((-priority, world.submit(TaskSpec { priority, ..spec("p") }).await));
+    }
+    let last = expected[2].1;
+    world.act(last, |record| decide::reprioritize(record, 9)).await.expect("reprioritizes");
+    expected[2].0 = -9;
+    expected.sort();
+    let worker = world.worker();
+    let mut order = Vec::new();
+    while let Some(lease) = worker.lease(1).await.pop() {
+        assert_eq!(lease.record.spec.priority, world.task(lease.record.id).await.spec.priority);
+        order.push(lease.record.id);
+    }
+    assert_eq!(order, expected.into_iter().map(|(_, id)| id).collect::<Vec<_>>());
+    world.check().await;
+}
+
+pub(super) async fn run_at_waits_for_its_time(database: Database) {
+    let world = World::open(database).await;
+    let at = world.now().plus_ms(5_000);
+    let task = world.submit(TaskSpec { run_at: Some(at), ..spec("later") }).await;
+    assert_eq!(world.task(task).await.state, TaskState::Scheduled);
+    assert!(world.worker().lease(1).await.is_empty());
+    assert_eq!(world.store.due(world.now(), 10).await.expect("reads"), (vec![], Some(at)));
+    assert_eq!(world.due().await, 0);
+    world.pass(5_000);
+    assert_eq!(world.due().await, 1);
+    assert_eq!(world.worker().lease_one().await.record.id, task);
+    world.check().await;
+}
+
+pub(super) async fn queues_and_engines_are_filtered(database: Database) {
+    let world = World::open(database).await;
+    let here = world.submit(TaskSpec { queue: "here".parse().expect("a name"), ..spec("here") }).await;
+    let planned = world.submit(TaskSpec { engine: "plan".to_owned(), ..spec("planned") }).await;
+    let worker = world.worker();
+    let mut request = worker.request(5);
+    request.queues = vec!["nowhere".parse().expect("a name")];
+    assert!(worker.send(request).await.is_empty());
+    let mut request = worker.request(5);
+    request.queues = vec!["here".parse().expect("a name"), "there".parse().expect("a name")];
+    let ids: Vec<TaskId> = worker.send(request).await.iter().map(|lease| lease.record.id).collect();
+    assert_eq!(ids, [here]);
+    let engine = |name: &str| vec![EngineRef { name: name.to_owned(), version: 1 }];
+    let mut request = worker.request(5);
+    request.engines = engine("react");
+    assert!(worker.send(request).await.is_empty());
+    let mut request = worker.request(5);
+    request.engines = engine("plan");
+    assert_eq!(worker.send(request).await[0].record.id, planned);
+    world.check().await;
+}
+
+pub(super) async fn failures_retry_then_discard(database: Database) {
+    let world = World::open(database).await;
+    let task = world.submit(spec("fails")).await;
+    let worker = world.worker();
+    let mut runs = Vec::new();
+    for failures in 1..=3 {
+        let lease = worker.lease_one().await;
+        assert_eq!((lease.head.seq, lease.record.runs), (Seq(0), failures));
+        runs.push(lease.run);
+        let record = worker.end(&lease, failure()).await;
+        assert_eq!(record.failures, failures);
+        if failures < 3 {
+            assert_eq!(record.state, TaskState::Retryable);
+            assert!(record.available_at > world.now());
+            assert!(worker.lease(1).await.is_empty(), "it waits for its backoff");
+            world.pass(60_000);
+            assert_eq!(world.due().await, 1);
+        } else {
+            assert_eq!(record.state, TaskState::Discarded);
+        }
+    }
+    let views = world.store.runs_of(task).await.expect("reads");
+    assert_eq!(views.iter().map(|run| run.id).collect::<Vec<_>>(), runs);
+    assert!(views.iter().all(|run| run.status == "failed" && run.ended_at.is_some()));
+    world.check().await;
+}
+
+pub(super) async fn crashes_keep_the_run_then_poison(database: Database) {
+    let world = World::open(database).await;
+    let task = world.submit(spec("crashes")).await;
+    let worker = world.worker();
+    let mut run = None;
+    for crash in 1..=3_u32 {
+        let lease = worker.lease_one().await;
+        assert_eq!(lease.record.epoch, Epoch(crash.into()));
+        assert!(run.is_none_or(|run| run == lease.run), "the run goes on");
+        run = Some(lease.run);
+        let epoch = lease.record.epoch;
+        let record =
+            world.act(task, move |record| decide::crash(record, epoch, "signal 9")).await.expect("counts");
+        assert_eq!((record.crashes, record.failures), (crash, 0));
+    }
+    let record = world.task(task).await;
+    assert_eq!(record.state, TaskState::Discarded);
+    let view = world.store.run(run.expect("a run")).await.expect("reads").expect("exists");
+    assert_eq!(view.status, "failed");
+    world.check().await;
+}
+
+pub(super) async fn blocked_goes_on_with_its_run(database: Database) {
+    let world = World::open(database).await;
+    let task = world.submit(spec("asks")).await;
+    let worker = world.worker();
+    let lease = worker.lease_one().await;
+    world.append(lease.run, Seq(0), Epoch(1), vec![note(1)]).await.expect("appends");
+    let blocked = RunBlocked { question: "which?".into(), why: BlockedWhy::Model, decision: DecisionHash::ZERO };
+    let blocked = RunEvent::from(blocked).encode(Turn(2));
+    let (record, appended) = worker.settle(&lease, Seq(1), vec![blocked]).await.expect("settles");
+    assert_eq!(record.state, TaskState::Blocked);
+    assert_eq!(appended.expect("appended").head.seq, Seq(2));
+    let status = || async { world.store.run(lease.run).await.expect("reads").expect("exists").status };
+    assert_eq!(status().await, "blocked");
+    let refused = world.append(lease.run, Seq(2), Epoch(1), vec![note(2)]).await;
+    assert!(matches!(refused, Err(AppendError::LeaseEnded { .. })), "{refused:?}");
+    let answer = RunEvent::from(BlockerAnswered { text: "this".into(), by: "me".to_owned() }).encode(Turn(0));
+    let unblock = move |record: &TaskRecord| decide::unblock(record, vec![answer.clone()]);
+    world.act(task, unblock).await.expect("unblocks");
+    assert_eq!(status().await, "waiting");
+    let again = worker.lease_one().await;
+    assert_eq!((again.run, again.head.seq, again.record.epoch), (lease.run, Seq(3), Epoch(2)));
+    assert_eq!(status().await, "running");
+    worker.end(&again, RunOutcome::Succeeded).await;
+    assert_eq!(status().await, "succeeded");
+    world.check().await;
+}
+
+pub(super) async fn retry_begins_a_new_run(database: Database) {
+    let world = World::open(database).await;
+    let task = world.submit(spec("again")).await;
+    let worker = world.worker();
+    let first = worker.lease_one().await;
+    worker.end(&first, RunOutcome::Succeeded).await;
+    let record = world.act(task, |record| decide::retry(record, "me")).await.expect("retries");
+    assert_eq!((record.state, record.run, record.ended_at), (TaskState::Available, None, None));
+    let second = worker.lease_one().await;
+    assert_ne!(second.run, first.run);
+    assert_eq!((second.record.epoch, second.record.runs), (Epoch(2), 2));
+    world.check().await;
+}
+
+pub(super) async fn resume_forks_and_supersedes(database: Database) {
+    let world = World::open(database).await;
+    let task = world.submit(spec("resumed")).await;
+    let worker = world.worker();
+    let lease = worker.lease_one().await;
+    let shared = world.append(lease.run, Seq(0), Epoch(1), vec![note(1)]).await.expect("appends").head;
+    world.append(lease.run, Seq(1), Epoch(1), vec![note(2)]).await.expect("appends");
+    let forked = Forked {
+        run: RunId(world.id()),
+        task,
+        parent: lease.run,
+        seq: shared.seq,
+        hash: shared.hash,
+        turn: Turn(1),
+        why: ForkWhy::Resume,
+        engine: None,
+        models: None,
+        hint: None,
+    };
+    let run = forked.run;
+    let record = world
+        .act(task, move |record| decide::resume(record, "me", forked.clone()))
+        .await
+        .expect("resumes");
+    assert_eq!((record.state, record.run), (TaskState::Available, Some(run)));
+    let refused = world.append(lease.run, Seq(2), Epoch(1), vec![note(3)]).await;
+    assert!(matches!(refused, Err(AppendError::Closed)), "{refused:?}");
+    let again = worker.lease_one().await;
+    assert_eq!((again.run, again.head.seq, again.forked), (run, Seq(1), true));
+    let stream = world.stream(StreamId::Run(run)).await;
+    assert_eq!(stream[0].prev_hash, shared.hash, "it follows its parent");
+    let views = world.store.runs_of(task).await.expect("reads");
+    assert_eq!(views[0].status, "superseded");
+    assert_eq!(views[1].parent.expect("a parent").run, lease.run);
+    worker.settle(&again, Seq(1), vec![ended(RunOutcome::Succeeded)]).await.expect("settles");
+    world.check().await;
+}
+
+pub(super) async fn ids_resolve_by_prefix_or_end(database: Database) {
+    let world = World::open(database).await;
+    let task = world.submit(spec("a")).await;
+    let other = world.submit(spec("b")).await;
+    let lease = world.worker().lease_one().await;
+    let whole = task.to_string();
+    let found = world.store.resolve(whole.clone()).await.expect("reads");
+    assert_eq!((found.tasks, found.runs), (vec![task], vec![]));
+    let found = world.store.resolve(whole[..4].to_owned()).await.expect("reads");
+    assert_eq!((found.tasks, found.runs), (vec![task, other], vec![lease.run]));
+    let found = world.store.resolve(lease.run.short()).await.expect("reads");
+    assert_eq!((found.tasks, found.runs), (vec![], vec![lease.run]));
+    for nothing in ["", "xyz", "%", "ffffffffffff"] {
+        let found = world.store.resolve(nothing.to_owned()).await.expect("reads");
+        assert!(found.tasks.is_empty() && found.runs.is_empty(), "{nothing}");
+    }
+}

@@ -1,0 +1,310 @@
+//! What the cases share: a store with a clock and ids of their own, and the words of a worker.
+
+use std::sync::{
+    Arc,
+    atomic::{AtomicI64, AtomicU64, Ordering},
+};
+
+use docket_coordinator::{
+    decide::{self, Settling},
+    store::{Append, AppendError, Appended, CommandBlobs, CommandError, Condition, Granted, NewBlob, NewTask, Store},
+};
+use docket_schema::{
+    content::BlobRef,
+    event::{Envelope, Head, NewEvent, Payload, TypedEvent as _, follow},
+    ids::{Epoch, IncarnationId, Position, RunId, Seq, StreamId, TaskId, Timestamp, TreeHash, Turn},
+    message::ModelRef,
+    run::{RunEnded, RunEvent, RunOutcome},
+    snapshot::Base,
+    task::{Backoff, SettingsPatch, TaskRecord, TaskSpec},
+    wire::LeaseRequest,
+};
+use uuid::Uuid;
+
+use super::Database;
+
+/// Bytes of the blob that every task's base names.
+const BASE: &[u8] = b"an empty tree";
+
+/// How long leases last here.
+pub const LEASE_MS: u64 = 30_000;
+
+/// See the module.
+#[derive(Clone)]
+pub struct World {
+    /// The store.
+    pub store: Arc<dyn Store>,
+    /// Its database.
+    pub database: Database,
+    now: Arc<AtomicI64>,
+    ids: Arc<AtomicU64>,
+}
+
+impl World {
+    /// Opens the store on `database` and stores the blob that tasks name.
+    pub async fn open(database: Database) -> Self {
+        let store = database.open().await;
+        let now = Arc::new(AtomicI64::new(1_700_000_000_000_000));
+        let world = Self { store, database, now, ids: Arc::new(AtomicU64::new(1)) };
+        world.store.put_blobs(vec![blob(BASE)], world.now()).await.expect("stores");
+        world
+    }
+
+    /// The same world through another coordinator.
+    pub async fn beside(&self) -> Self {
+        self.through(self.database.open().await)
+    }
+
+    /// The same world through this store.
+    pub fn through(&self, store: Arc<dyn Store>) -> Self {
+        Self { store, ..self.clone() }
+    }
+
+    /// The time, which moves on by a microsecond.
+    pub fn now(&self) -> Timestamp {
+        Timestamp(self.now.fetch_add(1, Ordering::Relaxed))
+    }
+
+    /// Time passes.
+    pub fn pass(&self, ms: u64) {
+        self.now.fetch_add((ms * 1000) as i64, Ordering::Relaxed);
+    }
+
+    /// An id whose leading digits rise.
+    pub fn id(&self) -> Uuid {
+        let n = self.ids.fetch_add(1, Ordering::Relaxed);
+        Uuid::from_u128((u128::from(n) << 80) | 0x7000_8000_0000_0000_0000 | u128::from(n))
+    }
+
+    /// A worker.
+    pub fn worker(&self) -> Worker {
+        let incarnation = IncarnationId(self.id());
+        Worker { world: self.clone(), incarnation, number: Arc::new(AtomicU64::new(0)) }
+    }
+
+    /// Submits one task.
+    pub async fn submit(&self, spec: TaskSpec) -> TaskId {
+        let id = TaskId(self.id());
+        let tasks = vec![NewTask { id, spec }];
+        let answer = self.store.submit(tasks, "test".to_owned(), self.now()).await.expect("accepted");
+        assert_eq!(answer.len(), 1);
+        answer[0].0
+    }
+
+    /// Carries a command out.
+    pub async fn act(
+        &self,
+        task: TaskId,
+        decide: impl Fn(&TaskRecord) -> Result<decide::Plan, decide::Rejection> + Send + Sync + 'static,
+    ) -> Result<TaskRecord, CommandError> {
+        let done = self.store.command(task, Box::new(decide), CommandBlobs::default(), self.now()).await;
+        done.map(|(record, _)| record)
+    }
+
+    /// Ends the leases whose deadline has passed.
+    pub async fn expire(&self) -> usize {
+        let expired = self.store.expired(self.now(), 1000).await.expect("reads");
+        for (task, epoch) in &expired {
+            let epoch = *epoch;
+            self.act(*task, move |record| decide::expire(record, epoch)).await.expect("expires");
+        }
+        expired.len()
+    }
+
+    /// Makes available what is due.
+    pub async fn due(&self) -> usize {
+        let now = self.now();
+        let (due, _) = self.store.due(now, 1000).await.expect("reads");
+        for task in &due {
+            self.act(*task, move |record| Ok(decide::make_available(record, now))).await.expect("due");
+        }
+        due.len()
+    }
+
+    /// A task's record.
+    pub async fn task(&self, id: TaskId) -> TaskRecord {
+        self.store.task(id).await.expect("reads").expect("exists").0
+    }
+
+    /// A whole stream, its chain checked.
+    pub async fn stream(&self, stream: StreamId) -> Vec<Envelope> {
+        let mut all: Vec<Envelope> = Vec::new();
+        let mut head = Head::EMPTY;
+        loop {
+            let page = self.store.read(stream.clone(), head.seq, 100).await.expect("reads");
+            if page.is_empty() {
+                return all;
+            }
+            for event in page {
+                if event.kind == "Forked" && head == Head::EMPTY {
+                    head.hash = event.prev_hash;
+                }
+                head = follow(head, &event).expect("the chain holds");
+                all.push(event);
+            }
+        }
+    }
+
+    /// The whole feed.
+    pub async fn feed(&self) -> Vec<Envelope> {
+        let mut all: Vec<Envelope> = Vec::new();
+        loop {
+            let after = all.last().map_or(Position(0), |event| event.position);
+            let page = self.store.feed(after, 100).await.expect("reads");
+            if page.is_empty() {
+                return all;
+            }
+            all.extend(page);
+        }
+    }
+
+    /// Appends as the holder of a lease.
+    pub async fn append(
+        &self,
+        run: RunId,
+        at: Seq,
+        epoch: Epoch,
+        events: Vec<NewEvent>,
+    ) -> Result<Appended, AppendError> {
+        self.store.append(self.holder_append(run, at, epoch, events)).await
+    }
+
+    /// An append by a lease's holder.
+    pub fn holder_append(&self, run: RunId, at: Seq, epoch: Epoch, events: Vec<NewEvent>) -> Append {
+        Append {
+            stream: StreamId::Run(run),
+            condition: Condition::Holder(at, epoch),
+            events,
+            blobs: Vec::new(),
+            names: Vec::new(),
+            now: self.now(),
+        }
+    }
+
+    /// An append at whatever head.
+    pub async fn tell(&self, stream: StreamId, n: u64) -> Result<Appended, AppendError> {
+        let append = Append {
+            stream,
+            condition: Condition::AtHead,
+            events: vec![note(n)],
+            blobs: Vec::new(),
+            names: Vec::new(),
+            now: self.now(),
+        };
+        self.store.append(append).await
+    }
+
+    /// The log is whole, and every projection is what it says.
+    pub async fn check(&self) {
+        let report = docket_coordinator::store::verify(&*self.store).await.expect("verifies");
+        assert_eq!(report.fault, None, "the log is whole");
+        let differences = self.store.rebuild().await.expect("rebuilds");
+        assert_eq!(differences, Vec::new(), "projections are what the log says");
+    }
+}
+
+/// A worker, or what stands for one.
+#[derive(Clone)]
+pub struct Worker {
+    /// Where it works.
+    pub world: World,
+    /// Its incarnation.
+    pub incarnation: IncarnationId,
+    number: Arc<AtomicU64>,
+}
+
+impl Worker {
+    /// The same worker, asking another coordinator.
+    pub fn through(&self, world: World) -> Self {
+        Self { world, ..self.clone() }
+    }
+
+    /// A lease request.
+    pub fn request(&self, max: u32) -> LeaseRequest {
+        LeaseRequest {
+            incarnation: self.incarnation,
+            number: self.number.fetch_add(1, Ordering::Relaxed) + 1,
+            name: "tester".to_owned(),
+            queues: Vec::new(),
+            engines: Vec::new(),
+            max,
+            wait_ms: 0,
+        }
+    }
+
+    /// Sends a lease request.
+    pub async fn send(&self, request: LeaseRequest) -> Vec<Granted> {
+        let runs = (0..request.max).map(|_| RunId(self.world.id())).collect();
+        self.world.store.lease(request, runs, LEASE_MS, self.world.now()).await.expect("leases")
+    }
+
+    /// Leases up to `max` tasks.
+    pub async fn lease(&self, max: u32) -> Vec<Granted> {
+        self.send(self.request(max)).await
+    }
+
+    /// Leases the one task that is there.
+    pub async fn lease_one(&self) -> Granted {
+        self.lease(1).await.pop().expect("a task is available")
+    }
+
+    /// Ends a lease with the last of `events`.
+    pub async fn settle(&self, lease: &Granted, at: Seq, events: Vec<NewEvent>) -> Result<(TaskRecord, Option<Appended>), CommandError> {
+        let settling = Settling { run: lease.run, seq: at, epoch: lease.record.epoch, events, jitter: 0 };
+        let now = self.world.now();
+        let decide = Box::new(move |record: &TaskRecord| decide::settle(record, &settling, now));
+        self.world.store.command(lease.record.id, decide, CommandBlobs::default(), now).await
+    }
+
+    /// Ends a run at its head.
+    pub async fn end(&self, lease: &Granted, outcome: RunOutcome) -> TaskRecord {
+        let head = self.world.store.head(StreamId::Run(lease.run)).await.expect("reads").expect("exists");
+        self.settle(lease, head.seq, vec![ended(outcome)]).await.expect("settles").0
+    }
+}
+
+/// The task that the cases submit.
+pub fn spec(title: &str) -> TaskSpec {
+    TaskSpec {
+        title: title.to_owned(),
+        text: "do it".to_owned(),
+        queue: docket_schema::ids::QueueName::default(),
+        priority: 0,
+        run_at: None,
+        dedup_key: None,
+        attempts_max: 3,
+        crashes_max: 3,
+        backoff: Backoff::default(),
+        base: Base { manifest: BlobRef::of(BASE), tree: TreeHash::ZERO, git: None },
+        engine: "react".to_owned(),
+        model: ModelRef { provider: "scripted".to_owned(), name: "x".to_owned(), base_url: None },
+        script: None,
+        settings: SettingsPatch::default(),
+        tests: None,
+        requires: Vec::new(),
+        setup: Vec::new(),
+        branch: None,
+        batch: None,
+    }
+}
+
+/// A blob.
+pub fn blob(bytes: &[u8]) -> NewBlob {
+    NewBlob { blob: BlobRef::of(bytes), bytes: bytes.to_vec().into() }
+}
+
+/// An event that any run stream takes.
+pub fn note(n: u64) -> NewEvent {
+    let payload = format!(r#"{{"text":{{"text":"note {n}"}}, "by":"test"}}"#);
+    NewEvent { kind: "Told".to_owned(), version: 1, turn: Turn(1), payload: Payload::parse(payload).expect("json") }
+}
+
+/// A run's end.
+pub fn ended(result: RunOutcome) -> NewEvent {
+    RunEvent::from(RunEnded { result, summary: None, tree: None, decision: None }).encode(Turn(1))
+}
+
+/// A run's failure.
+pub fn failure() -> RunOutcome {
+    RunOutcome::Failed { why: docket_schema::run::FailureKind::Gates, message: "red".to_owned() }
+}
