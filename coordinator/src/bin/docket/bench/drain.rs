@@ -3,7 +3,7 @@
 //! completed, and the run's own end.
 
 use std::{
-    sync::Arc,
+    sync::{Arc, Mutex, PoisonError},
     time::{Duration, Instant},
 };
 
@@ -80,7 +80,7 @@ async fn drain(
     workers: usize,
     batch: u32,
 ) -> anyhow::Result<f64> {
-    let left = Arc::new(std::sync::atomic::AtomicUsize::new(count));
+    let left = Arc::new(Mutex::new(count));
     let started = Instant::now();
     let mut busy = JoinSet::new();
     for _ in 0..workers {
@@ -108,14 +108,11 @@ async fn drain(
 }
 
 /// Takes up to `batch` of what is left.
-fn take(left: &std::sync::atomic::AtomicUsize, batch: u32) -> u32 {
-    use std::sync::atomic::Ordering;
-    let mut share = 0;
-    // The closure never declines.
-    drop(left.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| {
-        share = u32::try_from(left).unwrap_or(u32::MAX).min(batch);
-        Some(left - share as usize)
-    }));
+fn take(left: &Mutex<usize>, batch: u32) -> u32 {
+    // Nothing panics under the lock.
+    let mut left = left.lock().unwrap_or_else(PoisonError::into_inner);
+    let share = u32::try_from(*left).unwrap_or(u32::MAX).min(batch);
+    *left -= share as usize;
     share
 }
 
@@ -130,13 +127,13 @@ async fn finish(store: &Arc<dyn Store>, clock: &Clock, held: Held) -> anyhow::Re
 
 #[cfg(test)]
 mod tests {
-    use std::sync::atomic::AtomicUsize;
+    use std::sync::Mutex;
 
     use super::take;
 
     #[test]
     fn shares_add_up_to_what_there_is() {
-        let left = AtomicUsize::new(7);
+        let left = Mutex::new(7);
         let shares: Vec<u32> = std::iter::from_fn(|| Some(take(&left, 3))).take(4).collect();
         assert_eq!(shares, [3, 3, 1, 0]);
     }

@@ -11,7 +11,7 @@ use docket_coordinator::{
     clock::{self, Clock},
     http::{ApiToken, Role},
     server::{self, Running, ServerConfig},
-    store::{Store, sqlite},
+    store::{Store, postgres, sqlite},
 };
 use sqlx::{AssertSqlSafe, Connection as _, PgConnection};
 
@@ -109,6 +109,6 @@ impl PgSchema {
 
 /// The PostgreSQL store in a schema.
 pub(super) async fn postgres_at(url: &str) -> anyhow::Result<Arc<dyn Store>> {
-    let _ = url;
-    anyhow::bail!("this build has no PostgreSQL store")
+    let store = postgres::open(url).await.context("the PostgreSQL store cannot be opened")?;
+    Ok(Arc::new(store))
 }

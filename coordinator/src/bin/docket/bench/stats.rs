@@ -17,11 +17,6 @@ impl Samples {
         self.push(time.as_secs_f64() * 1000.0);
     }
 
-    /// How many there are.
-    pub(super) fn len(&self) -> usize {
-        self.0.len()
-    }
-
     /// The sample that `percent` of all do not exceed (nearest rank); `None` without samples.
     pub(super) fn percentile(&self, percent: u32) -> Option<f64> {
         let mut sorted = self.0.clone();
