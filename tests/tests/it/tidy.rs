@@ -37,7 +37,9 @@ fn sources(under: &str) -> Vec<(String, String)> {
 
 /// The source without what only tests compile: inline test modules and files named after tests.
 fn shipped(sources: Vec<(String, String)>) -> Vec<(String, String)> {
-    let is_test = |name: &str| name.contains("/tests/") || name.contains("tests.rs") || name.contains("_tests");
+    let is_test = |name: &str| {
+        ["/tests/", "tests.rs", "_tests", "tests_support.rs", "/testing.rs"].iter().any(|mark| name.contains(mark))
+    };
     let cut = |text: String| match text.find("#[cfg(test)]\nmod tests {") {
         Some(at) => text[..at].to_owned(),
         None => text,
