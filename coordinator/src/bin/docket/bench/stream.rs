@@ -23,10 +23,36 @@ use serde_json::json;
 /// Files the made-up run works on, in turn.
 const FILES: u32 = 60;
 
-/// A tool's answer as a model reads it: part of a file.
-const READ: &str = "1  //! Amounts: what a recipe asks for, and how it is read.\n2  \n3  use std::fmt;\n4  \n\
-5  /// An amount with its unit.\n6  #[derive(Debug, Clone, PartialEq)]\n7  pub struct Amount {\n\
-8      pub value: f64,\n9      pub unit: Option<String>,\n10 }\n";
+/// A tool's answer as a model reads it: the first lines of a file.
+const READ: &str = r#"1  //! Amounts: what a recipe asks for, and how it is read.
+2
+3  use std::fmt;
+4
+5  /// An amount with its unit.
+6  #[derive(Debug, Clone, PartialEq)]
+7  pub struct Amount {
+8      pub value: f64,
+9      pub unit: Option<String>,
+10 }
+11
+12 impl Amount {
+13     /// Reads `1 1/2 cups`, `200 g`, `3`.
+14     pub fn parse(text: &str) -> Option<Self> {
+15         let (number, unit) = split_number(text.trim())?;
+16         let unit = (!unit.is_empty()).then(|| unit.to_owned());
+17         Some(Self { value: number.parse().ok()?, unit })
+18     }
+19
+20     /// The same for `people` in place of the recipe's own number.
+21     pub fn scaled(&self, people: u32, of: u32) -> Self {
+22         Self { value: self.value * f64::from(people) / f64::from(of), unit: self.unit.clone() }
+23     }
+24 }
+"#;
+
+/// What the model says before it calls a tool.
+const SAID: &str = "The unit is read in one place only, so the change belongs there. I look at how the number before it is \
+    split off first: mixed numbers such as 1 1/2 hold a blank themselves, and the tests name them.";
 
 /// The base of a task without a repository.
 pub(super) fn empty_base() -> (Base, Vec<u8>) {
@@ -152,7 +178,7 @@ fn answered(turn: Turn) -> ModelAnswered {
         call: CallId::model(turn, 1),
         parts: vec![
             Part::Text {
-                text: Content::from("The unit is read in one place only; I look at that before I change it."),
+                text: Content::from(SAID),
             },
             Part::ToolUse(ToolUse {
                 call: CallId::tool(turn, 0),
