@@ -214,8 +214,7 @@ impl Fold {
             Self::Task(record) => {
                 let typed = TaskEvent::decode(&event.kind, event.version, event.payload.as_str())
                     .map_err(|e| e.to_string())?;
-                let meta =
-                    TaskEventMeta { seq: event.seq, hash: event.hash, recorded_at: event.recorded_at };
+                let meta = TaskEventMeta { seq: event.seq, hash: event.hash, recorded_at: event.recorded_at };
                 match (record.as_deref_mut(), typed, stream) {
                     (Some(record), typed, _) => record.apply(meta, typed).map_err(|e| describe(&e)),
                     (None, TaskEvent::TaskSubmitted(first), StreamId::Task(id)) => {

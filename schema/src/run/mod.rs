@@ -1,14 +1,19 @@
 //! A run: its events, and the state they fold to.
 
 mod event;
+mod event_inbox;
+mod event_work;
 mod pin;
 mod state;
 mod transcript;
+mod transition;
 
 #[cfg(test)]
 mod tests;
 
 pub use event::*;
+pub use event_inbox::*;
+pub use event_work::*;
 pub use pin::*;
 pub use state::*;
 pub use transcript::*;

@@ -140,7 +140,8 @@ fn assert_sendable(messages: &[std::sync::Arc<Said>]) {
 
 #[test]
 fn what_cannot_follow_is_refused_and_changes_nothing() {
-    let cases: [(&str, Vec<(u32, RunEvent)>, RunEvent); 8] = [
+    type Case = (&'static str, Vec<(u32, RunEvent)>, RunEvent);
+    let cases: [Case; 8] = [
         ("asked before started", vec![], asked(1, 1)),
         ("started twice", vec![(0, started())], started()),
         ("answered unasked", vec![(0, started())], answered(1, "x", 0)),

@@ -154,6 +154,35 @@ pub(super) async fn many_in_flight_on_one_stream(database: Database) {
     world.check().await;
 }
 
+pub(super) async fn a_refused_append_fails_alone(database: Database) {
+    let world = World::open(database).await;
+    for n in 0..8 {
+        world.submit(spec(&format!("task {n}"))).await;
+    }
+    let leases = world.worker().lease(8).await;
+    for round in 0..10 {
+        let appends = leases.iter().zip(0..).map(|(lease, n)| {
+            // Every other one is wrong, each in a way of its own.
+            let (at, epoch) = match n {
+                1 => (Seq(round + 7), Epoch(1)),
+                3 => (Seq(round), Epoch(9)),
+                5 => (Seq(round), Epoch(0)),
+                _ => (Seq(round), Epoch(1)),
+            };
+            let mut append = world.holder_append(lease.run, at, epoch, vec![note(round)]);
+            if n == 7 {
+                append.names = vec![BlobRef::of(b"nowhere").hash];
+            }
+            world.store.append(append)
+        });
+        let done = futures_util::future::join_all(appends).await;
+        for (n, done) in done.iter().enumerate() {
+            assert_eq!(done.is_ok(), !matches!(n, 1 | 3 | 5 | 7), "{n}: {done:?}");
+        }
+    }
+    world.check().await;
+}
+
 pub(super) async fn inbox_writes_beside_the_holder(database: Database) {
     let world = World::open(database).await;
     world.submit(spec("a")).await;

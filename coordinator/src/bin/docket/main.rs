@@ -1,1 +1,112 @@
-fn main() {}
+//! `docket`: the one binary. Its subcommands are the processes of the system.
+//!
+//! The only place that names both the coordinator and the worker. A run process and a sandbox's
+//! first process start here as well, before anything else: no runtime, no threads, no parsing of
+//! the command line stands between their start and their work.
+
+mod access;
+mod apply;
+mod args;
+mod bench;
+mod cancel;
+mod completions;
+mod config;
+mod context;
+mod db;
+mod deliverer;
+mod delivery;
+mod demo;
+mod diff;
+mod display;
+mod doctor;
+mod events;
+mod fail;
+mod follow;
+mod home;
+mod local;
+mod logging;
+mod logs;
+mod projects;
+mod ps;
+mod replay;
+mod resolve;
+mod resume;
+mod retry;
+mod run;
+mod serve;
+mod show;
+mod signals;
+mod submit;
+mod supervise;
+mod tell;
+mod up;
+mod verify;
+mod worker;
+
+use std::process::ExitCode;
+
+use clap::Parser as _;
+
+use crate::{
+    args::{Cli, Command},
+    context::Context,
+    fail::{Chain, Exit, Outcome},
+};
+
+fn main() -> ExitCode {
+    if let Some(args) = docket_worker::sandbox::init_call(std::env::args_os()) {
+        docket_worker::sandbox::sandbox_init_main(args);
+    }
+    if std::env::args_os().nth(1).is_some_and(|first| first == "run-process") {
+        return local::run_process();
+    }
+    let cli = Cli::parse();
+    let chain = if cli.verbose > 0 { Chain::Shown } else { Chain::Hidden };
+    match start(cli) {
+        Ok(exit) => ExitCode::from(exit.code()),
+        Err(failure) => {
+            display::note(&format!("error: {}", failure.text(chain)));
+            ExitCode::from(failure.exit.code())
+        }
+    }
+}
+
+fn start(cli: Cli) -> Outcome {
+    if let Command::Completions(args) = &cli.command {
+        completions::run(args);
+        return Ok(Exit::Ok);
+    }
+    let context = Context::new(&cli)?;
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
+    let outcome = runtime.block_on(Box::pin(dispatch(context, cli.command)));
+    // What is still running is only waiting: everything that must be durable is.
+    runtime.shutdown_timeout(std::time::Duration::from_millis(200));
+    outcome
+}
+
+async fn dispatch(cx: Context, command: Command) -> Outcome {
+    match command {
+        Command::Run(args) => run::run(cx, args).await,
+        Command::Submit(args) => submit::run(cx, args).await,
+        Command::Ps(args) => ps::run(cx, args).await,
+        Command::Show(args) => show::run(cx, args).await,
+        Command::Follow(args) => follow::run(cx, args).await,
+        Command::Logs(args) => logs::run(cx, args).await,
+        Command::Diff(args) => diff::run(cx, args).await,
+        Command::Apply(args) => apply::run(cx, args).await,
+        Command::Tell(args) => tell::run(cx, args).await,
+        Command::Cancel(args) => cancel::run(cx, args).await,
+        Command::Retry(args) => retry::run(cx, args).await,
+        Command::Resume(args) => resume::run(cx, args).await,
+        Command::Replay(args) => replay::run(cx, args).await,
+        Command::Verify(args) => verify::run(cx, args).await,
+        Command::Up(args) => up::run(cx, args).await,
+        Command::Serve(args) => serve::run(cx, args).await,
+        Command::Worker(args) => worker::run(cx, args).await,
+        Command::Db(args) => db::run(cx, args).await,
+        Command::Doctor(args) => doctor::run(cx, args).await,
+        Command::Demo(args) => demo::run(cx, args).await,
+        Command::Bench(args) => bench::run(cx, args).await,
+        Command::Completions(_) => Ok(Exit::Ok),
+    }
+}

@@ -78,7 +78,7 @@ async fn a_cancel_wakes_the_heartbeat_of_the_worker_that_has_the_task() {
 
 #[tokio::test]
 async fn a_lease_that_nobody_renews_expires_and_goes_to_who_waits() {
-    let house = House::with_lease_ms(400).await;
+    let house = House::with_lease_ms(2000).await;
     let lost = house.leased().await;
     house.appended(&lost, 0, vec![started(lost.task, lost.run)]).await;
     let next = house.lease(&lease_request(LONG_MS)).await.remove(0);
@@ -115,7 +115,7 @@ async fn a_coordinator_that_comes_back_trusts_leases_for_one_lease_time() {
 #[tokio::test]
 async fn a_scheduled_task_is_leased_when_its_time_has_come_and_not_before() {
     let house = House::open().await;
-    let run_at = Clock::new().now().plus_ms(300);
+    let run_at = Clock::new().now().plus_ms(1500);
     let mut later = spec("later");
     later.run_at = Some(run_at);
     let task = house.submit(later).await;

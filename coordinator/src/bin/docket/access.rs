@@ -1,0 +1,125 @@
+//! A client, whoever answers it: a coordinator elsewhere, the home's owner, or one started here for
+//! the duration of the command.
+//!
+//! Reading commands start one without taking the home's lock and without background work, so that any
+//! number of them may run at once. Writing commands own the home while they last and say so without
+//! an address; others wait for the moment that takes.
+
+use std::time::{Duration, Instant};
+
+use docket_coordinator::server::Exposure;
+use docket_worker::{client::Client, secret::Secret};
+
+use crate::{
+    context::Context,
+    fail::{Exit, FailWith as _, Failure, Outcome},
+    home::{Lock, Ownership},
+    local::Local,
+};
+
+/// How long to wait for an owner that starts, or for a writing command to be done.
+const OWNER_WAIT_MAX: Duration = Duration::from_secs(20);
+/// How often to look meanwhile.
+const OWNER_POLL: Duration = Duration::from_millis(10);
+
+/// What a command wants to do.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Need {
+    /// Look.
+    Read,
+    /// Change something.
+    Write,
+}
+
+/// See the module.
+pub(crate) struct Access {
+    /// The way to the coordinator.
+    pub(crate) client: Client,
+    local: Option<Local>,
+    /// Released after the coordinator has ended.
+    lock: Option<Lock>,
+}
+
+impl Access {
+    /// Finds or starts a coordinator.
+    pub(crate) async fn open(cx: &Context, need: Need) -> Outcome<Self> {
+        if let Some(url) = &cx.url {
+            return Self::remote(cx, url);
+        }
+        let until = Instant::now() + OWNER_WAIT_MAX;
+        loop {
+            match cx.home.ownership()? {
+                Ownership::Owned(owner) => {
+                    if let Some(address) = owner.address {
+                        return Self::of(&address, cx.home.token()?);
+                    }
+                    if need == Need::Read {
+                        return Self::here(cx, None).await;
+                    }
+                }
+                Ownership::Starting => {}
+                Ownership::Free => match need {
+                    Need::Read => return Self::here(cx, None).await,
+                    Need::Write => {
+                        if let Some(mut lock) = cx.home.try_lock()? {
+                            lock.announce(None)?;
+                            return Self::here(cx, Some(lock)).await;
+                        }
+                    }
+                },
+            }
+            if Instant::now() >= until {
+                let message = format!(
+                    "another docket holds {} and does not answer; end it, or name another home with --home",
+                    cx.home.path().display()
+                );
+                return Err(Failure::new(Exit::Unreachable, message));
+            }
+            // A lock file cannot be waited for together with what is written into it.
+            tokio::time::sleep(OWNER_POLL).await;
+        }
+    }
+
+    /// Whether nobody else serves it: then nothing goes on by itself.
+    pub(crate) const fn is_alone(&self) -> bool {
+        self.local.is_some()
+    }
+
+    /// Ends what was started here; what was done is durable already.
+    pub(crate) async fn close(self) -> Outcome<()> {
+        if let Some(local) = self.local {
+            local.stop().await;
+        }
+        drop(self.lock);
+        Ok(())
+    }
+
+    async fn here(cx: &Context, lock: Option<Lock>) -> Outcome<Self> {
+        let local = Local::start(cx, "127.0.0.1:0", Exposure::Loopback).await?;
+        let client = Client::new(local.address(), cx.home.token()?)?;
+        Ok(Self { client, local: Some(local), lock })
+    }
+
+    fn of(address: &str, token: Secret) -> Outcome<Self> {
+        Ok(Self { client: Client::new(address, token)?, local: None, lock: None })
+    }
+
+    fn remote(cx: &Context, url: &str) -> Outcome<Self> {
+        let given = std::env::var("DOCKET_TOKEN").ok();
+        let token = given.as_deref().and_then(Secret::new).ok_or(()).or_else(|()| {
+            // A coordinator of this very home may be named by its address too.
+            match cx.home.ownership() {
+                Ok(Ownership::Owned(owner))
+                    if owner.address.as_deref() == Some(url.trim_end_matches('/')) =>
+                {
+                    cx.home.token()
+                }
+                Ok(_) | Err(_) => Err(Failure::new(
+                    Exit::Refused,
+                    "DOCKET_TOKEN is not set; it is in the file `token` of the coordinator's home",
+                )),
+            }
+        })?;
+        Client::new(url, token).map(|client| Self { client, local: None, lock: None }).fail_as(Exit::Usage)
+    }
+}

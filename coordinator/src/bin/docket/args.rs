@@ -1,0 +1,192 @@
+//! The command line: names, help texts, and what is checked before anything is done.
+//!
+//! A subcommand's flags stand in its own file; here stands what they share.
+
+use std::path::PathBuf;
+
+use clap::{Parser, Subcommand};
+
+use crate::display::ColorChoice;
+
+/// Printed after `docket --help`.
+const AFTER_HELP: &str = "\
+Examples:
+  docket demo                                  see it work: four tasks, two workers, two kills
+  docket run \"Mend the failing test\" --repo .  one task, start to finish, with a progress display
+  docket up                                    coordinator and workers on this machine, until Ctrl-C
+  docket submit \"Add a --json flag\" --repo .   put a task into the backlog and go on
+  docket ps                                    what is in the backlog
+  docket follow 3f9c01ab                       watch a run think, edit and test
+  docket replay 3f9c01ab                       read it again, turn by turn, offline
+
+Ids: any part that begins or ends just one id will do; lists show the last eight digits. Where a run
+is wanted, a task's id means its last run.
+
+Settings: docket.toml in the home, DOCKET_... in the environment over it, flags over both.
+A coordinator elsewhere is reached with DOCKET_URL and DOCKET_TOKEN.
+
+Exit codes:
+  0  it worked
+  1  the operation failed, or the task it was about did
+  2  the command line or a setting is wrong
+  3  no such task or run, or more than one
+  4  refused: the state does not allow it, or the token is not good for it
+  5  the coordinator or its database cannot be reached
+  6  verification failed: the log, or what is derived from it, does not hold
+  7  this build lacks the engine version the log was written with";
+
+/// A backlog of coding tasks, worked by isolated agents, every step in a log that can be replayed.
+#[derive(Debug, Parser)]
+#[command(name = "docket", version, about, after_help = AFTER_HELP, max_term_width = 100)]
+pub(crate) struct Cli {
+    /// Where docket keeps its log, token and settings [default: ~/.local/share/docket]
+    #[arg(long, global = true, env = "DOCKET_HOME", value_name = "DIR", hide_env_values = true)]
+    pub(crate) home: Option<PathBuf>,
+
+    /// A coordinator elsewhere, as http://HOST:PORT; its token comes in DOCKET_TOKEN
+    #[arg(long, global = true, env = "DOCKET_URL", value_name = "URL", hide_env_values = true)]
+    pub(crate) url: Option<String>,
+
+    /// JSON for programs, in place of text for people
+    #[arg(long, global = true)]
+    pub(crate) json: bool,
+
+    /// Colours
+    #[arg(long, global = true, value_enum, default_value_t, value_name = "WHEN")]
+    pub(crate) color: ColorChoice,
+
+    /// Say more: the causes of an error, and what servers and workers log
+    #[arg(short, long, global = true, action = clap::ArgAction::Count)]
+    pub(crate) verbose: u8,
+
+    #[command(subcommand)]
+    pub(crate) command: Command,
+}
+
+/// What docket can do.
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    /// Do one task from start to finish, here and now
+    Run(crate::run::Args),
+    /// Put a task into the backlog
+    Submit(crate::submit::Args),
+    /// List tasks
+    Ps(crate::ps::Args),
+    /// Everything about a task or a run
+    Show(crate::show::Args),
+    /// Watch a run as it goes
+    Follow(crate::follow::Args),
+    /// The raw events of a task or a run
+    Logs(crate::logs::Args),
+    /// What a run changed, as a patch
+    Diff(crate::diff::Args),
+    /// Put what a run changed onto a branch of its source repository
+    Apply(crate::apply::Args),
+    /// Say something to a running run
+    Tell(crate::tell::Args),
+    /// Cancel a task, running or not
+    Cancel(crate::cancel::Args),
+    /// Put an ended task back into the backlog, from its start
+    Retry(crate::retry::Args),
+    /// Go on with a run from the end of a turn
+    Resume(crate::resume::Args),
+    /// Step through a run, turn by turn, offline
+    Replay(crate::replay::Args),
+    /// Check that the log is whole and unaltered
+    Verify(crate::verify::Args),
+    /// Coordinator and workers on this machine, until Ctrl-C
+    Up(crate::up::Args),
+    /// A coordinator alone
+    Serve(crate::serve::Args),
+    /// A worker for a coordinator elsewhere
+    Worker(crate::worker::Args),
+    /// The database: migrate it, rebuild what is derived from the log
+    Db(crate::db::Args),
+    /// What this machine can do: sandbox, store, toolchains
+    Doctor(crate::doctor::Args),
+    /// Four tasks, two workers, two kills: see it work
+    Demo(crate::demo::Args),
+    /// Measure this machine: appends, leases, turns, memory
+    Bench(crate::bench::Args),
+    /// A completion script for your shell
+    Completions(crate::completions::Args),
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory as _;
+
+    use super::*;
+
+    #[test]
+    fn the_command_line_is_consistent() {
+        Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn what_is_typed_is_understood_or_refused_with_code_2() {
+        let good = [
+            "docket ps --json",
+            "docket --json ps --state running --queue q -n 5",
+            "docket submit hello --repo . --model scripted:x --script s.toml --priority -5",
+            "docket submit --file task.md --empty --model anthropic:m --at 2026-01-31T12:00:00Z --dedup k",
+            "docket submit hi --repo . --commit main --require a.txt --require b/c --tests true --branch fix/x",
+            "docket run hi --repo . --include-dirty",
+            "docket replay abc --turn 3 --json",
+            "docket resume abc --turn 0",
+            "docket verify",
+            "docket verify abc --store sqlite:/tmp/x.db",
+            "docket db rebuild",
+            "docket up --slots 4 --listen 127.0.0.1:0",
+            "docket worker --slots 2 --queues a,b",
+            "docket demo --keep",
+            "docket completions zsh",
+            "docket --home /tmp/x doctor --json",
+        ];
+        for line in good {
+            if let Err(error) = Cli::try_parse_from(line.split(' ')) {
+                panic!("{line}: {error}");
+            }
+        }
+        let bad = [
+            "docket",
+            "docket pss",
+            "docket ps --state asleep",
+            "docket ps -n 0",
+            "docket submit",
+            "docket submit hi --file f --repo .",
+            "docket submit hi",
+            "docket submit hi --repo . --empty",
+            "docket submit hi --repo . --commit main --include-dirty",
+            "docket submit hi --repo . --model llama",
+            "docket submit hi --repo . --priority 5000",
+            "docket submit hi --repo . --at tomorrow",
+            "docket submit hi --repo . --require ../x",
+            "docket submit hi --repo . --queue no/slash",
+            "docket tell abc",
+            "docket resume abc --turn -1",
+            "docket up --slots 0",
+            "docket up --listen nowhere",
+            "docket verify --store mysql://x",
+            "docket completions cmd",
+        ];
+        for line in bad {
+            let error = Cli::try_parse_from(line.split(' ')).expect_err(line);
+            assert_eq!(error.exit_code(), 2, "{line}");
+        }
+    }
+
+    #[test]
+    fn help_reads_as_it_should() {
+        let mut command = Cli::command().term_width(100);
+        insta::assert_snapshot!("help", command.render_help());
+        let whole: Vec<String> = ["run", "submit", "replay", "up"]
+            .iter()
+            .map(|name| {
+                let command = command.find_subcommand_mut(name).expect("is there");
+                format!("--- {name}\n{}", command.render_long_help())
+            })
+            .collect();
+        insta::assert_snapshot!("subcommands", whole.join("\n"));
+    }
+}

@@ -1,0 +1,140 @@
+//! Tasks that do nothing, at the SQLite store: submitted one by one and in bulk, leased and finished in
+//! large batches and one by one. Each task is three transitions with an event each: submitted, leased,
+//! completed, and the run's own end.
+
+use std::{
+    sync::{Arc, Mutex, PoisonError},
+    time::{Duration, Instant},
+};
+
+use anyhow::{Context as _, ensure};
+use docket_coordinator::{
+    clock::Clock,
+    decide::{Settling, settle},
+    store::{CommandBlobs, Decide, Store},
+};
+use docket_schema::{event::TypedEvent as _, ids::Turn};
+use futures_util::future::try_join_all;
+use tokio::task::JoinSet;
+
+use super::{
+    backlog::{self, Hand, Held},
+    command::Effort,
+    latency::ended,
+    report::Report,
+    stats::rate,
+    stream::empty_base,
+};
+
+/// Tasks of a bulk submit.
+const BULK: usize = 1000;
+/// Leases of a large batch, and workers that take such.
+const BATCH: u32 = 500;
+const BATCH_WORKERS: usize = 2;
+/// Workers that take one task at a time.
+const SINGLE_WORKERS: usize = 32;
+
+/// Measures.
+pub(super) async fn measure(
+    store: &Arc<dyn Store>,
+    effort: Effort,
+    report: &mut Report,
+) -> anyhow::Result<()> {
+    let clock = Arc::new(Clock::new());
+    backlog::put_blob(store, &clock, empty_base().1).await?;
+    let (alone, alone_time) = submit_alone(store, &clock, effort.slice() * 2).await?;
+    report.set("submit_alone_per_s", rate(alone as u64, alone_time));
+    let bulks = effort.bulks();
+    let started = Instant::now();
+    for _ in 0..bulks {
+        backlog::submit(store, &clock, BULK).await?;
+    }
+    let total = bulks * BULK;
+    report.set("submit_bulk_per_s", rate(total as u64, started.elapsed()));
+    let single = total / 4;
+    let batched = alone + total - single;
+    report.set("drain_tasks_per_s", drain(store, &clock, batched, BATCH_WORKERS, BATCH).await?);
+    report.set("drain_one_by_one_per_s", drain(store, &clock, single, SINGLE_WORKERS, 1).await?);
+    Ok(())
+}
+
+async fn submit_alone(
+    store: &Arc<dyn Store>,
+    clock: &Clock,
+    time: Duration,
+) -> anyhow::Result<(usize, Duration)> {
+    let started = Instant::now();
+    let mut count = 0;
+    while started.elapsed() < time {
+        backlog::submit(store, clock, 1).await?;
+        count += 1;
+    }
+    Ok((count, started.elapsed()))
+}
+
+/// `workers` take `batch` tasks at a time until `count` are finished; tasks per second.
+async fn drain(
+    store: &Arc<dyn Store>,
+    clock: &Arc<Clock>,
+    count: usize,
+    workers: usize,
+    batch: u32,
+) -> anyhow::Result<f64> {
+    let left = Arc::new(Mutex::new(count));
+    let started = Instant::now();
+    let mut busy = JoinSet::new();
+    for _ in 0..workers {
+        let (store, clock, left) = (Arc::clone(store), Arc::clone(clock), Arc::clone(&left));
+        busy.spawn(async move {
+            let (mut hand, mut done) = (Hand::new(), 0);
+            loop {
+                let share = take(&left, batch);
+                if share == 0 {
+                    return anyhow::Ok(done);
+                }
+                let held = backlog::lease(&store, &clock, &mut hand, share).await?;
+                ensure!(held.len() == share as usize, "{} of {share} tasks were leased", held.len());
+                done += held.len();
+                try_join_all(held.into_iter().map(|held| finish(&store, &clock, held))).await?;
+            }
+        });
+    }
+    let mut finished = 0;
+    while let Some(done) = busy.join_next().await {
+        finished += done.context("a worker ended early")??;
+    }
+    ensure!(finished == count, "{finished} of {count} tasks were finished");
+    Ok(rate(count as u64, started.elapsed()))
+}
+
+/// Takes up to `batch` of what is left.
+fn take(left: &Mutex<usize>, batch: u32) -> u32 {
+    // Nothing panics under the lock.
+    let mut left = left.lock().unwrap_or_else(PoisonError::into_inner);
+    let share = u32::try_from(*left).unwrap_or(u32::MAX).min(batch);
+    *left -= share as usize;
+    share
+}
+
+async fn finish(store: &Arc<dyn Store>, clock: &Clock, held: Held) -> anyhow::Result<()> {
+    let Held { task, run, epoch, seq } = held;
+    let settling = Settling { run, seq, epoch, events: vec![ended().encode(Turn(0))], jitter: 0 };
+    let now = clock.now();
+    let decide: Decide = Box::new(move |record| settle(record, &settling, now));
+    store.command(task, decide, CommandBlobs::default(), now).await.context("a task cannot be finished")?;
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Mutex;
+
+    use super::take;
+
+    #[test]
+    fn shares_add_up_to_what_there_is() {
+        let left = Mutex::new(7);
+        let shares: Vec<u32> = std::iter::from_fn(|| Some(take(&left, 3))).take(4).collect();
+        assert_eq!(shares, [3, 3, 1, 0]);
+    }
+}

@@ -1,0 +1,211 @@
+//! The table of figures: name, unit, target, group. The only place that says any of them.
+
+use super::group::Group;
+
+/// What a figure must not fall below, or exceed.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(super) enum Target {
+    /// Nothing was promised.
+    None,
+    /// At least this.
+    AtLeast(f64),
+    /// At most this.
+    AtMost(f64),
+}
+
+impl Target {
+    /// Whether `value` meets it; `None` where nothing was promised.
+    pub(super) fn is_met(self, value: f64) -> Option<bool> {
+        match self {
+            Self::None => None,
+            Self::AtLeast(bound) => Some(value >= bound),
+            Self::AtMost(bound) => Some(value <= bound),
+        }
+    }
+}
+
+/// A figure that can be measured.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Figure {
+    pub(super) name: &'static str,
+    pub(super) group: Group,
+    pub(super) target: Target,
+    /// One line for a person.
+    pub(super) what: &'static str,
+}
+
+const fn at_least(group: Group, name: &'static str, bound: f64, what: &'static str) -> Figure {
+    Figure { name, group, target: Target::AtLeast(bound), what }
+}
+
+const fn at_most(group: Group, name: &'static str, bound: f64, what: &'static str) -> Figure {
+    Figure { name, group, target: Target::AtMost(bound), what }
+}
+
+const fn plain(group: Group, name: &'static str, what: &'static str) -> Figure {
+    Figure { name, group, target: Target::None, what }
+}
+
+/// All figures, in the order they are shown.
+pub(super) const FIGURES: [Figure; 53] = [
+    at_most(
+        Group::Turns,
+        "turn_overhead_ms_p50",
+        5.0,
+        "answer's last byte to next request, file tools, fsynced",
+    ),
+    at_most(Group::Turns, "turn_overhead_ms_p95", 15.0, "the same, 95 of 100"),
+    plain(Group::Turns, "turn_overhead_read_ms_p50", "of these, turns that read a file"),
+    plain(Group::Turns, "turn_overhead_write_ms_p50", "of these, turns that make one: with a snapshot"),
+    at_most(
+        Group::Turns,
+        "turn_overhead_sandboxed_ms_p50",
+        12.0,
+        "the same with a sandboxed command and a tree walk",
+    ),
+    at_most(Group::Turns, "turn_overhead_sandboxed_ms_p95", 25.0, "the same, 95 of 100"),
+    at_most(Group::Turns, "cold_start_ms", 100.0, "submit to the run's first model request, lease included"),
+    at_most(Group::Turns, "run_30_turns_ms", 600.0, "submit to end of a run of 30 tool turns"),
+    at_most(Group::Turns, "run_30_turns_cpu_ms", 500.0, "processor time of its run process and children"),
+    at_most(
+        Group::Latency,
+        "submit_to_start_ms_p50",
+        2.0,
+        "submit acknowledged to lease in a waiting worker's hands",
+    ),
+    at_most(Group::Latency, "submit_to_start_ms_p99", 5.0, "the same, 99 of 100"),
+    plain(Group::Latency, "submit_sent_to_start_ms_p50", "submit sent to lease in hands"),
+    plain(Group::Latency, "submit_acknowledged_ms_p50", "submit sent to acknowledged, over HTTP"),
+    at_most(Group::Turns, "submit_to_run_ms_p50", 25.0, "submit to the first event of the run process"),
+    at_most(Group::Turns, "submit_to_run_ms_p99", 50.0, "the same, 99 of 100"),
+    plain(Group::Sqlite, "raw_commits_per_s_sqlite", "one connection, one row a commit"),
+    plain(Group::Sqlite, "appends_per_s_sqlite", "32 writers, 32 runs"),
+    at_least(Group::Sqlite, "append_ratio_sqlite", 5.0, "32 writers over raw commits"),
+    plain(Group::Sqlite, "append_alone_ms_p50_sqlite", "one writer, nobody else"),
+    at_least(
+        Group::Sqlite,
+        "appends_one_run_serial_ratio",
+        0.5,
+        "one run, one after the other, over raw commits",
+    ),
+    plain(Group::Sqlite, "appends_one_run_serial_per_s", "the same, as a rate"),
+    at_least(Group::Sqlite, "appends_one_run_32_in_flight_per_s", 10_000.0, "one run, 32 appends under way"),
+    at_least(
+        Group::Sqlite,
+        "events_one_run_16_an_append_per_s",
+        10_000.0,
+        "one run, serial, 16 events an append",
+    ),
+    plain(Group::Postgres, "raw_commits_per_s_postgres", "one connection, one row a commit"),
+    plain(Group::Postgres, "appends_per_s_postgres", "32 writers, 32 runs"),
+    at_least(Group::Postgres, "append_ratio_postgres", 5.0, "32 writers over raw commits"),
+    plain(Group::Postgres, "append_alone_ms_p50_postgres", "one writer, nobody else"),
+    at_least(
+        Group::Postgres,
+        "appends_one_run_serial_ratio_postgres",
+        0.5,
+        "one run, serial, over raw commits",
+    ),
+    plain(Group::Postgres, "appends_one_run_serial_per_s_postgres", "the same, as a rate"),
+    at_least(
+        Group::Postgres,
+        "appends_one_run_32_in_flight_per_s_postgres",
+        10_000.0,
+        "one run, 32 appends under way",
+    ),
+    at_least(
+        Group::Postgres,
+        "events_one_run_16_an_append_per_s_postgres",
+        10_000.0,
+        "one run, serial, 16 events an append",
+    ),
+    plain(Group::Http, "raw_commits_per_s_http", "SQLite, beside the appends over HTTP"),
+    plain(
+        Group::Http,
+        "appends_per_s_http",
+        "32 connections, one event a request, clients on this machine too",
+    ),
+    at_least(Group::Http, "append_http_ratio", 3.0, "the same over raw commits"),
+    plain(Group::Http, "append_http_alone_ms_p50", "one connection, nobody else"),
+    plain(Group::Http, "events_per_s_http_8_a_request", "32 connections, 8 events a request"),
+    at_least(
+        Group::Drain,
+        "submit_alone_per_s",
+        2200.0,
+        "one task a submit, one after the other, at the store",
+    ),
+    at_least(Group::Drain, "submit_bulk_per_s", 66_000.0, "1,000 tasks a submit, at the store"),
+    at_least(
+        Group::Drain,
+        "drain_tasks_per_s",
+        25_000.0,
+        "tasks that do nothing, lease to finish, at the store",
+    ),
+    at_least(
+        Group::Drain,
+        "drain_one_by_one_per_s",
+        3000.0,
+        "the same, one lease and one finish at a time each, 32 workers",
+    ),
+    plain(
+        Group::Turns,
+        "drain_isolated_tasks_per_s",
+        "a run process each, scripted model, at the worker's slots",
+    ),
+    at_least(Group::Fold, "fold_events_per_s", 300_000.0, "events in memory to a run's state"),
+    at_least(Group::Fold, "chain_events_per_s", 300_000.0, "hash chain alone"),
+    plain(Group::Fold, "verify_events_per_s", "read from the store, chain checked, folded"),
+    plain(Group::Fold, "read_events_per_s", "read from the store alone"),
+    plain(Group::Fold, "fold_event_bytes", "mean payload of the folded events"),
+    at_most(Group::Turns, "rss_run_mb", 15.0, "resident memory of a run process after 30 turns"),
+    plain(Group::Turns, "rss_run_private_mb", "of it, not shared with other processes"),
+    at_most(Group::Turns, "rss_supervisor_mb", 25.0, "resident memory of the supervisor"),
+    at_most(
+        Group::Turns,
+        "crash_to_running_ms",
+        1000.0,
+        "kill -9 of a run process to its request sent again",
+    ),
+    plain(Group::Sandbox, "spawn_bare_ms_p50", "`true`, bare"),
+    plain(Group::Sandbox, "spawn_sandboxed_ms_p50", "`true`, sandboxed"),
+    at_most(Group::Sandbox, "sandbox_overhead_ms_p50", 8.0, "the difference"),
+];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_flat_words_and_stand_once() {
+        let mut names: Vec<&str> = FIGURES.iter().map(|figure| figure.name).collect();
+        assert!(
+            names
+                .iter()
+                .all(|name| name.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'_'))
+        );
+        names.sort_unstable();
+        names.dedup();
+        assert_eq!(names.len(), FIGURES.len());
+    }
+
+    #[test]
+    fn every_group_has_figures() {
+        for group in Group::ALL {
+            assert!(FIGURES.iter().any(|figure| figure.group == group), "{}", group.name());
+        }
+    }
+
+    #[test]
+    fn a_bound_is_met_by_itself() {
+        let cases = [
+            (Target::None, 1.0, None),
+            (Target::AtLeast(5.0), 5.0, Some(true)),
+            (Target::AtLeast(5.0), 4.9, Some(false)),
+            (Target::AtMost(5.0), 5.0, Some(true)),
+            (Target::AtMost(5.0), 5.1, Some(false)),
+        ];
+        for (target, value, met) in cases {
+            assert_eq!(target.is_met(value), met, "{target:?} {value}");
+        }
+    }
+}

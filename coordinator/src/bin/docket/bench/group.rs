@@ -1,0 +1,50 @@
+//! The groups of figures: what `--only` names, and the order they run in.
+
+/// A group of figures.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+pub(crate) enum Group {
+    /// Appends to the SQLite store
+    Sqlite,
+    /// Appends to the PostgreSQL store
+    Postgres,
+    /// Appends over HTTP
+    Http,
+    /// Submitting and finishing tasks that do nothing
+    Drain,
+    /// From submit to a waiting worker's hands
+    Latency,
+    /// Reading, verifying and folding a log
+    Fold,
+    /// Runs: cold start, turns, memory, crashes
+    Turns,
+    /// The price of the sandbox
+    Sandbox,
+}
+
+impl Group {
+    /// All groups, in the order they run: what needs a quiet machine first.
+    pub(super) const ALL: [Self; 8] = [
+        Self::Latency,
+        Self::Turns,
+        Self::Sandbox,
+        Self::Sqlite,
+        Self::Postgres,
+        Self::Http,
+        Self::Drain,
+        Self::Fold,
+    ];
+
+    /// The word.
+    pub(super) const fn name(self) -> &'static str {
+        match self {
+            Self::Sqlite => "sqlite",
+            Self::Postgres => "postgres",
+            Self::Http => "http",
+            Self::Drain => "drain",
+            Self::Latency => "latency",
+            Self::Fold => "fold",
+            Self::Turns => "turns",
+            Self::Sandbox => "sandbox",
+        }
+    }
+}

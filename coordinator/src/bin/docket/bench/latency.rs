@@ -1,0 +1,107 @@
+//! How long a task waits for a worker that waits for it: submitted over HTTP by one client, leased by
+//! another's long poll, on an otherwise idle queue.
+
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, ensure};
+use docket_coordinator::{clock::Clock, server::Running};
+use docket_schema::{
+    event::TypedEvent as _,
+    ids::Turn,
+    run::{RunEnded, RunEvent, RunOutcome},
+    wire::{AppendRequest, Lease, LeaseRequest, SubmitRequest},
+};
+use docket_worker::{client::Client, secret::Secret};
+use tokio::sync::mpsc;
+
+use super::{
+    backlog::{self, Hand},
+    command::Effort,
+    report::Report,
+    stats::Samples,
+    stream::empty_base,
+};
+
+/// How long the long poll waits.
+const WAIT_MS: u64 = 20_000;
+/// Time for the waiting request to be under way before the next submit.
+const SETTLE: Duration = Duration::from_millis(3);
+/// The first few warm connections and caches up and are thrown away.
+const WARM_UP: usize = 5;
+
+/// Measures.
+pub(super) async fn measure(
+    running: &Running,
+    token: &str,
+    effort: Effort,
+    report: &mut Report,
+) -> anyhow::Result<()> {
+    let clock = Clock::new();
+    backlog::put_blob(&running.handle().store(), &clock, empty_base().1).await?;
+    let secret = || Secret::new(token).context("the token is empty");
+    let submitter = Client::new(&running.url(), secret()?)?;
+    let worker = Client::new(&running.url(), secret()?)?;
+    let (hand_over, mut asked) = mpsc::channel::<LeaseRequest>(1);
+    let (answer, mut answered) = mpsc::channel::<anyhow::Result<(Instant, Lease)>>(1);
+    let waiting = tokio::spawn(async move {
+        while let Some(request) = asked.recv().await {
+            let leased = worker.lease(&request).await;
+            let at = Instant::now();
+            let leased = leased.context("the lease request failed").and_then(|response| {
+                let lease =
+                    response.leases.into_iter().next().context("the long poll ended without a lease")?;
+                Ok((at, lease))
+            });
+            if answer.send(leased).await.is_err() {
+                break;
+            }
+        }
+    });
+    let mut hand = Hand::new();
+    let (mut start, mut from_sent, mut submits) =
+        (Samples::default(), Samples::default(), Samples::default());
+    let spec = backlog::task(backlog::no_model());
+    for sample in 0..effort.latency_samples() + WARM_UP {
+        hand_over.send(hand.request(1, WAIT_MS)).await.context("the waiting worker ended")?;
+        tokio::time::sleep(SETTLE).await;
+        let sent = Instant::now();
+        let request = SubmitRequest { tasks: vec![spec.clone()], ids: None };
+        let submitted = submitter.submit(&request).await.context("the submit failed")?;
+        let acknowledged = Instant::now();
+        let (leased, lease) = answered.recv().await.context("the waiting worker ended")??;
+        ensure!(Some(lease.task) == submitted.tasks.first().map(|task| task.id), "another task was leased");
+        if sample >= WARM_UP {
+            // The lease may be in hand before the submitter has its answer: then nothing was waited for.
+            start.push_ms(leased.saturating_duration_since(acknowledged));
+            from_sent.push_ms(leased.duration_since(sent));
+            submits.push_ms(acknowledged.duration_since(sent));
+        }
+        finish(running, &lease).await?;
+    }
+    drop(hand_over);
+    waiting.await.context("the waiting worker ended early")?;
+    report.set_percentile("submit_to_start_ms_p50", &start, 50);
+    report.set_percentile("submit_to_start_ms_p99", &start, 99);
+    report.set_percentile("submit_sent_to_start_ms_p50", &from_sent, 50);
+    report.set_percentile("submit_acknowledged_ms_p50", &submits, 50);
+    Ok(())
+}
+
+/// The events that end a run that did nothing.
+pub(super) fn ended() -> RunEvent {
+    RunEnded { result: RunOutcome::Succeeded, summary: None, tree: None, decision: None }.into()
+}
+
+async fn finish(running: &Running, lease: &Lease) -> anyhow::Result<()> {
+    let token = Secret::new(&lease.token).context("the run's token is empty")?;
+    let holder = Client::new(&running.url(), token)?;
+    let request = AppendRequest {
+        expected_seq: lease.head.seq,
+        epoch: lease.epoch,
+        events: vec![ended().encode(Turn(0))],
+        blobs: Vec::new(),
+        names: Vec::new(),
+    };
+    holder.append(lease.run, &request).await.context("the run cannot be ended")?;
+    Ok(())
+}

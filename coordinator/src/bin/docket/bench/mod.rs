@@ -1,0 +1,34 @@
+//! `docket bench`: what this machine can do, so that a person can size one, and what docket adds to it.
+//!
+//! Owns the measurements and nothing of what is measured: real stores, the real HTTP API, real
+//! supervisors and run processes of this same binary; only the model is made up. A figure that cannot
+//! be measured is null with its reason, never 0.
+//!
+//! Rates are compared with what ran beside them: raw commits take turns with appends, round by round,
+//! on the same file system, with the same pragmas and payload. The raw commits are the only SQL outside
+//! the stores.
+
+mod appends;
+mod backlog;
+mod command;
+mod crash;
+mod drain;
+mod figures;
+mod fold;
+mod group;
+mod http;
+mod isolated;
+mod latency;
+mod model_server;
+mod places;
+mod proc;
+mod raw;
+mod report;
+mod sandbox;
+mod stats;
+mod stream;
+mod turns;
+mod wire;
+mod worker;
+
+pub(crate) use command::{Args, run};

@@ -1,0 +1,180 @@
+//! What was measured: values by name, reasons for what is missing, as a table or as one flat object.
+
+use std::{collections::BTreeMap, fmt::Write as _};
+
+use serde_json::{Map, Value, json};
+
+use super::{
+    figures::{FIGURES, Figure, Target},
+    group::Group,
+    stats::Samples,
+};
+
+/// Why a figure is missing, where nothing else was said.
+const NOT_REACHED: &str = "its group did not get that far";
+
+/// Values and reasons.
+#[derive(Debug, Default)]
+pub(super) struct Report {
+    values: BTreeMap<&'static str, f64>,
+    reasons: BTreeMap<&'static str, String>,
+    failed: bool,
+}
+
+impl Report {
+    /// Sets a figure. A value that is no number counts as missing.
+    pub(super) fn set(&mut self, name: &'static str, value: f64) {
+        debug_assert!(FIGURES.iter().any(|figure| figure.name == name), "{name} is no figure");
+        if value.is_finite() {
+            self.values.insert(name, value);
+        } else {
+            self.reasons.insert(name, "too few samples".to_owned());
+        }
+    }
+
+    /// Sets a figure to a percentile of samples.
+    pub(super) fn set_percentile(&mut self, name: &'static str, samples: &Samples, percent: u32) {
+        self.set(name, samples.percentile(percent).unwrap_or(f64::NAN));
+    }
+
+    /// Says why one figure is missing.
+    pub(super) fn lacks(&mut self, name: &'static str, reason: impl Into<String>) {
+        self.reasons.insert(name, reason.into());
+    }
+
+    /// Says why the figures of a group that have no value are missing.
+    pub(super) fn lacks_rest_of(&mut self, group: Group, reason: &str) {
+        for figure in FIGURES.iter().filter(|figure| figure.group == group) {
+            if !self.values.contains_key(figure.name) {
+                self.reasons.entry(figure.name).or_insert_with(|| reason.to_owned());
+            }
+        }
+    }
+
+    /// A group broke off: its missing figures have this reason, and the command fails.
+    pub(super) fn broke(&mut self, group: Group, reason: &str) {
+        self.failed = true;
+        self.lacks_rest_of(group, reason);
+    }
+
+    /// Whether a group broke off.
+    pub(super) const fn failed(&self) -> bool {
+        self.failed
+    }
+
+    fn reason(&self, name: &str) -> &str {
+        self.reasons.get(name).map_or(NOT_REACHED, String::as_str)
+    }
+
+    /// One flat object: each figure by its name; where it is null, `NAME_reason` says why.
+    pub(super) fn json(&self, about: Map<String, Value>) -> Value {
+        let mut all = about;
+        let mut missed = Vec::new();
+        for Figure { name, target, .. } in FIGURES {
+            match self.values.get(name) {
+                Some(value) => {
+                    all.insert(name.to_owned(), json!(rounded(*value)));
+                    if target.is_met(*value) == Some(false) {
+                        missed.push(name);
+                    }
+                }
+                None => {
+                    all.insert(name.to_owned(), Value::Null);
+                    all.insert(format!("{name}_reason"), json!(self.reason(name)));
+                }
+            }
+        }
+        all.insert("targets_missed".to_owned(), json!(missed));
+        Value::Object(all)
+    }
+
+    /// A table for people.
+    pub(super) fn table(&self) -> String {
+        let width = FIGURES.iter().map(|figure| figure.name.len()).max().unwrap_or_default();
+        let mut out =
+            format!("{:width$}  {:>12}  {:>11}  {:7}  what\n", "figure", "value", "target", "verdict");
+        for Figure { name, target, what, .. } in FIGURES {
+            let bound = match target {
+                Target::None => "–".to_owned(),
+                Target::AtLeast(bound) => format!("≥ {}", shown(bound)),
+                Target::AtMost(bound) => format!("≤ {}", shown(bound)),
+            };
+            let (value, verdict, what) = match self.values.get(name) {
+                Some(value) => {
+                    let verdict = match target.is_met(*value) {
+                        None => "",
+                        Some(true) => "met",
+                        Some(false) => "MISSED",
+                    };
+                    (shown(*value), verdict, what.to_owned())
+                }
+                None => ("–".to_owned(), "", format!("{what} (not measured: {})", self.reason(name))),
+            };
+            let _ = writeln!(out, "{name:width$}  {value:>12}  {bound:>11}  {verdict:7}  {what}");
+        }
+        out
+    }
+}
+
+/// Three digits after the point are more than any of these is good for.
+fn rounded(value: f64) -> f64 {
+    (value * 1000.0).round() / 1000.0
+}
+
+/// A number as a person reads it: digits that matter, thousands apart.
+fn shown(value: f64) -> String {
+    if value.abs() < 100.0 {
+        let text = format!("{value:.2}");
+        return text.trim_end_matches('0').trim_end_matches('.').to_owned();
+    }
+    let digits = format!("{value:.0}");
+    let mut out = String::new();
+    for (at, digit) in digits.chars().enumerate() {
+        if at > 0 && (digits.len() - at).is_multiple_of(3) {
+            out.push(',');
+        }
+        out.push(digit);
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_are_shown_with_the_digits_that_matter() {
+        let cases = [
+            (0.5, "0.5"),
+            (4.0, "4"),
+            (12.345, "12.35"),
+            (999.6, "1,000"),
+            (1234567.0, "1,234,567"),
+            (250.0, "250"),
+        ];
+        for (value, text) in cases {
+            assert_eq!(shown(value), text);
+        }
+    }
+
+    #[test]
+    fn what_is_missing_is_null_with_a_reason_and_never_zero() {
+        let mut report = Report::default();
+        report.set("cold_start_ms", 120.0);
+        report.set("run_30_turns_ms", f64::NAN);
+        report.lacks_rest_of(Group::Postgres, "no server");
+        let json = report.json(Map::new());
+        assert_eq!(json["cold_start_ms"], json!(120.0));
+        assert_eq!(json["targets_missed"], json!(["cold_start_ms"]));
+        assert_eq!(json["run_30_turns_ms"], Value::Null);
+        assert_eq!(json["run_30_turns_ms_reason"], json!("too few samples"));
+        assert_eq!(json["append_ratio_postgres"], Value::Null);
+        assert_eq!(json["append_ratio_postgres_reason"], json!("no server"));
+        assert_eq!(json["fold_events_per_s_reason"], json!(NOT_REACHED));
+        let values = json.as_object().expect("an object").values();
+        assert!(values.into_iter().all(|value| !value.is_object()), "the object is flat");
+        assert!(
+            report.table().lines().any(|line| line.starts_with("cold_start_ms") && line.contains("MISSED"))
+        );
+    }
+}

@@ -1,0 +1,263 @@
+//! A run's stream as the `react` engine and its driver write it, made up to any length: what folds and
+//! verifies are measured on. Same events, same order and same kinds of content as a real run; payloads
+//! of some 500 bytes, as those of real runs between blobs. Pure.
+
+use docket_schema::{
+    content::{BlobRef, Content, WorkPath},
+    event::{Envelope, Head, NewEvent, TypedEvent as _},
+    ids::{
+        BlobHash, DecisionHash, Epoch, EventHash, IncarnationId, Position, RunId, StreamId, TaskId,
+        Timestamp, TreeHash, Turn,
+    },
+    message::{CallId, ModelRef, Part, StopReason, ToolUse, Usage},
+    run::{
+        EngineRef, ModelAnswered, ModelRequested, ModelTerms, Models, Phase, PhaseChanged, Prompts, Purpose,
+        RunEvent, RunSettings, RunStarted, SandboxLayers, SnapshotTaken, ToolFinished, ToolRequested,
+        ToolStatus, Verdict,
+    },
+    snapshot::{Base, Entry, EntryKind, Manifest, PathChange},
+    tool::{FileSeen, LineCounts, RecoveryClass, ToolFacts},
+};
+use serde_json::json;
+
+/// Files the made-up run works on, in turn.
+const FILES: u32 = 60;
+
+/// A tool's answer as a model reads it: the first lines of a file.
+const READ: &str = r#"1  //! Amounts: what a recipe asks for, and how it is read.
+2
+3  use std::fmt;
+4
+5  /// An amount with its unit.
+6  #[derive(Debug, Clone, PartialEq)]
+7  pub struct Amount {
+8      pub value: f64,
+9      pub unit: Option<String>,
+10 }
+11
+12 impl Amount {
+13     /// Reads `1 1/2 cups`, `200 g`, `3`.
+14     pub fn parse(text: &str) -> Option<Self> {
+15         let (number, unit) = split_number(text.trim())?;
+16         let unit = (!unit.is_empty()).then(|| unit.to_owned());
+17         Some(Self { value: number.parse().ok()?, unit })
+18     }
+19
+20     /// The same for `people` in place of the recipe's own number.
+21     pub fn scaled(&self, people: u32, of: u32) -> Self {
+22         Self { value: self.value * f64::from(people) / f64::from(of), unit: self.unit.clone() }
+23     }
+24 }
+"#;
+
+/// What the model says before it calls a tool.
+const SAID: &str = "The unit is read in one place only, so the change belongs there. I look at how the number before it is \
+    split off first: mixed numbers such as 1 1/2 hold a blank themselves, and the tests name them.";
+
+/// The base of a task without a repository.
+pub(super) fn empty_base() -> (Base, Vec<u8>) {
+    let manifest = Manifest::default();
+    let bytes = manifest.encode();
+    (Base { manifest: BlobRef::of(&bytes), tree: manifest.tree_hash(), git: None }, bytes)
+}
+
+/// The events of a run of `turns` turns of one call each, not ended: `RunStarted`, then per turn what
+/// two appends of the driver hold.
+pub(super) fn events(task: TaskId, run: RunId, worker: IncarnationId, turns: u32) -> Vec<NewEvent> {
+    let mut out = vec![RunEvent::from(started(task, run, worker)).encode(Turn(0))];
+    for n in 1..=turns {
+        let turn = Turn(n);
+        let mut push = |event: RunEvent| out.push(event.encode(turn));
+        if n % 8 == 1 {
+            let phase = if n % 16 == 1 { Phase::Exploring } else { Phase::Editing };
+            push(PhaseChanged { phase }.into());
+        }
+        push(requested(turn).into());
+        push(answered(turn).into());
+        push(wanted(turn).into());
+        push(finished(turn).into());
+        if writes(turn) {
+            push(snapshot(turn).into());
+        }
+    }
+    out
+}
+
+/// The events as a store gives them back, chained.
+pub(super) fn chained(run: RunId, events: Vec<NewEvent>, at: Timestamp) -> Vec<Envelope> {
+    let mut head = Head::EMPTY;
+    let mut out = Vec::with_capacity(events.len());
+    for event in events {
+        let mut envelope = Envelope {
+            stream: StreamId::Run(run),
+            seq: head.seq.next(),
+            position: Position(head.seq.0 + 1),
+            recorded_at: at.plus_ms(head.seq.0),
+            turn: event.turn,
+            epoch: Epoch(1),
+            kind: event.kind,
+            version: event.version,
+            payload: event.payload,
+            prev_hash: head.hash,
+            hash: EventHash::ZERO,
+        };
+        envelope.hash = envelope.computed_hash();
+        head = Head { seq: envelope.seq, hash: envelope.hash };
+        out.push(envelope);
+    }
+    out
+}
+
+/// One event as appends of the other figures carry it: a tool's result.
+pub(super) fn one_result(n: u32) -> NewEvent {
+    RunEvent::from(finished(Turn(n))).encode(Turn(n))
+}
+
+fn writes(turn: Turn) -> bool {
+    turn.0.is_multiple_of(3)
+}
+
+fn path(turn: Turn) -> WorkPath {
+    WorkPath::new(format!("src/kitchen/part_{:02}.rs", turn.0 % FILES)).expect("a plain relative path")
+}
+
+fn hash_of(turn: Turn, what: &str) -> BlobHash {
+    BlobHash::of(format!("{what} {turn}").as_bytes())
+}
+
+fn decision(turn: Turn, what: &str) -> DecisionHash {
+    DecisionHash::of(format!("{what} {turn}").as_bytes())
+}
+
+fn model() -> ModelRef {
+    ModelRef { provider: "openai".to_owned(), name: "bench".to_owned(), base_url: None }
+}
+
+fn started(task: TaskId, run: RunId, worker: IncarnationId) -> RunStarted {
+    let blob = |text: &str| BlobRef::of(text.as_bytes());
+    RunStarted {
+        task,
+        run,
+        attempt: 1,
+        engine: EngineRef { name: "react".to_owned(), version: 1 },
+        models: Models { main: model(), terms: ModelTerms::default() },
+        settings: RunSettings::default(),
+        prompts: Prompts { system: blob("system"), tools: blob("tools"), task: blob("task") },
+        base: empty_base().0,
+        gates: Vec::new(),
+        requires: Vec::new(),
+        policy: None,
+        sandbox: SandboxLayers::default(),
+        worker,
+    }
+}
+
+fn requested(turn: Turn) -> ModelRequested {
+    ModelRequested {
+        call: CallId::model(turn, 1),
+        purpose: Purpose::Decide,
+        model: model(),
+        attempt: 1,
+        decision: decision(turn, "ask"),
+        request: decision(turn, "request"),
+        request_bytes: 9_000 + u64::from(turn.0) * 700,
+        nudge: None,
+        worst_case_nusd: 61_440_000,
+    }
+}
+
+fn answered(turn: Turn) -> ModelAnswered {
+    let args = if writes(turn) {
+        json!({"path": path(turn).to_string(), "edits": [{"search": "    pub unit: Option<String>,\n",
+            "replace": "    pub unit: Option<String>,\n    pub about: bool,\n"}]})
+    } else {
+        json!({"path": path(turn).to_string(), "from_line": 1, "to_line": 120})
+    };
+    let name = if writes(turn) { "edit_file" } else { "read_file" };
+    ModelAnswered {
+        call: CallId::model(turn, 1),
+        parts: vec![
+            Part::Text {
+                text: Content::from(SAID),
+            },
+            Part::ToolUse(ToolUse {
+                call: CallId::tool(turn, 0),
+                name: name.to_owned(),
+                args,
+                malformed: None,
+            }),
+        ],
+        stop: StopReason::ToolUse,
+        usage: Usage { input_tokens: 1200, output_tokens: 160, ..Usage::default() },
+        cost_nusd: 5_400_000,
+        first_byte_ms: 640,
+        total_ms: 2210,
+    }
+}
+
+fn wanted(turn: Turn) -> ToolRequested {
+    let (tool, class) = if writes(turn) {
+        ("edit_file", RecoveryClass::Workspace)
+    } else {
+        ("read_file", RecoveryClass::Reads)
+    };
+    ToolRequested {
+        call: CallId::tool(turn, 0),
+        tool: tool.to_owned(),
+        class,
+        policy: Verdict::Allow { rule: "default".to_owned() },
+        labels: Vec::new(),
+        decision: decision(turn, "tools"),
+    }
+}
+
+fn finished(turn: Turn) -> ToolFinished {
+    let mut facts = ToolFacts {
+        read: vec![FileSeen { path: path(turn), hash: hash_of(turn, "file") }],
+        ..ToolFacts::default()
+    };
+    if writes(turn) {
+        facts.changed.push(path(turn));
+        facts.lines = Some(LineCounts { added: 1, removed: 0 });
+    }
+    ToolFinished {
+        call: CallId::tool(turn, 0),
+        status: ToolStatus::Ok,
+        content: Content::from(READ),
+        full: None,
+        facts,
+        duration_ms: 1,
+    }
+}
+
+fn snapshot(turn: Turn) -> SnapshotTaken {
+    let entry = Entry { kind: EntryKind::File, mode: 0o644, size: 2400, hash: hash_of(turn, "file") };
+    SnapshotTaken {
+        changes: vec![PathChange { path: path(turn), entry: Some(entry) }],
+        git_changes: Vec::new(),
+        tree: TreeHash::of(format!("tree {turn}").as_bytes()),
+        left_out: Vec::new(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use docket_schema::{event::follow, run::RunState};
+    use uuid::Uuid;
+
+    use super::*;
+
+    #[test]
+    fn the_made_up_stream_is_one_that_docket_could_have_written() {
+        let id = Uuid::from_u128(7);
+        let events = events(TaskId(id), RunId(id), IncarnationId(id), 100);
+        let bytes: usize = events.iter().map(|event| event.payload.as_str().len()).sum();
+        assert!((350..750).contains(&(bytes / events.len())), "mean payload {}", bytes / events.len());
+        let (mut state, mut head) = (RunState::default(), Head::EMPTY);
+        for event in chained(RunId(id), events, Timestamp(0)) {
+            head = follow(head, &event).expect("the chain holds");
+            state.apply_envelope(&event).expect("folds");
+        }
+        assert_eq!((state.turn, state.totals.tool_calls), (Turn(100), 100));
+    }
+}

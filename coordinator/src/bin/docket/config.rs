@@ -1,0 +1,386 @@
+//! Settings: `docket.toml` in the home, `DOCKET_…` in the environment over it, checked into one value.
+//!
+//! Every setting is a row of [`KEYS`]: its name in the file and in the environment, what is allowed,
+//! and where it goes. A wrong one is refused with all three, whichever way it came. Command-line
+//! flags are laid over this by the subcommands.
+
+use std::path::Path;
+
+use docket_schema::{ids::QueueName, message::ModelRef, run::RunSettings};
+use docket_worker::bootstrap::{SandboxChoice, WorkerSettings};
+
+use crate::fail::{Exit, FailWith as _, Failure, Outcome};
+
+/// The settings of this machine.
+#[derive(Debug, Clone)]
+pub(crate) struct Config {
+    /// Defaults of runs.
+    pub(crate) run: RunSettings,
+    /// Model of tasks that name none.
+    pub(crate) model: Option<ModelRef>,
+    /// Engine of tasks that name none.
+    pub(crate) engine: String,
+    /// Where `serve` and `up` listen.
+    pub(crate) listen: String,
+    /// Store of `serve`, `up`, `db` and `verify`; none = the home's own database.
+    pub(crate) store: Option<String>,
+    /// How long a lease lasts without a heartbeat.
+    pub(crate) lease_ms: u64,
+    /// Runs that a worker has at once.
+    pub(crate) slots: u32,
+    /// Queues a worker serves; none = all.
+    pub(crate) queues: Vec<QueueName>,
+    /// Walls around commands.
+    pub(crate) sandbox: SandboxChoice,
+    /// The file's `[prices]`, as TOML text of its own.
+    pub(crate) prices_toml: Option<String>,
+}
+
+impl Default for Config {
+    fn default() -> Self {
+        Self {
+            run: RunSettings::default(),
+            model: None,
+            engine: "react".to_owned(),
+            listen: "127.0.0.1:7117".to_owned(),
+            store: None,
+            lease_ms: 30_000,
+            slots: 2,
+            queues: Vec::new(),
+            sandbox: SandboxChoice::Auto,
+            prices_toml: None,
+        }
+    }
+}
+
+/// One setting.
+struct Key {
+    /// Section and name in the file.
+    name: &'static str,
+    /// Name in the environment.
+    env: &'static str,
+    /// What is allowed, for people.
+    allowed: &'static str,
+    /// Takes a value's text; `None` = not allowed.
+    set: fn(&mut Config, &str) -> Option<()>,
+}
+
+/// Reads a number within a range into a place.
+fn number<T: TryFrom<u64>>(text: &str, range: std::ops::RangeInclusive<u64>, place: &mut T) -> Option<()> {
+    let number: u64 = text.replace('_', "").parse().ok()?;
+    *place = range.contains(&number).then_some(number).and_then(|number| T::try_from(number).ok())?;
+    Some(())
+}
+
+const KEYS: [Key; 19] = [
+    Key {
+        name: "run.turns_max",
+        env: "DOCKET_TURNS_MAX",
+        allowed: "a whole number from 1 to 1000",
+        set: |c, t| number(t, 1..=1000, &mut c.run.turns_max),
+    },
+    Key {
+        name: "run.corrections_max",
+        env: "DOCKET_CORRECTIONS_MAX",
+        allowed: "a whole number from 0 to 100",
+        set: |c, t| number(t, 0..=100, &mut c.run.corrections_max),
+    },
+    Key {
+        name: "run.correction_turns",
+        env: "DOCKET_CORRECTION_TURNS",
+        allowed: "a whole number from 0 to 100",
+        set: |c, t| number(t, 0..=100, &mut c.run.correction_turns),
+    },
+    Key {
+        name: "run.compaction_percent",
+        env: "DOCKET_COMPACTION_PERCENT",
+        allowed: "a whole number from 10 to 100",
+        set: |c, t| number(t, 10..=100, &mut c.run.compaction_percent),
+    },
+    Key {
+        name: "run.auto_lint",
+        env: "DOCKET_AUTO_LINT",
+        allowed: "true or false",
+        set: |c, t| t.parse().ok().map(|on| c.run.auto_lint = on),
+    },
+    Key {
+        name: "run.output_chars_max",
+        env: "DOCKET_OUTPUT_CHARS_MAX",
+        allowed: "a whole number from 200 to 1000000",
+        set: |c, t| number(t, 200..=1_000_000, &mut c.run.output_chars_max),
+    },
+    Key {
+        name: "run.command_timeout_ms",
+        env: "DOCKET_COMMAND_TIMEOUT_MS",
+        allowed: "milliseconds from 100 to 3600000",
+        set: |c, t| number(t, 100..=3_600_000, &mut c.run.command_timeout_ms),
+    },
+    Key {
+        name: "run.command_timeout_ms_max",
+        env: "DOCKET_COMMAND_TIMEOUT_MS_MAX",
+        allowed: "milliseconds from 100 to 3600000",
+        set: |c, t| number(t, 100..=3_600_000, &mut c.run.command_timeout_ms_max),
+    },
+    Key {
+        name: "run.output_tokens_max",
+        env: "DOCKET_OUTPUT_TOKENS_MAX",
+        allowed: "a whole number from 256 to 1000000",
+        set: |c, t| number(t, 256..=1_000_000, &mut c.run.output_tokens_max),
+    },
+    Key {
+        name: "run.model_attempts_max",
+        env: "DOCKET_MODEL_ATTEMPTS_MAX",
+        allowed: "a whole number from 1 to 100",
+        set: |c, t| number(t, 1..=100, &mut c.run.model_attempts_max),
+    },
+    Key {
+        name: "run.empty_answers_max",
+        env: "DOCKET_EMPTY_ANSWERS_MAX",
+        allowed: "a whole number from 1 to 100",
+        set: |c, t| number(t, 1..=100, &mut c.run.empty_answers_max),
+    },
+    Key {
+        name: "task.model",
+        env: "DOCKET_MODEL",
+        allowed: "anthropic:NAME, openai:NAME or scripted:NAME",
+        set: |c, t| t.parse().ok().map(|model| c.model = Some(model)),
+    },
+    Key {
+        name: "task.engine",
+        env: "DOCKET_ENGINE",
+        allowed: "an engine's name, such as react",
+        set: |c, t| {
+            (!t.is_empty() && t.bytes().all(|b| b.is_ascii_lowercase())).then(|| t.clone_into(&mut c.engine))
+        },
+    },
+    Key {
+        name: "server.listen",
+        env: "DOCKET_LISTEN",
+        allowed: "ADDRESS:PORT, such as 127.0.0.1:7117; port 0 takes a free one",
+        set: |c, t| t.parse::<std::net::SocketAddr>().ok().map(|_| t.clone_into(&mut c.listen)),
+    },
+    Key {
+        name: "server.store",
+        env: "DATABASE_URL",
+        allowed: "sqlite:PATH or postgres://USER:PASSWORD@HOST/DATABASE",
+        set: |c, t| is_store(t).then(|| c.store = Some(t.to_owned())),
+    },
+    Key {
+        name: "server.lease_ms",
+        env: "DOCKET_LEASE_MS",
+        allowed: "milliseconds from 200 to 3600000",
+        set: |c, t| number(t, 200..=3_600_000, &mut c.lease_ms),
+    },
+    Key {
+        name: "worker.slots",
+        env: "DOCKET_SLOTS",
+        allowed: "a whole number from 1 to 1000",
+        set: |c, t| number(t, 1..=1000, &mut c.slots),
+    },
+    Key {
+        name: "worker.queues",
+        env: "DOCKET_QUEUES",
+        allowed: "queue names (letters, digits, . _ -), in the environment separated by commas",
+        set: |c, t| {
+            let names = t.split(',').map(str::trim).filter(|name| !name.is_empty()).map(str::parse);
+            names.collect::<Result<_, _>>().ok().map(|queues| c.queues = queues)
+        },
+    },
+    Key {
+        name: "worker.sandbox",
+        env: "DOCKET_SANDBOX",
+        allowed: "auto, bubblewrap, namespaces or none",
+        set: |c, t| sandbox(t).map(|choice| c.sandbox = choice),
+    },
+];
+
+/// A sandbox by its name.
+pub(crate) fn sandbox(text: &str) -> Option<SandboxChoice> {
+    match text {
+        "auto" => Some(SandboxChoice::Auto),
+        "bubblewrap" => Some(SandboxChoice::Bubblewrap),
+        "namespaces" => Some(SandboxChoice::Namespaces),
+        "none" => Some(SandboxChoice::None),
+        _ => None,
+    }
+}
+
+/// Whether this can name a store.
+pub(crate) fn is_store(text: &str) -> bool {
+    ["sqlite:", "postgres://", "postgresql://"].iter().any(|scheme| text.starts_with(scheme))
+}
+
+impl Config {
+    /// Reads `file`, if there is one, and the environment over it.
+    ///
+    /// # Errors
+    /// A setting that is unknown or not allowed, named with its place and what is.
+    pub(crate) fn load(file: &Path, env: impl Fn(&str) -> Option<String>) -> Outcome<Self> {
+        let mut config = Self::default();
+        match std::fs::read_to_string(file) {
+            Ok(text) => config.read(&text, &file.display().to_string())?,
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
+            Err(error) => {
+                return Err(error).fail_with(Exit::Usage, || {
+                    format!("cannot read {}; check its permissions", file.display())
+                });
+            }
+        }
+        for key in &KEYS {
+            let Some(text) = env(key.env).filter(|text| !text.trim().is_empty()) else { continue };
+            if (key.set)(&mut config, text.trim()).is_none() {
+                // A database's address holds a password.
+                let shown =
+                    if key.env == "DATABASE_URL" { "its value".to_owned() } else { format!("`{text}`") };
+                let message = format!("{} in the environment: {shown} is not {}", key.env, key.allowed);
+                return Err(Failure::new(Exit::Usage, message));
+            }
+        }
+        config.check()
+    }
+
+    fn check(self) -> Outcome<Self> {
+        if self.run.command_timeout_ms > self.run.command_timeout_ms_max {
+            return Err(Failure::new(
+                Exit::Usage,
+                "run.command_timeout_ms is above run.command_timeout_ms_max; lower it or raise the limit",
+            ));
+        }
+        Ok(self)
+    }
+
+    fn read(&mut self, text: &str, file: &str) -> Outcome<()> {
+        let fail = |message: String| Failure::new(Exit::Usage, format!("{file}: {message}"));
+        let table: toml::Table = text.parse().map_err(|error: toml::de::Error| {
+            let line =
+                error.span().map_or(0, |span| text[..span.start.min(text.len())].lines().count().max(1));
+            fail(format!("line {line} is not TOML ({})", error.message()))
+        })?;
+        for (section, value) in table {
+            let toml::Value::Table(values) = value else {
+                return Err(fail(format!("`{section}` must stand in a section: {}", sections())));
+            };
+            if section == "prices" {
+                self.prices_toml = Some(values.to_string());
+                continue;
+            }
+            for (name, value) in values {
+                let name = format!("{section}.{name}");
+                let key = KEYS.iter().find(|key| key.name == name).ok_or_else(|| {
+                    let known: Vec<&str> = KEYS
+                        .iter()
+                        .map(|key| key.name)
+                        .filter(|k| k.starts_with(&format!("{section}.")))
+                        .collect();
+                    if known.is_empty() {
+                        fail(format!("there is no section [{section}]; the sections are {}", sections()))
+                    } else {
+                        fail(format!(
+                            "there is no setting `{name}`; in [{section}] there are {}",
+                            known.join(", ")
+                        ))
+                    }
+                })?;
+                let text = plain(&value);
+                if text.as_deref().and_then(|text| (key.set)(self, text)).is_none() {
+                    return Err(fail(format!("`{name}` is not {}", key.allowed)));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// What goes to run processes.
+    pub(crate) fn worker_settings(&self) -> WorkerSettings {
+        WorkerSettings { run: self.run.clone(), sandbox: self.sandbox, prices_toml: self.prices_toml.clone() }
+    }
+}
+
+fn sections() -> &'static str {
+    "[run], [task], [server], [worker], [prices.\"PROVIDER:MODEL\"]"
+}
+
+/// A value as the environment would have it.
+fn plain(value: &toml::Value) -> Option<String> {
+    match value {
+        toml::Value::String(text) => Some(text.clone()),
+        toml::Value::Integer(number) => Some(number.to_string()),
+        toml::Value::Boolean(on) => Some(on.to_string()),
+        toml::Value::Array(items) => {
+            items.iter().map(plain).collect::<Option<Vec<_>>>().map(|items| items.join(","))
+        }
+        toml::Value::Float(_) | toml::Value::Datetime(_) | toml::Value::Table(_) => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(text: &str) -> Outcome<Config> {
+        let mut config = Config::default();
+        config.read(text, "docket.toml")?;
+        config.check()
+    }
+
+    #[test]
+    fn every_key_is_named_once_and_the_file_is_read() {
+        let names: std::collections::BTreeSet<_> = KEYS.iter().flat_map(|key| [key.name, key.env]).collect();
+        assert_eq!(names.len(), KEYS.len() * 2);
+        let text = "[run]\nturns_max = 40\nauto_lint = false\n[worker]\nqueues = [\"a\", \"b\"]\n\
+                    [prices.\"openai:x\"]\ninput = \"1\"\n";
+        let config = read(text).expect("legal");
+        assert_eq!((config.run.turns_max, config.run.auto_lint, config.queues.len()), (40, false, 2));
+        assert!(config.prices_toml.is_some_and(|toml| toml.contains("openai:x")));
+    }
+
+    #[test]
+    fn what_is_wrong_is_named_with_what_is_allowed() {
+        for (text, message) in [
+            ("[run]\nturns_max = 0", "docket.toml: `run.turns_max` is not a whole number from 1 to 1000"),
+            (
+                "[run]\nturns_max = \"many\"",
+                "docket.toml: `run.turns_max` is not a whole number from 1 to 1000",
+            ),
+            (
+                "[worker]\nsandbox = \"jail\"",
+                "docket.toml: `worker.sandbox` is not auto, bubblewrap, namespaces or none",
+            ),
+            (
+                "[worker]\nslot = 1",
+                "docket.toml: there is no setting `worker.slot`; in [worker] there are worker.slots, worker.queues, worker.sandbox",
+            ),
+            (
+                "slots = 1",
+                "docket.toml: `slots` must stand in a section: [run], [task], [server], [worker], [prices.\"PROVIDER:MODEL\"]",
+            ),
+            (
+                "[wroker]\nslots = 1",
+                "docket.toml: there is no section [wroker]; the sections are [run], [task], [server], [worker], [prices.\"PROVIDER:MODEL\"]",
+            ),
+            (
+                "[run]\ncommand_timeout_ms = 400000",
+                "run.command_timeout_ms is above run.command_timeout_ms_max; lower it or raise the limit",
+            ),
+        ] {
+            let failure = read(text).expect_err(text);
+            assert_eq!((failure.exit, failure.error.to_string().as_str()), (Exit::Usage, message));
+        }
+        let failure = read("[run\n").expect_err("no TOML");
+        assert!(failure.error.to_string().starts_with("docket.toml: line 1 is not TOML"));
+    }
+
+    #[test]
+    fn the_environment_goes_over_the_file_and_never_shows_a_password() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let file = folder.path().join("docket.toml");
+        std::fs::write(&file, "[worker]\nslots = 3\n").expect("writes");
+        let with = |name: &'static str, value: &'static str| {
+            Config::load(&file, move |asked| (asked == name).then(|| value.to_owned()))
+        };
+        assert_eq!(with("DOCKET_SLOTS", "7").expect("legal").slots, 7);
+        assert_eq!(with("DOCKET_SLOTS", "").expect("empty is absent").slots, 3);
+        let failure = with("DATABASE_URL", "mysql://me:secret@host/db").expect_err("no store of ours");
+        assert!(!failure.error.to_string().contains("secret"), "{}", failure.error);
+    }
+}

@@ -1,0 +1,104 @@
+//! `docket db`: the database itself.
+
+use crate::{
+    context::Context,
+    display,
+    fail::{Exit, FailWith as _, Failure, Outcome},
+    home::{Lock, Ownership},
+    local,
+};
+
+/// Flags.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:
+  docket db migrate --store postgres://docket@db/docket
+  docket db rebuild")]
+pub(crate) struct Args {
+    #[command(subcommand)]
+    what: What,
+}
+
+/// What is done to it.
+#[derive(Debug, clap::Subcommand)]
+enum What {
+    /// Bring the schema up to this build's
+    Migrate(StoreArgs),
+    /// Derive every table from the log again, and say what differed
+    Rebuild(StoreArgs),
+}
+
+/// Which database.
+#[derive(Debug, clap::Args)]
+struct StoreArgs {
+    /// Another store than this home's
+    #[arg(long, value_name = "URL", value_parser = store)]
+    store: Option<String>,
+}
+
+/// A store's address on the command line.
+pub(crate) fn store(text: &str) -> Result<String, String> {
+    if crate::config::is_store(text) {
+        Ok(text.to_owned())
+    } else {
+        Err("it must be sqlite:PATH or postgres://USER:PASSWORD@HOST/DATABASE".to_owned())
+    }
+}
+
+/// Does it.
+pub(crate) async fn run(mut cx: Context, args: Args) -> Outcome {
+    match args.what {
+        What::Migrate(args) => {
+            cx.config.store = args.store.or(cx.config.store);
+            let _lock = alone(&cx)?;
+            let store = local::open_store(&cx).await?;
+            let backend = store.backend();
+            store.close().await;
+            if cx.json() {
+                display::say_json(&serde_json::json!({ "store": backend, "migrated": true }));
+            } else {
+                display::say(&format!("the {backend} store has this build's schema"));
+            }
+            Ok(Exit::Ok)
+        }
+        What::Rebuild(args) => {
+            cx.config.store = args.store.or(cx.config.store);
+            let _lock = alone(&cx)?;
+            rebuild(&cx).await
+        }
+    }
+}
+
+async fn rebuild(cx: &Context) -> Outcome {
+    let store = local::open_store(cx).await?;
+    let differences = store.rebuild().await.fail_as(Exit::Failed)?;
+    store.close().await;
+    if cx.json() {
+        display::say_json(&serde_json::json!({ "ok": differences.is_empty(), "differences": differences }));
+    } else {
+        for d in &differences {
+            let text =
+                format!("{} {} {}: stood {}, the log says {}", d.table, d.key, d.column, d.stored, d.derived);
+            display::say(&display::line(&text));
+        }
+        display::say(&match differences.len() {
+            0 => "every table is what the log says".to_owned(),
+            count => format!("{count} differences; every table is what the log says now"),
+        });
+    }
+    Ok(if differences.is_empty() { Exit::Ok } else { Exit::Verification })
+}
+
+/// The embedded store must not be in use; a PostgreSQL one may be.
+fn alone(cx: &Context) -> Outcome<Option<Lock>> {
+    if cx.config.store.is_some() {
+        return Ok(None);
+    }
+    if let Some(lock) = cx.home.try_lock()? {
+        return Ok(Some(lock));
+    }
+    let who = match cx.home.ownership()? {
+        Ownership::Owned(owner) => format!("process {}", owner.pid),
+        Ownership::Starting | Ownership::Free => "another docket".to_owned(),
+    };
+    Err(Failure::new(Exit::Refused, format!("{who} has {} open; end it first", cx.home.path().display())))
+}

@@ -1,0 +1,99 @@
+//! What a run left behind, as a patch or a branch; and blobs in both directions.
+
+use std::path::Path;
+
+use bytes::Bytes;
+use docket_schema::{content::BlobRef, ids::RunId, run::RunState, task::TaskRecord};
+use docket_worker::{
+    client::Client,
+    workspace::{BlobError, BlobSink, Blobs, ResultCommit, Signature, build_result, cached_base},
+};
+
+use crate::{
+    context::Context,
+    fail::{Exit, FailWith as _, Failure, Outcome},
+    show,
+};
+
+/// Blobs wait here until they make an upload worth its round trip.
+const UPLOAD_BYTES: u64 = 8 * 1024 * 1024;
+
+/// A coordinator's blobs, read.
+pub(crate) struct Remote<'a>(pub(crate) &'a Client);
+
+impl Blobs for Remote<'_> {
+    async fn get(&self, blob: &BlobRef) -> Result<Bytes, BlobError> {
+        self.0.get_blob(blob).await.map_err(|error| match error.code() {
+            Some(docket_schema::wire::ProblemCode::NotFound) => BlobError::Missing(blob.hash),
+            Some(_) | None => BlobError::Unavailable(Box::new(error)),
+        })
+    }
+}
+
+/// A coordinator's blobs, written; [`Upload::flush`] sends the last of them.
+pub(crate) struct Upload<'a> {
+    client: &'a Client,
+    waiting: Vec<(BlobRef, Bytes)>,
+    bytes: u64,
+}
+
+impl<'a> Upload<'a> {
+    /// An upload to this coordinator.
+    pub(crate) const fn new(client: &'a Client) -> Self {
+        Self { client, waiting: Vec::new(), bytes: 0 }
+    }
+
+    /// Sends what waits.
+    pub(crate) async fn flush(&mut self) -> Result<(), BlobError> {
+        self.bytes = 0;
+        let waiting = std::mem::take(&mut self.waiting);
+        self.client.upload_all(waiting).await.map_err(|error| BlobError::Unavailable(Box::new(error)))
+    }
+}
+
+impl BlobSink for Upload<'_> {
+    async fn put(&mut self, blob: BlobRef, bytes: Vec<u8>) -> Result<(), BlobError> {
+        self.bytes += blob.bytes;
+        self.waiting.push((blob, bytes.into()));
+        if self.bytes >= UPLOAD_BYTES { self.flush().await } else { Ok(()) }
+    }
+}
+
+/// A run's tree as git objects.
+pub(crate) async fn result_of(
+    cx: &Context,
+    client: &Client,
+    run: RunId,
+) -> Outcome<(ResultCommit, RunState)> {
+    let state = show::fold(client, run).await?;
+    let Some(pins) = &state.pins else {
+        let message =
+            format!("run {} has not started yet; `docket follow {}` waits for it", run.short(), run.short());
+        return Err(Failure::new(Exit::Refused, message));
+    };
+    let blobs = Remote(client);
+    let base = cached_base(&pins.base, &blobs, &cx.home.folder("cache")?)
+        .await
+        .fail_with(Exit::Failed, || "the tree that the run started from cannot be read".to_owned())?;
+    let scratch = cx.home.folder("scratch")?;
+    let result = build_result(&base, &state.overlay, &blobs, &scratch).await.fail_as(Exit::Failed)?;
+    Ok((result, state))
+}
+
+/// Puts a run's result onto a branch of a repository; the commit's id.
+pub(crate) async fn deliver(
+    result: &ResultCommit,
+    task: &TaskRecord,
+    run: RunId,
+    repository: &Path,
+    branch: &str,
+) -> Outcome<String> {
+    let at = task.ended_at.unwrap_or(task.submitted_at);
+    let signature = Signature {
+        name: "docket".to_owned(),
+        email: "docket@localhost".to_owned(),
+        at_seconds: at.0.div_euclid(1_000_000),
+    };
+    let message = format!("{}\n\nDocket-Task: {}\nDocket-Run: {run}\n", task.spec.title, task.id);
+    result.deliver_branch(repository, branch, &message, &signature).await.fail_as(Exit::Refused)
+}

@@ -1,0 +1,153 @@
+//! `docket doctor`: what this machine can do.
+
+use std::path::PathBuf;
+
+use docket_worker::sandbox::{HostReport, probe_host};
+use serde::Serialize;
+
+use crate::{
+    context::Context,
+    display::{self, Style},
+    fail::{Exit, FailWith as _, Outcome},
+    home::Ownership,
+    local,
+};
+
+/// What coding tasks commonly need. Looked for in PATH, never started.
+const TOOLCHAINS: [&str; 12] =
+    ["git", "bwrap", "bash", "python3", "pytest", "ruff", "cargo", "node", "npm", "go", "make", "rg"];
+
+/// Flags.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Ends with 1 where tasks cannot be run as this machine is.
+
+Examples:
+  docket doctor
+  docket doctor --json | jq .sandbox_ok")]
+pub(crate) struct Args {}
+
+/// What was found, as `--json` shows it.
+#[derive(Debug, Serialize)]
+struct Report {
+    ok: bool,
+    version: &'static str,
+    home: PathBuf,
+    owner_pid: Option<u32>,
+    owner_address: Option<String>,
+    store: String,
+    store_ok: bool,
+    sandbox_ok: bool,
+    sandbox_missing: Vec<String>,
+    host: HostReport,
+    toolchains: Vec<Toolchain>,
+    keys: Vec<&'static str>,
+}
+
+#[derive(Debug, Serialize)]
+struct Toolchain {
+    name: &'static str,
+    path: Option<PathBuf>,
+}
+
+/// Looks.
+pub(crate) async fn run(cx: Context, _: Args) -> Outcome {
+    let host = tokio::task::spawn_blocking(probe_host)
+        .await
+        .fail_with(Exit::Failed, || "the host could not be probed".to_owned())?;
+    let (store, store_ok) = match local::open_store(&cx).await {
+        Ok(store) => {
+            let text = store.backend().to_owned();
+            store.close().await;
+            (text, true)
+        }
+        Err(failure) => (failure.text(crate::fail::Chain::Hidden), false),
+    };
+    let owner = match cx.home.ownership()? {
+        Ownership::Owned(owner) => Some(owner),
+        Ownership::Starting | Ownership::Free => None,
+    };
+    // The same rule by which a worker refuses to start.
+    let needed = ["userns", "mount", "pid", "net", "ipc", "uts", "seccomp"];
+    let missing: Vec<String> = host
+        .layers
+        .iter()
+        .filter_map(|layer| Some((layer.layer.name(), layer.missing_because.as_ref()?)))
+        .filter(|(name, _)| needed.contains(name))
+        .map(|(name, why)| format!("{name}: {why}"))
+        .collect();
+    let toolchains: Vec<Toolchain> =
+        TOOLCHAINS.iter().map(|name| Toolchain { name, path: find_in_path(name) }).collect();
+    let git = toolchains.iter().any(|tool| tool.name == "git" && tool.path.is_some());
+    let report = Report {
+        ok: store_ok && missing.is_empty() && git,
+        version: env!("CARGO_PKG_VERSION"),
+        home: cx.home.path().to_owned(),
+        owner_pid: owner.as_ref().map(|owner| owner.pid),
+        owner_address: owner.and_then(|owner| owner.address),
+        store,
+        store_ok,
+        sandbox_ok: missing.is_empty(),
+        sandbox_missing: missing,
+        host,
+        toolchains,
+        keys: local::KEYS
+            .iter()
+            .filter(|(_, env)| std::env::var_os(env).is_some())
+            .map(|(_, env)| *env)
+            .collect(),
+    };
+    if cx.json() {
+        display::say_json(&report);
+    } else {
+        say(&cx, &report);
+    }
+    Ok(if report.ok { Exit::Ok } else { Exit::Failed })
+}
+
+fn say(cx: &Context, report: &Report) {
+    let mark = |good: bool, text: &str| {
+        let (style, word) = if good { (Style::Good, "ok     ") } else { (Style::Bad, "missing") };
+        display::say(&format!("{}  {}", cx.screen.paint(style, word), display::line(text)));
+    };
+    mark(true, &format!("docket {}, home {}", report.version, report.home.display()));
+    mark(report.store_ok, &format!("store: {}", report.store));
+    match (&report.owner_pid, &report.owner_address) {
+        (Some(pid), Some(address)) => mark(true, &format!("process {pid} serves this home at {address}")),
+        (Some(pid), None) => mark(true, &format!("process {pid} is writing to this home")),
+        (None, _) => display::say("-        nobody serves this home; `docket up` does"),
+    }
+    for layer in &report.host.layers {
+        let text = match &layer.missing_because {
+            None => format!("sandbox: {}", layer.layer.name()),
+            Some(why) => format!("sandbox: {}: {why}", layer.layer.name()),
+        };
+        mark(layer.missing_because.is_none(), &text);
+    }
+    if !report.sandbox_ok {
+        display::say(
+            "         commands of a model would stand without walls here; workers refuse to start unless --sandbox none is said",
+        );
+    }
+    for tool in &report.toolchains {
+        match &tool.path {
+            Some(path) => mark(true, &format!("{}: {}", tool.name, path.display())),
+            None => display::say(&format!("-        {}: not in PATH", tool.name)),
+        }
+    }
+    let keys = if report.keys.is_empty() {
+        "none of ANTHROPIC_API_KEY, OPENAI_API_KEY is set".to_owned()
+    } else {
+        format!("{} set", report.keys.join(", "))
+    };
+    display::say(&format!("-        model keys: {keys}"));
+}
+
+/// A program's place, by PATH.
+pub(crate) fn find_in_path(name: &str) -> Option<PathBuf> {
+    use std::os::unix::fs::PermissionsExt as _;
+    let path = std::env::var_os("PATH")?;
+    let runs = |file: &PathBuf| {
+        std::fs::metadata(file).is_ok_and(|meta| meta.is_file() && meta.permissions().mode() & 0o111 != 0)
+    };
+    std::env::split_paths(&path).map(|folder| folder.join(name)).find(runs)
+}

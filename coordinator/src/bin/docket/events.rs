@@ -1,0 +1,205 @@
+//! Events as people read them: one line each, for `logs`, `follow`, `run` and the demo.
+
+use docket_schema::{
+    content::Content,
+    event::{Envelope, TypedEvent as _},
+    ids::{StreamId, Timestamp},
+    message::{Part, ToolUse},
+    run::{RunEvent, RunOutcome, ToolStatus},
+    task::TaskEvent,
+};
+use serde_json::Value;
+
+use crate::display::{duration, line};
+
+/// The time of day, UTC.
+pub(crate) fn clock(at: Timestamp) -> String {
+    let text = at.to_string();
+    text.get(11..23).unwrap_or(&text).to_owned()
+}
+
+/// One harmless line that says what the event is.
+pub(crate) fn summary(event: &Envelope) -> String {
+    let payload = event.payload.as_str();
+    let typed = match &event.stream {
+        StreamId::Run(_) => RunEvent::decode(&event.kind, event.version, payload).map(|event| of_run(&event)),
+        StreamId::Task(_) => {
+            TaskEvent::decode(&event.kind, event.version, payload).map(|event| of_task(&event))
+        }
+        StreamId::Queue(_) | StreamId::System(_) => Ok(String::new()),
+    };
+    let detail = typed.unwrap_or_else(|error| error.to_string());
+    line(&format!("{:<16} {detail}", event.kind)).trim_end().to_owned()
+}
+
+/// What a piece of content says in place; a blob only by its size.
+pub(crate) fn text_of(content: &Content) -> String {
+    match content {
+        Content::Text(text) => text.clone(),
+        Content::B64(_) => match content.inline_bytes() {
+            Some(bytes) => String::from_utf8_lossy(&bytes).into_owned(),
+            None => "(damaged)".to_owned(),
+        },
+        Content::Blob(blob) => format!("({} bytes out of line)", blob.bytes),
+    }
+}
+
+/// The first line that says something.
+pub(crate) fn first_line(content: &Content) -> String {
+    text_of(content).lines().map(str::trim).find(|line| !line.is_empty()).unwrap_or("").to_owned()
+}
+
+/// The tool calls of an answer, in order.
+pub(crate) fn tool_uses(parts: &[Part]) -> impl Iterator<Item = &ToolUse> {
+    parts.iter().filter_map(|part| match part {
+        Part::ToolUse(tool) => Some(tool),
+        Part::Text { .. } | Part::Thinking { .. } | Part::ToolResult { .. } => None,
+    })
+}
+
+/// What a tool is called with, in few words.
+pub(crate) fn call(tool: &ToolUse) -> String {
+    let text = |name: &str| tool.args.get(name).and_then(Value::as_str);
+    let main = ["path", "command", "regex", "test_path", "pattern"].iter().find_map(|name| text(name));
+    let main = main.map_or_else(String::new, |value| format!(" {}", value.lines().next().unwrap_or("")));
+    format!("{}{main}", tool.name)
+}
+
+fn of_run(event: &RunEvent) -> String {
+    match event {
+        RunEvent::RunStarted(e) => {
+            format!("{} with {}, sandbox {}", e.engine, e.models.main, e.sandbox.backend)
+        }
+        RunEvent::Forked(e) => format!("from run {} after turn {} ({:?})", e.parent.short(), e.turn, e.why),
+        RunEvent::RunRecovered(e) => format!("worker {} goes on", e.worker.short()),
+        RunEvent::SetupFinished(e) => match e.exit {
+            Some(exit) => format!("exit {exit} in {}: {}", duration(e.duration_ms), e.command),
+            None => format!("ended by a signal or its time limit: {}", e.command),
+        },
+        RunEvent::PhaseChanged(e) => e.phase.as_str().to_owned(),
+        RunEvent::ModelRequested(e) => {
+            let again = if e.attempt > 1 { format!(", attempt {}", e.attempt) } else { String::new() };
+            format!("{} ({} bytes{again})", e.model, e.request_bytes)
+        }
+        RunEvent::ModelAnswered(e) => answered(e),
+        RunEvent::ModelFailed(e) => format!("{}: {}", e.error, e.message),
+        RunEvent::ToolRequested(e) => format!("{} {}", e.call, e.tool),
+        RunEvent::ToolFinished(e) => {
+            format!(
+                "{} {} in {}: {}",
+                e.call,
+                status(e.status),
+                duration(e.duration_ms),
+                first_line(&e.content)
+            )
+        }
+        RunEvent::SnapshotTaken(e) => {
+            let paths: Vec<String> = e.changes.iter().map(|change| change.path.to_string()).collect();
+            format!("{} changed: {}", paths.len(), paths.join(", "))
+        }
+        RunEvent::GateRequested(e) => format!("{}: {}", e.gate.name, e.gate.command),
+        RunEvent::GateFinished(e) => {
+            format!("{} in {}", if e.passed { "passed" } else { "failed" }, duration(e.duration_ms))
+        }
+        RunEvent::Told(e) => format!("{}: {}", e.by, first_line(&e.text)),
+        RunEvent::CancelRequested(e) => format!("{} {}", e.by, e.reason),
+        RunEvent::PauseRequested(e) => e.by.clone(),
+        RunEvent::Unpaused(e) => e.by.clone(),
+        RunEvent::PolicyChanged(e) => e.policy.hash.to_string(),
+        RunEvent::LimitReached(e) => format!("{:?}", e.which).to_lowercase(),
+        RunEvent::RunPaused(_) => String::new(),
+        RunEvent::RunBlocked(e) => first_line(&e.question),
+        RunEvent::BlockerAnswered(e) => format!("{}: {}", e.by, first_line(&e.text)),
+        RunEvent::Delegated(e) => format!("to task {}", e.child.short()),
+        RunEvent::ChildAnswered(e) => format!("task {}: {}", e.child.short(), first_line(&e.content)),
+        RunEvent::Compacted(e) => format!("{} messages", e.messages),
+        RunEvent::WorkspaceEdited(e) => e.by.clone(),
+        RunEvent::RunEnded(e) => outcome(&e.result),
+    }
+}
+
+/// What a run came to, with its reason.
+pub(crate) fn outcome(result: &RunOutcome) -> String {
+    match result {
+        RunOutcome::Failed { message, .. } => format!("failed: {message}"),
+        RunOutcome::Succeeded | RunOutcome::Cancelled | RunOutcome::Superseded => result.as_str().to_owned(),
+    }
+}
+
+/// A tool's end in a word.
+pub(crate) const fn status(status: ToolStatus) -> &'static str {
+    match status {
+        ToolStatus::Ok => "ok",
+        ToolStatus::Error => "failed",
+        ToolStatus::Refused => "refused",
+        ToolStatus::Unknown => "unknown",
+    }
+}
+
+fn answered(event: &docket_schema::run::ModelAnswered) -> String {
+    let text = event.parts.iter().find_map(|part| match part {
+        Part::Text { text } => Some(first_line(text)),
+        Part::Thinking { .. } | Part::ToolUse(_) | Part::ToolResult { .. } => None,
+    });
+    let calls: Vec<String> = tool_uses(&event.parts).map(call).collect();
+    match (text, calls.as_slice()) {
+        (Some(text), []) => text,
+        (Some(text), calls) => format!("{text} [{}]", calls.join("; ")),
+        (None, calls) => format!("[{}]", calls.join("; ")),
+    }
+}
+
+fn of_task(event: &TaskEvent) -> String {
+    match event {
+        TaskEvent::TaskSubmitted(e) => format!("{} ({})", e.spec.title, e.by),
+        TaskEvent::TaskMadeAvailable(_) | TaskEvent::TaskUnblocked(_) => String::new(),
+        TaskEvent::TaskLeased(e) => {
+            format!("epoch {}: run {} by {} {}", e.epoch, e.run.short(), e.worker_name, e.worker.short())
+        }
+        TaskEvent::TaskReleased(e) => format!("epoch {}: {:?}", e.epoch, e.why).to_lowercase(),
+        TaskEvent::TaskLeaseExpired(e) => format!("epoch {}", e.epoch),
+        TaskEvent::TaskRunCrashed(e) => format!("epoch {}: {}", e.epoch, e.how),
+        TaskEvent::TaskRunFailed(e) => {
+            format!("run {}: {}; again at {}", e.run.short(), e.message, clock(e.retry_at))
+        }
+        TaskEvent::TaskBlocked(e) => format!("run {}: waits for a {:?}", e.run.short(), e.why).to_lowercase(),
+        TaskEvent::TaskCompleted(e) => format!("by run {}", e.run.short()),
+        TaskEvent::TaskCancelled(e) => format!("{} {}", e.by, e.reason),
+        TaskEvent::TaskDiscarded(e) => e.message.clone(),
+        TaskEvent::TaskRetried(e) => e.by.clone(),
+        TaskEvent::TaskResumed(e) => format!("run {} stands on run {}", e.run.short(), e.parent.short()),
+        TaskEvent::TaskReprioritized(e) => e.priority.to_string(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use docket_schema::{
+        event::Payload,
+        ids::{Epoch, EventHash, Position, RunId, Seq, Turn},
+    };
+
+    use super::*;
+
+    #[test]
+    fn an_event_is_one_harmless_line_even_if_it_cannot_be_read() {
+        let event = |kind: &str, payload: &str| Envelope {
+            stream: StreamId::Run(RunId(uuid::Uuid::nil())),
+            seq: Seq(1),
+            position: Position(1),
+            recorded_at: Timestamp(1_700_000_000_123_456),
+            turn: Turn(1),
+            epoch: Epoch(1),
+            kind: kind.to_owned(),
+            version: 1,
+            payload: Payload::from_store(payload.to_owned()),
+            prev_hash: EventHash::ZERO,
+            hash: EventHash::ZERO,
+        };
+        let told = event("Told", r#"{"text":{"text":"\u001b[2Jone\ntwo"},"by":"a\nb"}"#);
+        assert_eq!(summary(&told), "Told             a\\nb: \\e[2Jone");
+        assert!(summary(&event("Told", "{}")).contains("does not have its shape"));
+        assert!(summary(&event("Nope\n", "{}")).starts_with("Nope\\n"));
+        assert_eq!(clock(told.recorded_at), "22:13:20.123");
+    }
+}

@@ -1,0 +1,149 @@
+//! Why a command fails, and with which exit code. Every subcommand ends in [`Exit`] or [`Failure`];
+//! `main` prints the failure once and nobody else does.
+
+use docket_schema::wire::ProblemCode;
+use docket_worker::client::ClientError;
+
+/// Exit codes. Documented in `docket --help` and the README; scripts rely on them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Exit {
+    /// It worked.
+    Ok,
+    /// The operation, or the task it was about, failed.
+    Failed,
+    /// The command line, or a setting, is wrong.
+    Usage,
+    /// No such task or run, or several.
+    NotFound,
+    /// The state does not allow it, or the token is not good for it.
+    Refused,
+    /// The coordinator or its database cannot be reached.
+    Unreachable,
+    /// The log, or what is derived from it, does not hold.
+    Verification,
+    /// This build lacks the engine version that the log was written with.
+    EngineMissing,
+}
+
+impl Exit {
+    /// The number.
+    pub(crate) const fn code(self) -> u8 {
+        match self {
+            Self::Ok => 0,
+            Self::Failed => 1,
+            Self::Usage => 2,
+            Self::NotFound => 3,
+            Self::Refused => 4,
+            Self::Unreachable => 5,
+            Self::Verification => 6,
+            Self::EngineMissing => 7,
+        }
+    }
+}
+
+/// A command that failed.
+#[derive(Debug)]
+pub(crate) struct Failure {
+    /// The exit code.
+    pub(crate) exit: Exit,
+    /// What went wrong and what helps; its sources are printed with `-v`.
+    pub(crate) error: anyhow::Error,
+}
+
+/// What subcommands answer.
+pub(crate) type Outcome<T = Exit> = Result<T, Failure>;
+
+impl Failure {
+    /// A failure of docket's own words: what is wrong, and what helps.
+    pub(crate) fn new(exit: Exit, message: impl std::fmt::Display) -> Self {
+        Self { exit, error: anyhow::anyhow!("{message}") }
+    }
+
+    /// The one line, or with `chain` all of its causes too.
+    pub(crate) fn text(&self, chain: Chain) -> String {
+        let flat = |text: String| super::display::line(&text).into_owned();
+        match chain {
+            Chain::Hidden => flat(format!("{}", self.error)),
+            Chain::Shown => {
+                let causes = self
+                    .error
+                    .chain()
+                    .skip(1)
+                    .map(|cause| format!("\n  because: {}", flat(cause.to_string())));
+                flat(format!("{}", self.error)) + &causes.collect::<String>()
+            }
+        }
+    }
+}
+
+/// Whether the causes of a failure are printed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Chain {
+    /// One line only.
+    Hidden,
+    /// A line for each cause.
+    Shown,
+}
+
+impl From<ClientError> for Failure {
+    fn from(error: ClientError) -> Self {
+        Self { exit: exit_of(&error), error: error.into() }
+    }
+}
+
+impl From<anyhow::Error> for Failure {
+    fn from(error: anyhow::Error) -> Self {
+        Self { exit: Exit::Failed, error }
+    }
+}
+
+impl From<std::io::Error> for Failure {
+    fn from(error: std::io::Error) -> Self {
+        Self { exit: Exit::Failed, error: error.into() }
+    }
+}
+
+/// Says what was being done, and with which code it ends, where a library error does not.
+pub(crate) trait FailWith<T> {
+    /// Wraps the error: `message` is the line, the error its cause.
+    fn fail_with(self, exit: Exit, message: impl FnOnce() -> String) -> Outcome<T>;
+    /// Keeps the error's own line.
+    fn fail_as(self, exit: Exit) -> Outcome<T>;
+}
+
+impl<T, E: Into<anyhow::Error>> FailWith<T> for Result<T, E> {
+    fn fail_with(self, exit: Exit, message: impl FnOnce() -> String) -> Outcome<T> {
+        self.map_err(|error| Failure { exit, error: error.into().context(message()) })
+    }
+
+    fn fail_as(self, exit: Exit) -> Outcome<T> {
+        self.map_err(|error| Failure { exit, error: error.into() })
+    }
+}
+
+fn exit_of(error: &ClientError) -> Exit {
+    match error {
+        ClientError::Unreachable { .. } => Exit::Unreachable,
+        ClientError::BadUrl => Exit::Usage,
+        ClientError::Protocol { .. } | ClientError::Setup(_) => Exit::Failed,
+        ClientError::Refused(problem) => match problem.code {
+            ProblemCode::NotFound | ProblemCode::Ambiguous => Exit::NotFound,
+            ProblemCode::Unauthorized
+            | ProblemCode::Forbidden
+            | ProblemCode::WrongState
+            | ProblemCode::WrongSeq
+            | ProblemCode::Fenced
+            | ProblemCode::LeaseExpired
+            | ProblemCode::Ended => Exit::Refused,
+            ProblemCode::Unavailable => Exit::Unreachable,
+            ProblemCode::InvalidRequest
+            | ProblemCode::BlobMissing
+            | ProblemCode::BlobMismatch
+            | ProblemCode::MethodNotAllowed
+            | ProblemCode::UnsupportedMedia
+            | ProblemCode::TooLarge
+            | ProblemCode::StorageFull
+            | ProblemCode::Internal => Exit::Failed,
+        },
+    }
+}

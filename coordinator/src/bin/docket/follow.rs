@@ -1,0 +1,153 @@
+//! `docket follow`: a run as it goes.
+
+use docket_schema::{event::TypedEvent as _, ids::Seq, run::RunEvent};
+use futures_util::StreamExt as _;
+
+use crate::{
+    access::{Access, Need},
+    context::Context,
+    display::{self, Style},
+    events,
+    fail::{Exit, Failure, Outcome},
+    resolve,
+};
+
+/// Flags.
+#[derive(Debug, clap::Args)]
+#[command(
+    after_help = "Shows what has happened and then what happens, until the run ends. Ctrl-C ends the watching, not the run.
+
+Examples:
+  docket follow 3f9c01ab
+  docket follow 3f9c01ab --json | jq -r 'select(.kind == \"PhaseChanged\") | .payload.phase'"
+)]
+pub(crate) struct Args {
+    /// A run, or a task whose last run is meant
+    id: String,
+}
+
+/// Follows it. Ends with 0 where the run succeeded.
+pub(crate) async fn run(cx: Context, args: Args) -> Outcome {
+    let access = Access::open(&cx, Need::Read).await?;
+    let run = resolve::run(&access.client, &args.id).await?;
+    if access.is_alone() && access.client.run(run).await?.ended_at.is_none() {
+        let message = "nobody serves this home, so the run does not go on; `docket up` starts workers";
+        return Err(Failure::new(Exit::Refused, format!("{message}, `docket logs` shows what there is")));
+    }
+    let mut stream = std::pin::pin!(access.client.follow(run, Seq(0)));
+    let mut exit = Exit::Failed;
+    loop {
+        let event = tokio::select! {
+            event = stream.next() => event,
+            _ = tokio::signal::ctrl_c() => {
+                exit = Exit::Ok;
+                break;
+            }
+        };
+        let Some(event) = event else { break };
+        let event = event?;
+        if cx.json() {
+            display::say_json(&event);
+        } else {
+            say(&cx, &event);
+        }
+        if let Ok(RunEvent::RunEnded(end)) =
+            RunEvent::decode(&event.kind, event.version, event.payload.as_str())
+        {
+            exit =
+                if end.result == docket_schema::run::RunOutcome::Succeeded { Exit::Ok } else { Exit::Failed };
+        }
+    }
+    Ok(exit)
+}
+
+fn say(cx: &Context, event: &docket_schema::event::Envelope) {
+    let Ok(typed) = RunEvent::decode(&event.kind, event.version, event.payload.as_str()) else {
+        display::say(&events::summary(event));
+        return;
+    };
+    let (style, text) = shown(&typed);
+    if text.is_empty() {
+        return;
+    }
+    let place = format!("{} turn {:<3}", events::clock(event.recorded_at), event.turn);
+    let room = cx.screen.columns().saturating_sub(place.len() + 1);
+    let text = display::fit(&display::line(&text), room);
+    let text = style.map_or_else(|| text.clone(), |style| cx.screen.paint(style, &text));
+    display::say(&format!("{} {text}", cx.screen.paint(Style::Dim, &place)));
+}
+
+/// What is shown of an event, and how; nothing for those that only repeat what others say.
+pub(crate) fn shown(event: &RunEvent) -> (Option<Style>, String) {
+    let (style, text) = match event {
+        RunEvent::RunStarted(e) => {
+            (Some(Style::Dim), format!("started: {} with {}", e.engine, e.models.main))
+        }
+        RunEvent::RunRecovered(_) => {
+            (Some(Style::Warn), "another process goes on where the last one died".to_owned())
+        }
+        RunEvent::Forked(e) => {
+            (Some(Style::Dim), format!("goes on from run {}, turn {}", e.parent.short(), e.turn))
+        }
+        RunEvent::PhaseChanged(e) => (Some(Style::Bold), e.phase.as_str().to_owned()),
+        RunEvent::ModelAnswered(e) => {
+            let text = e.parts.iter().find_map(|part| match part {
+                docket_schema::message::Part::Text { text } => Some(events::first_line(text)),
+                docket_schema::message::Part::Thinking { .. }
+                | docket_schema::message::Part::ToolUse(_)
+                | docket_schema::message::Part::ToolResult { .. } => None,
+            });
+            let calls: Vec<String> = events::tool_uses(&e.parts).map(events::call).collect();
+            let calls = if calls.is_empty() { String::new() } else { format!(" -> {}", calls.join(", ")) };
+            (None, format!("{}{calls}", text.unwrap_or_default()).trim().to_owned())
+        }
+        RunEvent::ModelFailed(e) => (Some(Style::Warn), format!("the model failed: {}", e.message)),
+        RunEvent::ToolFinished(e) => match e.status {
+            docket_schema::run::ToolStatus::Ok => (None, String::new()),
+            docket_schema::run::ToolStatus::Error
+            | docket_schema::run::ToolStatus::Refused
+            | docket_schema::run::ToolStatus::Unknown => (
+                Some(Style::Warn),
+                format!("   {}: {}", events::status(e.status), events::first_line(&e.content)),
+            ),
+        },
+        RunEvent::SnapshotTaken(e) => {
+            let paths: Vec<String> = e.changes.iter().map(|change| change.path.to_string()).collect();
+            (
+                Some(Style::Dim),
+                if paths.is_empty() { String::new() } else { format!("   changed {}", paths.join(", ")) },
+            )
+        }
+        RunEvent::GateFinished(e) if e.passed => (Some(Style::Good), "   the final check passed".to_owned()),
+        RunEvent::GateFinished(_) => (Some(Style::Warn), "   the final check failed".to_owned()),
+        RunEvent::Told(e) => (Some(Style::Bold), format!("{} says: {}", e.by, events::first_line(&e.text))),
+        RunEvent::RunBlocked(e) => {
+            (Some(Style::Warn), format!("blocked: {}", events::first_line(&e.question)))
+        }
+        RunEvent::RunEnded(e) => {
+            let good = e.result == docket_schema::run::RunOutcome::Succeeded;
+            (Some(if good { Style::Good } else { Style::Bad }), events::outcome(&e.result))
+        }
+        RunEvent::LimitReached(e) => {
+            (Some(Style::Warn), format!("limit reached: {:?}", e.which).to_lowercase())
+        }
+        RunEvent::CancelRequested(_) => (Some(Style::Warn), "somebody wants it cancelled".to_owned()),
+        RunEvent::RunPaused(_) => (Some(Style::Warn), "paused".to_owned()),
+        RunEvent::Compacted(e) => (Some(Style::Dim), format!("{} old messages became shorter", e.messages)),
+        RunEvent::SetupFinished(e) if e.exit == Some(0) => {
+            (Some(Style::Dim), format!("ready: {}", e.command))
+        }
+        RunEvent::SetupFinished(e) => (Some(Style::Warn), format!("the setup failed: {}", e.command)),
+        RunEvent::ModelRequested(_)
+        | RunEvent::ToolRequested(_)
+        | RunEvent::GateRequested(_)
+        | RunEvent::PauseRequested(_)
+        | RunEvent::Unpaused(_)
+        | RunEvent::PolicyChanged(_)
+        | RunEvent::BlockerAnswered(_)
+        | RunEvent::Delegated(_)
+        | RunEvent::ChildAnswered(_)
+        | RunEvent::WorkspaceEdited(_) => (None, String::new()),
+    };
+    (style, text)
+}

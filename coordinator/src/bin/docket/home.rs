@@ -1,0 +1,283 @@
+//! `DOCKET_HOME`: where everything of one machine's docket lies, and who owns it.
+//!
+//! One process owns a home by a lock on `docket.lock`, and says there where it can be reached. The
+//! lock belongs to the open file: it goes with the process that holds it, however that ends. Whoever
+//! only asks does not take the lock, so that asking never keeps an owner from starting.
+
+use std::{
+    fs::{File, OpenOptions, Permissions},
+    io::{Read as _, Seek as _, Write as _},
+    os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _, PermissionsExt as _},
+    path::{Path, PathBuf},
+};
+
+use base64::{Engine as _, engine::general_purpose::URL_SAFE_NO_PAD};
+use docket_worker::secret::Secret;
+use nix::{
+    fcntl::{FcntlArg, fcntl},
+    libc,
+};
+use serde::{Deserialize, Serialize};
+
+use crate::fail::{Exit, FailWith as _, Failure, Outcome};
+
+/// A home. Its folder exists.
+#[derive(Debug, Clone)]
+pub(crate) struct Home {
+    path: PathBuf,
+}
+
+/// Who owns a home: the content of its lock file.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Owner {
+    /// Its process.
+    pub(crate) pid: u32,
+    /// Version of its build.
+    pub(crate) version: String,
+    /// Where it answers; none for a command that is done in a moment.
+    pub(crate) address: Option<String>,
+}
+
+/// What the lock file says.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Ownership {
+    /// Nobody owns the home.
+    Free,
+    /// Somebody does, and is about to say where it answers.
+    Starting,
+    /// Somebody does.
+    Owned(Owner),
+}
+
+/// The lock, held until this is dropped or the process ends.
+#[derive(Debug)]
+pub(crate) struct Lock {
+    file: File,
+}
+
+impl Home {
+    /// The home at `flag`, or at its usual place. Makes the folder, for its owner's eyes only.
+    pub(crate) fn open(flag: Option<&Path>) -> Outcome<Self> {
+        let path = match flag {
+            Some(path) => path.to_owned(),
+            None => usual_place()?,
+        };
+        std::fs::DirBuilder::new()
+            .recursive(true)
+            .mode(0o700)
+            .create(&path)
+            .fail_with(Exit::Failed, || {
+                format!("cannot make the home {}; name another with --home or DOCKET_HOME", path.display())
+            })?;
+        let path = std::path::absolute(&path)?;
+        Ok(Self { path })
+    }
+
+    /// The folder.
+    pub(crate) fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// The settings' file.
+    pub(crate) fn config_file(&self) -> PathBuf {
+        self.path.join("docket.toml")
+    }
+
+    /// The embedded store's database.
+    pub(crate) fn database(&self) -> PathBuf {
+        self.path.join("docket.db")
+    }
+
+    /// A folder inside, made if it is missing: `cache`, `scratch`.
+    pub(crate) fn folder(&self, name: &str) -> Outcome<PathBuf> {
+        let path = self.path.join(name);
+        std::fs::DirBuilder::new()
+            .recursive(true)
+            .mode(0o700)
+            .create(&path)
+            .fail_with(Exit::Failed, || {
+                format!("cannot make the folder {}; check its permissions", path.display())
+            })?;
+        Ok(path)
+    }
+
+    /// The token of this home's coordinator, made at the first call. Of two processes that make one
+    /// at once, one wins and both use its token.
+    pub(crate) fn token(&self) -> Outcome<Secret> {
+        let path = self.path.join("token");
+        let failed = || format!("cannot read or make the token {}; check its permissions", path.display());
+        match std::fs::read_to_string(&path) {
+            Ok(text) => return token_of(&text, &path),
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
+            Err(error) => return Err(error).fail_with(Exit::Failed, failed),
+        }
+        let fresh = format!("dkt_{}", URL_SAFE_NO_PAD.encode(rand::random::<[u8; 32]>()));
+        let mut file = tempfile::NamedTempFile::new_in(&self.path).fail_with(Exit::Failed, failed)?;
+        file.write_all(fresh.as_bytes()).fail_with(Exit::Failed, failed)?;
+        file.as_file().set_permissions(Permissions::from_mode(0o600)).fail_with(Exit::Failed, failed)?;
+        // Linked into place whole, or refused because another process was first.
+        match file.persist_noclobber(&path) {
+            Ok(_) => {}
+            Err(error) if error.error.kind() == std::io::ErrorKind::AlreadyExists => {}
+            Err(error) => return Err(error.error).fail_with(Exit::Failed, failed),
+        }
+        token_of(&std::fs::read_to_string(&path).fail_with(Exit::Failed, failed)?, &path)
+    }
+
+    /// Takes the lock, if nobody has it.
+    pub(crate) fn try_lock(&self) -> Outcome<Option<Lock>> {
+        let mut file = self.lock_file()?;
+        match fcntl(&file, FcntlArg::F_OFD_SETLK(&whole_file(libc::F_WRLCK))) {
+            Ok(_) => {}
+            Err(nix::Error::EAGAIN | nix::Error::EACCES) => return Ok(None),
+            Err(error) => {
+                return Err(error).fail_with(Exit::Failed, || {
+                    format!("cannot lock {}; is the home on a file system with locks?", self.path.display())
+                });
+            }
+        }
+        // What a former owner said is no longer so.
+        file.set_len(0)?;
+        file.rewind()?;
+        Ok(Some(Lock { file }))
+    }
+
+    /// Who owns the home, without touching the lock.
+    pub(crate) fn ownership(&self) -> Outcome<Ownership> {
+        let mut file = self.lock_file()?;
+        let mut asked = whole_file(libc::F_WRLCK);
+        fcntl(&file, FcntlArg::F_OFD_GETLK(&mut asked))
+            .fail_with(Exit::Failed, || format!("cannot ask for the lock of {}", self.path.display()))?;
+        if i32::from(asked.l_type) == libc::F_UNLCK {
+            return Ok(Ownership::Free);
+        }
+        let mut text = String::new();
+        file.read_to_string(&mut text)?;
+        Ok(serde_json::from_str(&text).map_or(Ownership::Starting, Ownership::Owned))
+    }
+
+    fn lock_file(&self) -> Outcome<File> {
+        let path = self.path.join("docket.lock");
+        OpenOptions::new()
+            .read(true)
+            .write(true)
+            .create(true)
+            .truncate(false)
+            .mode(0o600)
+            .open(&path)
+            .fail_with(Exit::Failed, || format!("cannot open {}; check its permissions", path.display()))
+    }
+}
+
+impl Lock {
+    /// Says where the owner answers.
+    pub(crate) fn announce(&mut self, address: Option<String>) -> Outcome<()> {
+        let owner = Owner { pid: std::process::id(), version: env!("CARGO_PKG_VERSION").to_owned(), address };
+        let text = serde_json::to_vec(&owner).expect("no map in it");
+        self.file.rewind()?;
+        self.file.write_all(&text)?;
+        self.file.set_len(text.len() as u64)?;
+        Ok(())
+    }
+}
+
+impl Drop for Lock {
+    fn drop(&mut self) {
+        // An error leaves words behind that nobody believes: the lock itself goes with the file.
+        drop(self.file.set_len(0));
+    }
+}
+
+fn whole_file(kind: i32) -> libc::flock {
+    libc::flock {
+        l_type: i16::try_from(kind).expect("lock kinds are 0, 1 and 2"),
+        l_whence: i16::try_from(libc::SEEK_SET).expect("0"),
+        l_start: 0,
+        l_len: 0,
+        l_pid: 0,
+    }
+}
+
+fn token_of(text: &str, path: &Path) -> Outcome<Secret> {
+    Secret::new(text).ok_or_else(|| {
+        Failure::new(
+            Exit::Failed,
+            format!("the token file {} is empty; remove it and start again", path.display()),
+        )
+    })
+}
+
+fn usual_place() -> Outcome<PathBuf> {
+    let absolute = |name: &str| std::env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());
+    absolute("XDG_DATA_HOME")
+        .or_else(|| absolute("HOME").map(|home| home.join(".local/share")))
+        .map(|data| data.join("docket"))
+        .ok_or_else(|| {
+            Failure::new(Exit::Usage, "there is no HOME; name a folder with --home or DOCKET_HOME")
+        })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::{
+        Barrier,
+        atomic::{AtomicU32, Ordering},
+    };
+
+    use super::*;
+
+    #[test]
+    fn one_of_many_gets_the_lock_and_the_next_one_after_it() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let home = Home::open(Some(folder.path())).expect("opens");
+        for _ in 0..20 {
+            let (start, done, won) = (Barrier::new(8), Barrier::new(8), AtomicU32::new(0));
+            std::thread::scope(|scope| {
+                for _ in 0..8 {
+                    scope.spawn(|| {
+                        start.wait();
+                        // Asking at the same time must keep nobody from getting it.
+                        home.ownership().expect("asks");
+                        let lock = home.try_lock().expect("tries");
+                        won.fetch_add(u32::from(lock.is_some()), Ordering::Relaxed);
+                        done.wait();
+                    });
+                }
+            });
+            assert_eq!(won.load(Ordering::Relaxed), 1);
+            assert_eq!(home.ownership().expect("asks"), Ownership::Free);
+        }
+    }
+
+    #[test]
+    fn an_owner_is_known_by_what_it_says_until_it_goes() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let home = Home::open(Some(&folder.path().join("new/home"))).expect("opens");
+        let mode = std::fs::metadata(home.path()).expect("is there").permissions().mode();
+        assert_eq!(mode & 0o777, 0o700);
+        let mut lock = home.try_lock().expect("tries").expect("is free");
+        assert_eq!(home.ownership().expect("asks"), Ownership::Starting);
+        lock.announce(Some("http://127.0.0.1:7117/much-longer-than-the-next".to_owned())).expect("says");
+        lock.announce(Some("http://127.0.0.1:1".to_owned())).expect("says");
+        let Ownership::Owned(owner) = home.ownership().expect("asks") else { panic!("owned") };
+        assert_eq!((owner.pid, owner.address.as_deref()), (std::process::id(), Some("http://127.0.0.1:1")));
+        drop(lock);
+        assert_eq!(home.ownership().expect("asks"), Ownership::Free);
+    }
+
+    #[test]
+    fn a_token_is_made_once_however_many_ask() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let home = Home::open(Some(folder.path())).expect("opens");
+        let tokens: std::collections::BTreeSet<String> = std::thread::scope(|scope| {
+            let asking: Vec<_> = (0..8).map(|_| scope.spawn(|| home.token())).collect();
+            let got = asking.into_iter().map(|thread| thread.join().expect("no panic").expect("a token"));
+            got.map(|token| token.expose().to_owned()).collect()
+        });
+        assert_eq!(tokens.len(), 1);
+        let mode = std::fs::metadata(folder.path().join("token")).expect("is there").permissions().mode();
+        assert_eq!(mode & 0o777, 0o600);
+        std::fs::write(folder.path().join("token"), " \n").expect("writes");
+        assert!(home.token().is_err());
+    }
+}

@@ -1,0 +1,97 @@
+//! The parts of docket that run in this process: store, coordinator, supervisor, and the two kinds of
+//! process that docket starts itself as.
+
+use std::{net::SocketAddr, path::Path, process::ExitCode, sync::Arc};
+
+use docket_coordinator::{
+    clock::Clock,
+    http::{ApiToken, Role},
+    server::{self, Exposure, Running, ServerConfig},
+    store::{Store, postgres, sqlite},
+};
+
+use crate::{
+    context::Context,
+    fail::{Exit, FailWith as _, Outcome},
+};
+
+/// Providers and the variables their keys come in.
+pub(crate) const KEYS: [(&str, &str); 2] = [("anthropic", "ANTHROPIC_API_KEY"), ("openai", "OPENAI_API_KEY")];
+
+/// Most connections at once: each run process keeps a few open.
+const CONNECTIONS_MAX: u32 = 4096;
+/// How long requests in hand may take when the coordinator ends.
+const SHUTDOWN_GRACE_MS: u64 = 5000;
+
+/// A coordinator in this process, and the store under it.
+pub(crate) struct Local {
+    running: Running,
+    store: Arc<dyn Store>,
+    address: String,
+}
+
+impl Local {
+    /// Opens the store and serves it at `listen`.
+    pub(crate) async fn start(cx: &Context, listen: &str, exposure: Exposure) -> Outcome<Self> {
+        let bind: SocketAddr = listen.parse().fail_with(Exit::Usage, || {
+            format!("`{listen}` is no address; it must look like 127.0.0.1:7117")
+        })?;
+        let token = cx.home.token()?;
+        let store = open_store(cx).await?;
+        let config = ServerConfig {
+            bind,
+            exposure,
+            tokens: vec![ApiToken::of(user(), Role::Admin, token.expose())],
+            lease_ms: cx.config.lease_ms,
+            heartbeat_ms: cx.config.lease_ms / 3,
+            connections_max: CONNECTIONS_MAX,
+            shutdown_grace_ms: SHUTDOWN_GRACE_MS,
+        };
+        let running = match server::start(Arc::clone(&store), config, Arc::new(Clock::new())).await {
+            Ok(running) => running,
+            Err(error) => {
+                store.close().await;
+                return Err(error).fail_as(Exit::Failed);
+            }
+        };
+        let address = running.url();
+        Ok(Self { running, store, address })
+    }
+
+    /// Where it answers.
+    pub(crate) fn address(&self) -> &str {
+        &self.address
+    }
+
+    /// Ends it.
+    pub(crate) async fn stop(self) {
+        self.running.shutdown().await;
+        self.store.close().await;
+    }
+}
+
+/// Who stands in the log for what this home's token does.
+fn user() -> String {
+    std::env::var("USER").ok().filter(|name| !name.is_empty()).unwrap_or_else(|| "local".to_owned())
+}
+
+/// Opens the store that the settings name: the home's own database, or another.
+pub(crate) async fn open_store(cx: &Context) -> Outcome<Arc<dyn Store>> {
+    match cx.config.store.as_deref() {
+        None => sqlite_at(&cx.home.database()).await,
+        Some(address) => match address.strip_prefix("sqlite:") {
+            Some(path) => sqlite_at(Path::new(path.trim_start_matches("//"))).await,
+            None => Ok(Arc::new(postgres::open(address).await.fail_as(Exit::Unreachable)?)),
+        },
+    }
+}
+
+async fn sqlite_at(path: &Path) -> Outcome<Arc<dyn Store>> {
+    Ok(Arc::new(sqlite::open(path).await.fail_as(Exit::Unreachable)?))
+}
+
+/// The life of a run process.
+pub(crate) fn run_process() -> ExitCode {
+    let status = docket_worker::driver::run_process_main();
+    ExitCode::from(u8::try_from(status).unwrap_or(u8::MAX))
+}

@@ -1,0 +1,21 @@
+//! What servers and workers say on standard error.
+
+use std::io::IsTerminal as _;
+
+/// Starts logging: warnings, or more with `-v`; `DOCKET_LOG` (as `docket_worker=debug`) goes over it.
+pub(crate) fn start(verbose: u8) {
+    let level = match verbose {
+        0 => "warn",
+        1 => "docket=info,docket_coordinator=info,docket_worker=info,warn",
+        _ => "docket=debug,docket_coordinator=debug,docket_worker=debug,info",
+    };
+    let filter = tracing_subscriber::EnvFilter::try_from_env("DOCKET_LOG")
+        .unwrap_or_else(|_| tracing_subscriber::EnvFilter::new(level));
+    let subscriber = tracing_subscriber::fmt()
+        .with_env_filter(filter)
+        .with_writer(std::io::stderr)
+        .with_ansi(std::io::stderr().is_terminal())
+        .with_target(false);
+    // A second start keeps the first: nothing is lost by it.
+    drop(subscriber.try_init());
+}

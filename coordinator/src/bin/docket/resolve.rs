@@ -1,0 +1,62 @@
+//! From what a person types to an id: any part that begins, or ends, just one.
+
+use docket_schema::ids::{RunId, TaskId};
+use docket_worker::client::Client;
+
+use crate::fail::{Exit, Failure, Outcome};
+
+/// What an id named.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Named {
+    /// A task.
+    Task(TaskId),
+    /// A run.
+    Run(RunId),
+}
+
+/// The task or run that `text` names.
+pub(crate) async fn named(client: &Client, text: &str) -> Outcome<Named> {
+    let digits: String = text.chars().filter(|c| *c != '-').collect();
+    if digits.is_empty() || !digits.chars().all(|c| c.is_ascii_hexdigit()) {
+        let message =
+            format!("`{text}` is no id: ids are made of the digits 0-9 and a-f; `docket ps` lists them");
+        return Err(Failure::new(Exit::NotFound, message));
+    }
+    let found = client.resolve(&digits.to_ascii_lowercase()).await?;
+    match (found.tasks.as_slice(), found.runs.as_slice()) {
+        ([task], []) => Ok(Named::Task(*task)),
+        ([], [run]) => Ok(Named::Run(*run)),
+        ([], []) => Err(Failure::new(
+            Exit::NotFound,
+            format!("no task or run has an id with `{text}`; `docket ps` lists them"),
+        )),
+        (tasks, runs) => {
+            let tasks = tasks.iter().map(|id| format!("task {id}"));
+            let all: Vec<String> = tasks.chain(runs.iter().map(|id| format!("run {id}"))).collect();
+            let message = format!("`{text}` fits several ids, give more digits: {}", all.join(", "));
+            Err(Failure::new(Exit::NotFound, message))
+        }
+    }
+}
+
+/// The task that `text` names, itself or by one of its runs.
+pub(crate) async fn task(client: &Client, text: &str) -> Outcome<TaskId> {
+    match named(client, text).await? {
+        Named::Task(task) => Ok(task),
+        Named::Run(run) => Ok(client.run(run).await?.task),
+    }
+}
+
+/// The run that `text` names, itself or as the last one of its task.
+pub(crate) async fn run(client: &Client, text: &str) -> Outcome<RunId> {
+    match named(client, text).await? {
+        Named::Run(run) => Ok(run),
+        Named::Task(task) => {
+            let view = client.task(task).await?;
+            view.task.last_run.ok_or_else(|| {
+                let message = format!("task {} has not been run yet ({})", task.short(), view.task.state);
+                Failure::new(Exit::NotFound, format!("{message}; `docket up` starts workers"))
+            })
+        }
+    }
+}

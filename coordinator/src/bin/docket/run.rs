@@ -1,0 +1,267 @@
+//! `docket run`: one task from start to finish.
+//!
+//! Where nobody serves the home, it serves it for the duration, with one worker that takes this task
+//! only: its queue has a name of its own. What the run does is shown on standard error; standard
+//! output is for the patch.
+
+use std::{io::IsTerminal as _, path::PathBuf, time::Duration};
+
+use docket_schema::{
+    event::TypedEvent as _,
+    ids::{QueueName, RunId, Seq, TaskId},
+    run::RunEvent,
+    task::{TaskRecord, TaskState},
+};
+use docket_worker::client::Client;
+use futures_util::{FutureExt as _, StreamExt as _, future::FusedFuture as _};
+use indicatif::{ProgressBar, ProgressStyle};
+
+use crate::{
+    access::{Access, Need},
+    context::Context,
+    delivery,
+    display::{self, duration, line, money},
+    events,
+    fail::{Exit, FailWith as _, Failure, Outcome},
+    follow,
+    home::Ownership,
+    logging, ps,
+    serve::{Served, ServerArgs},
+    show,
+    signals::Stop,
+    submit::TaskArgs,
+    supervise,
+};
+
+/// How often the task's state is looked at while no run of it is followed.
+const LOOK: Duration = Duration::from_millis(25);
+/// How long the worker may take to end after its only run has.
+const WORKER_END: Duration = Duration::from_secs(10);
+/// How often the spinner turns.
+const SPIN: Duration = Duration::from_millis(100);
+
+/// Flags.
+#[derive(Debug, clap::Args)]
+#[command(
+    after_help = "Works on a copy: your work tree stays as it is. The patch goes to standard output, or with --branch the
+result becomes a branch. Ctrl-C stops it after its turn; `docket up` would go on with it.
+
+Examples:
+  docket run \"Mend the rounding in prices.py\" --repo . --tests \"pytest -q\" | git apply
+  docket run \"Add a --json flag\" --repo . --branch feature/json --model openai:gpt-5.1"
+)]
+pub(crate) struct Args {
+    #[command(flatten)]
+    task: TaskArgs,
+}
+
+/// Does it.
+pub(crate) async fn run(mut cx: Context, args: Args) -> Outcome {
+    logging::start(cx.verbose);
+    let asked = args.task.check(&cx)?;
+    let id = TaskId(docket_coordinator::clock::new_id());
+    let served_elsewhere = cx.url.is_some() || cx.home.ownership()? != Ownership::Free;
+    if served_elsewhere {
+        let access = Access::open(&cx, Need::Write).await?;
+        let id = args.task.submit(&cx, &access.client, asked, None, id).await?;
+        let ended = watch(&access.client, id, std::future::pending()).await?;
+        let exit = finish(&cx, &access.client, &args.task, &ended).await;
+        access.close().await?;
+        return exit;
+    }
+    let stop = Stop::listen()?;
+    let queue: QueueName = format!("run-{}", id.short()).parse().expect("digits make a queue name");
+    "127.0.0.1:0".clone_into(&mut cx.config.listen);
+    cx.config.slots = 1;
+    cx.config.queues = vec![queue.clone()];
+    let served = Served::start(&mut cx, &ServerArgs::default()).await?;
+    let token = cx.home.token()?;
+    let client = Client::new(served.address(), token.clone())?;
+    let job = supervise::Job::new(served.address(), token, "run".to_owned());
+    let mut worker = Box::pin(supervise::start(&cx, job, &stop)?.fuse());
+    let mut work = Box::pin(async {
+        let id = args.task.submit(&cx, &client, asked, Some(queue), id).await?;
+        let ended = watch(&client, id, stop.drain.cancelled()).await?;
+        finish(&cx, &client, &args.task, &ended).await
+    });
+    let exit = loop {
+        tokio::select! {
+            exit = &mut work => break exit,
+            ended = &mut worker, if !worker.is_terminated() => {
+                // One that ends before it is told to cannot start at all.
+                if !stop.drain.is_cancelled() {
+                    break ended.and(Err(Failure::new(Exit::Failed, "the worker ended early; run with -v")));
+                }
+            }
+        }
+    };
+    stop.drain.cancel();
+    if !worker.is_terminated() {
+        // What it would still say changes nothing: the result is out.
+        drop(tokio::time::timeout(WORKER_END, worker).await);
+    }
+    served.stop().await;
+    exit
+}
+
+/// Follows the task's runs until it has ended, or waits for somebody.
+async fn watch(client: &Client, id: TaskId, stopped: impl Future<Output = ()>) -> Outcome<TaskRecord> {
+    let bar = spinner();
+    let mut stopped = std::pin::pin!(stopped);
+    let mut followed: Option<RunId> = None;
+    loop {
+        let task = client.task(id).await?.task;
+        if task.state.is_ended() || task.state == TaskState::Blocked {
+            bar.finish_and_clear();
+            return Ok(task);
+        }
+        match task.last_run.filter(|run| followed != Some(*run)) {
+            Some(run) => {
+                followed = Some(run);
+                tokio::select! {
+                    shown = show_run(client, run, &bar) => shown?,
+                    () = &mut stopped => {
+                        bar.finish_and_clear();
+                        return client.task(id).await.map(|view| view.task).map_err(Failure::from);
+                    }
+                }
+            }
+            None => {
+                bar.set_message(waiting_for(&task));
+                tokio::select! {
+                    () = tokio::time::sleep(LOOK) => {}
+                    () = &mut stopped => {
+                        bar.finish_and_clear();
+                        return Ok(task);
+                    }
+                }
+            }
+        }
+    }
+}
+
+fn waiting_for(task: &TaskRecord) -> String {
+    match &task.message {
+        Some(message) => line(&format!("{}: {message}", task.state)).into_owned(),
+        None => format!("{} in queue {}", task.state, task.spec.queue),
+    }
+}
+
+fn spinner() -> ProgressBar {
+    if !std::io::stderr().is_terminal() {
+        return ProgressBar::hidden();
+    }
+    let bar = ProgressBar::new_spinner();
+    let style =
+        ProgressStyle::with_template("{spinner} {elapsed:>4} {wide_msg}").expect("a constant template");
+    bar.set_style(style.tick_chars("|/-\\ "));
+    bar.enable_steady_tick(SPIN);
+    bar
+}
+
+async fn show_run(client: &Client, run: RunId, bar: &ProgressBar) -> Outcome<()> {
+    let mut stream = std::pin::pin!(client.follow(run, Seq(0)));
+    let mut phase = "";
+    while let Some(event) = stream.next().await {
+        let event = event?;
+        let Ok(typed) = RunEvent::decode(&event.kind, event.version, event.payload.as_str()) else {
+            continue;
+        };
+        if let RunEvent::PhaseChanged(e) = &typed {
+            phase = e.phase.as_str();
+        }
+        let (_, text) = follow::shown(&typed);
+        let text = line(text.trim()).into_owned();
+        if matches!(typed, RunEvent::ModelRequested(_)) {
+            bar.set_message(format!("turn {} {phase}: the model thinks", event.turn));
+        } else if !text.is_empty() {
+            let said = format!("turn {:<3} {text}", event.turn);
+            if bar.is_hidden() {
+                display::note(&said)
+            } else {
+                bar.println(said)
+            }
+            bar.set_message(format!("turn {} {phase}", event.turn));
+        }
+    }
+    Ok(())
+}
+
+/// Hands over the result, and says how it went.
+async fn finish(cx: &Context, client: &Client, asked: &TaskArgs, task: &TaskRecord) -> Outcome {
+    let exit = match task.state {
+        TaskState::Completed => Exit::Ok,
+        TaskState::Cancelled | TaskState::Discarded | TaskState::Blocked => Exit::Failed,
+        TaskState::Pending
+        | TaskState::Scheduled
+        | TaskState::Available
+        | TaskState::Running
+        | TaskState::Retryable => {
+            let message = format!(
+                "stopped; task {} goes on at the next `docket up` (`docket cancel {}` ends it)",
+                task.id.short(),
+                task.id.short()
+            );
+            return Err(Failure::new(Exit::Failed, message));
+        }
+    };
+    let Some(run) = task.last_run else {
+        return Err(Failure::new(
+            Exit::Failed,
+            format!("task {} is {} and was never run", task.id.short(), task.state),
+        ));
+    };
+    let has_repository = task.spec.base.git.is_some();
+    let mut branch = None;
+    if has_repository {
+        let (result, _) = delivery::result_of(cx, client, run).await?;
+        match (&task.spec.branch, exit) {
+            (Some(name), Exit::Ok) => {
+                let repository = asked.repo.clone().unwrap_or_else(|| PathBuf::from("."));
+                let commit = delivery::deliver(&result, task, run, &repository, name).await?;
+                branch = Some((name.clone(), commit));
+            }
+            (Some(_) | None, _) if !cx.json() => {
+                display::say_bytes(&result.patch().await.fail_as(Exit::Failed)?);
+            }
+            (Some(_) | None, _) => {}
+        }
+    }
+    summary(cx, client, task, run, branch).await?;
+    Ok(exit)
+}
+
+async fn summary(
+    cx: &Context,
+    client: &Client,
+    task: &TaskRecord,
+    run: RunId,
+    branch: Option<(String, String)>,
+) -> Outcome<()> {
+    if cx.json() {
+        display::say_json(&ps::Row::of(task));
+        return Ok(());
+    }
+    let state = show::fold(client, run).await?;
+    let view = client.run(run).await?;
+    let took = match (view.started_at, view.ended_at) {
+        (Some(from), Some(to)) => format!(" in {}", duration(to.ms_since(from))),
+        (Some(_) | None, None) | (None, Some(_)) => String::new(),
+    };
+    if let Some(text) = &state.last_text {
+        display::note(&display::excerpt(&events::text_of(text), 20, "  ", cx.screen.columns()));
+    }
+    let message = task.message.as_deref().map_or_else(String::new, |message| format!(" ({message})"));
+    display::note(&line(&format!(
+        "{}{message}: {} turns{took}, {} paths changed, cost {}",
+        task.state,
+        state.turn,
+        state.overlay.len(),
+        money(state.totals.cost_nusd)
+    )));
+    if let Some((name, commit)) = branch {
+        display::note(&format!("branch {name} is at {}", &commit[..commit.len().min(12)]));
+    }
+    display::note(&format!("docket replay {} shows it turn by turn", run.short()));
+    Ok(())
+}

@@ -1,0 +1,204 @@
+//! `docket show`: everything the queue knows of a task, and of each of its runs.
+
+use docket_schema::{
+    ids::{RunId, TaskId, Timestamp},
+    run::RunState,
+    wire::{RunView, TaskView},
+};
+use docket_worker::client::{Client, Lineage};
+use serde::Serialize;
+
+use crate::{
+    access::{Access, Need},
+    context::Context,
+    display::{self, Cell, Style, Table, duration, line, money},
+    fail::{Exit, FailWith as _, Outcome},
+    ps,
+    resolve::{self, Named},
+};
+
+/// Flags.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:
+  docket show 3f9c01ab
+  docket show 3f9c01ab --json | jq .cost_usd")]
+pub(crate) struct Args {
+    /// A task or a run
+    id: String,
+}
+
+/// A run as `--json` shows it: flat, and stable.
+#[derive(Debug, Serialize)]
+pub(crate) struct RunRow {
+    id: RunId,
+    task: TaskId,
+    status: String,
+    turn: u32,
+    events: u64,
+    head_hash: String,
+    engine: Option<String>,
+    model: Option<String>,
+    phase: &'static str,
+    input_tokens: u64,
+    output_tokens: u64,
+    cache_read_tokens: u64,
+    cache_write_tokens: u64,
+    cost_usd: f64,
+    priced: bool,
+    model_calls: u32,
+    tool_calls: u32,
+    tool_errors: u32,
+    files_changed: usize,
+    tree: Option<String>,
+    parent: Option<RunId>,
+    sandbox: Option<String>,
+    started_at: Option<Timestamp>,
+    ended_at: Option<Timestamp>,
+}
+
+impl RunRow {
+    fn of(view: &RunView, state: &RunState) -> Self {
+        let pins = state.pins.as_deref();
+        let totals = state.totals;
+        #[expect(clippy::cast_precision_loss, reason = "dollars for people; the exact sum is in the log")]
+        let cost_usd = totals.cost_nusd as f64 / 1e9;
+        Self {
+            id: view.id,
+            task: view.task,
+            status: view.status.clone(),
+            turn: view.turn,
+            events: view.head.seq.0,
+            head_hash: view.head.hash.to_string(),
+            engine: pins.map(|pins| pins.engine.to_string()),
+            model: pins.map(|pins| pins.models.main.to_string()),
+            phase: state.phase.as_str(),
+            input_tokens: totals.usage.input_tokens,
+            output_tokens: totals.usage.output_tokens,
+            cache_read_tokens: totals.usage.cache_read_tokens,
+            cache_write_tokens: totals.usage.cache_write_tokens,
+            cost_usd,
+            priced: pins.is_some_and(|pins| pins.models.terms.priced),
+            model_calls: totals.model_calls,
+            tool_calls: totals.tool_calls,
+            tool_errors: totals.tool_errors,
+            files_changed: state.overlay.len(),
+            tree: state.tree.map(|tree| tree.to_string()),
+            parent: view.parent.map(|parent| parent.run),
+            sandbox: pins.map(|pins| pins.sandbox.backend.clone()),
+            started_at: view.started_at,
+            ended_at: view.ended_at,
+        }
+    }
+}
+
+/// Reads a run's whole history and folds it.
+pub(crate) async fn fold(client: &Client, run: RunId) -> Outcome<RunState> {
+    let mut state = RunState::default();
+    for event in client.all_events(run, Lineage::Whole).await? {
+        state.apply_envelope(&event).fail_with(Exit::Verification, || {
+            format!("the log of run {} cannot be folded; `docket verify {run}` says more", run.short())
+        })?;
+    }
+    Ok(state)
+}
+
+/// Shows it.
+pub(crate) async fn run(cx: Context, args: Args) -> Outcome {
+    let access = Access::open(&cx, Need::Read).await?;
+    match resolve::named(&access.client, &args.id).await? {
+        Named::Run(run) => {
+            let view = access.client.run(run).await?;
+            let row = RunRow::of(&view, &fold(&access.client, run).await?);
+            if cx.json() { display::say_json(&row) } else { say_run(&cx, &row) }
+        }
+        Named::Task(task) => {
+            let view = access.client.task(task).await?;
+            if cx.json() {
+                display::say_json(&ps::Row::of(&view.task));
+            } else {
+                say_task(&cx, &view);
+            }
+        }
+    }
+    access.close().await?;
+    Ok(Exit::Ok)
+}
+
+fn pair(cx: &Context, name: &str, value: &str) {
+    if !value.is_empty() {
+        display::say(&format!("{}  {}", cx.screen.paint(Style::Dim, &format!("{name:>10}")), line(value)));
+    }
+}
+
+fn say_task(cx: &Context, view: &TaskView) {
+    let task = &view.task;
+    display::say(&format!("{} {}", cx.screen.paint(Style::Bold, "task"), task.id));
+    pair(cx, "title", &task.spec.title);
+    display::say(&format!(
+        "{}  {}",
+        cx.screen.paint(Style::Dim, "     state"),
+        cx.screen.paint(ps::style_of(task.state), task.state.as_str())
+    ));
+    pair(cx, "message", task.message.as_deref().unwrap_or(""));
+    pair(cx, "queue", &format!("{}, priority {}", task.spec.queue, task.spec.priority));
+    pair(cx, "model", &format!("{}, engine {}", task.spec.model, task.spec.engine));
+    pair(cx, "tests", task.spec.tests.as_deref().unwrap_or(""));
+    pair(cx, "source", task.spec.base.git.as_ref().map_or("", |git| &git.source));
+    pair(cx, "commit", task.spec.base.git.as_ref().map_or("", |git| &git.commit));
+    pair(cx, "branch", task.spec.branch.as_deref().unwrap_or(""));
+    pair(cx, "submitted", &task.submitted_at.to_string());
+    pair(cx, "ended", &task.ended_at.map_or_else(String::new, |at| at.to_string()));
+    pair(
+        cx,
+        "counted",
+        &format!("{} leases, {} failures, {} crashes", task.epoch, task.failures, task.crashes),
+    );
+    if view.runs.is_empty() {
+        return;
+    }
+    let mut table = Table::new(&["RUN", "STATUS", "TURN", "EVENTS", "TOOK"]);
+    for run in &view.runs {
+        let took = match (run.started_at, run.ended_at) {
+            (Some(from), Some(to)) => duration(to.ms_since(from)),
+            (Some(_) | None, None) | (None, Some(_)) => "-".to_owned(),
+        };
+        table.row(vec![
+            Cell::new(run.id.short()),
+            Cell::new(&run.status),
+            Cell::new(run.turn.to_string()),
+            Cell::new(run.head.seq.to_string()),
+            Cell::new(took),
+        ]);
+    }
+    display::say("");
+    display::say(&table.render(cx.screen));
+    let excerpt = display::excerpt(&task.spec.text, 20, "  ", cx.screen.columns());
+    display::say(&format!("\n{}", excerpt.trim_end()));
+}
+
+fn say_run(cx: &Context, row: &RunRow) {
+    display::say(&format!("{} {}", cx.screen.paint(Style::Bold, "run"), row.id));
+    pair(cx, "task", &row.task.to_string());
+    pair(cx, "status", &row.status);
+    pair(cx, "parent", &row.parent.map_or_else(String::new, |run| run.to_string()));
+    pair(cx, "turn", &format!("{} ({}), {} events", row.turn, row.phase, row.events));
+    pair(cx, "model", row.model.as_deref().unwrap_or(""));
+    pair(cx, "engine", row.engine.as_deref().unwrap_or(""));
+    pair(cx, "sandbox", row.sandbox.as_deref().unwrap_or(""));
+    pair(cx, "tokens", &format!("{} in, {} out", row.input_tokens, row.output_tokens));
+    #[expect(
+        clippy::cast_possible_truncation,
+        clippy::cast_sign_loss,
+        reason = "it was made from such a number, and is shown with four decimals"
+    )]
+    let cost = money((row.cost_usd * 1e9) as u64);
+    pair(cx, "cost", if row.priced { &cost } else { "unknown: no price for this model" });
+    pair(
+        cx,
+        "calls",
+        &format!("{} of models, {} of tools ({} failed)", row.model_calls, row.tool_calls, row.tool_errors),
+    );
+    pair(cx, "changed", &format!("{} paths", row.files_changed));
+    pair(cx, "tree", row.tree.as_deref().unwrap_or(""));
+    pair(cx, "head", &row.head_hash);
+}

@@ -1,0 +1,308 @@
+//! `docket submit`: puts a task into the backlog. `docket run` shares its flags.
+
+use std::path::{Path, PathBuf};
+
+use docket_schema::{
+    content::{BlobRef, WorkPath},
+    ids::{QueueName, TaskId, Timestamp},
+    message::ModelRef,
+    snapshot::Base,
+    task::{Backoff, PRIORITY_MAX, SettingsPatch, TITLE_CHARS_MAX, TaskSpec},
+    wire::SubmitRequest,
+};
+use docket_worker::{
+    client::Client,
+    model::ScriptedModel,
+    workspace::{BlobSink as _, DirtyTree, PinNote, PinOptions, Source, pin},
+};
+
+use crate::{
+    access::{Access, Need},
+    context::Context,
+    delivery::Upload,
+    display,
+    fail::{Exit, FailWith as _, Failure, Outcome},
+};
+
+/// Flags.
+#[derive(Debug, clap::Args)]
+#[command(
+    after_help = "The repository is pinned at a commit when the task is submitted: what you do to it afterwards does not
+change the task, and the task never changes your work tree.
+
+Examples:
+  docket submit \"Mend the rounding in prices.py\" --repo . --tests \"pytest -q\"
+  docket submit --file task.md --repo ~/src/shop --commit v2.1 --branch fix/rounding
+  docket submit \"Try it\" --repo . --model openai:qwen2.5-coder:7b --base-url http://localhost:11434/v1
+  docket submit \"Nightly tidy\" --repo . --at 2026-01-31T02:00:00Z --dedup tidy"
+)]
+pub(crate) struct Args {
+    #[command(flatten)]
+    pub(crate) task: TaskArgs,
+}
+
+/// What is asked, for `submit` and `run`.
+#[derive(Debug, clap::Args)]
+#[group(skip)]
+pub(crate) struct TaskArgs {
+    /// The task in your words; its first line is the title
+    #[arg(required_unless_present = "file", conflicts_with = "file", value_name = "TASK")]
+    text: Option<String>,
+    /// The task from a file; `-` is standard input
+    #[arg(long, short = 'f', value_name = "FILE")]
+    file: Option<PathBuf>,
+    /// The repository: this folder, or one that holds it
+    #[arg(long, value_name = "DIR", required_unless_present = "empty", conflicts_with = "empty")]
+    pub(crate) repo: Option<PathBuf>,
+    /// No repository: start from an empty folder
+    #[arg(long)]
+    empty: bool,
+    /// Branch, tag or commit to start from [default: HEAD]
+    #[arg(long, value_name = "REV", conflicts_with = "include_dirty")]
+    commit: Option<String>,
+    /// Start from the work tree as it is, with what is not committed
+    #[arg(long)]
+    include_dirty: bool,
+    /// anthropic:NAME, openai:NAME or scripted:NAME [default: `task.model` of docket.toml]
+    #[arg(long, short, value_name = "MODEL", value_parser = model)]
+    model: Option<ModelRef>,
+    /// Where the model's API is, for Ollama, vLLM, llama.cpp and the like
+    #[arg(long, value_name = "URL")]
+    base_url: Option<String>,
+    /// For scripted models: the script, TOML or JSON
+    #[arg(long, value_name = "FILE")]
+    script: Option<PathBuf>,
+    /// Engine [default: `task.engine` of docket.toml, react]
+    #[arg(long)]
+    engine: Option<String>,
+    /// Queue
+    #[arg(long, default_value = "default")]
+    queue: QueueName,
+    /// Higher goes first
+    #[arg(long, default_value_t = 0, allow_negative_numbers = true, value_name = "N",
+          value_parser = clap::value_parser!(i16).range(-i64::from(PRIORITY_MAX)..=i64::from(PRIORITY_MAX)))]
+    priority: i16,
+    /// Not before this instant, as 2026-01-31T02:00:00Z
+    #[arg(long, value_name = "TIME")]
+    at: Option<Timestamp>,
+    /// While a task with this key is not ended, another is not accepted
+    #[arg(long, value_name = "KEY")]
+    dedup: Option<String>,
+    /// The shell line that tests the work; it must pass at the end [default: found by looking]
+    #[arg(long, value_name = "CMD")]
+    tests: Option<String>,
+    /// Branch for the result
+    #[arg(long, value_name = "NAME")]
+    pub(crate) branch: Option<String>,
+    /// A path that must exist at the end; may be given more than once
+    #[arg(long, value_name = "PATH", value_parser = work_path)]
+    require: Vec<WorkPath>,
+    /// A shell line that makes a fresh workspace ready; may be given more than once
+    #[arg(long, value_name = "CMD")]
+    setup: Vec<String>,
+    /// Turns before the run ends as failed
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1000))]
+    turns: Option<u32>,
+    /// Runs that may fail before the task is given up
+    #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=100))]
+    attempts: u32,
+}
+
+fn model(text: &str) -> Result<ModelRef, String> {
+    text.parse().map_err(|error: docket_schema::ids::ParseIdError| error.to_string())
+}
+
+fn work_path(text: &str) -> Result<WorkPath, String> {
+    WorkPath::new(text)
+        .ok_or_else(|| "it must be relative and stay inside the repository, as src/lib.rs".to_owned())
+}
+
+/// A task that is ready but for its blobs.
+pub(crate) struct Asked {
+    title: String,
+    text: String,
+    model: ModelRef,
+    script: Option<Vec<u8>>,
+}
+
+impl TaskArgs {
+    /// Checks everything that can be checked without a coordinator.
+    pub(crate) fn check(&self, cx: &Context) -> Outcome<Asked> {
+        let text = self.read_text()?;
+        let title = title_of(&text)?;
+        let model = self.model.clone().or_else(|| cx.config.model.clone()).ok_or_else(|| {
+            Failure::new(
+                Exit::Usage,
+                "no model: give --model anthropic:NAME or openai:NAME, or set `task.model` in docket.toml",
+            )
+        })?;
+        let model = ModelRef { base_url: self.base_url.clone().or(model.base_url), ..model };
+        let script = self.read_script(&model)?;
+        Ok(Asked { title, text, model, script })
+    }
+
+    fn read_text(&self) -> Outcome<String> {
+        let text = match (&self.text, &self.file) {
+            (Some(text), _) => text.clone(),
+            (None, Some(file)) if file.as_os_str() == "-" => std::io::read_to_string(std::io::stdin().lock())
+                .fail_with(Exit::Usage, || {
+                    "cannot read the task from standard input; is it UTF-8?".to_owned()
+                })?,
+            (None, Some(file)) => std::fs::read_to_string(file).fail_with(Exit::Usage, || {
+                format!("cannot read the task from {}; is it UTF-8 text?", file.display())
+            })?,
+            (None, None) => String::new(),
+        };
+        Ok(text.trim().to_owned())
+    }
+
+    fn read_script(&self, model: &ModelRef) -> Outcome<Option<Vec<u8>>> {
+        let scripted = model.provider == "scripted";
+        let Some(file) = &self.script else {
+            if scripted {
+                return Err(Failure::new(
+                    Exit::Usage,
+                    "a scripted model needs its script; give --script FILE",
+                ));
+            }
+            return Ok(None);
+        };
+        if !scripted {
+            return Err(Failure::new(Exit::Usage, "--script goes with --model scripted:NAME only"));
+        }
+        let bytes = std::fs::read(file)
+            .fail_with(Exit::Usage, || format!("cannot read the script {}", file.display()))?;
+        ScriptedModel::parse(&bytes).fail_with(Exit::Usage, || format!("{} is no script", file.display()))?;
+        Ok(Some(bytes))
+    }
+
+    /// Pins the repository and submits. `id` makes it safe to send again.
+    /// `queue` goes over the flag.
+    pub(crate) async fn submit(
+        &self,
+        cx: &Context,
+        client: &Client,
+        asked: Asked,
+        queue: Option<QueueName>,
+        id: TaskId,
+    ) -> Outcome<TaskId> {
+        let mut upload = Upload::new(client);
+        let base = self.pin(cx, &mut upload).await?;
+        let script = match asked.script {
+            None => None,
+            Some(bytes) => {
+                let blob = BlobRef::of(&bytes);
+                upload.put(blob, bytes).await.fail_as(Exit::Failed)?;
+                Some(blob)
+            }
+        };
+        upload.flush().await.fail_with(Exit::Failed, || "the repository could not be stored".to_owned())?;
+        let spec = TaskSpec {
+            title: asked.title,
+            text: asked.text,
+            queue: queue.unwrap_or_else(|| self.queue.clone()),
+            priority: self.priority,
+            run_at: self.at,
+            dedup_key: self.dedup.clone(),
+            attempts_max: self.attempts,
+            crashes_max: 5,
+            backoff: Backoff::default(),
+            base,
+            engine: self.engine.clone().unwrap_or_else(|| cx.config.engine.clone()),
+            model: asked.model,
+            script,
+            settings: SettingsPatch { turns_max: self.turns, ..SettingsPatch::default() },
+            tests: self.tests.clone(),
+            requires: self.require.clone(),
+            setup: self.setup.clone(),
+            branch: self.branch.clone(),
+            batch: None,
+        };
+        spec.check().fail_as(Exit::Usage)?;
+        let answer = client.submit(&SubmitRequest { tasks: vec![spec], ids: Some(vec![id]) }).await?;
+        let submitted = answer.tasks.first().ok_or_else(|| {
+            Failure::new(
+                Exit::Failed,
+                "the coordinator answered without a task; check that its version is the same",
+            )
+        })?;
+        if submitted.duplicate {
+            display::note(&format!(
+                "task {} with this key is not ended yet; nothing was added",
+                submitted.id.short()
+            ));
+        }
+        Ok(submitted.id)
+    }
+
+    async fn pin(&self, cx: &Context, upload: &mut Upload<'_>) -> Outcome<Base> {
+        let source = match &self.repo {
+            None => Source::Empty,
+            Some(repo) => Source::Local(absolute(repo)?),
+        };
+        let options = PinOptions {
+            rev: self.commit.clone(),
+            dirty: if self.include_dirty { DirtyTree::Include } else { DirtyTree::Refuse },
+            scratch: cx.home.folder("scratch")?,
+        };
+        let pinned = pin(&source, &options, upload).await.fail_as(Exit::Failed)?;
+        for note in &pinned.notes {
+            let text = match note {
+                PinNote::Submodule(path) => format!("the submodule {path} is an empty folder for the task"),
+                PinNote::LfsPointer(path) => format!("{path} is in Git LFS; the task sees its pointer"),
+                PinNote::DirtyIncluded(count) => {
+                    format!("{count} uncommitted paths are part of the task's base")
+                }
+            };
+            display::note(&display::line(&text));
+        }
+        Ok(pinned.base)
+    }
+}
+
+fn absolute(path: &Path) -> Outcome<PathBuf> {
+    std::fs::canonicalize(path).fail_with(Exit::Failed, || {
+        format!("there is no folder {}; name an existing one with --repo", path.display())
+    })
+}
+
+/// The first line, cut to what a list can show.
+fn title_of(text: &str) -> Outcome<String> {
+    let first = text.lines().map(|line| line.trim_start_matches('#').trim()).find(|line| !line.is_empty());
+    let first =
+        first.ok_or_else(|| Failure::new(Exit::Usage, "the task is empty; say what is to be done"))?;
+    let clean: String = first.chars().filter(|c| !c.is_control()).collect();
+    if clean.chars().count() <= TITLE_CHARS_MAX {
+        return Ok(clean);
+    }
+    Ok(clean.chars().take(TITLE_CHARS_MAX - 1).chain(['…']).collect())
+}
+
+/// Submits the task.
+pub(crate) async fn run(cx: Context, args: Args) -> Outcome {
+    let asked = args.task.check(&cx)?;
+    let access = Access::open(&cx, Need::Write).await?;
+    let id = TaskId(docket_coordinator::clock::new_id());
+    let id = args.task.submit(&cx, &access.client, asked, None, id).await?;
+    if cx.json() {
+        display::say_json(&crate::ps::Row::of(&access.client.task(id).await?.task));
+    } else {
+        display::say(&id.to_string());
+    }
+    access.close().await?;
+    Ok(Exit::Ok)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_title_is_the_first_line_that_says_something() {
+        for (text, title) in [("Mend it", "Mend it"), ("\n# Mend it \nnow", "Mend it"), ("a\u{1b}b", "ab")] {
+            assert_eq!(title_of(text).expect("a title"), title);
+        }
+        assert_eq!(title_of(&"x".repeat(300)).expect("a title").chars().count(), TITLE_CHARS_MAX);
+        assert_eq!(title_of("#\n \n").expect_err("empty").exit, Exit::Usage);
+    }
+}

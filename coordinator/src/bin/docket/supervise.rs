@@ -1,0 +1,167 @@
+//! A supervisor in this process: what `up`, `worker` and `run` share.
+
+use std::{future::Future, num::NonZeroU32, path::PathBuf, time::Duration};
+
+use docket_schema::ids::QueueName;
+use docket_worker::{
+    bootstrap::{Failpoint, SandboxChoice},
+    sandbox::{BackendChoice, Sandbox, SandboxConfig, workspace_owner},
+    secret::Secret,
+    supervisor::{self, RunProgram, SupervisorConfig, SupervisorEnd},
+};
+use futures_util::{StreamExt as _, stream};
+
+use crate::{
+    config::Config,
+    context::Context,
+    fail::{Exit, FailWith as _, Failure, Outcome},
+    local::KEYS,
+    signals::Stop,
+};
+
+/// How long a drain lets runs end their turn: a model's answer may take minutes.
+const DRAIN_GRACE: Duration = Duration::from_secs(120);
+
+/// Flags of a worker.
+#[derive(Debug, clap::Args)]
+#[group(skip)]
+pub(crate) struct WorkerArgs {
+    /// Runs at once [default: `worker.slots` of docket.toml, 2]
+    #[arg(long, value_name = "N")]
+    slots: Option<NonZeroU32>,
+    /// Queues to serve, separated by commas [default: all]
+    #[arg(long, value_name = "QUEUES", value_delimiter = ',')]
+    queues: Option<Vec<QueueName>>,
+    /// Walls around commands: auto, bubblewrap, namespaces, none [default: auto]
+    #[arg(long, value_name = "KIND", value_parser = sandbox)]
+    sandbox: Option<SandboxChoice>,
+    /// The worker's name, for people [default: the host's]
+    #[arg(long)]
+    name: Option<String>,
+    /// Tests only: where run processes and supervisors die, as JSON
+    #[arg(long, hide = true, env = "DOCKET_FAILPOINTS", hide_env_values = true, value_parser = failpoints)]
+    failpoints: Option<Failpoints>,
+}
+
+fn sandbox(text: &str) -> Result<SandboxChoice, String> {
+    crate::config::sandbox(text).ok_or_else(|| "it is one of auto, bubblewrap, namespaces, none".to_owned())
+}
+
+impl WorkerArgs {
+    /// Lays the flags over the settings.
+    pub(crate) fn lay_over(&self, config: &mut Config) {
+        config.slots = self.slots.map_or(config.slots, NonZeroU32::get);
+        if let Some(queues) = &self.queues {
+            config.queues.clone_from(queues);
+        }
+        config.sandbox = self.sandbox.unwrap_or(config.sandbox);
+    }
+
+    /// Where a test wants somebody to die.
+    pub(crate) fn failpoints(&self) -> Vec<Failpoint> {
+        self.failpoints.as_ref().map_or_else(Vec::new, |given| given.0.clone())
+    }
+
+    /// The name.
+    pub(crate) fn name(&self) -> String {
+        self.name.clone().unwrap_or_else(host_name)
+    }
+}
+
+/// Places of the log at which somebody dies.
+#[derive(Debug, Clone)]
+struct Failpoints(Vec<Failpoint>);
+
+fn failpoints(text: &str) -> Result<Failpoints, String> {
+    serde_json::from_str(text).map(Failpoints).map_err(|error| error.to_string())
+}
+
+fn host_name() -> String {
+    let name = nix::unistd::gethostname().ok().and_then(|name| name.into_string().ok());
+    name.filter(|name| !name.is_empty()).unwrap_or_else(|| "worker".to_owned())
+}
+
+/// For whom to work, and under which name.
+#[derive(Debug)]
+pub(crate) struct Job {
+    address: String,
+    token: Secret,
+    name: String,
+    failpoints: Vec<Failpoint>,
+}
+
+impl Job {
+    /// Work for the coordinator at `address`.
+    pub(crate) fn new(address: &str, token: Secret, name: String) -> Self {
+        Self { address: address.to_owned(), token, name, failpoints: Vec::new() }
+    }
+
+    /// The same, dying where a test says.
+    pub(crate) fn dying_at(self, failpoints: Vec<Failpoint>) -> Self {
+        Self { failpoints, ..self }
+    }
+}
+
+/// Starts a supervisor; the future ends once it has.
+pub(crate) fn start(
+    cx: &Context,
+    job: Job,
+    stop: &Stop,
+) -> Outcome<impl Future<Output = Outcome<()>> + use<>> {
+    let keys = KEYS.iter().filter_map(|(provider, env)| {
+        let key = std::env::var(env).ok().as_deref().and_then(Secret::new)?;
+        Some(((*provider).to_owned(), key))
+    });
+    let config = SupervisorConfig {
+        coordinator: job.address,
+        token: job.token,
+        name: job.name,
+        slots: cx.config.slots,
+        queues: cx.config.queues.clone(),
+        engines: SupervisorConfig::engines_of_this_build(),
+        keys: keys.collect(),
+        scratch: cx.home.folder("scratch")?,
+        cache: cx.home.folder("cache")?,
+        settings: cx.config.worker_settings(),
+        grace: DRAIN_GRACE,
+        program: RunProgram::default(),
+        failpoints: job.failpoints,
+    };
+    let preflight = preflight(cx.config.sandbox, cx.home.folder("scratch")?);
+    let wishes = [stop.drain.clone(), stop.now.clone()];
+    let signals = stream::iter(wishes).then(|wish| async move { wish.cancelled().await });
+    Ok(async move {
+        let report = supervisor::run(config, preflight, Box::pin(signals)).await.fail_as(Exit::Failed)?;
+        tracing::info!("{report}");
+        match report.end {
+            SupervisorEnd::Drained | SupervisorEnd::Killed => Ok(()),
+            SupervisorEnd::Refused(why) => Err(Failure::new(Exit::Refused, why)),
+        }
+    })
+}
+
+/// Makes a sandbox as runs will, and reports its layers: a worker without walls must not start.
+async fn preflight(choice: SandboxChoice, scratch: PathBuf) -> Result<Vec<String>, String> {
+    let flat = |error: &dyn std::fmt::Display| error.to_string();
+    let folder = tempfile::Builder::new().prefix("preflight-").tempdir_in(scratch).map_err(|e| flat(&e))?;
+    if let Some((uid, gid)) = workspace_owner() {
+        std::os::unix::fs::chown(folder.path(), Some(uid), Some(gid)).map_err(|e| flat(&e))?;
+    }
+    let config = SandboxConfig::new(backend(choice), folder.path());
+    let sandbox = Sandbox::prepare(config).await.map_err(|e| flat(&e))?;
+    let report = sandbox.report();
+    let active: Vec<&str> = report.active.iter().map(|layer| layer.name()).collect();
+    let missing =
+        report.missing.iter().map(|missing| format!("without {}: {}", missing.layer.name(), missing.reason));
+    Ok(std::iter::once(format!("sandbox {}: {}", report.backend, active.join(", "))).chain(missing).collect())
+}
+
+/// The worker's choice as the sandbox takes it.
+pub(crate) const fn backend(choice: SandboxChoice) -> BackendChoice {
+    match choice {
+        SandboxChoice::Auto => BackendChoice::Auto,
+        SandboxChoice::Bubblewrap => BackendChoice::Bubblewrap,
+        SandboxChoice::Namespaces => BackendChoice::Namespaces,
+        SandboxChoice::None => BackendChoice::None,
+    }
+}

@@ -1,0 +1,296 @@
+//! `docket verify`: the log is whole and unaltered, and everything in it folds.
+//!
+//! First the hash chain of every stream, in the order of the log; then every task and run is folded
+//! from its events, the blobs that a run stands on are asked for, and every decision and request is
+//! derived again. It reads, and repairs nothing.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use docket_schema::{
+    event::{Envelope, Head, TypedEvent as _, follow},
+    ids::{BlobHash, Position, RunId, Seq, StreamId, TaskId},
+    run::{RunEvent, RunState},
+    task::TaskRecord,
+};
+use docket_worker::{
+    client::{Client, Lineage},
+    driver::Material,
+    replay::{self, VerifyError},
+};
+use serde::Serialize;
+
+use crate::{
+    access::{Access, Need},
+    context::Context,
+    delivery::Remote,
+    display,
+    fail::{Exit, Outcome},
+    resolve::{self, Named},
+};
+
+/// Faults that are listed; more are only counted.
+const FAULTS_LISTED_MAX: usize = 100;
+
+/// Flags.
+#[derive(Debug, clap::Args)]
+#[command(
+    after_help = "Ends with 0 where all holds and with 6 where something does not; each fault is one line.
+
+Examples:
+  docket verify
+  docket verify 3f9c01ab
+  docket verify --store postgres://docket@db/docket --json"
+)]
+pub(crate) struct Args {
+    /// A task or a run [default: the whole log]
+    id: Option<String>,
+    /// Another store than this home's
+    #[arg(long, value_name = "URL", value_parser = crate::db::store)]
+    store: Option<String>,
+}
+
+/// What was found.
+#[derive(Debug, Default, Serialize)]
+pub(crate) struct Report {
+    pub(crate) ok: bool,
+    pub(crate) streams: usize,
+    pub(crate) tasks: usize,
+    pub(crate) runs: usize,
+    pub(crate) events: u64,
+    pub(crate) blobs: usize,
+    /// Decisions derived again and found equal.
+    pub(crate) decisions: u64,
+    /// Requests rendered again and found equal.
+    pub(crate) requests: u64,
+    /// Engines of runs whose decisions this build cannot derive.
+    pub(crate) engines_missing: Vec<String>,
+    pub(crate) faults_count: usize,
+    pub(crate) faults: Vec<String>,
+}
+
+impl Report {
+    fn fault(&mut self, text: String) {
+        self.faults_count += 1;
+        if self.faults.len() < FAULTS_LISTED_MAX {
+            self.faults.push(text);
+        }
+    }
+}
+
+/// Verifies.
+pub(crate) async fn run(mut cx: Context, args: Args) -> Outcome {
+    cx.config.store = args.store.or(cx.config.store);
+    let access = Access::open(&cx, Need::Read).await?;
+    let report = match &args.id {
+        None => whole_log(&access.client).await?,
+        Some(id) => {
+            let mut report = Report::default();
+            match resolve::named(&access.client, id).await? {
+                Named::Task(task) => {
+                    check_task(&access.client, task, &mut report).await?;
+                    for run in access.client.task(task).await?.runs {
+                        check_run(&access.client, run.id, &mut report).await?;
+                    }
+                }
+                Named::Run(run) => check_run(&access.client, run, &mut report).await?,
+            }
+            report.streams = report.tasks + report.runs;
+            report.ok = report.faults_count == 0;
+            report
+        }
+    };
+    access.close().await?;
+    say(&cx, &report);
+    Ok(match (report.ok, report.engines_missing.is_empty()) {
+        (false, _) => Exit::Verification,
+        (true, false) => Exit::EngineMissing,
+        (true, true) => Exit::Ok,
+    })
+}
+
+/// Prints what was found.
+pub(crate) fn say(cx: &Context, report: &Report) {
+    if cx.json() {
+        display::say_json(report);
+        return;
+    }
+    for fault in &report.faults {
+        display::say(&display::line(&format!("fault: {fault}")));
+    }
+    let counts = format!(
+        "{} events of {} tasks and {} runs, {} blobs",
+        report.events, report.tasks, report.runs, report.blobs
+    );
+    if report.ok {
+        display::say(&format!("the log holds: {counts}"));
+        display::say(&format!(
+            "every hash follows from the one before; {} decisions and {} requests derived again are the same",
+            report.decisions, report.requests
+        ));
+        for engine in &report.engines_missing {
+            display::say(&format!("not derived again: this build has no engine {}", display::line(engine)));
+        }
+    } else {
+        display::say(&format!("the log does not hold: {} faults in {counts}", report.faults_count));
+    }
+}
+
+/// Verifies everything.
+pub(crate) async fn whole_log(client: &Client) -> Outcome<Report> {
+    let mut report = Report::default();
+    let mut heads: BTreeMap<StreamId, Head> = BTreeMap::new();
+    let mut broken: BTreeSet<StreamId> = BTreeSet::new();
+    let mut after = Position(0);
+    loop {
+        let page = client.feed(after, None).await?;
+        for event in &page.events {
+            report.events += 1;
+            if event.position <= after {
+                report.fault(format!("position {} follows {after} in the feed", event.position));
+            }
+            after = after.max(event.position);
+            let head = heads.entry(event.stream.clone()).or_insert_with(|| start_of(event));
+            match follow(*head, event) {
+                Ok(next) => *head = next,
+                Err(error) => {
+                    // One fault a stream: what follows a break is broken too.
+                    *head = Head { seq: event.seq, hash: event.hash };
+                    if broken.insert(event.stream.clone()) {
+                        report.fault(error.to_string());
+                    }
+                }
+            }
+        }
+        if !page.more || page.events.is_empty() {
+            break;
+        }
+    }
+    report.streams = heads.len();
+    let counted = report.events;
+    for stream in heads.keys() {
+        match stream {
+            StreamId::Task(task) => check_task(client, *task, &mut report).await?,
+            StreamId::Run(run) => check_run(client, *run, &mut report).await?,
+            StreamId::Queue(_) | StreamId::System(_) => {}
+        }
+    }
+    report.events = counted;
+    report.ok = report.faults_count == 0;
+    Ok(report)
+}
+
+/// The head before a stream's first event: its parent's, where it stands on one.
+fn start_of(event: &Envelope) -> Head {
+    match RunEvent::decode(&event.kind, event.version, event.payload.as_str()) {
+        Ok(RunEvent::Forked(forked)) => Head { seq: Seq(0), hash: forked.hash },
+        Ok(_) | Err(_) => Head::EMPTY,
+    }
+}
+
+fn check_chain(events: &[Envelope], report: &mut Report) {
+    let Some(first) = events.first() else { return };
+    let mut head = start_of(first);
+    for event in events {
+        match follow(head, event) {
+            Ok(next) => head = next,
+            Err(error) => return report.fault(error.to_string()),
+        }
+    }
+}
+
+async fn check_task(client: &Client, task: TaskId, report: &mut Report) -> Outcome<()> {
+    let (mut events, mut after) = (Vec::new(), Seq(0));
+    loop {
+        let page = client.stream_events(&StreamId::Task(task), after, None).await?;
+        let more = page.more && !page.events.is_empty();
+        events.extend(page.events);
+        match events.last() {
+            Some(last) if more => after = last.seq,
+            Some(_) | None => break,
+        }
+    }
+    report.tasks += 1;
+    report.events += events.len() as u64;
+    check_chain(&events, report);
+    match TaskRecord::fold(task, &events) {
+        Ok(Some(folded)) => {
+            let stored = client.task(task).await?.task;
+            // It may have gone on since its events were read.
+            if stored.seq == folded.seq && stored != folded {
+                report.fault(format!(
+                    "task {task}: the table differs from the log; `docket db rebuild` mends it"
+                ));
+            }
+        }
+        Ok(None) => report.fault(format!("task {task} has no events")),
+        Err(error) => report.fault(format!("task {task}: {}", with_cause(&error))),
+    }
+    Ok(())
+}
+
+async fn check_run(client: &Client, run: RunId, report: &mut Report) -> Outcome<()> {
+    let faults = report.faults_count;
+    let own = client.all_events(run, Lineage::Own).await?;
+    report.runs += 1;
+    report.events += own.len() as u64;
+    check_chain(&own, report);
+    let mut state = RunState::default();
+    let whole = client.all_events(run, Lineage::Whole).await?;
+    for event in &whole {
+        if let Err(error) = state.apply_envelope(event) {
+            report.fault(format!("run {run}: {}", with_cause(&error)));
+            break;
+        }
+    }
+    let named = blobs_of(&state);
+    report.blobs += named.len();
+    for missing in client.missing_blobs(&named).await? {
+        report.fault(format!("run {run}: blob {missing} is not stored"));
+    }
+    if report.faults_count == faults {
+        derive_again(client, run, &whole, report).await;
+    }
+    Ok(())
+}
+
+/// Derives every decision again and renders every request again, where the rest of the run holds.
+async fn derive_again(client: &Client, run: RunId, events: &[Envelope], report: &mut Report) {
+    match replay::verify(events, &Material::new(Remote(client))).await {
+        Ok(verified) => {
+            report.decisions += verified.decisions;
+            report.requests += verified.requests;
+        }
+        Err(VerifyError::NoEngine(engine)) => {
+            report.engines_missing.push(engine.to_string());
+        }
+        Err(error) => report.fault(format!("run {run}: {}", with_cause(&error))),
+    }
+}
+
+/// The blobs that a run cannot be replayed or resumed without.
+fn blobs_of(state: &RunState) -> Vec<BlobHash> {
+    let mut named: BTreeSet<BlobHash> = BTreeSet::new();
+    if let Some(pins) = &state.pins {
+        named.extend([pins.prompts.system.hash, pins.prompts.tools.hash, pins.prompts.task.hash]);
+        named.insert(pins.base.manifest.hash);
+        if let Some(git) = &pins.base.git {
+            named.extend(git.pack.iter().map(|part| part.hash));
+            named.extend([git.pack_index.hash, git.index.hash]);
+        }
+    }
+    let overlays = state.overlay.values().chain(state.git_overlay.values());
+    let files = overlays.flatten().filter(|entry| entry.kind != docket_schema::snapshot::EntryKind::Dir);
+    named.extend(files.map(|entry| entry.hash));
+    named.into_iter().collect()
+}
+
+fn with_cause(error: &(dyn std::error::Error + 'static)) -> String {
+    let mut text = error.to_string();
+    let mut source = error.source();
+    while let Some(cause) = source {
+        text.push_str(": ");
+        text.push_str(&cause.to_string());
+        source = cause.source();
+    }
+    text
+}

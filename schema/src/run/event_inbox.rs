@@ -1,0 +1,213 @@
+//! What reaches a run from outside, how it rests, and how it ends.
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use crate::{
+    content::{BlobRef, Content},
+    ids::{DecisionHash, TaskId, TreeHash},
+    message::CallId,
+};
+
+/// A person tells the run something (`docket tell`). Reaches the model at its next turn.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct Told {
+    /// The words.
+    pub text: Content,
+    /// Who.
+    pub by: String,
+}
+
+/// Somebody wants the run to end.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct CancelRequested {
+    /// Who.
+    pub by: String,
+    /// Why.
+    #[serde(default)]
+    pub reason: String,
+}
+
+/// Somebody wants the run to rest at its next turn.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct PauseRequested {
+    /// Who.
+    pub by: String,
+}
+
+/// A pause ended.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct Unpaused {
+    /// Who.
+    pub by: String,
+}
+
+/// Another policy is in force from the next decision on.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct PolicyChanged {
+    /// The policy.
+    pub policy: BlobRef,
+}
+
+/// Limits that only a clock or the coordinator can know.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum Limit {
+    /// Wall time of the run.
+    Time,
+    /// Tokens.
+    Tokens,
+    /// Money.
+    Money,
+}
+
+/// A limit was reached: told as an event, so that engines need no clock.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct LimitReached {
+    /// Which.
+    pub which: Limit,
+}
+
+/// The run rests; its slot is free.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct RunPaused {
+    /// The decision.
+    pub decision: DecisionHash,
+}
+
+/// The run cannot go on without a person; its slot is free.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct RunBlocked {
+    /// What is asked.
+    pub question: Content,
+    /// What led to it.
+    pub why: BlockedWhy,
+    /// The decision.
+    pub decision: DecisionHash,
+}
+
+/// What led to a blocker.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum BlockedWhy {
+    /// The model said so.
+    Model,
+    /// Policy asks a person.
+    Policy,
+    /// Failures passed a threshold.
+    Escalated,
+    /// It waits for a child run.
+    Child,
+}
+
+/// A person answered a blocker.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct BlockerAnswered {
+    /// The answer.
+    pub text: Content,
+    /// Who.
+    pub by: String,
+}
+
+/// A child task was submitted on behalf of this run.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct Delegated {
+    /// The call that delegates.
+    pub call: CallId,
+    /// The child.
+    pub child: TaskId,
+}
+
+/// A child task ended.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct ChildAnswered {
+    /// The call that delegated.
+    pub call: CallId,
+    /// The child.
+    pub child: TaskId,
+    /// Its answer, as the model reads it.
+    pub content: Content,
+    /// It failed.
+    pub is_error: bool,
+}
+
+/// Old history was replaced by shorter text.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct Compacted {
+    /// Messages replaced, counted from the first.
+    pub messages: u32,
+    /// What stands in their place.
+    pub summary: Content,
+}
+
+/// A person changed the workspace (`docket shell`); a `SnapshotTaken` follows.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct WorkspaceEdited {
+    /// Who.
+    pub by: String,
+}
+
+/// Why a run failed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum FailureKind {
+    /// The turn cap.
+    TurnLimit,
+    /// A limit of time, tokens or money.
+    Limit,
+    /// The gates still fail after the last correction.
+    Gates,
+    /// The model cannot be reached, or refuses.
+    Model,
+    /// The model kept answering with nothing.
+    EmptyAnswers,
+    /// The workspace or the sandbox could not be made.
+    Environment,
+}
+
+/// How a run ended.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case", tag = "outcome")]
+pub enum RunOutcome {
+    /// The work is done and its gates passed.
+    Succeeded,
+    /// It is not.
+    Failed {
+        /// Why.
+        why: FailureKind,
+        /// One line for a person.
+        message: String,
+    },
+    /// Somebody cancelled it.
+    Cancelled,
+    /// Another run of the task took its place.
+    Superseded,
+}
+
+impl RunOutcome {
+    /// The name that people see.
+    pub const fn as_str(&self) -> &'static str {
+        match self {
+            Self::Succeeded => "succeeded",
+            Self::Failed { .. } => "failed",
+            Self::Cancelled => "cancelled",
+            Self::Superseded => "superseded",
+        }
+    }
+}
+
+/// The run is over. Nothing follows.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct RunEnded {
+    /// How.
+    pub result: RunOutcome,
+    /// The model's last words.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub summary: Option<Content>,
+    /// Hash of the final tree.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tree: Option<TreeHash>,
+    /// The decision; none where the coordinator ended it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub decision: Option<DecisionHash>,
+}

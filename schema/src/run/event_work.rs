@@ -1,0 +1,213 @@
+//! The work of a turn: models asked, tools and gates run, what they left in the workspace.
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use super::pin::GateSpec;
+use crate::{
+    content::{BlobRef, Content},
+    ids::{DecisionHash, TreeHash},
+    message::{CallId, ModelRef, Part, StopReason, Usage},
+    snapshot::{LeftOut, PathChange},
+    tool::{RecoveryClass, ToolFacts},
+};
+
+/// What a model call is for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum Purpose {
+    /// The next decision of the agent.
+    Decide,
+    /// A summary that replaces old history.
+    Compact,
+    /// A plan.
+    Plan,
+    /// A judgement of work done.
+    Review,
+}
+
+/// Intent: a model is about to be asked.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct ModelRequested {
+    /// docket's name of the call.
+    pub call: CallId,
+    /// What it is for.
+    pub purpose: Purpose,
+    /// Who is asked.
+    pub model: ModelRef,
+    /// Which attempt at this decision, from 1.
+    pub attempt: u32,
+    /// BLAKE3 of the canonical decision that asks for it.
+    pub decision: DecisionHash,
+    /// BLAKE3 of the request's body, without headers.
+    pub request: DecisionHash,
+    /// Size of the body in bytes.
+    pub request_bytes: u64,
+    /// Words of the runtime that the request adds for the model: why it is asked again.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub nudge: Option<String>,
+    /// Most that the call can cost, in nano-dollars: what a budget reserves.
+    #[serde(default)]
+    pub worst_case_nusd: u64,
+}
+
+/// The model answered, whole.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct ModelAnswered {
+    /// The call.
+    pub call: CallId,
+    /// Text, reasoning and tool calls, in order.
+    pub parts: Vec<Part>,
+    /// Why it stopped.
+    pub stop: StopReason,
+    /// Tokens.
+    pub usage: Usage,
+    /// Cost in nano-dollars by the pinned prices.
+    #[serde(default)]
+    pub cost_nusd: u64,
+    /// From the request's first byte to the answer's first, in milliseconds.
+    #[serde(default)]
+    pub first_byte_ms: u64,
+    /// From the request's first byte to the answer's last, in milliseconds.
+    #[serde(default)]
+    pub total_ms: u64,
+}
+
+/// The model call failed.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct ModelFailed {
+    /// The call.
+    pub call: CallId,
+    /// Kind of failure: `rate_limited`, `overloaded`, `cut_stream` …
+    pub error: String,
+    /// One line for a person, with the remedy.
+    pub message: String,
+    /// How long the driver waits before another attempt (the provider's word, or backoff with
+    /// jitter, drawn once and recorded); `None` = another attempt is pointless.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub retry_in_ms: Option<u64>,
+}
+
+/// What policy says of a call, and which rule said it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case", tag = "verdict")]
+pub enum Verdict {
+    /// It is run.
+    Allow {
+        /// The rule.
+        rule: String,
+    },
+    /// It is refused, and the model is told why.
+    Deny {
+        /// The rule.
+        rule: String,
+        /// The reason, for the model.
+        reason: String,
+    },
+    /// A person is asked.
+    Ask {
+        /// The rule.
+        rule: String,
+        /// What is asked.
+        question: String,
+    },
+}
+
+/// Intent: a tool is about to run.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct ToolRequested {
+    /// The call; its arguments stand in the `ModelAnswered` that made it.
+    pub call: CallId,
+    /// The tool.
+    pub tool: String,
+    /// What recovery may do if no result follows.
+    pub class: RecoveryClass,
+    /// What policy says.
+    pub policy: Verdict,
+    /// Labels of a parsed command: `network`, `git`, `deletes` …
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub labels: Vec<String>,
+    /// The decision that asks for it.
+    pub decision: DecisionHash,
+}
+
+/// How a tool call ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum ToolStatus {
+    /// It did what was asked.
+    Ok,
+    /// It failed, and the model is told how.
+    Error,
+    /// Policy, or a rule of the tool, refused it; nothing was done.
+    Refused,
+    /// A crash came between intent and result, and it must not be run again.
+    Unknown,
+}
+
+/// A tool's result.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct ToolFinished {
+    /// The call.
+    pub call: CallId,
+    /// How it ended.
+    pub status: ToolStatus,
+    /// What the model reads.
+    pub content: Content,
+    /// The whole output where `content` is cut.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub full: Option<BlobRef>,
+    /// What decisions need.
+    #[serde(default)]
+    pub facts: ToolFacts,
+    /// How long it ran, in milliseconds.
+    #[serde(default)]
+    pub duration_ms: u64,
+}
+
+/// The workspace as it is after the results before this event.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct SnapshotTaken {
+    /// Paths of the work tree that changed since the snapshot before.
+    pub changes: Vec<PathChange>,
+    /// Paths under `.git/` that changed: what the model did with git. Not part of the tree hash,
+    /// for commits carry clocks.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub git_changes: Vec<PathChange>,
+    /// Hash of the whole work tree.
+    pub tree: TreeHash,
+    /// Paths newly left out.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub left_out: Vec<LeftOut>,
+}
+
+/// Intent: a final check is about to run.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct GateRequested {
+    /// docket's name of the call.
+    pub call: CallId,
+    /// The check.
+    pub gate: GateSpec,
+    /// The decision that asks for it.
+    pub decision: DecisionHash,
+}
+
+/// A final check ended.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct GateFinished {
+    /// The call.
+    pub call: CallId,
+    /// Exit status 0 within the time limit.
+    pub passed: bool,
+    /// What the model reads if it failed.
+    pub content: Content,
+    /// The whole output where `content` is cut.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub full: Option<BlobRef>,
+    /// What decisions need.
+    #[serde(default)]
+    pub facts: ToolFacts,
+    /// How long it ran, in milliseconds.
+    #[serde(default)]
+    pub duration_ms: u64,
+}

@@ -1,0 +1,354 @@
+//! What each event does to the state of a run: one method per event that does more than set a field.
+
+use std::sync::Arc;
+
+use super::{
+    event::{Forked, RunEvent, RunRecovered, RunStarted},
+    event_inbox::{BlockerAnswered, ChildAnswered, Compacted, RunEnded},
+    event_work::{
+        GateFinished, GateRequested, ModelAnswered, ModelFailed, ModelRequested, SnapshotTaken, ToolFinished,
+        ToolRequested, ToolStatus,
+    },
+    state::{EventMeta, Overlay, RunState, Stage},
+    transcript::calls_of,
+};
+use crate::{
+    content::Content,
+    ids::Turn,
+    message::{CallId, Part},
+    snapshot::PathChange,
+};
+
+impl RunState {
+    /// One arm per event; each arm is one line, the work is in the method it names.
+    pub(super) fn transition(&mut self, meta: EventMeta, event: RunEvent) -> Result<(), String> {
+        if matches!(self.stage, Stage::Ended(_)) && !matches!(event, RunEvent::Forked(_)) {
+            return Err(String::new());
+        }
+        match event {
+            RunEvent::RunStarted(e) => self.started(e),
+            RunEvent::Forked(e) => self.forked(e),
+            RunEvent::RunRecovered(e) => self.recovered(e),
+            RunEvent::SetupFinished(_) => {
+                self.require_pins()?;
+                self.set_up = true;
+                Ok(())
+            }
+            RunEvent::PhaseChanged(e) => {
+                self.phase = e.phase;
+                Ok(())
+            }
+            RunEvent::ModelRequested(e) => self.model_requested(meta.turn, e),
+            RunEvent::ModelAnswered(e) => self.model_answered(e),
+            RunEvent::ModelFailed(e) => self.model_failed(e),
+            RunEvent::ToolRequested(e) => self.tool_requested(e),
+            RunEvent::ToolFinished(e) => self.tool_finished(e),
+            RunEvent::SnapshotTaken(e) => self.snapshot_taken(e),
+            RunEvent::GateRequested(e) => self.gate_requested(e),
+            RunEvent::GateFinished(e) => self.gate_finished(e),
+            RunEvent::Told(e) => self.told(e.text),
+            RunEvent::CancelRequested(_) => {
+                self.cancel_requested = true;
+                Ok(())
+            }
+            RunEvent::PauseRequested(_) => {
+                self.pause_requested = true;
+                Ok(())
+            }
+            RunEvent::Unpaused(_) => self.unpaused(),
+            RunEvent::PolicyChanged(e) => {
+                self.policy = Some(e.policy);
+                Ok(())
+            }
+            RunEvent::LimitReached(e) => {
+                self.limit = Some(e.which);
+                Ok(())
+            }
+            RunEvent::RunPaused(_) => self.leave(Stage::Paused),
+            RunEvent::RunBlocked(_) => self.leave(Stage::Blocked),
+            RunEvent::BlockerAnswered(e) => self.answered(e),
+            RunEvent::Delegated(e) => {
+                self.children.insert(e.call, e.child);
+                Ok(())
+            }
+            RunEvent::ChildAnswered(e) => self.child_answered(e),
+            RunEvent::Compacted(e) => self.compacted(e),
+            RunEvent::WorkspaceEdited(_) => Ok(()),
+            RunEvent::RunEnded(e) => self.ended(e),
+        }
+    }
+
+    fn started(&mut self, event: RunStarted) -> Result<(), String> {
+        if self.stage != Stage::Unstarted {
+            return Err(String::new());
+        }
+        self.transcript.note(Part::Text { text: Content::Blob(event.prompts.task) });
+        self.tree = Some(event.base.tree);
+        self.policy = event.policy;
+        self.sandbox = event.sandbox.clone();
+        self.pins = Some(Arc::new(event));
+        self.stage = Stage::Deciding;
+        Ok(())
+    }
+
+    fn forked(&mut self, event: Forked) -> Result<(), String> {
+        if self.seq != event.seq || self.hash != event.hash {
+            return Err(format!(": the shared history ends at {}, not at {}", self.seq, event.seq));
+        }
+        let Some(pins) = &self.pins else { return Err(": the parent never started".to_owned()) };
+        let mut pins = RunStarted::clone(pins);
+        pins.run = event.run;
+        pins.task = event.task;
+        if let Some(engine) = event.engine {
+            pins.engine = engine;
+        }
+        if let Some(models) = event.models {
+            pins.models = models;
+        }
+        if let Some(text) = event.hint {
+            self.transcript.note(Part::Text { text });
+        }
+        self.pins = Some(Arc::new(pins));
+        self.lineage.push((event.parent, event.seq));
+        // Wishes and limits were the parent's.
+        self.cancel_requested = false;
+        self.pause_requested = false;
+        self.limit = None;
+        Ok(())
+    }
+
+    fn recovered(&mut self, event: RunRecovered) -> Result<(), String> {
+        self.require_pins()?;
+        self.sandbox = event.sandbox;
+        if !event.missing.is_empty() {
+            let names: Vec<String> = event.missing.iter().map(ToString::to_string).collect();
+            let text = format!(
+                "The run moved to another workspace. These ignored paths did not come along; make them again if you need them: {}",
+                names.join(", ")
+            );
+            self.transcript.note(Part::Text { text: text.into() });
+        }
+        Ok(())
+    }
+
+    fn model_requested(&mut self, turn: Turn, event: ModelRequested) -> Result<(), String> {
+        self.require_deciding()?;
+        if turn != self.turn && turn != self.turn.next() {
+            return Err(format!(": turn {turn} follows turn {}", self.turn));
+        }
+        if let Some(nudge) = &event.nudge {
+            self.transcript.note(Part::Text { text: nudge.as_str().into() });
+        }
+        self.transcript.seal();
+        self.turn = turn;
+        self.answered_without_tools = false;
+        self.gates_passed = false;
+        self.stage = Stage::Model(Box::new(event));
+        Ok(())
+    }
+
+    fn model_answered(&mut self, event: ModelAnswered) -> Result<(), String> {
+        self.require_model(&event.call)?;
+        self.totals.usage = self.totals.usage.plus(event.usage);
+        self.totals.cost_nusd = self.totals.cost_nusd.saturating_add(event.cost_nusd);
+        self.totals.model_calls += 1;
+        self.failed_attempts = 0;
+        self.last_failure = None;
+        let text = event.parts.iter().rev().find_map(|part| match part {
+            Part::Text { text } => Some(text.clone()),
+            Part::Thinking { .. } | Part::ToolUse(_) | Part::ToolResult { .. } => None,
+        });
+        self.wanted = calls_of(&event.parts).cloned().collect();
+        let empty = self.wanted.is_empty() && text.as_ref().is_none_or(is_blank);
+        self.empty_answers = if empty { self.empty_answers + 1 } else { 0 };
+        self.answered_without_tools = self.wanted.is_empty() && !empty;
+        if !empty {
+            self.last_text = text;
+        }
+        self.transcript.answer(event.parts);
+        self.stage = Stage::Deciding;
+        Ok(())
+    }
+
+    fn model_failed(&mut self, event: ModelFailed) -> Result<(), String> {
+        self.require_model(&event.call)?;
+        self.totals.model_failures += 1;
+        self.failed_attempts += 1;
+        self.last_failure = Some(event);
+        self.stage = Stage::Deciding;
+        Ok(())
+    }
+
+    fn tool_requested(&mut self, event: ToolRequested) -> Result<(), String> {
+        if !matches!(self.stage, Stage::Deciding | Stage::Tools) {
+            return Err(String::new());
+        }
+        match self.wanted.pop_front() {
+            Some(tool) if tool.call == event.call => {
+                self.open_tools.push((event, tool));
+                self.stage = Stage::Tools;
+                Ok(())
+            }
+            Some(tool) => Err(format!(": {} is next, not {}", tool.call, event.call)),
+            None => Err(format!(": no call {} is wanted", event.call)),
+        }
+    }
+
+    fn tool_finished(&mut self, event: ToolFinished) -> Result<(), String> {
+        let Some(at) = self.open_tools.iter().position(|(open, _)| open.call == event.call) else {
+            return Err(format!(": {} has no intent", event.call));
+        };
+        self.open_tools.remove(at);
+        self.totals.tool_calls += 1;
+        let is_error = !matches!(event.status, ToolStatus::Ok);
+        if is_error {
+            self.totals.tool_errors += 1;
+        }
+        if let Some(signature) = event.facts.error_signature {
+            *self.error_signatures.entry(signature).or_default() += 1;
+        }
+        for seen in event.facts.read {
+            self.read_set.insert(seen.path, seen.hash);
+        }
+        if event.facts.changed.is_empty() {
+            let tests_failed = event.facts.tests.is_some_and(|tests| tests.failed + tests.errors > 0);
+            self.fixing |= tests_failed;
+        } else {
+            self.fixing = false;
+            self.files_written.extend(event.facts.changed);
+        }
+        let part = Part::ToolResult { call: event.call.clone(), content: event.content, is_error };
+        self.transcript.result(&event.call, part);
+        if self.open_tools.is_empty() {
+            self.stage = Stage::Deciding;
+        }
+        Ok(())
+    }
+
+    fn snapshot_taken(&mut self, event: SnapshotTaken) -> Result<(), String> {
+        self.require_pins()?;
+        lay_over(&mut self.overlay, event.changes);
+        lay_over(&mut self.git_overlay, event.git_changes);
+        self.left_out.extend(event.left_out.into_iter().map(|left| (left.path, left.why)));
+        self.tree = Some(event.tree);
+        Ok(())
+    }
+
+    fn gate_requested(&mut self, event: GateRequested) -> Result<(), String> {
+        match self.stage {
+            Stage::Deciding => self.round_failed = false,
+            Stage::Gates => {}
+            _ => return Err(String::new()),
+        }
+        self.open_gates.push(event);
+        self.stage = Stage::Gates;
+        Ok(())
+    }
+
+    fn gate_finished(&mut self, event: GateFinished) -> Result<(), String> {
+        let Some(at) = self.open_gates.iter().position(|open| open.call == event.call) else {
+            return Err(format!(": {} has no intent", event.call));
+        };
+        let gate = self.open_gates.remove(at).gate;
+        if !event.passed {
+            self.round_failed = true;
+            let text =
+                format!("The final check `{}` (`{}`) failed. Mend the cause.", gate.name, gate.command);
+            self.transcript.note(Part::Text { text: text.into() });
+            self.transcript.note(Part::Text { text: event.content });
+        }
+        if self.open_gates.is_empty() {
+            self.stage = Stage::Deciding;
+            self.gates_passed = !self.round_failed;
+            self.fixing = self.round_failed;
+            if self.round_failed {
+                self.corrections += 1;
+                self.answered_without_tools = false;
+            }
+        }
+        Ok(())
+    }
+
+    fn told(&mut self, text: Content) -> Result<(), String> {
+        self.transcript.note(Part::Text { text });
+        Ok(())
+    }
+
+    fn unpaused(&mut self) -> Result<(), String> {
+        self.pause_requested = false;
+        if self.stage == Stage::Paused {
+            self.stage = Stage::Deciding;
+        }
+        Ok(())
+    }
+
+    fn leave(&mut self, stage: Stage) -> Result<(), String> {
+        self.require_deciding()?;
+        self.stage = stage;
+        Ok(())
+    }
+
+    fn answered(&mut self, event: BlockerAnswered) -> Result<(), String> {
+        if self.stage != Stage::Blocked {
+            return Err(String::new());
+        }
+        self.transcript.note(Part::Text { text: "A person answers your question:".into() });
+        self.transcript.note(Part::Text { text: event.text });
+        self.answered_without_tools = false;
+        self.stage = Stage::Deciding;
+        Ok(())
+    }
+
+    fn child_answered(&mut self, event: ChildAnswered) -> Result<(), String> {
+        if self.children.remove(&event.call).is_none() {
+            return Err(format!(": {} waits for no child", event.call));
+        }
+        let part =
+            Part::ToolResult { call: event.call.clone(), content: event.content, is_error: event.is_error };
+        self.transcript.result(&event.call, part);
+        if self.stage == Stage::Blocked && self.children.is_empty() {
+            self.stage = Stage::Deciding;
+        }
+        Ok(())
+    }
+
+    fn compacted(&mut self, event: Compacted) -> Result<(), String> {
+        self.require_deciding()?;
+        self.transcript.compact(event.messages as usize, Part::Text { text: event.summary });
+        Ok(())
+    }
+
+    fn ended(&mut self, event: RunEnded) -> Result<(), String> {
+        self.stage = Stage::Ended(event.result);
+        Ok(())
+    }
+
+    fn require_pins(&self) -> Result<(), String> {
+        if self.pins.is_some() { Ok(()) } else { Err(String::new()) }
+    }
+
+    fn require_deciding(&self) -> Result<(), String> {
+        if self.stage == Stage::Deciding { Ok(()) } else { Err(String::new()) }
+    }
+
+    fn require_model(&self, call: &CallId) -> Result<(), String> {
+        match &self.stage {
+            Stage::Model(open) if open.call == *call => Ok(()),
+            Stage::Model(open) => Err(format!(": {} is open, not {call}", open.call)),
+            _ => Err(String::new()),
+        }
+    }
+}
+
+fn lay_over(overlay: &mut Overlay, changes: Vec<PathChange>) {
+    for change in changes {
+        overlay.insert(change.path, change.entry);
+    }
+}
+
+fn is_blank(content: &Content) -> bool {
+    match content {
+        Content::Text(text) => text.trim().is_empty(),
+        Content::B64(_) | Content::Blob(_) => false,
+    }
+}

@@ -1,0 +1,196 @@
+//! The events of a task's stream: every change of its state is one.
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use super::spec::TaskSpec;
+use crate::{
+    event::typed_events,
+    ids::{Epoch, IncarnationId, RunId, Timestamp},
+    run::FailureKind,
+};
+
+typed_events! {
+    /// An event of a task's stream.
+    pub enum TaskEvent {
+        TaskSubmitted 1,
+        TaskMadeAvailable 1,
+        TaskLeased 1,
+        TaskReleased 1,
+        TaskLeaseExpired 1,
+        TaskRunCrashed 1,
+        TaskRunFailed 1,
+        TaskBlocked 1,
+        TaskUnblocked 1,
+        TaskCompleted 1,
+        TaskCancelled 1,
+        TaskDiscarded 1,
+        TaskRetried 1,
+        TaskResumed 1,
+        TaskReprioritized 1,
+    }
+}
+
+/// A task entered the backlog.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct TaskSubmitted {
+    /// What is asked.
+    pub spec: TaskSpec,
+    /// Who asked.
+    #[serde(default)]
+    pub by: String,
+}
+
+/// Its time has come, or what it waited for has ended.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct TaskMadeAvailable {}
+
+/// A worker has it. The envelope's epoch is the lease's.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct TaskLeased {
+    /// The fencing token: higher than any before.
+    pub epoch: Epoch,
+    /// The run that goes on, or begins.
+    pub run: RunId,
+    /// The worker's incarnation.
+    pub worker: IncarnationId,
+    /// The worker's name, for people.
+    #[serde(default)]
+    pub worker_name: String,
+}
+
+/// Why a lease was given back.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum ReleaseWhy {
+    /// The worker drains: it ends its turn and goes.
+    Drained,
+    /// The worker does not know the lease: its answer was lost.
+    Unknown,
+}
+
+/// The worker gave it back; nothing is counted.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct TaskReleased {
+    /// The lease's epoch.
+    pub epoch: Epoch,
+    /// Why.
+    pub why: ReleaseWhy,
+}
+
+/// Nothing was heard of the worker for a lease time; nothing is counted.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct TaskLeaseExpired {
+    /// The lease's epoch.
+    pub epoch: Epoch,
+}
+
+/// The run process died while its supervisor lived.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct TaskRunCrashed {
+    /// The lease's epoch.
+    pub epoch: Epoch,
+    /// How it died: `signal 9`, `exit 101`.
+    pub how: String,
+}
+
+/// A run failed, and another will be tried.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct TaskRunFailed {
+    /// The run.
+    pub run: RunId,
+    /// Why.
+    pub why: FailureKind,
+    /// One line for a person.
+    pub message: String,
+    /// When the next run may start.
+    pub retry_at: Timestamp,
+}
+
+/// Why a task is blocked.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum TaskBlockedWhy {
+    /// A person has to answer.
+    Person,
+    /// A child task has to end.
+    Child,
+    /// A person paused it.
+    Paused,
+}
+
+/// The run waits; its slot is free.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct TaskBlocked {
+    /// The run.
+    pub run: RunId,
+    /// For what.
+    pub why: TaskBlockedWhy,
+}
+
+/// What it waited for is there.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct TaskUnblocked {}
+
+/// The work is done.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct TaskCompleted {
+    /// The run that did it.
+    pub run: RunId,
+}
+
+/// Somebody cancelled it.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct TaskCancelled {
+    /// Who.
+    pub by: String,
+    /// Why.
+    #[serde(default)]
+    pub reason: String,
+}
+
+/// Why a task was given up.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum DiscardWhy {
+    /// The last allowed run failed.
+    Failures,
+    /// Its run process crashed too often.
+    Poison,
+}
+
+/// The task was given up. All of it is kept; `docket retry` takes it up again.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct TaskDiscarded {
+    /// The last run.
+    pub run: RunId,
+    /// Why.
+    pub why: DiscardWhy,
+    /// One line for a person.
+    pub message: String,
+}
+
+/// Somebody wants an ended or waiting task run again from the start. Counters begin again.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct TaskRetried {
+    /// Who.
+    pub by: String,
+}
+
+/// Somebody wants a run gone on with from a turn's end, as a new run of this task.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct TaskResumed {
+    /// Who.
+    pub by: String,
+    /// The new run, whose stream begins with `Forked`.
+    pub run: RunId,
+    /// The run it stands on.
+    pub parent: RunId,
+}
+
+/// Somebody changed its priority.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct TaskReprioritized {
+    /// The priority from here on.
+    pub priority: i16,
+}

@@ -1,0 +1,13 @@
+//! A task of the backlog: what is asked, its events, and the state they fold to.
+
+mod event;
+mod record;
+mod spec;
+mod state;
+#[cfg(test)]
+mod tests;
+
+pub use event::*;
+pub use record::*;
+pub use spec::*;
+pub use state::*;

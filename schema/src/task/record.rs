@@ -1,0 +1,265 @@
+//! The state of a task: the fold of its stream.
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use super::{
+    event::{
+        DiscardWhy, ReleaseWhy, TaskBlocked, TaskBlockedWhy, TaskCompleted, TaskDiscarded, TaskEvent,
+        TaskLeaseExpired, TaskLeased, TaskReleased, TaskRunCrashed, TaskRunFailed, TaskSubmitted,
+    },
+    spec::TaskSpec,
+    state::TaskState,
+};
+use crate::{
+    event::{Envelope, TypedEvent as _},
+    ids::{Epoch, EventHash, IncarnationId, RunId, Seq, TaskId, Timestamp},
+    run::{CorruptLog, RunOutcome},
+};
+
+/// How a lease can end: what a run came to, or what came over it. With [`TaskRecord`] this decides
+/// the task's next state; the table stands in ARCHITECTURE.md and a test enumerates it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum LeaseEnd {
+    /// `RunEnded`.
+    Ended(RunOutcome),
+    /// `RunBlocked` or `RunPaused`.
+    Blocked(TaskBlockedWhy),
+    /// The run process died under a living supervisor.
+    Crashed(String),
+    /// Given back.
+    Released(ReleaseWhy),
+    /// Not heard of for a lease time.
+    Expired,
+}
+
+/// The state of a task: the fold of its stream. Also a row of the `tasks` projection, which adds
+/// the lease's deadline: heartbeats are no events.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct TaskRecord {
+    /// The task.
+    pub id: TaskId,
+    /// Head of its stream.
+    pub seq: Seq,
+    /// Hash of the last event folded.
+    pub hash: EventHash,
+    /// State.
+    pub state: TaskState,
+    /// What was asked, with later changes of priority.
+    pub spec: TaskSpec,
+    /// How often it was leased: the fencing token of the present lease.
+    pub epoch: Epoch,
+    /// Runs that failed.
+    pub failures: u32,
+    /// Run-process crashes since the last run that ended.
+    pub crashes: u32,
+    /// Runs begun.
+    pub runs: u32,
+    /// The run in hand: leased now, or gone on with at the next lease. `None` = the next lease
+    /// begins a new one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub run: Option<RunId>,
+    /// The last run, in hand or ended.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub last_run: Option<RunId>,
+    /// The worker that has it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub worker: Option<IncarnationId>,
+    /// When it may be leased: its schedule or its backoff.
+    pub available_at: Timestamp,
+    /// For what it is blocked.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub blocked_why: Option<TaskBlockedWhy>,
+    /// The last failure, crash or discard, for people.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub message: Option<String>,
+    /// When it was submitted.
+    pub submitted_at: Timestamp,
+    /// When it ended.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ended_at: Option<Timestamp>,
+}
+
+/// Place and time of an event, as the fold needs them.
+#[derive(Debug, Clone, Copy)]
+pub struct TaskEventMeta {
+    /// Place in the stream.
+    pub seq: Seq,
+    /// Hash of the event.
+    pub hash: EventHash,
+    /// When it was recorded.
+    pub recorded_at: Timestamp,
+}
+
+impl TaskRecord {
+    /// The task as its first event makes it.
+    pub fn submitted(id: TaskId, meta: TaskEventMeta, event: TaskSubmitted) -> Self {
+        let now = meta.recorded_at;
+        let available_at = event.spec.run_at.map_or(now, |at| at.max(now));
+        Self {
+            id,
+            seq: meta.seq,
+            hash: meta.hash,
+            state: if available_at > now { TaskState::Scheduled } else { TaskState::Available },
+            spec: event.spec,
+            epoch: Epoch(0),
+            failures: 0,
+            crashes: 0,
+            runs: 0,
+            run: None,
+            last_run: None,
+            worker: None,
+            available_at,
+            blocked_why: None,
+            message: None,
+            submitted_at: now,
+            ended_at: None,
+        }
+    }
+
+    /// Folds a whole stream.
+    ///
+    /// # Errors
+    /// [`CorruptLog`]: the stream does not begin with `TaskSubmitted`, or an event cannot follow.
+    pub fn fold(id: TaskId, events: &[Envelope]) -> Result<Option<Self>, CorruptLog> {
+        let mut record: Option<Self> = None;
+        for event in events {
+            let typed = TaskEvent::decode(&event.kind, event.version, event.payload.as_str())
+                .map_err(|source| CorruptLog::Decode { seq: event.seq, source })?;
+            let meta = TaskEventMeta { seq: event.seq, hash: event.hash, recorded_at: event.recorded_at };
+            match (&mut record, typed) {
+                (None, TaskEvent::TaskSubmitted(first)) => {
+                    record = Some(Self::submitted(id, meta, first));
+                }
+                (None, other) => return Err(illegal(meta.seq, other.kind(), "not submitted")),
+                (Some(record), typed) => record.apply(meta, typed)?,
+            }
+        }
+        Ok(record)
+    }
+
+    /// Applies one event after the first.
+    ///
+    /// # Errors
+    /// [`CorruptLog`]: it cannot follow.
+    pub fn apply(&mut self, meta: TaskEventMeta, event: TaskEvent) -> Result<(), CorruptLog> {
+        if meta.seq != self.seq.next() {
+            return Err(CorruptLog::Gap { expected: self.seq.next(), found: meta.seq });
+        }
+        if !self.admits(&event) {
+            return Err(illegal(meta.seq, event.kind(), self.state.as_str()));
+        }
+        let now = meta.recorded_at;
+        match event {
+            TaskEvent::TaskSubmitted(_) => {}
+            TaskEvent::TaskMadeAvailable(_) | TaskEvent::TaskUnblocked(_) => self.wait_for_lease(now),
+            TaskEvent::TaskLeased(e) => self.leased(e),
+            TaskEvent::TaskReleased(_) | TaskEvent::TaskLeaseExpired(_) => self.wait_for_lease(now),
+            TaskEvent::TaskRunCrashed(e) => {
+                self.crashes += 1;
+                self.message = Some(format!("the run process died: {}", e.how));
+                self.wait_for_lease(now);
+            }
+            TaskEvent::TaskRunFailed(e) => {
+                self.failures += 1;
+                self.crashes = 0;
+                self.run = None;
+                self.message = Some(e.message);
+                self.rest(TaskState::Retryable);
+                self.available_at = e.retry_at;
+            }
+            TaskEvent::TaskBlocked(e) => {
+                self.rest(TaskState::Blocked);
+                self.blocked_why = Some(e.why);
+            }
+            TaskEvent::TaskCompleted(_) => self.end(TaskState::Completed, now),
+            TaskEvent::TaskCancelled(_) => self.end(TaskState::Cancelled, now),
+            TaskEvent::TaskDiscarded(e) => {
+                match e.why {
+                    DiscardWhy::Failures => self.failures += 1,
+                    DiscardWhy::Poison => self.crashes += 1,
+                }
+                self.message = Some(e.message);
+                self.end(TaskState::Discarded, now);
+            }
+            TaskEvent::TaskRetried(_) => self.begin_again(None, now),
+            TaskEvent::TaskResumed(e) => {
+                self.runs += 1;
+                self.last_run = Some(e.run);
+                self.begin_again(Some(e.run), now);
+            }
+            TaskEvent::TaskReprioritized(e) => self.spec.priority = e.priority,
+        }
+        self.seq = meta.seq;
+        self.hash = meta.hash;
+        Ok(())
+    }
+
+    /// Which events may follow in which state.
+    fn admits(&self, event: &TaskEvent) -> bool {
+        let state = self.state;
+        match event {
+            TaskEvent::TaskSubmitted(_) => false,
+            TaskEvent::TaskMadeAvailable(_) => {
+                matches!(state, TaskState::Pending | TaskState::Scheduled | TaskState::Retryable)
+            }
+            TaskEvent::TaskLeased(e) => state == TaskState::Available && e.epoch > self.epoch,
+            TaskEvent::TaskReleased(TaskReleased { epoch, .. })
+            | TaskEvent::TaskLeaseExpired(TaskLeaseExpired { epoch })
+            | TaskEvent::TaskRunCrashed(TaskRunCrashed { epoch, .. }) => {
+                state == TaskState::Running && *epoch == self.epoch
+            }
+            TaskEvent::TaskRunFailed(TaskRunFailed { run, .. })
+            | TaskEvent::TaskBlocked(TaskBlocked { run, .. })
+            | TaskEvent::TaskCompleted(TaskCompleted { run })
+            | TaskEvent::TaskDiscarded(TaskDiscarded { run, .. }) => {
+                state == TaskState::Running && Some(*run) == self.run
+            }
+            TaskEvent::TaskUnblocked(_) => state == TaskState::Blocked,
+            TaskEvent::TaskCancelled(_) | TaskEvent::TaskReprioritized(_) => !state.is_ended(),
+            TaskEvent::TaskRetried(_) => state != TaskState::Running,
+            TaskEvent::TaskResumed(_) => true,
+        }
+    }
+
+    fn leased(&mut self, event: TaskLeased) {
+        if self.run != Some(event.run) {
+            self.runs += 1;
+        }
+        self.state = TaskState::Running;
+        self.epoch = event.epoch;
+        self.run = Some(event.run);
+        self.last_run = Some(event.run);
+        self.worker = Some(event.worker);
+    }
+
+    fn wait_for_lease(&mut self, now: Timestamp) {
+        self.rest(TaskState::Available);
+        self.available_at = now;
+    }
+
+    fn begin_again(&mut self, run: Option<RunId>, now: Timestamp) {
+        self.failures = 0;
+        self.crashes = 0;
+        self.run = run;
+        self.ended_at = None;
+        self.message = None;
+        self.wait_for_lease(now);
+    }
+
+    fn end(&mut self, state: TaskState, now: Timestamp) {
+        self.rest(state);
+        self.run = None;
+        self.ended_at = Some(now);
+    }
+
+    fn rest(&mut self, state: TaskState) {
+        self.state = state;
+        self.worker = None;
+        self.blocked_why = None;
+    }
+}
+
+fn illegal(seq: Seq, kind: &'static str, stage: &'static str) -> CorruptLog {
+    CorruptLog::Illegal { seq, kind, stage, detail: String::new() }
+}

@@ -1,0 +1,178 @@
+//! What is asked of docket, and the rules that the types do not say.
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use crate::{
+    content::{BlobRef, WorkPath},
+    ids::{BatchId, QueueName, Timestamp},
+    message::ModelRef,
+    snapshot::Base,
+};
+
+/// Longest title, in characters: what a list can show.
+pub const TITLE_CHARS_MAX: usize = 200;
+/// Longest task text, in bytes.
+pub const TEXT_BYTES_MAX: usize = 128 * 1024;
+/// Longest deduplication key, in bytes: it stands in an index.
+pub const DEDUP_KEY_BYTES_MAX: usize = 256;
+/// Priorities lie within ± this.
+pub const PRIORITY_MAX: i16 = 1000;
+
+/// What is asked of docket: one piece of work.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct TaskSpec {
+    /// One line for lists. At most [`TITLE_CHARS_MAX`] characters.
+    pub title: String,
+    /// The work, in words for the model. At most [`TEXT_BYTES_MAX`] bytes.
+    pub text: String,
+    /// Queue.
+    #[serde(default)]
+    pub queue: QueueName,
+    /// Higher goes first; within ± [`PRIORITY_MAX`].
+    #[serde(default)]
+    pub priority: i16,
+    /// Not before this instant.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub run_at: Option<Timestamp>,
+    /// While a task with this key is not ended, another is not accepted: the submit answers the first.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub dedup_key: Option<String>,
+    /// Runs that may fail before the task is discarded.
+    #[serde(default = "TaskSpec::default_attempts_max")]
+    pub attempts_max: u32,
+    /// Run-process crashes before the task is discarded as poison.
+    #[serde(default = "TaskSpec::default_crashes_max")]
+    pub crashes_max: u32,
+    /// Backoff between runs.
+    #[serde(default)]
+    pub backoff: Backoff,
+    /// The tree it starts from.
+    pub base: Base,
+    /// Engine.
+    #[serde(default = "TaskSpec::default_engine")]
+    pub engine: String,
+    /// Model.
+    pub model: ModelRef,
+    /// For `scripted` models: the script.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub script: Option<BlobRef>,
+    /// Settings that differ from the worker's.
+    #[serde(default)]
+    pub settings: SettingsPatch,
+    /// The shell line that tests the work; none = found by looking at the tree.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tests: Option<String>,
+    /// Paths that must exist at the end.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub requires: Vec<WorkPath>,
+    /// Shell lines that make a fresh workspace ready.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub setup: Vec<String>,
+    /// Branch that the result is to be delivered to.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub branch: Option<String>,
+    /// Tasks submitted together.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub batch: Option<BatchId>,
+}
+
+impl TaskSpec {
+    const fn default_attempts_max() -> u32 {
+        3
+    }
+
+    const fn default_crashes_max() -> u32 {
+        5
+    }
+
+    fn default_engine() -> String {
+        "react".to_owned()
+    }
+
+    /// Checks what the types do not.
+    ///
+    /// # Errors
+    /// The field that is wrong, and what it must be.
+    pub fn check(&self) -> Result<(), FieldError> {
+        let fail = |field, must| Err(FieldError { field, must });
+        if self.title.trim().is_empty() || self.title.chars().count() > TITLE_CHARS_MAX {
+            return fail("title", "1 to 200 characters");
+        }
+        if self.title.contains(['\n', '\r']) {
+            return fail("title", "one line");
+        }
+        if self.text.len() > TEXT_BYTES_MAX {
+            return fail("text", "at most 131072 bytes");
+        }
+        if self.priority.abs() > PRIORITY_MAX {
+            return fail("priority", "within -1000 and 1000");
+        }
+        if self.dedup_key.as_ref().is_some_and(|key| key.is_empty() || key.len() > DEDUP_KEY_BYTES_MAX) {
+            return fail("dedup_key", "1 to 256 bytes");
+        }
+        if self.attempts_max == 0 || self.crashes_max == 0 {
+            return fail("attempts_max and crashes_max", "at least 1");
+        }
+        Ok(())
+    }
+}
+
+/// A field that breaks a rule.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("`{field}` must be {must}")]
+pub struct FieldError {
+    /// The field.
+    pub field: &'static str,
+    /// What it must be.
+    pub must: &'static str,
+}
+
+/// Exponential backoff: the n-th retry waits base × 2^(n−1), at most max, ± a quarter of jitter.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct Backoff {
+    /// Wait before the first retry.
+    pub base_ms: u64,
+    /// Longest wait.
+    pub max_ms: u64,
+}
+
+impl Default for Backoff {
+    fn default() -> Self {
+        Self { base_ms: 10_000, max_ms: 3_600_000 }
+    }
+}
+
+impl Backoff {
+    /// The wait before the retry after `failures` failed runs. `jitter` is drawn by the caller and
+    /// taken modulo its range, so that this stays pure.
+    pub const fn delay_ms(&self, failures: u32, jitter: u64) -> u64 {
+        let doublings = if failures == 0 { 0 } else { failures - 1 };
+        let factor = if doublings >= 63 { u64::MAX } else { 1 << doublings };
+        let wanted = self.base_ms.saturating_mul(factor);
+        let wait = if wanted > self.max_ms { self.max_ms } else { wanted };
+        let span = wait / 2;
+        // wait × [3/4, 5/4)
+        wait - wait / 4 + if span == 0 { 0 } else { jitter % span }
+    }
+}
+
+/// Settings a task overrides; what is absent is the worker's.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct SettingsPatch {
+    /// See [`crate::run::RunSettings::turns_max`].
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub turns_max: Option<u32>,
+    /// See [`crate::run::RunSettings::corrections_max`].
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub corrections_max: Option<u32>,
+    /// See [`crate::run::RunSettings::command_timeout_ms`].
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub command_timeout_ms: Option<u64>,
+    /// See [`crate::run::RunSettings::auto_lint`].
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub auto_lint: Option<bool>,
+}

@@ -1,0 +1,150 @@
+//! Bodies about leases: asked for, renewed, given back.
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use crate::{
+    event::Head,
+    ids::{Epoch, IncarnationId, QueueName, RunId, TaskId},
+    run::EngineRef,
+    task::{TaskSpec, TaskState},
+};
+
+/// `POST /v1/lease`: asks for work; waits up to `wait_ms` for some.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct LeaseRequest {
+    /// This start of the worker.
+    pub incarnation: IncarnationId,
+    /// Rises by one with each new request; a request sent again has the same number and gets the
+    /// same answer.
+    pub number: u64,
+    /// The worker's name, for people.
+    pub name: String,
+    /// Queues it serves; empty = all.
+    #[serde(default)]
+    pub queues: Vec<QueueName>,
+    /// Engines and versions it has.
+    pub engines: Vec<EngineRef>,
+    /// Most leases wanted, at most [`LEASE_MAX`].
+    pub max: u32,
+    /// How long to wait for work, at most [`LONG_POLL_MS_MAX`].
+    #[serde(default)]
+    pub wait_ms: u64,
+}
+
+/// Work.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct LeaseResponse {
+    /// What the worker now holds.
+    pub leases: Vec<Lease>,
+}
+
+/// A task in a worker's hands.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct Lease {
+    /// The task.
+    pub task: TaskId,
+    /// The run to begin or to go on with.
+    pub run: RunId,
+    /// How manieth run of the task, from 1.
+    pub attempt: u32,
+    /// The fencing token, borne by every write.
+    pub epoch: Epoch,
+    /// Bearer token that is good for this run and epoch only.
+    pub token: String,
+    /// How long the lease lasts without a heartbeat.
+    pub lease_ms: u64,
+    /// How often to send heartbeats.
+    pub heartbeat_ms: u64,
+    /// Head of the run's stream: empty for a run that begins.
+    pub head: Head,
+    /// The run has a parent whose history comes first.
+    pub forked: bool,
+    /// What is asked.
+    pub spec: TaskSpec,
+}
+
+/// `POST /v1/heartbeat`: renews leases. Waits up to `wait_ms` for news (a cancel, a lost lease).
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct HeartbeatRequest {
+    /// This start of the worker.
+    pub incarnation: IncarnationId,
+    /// What it holds.
+    pub held: Vec<Held>,
+    /// How long to wait for news, at most [`LONG_POLL_MS_MAX`].
+    #[serde(default)]
+    pub wait_ms: u64,
+}
+
+/// A lease a worker believes to hold.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Held {
+    /// The task.
+    pub task: TaskId,
+    /// The epoch it was leased under.
+    pub epoch: Epoch,
+}
+
+/// What became of the leases.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct HeartbeatResponse {
+    /// Renewed.
+    pub renewed: Vec<TaskId>,
+    /// Lost, each with the reason: the worker ends the run process at once.
+    pub lost: Vec<LostLease>,
+}
+
+/// A lease that is no more.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct LostLease {
+    /// The task.
+    pub task: TaskId,
+    /// Why.
+    pub why: LostWhy,
+}
+
+/// Why a lease is no more.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum LostWhy {
+    /// It expired; nobody has the task yet.
+    Expired,
+    /// Another worker has the task under a higher epoch.
+    Fenced,
+    /// The task was cancelled.
+    Cancelled,
+    /// The task ended, blocked or was resumed elsewhere.
+    Ended,
+    /// No such task.
+    Unknown,
+}
+
+/// A lease was given back.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct ReleaseResponse {
+    /// The task's state after it.
+    pub state: TaskState,
+}
+
+/// `POST /v1/tasks/{id}/release`: the supervisor gives a lease back.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct ReleaseRequest {
+    /// The epoch it was leased under.
+    pub epoch: Epoch,
+    /// Why.
+    pub why: ReleaseReason,
+}
+
+/// Why a supervisor gives a lease back.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum ReleaseReason {
+    /// It drains; the run ended its turn.
+    Drained,
+    /// The run process died: `signal 9`, `exit 101`.
+    Crashed(String),
+}

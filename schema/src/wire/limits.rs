@@ -1,0 +1,18 @@
+//! Bounds of requests and answers, each said once.
+
+/// Most tasks of one submit.
+pub const SUBMIT_TASKS_MAX: usize = 10_000;
+/// Most leases of one request.
+pub const LEASE_MAX: u32 = 1000;
+/// Longest a long poll waits, in milliseconds.
+pub const LONG_POLL_MS_MAX: u64 = 60_000;
+/// Most events of one page.
+pub const PAGE_EVENTS_MAX: u32 = 1000;
+/// Longest text of one `tell`, in bytes: it stands in every later request to the model.
+pub const TELL_BYTES_MAX: usize = 32 * 1024;
+/// Most appends of one batch.
+pub const APPENDS_MAX: usize = 1024;
+/// Most hashes of one `blobs/missing`.
+pub const BLOB_HASHES_MAX: usize = 10_000;
+/// Largest request body, in bytes. Blobs are cut to fit.
+pub const BODY_BYTES_MAX: usize = 32 * 1024 * 1024;

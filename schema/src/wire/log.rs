@@ -1,0 +1,153 @@
+//! Bodies about the log: appends, pages of events, blobs.
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use super::problem::Problem;
+use crate::{
+    content::BlobRef,
+    event::{Envelope, Head, NewEvent},
+    ids::{BlobHash, Epoch, Position, RunId, Seq, StreamId},
+};
+
+/// `POST /v1/runs/{id}/append`: adds events to a run's stream.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct AppendRequest {
+    /// The head must be here, or the append is refused and answered with what is missing.
+    pub expected_seq: Seq,
+    /// The fencing token.
+    pub epoch: Epoch,
+    /// The events.
+    pub events: Vec<NewEvent>,
+    /// Blobs stored in the same transaction.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub blobs: Vec<BlobUpload>,
+    /// Blobs the events name that were stored before: checked to exist.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub names: Vec<BlobHash>,
+}
+
+/// A blob in a body.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct BlobUpload {
+    /// Hash and size of the uncompressed bytes: both are checked.
+    pub blob: BlobRef,
+    /// The bytes as base64.
+    pub b64: String,
+}
+
+/// The append is durable.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct AppendResponse {
+    /// Head after it.
+    pub head: Head,
+    /// Place of its last event in the whole log.
+    pub position: Position,
+}
+
+/// `POST /v1/append`: appends of several runs in one request; each succeeds or fails alone.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct AppendManyRequest {
+    /// The appends, in order.
+    pub appends: Vec<StreamAppend>,
+}
+
+/// One append of several.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct StreamAppend {
+    /// The run.
+    pub run: RunId,
+    /// The run's token.
+    pub token: String,
+    /// What is appended.
+    pub append: AppendRequest,
+}
+
+/// What became of each.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct AppendManyResponse {
+    /// In the order of the request.
+    pub results: Vec<AppendResult>,
+}
+
+/// What became of one append.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum AppendResult {
+    /// It is durable.
+    Appended(AppendResponse),
+    /// It was refused.
+    Refused(Box<Problem>),
+}
+
+/// `GET /v1/runs/{id}/events?after=&limit=&lineage=` and `GET /v1/events?stream=&after=`.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct EventsQuery {
+    /// The stream, for `/v1/events`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub stream: Option<StreamId>,
+    /// Events after this place.
+    pub after: Seq,
+    /// At most this many; [`PAGE_EVENTS_MAX`] by default and at most.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub limit: Option<u32>,
+    /// For a run: its parents' shared history first. `after` must be 0 then, and all is answered.
+    pub lineage: bool,
+}
+
+/// `GET /v1/runs/{id}/follow?after=`: server-sent events. Each has the event's seq as `id` and its
+/// envelope as `data`; one named `end` closes the stream once the run is over. A `Last-Event-ID`
+/// header counts before `after`.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct FollowQuery {
+    /// Events after this place.
+    pub after: Seq,
+}
+
+/// `POST /v1/blobs/missing`: which of these are to be uploaded.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct MissingBlobsRequest {
+    /// At most [`BLOB_HASHES_MAX`].
+    pub hashes: Vec<BlobHash>,
+}
+
+/// Blobs that are not stored.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct MissingBlobsResponse {
+    /// In the order they were asked for.
+    pub missing: Vec<BlobHash>,
+}
+
+/// `GET /healthz` (the process answers) and `GET /readyz` (its store answers as well).
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct Health {
+    /// `ok`.
+    pub status: String,
+}
+
+/// `GET /v1/feed?after=&limit=`: the whole log in order of position.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct FeedQuery {
+    /// Events after this position.
+    pub after: Position,
+    /// At most this many; [`PAGE_EVENTS_MAX`] by default and at most.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub limit: Option<u32>,
+}
+
+/// A page of events.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct EventPage {
+    /// The events, in order.
+    pub events: Vec<Envelope>,
+    /// There may be more.
+    pub more: bool,
+}

@@ -1,0 +1,13 @@
+//! HTTP bodies. Coordinator, worker and CLI share these and nothing else.
+
+mod lease;
+mod limits;
+mod log;
+mod problem;
+mod task;
+
+pub use lease::*;
+pub use limits::*;
+pub use log::*;
+pub use problem::*;
+pub use task::*;

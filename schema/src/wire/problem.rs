@@ -1,0 +1,160 @@
+//! Errors as the API says them: RFC 9457 problem details with stable codes.
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use crate::{
+    event::{Envelope, Head},
+    ids::Epoch,
+};
+
+/// An error body: RFC 9457 problem details. `type` is `https://docket.dev/problems/CODE`'s CODE
+/// part as a relative reference; every code has a row in `coordinator/ERRORS.md`.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct Problem {
+    /// `/problems/CODE`.
+    #[serde(rename = "type")]
+    pub kind: String,
+    /// Stable code for programs.
+    pub code: ProblemCode,
+    /// What kind of thing went wrong.
+    pub title: String,
+    /// HTTP status.
+    pub status: u16,
+    /// What went wrong here, and what helps.
+    pub detail: String,
+    /// The field of the request that is at fault.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub field: Option<String>,
+    /// For `wrong_seq`: the head as it is.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub head: Option<Head>,
+    /// For `wrong_seq`: the events after the expected one, at most [`PAGE_EVENTS_MAX`].
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub missing: Vec<Envelope>,
+    /// For `fenced` and `lease_expired`: the epoch in force.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub epoch: Option<Epoch>,
+}
+
+/// The stable codes of errors.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum ProblemCode {
+    /// The body or query does not have its shape, or breaks a rule.
+    InvalidRequest,
+    /// No token, or not one of ours.
+    Unauthorized,
+    /// The token is not good for this.
+    Forbidden,
+    /// No such task, run, blob or route.
+    NotFound,
+    /// A prefix that fits several ids.
+    Ambiguous,
+    /// The task's state does not allow it.
+    WrongState,
+    /// The stream's head is elsewhere; what is missing is in `missing`.
+    WrongSeq,
+    /// A higher epoch is in force: another worker has the task.
+    Fenced,
+    /// The lease expired, and nobody has the task yet: it must be leased again.
+    LeaseExpired,
+    /// The run or task is over.
+    Ended,
+    /// An event names a blob that is not stored.
+    BlobMissing,
+    /// A blob's bytes do not have its hash or size.
+    BlobMismatch,
+    /// The route exists, under another method.
+    MethodNotAllowed,
+    /// The body is of another content type than the route takes.
+    UnsupportedMedia,
+    /// A body, or a count in it, is over its limit.
+    TooLarge,
+    /// The store cannot take it now; nothing was written.
+    Unavailable,
+    /// The store is full; nothing was written.
+    StorageFull,
+    /// A fault of docket.
+    Internal,
+}
+
+impl ProblemCode {
+    /// All codes, in declaration order.
+    pub const ALL: [Self; 18] = [
+        Self::InvalidRequest,
+        Self::Unauthorized,
+        Self::Forbidden,
+        Self::NotFound,
+        Self::Ambiguous,
+        Self::WrongState,
+        Self::WrongSeq,
+        Self::Fenced,
+        Self::LeaseExpired,
+        Self::Ended,
+        Self::BlobMissing,
+        Self::BlobMismatch,
+        Self::MethodNotAllowed,
+        Self::UnsupportedMedia,
+        Self::TooLarge,
+        Self::Unavailable,
+        Self::StorageFull,
+        Self::Internal,
+    ];
+
+    /// The code as it stands in JSON, its HTTP status, and its title.
+    pub const fn row(self) -> (&'static str, u16, &'static str) {
+        match self {
+            Self::InvalidRequest => ("invalid_request", 400, "The request is not valid"),
+            Self::Unauthorized => ("unauthorized", 401, "A valid token is needed"),
+            Self::Forbidden => ("forbidden", 403, "The token is not good for this"),
+            Self::NotFound => ("not_found", 404, "There is no such thing"),
+            Self::Ambiguous => ("ambiguous", 409, "The prefix fits several ids"),
+            Self::WrongState => ("wrong_state", 409, "The task's state does not allow this"),
+            Self::WrongSeq => ("wrong_seq", 409, "The stream has gone on"),
+            Self::Fenced => ("fenced", 409, "Another worker has the task"),
+            Self::LeaseExpired => ("lease_expired", 409, "The lease has expired"),
+            Self::Ended => ("ended", 409, "It is over"),
+            Self::BlobMissing => ("blob_missing", 409, "A named blob is not stored"),
+            Self::BlobMismatch => ("blob_mismatch", 400, "A blob's bytes are not what its name says"),
+            Self::MethodNotAllowed => ("method_not_allowed", 405, "The route has no such method"),
+            Self::UnsupportedMedia => ("unsupported_media", 415, "The body is of another content type"),
+            Self::TooLarge => ("too_large", 413, "The request is too large"),
+            Self::Unavailable => ("unavailable", 503, "The store cannot be reached"),
+            Self::StorageFull => ("storage_full", 507, "The store is full"),
+            Self::Internal => ("internal", 500, "A fault of docket"),
+        }
+    }
+
+    /// A problem of this code.
+    pub fn problem(self, detail: impl Into<String>) -> Problem {
+        let (code, status, title) = self.row();
+        Problem {
+            kind: format!("/problems/{code}"),
+            code: self,
+            title: title.to_owned(),
+            status,
+            detail: detail.into(),
+            field: None,
+            head: None,
+            missing: Vec::new(),
+            epoch: None,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_code_is_named_once_and_reads_back() {
+        for code in ProblemCode::ALL {
+            let json = serde_json::to_string(&code).expect("json");
+            assert_eq!(json, format!("\"{}\"", code.row().0));
+            assert_eq!(serde_json::from_str::<ProblemCode>(&json).expect("reads"), code);
+        }
+        let names: std::collections::BTreeSet<_> = ProblemCode::ALL.iter().map(|c| c.row().0).collect();
+        assert_eq!(names.len(), ProblemCode::ALL.len());
+    }
+}

@@ -1,0 +1,204 @@
+//! Bodies about tasks, runs and the coordinator's own state.
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use crate::{
+    event::Head,
+    ids::{BatchId, IncarnationId, QueueName, RunId, Seq, TaskId, Timestamp},
+    task::{TaskRecord, TaskSpec, TaskState},
+};
+
+/// `POST /v1/tasks`: puts tasks into the backlog, all or none.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct SubmitRequest {
+    /// The tasks, at most [`SUBMIT_TASKS_MAX`]. Blobs they name must be stored before.
+    pub tasks: Vec<TaskSpec>,
+    /// Given by the caller so that the same request sent again is accepted once: the n-th task's id
+    /// is taken from here. Absent = ids are made for it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ids: Option<Vec<TaskId>>,
+}
+
+/// What became of a submit.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct SubmitResponse {
+    /// One per task, in order.
+    pub tasks: Vec<Submitted>,
+}
+
+/// What became of one task of a submit.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct Submitted {
+    /// The task; for a duplicate, the one that was there.
+    pub id: TaskId,
+    /// A task with this deduplication key was there already, and not ended.
+    pub duplicate: bool,
+}
+
+/// `GET /v1/tasks`: filters, all optional.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct TaskQuery {
+    /// State.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub state: Option<TaskState>,
+    /// Queue.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub queue: Option<QueueName>,
+    /// Batch.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub batch: Option<BatchId>,
+    /// At most this many; 100 by default, 1000 at most.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub limit: Option<u32>,
+    /// Those submitted before this one: the next page, newest first.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub before: Option<TaskId>,
+}
+
+/// A page of tasks, newest first.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct TaskPage {
+    /// The tasks.
+    pub tasks: Vec<TaskRecord>,
+    /// Give this as `before` for the next page.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub next: Option<TaskId>,
+}
+
+/// `GET /v1/tasks/{id}`.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct TaskView {
+    /// The task.
+    pub task: TaskRecord,
+    /// Its runs, oldest first.
+    pub runs: Vec<RunView>,
+    /// While it is leased: when the lease expires if nothing is heard.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub lease_expires_at: Option<Timestamp>,
+}
+
+/// `GET /v1/runs/{id}`: a run as the projection knows it.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct RunView {
+    /// The run.
+    pub id: RunId,
+    /// Its task.
+    pub task: TaskId,
+    /// Head of its own stream.
+    pub head: Head,
+    /// The run whose history it shares, and up to where.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub parent: Option<ParentRef>,
+    /// `running`, `blocked`, `paused`, `succeeded`, `failed`, `cancelled`, `superseded`, or
+    /// `waiting` where no worker has it and it has not ended.
+    pub status: String,
+    /// Turn of its last event.
+    pub turn: u32,
+    /// When its first event was recorded.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub started_at: Option<Timestamp>,
+    /// When it ended.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ended_at: Option<Timestamp>,
+}
+
+/// Where a run's shared history ends.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct ParentRef {
+    /// The parent.
+    pub run: RunId,
+    /// Last shared event.
+    pub seq: Seq,
+}
+
+/// `POST /v1/tasks/{id}/cancel`, `…/retry`.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct ActRequest {
+    /// Why, for the log.
+    pub reason: String,
+}
+
+/// `POST /v1/runs/{id}/resume`: goes on from a turn's end, as a new run of the same task.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct ResumeRequest {
+    /// The last turn that is kept; absent = the last one that ended.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub turn: Option<u32>,
+}
+
+/// The run that goes on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct ResumeResponse {
+    /// Its task.
+    pub task: TaskId,
+    /// The new run.
+    pub run: RunId,
+    /// Where the history it shares ends. May name an ancestor of the run that was asked for.
+    pub parent: ParentRef,
+    /// The turn whose end that is.
+    pub turn: u32,
+}
+
+/// `POST /v1/runs/{id}/tell`.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct TellRequest {
+    /// The words. At most [`TELL_BYTES_MAX`].
+    pub text: String,
+}
+
+/// The words, or the wish, stand in the run's log; its worker finds them at its next append.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct TellResponse {
+    /// Head of the run's stream after it.
+    pub head: Head,
+}
+
+/// `GET /v1/resolve/{prefix}`: ids that begin (or, where none does, end) with these digits.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct Resolved {
+    /// Tasks.
+    pub tasks: Vec<TaskId>,
+    /// Runs.
+    pub runs: Vec<RunId>,
+}
+
+/// `GET /v1/status`: what a coordinator is and how the queue stands.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct Status {
+    /// Version of the build.
+    pub version: String,
+    /// `sqlite` or `postgres`.
+    pub store: String,
+    /// Tasks by state.
+    pub tasks: Vec<StateCount>,
+    /// Workers that hold leases or were heard of within three lease times.
+    pub workers: Vec<WorkerView>,
+}
+
+/// How many tasks are in a state.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct StateCount {
+    /// The state.
+    pub state: TaskState,
+    /// How many.
+    pub count: u64,
+}
+
+/// A worker as the coordinator knows it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct WorkerView {
+    /// Its incarnation.
+    pub incarnation: IncarnationId,
+    /// Its name.
+    pub name: String,
+    /// Leases it holds.
+    pub held: u32,
+    /// When it was last heard of.
+    pub seen_at: Timestamp,
+}

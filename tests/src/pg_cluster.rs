@@ -1,0 +1,230 @@
+//! A PostgreSQL server for tests: `DATABASE_URL`, or a private cluster in a temporary folder.
+//!
+//! PostgreSQL refuses to run as root, so as root the cluster is given to an unprivileged user and
+//! run through `setpriv`. Where there is neither a URL nor the server's programs, this says so
+//! loudly, and fails where `CI` is set.
+
+use std::{
+    path::{Path, PathBuf},
+    process::{Child, Command, Stdio},
+    time::{Duration, Instant},
+};
+
+use anyhow::{Context as _, Result, bail};
+use nix::{
+    sys::signal::{Signal, kill},
+    unistd::{Pid, Uid, User, chown},
+};
+
+/// How long a server may take to start or to stop.
+const START_MAX: Duration = Duration::from_secs(30);
+
+/// Pause between looks at a server that starts.
+const PAUSE: Duration = Duration::from_millis(20);
+
+/// Users that a cluster may run as where the tests run as root.
+const UNPRIVILEGED: [&str; 2] = ["postgres", "nobody"];
+
+/// A server.
+pub struct Cluster {
+    url: String,
+    own: Option<Own>,
+}
+
+struct Own {
+    programs: PathBuf,
+    folder: tempfile::TempDir,
+    user: Option<User>,
+    port: u16,
+    durable: bool,
+    server: Option<Child>,
+}
+
+impl Cluster {
+    /// The server to test on, or `None` where this machine has none (said on stderr). A private one
+    /// does not wait for the disk: what a killed server wrote outlives it in the system's cache.
+    ///
+    /// # Panics
+    /// `CI` is set and there is none; or there is one and it does not start.
+    pub fn start() -> Option<Self> {
+        Self::begin(false)
+    }
+
+    /// As [`Cluster::start`], but a commit waits for the disk: for measuring.
+    ///
+    /// # Panics
+    /// As [`Cluster::start`].
+    pub fn start_durable() -> Option<Self> {
+        Self::begin(true)
+    }
+
+    fn begin(durable: bool) -> Option<Self> {
+        if let Ok(url) = std::env::var("DATABASE_URL") {
+            return Some(Self { url, own: None });
+        }
+        match programs() {
+            Some(programs) => {
+                Some(Self::private(programs, durable).expect("a private PostgreSQL cluster starts"))
+            }
+            None => {
+                let said = "no PostgreSQL here: set DATABASE_URL or install the server; its half of the suite did NOT run";
+                assert!(std::env::var_os("CI").is_none(), "{said}");
+                say(said);
+                None
+            }
+        }
+    }
+
+    /// URL of its `postgres` database.
+    pub fn url(&self) -> &str {
+        &self.url
+    }
+
+    /// A folder with its unix socket, where the cluster is private.
+    pub fn socket_folder(&self) -> Option<&Path> {
+        self.own.as_ref().map(|own| own.folder.path())
+    }
+
+    /// Stops the server at once, as a crash would, and starts it again. `false` where it is not ours.
+    ///
+    /// # Errors
+    /// It does not start again.
+    pub fn restart(&mut self) -> Result<bool> {
+        let Some(own) = &mut self.own else { return Ok(false) };
+        own.stop(Signal::SIGQUIT);
+        own.start()?;
+        Ok(true)
+    }
+
+    fn private(programs: PathBuf, durable: bool) -> Result<Self> {
+        let folder = tempfile::Builder::new().prefix("docket-pg-").tempdir_in("/tmp")?;
+        let user = if Uid::effective().is_root() { Some(unprivileged()?) } else { None };
+        if let Some(user) = &user {
+            chown(folder.path(), Some(user.uid), Some(user.gid))?;
+        }
+        let port = free_port()?;
+        let mut own = Own { programs, folder, user, port, durable, server: None };
+        let done = own
+            .command("initdb")
+            .args(["--no-sync", "--auth=trust", "--username=docket", "--encoding=UTF8", "--locale=C", "-D"])
+            .arg(own.data())
+            .output()
+            .context("initdb")?;
+        if !done.status.success() {
+            bail!("initdb: {}", String::from_utf8_lossy(&done.stderr));
+        }
+        own.start()?;
+        Ok(Self { url: format!("postgres://docket@127.0.0.1:{port}/postgres"), own: Some(own) })
+    }
+}
+
+impl Own {
+    fn data(&self) -> PathBuf {
+        self.folder.path().join("data")
+    }
+
+    fn command(&self, program: &str) -> Command {
+        let program = self.programs.join(program);
+        #[expect(clippy::disallowed_methods, reason = "the server under test is a program")]
+        let mut command = match &self.user {
+            None => Command::new(program),
+            Some(user) => {
+                let mut command = Command::new("setpriv");
+                command
+                    .args(["--reuid", &user.uid.to_string(), "--regid", &user.gid.to_string()])
+                    .args(["--clear-groups", "--pdeathsig", "KILL"])
+                    .arg(program);
+                command
+            }
+        };
+        command.current_dir(self.folder.path()).stdin(Stdio::null());
+        command
+    }
+
+    fn start(&mut self) -> Result<()> {
+        let log = std::fs::File::options().create(true).append(true).open(self.folder.path().join("log"))?;
+        let socket = self.folder.path().to_string_lossy().into_owned();
+        let server = self
+            .command("postgres")
+            .arg("-D")
+            .arg(self.data())
+            .args(["-p", &self.port.to_string(), "-k", &socket, "-c", "listen_addresses=127.0.0.1"])
+            .args(["-c", "max_connections=200", "-c", "shared_buffers=64MB"])
+            .args(["-c", if self.durable { "fsync=on" } else { "fsync=off" }])
+            .stdout(log.try_clone()?)
+            .stderr(log)
+            .spawn()
+            .context("postgres")?;
+        self.server = Some(server);
+        let started = Instant::now();
+        while !self.is_ready() {
+            let ended = match &mut self.server {
+                Some(server) => server.try_wait()?.is_some(),
+                None => true,
+            };
+            if ended || started.elapsed() > START_MAX {
+                let log = std::fs::read_to_string(self.folder.path().join("log")).unwrap_or_default();
+                bail!("the server does not start: {log}");
+            }
+            std::thread::sleep(PAUSE);
+        }
+        Ok(())
+    }
+
+    fn is_ready(&self) -> bool {
+        let port = self.port.to_string();
+        let probe = self.command("pg_isready").args(["-q", "-h", "127.0.0.1", "-p", &port]).status();
+        probe.is_ok_and(|status| status.success())
+    }
+
+    fn stop(&mut self, how: Signal) {
+        if let Some(mut server) = self.server.take() {
+            if let Ok(pid) = i32::try_from(server.id()) {
+                // It may have ended by itself.
+                let _ = kill(Pid::from_raw(pid), how);
+            }
+            let _ = server.wait();
+        }
+    }
+}
+
+impl Drop for Own {
+    fn drop(&mut self) {
+        self.stop(Signal::SIGQUIT);
+    }
+}
+
+#[expect(clippy::print_stderr, reason = "a half of the suite that does not run must be seen")]
+fn say(what: &str) {
+    eprintln!("docket-tests: {what}");
+}
+
+/// Where the server's programs are: the newest of Debian's folders, or the path.
+fn programs() -> Option<PathBuf> {
+    let mut found: Vec<(u32, PathBuf)> = std::fs::read_dir("/usr/lib/postgresql")
+        .into_iter()
+        .flatten()
+        .flatten()
+        .filter_map(|entry| Some((entry.file_name().to_str()?.parse().ok()?, entry.path().join("bin"))))
+        .collect();
+    found.sort();
+    let newest = found.pop().map(|(_, path)| path);
+    let on_path = std::env::var_os("PATH")
+        .into_iter()
+        .flat_map(|path| std::env::split_paths(&path).collect::<Vec<_>>());
+    newest
+        .into_iter()
+        .chain(on_path)
+        .find(|folder| folder.join("initdb").is_file() && folder.join("postgres").is_file())
+}
+
+fn unprivileged() -> Result<User> {
+    UNPRIVILEGED
+        .iter()
+        .find_map(|name| User::from_name(name).ok().flatten())
+        .context("no unprivileged user to run PostgreSQL as")
+}
+
+fn free_port() -> Result<u16> {
+    Ok(std::net::TcpListener::bind(("127.0.0.1", 0))?.local_addr()?.port())
+}
