@@ -26,5 +26,5 @@ pub use postgres::fresh_database;
 pub use process::{Finished, Proc, Tool, run};
 pub use procfs::{Signal, children_of, is_stopped, is_there, send, state_of};
 pub use sample::{Sample, commit_all};
-pub use wait::{LONG, until};
+pub use wait::{LONG, seen, until};
 pub use worker::{Worker, WorkerOptions};

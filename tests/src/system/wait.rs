@@ -27,3 +27,20 @@ pub async fn until<T>(what: &str, mut fact: impl AsyncFnMut() -> Option<T>) -> R
         tokio::time::sleep(LOOK).await;
     }
 }
+
+/// [`until`] for a fact that needs no waiting to be looked at.
+///
+/// # Errors
+/// As there.
+pub async fn seen<T>(what: &str, mut fact: impl FnMut() -> Option<T>) -> Result<T> {
+    let deadline = tokio::time::Instant::now() + LONG;
+    loop {
+        if let Some(found) = fact() {
+            return Ok(found);
+        }
+        if tokio::time::Instant::now() >= deadline {
+            bail!("waited in vain: {what}");
+        }
+        tokio::time::sleep(LOOK).await;
+    }
+}

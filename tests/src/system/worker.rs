@@ -2,7 +2,7 @@
 
 use std::ffi::OsStr;
 
-use anyhow::{Context as _, Result};
+use anyhow::{Context as _, Result, ensure};
 use docket_schema::ids::QueueName;
 use docket_worker::bootstrap::Failpoint;
 use tempfile::TempDir;
@@ -11,6 +11,7 @@ use super::{
     coordinator::Coordinator,
     process::Proc,
     procfs::{Signal, children_of, is_stopped, send},
+    wait::seen,
 };
 use crate::model_server::ModelServer;
 
@@ -59,7 +60,15 @@ impl Worker {
             args.extend(["--queues", queue.as_str()]);
         }
         let (process, _) = Proc::start("worker", home.path(), &env, &args).await?;
-        Ok(Self { process, _home: home })
+        let mut worker = Self { process, _home: home };
+        // A worker whose host cannot hold a sandbox ends here, and says why.
+        let begun = seen("a worker that asks for work", || {
+            let ended = worker.process.ended().is_some();
+            (ended || worker.process.log().contains("worker started")).then_some(ended)
+        });
+        let ended = begun.await?;
+        ensure!(!ended, "a worker ended as it began:\n{}", worker.process.tail());
+        Ok(worker)
     }
 
     /// The process.

@@ -9,9 +9,7 @@ use docket_schema::{
 };
 use docket_tests::{
     model_server::ModelServer,
-    system::{
-        Again, Append, Coordinator, History, Place, Sample, Signal, Worker, WorkerOptions, send, until,
-    },
+    system::{Again, Append, Coordinator, History, Place, Sample, Signal, Worker, WorkerOptions, seen, send},
 };
 use docket_worker::{
     bootstrap::{FailWhen, FailWhom, Failpoint},
@@ -198,7 +196,7 @@ impl Story {
         let worker = Worker::start(coordinator, &options).await?;
         let task = submit(coordinator, spec, &queue, &server).await?;
         if told_at.is_some() {
-            let pid = until("a run process that sleeps", async || worker.sleeper()).await?;
+            let pid = seen("a run process that sleeps", || worker.sleeper()).await?;
             let run = coordinator.client().task(task).await?.task.last_run.context("a run")?;
             coordinator.client().tell(run, WORDS).await?;
             send(pid, Signal::SIGCONT);
