@@ -22,6 +22,7 @@ use story::story;
 async fn the_story_is_what_the_design_says() -> Result<()> {
     let story = story().await?;
     anyhow::ensure!(story.told_at > 1);
+    println!("{story:#?}");
     Ok(())
 }
 

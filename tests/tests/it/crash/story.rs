@@ -4,6 +4,7 @@
 use anyhow::{Context as _, Result, ensure};
 use docket_schema::{
     ids::{QueueName, TaskId, TreeHash},
+    run::RunEvent,
     task::{TaskSpec, TaskState},
     wire::TaskView,
 };
@@ -176,6 +177,15 @@ impl Story {
             model_calls == 12 && history.count("ModelAnswered") == 12,
             "twelve turns: {}",
             history.kinds()
+        );
+        let failed = history.events.iter().filter(|event| match event {
+            RunEvent::ToolFinished(done) => done.facts.exit.is_some_and(|status| status != 0),
+            _ => false,
+        });
+        ensure!(
+            failed.count() == 1,
+            "the first run of the tests fails, nothing else does: {:?}",
+            history.events
         );
         let mut appends = history.appends();
         appends.retain(|append| append.kinds != ["Told"]);
