@@ -85,11 +85,12 @@ impl Rebuild {
             );
             let args = vec![Arg::Int(id), Arg::Int(seen.head.seq.0 as i64), Arg::Int(EVENTS)];
             let page = conn.rows(&sql, args).await?;
-            if page.is_empty() {
-                break;
-            }
+            let is_last = page.len() < EVENTS as usize;
             for mut row in page {
                 self.event(&mut seen, stream, envelope(&mut row)?)?;
+            }
+            if is_last {
+                break;
             }
         }
         let (mut epoch, mut fence) = (Epoch(0), Fence::None);

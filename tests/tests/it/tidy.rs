@@ -206,3 +206,21 @@ fn states_bear_the_same_words_everywhere() {
         }
     }
 }
+
+/// The table that the decisions print stands in the map as it is.
+#[test]
+fn the_map_holds_the_table_of_lease_ends() {
+    let read = |path: &str| fs::read_to_string(root().join(path)).expect(path);
+    let table = read("coordinator/src/decide/lease_ends.md");
+    assert!(
+        read("ARCHITECTURE.md").contains(&table),
+        "copy coordinator/src/decide/lease_ends.md into ARCHITECTURE.md"
+    );
+}
+
+/// The map stays a map.
+#[test]
+fn the_map_is_short() {
+    let lines = fs::read_to_string(root().join("ARCHITECTURE.md")).expect("the map").lines().count();
+    assert!(lines <= 200, "ARCHITECTURE.md has {lines} lines, at most 200");
+}

@@ -18,6 +18,7 @@ use std::{
     time::Duration,
 };
 
+use serde::{Deserialize, Serialize};
 use tokio::{
     io::{AsyncRead, AsyncWriteExt, ReadBuf},
     net::{UnixStream, unix::OwnedReadHalf},
@@ -44,6 +45,14 @@ const REPORT_BYTES_MAX: usize = 64 * 1024;
 /// A control that takes longer says that the host is not usable.
 const CONTROL_TIMEOUT: Duration = Duration::from_secs(30);
 
+/// A host as it was probed, and the backend whose controls passed on it. Handed by a supervisor to
+/// its run processes.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Checked {
+    backend: Backend,
+    host: HostReport,
+}
+
 /// A prepared sandbox around one workspace. Cheap to clone; commands may run at once.
 #[derive(Clone)]
 pub struct Sandbox {
@@ -54,6 +63,7 @@ struct Inner {
     plan: Plan,
     plan_frame: Vec<u8>,
     init: InitProgram,
+    host: HostReport,
     report: SandboxReport,
     /// bubblewrap resolves links of the workspace on the host, so nothing may change them meanwhile.
     alone: Mutex<()>,
@@ -96,17 +106,37 @@ impl Sandbox {
         }
     }
 
+    /// A sandbox on a host that was probed, and whose walls passed their controls, when the worker
+    /// started: neither is done again for each run. Every step of a wall's making that fails is an
+    /// error all the same, and runs nothing.
+    ///
+    /// # Errors
+    /// [`SandboxError`] for what is wrong with the configuration.
+    pub fn on(config: &SandboxConfig, checked: &Checked) -> Result<Self, SandboxError> {
+        Self::planned(config, &checked.host, checked.backend)
+    }
+
+    /// What was probed and checked, for [`Sandbox::on`] in another process of this host.
+    pub fn checked(&self) -> Checked {
+        Checked { backend: self.inner.plan.backend, host: self.inner.host.clone() }
+    }
+
     async fn with(config: &SandboxConfig, host: &HostReport, backend: Backend) -> Result<Self, SandboxError> {
+        let sandbox = Self::planned(config, host, backend)?;
+        sandbox.control(backend).await?;
+        Ok(sandbox)
+    }
+
+    fn planned(config: &SandboxConfig, host: &HostReport, backend: Backend) -> Result<Self, SandboxError> {
         let plan = root::plan(config, backend, bubblewrap(), host.has(Layer::Landlock))?;
         let mut plan_frame = Vec::new();
         let bytes = serde_json::to_vec(&plan).map_err(SandboxError::Plan)?;
         write_frame(&mut plan_frame, &bytes).map_err(SandboxError::Frame)?;
         let report = host.report(&plan);
         let init = config.init_program.clone();
-        let sandbox =
-            Self { inner: Arc::new(Inner { plan, plan_frame, init, report, alone: Mutex::new(()) }) };
-        sandbox.control(backend).await?;
-        Ok(sandbox)
+        let host = host.clone();
+        let alone = Mutex::new(());
+        Ok(Self { inner: Arc::new(Inner { plan, plan_frame, init, host, report, alone }) })
     }
 
     /// The layers that are really there.
@@ -177,6 +207,11 @@ impl Sandbox {
     }
 
     /// Looks at the walls from inside. Each line is one property; all must hold.
+    #[cfg(test)]
+    pub(super) async fn control_for_tests(&self) -> Result<(), SandboxError> {
+        self.control(self.inner.plan.backend).await
+    }
+
     async fn control(&self, backend: Backend) -> Result<(), SandboxError> {
         let failed = |found, source| SandboxError::Control { backend: backend.name(), found, source };
         let (line, want) = match backend {

@@ -30,6 +30,7 @@ use crate::{
     bootstrap::Bootstrap,
     client::{Client, ClientError},
     process::{ChildLog, ChildSpec},
+    sandbox::Checked,
 };
 
 /// Time for a heartbeat's answer beyond its wait. Shorter than other calls: a stalled coordinator
@@ -64,11 +65,12 @@ pub fn termination_signals() -> Result<impl Stream<Item = ()> + Unpin + Send, Su
 /// [`SupervisorError`] when it cannot begin. Later troubles are waited out, or end in a report.
 pub async fn run(
     config: SupervisorConfig,
-    preflight: impl Future<Output = Result<Vec<String>, String>> + Send,
+    preflight: impl Future<Output = Result<Preflight, String>> + Send,
     signals: impl Stream<Item = ()> + Unpin + Send,
 ) -> Result<SupervisorReport, SupervisorError> {
     let client = Client::new(&config.coordinator, config.token.clone()).map_err(SupervisorError::Client)?;
-    for line in preflight.await.map_err(SupervisorError::Preflight)? {
+    let Preflight { lines, walls } = preflight.await.map_err(SupervisorError::Preflight)?;
+    for line in lines {
         tracing::info!("{line}");
     }
     let incarnation = crate::clock::new_incarnation();
@@ -79,6 +81,7 @@ pub async fn run(
     tracing::info!(%incarnation, name = config.name, slots = state.slots, coordinator = client.address(), "worker started");
     let dispatcher = Dispatcher {
         config,
+        walls,
         client,
         incarnation,
         scratch,
@@ -97,8 +100,18 @@ pub async fn run(
     Ok(dispatcher.work(signals).await)
 }
 
+/// What was found of the host before any work is asked for.
+#[derive(Debug, Default)]
+pub struct Preflight {
+    /// To be logged.
+    pub lines: Vec<String>,
+    /// The walls that passed their controls: run processes need not check them again.
+    pub walls: Option<Checked>,
+}
+
 struct Dispatcher {
     config: SupervisorConfig,
+    walls: Option<Checked>,
     client: Client,
     incarnation: IncarnationId,
     scratch: Scratch,
@@ -262,6 +275,7 @@ impl Dispatcher {
             scratch: folder.work.clone(),
             cache: self.config.cache.clone(),
             settings: self.config.settings.clone(),
+            walls: self.walls.clone(),
             failpoints: self.config.failpoints.clone(),
         };
         let program = &self.config.program;

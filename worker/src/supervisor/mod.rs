@@ -24,6 +24,6 @@ mod decide_tests;
 mod tests;
 
 pub use config::{RunProgram, SupervisorConfig};
-pub use dispatch::{run, termination_signals};
+pub use dispatch::{Preflight, run, termination_signals};
 pub use report::{SupervisorEnd, SupervisorError, SupervisorReport};
 pub use state::{RunEnd, Tally};

@@ -5,7 +5,7 @@ use std::{net::TcpListener, os::unix::net::UnixListener};
 use nix::libc;
 
 use super::*;
-use crate::sandbox::{HostReport, InitProgram, Layer, probe_host};
+use crate::sandbox::{Checked, HostReport, InitProgram, Layer, probe_host};
 
 #[tokio::test]
 async fn controls_pass_and_the_report_names_the_layers() {
@@ -31,6 +31,26 @@ fn the_probe_answers_for_every_layer() {
     let json = serde_json::to_string(&host).unwrap();
     assert_eq!(serde_json::from_str::<HostReport>(&json).unwrap(), host);
     assert!(host.missing_for_walls().is_empty(), "the tests of this module need walls: {host:?}");
+}
+
+/// What a supervisor checked holds for its runs: same walls, and a wall that cannot be made runs nothing.
+#[tokio::test]
+async fn a_sandbox_on_a_checked_host_has_the_same_walls() {
+    let (checking, run) = (Fixture::new(), Fixture::new());
+    for backend in walls() {
+        let first = checking.sandbox(backend).await;
+        let handed = serde_json::to_vec(&first.checked()).unwrap();
+        let checked: Checked = serde_json::from_slice(&handed).unwrap();
+        let sandbox = Sandbox::on(&run.config(backend), &checked).unwrap();
+        assert_eq!(sandbox.report(), first.report());
+        sandbox.control_for_tests().await.unwrap();
+
+        let mut config = run.config(backend);
+        config.init_program = InitProgram { program: "/bin/false".into(), args: Vec::new() };
+        let broken = Sandbox::on(&config, &checked).unwrap();
+        assert!(broken.run(CommandSpec::shell("touch ran")).await.is_err());
+        assert!(!run.workspace().join("ran").exists());
+    }
 }
 
 #[tokio::test]
