@@ -15,7 +15,10 @@ pub(crate) fn start(verbose: u8) {
         .with_env_filter(filter)
         .with_writer(std::io::stderr)
         .with_ansi(std::io::stderr().is_terminal())
-        .with_target(false);
+        .with_target(false)
+        // Where standard error is a file on a full disk, the complaint about it would panic, and the
+        // request in hand would go unanswered.
+        .log_internal_errors(false);
     // A second start keeps the first: nothing is lost by it.
     drop(subscriber.try_init());
 }
