@@ -113,11 +113,22 @@ pub(crate) trait FailWith<T> {
 
 impl<T, E: Into<anyhow::Error>> FailWith<T> for Result<T, E> {
     fn fail_with(self, exit: Exit, message: impl FnOnce() -> String) -> Outcome<T> {
-        self.map_err(|error| Failure { exit, error: error.into().context(message()) })
+        self.map_err(|error| coordinators_word(Failure { exit, error: error.into().context(message()) }))
     }
 
     fn fail_as(self, exit: Exit) -> Outcome<T> {
-        self.map_err(|error| Failure { exit, error: error.into() })
+        self.map_err(|error| coordinators_word(Failure { exit, error: error.into() }))
+    }
+}
+
+/// Where the cause, however deep, is that the coordinator said no or did not answer, its word is the
+/// line and decides the code: it names the remedy, and what was being done does not.
+fn coordinators_word(failure: Failure) -> Failure {
+    let Failure { exit, error } = failure;
+    let word = error.chain().skip(1).find_map(|cause| cause.downcast_ref::<ClientError>());
+    match word.map(|word| (exit_of(word), word.to_string())) {
+        Some((exit, word)) => Failure { exit, error: error.context(word) },
+        None => Failure { exit, error },
     }
 }
 
