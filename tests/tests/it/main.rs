@@ -1,5 +1,8 @@
 //! The one integration test binary.
 
+mod bad_input;
 mod conformance;
 mod crash;
+mod demo;
+mod many;
 mod tidy;

@@ -62,7 +62,7 @@ pub(crate) async fn full_disk() -> Result<()> {
         }
     };
     let story = story().await?;
-    let coordinator = Coordinator::start_in(disk.path(), Place::Home, LeaseTime::Short).await?;
+    let mut coordinator = Coordinator::start_in(disk.path(), Place::Home, LeaseTime::Short).await?;
     let spec = template(&coordinator).await?;
     let server = model().await?;
     let queue: QueueName = "full".parse()?;
@@ -82,13 +82,21 @@ pub(crate) async fn full_disk() -> Result<()> {
     disk.fill()?;
     // A submit that is refused is refused in one line that says what helps.
     let refused = coordinator.docket(&["submit", "One more", "--empty", "--model", "openai:x"]).await?;
-    ensure!(refused.code() == Some(1), "{refused:?}");
-    ensure!(refused.stderr.lines().count() == 1 && refused.stderr.contains("full"), "{refused:?}");
+    ensure!(
+        coordinator.process().ended().is_none(),
+        "the coordinator died: {:?}",
+        coordinator.process().wait().await?
+    );
+    ensure!(refused.code() == Some(1), "{refused:?}\n{}", coordinator.tail());
+    ensure!(
+        refused.stderr.lines().count() == 1 && refused.stderr.contains("no space is left"),
+        "{refused:?}"
+    );
     send(asleep, Signal::SIGCONT);
     // The run process cannot record its results, and says so before it gives up or waits.
     let said = seen("the worker's word on it", || {
         let log = worker.process().log();
-        (log.contains("full") || log.contains("run process ended")).then_some(())
+        (log.contains("run process ended")).then_some(())
     });
     said.await.with_context(|| format!("{}\n{}", worker.tail(), coordinator.tail()))?;
     let during = coordinator.history(run).await?;

@@ -1,0 +1,278 @@
+//! Bad input of every kind: one clear line that names the remedy, the documented exit code, no
+//! panic, and nothing lost (invariant 11).
+
+use std::{ffi::OsStr, net::TcpListener, path::Path};
+
+use anyhow::{Context as _, Result, ensure};
+use docket_tests::system::{Coordinator, Finished, LeaseTime, Place, Sample, Tool, room, run};
+
+/// A command that must fail.
+struct Case<'a> {
+    what: &'a str,
+    args: &'a [&'a str],
+    env: &'a [(&'a str, &'a str)],
+    /// As `docket --help` documents it.
+    code: i32,
+    /// What the line must hold: what is wrong, and what helps.
+    says: &'a [&'a str],
+}
+
+async fn docket(home: &Path, case: &Case<'_>) -> Result<Finished> {
+    let env = case.env.iter().map(|(name, value)| (*name, OsStr::new(value)));
+    let env: Vec<_> = std::iter::once(("DOCKET_HOME", home.as_os_str())).chain(env).collect();
+    run(Tool::Docket, home, &env, case.args).await
+}
+
+/// Everything that is wrong with how a command failed.
+fn faults(case: &Case<'_>, done: &Finished) -> Vec<String> {
+    let mut faults = Vec::new();
+    let mut fault =
+        |text: String| faults.push(format!("{}: {text}\n  {}", case.what, done.stderr.trim_end()));
+    if done.code() != Some(case.code) {
+        fault(format!("exit code {:?} in place of {}", done.code(), case.code));
+    }
+    if done.stderr.lines().count() != 1 || !done.stdout.is_empty() {
+        fault(format!("not one line: stdout `{}`", done.stdout));
+    }
+    if done.stderr.contains("panicked") {
+        fault("a panic".to_owned());
+    }
+    for word in case.says {
+        if !done.stderr.contains(word) {
+            fault(format!("it does not say `{word}`"));
+        }
+    }
+    faults
+}
+
+async fn all_fail_well(home: &Path, cases: &[Case<'_>]) -> Result<()> {
+    let mut found = Vec::new();
+    for case in cases {
+        found.extend(faults(case, &docket(home, case).await?));
+    }
+    ensure!(found.is_empty(), "{} faults:\n{}", found.len(), found.join("\n"));
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn commands_that_ask_for_what_is_not_there() -> Result<()> {
+    let _room = room().await;
+    let coordinator = Coordinator::start(Place::Home, LeaseTime::Usual).await?;
+    let sample = Sample::new(&[("a.txt", "a\n")])?;
+    let mut ids = Vec::new();
+    for _ in 0..17 {
+        // With seventeen ids, two end in the same digit.
+        let (id, _) = sample.submit(&coordinator, &["--model", "openai:x"]).await?;
+        ids.push(id.to_string());
+    }
+    let ends = |digit: char| ids.iter().filter(|id| id.ends_with(digit)).count();
+    let shared = "0123456789abcdef".chars().find(|digit| ends(*digit) > 1).context("two that end alike")?;
+    let shared = shared.to_string();
+    let plain = tempfile::tempdir()?;
+    let plain = plain.path().to_str().context("a UTF-8 path")?;
+    let repo = sample.path().to_str().context("a UTF-8 path")?;
+    let address = coordinator.address().to_owned();
+    let port = address.rsplit(':').next().context("a port")?;
+    let listen = format!("127.0.0.1:{port}");
+    let cases = [
+        Case {
+            what: "an unknown id",
+            args: &["show", "ffffffffff"],
+            env: &[],
+            code: 3,
+            says: &["ffffffffff", "docket ps"],
+        },
+        Case {
+            what: "no id at all",
+            args: &["show", "what?"],
+            env: &[],
+            code: 3,
+            says: &["no id", "docket ps"],
+        },
+        Case {
+            what: "an ambiguous id",
+            args: &["cancel", &shared],
+            env: &[],
+            code: 3,
+            says: &["more digits"],
+        },
+        Case { what: "a run not begun", args: &["replay", &ids[0]], env: &[], code: 3, says: &["docket up"] },
+        Case {
+            what: "a missing repository",
+            args: &["submit", "x", "--model", "openai:x", "--repo", "/does/not/exist"],
+            env: &[],
+            code: 1,
+            says: &["/does/not/exist", "--repo"],
+        },
+        Case {
+            what: "a folder without git",
+            args: &["submit", "x", "--model", "openai:x", "--repo", plain],
+            env: &[],
+            code: 1,
+            says: &["git"],
+        },
+        Case {
+            what: "an unknown provider",
+            args: &["submit", "x", "--model", "clever:x", "--repo", repo],
+            env: &[],
+            code: 1,
+            says: &["clever", "anthropic"],
+        },
+        Case {
+            what: "an unknown engine",
+            args: &["submit", "x", "--model", "openai:x", "--engine", "warp", "--repo", repo],
+            env: &[],
+            code: 1,
+            says: &["warp", "react"],
+        },
+        Case {
+            what: "no model",
+            args: &["submit", "x", "--repo", repo],
+            env: &[],
+            code: 2,
+            says: &["--model"],
+        },
+        Case {
+            what: "a wrong token",
+            args: &["ps"],
+            env: &[("DOCKET_URL", &address), ("DOCKET_TOKEN", "wrong")],
+            code: 4,
+            says: &["token", "DOCKET_TOKEN"],
+        },
+        Case {
+            what: "a home that is served already",
+            args: &["serve", "--listen", "127.0.0.1:0"],
+            env: &[],
+            code: 4,
+            says: &["already", "--home"],
+        },
+        Case {
+            what: "nobody at the address",
+            args: &["ps"],
+            env: &[("DOCKET_URL", "http://127.0.0.1:9"), ("DOCKET_TOKEN", "x")],
+            code: 5,
+            says: &["127.0.0.1:9", "docket up"],
+        },
+    ];
+    all_fail_well(coordinator.home(), &cases).await?;
+    let elsewhere = tempfile::tempdir()?;
+    let cases = [Case {
+        what: "a port in use",
+        args: &["serve", "--listen", &listen],
+        env: &[],
+        code: 1,
+        says: &[port, "another port"],
+    }];
+    all_fail_well(elsewhere.path(), &cases).await?;
+    // Nothing was lost, and nothing came that was refused.
+    let status = coordinator.client().status().await?;
+    let count: u64 = status.tasks.iter().map(|row| row.count).sum();
+    ensure!(count == 17, "{count} tasks");
+    coordinator.end_and_check().await
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn settings_and_stores_that_cannot_be() -> Result<()> {
+    let home = tempfile::tempdir()?;
+    let taken = TcpListener::bind("127.0.0.1:0")?;
+    // A port that nobody answers at: it was free a moment ago, and is below those given out.
+    let nobody = "postgres://docket:secret@127.0.0.1:9/docket";
+    let silent = format!("127.0.0.1:{}", taken.local_addr()?.port());
+    let cases = [
+        Case {
+            what: "a database that is away",
+            args: &["ps", "--json"],
+            env: &[("DATABASE_URL", nobody)],
+            code: 5,
+            says: &["127.0.0.1"],
+        },
+        Case {
+            what: "a coordinator without its database",
+            args: &["serve", "--listen", "127.0.0.1:0"],
+            env: &[("DATABASE_URL", nobody)],
+            code: 5,
+            says: &["127.0.0.1"],
+        },
+        Case {
+            what: "a store that is none",
+            args: &["ps"],
+            env: &[("DATABASE_URL", "mysql://u:secret@h/d")],
+            code: 2,
+            says: &["postgres://"],
+        },
+        Case {
+            what: "a port in use",
+            args: &["serve", "--listen", &silent],
+            env: &[],
+            code: 1,
+            says: &["in use", "another port"],
+        },
+        Case {
+            what: "open to all",
+            args: &["serve", "--listen", "0.0.0.0:0"],
+            env: &[],
+            code: 1,
+            says: &["--insecure"],
+        },
+        Case {
+            what: "a setting that is none",
+            args: &["ps"],
+            env: &[("DOCKET_SLOTS", "many")],
+            code: 2,
+            says: &["DOCKET_SLOTS", "1 to 1000"],
+        },
+        Case { what: "a worker for nobody", args: &["worker"], env: &[], code: 5, says: &["docket serve"] },
+    ];
+    all_fail_well(home.path(), &cases).await?;
+    for (toml, says) in [
+        ("[run\n", ["docket.toml", "TOML"]),
+        ("[run]\nturns_max = 0\n", ["run.turns_max", "1 to 1000"]),
+        ("[wroker]\nslots = 1\n", ["wroker", "[worker]"]),
+    ] {
+        std::fs::write(home.path().join("docket.toml"), toml)?;
+        let case = Case { what: toml, args: &["ps"], env: &[], code: 2, says: &says };
+        all_fail_well(home.path(), &[case]).await?;
+    }
+    std::fs::write(home.path().join("docket.toml"), "[worker]\nslots = 1\n")?;
+    let case = Case { what: "all well", args: &["ps", "--json"], env: &[], code: 0, says: &[] };
+    let done = docket(home.path(), &case).await?;
+    ensure!(done.success() && !done.stderr.contains("secret"), "{done:?}");
+    Ok(())
+}
+
+/// What the API makes of bodies and queries that are none.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn bodies_that_are_none_are_answered_as_problems() -> Result<()> {
+    let _room = room().await;
+    let coordinator = Coordinator::start(Place::Home, LeaseTime::Usual).await?;
+    // Makes the process's TLS provider known, as every client of ours does.
+    let client = coordinator.client().status().await.map(|_| reqwest::Client::new())?;
+    let bodies: [(&str, &str, u16, &str); 7] = [
+        ("/v1/tasks", "{", 400, "invalid_request"),
+        ("/v1/tasks", "[]", 400, "invalid_request"),
+        ("/v1/tasks", r#"{"tasks": [], "sudo": true}"#, 400, "invalid_request"),
+        ("/v1/tasks", r#"{"tasks": [{"title": "x"}]}"#, 400, "invalid_request"),
+        ("/v1/lease", r#"{"max": -1}"#, 400, "invalid_request"),
+        ("/v1/tasks/zzz/cancel", "{}", 400, "invalid_request"),
+        ("/v1/nowhere", "{}", 404, "not_found"),
+    ];
+    for (path, body, status, code) in bodies {
+        let request =
+            client.post(format!("{}{path}", coordinator.address())).bearer_auth(coordinator.token());
+        let answer = request.header("content-type", "application/json").body(body.to_owned()).send().await?;
+        ensure!(answer.status() == status, "{path} {body}: {}", answer.status());
+        let kind =
+            answer.headers().get("content-type").and_then(|kind| kind.to_str().ok()).unwrap_or_default();
+        ensure!(kind.starts_with("application/problem+json"), "{path}: {kind}");
+        let problem: serde_json::Value = serde_json::from_str(&answer.text().await?)?;
+        ensure!(problem["code"] == code, "{path} {body}: {problem}");
+        let detail = problem["detail"].as_str().context("a detail")?;
+        ensure!(!detail.is_empty() && !detail.contains('\n'), "{path}: one line: {detail}");
+    }
+    let refused =
+        client.get(format!("{}/v1/status", coordinator.address())).bearer_auth("wrong").send().await?;
+    ensure!(refused.status() == 401, "{}", refused.status());
+    let status = coordinator.client().status().await?;
+    ensure!(status.tasks.iter().all(|row| row.count == 0), "something was accepted: {:?}", status.tasks);
+    coordinator.end_and_check().await
+}

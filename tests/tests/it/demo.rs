@@ -1,0 +1,52 @@
+//! `docket demo --keep`, as a newcomer runs it, and the home that it leaves.
+
+use std::ffi::OsStr;
+
+use anyhow::{Context as _, Result, ensure};
+use docket_tests::system::{Finished, Tool, room, run};
+use serde_json::Value;
+
+async fn docket(home: &std::path::Path, args: &[&str]) -> Result<Finished> {
+    run(Tool::Docket, home, &[("DOCKET_HOME", OsStr::new(home))], args).await
+}
+
+fn lines(text: &str) -> Result<Vec<Value>> {
+    text.lines().map(|line| serde_json::from_str(line).with_context(|| line.to_owned())).collect()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_demo_ends_green_and_what_it_keeps_can_be_read() -> Result<()> {
+    let _room = room().await;
+    let home = tempfile::tempdir()?;
+    let home = home.path();
+    let demo = docket(home, &["demo", "--keep", "--json"]).await?;
+    ensure!(demo.success(), "{}\n{}", demo.stdout, demo.stderr);
+    let report = lines(&demo.stdout)?.pop().context("a report")?;
+    ensure!(report["ok"] == true && report["verify"]["ok"] == true, "{report:#}");
+    let kills = report["kills"].as_array().context("kills")?;
+    ensure!(kills.len() == 2, "a run process and a supervisor are killed: {report:#}");
+
+    let tasks = lines(&docket(home, &["ps", "--json"]).await?.ok()?)?;
+    let left_out = report["left_out"].as_array().map_or(0, Vec::len);
+    ensure!(tasks.len() >= 4 || left_out > 0, "{} tasks", tasks.len());
+    ensure!(tasks.iter().any(|task| task["epoch"].as_u64() > Some(1)), "no task was taken over: {tasks:#?}");
+    for task in &tasks {
+        ensure!(task["state"] == "completed" && task["runs"] == 1 && task["failures"] == 0, "{task:#}");
+        let id = task["id"].as_str().context("an id")?;
+        let turns = lines(&docket(home, &["replay", id, "--json"]).await?.ok()?)?;
+        ensure!(turns.iter().all(|turn| turn["replay"] == "view"), "a replay says which one it is");
+        let last = turns.last().context("turns")?;
+        ensure!(last["ended"] == "succeeded", "{last:#}");
+        let gates = last["gates"].as_array().context("gates")?;
+        ensure!(!gates.is_empty() && gates.iter().all(|gate| gate["passed"] == true), "{last:#}");
+        // Any part that begins or ends just one id names it; the last digits are what lists show.
+        let short = &id[id.len() - 8..];
+        let one = lines(&docket(home, &["replay", short, "--json", "--turn", "1"]).await?.ok()?)?;
+        ensure!(one.len() == 1 && one[0]["turn"] == 1, "{one:#?}");
+        let patch = docket(home, &["diff", id]).await?.ok()?;
+        ensure!(patch.contains("diff --git"), "no patch: {patch}");
+    }
+    let verified = lines(&docket(home, &["verify", "--json"]).await?.ok()?)?;
+    ensure!(verified[0]["ok"] == true && verified[0]["decisions"].as_u64() > Some(0), "{verified:#?}");
+    docket(home, &["db", "rebuild"]).await?.ok().map(drop)
+}

@@ -1,0 +1,170 @@
+//! A hundred short tasks, four workers, and kills all the while: each task is done once, and of the
+//! log nothing is lost.
+
+use std::collections::BTreeSet;
+
+use anyhow::{Context as _, Result, ensure};
+use docket_schema::{
+    event::TypedEvent as _,
+    ids::{Seq, StreamId, TaskId},
+    task::{TaskEvent, TaskSpec, TaskState},
+    wire::SubmitRequest,
+};
+use docket_tests::{
+    pg_cluster::Cluster,
+    system::{
+        Coordinator, LONG, LeaseTime, Place, Sample, Signal, Worker, WorkerOptions, fresh_database, room,
+        send,
+    },
+};
+
+const TASKS: usize = 100;
+const WORKERS: usize = 4;
+const SLOTS: u32 = 2;
+
+/// One run process is killed for so many tasks that are done.
+const TASKS_A_KILL: usize = 4;
+/// When this many are done, a supervisor is killed with all it has.
+const SUPERVISOR_DIES_AT: usize = 50;
+
+/// What the kills are drawn from: with the same seed the same draws.
+const SEED: u64 = 0x0d0c_4e70_5eed_0001;
+
+const SCRIPT: &str = r#"
+[[turns]]
+[[turns.calls]]
+name = "create_file"
+args = { path = "docs/new.md", content = "new\n" }
+
+[[turns]]
+[[turns.calls]]
+name = "run_command"
+args = { command = "echo once >> log.txt && cat docs/new.md >> log.txt" }
+
+[[turns]]
+text = "Done."
+"#;
+
+/// Draws of a xorshift generator: enough to choose victims.
+struct Draws(u64);
+
+impl Draws {
+    fn next(&mut self, below: usize) -> usize {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        usize::try_from(self.0 % below.max(1) as u64).expect("below a usize")
+    }
+}
+
+async fn backlog(coordinator: &Coordinator) -> Result<Vec<TaskId>> {
+    let sample = Sample::new(&[("notes.txt", "first\n")])?;
+    let script = sample.script(SCRIPT)?;
+    let script = script.to_str().context("a UTF-8 path")?;
+    let args = ["--model", "scripted:many", "--script", script, "--queue", "template"];
+    let (template, spec) = sample.submit(coordinator, &args).await?;
+    coordinator.client().cancel(template, "a template").await?;
+    let task = |n: usize| TaskSpec {
+        title: format!("Task {n}"),
+        queue: "many".parse().expect("a queue's name"),
+        // Kills fall where the draws say; a task that is hit often is no poison here.
+        crashes_max: 1000,
+        ..spec.clone()
+    };
+    let tasks = (0..TASKS).map(task).collect();
+    let answer = coordinator.client().submit(&SubmitRequest { tasks, ids: None }).await?;
+    Ok(answer.tasks.into_iter().map(|task| task.id).collect())
+}
+
+/// Lets the workers work, and kills by the draws, until every task has ended. Gives the kills.
+async fn worked_off(coordinator: &Coordinator, workers: &mut [Worker]) -> Result<usize> {
+    let options = WorkerOptions { slots: SLOTS, ..WorkerOptions::default() };
+    let deadline = tokio::time::Instant::now() + LONG + LONG;
+    let (mut draws, mut kills, mut supervisor_died) = (Draws(SEED), 0, false);
+    loop {
+        ensure!(
+            tokio::time::Instant::now() < deadline,
+            "the backlog is not worked off: {}",
+            workers[0].tail()
+        );
+        let status = coordinator.client().status().await?;
+        let ended: u64 = status.tasks.iter().filter(|row| row.state.is_ended()).map(|row| row.count).sum();
+        // The template was cancelled, and counts.
+        let done = usize::try_from(ended)?.saturating_sub(1);
+        if done == TASKS {
+            return Ok(kills);
+        }
+        if kills * TASKS_A_KILL <= done {
+            let mut victims: Vec<i32> = workers.iter().flat_map(Worker::run_processes).collect();
+            victims.sort_unstable();
+            if !victims.is_empty() {
+                send(victims[draws.next(victims.len())], Signal::SIGKILL);
+                kills += 1;
+            }
+        }
+        if done >= SUPERVISOR_DIES_AT && !supervisor_died {
+            supervisor_died = true;
+            let victim = draws.next(workers.len());
+            workers[victim].process().kill().await?;
+            workers[victim] = Worker::start(coordinator, &options).await?;
+        }
+        tokio::time::sleep(std::time::Duration::from_millis(20)).await;
+    }
+}
+
+/// Each task completed by one run, with the tree that all have, and nothing in its log twice.
+async fn each_done_once(coordinator: &Coordinator, tasks: &[TaskId]) -> Result<u64> {
+    let (mut trees, mut crashes) = (BTreeSet::new(), 0);
+    for id in tasks {
+        let view = coordinator.client().task(*id).await?;
+        ensure!(view.task.state == TaskState::Completed && view.runs.len() == 1, "{:?}", view.task);
+        let own = coordinator.client().stream_events(&StreamId::Task(*id), Seq(0), None).await?;
+        ensure!(!own.more, "more events than a page holds");
+        let mut completed = 0;
+        for (at, event) in own.events.iter().enumerate() {
+            ensure!(event.seq.0 == at as u64 + 1, "a gap in the stream of {id}: {event:?}");
+            match TaskEvent::decode(&event.kind, event.version, event.payload.as_str())? {
+                TaskEvent::TaskCompleted(_) => completed += 1,
+                TaskEvent::TaskRunCrashed(_) => crashes += 1,
+                _ => {}
+            }
+        }
+        ensure!(completed == 1, "task {id} was completed {completed} times");
+        let history = coordinator.history(view.runs[0].id).await?;
+        let once = ["RunStarted", "RunEnded"].iter().all(|kind| history.count(kind) == 1);
+        ensure!(once && history.count("ModelAnswered") == 3, "{}", history.kinds());
+        trees.insert(history.tree().context("a tree at the end")?);
+    }
+    ensure!(trees.len() == 1, "tasks that are the same ended in {} trees", trees.len());
+    Ok(crashes)
+}
+
+async fn many(place: Place) -> Result<()> {
+    let _room = room().await;
+    let coordinator = Coordinator::start(place, LeaseTime::Short).await?;
+    let tasks = backlog(&coordinator).await?;
+    let options = WorkerOptions { slots: SLOTS, ..WorkerOptions::default() };
+    let mut workers = Vec::new();
+    for _ in 0..WORKERS {
+        workers.push(Worker::start(&coordinator, &options).await?);
+    }
+    let kills = worked_off(&coordinator, &mut workers).await?;
+    let crashes = each_done_once(&coordinator, &tasks).await?;
+    println!("{TASKS} tasks, {kills} kills, {crashes} of them in the middle of a run");
+    ensure!(crashes > 0, "no kill hit a run");
+    for worker in workers {
+        worker.drain().await?;
+    }
+    coordinator.end_and_check().await
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_hundred_tasks_are_each_done_once_on_sqlite() -> Result<()> {
+    Box::pin(many(Place::Home)).await
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_hundred_tasks_are_each_done_once_on_postgres() -> Result<()> {
+    let Some(cluster) = Cluster::start() else { return Ok(()) };
+    Box::pin(many(fresh_database(&cluster).await?)).await
+}
