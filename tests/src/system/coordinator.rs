@@ -26,8 +26,23 @@ use super::{
     wait::until,
 };
 
-/// Leases of one second: a takeover is waited for in every other scenario.
-const LEASE_MS: &str = "1000";
+/// How long a lease lasts without a heartbeat.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum LeaseTime {
+    /// One second (a heartbeat each third of it): for tests that wait for takeovers.
+    Short,
+    /// The usual half minute: for tests in which nobody shall lose a lease on a machine that stalls.
+    Usual,
+}
+
+impl LeaseTime {
+    const fn ms(self) -> &'static str {
+        match self {
+            Self::Short => "1000",
+            Self::Usual => "30000",
+        }
+    }
+}
 
 /// Where the log is kept.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -46,6 +61,7 @@ pub struct Coordinator {
     // `None` where somebody else made the folder.
     _folder: Option<TempDir>,
     place: Place,
+    lease: LeaseTime,
     address: String,
     token: String,
     client: Client,
@@ -56,9 +72,9 @@ impl Coordinator {
     ///
     /// # Errors
     /// It does not start.
-    pub async fn start(place: Place) -> Result<Self> {
+    pub async fn start(place: Place, lease: LeaseTime) -> Result<Self> {
         let folder = tempfile::Builder::new().prefix("docket-home-").tempdir()?;
-        let mut coordinator = Self::start_in(folder.path(), place).await?;
+        let mut coordinator = Self::start_in(folder.path(), place, lease).await?;
         coordinator._folder = Some(folder);
         Ok(coordinator)
     }
@@ -67,14 +83,14 @@ impl Coordinator {
     ///
     /// # Errors
     /// It does not start.
-    pub async fn start_in(home: &Path, place: Place) -> Result<Self> {
+    pub async fn start_in(home: &Path, place: Place, lease: LeaseTime) -> Result<Self> {
         let port = free_port();
-        let (process, address) = serve(home, &place, port).await?;
+        let (process, address) = serve(home, &place, lease, port).await?;
         let token =
             std::fs::read_to_string(home.join("token")).context("a home has a token")?.trim().to_owned();
         let secret = Secret::new(&token).context("a token")?;
         let client = Client::new(&address, secret)?;
-        Ok(Self { process, home: home.to_owned(), _folder: None, place, address, token, client })
+        Ok(Self { process, home: home.to_owned(), _folder: None, place, lease, address, token, client })
     }
 
     /// Ends it if it has not ended, and starts it again: same home, store and port.
@@ -85,7 +101,7 @@ impl Coordinator {
         self.process.kill().await?;
         let port: u16 =
             self.address.rsplit(':').next().and_then(|port| port.parse().ok()).context("a port")?;
-        let (process, address) = serve(&self.home, &self.place, port).await?;
+        let (process, address) = serve(&self.home, &self.place, self.lease, port).await?;
         ensure!(address == self.address, "{address} is not {}", self.address);
         self.process = process;
         Ok(())
@@ -189,9 +205,9 @@ async fn docket_in<A: AsRef<OsStr>>(home: &Path, place: &Place, args: &[A]) -> R
     run(Tool::Docket, home, &env, args).await
 }
 
-async fn serve(home: &Path, place: &Place, port: u16) -> Result<(Proc, String)> {
+async fn serve(home: &Path, place: &Place, lease: LeaseTime, port: u16) -> Result<(Proc, String)> {
     let listen = format!("127.0.0.1:{port}");
-    let mut env: Vec<(&str, &OsStr)> = vec![("DOCKET_LEASE_MS", LEASE_MS.as_ref())];
+    let mut env: Vec<(&str, &OsStr)> = vec![("DOCKET_LEASE_MS", lease.ms().as_ref())];
     if let Place::Postgres(url) = place {
         env.push(("DATABASE_URL", url.as_ref()));
     }

@@ -19,7 +19,7 @@ mod wait;
 mod worker;
 
 pub use binary::docket;
-pub use coordinator::{Coordinator, Place};
+pub use coordinator::{Coordinator, LeaseTime, Place};
 pub use crowd::room;
 pub use history::{Again, Append, History};
 pub use postgres::fresh_database;

@@ -45,6 +45,25 @@ impl Tool {
         }
     }
 
+    /// Whether a variable of this process must not reach it.
+    fn is_kept_from(self, name: &str) -> bool {
+        match self {
+            // What the caller's machine is set to must not decide a test.
+            Self::Docket => {
+                let others = ["DATABASE_URL", "ANTHROPIC_API_KEY", "OPENAI_API_KEY", "RUST_LOG"];
+                name.starts_with("DOCKET_") || others.contains(&name)
+            }
+            // Cargo tells a test about its package, and build scripts that look at such variables
+            // (ring's) would be run again, with all that depends on them.
+            Self::Cargo => {
+                let of_the_test =
+                    ["CARGO_PKG_", "CARGO_MANIFEST_", "CARGO_BIN_", "CARGO_CRATE_", "CARGO_PRIMARY_"];
+                of_the_test.iter().any(|prefix| name.starts_with(prefix))
+            }
+            Self::Git => name.starts_with("GIT_"),
+        }
+    }
+
     #[expect(
         clippy::disallowed_methods,
         reason = "tests of whole processes start processes, here and nowhere else"
@@ -52,17 +71,9 @@ impl Tool {
     fn command(self) -> std::process::Command {
         let mut command = std::process::Command::new(self.path());
         command.stdin(Stdio::null());
-        if self == Self::Docket {
-            // What the caller's machine is set to must not decide a test.
-            for (name, _) in std::env::vars_os() {
-                let is_ours = name.to_str().is_some_and(|name| name.starts_with("DOCKET_"));
-                if is_ours
-                    || ["DATABASE_URL", "ANTHROPIC_API_KEY", "OPENAI_API_KEY", "RUST_LOG"]
-                        .iter()
-                        .any(|own| name == *own)
-                {
-                    command.env_remove(name);
-                }
+        for (name, _) in std::env::vars_os() {
+            if name.to_str().is_some_and(|name| self.is_kept_from(name)) {
+                command.env_remove(name);
             }
         }
         command

@@ -81,6 +81,11 @@ impl Worker {
         self.process.pid()
     }
 
+    /// The end of its log.
+    pub fn tail(&self) -> String {
+        self.process.tail()
+    }
+
     /// Its run processes.
     pub fn run_processes(&self) -> Vec<i32> {
         children_of(self.pid())

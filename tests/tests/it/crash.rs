@@ -10,60 +10,82 @@
 //! The places are named failpoints (seq, side, epoch) that the run process obeys; nothing depends on
 //! time but the lease of one second, which is waited for.
 
+mod full_disk;
 mod scenario;
+mod sleeper;
 mod story;
 
 use anyhow::Result;
 use docket_tests::pg_cluster::Cluster;
+use full_disk::full_disk;
 use scenario::{Crash, Victim, all, sweep};
+use sleeper::{Wakes, database_restarts, sleeper_wakes};
 use story::story;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_story_is_what_the_design_says() -> Result<()> {
     let story = story().await?;
-    anyhow::ensure!(story.told_at > 1);
-    println!("{story:#?}");
+    anyhow::ensure!(story.told_at > 1 && story.appends.len() == 26, "{story:?}");
     Ok(())
 }
 
-/// The boundaries to try: all of them with `DOCKET_SWEEP=full`, else every `step`-th, from another
-/// one for each store, so that together they meet more of them.
-async fn boundaries(victim: Victim, step: usize, first: usize) -> Result<Vec<Crash>> {
-    let all = all(story().await?, victim);
-    let full = std::env::var_os("DOCKET_SWEEP").is_some_and(|sweep| sweep == "full");
-    let (step, first) = if full { (1, 0) } else { (step, first) };
-    Ok(all.into_iter().skip(first).step_by(step).collect())
+async fn boundaries(victim: Victim) -> Result<Vec<Crash>> {
+    Ok(all(story().await?, victim))
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_run_process_dies_at_every_boundary_on_sqlite() -> Result<()> {
-    Box::pin(sweep(boundaries(Victim::Run, 1, 0).await?, None)).await
+    Box::pin(sweep(boundaries(Victim::Run).await?, None)).await
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_supervisor_dies_at_every_boundary_on_sqlite() -> Result<()> {
-    Box::pin(sweep(boundaries(Victim::Supervisor, 1, 0).await?, None)).await
+    Box::pin(sweep(boundaries(Victim::Supervisor).await?, None)).await
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_coordinator_dies_at_every_boundary_on_sqlite() -> Result<()> {
-    Box::pin(sweep(boundaries(Victim::Coordinator, 1, 0).await?, None)).await
+    Box::pin(sweep(boundaries(Victim::Coordinator).await?, None)).await
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_run_process_dies_at_every_boundary_on_postgres() -> Result<()> {
     let Some(cluster) = Cluster::start() else { return Ok(()) };
-    Box::pin(sweep(boundaries(Victim::Run, 1, 0).await?, Some(&cluster))).await
+    Box::pin(sweep(boundaries(Victim::Run).await?, Some(&cluster))).await
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_supervisor_dies_at_every_boundary_on_postgres() -> Result<()> {
     let Some(cluster) = Cluster::start() else { return Ok(()) };
-    Box::pin(sweep(boundaries(Victim::Supervisor, 1, 0).await?, Some(&cluster))).await
+    Box::pin(sweep(boundaries(Victim::Supervisor).await?, Some(&cluster))).await
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_coordinator_dies_at_every_boundary_on_postgres() -> Result<()> {
     let Some(cluster) = Cluster::start() else { return Ok(()) };
-    Box::pin(sweep(boundaries(Victim::Coordinator, 1, 0).await?, Some(&cluster))).await
+    Box::pin(sweep(boundaries(Victim::Coordinator).await?, Some(&cluster))).await
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_sleeper_that_wakes_after_takeover_gets_nothing_into_the_log() -> Result<()> {
+    Box::pin(sleeper_wakes(Wakes::InTheMiddle, None)).await?;
+    Box::pin(sleeper_wakes(Wakes::AfterTheEnd, None)).await
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_sleeper_that_wakes_after_takeover_gets_nothing_into_the_log_of_postgres() -> Result<()> {
+    let Some(cluster) = Cluster::start() else { return Ok(()) };
+    Box::pin(sleeper_wakes(Wakes::InTheMiddle, Some(&cluster))).await?;
+    Box::pin(sleeper_wakes(Wakes::AfterTheEnd, Some(&cluster))).await
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_run_goes_on_when_postgres_is_restarted_in_its_middle() -> Result<()> {
+    let Some(mut cluster) = Cluster::start() else { return Ok(()) };
+    Box::pin(database_restarts(&mut cluster)).await
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_full_disk_loses_nothing_and_the_run_goes_on_when_there_is_room() -> Result<()> {
+    Box::pin(full_disk()).await
 }
