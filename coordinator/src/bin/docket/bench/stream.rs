@@ -177,9 +177,7 @@ fn answered(turn: Turn) -> ModelAnswered {
     ModelAnswered {
         call: CallId::model(turn, 1),
         parts: vec![
-            Part::Text {
-                text: Content::from(SAID),
-            },
+            Part::Text { text: Content::from(SAID) },
             Part::ToolUse(ToolUse {
                 call: CallId::tool(turn, 0),
                 name: name.to_owned(),
