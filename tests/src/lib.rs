@@ -3,3 +3,4 @@
 pub mod conformance;
 pub mod model_server;
 pub mod pg_cluster;
+pub mod system;

@@ -36,20 +36,36 @@ struct Own {
     folder: tempfile::TempDir,
     user: Option<User>,
     port: u16,
+    durable: bool,
     server: Option<Child>,
 }
 
 impl Cluster {
-    /// The server to test on, or `None` where this machine has none (said on stderr).
+    /// The server to test on, or `None` where this machine has none (said on stderr). A private one
+    /// does not wait for the disk: what a killed server wrote outlives it in the system's cache.
     ///
     /// # Panics
     /// `CI` is set and there is none; or there is one and it does not start.
     pub fn start() -> Option<Self> {
+        Self::begin(false)
+    }
+
+    /// As [`Cluster::start`], but a commit waits for the disk: for measuring.
+    ///
+    /// # Panics
+    /// As [`Cluster::start`].
+    pub fn start_durable() -> Option<Self> {
+        Self::begin(true)
+    }
+
+    fn begin(durable: bool) -> Option<Self> {
         if let Ok(url) = std::env::var("DATABASE_URL") {
             return Some(Self { url, own: None });
         }
         match programs() {
-            Some(programs) => Some(Self::private(programs).expect("a private PostgreSQL cluster starts")),
+            Some(programs) => {
+                Some(Self::private(programs, durable).expect("a private PostgreSQL cluster starts"))
+            }
             None => {
                 let said = "no PostgreSQL here: set DATABASE_URL or install the server; its half of the suite did NOT run";
                 assert!(std::env::var_os("CI").is_none(), "{said}");
@@ -80,14 +96,14 @@ impl Cluster {
         Ok(true)
     }
 
-    fn private(programs: PathBuf) -> Result<Self> {
+    fn private(programs: PathBuf, durable: bool) -> Result<Self> {
         let folder = tempfile::Builder::new().prefix("docket-pg-").tempdir_in("/tmp")?;
         let user = if Uid::effective().is_root() { Some(unprivileged()?) } else { None };
         if let Some(user) = &user {
             chown(folder.path(), Some(user.uid), Some(user.gid))?;
         }
         let port = free_port()?;
-        let mut own = Own { programs, folder, user, port, server: None };
+        let mut own = Own { programs, folder, user, port, durable, server: None };
         let done = own
             .command("initdb")
             .args(["--no-sync", "--auth=trust", "--username=docket", "--encoding=UTF8", "--locale=C", "-D"])
@@ -134,6 +150,7 @@ impl Own {
             .arg(self.data())
             .args(["-p", &self.port.to_string(), "-k", &socket, "-c", "listen_addresses=127.0.0.1"])
             .args(["-c", "max_connections=200", "-c", "shared_buffers=64MB"])
+            .args(["-c", if self.durable { "fsync=on" } else { "fsync=off" }])
             .stdout(log.try_clone()?)
             .stderr(log)
             .spawn()
@@ -192,8 +209,13 @@ fn programs() -> Option<PathBuf> {
         .collect();
     found.sort();
     let newest = found.pop().map(|(_, path)| path);
-    let on_path = std::env::var_os("PATH").into_iter().flat_map(|path| std::env::split_paths(&path).collect::<Vec<_>>());
-    newest.into_iter().chain(on_path).find(|folder| folder.join("initdb").is_file() && folder.join("postgres").is_file())
+    let on_path = std::env::var_os("PATH")
+        .into_iter()
+        .flat_map(|path| std::env::split_paths(&path).collect::<Vec<_>>());
+    newest
+        .into_iter()
+        .chain(on_path)
+        .find(|folder| folder.join("initdb").is_file() && folder.join("postgres").is_file())
 }
 
 fn unprivileged() -> Result<User> {

@@ -17,7 +17,10 @@ use super::{FenceAfter, Plan, Rejection, RunCondition, RunWrite};
 pub fn resume(record: &TaskRecord, by: &str, forked: Forked) -> Result<Plan, Rejection> {
     let (run, parent) = (forked.run, forked.parent);
     if record.run == Some(run) || run == parent {
-        return Err(Rejection::WrongState { state: record.state, remedy: "give the new run an id of its own" });
+        return Err(Rejection::WrongState {
+            state: record.state,
+            remedy: "give the new run an id of its own",
+        });
     }
     Ok(Plan {
         task: vec![TaskResumed { by: by.to_owned(), run, parent }.into()],

@@ -62,7 +62,8 @@ pub fn settle(record: &TaskRecord, settling: &Settling, now: Timestamp) -> Resul
     if lost_why(record, settling.epoch).is_some() || record.run != Some(settling.run) {
         return Ok(Plan { task: Vec::new(), run: Some(write(FenceAfter::Unchanged)), superseded: None });
     }
-    let end = ending(&settling.events).ok_or(wrong("the last event must end the run, block it or pause it"))?;
+    let end =
+        ending(&settling.events).ok_or(wrong("the last event must end the run, block it or pause it"))?;
     let (event, fence) = match end {
         LeaseEnd::Ended(outcome) => (ended(record, settling, outcome, now)?, FenceAfter::Closed),
         LeaseEnd::Blocked(why) => (TaskBlocked { run: settling.run, why }.into(), FenceAfter::Shut),

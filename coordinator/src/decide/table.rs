@@ -6,9 +6,7 @@ use docket_schema::{
     event::{Head, NewEvent, TypedEvent as _},
     ids::{DecisionHash, Epoch, EventHash, IncarnationId, RunId, Seq, TaskId, Timestamp, TreeHash, Turn},
     message::ModelRef,
-    run::{
-        BlockedWhy, FailureKind, ForkWhy, Forked, RunBlocked, RunEnded, RunEvent, RunOutcome, RunPaused,
-    },
+    run::{BlockedWhy, FailureKind, ForkWhy, Forked, RunBlocked, RunEnded, RunEvent, RunOutcome, RunPaused},
     snapshot::Base,
     task::{
         Backoff, LeaseEnd, ReleaseWhy, SettingsPatch, TaskBlockedWhy, TaskEvent, TaskEventMeta, TaskRecord,
@@ -141,7 +139,13 @@ fn line(name: &str, counters: &str, record: &TaskRecord, end: &LeaseEnd) -> Stri
         (_, Some(0)) => "failures + 1",
         (_, _) => "failures + 1, crashes = 0",
     };
-    let next = if after.run.is_some() { "the same run" } else if after.state.is_ended() { "–" } else { "a new run" };
+    let next = if after.run.is_some() {
+        "the same run"
+    } else if after.state.is_ended() {
+        "–"
+    } else {
+        "a new run"
+    };
     format!("| {name} | {counters} | {} | {counted} | {next} | {fence} |\n", after.state)
 }
 
@@ -194,7 +198,8 @@ fn no_decision_ends_a_lease_that_does_not_stand() {
         assert_eq!(crash(record, Epoch(1), "signal 9"), lost);
         assert_eq!(expire(record, Epoch(1)), lost);
         let event = event_of(&ended).expect("an event");
-        let late = settle(record, &Settling { epoch: Epoch(1), ..settling(record, event) }, NOW).expect("a plan");
+        let late =
+            settle(record, &Settling { epoch: Epoch(1), ..settling(record, event) }, NOW).expect("a plan");
         assert!(late.task.is_empty(), "a late settling moves no task: {late:?}");
     }
     assert_eq!(lost_why(&holds, Epoch(1)), None);
@@ -239,7 +244,8 @@ fn which_state_admits_which_command_of_a_person() {
             Ok(plan) if plan == Plan::default() => "nothing".to_owned(),
             Ok(plan) => {
                 let after = carried_out(&record, &plan);
-                let ended = plan.superseded.iter().chain(&plan.run).any(|write| write.fence == FenceAfter::Closed);
+                let ended =
+                    plan.superseded.iter().chain(&plan.run).any(|write| write.fence == FenceAfter::Closed);
                 format!("{}{}", after.state, if ended { "*" } else { "" })
             }
         };

@@ -4,8 +4,8 @@
 
 use bytes::Bytes;
 use docket_schema::{
-    ids::{BlobHash, IncarnationId, Position, RunId, StreamId, TaskId, Timestamp},
     event::NewEvent,
+    ids::{BlobHash, IncarnationId, Position, RunId, StreamId, TaskId, Timestamp},
     task::TaskRecord,
     wire::{Held, LeaseRequest},
 };
@@ -42,8 +42,9 @@ pub(super) async fn pack(blobs: Vec<NewBlob>) -> Result<Vec<PackedBlob>, StoreEr
 }
 
 fn pack_one(blob: NewBlob) -> Result<PackedBlob, StoreError> {
-    let data = zstd::bulk::compress(&blob.bytes, ZSTD_LEVEL)
-        .map_err(|e| StoreError::Corrupt { what: format!("blob {} cannot be compressed: {e}", blob.blob.hash) })?;
+    let data = zstd::bulk::compress(&blob.bytes, ZSTD_LEVEL).map_err(|e| StoreError::Corrupt {
+        what: format!("blob {} cannot be compressed: {e}", blob.blob.hash),
+    })?;
     Ok(PackedBlob { hash: blob.blob.hash, bytes: blob.blob.bytes, data: data.into() })
 }
 
@@ -92,6 +93,11 @@ impl Ask {
             | Self::Heartbeat { .. }
             | Self::PutBlobs { .. } => false,
         }
+    }
+
+    /// The stream of an append.
+    pub(super) const fn appends_to(&self) -> Option<&StreamId> {
+        if let Self::Append(ask) = self { Some(&ask.stream) } else { None }
     }
 
     /// The caller's time; 0 where it has none.

@@ -182,10 +182,7 @@ impl Row {
         self.blob(at)?.try_into().map_err(|_| misshapen(at, "id or hash"))
     }
 
-    pub(super) fn fixed_or_null<const N: usize>(
-        &mut self,
-        at: usize,
-    ) -> Result<Option<[u8; N]>, StoreError> {
+    pub(super) fn fixed_or_null<const N: usize>(&mut self, at: usize) -> Result<Option<[u8; N]>, StoreError> {
         self.blob_or_null(at)?.map(|b| b.try_into().map_err(|_| misshapen(at, "id or hash"))).transpose()
     }
 }
@@ -242,12 +239,8 @@ impl Conn<'_> {
 
     pub(super) async fn run(&mut self, sql: &str, args: Vec<Arg>) -> Result<u64, sqlx::Error> {
         match self {
-            Self::Sqlite(conn) => {
-                Ok(bind_sqlite(sql, args).execute(&mut **conn).await?.rows_affected())
-            }
-            Self::Postgres(conn) => {
-                Ok(bind_postgres(sql, args).execute(&mut **conn).await?.rows_affected())
-            }
+            Self::Sqlite(conn) => Ok(bind_sqlite(sql, args).execute(&mut **conn).await?.rows_affected()),
+            Self::Postgres(conn) => Ok(bind_postgres(sql, args).execute(&mut **conn).await?.rows_affected()),
         }
     }
 }
@@ -330,7 +323,9 @@ fn sqlite_row(row: &sqlx::sqlite::SqliteRow) -> Result<Row, sqlx::Error> {
 fn postgres_row(row: &sqlx::postgres::PgRow) -> Result<Row, sqlx::Error> {
     (0..row.len())
         .map(|at| match row.column(at).type_info().name() {
-            "TEXT" | "VARCHAR" | "NAME" => Ok(row.try_get::<Option<String>, _>(at)?.map_or(Cell::Null, Cell::Text)),
+            "TEXT" | "VARCHAR" | "NAME" => {
+                Ok(row.try_get::<Option<String>, _>(at)?.map_or(Cell::Null, Cell::Text))
+            }
             "BYTEA" => Ok(row.try_get::<Option<Vec<u8>>, _>(at)?.map_or(Cell::Null, Cell::Blob)),
             "INT4" => Ok(row.try_get::<Option<i32>, _>(at)?.map_or(Cell::Null, |n| Cell::Int(n.into()))),
             "BOOL" => Ok(row.try_get::<Option<bool>, _>(at)?.map_or(Cell::Null, |b| Cell::Int(b.into()))),

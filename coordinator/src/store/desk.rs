@@ -22,7 +22,7 @@ use super::{
 };
 
 /// Streams and tasks kept between batches; beyond this the desk is cleared. About 2 KB each.
-const KEPT_MAX: usize = 20_000;
+const KEPT_MAX: usize = 8192;
 
 /// An event that is about to be written.
 #[derive(Debug, Clone)]
@@ -227,6 +227,8 @@ pub(super) struct Desk {
     /// Ids for new streams.
     ids: std::ops::Range<i64>,
     dialect: Dialect,
+    /// What is read is locked until the commit.
+    locks: bool,
 }
 
 impl Desk {
@@ -239,7 +241,14 @@ impl Desk {
             keys: HashMap::new(),
             ids,
             dialect,
+            locks: true,
         }
+    }
+
+    /// A desk whose reads lock nothing: what is decided on it must be checked by the statement that
+    /// writes it.
+    pub(super) fn optimistic(dialect: Dialect) -> Self {
+        Self { locks: false, ..Self::new(dialect, 0..0) }
     }
 
     /// Forgets what was read; after a failed transaction, or when another writer was noticed.
@@ -257,6 +266,19 @@ impl Desk {
         if self.streams.len() > KEPT_MAX || self.tasks.len() > KEPT_MAX {
             self.streams.clear();
             self.tasks.clear();
+        }
+    }
+
+    /// Notes on an optimistic desk what a locked transaction left: heads that holders go on from.
+    pub(super) fn note(&mut self, done: &mut Self) {
+        if self.streams.len() > KEPT_MAX {
+            self.streams.clear();
+        }
+        for (id, _) in std::mem::take(&mut done.staged.streams) {
+            match done.streams.remove(&id) {
+                Some(row) if row.fence == super::row::Fence::Open => self.streams.insert(id, row),
+                Some(_) | None => self.streams.remove(&id),
+            };
         }
     }
 
@@ -301,7 +323,7 @@ impl Desk {
         let sql = format!(
             "SELECT s.name, {STREAM_COLUMNS} FROM streams s WHERE {} ORDER BY s.name{}",
             self.dialect.any_text("s.name", 1),
-            self.dialect.lock_rows()
+            if self.locks { self.dialect.lock_rows() } else { "" }
         );
         for mut row in conn.rows(&sql, vec![Arg::Texts(names)]).await? {
             let name = row.text(0)?;
@@ -334,8 +356,11 @@ impl Desk {
                 self.put_task(&mut row)?;
             }
         }
-        let streams: Vec<StreamId> =
-            wanted.iter().filter_map(|id| self.tasks.get(id)).flat_map(|(record, _)| streams_of(record)).collect();
+        let streams: Vec<StreamId> = wanted
+            .iter()
+            .filter_map(|id| self.tasks.get(id))
+            .flat_map(|(record, _)| streams_of(record))
+            .collect();
         self.load_streams(conn, streams).await
     }
 

@@ -79,7 +79,9 @@ pub(super) fn again(error: &StoreError) -> StoreError {
         StoreError::Unavailable { backend, doing, source } => {
             StoreError::Unavailable { backend, doing, source: copy(source) }
         }
-        StoreError::Full { backend, doing, source } => StoreError::Full { backend, doing, source: copy(source) },
+        StoreError::Full { backend, doing, source } => {
+            StoreError::Full { backend, doing, source: copy(source) }
+        }
         StoreError::Fault { backend, doing, source } => {
             StoreError::Fault { backend, doing, source: copy(source) }
         }

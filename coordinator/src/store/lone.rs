@@ -34,6 +34,7 @@ async fn secret(conn: &mut Conn<'_>, fresh: &[u8; 32]) -> Result<[u8; 32], LoadE
     let insert = "INSERT INTO meta (key, value) VALUES ('secret', $1) ON CONFLICT (key) DO NOTHING";
     conn.run(insert, vec![Arg::Blob(fresh.to_vec())]).await?;
     let mut rows = conn.rows("SELECT value FROM meta WHERE key = 'secret'", Vec::new()).await?;
-    let row = rows.first_mut().ok_or_else(|| StoreError::Corrupt { what: "the secret is gone".to_owned() })?;
+    let row =
+        rows.first_mut().ok_or_else(|| StoreError::Corrupt { what: "the secret is gone".to_owned() })?;
     Ok(row.fixed(0)?)
 }

@@ -81,11 +81,8 @@ async fn apply(conn: &mut Conn<'_>, dialect: Dialect, steps: &[Migration]) -> Re
             }
         }
         let note = "INSERT INTO schema_steps (version, name, hash) VALUES ($1, $2, $3)";
-        let args = vec![
-            Arg::Int(step.version.into()),
-            Arg::Text(step.name.to_owned()),
-            Arg::Text(hash_of(step)),
-        ];
+        let args =
+            vec![Arg::Int(step.version.into()), Arg::Text(step.name.to_owned()), Arg::Text(hash_of(step))];
         conn.run(note, args).await.map_err(sql_error)?;
     }
     Ok(())

@@ -12,11 +12,11 @@ mod lane;
 mod lone;
 mod migrate;
 mod plan;
+pub mod postgres;
 mod read;
 mod rebuild;
 mod row;
 mod sql_store;
-pub mod postgres;
 pub mod sqlite;
 mod verify;
 mod write;
@@ -256,6 +256,15 @@ pub struct Difference {
     pub derived: String,
 }
 
+/// A task and, while it is leased, the deadline of its lease.
+pub type TaskAndDeadline = (TaskRecord, Option<Timestamp>);
+
+/// Tasks whose time has come, and when the next one's will.
+pub type Due = (Vec<TaskId>, Option<Timestamp>);
+
+/// Tasks by state, and workers.
+pub type Standing = (Vec<StateCount>, Vec<WorkerView>);
+
 /// The store. Every method is durable when it answers, or has done nothing.
 pub trait Store: Send + Sync + 'static {
     /// `sqlite` or `postgres`.
@@ -309,18 +318,14 @@ pub trait Store: Send + Sync + 'static {
 
     /// Tasks in `scheduled` or `retryable` whose time has come, at most `limit`; and when the next
     /// one's will.
-    fn due(
-        &self,
-        now: Timestamp,
-        limit: u32,
-    ) -> Answer<'_, Result<(Vec<TaskId>, Option<Timestamp>), StoreError>>;
+    fn due(&self, now: Timestamp, limit: u32) -> Answer<'_, Result<Due, StoreError>>;
 
     /// Sets every running task's deadline to `now + lease_ms` at the latest: a coordinator that
     /// comes back gives everybody one lease time before it expires anything.
     fn grace(&self, lease_ms: u64, now: Timestamp) -> Answer<'_, Result<u64, StoreError>>;
 
     /// A task.
-    fn task(&self, id: TaskId) -> Answer<'_, Result<Option<(TaskRecord, Option<Timestamp>)>, StoreError>>;
+    fn task(&self, id: TaskId) -> Answer<'_, Result<Option<TaskAndDeadline>, StoreError>>;
 
     /// A page of tasks, newest first.
     fn tasks(&self, query: TaskQuery) -> Answer<'_, Result<Vec<TaskRecord>, StoreError>>;
@@ -363,7 +368,7 @@ pub trait Store: Send + Sync + 'static {
     fn blobs_present(&self, hashes: Vec<BlobHash>) -> Answer<'_, Result<Vec<BlobHash>, StoreError>>;
 
     /// Tasks by state, and workers heard of since `since`.
-    fn status(&self, since: Timestamp) -> Answer<'_, Result<(Vec<StateCount>, Vec<WorkerView>), StoreError>>;
+    fn status(&self, since: Timestamp) -> Answer<'_, Result<Standing, StoreError>>;
 
     /// The secret that run tokens are made with: made once, the same for every coordinator.
     fn secret(&self, fresh: [u8; 32]) -> Answer<'_, Result<[u8; 32], StoreError>>;

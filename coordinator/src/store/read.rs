@@ -14,6 +14,7 @@ use super::{
     conn::{Arg, Db, Dialect, Row},
     fault::store_error,
     row::{EVENT_COLUMNS, RUN_COLUMNS, TASK_COLUMNS, TASK_TABLES, envelope, run_row, task_row},
+    sqlite::{PAGE_SQL, unpack},
 };
 
 /// Tasks of a page, by default and at most.
@@ -64,10 +65,7 @@ pub(super) async fn due(
     Ok((due, None))
 }
 
-pub(super) async fn task(
-    db: &Db,
-    id: TaskId,
-) -> Result<Option<(TaskRecord, Option<Timestamp>)>, StoreError> {
+pub(super) async fn task(db: &Db, id: TaskId) -> Result<Option<(TaskRecord, Option<Timestamp>)>, StoreError> {
     let sql = format!("SELECT {TASK_COLUMNS} FROM {TASK_TABLES} WHERE t.id = $1");
     rows(db, "reading a task", &sql, vec![uuid_arg(id.0)]).await?.first_mut().map(task_row).transpose()
 }
@@ -88,8 +86,7 @@ pub(super) async fn tasks(db: &Db, query: TaskQuery) -> Result<Vec<TaskRecord>, 
             filter = format!("{filter} AND {test} ${}", args.len());
         }
     }
-    let sql =
-        format!("SELECT {TASK_COLUMNS} FROM {TASK_TABLES} WHERE {filter} ORDER BY t.id DESC LIMIT $1");
+    let sql = format!("SELECT {TASK_COLUMNS} FROM {TASK_TABLES} WHERE {filter} ORDER BY t.id DESC LIMIT $1");
     rows(db, "listing tasks", &sql, args).await?.iter_mut().map(|row| Ok(task_row(row)?.0)).collect()
 }
 
@@ -140,10 +137,13 @@ pub(super) async fn resolve(db: &Db, digits: String) -> Result<Resolved, StoreEr
     }
     let bound = |filler: &str| {
         let full = format!("{digits}{}", filler.repeat(DIGITS - digits.len()));
-        Uuid::try_parse(&full).map(uuid_arg).map_err(|_| StoreError::Corrupt { what: format!("digits {full}") })
+        Uuid::try_parse(&full)
+            .map(uuid_arg)
+            .map_err(|_| StoreError::Corrupt { what: format!("digits {full}") })
     };
     let range = vec![bound("0")?, bound("f")?, Arg::Int(RESOLVED_MAX)];
-    let begin = |table: &str| format!("SELECT id FROM {table} WHERE id >= $1 AND id <= $2 ORDER BY id LIMIT $3");
+    let begin =
+        |table: &str| format!("SELECT id FROM {table} WHERE id >= $1 AND id <= $2 ORDER BY id LIMIT $3");
     let found = Resolved {
         tasks: ids(db, &begin("tasks"), range.clone()).await?.into_iter().map(TaskId).collect(),
         runs: ids(db, &begin("runs"), range).await?.into_iter().map(RunId).collect(),
@@ -164,7 +164,11 @@ pub(super) async fn resolve(db: &Db, digits: String) -> Result<Resolved, StoreEr
 }
 
 async fn ids(db: &Db, sql: &str, args: Vec<Arg>) -> Result<Vec<Uuid>, StoreError> {
-    rows(db, "resolving an id", sql, args).await?.iter_mut().map(|row| Ok(Uuid::from_bytes(row.fixed(0)?))).collect()
+    rows(db, "resolving an id", sql, args)
+        .await?
+        .iter_mut()
+        .map(|row| Ok(Uuid::from_bytes(row.fixed(0)?)))
+        .collect()
 }
 
 pub(super) async fn events(
@@ -179,6 +183,11 @@ pub(super) async fn events(
     );
     let after = Arg::Int(i64::try_from(after.0).unwrap_or(i64::MAX));
     let args = vec![Arg::Text(stream.to_string()), after, Arg::Int(limit.into())];
+    if db.dialect() == Dialect::Sqlite {
+        let mut page = rows(db, "reading events", PAGE_SQL, args).await?;
+        let page = page.first_mut().map(|row| row.text_or_null(0)).transpose()?.flatten();
+        return unpack(&stream, &page.unwrap_or_default());
+    }
     rows(db, "reading events", &sql, args).await?.iter_mut().map(envelope).collect()
 }
 
@@ -221,9 +230,8 @@ pub(super) async fn streams(
         .iter_mut()
         .map(|row| {
             let name = row.text(0)?;
-            let stream = name
-                .parse()
-                .map_err(|_| StoreError::Corrupt { what: format!("a stream named `{name}`") })?;
+            let stream =
+                name.parse().map_err(|_| StoreError::Corrupt { what: format!("a stream named `{name}`") })?;
             Ok((stream, Head { seq: Seq(row.count(1)?), hash: EventHash(row.fixed(2)?) }))
         })
         .collect()
@@ -262,8 +270,9 @@ pub(super) async fn status(
         .iter_mut()
         .map(|row| {
             let word = row.text(0)?;
-            let state: TaskState =
-                word.parse().map_err(|_| StoreError::Corrupt { what: format!("a task in state `{word}`") })?;
+            let state: TaskState = word
+                .parse()
+                .map_err(|_| StoreError::Corrupt { what: format!("a task in state `{word}`") })?;
             Ok(StateCount { state, count: row.count(1)? })
         })
         .collect::<Result<Vec<_>, StoreError>>()?;

@@ -24,7 +24,8 @@ const PAGE: i64 = 500;
 /// Events read in one go.
 const EVENTS: i64 = 1000;
 
-const RUN_ROW: [&str; 8] = ["id", "stream_id", "task", "attempt", "stage", "parent", "parent_seq", "ended_at"];
+const RUN_ROW: [&str; 8] =
+    ["id", "stream_id", "task", "attempt", "stage", "parent", "parent_seq", "ended_at"];
 const STREAM_ROW: [&str; 6] = ["id", "head_seq", "head_hash", "head_at", "epoch", "fence"];
 
 /// What the stream of a task says of one of its runs.
@@ -84,11 +85,12 @@ impl Rebuild {
             );
             let args = vec![Arg::Int(id), Arg::Int(seen.head.seq.0 as i64), Arg::Int(EVENTS)];
             let page = conn.rows(&sql, args).await?;
-            if page.is_empty() {
-                break;
-            }
+            let is_last = page.len() < EVENTS as usize;
             for mut row in page {
                 self.event(&mut seen, stream, envelope(&mut row)?)?;
+            }
+            if is_last {
+                break;
             }
         }
         let (mut epoch, mut fence) = (Epoch(0), Fence::None);
@@ -162,7 +164,8 @@ impl Rebuild {
         };
         match event {
             TaskEvent::TaskLeased(e) => {
-                let new = RunFacts { task: record.id, attempt: record.runs, epoch: e.epoch, fence: Fence::Open };
+                let new =
+                    RunFacts { task: record.id, attempt: record.runs, epoch: e.epoch, fence: Fence::Open };
                 let facts = self.runs.entry(e.run).or_insert(new);
                 facts.epoch = e.epoch;
                 facts.fence = Fence::Open;
@@ -228,7 +231,12 @@ impl Rebuild {
     }
 
     /// Rows that no stream stands behind.
-    async fn strays(&mut self, conn: &mut Conn<'_>, table: &'static str, class: &str) -> Result<(), LoadError> {
+    async fn strays(
+        &mut self,
+        conn: &mut Conn<'_>,
+        table: &'static str,
+        class: &str,
+    ) -> Result<(), LoadError> {
         let stray = format!(
             "stream_id NOT IN (SELECT id FROM streams WHERE substr(name, 1, {}) = '{class}')",
             class.len()

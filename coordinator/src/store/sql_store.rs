@@ -7,7 +7,7 @@ use docket_schema::{
     event::{Envelope, Head},
     ids::{BlobHash, Epoch, IncarnationId, Position, RunId, Seq, StreamId, TaskId, Timestamp},
     task::TaskRecord,
-    wire::{Held, LeaseRequest, Resolved, RunView, StateCount, TaskQuery, WorkerView},
+    wire::{Held, LeaseRequest, Resolved, RunView, TaskQuery},
 };
 use tokio::{
     sync::{mpsc, oneshot},
@@ -15,8 +15,8 @@ use tokio::{
 };
 
 use super::{
-    Answer, Append, AppendError, Appended, CommandBlobs, CommandError, Decide, Difference, Granted, NewBlob,
-    NewTask, Renewed, Store, StoreError,
+    Answer, Append, AppendError, Appended, CommandBlobs, CommandError, Decide, Difference, Due, Granted,
+    NewBlob, NewTask, Renewed, Standing, Store, StoreError, TaskAndDeadline,
     ask::{Answered, Ask, AskAppend, AskCommand, Job, pack},
     conn::Db,
     fault::store_error,
@@ -139,11 +139,7 @@ impl Store for SqlStore {
         Box::pin(read::expired(&self.db, now, limit))
     }
 
-    fn due(
-        &self,
-        now: Timestamp,
-        limit: u32,
-    ) -> Answer<'_, Result<(Vec<TaskId>, Option<Timestamp>), StoreError>> {
+    fn due(&self, now: Timestamp, limit: u32) -> Answer<'_, Result<Due, StoreError>> {
         Box::pin(read::due(&self.db, now, limit))
     }
 
@@ -151,7 +147,7 @@ impl Store for SqlStore {
         Box::pin(async move { answered!(self, Grace, Ask::Grace { lease_ms, now }) })
     }
 
-    fn task(&self, id: TaskId) -> Answer<'_, Result<Option<(TaskRecord, Option<Timestamp>)>, StoreError>> {
+    fn task(&self, id: TaskId) -> Answer<'_, Result<Option<TaskAndDeadline>, StoreError>> {
         Box::pin(read::task(&self.db, id))
     }
 
@@ -211,7 +207,7 @@ impl Store for SqlStore {
         Box::pin(read::blobs_present(&self.db, hashes))
     }
 
-    fn status(&self, since: Timestamp) -> Answer<'_, Result<(Vec<StateCount>, Vec<WorkerView>), StoreError>> {
+    fn status(&self, since: Timestamp) -> Answer<'_, Result<Standing, StoreError>> {
         Box::pin(read::status(&self.db, since))
     }
 

@@ -11,12 +11,16 @@ use docket_schema::{
     run::{CorruptLog, Forked, RunState},
     task::{TaskEvent, TaskEventMeta, TaskRecord},
 };
+use futures_util::StreamExt as _;
 use serde::Serialize;
 
 use super::{Store, StoreError};
 
 /// Events, and streams, read at once.
 const PAGE: u32 = 1000;
+
+/// Streams walked at once: as many as a store has readers.
+const WALKS: usize = 4;
 
 /// Runs that may stand on each other: more is no history a person made.
 const LINEAGE_MAX: usize = 1000;
@@ -45,6 +49,15 @@ pub struct LogFault {
     pub what: String,
 }
 
+impl Verified {
+    fn add(&mut self, more: Self) {
+        self.streams += more.streams;
+        self.events += more.events;
+        self.blobs += more.blobs;
+        self.fault = self.fault.take().or(more.fault);
+    }
+}
+
 /// Walks the whole log.
 ///
 /// # Errors
@@ -56,8 +69,14 @@ pub async fn verify(store: &dyn Store) -> Result<Verified, StoreError> {
         let page = store.streams(after.take(), PAGE).await?;
         let Some((last, _)) = page.last() else { return Ok(seen) };
         after = Some(last.clone());
-        for (stream, head) in page {
-            walk(store, &stream, head, &mut seen).await?;
+        let walks = page.into_iter().map(async |(stream, head)| {
+            let mut seen = Verified::default();
+            walk(store, &stream, head, &mut seen).await.map(|()| seen)
+        });
+        // In order, so that the first fault is the first by name.
+        let mut walks = futures_util::stream::iter(walks).buffered(WALKS);
+        while let Some(walked) = walks.next().await {
+            seen.add(walked?);
             if seen.fault.is_some() {
                 return Ok(seen);
             }
@@ -123,6 +142,9 @@ async fn walk(
         if let Some((hash, seq)) = missing(store, named).await? {
             seen.fault = Some(fault(stream, seq, format!("it names blob {hash}, which is not stored")));
             return Ok(());
+        }
+        if page.len() < PAGE as usize {
+            break;
         }
     }
     if head != recorded {
@@ -214,8 +236,7 @@ impl Fold {
             Self::Task(record) => {
                 let typed = TaskEvent::decode(&event.kind, event.version, event.payload.as_str())
                     .map_err(|e| e.to_string())?;
-                let meta =
-                    TaskEventMeta { seq: event.seq, hash: event.hash, recorded_at: event.recorded_at };
+                let meta = TaskEventMeta { seq: event.seq, hash: event.hash, recorded_at: event.recorded_at };
                 match (record.as_deref_mut(), typed, stream) {
                     (Some(record), typed, _) => record.apply(meta, typed).map_err(|e| describe(&e)),
                     (None, TaskEvent::TaskSubmitted(first), StreamId::Task(id)) => {

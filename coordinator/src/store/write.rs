@@ -56,7 +56,8 @@ impl Write {
         let mut cells = self.cells.into_iter();
         let mut statements = Vec::new();
         while left > 0 {
-            let take = if left <= rows_max && rows_max < 256 { left } else { largest_power(left.min(rows_max)) };
+            let take =
+                if left <= rows_max && rows_max < 256 { left } else { largest_power(left.min(rows_max)) };
             let row = format!("({})", vec!["?"; width].join(","));
             let source = format!("VALUES {}", vec![row.as_str(); take].join(","));
             statements.push(Statement {
@@ -75,11 +76,19 @@ impl Write {
         for (at, cell) in self.cells.into_iter().enumerate() {
             push_cell(&mut args[at % width], cell);
         }
-        let arrays: Vec<String> =
-            self.columns.iter().enumerate().map(|(at, kind)| format!("${}::{}", at + 1, array_of(*kind))).collect();
-        let source = format!("SELECT * FROM unnest({})", arrays.join(", "));
+        let source = format!("SELECT * FROM {}", unnest(self.columns, 1));
         Statement { sql: self.sql.replace(ROWS, &source), args }
     }
+}
+
+/// `unnest` over parameters from `first` on.
+fn unnest(columns: &[Kind], first: usize) -> String {
+    let arrays: Vec<String> = columns
+        .iter()
+        .enumerate()
+        .map(|(at, kind)| format!("${}::{}", at + first, array_of(*kind)))
+        .collect();
+    format!("unnest({})", arrays.join(", "))
 }
 
 const fn largest_power(n: usize) -> usize {
@@ -117,7 +126,7 @@ fn push_cell(column: &mut Arg, cell: Arg) {
 
 /// All that a batch writes, in an order that references allow. `base` is the first position.
 pub(super) fn writes(staged: &Staged, desk: &Desk, base: u64) -> Vec<Write> {
-    let mut all = streams(staged, desk);
+    let mut all = Vec::from(streams(staged, desk));
     all.push(events(staged, base));
     all.push(tasks(staged, desk));
     all.extend(runs(staged));
@@ -132,9 +141,41 @@ fn int(n: u64) -> Arg {
     Arg::Int(i64::try_from(n).unwrap_or(i64::MAX))
 }
 
+/// For PostgreSQL: heads that move and their events in one statement of its own transaction. Only
+/// streams whose head, epoch and fence are still those decided upon move, and only their events are
+/// written; the rows answered are those streams and the transaction's id. `offset` and the
+/// transaction's id make the positions.
+pub(super) fn fenced_append(staged: &Staged, desk: &Desk, offset: i64) -> Statement {
+    let [_, moved] = streams(staged, desk);
+    let events = events(staged, 0);
+    let (heads, rows) = (moved.columns.len(), events.columns.len());
+    let sql = format!(
+        "WITH u AS (SELECT * FROM {} AS u(id, old_seq, old_hash, old_epoch, old_fence, seq, hash, at, epoch, fence)), \
+         moved AS (UPDATE streams s SET head_seq = u.seq, head_hash = u.hash, head_at = u.at FROM u \
+         WHERE s.id = u.id AND s.head_seq = u.old_seq AND s.head_hash = u.old_hash AND s.epoch = u.old_epoch \
+         AND s.fence = u.old_fence RETURNING s.id), \
+         written AS (INSERT INTO events (position, stream_id, seq, recorded_at, turn, epoch, kind, version, payload, \
+         prev_hash, hash) SELECT ((pg_current_xact_id()::text::bigint + ${}) << {POSITION_BITS}) + e.place, \
+         e.stream_id, e.seq, e.recorded_at, e.turn, e.epoch, e.kind, e.version, e.payload, e.prev_hash, e.hash \
+         FROM {} AS e(place, stream_id, seq, recorded_at, turn, epoch, kind, version, payload, prev_hash, hash) \
+         WHERE e.stream_id IN (SELECT id FROM moved)) \
+         SELECT pg_current_xact_id()::text::bigint, id FROM moved",
+        unnest(moved.columns, 1),
+        heads + rows + 1,
+        unnest(events.columns, heads + 1),
+    );
+    let mut args = moved.columns().args;
+    args.extend(events.columns().args);
+    args.push(Arg::Int(offset));
+    Statement { sql, args }
+}
+
+/// Bits of a PostgreSQL position that count within a transaction; the rest is the transaction's id.
+pub(super) const POSITION_BITS: u32 = 16;
+
 /// New streams, and heads that move. The fence is in the statement: a head, epoch or fence that is
 /// not what was decided upon makes `head_seq` NULL, which the table refuses, and with it the batch.
-fn streams(staged: &Staged, desk: &Desk) -> Vec<Write> {
+fn streams(staged: &Staged, desk: &Desk) -> [Write; 2] {
     let mut new = Write::new(
         "INSERT INTO streams (id, name, head_seq, head_hash, head_at, epoch, fence) {rows}",
         &[Int, Text, Int, Blob, Int, Int, Text],
@@ -174,7 +215,7 @@ fn streams(staged: &Staged, desk: &Desk) -> Vec<Write> {
             }
         }
     }
-    vec![new, moved]
+    [new, moved]
 }
 
 fn events(staged: &Staged, base: u64) -> Write {
@@ -214,8 +255,8 @@ fn tasks(staged: &Staged, desk: &Desk) -> Write {
          blocked_why = excluded.blocked_why, message = excluded.message, ended_at = excluded.ended_at, \
          deadline_at = CASE excluded.deadline_at WHEN 0 THEN tasks.deadline_at ELSE excluded.deadline_at END",
         &[
-            Blob, Int, Int, Blob, Text, Text, Text, Int, Text, Blob, Int, Int, Int, Int, Blob, Blob, Blob, Int,
-            Text, Text, Int, Int, Int,
+            Blob, Int, Int, Blob, Text, Text, Text, Int, Text, Blob, Int, Int, Int, Int, Blob, Blob, Blob,
+            Int, Text, Text, Int, Int, Int,
         ],
     );
     for (id, deadline) in &staged.tasks {

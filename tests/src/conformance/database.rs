@@ -88,7 +88,10 @@ impl Database {
                 let name: String = name.chars().take(63).collect();
                 let mut admin = sqlx::PgConnection::connect(server).await.expect("the server answers");
                 for sql in [format!("DROP DATABASE IF EXISTS {name}"), format!("CREATE DATABASE {name}")] {
-                    sqlx::raw_sql(AssertSqlSafe(sql)).execute(&mut admin).await.expect("a database of its own");
+                    sqlx::raw_sql(AssertSqlSafe(sql))
+                        .execute(&mut admin)
+                        .await
+                        .expect("a database of its own");
                 }
                 let (base, query) = server.split_once('?').unwrap_or((server, ""));
                 let (base, _) = base.rsplit_once('/').expect("a URL names a database");

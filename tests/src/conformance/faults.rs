@@ -69,7 +69,10 @@ pub(super) async fn tampered_projection_is_found_and_mended(database: Database) 
     let leases = worker.lease(2).await;
     worker.end(&leases[0], RunOutcome::Succeeded).await;
     world.check().await;
-    let before = (world.task(leases[1].record.id).await, world.store.runs_of(leases[0].record.id).await.expect("reads"));
+    let before = (
+        world.task(leases[1].record.id).await,
+        world.store.runs_of(leases[0].record.id).await.expect("reads"),
+    );
     let mut raw = world.database.raw().await;
     for sql in [
         "UPDATE tasks SET failures = 7, queue = 'other' WHERE state = 'running'",
@@ -82,9 +85,18 @@ pub(super) async fn tampered_projection_is_found_and_mended(database: Database) 
     let mut found: Vec<(&str, String)> =
         world.store.rebuild().await.expect("rebuilds").into_iter().map(|d| (d.table, d.column)).collect();
     found.sort();
-    let expected = [("runs", "stage"), ("streams", "fence"), ("tasks", "(row)"), ("tasks", "failures"), ("tasks", "queue")];
+    let expected = [
+        ("runs", "stage"),
+        ("streams", "fence"),
+        ("tasks", "(row)"),
+        ("tasks", "failures"),
+        ("tasks", "queue"),
+    ];
     assert_eq!(found, expected.map(|(table, column)| (table, column.to_owned())));
-    let after = (world.task(leases[1].record.id).await, world.store.runs_of(leases[0].record.id).await.expect("reads"));
+    let after = (
+        world.task(leases[1].record.id).await,
+        world.store.runs_of(leases[0].record.id).await.expect("reads"),
+    );
     assert_eq!(after, before);
     world.check().await;
     assert_eq!(worker.lease(5).await.len(), 1, "the task that was deleted is back");
@@ -96,7 +108,9 @@ pub(super) async fn migrations_apply_again_and_refuse_newer(database: Database) 
     let again = world.beside().await;
     assert_eq!(again.task(task).await, world.task(task).await);
     let mut raw = world.database.raw().await;
-    raw.run("INSERT INTO schema_steps (version, name, hash) VALUES (999, 'later', 'x')").await.expect("writes");
+    raw.run("INSERT INTO schema_steps (version, name, hash) VALUES (999, 'later', 'x')")
+        .await
+        .expect("writes");
     let refused = world.database.try_open().await.err().expect("is refused");
     assert!(matches!(&refused, StoreError::Schema { what } if what.contains("newer docket")), "{refused}");
     raw.run("DELETE FROM schema_steps WHERE version = 999").await.expect("writes");
@@ -147,7 +161,11 @@ pub(super) async fn busy_never_reaches_a_caller(database: Database) {
     world.submit(spec("a")).await;
     let lease = world.worker().lease_one().await;
     let mut other = world.database.raw().await;
-    let begin = if world.database.is_sqlite() { "BEGIN IMMEDIATE" } else { "BEGIN; LOCK TABLE streams IN EXCLUSIVE MODE" };
+    let begin = if world.database.is_sqlite() {
+        "BEGIN IMMEDIATE"
+    } else {
+        "BEGIN; LOCK TABLE streams IN EXCLUSIVE MODE"
+    };
     other.run(begin).await.expect("locks");
     let append = world.append(lease.run, Seq(0), Epoch(1), vec![note(1)]);
     let release = async {

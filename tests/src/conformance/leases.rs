@@ -24,7 +24,8 @@ pub(super) async fn lease_request_repeated_answers_the_same(database: Database) 
     let worker = world.worker();
     let old = worker.request(2);
     let request = worker.request(2);
-    let of = |leases: &[Granted]| leases.iter().map(|l| (l.record.id, l.run, l.record.epoch)).collect::<Vec<_>>();
+    let of =
+        |leases: &[Granted]| leases.iter().map(|l| (l.record.id, l.run, l.record.epoch)).collect::<Vec<_>>();
     let first = worker.send(request.clone()).await;
     assert_eq!(first.len(), 2);
     assert_eq!(of(&worker.send(request.clone()).await), of(&first));
@@ -49,7 +50,8 @@ pub(super) async fn concurrent_leases_never_share_a_task(database: Database) {
     }
     // SQLite has one coordinator; PostgreSQL any number.
     let other = if world.database.is_sqlite() { world.clone() } else { world.beside().await };
-    let workers: Vec<Worker> = (0..8).map(|n| if n % 2 == 0 { world.worker() } else { other.worker() }).collect();
+    let workers: Vec<Worker> =
+        (0..8).map(|n| if n % 2 == 0 { world.worker() } else { other.worker() }).collect();
     let mut tasks = Vec::new();
     loop {
         let leases = futures_util::future::join_all(workers.iter().map(|worker| worker.lease(3))).await;
@@ -84,7 +86,8 @@ async fn late(worker: &Worker, lease: &Granted) -> Late {
     let world = &worker.world;
     let (task, epoch) = (lease.record.id, lease.record.epoch);
     let held = vec![Held { task, epoch }];
-    let renewed = world.store.heartbeat(worker.incarnation, held, LEASE_MS, world.now()).await.expect("answers");
+    let renewed =
+        world.store.heartbeat(worker.incarnation, held, LEASE_MS, world.now()).await.expect("answers");
     let head = world.store.head(StreamId::Run(lease.run)).await.expect("reads").expect("exists");
     let append = world.append(lease.run, head.seq, epoch, vec![note(1)]).await.map(|_| ());
     let at = if append.is_ok() { head.seq.next() } else { head.seq };

@@ -95,7 +95,9 @@ pub(super) async fn sleeper_gets_nothing_into_the_log(database: Database) {
     let worker = world.worker();
     let taken = worker.lease_one().await;
     let fenced = world.append(sleeper.run, Seq(0), Epoch(1), vec![note(1)]).await;
-    let Err(AppendError::Fenced { asked: Epoch(1), current: Epoch(2) }) = fenced else { panic!("{fenced:?}") };
+    let Err(AppendError::Fenced { asked: Epoch(1), current: Epoch(2) }) = fenced else {
+        panic!("{fenced:?}")
+    };
     worker.end(&taken, RunOutcome::Succeeded).await;
     for epoch in [Epoch(1), Epoch(2)] {
         let closed = world.append(sleeper.run, Seq(1), epoch, vec![note(1)]).await;
@@ -149,6 +151,35 @@ pub(super) async fn many_in_flight_on_one_stream(database: Database) {
         }
     }
     assert_eq!(world.stream(StreamId::Run(lease.run)).await.len(), 10 * WRITERS);
+    world.check().await;
+}
+
+pub(super) async fn a_refused_append_fails_alone(database: Database) {
+    let world = World::open(database).await;
+    for n in 0..8 {
+        world.submit(spec(&format!("task {n}"))).await;
+    }
+    let leases = world.worker().lease(8).await;
+    for round in 0..10 {
+        let appends = leases.iter().zip(0..).map(|(lease, n)| {
+            // Every other one is wrong, each in a way of its own.
+            let (at, epoch) = match n {
+                1 => (Seq(round + 7), Epoch(1)),
+                3 => (Seq(round), Epoch(9)),
+                5 => (Seq(round), Epoch(0)),
+                _ => (Seq(round), Epoch(1)),
+            };
+            let mut append = world.holder_append(lease.run, at, epoch, vec![note(round)]);
+            if n == 7 {
+                append.names = vec![BlobRef::of(b"nowhere").hash];
+            }
+            world.store.append(append)
+        });
+        let done = futures_util::future::join_all(appends).await;
+        for (n, done) in done.iter().enumerate() {
+            assert_eq!(done.is_ok(), !matches!(n, 1 | 3 | 5 | 7), "{n}: {done:?}");
+        }
+    }
     world.check().await;
 }
 
@@ -209,11 +240,8 @@ pub(super) async fn blobs_are_checked_stored_once_and_whole(database: Database) 
         let read = world.store.blob(BlobRef::of(bytes).hash).await.expect("reads").expect("is there");
         assert_eq!(&read[..], &bytes[..]);
     }
-    let present = world
-        .store
-        .blobs_present(vec![BlobRef::of(&here).hash, missing.hash])
-        .await
-        .expect("reads");
+    let present =
+        world.store.blobs_present(vec![BlobRef::of(&here).hash, missing.hash]).await.expect("reads");
     assert_eq!(present, [BlobRef::of(&here).hash]);
     let mut raw = world.database.raw().await;
     assert_eq!(raw.number("SELECT count(*) FROM blobs").await.expect("counts"), 3, "stored once each");
@@ -269,7 +297,8 @@ pub(super) async fn reopened_store_has_everything(database: Database) {
     assert_eq!(world.task(task).await, record);
     assert_eq!(world.feed().await, feed);
     assert_eq!(world.store.secret([2; 32]).await.expect("a secret"), secret);
-    let next = world.append(lease.run, Seq(1), Epoch(1), vec![note(2)]).await.expect("the lease still stands");
+    let next =
+        world.append(lease.run, Seq(1), Epoch(1), vec![note(2)]).await.expect("the lease still stands");
     assert!(next.position > feed.last().expect("events").position);
     world.check().await;
 }

@@ -12,7 +12,7 @@ mod queue;
 pub mod world;
 
 pub use database::{Database, Kind};
-use world::World;
+pub use world::World;
 
 use std::{future::Future, pin::Pin};
 
@@ -34,6 +34,7 @@ pub const CASES: &[(&str, Case)] = cases![
     log::sleeper_gets_nothing_into_the_log,
     log::writers_on_their_own_streams,
     log::many_in_flight_on_one_stream,
+    log::a_refused_append_fails_alone,
     log::inbox_writes_beside_the_holder,
     log::system_streams_begin_by_themselves,
     log::blobs_are_checked_stored_once_and_whole,

@@ -45,8 +45,12 @@ struct Model {
 pub(super) async fn random_commands_agree_with_a_model(database: Database) {
     let world = World::open(database).await;
     for seed in 1..=SEEDS {
-        let mut play =
-            Play { world: world.clone(), worker: world.worker(), dice: Dice(seed * 0x9e37_79b9), tasks: BTreeMap::new() };
+        let mut play = Play {
+            world: world.clone(),
+            worker: world.worker(),
+            dice: Dice(seed * 0x9e37_79b9),
+            tasks: BTreeMap::new(),
+        };
         for step in 0..STEPS {
             let what = play.step().await;
             play.compare(&format!("seed {seed}, step {step}: {what}")).await;
@@ -85,7 +89,8 @@ impl Play {
 
     async fn submit(&mut self) -> &'static str {
         let task = self.world.submit(TaskSpec { attempts_max: 2, crashes_max: 2, ..spec("random") }).await;
-        let new = Model { state: TaskState::Available, epoch: 0, failures: 0, crashes: 0, runs: 0, run: None };
+        let new =
+            Model { state: TaskState::Available, epoch: 0, failures: 0, crashes: 0, runs: 0, run: None };
         self.tasks.insert(task, new);
         "submit"
     }
@@ -112,7 +117,9 @@ impl Play {
     async fn end(&mut self, task: TaskId, outcome: RunOutcome) -> &'static str {
         let failed = outcome != RunOutcome::Succeeded;
         let model = self.tasks[&task];
-        let (Some(run), true) = (model.run, model.state == TaskState::Running) else { return "end of nothing" };
+        let (Some(run), true) = (model.run, model.state == TaskState::Running) else {
+            return "end of nothing";
+        };
         let (record, _) = self.world.store.task(task).await.expect("reads").expect("exists");
         let head = docket_schema::event::Head::EMPTY;
         let lease = docket_coordinator::store::Granted { record, run, head, forked: false };
@@ -147,7 +154,8 @@ impl Play {
         let model = self.tasks.get_mut(&task).expect("ours");
         // Sometimes by a holder of long ago.
         let epoch = Epoch(model.epoch.saturating_sub(self.dice.roll(2)));
-        let done = self.world.act(task, move |record| decide::release(record, epoch, ReleaseWhy::Drained)).await;
+        let done =
+            self.world.act(task, move |record| decide::release(record, epoch, ReleaseWhy::Drained)).await;
         let holds = model.state == TaskState::Running && epoch.0 == model.epoch;
         assert_eq!(done.is_ok(), holds, "{done:?}");
         if holds {

@@ -169,7 +169,8 @@ pub(super) async fn blocked_goes_on_with_its_run(database: Database) {
     let worker = world.worker();
     let lease = worker.lease_one().await;
     world.append(lease.run, Seq(0), Epoch(1), vec![note(1)]).await.expect("appends");
-    let blocked = RunBlocked { question: "which?".into(), why: BlockedWhy::Model, decision: DecisionHash::ZERO };
+    let blocked =
+        RunBlocked { question: "which?".into(), why: BlockedWhy::Model, decision: DecisionHash::ZERO };
     let blocked = RunEvent::from(blocked).encode(Turn(2));
     let (record, appended) = worker.settle(&lease, Seq(1), vec![blocked]).await.expect("settles");
     assert_eq!(record.state, TaskState::Blocked);
@@ -224,10 +225,8 @@ pub(super) async fn resume_forks_and_supersedes(database: Database) {
         hint: None,
     };
     let run = forked.run;
-    let record = world
-        .act(task, move |record| decide::resume(record, "me", forked.clone()))
-        .await
-        .expect("resumes");
+    let record =
+        world.act(task, move |record| decide::resume(record, "me", forked.clone())).await.expect("resumes");
     assert_eq!((record.state, record.run), (TaskState::Available, Some(run)));
     let refused = world.append(lease.run, Seq(2), Epoch(1), vec![note(3)]).await;
     assert!(matches!(refused, Err(AppendError::Closed)), "{refused:?}");

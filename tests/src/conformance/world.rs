@@ -7,7 +7,10 @@ use std::sync::{
 
 use docket_coordinator::{
     decide::{self, Settling},
-    store::{Append, AppendError, Appended, CommandBlobs, CommandError, Condition, Granted, NewBlob, NewTask, Store},
+    store::{
+        Append, AppendError, Appended, CommandBlobs, CommandError, Condition, Granted, NewBlob, NewTask,
+        Store,
+    },
 };
 use docket_schema::{
     content::BlobRef,
@@ -249,7 +252,12 @@ impl Worker {
     }
 
     /// Ends a lease with the last of `events`.
-    pub async fn settle(&self, lease: &Granted, at: Seq, events: Vec<NewEvent>) -> Result<(TaskRecord, Option<Appended>), CommandError> {
+    pub async fn settle(
+        &self,
+        lease: &Granted,
+        at: Seq,
+        events: Vec<NewEvent>,
+    ) -> Result<(TaskRecord, Option<Appended>), CommandError> {
         let settling = Settling { run: lease.run, seq: at, epoch: lease.record.epoch, events, jitter: 0 };
         let now = self.world.now();
         let decide = Box::new(move |record: &TaskRecord| decide::settle(record, &settling, now));
@@ -296,7 +304,12 @@ pub fn blob(bytes: &[u8]) -> NewBlob {
 /// An event that any run stream takes.
 pub fn note(n: u64) -> NewEvent {
     let payload = format!(r#"{{"text":{{"text":"note {n}"}}, "by":"test"}}"#);
-    NewEvent { kind: "Told".to_owned(), version: 1, turn: Turn(1), payload: Payload::parse(payload).expect("json") }
+    NewEvent {
+        kind: "Told".to_owned(),
+        version: 1,
+        turn: Turn(1),
+        payload: Payload::parse(payload).expect("json"),
+    }
 }
 
 /// A run's end.

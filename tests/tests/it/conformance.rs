@@ -1,7 +1,11 @@
 //! Both stores against the one suite.
 
+use docket_schema::ids::{Epoch, Seq, StreamId};
 use docket_tests::{
-    conformance::{Kind, run_all},
+    conformance::{
+        Database, Kind, World, run_all,
+        world::{note, spec},
+    },
     pg_cluster::Cluster,
 };
 
@@ -15,4 +19,39 @@ async fn postgres() {
     if let Some(cluster) = Cluster::start() {
         run_all(Kind::Postgres { server: cluster.url().to_owned() }).await;
     }
+}
+
+/// The server dies as in a crash while appends and commands are under way; callers only wait.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn postgres_restarted_in_the_middle() {
+    let Some(mut cluster) = Cluster::start() else { return };
+    let kind = Kind::Postgres { server: cluster.url().to_owned() };
+    let world = World::open(Database::new(&kind, "restart").await).await;
+    world.submit(spec("a")).await;
+    let lease = world.worker().lease_one().await;
+    let (halfway, begin) = tokio::sync::oneshot::channel();
+    let writer = tokio::spawn({
+        let world = world.clone();
+        async move {
+            let mut halfway = Some(halfway);
+            let mut at = Seq(0);
+            for n in 0..400 {
+                if n == 100 {
+                    halfway.take().expect("once").send(()).expect("somebody waits");
+                }
+                at = world.append(lease.run, at, Epoch(1), vec![note(n)]).await.expect("appends").head.seq;
+                if n % 10 == 0 {
+                    world.submit(spec("meanwhile")).await;
+                }
+            }
+        }
+    });
+    begin.await.expect("halfway");
+    let restarted = tokio::task::spawn_blocking(move || cluster.restart().map(|done| (done, cluster)));
+    let (done, _cluster) = restarted.await.expect("no panic").expect("starts again");
+    writer.await.expect("no call fails");
+    assert_eq!(world.stream(StreamId::Run(lease.run)).await.len(), 400);
+    let submitted = world.feed().await.iter().filter(|event| event.kind == "TaskSubmitted").count();
+    assert_eq!(submitted, 41, "each once (restarted: {done})");
+    world.check().await;
 }

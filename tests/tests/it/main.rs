@@ -1,4 +1,5 @@
 //! The one integration test binary.
 
 mod conformance;
+mod crash;
 mod tidy;

@@ -38,7 +38,9 @@ fn sources(under: &str) -> Vec<(String, String)> {
 /// The source without what only tests compile: inline test modules and files named after tests.
 fn shipped(sources: Vec<(String, String)>) -> Vec<(String, String)> {
     let is_test = |name: &str| {
-        ["/tests/", "tests.rs", "_tests", "tests_support.rs", "/testing.rs"].iter().any(|mark| name.contains(mark))
+        ["/tests/", "tests.rs", "_tests", "tests_support.rs", "/testing.rs"]
+            .iter()
+            .any(|mark| name.contains(mark))
     };
     let cut = |text: String| match text.find("#[cfg(test)]\nmod tests {") {
         Some(at) => text[..at].to_owned(),
@@ -50,7 +52,11 @@ fn shipped(sources: Vec<(String, String)>) -> Vec<(String, String)> {
 /// Lines that hold `word` outside comments.
 fn lines_with<'a>(text: &'a str, word: &str) -> Vec<(usize, &'a str)> {
     let code = |line: &&str| !line.trim_start().starts_with("//");
-    text.lines().enumerate().filter(|(_, line)| code(line) && line.contains(word)).map(|(n, l)| (n + 1, l)).collect()
+    text.lines()
+        .enumerate()
+        .filter(|(_, line)| code(line) && line.contains(word))
+        .map(|(n, l)| (n + 1, l))
+        .collect()
 }
 
 fn refuse(rule: &str, found: Vec<String>) {
@@ -64,7 +70,9 @@ fn places(sources: &[(String, String)], words: &[&str], except: &[&str]) -> Vec<
             continue;
         }
         for word in words {
-            found.extend(lines_with(text, word).into_iter().map(|(n, line)| format!("{name}:{n}: {}", line.trim())));
+            found.extend(
+                lines_with(text, word).into_iter().map(|(n, line)| format!("{name}:{n}: {}", line.trim())),
+            );
         }
     }
     found
@@ -84,16 +92,21 @@ fn the_worker_does_not_know_the_coordinator_nor_any_database() {
 
 #[test]
 fn the_schema_knows_neither_and_holds_no_io() {
-    let words = ["docket_worker", "docket_coordinator", "tokio", "std::fs", "std::net", "std::process", "::now("];
+    let words =
+        ["docket_worker", "docket_coordinator", "tokio", "std::fs", "std::net", "std::process", "::now("];
     refuse("the schema is pure", places(&shipped(sources("schema/src")), &words, &[]));
 }
 
 #[test]
 fn engines_and_queue_decisions_are_pure() {
-    let words = ["async ", ".await", "::now(", "rand::", "std::fs", "tracing::", "sqlx", "reqwest", "clock::"];
+    let words =
+        ["async ", ".await", "::now(", "rand::", "std::fs", "tracing::", "sqlx", "reqwest", "clock::"];
     for place in ["worker/src/engine", "coordinator/src/decide", "worker/src/edit"] {
         let except = ["worker/src/edit/jsonl.rs"];
-        refuse("no clock, randomness, IO or logging in a decision", places(&shipped(sources(place)), &words, &except));
+        refuse(
+            "no clock, randomness, IO or logging in a decision",
+            places(&shipped(sources(place)), &words, &except),
+        );
     }
 }
 
@@ -178,12 +191,36 @@ fn states_bear_the_same_words_everywhere() {
         ("schema/migrations/postgres", folder("schema/migrations/postgres")),
     ];
     use docket_schema::task::TaskState;
-    let told = [TaskState::Available, TaskState::Retryable, TaskState::Blocked, TaskState::Completed,
-        TaskState::Cancelled, TaskState::Discarded];
+    let told = [
+        TaskState::Available,
+        TaskState::Retryable,
+        TaskState::Blocked,
+        TaskState::Completed,
+        TaskState::Cancelled,
+        TaskState::Discarded,
+    ];
     for (name, text) in &places {
         let states: &[TaskState] = if name.ends_with(".md") { &told } else { &TaskState::ALL };
         for state in states {
             assert!(text.contains(state.as_str()), "{name} does not name the state `{state}`");
         }
     }
+}
+
+/// The table that the decisions print stands in the map as it is.
+#[test]
+fn the_map_holds_the_table_of_lease_ends() {
+    let read = |path: &str| fs::read_to_string(root().join(path)).expect(path);
+    let table = read("coordinator/src/decide/lease_ends.md");
+    assert!(
+        read("ARCHITECTURE.md").contains(&table),
+        "copy coordinator/src/decide/lease_ends.md into ARCHITECTURE.md"
+    );
+}
+
+/// The map stays a map.
+#[test]
+fn the_map_is_short() {
+    let lines = fs::read_to_string(root().join("ARCHITECTURE.md")).expect("the map").lines().count();
+    assert!(lines <= 200, "ARCHITECTURE.md has {lines} lines, at most 200");
 }

@@ -308,7 +308,8 @@ impl Batch {
         let (content, full) = self.placed(outcome.content, outcome.full, None);
         let call: CallId = open.call.clone();
         let facts = outcome.facts;
-        self.out.push(self.turn, GateFinished { call, passed, content, full, facts, duration_ms: ms(duration) });
+        self.out
+            .push(self.turn, GateFinished { call, passed, content, full, facts, duration_ms: ms(duration) });
     }
 
     fn placed(

@@ -25,9 +25,8 @@ impl Failpoints {
 
     /// Sends whatever signals stand at this side of an append: `seqs` are the places of its events.
     pub(super) fn reached(&mut self, epoch: Epoch, seqs: Range<u64>, when: FailWhen) {
-        let here = |point: &mut Failpoint| {
-            point.epoch == epoch.0 && point.when == when && seqs.contains(&point.seq)
-        };
+        let here =
+            |point: &mut Failpoint| point.epoch == epoch.0 && point.when == when && seqs.contains(&point.seq);
         for point in self.0.extract_if(.., here) {
             // A signal that cannot be sent leaves the process alive, and the test that waits for its
             // death fails.

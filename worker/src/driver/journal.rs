@@ -178,7 +178,9 @@ impl Journal {
         if outgoing.bytes() > INLINE_BLOBS_BYTES_MAX {
             for (blob, bytes) in &outgoing.blobs {
                 let deadline = Instant::now() + self.patience;
-                patiently(deadline, || self.client.put_blob(*blob, bytes.clone().into())).await.map_err(of_client)?;
+                patiently(deadline, || self.client.put_blob(*blob, bytes.clone().into()))
+                    .await
+                    .map_err(of_client)?;
                 names.push(blob.hash);
             }
         } else {
@@ -196,9 +198,10 @@ impl Journal {
                 }
                 Ok(())
             }
-            ProblemCode::Fenced | ProblemCode::LeaseExpired | ProblemCode::Ended | ProblemCode::Unauthorized => {
-                Err(JournalError::LeaseLost(problem))
-            }
+            ProblemCode::Fenced
+            | ProblemCode::LeaseExpired
+            | ProblemCode::Ended
+            | ProblemCode::Unauthorized => Err(JournalError::LeaseLost(problem)),
             _ => Err(JournalError::Refused(problem)),
         }
     }

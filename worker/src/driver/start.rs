@@ -93,8 +93,7 @@ pub(super) async fn start(bootstrap: Bootstrap, drain: watch::Receiver<bool>) ->
     match ready(&bootstrap, &mut journal, &material).await {
         Ok((engine, hands)) => Ok(Driver { journal, engine, material, hands, drain }),
         Err(StartError::Environment(message)) => {
-            let result =
-                RunOutcome::Failed { why: FailureKind::Environment, message: message.clone() };
+            let result = RunOutcome::Failed { why: FailureKind::Environment, message: message.clone() };
             let mut out = Outgoing::default();
             out.push(journal.state().turn, RunEnded { result, summary: None, tree: None, decision: None });
             journal.append_results(&out).await?;
@@ -155,7 +154,10 @@ async fn ready(
         }
     };
     let engine = engine::engine(&pins.engine).ok_or_else(|| {
-        StartError::Environment(format!("this worker has no engine {}; use the build that began the run", pins.engine))
+        StartError::Environment(format!(
+            "this worker has no engine {}; use the build that began the run",
+            pins.engine
+        ))
     })?;
     let (model, key) = model_of(bootstrap, &pins.models, material).await?;
     let hands = Hands {
@@ -215,12 +217,8 @@ async fn recover(
     let Some(tree) = state.tree else {
         return Err(StartError::Environment("the run's log names no tree to restore".to_owned()));
     };
-    let target = RestoreTarget {
-        overlay: &state.overlay,
-        git_overlay: &state.git_overlay,
-        left_out: &left_out,
-        tree,
-    };
+    let target =
+        RestoreTarget { overlay: &state.overlay, git_overlay: &state.git_overlay, left_out: &left_out, tree };
     let restored = workspace::restore(workspace, &target, material)
         .await
         .map_err(|error| StartError::environment(&error))?;

@@ -86,7 +86,8 @@ impl Driver {
             waited = matches!(next, Next::Wait(_));
             match next {
                 Next::Ask(call, rendered) => {
-                    results = self.hands.ask(&call, &rendered, &self.journal.state().pins, &self.material).await;
+                    results =
+                        self.hands.ask(&call, &rendered, &self.journal.state().pins, &self.material).await;
                 }
                 Next::Tools => results = self.hands.run_tools(self.journal.state(), &self.material).await?,
                 Next::Gates => results = self.hands.run_gates(self.journal.state()).await?,
@@ -287,4 +288,3 @@ pub async fn rendered<S: Blobs>(material: &Material<S>, call: &ModelCall) -> Res
     let body = render(&request, material)?;
     Ok(Rendered { model: call.model.clone(), body: body.into() })
 }
-

@@ -10,8 +10,8 @@ use docket_schema::{
     ids::Turn,
     message::{CallId, ToolUse},
     run::{
-        BlockedWhy, EngineRef, FailureKind, Limit, Phase, Purpose, RunOutcome, RunSettings, RunStarted, RunState,
-        Verdict,
+        BlockedWhy, EngineRef, FailureKind, Limit, Phase, Purpose, RunOutcome, RunSettings, RunStarted,
+        RunState, Verdict,
     },
     tool::RecoveryClass,
 };
@@ -50,7 +50,8 @@ impl Engine for React {
                 return end(run, failed(FailureKind::Model, &failure.message));
             };
             if run.failed_attempts >= pins.settings.model_attempts_max {
-                let message = format!("{} attempts failed; the last one: {}", run.failed_attempts, failure.message);
+                let message =
+                    format!("{} attempts failed; the last one: {}", run.failed_attempts, failure.message);
                 return end(run, failed(FailureKind::Model, &message));
             }
             return ask(run, pins, Asking { turn: run.turn, wait_ms, nudge: None });
@@ -63,7 +64,8 @@ impl Engine for React {
             return end(run, failed(FailureKind::EmptyAnswers, &message));
         }
         if run.corrections > pins.settings.corrections_max {
-            let message = format!("the final checks still fail after {} rounds of correction", run.corrections - 1);
+            let message =
+                format!("the final checks still fail after {} rounds of correction", run.corrections - 1);
             return end(run, failed(FailureKind::Gates, &message));
         }
         if run.turn.0 >= turns_allowed(run, &pins.settings) {
@@ -88,7 +90,7 @@ fn wishes_and_limits(run: &RunState) -> Option<Decision> {
         return Some(end(run, failed(FailureKind::Limit, &format!("the budget of {which} is used up"))));
     }
     // A pause waits until the batch in hand is done, so that no call is left without its result.
-    (run.pause_requested && run.wanted.is_empty()).then(|| Decision { phase: run.phase, act: Act::Pause })
+    (run.pause_requested && run.wanted.is_empty()).then_some(Decision { phase: run.phase, act: Act::Pause })
 }
 
 const fn turns_allowed(run: &RunState, settings: &RunSettings) -> u32 {
@@ -187,10 +189,11 @@ fn said_it_is_done(run: &RunState, pins: &RunStarted) -> Decision {
         return end(run, RunOutcome::Succeeded);
     }
     let round = run.corrections as usize * pins.gates.len();
-    let gates = pins.gates.iter().enumerate().map(|(at, gate)| PlannedGate {
-        call: CallId::gate(run.turn, round + at),
-        gate: gate.clone(),
-    });
+    let gates = pins
+        .gates
+        .iter()
+        .enumerate()
+        .map(|(at, gate)| PlannedGate { call: CallId::gate(run.turn, round + at), gate: gate.clone() });
     Decision { phase: Phase::Verifying, act: Act::RunGates(gates.collect()) }
 }
 
@@ -198,7 +201,8 @@ fn blocked_question(text: Option<&Content>) -> Option<Content> {
     match text {
         Some(Content::Text(text)) => {
             let question = text.trim_start().strip_prefix(BLOCKED_MARK)?.trim();
-            let question = if question.is_empty() { "The model is blocked and does not say by what." } else { question };
+            let question =
+                if question.is_empty() { "The model is blocked and does not say by what." } else { question };
             Some(Content::Text(question.to_owned()))
         }
         Some(Content::B64(_) | Content::Blob(_)) | None => None,

@@ -5,8 +5,8 @@ use docket_schema::{
     ids::{DecisionHash, Epoch, EventHash, IncarnationId, RunId, TaskId, TreeHash},
     message::{CallId, ModelRef, Part, StopReason, ToolUse, Usage},
     run::{
-        BlockedWhy, CancelRequested, EngineRef, GateFinished, GateRequested, GateSpec, Limit,
-        LimitReached, ModelAnswered, ModelFailed, ModelRequested, ModelTerms, Models, PauseRequested, Phase, Prompts,
+        BlockedWhy, CancelRequested, EngineRef, GateFinished, GateRequested, GateSpec, Limit, LimitReached,
+        ModelAnswered, ModelFailed, ModelRequested, ModelTerms, Models, PauseRequested, Phase, Prompts,
         Purpose, RunEvent, RunOutcome, RunSettings, RunStarted, RunState, SandboxLayers, Told, ToolFinished,
         ToolRequested, ToolStatus, Verdict,
     },
@@ -326,7 +326,7 @@ fn a_call_that_may_reach_out_is_a_batch_of_its_own() {
 fn a_change_after_failing_tests_is_a_fix() {
     let edit = ("edit_file", json!({ "path": "a", "edits": [] }));
     let mut log = Log::new();
-    log.say("", &[edit.clone()]);
+    log.say("", std::slice::from_ref(&edit));
     assert_eq!(log.decide().phase, Phase::Editing);
     let changed = ToolFacts { changed: vec![WorkPath::new("a").expect("legal")], ..ToolFacts::default() };
     log.run_batch(&changed);

@@ -5,8 +5,8 @@
 use serde_json::Value;
 
 use super::{
-    error::{ERROR_BODY_BYTES_MAX, ModelError},
     Secret,
+    error::{ERROR_BODY_BYTES_MAX, ModelError},
 };
 
 /// What is read of a refusal.

@@ -18,6 +18,7 @@ use serde_json::Value;
 use tokio::time::timeout;
 
 use super::{
+    Secret,
     answer::{ModelAnswer, OnDelta},
     anthropic,
     classify::{Refusal, classify, retry_after_ms},
@@ -26,7 +27,6 @@ use super::{
     openai,
     request::{Provider, RenderError, Rendered},
     scripted::{Attempt, ScriptedModel},
-    Secret,
     sse::SseParser,
 };
 

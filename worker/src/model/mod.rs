@@ -23,6 +23,7 @@ mod sse;
 mod text;
 mod transcript;
 
+pub use crate::secret::Secret;
 pub use answer::{AnswerPart, Delta, ModelAnswer, OnDelta, parse_args};
 pub use client::{
     ANSWER_BYTES_MAX, ANTHROPIC_BASE_URL, CONNECT_TIMEOUT, ClientError, FIRST_BYTE_TIMEOUT, IDLE_TIMEOUT,
@@ -39,7 +40,6 @@ pub use scripted::{
     AfterEnd, Attempt, DELAY_MS_MAX, Fault, FaultKind, Line, SCRIPT_BYTES_MAX, Script, ScriptError,
     ScriptedCall, ScriptedModel, Step, When, thinking_signature,
 };
-pub use crate::secret::Secret;
 pub use sse::{LINE_BYTES_MAX, LineTooLong, SseEvent, SseParser};
 pub use transcript::Transcript;
 

@@ -93,7 +93,11 @@ struct Walk {
 }
 
 impl Walk {
-    async fn step<S: Blobs>(&mut self, envelope: &Envelope, material: &Material<S>) -> Result<(), VerifyError> {
+    async fn step<S: Blobs>(
+        &mut self,
+        envelope: &Envelope,
+        material: &Material<S>,
+    ) -> Result<(), VerifyError> {
         let event = RunEvent::decode(&envelope.kind, envelope.version, envelope.payload.as_str())
             .map_err(|source| CorruptLog::Decode { seq: envelope.seq, source })?;
         match recorded_decision(&event) {
@@ -126,7 +130,12 @@ impl Walk {
         if *hash != recorded {
             let recorded = Side { hash: recorded, what: event.kind().to_owned() };
             let derived = Side { hash: *hash, what: act_name(&decision.act).to_owned() };
-            return Err(VerifyError::Diverged(Box::new(Divergence { seq, field: "decision", recorded, derived })));
+            return Err(VerifyError::Diverged(Box::new(Divergence {
+                seq,
+                field: "decision",
+                recorded,
+                derived,
+            })));
         }
         if let (Act::CallModel(call), RunEvent::ModelRequested(asked)) = (&decision.act, event) {
             let again =

@@ -7,7 +7,10 @@ use cap_std::fs::{
     Dir, File, Metadata, MetadataExt as _, OpenOptions, OpenOptionsExt as _, Permissions, PermissionsExt as _,
 };
 use docket_schema::{content::WorkPath, ids::BlobHash};
-use nix::fcntl::OFlag;
+use nix::{
+    fcntl::OFlag,
+    unistd::{Gid, Uid, fchown},
+};
 
 /// Largest file that is read into memory, in bytes: larger ones are data, not source.
 pub(super) const FILE_BYTES_MAX: u64 = 10 * 1024 * 1024;
@@ -193,8 +196,10 @@ fn parent(root: &Dir, path: &WorkPath, parents: Parents) -> Result<(Dir, std::ff
         let opened = match dir.open_with(part, &options) {
             Err(error) if error.kind() == io::ErrorKind::NotFound && parents == Parents::Make => {
                 dir.create_dir(part).map_err(fail)?;
-                dir.set_permissions(part, Permissions::from_mode(NEW_FOLDER_MODE)).map_err(fail)?;
-                dir.open_with(part, &options).map_err(fail)?
+                let made = dir.open_with(part, &options).map_err(fail)?;
+                give_to_owner_of(&dir, &made).map_err(fail)?;
+                made.set_permissions(Permissions::from_mode(NEW_FOLDER_MODE)).map_err(fail)?;
+                made
             }
             opened => opened.map_err(fail)?,
         };
@@ -216,6 +221,8 @@ fn write_temporary(dir: &Dir, path: &WorkPath, bytes: &[u8], mode: u32) -> Resul
     let mut file = dir.open_with(&name, &options).map_err(fail)?;
     let written = file
         .write_all(bytes)
+        // Before the mode, for a change of owner clears the set-id bits.
+        .and_then(|()| give_to_owner_of(dir, &file))
         .and_then(|()| file.set_permissions(Permissions::from_mode(mode)))
         .and_then(|()| file.sync_all());
     match written {
@@ -226,6 +233,18 @@ fn write_temporary(dir: &Dir, path: &WorkPath, bytes: &[u8], mode: u32) -> Resul
             Err(fail(error))
         }
     }
+}
+
+/// A root's docket works in a workspace that belongs to the user its commands run as: what the file
+/// tools make there must be theirs too, or a command could change a file after a recovery (which
+/// restores owners) and not before.
+fn give_to_owner_of(dir: &Dir, made: &File) -> io::Result<()> {
+    if !Uid::effective().is_root() {
+        return Ok(());
+    }
+    let folder = dir.dir_metadata()?;
+    fchown(made, Some(Uid::from_raw(folder.uid())), Some(Gid::from_raw(folder.gid())))?;
+    Ok(())
 }
 
 /// Removes the temporary file after a failure; makes a success durable.
@@ -288,6 +307,23 @@ mod tests {
         let old = load(&w.dir, &path("a")).expect("reads");
         assert!(matches!(replace(&w.dir, &path("a"), &old, b"x"), Err(FileError::Shared(_))));
         assert_eq!(w.read("a"), "1\n");
+    }
+
+    #[test]
+    fn what_is_made_belongs_to_the_owner_of_its_folder() {
+        use std::os::unix::fs::MetadataExt as _;
+        let w = Workspace::new(&[("a", "1\n")]);
+        // Only root can give anything away; for others the folder's owner is who they are.
+        if Uid::effective().is_root() {
+            std::os::unix::fs::chown(w.path("."), Some(65_525), Some(65_525)).expect("chown");
+        }
+        let owner = std::fs::metadata(w.path(".")).expect("is there").uid();
+        create(&w.dir, &path("x/y/z.txt"), b"z").expect("creates");
+        let old = load(&w.dir, &path("a")).expect("reads");
+        replace(&w.dir, &path("a"), &old, b"2\n").expect("writes");
+        for made in ["x", "x/y", "x/y/z.txt", "a"] {
+            assert_eq!(std::fs::metadata(w.path(made)).expect("is there").uid(), owner, "{made}");
+        }
     }
 
     #[test]

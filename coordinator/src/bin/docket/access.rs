@@ -109,7 +109,9 @@ impl Access {
         let token = given.as_deref().and_then(Secret::new).ok_or(()).or_else(|()| {
             // A coordinator of this very home may be named by its address too.
             match cx.home.ownership() {
-                Ok(Ownership::Owned(owner)) if owner.address.as_deref() == Some(url.trim_end_matches('/')) => {
+                Ok(Ownership::Owned(owner))
+                    if owner.address.as_deref() == Some(url.trim_end_matches('/')) =>
+                {
                     cx.home.token()
                 }
                 Ok(_) | Err(_) => Err(Failure::new(

@@ -12,12 +12,14 @@ use crate::{
 
 /// Flags.
 #[derive(Debug, clap::Args)]
-#[command(after_help = "One commit on top of the commit the task started from. Your work tree and your branches stay as they
+#[command(
+    after_help = "One commit on top of the commit the task started from. Your work tree and your branches stay as they
 are; applying twice does nothing the second time.
 
 Examples:
   docket apply 3f9c01ab
-  docket apply 3f9c01ab --branch fix/rounding --repo ~/src/shop")]
+  docket apply 3f9c01ab --branch fix/rounding --repo ~/src/shop"
+)]
 pub(crate) struct Args {
     /// A run, or a task whose last run is meant
     id: String,
@@ -35,9 +37,10 @@ pub(crate) async fn run(cx: Context, args: Args) -> Outcome {
     let run = resolve::run(&access.client, &args.id).await?;
     let task = access.client.task(access.client.run(run).await?.task).await?.task;
     let source = task.spec.base.git.as_ref().map(|git| PathBuf::from(&git.source));
-    let repository = args.repo.or(source).ok_or_else(|| {
-        Failure::new(Exit::Refused, "the task has no repository; name one with --repo")
-    })?;
+    let repository = args
+        .repo
+        .or(source)
+        .ok_or_else(|| Failure::new(Exit::Refused, "the task has no repository; name one with --repo"))?;
     let branch = args.branch.or_else(|| task.spec.branch.clone());
     let branch = branch.unwrap_or_else(|| format!("docket/{}", task.id.short()));
     let (result, _) = delivery::result_of(&cx, &access.client, run).await?;

@@ -1,14 +1,22 @@
 //! `docket cancel`.
 
-use crate::{access::{Access, Need}, context::Context, display, fail::{Exit, Outcome}, resolve};
+use crate::{
+    access::{Access, Need},
+    context::Context,
+    display,
+    fail::{Exit, Outcome},
+    resolve,
+};
 
 /// Flags.
 #[derive(Debug, clap::Args)]
-#[command(after_help = "A run that is under way is stopped within its turn; what it did so far can still be looked at.
+#[command(
+    after_help = "A run that is under way is stopped within its turn; what it did so far can still be looked at.
 
 Examples:
   docket cancel 3f9c01ab
-  docket cancel 3f9c01ab --reason \"the test was wrong\"")]
+  docket cancel 3f9c01ab --reason \"the test was wrong\""
+)]
 pub(crate) struct Args {
     /// A task, or one of its runs
     id: String,

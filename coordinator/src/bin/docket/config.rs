@@ -149,7 +149,9 @@ const KEYS: [Key; 19] = [
         name: "task.engine",
         env: "DOCKET_ENGINE",
         allowed: "an engine's name, such as react",
-        set: |c, t| (!t.is_empty() && t.bytes().all(|b| b.is_ascii_lowercase())).then(|| t.clone_into(&mut c.engine)),
+        set: |c, t| {
+            (!t.is_empty() && t.bytes().all(|b| b.is_ascii_lowercase())).then(|| t.clone_into(&mut c.engine))
+        },
     },
     Key {
         name: "server.listen",
@@ -228,7 +230,8 @@ impl Config {
             let Some(text) = env(key.env).filter(|text| !text.trim().is_empty()) else { continue };
             if (key.set)(&mut config, text.trim()).is_none() {
                 // A database's address holds a password.
-                let shown = if key.env == "DATABASE_URL" { "its value".to_owned() } else { format!("`{text}`") };
+                let shown =
+                    if key.env == "DATABASE_URL" { "its value".to_owned() } else { format!("`{text}`") };
                 let message = format!("{} in the environment: {shown} is not {}", key.env, key.allowed);
                 return Err(Failure::new(Exit::Usage, message));
             }
@@ -249,7 +252,8 @@ impl Config {
     fn read(&mut self, text: &str, file: &str) -> Outcome<()> {
         let fail = |message: String| Failure::new(Exit::Usage, format!("{file}: {message}"));
         let table: toml::Table = text.parse().map_err(|error: toml::de::Error| {
-            let line = error.span().map_or(0, |span| text[..span.start.min(text.len())].lines().count().max(1));
+            let line =
+                error.span().map_or(0, |span| text[..span.start.min(text.len())].lines().count().max(1));
             fail(format!("line {line} is not TOML ({})", error.message()))
         })?;
         for (section, value) in table {
@@ -263,11 +267,18 @@ impl Config {
             for (name, value) in values {
                 let name = format!("{section}.{name}");
                 let key = KEYS.iter().find(|key| key.name == name).ok_or_else(|| {
-                    let known: Vec<&str> = KEYS.iter().map(|key| key.name).filter(|k| k.starts_with(&format!("{section}."))).collect();
+                    let known: Vec<&str> = KEYS
+                        .iter()
+                        .map(|key| key.name)
+                        .filter(|k| k.starts_with(&format!("{section}.")))
+                        .collect();
                     if known.is_empty() {
                         fail(format!("there is no section [{section}]; the sections are {}", sections()))
                     } else {
-                        fail(format!("there is no setting `{name}`; in [{section}] there are {}", known.join(", ")))
+                        fail(format!(
+                            "there is no setting `{name}`; in [{section}] there are {}",
+                            known.join(", ")
+                        ))
                     }
                 })?;
                 let text = plain(&value);
@@ -327,12 +338,30 @@ mod tests {
     fn what_is_wrong_is_named_with_what_is_allowed() {
         for (text, message) in [
             ("[run]\nturns_max = 0", "docket.toml: `run.turns_max` is not a whole number from 1 to 1000"),
-            ("[run]\nturns_max = \"many\"", "docket.toml: `run.turns_max` is not a whole number from 1 to 1000"),
-            ("[worker]\nsandbox = \"jail\"", "docket.toml: `worker.sandbox` is not auto, bubblewrap, namespaces or none"),
-            ("[worker]\nslot = 1", "docket.toml: there is no setting `worker.slot`; in [worker] there are worker.slots, worker.queues, worker.sandbox"),
-            ("slots = 1", "docket.toml: `slots` must stand in a section: [run], [task], [server], [worker], [prices.\"PROVIDER:MODEL\"]"),
-            ("[wroker]\nslots = 1", "docket.toml: there is no section [wroker]; the sections are [run], [task], [server], [worker], [prices.\"PROVIDER:MODEL\"]"),
-            ("[run]\ncommand_timeout_ms = 400000", "run.command_timeout_ms is above run.command_timeout_ms_max; lower it or raise the limit"),
+            (
+                "[run]\nturns_max = \"many\"",
+                "docket.toml: `run.turns_max` is not a whole number from 1 to 1000",
+            ),
+            (
+                "[worker]\nsandbox = \"jail\"",
+                "docket.toml: `worker.sandbox` is not auto, bubblewrap, namespaces or none",
+            ),
+            (
+                "[worker]\nslot = 1",
+                "docket.toml: there is no setting `worker.slot`; in [worker] there are worker.slots, worker.queues, worker.sandbox",
+            ),
+            (
+                "slots = 1",
+                "docket.toml: `slots` must stand in a section: [run], [task], [server], [worker], [prices.\"PROVIDER:MODEL\"]",
+            ),
+            (
+                "[wroker]\nslots = 1",
+                "docket.toml: there is no section [wroker]; the sections are [run], [task], [server], [worker], [prices.\"PROVIDER:MODEL\"]",
+            ),
+            (
+                "[run]\ncommand_timeout_ms = 400000",
+                "run.command_timeout_ms is above run.command_timeout_ms_max; lower it or raise the limit",
+            ),
         ] {
             let failure = read(text).expect_err(text);
             assert_eq!((failure.exit, failure.error.to_string().as_str()), (Exit::Usage, message));

@@ -3,7 +3,7 @@
 use crate::{
     context::Context,
     display,
-    fail::{Exit, Failure, FailWith as _, Outcome},
+    fail::{Exit, FailWith as _, Failure, Outcome},
     home::{Lock, Ownership},
     local,
 };
@@ -76,7 +76,8 @@ async fn rebuild(cx: &Context) -> Outcome {
         display::say_json(&serde_json::json!({ "ok": differences.is_empty(), "differences": differences }));
     } else {
         for d in &differences {
-            let text = format!("{} {} {}: stood {}, the log says {}", d.table, d.key, d.column, d.stored, d.derived);
+            let text =
+                format!("{} {} {}: stood {}, the log says {}", d.table, d.key, d.column, d.stored, d.derived);
             display::say(&display::line(&text));
         }
         display::say(&match differences.len() {

@@ -3,17 +3,10 @@
 use std::path::Path;
 
 use bytes::Bytes;
-use docket_schema::{
-    content::BlobRef,
-    ids::RunId,
-    run::RunState,
-    task::TaskRecord,
-};
+use docket_schema::{content::BlobRef, ids::RunId, run::RunState, task::TaskRecord};
 use docket_worker::{
     client::Client,
-    workspace::{
-        BlobError, BlobSink, Blobs, ResultCommit, Signature, build_result, cached_base,
-    },
+    workspace::{BlobError, BlobSink, Blobs, ResultCommit, Signature, build_result, cached_base},
 };
 
 use crate::{
@@ -67,10 +60,15 @@ impl BlobSink for Upload<'_> {
 }
 
 /// A run's tree as git objects.
-pub(crate) async fn result_of(cx: &Context, client: &Client, run: RunId) -> Outcome<(ResultCommit, RunState)> {
+pub(crate) async fn result_of(
+    cx: &Context,
+    client: &Client,
+    run: RunId,
+) -> Outcome<(ResultCommit, RunState)> {
     let state = show::fold(client, run).await?;
     let Some(pins) = &state.pins else {
-        let message = format!("run {} has not started yet; `docket follow {}` waits for it", run.short(), run.short());
+        let message =
+            format!("run {} has not started yet; `docket follow {}` waits for it", run.short(), run.short());
         return Err(Failure::new(Exit::Refused, message));
     };
     let blobs = Remote(client);

@@ -10,11 +10,13 @@ use crate::{
 
 /// Flags.
 #[derive(Debug, clap::Args)]
-#[command(after_help = "The patch goes to standard output, byte for byte; a run that is still going shows what it has so far.
+#[command(
+    after_help = "The patch goes to standard output, byte for byte; a run that is still going shows what it has so far.
 
 Examples:
   docket diff 3f9c01ab
-  docket diff 3f9c01ab | git apply")]
+  docket diff 3f9c01ab | git apply"
+)]
 pub(crate) struct Args {
     /// A run, or a task whose last run is meant
     id: String,

@@ -90,7 +90,11 @@ pub(crate) async fn run(cx: Context, _: Args) -> Outcome {
         sandbox_missing: missing,
         host,
         toolchains,
-        keys: local::KEYS.iter().filter(|(_, env)| std::env::var_os(env).is_some()).map(|(_, env)| *env).collect(),
+        keys: local::KEYS
+            .iter()
+            .filter(|(_, env)| std::env::var_os(env).is_some())
+            .map(|(_, env)| *env)
+            .collect(),
     };
     if cx.json() {
         display::say_json(&report);
@@ -120,7 +124,9 @@ fn say(cx: &Context, report: &Report) {
         mark(layer.missing_because.is_none(), &text);
     }
     if !report.sandbox_ok {
-        display::say("         commands of a model would stand without walls here; workers refuse to start unless --sandbox none is said");
+        display::say(
+            "         commands of a model would stand without walls here; workers refuse to start unless --sandbox none is said",
+        );
     }
     for tool in &report.toolchains {
         match &tool.path {
@@ -128,7 +134,11 @@ fn say(cx: &Context, report: &Report) {
             None => display::say(&format!("-        {}: not in PATH", tool.name)),
         }
     }
-    let keys = if report.keys.is_empty() { "none of ANTHROPIC_API_KEY, OPENAI_API_KEY is set".to_owned() } else { format!("{} set", report.keys.join(", ")) };
+    let keys = if report.keys.is_empty() {
+        "none of ANTHROPIC_API_KEY, OPENAI_API_KEY is set".to_owned()
+    } else {
+        format!("{} set", report.keys.join(", "))
+    };
     display::say(&format!("-        model keys: {keys}"));
 }
 

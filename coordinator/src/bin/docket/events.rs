@@ -23,7 +23,9 @@ pub(crate) fn summary(event: &Envelope) -> String {
     let payload = event.payload.as_str();
     let typed = match &event.stream {
         StreamId::Run(_) => RunEvent::decode(&event.kind, event.version, payload).map(|event| of_run(&event)),
-        StreamId::Task(_) => TaskEvent::decode(&event.kind, event.version, payload).map(|event| of_task(&event)),
+        StreamId::Task(_) => {
+            TaskEvent::decode(&event.kind, event.version, payload).map(|event| of_task(&event))
+        }
         StreamId::Queue(_) | StreamId::System(_) => Ok(String::new()),
     };
     let detail = typed.unwrap_or_else(|error| error.to_string());
@@ -65,7 +67,9 @@ pub(crate) fn call(tool: &ToolUse) -> String {
 
 fn of_run(event: &RunEvent) -> String {
     match event {
-        RunEvent::RunStarted(e) => format!("{} with {}, sandbox {}", e.engine, e.models.main, e.sandbox.backend),
+        RunEvent::RunStarted(e) => {
+            format!("{} with {}, sandbox {}", e.engine, e.models.main, e.sandbox.backend)
+        }
         RunEvent::Forked(e) => format!("from run {} after turn {} ({:?})", e.parent.short(), e.turn, e.why),
         RunEvent::RunRecovered(e) => format!("worker {} goes on", e.worker.short()),
         RunEvent::SetupFinished(e) => match e.exit {
@@ -81,7 +85,13 @@ fn of_run(event: &RunEvent) -> String {
         RunEvent::ModelFailed(e) => format!("{}: {}", e.error, e.message),
         RunEvent::ToolRequested(e) => format!("{} {}", e.call, e.tool),
         RunEvent::ToolFinished(e) => {
-            format!("{} {} in {}: {}", e.call, status(e.status), duration(e.duration_ms), first_line(&e.content))
+            format!(
+                "{} {} in {}: {}",
+                e.call,
+                status(e.status),
+                duration(e.duration_ms),
+                first_line(&e.content)
+            )
         }
         RunEvent::SnapshotTaken(e) => {
             let paths: Vec<String> = e.changes.iter().map(|change| change.path.to_string()).collect();
@@ -149,7 +159,9 @@ fn of_task(event: &TaskEvent) -> String {
         TaskEvent::TaskReleased(e) => format!("epoch {}: {:?}", e.epoch, e.why).to_lowercase(),
         TaskEvent::TaskLeaseExpired(e) => format!("epoch {}", e.epoch),
         TaskEvent::TaskRunCrashed(e) => format!("epoch {}: {}", e.epoch, e.how),
-        TaskEvent::TaskRunFailed(e) => format!("run {}: {}; again at {}", e.run.short(), e.message, clock(e.retry_at)),
+        TaskEvent::TaskRunFailed(e) => {
+            format!("run {}: {}; again at {}", e.run.short(), e.message, clock(e.retry_at))
+        }
         TaskEvent::TaskBlocked(e) => format!("run {}: waits for a {:?}", e.run.short(), e.why).to_lowercase(),
         TaskEvent::TaskCompleted(e) => format!("by run {}", e.run.short()),
         TaskEvent::TaskCancelled(e) => format!("{} {}", e.by, e.reason),

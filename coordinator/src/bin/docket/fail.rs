@@ -65,7 +65,11 @@ impl Failure {
         match chain {
             Chain::Hidden => flat(format!("{}", self.error)),
             Chain::Shown => {
-                let causes = self.error.chain().skip(1).map(|cause| format!("\n  because: {}", flat(cause.to_string())));
+                let causes = self
+                    .error
+                    .chain()
+                    .skip(1)
+                    .map(|cause| format!("\n  because: {}", flat(cause.to_string())));
                 flat(format!("{}", self.error)) + &causes.collect::<String>()
             }
         }

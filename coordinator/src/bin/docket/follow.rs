@@ -14,11 +14,13 @@ use crate::{
 
 /// Flags.
 #[derive(Debug, clap::Args)]
-#[command(after_help = "Shows what has happened and then what happens, until the run ends. Ctrl-C ends the watching, not the run.
+#[command(
+    after_help = "Shows what has happened and then what happens, until the run ends. Ctrl-C ends the watching, not the run.
 
 Examples:
   docket follow 3f9c01ab
-  docket follow 3f9c01ab --json | jq -r 'select(.kind == \"PhaseChanged\") | .payload.phase'")]
+  docket follow 3f9c01ab --json | jq -r 'select(.kind == \"PhaseChanged\") | .payload.phase'"
+)]
 pub(crate) struct Args {
     /// A run, or a task whose last run is meant
     id: String,
@@ -49,8 +51,11 @@ pub(crate) async fn run(cx: Context, args: Args) -> Outcome {
         } else {
             say(&cx, &event);
         }
-        if let Ok(RunEvent::RunEnded(end)) = RunEvent::decode(&event.kind, event.version, event.payload.as_str()) {
-            exit = if end.result == docket_schema::run::RunOutcome::Succeeded { Exit::Ok } else { Exit::Failed };
+        if let Ok(RunEvent::RunEnded(end)) =
+            RunEvent::decode(&event.kind, event.version, event.payload.as_str())
+        {
+            exit =
+                if end.result == docket_schema::run::RunOutcome::Succeeded { Exit::Ok } else { Exit::Failed };
         }
     }
     Ok(exit)
@@ -75,9 +80,15 @@ fn say(cx: &Context, event: &docket_schema::event::Envelope) {
 /// What is shown of an event, and how; nothing for those that only repeat what others say.
 pub(crate) fn shown(event: &RunEvent) -> (Option<Style>, String) {
     let (style, text) = match event {
-        RunEvent::RunStarted(e) => (Some(Style::Dim), format!("started: {} with {}", e.engine, e.models.main)),
-        RunEvent::RunRecovered(_) => (Some(Style::Warn), "another process goes on where the last one died".to_owned()),
-        RunEvent::Forked(e) => (Some(Style::Dim), format!("goes on from run {}, turn {}", e.parent.short(), e.turn)),
+        RunEvent::RunStarted(e) => {
+            (Some(Style::Dim), format!("started: {} with {}", e.engine, e.models.main))
+        }
+        RunEvent::RunRecovered(_) => {
+            (Some(Style::Warn), "another process goes on where the last one died".to_owned())
+        }
+        RunEvent::Forked(e) => {
+            (Some(Style::Dim), format!("goes on from run {}, turn {}", e.parent.short(), e.turn))
+        }
         RunEvent::PhaseChanged(e) => (Some(Style::Bold), e.phase.as_str().to_owned()),
         RunEvent::ModelAnswered(e) => {
             let text = e.parts.iter().find_map(|part| match part {
@@ -95,27 +106,37 @@ pub(crate) fn shown(event: &RunEvent) -> (Option<Style>, String) {
             docket_schema::run::ToolStatus::Ok => (None, String::new()),
             docket_schema::run::ToolStatus::Error
             | docket_schema::run::ToolStatus::Refused
-            | docket_schema::run::ToolStatus::Unknown => {
-                (Some(Style::Warn), format!("   {}: {}", events::status(e.status), events::first_line(&e.content)))
-            }
+            | docket_schema::run::ToolStatus::Unknown => (
+                Some(Style::Warn),
+                format!("   {}: {}", events::status(e.status), events::first_line(&e.content)),
+            ),
         },
         RunEvent::SnapshotTaken(e) => {
             let paths: Vec<String> = e.changes.iter().map(|change| change.path.to_string()).collect();
-            (Some(Style::Dim), if paths.is_empty() { String::new() } else { format!("   changed {}", paths.join(", ")) })
+            (
+                Some(Style::Dim),
+                if paths.is_empty() { String::new() } else { format!("   changed {}", paths.join(", ")) },
+            )
         }
         RunEvent::GateFinished(e) if e.passed => (Some(Style::Good), "   the final check passed".to_owned()),
         RunEvent::GateFinished(_) => (Some(Style::Warn), "   the final check failed".to_owned()),
         RunEvent::Told(e) => (Some(Style::Bold), format!("{} says: {}", e.by, events::first_line(&e.text))),
-        RunEvent::RunBlocked(e) => (Some(Style::Warn), format!("blocked: {}", events::first_line(&e.question))),
+        RunEvent::RunBlocked(e) => {
+            (Some(Style::Warn), format!("blocked: {}", events::first_line(&e.question)))
+        }
         RunEvent::RunEnded(e) => {
             let good = e.result == docket_schema::run::RunOutcome::Succeeded;
             (Some(if good { Style::Good } else { Style::Bad }), events::outcome(&e.result))
         }
-        RunEvent::LimitReached(e) => (Some(Style::Warn), format!("limit reached: {:?}", e.which).to_lowercase()),
+        RunEvent::LimitReached(e) => {
+            (Some(Style::Warn), format!("limit reached: {:?}", e.which).to_lowercase())
+        }
         RunEvent::CancelRequested(_) => (Some(Style::Warn), "somebody wants it cancelled".to_owned()),
         RunEvent::RunPaused(_) => (Some(Style::Warn), "paused".to_owned()),
         RunEvent::Compacted(e) => (Some(Style::Dim), format!("{} old messages became shorter", e.messages)),
-        RunEvent::SetupFinished(e) if e.exit == Some(0) => (Some(Style::Dim), format!("ready: {}", e.command)),
+        RunEvent::SetupFinished(e) if e.exit == Some(0) => {
+            (Some(Style::Dim), format!("ready: {}", e.command))
+        }
         RunEvent::SetupFinished(e) => (Some(Style::Warn), format!("the setup failed: {}", e.command)),
         RunEvent::ModelRequested(_)
         | RunEvent::ToolRequested(_)

@@ -62,9 +62,13 @@ impl Home {
             Some(path) => path.to_owned(),
             None => usual_place()?,
         };
-        std::fs::DirBuilder::new().recursive(true).mode(0o700).create(&path).fail_with(Exit::Failed, || {
-            format!("cannot make the home {}; name another with --home or DOCKET_HOME", path.display())
-        })?;
+        std::fs::DirBuilder::new()
+            .recursive(true)
+            .mode(0o700)
+            .create(&path)
+            .fail_with(Exit::Failed, || {
+                format!("cannot make the home {}; name another with --home or DOCKET_HOME", path.display())
+            })?;
         let path = std::path::absolute(&path)?;
         Ok(Self { path })
     }
@@ -87,9 +91,13 @@ impl Home {
     /// A folder inside, made if it is missing: `cache`, `scratch`.
     pub(crate) fn folder(&self, name: &str) -> Outcome<PathBuf> {
         let path = self.path.join(name);
-        std::fs::DirBuilder::new().recursive(true).mode(0o700).create(&path).fail_with(Exit::Failed, || {
-            format!("cannot make the folder {}; check its permissions", path.display())
-        })?;
+        std::fs::DirBuilder::new()
+            .recursive(true)
+            .mode(0o700)
+            .create(&path)
+            .fail_with(Exit::Failed, || {
+                format!("cannot make the folder {}; check its permissions", path.display())
+            })?;
         Ok(path)
     }
 
@@ -138,9 +146,8 @@ impl Home {
     pub(crate) fn ownership(&self) -> Outcome<Ownership> {
         let mut file = self.lock_file()?;
         let mut asked = whole_file(libc::F_WRLCK);
-        fcntl(&file, FcntlArg::F_OFD_GETLK(&mut asked)).fail_with(Exit::Failed, || {
-            format!("cannot ask for the lock of {}", self.path.display())
-        })?;
+        fcntl(&file, FcntlArg::F_OFD_GETLK(&mut asked))
+            .fail_with(Exit::Failed, || format!("cannot ask for the lock of {}", self.path.display()))?;
         if i32::from(asked.l_type) == libc::F_UNLCK {
             return Ok(Ownership::Free);
         }
@@ -151,10 +158,14 @@ impl Home {
 
     fn lock_file(&self) -> Outcome<File> {
         let path = self.path.join("docket.lock");
-        OpenOptions::new().read(true).write(true).create(true).truncate(false).mode(0o600).open(&path).fail_with(
-            Exit::Failed,
-            || format!("cannot open {}; check its permissions", path.display()),
-        )
+        OpenOptions::new()
+            .read(true)
+            .write(true)
+            .create(true)
+            .truncate(false)
+            .mode(0o600)
+            .open(&path)
+            .fail_with(Exit::Failed, || format!("cannot open {}; check its permissions", path.display()))
     }
 }
 
@@ -189,7 +200,10 @@ fn whole_file(kind: i32) -> libc::flock {
 
 fn token_of(text: &str, path: &Path) -> Outcome<Secret> {
     Secret::new(text).ok_or_else(|| {
-        Failure::new(Exit::Failed, format!("the token file {} is empty; remove it and start again", path.display()))
+        Failure::new(
+            Exit::Failed,
+            format!("the token file {} is empty; remove it and start again", path.display()),
+        )
     })
 }
 
@@ -198,12 +212,17 @@ fn usual_place() -> Outcome<PathBuf> {
     absolute("XDG_DATA_HOME")
         .or_else(|| absolute("HOME").map(|home| home.join(".local/share")))
         .map(|data| data.join("docket"))
-        .ok_or_else(|| Failure::new(Exit::Usage, "there is no HOME; name a folder with --home or DOCKET_HOME"))
+        .ok_or_else(|| {
+            Failure::new(Exit::Usage, "there is no HOME; name a folder with --home or DOCKET_HOME")
+        })
 }
 
 #[cfg(test)]
 mod tests {
-    use std::sync::{Barrier, atomic::{AtomicU32, Ordering}};
+    use std::sync::{
+        Barrier,
+        atomic::{AtomicU32, Ordering},
+    };
 
     use super::*;
 

@@ -1,12 +1,7 @@
 //! The parts of docket that run in this process: store, coordinator, supervisor, and the two kinds of
 //! process that docket starts itself as.
 
-use std::{
-    net::SocketAddr,
-    path::Path,
-    process::ExitCode,
-    sync::Arc,
-};
+use std::{net::SocketAddr, path::Path, process::ExitCode, sync::Arc};
 
 use docket_coordinator::{
     clock::Clock,
@@ -38,9 +33,9 @@ pub(crate) struct Local {
 impl Local {
     /// Opens the store and serves it at `listen`.
     pub(crate) async fn start(cx: &Context, listen: &str, exposure: Exposure) -> Outcome<Self> {
-        let bind: SocketAddr = listen
-            .parse()
-            .fail_with(Exit::Usage, || format!("`{listen}` is no address; it must look like 127.0.0.1:7117"))?;
+        let bind: SocketAddr = listen.parse().fail_with(Exit::Usage, || {
+            format!("`{listen}` is no address; it must look like 127.0.0.1:7117")
+        })?;
         let token = cx.home.token()?;
         let store = open_store(cx).await?;
         let config = ServerConfig {

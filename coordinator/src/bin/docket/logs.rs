@@ -14,11 +14,13 @@ use crate::{
 
 /// Flags.
 #[derive(Debug, clap::Args)]
-#[command(after_help = "With --json each line is one event with its payload and hashes, as `docket verify` reads it.
+#[command(
+    after_help = "With --json each line is one event with its payload and hashes, as `docket verify` reads it.
 
 Examples:
   docket logs 3f9c01ab
-  docket logs 3f9c01ab --json | jq -r .kind | sort | uniq -c")]
+  docket logs 3f9c01ab --json | jq -r .kind | sort | uniq -c"
+)]
 pub(crate) struct Args {
     /// A task or a run
     id: String,
@@ -55,7 +57,13 @@ pub(crate) async fn run(cx: Context, args: Args) -> Outcome {
             display::say_json(event);
             continue;
         }
-        let place = format!("{:>5} {} t{:<3} e{:<2}", event.seq, events::clock(event.recorded_at), event.turn, event.epoch);
+        let place = format!(
+            "{:>5} {} t{:<3} e{:<2}",
+            event.seq,
+            events::clock(event.recorded_at),
+            event.turn,
+            event.epoch
+        );
         let text = events::summary(event);
         let room = cx.screen.columns().saturating_sub(place.len() + 1);
         display::say(&format!("{} {}", cx.screen.paint(Style::Dim, &place), display::fit(&text, room)));

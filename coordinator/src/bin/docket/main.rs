@@ -13,6 +13,7 @@ mod completions;
 mod config;
 mod context;
 mod db;
+mod deliverer;
 mod delivery;
 mod demo;
 mod diff;

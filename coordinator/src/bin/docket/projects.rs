@@ -113,7 +113,11 @@ impl Project {
     /// The script of one of its tasks.
     pub(crate) fn script(&self, task: &SampleTask) -> &'static [u8] {
         let name = format!("scripts/{}.toml", task.name);
-        self.files.iter().find(|(path, _)| *path == name).map(|(_, bytes)| *bytes).expect("each task has a script")
+        self.files
+            .iter()
+            .find(|(path, _)| *path == name)
+            .map(|(_, bytes)| *bytes)
+            .expect("each task has a script")
     }
 
     /// Writes its tree into a new folder under `parent`; the folder.
@@ -121,8 +125,9 @@ impl Project {
         let root = parent.join(&self.name);
         for (path, bytes) in &self.files {
             let Some(path) = path.strip_prefix("tree/") else { continue };
-            write(&root.join(path), bytes)
-                .fail_with(Exit::Failed, || format!("cannot write the sample project into {}", root.display()))?;
+            write(&root.join(path), bytes).fail_with(Exit::Failed, || {
+                format!("cannot write the sample project into {}", root.display())
+            })?;
         }
         Ok(root)
     }
@@ -178,7 +183,8 @@ mod tests {
             assert!(!project.needs.is_empty() && !project.what.is_empty(), "{}", project.name);
             for task in &project.tasks {
                 tasks += 1;
-                ScriptedModel::parse(project.script(task)).unwrap_or_else(|error| panic!("{}: {error}", task.name));
+                ScriptedModel::parse(project.script(task))
+                    .unwrap_or_else(|error| panic!("{}: {error}", task.name));
                 assert!(task.title.len() <= 60 && !task.text.trim().is_empty() && !task.tests.is_empty());
             }
         }

@@ -97,7 +97,8 @@ pub(crate) const fn style_of(state: TaskState) -> Style {
 /// Lists tasks.
 pub(crate) async fn run(cx: Context, args: Args) -> Outcome {
     let access = Access::open(&cx, Need::Read).await?;
-    let query = TaskQuery { state: args.state, queue: args.queue, limit: Some(args.limit), ..TaskQuery::default() };
+    let query =
+        TaskQuery { state: args.state, queue: args.queue, limit: Some(args.limit), ..TaskQuery::default() };
     let page = access.client.tasks(&query).await?;
     access.close().await?;
     if cx.json() {

@@ -18,13 +18,15 @@ use crate::{
 
 /// Flags.
 #[derive(Debug, clap::Args)]
-#[command(after_help = "Shows what the model was told, what it said and called, what came back, and what changed, from the
+#[command(
+    after_help = "Shows what the model was told, what it said and called, what came back, and what changed, from the
 log alone: offline, without a model, without touching a file. With --json each line is one turn.
 
 Examples:
   docket replay 3f9c01ab
   docket replay 3f9c01ab --turn 4
-  docket replay 3f9c01ab --json | jq -r '.tools[].name'")]
+  docket replay 3f9c01ab --json | jq -r '.tools[].name'"
+)]
 pub(crate) struct Args {
     /// A run, or a task whose last run is meant
     id: String,
@@ -46,7 +48,11 @@ pub(crate) async fn run(cx: Context, args: Args) -> Outcome {
 }
 
 /// The same for the demo, which has its coordinator already.
-pub(crate) async fn all_of(cx: &Context, client: &docket_worker::client::Client, run: docket_schema::ids::RunId) -> Outcome<()> {
+pub(crate) async fn all_of(
+    cx: &Context,
+    client: &docket_worker::client::Client,
+    run: docket_schema::ids::RunId,
+) -> Outcome<()> {
     say(cx, client, run, &Args { id: String::new(), turn: None, full: false }).await
 }
 
@@ -59,7 +65,8 @@ async fn say(
     let events = client.all_events(run, Lineage::Whole).await?;
     let state = show::fold(client, run).await?;
     let Some(pins) = &state.pins else {
-        let message = format!("run {} has not started yet; `docket follow {}` waits for it", run.short(), run.short());
+        let message =
+            format!("run {} has not started yet; `docket follow {}` waits for it", run.short(), run.short());
         return Err(Failure::new(Exit::Refused, message));
     };
     let blobs = Remote(client);
@@ -67,14 +74,15 @@ async fn say(
         .await
         .fail_with(Exit::Failed, || "the tree that the run started from cannot be read".to_owned())?;
     let turns = Turns::read(&Reader { client, base: &base }, run, &events).await?;
-    let shown: Vec<_> = turns.0.iter().filter(|turn| args.turn.is_none_or(|wanted| wanted == turn.turn)).collect();
+    let shown: Vec<_> =
+        turns.0.iter().filter(|turn| args.turn.is_none_or(|wanted| wanted == turn.turn)).collect();
     if shown.is_empty() {
         let last = turns.0.last().map_or(0, |turn| turn.turn);
         let message = format!("run {} has no such turn; its turns go from 0 to {last}", run.short());
         return Err(Failure::new(Exit::NotFound, message));
     }
     if cx.json() {
-        shown.iter().for_each(|turn| display::say_json(turn));
+        shown.iter().for_each(display::say_json);
         return Ok(());
     }
     let whole = args.full || args.turn.is_some();

@@ -18,16 +18,18 @@ pub(crate) enum Named {
 pub(crate) async fn named(client: &Client, text: &str) -> Outcome<Named> {
     let digits: String = text.chars().filter(|c| *c != '-').collect();
     if digits.is_empty() || !digits.chars().all(|c| c.is_ascii_hexdigit()) {
-        let message = format!("`{text}` is no id: ids are made of the digits 0-9 and a-f; `docket ps` lists them");
+        let message =
+            format!("`{text}` is no id: ids are made of the digits 0-9 and a-f; `docket ps` lists them");
         return Err(Failure::new(Exit::NotFound, message));
     }
     let found = client.resolve(&digits.to_ascii_lowercase()).await?;
     match (found.tasks.as_slice(), found.runs.as_slice()) {
         ([task], []) => Ok(Named::Task(*task)),
         ([], [run]) => Ok(Named::Run(*run)),
-        ([], []) => {
-            Err(Failure::new(Exit::NotFound, format!("no task or run has an id with `{text}`; `docket ps` lists them")))
-        }
+        ([], []) => Err(Failure::new(
+            Exit::NotFound,
+            format!("no task or run has an id with `{text}`; `docket ps` lists them"),
+        )),
         (tasks, runs) => {
             let tasks = tasks.iter().map(|id| format!("task {id}"));
             let all: Vec<String> = tasks.chain(runs.iter().map(|id| format!("run {id}"))).collect();

@@ -1,15 +1,23 @@
 //! `docket resume`.
 
-use crate::{access::{Access, Need}, context::Context, display, fail::{Exit, Outcome}, resolve};
+use crate::{
+    access::{Access, Need},
+    context::Context,
+    display,
+    fail::{Exit, Outcome},
+    resolve,
+};
 
 /// Flags.
 #[derive(Debug, clap::Args)]
-#[command(after_help = "Where later turns exist, or the run has ended, a new run of the same task goes on from there and
+#[command(
+    after_help = "Where later turns exist, or the run has ended, a new run of the same task goes on from there and
 shares the history before it; the workspace is restored to what it was at that turn, byte for byte.
 
 Examples:
   docket resume 3f9c01ab
-  docket resume 3f9c01ab --turn 7")]
+  docket resume 3f9c01ab --turn 7"
+)]
 pub(crate) struct Args {
     /// A run, or a task whose last run is meant
     id: String,

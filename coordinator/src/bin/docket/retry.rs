@@ -1,14 +1,22 @@
 //! `docket retry`.
 
-use crate::{access::{Access, Need}, context::Context, display, fail::{Exit, Outcome}, resolve};
+use crate::{
+    access::{Access, Need},
+    context::Context,
+    display,
+    fail::{Exit, Outcome},
+    resolve,
+};
 
 /// Flags.
 #[derive(Debug, clap::Args)]
-#[command(after_help = "The task begins anew, with a new run; the old ones are kept. `docket resume` goes on with an old one.
+#[command(
+    after_help = "The task begins anew, with a new run; the old ones are kept. `docket resume` goes on with an old one.
 
 Examples:
   docket retry 3f9c01ab
-  docket retry 3f9c01ab --reason \"the network is back\"")]
+  docket retry 3f9c01ab --reason \"the network is back\""
+)]
 pub(crate) struct Args {
     /// A task, or one of its runs
     id: String,

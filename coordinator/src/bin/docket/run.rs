@@ -26,7 +26,7 @@ use crate::{
     follow,
     home::Ownership,
     logging, ps,
-    serve::{ServerArgs, Served},
+    serve::{Served, ServerArgs},
     show,
     signals::Stop,
     submit::TaskArgs,
@@ -42,12 +42,14 @@ const SPIN: Duration = Duration::from_millis(100);
 
 /// Flags.
 #[derive(Debug, clap::Args)]
-#[command(after_help = "Works on a copy: your work tree stays as it is. The patch goes to standard output, or with --branch the
+#[command(
+    after_help = "Works on a copy: your work tree stays as it is. The patch goes to standard output, or with --branch the
 result becomes a branch. Ctrl-C stops it after its turn; `docket up` would go on with it.
 
 Examples:
   docket run \"Mend the rounding in prices.py\" --repo . --tests \"pytest -q\" | git apply
-  docket run \"Add a --json flag\" --repo . --branch feature/json --model openai:gpt-5.1")]
+  docket run \"Add a --json flag\" --repo . --branch feature/json --model openai:gpt-5.1"
+)]
 pub(crate) struct Args {
     #[command(flatten)]
     task: TaskArgs,
@@ -150,7 +152,8 @@ fn spinner() -> ProgressBar {
         return ProgressBar::hidden();
     }
     let bar = ProgressBar::new_spinner();
-    let style = ProgressStyle::with_template("{spinner} {elapsed:>4} {wide_msg}").expect("a constant template");
+    let style =
+        ProgressStyle::with_template("{spinner} {elapsed:>4} {wide_msg}").expect("a constant template");
     bar.set_style(style.tick_chars("|/-\\ "));
     bar.enable_steady_tick(SPIN);
     bar
@@ -161,7 +164,9 @@ async fn show_run(client: &Client, run: RunId, bar: &ProgressBar) -> Outcome<()>
     let mut phase = "";
     while let Some(event) = stream.next().await {
         let event = event?;
-        let Ok(typed) = RunEvent::decode(&event.kind, event.version, event.payload.as_str()) else { continue };
+        let Ok(typed) = RunEvent::decode(&event.kind, event.version, event.payload.as_str()) else {
+            continue;
+        };
         if let RunEvent::PhaseChanged(e) = &typed {
             phase = e.phase.as_str();
         }
@@ -171,7 +176,11 @@ async fn show_run(client: &Client, run: RunId, bar: &ProgressBar) -> Outcome<()>
             bar.set_message(format!("turn {} {phase}: the model thinks", event.turn));
         } else if !text.is_empty() {
             let said = format!("turn {:<3} {text}", event.turn);
-            if bar.is_hidden() { display::note(&said) } else { bar.println(said) }
+            if bar.is_hidden() {
+                display::note(&said)
+            } else {
+                bar.println(said)
+            }
             bar.set_message(format!("turn {} {phase}", event.turn));
         }
     }
@@ -183,7 +192,11 @@ async fn finish(cx: &Context, client: &Client, asked: &TaskArgs, task: &TaskReco
     let exit = match task.state {
         TaskState::Completed => Exit::Ok,
         TaskState::Cancelled | TaskState::Discarded | TaskState::Blocked => Exit::Failed,
-        TaskState::Pending | TaskState::Scheduled | TaskState::Available | TaskState::Running | TaskState::Retryable => {
+        TaskState::Pending
+        | TaskState::Scheduled
+        | TaskState::Available
+        | TaskState::Running
+        | TaskState::Retryable => {
             let message = format!(
                 "stopped; task {} goes on at the next `docket up` (`docket cancel {}` ends it)",
                 task.id.short(),
@@ -193,7 +206,10 @@ async fn finish(cx: &Context, client: &Client, asked: &TaskArgs, task: &TaskReco
         }
     };
     let Some(run) = task.last_run else {
-        return Err(Failure::new(Exit::Failed, format!("task {} is {} and was never run", task.id.short(), task.state)));
+        return Err(Failure::new(
+            Exit::Failed,
+            format!("task {} is {} and was never run", task.id.short(), task.state),
+        ));
     };
     let has_repository = task.spec.base.git.is_some();
     let mut branch = None;

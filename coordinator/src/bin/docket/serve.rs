@@ -14,12 +14,14 @@ use crate::{
 
 /// Flags.
 #[derive(Debug, clap::Args)]
-#[command(after_help = "Workers reach it with DOCKET_URL and DOCKET_TOKEN; the token is the file `token` in the home.
+#[command(
+    after_help = "Workers reach it with DOCKET_URL and DOCKET_TOKEN; the token is the file `token` in the home.
 With --store postgres://... any number of coordinators may serve the same backlog.
 
 Examples:
   docket serve
-  docket serve --store postgres://docket@db/docket --listen 10.0.0.5:7117 --insecure")]
+  docket serve --store postgres://docket@db/docket --listen 10.0.0.5:7117 --insecure"
+)]
 pub(crate) struct Args {
     #[command(flatten)]
     pub(crate) server: ServerArgs,
@@ -81,7 +83,10 @@ pub(crate) fn own(cx: &Context) -> Outcome<Lock> {
     let message = match cx.home.ownership()? {
         Ownership::Owned(owner) => {
             let at = owner.address.map_or_else(String::new, |address| format!(" at {address}"));
-            format!("process {} serves {home}{at} already; end it, or name another home with --home", owner.pid)
+            format!(
+                "process {} serves {home}{at} already; end it, or name another home with --home",
+                owner.pid
+            )
         }
         Ownership::Starting | Ownership::Free => {
             format!("another docket is about to serve {home}; end it, or name another home with --home")
@@ -93,11 +98,16 @@ pub(crate) fn own(cx: &Context) -> Outcome<Lock> {
 /// Says that it serves, to people or programs.
 pub(crate) fn announce(cx: &Context, address: &str, workers: u32) {
     if cx.json() {
-        display::say_json(&serde_json::json!({ "address": address, "pid": std::process::id(), "slots": workers }));
+        display::say_json(
+            &serde_json::json!({ "address": address, "pid": std::process::id(), "slots": workers }),
+        );
         return;
     }
     let slots = if workers == 0 { String::new() } else { format!(", up to {workers} runs at once") };
-    display::say(&format!("docket serves {} at {address}{slots}; Ctrl-C ends it in order", cx.home.path().display()));
+    display::say(&format!(
+        "docket serves {} at {address}{slots}; Ctrl-C ends it in order",
+        cx.home.path().display()
+    ));
 }
 
 /// Serves until told to stop.

@@ -193,7 +193,11 @@ fn say_run(cx: &Context, row: &RunRow) {
     )]
     let cost = money((row.cost_usd * 1e9) as u64);
     pair(cx, "cost", if row.priced { &cost } else { "unknown: no price for this model" });
-    pair(cx, "calls", &format!("{} of models, {} of tools ({} failed)", row.model_calls, row.tool_calls, row.tool_errors));
+    pair(
+        cx,
+        "calls",
+        &format!("{} of models, {} of tools ({} failed)", row.model_calls, row.tool_calls, row.tool_errors),
+    );
     pair(cx, "changed", &format!("{} paths", row.files_changed));
     pair(cx, "tree", row.tree.as_deref().unwrap_or(""));
     pair(cx, "head", &row.head_hash);

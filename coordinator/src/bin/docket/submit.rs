@@ -26,14 +26,16 @@ use crate::{
 
 /// Flags.
 #[derive(Debug, clap::Args)]
-#[command(after_help = "The repository is pinned at a commit when the task is submitted: what you do to it afterwards does not
+#[command(
+    after_help = "The repository is pinned at a commit when the task is submitted: what you do to it afterwards does not
 change the task, and the task never changes your work tree.
 
 Examples:
   docket submit \"Mend the rounding in prices.py\" --repo . --tests \"pytest -q\"
   docket submit --file task.md --repo ~/src/shop --commit v2.1 --branch fix/rounding
   docket submit \"Try it\" --repo . --model openai:qwen2.5-coder:7b --base-url http://localhost:11434/v1
-  docket submit \"Nightly tidy\" --repo . --at 2026-01-31T02:00:00Z --dedup tidy")]
+  docket submit \"Nightly tidy\" --repo . --at 2026-01-31T02:00:00Z --dedup tidy"
+)]
 pub(crate) struct Args {
     #[command(flatten)]
     pub(crate) task: TaskArgs,
@@ -111,7 +113,8 @@ fn model(text: &str) -> Result<ModelRef, String> {
 }
 
 fn work_path(text: &str) -> Result<WorkPath, String> {
-    WorkPath::new(text).ok_or_else(|| "it must be relative and stay inside the repository, as src/lib.rs".to_owned())
+    WorkPath::new(text)
+        .ok_or_else(|| "it must be relative and stay inside the repository, as src/lib.rs".to_owned())
 }
 
 /// A task that is ready but for its blobs.
@@ -141,12 +144,13 @@ impl TaskArgs {
     fn read_text(&self) -> Outcome<String> {
         let text = match (&self.text, &self.file) {
             (Some(text), _) => text.clone(),
-            (None, Some(file)) if file.as_os_str() == "-" => {
-                std::io::read_to_string(std::io::stdin().lock())
-                    .fail_with(Exit::Usage, || "cannot read the task from standard input; is it UTF-8?".to_owned())?
-            }
-            (None, Some(file)) => std::fs::read_to_string(file)
-                .fail_with(Exit::Usage, || format!("cannot read the task from {}; is it UTF-8 text?", file.display()))?,
+            (None, Some(file)) if file.as_os_str() == "-" => std::io::read_to_string(std::io::stdin().lock())
+                .fail_with(Exit::Usage, || {
+                    "cannot read the task from standard input; is it UTF-8?".to_owned()
+                })?,
+            (None, Some(file)) => std::fs::read_to_string(file).fail_with(Exit::Usage, || {
+                format!("cannot read the task from {}; is it UTF-8 text?", file.display())
+            })?,
             (None, None) => String::new(),
         };
         Ok(text.trim().to_owned())
@@ -156,7 +160,10 @@ impl TaskArgs {
         let scripted = model.provider == "scripted";
         let Some(file) = &self.script else {
             if scripted {
-                return Err(Failure::new(Exit::Usage, "a scripted model needs its script; give --script FILE"));
+                return Err(Failure::new(
+                    Exit::Usage,
+                    "a scripted model needs its script; give --script FILE",
+                ));
             }
             return Ok(None);
         };
@@ -214,10 +221,16 @@ impl TaskArgs {
         spec.check().fail_as(Exit::Usage)?;
         let answer = client.submit(&SubmitRequest { tasks: vec![spec], ids: Some(vec![id]) }).await?;
         let submitted = answer.tasks.first().ok_or_else(|| {
-            Failure::new(Exit::Failed, "the coordinator answered without a task; check that its version is the same")
+            Failure::new(
+                Exit::Failed,
+                "the coordinator answered without a task; check that its version is the same",
+            )
         })?;
         if submitted.duplicate {
-            display::note(&format!("task {} with this key is not ended yet; nothing was added", submitted.id.short()));
+            display::note(&format!(
+                "task {} with this key is not ended yet; nothing was added",
+                submitted.id.short()
+            ));
         }
         Ok(submitted.id)
     }
@@ -237,7 +250,9 @@ impl TaskArgs {
             let text = match note {
                 PinNote::Submodule(path) => format!("the submodule {path} is an empty folder for the task"),
                 PinNote::LfsPointer(path) => format!("{path} is in Git LFS; the task sees its pointer"),
-                PinNote::DirtyIncluded(count) => format!("{count} uncommitted paths are part of the task's base"),
+                PinNote::DirtyIncluded(count) => {
+                    format!("{count} uncommitted paths are part of the task's base")
+                }
             };
             display::note(&display::line(&text));
         }
@@ -246,14 +261,16 @@ impl TaskArgs {
 }
 
 fn absolute(path: &Path) -> Outcome<PathBuf> {
-    std::fs::canonicalize(path)
-        .fail_with(Exit::Failed, || format!("there is no folder {}; name an existing one with --repo", path.display()))
+    std::fs::canonicalize(path).fail_with(Exit::Failed, || {
+        format!("there is no folder {}; name an existing one with --repo", path.display())
+    })
 }
 
 /// The first line, cut to what a list can show.
 fn title_of(text: &str) -> Outcome<String> {
     let first = text.lines().map(|line| line.trim_start_matches('#').trim()).find(|line| !line.is_empty());
-    let first = first.ok_or_else(|| Failure::new(Exit::Usage, "the task is empty; say what is to be done"))?;
+    let first =
+        first.ok_or_else(|| Failure::new(Exit::Usage, "the task is empty; say what is to be done"))?;
     let clean: String = first.chars().filter(|c| !c.is_control()).collect();
     if clean.chars().count() <= TITLE_CHARS_MAX {
         return Ok(clean);

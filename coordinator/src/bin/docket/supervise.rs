@@ -103,7 +103,11 @@ impl Job {
 }
 
 /// Starts a supervisor; the future ends once it has.
-pub(crate) fn start(cx: &Context, job: Job, stop: &Stop) -> Outcome<impl Future<Output = Outcome<()>> + use<>> {
+pub(crate) fn start(
+    cx: &Context,
+    job: Job,
+    stop: &Stop,
+) -> Outcome<impl Future<Output = Outcome<()>> + use<>> {
     let keys = KEYS.iter().filter_map(|(provider, env)| {
         let key = std::env::var(env).ok().as_deref().and_then(Secret::new)?;
         Some(((*provider).to_owned(), key))
@@ -127,8 +131,7 @@ pub(crate) fn start(cx: &Context, job: Job, stop: &Stop) -> Outcome<impl Future<
     let wishes = [stop.drain.clone(), stop.now.clone()];
     let signals = stream::iter(wishes).then(|wish| async move { wish.cancelled().await });
     Ok(async move {
-        let report =
-            supervisor::run(config, preflight, Box::pin(signals)).await.fail_as(Exit::Failed)?;
+        let report = supervisor::run(config, preflight, Box::pin(signals)).await.fail_as(Exit::Failed)?;
         tracing::info!("{report}");
         match report.end {
             SupervisorEnd::Drained | SupervisorEnd::Killed => Ok(()),
@@ -148,7 +151,8 @@ async fn preflight(choice: SandboxChoice, scratch: PathBuf) -> Result<Vec<String
     let sandbox = Sandbox::prepare(config).await.map_err(|e| flat(&e))?;
     let report = sandbox.report();
     let active: Vec<&str> = report.active.iter().map(|layer| layer.name()).collect();
-    let missing = report.missing.iter().map(|missing| format!("without {}: {}", missing.layer.name(), missing.reason));
+    let missing =
+        report.missing.iter().map(|missing| format!("without {}: {}", missing.layer.name(), missing.reason));
     Ok(std::iter::once(format!("sandbox {}: {}", report.backend, active.join(", "))).chain(missing).collect())
 }
 

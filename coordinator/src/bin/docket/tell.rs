@@ -1,6 +1,12 @@
 //! `docket tell`.
 
-use crate::{access::{Access, Need}, context::Context, display, fail::{Exit, Outcome}, resolve};
+use crate::{
+    access::{Access, Need},
+    context::Context,
+    display,
+    fail::{Exit, Outcome},
+    resolve,
+};
 
 /// Flags.
 #[derive(Debug, clap::Args)]

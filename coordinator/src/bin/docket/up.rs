@@ -1,23 +1,29 @@
 //! `docket up`: coordinator and workers on this machine.
 
+use docket_worker::client::Client;
+use tokio_util::sync::CancellationToken;
+
 use crate::{
     context::Context,
+    deliverer,
     fail::{Exit, Outcome},
     logging,
-    serve::{self, ServerArgs, Served},
+    serve::{self, Served, ServerArgs},
     signals::Stop,
     supervise,
 };
 
 /// Flags.
 #[derive(Debug, clap::Args)]
-#[command(after_help = "Ctrl-C lets each run finish its turn, gives it back and ends; a second Ctrl-C ends at once. What was
+#[command(
+    after_help = "Ctrl-C lets each run finish its turn, gives it back and ends; a second Ctrl-C ends at once. What was
 given back goes on at the next `docket up`.
 
 Examples:
   docket up
   docket up --slots 4
-  DATABASE_URL=postgres://docket@localhost/docket docket up")]
+  DATABASE_URL=postgres://docket@localhost/docket docket up"
+)]
 pub(crate) struct Args {
     #[command(flatten)]
     server: ServerArgs,
@@ -32,10 +38,19 @@ pub(crate) async fn run(mut cx: Context, args: Args) -> Outcome {
     args.worker.lay_over(&mut cx.config);
     let served = Served::start(&mut cx, &args.server).await?;
     let token = cx.home.token()?;
-    let job = supervise::Job::new(served.address(), token, args.worker.name()).dying_at(args.worker.failpoints());
+    let job =
+        supervise::Job::new(served.address(), token, args.worker.name()).dying_at(args.worker.failpoints());
     let worker = supervise::start(&cx, job, &stop)?;
     serve::announce(&cx, served.address(), cx.config.slots);
+    let deliveries = CancellationToken::new();
+    let client = Client::new(served.address(), cx.home.token()?)?;
+    let (until, at) = (deliveries.clone(), cx.clone());
+    let deliverer = tokio::spawn(async move { deliverer::run(&at, &client, until).await });
     let ended = worker.await;
+    deliveries.cancel();
+    if let Err(error) = deliverer.await {
+        tracing::error!(%error, "the deliverer ended badly; `docket apply` makes branches by hand");
+    }
     tokio::select! {
         () = served.stop() => {}
         () = stop.now.cancelled() => {}

@@ -33,12 +33,14 @@ const FAULTS_LISTED_MAX: usize = 100;
 
 /// Flags.
 #[derive(Debug, clap::Args)]
-#[command(after_help = "Ends with 0 where all holds and with 6 where something does not; each fault is one line.
+#[command(
+    after_help = "Ends with 0 where all holds and with 6 where something does not; each fault is one line.
 
 Examples:
   docket verify
   docket verify 3f9c01ab
-  docket verify --store postgres://docket@db/docket --json")]
+  docket verify --store postgres://docket@db/docket --json"
+)]
 pub(crate) struct Args {
     /// A task or a run [default: the whole log]
     id: Option<String>,
@@ -215,7 +217,9 @@ async fn check_task(client: &Client, task: TaskId, report: &mut Report) -> Outco
             let stored = client.task(task).await?.task;
             // It may have gone on since its events were read.
             if stored.seq == folded.seq && stored != folded {
-                report.fault(format!("task {task}: the table differs from the log; `docket db rebuild` mends it"));
+                report.fault(format!(
+                    "task {task}: the table differs from the log; `docket db rebuild` mends it"
+                ));
             }
         }
         Ok(None) => report.fault(format!("task {task} has no events")),

@@ -14,12 +14,14 @@ use crate::{
 
 /// Flags.
 #[derive(Debug, clap::Args)]
-#[command(after_help = "The coordinator is DOCKET_URL (or --url) with DOCKET_TOKEN, or the one that serves this home. SIGTERM
+#[command(
+    after_help = "The coordinator is DOCKET_URL (or --url) with DOCKET_TOKEN, or the one that serves this home. SIGTERM
 lets each run finish its turn and gives it back; a second one ends at once.
 
 Examples:
   DOCKET_URL=https://docket.example.org DOCKET_TOKEN=... docket worker --slots 8
-  docket worker --queues slow,nightly")]
+  docket worker --queues slow,nightly"
+)]
 pub(crate) struct Args {
     #[command(flatten)]
     worker: supervise::WorkerArgs,
@@ -35,9 +37,14 @@ pub(crate) async fn run(mut cx: Context, args: Args) -> Outcome {
     let worker = supervise::start(&cx, job, &stop)?;
     if cx.json() {
         let slots = cx.config.slots;
-        display::say_json(&serde_json::json!({ "coordinator": address, "pid": std::process::id(), "slots": slots }));
+        display::say_json(
+            &serde_json::json!({ "coordinator": address, "pid": std::process::id(), "slots": slots }),
+        );
     } else {
-        display::say(&format!("working for {address}, up to {} runs at once; Ctrl-C ends it in order", cx.config.slots));
+        display::say(&format!(
+            "working for {address}, up to {} runs at once; Ctrl-C ends it in order",
+            cx.config.slots
+        ));
     }
     worker.await.map(|()| Exit::Ok)
 }

@@ -95,7 +95,6 @@ pub(in crate::http) fn answered(turn: u32) -> NewEvent {
     let event = ModelAnswered {
         call: CallId(format!("m{turn}")),
         parts: vec![Part::Text { text: "thinking aloud".into() }],
-        tools: Vec::new(),
         stop: StopReason::EndTurn,
         usage: Usage::default(),
         cost_nusd: 0,

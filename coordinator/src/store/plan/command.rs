@@ -4,7 +4,8 @@ use docket_schema::{
     event::TypedEvent as _,
     ids::{Epoch, StreamId, TaskId, Timestamp, Turn},
     task::{
-        TaskEvent, TaskEventMeta, TaskLeaseExpired, TaskLeased, TaskRecord, TaskReleased, TaskRunCrashed, TaskState,
+        TaskEvent, TaskEventMeta, TaskLeaseExpired, TaskLeased, TaskRecord, TaskReleased, TaskRunCrashed,
+        TaskState,
     },
 };
 
@@ -130,11 +131,14 @@ const fn holder(write: &RunWrite) -> Option<Epoch> {
 }
 
 /// A write that only a repetition could have made good: the refusal says what became of the lease.
-fn late(record: &TaskRecord, lease: Option<Epoch>, no_transition: bool, refused: AppendError) -> CommandError {
-    let lost = matches!(
-        refused,
-        AppendError::Fenced { .. } | AppendError::LeaseEnded { .. } | AppendError::Closed
-    );
+fn late(
+    record: &TaskRecord,
+    lease: Option<Epoch>,
+    no_transition: bool,
+    refused: AppendError,
+) -> CommandError {
+    let lost =
+        matches!(refused, AppendError::Fenced { .. } | AppendError::LeaseEnded { .. } | AppendError::Closed);
     match lease.filter(|_| lost && no_transition) {
         None => CommandError::Append(Box::new(refused)),
         Some(asked) => {
@@ -261,7 +265,8 @@ async fn key_is_taken(
     before: &TaskRecord,
     after: &TaskRecord,
 ) -> Result<Option<Rejection>, LoadError> {
-    let Some(key) = after.spec.dedup_key.as_ref().filter(|_| before.state.is_ended() && !after.state.is_ended())
+    let Some(key) =
+        after.spec.dedup_key.as_ref().filter(|_| before.state.is_ended() && !after.state.is_ended())
     else {
         return Ok(None);
     };

@@ -37,7 +37,11 @@ pub(super) async fn plan_lease(
         && number >= request.number
     {
         // A lower number is a request that its worker has given up; it must not take work with it.
-        return if number == request.number { again(desk, conn, request.incarnation, &kept).await } else { Ok(Vec::new()) };
+        return if number == request.number {
+            again(desk, conn, request.incarnation, &kept).await
+        } else {
+            Ok(Vec::new())
+        };
     }
     let chosen = choose(desk, conn, request, runs.len()).await?;
     let resumed: Vec<TaskId> = chosen.clone();
@@ -167,10 +171,8 @@ async fn grants(
         .map(|(_, run)| run.0.as_bytes().to_vec())
         .collect();
     if !begun.is_empty() {
-        let sql = format!(
-            "SELECT id FROM runs WHERE parent IS NOT NULL AND {}",
-            conn.dialect().any_blob("id", 1)
-        );
+        let sql =
+            format!("SELECT id FROM runs WHERE parent IS NOT NULL AND {}", conn.dialect().any_blob("id", 1));
         for mut row in conn.rows(&sql, vec![Arg::Blobs(begun)]).await? {
             forked.push(RunId(uuid::Uuid::from_bytes(row.fixed(0)?)));
         }

@@ -139,6 +139,7 @@ pub(super) async fn load_keys(
 
 /// The blobs that a task names.
 fn blobs_of(spec: &TaskSpec) -> impl Iterator<Item = BlobHash> + '_ {
-    let git = spec.base.git.iter().flat_map(|git| git.pack.iter().copied().chain([git.pack_index, git.index]));
+    let git =
+        spec.base.git.iter().flat_map(|git| git.pack.iter().copied().chain([git.pack_index, git.index]));
     [spec.base.manifest].into_iter().chain(git).chain(spec.script).map(|blob| blob.hash)
 }

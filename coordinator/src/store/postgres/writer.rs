@@ -1,26 +1,26 @@
-//! A coordinator's writer. Rows that are decided upon are locked first; the statements carry the
-//! fence as well.
+//! A coordinator's writer.
+//!
+//! Appends of holders go as one optimistic statement over heads that this coordinator remembers:
+//! one round trip, one commit. Whatever that statement did not write, and every refusal, is decided
+//! again with the rows locked; so are commands.
 
 use std::time::{Duration, Instant};
 
 use sqlx::{ConnectOptions as _, Connection as _, PgConnection, postgres::PgConnectOptions};
 
 use crate::store::{
-    StoreError,
+    Condition, StoreError,
     ask::{Answered, Ask},
-    conn::{Conn, Dialect},
+    conn::{Arg, Conn, Dialect},
     desk::{Desk, LoadError},
     fault::{Fault, again, fault, store_error},
     lane::Committer,
     lone::run_lone,
     plan::plan_batch,
-    write::writes,
+    write::{POSITION_BITS, fenced_append, writes},
 };
 
-/// Bits of a position that count within a transaction; the rest is its id.
-pub(super) const POSITION_BITS: u32 = 16;
-
-/// How long a server that went away is waited for. What was asked is idempotent or was not committed.
+/// How long a server that went away is waited for.
 const AWAY_MAX: Duration = Duration::from_secs(10);
 
 /// Pause before the server is tried again.
@@ -37,11 +37,16 @@ pub(super) struct PgWriter {
     conn: Option<PgConnection>,
     offset: i64,
     ids: std::ops::Range<i64>,
+    /// Heads as this coordinator last saw them; others may have moved them since.
+    heads: Desk,
+    /// A commit whose answer was lost: the transaction, and what it answers if it took place.
+    in_doubt: Option<(i64, Vec<Answered>)>,
 }
 
 impl PgWriter {
     pub(super) fn new(options: PgConnectOptions, conn: PgConnection, offset: i64) -> Self {
-        Self { options, conn: Some(conn), offset, ids: 0..0 }
+        let heads = Desk::optimistic(Dialect::Postgres);
+        Self { options, conn: Some(conn), offset, ids: 0..0, heads, in_doubt: None }
     }
 
     async fn connection(&mut self) -> Result<&mut PgConnection, sqlx::Error> {
@@ -51,7 +56,7 @@ impl PgWriter {
         Ok(self.conn.as_mut().expect("it was just made"))
     }
 
-    /// One transaction, repeated as long as that helps.
+    /// One locked transaction, repeated as long as that helps.
     async fn attempt(&mut self, asks: &[&Ask]) -> Result<Vec<Answered>, StoreError> {
         let started = Instant::now();
         let doing = asks.first().map_or("writing", |ask| ask.doing());
@@ -61,11 +66,7 @@ impl PgWriter {
                 Ok(answers) => return Ok(answers),
                 Err(error) => error,
             };
-            if let Some(conn) = &mut self.conn
-                && Conn::Postgres(conn).run("ROLLBACK", Vec::new()).await.is_err()
-            {
-                self.conn = None;
-            }
+            self.give_up().await;
             let source = match error {
                 LoadError::Store(error) => return Err(error),
                 LoadError::Sql(source) => source,
@@ -77,61 +78,142 @@ impl PgWriter {
                     tokio::time::sleep(AWAY_PAUSE).await;
                 }
                 Fault::Again | Fault::Stale | Fault::Away | Fault::Full | Fault::Ours => {
+                    self.in_doubt = None;
                     return Err(store_error(Dialect::Postgres, doing, source));
                 }
             }
         }
     }
 
-    async fn once(&mut self, asks: &[&Ask]) -> Result<Vec<Answered>, LoadError> {
-        let (offset, ids) = (self.offset, self.ids.clone());
-        let conn = self.connection().await?;
-        let mut conn = Conn::Postgres(conn);
-        conn.run("BEGIN", Vec::new()).await?;
-        if let [ask] = asks
-            && ask.is_lone()
+    /// Ends a transaction that failed; a connection that cannot even do that is dropped.
+    async fn give_up(&mut self) {
+        if let Some(conn) = &mut self.conn
+            && Conn::Postgres(conn).run("ROLLBACK", Vec::new()).await.is_err()
         {
-            let answer = run_lone(&mut conn, ask).await?;
-            conn.run("COMMIT", Vec::new()).await?;
-            return Ok(vec![answer]);
+            self.conn = None;
         }
-        let mut desk = Desk::new(Dialect::Postgres, ids);
-        desk.begin(asks.iter().map(|ask| ask.now()).max().unwrap_or_default());
-        let mut answers = plan_batch(&mut desk, &mut conn, asks).await?;
-        if !desk.staged.is_empty() {
-            if desk.staged.events.len() > EVENTS_MAX {
-                return Err(StoreError::Schema {
-                    what: format!("one transaction of {} events; send less at once", desk.staged.events.len()),
-                }
-                .into());
-            }
-            let rows = conn.rows("SELECT pg_current_xact_id()::text::bigint", Vec::new()).await?;
-            let xid = rows.first().ok_or(sqlx::Error::RowNotFound)?.int(0)?;
-            let base = ((xid + offset) << POSITION_BITS).unsigned_abs();
-            for write in writes(&desk.staged, &desk, base) {
-                let statement = write.columns();
-                conn.run(&statement.sql, statement.args).await?;
-            }
-            for answer in &mut answers {
-                answer.place(base);
-            }
-        }
-        conn.run("COMMIT", Vec::new()).await?;
-        self.ids = desk.ids_left();
-        Ok(answers)
     }
-}
 
-impl Committer for PgWriter {
-    async fn batch(&mut self, asks: &[&Ask]) -> Vec<Answered> {
+    /// What became of a commit whose answer was lost. The server remembers, also over a crash.
+    async fn settle_doubt(&mut self) -> Result<Option<Vec<Answered>>, sqlx::Error> {
+        while let Some(xid) = self.in_doubt.as_ref().map(|(xid, _)| *xid) {
+            let mut conn = Conn::Postgres(self.connection().await?);
+            let args = vec![Arg::Text(xid.to_string())];
+            let mut rows = conn.rows("SELECT pg_xact_status($1::text::xid8)", args).await?;
+            let status = rows.first_mut().and_then(|row| row.text_or_null(0).ok()).flatten();
+            match status.as_deref() {
+                // The server has not yet noticed that we are gone.
+                Some("in progress") => tokio::time::sleep(AWAY_PAUSE).await,
+                Some("committed") => return Ok(self.in_doubt.take().map(|(_, answers)| answers)),
+                Some(_) | None => self.in_doubt = None,
+            }
+        }
+        Ok(None)
+    }
+
+    async fn once(&mut self, asks: &[&Ask]) -> Result<Vec<Answered>, LoadError> {
+        if let Some(answers) = self.settle_doubt().await? {
+            return Ok(answers);
+        }
+        let (offset, ids) = (self.offset, self.ids.clone());
+        let mut conn = Conn::Postgres(self.connection().await?);
+        conn.run("BEGIN", Vec::new()).await?;
+        let mut desk = Desk::new(Dialect::Postgres, ids);
+        desk.begin(now_of(asks));
+        let mut answers = match asks {
+            [ask] if ask.is_lone() => vec![run_lone(&mut conn, ask).await?],
+            _ => plan_batch(&mut desk, &mut conn, asks).await?,
+        };
+        if desk.staged.events.len() > EVENTS_MAX {
+            let what = format!("one transaction of {} events; send less at once", desk.staged.events.len());
+            return Err(StoreError::Schema { what }.into());
+        }
+        let rows = conn.rows("SELECT pg_current_xact_id()::text::bigint", Vec::new()).await?;
+        let xid = rows.first().ok_or(sqlx::Error::RowNotFound)?.int(0)?;
+        let base = ((xid + offset) << POSITION_BITS).unsigned_abs();
+        for write in writes(&desk.staged, &desk, base) {
+            let statement = write.columns();
+            conn.run(&statement.sql, statement.args).await?;
+        }
+        for answer in &mut answers {
+            answer.place(base);
+        }
+        self.in_doubt = Some((xid, answers));
+        self.ids = desk.ids_left();
+        Conn::Postgres(self.connection().await?).run("COMMIT", Vec::new()).await?;
+        self.heads.note(&mut desk);
+        Ok(self.in_doubt.take().map(|(_, answers)| answers).unwrap_or_default())
+    }
+
+    /// Tries appends without locks. `None` = to be decided again, with locks.
+    async fn optimistic(&mut self, asks: &[&Ask]) -> Result<Vec<Option<Answered>>, LoadError> {
+        let undecided = || asks.iter().map(|_| None).collect::<Vec<Option<Answered>>>();
+        self.heads.begin(now_of(asks));
+        let mut heads = std::mem::replace(&mut self.heads, Desk::optimistic(Dialect::Postgres));
+        let offset = self.offset;
+        let mut conn = Conn::Postgres(self.connection().await?);
+        let answers = plan_batch(&mut heads, &mut conn, asks).await?;
+        let staged = &heads.staged;
+        // A run's row that changes, or a stream that begins, is more than this statement writes.
+        if staged.events.is_empty() || !staged.runs.is_empty() || staged.streams.values().any(Option::is_none)
+        {
+            return Ok(undecided());
+        }
+        let statement = fenced_append(staged, &heads, offset);
+        let rows = conn.rows(&statement.sql, statement.args).await?;
+        let mut moved = Vec::with_capacity(rows.len());
+        let mut base = 0;
+        for row in &rows {
+            base = ((row.int(0)? + offset) << POSITION_BITS).unsigned_abs();
+            moved.push(row.int(1)?);
+        }
+        let stayed = heads
+            .staged
+            .streams
+            .keys()
+            .filter(|id| heads.streams.get(id).is_none_or(|row| !moved.contains(&row.id)));
+        for id in stayed.cloned().collect::<Vec<_>>() {
+            heads.streams.remove(&id);
+        }
+        self.heads = heads;
+        Ok(asks
+            .iter()
+            .zip(answers)
+            .map(|(ask, mut answer)| {
+                let done = matches!(&answer, Answered::Append(Ok(appended)) if !appended.repeated);
+                let stream = ask.appends_to().and_then(|stream| self.heads.streams.get(stream));
+                stream.filter(|row| done && moved.contains(&row.id)).map(|_| {
+                    answer.place(base);
+                    answer
+                })
+            })
+            .collect())
+    }
+
+    /// What of `asks` could be written without locks.
+    async fn quick(&mut self, asks: &[&Ask]) -> Vec<Option<Answered>> {
+        match self.optimistic(asks).await {
+            Ok(answers) => answers,
+            // Whatever it was, the locked way meets it again and says what it is.
+            Err(_) => {
+                self.give_up().await;
+                asks.iter().map(|_| None).collect()
+            }
+        }
+    }
+
+    async fn locked(&mut self, asks: &[&Ask]) -> Vec<Answered> {
         let error = match self.attempt(asks).await {
             Ok(answers) => return answers,
             Err(error) => error,
         };
-        let one_may_be_at_fault = matches!(
-            error,
-            StoreError::Fault { .. } | StoreError::Corrupt { .. } | StoreError::Full { .. } | StoreError::Schema { .. }
-        );
+        let one_may_be_at_fault = match error {
+            StoreError::Fault { .. }
+            | StoreError::Corrupt { .. }
+            | StoreError::Full { .. }
+            | StoreError::Schema { .. } => true,
+            StoreError::Unavailable { .. } => false,
+        };
         if asks.len() == 1 || !one_may_be_at_fault {
             return asks.iter().map(|ask| ask.failed(again(&error))).collect();
         }
@@ -144,12 +226,64 @@ impl Committer for PgWriter {
         }
         answers
     }
+}
+
+fn now_of(asks: &[&Ask]) -> docket_schema::ids::Timestamp {
+    asks.iter().map(|ask| ask.now()).max().unwrap_or_default()
+}
+
+/// Appends that may be sent twice without harm, and that need nothing but heads and events.
+fn is_quick(ask: &Ask) -> bool {
+    match ask {
+        Ask::Append(ask) => {
+            let repeats = match ask.condition {
+                Condition::Holder(..) | Condition::Expected(_) => true,
+                Condition::AtHead => false,
+            };
+            repeats && ask.blobs.is_empty() && ask.names.is_empty()
+        }
+        Ask::Command(_)
+        | Ask::Submit { .. }
+        | Ask::Lease { .. }
+        | Ask::Heartbeat { .. }
+        | Ask::PutBlobs { .. }
+        | Ask::Grace { .. }
+        | Ask::Secret { .. }
+        | Ask::Rebuild => false,
+    }
+}
+
+impl Committer for PgWriter {
+    async fn batch(&mut self, asks: &[&Ask]) -> Vec<Answered> {
+        let mut answers: Vec<Option<Answered>> = asks.iter().map(|_| None).collect();
+        let (at, quick): (Vec<usize>, Vec<&Ask>) =
+            asks.iter().copied().enumerate().filter(|(_, ask)| is_quick(ask)).unzip();
+        if !quick.is_empty() {
+            for (at, answer) in at.into_iter().zip(self.quick(&quick).await) {
+                answers[at] = answer;
+            }
+        }
+        let left: Vec<&Ask> = asks
+            .iter()
+            .copied()
+            .zip(&answers)
+            .filter(|(_, answer)| answer.is_none())
+            .map(|(ask, _)| ask)
+            .collect();
+        let mut locked = if left.is_empty() { Vec::new() } else { self.locked(&left).await }.into_iter();
+        answers
+            .into_iter()
+            .map(|answer| answer.or_else(|| locked.next()).expect("what was left has been answered"))
+            .collect()
+    }
 
     async fn lone(&mut self, ask: &Ask) -> Answered {
-        match self.attempt(&[ask]).await {
+        let answer = match self.attempt(&[ask]).await {
             Ok(mut one) => one.pop().expect("one ask, one answer"),
             Err(error) => ask.failed(error),
-        }
+        };
+        self.heads.clear();
+        answer
     }
 
     async fn close(self) {

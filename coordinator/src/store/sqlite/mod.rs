@@ -1,6 +1,8 @@
 //! SQLite: one file, one writer, any number of readers.
 
 mod open;
+mod page;
 mod writer;
 
 pub use open::{open, open_limited};
+pub(in crate::store) use page::{PAGE_SQL, unpack};

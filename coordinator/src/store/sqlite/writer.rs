@@ -42,10 +42,7 @@ pub(super) struct SqliteWriter {
 impl SqliteWriter {
     pub(super) async fn new(conn: SqliteConnection) -> Result<Self, StoreError> {
         let mut writer = Self { conn, desk: Desk::new(Dialect::Sqlite, 0..0), next_position: 1 };
-        writer
-            .forget()
-            .await
-            .map_err(|source| store_error(Dialect::Sqlite, "opening", source))?;
+        writer.forget().await.map_err(|source| store_error(Dialect::Sqlite, "opening", source))?;
         Ok(writer)
     }
 
@@ -88,7 +85,12 @@ impl SqliteWriter {
                 }
                 Fault::Away | Fault::Full | Fault::Ours => true,
             };
-            if hopeless || self.forget().await.is_err_and(|e| crate::store::fault::fault(Dialect::Sqlite, &e) != Fault::Again) {
+            if hopeless
+                || self
+                    .forget()
+                    .await
+                    .is_err_and(|e| crate::store::fault::fault(Dialect::Sqlite, &e) != Fault::Again)
+            {
                 return Err(store_error(Dialect::Sqlite, doing, source));
             }
         }

@@ -30,7 +30,12 @@ impl Length {
 /// Says which run, and which kind of replay this is.
 pub(crate) fn head(cx: &Context, run: RunId, pins: &RunStarted) {
     let title = format!("replay (view) of run {}", run.short());
-    display::say(&format!("{}: {} with {}", cx.screen.paint(Style::Bold, &title), pins.engine, line(&pins.models.main.to_string())));
+    display::say(&format!(
+        "{}: {} with {}",
+        cx.screen.paint(Style::Bold, &title),
+        pins.engine,
+        line(&pins.models.main.to_string())
+    ));
     let note = "from the log alone; no model is asked, nothing is run, no file is touched";
     display::say(&cx.screen.paint(Style::Dim, note));
 }
@@ -39,7 +44,8 @@ pub(crate) fn head(cx: &Context, run: RunId, pins: &RunStarted) {
 pub(crate) fn turn(cx: &Context, turn: &Turn, length: Length) {
     let columns = cx.screen.columns();
     let phases = turn.phases.join(", ");
-    let name = if turn.turn == 0 { "before the first turn".to_owned() } else { format!("turn {}", turn.turn) };
+    let name =
+        if turn.turn == 0 { "before the first turn".to_owned() } else { format!("turn {}", turn.turn) };
     let cost = if turn.cost_nusd == 0 { String::new() } else { format!(", {}", money(turn.cost_nusd)) };
     let tokens = if turn.output_tokens == 0 {
         String::new()
@@ -77,7 +83,12 @@ pub(crate) fn turn(cx: &Context, turn: &Turn, length: Length) {
             None => (Style::Warn, "has no result"),
         };
         let command = line(&gate.command).into_owned();
-        display::say(&format!("  final check {}: {command} {} in {}", line(&gate.name), cx.screen.paint(style, word), duration(gate.duration_ms)));
+        display::say(&format!(
+            "  final check {}: {command} {} in {}",
+            line(&gate.name),
+            cx.screen.paint(style, word),
+            duration(gate.duration_ms)
+        ));
         if gate.passed != Some(true) {
             say_block(&excerpt(&gate.output, length.lines(8), "    ", columns));
         }
@@ -107,7 +118,12 @@ fn say_call(cx: &Context, call: &Call, length: Length) {
     let args = arguments(&call.args);
     let head = display::fit(&line(&format!("{} {args}", call.name)), columns.saturating_sub(24));
     let took = duration(call.duration_ms);
-    display::say(&format!("  {} {head} {} {}", cx.screen.paint(Style::Dim, "$"), cx.screen.paint(style, word), cx.screen.paint(Style::Dim, &took)));
+    display::say(&format!(
+        "  {} {head} {} {}",
+        cx.screen.paint(Style::Dim, "$"),
+        cx.screen.paint(style, word),
+        cx.screen.paint(Style::Dim, &took)
+    ));
     let lines = if call.status == Some("ok") { 3 } else { 6 };
     say_block(&cx.screen.paint(Style::Dim, &excerpt(&call.result, length.lines(lines), "      ", columns)));
 }
@@ -118,7 +134,9 @@ fn arguments(args: &Value) -> String {
     let mut shown = Vec::new();
     for (name, value) in fields {
         shown.push(match value {
-            Value::String(text) if text.len() > 60 || text.contains('\n') => format!("{name}=({} bytes)", text.len()),
+            Value::String(text) if text.len() > 60 || text.contains('\n') => {
+                format!("{name}=({} bytes)", text.len())
+            }
             Value::String(text) => format!("{name}={text}"),
             Value::Array(items) => format!("{name}=({})", items.len()),
             Value::Null | Value::Bool(_) | Value::Number(_) | Value::Object(_) => format!("{name}={value}"),

@@ -1,0 +1,222 @@
+//! The demo's stage: repositories of the sample projects, their tasks in the queue, two workers.
+
+use std::{
+    ffi::OsString,
+    path::{Path, PathBuf},
+    time::Duration,
+};
+
+use docket_schema::{
+    content::{BlobRef, WorkPath},
+    ids::{IncarnationId, TaskId},
+    message::ModelRef,
+    snapshot::Base,
+    task::{Backoff, SettingsPatch, TaskSpec},
+    wire::SubmitRequest,
+};
+use docket_worker::{
+    client::Client,
+    process::{ChildHandle, ChildLog, ChildSpec, run_git, start_child},
+    workspace::{BlobSink as _, DirtyTree, PinOptions, Source, pin},
+};
+use nix::{
+    sys::signal::{Signal, kill},
+    unistd::Pid,
+};
+
+use super::{say, staging};
+use crate::{
+    context::Context,
+    delivery::Upload,
+    fail::Outcome,
+    projects::{self, Project, SampleTask},
+};
+
+/// A task of the demo in the queue.
+#[derive(Debug, Clone)]
+pub(super) struct Staged {
+    pub(super) id: TaskId,
+    pub(super) project: String,
+    pub(super) sample: SampleTask,
+}
+
+/// What stands on the stage.
+pub(super) struct Stage {
+    pub(super) tasks: Vec<Staged>,
+    pub(super) left_out: Vec<String>,
+}
+
+/// Makes the repositories and submits their tasks, slow ones first.
+pub(super) async fn prepare(cx: &Context, client: &Client) -> Outcome<Stage> {
+    let repositories = cx.home.folder("demo")?;
+    let (mut specs, mut staged, mut left_out) = (Vec::new(), Vec::new(), Vec::new());
+    for project in projects::all().iter().rev() {
+        let lacks = project.lacks();
+        if !lacks.is_empty() {
+            let text = format!("{} is left out: this machine lacks {}", project.name, lacks.join(", "));
+            say(cx, &text);
+            left_out.push(text);
+            continue;
+        }
+        let base = repository(cx, client, project, &repositories).await?;
+        for sample in &project.tasks {
+            specs.push(spec(client, project, sample, base.clone()).await?);
+            let id = TaskId(docket_coordinator::clock::new_id());
+            staged.push(Staged { id, project: project.name.clone(), sample: sample.clone() });
+        }
+        say(cx, &format!("{}: {}, {} tasks", project.name, project.what, project.tasks.len()));
+    }
+    let ids = staged.iter().map(|task| task.id).collect();
+    client.submit(&SubmitRequest { tasks: specs, ids: Some(ids) }).await?;
+    Ok(Stage { tasks: staged, left_out })
+}
+
+async fn repository(cx: &Context, client: &Client, project: &Project, parent: &Path) -> Outcome<Base> {
+    let folder = parent.join(&project.name);
+    // A home that was kept: the repository of the last demo is still there.
+    if !folder.exists() {
+        project.write_tree(parent)?;
+        for args in [
+            &["init", "-q", "-b", "main"][..],
+            &["add", "-A"],
+            &["commit", "-q", "-m", "The project as it is"],
+        ] {
+            git(&folder, args).await?;
+        }
+    }
+    let mut upload = Upload::new(client);
+    let options = PinOptions { rev: None, dirty: DirtyTree::Refuse, scratch: cx.home.folder("scratch")? };
+    let pinned = staging(pin(&Source::Local(folder), &options, &mut upload).await, "pin a sample project")?;
+    staging(upload.flush().await, "store a sample project")?;
+    Ok(pinned.base)
+}
+
+async fn git(folder: &Path, args: &[&str]) -> Outcome<()> {
+    let person = ["AUTHOR", "COMMITTER"].into_iter().flat_map(|role| {
+        [("NAME", "docket"), ("EMAIL", "docket@localhost"), ("DATE", "1700000000 +0000")]
+            .map(|(what, value)| (OsString::from(format!("GIT_{role}_{what}")), OsString::from(value)))
+    });
+    let env: Vec<(OsString, OsString)> = person.collect();
+    let output = staging(run_git(args, folder, &env, Vec::new()).await, "make a repository")?;
+    if output.success() {
+        return Ok(());
+    }
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    staging(Err(anyhow::anyhow!("git {}: {said}", args.join(" "))), "make a repository")
+}
+
+async fn spec(client: &Client, project: &Project, sample: &SampleTask, base: Base) -> Outcome<TaskSpec> {
+    let script = project.script(sample);
+    let blob = BlobRef::of(script);
+    let mut upload = Upload::new(client);
+    staging(upload.put(blob, script.to_vec()).await, "store a script")?;
+    staging(upload.flush().await, "store a script")?;
+    let model: ModelRef = staging(format!("scripted:{}", sample.name).parse(), "name its model")?;
+    Ok(TaskSpec {
+        title: sample.title.clone(),
+        text: sample.text.clone(),
+        queue: docket_schema::ids::QueueName::default(),
+        priority: 0,
+        run_at: None,
+        dedup_key: None,
+        attempts_max: 1,
+        crashes_max: 5,
+        backoff: Backoff::default(),
+        base,
+        engine: "react".to_owned(),
+        model,
+        script: Some(blob),
+        settings: SettingsPatch::default(),
+        tests: Some(sample.tests.clone()),
+        requires: sample.requires.iter().filter_map(|path| WorkPath::new(path.as_str())).collect(),
+        setup: Vec::new(),
+        branch: None,
+        batch: None,
+    })
+}
+
+/// The two workers, as processes of their own.
+pub(super) struct Workers {
+    running: Vec<(String, ChildHandle)>,
+}
+
+impl Workers {
+    /// Starts them, one run at a time each.
+    pub(super) async fn start(cx: &Context, address: &str) -> Outcome<Self> {
+        let program = staging(std::env::current_exe(), "find its own program")?;
+        let token = cx.home.token()?;
+        let mut running = Vec::new();
+        for name in ["one", "two"] {
+            let env = [
+                ("DOCKET_URL", address.to_owned()),
+                ("DOCKET_TOKEN", token.expose().to_owned()),
+                ("DOCKET_HOME", cx.home.path().display().to_string()),
+                ("DOCKET_SANDBOX", sandbox_name(cx).to_owned()),
+            ];
+            let spec = ChildSpec {
+                program: program.clone(),
+                args: ["worker", "--slots", "1", "--name", name].map(OsString::from).to_vec(),
+                cwd: PathBuf::from("/"),
+                env: env.map(|(key, value)| (key.into(), value.into())).to_vec(),
+                inherit: ["PATH", "HOME", "LANG", "TMPDIR", "DOCKET_LOG"].map(OsString::from).to_vec(),
+                stdin_payload: Vec::new(),
+                log: ChildLog::Append(cx.home.path().join(format!("worker-{name}.log"))),
+            };
+            let child = staging(start_child(spec).await, "start a worker")?;
+            say(cx, &format!("worker {name} is process {}", child.pid()));
+            running.push((name.to_owned(), child));
+        }
+        Ok(Self { running })
+    }
+
+    /// Kills a worker's only run process; its id.
+    pub(super) fn kill_run_of(&self, name: &str) -> Option<i32> {
+        let (_, worker) = self.running.iter().find(|(worker, _)| worker == name)?;
+        let run = child_of(worker.pid())?;
+        kill(Pid::from_raw(run), Signal::SIGKILL).ok().map(|()| run)
+    }
+
+    /// Kills a worker; its id.
+    pub(super) fn kill_worker(&mut self, name: &str) -> Option<i32> {
+        let (_, worker) = self.running.iter().find(|(worker, _)| worker == name)?;
+        kill(Pid::from_raw(worker.pid()), Signal::SIGKILL).ok().map(|()| worker.pid())
+    }
+
+    /// Ends those that are left.
+    pub(super) async fn end(self, grace: Duration) {
+        for (_, mut worker) in self.running {
+            // Whatever it says: it is reaped.
+            drop(worker.terminate(grace).await);
+        }
+    }
+}
+
+fn sandbox_name(cx: &Context) -> &'static str {
+    use docket_worker::bootstrap::SandboxChoice;
+    match cx.config.sandbox {
+        SandboxChoice::Auto => "auto",
+        SandboxChoice::Bubblewrap => "bubblewrap",
+        SandboxChoice::Namespaces => "namespaces",
+        SandboxChoice::None => "none",
+    }
+}
+
+/// The child of a process that is a run process, by the system's own list.
+fn child_of(pid: i32) -> Option<i32> {
+    let threads = std::fs::read_dir(format!("/proc/{pid}/task")).ok()?;
+    let children =
+        threads.flatten().filter_map(|thread| std::fs::read_to_string(thread.path().join("children")).ok());
+    let all: Vec<i32> = children
+        .flat_map(|list| list.split_whitespace().filter_map(|id| id.parse().ok()).collect::<Vec<_>>())
+        .collect();
+    all.into_iter().find(|child| {
+        std::fs::read(format!("/proc/{child}/cmdline"))
+            .is_ok_and(|line| line.split(|b| *b == 0).any(|arg| arg == b"run-process"))
+    })
+}
+
+/// The name of the worker with this incarnation.
+pub(super) async fn name_of(client: &Client, worker: IncarnationId) -> Outcome<Option<String>> {
+    let status = client.status().await?;
+    Ok(status.workers.into_iter().find(|known| known.incarnation == worker).map(|known| known.name))
+}

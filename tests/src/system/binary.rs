@@ -1,0 +1,50 @@
+//! The `docket` binary under test: built once per test process.
+//!
+//! Cargo tells a test where a binary is only within one package, and `docket` is another's. So it is
+//! built here, by the cargo that runs the test, with the profile and target folder of the test
+//! itself, which are read off the test's own path (`TARGET/PROFILE/deps/it-HASH`). A lock file
+//! keeps test processes that start together from building together. `DOCKET_BIN` names a binary to
+//! take instead.
+
+use std::{
+    fs::File,
+    path::{Path, PathBuf},
+    sync::OnceLock,
+};
+
+use super::process::{Tool, blocking};
+
+/// Path of the binary; the first call builds it.
+///
+/// # Panics
+/// It cannot be built: cargo's own words are in the message.
+pub fn docket() -> &'static Path {
+    static BINARY: OnceLock<PathBuf> = OnceLock::new();
+    BINARY.get_or_init(|| match std::env::var_os("DOCKET_BIN") {
+        Some(path) => PathBuf::from(path),
+        None => build(),
+    })
+}
+
+fn build() -> PathBuf {
+    let own = std::env::current_exe().expect("a test knows its own path");
+    let profile_folder = own.parent().and_then(Path::parent).expect("TARGET/PROFILE/deps/TEST");
+    let target = profile_folder.parent().expect("TARGET/PROFILE");
+    let profile = match profile_folder.file_name().and_then(|name| name.to_str()).expect("a profile's folder")
+    {
+        "debug" => "dev",
+        other => other,
+    };
+    let lock = File::create(target.join("docket-under-test.lock")).expect("the target folder can be written");
+    lock.lock().expect("a lock on a local file");
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("the workspace's root");
+    let args =
+        ["build", "--quiet", "--package", "docket-coordinator", "--bin", "docket", "--profile", profile];
+    let done = blocking(
+        Tool::Cargo,
+        root,
+        args.iter().map(AsRef::as_ref).chain(["--target-dir".as_ref(), target.as_os_str()]),
+    );
+    assert!(done.success(), "docket cannot be built:\n{}", done.stderr);
+    profile_folder.join("docket")
+}

@@ -1,0 +1,218 @@
+//! A coordinator in a home of its own, that can be killed and comes back at the same place.
+
+use std::{
+    ffi::OsStr,
+    net::TcpListener,
+    path::{Path, PathBuf},
+    sync::atomic::{AtomicU16, Ordering},
+};
+
+use anyhow::{Context as _, Result, ensure};
+use docket_schema::{
+    ids::{QueueName, RunId, TaskId},
+    message::ModelRef,
+    task::TaskSpec,
+    wire::{SubmitRequest, TaskView},
+};
+use docket_worker::{
+    client::{Client, Lineage},
+    secret::Secret,
+};
+use tempfile::TempDir;
+
+use super::{
+    history::History,
+    process::{Finished, Proc, Tool, run},
+    wait::until,
+};
+
+/// Leases of one second: a takeover is waited for in every other scenario.
+const LEASE_MS: &str = "1000";
+
+/// Where the log is kept.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Place {
+    /// The home's own SQLite database.
+    Home,
+    /// A PostgreSQL database, empty at first.
+    Postgres(String),
+}
+
+/// See the module.
+#[derive(Debug)]
+pub struct Coordinator {
+    process: Proc,
+    home: PathBuf,
+    // `None` where somebody else made the folder.
+    _folder: Option<TempDir>,
+    place: Place,
+    address: String,
+    token: String,
+    client: Client,
+}
+
+impl Coordinator {
+    /// Starts one in a fresh home.
+    ///
+    /// # Errors
+    /// It does not start.
+    pub async fn start(place: Place) -> Result<Self> {
+        let folder = tempfile::Builder::new().prefix("docket-home-").tempdir()?;
+        let mut coordinator = Self::start_in(folder.path(), place).await?;
+        coordinator._folder = Some(folder);
+        Ok(coordinator)
+    }
+
+    /// Starts one in a folder that the caller keeps.
+    ///
+    /// # Errors
+    /// It does not start.
+    pub async fn start_in(home: &Path, place: Place) -> Result<Self> {
+        let port = free_port();
+        let (process, address) = serve(home, &place, port).await?;
+        let token =
+            std::fs::read_to_string(home.join("token")).context("a home has a token")?.trim().to_owned();
+        let secret = Secret::new(&token).context("a token")?;
+        let client = Client::new(&address, secret)?;
+        Ok(Self { process, home: home.to_owned(), _folder: None, place, address, token, client })
+    }
+
+    /// Ends it if it has not ended, and starts it again: same home, store and port.
+    ///
+    /// # Errors
+    /// It does not start.
+    pub async fn restart(&mut self) -> Result<()> {
+        self.process.kill().await?;
+        let port: u16 =
+            self.address.rsplit(':').next().and_then(|port| port.parse().ok()).context("a port")?;
+        let (process, address) = serve(&self.home, &self.place, port).await?;
+        ensure!(address == self.address, "{address} is not {}", self.address);
+        self.process = process;
+        Ok(())
+    }
+
+    /// The process.
+    pub const fn process(&mut self) -> &mut Proc {
+        &mut self.process
+    }
+
+    /// Its id.
+    pub const fn pid(&self) -> i32 {
+        self.process.pid()
+    }
+
+    /// Its address.
+    pub fn address(&self) -> &str {
+        &self.address
+    }
+
+    /// Its token.
+    pub fn token(&self) -> &str {
+        &self.token
+    }
+
+    /// Its home.
+    pub fn home(&self) -> &Path {
+        &self.home
+    }
+
+    /// A client with an admin's token.
+    pub const fn client(&self) -> &Client {
+        &self.client
+    }
+
+    /// The end of its log.
+    pub fn tail(&self) -> String {
+        self.process.tail()
+    }
+
+    /// Runs `docket ARGS` as somebody on this machine would: by the home.
+    ///
+    /// # Errors
+    /// It cannot be started or does not end.
+    pub async fn docket<A: AsRef<OsStr>>(&self, args: &[A]) -> Result<Finished> {
+        docket_in(&self.home, &self.place, args).await
+    }
+
+    /// Ends the coordinator in order (SIGTERM), and checks log and tables as a user would:
+    /// `docket verify` and `docket db rebuild` must find nothing.
+    ///
+    /// # Errors
+    /// What they found.
+    pub async fn end_and_check(mut self) -> Result<()> {
+        super::send(self.process.pid(), super::Signal::SIGTERM);
+        let status = self.process.wait().await?;
+        ensure!(status.success(), "a coordinator that was asked to end: {status}\n{}", self.tail());
+        let verified = docket_in(&self.home, &self.place, &["verify", "--json"]).await?;
+        ensure!(verified.success(), "docket verify: {} {}", verified.stdout, verified.stderr);
+        let rebuilt = docket_in(&self.home, &self.place, &["db", "rebuild", "--json"]).await?;
+        ensure!(rebuilt.success(), "docket db rebuild: {} {}", rebuilt.stdout, rebuilt.stderr);
+        Ok(())
+    }
+
+    /// Submits a task like `spec` into `queue`, for `model` to do.
+    ///
+    /// # Errors
+    /// It is refused.
+    pub async fn submit_like(&self, spec: &TaskSpec, queue: &QueueName, model: ModelRef) -> Result<TaskId> {
+        let spec = TaskSpec { queue: queue.clone(), model, ..spec.clone() };
+        let answer = self.client.submit(&SubmitRequest { tasks: vec![spec], ids: None }).await?;
+        Ok(answer.tasks.first().context("a task")?.id)
+    }
+
+    /// Waits until a task has ended, blocked or been given up.
+    ///
+    /// # Errors
+    /// It does not within the limit.
+    pub async fn ended(&self, task: TaskId) -> Result<TaskView> {
+        let ended = until("the end of a task", async || {
+            let view = self.client.task(task).await.ok()?;
+            view.task.state.is_ended().then_some(view)
+        });
+        ended.await.with_context(|| self.tail())
+    }
+
+    /// A run's whole history.
+    ///
+    /// # Errors
+    /// It is not to be had.
+    pub async fn history(&self, run: RunId) -> Result<History> {
+        History::new(self.client.all_events(run, Lineage::Whole).await?)
+    }
+}
+
+async fn docket_in<A: AsRef<OsStr>>(home: &Path, place: &Place, args: &[A]) -> Result<Finished> {
+    let mut env: Vec<(&str, &OsStr)> = vec![("DOCKET_HOME", home.as_os_str())];
+    if let Place::Postgres(url) = place {
+        env.push(("DATABASE_URL", url.as_ref()));
+    }
+    run(Tool::Docket, home, &env, args).await
+}
+
+async fn serve(home: &Path, place: &Place, port: u16) -> Result<(Proc, String)> {
+    let listen = format!("127.0.0.1:{port}");
+    let mut env: Vec<(&str, &OsStr)> = vec![("DOCKET_LEASE_MS", LEASE_MS.as_ref())];
+    if let Place::Postgres(url) = place {
+        env.push(("DATABASE_URL", url.as_ref()));
+    }
+    let (process, said) =
+        Proc::start("serve", home, &env, &["serve", "-v", "--json", "--listen", &listen]).await?;
+    let said: serde_json::Value = serde_json::from_str(&said).context("what `serve --json` says")?;
+    let address = said["address"].as_str().context("its address")?.to_owned();
+    Ok((process, address))
+}
+
+/// A port that nobody has, below those that the system gives to outgoing connections: a
+/// coordinator that was killed finds it free again.
+pub(super) fn free_port() -> u16 {
+    static NEXT: AtomicU16 = AtomicU16::new(0);
+    const FIRST: u16 = 20_000;
+    const COUNT: u16 = 10_000;
+    let start = u16::try_from(std::process::id() % u32::from(COUNT)).expect("below COUNT");
+    loop {
+        let port = FIRST + (start + NEXT.fetch_add(1, Ordering::Relaxed)) % COUNT;
+        if TcpListener::bind(("127.0.0.1", port)).is_ok() {
+            return port;
+        }
+    }
+}

@@ -1,0 +1,21 @@
+//! How many scenarios run at a time, over all tests of one process.
+//!
+//! A scenario mostly waits, but its processes need the machine now and then: with too many of them a
+//! supervisor would miss its heartbeats, and a test of crashes would become one of overload.
+
+use std::sync::LazyLock;
+
+use tokio::sync::{Semaphore, SemaphorePermit};
+
+/// Scenarios at a time: a few more than the cores of a small machine.
+const SCENARIOS_MAX: usize = 6;
+
+static ROOM: LazyLock<Semaphore> = LazyLock::new(|| Semaphore::new(SCENARIOS_MAX));
+
+/// Waits for room for one scenario, which has it until the permit is dropped.
+///
+/// # Panics
+/// Never: nobody closes the semaphore.
+pub async fn room() -> SemaphorePermit<'static> {
+    ROOM.acquire().await.expect("nobody closes it")
+}

@@ -1,0 +1,228 @@
+//! Starts processes and holds them: the one place of this crate that does.
+//!
+//! A [`Proc`] that is dropped is killed, together with the run processes it started. What it says on
+//! standard error goes to a file, so that it can be shown where a test fails and no pipe fills up.
+
+use std::{
+    ffi::{OsStr, OsString},
+    fs::File,
+    path::{Path, PathBuf},
+    process::{ExitStatus, Output, Stdio},
+};
+
+use anyhow::{Context as _, Result, bail};
+use tokio::{
+    io::{AsyncBufReadExt as _, BufReader},
+    process::{Child, ChildStdout},
+};
+
+use super::{
+    binary::docket,
+    procfs::{Signal, children_of, send},
+    wait::LONG,
+};
+
+/// Most of a log that is shown, in bytes: its end says why.
+const TAIL_BYTES_MAX: usize = 6 * 1024;
+
+/// Programs that tests start.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Tool {
+    /// The binary under test.
+    Docket,
+    /// The cargo that runs the test.
+    Cargo,
+    /// git, to make sample repositories.
+    Git,
+}
+
+impl Tool {
+    fn path(self) -> OsString {
+        match self {
+            Self::Docket => docket().into(),
+            Self::Cargo => std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()),
+            Self::Git => "git".into(),
+        }
+    }
+
+    #[expect(
+        clippy::disallowed_methods,
+        reason = "tests of whole processes start processes, here and nowhere else"
+    )]
+    fn command(self) -> std::process::Command {
+        let mut command = std::process::Command::new(self.path());
+        command.stdin(Stdio::null());
+        if self == Self::Docket {
+            // What the caller's machine is set to must not decide a test.
+            for (name, _) in std::env::vars_os() {
+                let is_ours = name.to_str().is_some_and(|name| name.starts_with("DOCKET_"));
+                if is_ours
+                    || ["DATABASE_URL", "ANTHROPIC_API_KEY", "OPENAI_API_KEY", "RUST_LOG"]
+                        .iter()
+                        .any(|own| name == *own)
+                {
+                    command.env_remove(name);
+                }
+            }
+        }
+        command
+    }
+}
+
+/// A process that has ended, and what it said.
+#[derive(Debug, Clone)]
+pub struct Finished {
+    status: ExitStatus,
+    /// Standard output.
+    pub stdout: String,
+    /// Standard error.
+    pub stderr: String,
+}
+
+impl Finished {
+    fn of(output: Output) -> Self {
+        let text = |bytes: Vec<u8>| String::from_utf8_lossy(&bytes).into_owned();
+        Self { status: output.status, stdout: text(output.stdout), stderr: text(output.stderr) }
+    }
+
+    /// Whether it exited with 0.
+    pub fn success(&self) -> bool {
+        self.status.success()
+    }
+
+    /// Its exit status; `None` where a signal ended it.
+    pub fn code(&self) -> Option<i32> {
+        self.status.code()
+    }
+
+    /// Its output, if it exited with 0.
+    ///
+    /// # Errors
+    /// With both outputs.
+    pub fn ok(self) -> Result<String> {
+        if self.success() {
+            return Ok(self.stdout);
+        }
+        bail!("{}\n{}\n{}", self.status, self.stdout, self.stderr)
+    }
+}
+
+/// Runs a program to its end on this thread.
+pub(super) fn blocking<'a>(tool: Tool, cwd: &Path, args: impl IntoIterator<Item = &'a OsStr>) -> Finished {
+    let output = tool.command().current_dir(cwd).args(args).output();
+    Finished::of(output.expect("cargo and git can be started"))
+}
+
+/// Runs a program to its end.
+///
+/// # Errors
+/// It cannot be started, or does not end within [`LONG`] (it is killed then).
+pub async fn run<A: AsRef<OsStr>>(
+    tool: Tool,
+    cwd: &Path,
+    env: &[(&str, &OsStr)],
+    args: &[A],
+) -> Result<Finished> {
+    let mut command = tokio::process::Command::from(tool.command());
+    command.current_dir(cwd).envs(env.iter().copied()).args(args).kill_on_drop(true);
+    let shown: Vec<_> = args.iter().map(|arg| arg.as_ref().to_string_lossy().into_owned()).collect();
+    let output = tokio::time::timeout(LONG, command.output()).await;
+    let output = output.with_context(|| format!("{tool:?} {shown:?} does not end"))?;
+    Ok(Finished::of(output.with_context(|| format!("{tool:?} cannot be started"))?))
+}
+
+/// A `docket` process that lives on. Dropped, it is killed with its children.
+#[derive(Debug)]
+pub struct Proc {
+    child: Child,
+    pid: i32,
+    log: PathBuf,
+    // Held open: a process whose output nobody could take any more would be told so.
+    _stdout: BufReader<ChildStdout>,
+}
+
+impl Proc {
+    /// Starts `docket ARGS` in `home`, and waits for its first line of output.
+    ///
+    /// # Errors
+    /// It ends before it says anything; its own words are in the error.
+    pub async fn start(
+        name: &str,
+        home: &Path,
+        env: &[(&str, &OsStr)],
+        args: &[&str],
+    ) -> Result<(Self, String)> {
+        let log = home.join(format!("{name}.log"));
+        let stderr = File::options().create(true).append(true).open(&log)?;
+        let mut command = tokio::process::Command::from(Tool::Docket.command());
+        command.current_dir(home).env("DOCKET_HOME", home).envs(env.iter().copied()).args(args);
+        command.stdout(Stdio::piped()).stderr(stderr).kill_on_drop(true);
+        let mut child = command.spawn().context("docket cannot be started")?;
+        let pid = child.id().context("it has ended already")?.cast_signed();
+        let stdout = child.stdout.take().context("its output is a pipe")?;
+        let mut stdout = BufReader::new(stdout);
+        let mut line = String::new();
+        let said = tokio::time::timeout(LONG, stdout.read_line(&mut line)).await;
+        let process = Self { child, pid, log, _stdout: stdout };
+        match said {
+            Ok(Ok(read)) if read > 0 => Ok((process, line)),
+            Ok(_) => bail!("`docket {args:?}` ended before it began:\n{}", process.tail()),
+            Err(_) => bail!("`docket {args:?}` says nothing:\n{}", process.tail()),
+        }
+    }
+
+    /// Its id.
+    pub const fn pid(&self) -> i32 {
+        self.pid
+    }
+
+    /// Whether it has ended.
+    pub fn ended(&mut self) -> Option<ExitStatus> {
+        self.child.try_wait().ok().flatten()
+    }
+
+    /// Waits for its end.
+    ///
+    /// # Errors
+    /// It does not come within [`LONG`].
+    pub async fn wait(&mut self) -> Result<ExitStatus> {
+        let ended = tokio::time::timeout(LONG, self.child.wait()).await;
+        Ok(ended.with_context(|| format!("process {} does not end:\n{}", self.pid, self.tail()))??)
+    }
+
+    /// kill -9, and waits until it is gone.
+    ///
+    /// # Errors
+    /// As [`Self::wait`].
+    pub async fn kill(&mut self) -> Result<()> {
+        if self.ended().is_none() {
+            send(self.pid, Signal::SIGKILL);
+        }
+        self.wait().await.map(|_| ())
+    }
+
+    /// All it wrote to standard error.
+    pub fn log(&self) -> String {
+        String::from_utf8_lossy(&std::fs::read(&self.log).unwrap_or_default()).into_owned()
+    }
+
+    /// The end of it, for messages.
+    pub fn tail(&self) -> String {
+        let log = self.log();
+        let from = log.ceil_char_boundary(log.len().saturating_sub(TAIL_BYTES_MAX));
+        format!("--- {}\n{}", self.log.display(), &log[from..])
+    }
+}
+
+impl Drop for Proc {
+    fn drop(&mut self) {
+        if self.ended().is_some() {
+            return;
+        }
+        // A run process that is stopped cannot see that its supervisor is gone.
+        for child in children_of(self.pid) {
+            send(child, Signal::SIGKILL);
+        }
+        send(self.pid, Signal::SIGKILL);
+    }
+}

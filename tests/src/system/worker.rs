@@ -1,0 +1,103 @@
+//! A worker in a home of its own, as on another machine.
+
+use std::ffi::OsStr;
+
+use anyhow::{Context as _, Result, ensure};
+use docket_schema::ids::QueueName;
+use docket_worker::bootstrap::Failpoint;
+use tempfile::TempDir;
+
+use super::{
+    coordinator::Coordinator,
+    process::Proc,
+    procfs::{Signal, children_of, is_stopped, send},
+    wait::seen,
+};
+use crate::model_server::ModelServer;
+
+/// What a worker is to be like.
+#[derive(Debug, Clone)]
+pub struct WorkerOptions {
+    /// Runs at once.
+    pub slots: u32,
+    /// The one queue it serves; none = all.
+    pub queue: Option<QueueName>,
+    /// Where its run processes are to die.
+    pub failpoints: Vec<Failpoint>,
+}
+
+impl Default for WorkerOptions {
+    fn default() -> Self {
+        Self { slots: 1, queue: None, failpoints: Vec::new() }
+    }
+}
+
+/// See the module.
+#[derive(Debug)]
+pub struct Worker {
+    process: Proc,
+    _home: TempDir,
+}
+
+impl Worker {
+    /// Starts one.
+    ///
+    /// # Errors
+    /// It does not start.
+    pub async fn start(coordinator: &Coordinator, options: &WorkerOptions) -> Result<Self> {
+        let home = tempfile::Builder::new().prefix("docket-worker-").tempdir()?;
+        let failpoints = serde_json::to_string(&options.failpoints)?;
+        let env: [(&str, &OsStr); 5] = [
+            ("DOCKET_URL", coordinator.address().as_ref()),
+            ("DOCKET_TOKEN", coordinator.token().as_ref()),
+            ("DOCKET_FAILPOINTS", failpoints.as_ref()),
+            ("OPENAI_API_KEY", ModelServer::KEY.as_ref()),
+            ("ANTHROPIC_API_KEY", ModelServer::KEY.as_ref()),
+        ];
+        let slots = options.slots.to_string();
+        let mut args = vec!["worker", "-v", "--json", "--slots", &slots];
+        if let Some(queue) = &options.queue {
+            args.extend(["--queues", queue.as_str()]);
+        }
+        let (process, _) = Proc::start("worker", home.path(), &env, &args).await?;
+        let mut worker = Self { process, _home: home };
+        // A worker whose host cannot hold a sandbox ends here, and says why.
+        let begun = seen("a worker that asks for work", || {
+            let ended = worker.process.ended().is_some();
+            (ended || worker.process.log().contains("worker started")).then_some(ended)
+        });
+        let ended = begun.await?;
+        ensure!(!ended, "a worker ended as it began:\n{}", worker.process.tail());
+        Ok(worker)
+    }
+
+    /// The process.
+    pub const fn process(&mut self) -> &mut Proc {
+        &mut self.process
+    }
+
+    /// Its id.
+    pub const fn pid(&self) -> i32 {
+        self.process.pid()
+    }
+
+    /// Its run processes.
+    pub fn run_processes(&self) -> Vec<i32> {
+        children_of(self.pid())
+    }
+
+    /// The run process that a failpoint has stopped, if one is.
+    pub fn sleeper(&self) -> Option<i32> {
+        self.run_processes().into_iter().find(|pid| is_stopped(*pid))
+    }
+
+    /// Asks it to end in order, and waits for that.
+    ///
+    /// # Errors
+    /// It does not, or says that something went wrong.
+    pub async fn drain(mut self) -> Result<()> {
+        send(self.pid(), Signal::SIGTERM);
+        let status = self.process.wait().await?;
+        status.success().then_some(()).with_context(|| format!("{status}\n{}", self.process.tail()))
+    }
+}

@@ -1,0 +1,240 @@
+//! One scenario: the story, and one kill at one place of its log.
+
+use std::sync::Arc;
+
+use anyhow::{Context as _, Result, bail, ensure};
+use docket_schema::{ids::QueueName, task::TaskSpec, wire::TaskView};
+use docket_tests::{
+    pg_cluster::Cluster,
+    system::{Coordinator, LONG, Place, Signal, Worker, WorkerOptions, fresh_database, room, send},
+};
+use docket_worker::bootstrap::{FailWhen, FailWhom, Failpoint};
+use tokio::task::JoinSet;
+
+use super::story::{Story, WORDS, check, completed, model, sleeper, story, submit, template};
+
+/// Epochs for which the words' place is told to the workers: one kill makes two, and a machine that
+/// is so slow that a lease expires meanwhile makes another.
+const EPOCHS_MAX: u64 = 4;
+
+/// Between two looks at a run that goes its way.
+const LOOK: std::time::Duration = std::time::Duration::from_millis(25);
+
+/// Who is killed with kill -9.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Victim {
+    /// The run process; its supervisor lives and gives the lease back.
+    Run,
+    /// The supervisor, and the run process with it; another worker comes.
+    Supervisor,
+    /// The coordinator; it is started again at once.
+    Coordinator,
+}
+
+/// Where it happens: the n-th append of the undisturbed run, at one of its sides.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Crash {
+    pub(crate) victim: Victim,
+    pub(crate) append: usize,
+    pub(crate) when: FailWhen,
+}
+
+/// Every boundary of the story, for one victim.
+pub(crate) fn all(story: &Story, victim: Victim) -> Vec<Crash> {
+    let sides = [FailWhen::Before, FailWhen::After];
+    let places = (0..story.appends.len()).flat_map(|append| sides.map(|when| Crash { victim, append, when }));
+    places.collect()
+}
+
+impl Crash {
+    fn seq(self, story: &Story) -> u64 {
+        *story.appends[self.append].seqs.start()
+    }
+
+    /// Where words are said and where the victim dies. The sleeper comes first: where both are at one
+    /// place, the words are in the log before the kill.
+    fn failpoints(self, story: &Story, coordinator: i32) -> Vec<Failpoint> {
+        let whom = match self.victim {
+            Victim::Run => FailWhom::Run,
+            Victim::Supervisor => FailWhom::Supervisor,
+            Victim::Coordinator => FailWhom::Process(coordinator),
+        };
+        let crash = Failpoint { seq: self.seq(story), when: self.when, epoch: 1, whom };
+        self.sleepers(story).into_iter().chain([crash]).collect()
+    }
+
+    /// A recovery is an event more before the words, but for a run that had not begun.
+    fn sleepers(self, story: &Story) -> Vec<Failpoint> {
+        let anew = self.append == 0 && self.when == FailWhen::Before && self.victim != Victim::Coordinator;
+        let recoveries = |epoch: u64| epoch - 1 - u64::from(anew && epoch > 1);
+        (1..=EPOCHS_MAX).map(|epoch| sleeper(story.told_at + recoveries(epoch), epoch)).collect()
+    }
+
+    /// Whether the run is over when the victim dies.
+    fn is_at_the_end(self, story: &Story) -> bool {
+        self.append + 1 == story.appends.len() && self.when == FailWhen::After
+    }
+
+    fn queue(self) -> Result<QueueName> {
+        Ok(format!("{:?}-{}-{:?}", self.victim, self.append, self.when).parse()?)
+    }
+}
+
+/// The coordinator of a scenario.
+enum Host {
+    /// Shared with others.
+    Shared(Arc<Coordinator>),
+    /// Its own, to be killed.
+    Own(Box<Coordinator>),
+}
+
+impl Host {
+    fn get(&self) -> &Coordinator {
+        match self {
+            Self::Shared(coordinator) => coordinator,
+            Self::Own(coordinator) => coordinator,
+        }
+    }
+
+    /// Starts a coordinator that died again; says whether one had.
+    async fn revive(&mut self) -> Result<bool> {
+        let Self::Own(coordinator) = self else { return Ok(false) };
+        let died = coordinator.process().ended().is_some();
+        if died {
+            coordinator.restart().await?;
+        }
+        Ok(died)
+    }
+}
+
+/// A run under way.
+struct Play {
+    story: &'static Story,
+    crash: Crash,
+    host: Host,
+    worker: Worker,
+    kills: usize,
+    told: bool,
+}
+
+impl Play {
+    /// Waits for the task's end: says the words, replaces who died.
+    async fn on(&mut self, task: docket_schema::ids::TaskId) -> Result<TaskView> {
+        let deadline = tokio::time::Instant::now() + LONG;
+        let sleepers = self.crash.sleepers(self.story);
+        loop {
+            if tokio::time::Instant::now() > deadline {
+                bail!("the run does not end");
+            }
+            self.kills += usize::from(self.host.revive().await?);
+            if self.worker.process().ended().is_some() {
+                self.kills += 1;
+                let queue = Some(self.crash.queue()?);
+                let options =
+                    WorkerOptions { queue, failpoints: sleepers.clone(), ..WorkerOptions::default() };
+                self.worker = Worker::start(self.host.get(), &options).await?;
+            }
+            // A coordinator that is being killed does not answer; the next look finds another.
+            if let Ok(view) = self.host.get().client().task(task).await {
+                if view.task.state.is_ended() {
+                    return Ok(view);
+                }
+                self.say(&view, &sleepers).await?;
+            }
+            tokio::time::sleep(LOOK).await;
+        }
+    }
+
+    async fn say(&mut self, view: &TaskView, sleepers: &[Failpoint]) -> Result<()> {
+        let Some(run) = view.runs.last() else { return Ok(()) };
+        let next = run.head.seq.0 + 1;
+        if !sleepers.iter().any(|point| point.seq == next) {
+            return Ok(());
+        }
+        let Some(pid) = self.worker.sleeper() else { return Ok(()) };
+        if !self.told {
+            self.host.get().client().tell(run.id, WORDS).await?;
+            self.told = true;
+        }
+        send(pid, Signal::SIGCONT);
+        Ok(())
+    }
+}
+
+/// Plays one scenario on `host` and checks all that must hold after it.
+async fn play(story: &'static Story, crash: Crash, host: Host, spec: &TaskSpec) -> Result<Host> {
+    let server = model().await?;
+    let queue = crash.queue()?;
+    let failpoints = crash.failpoints(story, host.get().pid());
+    let options = WorkerOptions { queue: Some(queue.clone()), failpoints, ..WorkerOptions::default() };
+    let worker = Worker::start(host.get(), &options).await?;
+    let task = submit(host.get(), spec, &queue, &server).await?;
+    let mut play = Play { story, crash, host, worker, kills: 0, told: false };
+    let view = play.on(task).await;
+    let logs = format!("{}\n{}", play.worker.process().tail(), play.host.get().tail());
+    let coordinator = play.host.get();
+    let done = async {
+        let view = view?;
+        let history = completed(coordinator, &view).await?;
+        check(story, coordinator, &history, server.calls()).await?;
+        let epochs = view.task.epoch.0;
+        match crash.victim {
+            Victim::Run | Victim::Supervisor if crash.is_at_the_end(story) => {}
+            Victim::Run | Victim::Supervisor => ensure!(epochs > 1, "nobody died: {}", history.kinds()),
+            Victim::Coordinator => ensure!(play.kills == 1 || crash.is_at_the_end(story), "nobody died"),
+        }
+        Ok(())
+    };
+    done.await.with_context(|| logs)?;
+    Ok(play.host)
+}
+
+/// Plays all `crashes` on one store, some at a time, and names every one that failed.
+pub(crate) async fn sweep(crashes: Vec<Crash>, cluster: Option<&Cluster>) -> Result<()> {
+    let story = story().await?;
+    let mut scenarios = JoinSet::new();
+    let shared = Arc::new(Coordinator::start(place(cluster).await?).await?);
+    let spec = template(&shared).await?;
+    for crash in crashes {
+        let permit = room().await;
+        let own = match crash.victim {
+            Victim::Coordinator => Some(place(cluster).await?),
+            Victim::Run | Victim::Supervisor => None,
+        };
+        let (shared, spec) = (Arc::clone(&shared), spec.clone());
+        scenarios.spawn(async move {
+            let _permit = permit;
+            let played = async {
+                match own {
+                    None => play(story, crash, Host::Shared(shared), &spec).await.map(drop),
+                    Some(place) => {
+                        let coordinator = Box::new(Coordinator::start(place).await?);
+                        let spec = template(&coordinator).await?;
+                        match play(story, crash, Host::Own(coordinator), &spec).await? {
+                            Host::Own(coordinator) => coordinator.end_and_check().await,
+                            Host::Shared(_) => Ok(()),
+                        }
+                    }
+                }
+            };
+            (crash, played.await)
+        });
+    }
+    let mut failed = Vec::new();
+    while let Some(joined) = scenarios.join_next().await {
+        if let (crash, Err(error)) = joined.context("a scenario panicked")? {
+            failed.push(format!("{crash:?} at seq {}: {error:?}", crash.seq(story)));
+        }
+    }
+    ensure!(failed.is_empty(), "{} scenarios failed:\n{}", failed.len(), failed.join("\n\n"));
+    let shared = Arc::into_inner(shared).context("all scenarios are over")?;
+    shared.end_and_check().await
+}
+
+/// A place for a coordinator's log.
+pub(crate) async fn place(cluster: Option<&Cluster>) -> Result<Place> {
+    match cluster {
+        None => Ok(Place::Home),
+        Some(cluster) => fresh_database(cluster).await,
+    }
+}
