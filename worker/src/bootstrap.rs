@@ -6,6 +6,8 @@ use std::{collections::BTreeMap, path::PathBuf};
 use docket_schema::{ids::IncarnationId, run::RunSettings, wire::Lease};
 use serde::{Deserialize, Serialize};
 
+use crate::sandbox::Vouched;
+
 /// Exit status of a run process that ended its turn because its supervisor drains: the lease is
 /// to be released. Follows sysexits' EX_TEMPFAIL.
 pub const EXIT_DRAINED: i32 = 75;
@@ -56,6 +58,10 @@ pub struct Bootstrap {
     pub cache: PathBuf,
     /// Settings.
     pub settings: WorkerSettings,
+    /// What the worker found out about this host's walls at its start; without it the run process
+    /// looks itself.
+    #[serde(default)]
+    pub walls: Option<Vouched>,
     /// Tests only: where to stop dead.
     #[serde(default)]
     pub failpoints: Vec<Failpoint>,

@@ -18,6 +18,7 @@ use std::{
     time::Duration,
 };
 
+use serde::{Deserialize, Serialize};
 use tokio::{
     io::{AsyncRead, AsyncWriteExt, ReadBuf},
     net::{UnixStream, unix::OwnedReadHalf},
@@ -47,16 +48,24 @@ const CONTROL_TIMEOUT: Duration = Duration::from_secs(30);
 /// A prepared sandbox around one workspace. Cheap to clone; commands may run at once.
 #[derive(Clone)]
 pub struct Sandbox {
-    inner: Arc<Inner>,
+    pub(super) inner: Arc<Inner>,
 }
 
-struct Inner {
-    plan: Plan,
+pub(super) struct Inner {
+    pub(super) plan: Plan,
     plan_frame: Vec<u8>,
     init: InitProgram,
+    host: HostReport,
     report: SandboxReport,
     /// bubblewrap resolves links of the workspace on the host, so nothing may change them meanwhile.
     alone: Mutex<()>,
+}
+
+/// A host's probe, and the walls that passed their controls on it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Vouched {
+    host: HostReport,
+    backend: Backend,
 }
 
 impl Sandbox {
@@ -78,35 +87,73 @@ impl Sandbox {
             return Err(SandboxError::TooFewLayers { missing: lines.join("; ") });
         }
         match (config.backend, bubblewrap()) {
-            (BackendChoice::None, _) => Self::with(&config, &host, Backend::None).await,
+            (BackendChoice::None, _) => Self::controlled(&config, &host, Backend::None).await,
             (BackendChoice::Bubblewrap, None) => Err(SandboxError::NoBubblewrap),
-            (BackendChoice::Bubblewrap, Some(_)) => Self::with(&config, &host, Backend::Bubblewrap).await,
+            (BackendChoice::Bubblewrap, Some(_)) => {
+                Self::controlled(&config, &host, Backend::Bubblewrap).await
+            }
             (BackendChoice::Namespaces, _) | (BackendChoice::Auto, None) => {
-                Self::with(&config, &host, Backend::Namespaces).await
+                Self::controlled(&config, &host, Backend::Namespaces).await
             }
             // Both hold against the same battery; our own takes half the time of a call and runs
             // calls of one run side by side, so bubblewrap is what stands in where ours cannot start.
-            (BackendChoice::Auto, Some(_)) => match Self::with(&config, &host, Backend::Namespaces).await {
-                Err(SandboxError::Control { found, .. }) => {
-                    tracing::info!(%found, "docket's own namespaces failed their controls, taking bubblewrap");
-                    Self::with(&config, &host, Backend::Bubblewrap).await
+            (BackendChoice::Auto, Some(_)) => {
+                match Self::controlled(&config, &host, Backend::Namespaces).await {
+                    Err(SandboxError::Control { found, .. }) => {
+                        tracing::info!(%found, "docket's own namespaces failed their controls, taking bubblewrap");
+                        Self::controlled(&config, &host, Backend::Bubblewrap).await
+                    }
+                    other => other,
                 }
-                other => other,
-            },
+            }
         }
     }
 
-    async fn with(config: &SandboxConfig, host: &HostReport, backend: Backend) -> Result<Self, SandboxError> {
+    fn planned(config: &SandboxConfig, host: &HostReport, backend: Backend) -> Result<Self, SandboxError> {
         let plan = root::plan(config, backend, bubblewrap(), host.has(Layer::Landlock))?;
         let mut plan_frame = Vec::new();
         let bytes = serde_json::to_vec(&plan).map_err(SandboxError::Plan)?;
         write_frame(&mut plan_frame, &bytes).map_err(SandboxError::Frame)?;
         let report = host.report(&plan);
         let init = config.init_program.clone();
-        let sandbox =
-            Self { inner: Arc::new(Inner { plan, plan_frame, init, report, alone: Mutex::new(()) }) };
+        let host = host.clone();
+        let inner = Inner { plan, plan_frame, init, host, report, alone: Mutex::new(()) };
+        Ok(Self { inner: Arc::new(inner) })
+    }
+
+    async fn controlled(
+        config: &SandboxConfig,
+        host: &HostReport,
+        backend: Backend,
+    ) -> Result<Self, SandboxError> {
+        let sandbox = Self::planned(config, host, backend)?;
         sandbox.control(backend).await?;
         Ok(sandbox)
+    }
+
+    /// A sandbox on a host, and behind walls, that were looked at before: neither probe nor controls.
+    /// A worker prepares one sandbox at its start and its run processes rely on that. Walls that have
+    /// become impossible since fail each call; they never let it through. Where other walls are asked
+    /// for than were looked at, this is [`Sandbox::prepare`].
+    ///
+    /// # Errors
+    /// As [`Sandbox::prepare`].
+    pub async fn vouched_for(config: SandboxConfig, vouched: &Vouched) -> Result<Self, SandboxError> {
+        let fits = match vouched.backend {
+            Backend::None => config.backend == BackendChoice::None,
+            Backend::Bubblewrap => matches!(config.backend, BackendChoice::Auto | BackendChoice::Bubblewrap),
+            Backend::Namespaces => matches!(config.backend, BackendChoice::Auto | BackendChoice::Namespaces),
+        };
+        if fits {
+            Self::planned(&config, &vouched.host, vouched.backend)
+        } else {
+            Self::prepare(config).await
+        }
+    }
+
+    /// What this sandbox was found to stand on, for [`Sandbox::vouched_for`] in processes of this worker.
+    pub fn vouched(&self) -> Vouched {
+        Vouched { host: self.inner.host.clone(), backend: self.inner.plan.backend }
     }
 
     /// The layers that are really there.
@@ -177,7 +224,7 @@ impl Sandbox {
     }
 
     /// Looks at the walls from inside. Each line is one property; all must hold.
-    async fn control(&self, backend: Backend) -> Result<(), SandboxError> {
+    pub(super) async fn control(&self, backend: Backend) -> Result<(), SandboxError> {
         let failed = |found, source| SandboxError::Control { backend: backend.name(), found, source };
         let (line, want) = match backend {
             Backend::None => ("echo control", "control\n".to_owned()),

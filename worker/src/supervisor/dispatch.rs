@@ -20,7 +20,7 @@ use tokio::{sync::watch, task::JoinHandle};
 
 use super::{
     child::{Attended, Order, attend},
-    config::SupervisorConfig,
+    config::{Preflight, SupervisorConfig},
     decide::{Moment, next_wake, on},
     report::{SupervisorEnd, SupervisorError, SupervisorReport},
     scratch::Scratch,
@@ -30,6 +30,7 @@ use crate::{
     bootstrap::Bootstrap,
     client::{Client, ClientError},
     process::{ChildLog, ChildSpec},
+    sandbox::Vouched,
 };
 
 /// Time for a heartbeat's answer beyond its wait. Shorter than other calls: a stalled coordinator
@@ -58,17 +59,19 @@ pub fn termination_signals() -> Result<impl Stream<Item = ()> + Unpin + Send, Su
 /// Works until the first of `signals` asks it to end, then drains; the second skips the grace.
 ///
 /// `preflight` checks what the runs will need of this host (the sandbox) and is awaited before any
-/// work is asked for: its lines are logged, its error is the end.
+/// work is asked for: its lines are logged, its walls are handed to the run processes, its error is
+/// the end.
 ///
 /// # Errors
 /// [`SupervisorError`] when it cannot begin. Later troubles are waited out, or end in a report.
 pub async fn run(
     config: SupervisorConfig,
-    preflight: impl Future<Output = Result<Vec<String>, String>> + Send,
+    preflight: impl Future<Output = Result<Preflight, String>> + Send,
     signals: impl Stream<Item = ()> + Unpin + Send,
 ) -> Result<SupervisorReport, SupervisorError> {
     let client = Client::new(&config.coordinator, config.token.clone()).map_err(SupervisorError::Client)?;
-    for line in preflight.await.map_err(SupervisorError::Preflight)? {
+    let Preflight { lines, walls } = preflight.await.map_err(SupervisorError::Preflight)?;
+    for line in lines {
         tracing::info!("{line}");
     }
     let incarnation = crate::clock::new_incarnation();
@@ -79,6 +82,7 @@ pub async fn run(
     tracing::info!(%incarnation, name = config.name, slots = state.slots, coordinator = client.address(), "worker started");
     let dispatcher = Dispatcher {
         config,
+        walls,
         client,
         incarnation,
         scratch,
@@ -99,6 +103,7 @@ pub async fn run(
 
 struct Dispatcher {
     config: SupervisorConfig,
+    walls: Option<Vouched>,
     client: Client,
     incarnation: IncarnationId,
     scratch: Scratch,
@@ -262,6 +267,7 @@ impl Dispatcher {
             scratch: folder.work.clone(),
             cache: self.config.cache.clone(),
             settings: self.config.settings.clone(),
+            walls: self.walls.clone(),
             failpoints: self.config.failpoints.clone(),
         };
         let program = &self.config.program;

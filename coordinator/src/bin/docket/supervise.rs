@@ -7,7 +7,7 @@ use docket_worker::{
     bootstrap::{Failpoint, SandboxChoice},
     sandbox::{BackendChoice, Sandbox, SandboxConfig, workspace_owner},
     secret::Secret,
-    supervisor::{self, RunProgram, SupervisorConfig, SupervisorEnd},
+    supervisor::{self, Preflight, RunProgram, SupervisorConfig, SupervisorEnd},
 };
 use futures_util::{StreamExt as _, stream};
 
@@ -141,7 +141,7 @@ pub(crate) fn start(
 }
 
 /// Makes a sandbox as runs will, and reports its layers: a worker without walls must not start.
-async fn preflight(choice: SandboxChoice, scratch: PathBuf) -> Result<Vec<String>, String> {
+async fn preflight(choice: SandboxChoice, scratch: PathBuf) -> Result<Preflight, String> {
     let flat = |error: &dyn std::fmt::Display| error.to_string();
     let folder = tempfile::Builder::new().prefix("preflight-").tempdir_in(scratch).map_err(|e| flat(&e))?;
     if let Some((uid, gid)) = workspace_owner() {
@@ -153,7 +153,8 @@ async fn preflight(choice: SandboxChoice, scratch: PathBuf) -> Result<Vec<String
     let active: Vec<&str> = report.active.iter().map(|layer| layer.name()).collect();
     let missing =
         report.missing.iter().map(|missing| format!("without {}: {}", missing.layer.name(), missing.reason));
-    Ok(std::iter::once(format!("sandbox {}: {}", report.backend, active.join(", "))).chain(missing).collect())
+    let first = format!("sandbox {}: {}", report.backend, active.join(", "));
+    Ok(Preflight { lines: std::iter::once(first).chain(missing).collect(), walls: Some(sandbox.vouched()) })
 }
 
 /// The worker's choice as the sandbox takes it.

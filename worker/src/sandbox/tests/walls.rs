@@ -24,6 +24,24 @@ async fn controls_pass_and_the_report_names_the_layers() {
     assert!(none.report().missing.iter().any(|missing| missing.layer == Layer::Net));
 }
 
+#[tokio::test]
+async fn a_vouched_sandbox_has_the_same_walls() {
+    let fixture = Fixture::new();
+    for backend in walls() {
+        let first = fixture.sandbox(backend).await;
+        let json = serde_json::to_string(&first.vouched()).unwrap();
+        let vouched = serde_json::from_str(&json).unwrap();
+        let second = Sandbox::vouched_for(fixture.config(backend), &vouched).await.unwrap();
+        assert_eq!(second.report(), first.report());
+        second.control(first.inner.plan.backend).await.unwrap();
+        // Walls are never taken away by a word for none, nor put up by one for others.
+        let none = Sandbox::vouched_for(fixture.config(BackendChoice::None), &vouched).await.unwrap();
+        assert_eq!(none.report().active, []);
+        let again = Sandbox::vouched_for(fixture.config(backend), &none.vouched()).await.unwrap();
+        assert_eq!(again.report(), first.report());
+    }
+}
+
 #[test]
 fn the_probe_answers_for_every_layer() {
     let host = probe_host();
