@@ -6,7 +6,7 @@ use std::{collections::BTreeMap, path::PathBuf};
 use docket_schema::{ids::IncarnationId, run::RunSettings, wire::Lease};
 use serde::{Deserialize, Serialize};
 
-use crate::sandbox::Vouched;
+use crate::sandbox::Checked;
 
 /// Exit status of a run process that ended its turn because its supervisor drains: the lease is
 /// to be released. Follows sysexits' EX_TEMPFAIL.
@@ -58,10 +58,9 @@ pub struct Bootstrap {
     pub cache: PathBuf,
     /// Settings.
     pub settings: WorkerSettings,
-    /// What the worker found out about this host's walls at its start; without it the run process
-    /// looks itself.
+    /// The host's walls as the supervisor checked them; without, they are checked again.
     #[serde(default)]
-    pub walls: Option<Vouched>,
+    pub walls: Option<Checked>,
     /// Tests only: where to stop dead.
     #[serde(default)]
     pub failpoints: Vec<Failpoint>,

@@ -6,6 +6,7 @@
 use std::{
     collections::HashMap,
     sync::{Mutex, PoisonError},
+    time::{Duration, Instant},
 };
 
 use bytes::Bytes;
@@ -17,10 +18,14 @@ use docket_schema::{
 };
 
 use crate::{
-    client::{Client, ClientError},
+    client::{Client, ClientError, patiently},
     model::BlobSource,
     workspace::{BlobError, Blobs},
 };
+
+/// How long a blob is asked for while the coordinator does not answer: a lease's usual length, after
+/// which the run is no longer this process's to work on.
+const PATIENCE: Duration = Duration::from_secs(30);
 
 /// See the module. `S` is where blobs come from: the coordinator, or a store at hand for replay.
 pub struct Material<S = Client> {
@@ -92,7 +97,9 @@ impl<S: Blobs> Blobs for Material<S> {
 
 impl Blobs for Client {
     async fn get(&self, blob: &BlobRef) -> Result<Bytes, BlobError> {
-        self.get_blob(blob).await.map_err(|error| match error {
+        // A coordinator that restarts must not make a run fail for a blob it has.
+        let deadline = Instant::now() + PATIENCE;
+        patiently(deadline, || self.get_blob(blob)).await.map_err(|error| match error {
             ClientError::Refused(problem) if problem.status == 404 => BlobError::Missing(blob.hash),
             other => BlobError::Unavailable(Box::new(other)),
         })

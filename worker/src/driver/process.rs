@@ -85,6 +85,7 @@ async fn run(bootstrap: Bootstrap) -> i32 {
             Ok(RunExit::Done) => 0,
             Ok(RunExit::Drained) => EXIT_DRAINED,
             Err(DriverError::Journal(JournalError::LeaseLost(_))) => EXIT_LEASE_LOST,
+            Err(DriverError::Journal(JournalError::Unreachable(error))) => out_of_reach(&error),
             Err(error) => failed(&error),
         },
         // The run's end is recorded: there is nothing to release.
@@ -93,10 +94,19 @@ async fn run(bootstrap: Bootstrap) -> i32 {
             0
         }
         Err(StartError::Journal(JournalError::LeaseLost(_))) => EXIT_LEASE_LOST,
+        Err(StartError::Journal(JournalError::Unreachable(error))) => out_of_reach(&error),
+        Err(StartError::Client(error)) if error.is_retryable() => out_of_reach(&error),
         Err(error) => failed(&error),
     };
     listening.abort();
     exit
+}
+
+/// The coordinator was out of reach for a whole lease: no fault of the run, so nothing is counted.
+/// What was not appended is done again by whoever goes on.
+fn out_of_reach(error: &dyn std::error::Error) -> i32 {
+    tracing::warn!(%error, "the coordinator is out of reach; the run is given back");
+    EXIT_DRAINED
 }
 
 fn failed(error: &dyn std::error::Error) -> i32 {

@@ -31,7 +31,7 @@ use super::{
 };
 use crate::{
     bootstrap::{Bootstrap, SandboxChoice},
-    client::{Client, ClientError, Lineage},
+    client::{Client, ClientError, Lineage, patiently},
     engine::{self, Engine, prompt},
     model::{self, ModelClient, PriceTable, Provider, ScriptedModel, Secret, Timeouts},
     sandbox::{BackendChoice, CommandSpec, Sandbox, SandboxConfig},
@@ -109,7 +109,8 @@ async fn folded(client: &Client, bootstrap: &Bootstrap) -> Result<RunState, Star
         return Ok(state);
     }
     let lineage = if bootstrap.lease.forked { Lineage::Whole } else { Lineage::Own };
-    for event in client.all_events(bootstrap.lease.run, lineage).await? {
+    let deadline = Instant::now() + Duration::from_millis(bootstrap.lease.lease_ms);
+    for event in patiently(deadline, || client.all_events(bootstrap.lease.run, lineage)).await? {
         state.apply_envelope(&event).map_err(JournalError::from)?;
     }
     Ok(state)
@@ -192,7 +193,7 @@ async fn sandbox(
     let mut config = SandboxConfig::new(backend, &folder);
     config.readonly.extend(workspace.borrowed_objects());
     let sandbox = match &bootstrap.walls {
-        Some(walls) => Sandbox::vouched_for(config, walls).await,
+        Some(checked) => Sandbox::on(&config, checked),
         None => Sandbox::prepare(config).await,
     };
     sandbox.map_err(|error| StartError::environment(&error))

@@ -35,4 +35,4 @@ pub use config::{
 pub use error::SandboxError;
 pub use host::{HostReport, Layer, LayerState, MissingLayer, SandboxReport, probe_host, workspace_owner};
 pub use init::{init_call, sandbox_init_main};
-pub use run::{Sandbox, Vouched};
+pub use run::{Checked, Sandbox};

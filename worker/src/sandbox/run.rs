@@ -45,27 +45,28 @@ const REPORT_BYTES_MAX: usize = 64 * 1024;
 /// A control that takes longer says that the host is not usable.
 const CONTROL_TIMEOUT: Duration = Duration::from_secs(30);
 
+/// A host as it was probed, and the backend whose controls passed on it. Handed by a supervisor to
+/// its run processes.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Checked {
+    backend: Backend,
+    host: HostReport,
+}
+
 /// A prepared sandbox around one workspace. Cheap to clone; commands may run at once.
 #[derive(Clone)]
 pub struct Sandbox {
-    pub(super) inner: Arc<Inner>,
+    inner: Arc<Inner>,
 }
 
-pub(super) struct Inner {
-    pub(super) plan: Plan,
+struct Inner {
+    plan: Plan,
     plan_frame: Vec<u8>,
     init: InitProgram,
     host: HostReport,
     report: SandboxReport,
     /// bubblewrap resolves links of the workspace on the host, so nothing may change them meanwhile.
     alone: Mutex<()>,
-}
-
-/// A host's probe, and the walls that passed their controls on it.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Vouched {
-    host: HostReport,
-    backend: Backend,
 }
 
 impl Sandbox {
@@ -87,26 +88,43 @@ impl Sandbox {
             return Err(SandboxError::TooFewLayers { missing: lines.join("; ") });
         }
         match (config.backend, bubblewrap()) {
-            (BackendChoice::None, _) => Self::controlled(&config, &host, Backend::None).await,
+            (BackendChoice::None, _) => Self::with(&config, &host, Backend::None).await,
             (BackendChoice::Bubblewrap, None) => Err(SandboxError::NoBubblewrap),
-            (BackendChoice::Bubblewrap, Some(_)) => {
-                Self::controlled(&config, &host, Backend::Bubblewrap).await
-            }
+            (BackendChoice::Bubblewrap, Some(_)) => Self::with(&config, &host, Backend::Bubblewrap).await,
             (BackendChoice::Namespaces, _) | (BackendChoice::Auto, None) => {
-                Self::controlled(&config, &host, Backend::Namespaces).await
+                Self::with(&config, &host, Backend::Namespaces).await
             }
             // Both hold against the same battery; our own takes half the time of a call and runs
             // calls of one run side by side, so bubblewrap is what stands in where ours cannot start.
-            (BackendChoice::Auto, Some(_)) => {
-                match Self::controlled(&config, &host, Backend::Namespaces).await {
-                    Err(SandboxError::Control { found, .. }) => {
-                        tracing::info!(%found, "docket's own namespaces failed their controls, taking bubblewrap");
-                        Self::controlled(&config, &host, Backend::Bubblewrap).await
-                    }
-                    other => other,
+            (BackendChoice::Auto, Some(_)) => match Self::with(&config, &host, Backend::Namespaces).await {
+                Err(SandboxError::Control { found, .. }) => {
+                    tracing::info!(%found, "docket's own namespaces failed their controls, taking bubblewrap");
+                    Self::with(&config, &host, Backend::Bubblewrap).await
                 }
-            }
+                other => other,
+            },
         }
+    }
+
+    /// A sandbox on a host that was probed, and whose walls passed their controls, when the worker
+    /// started: neither is done again for each run. Every step of a wall's making that fails is an
+    /// error all the same, and runs nothing.
+    ///
+    /// # Errors
+    /// [`SandboxError`] for what is wrong with the configuration.
+    pub fn on(config: &SandboxConfig, checked: &Checked) -> Result<Self, SandboxError> {
+        Self::planned(config, &checked.host, checked.backend)
+    }
+
+    /// What was probed and checked, for [`Sandbox::on`] in another process of this host.
+    pub fn checked(&self) -> Checked {
+        Checked { backend: self.inner.plan.backend, host: self.inner.host.clone() }
+    }
+
+    async fn with(config: &SandboxConfig, host: &HostReport, backend: Backend) -> Result<Self, SandboxError> {
+        let sandbox = Self::planned(config, host, backend)?;
+        sandbox.control(backend).await?;
+        Ok(sandbox)
     }
 
     fn planned(config: &SandboxConfig, host: &HostReport, backend: Backend) -> Result<Self, SandboxError> {
@@ -117,43 +135,8 @@ impl Sandbox {
         let report = host.report(&plan);
         let init = config.init_program.clone();
         let host = host.clone();
-        let inner = Inner { plan, plan_frame, init, host, report, alone: Mutex::new(()) };
-        Ok(Self { inner: Arc::new(inner) })
-    }
-
-    async fn controlled(
-        config: &SandboxConfig,
-        host: &HostReport,
-        backend: Backend,
-    ) -> Result<Self, SandboxError> {
-        let sandbox = Self::planned(config, host, backend)?;
-        sandbox.control(backend).await?;
-        Ok(sandbox)
-    }
-
-    /// A sandbox on a host, and behind walls, that were looked at before: neither probe nor controls.
-    /// A worker prepares one sandbox at its start and its run processes rely on that. Walls that have
-    /// become impossible since fail each call; they never let it through. Where other walls are asked
-    /// for than were looked at, this is [`Sandbox::prepare`].
-    ///
-    /// # Errors
-    /// As [`Sandbox::prepare`].
-    pub async fn vouched_for(config: SandboxConfig, vouched: &Vouched) -> Result<Self, SandboxError> {
-        let fits = match vouched.backend {
-            Backend::None => config.backend == BackendChoice::None,
-            Backend::Bubblewrap => matches!(config.backend, BackendChoice::Auto | BackendChoice::Bubblewrap),
-            Backend::Namespaces => matches!(config.backend, BackendChoice::Auto | BackendChoice::Namespaces),
-        };
-        if fits {
-            Self::planned(&config, &vouched.host, vouched.backend)
-        } else {
-            Self::prepare(config).await
-        }
-    }
-
-    /// What this sandbox was found to stand on, for [`Sandbox::vouched_for`] in processes of this worker.
-    pub fn vouched(&self) -> Vouched {
-        Vouched { host: self.inner.host.clone(), backend: self.inner.plan.backend }
+        let alone = Mutex::new(());
+        Ok(Self { inner: Arc::new(Inner { plan, plan_frame, init, host, report, alone }) })
     }
 
     /// The layers that are really there.
@@ -224,7 +207,12 @@ impl Sandbox {
     }
 
     /// Looks at the walls from inside. Each line is one property; all must hold.
-    pub(super) async fn control(&self, backend: Backend) -> Result<(), SandboxError> {
+    #[cfg(test)]
+    pub(super) async fn control_for_tests(&self) -> Result<(), SandboxError> {
+        self.control(self.inner.plan.backend).await
+    }
+
+    async fn control(&self, backend: Backend) -> Result<(), SandboxError> {
         let failed = |found, source| SandboxError::Control { backend: backend.name(), found, source };
         let (line, want) = match backend {
             Backend::None => ("echo control", "control\n".to_owned()),

@@ -6,7 +6,6 @@ use docket_schema::{ids::QueueName, run::EngineRef};
 
 use crate::{
     bootstrap::{Failpoint, WorkerSettings},
-    sandbox::Vouched,
     secret::Secret,
 };
 
@@ -49,15 +48,6 @@ impl Default for RunProgram {
             inherit: INHERITED.into_iter().map(OsString::from).collect(),
         }
     }
-}
-
-/// What a worker found out about its host before it asks for work.
-#[derive(Debug, Clone, Default)]
-pub struct Preflight {
-    /// For the log.
-    pub lines: Vec<String>,
-    /// The walls that run processes may rely on; without them each looks itself.
-    pub walls: Option<Vouched>,
 }
 
 /// See the module.

@@ -20,7 +20,7 @@ use tokio::{sync::watch, task::JoinHandle};
 
 use super::{
     child::{Attended, Order, attend},
-    config::{Preflight, SupervisorConfig},
+    config::SupervisorConfig,
     decide::{Moment, next_wake, on},
     report::{SupervisorEnd, SupervisorError, SupervisorReport},
     scratch::Scratch,
@@ -30,7 +30,7 @@ use crate::{
     bootstrap::Bootstrap,
     client::{Client, ClientError},
     process::{ChildLog, ChildSpec},
-    sandbox::Vouched,
+    sandbox::Checked,
 };
 
 /// Time for a heartbeat's answer beyond its wait. Shorter than other calls: a stalled coordinator
@@ -59,8 +59,7 @@ pub fn termination_signals() -> Result<impl Stream<Item = ()> + Unpin + Send, Su
 /// Works until the first of `signals` asks it to end, then drains; the second skips the grace.
 ///
 /// `preflight` checks what the runs will need of this host (the sandbox) and is awaited before any
-/// work is asked for: its lines are logged, its walls are handed to the run processes, its error is
-/// the end.
+/// work is asked for: its lines are logged, its error is the end.
 ///
 /// # Errors
 /// [`SupervisorError`] when it cannot begin. Later troubles are waited out, or end in a report.
@@ -101,9 +100,18 @@ pub async fn run(
     Ok(dispatcher.work(signals).await)
 }
 
+/// What was found of the host before any work is asked for.
+#[derive(Debug, Default)]
+pub struct Preflight {
+    /// To be logged.
+    pub lines: Vec<String>,
+    /// The walls that passed their controls: run processes need not check them again.
+    pub walls: Option<Checked>,
+}
+
 struct Dispatcher {
     config: SupervisorConfig,
-    walls: Option<Vouched>,
+    walls: Option<Checked>,
     client: Client,
     incarnation: IncarnationId,
     scratch: Scratch,

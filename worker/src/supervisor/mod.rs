@@ -23,7 +23,7 @@ mod decide_tests;
 #[cfg(test)]
 mod tests;
 
-pub use config::{Preflight, RunProgram, SupervisorConfig};
-pub use dispatch::{run, termination_signals};
+pub use config::{RunProgram, SupervisorConfig};
+pub use dispatch::{Preflight, run, termination_signals};
 pub use report::{SupervisorEnd, SupervisorError, SupervisorReport};
 pub use state::{RunEnd, Tally};

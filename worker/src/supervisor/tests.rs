@@ -219,7 +219,7 @@ impl House {
         let caught = Box::pin(stream::unfold(caught, |mut caught| async move {
             caught.recv().await.map(|()| ((), caught))
         }));
-        let worker = tokio::spawn(run(config, async { Ok(Preflight { lines: vec!["checked".to_owned()], walls: None }) }, caught));
+        let worker = tokio::spawn(run(config, async { Ok(Preflight::default()) }, caught));
         Self { dir, coordinator, seen, server: Some(server), signals, worker }
     }
 

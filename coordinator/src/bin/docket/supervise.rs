@@ -154,7 +154,7 @@ async fn preflight(choice: SandboxChoice, scratch: PathBuf) -> Result<Preflight,
     let missing =
         report.missing.iter().map(|missing| format!("without {}: {}", missing.layer.name(), missing.reason));
     let first = format!("sandbox {}: {}", report.backend, active.join(", "));
-    Ok(Preflight { lines: std::iter::once(first).chain(missing).collect(), walls: Some(sandbox.vouched()) })
+    Ok(Preflight { lines: std::iter::once(first).chain(missing).collect(), walls: Some(sandbox.checked()) })
 }
 
 /// The worker's choice as the sandbox takes it.

@@ -5,7 +5,7 @@ use std::{net::TcpListener, os::unix::net::UnixListener};
 use nix::libc;
 
 use super::*;
-use crate::sandbox::{HostReport, InitProgram, Layer, probe_host};
+use crate::sandbox::{Checked, HostReport, InitProgram, Layer, probe_host};
 
 #[tokio::test]
 async fn controls_pass_and_the_report_names_the_layers() {
@@ -24,24 +24,6 @@ async fn controls_pass_and_the_report_names_the_layers() {
     assert!(none.report().missing.iter().any(|missing| missing.layer == Layer::Net));
 }
 
-#[tokio::test]
-async fn a_vouched_sandbox_has_the_same_walls() {
-    let fixture = Fixture::new();
-    for backend in walls() {
-        let first = fixture.sandbox(backend).await;
-        let json = serde_json::to_string(&first.vouched()).unwrap();
-        let vouched = serde_json::from_str(&json).unwrap();
-        let second = Sandbox::vouched_for(fixture.config(backend), &vouched).await.unwrap();
-        assert_eq!(second.report(), first.report());
-        second.control(first.inner.plan.backend).await.unwrap();
-        // Walls are never taken away by a word for none, nor put up by one for others.
-        let none = Sandbox::vouched_for(fixture.config(BackendChoice::None), &vouched).await.unwrap();
-        assert_eq!(none.report().active, []);
-        let again = Sandbox::vouched_for(fixture.config(backend), &none.vouched()).await.unwrap();
-        assert_eq!(again.report(), first.report());
-    }
-}
-
 #[test]
 fn the_probe_answers_for_every_layer() {
     let host = probe_host();
@@ -49,6 +31,26 @@ fn the_probe_answers_for_every_layer() {
     let json = serde_json::to_string(&host).unwrap();
     assert_eq!(serde_json::from_str::<HostReport>(&json).unwrap(), host);
     assert!(host.missing_for_walls().is_empty(), "the tests of this module need walls: {host:?}");
+}
+
+/// What a supervisor checked holds for its runs: same walls, and a wall that cannot be made runs nothing.
+#[tokio::test]
+async fn a_sandbox_on_a_checked_host_has_the_same_walls() {
+    let (checking, run) = (Fixture::new(), Fixture::new());
+    for backend in walls() {
+        let first = checking.sandbox(backend).await;
+        let handed = serde_json::to_vec(&first.checked()).unwrap();
+        let checked: Checked = serde_json::from_slice(&handed).unwrap();
+        let sandbox = Sandbox::on(&run.config(backend), &checked).unwrap();
+        assert_eq!(sandbox.report(), first.report());
+        sandbox.control_for_tests().await.unwrap();
+
+        let mut config = run.config(backend);
+        config.init_program = InitProgram { program: "/bin/false".into(), args: Vec::new() };
+        let broken = Sandbox::on(&config, &checked).unwrap();
+        assert!(broken.run(CommandSpec::shell("touch ran")).await.is_err());
+        assert!(!run.workspace().join("ran").exists());
+    }
 }
 
 #[tokio::test]
