@@ -192,7 +192,11 @@ async fn sandbox(
     };
     let mut config = SandboxConfig::new(backend, &folder);
     config.readonly.extend(workspace.borrowed_objects());
-    Sandbox::prepare(config).await.map_err(|error| StartError::environment(&error))
+    let sandbox = match &bootstrap.walls {
+        Some(checked) => Sandbox::on(&config, checked),
+        None => Sandbox::prepare(config).await,
+    };
+    sandbox.map_err(|error| StartError::environment(&error))
 }
 
 fn layers(sandbox: &Sandbox) -> SandboxLayers {
