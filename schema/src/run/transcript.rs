@@ -34,6 +34,8 @@ pub struct Transcript {
     calls: Vec<CallId>,
     results: Vec<(CallId, Part)>,
     notes: Vec<Part>,
+    /// Said with the next request, if there is one; no reason to make one.
+    asides: Vec<Part>,
 }
 
 impl Transcript {
@@ -47,7 +49,12 @@ impl Transcript {
         self.notes.push(part);
     }
 
-    /// Whether something waits to be said.
+    /// Adds a text that goes with the next request, but calls for none: a run that is at its end ends.
+    pub fn aside(&mut self, part: Part) {
+        self.asides.push(part);
+    }
+
+    /// Whether something waits to be said that calls for an answer.
     pub fn has_notes(&self) -> bool {
         !self.notes.is_empty()
     }
@@ -75,6 +82,7 @@ impl Transcript {
             self.calls.clear();
             self.results.clear();
             self.notes.clear();
+            self.asides.clear();
             match next {
                 Pending::Message(message) => self.sealed.push(message),
                 Pending::Continues(message) => {
@@ -114,7 +122,7 @@ impl Transcript {
             let result = self.results.iter().find(|(of, _)| of == call);
             parts.extend(result.map(|(_, part)| part.clone()));
         }
-        parts.extend(self.notes.iter().cloned());
+        parts.extend(self.asides.iter().chain(&self.notes).cloned());
         parts.extend(nudge.map(|text| Part::Text { text: text.into() }));
         if parts.is_empty() {
             return None;
@@ -151,5 +159,26 @@ fn is_empty_text(part: &Part) -> bool {
             crate::content::Content::B64(_) | crate::content::Content::Blob(_) => false,
         },
         Part::Thinking { .. } | Part::ToolUse(_) | Part::ToolResult { .. } => false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_aside_is_said_with_the_next_request_and_calls_for_none() {
+        let text = |text: &str| Part::Text { text: text.into() };
+        let mut transcript = Transcript::default();
+        transcript.note(text("the task"));
+        transcript.seal();
+        transcript.answer(vec![text("done")]);
+        transcript.aside(text("target/ did not come along"));
+        assert!(!transcript.has_notes());
+        transcript.note(text("the tests failed"));
+        let next = transcript.conversation(None);
+        assert_eq!(next[2].message.parts, [text("target/ did not come along"), text("the tests failed")]);
+        transcript.seal();
+        assert_eq!(transcript.conversation(None), next);
     }
 }

@@ -126,7 +126,7 @@ impl RunState {
                 "The run moved to another workspace. These ignored paths did not come along; make them again if you need them: {}",
                 names.join(", ")
             );
-            self.transcript.note(Part::Text { text: text.into() });
+            self.transcript.aside(Part::Text { text: text.into() });
         }
         Ok(())
     }

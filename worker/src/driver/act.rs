@@ -30,6 +30,10 @@ use crate::{
 /// Text of an answer stays in its event up to this: engines read it to decide.
 const ANSWER_INLINE_BYTES_MAX: usize = 64 * 1024;
 
+/// Arguments of all calls of an answer, in bytes of JSON: they stand in its event, and an append that
+/// is too large would throw the answer away, to be paid for again.
+const ARGS_BYTES_MAX: usize = 128 * 1024;
+
 /// What acts: model, workspace, sandbox.
 pub(super) struct Hands {
     pub(super) model: ModelClient,
@@ -59,7 +63,9 @@ impl Hands {
                 let (stop, usage) = (answer.stop_reason.clone(), answer.usage);
                 let (first_byte_ms, total_ms) = (answer.first_byte_ms, answer.total_ms);
                 let parts = answer.into_parts(call.turn);
-                let parts = parts.into_iter().map(|part| placed(part, &mut out, material)).collect();
+                let mut room = ARGS_BYTES_MAX;
+                let parts = parts.into_iter().map(|part| fitted(part, &mut room));
+                let parts = parts.map(|part| placed(part, &mut out, material)).collect();
                 let event = ModelAnswered {
                     call: call.call.clone(),
                     parts,
@@ -141,7 +147,7 @@ impl Hands {
     ) -> Done {
         let started = Instant::now();
         let outcome = match &open.policy {
-            Verdict::Allow { .. } => self.execute(tool, read_set).await,
+            Verdict::Allow { .. } => self.execute(tool, read_set, self.tests.as_ref()).await,
             Verdict::Deny { rule, reason } => {
                 let text = format!("Refused by policy ({rule}): {reason}");
                 return Done::refused(refusal(&tool.name, text), started);
@@ -155,7 +161,12 @@ impl Hands {
         Done { status, outcome, duration: started.elapsed() }
     }
 
-    async fn execute(&self, tool: &ToolUse, read_set: &BTreeMap<WorkPath, BlobHash>) -> ToolOutcome {
+    async fn execute(
+        &self,
+        tool: &ToolUse,
+        read_set: &BTreeMap<WorkPath, BlobHash>,
+        tests: Option<&TestRunnerConfig>,
+    ) -> ToolOutcome {
         if let Some(text) = &tool.malformed {
             let shown: String = text.chars().take(400).collect();
             let text = format!(
@@ -164,13 +175,8 @@ impl Hands {
             );
             return refusal(&tool.name, text);
         }
-        let context = ToolContext {
-            root: &self.root,
-            runner: &self.runner,
-            read_set,
-            settings: &self.settings,
-            tests: self.tests.as_ref(),
-        };
+        let context =
+            ToolContext { root: &self.root, runner: &self.runner, read_set, settings: &self.settings, tests };
         tools::execute(context, &tool.name, &tool.args).await
     }
 
@@ -203,14 +209,37 @@ impl Hands {
     }
 
     async fn run_gate(&self, open: &GateRequested) -> ToolOutcome {
-        let (name, args) = if open.gate.name == "tests" {
-            ("run_tests", serde_json::json!({}))
-        } else {
-            ("run_command", serde_json::json!({ "command": open.gate.command }))
-        };
-        let tool = ToolUse { call: open.call.clone(), name: name.to_owned(), args, malformed: None };
-        self.execute(&tool, &BTreeMap::new()).await
+        let (tool, tests) = tool_of_gate(open);
+        self.execute(&tool, &BTreeMap::new(), tests.as_ref()).await
     }
+}
+
+/// The call that a gate stands for. It runs the line that was pinned at the start, whatever the
+/// workspace looks like by now: a model must not choose its own judge.
+fn tool_of_gate(open: &GateRequested) -> (ToolUse, Option<TestRunnerConfig>) {
+    let command = open.gate.command.clone();
+    let (name, args, tests) = if open.gate.name == "tests" {
+        ("run_tests", serde_json::json!({}), Some(TestRunnerConfig { command }))
+    } else {
+        ("run_command", serde_json::json!({ "command": command }), None)
+    };
+    (ToolUse { call: open.call.clone(), name: name.to_owned(), args, malformed: None }, tests)
+}
+
+/// Arguments that an event cannot hold are not run: the model is told, as of any it wrote wrongly.
+fn fitted(part: Part, room: &mut usize) -> Part {
+    let Part::ToolUse(mut tool) = part else { return part };
+    let (json, said) = (tool.args.to_string(), tool.malformed.as_ref().map_or(0, String::len));
+    let bytes = json.len() + said;
+    match room.checked_sub(bytes) {
+        Some(left) => *room = left,
+        None => {
+            let begin: String = tool.malformed.as_ref().unwrap_or(&json).chars().take(200).collect();
+            let why = format!("{bytes} bytes, more than a call may have; do it in smaller parts: {begin}");
+            (tool.args, tool.malformed) = (serde_json::Value::Null, Some(why));
+        }
+    }
+    Part::ToolUse(tool)
 }
 
 /// Long text of an answer goes out of line.
@@ -336,4 +365,45 @@ impl Batch {
 
 fn ms(duration: Duration) -> u64 {
     u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use docket_schema::{
+        ids::{DecisionHash, Turn},
+        run::GateSpec,
+    };
+
+    use super::*;
+
+    #[test]
+    fn arguments_that_no_event_can_hold_come_back_to_the_model() {
+        let call = |nth, bytes: usize| {
+            let args = serde_json::json!({ "path": "a", "content": "x".repeat(bytes) });
+            let call = CallId::tool(Turn(1), nth);
+            Part::ToolUse(ToolUse { call, name: "create_file".to_owned(), args, malformed: None })
+        };
+        let mut room = ARGS_BYTES_MAX;
+        let parts = [call(0, 1000), call(1, 300_000), call(2, 100_000), call(3, 100_000)];
+        let parts: Vec<Part> = parts.into_iter().map(|part| fitted(part, &mut room)).collect();
+        assert!(serde_json::to_vec(&parts).unwrap().len() < docket_schema::event::PAYLOAD_BYTES_MAX);
+        let told = parts.iter().map(|part| match part {
+            Part::ToolUse(tool) => tool.malformed.as_deref().is_some_and(|why| why.contains("smaller parts")),
+            Part::Text { .. } | Part::Thinking { .. } | Part::ToolResult { .. } => false,
+        });
+        assert_eq!(told.collect::<Vec<_>>(), [false, true, false, true]);
+    }
+
+    #[test]
+    fn a_gate_runs_the_line_that_was_pinned() {
+        for (name, tool) in [("tests", "run_tests"), ("requires", "run_command")] {
+            let gate = GateSpec { name: name.to_owned(), command: "make test".to_owned() };
+            let open =
+                GateRequested { call: CallId::gate(Turn(3), 0), gate, decision: DecisionHash([0; 32]) };
+            let (used, tests) = tool_of_gate(&open);
+            let line = tests.map(|tests| tests.command);
+            let line = line.or_else(|| used.args["command"].as_str().map(str::to_owned));
+            assert_eq!((used.name.as_str(), line.as_deref()), (tool, Some("make test")));
+        }
+    }
 }

@@ -12,7 +12,8 @@ use docket_schema::{
     event::{NewEvent, TypedEvent as _},
     ids::{BlobHash, Epoch, EventHash, RunId, Seq, Turn},
     run::{CorruptLog, EventMeta, RunEvent, RunState, SnapshotTaken},
-    wire::{AppendRequest, BlobUpload, Problem, ProblemCode},
+    snapshot::{LeftOut, PathChange},
+    wire::{AppendRequest, BLOB_HASHES_MAX, BlobUpload, Problem, ProblemCode},
 };
 
 use super::failpoint::Failpoints;
@@ -24,6 +25,9 @@ use crate::{
 
 /// Blobs of one append above this are uploaded before it: a body stays far under the API's limit.
 const INLINE_BLOBS_BYTES_MAX: usize = 4 * 1024 * 1024;
+
+/// Paths of one `SnapshotTaken`, in bytes of JSON: with what else it holds, well under the limit on payloads.
+const SNAPSHOT_PATHS_BYTES_MAX: usize = 192 * 1024;
 
 /// How often an append is tried again because others wrote to the stream in between.
 const CONFLICTS_MAX: u32 = 100;
@@ -66,10 +70,29 @@ impl Outgoing {
         self.blobs.push((blob, bytes));
     }
 
-    /// Adds a snapshot with its contents.
+    /// Adds a snapshot with its contents. One of more paths than an event can hold becomes several
+    /// events: each names the tree as it is after all of them, for they stand in one append, and so
+    /// none is ever there without the others.
     pub fn snapshot(&mut self, turn: Turn, delta: SnapshotDelta) {
         let SnapshotDelta { changes, git_changes, tree, left_out, blobs } = delta;
-        self.push(turn, SnapshotTaken { changes, git_changes, tree, left_out });
+        let empty = || SnapshotTaken { changes: vec![], git_changes: vec![], tree, left_out: vec![] };
+        let (mut part, mut bytes) = (empty(), 0);
+        let paths = changes.into_iter().map(Path::Work);
+        let paths = paths.chain(git_changes.into_iter().map(Path::Git));
+        for path in paths.chain(left_out.into_iter().map(Path::LeftOut)) {
+            let more = path.json_bytes();
+            if bytes > 0 && bytes + more > SNAPSHOT_PATHS_BYTES_MAX {
+                self.push(turn, std::mem::replace(&mut part, empty()));
+                bytes = 0;
+            }
+            bytes += more;
+            match path {
+                Path::Work(change) => part.changes.push(change),
+                Path::Git(change) => part.git_changes.push(change),
+                Path::LeftOut(left) => part.left_out.push(left),
+            }
+        }
+        self.push(turn, part);
         self.blobs.extend(blobs.into_vec());
     }
 
@@ -80,6 +103,23 @@ impl Outgoing {
 
     fn bytes(&self) -> usize {
         self.blobs.iter().map(|(_, bytes)| bytes.len()).sum()
+    }
+}
+
+/// A path of a snapshot.
+enum Path {
+    Work(PathChange),
+    Git(PathChange),
+    LeftOut(LeftOut),
+}
+
+impl Path {
+    fn json_bytes(&self) -> usize {
+        let json = match self {
+            Self::Work(change) | Self::Git(change) => serde_json::to_vec(change),
+            Self::LeftOut(left) => serde_json::to_vec(left),
+        };
+        json.expect("plain data with string keys").len() + 1
     }
 }
 
@@ -183,6 +223,8 @@ impl Journal {
                     .map_err(of_client)?;
                 names.push(blob.hash);
             }
+            // Each was acknowledged just now, which keeps it as long as a name would.
+            names.truncate(BLOB_HASHES_MAX);
         } else {
             blobs.extend(outgoing.blobs.iter().map(|(blob, bytes)| upload(*blob, bytes)));
         }
@@ -198,19 +240,24 @@ impl Journal {
                 }
                 Ok(())
             }
-            ProblemCode::Fenced
-            | ProblemCode::LeaseExpired
-            | ProblemCode::Ended
-            | ProblemCode::Unauthorized => Err(JournalError::LeaseLost(problem)),
-            _ => Err(JournalError::Refused(problem)),
+            _ => Err(of_problem(problem)),
         }
     }
 }
 
 fn of_client(error: ClientError) -> JournalError {
     match error {
-        ClientError::Refused(problem) => JournalError::Refused(problem),
+        ClientError::Refused(problem) => of_problem(problem),
         other => JournalError::Unreachable(other),
+    }
+}
+
+fn of_problem(problem: Box<Problem>) -> JournalError {
+    match problem.code {
+        ProblemCode::Fenced | ProblemCode::LeaseExpired | ProblemCode::Ended | ProblemCode::Unauthorized => {
+            JournalError::LeaseLost(problem)
+        }
+        _ => JournalError::Refused(problem),
     }
 }
 
@@ -231,4 +278,69 @@ fn fold(state: &mut RunState, epoch: Epoch, events: &[(Turn, RunEvent)]) -> Resu
         state.apply(meta, event.clone())?;
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use docket_schema::{
+        content::WorkPath,
+        event::{EVENTS_PER_APPEND_MAX, PAYLOAD_BYTES_MAX},
+        ids::TreeHash,
+        snapshot::{Entry, EntryKind, LeftOutWhy},
+    };
+
+    use super::*;
+    use crate::workspace::PendingBlobs;
+
+    fn change(n: usize) -> PathChange {
+        let path = WorkPath::new(format!("build/\u{1}some/rather/deep/folder/object-{n}.o")).unwrap();
+        let entry = Entry { kind: EntryKind::File, mode: 0o644, size: 1 << 20, hash: BlobHash([7; 32]) };
+        PathChange { path, entry: Some(entry) }
+    }
+
+    #[test]
+    fn a_snapshot_of_any_size_fits_into_events_and_loses_no_path() {
+        let changes: Vec<PathChange> = (0..9000).map(change).collect();
+        let git_changes: Vec<PathChange> = (9000..12_000).map(change).collect();
+        let left_out: Vec<LeftOut> = (0..1000)
+            .map(|n| LeftOut { path: WorkPath::new(vec![0xff; 200 + n]).unwrap(), why: LeftOutWhy::Ignored })
+            .collect();
+        let tree = TreeHash([3; 32]);
+        let mut out = Outgoing::default();
+        let delta = SnapshotDelta {
+            changes: changes.clone(),
+            git_changes: git_changes.clone(),
+            tree,
+            left_out: left_out.clone(),
+            blobs: PendingBlobs::default(),
+        };
+        out.snapshot(Turn(4), delta);
+
+        assert!(out.events.len() > 1 && out.events.len() < EVENTS_PER_APPEND_MAX, "{}", out.events.len());
+        let (mut work, mut git, mut left) = (Vec::new(), Vec::new(), Vec::new());
+        for (turn, event) in out.events {
+            let size = event.encode(turn).payload.as_str().len();
+            assert!(size <= PAYLOAD_BYTES_MAX, "{size}");
+            let RunEvent::SnapshotTaken(taken) = event else { panic!("{event:?}") };
+            assert_eq!((turn, taken.tree), (Turn(4), tree));
+            work.extend(taken.changes);
+            git.extend(taken.git_changes);
+            left.extend(taken.left_out);
+        }
+        assert!(work == changes && git == git_changes && left == left_out);
+    }
+
+    #[test]
+    fn a_snapshot_of_few_paths_is_one_event() {
+        let mut out = Outgoing::default();
+        let delta = SnapshotDelta {
+            changes: vec![change(1), change(2)],
+            git_changes: Vec::new(),
+            tree: TreeHash([3; 32]),
+            left_out: Vec::new(),
+            blobs: PendingBlobs::default(),
+        };
+        out.snapshot(Turn(1), delta);
+        assert_eq!(out.events.len(), 1);
+    }
 }

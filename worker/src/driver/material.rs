@@ -23,9 +23,9 @@ use crate::{
     workspace::{BlobError, Blobs},
 };
 
-/// How long a blob is asked for while the coordinator does not answer: a lease's usual length, after
-/// which the run is no longer this process's to work on.
-const PATIENCE: Duration = Duration::from_secs(30);
+/// How long a run waits for a coordinator that is away before it reads. Longer than a lease: while the
+/// lease stands, an absence is no fault of the run's; when it is over, the supervisor ends the process.
+pub(super) const READ_PATIENCE: Duration = Duration::from_secs(120);
 
 /// See the module. `S` is where blobs come from: the coordinator, or a store at hand for replay.
 pub struct Material<S = Client> {
@@ -97,11 +97,42 @@ impl<S: Blobs> Blobs for Material<S> {
 
 impl Blobs for Client {
     async fn get(&self, blob: &BlobRef) -> Result<Bytes, BlobError> {
-        // A coordinator that restarts must not make a run fail for a blob it has.
-        let deadline = Instant::now() + PATIENCE;
-        patiently(deadline, || self.get_blob(blob)).await.map_err(|error| match error {
+        let asked = patiently(Instant::now() + READ_PATIENCE, || self.get_blob(blob)).await;
+        asked.map_err(|error| match error {
             ClientError::Refused(problem) if problem.status == 404 => BlobError::Missing(blob.hash),
             other => BlobError::Unavailable(Box::new(other)),
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::{
+        Arc,
+        atomic::{AtomicU32, Ordering},
+    };
+
+    use axum::{Router, http::StatusCode};
+
+    use super::*;
+    use crate::secret::Secret;
+
+    #[tokio::test]
+    async fn a_coordinator_that_is_away_for_a_moment_costs_no_run() {
+        let asked = Arc::new(AtomicU32::new(0));
+        let counting = Arc::clone(&asked);
+        let answer = move || {
+            let nth = counting.fetch_add(1, Ordering::Relaxed);
+            async move { if nth < 3 { (StatusCode::SERVICE_UNAVAILABLE, "") } else { (StatusCode::OK, "base") } }
+        };
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let url = format!("http://{}", listener.local_addr().unwrap());
+        let server = tokio::spawn(async move {
+            axum::serve(listener, Router::new().fallback(answer)).await.unwrap();
+        });
+        let material = Material::new(Client::new(&url, Secret::new("dkr_x").unwrap()).unwrap());
+        let bytes = material.fetch(&BlobRef::of(b"base")).await.unwrap();
+        assert_eq!((&bytes[..], asked.load(Ordering::Relaxed)), (&b"base"[..], 4));
+        server.abort();
     }
 }

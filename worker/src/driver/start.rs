@@ -26,7 +26,7 @@ use super::{
     act::Hands,
     failpoint::Failpoints,
     journal::{Journal, JournalError, Outgoing},
-    material::Material,
+    material::{Material, READ_PATIENCE},
     turn::Driver,
 };
 use crate::{
@@ -109,8 +109,8 @@ async fn folded(client: &Client, bootstrap: &Bootstrap) -> Result<RunState, Star
         return Ok(state);
     }
     let lineage = if bootstrap.lease.forked { Lineage::Whole } else { Lineage::Own };
-    let deadline = Instant::now() + Duration::from_millis(bootstrap.lease.lease_ms);
-    for event in patiently(deadline, || client.all_events(bootstrap.lease.run, lineage)).await? {
+    let run = bootstrap.lease.run;
+    for event in patiently(Instant::now() + READ_PATIENCE, || client.all_events(run, lineage)).await? {
         state.apply_envelope(&event).map_err(JournalError::from)?;
     }
     Ok(state)
@@ -470,5 +470,24 @@ const fn ended(ended: crate::sandbox::Ended) -> tools::Ended {
 }
 
 fn captured(captured: crate::sandbox::Captured) -> tools::Captured {
-    tools::Captured { head: captured.bytes, tail: Vec::new(), total_bytes: captured.total_bytes }
+    let mut head = captured.bytes;
+    // Where nothing is missing there is no gap, and so no tail.
+    let tail = if captured.truncated { head.split_off(captured.head_bytes) } else { Vec::new() };
+    tools::Captured { head, tail, total_bytes: captured.total_bytes }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_missing_of_an_output_is_told_where_it_is_missing() {
+        let of = |bytes: &[u8], head_bytes, total_bytes| {
+            let truncated = total_bytes > bytes.len() as u64;
+            let kept = crate::sandbox::Captured { bytes: bytes.to_vec(), head_bytes, total_bytes, truncated };
+            String::from_utf8(captured(kept).joined()).unwrap()
+        };
+        assert_eq!(of(b"headtail", 4, 108), "head\n[100 bytes were not kept]\ntail");
+        assert_eq!(of(b"headtail", 4, 8), "headtail");
+    }
 }

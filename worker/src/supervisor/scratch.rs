@@ -2,7 +2,8 @@
 //!
 //! Each supervisor has a folder of its own, locked while it lives. The next supervisor to start in
 //! the same place removes the folders of those that died. Invariant: a folder is removed only while
-//! its lock is held, so never under a living supervisor.
+//! its lock is held, so never under a living supervisor; and a folder is made and locked, and looked
+//! at by others, under the lock of the whole place, so never between its making and its locking.
 
 use std::{
     fs::{self, DirBuilder, File},
@@ -19,7 +20,7 @@ use nix::fcntl::{Flock, FlockArg};
 
 use super::report::SupervisorError;
 
-/// Name of the lock in a supervisor's folder.
+/// Name of the lock in a supervisor's folder, and in the place of them all.
 const LOCK: &str = "lock";
 
 /// A supervisor's own folder, locked.
@@ -37,11 +38,14 @@ impl Scratch {
         if !place.is_absolute() {
             return Err(failed(io::ErrorKind::InvalidInput.into()));
         }
-        DirBuilder::new().recursive(true).mode(0o700).create(&root).map_err(failed)?;
-        let lock = File::create(root.join(LOCK)).map_err(failed)?;
-        let lock =
-            Flock::lock(lock, FlockArg::LockExclusiveNonblock).map_err(|(_, errno)| failed(errno.into()))?;
-        sweep(place, &root);
+        DirBuilder::new().recursive(true).mode(0o700).create(place).map_err(failed)?;
+        // Waits for no more than others' making and looking: nothing is removed under it.
+        let whole = locked(place, FlockArg::LockExclusive).map_err(failed)?;
+        DirBuilder::new().mode(0o700).create(&root).map_err(failed)?;
+        let lock = locked(&root, FlockArg::LockExclusiveNonblock).map_err(failed)?;
+        let dead = dead(place, &root);
+        drop(whole);
+        remove_all(dead);
         Ok(Self { root, _lock: lock })
     }
 
@@ -120,19 +124,29 @@ fn open_up(dir: &Path) -> io::Result<()> {
     Ok(())
 }
 
-fn sweep(place: &Path, own: &Path) {
-    let Ok(entries) = fs::read_dir(place) else { return };
-    for path in entries.flatten().map(|entry| entry.path()) {
-        let is_ours = path
-            .file_name()
-            .and_then(|name| name.to_str())
-            .is_some_and(|name| name.parse::<IncarnationId>().is_ok());
-        if !is_ours || path == own {
-            continue;
-        }
-        // Without its lock a folder is being made this instant, or was never a supervisor's.
-        let Ok(lock) = File::open(path.join(LOCK)) else { continue };
-        let Ok(held) = Flock::lock(lock, FlockArg::LockExclusiveNonblock) else { continue };
+fn locked(folder: &Path, how: FlockArg) -> io::Result<Flock<File>> {
+    let file = File::create(folder.join(LOCK))?;
+    Flock::lock(file, how).map_err(|(_, errno)| errno.into())
+}
+
+/// The folders of supervisors that died, each with its lock.
+fn dead(place: &Path, own: &Path) -> Vec<(PathBuf, Flock<File>)> {
+    let Ok(entries) = fs::read_dir(place) else { return Vec::new() };
+    let ours = |path: &PathBuf| {
+        let name = path.file_name().and_then(|name| name.to_str());
+        path != own && name.is_some_and(|name| name.parse::<IncarnationId>().is_ok())
+    };
+    let lock_of = |path: PathBuf| {
+        // A folder without its lock was never a supervisor's, or is on its way out.
+        let lock = File::open(path.join(LOCK)).ok()?;
+        let held = Flock::lock(lock, FlockArg::LockExclusiveNonblock).ok()?;
+        Some((path, held))
+    };
+    entries.flatten().map(|entry| entry.path()).filter(ours).filter_map(lock_of).collect()
+}
+
+fn remove_all(dead: Vec<(PathBuf, Flock<File>)>) {
+    for (path, held) in dead {
         if let Err(error) = remove(&path) {
             tracing::warn!(folder = %path.display(), %error, "a dead worker's folder was not removed");
         }
@@ -171,6 +185,28 @@ mod tests {
         let root = third.root().to_owned();
         drop(third);
         assert!(!root.exists());
+    }
+
+    #[test]
+    fn workers_that_start_together_leave_each_other_alone() {
+        const WORKERS: u128 = 8;
+        for round in 0..40 {
+            let place = tempfile::tempdir().unwrap();
+            let together = std::sync::Barrier::new(WORKERS as usize);
+            let open = |n: u128| {
+                together.wait();
+                Scratch::open(place.path(), incarnation(n)).unwrap()
+            };
+            let all: Vec<Scratch> = std::thread::scope(|scope| {
+                let open = &open;
+                let starts: Vec<_> = (1..=WORKERS).map(|n| scope.spawn(move || open(n))).collect();
+                starts.into_iter().map(|start| start.join().unwrap()).collect()
+            });
+            for scratch in &all {
+                let folder = scratch.folder(RunId(uuid::Uuid::nil()), 1);
+                folder.make().unwrap_or_else(|error| panic!("round {round}: {error}"));
+            }
+        }
     }
 
     #[test]

@@ -77,7 +77,12 @@ impl Effort {
 
     /// Length of one turn of a round.
     pub(super) const fn slice(self) -> Duration {
-        self.pick(Duration::from_millis(250), Duration::from_millis(100))
+        self.pick(Duration::from_millis(200), Duration::from_millis(100))
+    }
+
+    /// Folds of one log, the fastest of which counts.
+    pub(super) const fn folds(self) -> usize {
+        self.pick(20, 5)
     }
 
     /// Submits whose start is timed.

@@ -24,11 +24,6 @@ impl Samples {
         let rank = (sorted.len() * percent as usize).div_ceil(100).max(1);
         sorted.get(rank - 1).copied()
     }
-
-    /// The median.
-    pub(super) fn median(&self) -> Option<f64> {
-        self.percentile(50)
-    }
 }
 
 impl Extend<f64> for Samples {

@@ -166,7 +166,7 @@ fn overheads(marks: &[Mark]) -> Vec<(usize, f64)> {
     let times = pairs.filter_map(|(asked, next)| {
         let answered = asked.answered?;
         let time = next.came.saturating_duration_since(answered);
-        (next.turn == asked.turn + 1).then(|| (asked.turn, time.as_secs_f64() * 1000.0))
+        (next.turn == asked.turn + 1).then_some((asked.turn, time.as_secs_f64() * 1000.0))
     });
     times.collect()
 }

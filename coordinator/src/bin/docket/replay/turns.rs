@@ -124,13 +124,23 @@ impl Turns {
     }
 }
 
+/// The turn in which an event is shown. What people say to a run bears turn 0, for they do not know
+/// where it stands: it belongs to the turn it came in.
+const fn place(turn: u32, newest: Option<u32>) -> u32 {
+    match newest {
+        Some(newest) if turn == 0 => newest,
+        Some(_) | None => turn,
+    }
+}
+
 impl Reading<'_> {
     fn turn(&mut self, event: &Envelope) -> &mut Turn {
         let run = self.run;
-        let turn = self.turns.entry(event.turn.0).or_insert_with(|| Turn {
+        let number = place(event.turn.0, self.turns.keys().next_back().copied());
+        let turn = self.turns.entry(number).or_insert_with(|| Turn {
             replay: "view",
             run: Some(run),
-            turn: event.turn.0,
+            turn: number,
             first_seq: event.seq,
             ..Turn::default()
         });
@@ -278,5 +288,16 @@ impl Reading<'_> {
         turn.changes.extend(changes);
         turn.tree = Some(taken.tree.to_string());
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::place;
+
+    #[test]
+    fn what_people_say_is_shown_where_it_was_said() {
+        assert_eq!([place(0, None), place(0, Some(0)), place(1, Some(0))], [0, 0, 1]);
+        assert_eq!([place(0, Some(3)), place(3, Some(3)), place(4, Some(3))], [3, 3, 4]);
     }
 }
