@@ -138,7 +138,19 @@ impl TaskArgs {
         })?;
         let model = ModelRef { base_url: self.base_url.clone().or(model.base_url), ..model };
         let script = self.read_script(&model)?;
+        let engine = self.engine(cx);
+        if docket_worker::engine::newest(engine).is_none() {
+            // No worker would ever ask for such a task.
+            let known: Vec<String> =
+                docket_worker::engine::engines().iter().map(|known| known.id().name).collect();
+            let message = format!("there is no engine `{engine}`; this build has {}", known.join(", "));
+            return Err(Failure::new(Exit::Usage, message));
+        }
         Ok(Asked { title, text, model, script })
+    }
+
+    fn engine<'a>(&'a self, cx: &'a Context) -> &'a str {
+        self.engine.as_deref().unwrap_or(&cx.config.engine)
     }
 
     fn read_text(&self) -> Outcome<String> {
@@ -208,7 +220,7 @@ impl TaskArgs {
             crashes_max: 5,
             backoff: Backoff::default(),
             base,
-            engine: self.engine.clone().unwrap_or_else(|| cx.config.engine.clone()),
+            engine: self.engine(cx).to_owned(),
             model: asked.model,
             script,
             settings: SettingsPatch { turns_max: self.turns, ..SettingsPatch::default() },
