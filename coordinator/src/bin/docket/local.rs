@@ -7,12 +7,13 @@ use docket_coordinator::{
     clock::Clock,
     http::{ApiToken, Role},
     server::{self, Exposure, Running, ServerConfig},
-    store::{Store, postgres, sqlite},
+    store::{SqlStore, Store, StoreError, postgres, sqlite},
 };
 
 use crate::{
     context::Context,
     fail::{Exit, FailWith as _, Outcome},
+    logging,
 };
 
 /// Providers and the variables their keys come in.
@@ -81,8 +82,26 @@ pub(crate) async fn open_store(cx: &Context) -> Outcome<Arc<dyn Store>> {
         None => sqlite_at(&cx.home.database()).await,
         Some(address) => match address.strip_prefix("sqlite:") {
             Some(path) => sqlite_at(Path::new(path.trim_start_matches("//"))).await,
-            None => Ok(Arc::new(postgres::open(address).await.fail_as(Exit::Unreachable)?)),
+            None => Ok(Arc::new(postgres_at(address).await?)),
         },
+    }
+}
+
+async fn postgres_at(address: &str) -> Outcome<SqlStore> {
+    match postgres::open(address).await {
+        // The store's own words promise to try again; a command that only begins does not.
+        Err(error @ StoreError::Unavailable { .. }) => {
+            // What stands before the last @ may hold a password.
+            let place = address.split_once("://").map_or(address, |(_, place)| place);
+            let place = place.rsplit_once('@').map_or(place, |(_, place)| place);
+            let place = place.split('?').next().unwrap_or_default();
+            Err(error).fail_with(Exit::Unreachable, || {
+                format!(
+                    "no PostgreSQL answers at {place}; is it running, and is DATABASE_URL (or --store) right?"
+                )
+            })
+        }
+        opened => opened.fail_as(Exit::Unreachable),
     }
 }
 
@@ -90,8 +109,9 @@ async fn sqlite_at(path: &Path) -> Outcome<Arc<dyn Store>> {
     Ok(Arc::new(sqlite::open(path).await.fail_as(Exit::Unreachable)?))
 }
 
-/// The life of a run process.
+/// The life of a run process. What it says goes to its log, whose end its supervisor passes on.
 pub(crate) fn run_process() -> ExitCode {
+    logging::start(0);
     let status = docket_worker::driver::run_process_main();
     ExitCode::from(u8::try_from(status).unwrap_or(u8::MAX))
 }
