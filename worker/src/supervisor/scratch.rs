@@ -20,7 +20,7 @@ use nix::fcntl::{Flock, FlockArg};
 
 use super::report::SupervisorError;
 
-/// Name of the lock in a supervisor's folder, and in the place of them all.
+/// Name of the lock in a supervisor's folder. The place of them all is locked itself.
 const LOCK: &str = "lock";
 
 /// A supervisor's own folder, locked.
@@ -40,9 +40,12 @@ impl Scratch {
         }
         DirBuilder::new().recursive(true).mode(0o700).create(place).map_err(failed)?;
         // Waits for no more than others' making and looking: nothing is removed under it.
-        let whole = locked(place, FlockArg::LockExclusive).map_err(failed)?;
+        let whole =
+            File::open(place).and_then(|place| locked(place, FlockArg::LockExclusive)).map_err(failed)?;
         DirBuilder::new().mode(0o700).create(&root).map_err(failed)?;
-        let lock = locked(&root, FlockArg::LockExclusiveNonblock).map_err(failed)?;
+        let lock = File::create(root.join(LOCK))
+            .and_then(|lock| locked(lock, FlockArg::LockExclusiveNonblock))
+            .map_err(failed)?;
         let dead = dead(place, &root);
         drop(whole);
         remove_all(dead);
@@ -124,8 +127,7 @@ fn open_up(dir: &Path) -> io::Result<()> {
     Ok(())
 }
 
-fn locked(folder: &Path, how: FlockArg) -> io::Result<Flock<File>> {
-    let file = File::create(folder.join(LOCK))?;
+fn locked(file: File, how: FlockArg) -> io::Result<Flock<File>> {
     Flock::lock(file, how).map_err(|(_, errno)| errno.into())
 }
 

@@ -108,6 +108,8 @@ pub(crate) enum Command {
     Demo(crate::demo::Args),
     /// Measure this machine: appends, leases, turns, memory
     Bench(crate::bench::Args),
+    /// One tool of the agent by itself
+    Tool(crate::tool::Args),
     /// A completion script for your shell
     Completions(crate::completions::Args),
 }

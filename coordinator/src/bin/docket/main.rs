@@ -39,6 +39,7 @@ mod signals;
 mod submit;
 mod supervise;
 mod tell;
+mod tool;
 mod up;
 mod verify;
 mod worker;
@@ -76,6 +77,9 @@ fn start(cli: Cli) -> Outcome {
         completions::run(args);
         return Ok(Exit::Ok);
     }
+    if let Command::Tool(args) = &cli.command {
+        return tool::run(args);
+    }
     let context = Context::new(&cli)?;
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
     let outcome = runtime.block_on(Box::pin(dispatch(context, cli.command)));
@@ -107,6 +111,6 @@ async fn dispatch(cx: Context, command: Command) -> Outcome {
         Command::Doctor(args) => doctor::run(cx, args).await,
         Command::Demo(args) => demo::run(cx, args).await,
         Command::Bench(args) => bench::run(cx, args).await,
-        Command::Completions(_) => Ok(Exit::Ok),
+        Command::Tool(_) | Command::Completions(_) => Ok(Exit::Ok),
     }
 }
