@@ -19,3 +19,9 @@ static ROOM: LazyLock<Semaphore> = LazyLock::new(|| Semaphore::new(SCENARIOS_MAX
 pub async fn room() -> SemaphorePermit<'static> {
     ROOM.acquire().await.expect("nobody closes it")
 }
+
+/// Says what a person should know of a test that passes: what was counted, what could not be tried.
+#[expect(clippy::print_stderr, reason = "a part that does not run must be seen")]
+pub fn say(what: &str) {
+    eprintln!("docket-tests: {what}");
+}

@@ -20,7 +20,7 @@ mod worker;
 
 pub use binary::docket;
 pub use coordinator::{Coordinator, LeaseTime, Place};
-pub use crowd::room;
+pub use crowd::{room, say};
 pub use history::{Again, Append, History};
 pub use postgres::fresh_database;
 pub use process::{Finished, Proc, Tool, run};

@@ -14,7 +14,7 @@ use docket_tests::{
     pg_cluster::Cluster,
     system::{
         Coordinator, LONG, LeaseTime, Place, Sample, Signal, Worker, WorkerOptions, fresh_database, room,
-        send,
+        say, send,
     },
 };
 
@@ -150,7 +150,7 @@ async fn many(place: Place) -> Result<()> {
     }
     let kills = worked_off(&coordinator, &mut workers).await?;
     let crashes = each_done_once(&coordinator, &tasks).await?;
-    println!("{TASKS} tasks, {kills} kills, {crashes} of them in the middle of a run");
+    say(&format!("{TASKS} tasks, {kills} kills, {crashes} of them in the middle of a run"));
     ensure!(crashes > 0, "no kill hit a run");
     for worker in workers {
         worker.drain().await?;

@@ -4,7 +4,7 @@ use std::path::Path;
 
 use anyhow::{Context as _, Result, ensure};
 use docket_schema::ids::QueueName;
-use docket_tests::system::{Coordinator, LeaseTime, Place, Signal, Worker, WorkerOptions, seen, send};
+use docket_tests::system::{Coordinator, LeaseTime, Place, Signal, Worker, WorkerOptions, say, seen, send};
 use nix::mount::{MntFlags, MsFlags, mount, umount2};
 
 use super::story::{check_silent, completed, model, sleeper, story, submit, template};
@@ -56,7 +56,7 @@ pub(crate) async fn full_disk() -> Result<()> {
         Ok(disk) => disk,
         Err(error) => {
             let root = nix::unistd::Uid::effective().is_root();
-            println!("no file system of its own can be mounted here ({error}); NOT tried: a full disk");
+            say(&format!("no file system of its own can be mounted here ({error}); NOT tried: a full disk"));
             ensure!(!root || std::env::var_os("CI").is_none(), "root in CI mounts: {error}");
             return Ok(());
         }

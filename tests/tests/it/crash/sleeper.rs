@@ -5,7 +5,9 @@ use anyhow::{Context as _, Result, ensure};
 use docket_schema::ids::QueueName;
 use docket_tests::{
     pg_cluster::Cluster,
-    system::{Coordinator, LeaseTime, Signal, Worker, WorkerOptions, fresh_database, is_there, seen, send},
+    system::{
+        Coordinator, LeaseTime, Signal, Worker, WorkerOptions, fresh_database, is_there, say, seen, send,
+    },
 };
 
 use super::{
@@ -99,7 +101,7 @@ pub(crate) async fn database_restarts(cluster: &mut Cluster) -> Result<()> {
     let asleep =
         seen("a run process that sleeps", || worker.sleeper()).await.with_context(|| worker.tail())?;
     if !tokio::task::block_in_place(|| cluster.restart())? {
-        println!("the server at DATABASE_URL is not ours to restart: the run goes on without that");
+        say("the server at DATABASE_URL is not ours to restart: the run goes on without that");
     }
     send(asleep, Signal::SIGCONT);
     let view = coordinator.ended(task).await.with_context(|| worker.tail())?;
