@@ -62,7 +62,7 @@ pub(crate) async fn full_disk() -> Result<()> {
         }
     };
     let story = story().await?;
-    let mut coordinator = Coordinator::start_in(disk.path(), Place::Home, LeaseTime::Short).await?;
+    let mut coordinator = Coordinator::start_in(disk.path(), Place::Home, LeaseTime::Usual).await?;
     let spec = template(&coordinator).await?;
     let server = model().await?;
     let queue: QueueName = "full".parse()?;
