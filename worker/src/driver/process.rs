@@ -12,6 +12,7 @@ use tokio::{
 };
 
 use super::{
+    causes,
     journal::JournalError,
     start::{StartError, start},
     turn::DriverError,
@@ -86,6 +87,7 @@ async fn run(bootstrap: Bootstrap) -> i32 {
             Ok(RunExit::Drained) => EXIT_DRAINED,
             Err(DriverError::Journal(JournalError::LeaseLost(_))) => EXIT_LEASE_LOST,
             Err(DriverError::Journal(JournalError::Unreachable(error))) => out_of_reach(&error),
+            Err(error) if causes::is_away(&error) => out_of_reach(&error),
             Err(error) => failed(&error),
         },
         // The run's end is recorded: there is nothing to release.
@@ -96,6 +98,7 @@ async fn run(bootstrap: Bootstrap) -> i32 {
         Err(StartError::Journal(JournalError::LeaseLost(_))) => EXIT_LEASE_LOST,
         Err(StartError::Journal(JournalError::Unreachable(error))) => out_of_reach(&error),
         Err(StartError::Client(error)) if error.is_retryable() => out_of_reach(&error),
+        Err(error @ StartError::Away(_)) => out_of_reach(&error),
         Err(error) => failed(&error),
     };
     listening.abort();
@@ -109,14 +112,8 @@ fn out_of_reach(error: &dyn std::error::Error) -> i32 {
     EXIT_DRAINED
 }
 
-fn failed(error: &dyn std::error::Error) -> i32 {
-    let mut chain = error.to_string();
-    let mut source = error.source();
-    while let Some(cause) = source {
-        chain.push_str(": ");
-        chain.push_str(&cause.to_string());
-        source = cause.source();
-    }
-    tracing::error!(error = %chain, "the run process gives up; its log says where the run stands");
+fn failed(error: &(dyn std::error::Error + 'static)) -> i32 {
+    let error = causes::told(error);
+    tracing::error!(%error, "the run process gives up; its log says where the run stands");
     EXIT_FAILED
 }

@@ -24,6 +24,7 @@ use tokio::sync::watch;
 
 use super::{
     act::Hands,
+    causes,
     failpoint::Failpoints,
     journal::{Journal, JournalError, Outgoing},
     material::{Material, READ_PATIENCE},
@@ -54,21 +55,18 @@ pub enum StartError {
     /// The log does not fold, or cannot be written.
     #[error(transparent)]
     Journal(#[from] JournalError),
+    /// The coordinator was away when a blob was asked for. The run is given back.
+    #[error("{0}")]
+    Away(String),
     /// The world around the run cannot be made. The run ends as failed with this message.
     #[error("{0}")]
     Environment(String),
 }
 
 impl StartError {
-    fn environment(error: &dyn std::error::Error) -> Self {
-        let mut text = error.to_string();
-        let mut source = error.source();
-        while let Some(cause) = source {
-            text.push_str(": ");
-            text.push_str(&cause.to_string());
-            source = cause.source();
-        }
-        Self::Environment(text)
+    fn environment(error: &(dyn std::error::Error + 'static)) -> Self {
+        let told = causes::told(error);
+        if causes::is_away(error) { Self::Away(told) } else { Self::Environment(told) }
     }
 }
 
@@ -422,7 +420,7 @@ async fn model_of(
     models: &Models,
     material: &Material,
 ) -> Result<(ModelClient, Option<Secret>), StartError> {
-    let environment = |error: &dyn std::error::Error| StartError::environment(error);
+    let environment = |error: &(dyn std::error::Error + 'static)| StartError::environment(error);
     let provider = Provider::of(&models.main).map_err(|error| environment(&error))?;
     if provider == Provider::Scripted {
         let Some(script) = &bootstrap.lease.spec.script else {

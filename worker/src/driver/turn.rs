@@ -7,8 +7,8 @@ use docket_schema::{
     ids::DecisionHash,
     message::{CallId, ToolSpec},
     run::{
-        GateRequested, ModelRequested, PhaseChanged, Purpose, RunBlocked, RunEnded, RunPaused, RunState,
-        Stage, ToolRequested,
+        FailureKind, GateRequested, ModelRequested, PhaseChanged, Purpose, RunBlocked, RunEnded, RunOutcome,
+        RunPaused, RunState, Stage, ToolRequested,
     },
     tool::RecoveryClass,
 };
@@ -16,6 +16,7 @@ use tokio::sync::watch;
 
 use super::{
     act::Hands,
+    causes,
     journal::{Journal, JournalError, Outgoing},
     material::Material,
     process::RunExit,
@@ -55,6 +56,29 @@ pub enum DriverError {
     NotDeciding(&'static str),
 }
 
+impl DriverError {
+    /// Whether another process would only pay for the same end again: it is the run's end then. The
+    /// rest is a crash's to mend, or the coordinator's return.
+    const fn is_final(&self) -> bool {
+        match self {
+            Self::Journal(JournalError::Refused(_))
+            | Self::Render(_)
+            | Self::Tools(_)
+            | Self::Diverged { .. }
+            | Self::Blob(BlobError::Missing(_) | BlobError::Damaged(_)) => true,
+            Self::Journal(
+                JournalError::LeaseLost(_)
+                | JournalError::Unreachable(_)
+                | JournalError::Corrupt(_)
+                | JournalError::Contended,
+            )
+            | Self::Blob(BlobError::Unavailable(_))
+            | Self::Snapshot(_)
+            | Self::NotDeciding(_) => false,
+        }
+    }
+}
+
 /// See the module.
 pub struct Driver {
     pub(super) journal: Journal,
@@ -79,6 +103,22 @@ impl Driver {
     /// # Errors
     /// [`DriverError`].
     pub async fn run(mut self) -> Result<RunExit, DriverError> {
+        match self.turns().await {
+            Err(error) if error.is_final() => {
+                let message = causes::told(&error);
+                tracing::error!(%message, "the run cannot go on");
+                let result = RunOutcome::Failed { why: FailureKind::Environment, message };
+                let tree = self.journal.state().tree;
+                let mut out = Outgoing::default();
+                out.push(self.journal.state().turn, RunEnded { result, summary: None, tree, decision: None });
+                self.journal.append_results(&out).await?;
+                Ok(RunExit::Done)
+            }
+            other => other,
+        }
+    }
+
+    async fn turns(&mut self) -> Result<RunExit, DriverError> {
         let mut results = self.resume_open_effects().await?;
         let mut waited = false;
         loop {

@@ -53,9 +53,15 @@ const ETC: [&str; 15] = [
 const DEVICES: [&str; 6] = ["/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom", "/dev/tty"];
 
 /// Relative to the home of docket's user. `~/.cargo/bin` without `~/.cargo/credentials.toml`, and so on.
-const TOOLCHAINS: [&str; 7] = [
+const TOOLCHAINS: [&str; 13] = [
     ".cargo/bin",
-    ".pyenv",
+    ".pyenv/bin",
+    ".pyenv/libexec",
+    ".pyenv/plugins",
+    ".pyenv/pyenv.d",
+    ".pyenv/shims",
+    ".pyenv/version",
+    ".pyenv/versions",
     ".nvm/versions",
     ".volta/tools",
     "go/bin",
@@ -234,11 +240,10 @@ fn environment(config: &SandboxConfig, home: Option<&Path>, entries: &[Entry]) -
     all.push(("GIT_CONFIG_SYSTEM".into(), "/etc/gitconfig".into()));
     all.push(("RUSTUP_HOME".into(), format!("{INNER_HOME}/.rustup").into()));
     all.push(("CARGO_NET_OFFLINE".into(), "true".into()));
-    for (name, folder) in [("PYENV_ROOT", ".pyenv"), ("GOMODCACHE", "go/pkg/mod")] {
-        if let Some(folder) =
-            home.map(|home| home.join(folder)).filter(|folder| exists_inside(folder, entries))
-        {
-            all.push((name.into(), folder.into()));
+    let roots = [("PYENV_ROOT", ".pyenv", ".pyenv/versions"), ("GOMODCACHE", "go/pkg/mod", "go/pkg/mod")];
+    for (name, folder, laid) in roots {
+        if let Some(home) = home.filter(|home| exists_inside(&home.join(laid), entries)) {
+            all.push((name.into(), home.join(folder).into()));
         }
     }
     overlay(all, config)

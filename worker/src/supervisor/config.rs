@@ -2,7 +2,10 @@
 
 use std::{collections::BTreeMap, ffi::OsString, path::PathBuf, time::Duration};
 
-use docket_schema::{ids::QueueName, run::EngineRef};
+use docket_schema::{
+    ids::{IncarnationId, QueueName},
+    run::EngineRef,
+};
 
 use crate::{
     bootstrap::{Failpoint, WorkerSettings},
@@ -67,6 +70,8 @@ pub struct SupervisorConfig {
     pub engines: Vec<EngineRef>,
     /// Keys by provider, for the run processes.
     pub keys: BTreeMap<String, Secret>,
+    /// This start of the worker: [`crate::clock::new_incarnation`].
+    pub incarnation: IncarnationId,
     /// Where runs have their workspaces; may be shared by workers. Absolute.
     pub scratch: PathBuf,
     /// Where base objects are kept. Absolute.

@@ -23,6 +23,9 @@ const LEAVE_GRACE: Duration = Duration::from_secs(2);
 const LAST_RELEASE_GRACE: Duration = Duration::from_secs(2);
 /// First pause after a call that failed; a coordinator that only restarts is back soon.
 const PAUSE_MIN: Duration = Duration::from_millis(50);
+/// How often the pause after a process that did not start is doubled: up to a minute, for each such
+/// lease leaves two events in its task's stream.
+const NOT_STARTED_DOUBLINGS: u32 = 5;
 /// Longest pause: its return is to be noticed well within a lease.
 const PAUSE_MAX: Duration = Duration::from_secs(2);
 
@@ -35,7 +38,11 @@ pub(super) struct Moment {
 
 impl Moment {
     fn pause(self, failures: u32, longest: Duration) -> Instant {
-        let full = PAUSE_MIN.saturating_mul(1 << failures.min(10)).min(PAUSE_MAX).min(longest);
+        self.about(PAUSE_MIN.saturating_mul(1 << failures.min(10)).min(PAUSE_MAX).min(longest))
+    }
+
+    /// After `full`, less up to half of it by chance.
+    fn about(self, full: Duration) -> Instant {
         let half_us = full.as_micros() as u64 / 2;
         self.now + Duration::from_micros(half_us + self.jitter % (half_us + 1))
     }
@@ -269,8 +276,13 @@ fn run_ended(state: &mut State, at: Moment, key: Key, end: RunEnd, out: &mut Vec
         Stage::Running | Stage::Draining | Stage::Leaving(_) => {}
     }
     if end == RunEnd::NotStarted {
-        // Whatever keeps processes from starting keeps the next one too: let others have the work.
-        state.no_lease_before = Some(at.pause(u32::MAX, PAUSE_MAX));
+        // Whatever keeps processes from starting keeps the next one too: let others have the work, and
+        // write less and less about it.
+        let pause = PAUSE_MAX * (1 << state.not_started.min(NOT_STARTED_DOUBLINGS));
+        state.not_started = state.not_started.saturating_add(1);
+        state.no_lease_before = Some(at.about(pause));
+    } else {
+        state.not_started = 0;
     }
     match outcome(run.stage, end) {
         Outcome::Nothing => state.tally.finished += 1,

@@ -284,6 +284,17 @@ fn work_that_cannot_be_started_is_left_to_others_for_a_while() {
 }
 
 #[test]
+fn a_worker_that_can_start_nothing_asks_less_and_less() {
+    let mut story = Story::with_runs(2);
+    let now = story.now;
+    story.then(Event::RunEnded(key(1, 1), RunEnd::NotStarted));
+    let first = story.state.no_lease_before.expect("a pause").duration_since(now);
+    story.then(Event::RunEnded(key(2, 1), RunEnd::NotStarted));
+    let second = story.state.no_lease_before.expect("a pause").duration_since(now);
+    assert!(second > first, "{first:?} {second:?}");
+}
+
+#[test]
 fn a_refused_token_drains_the_worker() {
     let mut story = Story::begin(1);
     assert_eq!(story.then(Event::LeaseFailed(Failure::Final)), [Command::Finish]);

@@ -73,7 +73,7 @@ pub async fn run(
     for line in lines {
         tracing::info!("{line}");
     }
-    let incarnation = crate::clock::new_incarnation();
+    let incarnation = config.incarnation;
     let scratch = Scratch::open(&config.scratch, incarnation)?;
     std::fs::create_dir_all(&config.cache)
         .map_err(|source| SupervisorError::Folder { path: config.cache.clone(), source })?;

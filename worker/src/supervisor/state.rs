@@ -175,6 +175,7 @@ pub(super) struct State {
     pub(super) lease: Poll<Wanted>,
     pub(super) lease_failures: u32,
     /// No new request for work before this.
+    pub(super) not_started: u32,
     pub(super) no_lease_before: Option<Instant>,
     /// `Asked` holds what was listed.
     pub(super) beat: Poll<Vec<Key>>,
@@ -193,6 +194,7 @@ impl State {
             last_number: 0,
             lease: Poll::Idle,
             lease_failures: 0,
+            not_started: 0,
             no_lease_before: None,
             beat: Poll::Idle,
             beat_failures: 0,

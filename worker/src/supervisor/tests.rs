@@ -213,6 +213,7 @@ impl House {
                 args: vec!["-c".into(), setup.script.replace("$D", dir.path().to_str().unwrap()).into()],
                 inherit: vec!["PATH".into()],
             },
+            incarnation: crate::clock::new_incarnation(),
             failpoints: Vec::new(),
         };
         let (signals, caught) = mpsc::channel(2);

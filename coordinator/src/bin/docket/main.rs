@@ -26,6 +26,7 @@ mod home;
 mod local;
 mod logging;
 mod logs;
+mod predecessor;
 mod projects;
 mod ps;
 mod replay;

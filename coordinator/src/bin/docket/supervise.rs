@@ -2,7 +2,7 @@
 
 use std::{future::Future, num::NonZeroU32, path::PathBuf, time::Duration};
 
-use docket_schema::ids::QueueName;
+use docket_schema::ids::{IncarnationId, QueueName};
 use docket_worker::{
     bootstrap::{Failpoint, SandboxChoice},
     sandbox::{BackendChoice, Sandbox, SandboxConfig, workspace_owner},
@@ -88,12 +88,19 @@ pub(crate) struct Job {
     token: Secret,
     name: String,
     failpoints: Vec<Failpoint>,
+    incarnation: IncarnationId,
 }
 
 impl Job {
     /// Work for the coordinator at `address`.
     pub(crate) fn new(address: &str, token: Secret, name: String) -> Self {
-        Self { address: address.to_owned(), token, name, failpoints: Vec::new() }
+        let incarnation = docket_worker::clock::new_incarnation();
+        Self { address: address.to_owned(), token, name, failpoints: Vec::new(), incarnation }
+    }
+
+    /// The worker that will do it.
+    pub(crate) const fn incarnation(&self) -> IncarnationId {
+        self.incarnation
     }
 
     /// The same, dying where a test says.
@@ -120,6 +127,7 @@ pub(crate) fn start(
         queues: cx.config.queues.clone(),
         engines: SupervisorConfig::engines_of_this_build(),
         keys: keys.collect(),
+        incarnation: job.incarnation,
         scratch: cx.home.folder("scratch")?,
         cache: cx.home.folder("cache")?,
         settings: cx.config.worker_settings(),

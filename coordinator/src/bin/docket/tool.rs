@@ -8,11 +8,13 @@ use crate::fail::{Exit, FailWith as _, Outcome};
 
 /// Flags.
 #[derive(Debug, clap::Args)]
-#[command(after_help = "Each line of standard input is {\"id\", \"before\", \"edits\": [{\"search\", \"replace\"}]}; each line of standard
+#[command(
+    after_help = "Each line of standard input is {\"id\", \"before\", \"edits\": [{\"search\", \"replace\"}]}; each line of standard
 output is {\"id\", \"ok\", \"after\", \"level\", \"error\"}. No file is touched.
 
 Examples:
-  docket tool edit_file --jsonl < cases.jsonl > answers.jsonl")]
+  docket tool edit_file --jsonl < cases.jsonl > answers.jsonl"
+)]
 pub(crate) struct Args {
     #[command(subcommand)]
     tool: Tool,

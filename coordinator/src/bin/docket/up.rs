@@ -7,7 +7,7 @@ use crate::{
     context::Context,
     deliverer,
     fail::{Exit, Outcome},
-    logging,
+    logging, predecessor,
     serve::{self, Served, ServerArgs},
     signals::Stop,
     supervise,
@@ -40,10 +40,11 @@ pub(crate) async fn run(mut cx: Context, args: Args) -> Outcome {
     let token = cx.home.token()?;
     let job =
         supervise::Job::new(served.address(), token, args.worker.name()).dying_at(args.worker.failpoints());
+    let client = Client::new(served.address(), cx.home.token()?)?;
+    predecessor::take_back(&cx.home, &client, job.incarnation()).await;
     let worker = supervise::start(&cx, job, &stop)?;
     serve::announce(&cx, served.address(), cx.config.slots);
     let deliveries = CancellationToken::new();
-    let client = Client::new(served.address(), cx.home.token()?)?;
     let (until, at) = (deliveries.clone(), cx.clone());
     let deliverer = tokio::spawn(async move { deliverer::run(&at, &client, until).await });
     let ended = worker.await;
