@@ -63,6 +63,11 @@ async fn expire_round(store: &dyn Store, clock: &Clock, wakes: &Wakes) -> Result
     let expired = store.expired(now, ROUND_MAX).await?;
     let count = u32::try_from(expired.len()).unwrap_or(ROUND_MAX);
     for (task, epoch) in expired {
+        // A round of many takes a while: who was heard of meanwhile keeps the lease.
+        let stands = store.task(task).await?.and_then(|(_, deadline)| deadline);
+        if stands.is_none_or(|deadline| deadline > clock.now()) {
+            continue;
+        }
         let decide: Decide = Box::new(move |record| decide::expire(record, epoch));
         match store.command(task, decide, CommandBlobs::default(), clock.now()).await {
             Ok((record, _)) => {

@@ -52,6 +52,18 @@ fn faults(case: &Case<'_>, done: &Finished) -> Vec<String> {
     faults
 }
 
+/// For programs, the same failure is one JSON object with the exit code in it.
+#[tokio::test]
+async fn a_failure_is_json_where_json_was_asked_for() -> Result<()> {
+    let home = tempfile::tempdir()?;
+    let args = ["--json", "show", "00000000-0000-7000-8000-000000000000"];
+    let case = Case { what: "an unknown id", args: &args, env: &[], code: 3, says: &["error"] };
+    let done = docket(home.path(), &case).await?;
+    let said: serde_json::Value = serde_json::from_str(done.stderr.trim())?;
+    ensure!(said["exit"] == 3 && said["error"].is_string() && done.code() == Some(3), "{said}");
+    Ok(())
+}
+
 async fn all_fail_well(home: &Path, cases: &[Case<'_>]) -> Result<()> {
     let mut found = Vec::new();
     for case in cases {

@@ -64,10 +64,16 @@ fn main() -> ExitCode {
     }
     let cli = Cli::parse();
     let chain = if cli.verbose > 0 { Chain::Shown } else { Chain::Hidden };
+    let for_programs = cli.json;
     match start(cli) {
         Ok(exit) => ExitCode::from(exit.code()),
         Err(failure) => {
-            display::note(&format!("error: {}", failure.text(chain)));
+            let text = failure.text(chain);
+            if for_programs {
+                display::note(&serde_json::json!({ "error": text, "exit": failure.exit.code() }).to_string());
+            } else {
+                display::note(&format!("error: {text}"));
+            }
             ExitCode::from(failure.exit.code())
         }
     }
