@@ -82,7 +82,7 @@ impl Hands {
                 let event = ModelFailed {
                     call: call.call.clone(),
                     error: error.kind().to_owned(),
-                    message: format!("{error}; {}", error.remedy()),
+                    message: error.to_string(),
                     retry_in_ms: retry_in.map(|wait| u64::try_from(wait.as_millis()).unwrap_or(u64::MAX)),
                 };
                 out.push(call.turn, event);
