@@ -15,6 +15,7 @@ pub mod process;
 pub mod replay;
 pub mod sandbox;
 pub mod secret;
+pub mod sse;
 pub mod supervisor;
 pub mod tools;
 pub mod workspace;

@@ -9,11 +9,8 @@ use docket_schema::{
 use futures_util::{Stream, stream};
 use reqwest::{Method, Response};
 
-use super::{
-    Client, ClientError,
-    retry::Backoff,
-    sse::{Parser, Sse},
-};
+use super::{Client, ClientError, retry::Backoff};
+use crate::sse::{SseEvent, SseParser};
 
 /// A stream that is silent for longer is dead: the coordinator sends a comment at least every 15 s.
 const SILENCE_MAX: Duration = Duration::from_secs(60);
@@ -52,8 +49,8 @@ struct Following {
     client: Client,
     run: RunId,
     after: Seq,
-    open: Option<(Response, Parser)>,
-    ready: VecDeque<Sse>,
+    open: Option<(Response, SseParser)>,
+    ready: VecDeque<SseEvent>,
     backoff: Backoff,
     failures: u32,
     over: bool,
@@ -88,7 +85,7 @@ impl Following {
         Some(Err(error))
     }
 
-    fn take(&mut self, event: &Sse) -> Result<Option<Envelope>, ClientError> {
+    fn take(&mut self, event: &SseEvent) -> Result<Option<Envelope>, ClientError> {
         if event.name == END {
             self.over = true;
             return Ok(None);
@@ -114,7 +111,7 @@ impl Following {
         if self.open.is_none() {
             let path = format!("/v1/runs/{}/follow", self.run);
             let call = self.client.call(doing, Method::GET, &path).query("after", self.after);
-            self.open = Some((call.open(self.after.0).await?, Parser::default()));
+            self.open = Some((call.open(self.after.0).await?, SseParser::default()));
         }
         let (response, parser) = self.open.as_mut().expect("opened above");
         let broken = |kind: std::io::ErrorKind| ClientError::Unreachable {
@@ -128,7 +125,7 @@ impl Following {
             .map_err(|source| self.client.failed(doing, source))?
             .ok_or_else(|| broken(std::io::ErrorKind::UnexpectedEof))?;
         parser
-            .push(&chunk, &mut self.ready)
+            .push(&chunk, &mut |event| self.ready.push_back(event))
             .map_err(|_| self.client.protocol(doing, "a line of the stream is too long"))
     }
 }

@@ -12,7 +12,6 @@ mod calls;
 mod error;
 mod follow;
 mod retry;
-mod sse;
 mod transport;
 
 #[cfg(test)]

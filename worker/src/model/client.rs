@@ -27,8 +27,8 @@ use super::{
     openai,
     request::{Provider, RenderError, Rendered},
     scripted::{Attempt, ScriptedModel},
-    sse::SseParser,
 };
+use crate::sse::SseParser;
 
 /// Anthropic's own address.
 pub const ANTHROPIC_BASE_URL: &str = "https://api.anthropic.com";

@@ -19,7 +19,6 @@ mod prices;
 mod request;
 mod retry;
 mod scripted;
-mod sse;
 mod text;
 mod transcript;
 
@@ -40,7 +39,6 @@ pub use scripted::{
     AfterEnd, Attempt, DELAY_MS_MAX, Fault, FaultKind, Line, SCRIPT_BYTES_MAX, Script, ScriptError,
     ScriptedCall, ScriptedModel, Step, When, thinking_signature,
 };
-pub use sse::{LINE_BYTES_MAX, LineTooLong, SseEvent, SseParser};
 pub use transcript::Transcript;
 
 #[cfg(test)]

@@ -1,5 +1,5 @@
-//! Server-sent events, cut out of a stream of bytes as they arrive. Called by the client and
-//! by whoever follows a run; knows nothing of providers. The result does not depend on where the network cut the bytes.
+//! Server-sent events, cut out of a stream of bytes as they arrive: from a model's provider, and from
+//! a coordinator whose run is followed. The result does not depend on where the network cut the bytes.
 
 /// Longest line of a stream, in bytes: providers send deltas of some hundred bytes, so a longer line
 /// is a server that streams no events, and must not fill the memory.
