@@ -111,6 +111,14 @@ const fn array_of(kind: Kind) -> &'static str {
     }
 }
 
+/// For PostgreSQL: a cell by itself.
+fn cell_of(kind: Kind, cell: Arg) -> Arg {
+    match (kind, cell) {
+        (Payload, Arg::Text(text)) => Arg::Blob(text.into_bytes()),
+        (Int | Text | Blob | Payload, cell) => cell,
+    }
+}
+
 fn push_cell(column: &mut Arg, cell: Arg) {
     match (column, cell) {
         (Arg::IntColumn(cells), Arg::Int(n)) => cells.push(Some(n)),
@@ -141,6 +149,16 @@ fn int(n: u64) -> Arg {
     Arg::Int(i64::try_from(n).unwrap_or(i64::MAX))
 }
 
+/// For PostgreSQL: [`fenced_append`] for one event, without `unnest`: it takes the server less than
+/// half the time.
+const FENCED_ONE: &str = "WITH moved AS (UPDATE streams s SET head_seq = $6, head_hash = $7, head_at = $8 \
+     WHERE s.id = $1 AND s.head_seq = $2 AND s.head_hash = $3 AND s.epoch = $4 AND s.fence = $5 RETURNING s.id), \
+     written AS (INSERT INTO events (position, stream_id, seq, recorded_at, turn, epoch, kind, version, payload, \
+     prev_hash, hash) SELECT ((pg_current_xact_id()::text::bigint + $20) << 16) + $9, $10, $11, $12, $13, $14, $15, \
+     $16, $17, $18, $19 FROM moved WHERE moved.id = $10) \
+     SELECT pg_current_xact_id()::text::bigint, id FROM moved";
+const _: () = assert!(POSITION_BITS == 16, "`FENCED_ONE` shifts by as much");
+
 /// For PostgreSQL: heads that move and their events in one statement of its own transaction. Only
 /// streams whose head, epoch and fence are still those decided upon move, and only their events are
 /// written; the rows answered are those streams and the transaction's id. `offset` and the
@@ -148,6 +166,13 @@ fn int(n: u64) -> Arg {
 pub(super) fn fenced_append(staged: &Staged, desk: &Desk, offset: i64) -> Statement {
     let [_, heads, _] = streams(staged, desk);
     let events = events(staged, 0);
+    if events.cells.len() == events.columns.len() && heads.cells.len() == heads.columns.len() {
+        let cells =
+            heads.cells.into_iter().zip(heads.columns).chain(events.cells.into_iter().zip(events.columns));
+        let mut args: Vec<Arg> = cells.map(|(cell, kind)| cell_of(*kind, cell)).collect();
+        args.push(Arg::Int(offset));
+        return Statement { sql: FENCED_ONE.to_owned(), args };
+    }
     let first = heads.columns.len() + 1;
     let sql = format!(
         "WITH u AS (SELECT * FROM {} AS u(id, old_seq, old_hash, old_epoch, old_fence, seq, hash, at)), \
