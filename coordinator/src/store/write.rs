@@ -111,6 +111,14 @@ const fn array_of(kind: Kind) -> &'static str {
     }
 }
 
+/// For PostgreSQL: a cell by itself.
+fn cell_of(kind: Kind, cell: Arg) -> Arg {
+    match (kind, cell) {
+        (Payload, Arg::Text(text)) => Arg::Blob(text.into_bytes()),
+        (Int | Text | Blob | Payload, cell) => cell,
+    }
+}
+
 fn push_cell(column: &mut Arg, cell: Arg) {
     match (column, cell) {
         (Arg::IntColumn(cells), Arg::Int(n)) => cells.push(Some(n)),
@@ -141,16 +149,33 @@ fn int(n: u64) -> Arg {
     Arg::Int(i64::try_from(n).unwrap_or(i64::MAX))
 }
 
+/// For PostgreSQL: [`fenced_append`] for one event, without `unnest`: it takes the server less than
+/// half the time.
+const FENCED_ONE: &str = "WITH moved AS (UPDATE streams s SET head_seq = $6, head_hash = $7, head_at = $8 \
+     WHERE s.id = $1 AND s.head_seq = $2 AND s.head_hash = $3 AND s.epoch = $4 AND s.fence = $5 RETURNING s.id), \
+     written AS (INSERT INTO events (position, stream_id, seq, recorded_at, turn, epoch, kind, version, payload, \
+     prev_hash, hash) SELECT ((pg_current_xact_id()::text::bigint + $20) << 16) + $9, $10, $11, $12, $13, $14, $15, \
+     $16, $17, $18, $19 FROM moved WHERE moved.id = $10) \
+     SELECT pg_current_xact_id()::text::bigint, id FROM moved";
+const _: () = assert!(POSITION_BITS == 16, "`FENCED_ONE` shifts by as much");
+
 /// For PostgreSQL: heads that move and their events in one statement of its own transaction. Only
 /// streams whose head, epoch and fence are still those decided upon move, and only their events are
 /// written; the rows answered are those streams and the transaction's id. `offset` and the
 /// transaction's id make the positions.
 pub(super) fn fenced_append(staged: &Staged, desk: &Desk, offset: i64) -> Statement {
-    let [_, moved] = streams(staged, desk);
+    let [_, heads, _] = streams(staged, desk);
     let events = events(staged, 0);
-    let (heads, rows) = (moved.columns.len(), events.columns.len());
+    if events.cells.len() == events.columns.len() && heads.cells.len() == heads.columns.len() {
+        let cells =
+            heads.cells.into_iter().zip(heads.columns).chain(events.cells.into_iter().zip(events.columns));
+        let mut args: Vec<Arg> = cells.map(|(cell, kind)| cell_of(*kind, cell)).collect();
+        args.push(Arg::Int(offset));
+        return Statement { sql: FENCED_ONE.to_owned(), args };
+    }
+    let first = heads.columns.len() + 1;
     let sql = format!(
-        "WITH u AS (SELECT * FROM {} AS u(id, old_seq, old_hash, old_epoch, old_fence, seq, hash, at, epoch, fence)), \
+        "WITH u AS (SELECT * FROM {} AS u(id, old_seq, old_hash, old_epoch, old_fence, seq, hash, at)), \
          moved AS (UPDATE streams s SET head_seq = u.seq, head_hash = u.hash, head_at = u.at FROM u \
          WHERE s.id = u.id AND s.head_seq = u.old_seq AND s.head_hash = u.old_hash AND s.epoch = u.old_epoch \
          AND s.fence = u.old_fence RETURNING s.id), \
@@ -160,11 +185,11 @@ pub(super) fn fenced_append(staged: &Staged, desk: &Desk, offset: i64) -> Statem
          FROM {} AS e(place, stream_id, seq, recorded_at, turn, epoch, kind, version, payload, prev_hash, hash) \
          WHERE e.stream_id IN (SELECT id FROM moved)) \
          SELECT pg_current_xact_id()::text::bigint, id FROM moved",
-        unnest(moved.columns, 1),
-        heads + rows + 1,
-        unnest(events.columns, heads + 1),
+        unnest(heads.columns, 1),
+        first + events.columns.len(),
+        unnest(events.columns, first),
     );
-    let mut args = moved.columns().args;
+    let mut args = heads.columns().args;
     args.extend(events.columns().args);
     args.push(Arg::Int(offset));
     Statement { sql, args }
@@ -173,12 +198,21 @@ pub(super) fn fenced_append(staged: &Staged, desk: &Desk, offset: i64) -> Statem
 /// Bits of a PostgreSQL position that count within a transaction; the rest is the transaction's id.
 pub(super) const POSITION_BITS: u32 = 16;
 
-/// New streams, and heads that move. The fence is in the statement: a head, epoch or fence that is
-/// not what was decided upon makes `head_seq` NULL, which the table refuses, and with it the batch.
-fn streams(staged: &Staged, desk: &Desk) -> [Write; 2] {
+/// New streams, heads that go on, and heads that go on while their epoch or fence changes: the
+/// second kind is every append of a holder, and a statement that leaves the checked columns alone
+/// costs a third. The fence is in the statement: a head, epoch or fence that is not what was
+/// decided upon makes `head_seq` NULL, which the table refuses, and with it the batch.
+fn streams(staged: &Staged, desk: &Desk) -> [Write; 3] {
     let mut new = Write::new(
         "INSERT INTO streams (id, name, head_seq, head_hash, head_at, epoch, fence) {rows}",
         &[Int, Text, Int, Blob, Int, Int, Text],
+    );
+    let mut gone_on = Write::new(
+        "WITH u(id, old_seq, old_hash, old_epoch, old_fence, seq, hash, at) AS ({rows}) \
+         UPDATE streams SET head_seq = CASE WHEN streams.head_seq = u.old_seq AND streams.head_hash = u.old_hash \
+         AND streams.epoch = u.old_epoch AND streams.fence = u.old_fence THEN u.seq END, \
+         head_hash = u.hash, head_at = u.at FROM u WHERE streams.id = u.id",
+        &[Int, Int, Blob, Int, Text, Int, Blob, Int],
     );
     let mut moved = Write::new(
         "WITH u(id, old_seq, old_hash, old_epoch, old_fence, seq, hash, at, epoch, fence) AS ({rows}) \
@@ -189,33 +223,29 @@ fn streams(staged: &Staged, desk: &Desk) -> [Write; 2] {
     );
     for (id, before) in &staged.streams {
         let Some(row) = desk.streams.get(id) else { continue };
-        let head = |write: &mut Write| {
-            write.cells.extend([
-                int(row.head.seq.0),
-                Arg::Blob(row.head.hash.0.to_vec()),
-                Arg::Int(row.head_at.0),
-                int(row.epoch.0),
-                Arg::Text(row.fence.as_str().to_owned()),
-            ]);
+        let head = [int(row.head.seq.0), Arg::Blob(row.head.hash.0.to_vec()), Arg::Int(row.head_at.0)];
+        let fence = || [int(row.epoch.0), Arg::Text(row.fence.as_str().to_owned())];
+        let Some(old) = before else {
+            new.cells.extend([Arg::Int(row.id), Arg::Text(id.to_string())]);
+            new.cells.extend(head);
+            new.cells.extend(fence());
+            continue;
         };
-        match before {
-            None => {
-                new.cells.extend([Arg::Int(row.id), Arg::Text(id.to_string())]);
-                head(&mut new);
-            }
-            Some(old) => {
-                moved.cells.extend([
-                    Arg::Int(row.id),
-                    int(old.head.seq.0),
-                    Arg::Blob(old.head.hash.0.to_vec()),
-                    int(old.epoch.0),
-                    Arg::Text(old.fence.as_str().to_owned()),
-                ]);
-                head(&mut moved);
-            }
+        let keeps_fence = old.epoch == row.epoch && old.fence == row.fence;
+        let write = if keeps_fence { &mut gone_on } else { &mut moved };
+        write.cells.extend([
+            Arg::Int(row.id),
+            int(old.head.seq.0),
+            Arg::Blob(old.head.hash.0.to_vec()),
+            int(old.epoch.0),
+            Arg::Text(old.fence.as_str().to_owned()),
+        ]);
+        write.cells.extend(head);
+        if !keeps_fence {
+            write.cells.extend(fence());
         }
     }
-    [new, moved]
+    [new, gone_on, moved]
 }
 
 fn events(staged: &Staged, base: u64) -> Write {
