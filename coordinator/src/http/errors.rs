@@ -103,9 +103,10 @@ impl From<StoreError> for Refusal {
         let code = match &error {
             StoreError::Unavailable { .. } => ProblemCode::Unavailable,
             StoreError::Full { .. } => ProblemCode::StorageFull,
-            StoreError::Corrupt { .. } | StoreError::Schema { .. } | StoreError::Fault { .. } => {
-                ProblemCode::Internal
-            }
+            StoreError::Corrupt { .. }
+            | StoreError::Damaged { .. }
+            | StoreError::Schema { .. }
+            | StoreError::Fault { .. } => ProblemCode::Internal,
         };
         tracing::error!(code = code.row().0, "{}", error_chain(&error));
         Self::new(code, error.to_string())

@@ -13,6 +13,8 @@ pub(super) enum Fault {
     Away,
     /// No space is left.
     Full,
+    /// The file is no database, or a damaged one.
+    Damaged,
     /// Our SQL, or what is stored.
     Ours,
 }
@@ -43,6 +45,7 @@ fn sqlite(code: &str) -> Fault {
         Ok(5 | 6) => Fault::Again,
         Ok(13) => Fault::Full,
         Ok(10 | 14) => Fault::Away,
+        Ok(11 | 26) => Fault::Damaged,
         Ok(19) => Fault::Stale,
         Ok(_) | Err(_) => Fault::Ours,
     }
@@ -65,6 +68,7 @@ pub(super) fn store_error(dialect: Dialect, doing: &'static str, source: sqlx::E
     match fault(dialect, &source) {
         Fault::Again | Fault::Away => StoreError::Unavailable { backend, doing, source },
         Fault::Full => StoreError::Full { backend, doing, source },
+        Fault::Damaged => StoreError::Damaged { backend, doing, source },
         Fault::Stale | Fault::Ours => StoreError::Fault { backend, doing, source },
     }
 }
@@ -81,6 +85,9 @@ pub(super) fn again(error: &StoreError) -> StoreError {
         }
         StoreError::Full { backend, doing, source } => {
             StoreError::Full { backend, doing, source: copy(source) }
+        }
+        StoreError::Damaged { backend, doing, source } => {
+            StoreError::Damaged { backend, doing, source: copy(source) }
         }
         StoreError::Fault { backend, doing, source } => {
             StoreError::Fault { backend, doing, source: copy(source) }

@@ -113,6 +113,17 @@ pub enum StoreError {
         #[source]
         source: sqlx::Error,
     },
+    /// The database's own file is damaged, or is none.
+    #[error("the {backend} database is damaged, or is no database ({doing}); put a backup in its place")]
+    Damaged {
+        /// `sqlite` or `postgres`.
+        backend: &'static str,
+        /// What was being done.
+        doing: &'static str,
+        /// Why.
+        #[source]
+        source: sqlx::Error,
+    },
     /// What is stored is not what docket writes.
     #[error("the store holds something docket cannot have written ({what}); run `docket verify`")]
     Corrupt {

@@ -253,6 +253,14 @@ async fn settings_and_stores_that_cannot_be() -> Result<()> {
         all_fail_well(home.path(), &[case]).await?;
     }
     std::fs::write(home.path().join("docket.toml"), "[worker]\nslots = 1\n")?;
+    let broken = tempfile::tempdir()?;
+    std::fs::write(
+        broken.path().join("docket.db"),
+        "this was never a database, whatever its name says\n".repeat(99),
+    )?;
+    let says = ["damaged", "backup"];
+    let case = Case { what: "a damaged database", args: &["ps"], env: &[], code: 5, says: &says };
+    all_fail_well(broken.path(), &[case]).await?;
     let case = Case { what: "all well", args: &["ps", "--json"], env: &[], code: 0, says: &[] };
     let done = docket(home.path(), &case).await?;
     ensure!(done.success() && !done.stderr.contains("secret"), "{done:?}");

@@ -77,7 +77,7 @@ impl PgWriter {
                     self.conn = None;
                     tokio::time::sleep(AWAY_PAUSE).await;
                 }
-                Fault::Again | Fault::Stale | Fault::Away | Fault::Full | Fault::Ours => {
+                Fault::Again | Fault::Stale | Fault::Away | Fault::Full | Fault::Damaged | Fault::Ours => {
                     self.in_doubt = None;
                     return Err(store_error(Dialect::Postgres, doing, source));
                 }
@@ -212,7 +212,7 @@ impl PgWriter {
             | StoreError::Corrupt { .. }
             | StoreError::Full { .. }
             | StoreError::Schema { .. } => true,
-            StoreError::Unavailable { .. } => false,
+            StoreError::Unavailable { .. } | StoreError::Damaged { .. } => false,
         };
         if asks.len() == 1 || !one_may_be_at_fault {
             return asks.iter().map(|ask| ask.failed(again(&error))).collect();

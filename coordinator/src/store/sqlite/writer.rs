@@ -83,7 +83,7 @@ impl SqliteWriter {
                     stale += 1;
                     stale > STALE_MAX
                 }
-                Fault::Away | Fault::Full | Fault::Ours => true,
+                Fault::Away | Fault::Full | Fault::Damaged | Fault::Ours => true,
             };
             if hopeless
                 || self
