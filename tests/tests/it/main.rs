@@ -5,4 +5,5 @@ mod conformance;
 mod crash;
 mod demo;
 mod many;
+mod storage;
 mod tidy;
