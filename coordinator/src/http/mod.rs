@@ -12,7 +12,6 @@ mod call;
 mod commands;
 mod errors;
 mod feed;
-mod fork;
 mod health;
 mod lease;
 mod openapi;

@@ -9,7 +9,7 @@ use docket_schema::{
     content::{BlobRef, Content},
     event::{Envelope, TypedEvent as _},
     ids::{RunId, Seq, StreamId, Turn},
-    run::{ForkWhy, Forked, RunEvent, Told},
+    run::{CorruptLog, ForkWhy, Forked, History, NoSuchTurn, RunEvent, Told},
     wire::{
         EventPage, EventsQuery, PAGE_EVENTS_MAX, ParentRef, ProblemCode, ResumeRequest, ResumeResponse,
         RunView, TELL_BYTES_MAX, TellRequest, TellResponse,
@@ -23,7 +23,6 @@ use super::{
     commands,
     errors::Refusal,
     feed::{page, page_limit},
-    fork::{ForkPointError, turn_end},
 };
 use crate::{
     clock,
@@ -158,8 +157,8 @@ pub(super) async fn resume(api: Arc<Api>, call: Call) -> Answered {
     let of: RunId = call.id()?;
     let ResumeRequest { turn } = call.json()?;
     let view = view(&api, of).await?;
-    let history = lineage(&api, &view, Seq(u64::MAX)).await?;
-    let (end, turn) = turn_end(&history, turn.map(Turn)).map_err(no_fork_point)?;
+    let history = History::read(lineage(&api, &view, Seq(u64::MAX)).await?).map_err(unreadable)?;
+    let (end, turn) = history.end_of(turn.map(Turn)).map_err(no_fork_point)?;
     let StreamId::Run(parent) = end.stream else {
         return Err(Refusal::new(ProblemCode::Internal, "a run's history holds another stream's event"));
     };
@@ -185,17 +184,18 @@ pub(super) async fn resume(api: Arc<Api>, call: Call) -> Answered {
     json(&ResumeResponse { task: view.task, run, parent, turn: turn.0 })
 }
 
-fn no_fork_point(error: ForkPointError) -> Refusal {
-    match &error {
-        ForkPointError::NoTurn => Refusal::new(ProblemCode::WrongState, error.to_string()),
-        ForkPointError::NotThere { .. } => {
+fn no_fork_point(error: NoSuchTurn) -> Refusal {
+    match error {
+        NoSuchTurn::NoneEnded => Refusal::new(ProblemCode::WrongState, error.to_string()),
+        NoSuchTurn::NotEnded { .. } | NoSuchTurn::NotThere { .. } => {
             Refusal::new(ProblemCode::InvalidRequest, error.to_string()).field("turn")
         }
-        ForkPointError::Corrupt(_) => {
-            tracing::error!("{}", super::error_chain(&error));
-            Refusal::new(ProblemCode::Internal, format!("{error}; run `docket verify`"))
-        }
     }
+}
+
+fn unreadable(error: CorruptLog) -> Refusal {
+    tracing::error!("{}", super::error_chain(&error));
+    Refusal::new(ProblemCode::Internal, "the run's log cannot be read; run `docket verify`")
 }
 
 async fn view(api: &Api, run: RunId) -> Result<RunView, Refusal> {

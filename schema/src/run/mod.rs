@@ -3,6 +3,7 @@
 mod event;
 mod event_inbox;
 mod event_work;
+mod history;
 mod pin;
 mod state;
 mod transcript;
@@ -14,6 +15,7 @@ mod tests;
 pub use event::*;
 pub use event_inbox::*;
 pub use event_work::*;
+pub use history::*;
 pub use pin::*;
 pub use state::*;
 pub use transcript::*;

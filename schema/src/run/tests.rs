@@ -5,7 +5,11 @@ use proptest::prelude::*;
 use super::*;
 use crate::{
     content::{BlobRef, Content, WorkPath},
-    ids::{DecisionHash, Epoch, EventHash, IncarnationId, RunId, Seq, TaskId, TreeHash, Turn},
+    event::{Envelope, Head, TypedEvent as _},
+    ids::{
+        DecisionHash, Epoch, EventHash, IncarnationId, Position, RunId, Seq, StreamId, TaskId, Timestamp,
+        TreeHash, Turn,
+    },
     message::{CallId, Message, ModelRef, Part, Role, StopReason, ToolUse, Usage},
     snapshot::{Base, Entry, EntryKind, PathChange},
     tool::{FileSeen, RecoveryClass, TestCounts, ToolFacts},
@@ -301,4 +305,91 @@ proptest! {
         }
         assert_sendable(&state.transcript.conversation(None));
     }
+}
+
+fn log(events: Vec<(u32, RunEvent)>) -> Vec<Envelope> {
+    let mut head = Head::EMPTY;
+    let mut log = Vec::new();
+    for (turn, event) in events {
+        let event = event.encode(Turn(turn));
+        let mut envelope = Envelope {
+            stream: StreamId::Run(RunId(uuid::Uuid::from_u128(2))),
+            seq: head.seq.next(),
+            position: Position(head.seq.0),
+            recorded_at: Timestamp(0),
+            turn: event.turn,
+            epoch: Epoch(1),
+            kind: event.kind,
+            version: event.version,
+            payload: event.payload,
+            prev_hash: head.hash,
+            hash: EventHash::ZERO,
+        };
+        envelope.hash = envelope.computed_hash();
+        head = Head { seq: envelope.seq, hash: envelope.hash };
+        log.push(envelope);
+    }
+    log
+}
+
+fn ends_at(events: Vec<(u32, RunEvent)>, turn: Option<u32>, wanted: Result<(u64, u32), &str>) {
+    let history = History::read(log(events)).unwrap();
+    let found = history.end_of(turn.map(Turn));
+    let found = found.map(|(event, turn)| (event.seq.0, turn.0)).map_err(|error| error.to_string());
+    assert_eq!(found, wanted.map_err(str::to_owned));
+}
+
+#[test]
+fn turns_end_before_the_next_one_asks_or_where_the_run_stood_still() {
+    let two = || {
+        vec![
+            (0, started()),
+            (1, asked(1, 1)),
+            (1, answered(1, "a", 0)),
+            (2, asked(2, 1)),
+            (2, answered(2, "b", 0)),
+        ]
+    };
+    let middle = || two()[..4].to_vec();
+    let failure = || {
+        ModelFailed {
+            call: CallId::model(Turn(2), 1),
+            error: "overloaded".into(),
+            message: "m".into(),
+            retry_in_ms: Some(1),
+        }
+        .into()
+    };
+    let ended = RunEnded { result: RunOutcome::Succeeded, summary: None, tree: None, decision: None };
+    let over = || [two(), vec![(2, ended.clone().into())]].concat();
+    ends_at(vec![(0, started())], None, Ok((1, 0)));
+    ends_at(two(), Some(0), Ok((1, 0)));
+    ends_at(two(), Some(1), Ok((3, 1)));
+    ends_at(two(), None, Ok((5, 2)));
+    ends_at(over(), None, Ok((5, 2)));
+    ends_at(over(), Some(2), Ok((5, 2)));
+    ends_at(over(), Some(3), Err("turn 3 has not ended: the last one that has is 2"));
+    // In the middle of a turn, and after a failed attempt at one, the one before it counts.
+    ends_at(middle(), None, Ok((3, 1)));
+    ends_at([middle(), vec![(2, failure())]].concat(), None, Ok((3, 1)));
+    ends_at(vec![], None, Err("the run has not ended a turn yet; wait for its first, or retry its task"));
+    assert!(History::read(log(vec![(1, asked(1, 1))])).is_err());
+}
+
+#[test]
+fn a_history_knows_its_turns_and_what_stood_after_each() {
+    let events = vec![
+        (0, started()),
+        (1, asked(1, 1)),
+        (1, answered(1, "a", 0)),
+        (0, told("words")),
+        (2, asked(2, 1)),
+    ];
+    let history = History::read(log(events)).unwrap();
+    let spans: Vec<_> =
+        history.turns().iter().map(|span| (span.turn.0, span.events.clone(), span.end)).collect();
+    assert_eq!(spans, [(0, 0..1, Some(0)), (1, 1..4, Some(3)), (2, 4..5, None)]);
+    let after = |turn| history.state_after(Turn(turn)).map(|state| (state.seq.0, state.turn.0));
+    assert_eq!([after(0), after(1), after(2)], [Ok((1, 0)), Ok((4, 1)), Ok((5, 2))]);
+    assert_eq!(after(3), Err(NoSuchTurn::NotThere { asked: Turn(3), last: Turn(2) }));
 }

@@ -6,8 +6,8 @@ use docket_schema::{
     ids::{DecisionHash, IncarnationId, RunId, TaskId, TreeHash, Turn},
     message::{CallId, ModelRef, Part, StopReason, Usage},
     run::{
-        EngineRef, ModelAnswered, ModelFailed, ModelRequested, ModelTerms, Models, Phase, PhaseChanged,
-        Prompts, Purpose, RunEnded, RunEvent, RunOutcome, RunSettings, RunStarted, SandboxLayers,
+        EngineRef, ModelAnswered, ModelRequested, ModelTerms, Models, Phase, PhaseChanged, Prompts, Purpose,
+        RunEnded, RunEvent, RunOutcome, RunSettings, RunStarted, SandboxLayers,
     },
     snapshot::Base,
     task::{Backoff, SettingsPatch, TaskSpec},
@@ -110,14 +110,4 @@ pub(in crate::http) fn phase(turn: u32) -> NewEvent {
 
 pub(in crate::http) fn ended(result: RunOutcome, turn: u32) -> NewEvent {
     encode(RunEnded { result, summary: None, tree: None, decision: None }, turn)
-}
-
-pub(in crate::http) fn failed(turn: u32) -> NewEvent {
-    let event = ModelFailed {
-        call: CallId(format!("m{turn}")),
-        error: "overloaded".to_owned(),
-        message: "the provider is overloaded".to_owned(),
-        retry_in_ms: None,
-    };
-    encode(event, turn)
 }
