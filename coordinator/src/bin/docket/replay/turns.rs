@@ -1,14 +1,15 @@
-//! From events to turns: what was said, called, answered and changed in each.
+//! Turns with all that they name: texts, results and diffs fetched, ready to be shown or written as JSON.
+//!
+//! Any range of turns can be read without the others: what stood before it is known from the snapshots' paths
+//! alone. [`super::sketch`] is what can be had without fetching anything.
 
-use std::collections::BTreeMap;
+use std::ops::RangeInclusive;
 
 use docket_schema::{
     content::{Content, WorkPath},
-    event::{Envelope, TypedEvent as _},
-    ids::{RunId, Seq},
-    message::Part,
-    run::{ModelAnswered, RunEvent, RunStarted, SnapshotTaken, ToolFinished},
-    snapshot::{Entry, Manifest},
+    ids::{self, RunId, Seq},
+    run::{History, Overlay, RunEvent},
+    snapshot::{Manifest, PathChange},
 };
 use docket_worker::{
     client::Client,
@@ -17,6 +18,7 @@ use docket_worker::{
 use serde::Serialize;
 use serde_json::Value;
 
+use super::sketch::{Asked, Attempt, GateSketch, Sketch, ToolSketch, decoded, sketch};
 use crate::{
     delivery::Remote,
     events,
@@ -33,8 +35,12 @@ pub(crate) struct Turn {
     pub(crate) phases: Vec<&'static str>,
     /// What the model was newly told before it decided: the task, a person's words, the runtime's.
     pub(crate) told: Vec<String>,
+    /// Of the last attempt.
     pub(crate) request_hash: Option<String>,
+    /// Of the last attempt.
     pub(crate) decision_hash: Option<String>,
+    /// How often the model was asked, each with its request.
+    pub(crate) attempts: Vec<Ask>,
     pub(crate) text: String,
     pub(crate) tools: Vec<Call>,
     pub(crate) gates: Vec<Gate>,
@@ -50,6 +56,19 @@ pub(crate) struct Turn {
     pub(crate) last_seq: Seq,
 }
 
+/// One attempt at the model.
+#[derive(Debug, Serialize)]
+pub(crate) struct Ask {
+    pub(crate) seq: Seq,
+    pub(crate) attempt: u32,
+    pub(crate) model: String,
+    pub(crate) request_hash: String,
+    pub(crate) request_bytes: u64,
+    pub(crate) decision_hash: String,
+    /// `answered`, `failed`; none while no answer is recorded.
+    pub(crate) outcome: Option<&'static str>,
+}
+
 /// A tool call and its result.
 #[derive(Debug, Serialize)]
 pub(crate) struct Call {
@@ -59,6 +78,8 @@ pub(crate) struct Call {
     /// None where no result was recorded.
     pub(crate) status: Option<&'static str>,
     pub(crate) result: String,
+    /// Size of the whole output where `result` is cut: `--output CALL` prints it.
+    pub(crate) output_bytes: Option<u64>,
     pub(crate) duration_ms: u64,
 }
 
@@ -70,6 +91,8 @@ pub(crate) struct Gate {
     pub(crate) command: String,
     pub(crate) passed: Option<bool>,
     pub(crate) output: String,
+    /// Size of the whole output where `output` is cut: `--output CALL` prints it.
+    pub(crate) output_bytes: Option<u64>,
     pub(crate) duration_ms: u64,
 }
 
@@ -90,7 +113,8 @@ pub(crate) struct Reader<'a> {
 }
 
 impl Reader<'_> {
-    async fn text(&self, content: &Content) -> Outcome<String> {
+    /// A content's text, fetched where it lies out of line.
+    pub(crate) async fn text(&self, content: &Content) -> Outcome<String> {
         match content {
             Content::Blob(blob) => {
                 let bytes = self.client.get_blob(blob).await?;
@@ -99,175 +123,120 @@ impl Reader<'_> {
             Content::Text(_) | Content::B64(_) => Ok(events::text_of(content)),
         }
     }
-}
 
-/// All turns of a run, in order; 0 is what came before the first.
-#[derive(Debug)]
-pub(crate) struct Turns(pub(crate) Vec<Turn>);
-
-struct Reading<'a> {
-    reader: &'a Reader<'a>,
-    run: RunId,
-    turns: BTreeMap<u32, Turn>,
-    tree: BTreeMap<WorkPath, Entry>,
-}
-
-impl Turns {
-    /// Reads the turns from a run's whole history.
-    pub(crate) async fn read(reader: &Reader<'_>, run: RunId, events: &[Envelope]) -> Outcome<Self> {
-        let tree = reader.base.manifest().entries.clone();
-        let mut reading = Reading { reader, run, turns: BTreeMap::new(), tree };
-        for event in events {
-            reading.take(event).await?;
+    /// The turns of `range`, in order. Turns outside it cost the names of the paths they changed.
+    ///
+    /// # Errors
+    /// A blob is not to be had.
+    pub(crate) async fn turns(
+        &self,
+        run: RunId,
+        history: &History,
+        range: &RangeInclusive<ids::Turn>,
+    ) -> Outcome<Vec<Turn>> {
+        let mut spans = history.turns().iter().filter(|span| range.contains(&span.turn)).peekable();
+        let Some(first) = spans.peek() else { return Ok(Vec::new()) };
+        let mut overlay = overlay_before(history, first.events.start);
+        let mut turns = Vec::new();
+        for span in spans {
+            turns.push(self.turn(run, &sketch(history, span), &mut overlay).await?);
         }
-        Ok(Self(reading.turns.into_values().collect()))
+        Ok(turns)
     }
-}
 
-/// The turn in which an event is shown. What people say to a run bears turn 0, for they do not know
-/// where it stands: it belongs to the turn it came in.
-const fn place(turn: u32, newest: Option<u32>) -> u32 {
-    match newest {
-        Some(newest) if turn == 0 => newest,
-        Some(_) | None => turn,
-    }
-}
-
-impl Reading<'_> {
-    fn turn(&mut self, event: &Envelope) -> &mut Turn {
-        let run = self.run;
-        let number = place(event.turn.0, self.turns.keys().next_back().copied());
-        let turn = self.turns.entry(number).or_insert_with(|| Turn {
+    /// A sketch with all that it names. `overlay` is what the run had changed before it, and becomes what it
+    /// has after.
+    pub(crate) async fn turn(&self, run: RunId, sketch: &Sketch, overlay: &mut Overlay) -> Outcome<Turn> {
+        let last = sketch.attempts.last();
+        let mut turn = Turn {
             replay: "view",
             run: Some(run),
-            turn: number,
-            first_seq: event.seq,
+            turn: sketch.turn.0,
+            phases: sketch.phases.iter().map(|phase| phase.as_str()).collect(),
+            request_hash: last.map(|attempt| attempt.request.to_string()),
+            decision_hash: last.map(|attempt| attempt.decision.to_string()),
+            attempts: sketch.attempts.iter().map(Ask::of).collect(),
+            changes: self.changes(&sketch.changes, overlay).await?,
+            tree: sketch.tree.map(|tree| tree.to_string()),
+            notes: sketch.notes.clone(),
+            input_tokens: sketch.input_tokens,
+            output_tokens: sketch.output_tokens,
+            cost_nusd: sketch.cost_nusd,
+            ended: sketch.ended.as_ref().map(events::outcome),
+            first_seq: sketch.first_seq,
+            last_seq: sketch.last_seq,
             ..Turn::default()
-        });
-        turn.last_seq = event.seq;
-        turn
-    }
-
-    async fn take(&mut self, event: &Envelope) -> Outcome<()> {
-        let typed = RunEvent::decode(&event.kind, event.version, event.payload.as_str())
-            .fail_with(Exit::EngineMissing, || format!("event {} of the run cannot be read", event.seq))?;
-        match typed {
-            RunEvent::RunStarted(e) => self.started(event, &e).await?,
-            RunEvent::PhaseChanged(e) => self.turn(event).phases.push(e.phase.as_str()),
-            RunEvent::ModelRequested(e) => {
-                let turn = self.turn(event);
-                turn.request_hash = Some(e.request.to_string());
-                turn.decision_hash = Some(e.decision.to_string());
-                turn.told.extend(e.nudge);
-            }
-            RunEvent::ModelAnswered(e) => self.answered(event, e).await?,
-            RunEvent::ModelFailed(e) => {
-                self.turn(event).notes.push(format!("the model failed ({}): {}", e.error, e.message));
-            }
-            RunEvent::ToolRequested(_) => drop(self.turn(event)),
-            RunEvent::ToolFinished(e) => self.finished(event, e).await?,
-            RunEvent::SnapshotTaken(e) => self.snapshot(event, e).await?,
-            RunEvent::GateRequested(e) => self.turn(event).gates.push(Gate {
-                call: e.call.0,
-                name: e.gate.name,
-                command: e.gate.command,
-                passed: None,
-                output: String::new(),
-                duration_ms: 0,
-            }),
-            RunEvent::GateFinished(e) => {
-                let output = self.reader.text(&e.content).await?;
-                if let Some(gate) = self.turn(event).gates.iter_mut().find(|gate| gate.call == e.call.0) {
-                    (gate.passed, gate.output, gate.duration_ms) = (Some(e.passed), output, e.duration_ms);
-                }
-            }
-            RunEvent::Told(e) => {
-                let text = self.reader.text(&e.text).await?;
-                self.turn(event).told.push(format!("{} says: {text}", e.by));
-            }
-            RunEvent::BlockerAnswered(e) => {
-                let text = self.reader.text(&e.text).await?;
-                self.turn(event).told.push(format!("{} answers: {text}", e.by));
-            }
-            RunEvent::RunEnded(e) => self.turn(event).ended = Some(events::outcome(&e.result)),
-            RunEvent::Forked(_)
-            | RunEvent::RunRecovered(_)
-            | RunEvent::SetupFinished(_)
-            | RunEvent::CancelRequested(_)
-            | RunEvent::PauseRequested(_)
-            | RunEvent::Unpaused(_)
-            | RunEvent::PolicyChanged(_)
-            | RunEvent::LimitReached(_)
-            | RunEvent::RunPaused(_)
-            | RunEvent::RunBlocked(_)
-            | RunEvent::Delegated(_)
-            | RunEvent::ChildAnswered(_)
-            | RunEvent::Compacted(_)
-            | RunEvent::WorkspaceEdited(_) => {
-                let note = events::summary(event);
-                self.turn(event).notes.push(note);
-            }
+        };
+        for told in &sketch.told {
+            let text = self.text(&told.text).await?;
+            turn.told.push(told.by.as_ref().map_or_else(|| text.clone(), |by| format!("{by}: {text}")));
         }
-        Ok(())
-    }
-
-    async fn started(&mut self, event: &Envelope, pins: &RunStarted) -> Outcome<()> {
-        let task = self.reader.text(&Content::Blob(pins.prompts.task)).await?;
-        let turn = self.turn(event);
-        turn.told.push(task);
-        Ok(())
-    }
-
-    async fn answered(&mut self, event: &Envelope, answer: ModelAnswered) -> Outcome<()> {
-        let mut text = String::new();
-        for part in &answer.parts {
-            if let Part::Text { text: said } = part {
-                text.push_str(&self.reader.text(said).await?);
-            }
+        for text in &sketch.text {
+            turn.text.push_str(&self.text(text).await?);
         }
-        let turn = self.turn(event);
-        turn.text = text;
-        turn.input_tokens += answer.usage.input_tokens + answer.usage.cache_read_tokens;
-        turn.output_tokens += answer.usage.output_tokens;
-        turn.cost_nusd += answer.cost_nusd;
-        turn.tools.extend(events::tool_uses(&answer.parts).map(|tool| Call {
-            call: tool.call.0.clone(),
-            name: tool.name.clone(),
-            args: tool.args.clone(),
-            status: None,
-            result: String::new(),
-            duration_ms: 0,
-        }));
-        Ok(())
-    }
-
-    async fn finished(&mut self, event: &Envelope, result: ToolFinished) -> Outcome<()> {
-        let text = self.reader.text(&result.content).await?;
-        let turn = self.turn(event);
-        if let Some(call) = turn.tools.iter_mut().find(|call| call.call == result.call.0) {
-            call.status = Some(events::status(result.status));
-            call.result = text;
-            call.duration_ms = result.duration_ms;
+        for tool in &sketch.tools {
+            turn.tools.push(self.call(tool).await?);
         }
-        Ok(())
+        for gate in &sketch.gates {
+            turn.gates.push(self.gate(gate).await?);
+        }
+        Ok(turn)
     }
 
-    async fn snapshot(&mut self, event: &Envelope, taken: SnapshotTaken) -> Outcome<()> {
+    async fn call(&self, sketch: &ToolSketch) -> Outcome<Call> {
+        let result = sketch.result.as_ref();
+        Ok(Call {
+            call: sketch.tool.call.0.clone(),
+            name: sketch.tool.name.clone(),
+            args: sketch.tool.args.clone(),
+            status: result.map(|result| events::status(result.status)),
+            result: match result {
+                Some(result) => self.text(&result.content).await?,
+                None => String::new(),
+            },
+            output_bytes: result.and_then(|result| result.full).map(|blob| blob.bytes),
+            duration_ms: result.map_or(0, |result| result.duration_ms),
+        })
+    }
+
+    async fn gate(&self, sketch: &GateSketch) -> Outcome<Gate> {
+        let result = sketch.result.as_ref();
+        Ok(Gate {
+            call: sketch.call.0.clone(),
+            name: sketch.gate.name.clone(),
+            command: sketch.gate.command.clone(),
+            passed: result.map(|result| result.passed),
+            output: match result {
+                Some(result) => self.text(&result.content).await?,
+                None => String::new(),
+            },
+            output_bytes: result.and_then(|result| result.full).map(|blob| blob.bytes),
+            duration_ms: result.map_or(0, |result| result.duration_ms),
+        })
+    }
+
+    async fn changes(&self, changes: &[PathChange], overlay: &mut Overlay) -> Outcome<Vec<Change>> {
         let (mut before, mut after) = (Manifest::default(), Manifest::default());
-        for change in taken.changes {
-            if let Some(entry) = self.tree.get(&change.path) {
-                before.entries.insert(change.path.clone(), *entry);
+        for change in changes {
+            let path = &change.path;
+            let stood = match overlay.get(path) {
+                Some(entry) => *entry,
+                None => self.base.manifest().entries.get(path).copied(),
+            };
+            // Of several changes in one turn the first knows what stood before it.
+            if !after.entries.contains_key(path)
+                && let Some(entry) = stood
+            {
+                before.entries.entry(path.clone()).or_insert(entry);
             }
             match change.entry {
-                Some(entry) => {
-                    self.tree.insert(change.path.clone(), entry);
-                    after.entries.insert(change.path, entry);
-                }
-                None => drop(self.tree.remove(&change.path)),
+                Some(entry) => drop(after.entries.insert(path.clone(), entry)),
+                None => drop(after.entries.remove(path)),
             }
+            overlay.insert(path.clone(), change.entry);
         }
-        let blobs = Remote(self.reader.client);
-        let contents = Contents::new(self.reader.base, &blobs);
+        let blobs = Remote(self.client);
+        let contents = Contents::new(self.base, &blobs);
         let files = diff_manifests(&before, &after, &contents)
             .await
             .fail_with(Exit::Failed, || "what the run changed cannot be read".to_owned())?;
@@ -283,21 +252,34 @@ impl Reading<'_> {
                 ChangeView::Binary | ChangeView::TooLarge | ChangeView::ModeOnly => None,
             },
         });
-        let changes: Vec<Change> = changes.collect();
-        let turn = self.turn(event);
-        turn.changes.extend(changes);
-        turn.tree = Some(taken.tree.to_string());
-        Ok(())
+        Ok(changes.collect())
     }
 }
 
-#[cfg(test)]
-mod tests {
-    use super::place;
-
-    #[test]
-    fn what_people_say_is_shown_where_it_was_said() {
-        assert_eq!([place(0, None), place(0, Some(0)), place(1, Some(0))], [0, 0, 1]);
-        assert_eq!([place(0, Some(3)), place(3, Some(3)), place(4, Some(3))], [3, 3, 4]);
+impl Ask {
+    fn of(attempt: &Attempt) -> Self {
+        Self {
+            seq: attempt.seq,
+            attempt: attempt.attempt,
+            model: attempt.model.to_string(),
+            request_hash: attempt.request.to_string(),
+            request_bytes: attempt.request_bytes,
+            decision_hash: attempt.decision.to_string(),
+            outcome: attempt.outcome.map(|outcome| match outcome {
+                Asked::Answered => "answered",
+                Asked::Failed => "failed",
+            }),
+        }
     }
+}
+
+/// What the run had changed of its base before the event at `place`.
+pub(crate) fn overlay_before(history: &History, place: usize) -> Overlay {
+    let mut overlay = Overlay::new();
+    for event in history.events()[..place].iter().filter(|event| event.kind == "SnapshotTaken") {
+        if let RunEvent::SnapshotTaken(taken) = decoded(event) {
+            overlay.extend(taken.changes.into_iter().map(|change| (change.path, change.entry)));
+        }
+    }
+    overlay
 }

@@ -1,0 +1,242 @@
+//! Turns as a run's events alone tell them. Nothing is fetched: texts that lie out of line stay named, and
+//! diffs are not made, so that all turns of a long run are there at once.
+//!
+//! Pure. [`super::turns`] fills a sketch with what it names; the stepper shows sketches until a turn is opened.
+
+use docket_schema::{
+    content::{BlobRef, Content},
+    event::{Envelope, TypedEvent as _},
+    ids::{DecisionHash, Seq, TreeHash, Turn},
+    message::{CallId, ModelRef, Part, ToolUse},
+    run::{
+        GateFinished, GateSpec, History, ModelAnswered, ModelFailed, ModelRequested, Phase, RunEvent,
+        RunOutcome, ToolFinished, ToolStatus, TurnSpan,
+    },
+    snapshot::PathChange,
+    tool::{RecoveryClass, ToolFacts},
+};
+
+use crate::events;
+
+/// See the module.
+#[derive(Debug, Default)]
+pub(crate) struct Sketch {
+    pub(crate) turn: Turn,
+    pub(crate) first_seq: Seq,
+    pub(crate) last_seq: Seq,
+    pub(crate) phases: Vec<Phase>,
+    /// What the model was newly told, in order.
+    pub(crate) told: Vec<Told>,
+    /// How often the model was asked: a failed attempt is followed by another.
+    pub(crate) attempts: Vec<Attempt>,
+    /// The texts of the answer.
+    pub(crate) text: Vec<Content>,
+    pub(crate) tools: Vec<ToolSketch>,
+    pub(crate) gates: Vec<GateSketch>,
+    /// Paths that changed, in order; a path may stand here twice, and then the last holds.
+    pub(crate) changes: Vec<PathChange>,
+    pub(crate) tree: Option<TreeHash>,
+    /// What else happened: failed attempts, recoveries, limits.
+    pub(crate) notes: Vec<String>,
+    pub(crate) input_tokens: u64,
+    pub(crate) output_tokens: u64,
+    pub(crate) cost_nusd: u64,
+    pub(crate) ended: Option<RunOutcome>,
+}
+
+/// Words for the model.
+#[derive(Debug)]
+pub(crate) struct Told {
+    /// Who says or answers them, with the verb; none for the task and the runtime.
+    pub(crate) by: Option<String>,
+    pub(crate) text: Content,
+}
+
+/// One attempt at the model.
+#[derive(Debug)]
+pub(crate) struct Attempt {
+    pub(crate) seq: Seq,
+    pub(crate) call: CallId,
+    pub(crate) attempt: u32,
+    pub(crate) model: ModelRef,
+    pub(crate) request: DecisionHash,
+    pub(crate) request_bytes: u64,
+    pub(crate) decision: DecisionHash,
+    /// What became of it; none while no answer is recorded.
+    pub(crate) outcome: Option<Asked>,
+}
+
+/// What became of an attempt at the model.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Asked {
+    Answered,
+    Failed,
+}
+
+/// A tool call and its result.
+#[derive(Debug)]
+pub(crate) struct ToolSketch {
+    pub(crate) tool: ToolUse,
+    /// None where it was never announced.
+    pub(crate) class: Option<RecoveryClass>,
+    pub(crate) result: Option<ResultSketch>,
+}
+
+/// What a call came to.
+#[derive(Debug)]
+pub(crate) struct ResultSketch {
+    pub(crate) status: ToolStatus,
+    pub(crate) content: Content,
+    pub(crate) full: Option<BlobRef>,
+    pub(crate) facts: ToolFacts,
+    pub(crate) duration_ms: u64,
+}
+
+/// A final check and its result.
+#[derive(Debug)]
+pub(crate) struct GateSketch {
+    pub(crate) call: CallId,
+    pub(crate) gate: GateSpec,
+    pub(crate) result: Option<GateFinished>,
+}
+
+/// All turns of a history.
+pub(crate) fn sketches(history: &History) -> impl Iterator<Item = Sketch> {
+    history.turns().iter().map(|span| sketch(history, span))
+}
+
+/// One turn of a history.
+pub(crate) fn sketch(history: &History, span: &TurnSpan) -> Sketch {
+    let events = &history.events()[span.events.clone()];
+    let mut sketch = Sketch {
+        turn: span.turn,
+        first_seq: events.first().map_or(Seq(0), |event| event.seq),
+        last_seq: events.last().map_or(Seq(0), |event| event.seq),
+        ..Sketch::default()
+    };
+    for event in events {
+        sketch.take(event, decoded(event));
+    }
+    sketch
+}
+
+/// An event of a history, which has decoded it before.
+pub(crate) fn decoded(event: &Envelope) -> RunEvent {
+    RunEvent::decode(&event.kind, event.version, event.payload.as_str())
+        .expect("a history folds only what decodes")
+}
+
+impl Sketch {
+    /// Whether something in it went wrong: a call, a check, an attempt at the model, or the run itself.
+    pub(crate) fn failed(&self) -> bool {
+        let tool = |tool: &ToolSketch| tool.result.as_ref().is_some_and(|r| r.status != ToolStatus::Ok);
+        let gate = |gate: &GateSketch| gate.result.as_ref().is_some_and(|result| !result.passed);
+        self.tools.iter().any(tool)
+            || self.gates.iter().any(gate)
+            || self.attempts.iter().any(|attempt| attempt.outcome == Some(Asked::Failed))
+            || matches!(self.ended, Some(RunOutcome::Failed { .. }))
+    }
+
+    fn take(&mut self, event: &Envelope, typed: RunEvent) {
+        match typed {
+            RunEvent::RunStarted(e) => self.tell(None, Content::Blob(e.prompts.task)),
+            RunEvent::PhaseChanged(e) => self.phases.push(e.phase),
+            RunEvent::ModelRequested(e) => self.asked(event.seq, e),
+            RunEvent::ModelAnswered(e) => self.answered(e),
+            RunEvent::ModelFailed(e) => self.failed_attempt(&e),
+            RunEvent::ToolRequested(e) => {
+                if let Some(tool) = self.tools.iter_mut().find(|tool| tool.tool.call == e.call) {
+                    tool.class = Some(e.class);
+                }
+            }
+            RunEvent::ToolFinished(e) => self.finished(e),
+            RunEvent::SnapshotTaken(e) => {
+                self.changes.extend(e.changes);
+                self.tree = Some(e.tree);
+            }
+            RunEvent::GateRequested(e) => {
+                self.gates.push(GateSketch { call: e.call, gate: e.gate, result: None });
+            }
+            RunEvent::GateFinished(e) => {
+                if let Some(gate) = self.gates.iter_mut().find(|gate| gate.call == e.call) {
+                    gate.result = Some(e);
+                }
+            }
+            RunEvent::Told(e) => self.tell(Some(format!("{} says", e.by)), e.text),
+            RunEvent::BlockerAnswered(e) => self.tell(Some(format!("{} answers", e.by)), e.text),
+            RunEvent::RunEnded(e) => self.ended = Some(e.result),
+            RunEvent::Forked(e) => {
+                self.notes.push(events::summary(event));
+                if let Some(hint) = e.hint {
+                    self.tell(Some("a person says".to_owned()), hint);
+                }
+            }
+            RunEvent::RunRecovered(_)
+            | RunEvent::SetupFinished(_)
+            | RunEvent::CancelRequested(_)
+            | RunEvent::PauseRequested(_)
+            | RunEvent::Unpaused(_)
+            | RunEvent::PolicyChanged(_)
+            | RunEvent::LimitReached(_)
+            | RunEvent::RunPaused(_)
+            | RunEvent::RunBlocked(_)
+            | RunEvent::Delegated(_)
+            | RunEvent::ChildAnswered(_)
+            | RunEvent::Compacted(_)
+            | RunEvent::WorkspaceEdited(_) => self.notes.push(events::summary(event)),
+        }
+    }
+
+    fn tell(&mut self, by: Option<String>, text: Content) {
+        self.told.push(Told { by, text });
+    }
+
+    fn asked(&mut self, seq: Seq, event: ModelRequested) {
+        if let Some(nudge) = event.nudge {
+            self.tell(None, nudge.into());
+        }
+        self.attempts.push(Attempt {
+            seq,
+            call: event.call,
+            attempt: event.attempt,
+            model: event.model,
+            request: event.request,
+            request_bytes: event.request_bytes,
+            decision: event.decision,
+            outcome: None,
+        });
+    }
+
+    fn answered(&mut self, answer: ModelAnswered) {
+        self.came_to(&answer.call, Asked::Answered);
+        self.input_tokens += answer.usage.input_tokens + answer.usage.cache_read_tokens;
+        self.output_tokens += answer.usage.output_tokens;
+        self.cost_nusd += answer.cost_nusd;
+        self.text.clear();
+        for part in answer.parts {
+            match part {
+                Part::Text { text } => self.text.push(text),
+                Part::ToolUse(tool) => self.tools.push(ToolSketch { tool, class: None, result: None }),
+                Part::Thinking { .. } | Part::ToolResult { .. } => {}
+            }
+        }
+    }
+
+    fn failed_attempt(&mut self, failure: &ModelFailed) {
+        self.came_to(&failure.call, Asked::Failed);
+        self.notes.push(format!("the model failed ({}): {}", failure.error, failure.message));
+    }
+
+    fn came_to(&mut self, call: &CallId, outcome: Asked) {
+        if let Some(attempt) = self.attempts.iter_mut().rfind(|attempt| attempt.call == *call) {
+            attempt.outcome = Some(outcome);
+        }
+    }
+
+    fn finished(&mut self, event: ToolFinished) {
+        let ToolFinished { call, status, content, full, facts, duration_ms } = event;
+        if let Some(tool) = self.tools.iter_mut().find(|tool| tool.tool.call == call) {
+            tool.result = Some(ResultSketch { status, content, full, facts, duration_ms });
+        }
+    }
+}
