@@ -9,14 +9,17 @@
 mod act;
 mod causes;
 mod failpoint;
+mod intent;
 mod journal;
 mod material;
 mod process;
 mod start;
 mod turn;
 
+pub use intent::{RequestProof, announce};
 pub use journal::{Journal, JournalError, Outgoing};
 pub use material::Material;
 pub use process::{RunExit, run_process_main};
 pub use start::StartError;
+pub(crate) use turn::reopened;
 pub use turn::{Driver, DriverError, model_request, rendered};

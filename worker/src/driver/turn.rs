@@ -4,12 +4,8 @@
 use std::time::Duration;
 
 use docket_schema::{
-    ids::DecisionHash,
     message::{CallId, ToolSpec},
-    run::{
-        FailureKind, GateRequested, ModelRequested, PhaseChanged, Purpose, RunBlocked, RunEnded, RunOutcome,
-        RunPaused, RunState, Stage, ToolRequested,
-    },
+    run::{FailureKind, ModelRequested, Purpose, RunEnded, RunOutcome, RunState, Stage},
     tool::RecoveryClass,
 };
 use tokio::sync::watch;
@@ -17,6 +13,7 @@ use tokio::sync::watch;
 use super::{
     act::Hands,
     causes,
+    intent::{RequestProof, announce},
     journal::{Journal, JournalError, Outgoing},
     material::Material,
     process::RunExit,
@@ -198,79 +195,27 @@ async fn intents(
     state: &RunState,
     decision: Decision,
 ) -> Result<(Outgoing, Next), DriverError> {
-    let hash = decision.hash();
-    let mut out = Outgoing::default();
-    let turn = match &decision.act {
-        Act::CallModel(call) => call.turn,
-        Act::RunTools(_) | Act::RunGates(_) | Act::Pause | Act::Block { .. } | Act::End { .. } => state.turn,
+    let request = match &decision.act {
+        Act::CallModel(call) => Some(rendered(material, call).await?),
+        Act::RunTools(_) | Act::RunGates(_) | Act::Pause | Act::Block { .. } | Act::End { .. } => None,
     };
-    if decision.phase != state.phase {
-        out.push(turn, PhaseChanged { phase: decision.phase });
+    let mut out = Outgoing::default();
+    for (turn, event) in announce(state, &decision, request.as_ref().map(RequestProof::of)) {
+        out.push(turn, event);
     }
-    let next = match decision.act {
-        Act::CallModel(call) => {
-            let rendered = rendered(material, &call).await?;
-            out.push(turn, requested(state, &call, &rendered, hash));
-            Next::Ask(call, rendered)
-        }
-        Act::RunTools(batch) => {
-            for tool in batch {
-                let event = ToolRequested {
-                    call: tool.call,
-                    tool: tool.tool,
-                    class: tool.class,
-                    policy: tool.policy,
-                    labels: tool.labels,
-                    decision: hash,
-                };
-                out.push(turn, event);
-            }
-            Next::Tools
-        }
-        Act::RunGates(gates) => {
-            for planned in gates {
-                out.push(turn, GateRequested { call: planned.call, gate: planned.gate, decision: hash });
-            }
-            Next::Gates
-        }
-        Act::Pause => {
-            out.push(turn, RunPaused { decision: hash });
-            Next::Leave(RunExit::Done)
-        }
-        Act::Block { question, why } => {
-            out.push(turn, RunBlocked { question, why, decision: hash });
-            Next::Leave(RunExit::Done)
-        }
-        Act::End { result, summary } => {
-            out.push(turn, RunEnded { result, summary, tree: state.tree, decision: Some(hash) });
+    let next = match (decision.act, request) {
+        (Act::CallModel(call), Some(rendered)) => Next::Ask(call, rendered),
+        (Act::RunTools(_), _) => Next::Tools,
+        (Act::RunGates(_), _) => Next::Gates,
+        (Act::CallModel(_), None) | (Act::Pause | Act::Block { .. } | Act::End { .. }, _) => {
             Next::Leave(RunExit::Done)
         }
     };
     Ok((out, next))
 }
 
-fn requested(state: &RunState, call: &ModelCall, rendered: &Rendered, hash: DecisionHash) -> ModelRequested {
-    // Bytes bound tokens from above: no tokenizer makes more tokens than there are bytes.
-    let request_bytes = rendered.body.len() as u64;
-    let prices = state.pins.as_ref().map(|pins| pins.models.terms.prices).unwrap_or_default();
-    let worst_case_nusd = request_bytes
-        .saturating_mul(prices.input_nusd.max(prices.cache_write_nusd))
-        .saturating_add(u64::from(call.output_tokens_max).saturating_mul(prices.output_nusd));
-    ModelRequested {
-        call: call.call.clone(),
-        purpose: call.purpose,
-        model: call.model.clone(),
-        attempt: call.attempt,
-        decision: hash,
-        request: request_hash(&rendered.body),
-        request_bytes,
-        nudge: call.nudge.clone(),
-        worst_case_nusd,
-    }
-}
-
 /// The call that an open `ModelRequested` announced, from the state in which it is sealed.
-fn reopened(state: &RunState, open: &ModelRequested) -> ModelCall {
+pub(crate) fn reopened(state: &RunState, open: &ModelRequested) -> ModelCall {
     let pins = state.pins.as_ref().expect("a model is asked only after RunStarted");
     ModelCall {
         call: open.call.clone(),

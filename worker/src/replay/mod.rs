@@ -1,5 +1,7 @@
 //! Looking back: what a run decided, derived again from its log alone. Reads, never acts.
 
+mod divergence;
 mod verify;
 
-pub use verify::{Divergence, Side, Verified, VerifyError, verify};
+pub use divergence::{Difference, Divergence};
+pub use verify::{Verified, VerifyError, verify};

@@ -1,16 +1,19 @@
-//! Verification: every decision of a run derived again, and every request rendered again, from the
-//! log and its blobs, and compared with what was recorded. No model, no tool, no file is touched.
+//! Verification: every decision of a run derived again, every request rendered again, from the log and its
+//! blobs, and the events that announce them compared field by field with what was recorded. No model, no
+//! tool, no file is touched.
+
+use std::collections::VecDeque;
 
 use docket_schema::{
     event::{Envelope, TypedEvent as _},
-    ids::{DecisionHash, Seq},
-    run::{CorruptLog, EngineRef, RunEvent, RunState, Stage},
+    ids::{RunId, Seq, StreamId, Turn},
+    run::{CorruptLog, EngineRef, FailureKind, RunEvent, RunOutcome, RunState, Stage},
 };
 
+use super::divergence::Divergence;
 use crate::{
-    driver::{DriverError, Material, rendered},
-    engine::{self, Act, Decision},
-    model::request_hash,
+    driver::{DriverError, Material, RequestProof, announce, rendered},
+    engine::{self, Act, Engine},
     workspace::Blobs,
 };
 
@@ -23,28 +26,8 @@ pub struct Verified {
     pub decisions: u64,
     /// Requests rendered again.
     pub requests: u64,
-}
-
-/// Which side of a comparison.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Side {
-    /// Hash of the decision or request.
-    pub hash: DecisionHash,
-    /// What it is, in a word.
-    pub what: String,
-}
-
-/// The first place where the log and this build disagree.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Divergence {
-    /// The event.
-    pub seq: Seq,
-    /// What differs: `decision`, `request`.
-    pub field: &'static str,
-    /// What the log says.
-    pub recorded: Side,
-    /// What this build derives.
-    pub derived: Side,
+    /// The intent that the last decision lacks: the log ends within an append, and its tail was cut off.
+    pub lacking: Option<&'static str>,
 }
 
 /// A run that does not verify.
@@ -56,11 +39,8 @@ pub enum VerifyError {
     /// This build lacks the engine's version.
     #[error("this build has no engine {0}; verify with a build that has it")]
     NoEngine(EngineRef),
-    /// A decision or request differs.
-    #[error(
-        "event {} differs in its {}: the log has {} ({}), this build derives {} ({})",
-        .0.seq, .0.field, .0.recorded.what, .0.recorded.hash, .0.derived.what, .0.derived.hash
-    )]
+    /// An intent differs from the one that this build derives.
+    #[error("{0}")]
     Diverged(Box<Divergence>),
     /// A request cannot be rendered again.
     #[error("the request of event {seq} cannot be rendered again")]
@@ -78,18 +58,32 @@ pub enum VerifyError {
 /// # Errors
 /// [`VerifyError`] at the first event that does not hold.
 pub async fn verify<S: Blobs>(events: &[Envelope], material: &Material<S>) -> Result<Verified, VerifyError> {
-    let mut walk = Walk { state: RunState::default(), batch: None, done: Verified::default() };
+    let mut walk = Walk::default();
     for envelope in events {
         walk.step(envelope, material).await?;
     }
+    walk.done.lacking = walk.due.front().map(|(_, event)| event.kind());
     Ok(walk.done)
 }
 
+#[derive(Default)]
 struct Walk {
     state: RunState,
-    /// The decision in force while the intents of one batch follow each other.
-    batch: Option<(DecisionHash, Decision)>,
+    /// The engine in force: a fork may change it.
+    engine: Option<(EngineRef, Box<dyn Engine>)>,
+    /// What the last decision announces and the log has not shown yet. The intents of one decision stand in
+    /// one append, so nothing else can come between them.
+    due: VecDeque<(Turn, RunEvent)>,
     done: Verified,
+}
+
+/// An event and where it stands.
+#[derive(Clone, Copy)]
+struct Recorded<'a> {
+    run: RunId,
+    seq: Seq,
+    turn: Turn,
+    event: &'a RunEvent,
 }
 
 impl Walk {
@@ -100,11 +94,9 @@ impl Walk {
     ) -> Result<(), VerifyError> {
         let event = RunEvent::decode(&envelope.kind, envelope.version, envelope.payload.as_str())
             .map_err(|source| CorruptLog::Decode { seq: envelope.seq, source })?;
-        match recorded_decision(&event) {
-            Some(recorded) => self.compare(envelope.seq, recorded, &event, material).await?,
-            // A change of phase stands between a decision and its intents, and says nothing itself.
-            None if matches!(event, RunEvent::PhaseChanged(_)) => {}
-            None => self.batch = None,
+        if let StreamId::Run(run) = envelope.stream {
+            let recorded = Recorded { run, seq: envelope.seq, turn: envelope.turn, event: &event };
+            self.compare(recorded, material).await?;
         }
         self.state.apply(envelope.into(), event)?;
         self.done.events += 1;
@@ -113,60 +105,72 @@ impl Walk {
 
     async fn compare<S: Blobs>(
         &mut self,
-        seq: Seq,
-        recorded: DecisionHash,
-        event: &RunEvent,
+        recorded: Recorded<'_>,
         material: &Material<S>,
     ) -> Result<(), VerifyError> {
-        if self.batch.is_none() || self.state.stage == Stage::Deciding {
+        let decided = is_decided(recorded.event);
+        if self.due.is_empty() {
+            // Nothing was pinned yet: whatever this is, the fold has the word.
             let Some(pins) = &self.state.pins else { return Ok(()) };
-            let engine =
-                engine::engine(&pins.engine).ok_or_else(|| VerifyError::NoEngine(pins.engine.clone()))?;
-            let decision = engine.decide(&self.state);
-            self.batch = Some((decision.hash(), decision));
-            self.done.decisions += 1;
-        }
-        let Some((hash, decision)) = &self.batch else { return Ok(()) };
-        if *hash != recorded {
-            let recorded = Side { hash: recorded, what: event.kind().to_owned() };
-            let derived = Side { hash: *hash, what: act_name(&decision.act).to_owned() };
-            return Err(VerifyError::Diverged(Box::new(Divergence {
-                seq,
-                field: "decision",
-                recorded,
-                derived,
-            })));
-        }
-        if let (Act::CallModel(call), RunEvent::ModelRequested(asked)) = (&decision.act, event) {
-            let again =
-                rendered(material, call).await.map_err(|source| VerifyError::Request { seq, source })?;
-            let derived = request_hash(&again.body);
-            self.done.requests += 1;
-            if derived != asked.request {
-                let recorded = Side { hash: asked.request, what: format!("{} bytes", asked.request_bytes) };
-                let derived = Side { hash: derived, what: format!("{} bytes", again.body.len()) };
-                let divergence = Divergence { seq, field: "request", recorded, derived };
-                return Err(VerifyError::Diverged(Box::new(divergence)));
+            if !decided {
+                return Ok(());
+            }
+            if self.state.stage == Stage::Deciding {
+                let wanted = pins.engine.clone();
+                self.decide(wanted, recorded.seq, material).await?;
             }
         }
+        let derived = self.due.pop_front();
+        let Recorded { run, seq, turn, event } = recorded;
+        match Divergence::of(run, seq, (turn, event), derived.as_ref()) {
+            Some(divergence) => Err(VerifyError::Diverged(Box::new(divergence))),
+            None => Ok(()),
+        }
+    }
+
+    /// Decides as the run's engine would in this state, and says which events announce that.
+    async fn decide<S: Blobs>(
+        &mut self,
+        wanted: EngineRef,
+        seq: Seq,
+        material: &Material<S>,
+    ) -> Result<(), VerifyError> {
+        if self.engine.as_ref().is_none_or(|(id, _)| *id != wanted) {
+            let engine = engine::engine(&wanted).ok_or_else(|| VerifyError::NoEngine(wanted.clone()))?;
+            self.engine = Some((wanted.clone(), engine));
+        }
+        let Some((_, engine)) = &self.engine else { return Err(VerifyError::NoEngine(wanted)) };
+        let decision = engine.decide(&self.state);
+        self.done.decisions += 1;
+        let request = match &decision.act {
+            Act::CallModel(call) => {
+                let again =
+                    rendered(material, call).await.map_err(|source| VerifyError::Request { seq, source })?;
+                self.done.requests += 1;
+                Some(RequestProof::of(&again))
+            }
+            Act::RunTools(_) | Act::RunGates(_) | Act::Pause | Act::Block { .. } | Act::End { .. } => None,
+        };
+        self.due.extend(announce(&self.state, &decision, request));
         Ok(())
     }
 }
 
-/// The decision that an event announces; none for results, the inbox, and what the coordinator wrote.
-const fn recorded_decision(event: &RunEvent) -> Option<DecisionHash> {
+/// Whether an event announces a decision of the engine: results, the inbox, and what the coordinator or a
+/// failing worker wrote do not.
+const fn is_decided(event: &RunEvent) -> bool {
     match event {
-        RunEvent::ModelRequested(e) => Some(e.decision),
-        RunEvent::ToolRequested(e) => Some(e.decision),
-        RunEvent::GateRequested(e) => Some(e.decision),
-        RunEvent::RunPaused(e) => Some(e.decision),
-        RunEvent::RunBlocked(e) => Some(e.decision),
-        RunEvent::RunEnded(e) => e.decision,
+        RunEvent::PhaseChanged(_)
+        | RunEvent::ModelRequested(_)
+        | RunEvent::ToolRequested(_)
+        | RunEvent::GateRequested(_)
+        | RunEvent::RunPaused(_)
+        | RunEvent::RunBlocked(_) => true,
+        RunEvent::RunEnded(e) => e.decision.is_some() || !may_end_undecided(&e.result),
         RunEvent::RunStarted(_)
         | RunEvent::Forked(_)
         | RunEvent::RunRecovered(_)
         | RunEvent::SetupFinished(_)
-        | RunEvent::PhaseChanged(_)
         | RunEvent::ModelAnswered(_)
         | RunEvent::ModelFailed(_)
         | RunEvent::ToolFinished(_)
@@ -182,17 +186,25 @@ const fn recorded_decision(event: &RunEvent) -> Option<DecisionHash> {
         | RunEvent::Delegated(_)
         | RunEvent::ChildAnswered(_)
         | RunEvent::Compacted(_)
-        | RunEvent::WorkspaceEdited(_) => None,
+        | RunEvent::WorkspaceEdited(_) => false,
     }
 }
 
-const fn act_name(act: &Act) -> &'static str {
-    match act {
-        Act::CallModel(_) => "ModelRequested",
-        Act::RunTools(_) => "ToolRequested",
-        Act::RunGates(_) => "GateRequested",
-        Act::Pause => "RunPaused",
-        Act::Block { .. } => "RunBlocked",
-        Act::End { .. } => "RunEnded",
+/// How a run can end without its engine: the coordinator took it away, or its worker could not go on.
+const fn may_end_undecided(result: &RunOutcome) -> bool {
+    match result {
+        RunOutcome::Cancelled
+        | RunOutcome::Superseded
+        | RunOutcome::Failed { why: FailureKind::Environment, .. } => true,
+        RunOutcome::Succeeded
+        | RunOutcome::Failed {
+            why:
+                FailureKind::TurnLimit
+                | FailureKind::Limit
+                | FailureKind::Gates
+                | FailureKind::Model
+                | FailureKind::EmptyAnswers,
+            ..
+        } => false,
     }
 }

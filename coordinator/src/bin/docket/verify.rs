@@ -259,6 +259,9 @@ async fn derive_again(client: &Client, run: RunId, events: &[Envelope], report: 
         Ok(verified) => {
             report.decisions += verified.decisions;
             report.requests += verified.requests;
+            if let Some(kind) = verified.lacking {
+                report.fault(format!("run {run}: its log ends within an append: a {kind} has to follow"));
+            }
         }
         Err(VerifyError::NoEngine(engine)) => {
             report.engines_missing.push(engine.to_string());

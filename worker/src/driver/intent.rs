@@ -1,0 +1,105 @@
+//! The events that announce a decision: made here and nowhere else. Pure.
+//!
+//! The driver appends them before it acts; verification makes them again and compares them, field by field,
+//! with what a log holds.
+
+use docket_schema::{
+    ids::{DecisionHash, Turn},
+    run::{
+        GateRequested, ModelRequested, PhaseChanged, RunBlocked, RunEnded, RunEvent, RunPaused, RunState,
+        ToolRequested,
+    },
+};
+
+use crate::{
+    engine::{Act, Decision, ModelCall},
+    model::{Rendered, request_hash},
+};
+
+/// What the log keeps of a rendered request.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct RequestProof {
+    /// BLAKE3 of the body.
+    pub hash: DecisionHash,
+    /// Size of the body.
+    pub bytes: u64,
+}
+
+impl RequestProof {
+    /// The proof of a request.
+    pub fn of(rendered: &Rendered) -> Self {
+        Self { hash: request_hash(&rendered.body), bytes: rendered.body.len() as u64 }
+    }
+}
+
+/// The events that announce `decision`, made in `state`, in order, each with its turn. `request` proves the
+/// request where a model is to be asked; without it such a decision announces nothing.
+pub fn announce(
+    state: &RunState,
+    decision: &Decision,
+    request: Option<RequestProof>,
+) -> Vec<(Turn, RunEvent)> {
+    let hash = decision.hash();
+    let turn = match &decision.act {
+        Act::CallModel(call) => call.turn,
+        Act::RunTools(_) | Act::RunGates(_) | Act::Pause | Act::Block { .. } | Act::End { .. } => state.turn,
+    };
+    let mut events: Vec<RunEvent> = Vec::new();
+    if decision.phase != state.phase {
+        events.push(PhaseChanged { phase: decision.phase }.into());
+    }
+    match &decision.act {
+        Act::CallModel(call) => {
+            let Some(request) = request else { return Vec::new() };
+            events.push(requested(state, call, request, hash).into());
+        }
+        Act::RunTools(batch) => events.extend(batch.iter().map(|tool| {
+            RunEvent::from(ToolRequested {
+                call: tool.call.clone(),
+                tool: tool.tool.clone(),
+                class: tool.class,
+                policy: tool.policy.clone(),
+                labels: tool.labels.clone(),
+                decision: hash,
+            })
+        })),
+        Act::RunGates(gates) => events.extend(gates.iter().map(|planned| {
+            let (call, gate) = (planned.call.clone(), planned.gate.clone());
+            RunEvent::from(GateRequested { call, gate, decision: hash })
+        })),
+        Act::Pause => events.push(RunPaused { decision: hash }.into()),
+        Act::Block { question, why } => {
+            events.push(RunBlocked { question: question.clone(), why: *why, decision: hash }.into());
+        }
+        Act::End { result, summary } => {
+            let (result, summary) = (result.clone(), summary.clone());
+            events.push(RunEnded { result, summary, tree: state.tree, decision: Some(hash) }.into());
+        }
+    }
+    events.into_iter().map(|event| (turn, event)).collect()
+}
+
+fn requested(
+    state: &RunState,
+    call: &ModelCall,
+    request: RequestProof,
+    decision: DecisionHash,
+) -> ModelRequested {
+    // Bytes bound tokens from above: no tokenizer makes more tokens than there are bytes.
+    let prices = state.pins.as_ref().map(|pins| pins.models.terms.prices).unwrap_or_default();
+    let worst_case_nusd = request
+        .bytes
+        .saturating_mul(prices.input_nusd.max(prices.cache_write_nusd))
+        .saturating_add(u64::from(call.output_tokens_max).saturating_mul(prices.output_nusd));
+    ModelRequested {
+        call: call.call.clone(),
+        purpose: call.purpose,
+        model: call.model.clone(),
+        attempt: call.attempt,
+        decision,
+        request: request.hash,
+        request_bytes: request.bytes,
+        nudge: call.nudge.clone(),
+        worst_case_nusd,
+    }
+}

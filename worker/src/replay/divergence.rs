@@ -1,0 +1,194 @@
+//! Where a log and a build disagree: the event, what each side has there, and in which fields. Pure.
+
+use std::fmt;
+
+use docket_schema::{
+    event::TypedEvent as _,
+    ids::{RunId, Seq, Turn},
+    run::RunEvent,
+};
+use serde::Serialize;
+use serde_json::Value;
+
+/// Fields that one divergence lists: the first few show what happened, the rest would bury it.
+const FIELDS_MAX: usize = 16;
+
+/// Characters of a value in a message for people; the value itself is kept whole.
+const VALUE_CHARS_MAX: usize = 160;
+
+/// The first place where the log and this build disagree.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Divergence {
+    /// The run of the lineage whose stream the event stands in.
+    pub run: RunId,
+    /// The event.
+    pub seq: Seq,
+    /// The turn it bears.
+    pub turn: Turn,
+    /// Its kind, as the log has it.
+    pub recorded: &'static str,
+    /// The kind of the event that this build derives; `None` where it derives none.
+    pub derived: Option<&'static str>,
+    /// What differs, in the order of the payload's fields; never empty.
+    pub fields: Vec<Difference>,
+}
+
+/// A field that differs.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Difference {
+    /// `kind`, `turn`, or a JSON pointer into the payload.
+    pub field: String,
+    /// What the log says; `None` where it has no such field.
+    pub recorded: Option<Value>,
+    /// What this build derives; `None` where it has no such field.
+    pub derived: Option<Value>,
+}
+
+impl Divergence {
+    /// Compares a recorded intent with the derived one; `None` where they are the same.
+    pub(super) fn of(
+        run: RunId,
+        seq: Seq,
+        recorded: (Turn, &RunEvent),
+        derived: Option<&(Turn, RunEvent)>,
+    ) -> Option<Self> {
+        let (turn, event) = recorded;
+        let fields = match derived {
+            Some((other_turn, other)) if *other_turn == turn && other == event => return None,
+            Some((other_turn, other)) => differences((turn, event), (*other_turn, other)),
+            None => vec![kinds(event.kind(), None)],
+        };
+        let derived = derived.map(|(_, event)| event.kind());
+        Some(Self { run, seq, turn, recorded: event.kind(), derived, fields })
+    }
+}
+
+impl fmt::Display for Divergence {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { run, seq, turn, recorded, derived, fields } = self;
+        write!(f, "event {seq} of run {run} (turn {turn}): the log has {recorded}, this build derives ")?;
+        f.write_str(derived.unwrap_or("nothing here"))?;
+        for (nth, difference) in fields.iter().filter(|difference| difference.field != "kind").enumerate() {
+            let Difference { field, recorded, derived } = difference;
+            let (recorded, derived) = (shown(recorded.as_ref()), shown(derived.as_ref()));
+            let mark = if nth == 0 { ": " } else { "; " };
+            write!(f, "{mark}`{field}` is {recorded} in the log, {derived} as derived")?;
+        }
+        Ok(())
+    }
+}
+
+fn shown(value: Option<&Value>) -> String {
+    let Some(value) = value else { return "absent".to_owned() };
+    let text = value.to_string();
+    match text.char_indices().nth(VALUE_CHARS_MAX) {
+        Some((at, _)) => format!("{}…", &text[..at]),
+        None => text,
+    }
+}
+
+fn kinds(recorded: &str, derived: Option<&str>) -> Difference {
+    let field = "kind".to_owned();
+    Difference { field, recorded: Some(recorded.into()), derived: derived.map(Into::into) }
+}
+
+fn differences(recorded: (Turn, &RunEvent), derived: (Turn, &RunEvent)) -> Vec<Difference> {
+    if recorded.1.kind() != derived.1.kind() {
+        return vec![kinds(recorded.1.kind(), Some(derived.1.kind()))];
+    }
+    let mut found = Vec::new();
+    if recorded.0 != derived.0 {
+        let (recorded, derived) = (Some(recorded.0.0.into()), Some(derived.0.0.into()));
+        found.push(Difference { field: "turn".to_owned(), recorded, derived });
+    }
+    let (recorded, derived) = (payload(recorded), payload(derived));
+    compare(&mut String::new(), Some(&recorded), Some(&derived), &mut found);
+    found
+}
+
+fn payload((turn, event): (Turn, &RunEvent)) -> Value {
+    serde_json::from_str(event.encode(turn).payload.as_str()).expect("a payload is JSON")
+}
+
+/// Descends to the leaves that differ.
+fn compare(at: &mut String, recorded: Option<&Value>, derived: Option<&Value>, found: &mut Vec<Difference>) {
+    if recorded == derived || found.len() >= FIELDS_MAX {
+        return;
+    }
+    let mut below = |name: &str, recorded, derived| {
+        let end = at.len();
+        at.push('/');
+        at.push_str(&name.replace('~', "~0").replace('/', "~1"));
+        compare(at, recorded, derived, found);
+        at.truncate(end);
+    };
+    match (recorded, derived) {
+        (Some(Value::Object(left)), Some(Value::Object(right))) => {
+            let added = right.keys().filter(|name| !left.contains_key(*name));
+            for name in left.keys().chain(added) {
+                below(name, left.get(name), right.get(name));
+            }
+        }
+        (Some(Value::Array(left)), Some(Value::Array(right))) => {
+            for at in 0..left.len().max(right.len()) {
+                below(&at.to_string(), left.get(at), right.get(at));
+            }
+        }
+        (recorded, derived) => found.push(Difference {
+            field: at.clone(),
+            recorded: recorded.cloned(),
+            derived: derived.cloned(),
+        }),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use docket_schema::{
+        ids::DecisionHash,
+        message::CallId,
+        run::{ToolRequested, Verdict},
+        tool::RecoveryClass,
+    };
+
+    use super::*;
+
+    fn intent(change: impl Fn(&mut ToolRequested)) -> (Turn, RunEvent) {
+        let mut event = ToolRequested {
+            call: CallId::tool(Turn(1), 0),
+            tool: "read_file".into(),
+            class: RecoveryClass::Reads,
+            policy: Verdict::Allow { rule: "builtin".into() },
+            labels: vec!["a/b".into()],
+            decision: DecisionHash::ZERO,
+        };
+        change(&mut event);
+        (Turn(1), event.into())
+    }
+
+    fn check(recorded: &(Turn, RunEvent), derived: Option<&(Turn, RunEvent)>) -> String {
+        let run = RunId(uuid::Uuid::nil());
+        match Divergence::of(run, Seq(7), (recorded.0, &recorded.1), derived) {
+            Some(divergence) => divergence.to_string(),
+            None => "the same".to_owned(),
+        }
+    }
+
+    #[test]
+    fn what_differs_is_named_by_its_path_with_both_values() {
+        let event = intent(|_| {});
+        let head = "event 7 of run 00000000-0000-0000-0000-000000000000 (turn 1): the log has ToolRequested, this build derives";
+        assert_eq!(check(&event, Some(&event)), "the same");
+        assert_eq!(check(&event, None), format!("{head} nothing here"));
+        let rule = intent(|e| e.policy = Verdict::Allow { rule: "mine".into() });
+        let said = "`/policy/rule` is \"mine\" in the log, \"builtin\" as derived";
+        assert_eq!(check(&rule, Some(&event)), format!("{head} ToolRequested: {said}"));
+        let labels = intent(|e| e.labels = vec!["a/b".into(), "network".into()]);
+        let said = "`/labels/1` is absent in the log, \"network\" as derived";
+        assert_eq!(check(&event, Some(&labels)), format!("{head} ToolRequested: {said}"));
+        let mut later = event.clone();
+        later.0 = Turn(2);
+        let said = "`turn` is 1 in the log, 2 as derived";
+        assert_eq!(check(&event, Some(&later)), format!("{head} ToolRequested: {said}"));
+    }
+}
