@@ -21,8 +21,8 @@ use docket_schema::{
 use super::{
     base::PinError,
     blobs::Blobs,
-    contents::{BaseObjects, CachedGit, Contents, ContentsError},
-    git::{GitCallError, GitDir, line, run_at},
+    contents::{BaseObjects, Contents, ContentsError},
+    git::{GitCallError, GitDir, ObjectFormat, line, run_at},
     source::LocalRepo,
 };
 
@@ -110,12 +110,26 @@ pub async fn build_result(
     let (changes, skipped) = committable(overlay, base);
     let new: Vec<Entry> = changes.values().filter_map(|entry| *entry).collect();
     let names = write_objects(&own, &new, base, blobs).await?;
-    own.run(&["update-index", "-z", "--index-info"], index_info(&changes, &names, git)).await?;
+    own.run(&["update-index", "-z", "--index-info"], index_info(&changes, &names, git.format)).await?;
     let tree = line(own.run(&["write-tree"], Vec::new()).await?);
     Ok(ResultCommit { own, _scratch: temporary, base_commit: recorded.commit.clone(), tree, skipped })
 }
 
-type Changes = BTreeMap<WorkPath, Option<Entry>>;
+/// Paths, and what is to stand there; `None` = nothing.
+pub(super) type Changes = BTreeMap<WorkPath, Option<Entry>>;
+
+/// A comparison of two trees as `git apply` takes it, whatever anybody configured.
+pub(super) const DIFF_AS_PATCH: [&str; 9] = [
+    "diff",
+    "--binary",
+    "--full-index",
+    "--no-renames",
+    "--no-ext-diff",
+    "--no-textconv",
+    "--no-color",
+    "--src-prefix=a/",
+    "--dst-prefix=b/",
+];
 
 /// Splits off what a git tree cannot hold: folders without files, and git folders of nested repositories.
 fn committable(overlay: &Changes, base: &BaseObjects) -> (Changes, Vec<WorkPath>) {
@@ -141,7 +155,7 @@ fn committable(overlay: &Changes, base: &BaseObjects) -> (Changes, Vec<WorkPath>
 }
 
 /// Writes the contents as git objects; their names by hash.
-async fn write_objects(
+pub(super) async fn write_objects(
     own: &GitDir,
     entries: &[Entry],
     base: &BaseObjects,
@@ -171,9 +185,14 @@ async fn write_objects(
     Ok(hashes.into_iter().zip(names).collect())
 }
 
-fn index_info(changes: &Changes, names: &BTreeMap<BlobHash, String>, git: &CachedGit) -> Vec<u8> {
+/// What `update-index --index-info -z` reads to make these changes.
+pub(super) fn index_info(
+    changes: &Changes,
+    names: &BTreeMap<BlobHash, String>,
+    format: ObjectFormat,
+) -> Vec<u8> {
     let mut lines = Vec::new();
-    let zero = git.format.zero_oid();
+    let zero = format.zero_oid();
     // Removals first: a file must be gone before a folder takes its name, and the other way round.
     let removed = changes.iter().filter(|(_, entry)| entry.is_none());
     for (path, entry) in removed.chain(changes.iter().filter(|(_, entry)| entry.is_some())) {
@@ -207,19 +226,7 @@ impl ResultCommit {
     /// # Errors
     /// [`DeliverError::Git`].
     pub async fn patch(&self) -> Result<Vec<u8>, DeliverError> {
-        let args = [
-            "diff",
-            "--binary",
-            "--full-index",
-            "--no-renames",
-            "--no-ext-diff",
-            "--no-textconv",
-            "--no-color",
-            "--src-prefix=a/",
-            "--dst-prefix=b/",
-            &self.base_commit,
-            &self.tree,
-        ];
+        let args = [&DIFF_AS_PATCH[..], &[&self.base_commit, &self.tree]].concat();
         Ok(self.own.run(&args, Vec::new()).await?)
     }
 

@@ -4,7 +4,9 @@
 //! - [`materialize`] makes a workspace of a base; [`Workspace::open`] takes up one that stands already.
 //! - [`Workspace::snapshot_paths`] and [`Workspace::snapshot_walk`] say what changed since the last snapshot.
 //! - [`restore`] brings a workspace to exactly a recorded tree and proves it.
-//! - [`build_result`] makes a patch or a branch of what a run left; `view` compares recorded trees.
+//! - [`build_result`] makes a patch or a branch of what a run left; [`compare_trees`] makes a patch between any
+//!   two of its trees; `view` compares recorded trees for the eye.
+//! - [`checkout`] hands a recorded tree to a person; [`blame`] says which turn wrote each line of a file.
 //!
 //! Called by the driver, by submit and by the reading commands. Invariants: no filter, hook or helper that a
 //! repository defines is ever run; the source repository is written by [`ResultCommit::deliver_branch`]
@@ -12,7 +14,9 @@
 //! for a model may write there.
 
 mod base;
+mod blame;
 mod blobs;
+mod checkout;
 mod contents;
 mod deliver;
 mod git;
@@ -21,21 +25,29 @@ mod ignored;
 mod index;
 mod materialize;
 mod merge;
+mod past;
+mod patch;
 mod restore;
 mod snapshot;
 mod source;
 #[cfg(test)]
 mod tests;
+mod touches;
 mod view;
 mod walk;
 
 pub use base::{PIN_PART_BYTES, PinError, PinNote, PinOptions, Pinned, pin};
+pub use blame::{BLAME_BYTES_MAX, BlameError, BlamedLine, LineAuthors, blame};
 pub use blobs::{BlobError, BlobSink, Blobs, MemoryBlobs, PendingBlobs};
+pub use checkout::{CheckedOut, CheckoutError, checkout};
 pub use contents::{BaseObjects, Contents, ContentsError};
 pub use deliver::{DeliverError, ResultCommit, Signature, build_result};
 pub use git::GitCallError;
 pub use materialize::{MaterializeError, Owner, WorkspaceOptions, cached_base, materialize};
+pub use past::{Child, PathDiff, Standing, changed_paths, nearest_paths, standing_at, tree_of};
+pub use patch::{BeyondGit, LinesChanged, TreeDiff, compare_trees};
 pub use restore::{RestoreError, RestoreTarget, Restored, restore};
 pub use snapshot::{FILE_BYTES_MAX, SNAPSHOT_BYTES_MAX, SnapshotDelta, SnapshotError, Workspace};
 pub use source::{DirtyTree, Source};
+pub use touches::{Cause, Touch, touches};
 pub use view::{ChangeView, FileDiff, diff_manifests, tree_at};
