@@ -23,10 +23,10 @@ macro_rules! migrations {
 }
 
 /// For SQLite.
-pub const SQLITE: &[Migration] = migrations!("sqlite": 1 "log", 2 "queue",);
+pub const SQLITE: &[Migration] = migrations!("sqlite": 1 "log", 2 "queue", 3 "lineage",);
 
 /// For PostgreSQL.
-pub const POSTGRES: &[Migration] = migrations!("postgres": 1 "log", 2 "queue",);
+pub const POSTGRES: &[Migration] = migrations!("postgres": 1 "log", 2 "queue", 3 "lineage",);
 
 #[cfg(test)]
 mod tests {

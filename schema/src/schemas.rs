@@ -35,6 +35,7 @@ fn requests(all: &mut BTreeMap<String, Value>) {
     one::<wire::TaskQuery>(all, "wire.TaskQuery");
     one::<wire::ActRequest>(all, "wire.ActRequest");
     one::<wire::ResumeRequest>(all, "wire.ResumeRequest");
+    one::<wire::ForkRequest>(all, "wire.ForkRequest");
     one::<wire::TellRequest>(all, "wire.TellRequest");
     one::<wire::LeaseRequest>(all, "wire.LeaseRequest");
     one::<wire::HeartbeatRequest>(all, "wire.HeartbeatRequest");
@@ -53,6 +54,8 @@ fn answers(all: &mut BTreeMap<String, Value>) {
     one::<wire::TaskView>(all, "wire.TaskView");
     one::<wire::RunView>(all, "wire.RunView");
     one::<wire::ResumeResponse>(all, "wire.ResumeResponse");
+    one::<wire::ForkResponse>(all, "wire.ForkResponse");
+    one::<wire::LineageView>(all, "wire.LineageView");
     one::<wire::TellResponse>(all, "wire.TellResponse");
     one::<wire::LeaseResponse>(all, "wire.LeaseResponse");
     one::<wire::HeartbeatResponse>(all, "wire.HeartbeatResponse");

@@ -10,9 +10,15 @@ use super::{Plan, Rejection, RunWrite};
 /// Makes the task available with fresh counters. A run in hand ends as superseded.
 ///
 /// # Errors
-/// The task runs, or waits for a worker anyway; or another task holds its deduplication key (the
-/// store knows).
+/// The task runs, or waits for a worker anyway; it is a fork, which has no start of its own; or
+/// another task holds its deduplication key (the store knows).
 pub fn retry(record: &TaskRecord, by: &str) -> Result<Plan, Rejection> {
+    if record.forked_from.is_some() && record.state != TaskState::Running {
+        return Err(Rejection::WrongState {
+            state: record.state,
+            remedy: "a fork has no start of its own: `docket resume` its run, or fork again",
+        });
+    }
     match record.state {
         TaskState::Running => {
             Err(Rejection::WrongState { state: record.state, remedy: "cancel it first, then retry" })

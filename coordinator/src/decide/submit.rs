@@ -8,7 +8,7 @@ use docket_schema::task::{FieldError, TaskEvent, TaskSpec, TaskSubmitted};
 /// The field of `spec` that breaks a rule.
 pub fn submit(spec: TaskSpec, by: &str) -> Result<TaskEvent, FieldError> {
     spec.check()?;
-    Ok(TaskSubmitted { spec, by: by.to_owned() }.into())
+    Ok(TaskSubmitted { spec, by: by.to_owned(), forked_from: None }.into())
 }
 
 #[cfg(test)]

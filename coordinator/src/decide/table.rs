@@ -49,7 +49,7 @@ pub(super) fn spec() -> TaskSpec {
 
 fn submitted() -> TaskRecord {
     let meta = TaskEventMeta { seq: Seq(1), hash: EventHash::ZERO, recorded_at: NOW };
-    TaskRecord::submitted(TASK, meta, TaskSubmitted { spec: spec(), by: String::new() })
+    TaskRecord::submitted(TASK, meta, TaskSubmitted { spec: spec(), by: String::new(), forked_from: None })
 }
 
 fn carried_out(record: &TaskRecord, plan: &Plan) -> TaskRecord {
@@ -253,7 +253,7 @@ fn which_state_admits_which_command_of_a_person() {
             "{state}: cancel {}, retry {}, resume {}, unblock {}, due {}\n",
             word(cancel(&record, "me", "")),
             word(retry(&record, "me")),
-            word(resume(&record, "me", forked())),
+            word(resume(&record, "me", forked(), Vec::new())),
             word(unblock(&record, Vec::new())),
             word(Ok(make_available(&record, NOW))),
         );

@@ -2,6 +2,7 @@
 //! only place of the HTTP layer that names decisions.
 
 use docket_schema::{
+    event::NewEvent,
     ids::{Epoch, Timestamp},
     run::Forked,
     task::ReleaseWhy,
@@ -32,6 +33,6 @@ pub(super) fn settle(settling: Settling, now: Timestamp) -> Decide {
     Box::new(move |record| decide::settle(record, &settling, now))
 }
 
-pub(super) fn resume(by: String, forked: Forked) -> Decide {
-    Box::new(move |record| decide::resume(record, &by, forked.clone()))
+pub(super) fn resume(by: String, forked: Forked, edits: Vec<NewEvent>) -> Decide {
+    Box::new(move |record| decide::resume(record, &by, forked.clone(), edits.clone()))
 }

@@ -23,7 +23,7 @@ use super::{
     blobs,
     call::{Call, read_body},
     errors::Refusal,
-    feed, health, lease, openapi, resolve, runs, sse, status, tasks,
+    feed, fork, health, lease, lineage, openapi, resolve, runs, sse, status, tasks,
 };
 
 /// Bodies of routes that carry no events, blobs or tasks.
@@ -183,8 +183,12 @@ pub(crate) static ROUTES: &[Route] = &[
         .query::<wire::FollowQuery>().gives_shape(Shape::Events),
     Route::new((Verb::Post, "/v1/runs/{id}/tell"), SUBMITS, "Tells a run something", by!(runs::tell))
         .takes::<wire::TellRequest>().gives::<wire::TellResponse>(),
-    Route::new((Verb::Post, "/v1/runs/{id}/resume"), SUBMITS, "Goes on from a turn's end as a new run of the task", by!(runs::resume))
-        .takes::<wire::ResumeRequest>().gives::<wire::ResumeResponse>(),
+    Route::new((Verb::Post, "/v1/runs/{id}/resume"), SUBMITS, "Goes on from a turn's end as a new run of the task", by!(fork::resume))
+        .takes::<wire::ResumeRequest>().large().gives::<wire::ResumeResponse>(),
+    Route::new((Verb::Post, "/v1/runs/{id}/fork"), SUBMITS, "Goes on from a turn's end as new tasks", by!(fork::fork))
+        .takes::<wire::ForkRequest>().large().gives::<wire::ForkResponse>(),
+    Route::new((Verb::Get, "/v1/runs/{id}/lineage"), READS, "The tree of runs that share history with this one", by!(lineage::lineage))
+        .gives::<wire::LineageView>(),
     Route::new((Verb::Post, "/v1/runs/{id}/append"), Access::Runs, "Adds events to a run", by!(append::append))
         .takes::<wire::AppendRequest>().large().gives::<wire::AppendResponse>(),
     Route::new((Verb::Post, "/v1/append"), APPENDS_MANY, "Adds events to several runs; each append stands alone", by!(append::append_many))

@@ -1,4 +1,4 @@
-//! Routes of runs: show, events, tell, resume.
+//! Routes of runs: show, events, tell.
 //!
 //! A run's own token reads its run, and of its parents exactly the history it shares.
 
@@ -9,10 +9,10 @@ use docket_schema::{
     content::{BlobRef, Content},
     event::{Envelope, TypedEvent as _},
     ids::{RunId, Seq, StreamId, Turn},
-    run::{CorruptLog, ForkWhy, Forked, History, NoSuchTurn, RunEvent, Told},
+    run::{RunEvent, Told},
     wire::{
-        EventPage, EventsQuery, PAGE_EVENTS_MAX, ParentRef, ProblemCode, ResumeRequest, ResumeResponse,
-        RunView, TELL_BYTES_MAX, TellRequest, TellResponse,
+        EventPage, EventsQuery, PAGE_EVENTS_MAX, ParentRef, ProblemCode, RunView, TELL_BYTES_MAX,
+        TellRequest, TellResponse,
     },
 };
 
@@ -20,14 +20,10 @@ use super::{
     api::Api,
     auth::Caller,
     call::{Call, json},
-    commands,
     errors::Refusal,
     feed::{page, page_limit},
 };
-use crate::{
-    clock,
-    store::{Append, CommandBlobs, Condition, NewBlob},
-};
+use crate::store::{Append, Condition, NewBlob};
 
 /// Longest chain of runs that stand on each other's history.
 const LINEAGE_RUNS_MAX: usize = 100;
@@ -106,7 +102,7 @@ async fn parents(api: &Api, of: &RunView) -> Result<Vec<ParentRef>, Refusal> {
 }
 
 /// The whole history of a run up to `until` of its own stream, oldest first.
-async fn lineage(api: &Api, of: &RunView, until: Seq) -> Result<Vec<Envelope>, Refusal> {
+pub(super) async fn lineage(api: &Api, of: &RunView, until: Seq) -> Result<Vec<Envelope>, Refusal> {
     let mut parts = parents(api, of).await?;
     parts.reverse();
     parts.push(ParentRef { run: of.id, seq: until });
@@ -153,52 +149,7 @@ pub(super) async fn tell(api: Arc<Api>, call: Call) -> Answered {
     json(&TellResponse { head: done.head })
 }
 
-pub(super) async fn resume(api: Arc<Api>, call: Call) -> Answered {
-    let of: RunId = call.id()?;
-    let ResumeRequest { turn } = call.json()?;
-    let view = view(&api, of).await?;
-    let history = History::read(lineage(&api, &view, Seq(u64::MAX)).await?).map_err(unreadable)?;
-    let (end, turn) = history.end_of(turn.map(Turn)).map_err(no_fork_point)?;
-    let StreamId::Run(parent) = end.stream else {
-        return Err(Refusal::new(ProblemCode::Internal, "a run's history holds another stream's event"));
-    };
-    let forked = Forked {
-        run: RunId(clock::new_id()),
-        task: view.task,
-        parent,
-        seq: end.seq,
-        hash: end.hash,
-        turn,
-        why: ForkWhy::Resume,
-        engine: None,
-        models: None,
-        hint: None,
-    };
-    let (run, parent) = (forked.run, ParentRef { run: parent, seq: end.seq });
-    let decide = commands::resume(call.caller.name(), forked);
-    let (record, _) = api.store.command(view.task, decide, CommandBlobs::default(), api.clock.now()).await?;
-    api.announce(&record);
-    // The run whose place is taken may be in a worker's hands, and followed.
-    api.wakes.leases();
-    api.wakes.appended(of);
-    json(&ResumeResponse { task: view.task, run, parent, turn: turn.0 })
-}
-
-fn no_fork_point(error: NoSuchTurn) -> Refusal {
-    match error {
-        NoSuchTurn::NoneEnded => Refusal::new(ProblemCode::WrongState, error.to_string()),
-        NoSuchTurn::NotEnded { .. } | NoSuchTurn::NotThere { .. } => {
-            Refusal::new(ProblemCode::InvalidRequest, error.to_string()).field("turn")
-        }
-    }
-}
-
-fn unreadable(error: CorruptLog) -> Refusal {
-    tracing::error!("{}", super::error_chain(&error));
-    Refusal::new(ProblemCode::Internal, "the run's log cannot be read; run `docket verify`")
-}
-
-async fn view(api: &Api, run: RunId) -> Result<RunView, Refusal> {
+pub(super) async fn view(api: &Api, run: RunId) -> Result<RunView, Refusal> {
     let absent = || Refusal::new(ProblemCode::NotFound, format!("there is no run {run}"));
     api.store.run(run).await?.ok_or_else(absent)
 }

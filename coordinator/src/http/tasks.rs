@@ -63,7 +63,7 @@ fn checked(request: SubmitRequest) -> Result<Vec<NewTask>, Refusal> {
         spec.check()
             .map_err(|error| wrong(error.to_string()).field(format!("tasks[{n}].{}", error.field)))?;
     }
-    let with = |id: TaskId, spec: TaskSpec| NewTask { id, spec };
+    let with = |id: TaskId, spec: TaskSpec| NewTask { id, spec, fork: None };
     match ids {
         None => Ok(tasks.into_iter().map(|spec| with(TaskId(clock::new_id()), spec)).collect()),
         Some(ids) if ids.len() == tasks.len() => {

@@ -9,6 +9,7 @@ mod conn;
 mod desk;
 mod fault;
 mod lane;
+mod lineage;
 mod lone;
 mod migrate;
 mod plan;
@@ -31,7 +32,8 @@ use docket_schema::{
     content::BlobRef,
     event::{Envelope, Head, NewEvent},
     ids::{BlobHash, Epoch, IncarnationId, Position, RunId, Seq, StreamId, TaskId, Timestamp},
-    task::{TaskRecord, TaskSpec},
+    run::RunEvent,
+    task::{ForkedFrom, TaskRecord, TaskSpec},
     wire::{Held, LeaseRequest, LostLease, Resolved, RunView, StateCount, TaskQuery, WorkerView},
 };
 
@@ -228,6 +230,21 @@ pub struct NewTask {
     pub id: TaskId,
     /// What is asked. Checked.
     pub spec: TaskSpec,
+    /// For a fork: the run it begins with, written in the same transaction.
+    pub fork: Option<Box<NewFork>>,
+}
+
+/// The first run of a task that goes on from another run's turn.
+#[derive(Debug, Clone)]
+pub struct NewFork {
+    /// Where it begins.
+    pub from: ForkedFrom,
+    /// The run, made by the caller. Its stream must not exist.
+    pub run: RunId,
+    /// What its stream begins with: `Forked` first.
+    pub events: Vec<NewEvent>,
+    /// Blobs that these name: must be stored.
+    pub names: Vec<BlobHash>,
 }
 
 /// A lease as the store grants it; the HTTP layer adds token and times.
@@ -272,6 +289,9 @@ pub type TaskAndDeadline = (TaskRecord, Option<Timestamp>);
 
 /// Tasks whose time has come, and when the next one's will.
 pub type Due = (Vec<TaskId>, Option<Timestamp>);
+
+/// A run and the event its stream begins with, if it has begun.
+pub type RunAndFirst = (RunView, Option<RunEvent>);
 
 /// Tasks by state, and workers.
 pub type Standing = (Vec<StateCount>, Vec<WorkerView>);
@@ -346,6 +366,10 @@ pub trait Store: Send + Sync + 'static {
 
     /// A run.
     fn run(&self, id: RunId) -> Answer<'_, Result<Option<RunView>, StoreError>>;
+
+    /// Every run of the tree of shared history that `run` belongs to, in order of their ids, each
+    /// with the event its stream begins with; at most `limit`. Empty where there is no such run.
+    fn lineage(&self, run: RunId, limit: u32) -> Answer<'_, Result<Vec<RunAndFirst>, StoreError>>;
 
     /// Ids that begin with these hexadecimal digits (hyphens ignored); where none does, ids that
     /// end with them. At most 20 of each kind.

@@ -13,7 +13,7 @@ use super::{
     StoreError,
     conn::{Arg, Db, Dialect, Row},
     fault::store_error,
-    row::{EVENT_COLUMNS, RUN_COLUMNS, TASK_COLUMNS, TASK_TABLES, envelope, run_row, task_row},
+    row::{EVENT_COLUMNS, TASK_COLUMNS, TASK_TABLES, envelope, run_row, task_row},
     sqlite::{PAGE_SQL, unpack},
 };
 
@@ -90,17 +90,21 @@ pub(super) async fn tasks(db: &Db, query: TaskQuery) -> Result<Vec<TaskRecord>, 
     rows(db, "listing tasks", &sql, args).await?.iter_mut().map(|row| Ok(task_row(row)?.0)).collect()
 }
 
+/// Columns of [`run_view`], of `runs r` and `streams s`.
+pub(super) const RUN_VIEW_COLUMNS: &str = "r.id, r.stream_id, r.task, r.attempt, r.stage, r.parent, \
+     r.parent_seq, r.ended_at, s.head_seq, s.head_hash, s.fence, \
+     (SELECT e.turn FROM events e WHERE e.stream_id = r.stream_id AND e.turn > 0 ORDER BY e.seq DESC LIMIT 1), \
+     (SELECT e.recorded_at FROM events e WHERE e.stream_id = r.stream_id AND e.seq = 1)";
+
 async fn run_views(db: &Db, filter: &str, id: Uuid) -> Result<Vec<RunView>, StoreError> {
     let sql = format!(
-        "SELECT {RUN_COLUMNS}, s.head_seq, s.head_hash, s.fence, \
-         (SELECT e.turn FROM events e WHERE e.stream_id = r.stream_id AND e.turn > 0 ORDER BY e.seq DESC LIMIT 1), \
-         (SELECT e.recorded_at FROM events e WHERE e.stream_id = r.stream_id AND e.seq = 1) \
+        "SELECT {RUN_VIEW_COLUMNS} \
          FROM runs r JOIN streams s ON s.id = r.stream_id WHERE {filter} = $1 ORDER BY r.attempt"
     );
     rows(db, "reading runs", &sql, vec![uuid_arg(id)]).await?.iter_mut().map(run_view).collect()
 }
 
-fn run_view(row: &mut Row) -> Result<RunView, StoreError> {
+pub(super) fn run_view(row: &mut Row) -> Result<RunView, StoreError> {
     let run = run_row(row, 0)?;
     let head = Head { seq: Seq(row.count(8)?), hash: EventHash(row.fixed(9)?) };
     let open = row.text(10)? == "open";

@@ -105,7 +105,7 @@ pub(super) fn task_row(row: &mut Row) -> Result<(TaskRecord, Option<Timestamp>),
     let corrupt = |what: &str| StoreError::Corrupt { what: format!("task {id}: {what}") };
     let version = u16::try_from(row.int(18)?).map_err(|_| corrupt("version of its first event"))?;
     let payload = row.text(19)?;
-    let TaskEvent::TaskSubmitted(TaskSubmitted { mut spec, .. }) =
+    let TaskEvent::TaskSubmitted(TaskSubmitted { mut spec, forked_from, .. }) =
         TaskEvent::decode("TaskSubmitted", version, &payload).map_err(|e| corrupt(&e.to_string()))?
     else {
         return Err(corrupt("its first event"));
@@ -118,6 +118,7 @@ pub(super) fn task_row(row: &mut Row) -> Result<(TaskRecord, Option<Timestamp>),
         hash: EventHash(row.fixed(2)?),
         state: row.text(3)?.parse().map_err(|_| corrupt("state"))?,
         spec,
+        forked_from,
         epoch: Epoch(row.count(5)?),
         failures: row.small(6)?,
         crashes: row.small(7)?,
@@ -162,10 +163,7 @@ pub(super) struct RunRow {
     pub(super) ended_at: Option<Timestamp>,
 }
 
-/// Columns of [`run_row`], from `at`.
-pub(super) const RUN_COLUMNS: &str =
-    "r.id, r.stream_id, r.task, r.attempt, r.stage, r.parent, r.parent_seq, r.ended_at";
-
+/// Columns from `at`: id, stream_id, task, attempt, stage, parent, parent_seq, ended_at.
 pub(super) fn run_row(row: &mut Row, at: usize) -> Result<RunRow, StoreError> {
     let parent = row.fixed_or_null(at + 5)?;
     let parent_seq = row.int_or_null(at + 6)?;

@@ -16,12 +16,12 @@ use tokio::{
 
 use super::{
     Answer, Append, AppendError, Appended, CommandBlobs, CommandError, Decide, Difference, Due, Granted,
-    NewBlob, NewTask, Renewed, Standing, Store, StoreError, TaskAndDeadline,
+    NewBlob, NewTask, Renewed, RunAndFirst, Standing, Store, StoreError, TaskAndDeadline,
     ask::{Answered, Ask, AskAppend, AskCommand, Job, pack},
     conn::Db,
     fault::store_error,
     lane::{self, Committer, WAITING_MAX},
-    read,
+    lineage, read,
 };
 
 /// A store on SQLite or PostgreSQL.
@@ -161,6 +161,10 @@ impl Store for SqlStore {
 
     fn run(&self, id: RunId) -> Answer<'_, Result<Option<RunView>, StoreError>> {
         Box::pin(read::run(&self.db, id))
+    }
+
+    fn lineage(&self, run: RunId, limit: u32) -> Answer<'_, Result<Vec<RunAndFirst>, StoreError>> {
+        Box::pin(lineage::lineage(&self.db, run, limit))
     }
 
     fn resolve(&self, digits: String) -> Answer<'_, Result<Resolved, StoreError>> {

@@ -117,6 +117,22 @@ impl History {
         end.map(|(turn, end)| (&self.events[end], turn)).ok_or(NoSuchTurn::NotEnded { asked, last })
     }
 
+    /// What the run was at the end of turn `asked`: at the event that another run may stand on.
+    ///
+    /// # Errors
+    /// [`NoSuchTurn::NoneEnded`], [`NoSuchTurn::NotEnded`].
+    pub fn state_at_end(&self, asked: Turn) -> Result<RunState, NoSuchTurn> {
+        let (end, _) = self.end_of(Some(asked))?;
+        let mut state = RunState::default();
+        for event in &self.events {
+            state.apply_envelope(event).expect("the same events folded when the history was read");
+            if event.hash == end.hash {
+                break;
+            }
+        }
+        Ok(state)
+    }
+
     /// What the run was after turn `asked`, as far as that turn went.
     ///
     /// # Errors

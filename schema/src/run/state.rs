@@ -209,6 +209,8 @@ pub struct RunState {
     pub children: BTreeMap<CallId, TaskId>,
     /// A gate of the round in hand failed.
     pub(super) round_failed: bool,
+    /// A person changed the workspace, and the snapshots that say how are being folded.
+    pub(super) edited: bool,
 }
 
 impl Default for RunState {
@@ -250,6 +252,7 @@ impl Default for RunState {
             sandbox: SandboxLayers::default(),
             children: BTreeMap::new(),
             round_failed: false,
+            edited: false,
         }
     }
 }

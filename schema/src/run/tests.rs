@@ -7,8 +7,8 @@ use crate::{
     content::{BlobRef, Content, WorkPath},
     event::{Envelope, Head, TypedEvent as _},
     ids::{
-        DecisionHash, Epoch, EventHash, IncarnationId, Position, RunId, Seq, StreamId, TaskId, Timestamp,
-        TreeHash, Turn,
+        BlobHash, DecisionHash, Epoch, EventHash, IncarnationId, Position, RunId, Seq, StreamId, TaskId,
+        Timestamp, TreeHash, Turn,
     },
     message::{CallId, Message, ModelRef, Part, Role, StopReason, ToolUse, Usage},
     snapshot::{Base, Entry, EntryKind, PathChange},
@@ -392,4 +392,48 @@ fn a_history_knows_its_turns_and_what_stood_after_each() {
     let after = |turn| history.state_after(Turn(turn)).map(|state| (state.seq.0, state.turn.0));
     assert_eq!([after(0), after(1), after(2)], [Ok((1, 0)), Ok((4, 1)), Ok((5, 2))]);
     assert_eq!(after(3), Err(NoSuchTurn::NotThere { asked: Turn(3), last: Turn(2) }));
+}
+
+#[test]
+fn the_model_is_told_what_a_person_changed() {
+    let change = |path: &str, there: bool| PathChange {
+        path: WorkPath::new(path).unwrap(),
+        entry: there.then_some(Entry { kind: EntryKind::Dir, mode: 0o700, size: 0, hash: BlobHash([0; 32]) }),
+    };
+    let taken = |changes: Vec<PathChange>| {
+        RunEvent::from(SnapshotTaken {
+            changes,
+            git_changes: vec![],
+            tree: TreeHash([4; 32]),
+            left_out: vec![],
+        })
+    };
+    let edited = || RunEvent::from(WorkspaceEdited { by: "me".into() });
+    let mut state = folded(&[(0, started()), (1, asked(1, 1)), (1, answered(1, "done", 0))]);
+    push(&mut state, 1, taken(vec![change("a/silent", true)])).unwrap();
+    assert!(!state.transcript.has_notes(), "a snapshot alone is the run's own");
+    push(&mut state, 1, edited()).unwrap();
+    push(&mut state, 1, taken(vec![change("a", true), change("b", false)])).unwrap();
+    push(&mut state, 1, taken((0..50).map(|n| change(&format!("d{n}"), true)).collect())).unwrap();
+    assert!(state.transcript.has_notes(), "it calls for an answer: the run does not end as it stood");
+    let words = |state: &RunState| {
+        let said = state.transcript.conversation(None);
+        let parts = said.last().unwrap().message.parts.iter().map(|part| match part {
+            Part::Text { text: Content::Text(text) } => text.clone(),
+            other => panic!("{other:?}"),
+        });
+        parts.collect::<Vec<_>>()
+    };
+    let told = words(&state);
+    assert_eq!(told.len(), 2);
+    assert!(told[0].ends_with("Changed: a, b (removed)"), "{}", told[0]);
+    assert!(told[1].ends_with("d39, and 10 more"), "{}", told[1]);
+    // What the run changes after that is its own again.
+    push(&mut state, 1, super::Told { text: "go on".into(), by: "me".into() }.into()).unwrap();
+    push(&mut state, 1, taken(vec![change("c", true)])).unwrap();
+    assert_eq!(words(&state).len(), 3);
+    assert_eq!(state.overlay.len(), 54);
+    // Between an intent and its result nobody changes the workspace.
+    push(&mut state, 2, asked(2, 1)).unwrap();
+    assert!(push(&mut state, 2, edited()).is_err());
 }

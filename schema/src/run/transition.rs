@@ -19,12 +19,16 @@ use crate::{
     snapshot::PathChange,
 };
 
+/// Paths of a person's change that the model is told by name: more would crowd out the work.
+const EDITED_NAMES_MAX: usize = 40;
+
 impl RunState {
     /// One arm per event; each arm is one line, the work is in the method it names.
     pub(super) fn transition(&mut self, meta: EventMeta, event: RunEvent) -> Result<(), String> {
         if matches!(self.stage, Stage::Ended(_)) && !matches!(event, RunEvent::Forked(_)) {
             return Err(String::new());
         }
+        self.edited &= matches!(event, RunEvent::SnapshotTaken(_));
         match event {
             RunEvent::RunStarted(e) => self.started(e),
             RunEvent::Forked(e) => self.forked(e),
@@ -73,7 +77,11 @@ impl RunState {
             }
             RunEvent::ChildAnswered(e) => self.child_answered(e),
             RunEvent::Compacted(e) => self.compacted(e),
-            RunEvent::WorkspaceEdited(_) => Ok(()),
+            RunEvent::WorkspaceEdited(_) => {
+                self.require_deciding()?;
+                self.edited = true;
+                Ok(())
+            }
             RunEvent::RunEnded(e) => self.ended(e),
         }
     }
@@ -227,6 +235,9 @@ impl RunState {
 
     fn snapshot_taken(&mut self, event: SnapshotTaken) -> Result<(), String> {
         self.require_pins()?;
+        if self.edited {
+            self.transcript.note(Part::Text { text: edited_words(&event).into() });
+        }
         lay_over(&mut self.overlay, event.changes);
         lay_over(&mut self.git_overlay, event.git_changes);
         self.left_out.extend(event.left_out.into_iter().map(|left| (left.path, left.why)));
@@ -338,6 +349,27 @@ impl RunState {
             _ => Err(String::new()),
         }
     }
+}
+
+/// What the model is told of a person's change: which paths, not what is in them.
+fn edited_words(event: &SnapshotTaken) -> String {
+    let mut names: Vec<String> = event
+        .changes
+        .iter()
+        .map(|change| format!("{}{}", change.path, if change.entry.is_some() { "" } else { " (removed)" }))
+        .collect();
+    let more = names.len().saturating_sub(EDITED_NAMES_MAX);
+    names.truncate(EDITED_NAMES_MAX);
+    if more > 0 {
+        names.push(format!("and {more} more"));
+    }
+    if !event.git_changes.is_empty() {
+        names.push("the repository's own .git".to_owned());
+    }
+    format!(
+        "A person changed the workspace while you were away. Read again what you rely on. Changed: {}",
+        names.join(", ")
+    )
 }
 
 fn lay_over(overlay: &mut Overlay, changes: Vec<PathChange>) {

@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 use super::spec::TaskSpec;
 use crate::{
     event::typed_events,
-    ids::{Epoch, IncarnationId, RunId, Timestamp},
+    ids::{Epoch, IncarnationId, RunId, Seq, Timestamp, Turn},
     run::FailureKind,
 };
 
@@ -39,6 +39,20 @@ pub struct TaskSubmitted {
     /// Who asked.
     #[serde(default)]
     pub by: String,
+    /// For a fork: where its first run begins. A `TaskResumed` with that run follows.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub forked_from: Option<ForkedFrom>,
+}
+
+/// A place in a run's history that a task goes on from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct ForkedFrom {
+    /// The run.
+    pub run: RunId,
+    /// Its last event that is shared.
+    pub seq: Seq,
+    /// The turn whose end that is.
+    pub turn: Turn,
 }
 
 /// Its time has come, or what it waited for has ended.
@@ -177,7 +191,8 @@ pub struct TaskRetried {
     pub by: String,
 }
 
-/// Somebody wants a run gone on with from a turn's end, as a new run of this task.
+/// Somebody wants a run gone on with from a turn's end, as a new run of this task. Second event of a
+/// task that is a fork.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct TaskResumed {
     /// Who.

@@ -5,8 +5,8 @@ use serde::{Deserialize, Serialize};
 
 use super::{
     event::{
-        DiscardWhy, ReleaseWhy, TaskBlocked, TaskBlockedWhy, TaskCompleted, TaskDiscarded, TaskEvent,
-        TaskLeaseExpired, TaskLeased, TaskReleased, TaskRunCrashed, TaskRunFailed, TaskSubmitted,
+        DiscardWhy, ForkedFrom, ReleaseWhy, TaskBlocked, TaskBlockedWhy, TaskCompleted, TaskDiscarded,
+        TaskEvent, TaskLeaseExpired, TaskLeased, TaskReleased, TaskRunCrashed, TaskRunFailed, TaskSubmitted,
     },
     spec::TaskSpec,
     state::TaskState,
@@ -47,6 +47,9 @@ pub struct TaskRecord {
     pub state: TaskState,
     /// What was asked, with later changes of priority.
     pub spec: TaskSpec,
+    /// For a fork: where its first run begins.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub forked_from: Option<ForkedFrom>,
     /// How often it was leased: the fencing token of the present lease.
     pub epoch: Epoch,
     /// Runs that failed.
@@ -102,6 +105,7 @@ impl TaskRecord {
             hash: meta.hash,
             state: if available_at > now { TaskState::Scheduled } else { TaskState::Available },
             spec: event.spec,
+            forked_from: event.forked_from,
             epoch: Epoch(0),
             failures: 0,
             crashes: 0,

@@ -10,6 +10,12 @@ pub const LONG_POLL_MS_MAX: u64 = 60_000;
 pub const PAGE_EVENTS_MAX: u32 = 1000;
 /// Longest text of one `tell`, in bytes: it stands in every later request to the model.
 pub const TELL_BYTES_MAX: usize = 32 * 1024;
+/// Most tasks of one fork: each is a run that asks a model.
+pub const FORK_SIBLINGS_MAX: usize = 100;
+/// Most snapshots of one edit: with its `Forked` they are one append.
+pub const EDIT_SNAPSHOTS_MAX: usize = 64;
+/// Most runs of one lineage that is looked at.
+pub const LINEAGE_VIEW_RUNS_MAX: usize = 1000;
 /// Most appends of one batch.
 pub const APPENDS_MAX: usize = 1024;
 /// Most hashes of one `blobs/missing`.

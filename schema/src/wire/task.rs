@@ -122,28 +122,6 @@ pub struct ActRequest {
     pub reason: String,
 }
 
-/// `POST /v1/runs/{id}/resume`: goes on from a turn's end, as a new run of the same task.
-#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields, default)]
-pub struct ResumeRequest {
-    /// The last turn that is kept; absent = the last one that ended.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub turn: Option<u32>,
-}
-
-/// The run that goes on.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-pub struct ResumeResponse {
-    /// Its task.
-    pub task: TaskId,
-    /// The new run.
-    pub run: RunId,
-    /// Where the history it shares ends. May name an ancestor of the run that was asked for.
-    pub parent: ParentRef,
-    /// The turn whose end that is.
-    pub turn: u32,
-}
-
 /// `POST /v1/runs/{id}/tell`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]

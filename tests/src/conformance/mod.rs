@@ -6,6 +6,7 @@
 mod database;
 mod faults;
 mod leases;
+mod lineage;
 mod log;
 mod oracle;
 mod queue;
@@ -51,6 +52,9 @@ pub const CASES: &[(&str, Case)] = cases![
     queue::retry_begins_a_new_run,
     queue::resume_forks_and_supersedes,
     queue::ids_resolve_by_prefix_or_end,
+    lineage::fork_is_all_or_none_and_once,
+    lineage::a_fork_is_leased_settled_and_not_retried,
+    lineage::the_tree_is_the_same_from_any_of_its_runs,
     leases::lease_request_repeated_answers_the_same,
     leases::concurrent_leases_never_share_a_task,
     leases::late_calls_before_the_expirer_are_accepted,

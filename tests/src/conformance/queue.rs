@@ -20,7 +20,8 @@ use super::{
 pub(super) async fn submit_is_all_or_none_and_once(database: Database) {
     let world = World::open(database).await;
     let ids: Vec<TaskId> = (0..300).map(|_| TaskId(world.id())).collect();
-    let mut tasks: Vec<NewTask> = ids.iter().map(|id| NewTask { id: *id, spec: spec("many") }).collect();
+    let mut tasks: Vec<NewTask> =
+        ids.iter().map(|id| NewTask { id: *id, spec: spec("many"), fork: None }).collect();
     let good = tasks.clone();
     tasks[250].spec.base.manifest = BlobRef::of(b"nowhere");
     let refused = world.store.submit(tasks, "me".to_owned(), world.now()).await;
@@ -43,7 +44,10 @@ pub(super) async fn deduplication_key_is_held_until_the_end(database: Database) 
     let keyed = || TaskSpec { dedup_key: Some("nightly".to_owned()), ..spec("keyed") };
     let first = world.submit(keyed()).await;
     let other = TaskId(world.id());
-    let again = vec![NewTask { id: other, spec: keyed() }, NewTask { id: TaskId(world.id()), spec: keyed() }];
+    let again = vec![
+        NewTask { id: other, spec: keyed(), fork: None },
+        NewTask { id: TaskId(world.id()), spec: keyed(), fork: None },
+    ];
     let answer = world.store.submit(again, String::new(), world.now()).await.expect("accepted");
     assert_eq!(answer, [(first, true), (first, true)]);
     let many = (0..8).map(|_| world.submit(keyed()));
@@ -225,8 +229,10 @@ pub(super) async fn resume_forks_and_supersedes(database: Database) {
         hint: None,
     };
     let run = forked.run;
-    let record =
-        world.act(task, move |record| decide::resume(record, "me", forked.clone())).await.expect("resumes");
+    let record = world
+        .act(task, move |record| decide::resume(record, "me", forked.clone(), Vec::new()))
+        .await
+        .expect("resumes");
     assert_eq!((record.state, record.run), (TaskState::Available, Some(run)));
     let refused = world.append(lease.run, Seq(2), Epoch(1), vec![note(3)]).await;
     assert!(matches!(refused, Err(AppendError::Closed)), "{refused:?}");

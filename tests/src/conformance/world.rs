@@ -88,7 +88,7 @@ impl World {
     /// Submits one task.
     pub async fn submit(&self, spec: TaskSpec) -> TaskId {
         let id = TaskId(self.id());
-        let tasks = vec![NewTask { id, spec }];
+        let tasks = vec![NewTask { id, spec, fork: None }];
         let answer = self.store.submit(tasks, "test".to_owned(), self.now()).await.expect("accepted");
         assert_eq!(answer.len(), 1);
         answer[0].0

@@ -5,10 +5,10 @@ use docket_schema::{
     ids::{Position, RunId, Seq, StreamId, TaskId},
     task::TaskRecord,
     wire::{
-        ActRequest, AppendRequest, AppendResponse, EventPage, HeartbeatRequest, HeartbeatResponse,
-        LeaseRequest, LeaseResponse, PAGE_EVENTS_MAX, ReleaseRequest, ReleaseResponse, Resolved,
-        ResumeRequest, ResumeResponse, RunView, Status, SubmitRequest, SubmitResponse, TaskPage, TaskQuery,
-        TaskView, TellRequest, TellResponse,
+        ActRequest, AppendRequest, AppendResponse, EventPage, ForkRequest, ForkResponse, HeartbeatRequest,
+        HeartbeatResponse, LeaseRequest, LeaseResponse, LineageView, PAGE_EVENTS_MAX, ReleaseRequest,
+        ReleaseResponse, Resolved, ResumeRequest, ResumeResponse, RunView, Status, SubmitRequest,
+        SubmitResponse, TaskPage, TaskQuery, TaskView, TellRequest, TellResponse,
     },
 };
 use reqwest::Method;
@@ -185,15 +185,45 @@ impl Client {
         self.call("retry a task", Method::POST, &format!("/v1/tasks/{task}/retry")).json(&act)?.answer().await
     }
 
-    /// Lets a run go on, from its end or from the end of `turn`.
+    /// Goes on with a run from the end of `turn`, or of its last one, as a new run of its task.
     ///
     /// # Errors
     /// [`ClientError`].
     pub async fn resume(&self, run: RunId, turn: Option<u32>) -> Result<ResumeResponse, ClientError> {
+        self.resume_with(run, &ResumeRequest { turn, edit: None }).await
+    }
+
+    /// The same with all that can be asked.
+    ///
+    /// # Errors
+    /// [`ClientError`].
+    pub async fn resume_with(
+        &self,
+        run: RunId,
+        request: &ResumeRequest,
+    ) -> Result<ResumeResponse, ClientError> {
         self.call("resume a run", Method::POST, &format!("/v1/runs/{run}/resume"))
-            .json(&ResumeRequest { turn })?
+            .json(request)?
             .answer()
             .await
+    }
+
+    /// Makes new tasks that go on from a turn's end of `run`, which is not touched. Safe to repeat:
+    /// the request brings its ids.
+    ///
+    /// # Errors
+    /// [`ClientError::Refused`] with `not_found` where there is no such run or turn, `wrong_state`
+    /// where the turn has not ended.
+    pub async fn fork(&self, run: RunId, request: &ForkRequest) -> Result<ForkResponse, ClientError> {
+        self.call("fork a run", Method::POST, &format!("/v1/runs/{run}/fork")).json(request)?.answer().await
+    }
+
+    /// The tree of runs that share history with `run`.
+    ///
+    /// # Errors
+    /// [`ClientError`].
+    pub async fn lineage(&self, run: RunId) -> Result<LineageView, ClientError> {
+        self.call("read a run's lineage", Method::GET, &format!("/v1/runs/{run}/lineage")).answer().await
     }
 
     /// Says something to a run; it hears it before its next decision.

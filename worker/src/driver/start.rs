@@ -13,8 +13,8 @@ use docket_schema::{
     content::{BlobRef, WorkPath},
     ids::Turn,
     run::{
-        EngineRef, FailureKind, GateSpec, ModelTerms, Models, Prompts, RunEnded, RunOutcome, RunRecovered,
-        RunSettings, RunStarted, RunState, SandboxLayers, SetupFinished,
+        EngineRef, FailureKind, GateSpec, Models, Prompts, RunEnded, RunOutcome, RunRecovered, RunSettings,
+        RunStarted, RunState, SandboxLayers, SetupFinished,
     },
     snapshot::{LeftOut, LeftOutWhy},
     task::TaskSpec,
@@ -372,14 +372,7 @@ fn instructions(root: &cap_std::fs::Dir) -> Option<(String, String)> {
 fn models(bootstrap: &Bootstrap, spec: &TaskSpec) -> Result<Models, StartError> {
     let table = PriceTable::load(bootstrap.settings.prices_toml.as_deref())
         .map_err(|error| StartError::environment(&error))?;
-    let listed = table.of(&spec.model);
-    let terms = ModelTerms {
-        context_tokens: listed.limits.context_tokens,
-        output_tokens_max: listed.limits.output_tokens_max,
-        prices: listed.prices,
-        priced: listed.known,
-    };
-    Ok(Models { main: spec.model.clone(), terms })
+    Ok(table.models(&spec.model))
 }
 
 fn settings(bootstrap: &Bootstrap, spec: &TaskSpec) -> RunSettings {

@@ -3,7 +3,10 @@
 
 use std::collections::BTreeMap;
 
-use docket_schema::message::{ModelRef, Prices};
+use docket_schema::{
+    message::{ModelRef, Prices},
+    run::{ModelTerms, Models},
+};
 use toml::{Table, Value};
 
 const BUILT_IN: &str = include_str!("prices.toml");
@@ -107,6 +110,18 @@ impl PriceTable {
             },
             |(_, listed)| *listed,
         )
+    }
+
+    /// `model` as a run pins it.
+    pub fn models(&self, model: &ModelRef) -> Models {
+        let listed = self.of(model);
+        let terms = ModelTerms {
+            context_tokens: listed.limits.context_tokens,
+            output_tokens_max: listed.limits.output_tokens_max,
+            prices: listed.prices,
+            priced: listed.known,
+        };
+        Models { main: model.clone(), terms }
     }
 }
 

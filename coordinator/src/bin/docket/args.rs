@@ -90,6 +90,8 @@ pub(crate) enum Command {
     Retry(crate::retry::Args),
     /// Go on with a run from the end of a turn
     Resume(crate::resume::Args),
+    /// Go on from a turn as a new task, with another model, a hint, or once more
+    Fork(crate::fork::Args),
     /// Step through a run, turn by turn, offline
     Replay(crate::replay::Args),
     /// Check that the log is whole and unaltered
@@ -136,6 +138,8 @@ mod tests {
             "docket run hi --repo . --include-dirty",
             "docket replay abc --turn 3 --json",
             "docket resume abc --turn 0",
+            "docket fork abc",
+            "docket fork abc --turn 7 --model anthropic:m --engine react --hint look --count 3",
             "docket verify",
             "docket verify abc --store sqlite:/tmp/x.db",
             "docket db rebuild",
@@ -167,6 +171,9 @@ mod tests {
             "docket submit hi --repo . --queue no/slash",
             "docket tell abc",
             "docket resume abc --turn -1",
+            "docket fork abc --count 0",
+            "docket fork abc --count 101",
+            "docket fork abc --base-url http://x",
             "docket up --slots 0",
             "docket up --listen nowhere",
             "docket verify --store mysql://x",

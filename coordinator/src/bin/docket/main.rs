@@ -22,6 +22,7 @@ mod doctor;
 mod events;
 mod fail;
 mod follow;
+mod fork;
 mod home;
 mod local;
 mod logging;
@@ -109,6 +110,7 @@ async fn dispatch(cx: Context, command: Command) -> Outcome {
         Command::Cancel(args) => cancel::run(cx, args).await,
         Command::Retry(args) => retry::run(cx, args).await,
         Command::Resume(args) => resume::run(cx, args).await,
+        Command::Fork(args) => fork::run(cx, args).await,
         Command::Replay(args) => replay::run(cx, args).await,
         Command::Verify(args) => verify::run(cx, args).await,
         Command::Up(args) => up::run(cx, args).await,

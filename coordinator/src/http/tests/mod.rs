@@ -3,6 +3,7 @@
 mod appends;
 pub(super) mod events;
 mod follow;
+mod forks;
 mod life;
 mod malformed;
 mod polls;

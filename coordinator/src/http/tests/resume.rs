@@ -24,7 +24,8 @@ async fn a_run_is_gone_on_with_from_a_turns_end() {
     house.appended(&lease, 0, events).await;
     house.appended(&lease, 6, vec![ended(RunOutcome::Succeeded, 2)]).await;
     let problem = house.admin(&resume, &json!({ "turn": 3 })).await.problem();
-    assert_eq!((problem.code, problem.field.as_deref()), (ProblemCode::InvalidRequest, Some("turn")));
+    assert_eq!((problem.code, problem.field.as_deref()), (ProblemCode::NotFound, Some("turn")));
+    assert_eq!(problem.detail, "there is no turn 3: the run's turns go from 0 to 2");
 
     let answer: ResumeResponse = house.post(&resume, token(Role::Submit), &json!({ "turn": 1 })).await.good();
     assert_eq!((answer.task, answer.parent.run, answer.parent.seq.0, answer.turn), (task, parent, 4, 1));

@@ -108,16 +108,7 @@ pub(super) async fn draft_plan(
         return Ok(Err(refused.into()));
     }
     if let Some((write, stream_id)) = new_run {
-        let parent = write.events.first().and_then(forked).map(|forked| (forked.parent, forked.seq));
-        draft.new_runs.push(RunRow {
-            id: write.run,
-            stream_id,
-            task,
-            attempt: record.runs,
-            stage: "living".to_owned(),
-            parent,
-            ended_at: None,
-        });
+        draft.new_runs.push(row_of(&record, write, stream_id));
     }
     draft.tasks.push((record.clone(), stream_id, when.deadline));
     Ok(Ok((record, appended)))
@@ -201,6 +192,39 @@ async fn draft_run(
         draft.streams.push((stream, row));
     }
     Ok(Ok(RunDone { appended, new_stream }))
+}
+
+/// The run that a new task begins with. Its stream must not exist: its first event is another run's
+/// continuation, and stands at nobody else's head.
+pub(super) async fn draft_first_run(
+    desk: &mut Desk,
+    conn: &mut Conn<'_>,
+    draft: &mut Draft,
+    write: &RunWrite,
+    record: &TaskRecord,
+) -> Result<Result<(), AppendError>, LoadError> {
+    let stream = StreamId::Run(write.run);
+    desk.load_streams(conn, [stream.clone()]).await?;
+    if let Some(there) = draft.stream(desk, &stream) {
+        return Ok(Err(AppendError::WrongSeq { expected: docket_schema::ids::Seq(0), head: there.head }));
+    }
+    match draft_run(desk, conn, draft, write, record.submitted_at).await? {
+        Err(refused) => return Ok(Err(refused)),
+        Ok(done) => draft.new_runs.extend(done.new_stream.map(|id| row_of(record, write, id))),
+    }
+    Ok(Ok(()))
+}
+
+fn row_of(record: &TaskRecord, write: &RunWrite, stream_id: i64) -> RunRow {
+    RunRow {
+        id: write.run,
+        stream_id,
+        task: record.id,
+        attempt: record.runs,
+        stage: "living".to_owned(),
+        parent: write.events.first().and_then(forked).map(|forked| (forked.parent, forked.seq)),
+        ended_at: None,
+    }
 }
 
 const fn set_fence(row: &mut StreamRow, after: FenceAfter) {

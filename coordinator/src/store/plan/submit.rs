@@ -5,11 +5,12 @@ use std::collections::HashSet;
 use docket_schema::{
     event::TypedEvent as _,
     ids::{BlobHash, Epoch, StreamId, TaskId, Timestamp, Turn},
-    task::{TaskEvent, TaskEventMeta, TaskRecord, TaskSpec},
+    task::{TaskEvent, TaskEventMeta, TaskRecord},
 };
 
+use super::command::{draft_first_run, draft_task};
 use crate::{
-    decide,
+    decide::{self, Plan},
     store::{
         AppendError, NewTask,
         conn::{Arg, Conn},
@@ -30,13 +31,14 @@ pub(super) async fn plan_submit(
 ) -> Result<Submitted, LoadError> {
     let mut known = load_known(desk, conn, tasks).await?;
     load_keys(desk, conn, tasks.iter().filter_map(|task| task.spec.dedup_key.clone())).await?;
-    let mut names: Vec<BlobHash> = tasks.iter().flat_map(|task| blobs_of(&task.spec)).collect();
+    let mut names: Vec<BlobHash> = tasks.iter().flat_map(blobs_of).collect();
     names.sort_unstable();
     names.dedup();
     names.retain(|name| !desk.blobs.contains(name));
     desk.load_blobs(conn, names).await?;
 
     let mut draft = Draft::default();
+    let mut touched: Vec<BlobHash> = Vec::new();
     let mut answer = Vec::with_capacity(tasks.len());
     let mut own_keys: std::collections::HashMap<&str, TaskId> = std::collections::HashMap::new();
     for task in tasks {
@@ -53,13 +55,16 @@ pub(super) async fn plan_submit(
             }
             own_keys.insert(key, task.id);
         }
-        if let Some(missing) = blobs_of(&task.spec).find(|name| !desk.blobs.contains(name)) {
+        if let Some(missing) = blobs_of(task).find(|name| !desk.blobs.contains(name)) {
             return Ok(Err(AppendError::BlobMissing(missing)));
         }
-        desk.staged.touched.extend(blobs_of(&task.spec));
-        draft_new(desk, conn, &mut draft, task, by, now).await?;
+        touched.extend(blobs_of(task));
+        if let Err(refused) = draft_new(desk, conn, &mut draft, task, by, now).await? {
+            return Ok(Err(refused));
+        }
         answer.push((task.id, false));
     }
+    desk.staged.touched.extend(touched);
     desk.accept(draft);
     Ok(Ok(answer))
 }
@@ -71,19 +76,32 @@ async fn draft_new(
     task: &NewTask,
     by: &str,
     now: Timestamp,
-) -> Result<(), LoadError> {
-    let event = decide::submit(task.spec.clone(), by)
-        .map_err(|e| corrupt(format!("a submit that was not checked: {e}")))?;
+) -> Result<Result<(), AppendError>, LoadError> {
+    let plan = match &task.fork {
+        None => {
+            decide::submit(task.spec.clone(), by).map(|event| Plan { task: vec![event], ..Plan::default() })
+        }
+        Some(fork) => decide::fork(task.spec.clone(), by, fork.from, (fork.run, fork.events.clone())),
+    };
+    let plan = plan.map_err(|e| corrupt(format!("a submit that was not checked: {e}")))?;
+    let Some((TaskEvent::TaskSubmitted(first), rest)) = plan.task.split_first() else {
+        return Err(corrupt("a submit that submits nothing".to_owned()).into());
+    };
     let stream = StreamId::Task(task.id);
     let mut row = desk.new_stream(conn).await?;
-    draft.extend(&stream, &mut row, &[event.encode(Turn(0))], Epoch(0), now);
+    let stream_id = row.id;
+    draft.extend(&stream, &mut row, &[TaskEvent::from(first.clone()).encode(Turn(0))], Epoch(0), now);
     let meta = TaskEventMeta { seq: row.head.seq, hash: row.head.hash, recorded_at: row.head_at };
-    if let TaskEvent::TaskSubmitted(submitted) = event {
-        let record = TaskRecord::submitted(task.id, meta, submitted);
-        draft.tasks.push((record, row.id, Deadline::Keep));
-    }
+    let mut record = TaskRecord::submitted(task.id, meta, first.clone());
     draft.streams.push((stream, row));
-    Ok(())
+    draft_task(desk, draft, &mut record, rest, Epoch(0), now)?;
+    if let Some(write) = &plan.run
+        && let Err(refused) = draft_first_run(desk, conn, draft, write, &record).await?
+    {
+        return Ok(Err(refused));
+    }
+    draft.tasks.push((record, stream_id, Deadline::Keep));
+    Ok(Ok(()))
 }
 
 /// Which of these ids exist already.
@@ -138,8 +156,10 @@ pub(super) async fn load_keys(
 }
 
 /// The blobs that a task names.
-fn blobs_of(spec: &TaskSpec) -> impl Iterator<Item = BlobHash> + '_ {
+fn blobs_of(task: &NewTask) -> impl Iterator<Item = BlobHash> + '_ {
+    let spec = &task.spec;
     let git =
         spec.base.git.iter().flat_map(|git| git.pack.iter().copied().chain([git.pack_index, git.index]));
-    [spec.base.manifest].into_iter().chain(git).chain(spec.script).map(|blob| blob.hash)
+    let own = [spec.base.manifest].into_iter().chain(git).chain(spec.script).map(|blob| blob.hash);
+    own.chain(task.fork.iter().flat_map(|fork| fork.names.iter().copied()))
 }

@@ -105,7 +105,8 @@ pub(super) async fn put_blob(
 /// Submits `count` tasks in one go.
 pub(super) async fn submit(store: &Arc<dyn Store>, clock: &Clock, count: usize) -> anyhow::Result<()> {
     let spec = task(no_model());
-    let tasks = (0..count).map(|_| NewTask { id: TaskId(clock::new_id()), spec: spec.clone() }).collect();
+    let tasks =
+        (0..count).map(|_| NewTask { id: TaskId(clock::new_id()), spec: spec.clone(), fork: None }).collect();
     store.submit(tasks, "bench".to_owned(), clock.now()).await.context("the store does not take tasks")?;
     Ok(())
 }

@@ -1,0 +1,277 @@
+//! Routes that go on from a turn's end: resume (a new run of the same task) and fork (new tasks).
+//!
+//! Both only read the run that is stood upon. A run keeps the engine and the models it had last, also
+//! where it goes on from a turn before they were changed: a task is one question, asked of one model.
+
+use std::sync::Arc;
+
+use axum::{body::Body, http::Response};
+use docket_schema::{
+    content::{BlobRef, Content},
+    event::{Envelope, NewEvent, TypedEvent as _},
+    ids::{BlobHash, RunId, Seq, StreamId, TaskId, Turn},
+    run::{CorruptLog, ForkWhy, Forked, History, NoSuchTurn, RunEvent, WorkspaceEdited},
+    snapshot::{Entry, EntryKind},
+    task::{ForkedFrom, TITLE_CHARS_MAX, TaskRecord, TaskSpec},
+    wire::{
+        EDIT_SNAPSHOTS_MAX, Edit, FORK_SIBLINGS_MAX, ForkRequest, ForkResponse, ParentRef, ProblemCode,
+        ResumeRequest, ResumeResponse, RunView, Sibling, TELL_BYTES_MAX,
+    },
+};
+
+use super::{
+    api::Api,
+    call::{Call, json},
+    commands,
+    errors::Refusal,
+    runs::{lineage, view},
+};
+use crate::{
+    clock,
+    store::{AppendError, CommandBlobs, NewBlob, NewFork, NewTask},
+};
+
+type Answered = Result<Response<Body>, Refusal>;
+
+pub(super) async fn resume(api: Arc<Api>, call: Call) -> Answered {
+    let of: RunId = call.id()?;
+    let ResumeRequest { turn, edit } = call.json()?;
+    let view = view(&api, of).await?;
+    let point = Point::find(&api, &view, turn, edit.as_ref()).await?;
+    let run = RunId(clock::new_id());
+    let forked = point.forked(view.task, run, ForkWhy::Resume);
+    let by = call.caller.name();
+    let (edits, names) = edits(edit.as_ref(), &by, point.turn);
+    let decide = commands::resume(by, forked, edits);
+    let blobs = CommandBlobs { blobs: Vec::new(), names };
+    let (record, _) = api.store.command(view.task, decide, blobs, api.clock.now()).await?;
+    api.announce(&record);
+    // The run whose place is taken may be in a worker's hands, and followed.
+    api.wakes.leases();
+    api.wakes.appended(of);
+    json(&ResumeResponse { task: view.task, run, parent: point.parent(), turn: point.turn.0 })
+}
+
+pub(super) async fn fork(api: Arc<Api>, call: Call) -> Answered {
+    let of: RunId = call.id()?;
+    let request: ForkRequest = call.json()?;
+    check(&request)?;
+    let view = view(&api, of).await?;
+    if let Some(before) = answer(&api, &request.siblings).await? {
+        return json(&before);
+    }
+    let Some((task, _)) = api.store.task(view.task).await? else {
+        return Err(Refusal::new(ProblemCode::NotFound, format!("there is no task {}", view.task)));
+    };
+    let point = Point::find(&api, &view, request.turn, request.edit.as_ref()).await?;
+    let by = call.caller.name();
+    let hint = hint(&api, request.hint.as_deref()).await?;
+    let tasks = request.siblings.iter().enumerate().map(|(nth, sibling)| {
+        let mut forked = point.forked(sibling.task, sibling.run, ForkWhy::Fork);
+        forked.engine = request.engine.clone().or(forked.engine);
+        forked.models = request.models.clone().or(forked.models);
+        forked.hint = hint.clone();
+        let (edits, mut names) = edits(request.edit.as_ref(), &by, point.turn);
+        names.extend(hint.as_ref().and_then(Content::blob).map(|blob| blob.hash));
+        let spec = spec(&task, &request, sibling.task, (nth, point.turn));
+        let mut events = vec![RunEvent::from(forked).encode(point.turn)];
+        events.extend(edits);
+        let from = ForkedFrom { run: point.owner, seq: point.end.seq, turn: point.turn };
+        let fork = NewFork { from, run: sibling.run, events, names };
+        NewTask { id: sibling.task, spec, fork: Some(Box::new(fork)) }
+    });
+    api.store.submit(tasks.collect(), by.clone(), api.clock.now()).await.map_err(not_made)?;
+    api.wakes.work();
+    let made = answer(&api, &request.siblings).await?;
+    json(&made.ok_or_else(|| Refusal::new(ProblemCode::Internal, "the fork's tasks are not there"))?)
+}
+
+fn not_made(error: AppendError) -> Refusal {
+    if matches!(error, AppendError::WrongSeq { .. }) {
+        let detail = "a run of these is there already, and is no such fork";
+        return Refusal::new(ProblemCode::InvalidRequest, detail).field("siblings");
+    }
+    error.into()
+}
+
+fn check(request: &ForkRequest) -> Result<(), Refusal> {
+    let wrong =
+        |field: &str, detail: String| Err(Refusal::new(ProblemCode::InvalidRequest, detail).field(field));
+    let count = request.siblings.len();
+    if count == 0 || count > FORK_SIBLINGS_MAX {
+        return wrong("siblings", format!("a fork makes 1 to {FORK_SIBLINGS_MAX} tasks"));
+    }
+    let mut ids: Vec<_> = request.siblings.iter().flat_map(|one| [one.task.0, one.run.0]).collect();
+    ids.sort_unstable();
+    ids.dedup();
+    if ids.len() != count * 2 {
+        return wrong("siblings", "give each task and each run an id of its own".to_owned());
+    }
+    if request.hint.as_ref().is_some_and(|hint| hint.trim().is_empty() || hint.len() > TELL_BYTES_MAX) {
+        return wrong("hint", format!("`hint` must be 1 to {TELL_BYTES_MAX} bytes"));
+    }
+    Ok(())
+}
+
+/// What a fork made, from the log: the first answer and every repeated one are the same.
+async fn answer(api: &Api, siblings: &[Sibling]) -> Result<Option<ForkResponse>, Refusal> {
+    let mut from: Option<ForkedFrom> = None;
+    for sibling in siblings {
+        let Some((task, _)) = api.store.task(sibling.task).await? else { return Ok(None) };
+        let run = api.store.run(sibling.run).await?.filter(|run| run.task == sibling.task);
+        let (Some(own), Some(_)) = (task.forked_from, run) else {
+            let detail = format!("task {} is there already, and is no such fork", sibling.task);
+            return Err(Refusal::new(ProblemCode::InvalidRequest, detail).field("siblings"));
+        };
+        from = from.or(Some(own));
+    }
+    Ok(from.map(|from| ForkResponse {
+        siblings: siblings.to_vec(),
+        parent: ParentRef { run: from.run, seq: from.seq },
+        turn: from.turn.0,
+    }))
+}
+
+/// The parent's task, as the fork's. It is tried once: a second try would begin without the history.
+fn spec(parent: &TaskRecord, request: &ForkRequest, id: TaskId, (nth, turn): (usize, Turn)) -> TaskSpec {
+    let mut spec = parent.spec.clone();
+    let which = match request.siblings.len() {
+        1 => format!(" (fork at turn {turn})"),
+        count => format!(" (fork {} of {count} at turn {turn})", nth + 1),
+    };
+    let room = TITLE_CHARS_MAX.saturating_sub(which.chars().count());
+    spec.title = spec.title.chars().take(room).collect::<String>() + &which;
+    spec.run_at = None;
+    spec.dedup_key = None;
+    spec.batch = None;
+    spec.attempts_max = 1;
+    // Two results cannot be one branch.
+    spec.branch = spec.branch.map(|branch| format!("{branch}-fork-{}", id.short()));
+    if let Some(engine) = &request.engine {
+        spec.engine.clone_from(&engine.name);
+    }
+    if let Some(models) = &request.models {
+        spec.model = models.main.clone();
+    }
+    spec.script = request.script.or(spec.script);
+    spec
+}
+
+async fn hint(api: &Api, text: Option<&str>) -> Result<Option<Content>, Refusal> {
+    let Some(text) = text else { return Ok(None) };
+    let (content, aside) = Content::place(text.as_bytes().to_vec());
+    if let Some(bytes) = aside {
+        let blob = NewBlob { blob: BlobRef::of(&bytes), bytes: bytes.into() };
+        api.store.put_blobs(vec![blob], api.clock.now()).await?;
+    }
+    Ok(Some(content))
+}
+
+/// What a person changed, as events that follow `Forked`, and the blobs they name.
+fn edits(edit: Option<&Edit>, by: &str, turn: Turn) -> (Vec<NewEvent>, Vec<BlobHash>) {
+    let Some(edit) = edit else { return (Vec::new(), Vec::new()) };
+    let mut events = vec![RunEvent::from(WorkspaceEdited { by: by.to_owned() }).encode(turn)];
+    let mut names = Vec::new();
+    for taken in &edit.snapshots {
+        let changes = taken.changes.iter().chain(&taken.git_changes);
+        names.extend(changes.filter_map(|change| change.entry.as_ref()).filter_map(blob_of));
+        events.push(RunEvent::from(taken.clone()).encode(turn));
+    }
+    names.sort_unstable();
+    names.dedup();
+    (events, names)
+}
+
+/// The blob that must be stored for an entry; a folder has none.
+fn blob_of(entry: &Entry) -> Option<BlobHash> {
+    match entry.kind {
+        EntryKind::File | EntryKind::Symlink => Some(entry.hash),
+        EntryKind::Dir => None,
+    }
+}
+
+/// Where a run is gone on from.
+struct Point {
+    end: Envelope,
+    /// The run whose stream holds it: the one asked for, or an ancestor.
+    owner: RunId,
+    turn: Turn,
+    /// What the run asked for has changed of its pins since.
+    later: Vec<Forked>,
+}
+
+impl Point {
+    async fn find(
+        api: &Api,
+        view: &RunView,
+        turn: Option<u32>,
+        edit: Option<&Edit>,
+    ) -> Result<Self, Refusal> {
+        let history = History::read(lineage(api, view, Seq(u64::MAX)).await?).map_err(unreadable)?;
+        let asked = turn.map(Turn);
+        if let Some(asked) = asked {
+            history.turn(asked).map_err(no_fork_point)?;
+        }
+        let (end, turn) = history.end_of(asked).map_err(no_fork_point)?;
+        let StreamId::Run(owner) = end.stream else {
+            return Err(Refusal::new(ProblemCode::Internal, "a run's history holds another stream's event"));
+        };
+        if let Some(edit) = edit {
+            check_edit(edit, asked, &history)?;
+        }
+        let after = history.events().iter().rev().take_while(|event| event.hash != end.hash);
+        let later = after.filter(|event| event.kind == "Forked");
+        let later = later.filter_map(|event| serde_json::from_str(event.payload.as_str()).ok()).collect();
+        Ok(Self { end: end.clone(), owner, turn, later })
+    }
+
+    const fn parent(&self) -> ParentRef {
+        ParentRef { run: self.owner, seq: self.end.seq }
+    }
+
+    fn forked(&self, task: TaskId, run: RunId, why: ForkWhy) -> Forked {
+        Forked {
+            run,
+            task,
+            parent: self.owner,
+            seq: self.end.seq,
+            hash: self.end.hash,
+            turn: self.turn,
+            why,
+            engine: self.later.iter().find_map(|later| later.engine.clone()),
+            models: self.later.iter().find_map(|later| later.models.clone()),
+            hint: None,
+        }
+    }
+}
+
+fn check_edit(edit: &Edit, asked: Option<Turn>, history: &History) -> Result<(), Refusal> {
+    let wrong =
+        |field: &str, detail: String| Err(Refusal::new(ProblemCode::InvalidRequest, detail).field(field));
+    let Some(turn) = asked else {
+        return wrong("turn", "an edit was made at a turn: say which".to_owned());
+    };
+    let count = edit.snapshots.len();
+    if count == 0 || count > EDIT_SNAPSHOTS_MAX {
+        return wrong("edit.snapshots", format!("an edit has 1 to {EDIT_SNAPSHOTS_MAX} snapshots"));
+    }
+    let tree = history.state_at_end(turn).map_err(no_fork_point)?.tree;
+    if tree == Some(edit.before) {
+        return Ok(());
+    }
+    let detail = "the edit was made on another tree than that of this turn; make it again".to_owned();
+    wrong("edit.before", detail)
+}
+
+fn no_fork_point(error: NoSuchTurn) -> Refusal {
+    match error {
+        NoSuchTurn::NotThere { .. } => Refusal::new(ProblemCode::NotFound, error.to_string()).field("turn"),
+        NoSuchTurn::NotEnded { .. } => Refusal::new(ProblemCode::WrongState, error.to_string()).field("turn"),
+        NoSuchTurn::NoneEnded => Refusal::new(ProblemCode::WrongState, error.to_string()),
+    }
+}
+
+fn unreadable(error: CorruptLog) -> Refusal {
+    tracing::error!("{}", super::error_chain(&error));
+    Refusal::new(ProblemCode::Internal, "the run's log cannot be read; run `docket verify`")
+}

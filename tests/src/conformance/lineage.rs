@@ -1,0 +1,128 @@
+//! Runs that stand on another's history: forks are written whole or not at all, and the tree is found.
+
+use docket_coordinator::{
+    decide,
+    store::{AppendError, CommandError, NewFork, NewTask},
+};
+use docket_schema::{
+    event::{Head, TypedEvent as _},
+    ids::{Epoch, RunId, Seq, StreamId, TaskId, Turn},
+    run::{ForkWhy, Forked, RunEvent, RunOutcome},
+    task::{ForkedFrom, TaskSpec, TaskState},
+};
+
+use super::{
+    Database, World,
+    world::{ended, note, spec},
+};
+
+/// A task that goes on from `parent` at `at`.
+fn fork_of(world: &World, parent: RunId, at: Head) -> NewTask {
+    let (task, run) = (TaskId(world.id()), RunId(world.id()));
+    let forked = Forked {
+        run,
+        task,
+        parent,
+        seq: at.seq,
+        hash: at.hash,
+        turn: Turn(1),
+        why: ForkWhy::Fork,
+        engine: None,
+        models: None,
+        hint: Some("otherwise".into()),
+    };
+    let from = ForkedFrom { run: parent, seq: at.seq, turn: Turn(1) };
+    let events = vec![RunEvent::from(forked).encode(Turn(1)), note(1)];
+    let fork = NewFork { from, run, events, names: Vec::new() };
+    NewTask { id: task, spec: TaskSpec { attempts_max: 1, ..spec("fork") }, fork: Some(Box::new(fork)) }
+}
+
+fn run_of(task: &NewTask) -> RunId {
+    task.fork.as_ref().expect("a fork").run
+}
+
+/// A run that a worker is at, with two events of its own; the head after the first.
+async fn parent(world: &World) -> (TaskId, RunId, Head) {
+    let task = world.submit(spec("parent")).await;
+    let lease = world.worker().lease_one().await;
+    let at = world.append(lease.run, Seq(0), Epoch(1), vec![note(1)]).await.expect("appends").head;
+    world.append(lease.run, Seq(1), Epoch(1), vec![note(2)]).await.expect("appends");
+    (task, lease.run, at)
+}
+
+pub(super) async fn fork_is_all_or_none_and_once(database: Database) {
+    let world = World::open(database).await;
+    let (task, run, at) = parent(&world).await;
+    let before = (world.feed().await.len(), world.task(task).await);
+    let forks: Vec<NewTask> = (0..3).map(|_| fork_of(&world, run, at)).collect();
+
+    // The run of the last one is there already: none of them is made.
+    let mut taken = forks.clone();
+    taken[2].fork.as_mut().expect("a fork").run = run;
+    let refused = world.store.submit(taken, "me".to_owned(), world.now()).await;
+    assert!(matches!(refused, Err(AppendError::WrongSeq { .. })), "{refused:?}");
+    let mut lacking = forks.clone();
+    lacking[1].fork.as_mut().expect("a fork").names = vec![docket_schema::ids::BlobHash([9; 32])];
+    let refused = world.store.submit(lacking, "me".to_owned(), world.now()).await;
+    assert!(matches!(refused, Err(AppendError::BlobMissing(_))), "{refused:?}");
+    assert_eq!(world.feed().await.len(), before.0, "none");
+
+    for _ in 0..2 {
+        world.store.submit(forks.clone(), "me".to_owned(), world.now()).await.expect("accepted");
+    }
+    assert_eq!(world.feed().await.len(), before.0 + 3 * 4, "each its task and its run, once");
+    for fork in &forks {
+        let record = world.task(fork.id).await;
+        assert_eq!((record.state, record.run, record.runs), (TaskState::Available, Some(run_of(fork)), 1));
+        assert_eq!(record.forked_from.map(|from| (from.run, from.seq)), Some((run, at.seq)));
+        let stream = world.stream(StreamId::Run(run_of(fork))).await;
+        assert_eq!((stream.len(), stream[0].prev_hash), (2, at.hash), "it follows its parent");
+    }
+    assert_eq!(world.task(task).await, before.1, "the parent is not touched");
+    world.append(run, Seq(2), Epoch(1), vec![note(3)]).await.expect("its worker goes on");
+    world.check().await;
+}
+
+pub(super) async fn a_fork_is_leased_settled_and_not_retried(database: Database) {
+    let world = World::open(database).await;
+    let (_, run, at) = parent(&world).await;
+    let fork = fork_of(&world, run, at);
+    world.store.submit(vec![fork.clone()], String::new(), world.now()).await.expect("accepted");
+    let worker = world.worker();
+    let lease = worker.lease_one().await;
+    assert_eq!((lease.run, lease.head.seq, lease.forked), (run_of(&fork), Seq(2), true));
+    worker.settle(&lease, Seq(2), vec![ended(RunOutcome::Succeeded)]).await.expect("settles");
+    assert_eq!(world.task(fork.id).await.state, TaskState::Completed);
+    let refused = world.act(fork.id, |record| decide::retry(record, "me")).await;
+    assert!(matches!(refused, Err(CommandError::Rejected(_))), "it has no start of its own: {refused:?}");
+    world.check().await;
+}
+
+pub(super) async fn the_tree_is_the_same_from_any_of_its_runs(database: Database) {
+    let world = World::open(database).await;
+    let (_, root, at) = parent(&world).await;
+    let (first, second) = (fork_of(&world, root, at), fork_of(&world, root, at));
+    let made = vec![first.clone(), second.clone()];
+    world.store.submit(made, String::new(), world.now()).await.expect("accepted");
+    let head = world.store.head(StreamId::Run(run_of(&first))).await.expect("reads").expect("is there");
+    let grandchild = fork_of(&world, run_of(&first), head);
+    world.store.submit(vec![grandchild.clone()], String::new(), world.now()).await.expect("accepted");
+    world.submit(spec("a stranger")).await;
+
+    let expected = vec![
+        (root, None),
+        (run_of(&first), Some(root)),
+        (run_of(&second), Some(root)),
+        (run_of(&grandchild), Some(run_of(&first))),
+    ];
+    for (run, _) in &expected {
+        let found = world.store.lineage(*run, 10).await.expect("reads");
+        let ids: Vec<_> = found.iter().map(|(view, _)| (view.id, view.parent.map(|p| p.run))).collect();
+        assert_eq!(ids, expected);
+        let forks = found.iter().filter(|(_, first)| matches!(first, Some(RunEvent::Forked(_))));
+        assert_eq!(forks.count(), 3);
+    }
+    assert_eq!(world.store.lineage(root, 2).await.expect("reads").len(), 2);
+    assert!(world.store.lineage(RunId(world.id()), 10).await.expect("reads").is_empty());
+    world.check().await;
+}
