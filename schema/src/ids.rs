@@ -338,12 +338,21 @@ pub enum SystemTopic {
     Policy,
     /// Memory that outlives runs.
     Memory,
+    /// Runs that came from other installations.
+    Imports,
 }
 
 impl SystemTopic {
     /// All topics, in declaration order.
-    pub const ALL: [Self; 6] =
-        [Self::Tokens, Self::Audit, Self::Anchors, Self::Schedules, Self::Policy, Self::Memory];
+    pub const ALL: [Self; 7] = [
+        Self::Tokens,
+        Self::Audit,
+        Self::Anchors,
+        Self::Schedules,
+        Self::Policy,
+        Self::Memory,
+        Self::Imports,
+    ];
 
     /// The topic's name in a stream id.
     pub const fn as_str(self) -> &'static str {
@@ -354,6 +363,7 @@ impl SystemTopic {
             Self::Schedules => "schedules",
             Self::Policy => "policy",
             Self::Memory => "memory",
+            Self::Imports => "imports",
         }
     }
 }

@@ -7,12 +7,15 @@
 
 pub mod content;
 pub mod event;
+pub mod export;
 pub mod ids;
 pub mod message;
 pub mod migrations;
+pub mod names;
 pub mod run;
 pub mod schemas;
 pub mod snapshot;
+pub mod system;
 pub mod task;
 pub mod tool;
 pub mod wire;

@@ -12,6 +12,7 @@ use serde_json::{Value, json};
 use crate::{
     event::{Envelope, NewEvent},
     run::RunEvent,
+    system::SystemEvent,
     task::{TaskEvent, TaskRecord, TaskSpec},
     wire,
 };
@@ -21,6 +22,7 @@ pub fn all() -> BTreeMap<String, Value> {
     let mut all = BTreeMap::new();
     all.extend(family("run", RunEvent::schemas));
     all.extend(family("task", TaskEvent::schemas));
+    all.extend(family("system", SystemEvent::schemas));
     one::<Envelope>(&mut all, "event.Envelope");
     one::<NewEvent>(&mut all, "event.NewEvent");
     one::<TaskSpec>(&mut all, "task.TaskSpec");

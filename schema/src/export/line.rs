@@ -1,0 +1,135 @@
+//! The lines of an exported run, and the writer that numbers and digests them.
+
+use base64::{Engine as _, engine::general_purpose::STANDARD};
+use serde::{Deserialize, Serialize};
+
+use crate::{
+    content::{BlobRef, Content},
+    event::Envelope,
+    ids::{BlobHash, Position, RunId, TaskId},
+    wire::BODY_BYTES_MAX,
+};
+
+/// The version of the format that this build writes, and the newest it reads.
+pub const VERSION: u32 = 1;
+
+/// How every uncompressed file begins.
+pub const PLAIN_START: &[u8] = b"{\"docket_export\":";
+
+/// Longest line, in bytes: the largest blob a store takes, as text of which every character is escaped
+/// (base64 is shorter), with its frame.
+pub const LINE_BYTES_MAX: usize = BODY_BYTES_MAX * 2 + 1024;
+
+/// The first line: which run this is.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Header {
+    /// Version of the format: [`VERSION`].
+    pub version: u32,
+    /// The run.
+    pub run: RunId,
+    /// Its task.
+    pub task: TaskId,
+    /// What made the file: `docket 0.1.0`.
+    pub made_by: String,
+}
+
+/// A blob with its bytes.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct BlobLine {
+    /// Hash and size of the bytes.
+    pub blob: BlobRef,
+    /// The bytes, in place.
+    pub content: Content,
+}
+
+/// The last line.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct End {
+    /// Events in the file.
+    pub events: u64,
+    /// Blobs in the file.
+    pub blobs: u64,
+    /// BLAKE3 over all lines before this one.
+    pub digest: BlobHash,
+}
+
+/// A line.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Record {
+    /// The first.
+    #[serde(rename = "docket_export")]
+    Header(Header),
+    /// An event.
+    Event(Box<Envelope>),
+    /// A blob.
+    Blob(BlobLine),
+    /// The last.
+    End(End),
+}
+
+impl Record {
+    /// The record as its line, ended by a line break.
+    fn line(&self) -> String {
+        let mut line = serde_json::to_string(self).expect("records have string keys only");
+        line.push('\n');
+        line
+    }
+}
+
+/// Text as text where each character takes at most two bytes of JSON; anything else as base64.
+fn readable(bytes: &[u8]) -> Content {
+    match Content::inline(bytes) {
+        Content::Text(text) if text.chars().any(|c| c.is_control() && !matches!(c, '\n' | '\r' | '\t')) => {
+            Content::B64(STANDARD.encode(bytes))
+        }
+        content => content,
+    }
+}
+
+/// An event as it stands in a file: without its place in the log that it comes from.
+pub fn event_line(event: &Envelope) -> String {
+    Record::Event(Box::new(Envelope { position: Position(0), ..event.clone() })).line()
+}
+
+/// Makes the lines of a file, in the order in which they are asked for: header, events, blobs, end.
+#[derive(Debug)]
+pub struct Writer {
+    digest: blake3::Hasher,
+    events: u64,
+    blobs: u64,
+}
+
+impl Writer {
+    /// A writer, and the first line.
+    pub fn begin(run: RunId, task: TaskId, made_by: &str) -> (Self, String) {
+        let mut writer = Self { digest: blake3::Hasher::new(), events: 0, blobs: 0 };
+        let header = Header { version: VERSION, run, task, made_by: made_by.to_owned() };
+        let line = writer.counted(Record::Header(header).line());
+        (writer, line)
+    }
+
+    /// The line of an event.
+    pub fn event(&mut self, event: &Envelope) -> String {
+        self.events += 1;
+        self.counted(event_line(event))
+    }
+
+    /// The line of a blob.
+    pub fn blob(&mut self, bytes: &[u8]) -> String {
+        self.blobs += 1;
+        let line = BlobLine { blob: BlobRef::of(bytes), content: readable(bytes) };
+        self.counted(Record::Blob(line).line())
+    }
+
+    /// The last line.
+    pub fn end(self) -> String {
+        let digest = BlobHash(*self.digest.finalize().as_bytes());
+        Record::End(End { events: self.events, blobs: self.blobs, digest }).line()
+    }
+
+    fn counted(&mut self, line: String) -> String {
+        self.digest.update(line.as_bytes());
+        line
+    }
+}

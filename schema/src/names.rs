@@ -1,0 +1,284 @@
+//! Which blobs a recorded event names, and which blobs a blob names.
+//!
+//! The one place that says so, for whoever must have all of them (export, import) and for whoever must
+//! not drop one (garbage collection). Pure. An event that is added to a family does not compile until it
+//! says here what it names. What a model wrote into its arguments names nothing, whatever it looks like.
+
+use crate::{
+    content::{BlobRef, Content},
+    event::{DecodeError, Envelope, TypedEvent as _},
+    ids::StreamId,
+    message::Part,
+    run::RunEvent,
+    snapshot::{Base, Entry, EntryKind, Manifest, PathChange},
+    system::SystemEvent,
+    task::{TaskEvent, TaskSpec},
+};
+
+/// What a blob is to the event that names it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum NamedAs {
+    /// It must be stored.
+    Part,
+    /// A base's manifest: it must be stored, and names contents itself. Where the base has a pack, the
+    /// pack holds those contents; where it has none, each is a blob.
+    Manifest {
+        /// The base has a pack.
+        packed: bool,
+    },
+    /// A file's content in a snapshot: stored as a blob, unless the base's pack holds it already.
+    Content,
+}
+
+/// A blob that an event names.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Named {
+    /// Which.
+    pub blob: BlobRef,
+    /// As what.
+    pub named_as: NamedAs,
+}
+
+/// The blobs that `event` names, in the order of its payload; one may stand there twice.
+///
+/// # Errors
+/// [`DecodeError`]: this build does not know the event, and so cannot say.
+pub fn blobs_named(event: &Envelope) -> Result<Vec<Named>, DecodeError> {
+    let mut named = Vec::new();
+    let payload = event.payload.as_str();
+    match event.stream {
+        StreamId::Run(_) => of_run(&RunEvent::decode(&event.kind, event.version, payload)?, &mut named),
+        StreamId::Task(_) => of_task(&TaskEvent::decode(&event.kind, event.version, payload)?, &mut named),
+        StreamId::System(_) => {
+            of_system(&SystemEvent::decode(&event.kind, event.version, payload)?, &mut named);
+        }
+        StreamId::Queue(_) => {
+            return Err(DecodeError::Unknown { kind: event.kind.clone(), version: event.version });
+        }
+    }
+    Ok(named)
+}
+
+/// The blobs that a task's specification names.
+pub fn blobs_of_spec(spec: &TaskSpec) -> Vec<Named> {
+    let mut named = Vec::new();
+    of_spec(spec, &mut named);
+    named
+}
+
+/// The contents that a base's manifest names.
+pub fn contents_of(manifest: &Manifest) -> impl Iterator<Item = BlobRef> + '_ {
+    manifest.entries.values().filter_map(content_of)
+}
+
+fn content_of(entry: &Entry) -> Option<BlobRef> {
+    match entry.kind {
+        EntryKind::File | EntryKind::Symlink => Some(BlobRef { hash: entry.hash, bytes: entry.size }),
+        EntryKind::Dir => None,
+    }
+}
+
+fn part(blob: BlobRef, named: &mut Vec<Named>) {
+    named.push(Named { blob, named_as: NamedAs::Part });
+}
+
+fn of_content(content: &Content, named: &mut Vec<Named>) {
+    if let Some(blob) = content.blob() {
+        part(blob, named);
+    }
+}
+
+fn of_base(base: &Base, named: &mut Vec<Named>) {
+    let packed = base.git.is_some();
+    named.push(Named { blob: base.manifest, named_as: NamedAs::Manifest { packed } });
+    if let Some(git) = &base.git {
+        git.pack.iter().chain([&git.pack_index, &git.index]).for_each(|blob| part(*blob, named));
+    }
+}
+
+fn of_spec(spec: &TaskSpec, named: &mut Vec<Named>) {
+    of_base(&spec.base, named);
+    if let Some(script) = spec.script {
+        part(script, named);
+    }
+}
+
+fn of_changes(changes: &[PathChange], named: &mut Vec<Named>) {
+    let entries = changes.iter().filter_map(|change| change.entry.as_ref());
+    named.extend(entries.filter_map(content_of).map(|blob| Named { blob, named_as: NamedAs::Content }));
+}
+
+fn of_parts(parts: &[Part], named: &mut Vec<Named>) {
+    for part in parts {
+        match part {
+            Part::Text { text: content } | Part::ToolResult { content, .. } => of_content(content, named),
+            Part::Thinking { .. } | Part::ToolUse(_) => {}
+        }
+    }
+}
+
+fn of_run(event: &RunEvent, named: &mut Vec<Named>) {
+    match event {
+        RunEvent::RunStarted(e) => {
+            let prompts = [e.prompts.system, e.prompts.tools, e.prompts.task];
+            prompts.into_iter().chain(e.policy).for_each(|blob| part(blob, named));
+            of_base(&e.base, named);
+        }
+        RunEvent::Forked(e) => e.hint.iter().for_each(|hint| of_content(hint, named)),
+        RunEvent::SetupFinished(e) => of_content(&e.content, named),
+        RunEvent::ModelAnswered(e) => of_parts(&e.parts, named),
+        RunEvent::ToolFinished(e) => {
+            of_content(&e.content, named);
+            e.full.iter().for_each(|blob| part(*blob, named));
+        }
+        RunEvent::SnapshotTaken(e) => {
+            of_changes(&e.changes, named);
+            of_changes(&e.git_changes, named);
+        }
+        RunEvent::GateFinished(e) => {
+            of_content(&e.content, named);
+            e.full.iter().for_each(|blob| part(*blob, named));
+        }
+        RunEvent::Told(e) => of_content(&e.text, named),
+        RunEvent::PolicyChanged(e) => part(e.policy, named),
+        RunEvent::RunBlocked(e) => of_content(&e.question, named),
+        RunEvent::BlockerAnswered(e) => of_content(&e.text, named),
+        RunEvent::ChildAnswered(e) => of_content(&e.content, named),
+        RunEvent::Compacted(e) => of_content(&e.summary, named),
+        RunEvent::RunEnded(e) => e.summary.iter().for_each(|summary| of_content(summary, named)),
+        RunEvent::RunRecovered(_)
+        | RunEvent::PhaseChanged(_)
+        | RunEvent::ModelRequested(_)
+        | RunEvent::ModelFailed(_)
+        | RunEvent::ToolRequested(_)
+        | RunEvent::GateRequested(_)
+        | RunEvent::CancelRequested(_)
+        | RunEvent::PauseRequested(_)
+        | RunEvent::Unpaused(_)
+        | RunEvent::LimitReached(_)
+        | RunEvent::RunPaused(_)
+        | RunEvent::Delegated(_)
+        | RunEvent::WorkspaceEdited(_) => {}
+    }
+}
+
+fn of_task(event: &TaskEvent, named: &mut Vec<Named>) {
+    match event {
+        TaskEvent::TaskSubmitted(e) => of_spec(&e.spec, named),
+        TaskEvent::TaskMadeAvailable(_)
+        | TaskEvent::TaskLeased(_)
+        | TaskEvent::TaskReleased(_)
+        | TaskEvent::TaskLeaseExpired(_)
+        | TaskEvent::TaskRunCrashed(_)
+        | TaskEvent::TaskRunFailed(_)
+        | TaskEvent::TaskBlocked(_)
+        | TaskEvent::TaskUnblocked(_)
+        | TaskEvent::TaskCompleted(_)
+        | TaskEvent::TaskCancelled(_)
+        | TaskEvent::TaskDiscarded(_)
+        | TaskEvent::TaskRetried(_)
+        | TaskEvent::TaskResumed(_)
+        | TaskEvent::TaskReprioritized(_) => {}
+    }
+}
+
+fn of_system(event: &SystemEvent, _: &mut Vec<Named>) {
+    match event {
+        SystemEvent::RunImported(_) => {}
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::content::WorkPath;
+    use crate::ids::TreeHash;
+    use crate::{
+        event::{NewEvent, Payload},
+        ids::{BlobHash, Epoch, EventHash, Position, RunId, Seq, Timestamp, Turn},
+        message::{CallId, StopReason, ToolUse, Usage},
+        run::{ModelAnswered, SnapshotTaken, ToolFinished, ToolStatus},
+        tool::ToolFacts,
+    };
+
+    fn envelope(event: &RunEvent) -> Envelope {
+        let NewEvent { kind, version, turn, payload } = event.encode(Turn(1));
+        Envelope {
+            stream: StreamId::Run(RunId(uuid::Uuid::nil())),
+            seq: Seq(1),
+            position: Position(0),
+            recorded_at: Timestamp(0),
+            turn,
+            epoch: Epoch(1),
+            kind,
+            version,
+            payload,
+            prev_hash: EventHash::ZERO,
+            hash: EventHash::ZERO,
+        }
+    }
+
+    fn named(event: &RunEvent) -> Vec<Named> {
+        blobs_named(&envelope(event)).expect("known")
+    }
+
+    #[test]
+    fn what_a_model_writes_into_its_arguments_names_nothing() {
+        let fake = BlobRef::of(b"never stored");
+        let args = serde_json::json!({ "blob": fake, "content": { "blob": fake } });
+        let call = ToolUse { call: CallId("t1-0".into()), name: "x".into(), args, malformed: None };
+        let real = BlobRef::of(b"long text");
+        let answered = ModelAnswered {
+            call: CallId("m1-1".into()),
+            parts: vec![Part::ToolUse(call), Part::Text { text: Content::Blob(real) }],
+            stop: StopReason::ToolUse,
+            usage: Usage::default(),
+            cost_nusd: 0,
+            first_byte_ms: 0,
+            total_ms: 0,
+        };
+        assert_eq!(named(&answered.into()), [Named { blob: real, named_as: NamedAs::Part }]);
+    }
+
+    #[test]
+    fn outputs_are_parts_and_files_are_contents() {
+        let (shown, full) = (BlobRef::of(b"shown"), BlobRef::of(b"full"));
+        let finished = ToolFinished {
+            call: CallId("t1-0".into()),
+            status: ToolStatus::Ok,
+            content: Content::Blob(shown),
+            full: Some(full),
+            facts: ToolFacts::default(),
+            duration_ms: 0,
+        };
+        assert_eq!(named(&finished.into()).iter().map(|n| n.blob).collect::<Vec<_>>(), [shown, full]);
+
+        let entry = |kind, content: &[u8]| Entry {
+            kind,
+            mode: 0o644,
+            size: content.len() as u64,
+            hash: BlobHash::of(content),
+        };
+        let change = |path: &str, entry| PathChange { path: WorkPath::new(path).expect("legal"), entry };
+        let taken = SnapshotTaken {
+            changes: vec![
+                change("a", Some(entry(EntryKind::File, b"a"))),
+                change("gone", None),
+                change("dir", Some(entry(EntryKind::Dir, b""))),
+            ],
+            git_changes: vec![change(".git/HEAD", Some(entry(EntryKind::File, b"ref")))],
+            tree: TreeHash::ZERO,
+            left_out: vec![],
+        };
+        let expected = [BlobRef::of(b"a"), BlobRef::of(b"ref")];
+        assert_eq!(named(&taken.into()), expected.map(|blob| Named { blob, named_as: NamedAs::Content }));
+    }
+
+    #[test]
+    fn an_unknown_event_is_no_event_without_blobs() {
+        let mut event = envelope(&RunEvent::PauseRequested(crate::run::PauseRequested { by: "x".into() }));
+        event.kind = "FromTheFuture".into();
+        event.payload = Payload::from_store("{}".into());
+        assert!(blobs_named(&event).is_err());
+    }
+}

@@ -1,0 +1,55 @@
+//! The events of the system's streams: what happens to an installation and belongs to no task.
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use crate::{
+    event::{Head, typed_events},
+    ids::{RunId, Seq, StreamId, TaskId},
+};
+
+typed_events! {
+    /// An event of a system stream.
+    pub enum SystemEvent {
+        RunImported 1,
+    }
+}
+
+/// A run came from another installation (`docket import`). Stands in `system/imports`; what it says of
+/// the run's place in its task is all that the run's own stream does not.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct RunImported {
+    /// The run that was asked for; its parents came with it.
+    pub run: RunId,
+    /// Its task.
+    pub task: TaskId,
+    /// Who imported it.
+    pub by: String,
+    /// What made the file: `docket 0.1.0`.
+    pub made_by: String,
+    /// What was written, stream by stream, in this order.
+    pub streams: Vec<StreamImported>,
+}
+
+/// A stream that an import began or continued.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct StreamImported {
+    /// Which.
+    pub stream: StreamId,
+    /// Its first event that is from the import: 1, unless an earlier import had brought a part of it.
+    pub from: Seq,
+    /// Its last event that is from the import.
+    pub head: Head,
+    /// For a run: which task it is a try of, and how manieth.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub run_of: Option<RunOf>,
+}
+
+/// A run's place in its task.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct RunOf {
+    /// The task.
+    pub task: TaskId,
+    /// How manieth run of it, from 1.
+    pub attempt: u32,
+}
