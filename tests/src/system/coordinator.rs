@@ -31,6 +31,9 @@ use super::{
 pub enum LeaseTime {
     /// One second (a heartbeat each third of it): for tests that wait for takeovers.
     Short,
+    /// Four seconds: for tests that wait for one takeover and count what is done again, on a machine that
+    /// may stand still for a second.
+    Patient,
     /// The usual half minute: for tests in which nobody shall lose a lease on a machine that stalls.
     Usual,
 }
@@ -39,6 +42,7 @@ impl LeaseTime {
     const fn ms(self) -> &'static str {
         match self {
             Self::Short => "1000",
+            Self::Patient => "4000",
             Self::Usual => "30000",
         }
     }

@@ -5,7 +5,7 @@ use std::ops::RangeInclusive;
 use anyhow::{Context as _, Result, ensure};
 use docket_schema::{
     event::{Envelope, Head, TypedEvent as _, follow},
-    ids::TreeHash,
+    ids::{Seq, TreeHash},
     run::{RunEvent, RunState, Stage},
 };
 use docket_worker::{client::Client, driver::Material, replay};
@@ -47,6 +47,10 @@ impl History {
         let mut epoch = 0;
         let mut events = Vec::with_capacity(envelopes.len());
         for envelope in &envelopes {
+            if envelope.kind == "Forked" {
+                // Another stream, on the hash before it; a fork is another task, with epochs of its own.
+                (head.seq, epoch) = (Seq(0), 0);
+            }
             head = follow(head, envelope)?;
             // What others write (a tell) bears the epoch in force, or none.
             ensure!(envelope.epoch.0 >= epoch || envelope.epoch.0 == 0, "epochs only rise: {envelope:?}");

@@ -1,6 +1,6 @@
 //! A worker in a home of its own, as on another machine.
 
-use std::ffi::OsStr;
+use std::{ffi::OsStr, path::PathBuf};
 
 use anyhow::{Context as _, Result, ensure};
 use docket_schema::ids::QueueName;
@@ -36,7 +36,7 @@ impl Default for WorkerOptions {
 #[derive(Debug)]
 pub struct Worker {
     process: Proc,
-    _home: TempDir,
+    home: TempDir,
 }
 
 impl Worker {
@@ -60,7 +60,7 @@ impl Worker {
             args.extend(["--queues", queue.as_str()]);
         }
         let (process, _) = Proc::start("worker", home.path(), &env, &args).await?;
-        let mut worker = Self { process, _home: home };
+        let mut worker = Self { process, home };
         // A worker whose host cannot hold a sandbox ends here, and says why.
         let begun = seen("a worker that asks for work", || {
             let ended = worker.process.ended().is_some();
@@ -89,6 +89,13 @@ impl Worker {
     /// Its run processes.
     pub fn run_processes(&self) -> Vec<i32> {
         children_of(self.pid())
+    }
+
+    /// The workspaces of its run processes, as they lie in its scratch folder.
+    pub fn workspaces(&self) -> Vec<PathBuf> {
+        let folders = |of: PathBuf| std::fs::read_dir(of).into_iter().flatten().flatten().map(|at| at.path());
+        let runs = folders(self.home.path().join("scratch")).flat_map(folders);
+        runs.map(|run| run.join("workspace")).filter(|workspace| workspace.is_dir()).collect()
     }
 
     /// The run process that a failpoint has stopped, if one is.

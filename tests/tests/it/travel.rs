@@ -1,0 +1,46 @@
+//! A run of thirty turns dies at turn 15 in the middle of a command that changes files, by kill -9 of the
+//! run process and its supervisor; then it goes on: by itself, from its last whole turn, from turn 7, and
+//! as a fork from turn 7. Each time its files are those of that turn, compared byte for byte with what this
+//! test works out itself, and the undisturbed tree is reached in the end.
+//!
+//! Nothing depends on time: the command says by a folder that it is in its middle, and waits to be let on.
+
+mod journey;
+mod ways;
+
+use anyhow::Result;
+use docket_tests::pg_cluster::Cluster;
+use ways::{Way, travel, undisturbed};
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn each_turn_of_the_undisturbed_run_has_the_files_it_should_have() -> Result<()> {
+    undisturbed().await.map(|_| ())
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_run_killed_in_the_middle_of_a_command_goes_on_by_itself_on_sqlite() -> Result<()> {
+    Box::pin(travel(Way::Itself, None)).await
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_run_killed_in_the_middle_of_a_command_is_resumed_from_its_last_turn_on_sqlite() -> Result<()> {
+    Box::pin(travel(Way::ResumeLast, None)).await
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_run_killed_in_the_middle_of_a_command_is_resumed_from_turn_7_on_sqlite() -> Result<()> {
+    Box::pin(travel(Way::ResumeAt(7), None)).await
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_run_killed_in_the_middle_of_a_command_goes_on_by_itself_on_postgres() -> Result<()> {
+    let Some(cluster) = Cluster::start() else { return Ok(()) };
+    Box::pin(travel(Way::Itself, Some(&cluster))).await
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_run_killed_in_the_middle_of_a_command_is_resumed_on_postgres() -> Result<()> {
+    let Some(cluster) = Cluster::start() else { return Ok(()) };
+    Box::pin(travel(Way::ResumeLast, Some(&cluster))).await?;
+    Box::pin(travel(Way::ResumeAt(7), Some(&cluster))).await
+}
