@@ -50,7 +50,7 @@ Examples:
   docket replay 3f9c01ab --turn 4
   docket replay 3f9c01ab --from 10 --to 20
   docket replay 3f9c01ab --turn 4 --request | jq .messages
-  docket replay 3f9c01ab --output t4.c0 > whole-output.txt
+  docket replay 3f9c01ab --output t4-0 > whole-output.txt
   docket replay 3f9c01ab --verify
   docket replay 3f9c01ab --tools --from 3")]
 pub(crate) struct Args {
