@@ -70,6 +70,21 @@ impl Outgoing {
         self.blobs.push((blob, bytes));
     }
 
+    /// The events, each with its turn, in order.
+    pub fn events(&self) -> &[(Turn, RunEvent)] {
+        &self.events
+    }
+
+    /// The events alone.
+    pub fn into_events(self) -> Vec<(Turn, RunEvent)> {
+        self.events
+    }
+
+    /// The bytes of a blob that an event names, where they came with it.
+    pub fn bytes_of(&self, blob: &BlobRef) -> Option<&[u8]> {
+        self.blobs.iter().find(|(of, _)| of == blob).map(|(_, bytes)| bytes.as_slice())
+    }
+
     /// Adds a snapshot with its contents. One of more paths than an event can hold becomes several
     /// events: each names the tree as it is after all of them, for they stand in one append, and so
     /// none is ever there without the others.

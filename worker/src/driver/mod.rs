@@ -15,6 +15,7 @@ mod material;
 mod process;
 mod start;
 mod turn;
+mod workbench;
 
 pub use intent::{RequestProof, announce};
 pub use journal::{Journal, JournalError, Outgoing};
@@ -23,3 +24,4 @@ pub use process::{RunExit, run_process_main};
 pub use start::StartError;
 pub(crate) use turn::reopened;
 pub use turn::{Driver, DriverError, model_request, rendered};
+pub(crate) use workbench::{Site, Workbench};

@@ -3,7 +3,7 @@
 
 use std::{
     io::Read as _,
-    path::PathBuf,
+    path::Path,
     sync::Arc,
     time::{Duration, Instant},
 };
@@ -29,13 +29,14 @@ use super::{
     journal::{Journal, JournalError, Outgoing},
     material::{Material, READ_PATIENCE},
     turn::Driver,
+    workbench::Workbench,
 };
 use crate::{
     bootstrap::{Bootstrap, SandboxChoice},
     client::{Client, ClientError, Lineage, patiently},
     engine::{self, Engine, prompt},
     model::{self, ModelClient, PriceTable, Provider, ScriptedModel, Secret, Timeouts},
-    sandbox::{BackendChoice, CommandSpec, Sandbox, SandboxConfig},
+    sandbox::{BackendChoice, Checked, CommandSpec, Sandbox, SandboxConfig},
     tools::{self, RunnerError, TestRunnerConfig, ToolSettings},
     workspace::{self, Owner, RestoreTarget, Workspace, WorkspaceOptions},
 };
@@ -64,7 +65,7 @@ pub enum StartError {
 }
 
 impl StartError {
-    fn environment(error: &(dyn std::error::Error + 'static)) -> Self {
+    pub(super) fn environment(error: &(dyn std::error::Error + 'static)) -> Self {
         let told = causes::told(error);
         if causes::is_away(error) { Self::Away(told) } else { Self::Environment(told) }
     }
@@ -121,12 +122,13 @@ async fn ready(
 ) -> Result<(Box<dyn Engine>, Hands), StartError> {
     let spec = &bootstrap.lease.spec;
     let folder = bootstrap.scratch.join("workspace");
-    let options = workspace_options(bootstrap);
+    let options = workspace_options(&bootstrap.cache);
     let base = journal.state().pins.as_ref().map_or(&spec.base, |pins| &pins.base).clone();
     let mut workspace = workspace::materialize(&folder, &base, material, &options)
         .await
         .map_err(|error| StartError::environment(&error))?;
-    let sandbox = sandbox(bootstrap, &workspace, folder).await?;
+    let (choice, walls) = (bootstrap.settings.sandbox, bootstrap.walls.as_ref());
+    let sandbox = sandbox(choice, walls, &workspace).await?;
     let root = cap_std::fs::Dir::open_ambient_dir(workspace.path(), cap_std::ambient_authority())
         .map_err(|error| StartError::environment(&error))?;
     let layers = layers(&sandbox);
@@ -136,10 +138,10 @@ async fn ready(
             // Setup goes first: whatever it left in captured paths, the snapshots know better; unless
             // the crash came before they could.
             let again = journal.state().set_up;
-            let before = if again { setup(spec, &pins.settings, &runner).await? } else { Vec::new() };
+            let before = if again { setup(&spec.setup, &pins.settings, &runner).await? } else { Vec::new() };
             recover(bootstrap, journal, &mut workspace, material, layers, before).await?;
             if !again {
-                let setup = setup(spec, &pins.settings, &runner).await?;
+                let setup = setup(&spec.setup, &pins.settings, &runner).await?;
                 append_setup(journal, &mut workspace, setup).await?;
             }
             pins
@@ -147,7 +149,7 @@ async fn ready(
         None => {
             let begun = begin(bootstrap, material, &workspace, &root, layers).await?;
             append_start(journal, &begun).await?;
-            let setup = setup(spec, &begun.started.settings, &runner).await?;
+            let setup = setup(&spec.setup, &begun.started.settings, &runner).await?;
             append_setup(journal, &mut workspace, setup).await?;
             Arc::new(begun.started)
         }
@@ -159,38 +161,33 @@ async fn ready(
         ))
     })?;
     let (model, key) = model_of(bootstrap, &pins.models, material).await?;
-    let hands = Hands {
-        model,
-        key,
-        workspace,
-        root,
-        runner,
-        settings: tool_settings(&pins.settings),
-        tests: spec.tests.clone().map(|command| TestRunnerConfig { command }),
-    };
-    Ok((engine, hands))
+    let tests = spec.tests.clone().map(|command| TestRunnerConfig { command });
+    let settings = tool_settings(&pins.settings);
+    let bench = Workbench { workspace, root, runner, settings, tests };
+    Ok((engine, Hands { model, key, bench }))
 }
 
-fn workspace_options(bootstrap: &Bootstrap) -> WorkspaceOptions {
-    let mut options = WorkspaceOptions::new(bootstrap.cache.clone());
+pub(super) fn workspace_options(cache: &Path) -> WorkspaceOptions {
+    let mut options = WorkspaceOptions::new(cache.to_owned());
     options.owner = crate::sandbox::workspace_owner().map(|(uid, gid)| Owner { uid, gid });
     options
 }
 
-async fn sandbox(
-    bootstrap: &Bootstrap,
+/// The sandbox around a workspace: on a host whose walls were checked, or on one that is probed now.
+pub(super) async fn sandbox(
+    choice: SandboxChoice,
+    walls: Option<&Checked>,
     workspace: &Workspace,
-    folder: PathBuf,
 ) -> Result<Sandbox, StartError> {
-    let backend = match bootstrap.settings.sandbox {
+    let backend = match choice {
         SandboxChoice::Auto => BackendChoice::Auto,
         SandboxChoice::Bubblewrap => BackendChoice::Bubblewrap,
         SandboxChoice::Namespaces => BackendChoice::Namespaces,
         SandboxChoice::None => BackendChoice::None,
     };
-    let mut config = SandboxConfig::new(backend, &folder);
+    let mut config = SandboxConfig::new(backend, workspace.path());
     config.readonly.extend(workspace.borrowed_objects());
-    let sandbox = match &bootstrap.walls {
+    let sandbox = match walls {
         Some(checked) => Sandbox::on(&config, checked),
         None => Sandbox::prepare(config).await,
     };
@@ -296,17 +293,17 @@ async fn begin(
     Ok(Begun { started, blobs })
 }
 
-/// Runs the task's setup lines, in order.
+/// Runs setup lines, in order.
 ///
 /// # Errors
 /// One failed: a run in a workspace that is not ready would only waste its turns.
-async fn setup(
-    spec: &TaskSpec,
+pub(super) async fn setup(
+    commands: &[String],
     settings: &RunSettings,
     runner: &SandboxRunner,
 ) -> Result<Vec<SetupFinished>, StartError> {
     let mut done = Vec::new();
-    for command in &spec.setup {
+    for command in commands {
         let started = Instant::now();
         let asked = tools::CommandSpec {
             shell: command.clone(),
@@ -399,7 +396,7 @@ fn quoted(path: &str) -> String {
     format!("'{}'", path.replace('\'', r"'\''"))
 }
 
-fn tool_settings(settings: &RunSettings) -> ToolSettings {
+pub(super) fn tool_settings(settings: &RunSettings) -> ToolSettings {
     ToolSettings {
         output_chars_max: settings.output_chars_max as usize,
         command_timeout_ms: settings.command_timeout_ms,
@@ -430,7 +427,7 @@ async fn model_of(
 }
 
 /// The sandbox as the tools see it.
-pub(super) struct SandboxRunner(Sandbox);
+pub(super) struct SandboxRunner(pub(super) Sandbox);
 
 impl tools::Runner for SandboxRunner {
     fn run(&self, spec: tools::CommandSpec) -> BoxFuture<'_, Result<tools::CommandOutput, RunnerError>> {

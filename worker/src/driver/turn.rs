@@ -127,7 +127,7 @@ impl Driver {
                         self.hands.ask(&call, &rendered, &self.journal.state().pins, &self.material).await;
                 }
                 Next::Tools => results = self.hands.run_tools(self.journal.state(), &self.material).await?,
-                Next::Gates => results = self.hands.run_gates(self.journal.state()).await?,
+                Next::Gates => results = self.hands.bench.run_gates(self.journal.state()).await?,
                 Next::Wait(wait) => {
                     results = Outgoing::default();
                     self.wait(wait).await;
@@ -150,8 +150,8 @@ impl Driver {
                 }
                 Ok(self.hands.ask(&call, &rendered, &self.journal.state().pins, &self.material).await)
             }
-            Stage::Tools => self.hands.run_tools_again(self.journal.state(), &self.material).await,
-            Stage::Gates => self.hands.run_gates(self.journal.state()).await,
+            Stage::Tools => Ok(self.hands.run_tools_again(self.journal.state(), &self.material).await?),
+            Stage::Gates => Ok(self.hands.bench.run_gates(self.journal.state()).await?),
             Stage::Deciding => Ok(Outgoing::default()),
             other @ (Stage::Unstarted | Stage::Paused | Stage::Blocked | Stage::Ended(_)) => {
                 Err(DriverError::NotDeciding(other.as_str()))

@@ -63,16 +63,20 @@ impl Divergence {
     }
 }
 
+impl fmt::Display for Difference {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (recorded, derived) = (shown(self.recorded.as_ref()), shown(self.derived.as_ref()));
+        write!(f, "`{}` is {recorded} in the log, {derived} now", self.field)
+    }
+}
+
 impl fmt::Display for Divergence {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { run, seq, turn, recorded, derived, fields } = self;
         write!(f, "event {seq} of run {run} (turn {turn}): the log has {recorded}, this build derives ")?;
         f.write_str(derived.unwrap_or("nothing here"))?;
         for (nth, difference) in fields.iter().filter(|difference| difference.field != "kind").enumerate() {
-            let Difference { field, recorded, derived } = difference;
-            let (recorded, derived) = (shown(recorded.as_ref()), shown(derived.as_ref()));
-            let mark = if nth == 0 { ": " } else { "; " };
-            write!(f, "{mark}`{field}` is {recorded} in the log, {derived} as derived")?;
+            write!(f, "{}{difference}", if nth == 0 { ": " } else { "; " })?;
         }
         Ok(())
     }
@@ -108,6 +112,13 @@ fn differences(recorded: (Turn, &RunEvent), derived: (Turn, &RunEvent)) -> Vec<D
 
 fn payload((turn, event): (Turn, &RunEvent)) -> Value {
     serde_json::from_str(event.encode(turn).payload.as_str()).expect("a payload is JSON")
+}
+
+/// The leaves in which two JSON values differ.
+pub(super) fn leaves(recorded: &Value, derived: &Value) -> Vec<Difference> {
+    let mut found = Vec::new();
+    compare(&mut String::new(), Some(recorded), Some(derived), &mut found);
+    found
 }
 
 /// Descends to the leaves that differ.
@@ -181,14 +192,14 @@ mod tests {
         assert_eq!(check(&event, Some(&event)), "the same");
         assert_eq!(check(&event, None), format!("{head} nothing here"));
         let rule = intent(|e| e.policy = Verdict::Allow { rule: "mine".into() });
-        let said = "`/policy/rule` is \"mine\" in the log, \"builtin\" as derived";
+        let said = "`/policy/rule` is \"mine\" in the log, \"builtin\" now";
         assert_eq!(check(&rule, Some(&event)), format!("{head} ToolRequested: {said}"));
         let labels = intent(|e| e.labels = vec!["a/b".into(), "network".into()]);
-        let said = "`/labels/1` is absent in the log, \"network\" as derived";
+        let said = "`/labels/1` is absent in the log, \"network\" now";
         assert_eq!(check(&event, Some(&labels)), format!("{head} ToolRequested: {said}"));
         let mut later = event.clone();
         later.0 = Turn(2);
-        let said = "`turn` is 1 in the log, 2 as derived";
+        let said = "`turn` is 1 in the log, 2 now";
         assert_eq!(check(&event, Some(&later)), format!("{head} ToolRequested: {said}"));
     }
 }

@@ -1,7 +1,14 @@
-//! Looking back: what a run decided, derived again from its log alone. Reads, never acts.
+//! Looking back: what a run decided, derived again from its log alone; what a model was sent; and what its tools
+//! do when they are run again, beside the log and beside every workspace of a run. Nothing is recorded.
 
 mod divergence;
+mod request;
+mod rerun;
 mod verify;
 
 pub use divergence::{Difference, Divergence};
+pub use request::{Rebuilt, rebuild};
+pub use rerun::{
+    CallRerun, Gates, Ran, RerunError, RerunOptions, RerunTotals, Rerunning, TreeRerun, TurnRerun, rerun,
+};
 pub use verify::{Verified, VerifyError, verify};

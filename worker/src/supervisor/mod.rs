@@ -26,4 +26,5 @@ mod tests;
 pub use config::{RunProgram, SupervisorConfig};
 pub use dispatch::{Preflight, run, termination_signals};
 pub use report::{SupervisorEnd, SupervisorError, SupervisorReport};
+pub use scratch::Scratch;
 pub use state::{RunEnd, Tally};

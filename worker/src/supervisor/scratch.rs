@@ -23,16 +23,19 @@ use super::report::SupervisorError;
 /// Name of the lock in a supervisor's folder. The place of them all is locked itself.
 const LOCK: &str = "lock";
 
-/// A supervisor's own folder, locked.
+/// A supervisor's own folder, locked; or that of a command that needs a workspace for its own time.
 #[derive(Debug)]
-pub(super) struct Scratch {
+pub struct Scratch {
     root: PathBuf,
     _lock: Flock<File>,
 }
 
 impl Scratch {
     /// Makes the folder of `incarnation` under `place`, and removes those of the dead.
-    pub(super) fn open(place: &Path, incarnation: IncarnationId) -> Result<Self, SupervisorError> {
+    ///
+    /// # Errors
+    /// [`SupervisorError::Folder`].
+    pub fn open(place: &Path, incarnation: IncarnationId) -> Result<Self, SupervisorError> {
         let root = place.join(incarnation.to_string());
         let failed = |source| SupervisorError::Folder { path: root.clone(), source };
         if !place.is_absolute() {
@@ -52,8 +55,8 @@ impl Scratch {
         Ok(Self { root, _lock: lock })
     }
 
-    /// The supervisor's folder.
-    pub(super) fn root(&self) -> &Path {
+    /// The folder.
+    pub fn root(&self) -> &Path {
         &self.root
     }
 

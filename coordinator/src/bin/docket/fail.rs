@@ -26,6 +26,15 @@ pub(crate) enum Exit {
 }
 
 impl Exit {
+    /// Of two findings the one that matters more: what does not hold, before what could not be looked at.
+    pub(crate) fn worse(self, other: Self) -> Self {
+        match (self, other) {
+            (Self::Verification, _) | (_, Self::Verification) => Self::Verification,
+            (Self::Ok, other) => other,
+            (this, _) => this,
+        }
+    }
+
     /// The number.
     pub(crate) const fn code(self) -> u8 {
         match self {

@@ -1,43 +1,58 @@
-//! `docket replay`: a run read again, turn by turn. The *view* kind of replay: nothing is asked of a
-//! model, nothing is run, no workspace is touched; all of it comes from the log and its blobs.
+//! `docket replay`: a run read again, turn by turn. Three honest kinds, and each says on screen that it is
+//! meant: *view* (the log alone), *verify* (decisions derived again, with `--tools` the calls run again too),
+//! and *re-sample*, which is a fork and not done here.
 
+mod output;
+mod request;
 mod sketch;
 mod text;
+mod tools;
 mod turns;
 
 use std::ops::RangeInclusive;
 
 use docket_schema::{
     ids::{RunId, Turn},
-    run::History,
+    run::{History, RunStarted},
 };
 use docket_worker::{
     client::{Client, Lineage},
     workspace::cached_base,
 };
 
+pub(crate) use self::tools::{Choice, run_again};
 use crate::{
     access::{Access, Need},
     context::Context,
     delivery::Remote,
     display,
     fail::{Exit, FailWith as _, Failure, Outcome},
-    replay::turns::Reader,
-    resolve,
+    replay::{text::Kind, turns::Reader},
+    resolve, verify,
 };
 
 /// Flags.
 #[derive(Debug, Default, clap::Args)]
-#[command(
-    after_help = "Shows what the model was told, what it said and called, what came back, and what changed, from the
-log alone: offline, without a model, without touching a file. With --json each line is one turn.
+#[command(after_help = "Three kinds of replay; the first line says which one ran:
+  view                what the model was told, what it said and called, what came back and what changed, from
+                      the log alone: offline, without a model, without touching a file. The default.
+  verify              --verify derives every decision and request again and names the first field that
+                      differs; --tools also runs the recorded tool calls again, sandboxed, in a scratch
+                      workspace, and compares results and trees turn by turn.
+  re-sample           asking a model again from a turn on is `docket fork RUN --turn N`.
+
+With --json each line is one turn. --request and --output write exact bytes to standard output, unless that is
+a terminal. With --tools, how a call ended, the facts that decisions depend on, and trees count; texts of
+results may differ (tools print times), which is told and does not count.
 
 Examples:
   docket replay 3f9c01ab
   docket replay 3f9c01ab --turn 4
   docket replay 3f9c01ab --from 10 --to 20
-  docket replay 3f9c01ab --json | jq -r '.tools[].name'"
-)]
+  docket replay 3f9c01ab --turn 4 --request | jq .messages
+  docket replay 3f9c01ab --output t4-0 > whole-output.txt
+  docket replay 3f9c01ab --verify
+  docket replay 3f9c01ab --tools --from 3")]
 pub(crate) struct Args {
     /// A run, or a task whose last run is meant
     id: String,
@@ -53,6 +68,24 @@ pub(crate) struct Args {
     /// All of every text, not its first lines
     #[arg(long)]
     full: bool,
+    /// The exact model request of --turn, made again from the log and proven by its recorded hash
+    #[arg(long, requires = "turn", conflicts_with_all = ["full", "output", "verify", "tools"])]
+    request: bool,
+    /// Which of a turn's requests: it has several where an attempt failed [default: the last]
+    #[arg(long, value_name = "K", requires = "request")]
+    attempt: Option<u32>,
+    /// The whole recorded output of a tool call or gate, by its id, however much of it was shown
+    #[arg(long, value_name = "CALL", conflicts_with_all = ["full", "verify", "tools"])]
+    output: Option<String>,
+    /// Derive every decision and request again, and compare
+    #[arg(long, conflicts_with = "full")]
+    verify: bool,
+    /// Run the recorded tool calls again in a scratch workspace, and compare; verifies first
+    #[arg(long, conflicts_with = "full")]
+    tools: bool,
+    /// With --tools: run the final checks too
+    #[arg(long, requires = "tools")]
+    gates: bool,
 }
 
 impl Args {
@@ -63,7 +96,7 @@ impl Args {
             Some(turn) => (turn, turn),
             None => (self.from.unwrap_or(0), self.to.map_or(last, |to| to.min(last))),
         };
-        if from > to || from > last {
+        if from > to || to > last {
             let message = format!("run {} has no such turn; its turns go from 0 to {last}", run.short());
             return Err(Failure::new(Exit::NotFound, message));
         }
@@ -75,14 +108,14 @@ impl Args {
 pub(crate) async fn run(cx: Context, args: Args) -> Outcome {
     let access = Access::open(&cx, Need::Read).await?;
     let run = resolve::run(&access.client, &args.id).await?;
-    say(&cx, &access.client, run, &args).await?;
+    let exit = say(&cx, &access.client, run, &args).await?;
     access.close().await?;
-    Ok(Exit::Ok)
+    Ok(exit)
 }
 
-/// The same for the demo, which has its coordinator already.
+/// The view of all turns, for the demo, which has its coordinator already.
 pub(crate) async fn all_of(cx: &Context, client: &Client, run: RunId) -> Outcome<()> {
-    say(cx, client, run, &Args::default()).await
+    say(cx, client, run, &Args::default()).await.map(drop)
 }
 
 /// A run's whole history, cut into turns.
@@ -92,14 +125,37 @@ pub(crate) async fn history(client: &Client, run: RunId) -> Outcome<History> {
     })
 }
 
-async fn say(cx: &Context, client: &Client, run: RunId, args: &Args) -> Outcome<()> {
-    let history = history(client, run).await?;
-    let Some(pins) = history.state().pins.clone() else {
+/// What a run pinned at its start.
+pub(crate) fn started(history: &History, run: RunId) -> Outcome<&RunStarted> {
+    history.state().pins.as_deref().ok_or_else(|| {
         let message =
             format!("run {} has not started yet; `docket follow {}` waits for it", run.short(), run.short());
-        return Err(Failure::new(Exit::Refused, message));
-    };
+        Failure::new(Exit::Refused, message)
+    })
+}
+
+async fn say(cx: &Context, client: &Client, run: RunId, args: &Args) -> Outcome {
+    if args.verify || args.tools {
+        let report = verify::of_run(client, run).await?;
+        verify::say(cx, &report);
+        let exit = report.exit();
+        // Without its engine a run's calls can be run again all the same.
+        if !args.tools || exit == Exit::Verification {
+            return Ok(exit);
+        }
+        let history = history(client, run).await?;
+        let choice = Choice { turns: args.range(run, &history)?, gates: args.gates };
+        return Ok(exit.worse(run_again(cx, client, run, &history, choice).await?));
+    }
+    let history = history(client, run).await?;
+    let pins = started(&history, run)?;
+    if let Some(call) = &args.output {
+        return output::say(cx, client, run, &history, call).await;
+    }
     let range = args.range(run, &history)?;
+    if args.request {
+        return request::say(cx, client, run, &history, *range.start(), args.attempt).await;
+    }
     let blobs = Remote(client);
     let base = cached_base(&pins.base, &blobs, &cx.home.folder("cache")?)
         .await
@@ -107,12 +163,12 @@ async fn say(cx: &Context, client: &Client, run: RunId, args: &Args) -> Outcome<
     let turns = Reader { client, base: &base }.turns(run, &history, &range).await?;
     if cx.json() {
         turns.iter().for_each(display::say_json);
-        return Ok(());
+        return Ok(Exit::Ok);
     }
     let whole = args.full || args.turn.is_some();
-    text::head(cx, run, &pins);
+    text::head(cx, Kind::View, run, pins);
     for turn in &turns {
         text::turn(cx, turn, if whole { text::Length::Whole } else { text::Length::Excerpt });
     }
-    Ok(())
+    Ok(Exit::Ok)
 }

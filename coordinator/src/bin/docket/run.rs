@@ -147,7 +147,8 @@ fn waiting_for(task: &TaskRecord) -> String {
     }
 }
 
-fn spinner() -> ProgressBar {
+/// What moves while something is awaited, on a terminal.
+pub(crate) fn spinner() -> ProgressBar {
     if !std::io::stderr().is_terminal() {
         return ProgressBar::hidden();
     }

@@ -2,20 +2,21 @@
 //!
 //! First the hash chain of every stream, in the order of the log; then every task and run is folded
 //! from its events, the blobs that a run stands on are asked for, and every decision and request is
-//! derived again. It reads, and repairs nothing.
+//! derived again. It reads, and repairs nothing. For one run this is the *verify* kind of replay, and
+//! `docket replay RUN --verify` says the same; `--tools` runs the recorded calls again as well.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use docket_schema::{
     event::{Envelope, Head, TypedEvent as _, follow},
-    ids::{BlobHash, Position, RunId, Seq, StreamId, TaskId},
+    ids::{BlobHash, Position, RunId, Seq, StreamId, TaskId, Turn},
     run::{RunEvent, RunState},
     task::TaskRecord,
 };
 use docket_worker::{
     client::{Client, Lineage},
     driver::Material,
-    replay::{self, VerifyError},
+    replay::{Divergence, VerifyError, verify},
 };
 use serde::Serialize;
 
@@ -23,8 +24,9 @@ use crate::{
     access::{Access, Need},
     context::Context,
     delivery::Remote,
-    display,
+    display::{self, Style},
     fail::{Exit, Outcome},
+    replay::{Choice, run_again},
     resolve::{self, Named},
 };
 
@@ -34,16 +36,28 @@ const FAULTS_LISTED_MAX: usize = 100;
 /// Flags.
 #[derive(Debug, clap::Args)]
 #[command(
-    after_help = "Ends with 0 where all holds and with 6 where something does not; each fault is one line.
+    after_help = "Ends with 0 where all holds and with 6 where something does not; each fault is one line. A decision
+that comes out otherwise is named with its event, what each side has there, and the first fields that differ.
+
+This is replay of the kind `verify`: no model is asked. --tools runs the recorded tool calls again as well,
+sandboxed, in a scratch workspace, and compares results and trees turn by turn (`docket replay --help`). To
+ask a model again from some turn on, fork the run there: `docket fork RUN --turn N`.
 
 Examples:
   docket verify
   docket verify 3f9c01ab
+  docket verify 3f9c01ab --tools
   docket verify --store postgres://docket@db/docket --json"
 )]
 pub(crate) struct Args {
     /// A task or a run [default: the whole log]
     id: Option<String>,
+    /// Run the recorded tool calls of the run, or of each run of the task, again and compare
+    #[arg(long, requires = "id")]
+    tools: bool,
+    /// With --tools: run the final checks too
+    #[arg(long, requires = "tools")]
+    gates: bool,
     /// Another store than this home's
     #[arg(long, value_name = "URL", value_parser = crate::db::store)]
     store: Option<String>,
@@ -52,6 +66,8 @@ pub(crate) struct Args {
 /// What was found.
 #[derive(Debug, Default, Serialize)]
 pub(crate) struct Report {
+    /// `verify`: derived again from the log.
+    pub(crate) replay: &'static str,
     pub(crate) ok: bool,
     pub(crate) streams: usize,
     pub(crate) tasks: usize,
@@ -66,9 +82,24 @@ pub(crate) struct Report {
     pub(crate) engines_missing: Vec<String>,
     pub(crate) faults_count: usize,
     pub(crate) faults: Vec<String>,
+    /// Where a run's log and this build disagree; each is a fault too.
+    pub(crate) divergences: Vec<Divergence>,
 }
 
 impl Report {
+    fn new() -> Self {
+        Self { replay: "verify", ..Self::default() }
+    }
+
+    /// How a command that found this ends.
+    pub(crate) fn exit(&self) -> Exit {
+        match (self.ok, self.engines_missing.is_empty()) {
+            (false, _) => Exit::Verification,
+            (true, false) => Exit::EngineMissing,
+            (true, true) => Exit::Ok,
+        }
+    }
+
     fn fault(&mut self, text: String) {
         self.faults_count += 1;
         if self.faults.len() < FAULTS_LISTED_MAX {
@@ -81,31 +112,48 @@ impl Report {
 pub(crate) async fn run(mut cx: Context, args: Args) -> Outcome {
     cx.config.store = args.store.or(cx.config.store);
     let access = Access::open(&cx, Need::Read).await?;
+    let mut runs = Vec::new();
     let report = match &args.id {
         None => whole_log(&access.client).await?,
-        Some(id) => {
-            let mut report = Report::default();
-            match resolve::named(&access.client, id).await? {
-                Named::Task(task) => {
-                    check_task(&access.client, task, &mut report).await?;
-                    for run in access.client.task(task).await?.runs {
-                        check_run(&access.client, run.id, &mut report).await?;
-                    }
+        Some(id) => match resolve::named(&access.client, id).await? {
+            Named::Task(task) => {
+                let mut report = Report::new();
+                check_task(&access.client, task, &mut report).await?;
+                runs.extend(access.client.task(task).await?.runs.into_iter().map(|run| run.id));
+                for run in &runs {
+                    check_run(&access.client, *run, &mut report).await?;
                 }
-                Named::Run(run) => check_run(&access.client, run, &mut report).await?,
+                report.streams = report.tasks + report.runs;
+                report.ok = report.faults_count == 0;
+                report
             }
-            report.streams = report.tasks + report.runs;
-            report.ok = report.faults_count == 0;
-            report
-        }
+            Named::Run(run) => {
+                runs.push(run);
+                of_run(&access.client, run).await?
+            }
+        },
     };
-    access.close().await?;
     say(&cx, &report);
-    Ok(match (report.ok, report.engines_missing.is_empty()) {
-        (false, _) => Exit::Verification,
-        (true, false) => Exit::EngineMissing,
-        (true, true) => Exit::Ok,
-    })
+    let mut exit = report.exit();
+    if args.tools && report.ok {
+        for run in runs {
+            let history = crate::replay::history(&access.client, run).await?;
+            let last = history.turns().last().map_or(Turn(0), |span| span.turn);
+            let choice = Choice { turns: Turn(0)..=last, gates: args.gates };
+            exit = exit.worse(run_again(&cx, &access.client, run, &history, choice).await?);
+        }
+    }
+    access.close().await?;
+    Ok(exit)
+}
+
+/// Verifies one run: its chain, its blobs, its decisions.
+pub(crate) async fn of_run(client: &Client, run: RunId) -> Outcome<Report> {
+    let mut report = Report::new();
+    check_run(client, run, &mut report).await?;
+    report.streams = report.runs;
+    report.ok = report.faults_count == 0;
+    Ok(report)
 }
 
 /// Prints what was found.
@@ -114,6 +162,9 @@ pub(crate) fn say(cx: &Context, report: &Report) {
         display::say_json(report);
         return;
     }
+    let note = "decisions derived again from the log; no model is asked, nothing is run, no file is touched";
+    display::say(&cx.screen.paint(Style::Bold, "replay (verify)"));
+    display::say(&cx.screen.paint(Style::Dim, note));
     for fault in &report.faults {
         display::say(&display::line(&format!("fault: {fault}")));
     }
@@ -137,7 +188,7 @@ pub(crate) fn say(cx: &Context, report: &Report) {
 
 /// Verifies everything.
 pub(crate) async fn whole_log(client: &Client) -> Outcome<Report> {
-    let mut report = Report::default();
+    let mut report = Report::new();
     let mut heads: BTreeMap<StreamId, Head> = BTreeMap::new();
     let mut broken: BTreeSet<StreamId> = BTreeSet::new();
     let mut after = Position(0);
@@ -255,7 +306,7 @@ async fn check_run(client: &Client, run: RunId, report: &mut Report) -> Outcome<
 
 /// Derives every decision again and renders every request again, where the rest of the run holds.
 async fn derive_again(client: &Client, run: RunId, events: &[Envelope], report: &mut Report) {
-    match replay::verify(events, &Material::new(Remote(client))).await {
+    match verify(events, &Material::new(Remote(client))).await {
         Ok(verified) => {
             report.decisions += verified.decisions;
             report.requests += verified.requests;
@@ -266,7 +317,12 @@ async fn derive_again(client: &Client, run: RunId, events: &[Envelope], report: 
         Err(VerifyError::NoEngine(engine)) => {
             report.engines_missing.push(engine.to_string());
         }
-        Err(error) => report.fault(format!("run {run}: {}", with_cause(&error))),
+        Err(error) => {
+            report.fault(format!("run {run}: {}", with_cause(&error)));
+            if let VerifyError::Diverged(divergence) = error {
+                report.divergences.push(*divergence);
+            }
+        }
     }
 }
 

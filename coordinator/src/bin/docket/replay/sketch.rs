@@ -55,6 +55,8 @@ pub(crate) struct Told {
 /// One attempt at the model.
 #[derive(Debug)]
 pub(crate) struct Attempt {
+    /// Place of its event among those of the turn.
+    pub(crate) place: usize,
     pub(crate) seq: Seq,
     pub(crate) call: CallId,
     pub(crate) attempt: u32,
@@ -114,8 +116,8 @@ pub(crate) fn sketch(history: &History, span: &TurnSpan) -> Sketch {
         last_seq: events.last().map_or(Seq(0), |event| event.seq),
         ..Sketch::default()
     };
-    for event in events {
-        sketch.take(event, decoded(event));
+    for (place, event) in events.iter().enumerate() {
+        sketch.take(place, event, decoded(event));
     }
     sketch
 }
@@ -137,11 +139,11 @@ impl Sketch {
             || matches!(self.ended, Some(RunOutcome::Failed { .. }))
     }
 
-    fn take(&mut self, event: &Envelope, typed: RunEvent) {
+    fn take(&mut self, place: usize, event: &Envelope, typed: RunEvent) {
         match typed {
             RunEvent::RunStarted(e) => self.tell(None, Content::Blob(e.prompts.task)),
             RunEvent::PhaseChanged(e) => self.phases.push(e.phase),
-            RunEvent::ModelRequested(e) => self.asked(event.seq, e),
+            RunEvent::ModelRequested(e) => self.asked(place, event.seq, e),
             RunEvent::ModelAnswered(e) => self.answered(e),
             RunEvent::ModelFailed(e) => self.failed_attempt(&e),
             RunEvent::ToolRequested(e) => {
@@ -191,11 +193,12 @@ impl Sketch {
         self.told.push(Told { by, text });
     }
 
-    fn asked(&mut self, seq: Seq, event: ModelRequested) {
+    fn asked(&mut self, place: usize, seq: Seq, event: ModelRequested) {
         if let Some(nudge) = event.nudge {
             self.tell(None, nudge.into());
         }
         self.attempts.push(Attempt {
+            place,
             seq,
             call: event.call,
             attempt: event.attempt,

@@ -27,16 +27,32 @@ impl Length {
     }
 }
 
+/// The kinds of replay that are done here.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Kind {
+    /// The log alone.
+    View,
+    /// The calls run again.
+    VerifyWithTools,
+}
+
 /// Says which run, and which kind of replay this is.
-pub(crate) fn head(cx: &Context, run: RunId, pins: &RunStarted) {
-    let title = format!("replay (view) of run {}", run.short());
+pub(crate) fn head(cx: &Context, kind: Kind, run: RunId, pins: &RunStarted) {
+    let (name, note) = match kind {
+        Kind::View => ("view", "from the log alone; no model is asked, nothing is run, no file is touched"),
+        Kind::VerifyWithTools => (
+            "verify with tools",
+            "recorded calls run again in a scratch workspace; no model is asked, the log and every workspace \
+             stay as they are",
+        ),
+    };
+    let title = format!("replay ({name}) of run {}", run.short());
     display::say(&format!(
         "{}: {} with {}",
         cx.screen.paint(Style::Bold, &title),
         pins.engine,
         line(&pins.models.main.to_string())
     ));
-    let note = "from the log alone; no model is asked, nothing is run, no file is touched";
     display::say(&cx.screen.paint(Style::Dim, note));
 }
 

@@ -1,0 +1,75 @@
+//! `--output`: all that a tool call or a gate put out, as it was recorded.
+
+use std::io::IsTerminal as _;
+
+use docket_schema::{
+    content::{BlobRef, Content},
+    ids::RunId,
+    run::History,
+};
+use docket_worker::client::Client;
+
+use super::sketch::sketches;
+use crate::{
+    context::Context,
+    display,
+    fail::{Exit, Failure, Outcome},
+};
+
+/// Writes the whole output of the call with this id.
+pub(crate) async fn say(cx: &Context, client: &Client, run: RunId, history: &History, call: &str) -> Outcome {
+    let mut known = Vec::new();
+    for turn in sketches(history) {
+        let tools = turn.tools.into_iter().map(|tool| {
+            let result = tool.result.map(|result| (result.content, result.full));
+            (tool.tool.call, tool.tool.name, result)
+        });
+        let gates = turn.gates.into_iter().map(|gate| {
+            let result = gate.result.map(|result| (result.content, result.full));
+            (gate.call, gate.gate.name, result)
+        });
+        for (id, name, result) in tools.chain(gates) {
+            if id.0 != call {
+                known.push(id.0);
+                continue;
+            }
+            let Some((content, full)) = result else {
+                let message = format!("call {call} ({name}) has no result in the log");
+                return Err(Failure::new(Exit::NotFound, message));
+            };
+            let bytes = whole(client, &content, full).await?;
+            show(cx, run, (call, &name), &bytes);
+            return Ok(Exit::Ok);
+        }
+    }
+    let last = known.last().map_or_else(String::new, |last| format!("; its last call is {last}"));
+    Err(Failure::new(Exit::NotFound, format!("run {} has no call `{call}`{last}", run.short())))
+}
+
+async fn whole(client: &Client, content: &Content, full: Option<BlobRef>) -> Outcome<Vec<u8>> {
+    match full.or_else(|| content.blob()) {
+        Some(blob) => Ok(client.get_blob(&blob).await?.to_vec()),
+        None => content
+            .inline_bytes()
+            .map(|bytes| bytes.to_vec())
+            .ok_or_else(|| Failure::new(Exit::Verification, "the recorded output is damaged")),
+    }
+}
+
+fn show(cx: &Context, run: RunId, (call, name): (&str, &str), bytes: &[u8]) {
+    if cx.json() {
+        let output = Content::inline(bytes);
+        display::say_json(&serde_json::json!({
+            "replay": "view", "run": run, "call": call, "name": name, "bytes": bytes.len(), "output": output,
+        }));
+        return;
+    }
+    // Output must stay what it is; on a terminal it would be obeyed.
+    if std::io::stdout().is_terminal() {
+        display::say(&display::block(&String::from_utf8_lossy(bytes)));
+    } else {
+        display::say_bytes(bytes);
+    }
+    let (run, name) = (run.short(), display::line(name));
+    display::note(&format!("replay (view) of run {run}: output of {call} ({name}), {} bytes", bytes.len()));
+}

@@ -1,0 +1,115 @@
+//! `--request`: the exact body that a model was sent, made again and proven by the recorded hash.
+
+use std::io::IsTerminal as _;
+
+use docket_schema::{
+    ids::{RunId, Turn},
+    run::History,
+};
+use docket_worker::{
+    client::Client,
+    driver::Material,
+    replay::{Rebuilt, rebuild},
+};
+
+use super::sketch::{Asked, Attempt, sketch};
+use crate::{
+    context::Context,
+    delivery::Remote,
+    display,
+    fail::{Exit, FailWith as _, Failure, Outcome},
+};
+
+/// Writes the request of `turn`, of its last attempt if none is named.
+pub(crate) async fn say(
+    cx: &Context,
+    client: &Client,
+    run: RunId,
+    history: &History,
+    turn: Turn,
+    attempt: Option<u32>,
+) -> Outcome {
+    let span = history.turn(turn).fail_as(Exit::NotFound)?;
+    let attempts = sketch(history, span).attempts;
+    let wanted = match attempt {
+        Some(nth) => attempts.iter().find(|asked| asked.attempt == nth),
+        None => attempts.last(),
+    };
+    let wanted = wanted.ok_or_else(|| Failure::new(Exit::NotFound, none(turn, &attempts)))?;
+    let events = &history.events()[..=span.events.start + wanted.place];
+    let rebuilt = rebuild(events, &Material::new(Remote(client)))
+        .await
+        .fail_with(Exit::Verification, || format!("the request of turn {turn} cannot be made again"))?
+        .ok_or_else(|| Failure::new(Exit::Failed, "this event announces no request"))?;
+    if cx.json() {
+        display::say_json(&serde_json::json!({
+            "replay": "view",
+            "run": run,
+            "turn": turn,
+            "attempt": wanted.attempt,
+            "attempts": attempts.len(),
+            "seq": wanted.seq,
+            "model": rebuilt.asked.model.to_string(),
+            "proven": rebuilt.is_proven(),
+            "request_hash": rebuilt.proof.hash,
+            "recorded_hash": rebuilt.asked.request,
+            "request_bytes": rebuilt.proof.bytes,
+            "body": docket_schema::content::Content::inline(&rebuilt.rendered.body),
+        }));
+        return Ok(if rebuilt.is_proven() { Exit::Ok } else { Exit::Verification });
+    }
+    if !rebuilt.is_proven() {
+        return Err(Failure::new(Exit::Verification, disproven(&rebuilt, turn)));
+    }
+    display::note(&format!(
+        "replay (view) of run {}: request of turn {turn} to {}, {} bytes, proven by the recorded hash {}",
+        run.short(),
+        display::line(&rebuilt.asked.model.to_string()),
+        rebuilt.proof.bytes,
+        rebuilt.proof.hash
+    ));
+    if attempts.len() > 1 {
+        display::note(&choices(&attempts, wanted));
+    }
+    // A body must stay what it is; on a terminal it would be obeyed.
+    if std::io::stdout().is_terminal() {
+        display::say(&display::block(&String::from_utf8_lossy(&rebuilt.rendered.body)));
+    } else {
+        display::say_bytes(&rebuilt.rendered.body);
+    }
+    Ok(Exit::Ok)
+}
+
+fn none(turn: Turn, attempts: &[Attempt]) -> String {
+    let there: Vec<String> = attempts.iter().map(|asked| asked.attempt.to_string()).collect();
+    match there.as_slice() {
+        [] => format!("in turn {turn} no model was asked; the first request is that of turn 1"),
+        there => format!("turn {turn} has no such attempt; it has {}", there.join(", ")),
+    }
+}
+
+fn disproven(rebuilt: &Rebuilt, turn: Turn) -> String {
+    format!(
+        "the request of turn {turn} is not the one that was sent: the log has {} ({} bytes), it renders to {} ({} bytes); \
+         `docket verify` says more",
+        rebuilt.asked.request, rebuilt.asked.request_bytes, rebuilt.proof.hash, rebuilt.proof.bytes
+    )
+}
+
+fn choices(attempts: &[Attempt], shown: &Attempt) -> String {
+    let each = attempts.iter().map(|asked| {
+        let outcome = match asked.outcome {
+            Some(Asked::Answered) => "answered",
+            Some(Asked::Failed) => "failed",
+            None => "without an answer",
+        };
+        format!("{} ({outcome})", asked.attempt)
+    });
+    let each: Vec<String> = each.collect();
+    format!(
+        "the model was asked {} times; this is attempt {}; --attempt takes {}",
+        each.len(),
+        shown.attempt,
+        each.join(", ")
+    )
+}

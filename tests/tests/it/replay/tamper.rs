@@ -1,0 +1,202 @@
+//! A recorded log altered in memory, field by field, and what verification says of each.
+
+use std::collections::BTreeSet;
+
+use anyhow::{Context as _, Result, bail, ensure};
+use docket_schema::{
+    event::{Envelope, Payload},
+    ids::{Seq, Turn},
+};
+use docket_worker::{
+    driver::Material,
+    replay::{Difference, Divergence, VerifyError, verify},
+};
+use serde_json::{Value, json};
+
+use super::Played;
+
+/// Events that announce what an engine decided.
+const INTENTS: [&str; 5] = ["PhaseChanged", "ModelRequested", "ToolRequested", "GateRequested", "RunEnded"];
+
+/// Words of an enumeration and another one of it: a word that is none would not decode.
+const OTHERS: [(&str, &str); 10] = [
+    ("decide", "plan"),
+    ("reads", "workspace"),
+    ("workspace", "reads"),
+    ("succeeded", "cancelled"),
+    ("exploring", "planning"),
+    ("testing", "planning"),
+    ("creating", "planning"),
+    ("editing", "planning"),
+    ("fixing", "planning"),
+    ("verifying", "planning"),
+];
+
+async fn divergence(played: &Played, events: &[Envelope]) -> Result<Option<Divergence>> {
+    let material = Material::new(played.coordinator.client().clone());
+    match verify(events, &material).await {
+        Ok(verified) if verified.lacking.is_none() => Ok(None),
+        Ok(_) => bail!("the log is said to end within an append"),
+        Err(VerifyError::Diverged(divergence)) => Ok(Some(*divergence)),
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// The payload with the leaf at `pointer` altered.
+fn altered(payload: &Value, pointer: &str) -> Result<Value> {
+    let mut payload = payload.clone();
+    // Another verdict has other fields beside it.
+    if pointer == "/policy/verdict" {
+        payload["policy"] = json!({ "verdict": "deny", "rule": payload["policy"]["rule"], "reason": "no" });
+        return Ok(payload);
+    }
+    let leaf = payload.pointer_mut(pointer).context("a pointer to a leaf")?;
+    *leaf = match &*leaf {
+        Value::String(text) if text.len() == 64 => {
+            let first = if text.starts_with('0') { "1" } else { "0" };
+            json!(format!("{first}{}", &text[1..]))
+        }
+        Value::String(text) => match OTHERS.iter().find(|(word, _)| word == text) {
+            Some((_, other)) => json!(other),
+            None => json!(format!("{text}x")),
+        },
+        Value::Number(number) => json!(number.as_u64().context("a count")? + 1),
+        Value::Bool(said) => json!(!said),
+        Value::Array(items) => json!([items.as_slice(), &[json!("more")]].concat()),
+        other => bail!("no leaf: {other}"),
+    };
+    Ok(payload)
+}
+
+fn leaves(value: &Value, at: &str, found: &mut Vec<String>) {
+    match value {
+        Value::Object(fields) => {
+            for (name, value) in fields {
+                leaves(value, &format!("{at}/{name}"), found);
+            }
+        }
+        Value::Array(items) if !items.is_empty() => {
+            for (nth, value) in items.iter().enumerate() {
+                leaves(value, &format!("{at}/{nth}"), found);
+            }
+        }
+        Value::Null => {}
+        Value::Array(_) | Value::String(_) | Value::Number(_) | Value::Bool(_) => found.push(at.to_owned()),
+    }
+}
+
+/// Every field of every intent, altered alone, is found at its event and named with both values.
+pub(super) async fn each_field_is_named(played: &Played) -> Result<()> {
+    let events = &played.history.envelopes;
+    ensure!(divergence(played, events).await?.is_none(), "the recorded run itself");
+    let (mut kinds, mut fields) = (BTreeSet::new(), BTreeSet::new());
+    for (place, event) in events.iter().enumerate().filter(|(_, e)| INTENTS.contains(&e.kind.as_str())) {
+        let payload: Value = serde_json::from_str(event.payload.as_str())?;
+        let mut pointers = Vec::new();
+        leaves(&payload, "", &mut pointers);
+        kinds.insert(event.kind.clone());
+        for pointer in pointers {
+            let changed = altered(&payload, &pointer)?;
+            let mut events = events[..=place].to_vec();
+            events[place].payload = Payload::of(&changed)?;
+            let named = format!("{} {pointer} at {}", event.kind, event.seq);
+            let found = divergence(played, &events).await.with_context(|| named.clone())?;
+            let found = found.with_context(|| format!("{named} is not found"))?;
+            check(played, &found, event, &pointer, (&changed, &payload)).context(named)?;
+            fields.insert(format!("{}{pointer}", event.kind));
+        }
+        let mut events = events[..=place].to_vec();
+        events[place].turn = Turn(event.turn.0 + 1);
+        let found = divergence(played, &events).await?.context("a turn that is altered")?;
+        ensure!(found.fields[0].field == "turn" && found.seq == event.seq, "{found}");
+    }
+    ensure!(kinds.len() == INTENTS.len(), "not every intent was there: {kinds:?}");
+    for field in [
+        "ModelRequested/model/name",
+        "ModelRequested/attempt",
+        "ModelRequested/request",
+        "ModelRequested/decision",
+        "ToolRequested/tool",
+        "ToolRequested/class",
+        "ToolRequested/policy/rule",
+        "GateRequested/gate/command",
+        "PhaseChanged/phase",
+        "RunEnded/tree",
+    ] {
+        ensure!(fields.contains(field), "{field} was not tried: {fields:?}");
+    }
+    Ok(())
+}
+
+fn check(
+    played: &Played,
+    found: &Divergence,
+    event: &Envelope,
+    pointer: &str,
+    (changed, payload): (&Value, &Value),
+) -> Result<()> {
+    ensure!(found.run == played.run && found.seq == event.seq && found.recorded == event.kind, "{found}");
+    ensure!(found.derived == Some(found.recorded), "{found}");
+    // An enumeration's tag decides which fields stand beside it.
+    let named =
+        |difference: &&Difference| difference.field == pointer || pointer.starts_with(&difference.field);
+    let difference = found.fields.iter().find(named).with_context(|| found.to_string())?;
+    let at = difference.field.as_str();
+    ensure!(difference.recorded.as_ref() == changed.pointer(at), "{found}");
+    ensure!(difference.derived.as_ref() == payload.pointer(at), "{found}");
+    Ok(())
+}
+
+fn renumbered(mut events: Vec<Envelope>) -> Vec<Envelope> {
+    for (event, seq) in events.iter_mut().zip(1..) {
+        event.seq = Seq(seq);
+    }
+    events
+}
+
+/// Intents that are missing, doubled or in another order; an end without its decision; a cut append.
+pub(super) async fn what_is_missing_or_too_much_is_named(played: &Played) -> Result<()> {
+    let events = &played.history.envelopes;
+    let place_of = |kind: &str| events.iter().position(|event| event.kind == kind).context(kind.to_owned());
+    let tool = place_of("ToolRequested")?;
+    ensure!(events[tool + 1].kind == "ToolRequested", "the first batch is one of several calls");
+
+    let mut without = events.clone();
+    without.remove(tool + 1);
+    let found = divergence(played, &renumbered(without)).await?.context("an intent that is missing")?;
+    ensure!(found.seq.0 == tool as u64 + 2 && found.derived == Some("ToolRequested"), "{found}");
+
+    let mut doubled = events.clone();
+    doubled.insert(tool, events[tool].clone());
+    let found = divergence(played, &renumbered(doubled)).await?.context("an intent too many")?;
+    ensure!(found.seq.0 == tool as u64 + 2 && found.fields[0].field == "/call", "{found}");
+
+    let mut swapped = events.clone();
+    let first = swapped[tool].payload.clone();
+    swapped[tool].payload = swapped[tool + 1].payload.clone();
+    swapped[tool + 1].payload = first;
+    let found = divergence(played, &swapped).await?.context("intents in another order")?;
+    ensure!(found.seq == events[tool].seq && found.fields.iter().any(|d| d.field == "/call"), "{found}");
+
+    let phase = place_of("PhaseChanged")?;
+    let mut silent = events.clone();
+    silent.remove(phase);
+    let found = divergence(played, &renumbered(silent)).await?.context("a phase that is missing")?;
+    ensure!(found.derived == Some("PhaseChanged") && found.recorded == "ToolRequested", "{found}");
+    ensure!(found.fields[0].field == "kind", "{found}");
+
+    let last = events.len() - 1;
+    let mut undecided: Value = serde_json::from_str(events[last].payload.as_str())?;
+    undecided.as_object_mut().context("an object")?.remove("decision");
+    let mut changed = events.clone();
+    changed[last].payload = Payload::of(&undecided)?;
+    let found = divergence(played, &changed).await?.context("an end that nobody decided")?;
+    ensure!(found.fields[0].field == "/decision" && found.fields[0].recorded.is_none(), "{found}");
+
+    let material = Material::new(played.coordinator.client().clone());
+    let cut = verify(&events[..=tool], &material).await?;
+    ensure!(cut.lacking == Some("ToolRequested"), "{cut:?}");
+    let whole = verify(&events[..tool - 1], &material).await?;
+    ensure!(whole.lacking.is_none(), "{whole:?}");
+    Ok(())
+}
