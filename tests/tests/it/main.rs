@@ -5,5 +5,6 @@ mod conformance;
 mod crash;
 mod demo;
 mod many;
+mod past;
 mod storage;
 mod tidy;

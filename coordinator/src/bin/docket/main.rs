@@ -8,7 +8,10 @@ mod access;
 mod apply;
 mod args;
 mod bench;
+mod blame;
 mod cancel;
+mod cat;
+mod checkout;
 mod completions;
 mod config;
 mod context;
@@ -26,6 +29,7 @@ mod home;
 mod local;
 mod logging;
 mod logs;
+mod past;
 mod predecessor;
 mod projects;
 mod ps;
@@ -104,6 +108,9 @@ async fn dispatch(cx: Context, command: Command) -> Outcome {
         Command::Follow(args) => follow::run(cx, args).await,
         Command::Logs(args) => logs::run(cx, args).await,
         Command::Diff(args) => diff::run(cx, args).await,
+        Command::Checkout(args) => checkout::run(cx, args).await,
+        Command::Cat(args) => cat::run(cx, args).await,
+        Command::Blame(args) => blame::run(cx, args).await,
         Command::Apply(args) => apply::run(cx, args).await,
         Command::Tell(args) => tell::run(cx, args).await,
         Command::Cancel(args) => cancel::run(cx, args).await,
