@@ -146,24 +146,21 @@ async fn a_content_that_is_lost_makes_no_checkout() {
 async fn a_patch_from_one_turn_to_another_makes_the_one_tree_of_the_other() {
     let (house, pinned, workspace, first, second) = lived_in().await;
     let base = workspace.base_objects();
-    let trees: Vec<_> = [&Recorded::default(), &first, &second]
-        .map(|recorded| tree_of(base.manifest(), &recorded.overlay))
-        .into();
+    let turns = [Recorded::default(), first, second];
+    let trees = turns.each_ref().map(|recorded| tree_of(base.manifest(), &recorded.overlay));
     let scratch = house.at("scratch");
     for (from, to) in [(0, 1), (0, 2), (1, 2), (2, 1), (2, 0), (1, 0), (1, 1)] {
         let diff = compare_trees(base, &trees[from], &trees[to], &house.blobs, &scratch).await.unwrap();
         let patch = diff.patch().await.unwrap();
         assert_eq!(patch.is_empty(), from == to);
-        let recorded = [&Recorded::default(), &first, &second][from];
         let name = format!("from-{from}-to-{to}");
-        check_out(&house, &name, &pinned.base, recorded).await.unwrap();
+        check_out(&house, &name, &pinned.base, &turns[from]).await.unwrap();
         let dir = house.at(&name);
         if from != to {
             git_with(&dir, &["apply", "-"], &patch).await;
         }
         let mut there = plain(&dir);
-        let other = [&Recorded::default(), &first, &second][to];
-        check_out(&house, &format!("{name}-expected"), &pinned.base, other).await.unwrap();
+        check_out(&house, &format!("{name}-expected"), &pinned.base, &turns[to]).await.unwrap();
         let mut expected = plain(&house.at(&format!("{name}-expected")));
         // What git cannot carry is what was said, and nothing else.
         for (beyond, _) in diff.beyond_git() {
