@@ -5,6 +5,7 @@
 //! the command line stands between their start and their work.
 
 mod access;
+mod act;
 mod apply;
 mod args;
 mod bench;
