@@ -3,7 +3,8 @@
 
 use anyhow::{Context as _, Result, ensure};
 use docket_schema::{
-    content::Content,
+    content::BlobRef,
+    message::Part,
     run::{FailureKind, RunEvent, RunOutcome},
     task::TaskState,
 };
@@ -11,22 +12,38 @@ use docket_tests::system::{Coordinator, LeaseTime, Place, Sample, Worker, Worker
 use docket_worker::bootstrap::{FailWhen, FailWhom, Failpoint};
 use sqlx::Connection as _;
 
-/// The first turn's output is too long for its event: it becomes a blob, which every later request needs.
-const SCRIPT: &str = r#"
+/// What the model says in the first turn is too long for its event: it becomes a blob, which every later
+/// request needs.
+fn script() -> String {
+    let long = "I think about it. ".repeat(5000);
+    format!(
+        r#"
 [[turns]]
-calls = [{ name = "run_command", args = { command = "seq 1 4000" } }]
+text = "{long}"
+calls = [{{ name = "create_file", args = {{ path = "a.txt", content = "a\n" }} }}]
 [[turns]]
-calls = [{ name = "create_file", args = { path = "a.txt", content = "a\n" } }]
+calls = [{{ name = "create_file", args = {{ path = "b.txt", content = "b\n" }} }}]
 [[turns]]
 text = "Done."
-"#;
+"#
+    )
+}
+
+/// The blob of a text that went out of line.
+fn text_blob(event: &RunEvent) -> Option<BlobRef> {
+    let RunEvent::ModelAnswered(answer) = event else { return None };
+    answer.parts.iter().find_map(|part| match part {
+        Part::Text { text } => text.blob(),
+        Part::Thinking { .. } | Part::ToolUse(_) | Part::ToolResult { .. } => None,
+    })
+}
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_fault_that_another_process_would_only_repeat_ends_the_run_with_its_reason() -> Result<()> {
     let _room = room().await;
     let coordinator = Coordinator::start(Place::Home, LeaseTime::Short).await?;
     let sample = Sample::new(&[("keep.txt", "kept\n")])?;
-    let script = sample.script(SCRIPT)?;
+    let script = sample.script(&script())?;
     let args = ["--model", "scripted:lost", "--attempts", "1", "--script", script.to_str().context("UTF-8")?];
 
     // Undisturbed, it ends well; and it says where its first result stands.
@@ -38,8 +55,7 @@ async fn a_fault_that_another_process_would_only_repeat_ends_the_run_with_its_re
     let history = coordinator.history(view.task.last_run.context("a run")?).await?;
     let place = history.events.iter().position(|event| matches!(event, RunEvent::ToolFinished(_)));
     let place = place.context("a result")?;
-    let RunEvent::ToolFinished(result) = &history.events[place] else { unreachable!() };
-    let Content::Blob(blob) = result.content else { anyhow::bail!("a result out of line: {result:?}") };
+    let blob = history.events.iter().find_map(text_blob).context("a text out of line")?;
 
     // The same again, with a worker that dies once that result is in the log; the blob goes with it.
     let seq = history.envelopes[place].seq.0;

@@ -10,7 +10,7 @@ const SCRIPT: &str = r#"
 [[turns]]
 calls = [{ name = "create_file", args = { path = "a.txt", content = "a\n" } }]
 [[turns]]
-calls = [{ name = "run_command", args = { command = "chmod 755 tool.sh && ln -s a.txt link" } }]
+calls = [{ name = "run_command", args = { command = "chmod 755 tool && ln -s a.txt link" } }]
 [[turns]]
 text = "Done."
 "#;
@@ -23,11 +23,7 @@ struct House {
 
 impl House {
     fn new() -> Result<Self> {
-        let sample = Sample::new(&[("keep.txt", "kept\n"), ("tool.sh", "true\n")])?;
-        std::fs::set_permissions(
-            sample.path().join("tool.sh"),
-            std::os::unix::fs::PermissionsExt::from_mode(0o644),
-        )?;
+        let sample = Sample::new(&[("keep.txt", "kept\n"), ("tool", "true\n")])?;
         Ok(Self { home: tempfile::tempdir()?, sample })
     }
 
@@ -115,7 +111,7 @@ async fn a_branch_that_was_asked_for_is_made_as_the_task_completes() -> Result<(
     let message = house.git(&["log", "-1", "--format=%B", &commit]).await?.ok()?;
     ensure!(message.contains(&format!("Docket-Task: {id}")), "{message}");
     let changed = house.git(&["diff", "--name-status", "main", &commit]).await?.ok()?;
-    ensure!(changed == "A\ta.txt\nA\tlink\nM\ttool.sh\n", "{changed}");
+    ensure!(changed == "A\ta.txt\nA\tlink\nM\ttool\n", "{changed}");
     let branches = house.git(&["for-each-ref", "--format=%(refname)"]).await?.ok()?;
     ensure!(branches == "refs/heads/fix/it\nrefs/heads/main\n", "only what was asked for: {branches}");
     ensure!(house.git(&["status", "--porcelain"]).await?.ok()?.is_empty(), "the work tree stays as it is");

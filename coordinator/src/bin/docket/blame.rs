@@ -6,7 +6,9 @@ use docket_schema::{
     content::{Content, WorkPath},
     ids::{RunId, Seq},
 };
-use docket_worker::workspace::{BlamedLine, Cause, Contents, Touch, blame, touches};
+use docket_worker::workspace::{
+    BlameError, BlamedLine, Cause, Contents, Standing, Touch, blame, standing_at, touches,
+};
 use serde::Serialize;
 use unicode_width::UnicodeWidthStr as _;
 
@@ -80,17 +82,16 @@ pub(crate) async fn run(cx: Context, args: Args) -> Outcome {
     let past = Past::open(&cx, &access.client, run).await?;
     let after = past.after(args.turn)?;
     after.note_if_open();
-    if docket_worker::workspace::standing_at(&after.tree, Some(&path)).is_none() {
-        return Err(past.not_there(&path, &after));
+    match standing_at(&after.tree, Some(&path)) {
+        None => return Err(past.not_there(&path, &after)),
+        Some(Standing::Folder { .. }) => return Err(refused(&path, BlameError::NoFile("folder"))),
+        Some(Standing::File(_) | Standing::Link(_)) => {}
     }
     let touches = touches_until(&past, &after, &path)?;
     let blobs = Remote(&access.client);
     let base = past.base.manifest().entries.get(&path).copied();
     let lines = blame(base, &touches, &Contents::new(&past.base, &blobs)).await;
-    let lines = lines.map_err(|error| {
-        let message = format!("`{}` cannot be blamed: {error}", display::line(&path.to_string()));
-        Failure::new(Exit::Refused, message)
-    })?;
+    let lines = lines.map_err(|error| refused(&path, error))?;
     access.close().await?;
     if cx.json() {
         let rows = lines.iter().enumerate().map(|(at, line)| row(&past, &path, at + 1, line, &touches));
@@ -99,6 +100,19 @@ pub(crate) async fn run(cx: Context, args: Args) -> Outcome {
         say(&cx, &past, &lines, &touches);
     }
     Ok(Exit::Ok)
+}
+
+fn refused(path: &WorkPath, error: BlameError) -> Failure {
+    let message = format!("`{}` cannot be blamed: {error}", display::line(&path.to_string()));
+    match error {
+        BlameError::Contents(cause) => {
+            let error = anyhow::Error::from(cause).context(message);
+            Failure { exit: Exit::Failed, error }
+        }
+        BlameError::NotThere | BlameError::NoFile(_) | BlameError::Binary | BlameError::TooLarge { .. } => {
+            Failure::new(Exit::Refused, message)
+        }
+    }
 }
 
 fn touches_until(past: &Past, after: &After, path: &WorkPath) -> Outcome<Vec<Touch>> {
