@@ -5,6 +5,7 @@
 
 use std::{sync::Arc, time::Duration};
 
+use docket_schema::ids::{Epoch, TaskId};
 use tokio_util::sync::CancellationToken;
 
 use super::{Wakes, jittered};
@@ -63,25 +64,37 @@ async fn expire_round(store: &dyn Store, clock: &Clock, wakes: &Wakes) -> Result
     let expired = store.expired(now, ROUND_MAX).await?;
     let count = u32::try_from(expired.len()).unwrap_or(ROUND_MAX);
     for (task, epoch) in expired {
-        // A round of many takes a while: who was heard of meanwhile keeps the lease.
-        let stands = store.task(task).await?.and_then(|(_, deadline)| deadline);
-        if stands.is_none_or(|deadline| deadline > clock.now()) {
-            continue;
-        }
-        let decide: Decide = Box::new(move |record| decide::expire(record, epoch));
-        match store.command(task, decide, CommandBlobs::default(), clock.now()).await {
-            Ok((record, _)) => {
-                tracing::info!(%task, %epoch, worker = ?record.worker, "a lease expired");
-                wakes.task_is(record.state);
-                wakes.leases();
-            }
-            Err(CommandError::Store(error)) => return Err(error),
-            // Another coordinator was faster, or the task moved on.
-            Err(CommandError::Rejected(_) | CommandError::NoTask(_)) => {}
-            Err(CommandError::Append(error)) => {
-                tracing::error!(%task, "a lease could not be ended: {}", error_chain(&*error));
-            }
-        }
+        end_if_past(store, clock, wakes, task, epoch).await?;
     }
     Ok(count)
+}
+
+/// Ends a lease that was found past its deadline, unless it was renewed since: a round of many takes a
+/// while, and who was heard of meanwhile keeps the lease.
+pub(crate) async fn end_if_past(
+    store: &dyn Store,
+    clock: &Clock,
+    wakes: &Wakes,
+    task: TaskId,
+    epoch: Epoch,
+) -> Result<(), StoreError> {
+    let stands = store.task(task).await?.and_then(|(_, deadline)| deadline);
+    if stands.is_none_or(|deadline| deadline > clock.now()) {
+        return Ok(());
+    }
+    let decide: Decide = Box::new(move |record| decide::expire(record, epoch));
+    match store.command(task, decide, CommandBlobs::default(), clock.now()).await {
+        Ok((record, _)) => {
+            tracing::info!(%task, %epoch, worker = ?record.worker, "a lease expired");
+            wakes.task_is(record.state);
+            wakes.leases();
+        }
+        Err(CommandError::Store(error)) => return Err(error),
+        // Another coordinator was faster, or the task moved on.
+        Err(CommandError::Rejected(_) | CommandError::NoTask(_)) => {}
+        Err(CommandError::Append(error)) => {
+            tracing::error!(%task, "a lease could not be ended: {}", error_chain(&*error));
+        }
+    }
+    Ok(())
 }

@@ -7,6 +7,8 @@ mod expirer;
 mod scheduler;
 mod wake;
 
+#[cfg(test)]
+pub(crate) use expirer::end_if_past;
 pub(crate) use expirer::expire_leases;
 pub(crate) use scheduler::make_due_available;
 pub use wake::Wakes;

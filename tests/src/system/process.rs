@@ -86,14 +86,17 @@ pub struct Finished {
     status: ExitStatus,
     /// Standard output.
     pub stdout: String,
+    /// The same, byte for byte.
+    pub bytes: Vec<u8>,
     /// Standard error.
     pub stderr: String,
 }
 
 impl Finished {
     fn of(output: Output) -> Self {
-        let text = |bytes: Vec<u8>| String::from_utf8_lossy(&bytes).into_owned();
-        Self { status: output.status, stdout: text(output.stdout), stderr: text(output.stderr) }
+        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+        let (stdout, stderr) = (text(&output.stdout), text(&output.stderr));
+        Self { status: output.status, stdout, bytes: output.stdout, stderr }
     }
 
     /// Whether it exited with 0.

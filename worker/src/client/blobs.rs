@@ -65,6 +65,15 @@ impl Client {
         let mut missing = self.missing_blobs(&hashes).await?;
         missing.sort_unstable();
         blobs.retain(|(blob, _)| missing.binary_search(&blob.hash).is_ok());
+        self.put_all(blobs).await
+    }
+
+    /// Stores all of `blobs`, some at a time, whether they are stored already or not: that keeps them from
+    /// being collected for a while.
+    ///
+    /// # Errors
+    /// The first [`ClientError`]; what was stored before stays, so the call can be repeated.
+    pub async fn put_all(&self, blobs: Vec<(BlobRef, Bytes)>) -> Result<(), ClientError> {
         stream::iter(blobs.into_iter().map(|(blob, bytes)| self.put_blob(blob, bytes)))
             .buffer_unordered(UPLOADS_IN_FLIGHT)
             .try_collect()

@@ -7,6 +7,7 @@
 
 use std::time::{Duration, Instant};
 
+use bytes::Bytes;
 use docket_schema::{
     content::BlobRef,
     event::{NewEvent, TypedEvent as _},
@@ -56,7 +57,8 @@ pub enum JournalError {
 #[derive(Debug, Clone, Default)]
 pub struct Outgoing {
     events: Vec<(Turn, RunEvent)>,
-    blobs: Vec<(BlobRef, Vec<u8>)>,
+    /// Cheap to clone: what was refused for its seq alone goes out once more.
+    blobs: Vec<(BlobRef, Bytes)>,
 }
 
 impl Outgoing {
@@ -67,7 +69,7 @@ impl Outgoing {
 
     /// Adds a blob that an event names.
     pub fn blob(&mut self, blob: BlobRef, bytes: Vec<u8>) {
-        self.blobs.push((blob, bytes));
+        self.blobs.push((blob, bytes.into()));
     }
 
     /// The events, each with its turn, in order.
@@ -108,7 +110,7 @@ impl Outgoing {
             }
         }
         self.push(turn, part);
-        self.blobs.extend(blobs.into_vec());
+        self.blobs.extend(blobs.into_vec().into_iter().map(|(blob, bytes)| (blob, bytes.into())));
     }
 
     /// Whether there is nothing to append.
@@ -231,15 +233,14 @@ impl Journal {
         let mut names: Vec<BlobHash> = Vec::new();
         let mut blobs = Vec::new();
         if outgoing.bytes() > INLINE_BLOBS_BYTES_MAX {
-            for (blob, bytes) in &outgoing.blobs {
-                let deadline = Instant::now() + self.patience;
-                patiently(deadline, || self.client.put_blob(*blob, bytes.clone().into()))
-                    .await
-                    .map_err(of_client)?;
-                names.push(blob.hash);
-            }
-            // Each was acknowledged just now, which keeps it as long as a name would.
-            names.truncate(BLOB_HASHES_MAX);
+            let mut named = outgoing.blobs.clone();
+            let rest = named.split_off(named.len().min(BLOB_HASHES_MAX));
+            names.extend(named.iter().map(|(blob, _)| blob.hash));
+            let deadline = Instant::now() + self.patience;
+            // What is stored already is kept by its name in the append; what an append has no room to
+            // name is kept by being stored again.
+            patiently(deadline, || self.client.upload_all(named.clone())).await.map_err(of_client)?;
+            patiently(deadline, || self.client.put_all(rest.clone())).await.map_err(of_client)?;
         } else {
             blobs.extend(outgoing.blobs.iter().map(|(blob, bytes)| upload(*blob, bytes)));
         }
@@ -302,9 +303,20 @@ mod tests {
         event::{EVENTS_PER_APPEND_MAX, PAYLOAD_BYTES_MAX},
         ids::TreeHash,
         snapshot::{Entry, EntryKind, LeftOutWhy},
+        wire::{MissingBlobsRequest, MissingBlobsResponse},
+    };
+
+    use std::sync::{Arc, Mutex};
+
+    use axum::{
+        Json, Router,
+        extract::{DefaultBodyLimit, Path, State},
+        http::StatusCode,
+        routing::{post, put},
     };
 
     use super::*;
+    use crate::secret::Secret;
     use crate::workspace::PendingBlobs;
 
     fn change(n: usize) -> PathChange {
@@ -357,5 +369,55 @@ mod tests {
         };
         out.snapshot(Turn(1), delta);
         assert_eq!(out.events.len(), 1);
+    }
+
+    /// Answers which blobs are missing (all but one), and counts those that are stored.
+    async fn blob_server() -> (Client, Arc<Mutex<Vec<String>>>) {
+        let stored = Arc::new(Mutex::new(Vec::new()));
+        let missing = async |Json(mut asked): Json<MissingBlobsRequest>| {
+            asked.hashes.retain(|hash| *hash != BlobHash::of(b"known"));
+            Json(MissingBlobsResponse { missing: asked.hashes })
+        };
+        let put_one = |State(stored): State<Arc<Mutex<Vec<String>>>>, Path(hash): Path<String>| async move {
+            stored.lock().unwrap().push(hash);
+            StatusCode::NO_CONTENT
+        };
+        let router = Router::new()
+            .route("/v1/blobs/missing", post(missing))
+            .route("/v1/blobs/{hash}", put(put_one))
+            .layer(DefaultBodyLimit::disable())
+            .with_state(Arc::clone(&stored));
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let url = format!("http://{}", listener.local_addr().unwrap());
+        tokio::spawn(async move { axum::serve(listener, router).await.unwrap() });
+        (Client::new(&url, Secret::new("dk_test").unwrap()).unwrap(), stored)
+    }
+
+    #[tokio::test]
+    async fn a_large_append_sends_what_is_missing_and_names_all() {
+        let (client, stored) = blob_server().await;
+        let run: RunId = "01920000-0000-7000-8000-000000000001".parse().unwrap();
+        let journal = Journal::new(
+            client,
+            run,
+            Epoch(1),
+            Duration::from_secs(5),
+            Failpoints::new(Vec::new()),
+            RunState::default(),
+        );
+        let mut out = Outgoing::default();
+        let large = vec![7; INLINE_BLOBS_BYTES_MAX + 1];
+        for bytes in [large.clone(), b"known".to_vec(), b"new".to_vec()] {
+            out.blob(BlobRef::of(&bytes), bytes);
+        }
+        let request = journal.request(&out).await.unwrap();
+        assert!(request.blobs.is_empty());
+        let all = [&large[..], b"known", b"new"].map(BlobHash::of);
+        assert_eq!(request.names, all, "a blob that is stored already is kept by its name");
+        let mut sent = stored.lock().unwrap().clone();
+        sent.sort();
+        let mut missing = [all[0].to_string(), all[2].to_string()];
+        missing.sort();
+        assert_eq!(sent, missing);
     }
 }

@@ -30,7 +30,9 @@ pub enum BlameError {
     #[error("it is a {0}, and only files have lines; `docket cat` shows it")]
     NoFile(&'static str),
     /// Not text.
-    #[error("it is binary (it holds a zero byte), so it has no lines; `docket diff` names the turns that changed it")]
+    #[error(
+        "it is binary (it holds a zero byte), so it has no lines; `docket diff` names the turns that changed it"
+    )]
     Binary,
     /// Too many lines.
     #[error("it has {bytes} bytes, and only files up to {BLAME_BYTES_MAX} are blamed line by line")]

@@ -204,7 +204,8 @@ impl Reading {
     /// The calls that named the path, if the last of them left what the snapshot found; else whatever may
     /// have written it as well.
     fn causes(&self, path: &WorkPath, found: Option<Entry>) -> Vec<Cause> {
-        let named = |effect: &Effect| effect.wrote.iter().find(|(wrote, _)| wrote == path).map(|(_, hash)| *hash);
+        let named =
+            |effect: &Effect| effect.wrote.iter().find(|(wrote, _)| wrote == path).map(|(_, hash)| *hash);
         let last = self.effects.iter().rev().find_map(named);
         let settled = last.is_some_and(|left| left.is_some() && left == found.map(|entry| entry.hash));
         let caused = |effect: &&Effect| named(effect).is_some() || (!settled && effect.may_have_written_any);

@@ -78,8 +78,14 @@ pub(crate) enum Command {
     Follow(crate::follow::Args),
     /// The raw events of a task or a run
     Logs(crate::logs::Args),
-    /// What a run changed, as a patch
+    /// What a run, or one of its turns, changed, as a patch
     Diff(crate::diff::Args),
+    /// A folder with a run's files as they were after a turn
+    Checkout(crate::checkout::Args),
+    /// A file as it was after a turn
+    Cat(crate::cat::Args),
+    /// Which turn wrote each line of a file
+    Blame(crate::blame::Args),
     /// Put what a run changed onto a branch of its source repository
     Apply(crate::apply::Args),
     /// Say something to a running run
@@ -140,6 +146,13 @@ mod tests {
             "docket resume abc --turn 0",
             "docket fork abc",
             "docket fork abc --turn 7 --model anthropic:m --engine react --hint look --count 3",
+            "docket cancel abc --reason why",
+            "docket retry abc",
+            "docket checkout abc --turn 4 dir --force",
+            "docket diff abc --turn 4 --stat",
+            "docket diff abc --from 1 --to 4 --name-only -z",
+            "docket cat abc src/x.rs --turn 0 --raw",
+            "docket blame abc src/x.rs",
             "docket verify",
             "docket verify abc --store sqlite:/tmp/x.db",
             "docket db rebuild",
@@ -170,10 +183,18 @@ mod tests {
             "docket submit hi --repo . --require ../x",
             "docket submit hi --repo . --queue no/slash",
             "docket tell abc",
+            "docket cancel",
+            "docket retry",
             "docket resume abc --turn -1",
             "docket fork abc --count 0",
             "docket fork abc --count 101",
             "docket fork abc --base-url http://x",
+            "docket checkout abc",
+            "docket diff abc --turn 1 --from 0",
+            "docket diff abc --stat --name-only",
+            "docket diff abc -z",
+            "docket cat abc",
+            "docket blame abc",
             "docket up --slots 0",
             "docket up --listen nowhere",
             "docket verify --store mysql://x",

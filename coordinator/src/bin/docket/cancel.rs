@@ -1,11 +1,9 @@
 //! `docket cancel`.
 
 use crate::{
-    access::{Access, Need},
+    act::{self, Act, ActArgs},
     context::Context,
-    display,
-    fail::{Exit, Outcome},
-    resolve,
+    fail::Outcome,
 };
 
 /// Flags.
@@ -18,24 +16,11 @@ Examples:
   docket cancel 3f9c01ab --reason \"the test was wrong\""
 )]
 pub(crate) struct Args {
-    /// A task, or one of its runs
-    id: String,
-    /// Why, for the log
-    #[arg(long, default_value = "")]
-    reason: String,
+    #[command(flatten)]
+    act: ActArgs,
 }
 
 /// Cancels the task.
 pub(crate) async fn run(cx: Context, args: Args) -> Outcome {
-    let access = Access::open(&cx, Need::Write).await?;
-    let task = resolve::task(&access.client, &args.id).await?;
-    access.client.cancel(task, &args.reason).await?;
-    let view = access.client.task(task).await?;
-    access.close().await?;
-    if cx.json() {
-        display::say_json(&crate::ps::Row::of(&view.task));
-    } else {
-        display::say(&format!("task {} is {}", task.short(), view.task.state));
-    }
-    Ok(Exit::Ok)
+    act::run(cx, args.act, Act::Cancel).await
 }

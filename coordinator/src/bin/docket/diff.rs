@@ -1,51 +1,127 @@
-//! `docket diff`: what a run changed, as `git apply` takes it.
+//! `docket diff`: what differs between two moments of a run, as `git apply` takes it.
+
+mod shown;
+
+use docket_schema::snapshot::Manifest;
+use docket_worker::workspace::{TreeDiff, compare_trees};
 
 use crate::{
     access::{Access, Need},
     context::Context,
-    delivery, display,
+    delivery::Remote,
+    display,
     fail::{Exit, FailWith as _, Outcome},
+    past::Past,
     resolve,
 };
 
 /// Flags.
 #[derive(Debug, clap::Args)]
 #[command(
-    after_help = "The patch goes to standard output, byte for byte; a run that is still going shows what it has so far.
+    after_help = "The patch goes to standard output, byte for byte. Without --turn, --from and --to it is what the run
+changed since its base; a turn that has not ended is shown as far as it went. Turn 0 is what came
+before the first: the setup commands. What git cannot hold (empty folders, modes other than 644 and
+755) is named on standard error.
 
 Examples:
   docket diff 3f9c01ab
-  docket diff 3f9c01ab | git apply"
+  docket diff 3f9c01ab | git apply
+  docket diff 3f9c01ab --turn 4                what turn 4 changed
+  docket diff 3f9c01ab --from 4 --to 9 --stat  what the turns 5 to 9 changed, in lines"
 )]
 pub(crate) struct Args {
     /// A run, or a task whose last run is meant
     id: String,
+    /// Only what this turn changed
+    #[arg(long, value_name = "N", conflicts_with_all = ["from", "to"])]
+    turn: Option<u32>,
+    /// Begin with the tree after this turn [default: the base]
+    #[arg(long, value_name = "A")]
+    from: Option<u32>,
+    /// End with the tree after this turn [default: the last]
+    #[arg(long, value_name = "B")]
+    to: Option<u32>,
+    /// Lines added and removed in each file, no patch
+    #[arg(long, conflicts_with = "name_only")]
+    stat: bool,
+    /// The paths that differ, no patch
+    #[arg(long)]
+    name_only: bool,
+    /// With --name-only: paths byte for byte, each ended by a zero byte
+    #[arg(short = 'z', long, requires = "name_only")]
+    null: bool,
 }
 
-/// Prints the patch.
+/// Two trees of a run, and how they are named.
+struct Compared {
+    /// The turns after which they stood; `None` = the base.
+    from: Option<u32>,
+    to: u32,
+    old: Manifest,
+    new: Manifest,
+}
+
+/// Prints the difference.
 pub(crate) async fn run(cx: Context, args: Args) -> Outcome {
     let access = Access::open(&cx, Need::Read).await?;
     let run = resolve::run(&access.client, &args.id).await?;
-    let (result, state) = delivery::result_of(&cx, &access.client, run).await?;
-    let patch = result.patch().await.fail_as(Exit::Failed)?;
+    let past = Past::open(&cx, &access.client, run).await?;
+    let compared = trees(&past, &args)?;
+    let scratch = cx.home.folder("scratch")?;
+    let blobs = Remote(&access.client);
+    let diff = compare_trees(&past.base, &compared.old, &compared.new, &blobs, &scratch)
+        .await
+        .fail_as(Exit::Failed)?;
+    say(&cx, &args, &past, &compared, &diff).await?;
     access.close().await?;
+    Ok(Exit::Ok)
+}
+
+fn trees(past: &Past, args: &Args) -> Outcome<Compared> {
+    let after = past.after(args.turn.or(args.to))?;
+    after.note_if_open();
+    let to = after.turn.0;
+    let (from, old) = match (args.turn, args.from) {
+        (Some(turn), _) => (turn.checked_sub(1), past.tree_before(turn)?),
+        (None, Some(from)) => (Some(from), past.after(Some(from))?.tree),
+        (None, None) => (None, past.base.manifest().clone()),
+    };
+    Ok(Compared { from, to, old, new: after.tree })
+}
+
+async fn say(cx: &Context, args: &Args, past: &Past, compared: &Compared, diff: &TreeDiff) -> Outcome<()> {
+    let short = past.run.short();
     if cx.json() {
-        let paths: Vec<String> = state.overlay.keys().map(ToString::to_string).collect();
-        let patch = docket_schema::content::Content::inline(&patch);
-        display::say_json(&serde_json::json!({ "run": run, "paths": paths, "patch": patch }));
-        return Ok(Exit::Ok);
+        let row = shown::Row::of(past, compared, diff).await?;
+        display::say_json(&row);
+        return Ok(());
     }
-    if patch.is_empty() {
-        display::note(&format!("run {} changed nothing", run.short()));
+    if diff.paths().is_empty() {
+        let what = match (args.turn, compared.from) {
+            (Some(turn), _) => format!("turn {turn} of run {short} changed nothing"),
+            (None, Some(from)) => {
+                format!("run {short} has the same files after turn {from} and after turn {}", compared.to)
+            }
+            (None, None) => format!("run {short} changed nothing"),
+        };
+        display::note(&what);
     }
+    if args.name_only {
+        return Ok(shown::names(diff, args.null));
+    }
+    if args.stat {
+        display::say(&shown::stat(cx.screen, diff).await?);
+        return Ok(());
+    }
+    let patch = diff.patch().await.fail_as(Exit::Failed)?;
     // A patch must stay what it is; on a terminal it would be obeyed.
     if std::io::IsTerminal::is_terminal(&std::io::stdout()) {
         display::say(&display::block(&String::from_utf8_lossy(&patch)));
     } else {
         display::say_bytes(&patch);
     }
-    for path in result.skipped() {
-        display::note(&format!("not in the patch, git cannot hold it: {}", display::line(&path.to_string())));
+    for (path, why) in diff.beyond_git() {
+        display::note(&format!("not in the patch: {} ({})", display::line(&path.to_string()), why.as_str()));
     }
-    Ok(Exit::Ok)
+    Ok(())
 }

@@ -5,10 +5,14 @@
 //! the command line stands between their start and their work.
 
 mod access;
+mod act;
 mod apply;
 mod args;
 mod bench;
+mod blame;
 mod cancel;
+mod cat;
+mod checkout;
 mod completions;
 mod config;
 mod context;
@@ -27,6 +31,7 @@ mod home;
 mod local;
 mod logging;
 mod logs;
+mod past;
 mod predecessor;
 mod projects;
 mod ps;
@@ -105,6 +110,9 @@ async fn dispatch(cx: Context, command: Command) -> Outcome {
         Command::Follow(args) => follow::run(cx, args).await,
         Command::Logs(args) => logs::run(cx, args).await,
         Command::Diff(args) => diff::run(cx, args).await,
+        Command::Checkout(args) => checkout::run(cx, args).await,
+        Command::Cat(args) => cat::run(cx, args).await,
+        Command::Blame(args) => blame::run(cx, args).await,
         Command::Apply(args) => apply::run(cx, args).await,
         Command::Tell(args) => tell::run(cx, args).await,
         Command::Cancel(args) => cancel::run(cx, args).await,

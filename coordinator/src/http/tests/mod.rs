@@ -2,6 +2,7 @@
 
 mod appends;
 pub(super) mod events;
+mod expiry;
 mod follow;
 mod forks;
 mod life;

@@ -3,6 +3,7 @@
 mod crash;
 mod deliver;
 mod hostile;
+mod past;
 mod property;
 mod round_trip;
 mod support;

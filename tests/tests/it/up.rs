@@ -1,0 +1,120 @@
+//! `docket up` as the one process of a machine: killed and started again, and what it makes of `--branch`.
+
+use std::{ffi::OsStr, path::Path};
+
+use anyhow::{Context as _, Result, ensure};
+use docket_tests::system::{Finished, Proc, Sample, Tool, room, run, until};
+use serde_json::{Value, json};
+
+const SCRIPT: &str = r#"
+[[turns]]
+calls = [{ name = "create_file", args = { path = "a.txt", content = "a\n" } }]
+[[turns]]
+calls = [{ name = "run_command", args = { command = "chmod 755 tool && ln -s a.txt link" } }]
+[[turns]]
+text = "Done."
+"#;
+
+/// A home, and a repository that tasks come from.
+struct House {
+    home: tempfile::TempDir,
+    sample: Sample,
+}
+
+impl House {
+    fn new() -> Result<Self> {
+        let sample = Sample::new(&[("keep.txt", "kept\n"), ("tool", "true\n")])?;
+        Ok(Self { home: tempfile::tempdir()?, sample })
+    }
+
+    /// Starts `docket up` with the usual lease of half a minute, dying where `failpoints` say.
+    async fn up(&self, failpoints: &Value) -> Result<Proc> {
+        let failpoints = failpoints.to_string();
+        let env = [("DOCKET_FAILPOINTS", OsStr::new(&failpoints))];
+        let args = ["up", "-v", "--json", "--slots", "1", "--listen", "127.0.0.1:0"];
+        Ok(Proc::start("up", self.home.path(), &env, &args).await?.0)
+    }
+
+    async fn docket(&self, args: &[&str]) -> Result<Finished> {
+        let home = self.home.path();
+        run(Tool::Docket, home, &[("DOCKET_HOME", home.as_os_str())], args).await
+    }
+
+    async fn submit(&self, more: &[&str]) -> Result<String> {
+        let script = self.sample.script(SCRIPT)?;
+        let repo = self.sample.path().to_str().context("UTF-8")?;
+        let script = script.to_str().context("UTF-8")?;
+        let args =
+            ["submit", "Do it", "--json", "--repo", repo, "--model", "scripted:up", "--script", script];
+        let row: Value = serde_json::from_str(&self.docket(&[&args[..], more].concat()).await?.ok()?)?;
+        Ok(row["id"].as_str().context("an id")?.to_owned())
+    }
+
+    async fn ended(&self, task: &str) -> Result<Value> {
+        until("the end of a task", async || {
+            let row = self.docket(&["show", task, "--json"]).await.ok()?.ok().ok()?;
+            let row: Value = serde_json::from_str(&row).ok()?;
+            ["completed", "discarded", "cancelled"].contains(&row["state"].as_str()?).then_some(row)
+        })
+        .await
+    }
+
+    async fn git(&self, args: &[&str]) -> Result<Finished> {
+        run(Tool::Git, self.sample.path(), &[], args).await
+    }
+}
+
+/// The kinds of a task's events, in order.
+fn kinds(log: &str) -> Result<Vec<String>> {
+    let kind =
+        |line: &str| Ok(serde_json::from_str::<Value>(line)?["kind"].as_str().context("a kind")?.to_owned());
+    log.lines().map(kind).collect()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_a_killed_predecessor_held_is_taken_back_at_once() -> Result<()> {
+    let _room = room().await;
+    let house = House::new()?;
+    // The run process kills `docket up` and itself, in the middle of the run.
+    let mut killed =
+        house.up(&json!([{ "seq": 6, "when": "after", "epoch": 1, "whom": "supervisor" }])).await?;
+    let task = house.submit(&[]).await?;
+    let status = killed.wait().await?;
+    ensure!(status.code().is_none(), "it was killed: {status}\n{}", killed.tail());
+
+    let next = house.up(&json!([])).await?;
+    let row = house.ended(&task).await.with_context(|| next.tail())?;
+    ensure!(row["state"] == "completed" && row["epoch"] == 2, "{row}");
+    ensure!(row["failures"] == 0 && row["crashes"] == 0, "nobody is blamed: {row}");
+    let log = house.docket(&["logs", &task, "--json"]).await?.ok()?;
+    let expected = ["TaskSubmitted", "TaskLeased", "TaskReleased", "TaskLeased", "TaskCompleted"];
+    // A lease that was waited out would have left `TaskLeaseExpired`.
+    ensure!(kinds(&log)? == expected, "{log}");
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_branch_that_was_asked_for_is_made_as_the_task_completes() -> Result<()> {
+    let _room = room().await;
+    let house = House::new()?;
+    let up = house.up(&json!([])).await?;
+    let plain = house.submit(&[]).await?;
+    let branched = house.submit(&["--branch", "fix/it"]).await?;
+    let (plain, branched) = (house.ended(&plain).await?, house.ended(&branched).await?);
+    ensure!(plain["state"] == "completed" && branched["state"] == "completed", "{plain} {branched}");
+    let commit = until("the branch", async || {
+        let done = house.git(&["rev-parse", "--verify", "--quiet", "refs/heads/fix/it"]).await.ok()?;
+        done.success().then(|| done.stdout.trim().to_owned())
+    });
+    let commit = commit.await.with_context(|| up.tail())?;
+    let id = branched["id"].as_str().context("an id")?;
+    let message = house.git(&["log", "-1", "--format=%B", &commit]).await?.ok()?;
+    ensure!(message.contains(&format!("Docket-Task: {id}")), "{message}");
+    let changed = house.git(&["diff", "--name-status", "main", &commit]).await?.ok()?;
+    ensure!(changed == "A\ta.txt\nA\tlink\nM\ttool\n", "{changed}");
+    let branches = house.git(&["for-each-ref", "--format=%(refname)"]).await?.ok()?;
+    ensure!(branches == "refs/heads/fix/it\nrefs/heads/main\n", "only what was asked for: {branches}");
+    ensure!(house.git(&["status", "--porcelain"]).await?.ok()?.is_empty(), "the work tree stays as it is");
+    ensure!(!Path::new(house.sample.path()).join("a.txt").exists(), "the work tree stays as it is");
+    Ok(())
+}
