@@ -5,6 +5,7 @@ mod conformance;
 mod crash;
 mod demo;
 mod many;
+mod step;
 mod storage;
 mod tidy;
 mod travel;

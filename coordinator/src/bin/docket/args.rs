@@ -94,6 +94,8 @@ pub(crate) enum Command {
     Fork(crate::fork::Args),
     /// Step through a run, turn by turn, offline
     Replay(crate::replay::Args),
+    /// A run on the screen: each turn's prompt, decision, calls, changes, files
+    Step(crate::step::Args),
     /// Check that the log is whole and unaltered
     Verify(crate::verify::Args),
     /// Coordinator and workers on this machine, until Ctrl-C
@@ -140,6 +142,7 @@ mod tests {
             "docket resume abc --turn 0",
             "docket fork abc",
             "docket fork abc --turn 7 --model anthropic:m --engine react --hint look --count 3",
+            "docket step abc --with def",
             "docket verify",
             "docket verify abc --store sqlite:/tmp/x.db",
             "docket db rebuild",
@@ -170,6 +173,7 @@ mod tests {
             "docket submit hi --repo . --require ../x",
             "docket submit hi --repo . --queue no/slash",
             "docket tell abc",
+            "docket step",
             "docket resume abc --turn -1",
             "docket fork abc --count 0",
             "docket fork abc --count 101",

@@ -38,6 +38,7 @@ mod run;
 mod serve;
 mod show;
 mod signals;
+mod step;
 mod submit;
 mod supervise;
 mod tell;
@@ -112,6 +113,7 @@ async fn dispatch(cx: Context, command: Command) -> Outcome {
         Command::Resume(args) => resume::run(cx, args).await,
         Command::Fork(args) => fork::run(cx, args).await,
         Command::Replay(args) => replay::run(cx, args).await,
+        Command::Step(args) => step::run(cx, args).await,
         Command::Verify(args) => verify::run(cx, args).await,
         Command::Up(args) => up::run(cx, args).await,
         Command::Serve(args) => serve::run(cx, args).await,
