@@ -24,6 +24,7 @@ mod fail;
 mod follow;
 mod fork;
 mod home;
+mod lineage;
 mod local;
 mod logging;
 mod logs;

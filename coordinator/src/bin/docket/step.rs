@@ -70,11 +70,11 @@ pub(crate) async fn run(cx: Context, args: Args) -> Outcome {
         return Err(Failure::new(Exit::Usage, message));
     }
     let access = Access::open(&cx, Need::Read).await?;
-    let loaded = load::named(&access.client, &args.id).await?;
+    let loaded = load::named(&access.client, &access.source(), &args.id).await?;
     let size = terminal::size().filter(|_| terminal::is_there()).unwrap_or(SIZE);
-    let mut stepper = Stepper::new(cx, access.client.clone(), loaded, size, access.is_alone())?;
+    let mut stepper = Stepper::new(cx, &access, loaded, size)?;
     if let Some(other) = &args.with {
-        stepper.beside(load::named(&access.client, other).await?);
+        stepper.beside(load::named(&access.client, &access.source(), other).await?);
     }
     if args.first_frame {
         first_frame(&stepper);

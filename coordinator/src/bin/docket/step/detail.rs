@@ -189,6 +189,8 @@ impl Detail {
             RunEvent::Compacted(e) => {
                 self.note(&format!("{} messages are replaced by a summary", e.messages), e.summary);
             }
+            // The timeline says it.
+            RunEvent::PhaseChanged(_) => {}
             _ => self.note("event", events::summary(envelope).into()),
         }
     }

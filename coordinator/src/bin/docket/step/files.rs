@@ -1,5 +1,7 @@
 //! Panes about files: what a turn changed, the tree after it, one file as it was. Pure.
 
+use std::collections::BTreeSet;
+
 use docket_schema::{
     content::WorkPath,
     snapshot::{Entry, EntryKind},
@@ -92,8 +94,9 @@ pub(super) fn tree(out: &mut Writer<'_>, run: &Run, at: usize, row: &Row) {
     for gone in changed.iter().filter(|change| change.entry.is_none()) {
         out.line(Tone::Bad, &format!("D {:>9}  {}", "", gone.path));
     }
+    let touched: BTreeSet<&WorkPath> = changed.iter().map(|change| &change.path).collect();
     for (path, entry) in &manifest.entries {
-        let touched = changed.iter().any(|change| change.path == *path);
+        let touched = touched.contains(path);
         let (mark, tone) = if touched { ("M", Tone::Good) } else { (" ", Tone::Plain) };
         let text = match entry.kind {
             EntryKind::File if entry.mode & 0o111 != 0 => format!("{mark} {:>9}  {path}*", entry.size),

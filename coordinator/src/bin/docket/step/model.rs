@@ -14,7 +14,7 @@ use super::{
     layout::Layout,
     page::{self, Choice, Pane, Subject},
     shelf::{Loaded, Shelf, Side, Want},
-    skeleton::{Row, Run, Standing},
+    skeleton::{Read, Row, Run, Standing},
     travel::{Hunt, Way},
 };
 
@@ -217,8 +217,9 @@ impl Model {
     /// The run went on. Who looks at its last turn looks at the new last one.
     pub(super) fn grew(&mut self, events: Vec<Envelope>) {
         let at_end = self.row + 1 >= self.run.rows.len();
-        if let Err(error) = Arc::make_mut(&mut self.run).extend(events) {
-            self.say(Tone::Bad, error.to_string());
+        match events.into_iter().map(Read::of).collect::<Result<Vec<_>, _>>() {
+            Ok(events) => Arc::make_mut(&mut self.run).extend(events),
+            Err(error) => self.say(Tone::Bad, error.to_string()),
         }
         if at_end && self.focus == Focus::Timeline && self.file.is_none() {
             self.row = self.run.rows.len().saturating_sub(1);

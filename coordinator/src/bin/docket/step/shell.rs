@@ -35,8 +35,10 @@ use super::{
     view::{self, Palette},
 };
 use crate::{
+    access::Access,
     context::Context,
     fail::{Exit, Outcome},
+    lineage::Source,
 };
 
 /// Fetches under way at once: enough to hide the round trip, few enough that what is looked at now does
@@ -61,6 +63,7 @@ enum Done {
 pub(super) struct Stepper {
     cx: Context,
     client: Client,
+    source: Source,
     model: Model,
     fetcher: Fetcher,
     tasks: JoinSet<Done>,
@@ -74,14 +77,22 @@ pub(super) struct Stepper {
 
 impl Stepper {
     /// A stepper over `run`, with another beside it where one is wanted.
-    pub(super) fn new(cx: Context, client: Client, run: Run, size: (u16, u16), alone: bool) -> Outcome<Self> {
+    pub(super) fn new(cx: Context, access: &Access, run: Run, size: (u16, u16)) -> Outcome<Self> {
         let run = Arc::new(run);
         let bases = [Arc::new(OnceCell::new()), Arc::new(OnceCell::new())];
-        let cache = cx.home.folder("cache")?;
+        let (client, cache) = (access.client.clone(), cx.home.folder("cache")?);
         let fetcher = Fetcher { client: client.clone(), cache, run: Arc::clone(&run), other: None, bases };
-        let model = Model::new(run, size);
-        let (tasks, asked) = (JoinSet::new(), BTreeSet::new());
-        Ok(Self { cx, client, model, fetcher, tasks, asked, round: 0, alone })
+        Ok(Self {
+            cx,
+            client,
+            source: access.source(),
+            model: Model::new(run, size),
+            fetcher,
+            tasks: JoinSet::new(),
+            asked: BTreeSet::new(),
+            round: 0,
+            alone: access.is_alone(),
+        })
     }
 
     /// Sets another run beside the first.
@@ -215,19 +226,21 @@ impl Stepper {
     }
 
     fn grew(&mut self, events: Vec<Envelope>) {
+        // Nobody else holds the run while it grows, unless something is being fetched: it is not copied.
+        self.fetcher.run = Arc::new(Run::new(self.model.run.id));
         self.model.grew(events);
         self.fetcher.run = Arc::clone(&self.model.run);
     }
 
     fn reload(&mut self) {
-        let (client, run) = (self.client.clone(), self.model.run.id);
+        let (source, run) = (self.source.clone(), self.model.run.id);
         self.model.say(Tone::Plain, "the run is read again…");
-        self.tasks.spawn(async move { Done::Reloaded(load::run(&client, run).await) });
+        self.tasks.spawn(async move { Done::Reloaded(load::run(&source, run).await) });
     }
 
     fn load_beside(&mut self, id: String) {
-        let client = self.client.clone();
-        self.tasks.spawn(async move { Done::Beside(load::named(&client, &id).await) });
+        let (client, source) = (self.client.clone(), self.source.clone());
+        self.tasks.spawn(async move { Done::Beside(load::named(&client, &source, &id).await) });
     }
 
     fn act(&mut self, act: Act) {

@@ -159,6 +159,22 @@ pub(super) struct Run {
     pub(super) standing: Standing,
 }
 
+/// An event that was read as far as the timeline needs it.
+pub(super) struct Read {
+    event: Envelope,
+    fact: Fact,
+}
+
+impl Read {
+    /// Reads it.
+    ///
+    /// # Errors
+    /// This build does not know the event, or its payload has another shape.
+    pub(super) fn of(event: Envelope) -> Result<Self, DecodeError> {
+        fact(&event).map(|fact| Self { event, fact })
+    }
+}
+
 /// What an event says to the timeline.
 enum Fact {
     Nothing,
@@ -260,16 +276,11 @@ impl Run {
     }
 
     /// Adds events that follow those it has.
-    ///
-    /// # Errors
-    /// The first event that cannot be read; those before it were added.
-    pub(super) fn extend(&mut self, events: impl IntoIterator<Item = Envelope>) -> Result<(), DecodeError> {
-        for event in events {
-            let fact = fact(&event)?;
+    pub(super) fn extend(&mut self, events: impl IntoIterator<Item = Read>) {
+        for Read { event, fact } in events {
             self.take(&event, fact);
             self.events.push(event);
         }
-        Ok(())
     }
 
     fn take(&mut self, event: &Envelope, fact: Fact) {

@@ -366,8 +366,11 @@ fn confirm(pen: &mut Pen<'_>, model: &Model, act: Act, layout: Layout) {
                 Some(Loaded::Ends(ends)) => ends.last().copied(),
                 Some(_) | None => None,
             };
-            let last = ends.map_or_else(String::new, |turn| format!("; the last one that has is {turn}"));
-            (format!("turn {} has not ended{last}", act.turn()), pen.palette.of(Tone::Warn))
+            let last = ends.map_or_else(String::new, |turn| format!("; the last one where it can is {turn}"));
+            (
+                format!("no run can go on from the end of turn {}{last}", act.turn()),
+                pen.palette.of(Tone::Warn),
+            )
         }
         None => plain("looking where turns end …"),
     };

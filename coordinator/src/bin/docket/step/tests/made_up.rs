@@ -27,7 +27,7 @@ use super::super::{
     compare, find,
     model::Model,
     shelf::{Loaded, Request, Want},
-    skeleton::Run,
+    skeleton::{Read, Run},
 };
 
 /// What a terminal would obey: clear, title, right-to-left override, C1.
@@ -204,9 +204,13 @@ impl Maker {
 
     pub(super) fn run(self) -> Run {
         let mut run = Run::new(self.id);
-        run.extend(self.events).expect("reads");
+        run.extend(read(self.events));
         run
     }
+}
+
+fn read(events: impl IntoIterator<Item = Envelope>) -> Vec<Read> {
+    events.into_iter().map(|event| Read::of(event).expect("reads")).collect()
 }
 
 const TASK: &str = "Mend the failing test.\n";
@@ -260,7 +264,7 @@ pub(super) fn succeeding() -> Run {
 pub(super) fn cut(count: usize) -> Run {
     let whole = failing();
     let mut run = Run::new(whole.id);
-    run.extend(whole.events.into_iter().take(count)).expect("reads");
+    run.extend(read(whole.events.into_iter().take(count)));
     run
 }
 
