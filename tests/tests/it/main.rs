@@ -7,6 +7,7 @@ mod demo;
 mod lost_blob;
 mod many;
 mod replay;
+mod step;
 mod storage;
 mod tidy;
 mod travel;

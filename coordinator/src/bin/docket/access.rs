@@ -14,6 +14,7 @@ use crate::{
     context::Context,
     fail::{Exit, FailWith as _, Failure, Outcome},
     home::{Lock, Ownership},
+    lineage::Source,
     local::Local,
 };
 
@@ -83,6 +84,14 @@ impl Access {
     /// Whether nobody else serves it: then nothing goes on by itself.
     pub(crate) const fn is_alone(&self) -> bool {
         self.local.is_some()
+    }
+
+    /// Where histories are read fastest.
+    pub(crate) fn source(&self) -> Source {
+        match &self.local {
+            Some(local) => Source::Store(local.store()),
+            None => Source::Client(self.client.clone()),
+        }
     }
 
     /// Ends what was started here; what was done is durable already.

@@ -18,6 +18,7 @@ Examples:
   docket ps                                    what is in the backlog
   docket follow 3f9c01ab                       watch a run think, edit and test
   docket replay 3f9c01ab                       read it again, turn by turn, offline
+  docket step 3f9c01ab                         the same on the screen: prompts, outputs, diffs, files
 
 Ids: any part that begins or ends just one id will do; lists show the last eight digits. Where a run
 is wanted, a task's id means its last run.
@@ -100,6 +101,8 @@ pub(crate) enum Command {
     Fork(crate::fork::Args),
     /// Step through a run, turn by turn, offline
     Replay(crate::replay::Args),
+    /// A run on the screen: each turn's prompt, decision, calls, changes, files
+    Step(crate::step::Args),
     /// Check that the log is whole and unaltered
     Verify(crate::verify::Args),
     /// Coordinator and workers on this machine, until Ctrl-C
@@ -153,6 +156,7 @@ mod tests {
             "docket diff abc --from 1 --to 4 --name-only -z",
             "docket cat abc src/x.rs --turn 0 --raw",
             "docket blame abc src/x.rs",
+            "docket step abc --with def",
             "docket verify",
             "docket verify abc --store sqlite:/tmp/x.db",
             "docket db rebuild",
@@ -185,6 +189,7 @@ mod tests {
             "docket tell abc",
             "docket cancel",
             "docket retry",
+            "docket step",
             "docket resume abc --turn -1",
             "docket fork abc --count 0",
             "docket fork abc --count 101",

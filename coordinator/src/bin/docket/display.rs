@@ -88,6 +88,11 @@ impl Screen {
         self.columns
     }
 
+    /// Whether it shows colours.
+    pub(crate) const fn colored(self) -> bool {
+        self.color
+    }
+
     /// `text` in a style. The text must be harmless already.
     pub(crate) fn paint(self, style: Style, text: &str) -> String {
         if self.color && !text.is_empty() {

@@ -64,6 +64,11 @@ impl Local {
         &self.address
     }
 
+    /// The store under it.
+    pub(crate) fn store(&self) -> Arc<dyn Store> {
+        Arc::clone(&self.store)
+    }
+
     /// Ends it.
     pub(crate) async fn stop(self) {
         self.running.shutdown().await;

@@ -28,6 +28,7 @@ mod fail;
 mod follow;
 mod fork;
 mod home;
+mod lineage;
 mod local;
 mod logging;
 mod logs;
@@ -43,6 +44,7 @@ mod run;
 mod serve;
 mod show;
 mod signals;
+mod step;
 mod submit;
 mod supervise;
 mod tell;
@@ -120,6 +122,7 @@ async fn dispatch(cx: Context, command: Command) -> Outcome {
         Command::Resume(args) => resume::run(cx, args).await,
         Command::Fork(args) => fork::run(cx, args).await,
         Command::Replay(args) => replay::run(cx, args).await,
+        Command::Step(args) => step::run(cx, args).await,
         Command::Verify(args) => verify::run(cx, args).await,
         Command::Up(args) => up::run(cx, args).await,
         Command::Serve(args) => serve::run(cx, args).await,

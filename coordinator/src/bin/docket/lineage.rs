@@ -1,0 +1,132 @@
+//! A run's whole history in pages, several at once: for commands whose first answer somebody waits for.
+//!
+//! Read from the store itself where this process has it open: over HTTP each event would be written and read
+//! as JSON once more, which costs more than the database does. Elsewhere the pages come by the API. Any
+//! page is worked on where it was read, so that decoding uses every core.
+
+use std::sync::Arc;
+
+use docket_coordinator::store::Store;
+use docket_schema::{
+    event::Envelope,
+    ids::{RunId, Seq, StreamId},
+    wire::{PAGE_EVENTS_MAX, RunView},
+};
+use docket_worker::client::Client;
+use tokio::task::JoinSet;
+
+use crate::fail::{Exit, FailWith as _, Failure, Outcome};
+
+/// Pages under way at once: what a small machine has cores for, and one that waits for the disk.
+const PAGES_IN_FLIGHT: usize = 4;
+/// Events of a page: enough of them that a long run has several per core.
+const PAGE_EVENTS: u32 = PAGE_EVENTS_MAX / 2;
+/// Longest chain of runs that stand on each other's history, as the coordinator's own limit.
+const LINEAGE_RUNS_MAX: usize = 100;
+
+/// Where histories come from.
+#[derive(Clone)]
+pub(crate) enum Source {
+    /// A store that this process has open.
+    Store(Arc<dyn Store>),
+    /// A coordinator elsewhere.
+    Client(Client),
+}
+
+/// A part of a run's stream: events after the first place, up to and with the second.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Part {
+    run: RunId,
+    after: Seq,
+    until: Seq,
+}
+
+impl Source {
+    async fn view(&self, run: RunId) -> Outcome<RunView> {
+        match self {
+            Self::Client(client) => Ok(client.run(run).await?),
+            Self::Store(store) => {
+                let view = store.run(run).await.fail_as(Exit::Unreachable)?;
+                view.ok_or_else(|| Failure::new(Exit::NotFound, format!("there is no run {run}")))
+            }
+        }
+    }
+
+    async fn read(&self, part: Part) -> Outcome<Vec<Envelope>> {
+        let mut events = match self {
+            Self::Client(client) => client.events(part.run, part.after, Some(PAGE_EVENTS)).await?.events,
+            Self::Store(store) => {
+                let read = store.read(StreamId::Run(part.run), part.after, PAGE_EVENTS).await;
+                read.fail_as(Exit::Unreachable)?
+            }
+        };
+        events.retain(|event| event.seq <= part.until);
+        Ok(events)
+    }
+
+    /// What `work` makes of each page of `run`'s whole history, its parents' shared part first. Reads up to
+    /// where the run stood when it was asked.
+    pub(crate) async fn pages<T: Send + 'static>(
+        &self,
+        run: RunId,
+        work: fn(Vec<Envelope>) -> T,
+    ) -> Outcome<Vec<T>> {
+        let parts = self.parts(run).await?;
+        let mut pages: Vec<Option<T>> = Vec::new();
+        pages.resize_with(parts.len(), || None);
+        let mut waiting = parts.into_iter().enumerate();
+        let mut under_way = JoinSet::new();
+        loop {
+            while under_way.len() < PAGES_IN_FLIGHT
+                && let Some((at, part)) = waiting.next()
+            {
+                let source = self.clone();
+                under_way.spawn(async move { (at, source.read(part).await.map(work)) });
+            }
+            let Some(done) = under_way.join_next().await else { break };
+            let (at, page) = done.map_err(anyhow::Error::from)?;
+            pages[at] = Some(page?);
+        }
+        Ok(pages.into_iter().flatten().collect())
+    }
+
+    async fn parts(&self, run: RunId) -> Outcome<Vec<Part>> {
+        let view = self.view(run).await?;
+        let mut runs = vec![(run, view.head.seq)];
+        let mut next = view.parent;
+        while let Some(parent) = next {
+            if runs.len() > LINEAGE_RUNS_MAX {
+                let message = format!("run {} stands on more than {LINEAGE_RUNS_MAX} others", run.short());
+                return Err(Failure::new(Exit::Failed, message));
+            }
+            runs.push((parent.run, parent.seq));
+            next = self.view(parent.run).await?.parent;
+        }
+        let runs = runs.into_iter().rev();
+        Ok(runs.flat_map(|(run, until)| cut(run, until)).collect())
+    }
+}
+
+/// The pages of a stream up to `until`.
+fn cut(run: RunId, until: Seq) -> impl Iterator<Item = Part> {
+    let starts = (0..until.0).step_by(PAGE_EVENTS as usize);
+    starts.map(move |after| Part { run, after: Seq(after), until })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pages_leave_nothing_out_and_nothing_twice() {
+        let run = RunId(uuid::Uuid::from_u128(1));
+        let page = u64::from(PAGE_EVENTS);
+        for (until, count) in [(0, 0), (1, 1), (page, 1), (page + 1, 2), (page * 3, 3)] {
+            let parts: Vec<Part> = cut(run, Seq(until)).collect();
+            assert_eq!(parts.len(), count, "{until}");
+            for (nth, part) in parts.iter().enumerate() {
+                assert_eq!((part.after.0, part.until.0), (nth as u64 * page, until));
+            }
+        }
+    }
+}

@@ -1,0 +1,264 @@
+//! The stepper as a person has it: the real binary on a terminal of 80 columns and 24 rows, on real runs.
+
+mod terminal;
+
+use std::{ffi::OsStr, path::Path};
+
+use anyhow::{Context as _, Result, ensure};
+use docket_tests::system::{Sample, Signal, Tool, room, run};
+use serde_json::Value;
+use tempfile::TempDir;
+
+use self::terminal::Terminal;
+
+/// Fails its final check twice: what it writes is never good. Its words are hostile.
+const FAILING: &str = r#"
+[[turns]]
+text = "I write it.\u001B]0;owned\u0007\u001B[2J\u202Etxt"
+calls = [{ name = "create_file", args = { path = "src/work.txt", content = "bad \u001B[2J\n" } }]
+[[turns]]
+text = "I look at it."
+calls = [
+  { name = "run_command", args = { command = "seq 1 3000; cat src/work.txt" } },
+  { name = "read_file", args = { path = "missing.txt" } },
+]
+[[turns]]
+text = "It is done."
+[[turns]]
+text = "I change it once more."
+calls = [{ name = "edit_file", args = { path = "src/work.txt", edits = [{ search = "bad", replace = "worse" }] } }]
+[[turns]]
+text = "It is done now."
+"#;
+
+/// The same to begin with, then otherwise, and good.
+const GOOD: &str = r#"
+[[turns]]
+text = "I write it well."
+calls = [{ name = "create_file", args = { path = "src/work.txt", content = "good\n" } }]
+[[turns]]
+text = "It is done."
+"#;
+
+const CHECK: &str = "if grep -q good src/work.txt; then exit 0; else echo the work is bad; exit 1; fi";
+
+/// A home with a failed run and one that succeeded.
+struct Home {
+    folder: TempDir,
+    _sample: Sample,
+    failed: String,
+    succeeded: String,
+}
+
+impl Home {
+    async fn make() -> Result<Self> {
+        let folder = tempfile::Builder::new().prefix("docket-home-").tempdir()?;
+        let home = folder.path();
+        std::fs::write(home.join("docket.toml"), "[run]\ncorrections_max = 1\n")?;
+        let sample = Sample::new(&[("README.md", "read me\n"), ("src/lib.txt", "old\n")])?;
+        let failed = task(home, &sample, FAILING).await?;
+        let succeeded = task(home, &sample, GOOD).await?;
+        Ok(Self { folder, _sample: sample, failed, succeeded })
+    }
+
+    fn path(&self) -> &Path {
+        self.folder.path()
+    }
+}
+
+/// Does a task, and gives the id of its run.
+async fn task(home: &Path, sample: &Sample, script: &str) -> Result<String> {
+    let env = [("DOCKET_HOME", OsStr::new(home))];
+    std::fs::write(home.join("script.toml"), script)?;
+    let repo = sample.path().to_str().context("a UTF-8 path")?;
+    let args = [
+        "run",
+        "Do it",
+        "--repo",
+        repo,
+        "--model",
+        "scripted:x",
+        "--script",
+        "script.toml",
+        "--tests",
+        CHECK,
+        "--attempts",
+        "1",
+        "--json",
+    ];
+    // Whether it succeeds is what the scripts differ in.
+    let done = run(Tool::Docket, home, &env, &args).await?;
+    let said = done
+        .stdout
+        .lines()
+        .last()
+        .with_context(|| format!("`run --json` says something: {}", done.stderr))?;
+    let row: Value = serde_json::from_str(said).with_context(|| said.to_owned())?;
+    let id = row["run"].as_str().or_else(|| row["last_run"].as_str());
+    Ok(id.with_context(|| format!("a run in {said}"))?.to_owned())
+}
+
+/// Whether the terminal is as it was before.
+fn given_back(terminal: &Terminal) -> Result<()> {
+    let state = terminal.state();
+    ensure!(!state.alternate_screen() && !state.hide_cursor(), "the other screen, or no cursor");
+    ensure!(terminal.is_cooked()?, "raw keys");
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_failed_run_is_walked_from_where_it_went_wrong() -> Result<()> {
+    let _room = room().await;
+    let home = Home::make().await?;
+    let mut terminal = Terminal::open(home.path(), &[], &["step", &home.failed])?;
+    let screen = terminal.shows_all(&["it went wrong at turn 5", "the work is bad", "final check"])?;
+    ensure!(terminal.state().alternate_screen() && !terminal.is_cooked()?, "it took the terminal");
+    ensure!(
+        screen.contains("failed, react/1 with scripted:x") && screen.contains("view: from the log"),
+        "{screen}"
+    );
+    ensure!(screen.lines().any(|line| line.starts_with('>') && line.contains("gate failed")), "{screen}");
+
+    terminal.press("E")?;
+    terminal
+        .shows("the failure before", |screen| current(screen, "3") && screen.contains("the work is bad"))?;
+    terminal.press("E")?;
+    let screen =
+        terminal.shows("a failed tool", |screen| current(screen, "2") && screen.contains("missing.txt"))?;
+    ensure!(screen.contains("tool failed"), "{screen}");
+
+    terminal.press("k2")?;
+    let screen = terminal.shows_all(&["I write it.", "create_file"])?;
+    ensure!(screen.contains(r"I write it.\e]0;owned\u{7}\e[2J\u{202e}txt"), "{screen}");
+    terminal.press("4")?;
+    terminal.shows_all(&["added src/work.txt", r"+bad \e[2J"])?;
+
+    terminal.press("/2718\r")?;
+    terminal.shows("a line of an output that lies out of line", |screen| {
+        current(screen, "2") && screen.contains("2718") && screen.contains("2719")
+    })?;
+
+    terminal.press("5")?;
+    let screen = terminal.shows_all(&["README.md", "src/lib.txt", "src/work.txt"])?;
+    ensure!(screen.contains("3 files after turn 2"), "{screen}");
+    terminal.press("owork\r")?;
+    terminal.shows_all(&[r"bad \e[2J", "src/work.txt after turn 2"])?;
+    terminal.press("]]")?;
+    terminal.shows_all(&[r"worse \e[2J", "src/work.txt after turn 4"])?;
+
+    terminal.press("\u{1b}")?;
+    terminal.shows_all(&["3 files after turn 4"])?;
+    terminal.press("1x")?;
+    terminal.shows_all(&["their hash is the recorded one", "\"messages\""])?;
+    terminal.press("6")?;
+    terminal.shows_all(&["tokens", "this turn", "up to here"])?;
+    terminal.press("?")?;
+    terminal.shows_all(&["next, previous failure"])?;
+    terminal.resize(120, 40)?;
+    terminal.shows_all(&["next, previous failure", "resume from this turn; asks first"])?;
+
+    terminal.press("qq")?;
+    ensure!(terminal.ended()?.success(), "q ends it well");
+    given_back(&terminal)?;
+    let raw = String::from_utf8_lossy(&terminal.raw);
+    for obeyed in ["\u{1b}]0;owned", "\u{202e}", "bad \u{1b}["] {
+        ensure!(!raw.contains(obeyed), "the terminal was sent {obeyed:?}");
+    }
+    Ok(())
+}
+
+/// Whether the timeline stands at a turn.
+fn current(screen: &str, turn: &str) -> bool {
+    let mark = screen.lines().find(|line| line.starts_with('>'));
+    mark.and_then(|line| line.trim_start_matches(['>', '*', '=', '≠', '+']).split_whitespace().next())
+        == Some(turn)
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn turns_and_runs_are_compared_and_a_run_is_resumed() -> Result<()> {
+    let _room = room().await;
+    let home = Home::make().await?;
+    let args = ["step", &home.failed, "--with", &home.succeeded];
+    let mut terminal = Terminal::open(home.path(), &[], &args)?;
+    terminal.shows_all(&["they part at turn 1", "only one of the runs has this turn"])?;
+    terminal.press("gj")?;
+    terminal.shows_all(&["the model decided otherwise", "-bad", "+good", "≠"])?;
+    terminal.press("mjjjc")?;
+    terminal.shows_all(&["from the end of turn 1 to the end of turn 4", "-bad", "+worse"])?;
+
+    terminal.press("gjr")?;
+    terminal.shows_all(&["docket resume", "--turn 1", "y does it now"])?;
+    terminal.press("y")?;
+    let screen = terminal.shows_all(&["goes on after turn 1"])?;
+    terminal.press("q")?;
+    ensure!(terminal.ended()?.success(), "q ends it well");
+    let new = screen.lines().last().and_then(|line| line.strip_prefix("run ")).context("a new run")?;
+    let new = new.split(' ').next().context("its id")?;
+    let env = [("DOCKET_HOME", OsStr::new(home.path()))];
+    let shown = run(Tool::Docket, home.path(), &env, &["show", new, "--json"]).await?.ok()?;
+    let row: Value = serde_json::from_str(&shown)?;
+    ensure!(row["parent"].as_str() == Some(home.failed.as_str()) && row["turn"] == 1, "{shown}");
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_terminal_is_given_back_whatever_ends_it() -> Result<()> {
+    let _room = room().await;
+    let home = Home::make().await?;
+    for signal in [Signal::SIGTERM, Signal::SIGHUP, Signal::SIGINT] {
+        let mut terminal = Terminal::open(home.path(), &[], &["step", &home.succeeded])?;
+        terminal.shows_all(&["TURN", "succeeded"])?;
+        terminal.signal(signal);
+        ensure!(terminal.ended()?.success(), "{signal}");
+        given_back(&terminal).with_context(|| signal.to_string())?;
+    }
+    let mut terminal = Terminal::open(home.path(), &[], &["step", &home.succeeded])?;
+    terminal.shows_all(&["TURN", "succeeded"])?;
+    terminal.press("\u{3}")?;
+    ensure!(terminal.ended()?.success(), "Ctrl-C");
+    given_back(&terminal)
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn colours_are_used_only_where_they_are_wanted() -> Result<()> {
+    let _room = room().await;
+    let home = Home::make().await?;
+    for (env, args, wanted) in [
+        (&[][..], &["step", &home.succeeded][..], true),
+        (&[("NO_COLOR", "1")][..], &["step", &home.succeeded][..], false),
+        (&[][..], &["step", &home.succeeded, "--color", "never"][..], false),
+        (&[("NO_COLOR", "1")][..], &["step", &home.succeeded, "--color", "always"][..], true),
+    ] {
+        let mut terminal = Terminal::open(home.path(), env, args)?;
+        terminal.shows_all(&["TURN", "succeeded", "ok"])?;
+        let state = terminal.state();
+        let cells = (0..24).flat_map(|row| (0..80).filter_map(move |column| state.cell(row, column)));
+        let colored = cells.filter(|cell| cell.fgcolor() != vt100::Color::Default).count();
+        ensure!((colored > 0) == wanted, "{env:?} {args:?}: {colored} cells have a colour");
+    }
+    Ok(())
+}
+
+#[tokio::test]
+async fn without_a_terminal_it_names_what_works_without_one() -> Result<()> {
+    let home = tempfile::tempdir()?;
+    let env = [("DOCKET_HOME", OsStr::new(home.path()))];
+    for args in [&["step", "abc"][..], &["step", "abc", "--json"][..]] {
+        let done = run(Tool::Docket, home.path(), &env, args).await?;
+        ensure!(done.code() == Some(2) && done.stderr.contains("docket replay RUN"), "{}", done.stderr);
+    }
+    Ok(())
+}
+
+/// What the bench measures is the screen that a person sees first.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_first_frame_can_be_had_without_a_terminal() -> Result<()> {
+    let _room = room().await;
+    let home = Home::make().await?;
+    let env = [("DOCKET_HOME", OsStr::new(home.path()))];
+    let args = ["step", &home.failed, "--first-frame"];
+    let frame = run(Tool::Docket, home.path(), &env, &args).await?.ok()?;
+    ensure!(frame.lines().count() == 24, "{frame}");
+    ensure!(frame.contains("it went wrong at turn 5") && frame.contains("gate failed"), "{frame}");
+    Ok(())
+}
