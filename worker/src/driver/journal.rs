@@ -84,7 +84,7 @@ impl Outgoing {
 
     /// The bytes of a blob that an event names, where they came with it.
     pub fn bytes_of(&self, blob: &BlobRef) -> Option<&[u8]> {
-        self.blobs.iter().find(|(of, _)| of == blob).map(|(_, bytes)| bytes.as_slice())
+        self.blobs.iter().find(|(of, _)| of == blob).map(|(_, bytes)| bytes.as_ref())
     }
 
     /// Adds a snapshot with its contents. One of more paths than an event can hold becomes several

@@ -29,7 +29,7 @@ async fn who_is_heard_of_while_a_round_goes_on_keeps_the_lease() {
     let blob = NewBlob { blob: BlobRef::of(MANIFEST), bytes: MANIFEST.into() };
     store.put_blobs(vec![blob], early).await.expect("stores");
     let ids = [TaskId(new_id()), TaskId(new_id())];
-    let tasks = ids.map(|id| NewTask { id, spec: spec("a task") });
+    let tasks = ids.map(|id| NewTask { id, spec: spec("a task"), fork: None });
     store.submit(tasks.into(), "test".to_owned(), early).await.expect("accepts");
     let mut request = lease_request(0);
     request.max = 2;
