@@ -54,6 +54,9 @@ pub struct Bootstrap {
     pub keys: BTreeMap<String, String>,
     /// Folder for this run's workspace; made new, removed by the supervisor afterwards.
     pub scratch: PathBuf,
+    /// Where this process notes what it is at; without, nobody watches it.
+    #[serde(default)]
+    pub progress: Option<PathBuf>,
     /// Folder for base objects, shared by the runs of a worker.
     pub cache: PathBuf,
     /// Settings.

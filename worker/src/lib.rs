@@ -12,6 +12,7 @@ pub mod edit;
 pub mod engine;
 pub mod model;
 pub mod process;
+pub mod progress;
 pub mod replay;
 pub mod sandbox;
 pub mod secret;

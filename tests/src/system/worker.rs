@@ -24,11 +24,13 @@ pub struct WorkerOptions {
     pub queue: Option<QueueName>,
     /// Where its run processes are to die.
     pub failpoints: Vec<Failpoint>,
+    /// A run process without progress for so long hangs; none = as usual, many minutes.
+    pub hang_ms: Option<u64>,
 }
 
 impl Default for WorkerOptions {
     fn default() -> Self {
-        Self { slots: 1, queue: None, failpoints: Vec::new() }
+        Self { slots: 1, queue: None, failpoints: Vec::new(), hang_ms: None }
     }
 }
 
@@ -47,13 +49,15 @@ impl Worker {
     pub async fn start(coordinator: &Coordinator, options: &WorkerOptions) -> Result<Self> {
         let home = tempfile::Builder::new().prefix("docket-worker-").tempdir()?;
         let failpoints = serde_json::to_string(&options.failpoints)?;
-        let env: [(&str, &OsStr); 5] = [
+        let hang_ms = options.hang_ms.map(|ms| ms.to_string());
+        let mut env: Vec<(&str, &OsStr)> = vec![
             ("DOCKET_URL", coordinator.address().as_ref()),
             ("DOCKET_TOKEN", coordinator.token().as_ref()),
             ("DOCKET_FAILPOINTS", failpoints.as_ref()),
             ("OPENAI_API_KEY", ModelServer::KEY.as_ref()),
             ("ANTHROPIC_API_KEY", ModelServer::KEY.as_ref()),
         ];
+        env.extend(hang_ms.as_ref().map(|ms| ("DOCKET_HANG_MS", OsStr::new(ms))));
         let slots = options.slots.to_string();
         let mut args = vec!["worker", "-v", "--json", "--slots", &slots];
         if let Some(queue) = &options.queue {

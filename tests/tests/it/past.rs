@@ -89,7 +89,7 @@ async fn other_forms_of_a_diff(scene: &Scene) -> Result<()> {
     let lines = scene.docket(&["diff", &scene.run, "--turn", "3", "--name-only"]).await?.stdout;
     ensure!(lines.lines().count() == 6 && lines.contains("evil\\e[31m"), "{lines}");
     let stat = scene.docket(&["diff", &scene.run, "--turn", "2", "--stat"]).await?.stdout;
-    ensure!(stat == "changed     2 +-  src/a.txt\n1 path differ, 1 lines added, 1 removed\n", "{stat:?}");
+    ensure!(stat == "changed     2 +-  src/a.txt\n1 path differs, 1 lines added, 1 removed\n", "{stat:?}");
     let json = scene.json(&["diff", &scene.run, "--turn", "3"]).await?;
     ensure!(json["from"] == 2 && json["to"] == 3, "{json}");
     ensure!(

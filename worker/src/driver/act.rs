@@ -1,12 +1,10 @@
 //! Effects: asking a model, and what that leaves behind as events. Tools and gates have a [`Workbench`].
 
-use std::sync::Arc;
-
 use bytes::Bytes;
 use docket_schema::{
     content::{BlobRef, Content},
     message::Part,
-    run::{ModelAnswered, ModelFailed, RunEvent, RunStarted, RunState},
+    run::{ModelAnswered, ModelFailed, RunEvent, RunState},
 };
 
 use super::{journal::Outgoing, material::Material, workbench::Workbench};
@@ -14,6 +12,7 @@ use crate::{
     clock,
     engine::ModelCall,
     model::{Attempt, ModelClient, Rendered, Secret, next_delay},
+    progress::ProgressNote,
     workspace::SnapshotError,
 };
 
@@ -37,12 +36,15 @@ impl Hands {
         &self,
         call: &ModelCall,
         rendered: &Rendered,
-        pins: &Option<Arc<RunStarted>>,
+        state: &RunState,
         material: &Material,
+        progress: &ProgressNote,
     ) -> Outgoing {
+        let pins = &state.pins;
         let mut out = Outgoing::default();
         let attempt = Attempt(call.attempt);
-        let answer = self.model.call(rendered, attempt, self.key.as_ref(), &mut |_| {}).await;
+        let heard = || progress.at_most(super::turn::ASK_AT_MOST);
+        let answer = self.model.call(rendered, attempt, self.key.as_ref(), &mut |_| heard()).await;
         match answer {
             Ok(answer) => {
                 let prices = pins.as_ref().map(|pins| pins.models.terms.prices).unwrap_or_default();

@@ -20,6 +20,7 @@ use super::{
 use crate::{
     bootstrap::{Bootstrap, EXIT_DRAINED, EXIT_LEASE_LOST},
     process::Lifeline,
+    progress::ProgressNote,
 };
 
 /// Largest bootstrap, in bytes: a lease with its task's text and a price table.
@@ -81,8 +82,10 @@ async fn run(bootstrap: Bootstrap) -> i32 {
             tell.send_replace(true);
         }
     });
+    // Until the driver runs, the time that the supervisor grants to a start counts.
+    let progress = ProgressNote::open(bootstrap.progress.as_deref());
     let exit = match Box::pin(start(bootstrap, drain)).await {
-        Ok(driver) => match Box::pin(driver.run()).await {
+        Ok(driver) => match Box::pin(driver.run(&progress)).await {
             Ok(RunExit::Done) => 0,
             Ok(RunExit::Drained) => EXIT_DRAINED,
             Err(DriverError::Journal(JournalError::LeaseLost(_))) => EXIT_LEASE_LOST,

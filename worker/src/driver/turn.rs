@@ -21,6 +21,7 @@ use super::{
 use crate::{
     engine::{Act, Decision, Engine, ModelCall, answer_tokens_max},
     model::{ModelRequest, RenderError, Rendered, render, request_hash},
+    progress::ProgressNote,
     workspace::{BlobError, Blobs, SnapshotError},
 };
 
@@ -76,6 +77,15 @@ impl DriverError {
     }
 }
 
+/// Longest silence of a model that is being asked, by what it streams: its client has limits of its own, far
+/// below; a scripted one may think for ten minutes.
+pub(super) const ASK_AT_MOST: Duration = Duration::from_secs(900);
+/// Longest that an append may take with all its uploads, or a walk of the workspace: the coordinator may be
+/// away for a whole lease, a disk may be slow.
+const RECORD_AT_MOST: Duration = Duration::from_secs(900);
+/// What a call takes beyond its own time limit: ending its processes, reading what it left.
+const CALL_SLACK: Duration = Duration::from_secs(60);
+
 /// See the module.
 pub struct Driver {
     pub(super) journal: Journal,
@@ -99,8 +109,8 @@ impl Driver {
     ///
     /// # Errors
     /// [`DriverError`].
-    pub async fn run(mut self) -> Result<RunExit, DriverError> {
-        match self.turns().await {
+    pub async fn run(mut self, progress: &ProgressNote) -> Result<RunExit, DriverError> {
+        match self.turns(progress).await {
             Err(error) if error.is_final() => {
                 let message = causes::told(&error);
                 tracing::error!(%message, "the run cannot go on");
@@ -115,20 +125,24 @@ impl Driver {
         }
     }
 
-    async fn turns(&mut self) -> Result<RunExit, DriverError> {
-        let mut results = self.resume_open_effects().await?;
+    async fn turns(&mut self, progress: &ProgressNote) -> Result<RunExit, DriverError> {
+        progress.at_most(effects_at_most(self.journal.state()));
+        let mut results = self.resume_open_effects(progress).await?;
         let mut waited = false;
         loop {
+            progress.at_most(RECORD_AT_MOST);
             let next = self.record(&results, waited).await?;
             waited = matches!(next, Next::Wait(_));
+            let state = self.journal.state();
+            progress.at_most(effects_at_most(state));
             match next {
                 Next::Ask(call, rendered) => {
-                    results =
-                        self.hands.ask(&call, &rendered, &self.journal.state().pins, &self.material).await;
+                    results = self.hands.ask(&call, &rendered, state, &self.material, progress).await;
                 }
-                Next::Tools => results = self.hands.run_tools(self.journal.state(), &self.material).await?,
-                Next::Gates => results = self.hands.bench.run_gates(self.journal.state()).await?,
+                Next::Tools => results = self.hands.run_tools(state, &self.material).await?,
+                Next::Gates => results = self.hands.bench.run_gates(state).await?,
                 Next::Wait(wait) => {
+                    progress.at_most(wait);
                     results = Outgoing::default();
                     self.wait(wait).await;
                 }
@@ -139,7 +153,7 @@ impl Driver {
 
     /// What a crash left open: intents without results. The fold says which; each call's recovery
     /// class says what to do.
-    async fn resume_open_effects(&mut self) -> Result<Outgoing, DriverError> {
+    async fn resume_open_effects(&mut self, progress: &ProgressNote) -> Result<Outgoing, DriverError> {
         match &self.journal.state().stage {
             Stage::Model(open) => {
                 let open = ModelRequested::clone(open);
@@ -148,7 +162,8 @@ impl Driver {
                 if request_hash(&rendered.body) != open.request {
                     return Err(DriverError::Diverged { call: open.call.to_string() });
                 }
-                Ok(self.hands.ask(&call, &rendered, &self.journal.state().pins, &self.material).await)
+                let state = self.journal.state();
+                Ok(self.hands.ask(&call, &rendered, state, &self.material, progress).await)
             }
             Stage::Tools => Ok(self.hands.run_tools_again(self.journal.state(), &self.material).await?),
             Stage::Gates => Ok(self.hands.bench.run_gates(self.journal.state()).await?),
@@ -187,6 +202,17 @@ impl Driver {
             _ = drain.wait_for(|drains| *drains) => {}
         }
     }
+}
+
+/// The longest that what is open may take, from the limits that were pinned: its calls one after the
+/// other, and a look at the workspace after them.
+fn effects_at_most(state: &RunState) -> Duration {
+    let settings = state.pins.as_ref().map(|pins| &pins.settings);
+    let call =
+        settings.map_or(0, |settings| settings.command_timeout_ms_max.max(settings.command_timeout_ms));
+    let calls = u32::try_from(state.open_tools.len() + state.open_gates.len()).unwrap_or(u32::MAX);
+    let calls = (Duration::from_millis(call) + CALL_SLACK).saturating_mul(calls);
+    calls.max(ASK_AT_MOST).saturating_add(RECORD_AT_MOST)
 }
 
 /// The events that announce a decision, and what to perform once they are durable.

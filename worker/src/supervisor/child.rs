@@ -4,6 +4,7 @@ use std::{
     fs::File,
     io::{Read as _, Seek as _, SeekFrom},
     path::Path,
+    time::{Duration, Instant},
 };
 
 use nix::{
@@ -16,7 +17,10 @@ use super::{
     scratch::RunFolder,
     state::{Key, RunEnd},
 };
-use crate::process::{ChildError, ChildExit, ChildHandle, ChildSpec, start_child};
+use crate::{
+    process::{ChildError, ChildExit, ChildHandle, ChildSpec, start_child},
+    progress::Watched,
+};
 
 /// How much of what a dead run process said last is looked at: a panic and its backtrace.
 const TAIL_BYTES_MAX: u64 = 16 * 1024;
@@ -24,6 +28,9 @@ const TAIL_BYTES_MAX: u64 = 16 * 1024;
 const TAIL_LINES_MAX: usize = 20;
 /// Longest line that is logged.
 const TAIL_LINE_CHARS_MAX: usize = 300;
+
+/// How often a run process's note is looked at: a small part of what any step may take.
+const LOOK: Duration = Duration::from_secs(5);
 
 /// What a run process is to do. A later one stands over an earlier one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -42,6 +49,7 @@ pub(super) async fn attend(
     spec: ChildSpec,
     folder: RunFolder,
     mut orders: watch::Receiver<Order>,
+    hang_after: Option<Duration>,
 ) -> Attended {
     let started = async {
         let made = folder.clone();
@@ -56,7 +64,10 @@ pub(super) async fn attend(
         _ = early.wait_for(|order| *order == Order::Kill) => None,
     };
     let end = match started {
-        Some(Ok(mut child)) => watched(&mut child, &mut orders).await,
+        Some(Ok(mut child)) => {
+            let stalled = stalled(&folder.progress, hang_after);
+            watched(&mut child, &mut orders, stalled).await
+        }
         Some(Err(error)) => {
             let error: &dyn std::error::Error = &error;
             tracing::error!(task = %key.task, error, "run process not started");
@@ -64,7 +75,7 @@ pub(super) async fn attend(
         }
         None => RunEnd::Signalled(Signal::SIGKILL as i32),
     };
-    if matches!(end, RunEnd::Exited(_) | RunEnd::Signalled(_)) {
+    if matches!(end, RunEnd::Exited(_) | RunEnd::Signalled(_) | RunEnd::Stalled) {
         let log = folder.log.clone();
         for line in tokio::task::spawn_blocking(move || tail(&log)).await.unwrap_or_default() {
             tracing::warn!(task = %key.task, epoch = key.epoch.0, "run process said: {line}");
@@ -90,8 +101,28 @@ enum NotStarted {
     Child(#[source] ChildError),
 }
 
-async fn watched(child: &mut ChildHandle, orders: &mut watch::Receiver<Order>) -> RunEnd {
+/// Ends when a run process has let pass what time it said it needs.
+async fn stalled(note: &Path, cap: Option<Duration>) {
+    let mut watched = Watched::new(cap, Instant::now());
+    let look = cap.map_or(LOOK, |cap| LOOK.min(cap / 4));
+    loop {
+        tokio::time::sleep(look).await;
+        // A note that is not to be had counts as one that does not change.
+        let text = tokio::fs::read(note).await.unwrap_or_default();
+        if watched.is_stalled(&text, Instant::now()) {
+            return;
+        }
+    }
+}
+
+async fn watched(
+    child: &mut ChildHandle,
+    orders: &mut watch::Receiver<Order>,
+    stalled: impl Future<Output = ()>,
+) -> RunEnd {
     let pid = child.pid();
+    let mut stalled = std::pin::pin!(stalled);
+    let mut hangs = false;
     let mut open = true;
     let mut done = Order::Run;
     loop {
@@ -123,11 +154,20 @@ async fn watched(child: &mut ChildHandle, orders: &mut watch::Receiver<Order>) -
                 };
                 match end {
                     RunEnd::Finished | RunEnd::Drained | RunEnd::LeaseLost | RunEnd::NotStarted => {}
-                    RunEnd::Exited(_) | RunEnd::Signalled(_) => kill_session(pid),
+                    RunEnd::Exited(_) | RunEnd::Signalled(_) | RunEnd::Stalled => kill_session(pid),
                 }
-                return end;
+                return match end {
+                    RunEnd::Signalled(signal) if hangs && signal == Signal::SIGKILL as i32 => RunEnd::Stalled,
+                    end => end,
+                };
             }
             changed = orders.changed(), if open => open = changed.is_ok(),
+            () = &mut stalled, if !hangs => {
+                tracing::warn!(pid, "a run process made no progress in the time it may take; it is killed");
+                hangs = true;
+                child.kill_group();
+                kill_session(pid);
+            }
         }
     }
 }

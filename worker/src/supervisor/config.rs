@@ -80,6 +80,9 @@ pub struct SupervisorConfig {
     pub settings: WorkerSettings,
     /// How long a drain lets runs end their turn.
     pub grace: Duration,
+    /// A run process without progress for so long counts as hanging, whatever it is at; `None` = the longest
+    /// that what it is at may take.
+    pub hang_after: Option<Duration>,
     /// What carries out a run.
     pub program: RunProgram,
     /// Tests only: handed on to run processes.

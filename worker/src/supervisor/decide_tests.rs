@@ -114,19 +114,21 @@ fn the_table_of_ends_is_complete() {
         RunEnd::Signalled(9),
         RunEnd::Signalled(15),
         RunEnd::NotStarted,
+        RunEnd::Stalled,
     ];
     let exit = || Crashed("exit 101".to_owned());
     let nine = || Crashed("signal 9".to_owned());
     let term = || Crashed("signal 15".to_owned());
-    let table = |stage: Stage| -> [Outcome; 7] {
+    let hangs = || Crashed("no progress in the time it may take; killed".to_owned());
+    let table = |stage: Stage| -> [Outcome; 8] {
         match stage {
-            Stage::Running => [Nothing, GiveBack, Lost, exit(), nine(), term(), GiveBack],
-            Stage::Draining => [Nothing, GiveBack, Lost, exit(), nine(), GiveBack, GiveBack],
+            Stage::Running => [Nothing, GiveBack, Lost, exit(), nine(), term(), GiveBack, hangs()],
+            Stage::Draining => [Nothing, GiveBack, Lost, exit(), nine(), GiveBack, GiveBack, hangs()],
             Stage::Killed(KilledFor::Drain) => {
-                [Nothing, GiveBack, Lost, GiveBack, GiveBack, GiveBack, GiveBack]
+                [Nothing, GiveBack, Lost, GiveBack, GiveBack, GiveBack, GiveBack, GiveBack]
             }
             Stage::Leaving(_) | Stage::Killed(KilledFor::Lost | KilledFor::Deadline) => {
-                [Nothing, Lost, Lost, Lost, Lost, Lost, Lost]
+                [Nothing, Lost, Lost, Lost, Lost, Lost, Lost, Lost]
             }
         }
     };

@@ -273,6 +273,7 @@ impl Dispatcher {
             incarnation: self.incarnation,
             keys: keys.map(|(provider, key)| (provider.clone(), key.expose().to_owned())).collect(),
             scratch: folder.work.clone(),
+            progress: Some(folder.progress.clone()),
             cache: self.config.cache.clone(),
             settings: self.config.settings.clone(),
             walls: self.walls.clone(),
@@ -290,7 +291,8 @@ impl Dispatcher {
         };
         let (sender, orders) = watch::channel(Order::Run);
         self.orders.insert(key, sender);
-        self.runs.push(Box::pin(attend(key, spec, folder, orders)));
+        let hang_after = self.config.hang_after;
+        self.runs.push(Box::pin(attend(key, spec, folder, orders, hang_after)));
     }
 
     fn answered(&mut self) {

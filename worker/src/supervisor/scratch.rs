@@ -19,6 +19,7 @@ use docket_schema::{
 use nix::fcntl::{Flock, FlockArg};
 
 use super::report::SupervisorError;
+use crate::progress;
 
 /// Name of the lock in a supervisor's folder. The place of them all is locked itself.
 const LOCK: &str = "lock";
@@ -67,7 +68,11 @@ impl Scratch {
 
     fn folder(&self, run: RunId, epoch: u64) -> RunFolder {
         let name = format!("{run}-{epoch}");
-        RunFolder { log: self.root.join(format!("{name}.log")), work: self.root.join(name) }
+        RunFolder {
+            log: self.root.join(format!("{name}.log")),
+            progress: self.root.join(format!("{name}.progress")),
+            work: self.root.join(name),
+        }
     }
 }
 
@@ -79,21 +84,24 @@ impl Drop for Scratch {
     }
 }
 
-/// The folder and log file of one run process.
+/// The folder and files of one run process.
 #[derive(Debug, Clone)]
 pub(super) struct RunFolder {
     pub(super) work: PathBuf,
     pub(super) log: PathBuf,
+    /// Where the run process notes what it is at: beside its folder, out of reach of its commands.
+    pub(super) progress: PathBuf,
 }
 
 impl RunFolder {
     pub(super) fn make(&self) -> io::Result<()> {
+        progress::make(&self.progress)?;
         DirBuilder::new().mode(0o700).create(&self.work)
     }
 
-    /// Removes both. Called when no process of the run is left.
+    /// Removes them. Called when no process of the run is left.
     pub(super) fn clear(&self) {
-        for gone in [remove(&self.work), fs::remove_file(&self.log)] {
+        for gone in [remove(&self.work), fs::remove_file(&self.log), fs::remove_file(&self.progress)] {
             match gone {
                 Err(error) if error.kind() != io::ErrorKind::NotFound => {
                     tracing::warn!(folder = %self.work.display(), %error, "a run's folder was not removed");

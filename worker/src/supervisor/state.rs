@@ -43,6 +43,8 @@ pub enum RunEnd {
     Exited(i32),
     /// A signal ended it.
     Signalled(i32),
+    /// It let pass what time it said it needed, and was killed.
+    Stalled,
     /// It could not be started: the worker's fault, not the task's.
     NotStarted,
 }
@@ -67,6 +69,7 @@ impl std::fmt::Display for RunEnd {
             Self::LeaseLost => f.write_str("lease lost"),
             Self::Exited(status) => write!(f, "exit {status}"),
             Self::Signalled(signal) => write!(f, "signal {signal}"),
+            Self::Stalled => f.write_str("no progress in the time it may take; killed"),
             Self::NotStarted => f.write_str("not started"),
         }
     }

@@ -129,12 +129,14 @@ struct Setup {
     script: &'static str,
     slots: u32,
     grace: Duration,
+    hang_after: Option<Duration>,
     refuses: bool,
     program: &'static str,
 }
 
 fn runs(script: &'static str) -> Setup {
-    Setup { script, slots: 1, grace: Duration::from_secs(600), refuses: false, program: "/bin/sh" }
+    let grace = Duration::from_secs(600);
+    Setup { script, slots: 1, grace, hang_after: None, refuses: false, program: "/bin/sh" }
 }
 
 const LONG_MS: u64 = 600_000;
@@ -208,6 +210,7 @@ impl House {
                 prices_toml: None,
             },
             grace: setup.grace,
+            hang_after: setup.hang_after,
             program: RunProgram {
                 path: PathBuf::from(setup.program),
                 args: vec!["-c".into(), setup.script.replace("$D", dir.path().to_str().unwrap()).into()],
@@ -325,6 +328,37 @@ async fn a_process_that_dies_is_given_back_at_once_with_its_end() {
     house.signal().await;
     let (report, releases) = house.end().await;
     assert_eq!((report.tally.crashed, releases.len()), (2, 0));
+}
+
+#[tokio::test]
+async fn a_process_that_hangs_is_killed_and_given_back_as_crashed() {
+    // Stopped, it can neither work nor be asked to end; its child is in a group of its own.
+    let script = "cat > /dev/null; sleep 1000 & echo $! > $D/child; kill -STOP $$";
+    let setup = Setup { hang_after: Some(Duration::from_millis(400)), ..runs(script) };
+    let mut house = House::start(setup, vec![work(1, LONG_MS)]).await;
+    let child = house.pid("child").await;
+    let (task_of, request) = house.next_release().await;
+    let why = crashed("no progress in the time it may take; killed");
+    assert_eq!((task_of, request.why), (task(1), why));
+    gone(child).await;
+    house.signal().await;
+    let (report, _) = house.end().await;
+    assert_eq!(report.tally, Tally { started: 1, crashed: 1, ..Tally::default() });
+}
+
+#[tokio::test]
+async fn a_process_that_says_what_it_is_at_lives_longer_than_the_time_of_one_step() {
+    let script = r#"cat > $D/boot; note=$(sed 's/.*"progress":"\([^"]*\)".*/\1/' $D/boot)
+        for i in 1 2 3 4 5 6 7 8; do printf '%020d %020d\n' $i 60000 > "$note"; sleep 0.5; done; exit 0"#;
+    let setup = Setup { hang_after: Some(Duration::from_secs(3)), ..runs(script) };
+    let mut house = House::start(setup, vec![work(1, LONG_MS)]).await;
+    // Asked again once its slot is free.
+    house.lease_request(1).await;
+    house.lease_request(2).await;
+    house.signal().await;
+    let (report, releases) = house.end().await;
+    assert_eq!(report.tally, Tally { started: 1, finished: 1, ..Tally::default() });
+    assert!(releases.is_empty());
 }
 
 #[tokio::test]

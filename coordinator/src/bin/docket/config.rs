@@ -28,6 +28,9 @@ pub(crate) struct Config {
     pub(crate) lease_ms: u64,
     /// Runs that a worker has at once.
     pub(crate) slots: u32,
+    /// A run process without progress for so long counts as hanging, whatever it is at; none = the longest
+    /// that what it is at may take.
+    pub(crate) hang_ms: Option<u64>,
     /// Queues a worker serves; none = all.
     pub(crate) queues: Vec<QueueName>,
     /// Walls around commands.
@@ -46,6 +49,7 @@ impl Default for Config {
             store: None,
             lease_ms: 30_000,
             slots: 2,
+            hang_ms: None,
             queues: Vec::new(),
             sandbox: SandboxChoice::Auto,
             prices_toml: None,
@@ -72,7 +76,7 @@ fn number<T: TryFrom<u64>>(text: &str, range: std::ops::RangeInclusive<u64>, pla
     Some(())
 }
 
-const KEYS: [Key; 19] = [
+const KEYS: [Key; 20] = [
     Key {
         name: "run.turns_max",
         env: "DOCKET_TURNS_MAX",
@@ -176,6 +180,12 @@ const KEYS: [Key; 19] = [
         env: "DOCKET_SLOTS",
         allowed: "a whole number from 1 to 1000",
         set: |c, t| number(t, 1..=1000, &mut c.slots),
+    },
+    Key {
+        name: "worker.hang_ms",
+        env: "DOCKET_HANG_MS",
+        allowed: "milliseconds from 1000 to 86400000",
+        set: |c, t| number(t, 1000..=86_400_000, c.hang_ms.get_or_insert_default()),
     },
     Key {
         name: "worker.queues",
@@ -348,7 +358,7 @@ mod tests {
             ),
             (
                 "[worker]\nslot = 1",
-                "docket.toml: there is no setting `worker.slot`; in [worker] there are worker.slots, worker.queues, worker.sandbox",
+                "docket.toml: there is no setting `worker.slot`; in [worker] there are worker.slots, worker.hang_ms, worker.queues, worker.sandbox",
             ),
             (
                 "slots = 1",

@@ -107,7 +107,8 @@ async fn say(cx: &Context, args: &Args, past: &Past, compared: &Compared, diff: 
         display::note(&what);
     }
     if args.name_only {
-        return Ok(shown::names(diff, args.null));
+        shown::names(diff, args.null);
+        return Ok(());
     }
     if args.stat {
         display::say(&shown::stat(cx.screen, diff).await?);

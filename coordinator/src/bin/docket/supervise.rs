@@ -132,6 +132,7 @@ pub(crate) fn start(
         cache: cx.home.folder("cache")?,
         settings: cx.config.worker_settings(),
         grace: DRAIN_GRACE,
+        hang_after: cx.config.hang_ms.map(Duration::from_millis),
         program: RunProgram::default(),
         failpoints: job.failpoints,
     };

@@ -1,6 +1,6 @@
 //! A difference in other forms than a patch: JSON, counts of lines, names.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, fmt::Write as _};
 
 use docket_schema::{
     content::{Content, WorkPath},
@@ -138,11 +138,12 @@ pub(super) async fn stat(screen: Screen, diff: &TreeDiff) -> Outcome<String> {
             Some(None) => format!("  bin {} -> {} bytes", size(path.old), size(path.new)),
             None => "    - not in a patch".to_owned(),
         };
-        out.push_str(&format!("{:<7} {detail}  {name}\n", what(path)));
+        // Writing to a String cannot fail.
+        let _ = writeln!(out, "{:<7} {detail}  {name}", what(path));
     }
     let count = diff.paths().len();
-    let files = if count == 1 { "path" } else { "paths" };
-    Ok(format!("{out}{count} {files} differ, {} lines added, {} removed", sum.added, sum.removed))
+    let differ = if count == 1 { "path differs" } else { "paths differ" };
+    Ok(format!("{out}{count} {differ}, {} lines added, {} removed", sum.added, sum.removed))
 }
 
 fn size(entry: Option<Entry>) -> u64 {

@@ -1,0 +1,53 @@
+//! A run process that hangs while its supervisor lives and vouches for its lease.
+
+use anyhow::{Context as _, Result, ensure};
+use docket_schema::{
+    event::TypedEvent as _,
+    ids::{Seq, StreamId},
+    task::{TaskEvent, TaskState},
+};
+use docket_tests::system::{Coordinator, LeaseTime, Place, Sample, Worker, WorkerOptions, room};
+use docket_worker::bootstrap::{FailWhen, FailWhom, Failpoint};
+
+const SCRIPT: &str = r#"
+[[turns]]
+calls = [{ name = "create_file", args = { path = "a.txt", content = "a\n" } }]
+[[turns]]
+calls = [{ name = "run_command", args = { command = "echo b >> a.txt" } }]
+[[turns]]
+text = "Done."
+"#;
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_run_process_that_is_stopped_is_given_back_as_crashed_and_the_task_ends() -> Result<()> {
+    let _room = room().await;
+    let coordinator = Coordinator::start(Place::Home, LeaseTime::Usual).await?;
+    let stops = Failpoint { seq: 6, when: FailWhen::After, epoch: 1, whom: FailWhom::Sleeper };
+    let options = WorkerOptions { failpoints: vec![stops], hang_ms: Some(5000), ..WorkerOptions::default() };
+    let worker = Worker::start(&coordinator, &options).await?;
+    let sample = Sample::new(&[("keep.txt", "kept\n")])?;
+    let script = sample.script(SCRIPT)?;
+    let args = ["--model", "scripted:hang", "--script", script.to_str().context("UTF-8")?];
+    let (task, _) = sample.submit(&coordinator, &args).await?;
+    let view = coordinator.ended(task).await.with_context(|| worker.tail())?;
+    ensure!(view.task.state == TaskState::Completed && view.runs.len() == 1, "{:?}", view.task);
+
+    let page = coordinator.client().stream_events(&StreamId::Task(task), Seq(0), None).await?;
+    let crashes: Vec<String> = page
+        .events
+        .iter()
+        .filter_map(|event| TaskEvent::decode(&event.kind, event.version, event.payload.as_str()).ok())
+        .filter_map(|event| match event {
+            TaskEvent::TaskRunCrashed(crashed) => Some(crashed.how),
+            _ => None,
+        })
+        .collect();
+    let how = crashes.first().context("no crash was recorded, though the process was stopped")?;
+    ensure!(how.contains("no progress"), "{crashes:?}");
+    ensure!(
+        page.events.iter().all(|event| event.kind != "TaskLeaseExpired"),
+        "its lease was renewed all along"
+    );
+    worker.drain().await?;
+    coordinator.end_and_check().await
+}
