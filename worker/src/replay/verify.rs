@@ -10,9 +10,9 @@ use docket_schema::{
     run::{CorruptLog, EngineRef, FailureKind, RunEvent, RunOutcome, RunState, Stage},
 };
 
-use super::divergence::Divergence;
+use super::{divergence::Divergence, proofs::Proofs};
 use crate::{
-    driver::{DriverError, Material, RequestProof, announce, rendered},
+    driver::{DriverError, Material, announce},
     engine::{self, Act, Engine},
     workspace::Blobs,
 };
@@ -71,6 +71,7 @@ struct Walk {
     state: RunState,
     /// The engine in force: a fork may change it.
     engine: Option<(EngineRef, Box<dyn Engine>)>,
+    proofs: Proofs,
     /// What the last decision announces and the log has not shown yet. The intents of one decision stand in
     /// one append, so nothing else can come between them.
     due: VecDeque<(Turn, RunEvent)>,
@@ -144,10 +145,9 @@ impl Walk {
         self.done.decisions += 1;
         let request = match &decision.act {
             Act::CallModel(call) => {
-                let again =
-                    rendered(material, call).await.map_err(|source| VerifyError::Request { seq, source })?;
+                let proof = self.proofs.of(call, material).await;
                 self.done.requests += 1;
-                Some(RequestProof::of(&again))
+                Some(proof.map_err(|source| VerifyError::Request { seq, source })?)
             }
             Act::RunTools(_) | Act::RunGates(_) | Act::Pause | Act::Block { .. } | Act::End { .. } => None,
         };
