@@ -192,6 +192,12 @@ async fn a_long_run_is_proven_and_each_request_can_be_rebuilt() {
         let rebuilt = rebuild(&run.log[..=place], &run.material).await.expect("folds");
         assert_eq!(rebuilt.is_some_and(|rebuilt| rebuilt.is_proven()), event.kind == "ModelRequested");
     }
+    let asked = run.log.iter().rposition(|event| event.kind == "ModelRequested").expect("is there");
+    let mut log = run.log[..=asked].to_vec();
+    let text = log[asked].payload.as_str().replace("\"request_bytes\":", "\"request_bytes\":1");
+    log[asked].payload = Payload::parse(text).expect("JSON");
+    let rebuilt = rebuild(&log, &run.material).await.expect("folds").expect("a request");
+    assert!(!rebuilt.is_proven());
 }
 
 #[tokio::test]
