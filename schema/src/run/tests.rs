@@ -119,8 +119,8 @@ fn folded(events: &[(u32, RunEvent)]) -> RunState {
 
 /// What providers demand: sides alternate from the user's, and each call has its one result in the
 /// message after it, in order.
-fn assert_sendable(messages: &[std::sync::Arc<Said>]) {
-    let messages: Vec<&Message> = messages.iter().map(|said| &said.message).collect();
+fn assert_sendable(conversation: &Conversation) {
+    let messages: Vec<&Message> = conversation.iter().map(|said| &said.message).collect();
     for (at, message) in messages.iter().enumerate() {
         let side = if at % 2 == 0 { Role::User } else { Role::Assistant };
         assert_eq!(message.role, side, "message {at}");
@@ -199,7 +199,7 @@ fn what_is_told_between_intent_and_result_comes_after_the_results() {
     let conversation = state.transcript.conversation(None);
     assert_sendable(&conversation);
     let last: Vec<String> = conversation
-        .last()
+        .get(conversation.len() - 1)
         .expect("a message")
         .message
         .parts

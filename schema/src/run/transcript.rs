@@ -8,28 +8,86 @@ use std::sync::Arc;
 
 use crate::message::{CallId, Message, Part, Role, ToolUse};
 
-/// A message and the digest of its canonical JSON, computed once: a decision over five hundred
-/// messages hashes five hundred digests, not a megabyte.
+/// A message, and the digest of the conversation up to and with it. The digest is computed once, from the
+/// one before it: a decision over five hundred messages hashes one digest, not a megabyte.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Said {
     /// The message.
     pub message: Message,
-    /// BLAKE3 of its JSON.
+    /// BLAKE3 of the digest before it (none for the first) and of its JSON.
     pub digest: [u8; 32],
 }
 
 impl Said {
-    /// Seals a message.
-    pub fn new(message: Message) -> Arc<Self> {
+    /// Seals a message that follows `before`.
+    pub fn after(before: Option<&Self>, message: Message) -> Arc<Self> {
         let json = serde_json::to_vec(&message).expect("messages have string keys only");
-        Arc::new(Self { digest: *blake3::hash(&json).as_bytes(), message })
+        let mut hasher = blake3::Hasher::new();
+        if let Some(before) = before {
+            hasher.update(&before.digest);
+        }
+        hasher.update(&json);
+        Arc::new(Self { digest: *hasher.finalize().as_bytes(), message })
+    }
+}
+
+/// A conversation as a request carries it: the sealed messages, shared with the transcript they are from,
+/// and what would be sealed by sending it.
+#[derive(Debug, Clone, Default)]
+pub struct Conversation {
+    sealed: Arc<Vec<Arc<Said>>>,
+    /// How many of `sealed` belong to it.
+    shared: usize,
+    last: Option<Arc<Said>>,
+}
+
+impl Conversation {
+    /// How many messages it has.
+    pub fn len(&self) -> usize {
+        self.shared + usize::from(self.last.is_some())
+    }
+
+    /// Whether nothing was said.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// The message at `place`, from 0.
+    pub fn get(&self, place: usize) -> Option<&Arc<Said>> {
+        if place < self.shared {
+            self.sealed.get(place)
+        } else {
+            self.last.as_ref().filter(|_| place == self.shared)
+        }
+    }
+
+    /// The messages from `place` on.
+    pub fn since(&self, place: usize) -> impl Iterator<Item = &Arc<Said>> {
+        (place..self.len()).filter_map(|place| self.get(place))
+    }
+
+    /// All messages.
+    pub fn iter(&self) -> impl Iterator<Item = &Arc<Said>> {
+        self.since(0)
+    }
+
+    /// The digest of it all; zeros where nothing was said.
+    pub fn digest(&self) -> [u8; 32] {
+        self.len().checked_sub(1).and_then(|last| self.get(last)).map_or([0; 32], |said| said.digest)
+    }
+}
+
+impl PartialEq for Conversation {
+    fn eq(&self, other: &Self) -> bool {
+        self.len() == other.len() && self.digest() == other.digest()
     }
 }
 
 /// See the module.
 #[derive(Debug, Clone, Default)]
 pub struct Transcript {
-    sealed: Vec<Arc<Said>>,
+    /// Shared with the conversations taken from it: taking one copies nothing.
+    sealed: Arc<Vec<Arc<Said>>>,
     /// Calls of the last assistant message whose results are being collected, in order.
     calls: Vec<CallId>,
     results: Vec<(CallId, Part)>,
@@ -68,7 +126,9 @@ impl Transcript {
             return;
         }
         self.calls = calls_of(&parts).map(|tool| tool.call.clone()).collect();
-        self.sealed.push(Said::new(Message { role: Role::Assistant, parts }));
+        let said =
+            Said::after(self.sealed.last().map(|said| &**said), Message { role: Role::Assistant, parts });
+        Arc::make_mut(&mut self.sealed).push(said);
     }
 
     /// Adds a result of a call of the last answer.
@@ -83,37 +143,40 @@ impl Transcript {
             self.results.clear();
             self.notes.clear();
             self.asides.clear();
-            match next {
-                Pending::Message(message) => self.sealed.push(message),
-                Pending::Continues(message) => {
-                    self.sealed.pop();
-                    self.sealed.push(message);
-                }
-            }
+            let sealed = Arc::make_mut(&mut self.sealed);
+            sealed.truncate(next.after);
+            sealed.push(next.said);
         }
     }
 
     /// The whole conversation, with what waits to be said at its end, and then `nudge`: what a
     /// request that adds these words would carry.
-    pub fn conversation(&self, nudge: Option<&str>) -> Vec<Arc<Said>> {
-        let mut messages = self.sealed.clone();
+    pub fn conversation(&self, nudge: Option<&str>) -> Conversation {
+        let sealed = Arc::clone(&self.sealed);
         match self.pending(nudge) {
-            None => {}
-            Some(Pending::Message(message)) => messages.push(message),
-            Some(Pending::Continues(message)) => {
-                messages.pop();
-                messages.push(message);
-            }
+            None => Conversation { shared: sealed.len(), sealed, last: None },
+            Some(next) => Conversation { shared: next.after, sealed, last: Some(next.said) },
         }
-        messages
+    }
+
+    /// The messages already sent or answered, as a request for an answer to them carries them.
+    pub fn sealed_conversation(&self) -> Conversation {
+        Conversation { shared: self.sealed.len(), sealed: Arc::clone(&self.sealed), last: None }
     }
 
     /// Replaces the first `count` messages by one user message, as a recorded compaction says.
     /// The message after the replaced ones must be the model's.
     pub fn compact(&mut self, count: usize, summary: Part) {
         let count = count.min(self.sealed.len());
-        let message = Said::new(Message { role: Role::User, parts: vec![summary] });
-        self.sealed.splice(..count, [message]);
+        let first = Message { role: Role::User, parts: vec![summary] };
+        let kept = self.sealed[count..].iter().map(|said| said.message.clone());
+        // The digests of all that follows change with what it follows.
+        let mut sealed: Vec<Arc<Said>> = Vec::with_capacity(1 + self.sealed.len() - count);
+        for message in std::iter::once(first).chain(kept) {
+            let said = Said::after(sealed.last().map(|said| &**said), message);
+            sealed.push(said);
+        }
+        self.sealed = Arc::new(sealed);
     }
 
     fn pending(&self, nudge: Option<&str>) -> Option<Pending> {
@@ -127,21 +190,24 @@ impl Transcript {
         if parts.is_empty() {
             return None;
         }
-        match self.sealed.last() {
+        // Two user messages in a row are refused by providers: the last one becomes longer.
+        let after = match self.sealed.last() {
             Some(last) if last.message.role == Role::User => {
-                let mut whole = last.message.parts.clone();
-                whole.extend(parts);
-                Some(Pending::Continues(Said::new(Message { role: Role::User, parts: whole })))
+                parts.splice(..0, last.message.parts.iter().cloned());
+                self.sealed.len() - 1
             }
-            Some(_) | None => Some(Pending::Message(Said::new(Message { role: Role::User, parts }))),
-        }
+            Some(_) | None => self.sealed.len(),
+        };
+        let before = after.checked_sub(1).and_then(|last| self.sealed.get(last)).map(|said| &**said);
+        Some(Pending { after, said: Said::after(before, Message { role: Role::User, parts }) })
     }
 }
 
-enum Pending {
-    Message(Arc<Said>),
-    /// The last sealed message, longer: two user messages in a row are refused by providers.
-    Continues(Arc<Said>),
+/// The next message of the user's side.
+struct Pending {
+    /// How many sealed messages it follows: not the last one, where it continues that.
+    after: usize,
+    said: Arc<Said>,
 }
 
 /// The tool calls among `parts`, in order.
@@ -177,8 +243,41 @@ mod tests {
         assert!(!transcript.has_notes());
         transcript.note(text("the tests failed"));
         let next = transcript.conversation(None);
-        assert_eq!(next[2].message.parts, [text("target/ did not come along"), text("the tests failed")]);
+        assert_eq!(
+            next.get(2).expect("a third message").message.parts,
+            [text("target/ did not come along"), text("the tests failed")]
+        );
         transcript.seal();
         assert_eq!(transcript.conversation(None), next);
+    }
+
+    #[test]
+    fn the_digest_is_that_of_the_whole_conversation_however_it_grew() {
+        let text = |text: &str| Part::Text { text: text.into() };
+        let grown = |words: &[&str]| {
+            let mut transcript = Transcript::default();
+            for (nth, word) in words.iter().enumerate() {
+                if nth % 2 == 0 {
+                    transcript.note(text(word));
+                    transcript.seal();
+                } else {
+                    transcript.answer(vec![text(word)]);
+                }
+            }
+            transcript
+        };
+        let mut transcript = grown(&["a", "b", "c"]);
+        let before = transcript.conversation(None);
+        transcript.note(text("d"));
+        let longer = transcript.conversation(None);
+        transcript.seal();
+        assert_eq!((before.len(), longer.len()), (3, 3));
+        assert_eq!(longer, transcript.conversation(None));
+        assert_ne!(longer, before, "what was taken before stays what it was");
+        assert_ne!(grown(&["a", "b"]).conversation(None), grown(&["x", "b"]).conversation(None));
+        assert_eq!(grown(&["a", "b"]).conversation(None), grown(&["a", "b"]).conversation(None));
+        let mut short = grown(&["a", "b", "c", "d"]);
+        short.compact(3, text("s"));
+        assert_eq!(short.conversation(None), grown(&["s", "d"]).conversation(None));
     }
 }

@@ -48,7 +48,10 @@ impl<S: Blobs> Material<S> {
     ///
     /// # Errors
     /// [`BlobError`].
-    pub async fn gather(&self, messages: &[std::sync::Arc<Said>]) -> Result<(), BlobError> {
+    pub async fn gather<'a>(
+        &self,
+        messages: impl Iterator<Item = &'a std::sync::Arc<Said>>,
+    ) -> Result<(), BlobError> {
         for said in messages {
             for part in &said.message.parts {
                 if let Some(blob) = part_blob(part) {

@@ -251,7 +251,7 @@ pub(crate) fn reopened(state: &RunState, open: &ModelRequested) -> ModelCall {
         model: open.model.clone(),
         system: pins.prompts.system,
         tools: pins.prompts.tools,
-        messages: state.transcript.sealed().to_vec(),
+        messages: state.transcript.sealed_conversation(),
         nudge: open.nudge.clone(),
         output_tokens_max: answer_tokens_max(pins),
         wait_ms: 0,
@@ -276,7 +276,7 @@ pub async fn model_request<S: Blobs>(
     material: &Material<S>,
     call: &ModelCall,
 ) -> Result<ModelRequest, DriverError> {
-    material.gather(&call.messages).await?;
+    material.gather(call.messages.iter()).await?;
     let system = material.fetch(&call.system).await?;
     let tools = material.fetch(&call.tools).await?;
     let tools: Vec<ToolSpec> = serde_json::from_slice(&tools).map_err(DriverError::Tools)?;

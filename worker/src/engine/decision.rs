@@ -1,18 +1,16 @@
 //! Decisions, and their canonical hash.
 //!
-//! A decision refers to large parts by blob and to messages by digest: its hash costs the number of
-//! messages, not their size.
-
-use std::sync::Arc;
+//! A decision refers to large parts by blob and to its conversation by one digest: its hash costs the same
+//! however long the run is.
 
 use docket_schema::{
     content::{BlobRef, Content},
     ids::{DecisionHash, Turn},
     message::{CallId, ModelRef},
-    run::{BlockedWhy, GateSpec, Phase, Purpose, RunOutcome, RunStarted, Said, Verdict},
+    run::{BlockedWhy, Conversation, GateSpec, Phase, Purpose, RunOutcome, RunStarted, Verdict},
     tool::RecoveryClass,
 };
-use serde::{Serialize, Serializer};
+use serde::{Serialize, Serializer, ser::SerializeStruct as _};
 
 /// What to do next.
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -69,8 +67,8 @@ pub struct ModelCall {
     /// Tool specifications.
     pub tools: BlobRef,
     /// The conversation.
-    #[serde(serialize_with = "digests")]
-    pub messages: Vec<Arc<Said>>,
+    #[serde(serialize_with = "digest")]
+    pub messages: Conversation,
     /// Words of the runtime added at its end.
     pub nudge: Option<String>,
     /// Largest answer.
@@ -111,8 +109,11 @@ impl Decision {
     }
 }
 
-fn digests<S: Serializer>(messages: &[Arc<Said>], s: S) -> Result<S::Ok, S::Error> {
-    s.collect_seq(messages.iter().map(|said| blake3::Hash::from_bytes(said.digest).to_hex().to_string()))
+fn digest<S: Serializer>(messages: &Conversation, s: S) -> Result<S::Ok, S::Error> {
+    let mut fields = s.serialize_struct("Conversation", 2)?;
+    fields.serialize_field("count", &messages.len())?;
+    fields.serialize_field("digest", blake3::Hash::from_bytes(messages.digest()).to_hex().as_str())?;
+    fields.end()
 }
 
 /// The largest answer a run may ask for: its setting, or the model's own limit where that is lower.

@@ -11,14 +11,18 @@ use super::{
     answer::{AnswerPart, Delta, OnDelta},
     error::ModelError,
     fold::{Folded, StreamFault},
-    request::{Args, ModelRequest, Sorted, Spoken, SpokenPart, temperature, to_bytes, tool_name},
+    request::{
+        Args, Form, Layout, ModelRequest, Sorted, Spoken, SpokenPart, close_object, open_object, temperature,
+        to_bytes, tool_name,
+    },
 };
 
 /// The version of the protocol, sent as a header.
 pub(super) const VERSION: &str = "2023-06-01";
 
+/// What precedes the messages.
 #[derive(Serialize)]
-struct Body<'a> {
+struct Head<'a> {
     model: &'a str,
     max_tokens: u32,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -27,7 +31,11 @@ struct Body<'a> {
     system: Vec<Block<'a>>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     tools: Vec<Tool<'a>>,
-    messages: Vec<BodyMessage<'a>>,
+}
+
+/// What follows them.
+#[derive(Serialize)]
+struct Tail {
     stream: bool,
 }
 
@@ -93,9 +101,9 @@ enum Cache {
 /// Cache marks on user messages, counted from the end. Tools and system take the other two of the
 /// four a request may have. The last but one is where the request before this one wrote: the provider
 /// looks back only 20 blocks from a mark, and one large batch is longer than that.
-const MARKED_USER_MESSAGES: usize = 2;
+pub(super) const MARKED_USER_MESSAGES: usize = 2;
 
-pub(super) fn body(request: &ModelRequest, turns: &[Spoken<'_>]) -> Vec<u8> {
+pub(super) fn layout(request: &ModelRequest) -> Layout {
     let last_tool = request.tools.len().saturating_sub(1);
     let tools = request.tools.iter().enumerate().map(|(index, tool)| Tool {
         name: &tool.name,
@@ -107,25 +115,20 @@ pub(super) fn body(request: &ModelRequest, turns: &[Spoken<'_>]) -> Vec<u8> {
         text: Cow::Borrowed(request.system.as_str()),
         cache_control: Some(Cache::Ephemeral),
     });
-    let users = turns.iter().filter(|turn| turn.role == Role::User).count();
-    let mut user = 0;
-    let messages = turns.iter().map(|turn| {
-        let mut marked = false;
-        if turn.role == Role::User {
-            user += 1;
-            marked = user + MARKED_USER_MESSAGES > users;
-        }
-        message(turn, marked.then_some(Cache::Ephemeral))
-    });
-    to_bytes(&Body {
+    let mut head = open_object(&Head {
         model: &request.model.name,
         max_tokens: request.max_output_tokens,
         temperature: temperature(request),
         system: system.into_iter().collect(),
         tools: tools.collect(),
-        messages: messages.collect(),
-        stream: true,
-    })
+    });
+    head.extend_from_slice(br#","messages":["#);
+    let tail = [b"]".as_slice(), &close_object(&Tail { stream: true })].concat();
+    Layout { head, tail, has_messages: false, form: Form::Anthropic }
+}
+
+pub(super) fn speak(turn: &Spoken<'_>, marked: bool, out: &mut Vec<u8>) {
+    out.extend(to_bytes(&message(turn, marked.then_some(Cache::Ephemeral))));
 }
 
 fn message<'a>(turn: &'a Spoken<'a>, cache: Option<Cache>) -> BodyMessage<'a> {

@@ -16,6 +16,7 @@ mod error;
 mod fold;
 mod openai;
 mod prices;
+mod proof;
 mod request;
 mod retry;
 mod scripted;
@@ -30,6 +31,7 @@ pub use client::{
 };
 pub use error::{ERROR_BODY_BYTES_MAX, ModelError, TimeoutKind};
 pub use prices::{Listed, ModelLimits, PriceError, PriceTable};
+pub use proof::BodyHasher;
 pub use request::{BlobSource, ModelRequest, Provider, RenderError, Rendered, render, request_hash};
 pub use retry::{
     ATTEMPTS_CUT_MAX, ATTEMPTS_MAX, BACKOFF_BASE_MS, BACKOFF_CAP_MS, RETRY_AFTER_JITTER_MS,

@@ -11,11 +11,15 @@ use super::{
     answer::{AnswerPart, Delta, OnDelta},
     error::ModelError,
     fold::{Folded, StreamFault},
-    request::{Args, ModelRequest, Sorted, Spoken, SpokenPart, temperature, to_bytes, tool_name},
+    request::{
+        Args, Form, Layout, ModelRequest, Sorted, Spoken, SpokenPart, close_object, open_object, temperature,
+        to_bytes, tool_name,
+    },
 };
 
+/// What precedes the messages.
 #[derive(Serialize)]
-struct Body<'a> {
+struct Head<'a> {
     model: &'a str,
     /// OpenAI's own newer models refuse `max_tokens`; other servers know nothing else.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -24,7 +28,11 @@ struct Body<'a> {
     max_tokens: Option<u32>,
     #[serde(skip_serializing_if = "Option::is_none")]
     temperature: Option<f64>,
-    messages: Vec<BodyMessage<'a>>,
+}
+
+/// What follows them.
+#[derive(Serialize)]
+struct Tail<'a> {
     #[serde(skip_serializing_if = "Vec::is_empty")]
     tools: Vec<Tool<'a>>,
     stream: bool,
@@ -82,33 +90,44 @@ struct Function<'a> {
 /// Fields in which servers send reasoning; it goes back in the one it came in.
 const REASONING_FIELDS: [&str; 2] = ["reasoning_content", "reasoning"];
 
-pub(super) fn body(request: &ModelRequest, turns: &[Spoken<'_>]) -> Vec<u8> {
-    let mut messages = Vec::with_capacity(turns.len() * 2 + 1);
-    if !request.system.trim().is_empty() {
-        messages.push(BodyMessage::System { content: &request.system });
-    }
-    for turn in turns {
-        match turn.role {
-            Role::User => user(turn, &mut messages),
-            Role::Assistant => messages.push(assistant(turn)),
-        }
+pub(super) fn layout(request: &ModelRequest) -> Layout {
+    let own = request.model.base_url.as_deref().is_none_or(|url| url.contains("://api.openai.com"));
+    let mut head = open_object(&Head {
+        model: &request.model.name,
+        max_completion_tokens: own.then_some(request.max_output_tokens),
+        max_tokens: (!own).then_some(request.max_output_tokens),
+        temperature: temperature(request),
+    });
+    head.extend_from_slice(br#","messages":["#);
+    let has_messages = !request.system.trim().is_empty();
+    if has_messages {
+        head.extend(to_bytes(&BodyMessage::System { content: &request.system }));
     }
     let tools = request.tools.iter().map(|tool| Tool::Function {
         name: &tool.name,
         description: &tool.description,
         parameters: Sorted(&tool.input_schema),
     });
-    let own = request.model.base_url.as_deref().is_none_or(|url| url.contains("://api.openai.com"));
-    to_bytes(&Body {
-        model: &request.model.name,
-        max_completion_tokens: own.then_some(request.max_output_tokens),
-        max_tokens: (!own).then_some(request.max_output_tokens),
-        temperature: temperature(request),
-        messages,
+    let tail = close_object(&Tail {
         tools: tools.collect(),
         stream: true,
         stream_options: StreamOptions { include_usage: true },
-    })
+    });
+    Layout { head, tail: [b"]".as_slice(), &tail].concat(), has_messages, form: Form::OpenAi }
+}
+
+pub(super) fn speak(turn: &Spoken<'_>, out: &mut Vec<u8>) {
+    let mut messages = Vec::new();
+    match turn.role {
+        Role::User => user(turn, &mut messages),
+        Role::Assistant => messages.push(assistant(turn)),
+    }
+    for (nth, message) in messages.iter().enumerate() {
+        if nth > 0 {
+            out.push(b',');
+        }
+        out.extend(to_bytes(message));
+    }
 }
 
 /// Results are messages of their own and stand before any text.

@@ -95,12 +95,94 @@ pub enum RenderError {
 /// [`RenderError`] where a blob is missing or the conversation is one that providers refuse.
 pub fn render(request: &ModelRequest, blobs: &impl BlobSource) -> Result<Vec<u8>, RenderError> {
     let provider = Provider::of(&request.model)?;
-    let turns = spoken(&request.messages, provider.name(), blobs)?;
-    Ok(match provider {
-        // The scripted model reads Anthropic's form: it keeps the sides of a conversation apart.
-        Provider::Anthropic | Provider::Scripted => anthropic::body(request, &turns),
-        Provider::OpenAi => openai::body(request, &turns),
-    })
+    let mut turns = spoken(request.messages.iter().enumerate(), provider, blobs)?;
+    pair(&mut turns, Role::User)?;
+    let Layout { head, tail, has_messages, form } = Layout::of(request, provider);
+    let mut body = head;
+    let mut first = !has_messages;
+    for (turn, marked) in form.marks(&turns) {
+        if !std::mem::take(&mut first) {
+            body.push(b',');
+        }
+        form.speak(turn, marked, &mut body);
+    }
+    body.extend(tail);
+    Ok(body)
+}
+
+/// What stands around the conversation in a body, and how its turns are written.
+#[derive(Debug, Clone)]
+pub(super) struct Layout {
+    /// Up to and with the bracket that opens the messages, and a system message where it is one of them.
+    pub(super) head: Vec<u8>,
+    /// From the bracket that closes them.
+    pub(super) tail: Vec<u8>,
+    /// `head` holds a message already.
+    pub(super) has_messages: bool,
+    pub(super) form: Form,
+}
+
+/// A provider's form of messages.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Form {
+    Anthropic,
+    OpenAi,
+}
+
+impl Layout {
+    pub(super) fn of(request: &ModelRequest, provider: Provider) -> Self {
+        match provider {
+            // The scripted model reads Anthropic's form: it keeps the sides of a conversation apart.
+            Provider::Anthropic | Provider::Scripted => anthropic::layout(request),
+            Provider::OpenAi => openai::layout(request),
+        }
+    }
+}
+
+impl Form {
+    /// The turns, each with whether it bears a cache mark: the last few of the user's side do, where the
+    /// provider wants marks.
+    pub(super) fn marks<'t, 'a>(
+        self,
+        turns: &'t [Spoken<'a>],
+    ) -> impl Iterator<Item = (&'t Spoken<'a>, bool)> {
+        let users = turns.iter().filter(|turn| turn.role == Role::User).count();
+        let mut user = 0;
+        turns.iter().map(move |turn| {
+            user += usize::from(turn.role == Role::User);
+            (turn, turn.role == Role::User && user + self.marked_turns() > users)
+        })
+    }
+
+    /// How many turns of the user's side bear a mark, counted from the end.
+    pub(super) const fn marked_turns(self) -> usize {
+        match self {
+            Self::Anthropic => anthropic::MARKED_USER_MESSAGES,
+            Self::OpenAi => 0,
+        }
+    }
+
+    /// Appends a turn's messages, with commas between them.
+    pub(super) fn speak(self, turn: &Spoken<'_>, marked: bool, out: &mut Vec<u8>) {
+        match self {
+            Self::Anthropic => anthropic::speak(turn, marked, out),
+            Self::OpenAi => openai::speak(turn, out),
+        }
+    }
+}
+
+/// The JSON of an object of which more fields follow: without its closing brace.
+pub(super) fn open_object(fields: &impl Serialize) -> Vec<u8> {
+    let mut json = to_bytes(fields);
+    json.pop();
+    json
+}
+
+/// The JSON of the fields that close an object which is open: without an opening brace, behind a comma.
+pub(super) fn close_object(fields: &impl Serialize) -> Vec<u8> {
+    let mut json = to_bytes(fields);
+    json[0] = b',';
+    json
 }
 
 /// Hash of a body, as the log keeps it. Headers are no part of it.
@@ -156,6 +238,8 @@ impl Provider {
 #[derive(Debug)]
 pub(super) struct Spoken<'a> {
     pub(super) role: Role,
+    /// Place of the message that began it.
+    pub(super) from: usize,
     /// On the user's side results come first, in the order of the calls they answer.
     pub(super) parts: Vec<SpokenPart<'a>>,
 }
@@ -171,13 +255,15 @@ pub(super) enum SpokenPart<'a> {
 /// What stands for a result without a word: providers differ on whether a result may be empty.
 const EMPTY_RESULT: &str = "(no output)";
 
-fn spoken<'a>(
-    messages: &'a [Message],
-    provider: &str,
+/// The turns that messages make, each message with its place in the conversation. Not paired yet.
+pub(super) fn spoken<'a>(
+    messages: impl Iterator<Item = (usize, &'a Message)>,
+    provider: Provider,
     blobs: &impl BlobSource,
 ) -> Result<Vec<Spoken<'a>>, RenderError> {
-    let mut turns: Vec<Spoken<'a>> = Vec::with_capacity(messages.len());
-    for (index, message) in messages.iter().enumerate() {
+    let provider = provider.name();
+    let mut turns: Vec<Spoken<'a>> = Vec::new();
+    for (index, message) in messages {
         let mut parts = Vec::with_capacity(message.parts.len());
         for part in &message.parts {
             parts.extend(spoken_part(part, message.role, index, provider, blobs)?);
@@ -189,10 +275,9 @@ fn spoken<'a>(
         match turns.last_mut() {
             _ if parts.is_empty() => {}
             Some(last) if last.role == message.role => last.parts.append(&mut parts),
-            Some(_) | None => turns.push(Spoken { role: message.role, parts }),
+            Some(_) | None => turns.push(Spoken { role: message.role, from: index, parts }),
         }
     }
-    pair(&mut turns)?;
     Ok(turns)
 }
 
@@ -236,10 +321,11 @@ fn resolve<'a>(content: &'a Content, blobs: &impl BlobSource) -> Result<Cow<'a, 
     }
 }
 
-/// Checks that every call has its one result in the next turn, and sorts results as their calls.
-fn pair(turns: &mut [Spoken<'_>]) -> Result<(), RenderError> {
+/// Checks that every call has its one result in the next turn, and sorts results as their calls. The turns
+/// begin with the side of `first`: what stands before them leaves no call open.
+pub(super) fn pair(turns: &mut [Spoken<'_>], first: Role) -> Result<(), RenderError> {
     let ends = (turns.first().map(|turn| turn.role), turns.last().map(|turn| turn.role));
-    if ends != (Some(Role::User), Some(Role::User)) {
+    if ends != (Some(first), Some(Role::User)) {
         return Err(RenderError::NotTheUsersTurn);
     }
     let mut open: HashMap<&CallId, usize> = HashMap::new();

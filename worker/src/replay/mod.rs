@@ -2,9 +2,12 @@
 //! do when they are run again, beside the log and beside every workspace of a run. Nothing is recorded.
 
 mod divergence;
+mod proofs;
 mod request;
 mod rerun;
 mod verify;
+#[cfg(test)]
+mod verify_tests;
 
 pub use divergence::{Difference, Divergence};
 pub use request::{Rebuilt, rebuild};

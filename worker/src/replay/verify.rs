@@ -10,9 +10,9 @@ use docket_schema::{
     run::{CorruptLog, EngineRef, FailureKind, RunEvent, RunOutcome, RunState, Stage},
 };
 
-use super::divergence::Divergence;
+use super::{divergence::Divergence, proofs::Proofs};
 use crate::{
-    driver::{DriverError, Material, RequestProof, announce, rendered},
+    driver::{DriverError, Material, announce},
     engine::{self, Act, Engine},
     workspace::Blobs,
 };
@@ -71,6 +71,7 @@ struct Walk {
     state: RunState,
     /// The engine in force: a fork may change it.
     engine: Option<(EngineRef, Box<dyn Engine>)>,
+    proofs: Proofs,
     /// What the last decision announces and the log has not shown yet. The intents of one decision stand in
     /// one append, so nothing else can come between them.
     due: VecDeque<(Turn, RunEvent)>,
@@ -94,6 +95,10 @@ impl Walk {
     ) -> Result<(), VerifyError> {
         let event = RunEvent::decode(&envelope.kind, envelope.version, envelope.payload.as_str())
             .map_err(|source| CorruptLog::Decode { seq: envelope.seq, source })?;
+        if matches!(event, RunEvent::Forked(_)) {
+            // The parent's history is shared up to a turn's end, which may stand within one of its appends.
+            self.due.clear();
+        }
         if let StreamId::Run(run) = envelope.stream {
             let recorded = Recorded { run, seq: envelope.seq, turn: envelope.turn, event: &event };
             self.compare(recorded, material).await?;
@@ -144,10 +149,9 @@ impl Walk {
         self.done.decisions += 1;
         let request = match &decision.act {
             Act::CallModel(call) => {
-                let again =
-                    rendered(material, call).await.map_err(|source| VerifyError::Request { seq, source })?;
+                let proof = self.proofs.of(call, material).await;
                 self.done.requests += 1;
-                Some(RequestProof::of(&again))
+                Some(proof.map_err(|source| VerifyError::Request { seq, source })?)
             }
             Act::RunTools(_) | Act::RunGates(_) | Act::Pause | Act::Block { .. } | Act::End { .. } => None,
         };

@@ -34,16 +34,19 @@ use crate::{
 /// Flags.
 #[derive(Debug, Default, clap::Args)]
 #[command(after_help = "Three kinds of replay; the first line says which one ran:
-  view                what the model was told, what it said and called, what came back and what changed, from
-                      the log alone: offline, without a model, without touching a file. The default.
-  verify              --verify derives every decision and request again and names the first field that
-                      differs; --tools also runs the recorded tool calls again, sandboxed, in a scratch
-                      workspace, and compares results and trees turn by turn.
-  re-sample           asking a model again from a turn on is `docket fork RUN --turn N`.
+  view       what the model was told, what it said and called, what came back and what changed, from
+             the log alone: offline, without a model, without touching a file. The default.
+  verify     --verify derives every decision and request again and names the first field that
+             differs. --tools then runs the recorded tool calls again, sandboxed, in a scratch
+             workspace, and compares results and trees turn by turn.
+  re-sample  asks a model again from a turn on; that is `docket fork RUN --turn N`.
 
-With --json each line is one turn. --request and --output write exact bytes to standard output, unless that is
-a terminal. With --tools, how a call ended, the facts that decisions depend on, and trees count; texts of
-results may differ (tools print times), which is told and does not count.
+With --tools, how a call ended, the facts that decisions depend on, and trees count. Texts of
+results may differ (tools print times): that is told and does not count. Calls that may reach beyond
+the workspace are not run; their tree is taken from the log.
+
+--request and --output write exact bytes, and say on standard error what they are. With --json each
+line is a turn; --verify gives one report, --tools adds a line for each turn and one for their sum.
 
 Examples:
   docket replay 3f9c01ab

@@ -37,11 +37,12 @@ const FAULTS_LISTED_MAX: usize = 100;
 #[derive(Debug, clap::Args)]
 #[command(
     after_help = "Ends with 0 where all holds and with 6 where something does not; each fault is one line. A decision
-that comes out otherwise is named with its event, what each side has there, and the first fields that differ.
+that comes out otherwise is named with its event, what each side has there, and the first fields
+that differ. Ends with 7 where this build lacks a run's engine.
 
-This is replay of the kind `verify`: no model is asked. --tools runs the recorded tool calls again as well,
-sandboxed, in a scratch workspace, and compares results and trees turn by turn (`docket replay --help`). To
-ask a model again from some turn on, fork the run there: `docket fork RUN --turn N`.
+This is replay of the kind `verify`: no model is asked. --tools runs the recorded tool calls again
+too, sandboxed, in a scratch workspace (`docket replay --help` says what is compared). To ask a model
+again from some turn on, fork the run there: `docket fork RUN --turn N`.
 
 Examples:
   docket verify
@@ -280,7 +281,6 @@ async fn check_task(client: &Client, task: TaskId, report: &mut Report) -> Outco
 }
 
 async fn check_run(client: &Client, run: RunId, report: &mut Report) -> Outcome<()> {
-    let faults = report.faults_count;
     let own = client.all_events(run, Lineage::Own).await?;
     report.runs += 1;
     report.events += own.len() as u64;
@@ -290,15 +290,17 @@ async fn check_run(client: &Client, run: RunId, report: &mut Report) -> Outcome<
     for event in &whole {
         if let Err(error) = state.apply_envelope(event) {
             report.fault(format!("run {run}: {}", with_cause(&error)));
-            break;
+            return Ok(());
         }
     }
     let named = blobs_of(&state);
     report.blobs += named.len();
-    for missing in client.missing_blobs(&named).await? {
-        report.fault(format!("run {run}: blob {missing} is not stored"));
+    let missing = client.missing_blobs(&named).await?;
+    for blob in &missing {
+        report.fault(format!("run {run}: blob {blob} is not stored"));
     }
-    if report.faults_count == faults {
+    // Where the chain is broken, what is derived still says which field was altered.
+    if missing.is_empty() {
         derive_again(client, run, &whole, report).await;
     }
     Ok(())

@@ -5,15 +5,20 @@ use std::collections::BTreeSet;
 use anyhow::{Context as _, Result, bail, ensure};
 use docket_schema::{
     event::{Envelope, Payload},
-    ids::{Seq, Turn},
+    ids::{DecisionHash, Seq, Turn},
 };
+use docket_tests::system::room;
 use docket_worker::{
     driver::Material,
     replay::{Difference, Divergence, VerifyError, verify},
 };
 use serde_json::{Value, json};
+use sqlx::{AssertSqlSafe, Connection as _};
 
-use super::Played;
+use super::{
+    Played, lines,
+    tools::{FICKLE, Kept},
+};
 
 /// Events that announce what an engine decided.
 const INTENTS: [&str; 5] = ["PhaseChanged", "ModelRequested", "ToolRequested", "GateRequested", "RunEnded"];
@@ -198,5 +203,46 @@ pub(super) async fn what_is_missing_or_too_much_is_named(played: &Played) -> Res
     ensure!(cut.lacking == Some("ToolRequested"), "{cut:?}");
     let whole = verify(&events[..tool - 1], &material).await?;
     ensure!(whole.lacking.is_none(), "{whole:?}");
+    Ok(())
+}
+
+/// A field altered in the database itself: the chain shows it, verification names the field, and the request
+/// that it belongs to is not given out.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_is_altered_in_the_store_is_named_and_its_request_not_given_out() -> Result<()> {
+    let _room = room().await;
+    let kept = Kept::play(FICKLE, "test -e then", &[]).await?;
+    let request = ["replay", kept.id.as_str(), "--turn", "2", "--request"];
+    let sent = kept.docket(&request, &[]).await?;
+    ensure!(sent.success() && sent.stdout.starts_with('{'), "{sent:?}");
+
+    let path = kept.home.path().join("docket.db");
+    let mut raw = sqlx::SqliteConnection::connect(&format!("sqlite:{}", path.display())).await?;
+    let other = "0".repeat(64);
+    let sql = format!(
+        "DROP TRIGGER events_refuse_update; UPDATE events SET payload = json_set(payload, '$.request', '{other}') \
+         WHERE kind = 'ModelRequested' AND turn = 2"
+    );
+    let changed = sqlx::raw_sql(AssertSqlSafe(sql)).execute(&mut raw).await?;
+    ensure!(changed.rows_affected() == 1, "{changed:?}");
+    raw.close().await?;
+
+    let refused = kept.docket(&request, &[]).await?;
+    ensure!(refused.code() == Some(6) && refused.stdout.is_empty(), "{refused:?}");
+    let hash = DecisionHash::of(sent.stdout.as_bytes()).to_string();
+    ensure!(refused.stderr.contains(&other) && refused.stderr.contains(&hash), "{refused:?}");
+    let args = [request.as_slice(), &["--json"]].concat();
+    let refused = kept.docket(&args, &[]).await?;
+    ensure!(refused.code() == Some(6) && lines(&refused.stdout)?[0]["proven"] == false, "{refused:?}");
+
+    let verified = kept.docket(&["verify", &kept.id, "--tools", "--json"], &[]).await?;
+    ensure!(verified.code() == Some(6), "{verified:?}");
+    let reports = lines(&verified.stdout)?;
+    ensure!(reports.len() == 1, "what does not hold is not run again: {verified:?}");
+    let field = &reports[0]["divergences"][0]["fields"][0];
+    ensure!(field["field"] == "/request" && field["recorded"] == other.as_str(), "{verified:?}");
+    ensure!(field["derived"] == hash.as_str() && reports[0]["faults_count"] == 2, "{verified:?}");
+    let text = kept.docket(&["replay", &kept.id, "--verify"], &[]).await?;
+    ensure!(text.code() == Some(6) && text.stdout.contains("`/request` is"), "{text:?}");
     Ok(())
 }

@@ -43,7 +43,7 @@ text = "It adds."
 "#;
 
 /// The second turn writes the time, the third reads it; the fourth waits where the first was not run.
-const FICKLE: &str = r#"
+pub(super) const FICKLE: &str = r#"
 [[turns]]
 [[turns.calls]]
 name = "run_command"
@@ -69,13 +69,13 @@ text = "It is late."
 "#;
 
 /// A home with one run in it, and nobody who serves it.
-struct Kept {
-    home: TempDir,
-    id: String,
+pub(super) struct Kept {
+    pub(super) home: TempDir,
+    pub(super) id: String,
 }
 
 impl Kept {
-    async fn play(script: &str, tests: &str, env: &[(&str, &str)]) -> Result<Self> {
+    pub(super) async fn play(script: &str, tests: &str, env: &[(&str, &str)]) -> Result<Self> {
         let home = tempfile::Builder::new().prefix("docket-home-").tempdir()?;
         let sample = Sample::new(&[
             ("sum.sh", "echo $(($1 - $2))\n"),
@@ -96,7 +96,7 @@ impl Kept {
         Ok(Self { id, ..kept })
     }
 
-    async fn docket(&self, args: &[&str], env: &[(&str, &str)]) -> Result<Finished> {
+    pub(super) async fn docket(&self, args: &[&str], env: &[(&str, &str)]) -> Result<Finished> {
         let mut all: Vec<(&str, &OsStr)> = vec![("DOCKET_HOME", self.home.path().as_os_str())];
         all.extend(env.iter().map(|(name, value)| (*name, OsStr::new(*value))));
         run(Tool::Docket, self.home.path(), &all, args).await

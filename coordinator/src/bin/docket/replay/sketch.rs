@@ -1,7 +1,7 @@
 //! Turns as a run's events alone tell them. Nothing is fetched: texts that lie out of line stay named, and
 //! diffs are not made, so that all turns of a long run are there at once.
 //!
-//! Pure. [`super::turns`] fills a sketch with what it names; the stepper shows sketches until a turn is opened.
+//! Pure. [`super::turns`] fills a sketch with what it names; whoever wants all turns at once reads sketches.
 
 use docket_schema::{
     content::{BlobRef, Content},
@@ -13,7 +13,7 @@ use docket_schema::{
         RunOutcome, ToolFinished, ToolStatus, TurnSpan,
     },
     snapshot::PathChange,
-    tool::{RecoveryClass, ToolFacts},
+    tool::RecoveryClass,
 };
 
 use crate::events;
@@ -90,7 +90,6 @@ pub(crate) struct ResultSketch {
     pub(crate) status: ToolStatus,
     pub(crate) content: Content,
     pub(crate) full: Option<BlobRef>,
-    pub(crate) facts: ToolFacts,
     pub(crate) duration_ms: u64,
 }
 
@@ -129,16 +128,6 @@ pub(crate) fn decoded(event: &Envelope) -> RunEvent {
 }
 
 impl Sketch {
-    /// Whether something in it went wrong: a call, a check, an attempt at the model, or the run itself.
-    pub(crate) fn failed(&self) -> bool {
-        let tool = |tool: &ToolSketch| tool.result.as_ref().is_some_and(|r| r.status != ToolStatus::Ok);
-        let gate = |gate: &GateSketch| gate.result.as_ref().is_some_and(|result| !result.passed);
-        self.tools.iter().any(tool)
-            || self.gates.iter().any(gate)
-            || self.attempts.iter().any(|attempt| attempt.outcome == Some(Asked::Failed))
-            || matches!(self.ended, Some(RunOutcome::Failed { .. }))
-    }
-
     fn take(&mut self, place: usize, event: &Envelope, typed: RunEvent) {
         match typed {
             RunEvent::RunStarted(e) => self.tell(None, Content::Blob(e.prompts.task)),
@@ -237,9 +226,9 @@ impl Sketch {
     }
 
     fn finished(&mut self, event: ToolFinished) {
-        let ToolFinished { call, status, content, full, facts, duration_ms } = event;
+        let ToolFinished { call, status, content, full, facts: _, duration_ms } = event;
         if let Some(tool) = self.tools.iter_mut().find(|tool| tool.tool.call == call) {
-            tool.result = Some(ResultSketch { status, content, full, facts, duration_ms });
+            tool.result = Some(ResultSketch { status, content, full, duration_ms });
         }
     }
 }
