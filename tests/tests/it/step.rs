@@ -149,7 +149,7 @@ async fn a_failed_run_is_walked_from_where_it_went_wrong() -> Result<()> {
     terminal.press("\u{1b}")?;
     terminal.shows_all(&["3 files after turn 4"])?;
     terminal.press("1x")?;
-    terminal.shows_all(&["their hash is the recorded one", "\"messages\""])?;
+    terminal.shows_all(&["their hash is the recorded one", "\"max_tokens\": "])?;
     terminal.press("6")?;
     terminal.shows_all(&["tokens", "this turn", "up to here"])?;
     terminal.press("?")?;
@@ -182,23 +182,48 @@ async fn turns_and_runs_are_compared_and_a_run_is_resumed() -> Result<()> {
     let mut terminal = Terminal::open(home.path(), &[], &args)?;
     terminal.shows_all(&["they part at turn 1", "only one of the runs has this turn"])?;
     terminal.press("gj")?;
-    terminal.shows_all(&["the model decided otherwise", "-bad", "+good", "≠"])?;
+    terminal.shows_all(&["the model decided otherwise", "I write it well.", "≠"])?;
+    terminal.press(" ")?;
+    terminal.shows_all(&["-bad", "+good"])?;
     terminal.press("mjjjc")?;
     terminal.shows_all(&["from the end of turn 1 to the end of turn 4", "-bad", "+worse"])?;
 
+    // What goes on from here: a new run of the same task, and a new task. Each asks first.
     terminal.press("gjr")?;
     terminal.shows_all(&["docket resume", "--turn 1", "y does it now"])?;
-    terminal.press("y")?;
-    let screen = terminal.shows_all(&["goes on after turn 1"])?;
+    terminal.press("n")?;
+    terminal.shows("the question is gone", |screen| !screen.contains("y does it now"))?;
+    let resumed = acted(&mut terminal, "r")?;
+    let forked = acted(&mut terminal, "f")?;
     terminal.press("q")?;
     ensure!(terminal.ended()?.success(), "q ends it well");
-    let new = screen.lines().last().and_then(|line| line.strip_prefix("run ")).context("a new run")?;
-    let new = new.split(' ').next().context("its id")?;
     let env = [("DOCKET_HOME", OsStr::new(home.path()))];
-    let shown = run(Tool::Docket, home.path(), &env, &["show", new, "--json"]).await?.ok()?;
-    let row: Value = serde_json::from_str(&shown)?;
-    ensure!(row["parent"].as_str() == Some(home.failed.as_str()) && row["turn"] == 1, "{shown}");
+    let mut tasks = Vec::new();
+    for run_id in [&home.failed, &resumed, &forked] {
+        let shown = run(Tool::Docket, home.path(), &env, &["show", run_id, "--json"]).await?.ok()?;
+        let row: Value = serde_json::from_str(&shown)?;
+        let stands_on = row["parent"].as_str() == Some(home.failed.as_str()) && row["turn"] == 1;
+        ensure!(stands_on || *run_id == home.failed, "{shown}");
+        tasks.push(row["task"].as_str().context("a task")?.to_owned());
+    }
+    ensure!(tasks[0] == tasks[1] && tasks[0] != tasks[2], "{tasks:?}");
+    // The shared history is walked as its own.
+    let frame = run(Tool::Docket, home.path(), &env, &["step", &resumed, "--first-frame"]).await?.ok()?;
+    ensure!(frame.contains("create_file") && frame.contains("the run has not ended"), "{frame}");
     Ok(())
+}
+
+/// Confirms what a key asks, and gives the run that goes on.
+fn acted(terminal: &mut Terminal, key: &str) -> Result<String> {
+    terminal.press(key)?;
+    terminal.shows_all(&["y does it now"])?;
+    terminal.press("y")?;
+    let screen = terminal.shows_all(&["goes on after turn 1"])?;
+    let said = screen.lines().last().and_then(|line| line.strip_prefix("run ")).context("a new run")?;
+    // Moving takes the message away, so that the next one is not taken for this one.
+    terminal.press("kj")?;
+    terminal.shows("another line", |screen| !screen.contains("goes on after turn 1"))?;
+    Ok(said.split(' ').next().context("its id")?.to_owned())
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -18,7 +18,7 @@ Examples:
   docket ps                                    what is in the backlog
   docket follow 3f9c01ab                       watch a run think, edit and test
   docket replay 3f9c01ab                       read it again, turn by turn, offline
-  docket step 3f9c01ab                         the same on the screen: prompts, outputs, diffs, files
+  docket step 3f9c01ab                         the same on the screen: outputs, diffs, files
 
 Ids: any part that begins or ends just one id will do; lists show the last eight digits. Where a run
 is wanted, a task's id means its last run.

@@ -2,12 +2,14 @@
 //! names do.
 
 use docket_schema::ids::RunId;
+use docket_worker::client::Client;
 
 use super::model::Act;
 use crate::{
     access::{Access, Need},
     context::Context,
     fail::{Exit, Failure, Outcome},
+    fork::Change,
 };
 
 /// What it is called.
@@ -23,20 +25,25 @@ pub(super) async fn perform(cx: &Context, run: RunId, act: Act) -> Outcome<Strin
     // The stepper itself only looks, and may share the home with others; who changes something owns it
     // while that lasts.
     let access = Access::open(cx, Need::Write).await?;
-    let done = match act {
-        Act::Fork(turn) => {
-            let message = format!("not from here yet: `docket fork {} --turn {turn}`", run.short());
-            Err(Failure::new(Exit::Refused, message))
-        }
-        Act::Resume(turn) => {
-            access.client.resume(run, Some(turn.0)).await.map_err(Failure::from).map(|done| {
-                let new = done.run.short();
-                format!("run {new} goes on after turn {turn}; `docket step {new}` shows it")
-            })
-        }
-    };
-    let workers = access.is_alone();
+    let done = go(cx, &access.client, run, act).await;
+    let hint = if access.is_alone() { " (`docket up` starts workers)" } else { "" };
     access.close().await?;
-    let hint = if workers { " (`docket up` starts workers)" } else { "" };
-    done.map(|text| text + hint)
+    done.map(|new| {
+        let new = new.short();
+        format!("run {new} goes on after turn {}; `docket step {new}` shows it{hint}", act.turn())
+    })
+}
+
+/// The run that goes on.
+async fn go(cx: &Context, client: &Client, run: RunId, act: Act) -> Outcome<RunId> {
+    let turn = Some(act.turn().0);
+    match act {
+        Act::Fork(_) => {
+            let request = Change::default().check(cx)?.request(client, turn, 1).await?;
+            let made = client.fork(run, &request).await?;
+            let first = made.siblings.first().map(|sibling| sibling.run);
+            first.ok_or_else(|| Failure::new(Exit::Failed, "the coordinator made no fork"))
+        }
+        Act::Resume(_) => Ok(client.resume(run, turn).await?.run),
+    }
 }

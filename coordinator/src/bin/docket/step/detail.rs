@@ -145,7 +145,23 @@ impl Detail {
             RunEvent::RunEnded(e) => {
                 self.ended = Some(events::outcome(&e.result));
             }
-            other => self.beside(envelope, other),
+            other @ (RunEvent::Forked(_)
+            | RunEvent::RunRecovered(_)
+            | RunEvent::SetupFinished(_)
+            | RunEvent::PhaseChanged(_)
+            | RunEvent::Told(_)
+            | RunEvent::CancelRequested(_)
+            | RunEvent::PauseRequested(_)
+            | RunEvent::Unpaused(_)
+            | RunEvent::PolicyChanged(_)
+            | RunEvent::LimitReached(_)
+            | RunEvent::RunPaused(_)
+            | RunEvent::RunBlocked(_)
+            | RunEvent::BlockerAnswered(_)
+            | RunEvent::Delegated(_)
+            | RunEvent::ChildAnswered(_)
+            | RunEvent::Compacted(_)
+            | RunEvent::WorkspaceEdited(_)) => self.beside(envelope, other),
         }
     }
 
@@ -191,7 +207,25 @@ impl Detail {
             }
             // The timeline says it.
             RunEvent::PhaseChanged(_) => {}
-            _ => self.note("event", events::summary(envelope).into()),
+            RunEvent::RunRecovered(_)
+            | RunEvent::CancelRequested(_)
+            | RunEvent::PauseRequested(_)
+            | RunEvent::Unpaused(_)
+            | RunEvent::PolicyChanged(_)
+            | RunEvent::LimitReached(_)
+            | RunEvent::RunPaused(_)
+            | RunEvent::Delegated(_)
+            | RunEvent::WorkspaceEdited(_)
+            | RunEvent::RunStarted(_)
+            | RunEvent::ModelRequested(_)
+            | RunEvent::ModelAnswered(_)
+            | RunEvent::ModelFailed(_)
+            | RunEvent::ToolRequested(_)
+            | RunEvent::ToolFinished(_)
+            | RunEvent::SnapshotTaken(_)
+            | RunEvent::GateRequested(_)
+            | RunEvent::GateFinished(_)
+            | RunEvent::RunEnded(_) => self.note("event", events::summary(envelope).into()),
         }
     }
 

@@ -8,14 +8,13 @@ use bytes::Bytes;
 use docket_schema::{
     content::{BlobRef, WorkPath},
     event::TypedEvent as _,
-    run::{History, RunEvent, RunState, Stage},
+    run::{History, RunEvent},
     snapshot::{Entry, EntryKind, Manifest},
 };
 use docket_worker::{
     client::Client,
-    driver::{Material, rendered},
-    engine::{self, Act},
-    model::request_hash,
+    driver::Material,
+    replay::rebuild,
     workspace::{BaseObjects, BlobError, Blobs, Contents, ContentsError, cached_base, diff_manifests},
 };
 use tokio::sync::OnceCell;
@@ -200,30 +199,14 @@ impl Fetcher {
 
     /// The request at this place, rendered again from everything before it.
     async fn request(&self, side: Side, place: usize) -> Fetched {
-        let run = Arc::clone(self.of(side)?);
-        let asked = run.events.get(place).ok_or("the run is shorter")?.clone();
-        let fold = move || -> Fetched<RunState> {
-            let mut state = RunState::default();
-            for event in &run.events[..place] {
-                state.apply_envelope(event).map_err(chain)?;
-            }
-            Ok(state)
-        };
-        let state = tokio::task::spawn_blocking(fold).await.map_err(|error| error.to_string())??;
-        let pins = state.pins.clone().ok_or("the run has not started")?;
-        let engine = engine::engine(&pins.engine)
-            .ok_or_else(|| format!("this build has no engine {}", pins.engine))?;
-        let typed = RunEvent::decode(&asked.kind, asked.version, asked.payload.as_str()).map_err(chain)?;
-        let (RunEvent::ModelRequested(recorded), Stage::Deciding) = (typed, &state.stage) else {
-            return Err("no request stands there".to_owned());
-        };
-        let Act::CallModel(call) = engine.decide(&state).act else {
-            return Err("this build decides otherwise there; `docket verify` says more".to_owned());
-        };
-        let material = Material::new(self.client.clone());
-        let body = rendered(&material, &call).await.map_err(chain)?.body;
-        let hash = request_hash(&body);
-        Ok(Loaded::Request(Arc::new(Request { body, hash, recorded: recorded.request })))
+        let events = self.of(side)?.events.get(..=place).ok_or("the run is shorter")?;
+        let rebuilt = rebuild(events, &Material::new(self.client.clone())).await.map_err(chain)?;
+        let rebuilt = rebuilt.ok_or("no request stands there")?;
+        Ok(Loaded::Request(Arc::new(Request {
+            body: rebuilt.rendered.body,
+            hash: rebuilt.proof.hash,
+            recorded: rebuilt.asked.request,
+        })))
     }
 
     fn ends(&self) -> Fetched {

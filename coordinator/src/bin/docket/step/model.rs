@@ -15,7 +15,7 @@ use super::{
     page::{self, Choice, Pane, Subject},
     shelf::{Loaded, Shelf, Side, Want},
     skeleton::{Read, Row, Run, Standing},
-    travel::{Hunt, Way},
+    travel::{Goal, Hunt, Way},
 };
 
 /// What the movement keys move.
@@ -262,7 +262,10 @@ impl Model {
     /// All that the screen lacks.
     pub(super) fn wants(&self) -> Vec<Want> {
         let mut wants = self.page.wants.clone();
-        wants.extend(self.hunt.query.clone().map(|query| self.hits_wanted(query)));
+        // Only while somebody waits for it: a run that goes on would be searched again with each event.
+        if matches!(self.hunt.goal, Some(Goal::Match(_))) {
+            wants.extend(self.hunt.query.clone().map(|query| self.hits_wanted(query)));
+        }
         wants.extend(self.sameness_wanted());
         if matches!(self.overlay, Overlay::Confirming(_)) {
             wants.push(Want::Ends(self.run.events.len()));
@@ -462,7 +465,13 @@ impl Model {
     pub(super) fn may(&self, act: Act) -> Option<bool> {
         match self.shelf.get(&Want::Ends(self.run.events.len()))? {
             Loaded::Ends(ends) => Some(ends.contains(&act.turn())),
-            _ => Some(false),
+            Loaded::Bytes(_)
+            | Loaded::Tree(_)
+            | Loaded::Diff(_)
+            | Loaded::Request(_)
+            | Loaded::Sameness(_)
+            | Loaded::Hits(_)
+            | Loaded::Failed(_) => Some(false),
         }
     }
 }

@@ -11,7 +11,9 @@ use docket_schema::{
     event::{DecodeError, Envelope, TypedEvent as _},
     ids::{RunId, Timestamp, Turn},
     message::Usage,
-    run::{FailureKind, ModelAnswered, Phase, RunEvent, RunOutcome, RunStarted, ToolFinished, ToolStatus},
+    run::{
+        FailureKind, Forked, ModelAnswered, Phase, RunEvent, RunOutcome, RunStarted, ToolFinished, ToolStatus,
+    },
 };
 use serde::Deserialize;
 
@@ -189,7 +191,14 @@ enum Fact {
     Blocked,
     Paused,
     GoesOn,
-    Typed(Box<RunEvent>),
+    Typed(Landmark),
+}
+
+/// An event that says what the whole run is.
+enum Landmark {
+    Started(Box<RunStarted>),
+    Forked(Box<Forked>),
+    Ended(RunOutcome),
 }
 
 #[derive(Deserialize)]
@@ -254,9 +263,9 @@ fn typed(event: RunEvent) -> Fact {
         | RunEvent::Unpaused(_)
         | RunEvent::ChildAnswered(_)
         | RunEvent::RunRecovered(_) => Fact::GoesOn,
-        event @ (RunEvent::RunStarted(_) | RunEvent::Forked(_) | RunEvent::RunEnded(_)) => {
-            Fact::Typed(Box::new(event))
-        }
+        RunEvent::RunStarted(e) => Fact::Typed(Landmark::Started(Box::new(e))),
+        RunEvent::Forked(e) => Fact::Typed(Landmark::Forked(Box::new(e))),
+        RunEvent::RunEnded(e) => Fact::Typed(Landmark::Ended(e.result)),
         RunEvent::SnapshotTaken(_)
         | RunEvent::Told(_)
         | RunEvent::CancelRequested(_)
@@ -300,7 +309,16 @@ impl Run {
             Fact::Blocked => self.standing = Standing::Blocked,
             Fact::Paused => self.standing = Standing::Paused,
             Fact::GoesOn => self.standing = Standing::Open,
-            _ => {}
+            Fact::Nothing
+            | Fact::Asked
+            | Fact::Answered { .. }
+            | Fact::ModelFailed
+            | Fact::Wanted
+            | Fact::Finished { .. }
+            | Fact::Checked { .. }
+            | Fact::Setup { .. }
+            | Fact::Phase(_)
+            | Fact::Typed(_) => {}
         }
         if let Some(row) = self.rows.last_mut() {
             row.take(fact);
@@ -310,18 +328,17 @@ impl Run {
         }
     }
 
-    fn pin(&mut self, event: &RunEvent) {
+    fn pin(&mut self, event: &Landmark) {
         match event {
-            RunEvent::RunStarted(e) => self.pins = Some(Box::new(e.clone())),
-            RunEvent::Forked(e) => {
+            Landmark::Started(e) => self.pins = Some(e.clone()),
+            Landmark::Forked(e) => {
                 self.standing = Standing::Open;
                 if let Some(pins) = &mut self.pins {
                     pins.engine = e.engine.clone().unwrap_or_else(|| pins.engine.clone());
                     pins.models = e.models.clone().unwrap_or_else(|| pins.models.clone());
                 }
             }
-            RunEvent::RunEnded(e) => self.standing = Standing::Ended(e.result.clone()),
-            _ => {}
+            Landmark::Ended(result) => self.standing = Standing::Ended(result.clone()),
         }
     }
 
@@ -412,12 +429,11 @@ impl Row {
             Fact::Phase(phase) => self.phase = Some(phase),
             Fact::Blocked => seen.blocked = true,
             Fact::GoesOn => seen.blocked = false,
-            Fact::Typed(event) => {
-                if let RunEvent::RunEnded(ended) = *event {
-                    seen.ended = Some(ended.result.as_str());
-                    seen.open = 0;
-                }
+            Fact::Typed(Landmark::Ended(result)) => {
+                seen.ended = Some(result.as_str());
+                seen.open = 0;
             }
+            Fact::Typed(Landmark::Started(_) | Landmark::Forked(_)) => {}
         }
     }
 }
