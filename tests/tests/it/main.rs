@@ -4,6 +4,7 @@ mod bad_input;
 mod conformance;
 mod crash;
 mod demo;
+mod fork;
 mod lost_blob;
 mod many;
 mod past;

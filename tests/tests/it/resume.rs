@@ -11,7 +11,7 @@ use docket_schema::{
     wire::{LineageView, TaskView},
 };
 use docket_tests::system::{
-    Coordinator, Finished, History, LeaseTime, Place, Sample, Worker, WorkerOptions, room, until,
+    Coordinator, Finished, History, LeaseTime, Place, Sample, Terminal, Worker, WorkerOptions, room, until,
 };
 
 /// Prints one hash over everything that must come back: names (also such that are no text), kinds, modes,
@@ -414,6 +414,43 @@ async fn what_a_person_changes_in_a_shell_is_where_the_next_run_begins() -> Resu
         let seen = coordinator.docket(&["shell", &new.to_string(), "--", "cat", "state.txt"]).await?.ok()?;
         ensure!(seen == "mended\n", "{seen}");
     }
+    worker.drain().await?;
+    coordinator.end_and_check().await
+}
+
+#[tokio::test]
+async fn a_shell_is_a_terminal_of_its_own_and_asks_what_becomes_of_a_change() -> Result<()> {
+    let _room = room().await;
+    let coordinator = Coordinator::start(Place::Home, LeaseTime::Usual).await?;
+    let worker = Worker::start(&coordinator, &WorkerOptions::default()).await?;
+    let (_, run) = brought_to(&coordinator, MENDED, &[], TaskState::Blocked).await?;
+    let home = coordinator.home().to_owned();
+    let env = [("DOCKET_HOME", home.as_os_str()), ("TERM", "xterm".as_ref())];
+    let mut person = Terminal::start(&home, &env, &["shell", &run.to_string(), "--turn", "1"])?;
+    let prompt = format!("{}@1 /workspace $ ", run.short());
+    person.shows(&prompt).await?;
+    person.keys("stty size; echo at $DOCKET_TURN; [ -t 0 ] && echo a-tty-$((40 + 2))\r")?;
+    person.shows("24 80\r\n").await?;
+    person.shows("at 1\r\n").await?;
+    person.shows("a-tty-42").await?;
+    // Ctrl-C ends what runs inside, not the shell; job control stops it and brings it back.
+    person.keys("sh -c 'echo sleeps-$((40 + 2)); exec sleep 1000'\r")?;
+    person.shows("sleeps-42").await?;
+    person.keys("\u{3}")?;
+    person.shows(&prompt).await?;
+    person.keys("sh -c 'echo reads-$((40 + 2)); exec cat'\r")?;
+    person.shows("reads-42").await?;
+    person.keys("\u{1a}")?;
+    person.shows("Stopped").await?;
+    person.keys("kill %1; echo mended > state.txt; exit\r")?;
+    person.shows("~ state.txt").await?;
+    person.shows("[r]esume").await?;
+    person.keys("f\r")?;
+    person.shows("goes on from turn 1").await?;
+    ensure!(person.wait().await?.success(), "{}", person.all());
+    let tree = coordinator.client().lineage(run).await?;
+    let task = tree.runs.get(1).context("a fork")?.run.task;
+    finished(&coordinator, task, TaskState::Completed).await?;
     worker.drain().await?;
     coordinator.end_and_check().await
 }

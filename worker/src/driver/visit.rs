@@ -5,7 +5,13 @@
 
 use std::path::{Path, PathBuf};
 
-use docket_schema::{content::BlobRef, run::RunState, snapshot::PathChange, task::TaskSpec, wire::Edit};
+use docket_schema::{
+    content::BlobRef,
+    run::RunState,
+    snapshot::PathChange,
+    task::TaskSpec,
+    wire::{BLOB_HASHES_MAX, Edit},
+};
 
 use super::{
     journal::snapshots,
@@ -102,7 +108,9 @@ impl Visit {
         }
         let paths = delta.changes.clone();
         let (snapshots, blobs) = snapshots(delta);
-        let edit = Edit { before: self.before, snapshots };
-        Ok(Some(Changed { paths, git, edit, blobs: blobs.into_vec() }))
+        let blobs = blobs.into_vec();
+        // Each is stored just before the request, which keeps it as long as a name would.
+        let names = blobs.iter().map(|(blob, _)| blob.hash).take(BLOB_HASHES_MAX).collect();
+        Ok(Some(Changed { paths, git, edit: Edit { before: self.before, snapshots, names }, blobs }))
     }
 }
