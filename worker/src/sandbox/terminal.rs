@@ -13,6 +13,7 @@ use std::{
 use nix::{
     fcntl::{FcntlArg, FdFlag, OFlag, fcntl},
     libc,
+    poll::{PollFd, PollFlags, PollTimeout, poll},
     pty::{Winsize, openpty},
     sys::termios::{SetArg, Termios, cfmakeraw, tcgetattr, tcsetattr},
     unistd::{read, write},
@@ -134,7 +135,7 @@ async fn read_from(from: &AsyncFd<OwnedFd>) -> io::Result<Vec<u8>> {
     loop {
         let mut ready = from.readable().await?;
         let mut chunk = vec![0; CHUNK_BYTES];
-        match ready.try_io(|from| Ok(read(from, &mut chunk)?)) {
+        match ready.try_io(|from| read_now(from.get_ref(), &mut chunk)) {
             Ok(Ok(count)) => {
                 chunk.truncate(count);
                 return Ok(chunk);
@@ -145,6 +146,16 @@ async fn read_from(from: &AsyncFd<OwnedFd>) -> io::Result<Vec<u8>> {
             Err(_would_block) => {}
         }
     }
+}
+
+/// Reads what is there. docket's own terminal must stay one that waits, for others hold it too; so it is
+/// asked first.
+fn read_now(from: &OwnedFd, chunk: &mut [u8]) -> io::Result<usize> {
+    let mut asked = [PollFd::new(from.as_fd(), PollFlags::POLLIN)];
+    if poll(&mut asked, PollTimeout::ZERO)? == 0 {
+        return Err(io::ErrorKind::WouldBlock.into());
+    }
+    Ok(read(from, chunk)?)
 }
 
 async fn write_to(to: &AsyncFd<OwnedFd>, bytes: &[u8]) -> io::Result<usize> {
