@@ -11,11 +11,10 @@ use docket_schema::{
     event::{Envelope, NewEvent, TypedEvent as _},
     ids::{BlobHash, RunId, Seq, StreamId, TaskId, Turn},
     run::{CorruptLog, ForkWhy, Forked, History, NoSuchTurn, RunEvent, WorkspaceEdited},
-    snapshot::{Entry, EntryKind},
     task::{ForkedFrom, TITLE_CHARS_MAX, TaskRecord, TaskSpec},
     wire::{
-        EDIT_SNAPSHOTS_MAX, Edit, FORK_SIBLINGS_MAX, ForkRequest, ForkResponse, ParentRef, ProblemCode,
-        ResumeRequest, ResumeResponse, RunView, Sibling, TELL_BYTES_MAX,
+        BLOB_HASHES_MAX, EDIT_SNAPSHOTS_MAX, Edit, FORK_SIBLINGS_MAX, ForkRequest, ForkResponse, ParentRef,
+        ProblemCode, ResumeRequest, ResumeResponse, RunView, Sibling, TELL_BYTES_MAX,
     },
 };
 
@@ -171,23 +170,8 @@ async fn hint(api: &Api, text: Option<&str>) -> Result<Option<Content>, Refusal>
 fn edits(edit: Option<&Edit>, by: &str, turn: Turn) -> (Vec<NewEvent>, Vec<BlobHash>) {
     let Some(edit) = edit else { return (Vec::new(), Vec::new()) };
     let mut events = vec![RunEvent::from(WorkspaceEdited { by: by.to_owned() }).encode(turn)];
-    let mut names = Vec::new();
-    for taken in &edit.snapshots {
-        let changes = taken.changes.iter().chain(&taken.git_changes);
-        names.extend(changes.filter_map(|change| change.entry.as_ref()).filter_map(blob_of));
-        events.push(RunEvent::from(taken.clone()).encode(turn));
-    }
-    names.sort_unstable();
-    names.dedup();
-    (events, names)
-}
-
-/// The blob that must be stored for an entry; a folder has none.
-fn blob_of(entry: &Entry) -> Option<BlobHash> {
-    match entry.kind {
-        EntryKind::File | EntryKind::Symlink => Some(entry.hash),
-        EntryKind::Dir => None,
-    }
+    events.extend(edit.snapshots.iter().map(|taken| RunEvent::from(taken.clone()).encode(turn)));
+    (events, edit.names.clone())
 }
 
 /// Where a run is gone on from.
@@ -254,6 +238,9 @@ fn check_edit(edit: &Edit, asked: Option<Turn>, history: &History) -> Result<(),
     let count = edit.snapshots.len();
     if count == 0 || count > EDIT_SNAPSHOTS_MAX {
         return wrong("edit.snapshots", format!("an edit has 1 to {EDIT_SNAPSHOTS_MAX} snapshots"));
+    }
+    if edit.names.len() > BLOB_HASHES_MAX {
+        return wrong("edit.names", format!("an edit names at most {BLOB_HASHES_MAX} blobs"));
     }
     let tree = history.state_at_end(turn).map_err(no_fork_point)?.tree;
     if tree == Some(edit.before) {

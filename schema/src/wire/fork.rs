@@ -6,13 +6,12 @@ use serde::{Deserialize, Serialize};
 use super::task::{ParentRef, RunView};
 use crate::{
     content::BlobRef,
-    ids::{RunId, TaskId, TreeHash},
+    ids::{BlobHash, RunId, TaskId, TreeHash},
     message::ModelRef,
     run::{EngineRef, ForkWhy, Models, SnapshotTaken},
 };
 
 /// What a person changed in the workspace between a turn's end and the run that goes on from there.
-/// The blobs that the snapshots name must be stored before.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Edit {
@@ -22,6 +21,12 @@ pub struct Edit {
     ///
     /// [`EDIT_SNAPSHOTS_MAX`]: super::EDIT_SNAPSHOTS_MAX
     pub snapshots: Vec<SnapshotTaken>,
+    /// Blobs that were stored for them before: checked to exist, at most [`BLOB_HASHES_MAX`]. Contents
+    /// that the task's base holds are not among them.
+    ///
+    /// [`BLOB_HASHES_MAX`]: super::BLOB_HASHES_MAX
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub names: Vec<BlobHash>,
 }
 
 /// `POST /v1/runs/{id}/resume`: goes on from a turn's end, as a new run of the same task.

@@ -15,6 +15,7 @@ mod postgres;
 mod process;
 mod procfs;
 mod sample;
+mod terminal;
 mod wait;
 mod worker;
 
@@ -26,5 +27,6 @@ pub use postgres::fresh_database;
 pub use process::{Finished, Proc, Tool, run};
 pub use procfs::{Signal, children_of, is_stopped, is_there, send, state_of};
 pub use sample::{Sample, commit_all};
+pub use terminal::Terminal;
 pub use wait::{LONG, seen, until};
 pub use worker::{Worker, WorkerOptions};

@@ -21,7 +21,7 @@ use super::failpoint::Failpoints;
 use crate::{
     bootstrap::FailWhen,
     client::{Client, ClientError, patiently},
-    workspace::SnapshotDelta,
+    workspace::{PendingBlobs, SnapshotDelta},
 };
 
 /// Blobs of one append above this are uploaded before it: a body stays far under the API's limit.
@@ -91,25 +91,8 @@ impl Outgoing {
     /// events: each names the tree as it is after all of them, for they stand in one append, and so
     /// none is ever there without the others.
     pub fn snapshot(&mut self, turn: Turn, delta: SnapshotDelta) {
-        let SnapshotDelta { changes, git_changes, tree, left_out, blobs } = delta;
-        let empty = || SnapshotTaken { changes: vec![], git_changes: vec![], tree, left_out: vec![] };
-        let (mut part, mut bytes) = (empty(), 0);
-        let paths = changes.into_iter().map(Path::Work);
-        let paths = paths.chain(git_changes.into_iter().map(Path::Git));
-        for path in paths.chain(left_out.into_iter().map(Path::LeftOut)) {
-            let more = path.json_bytes();
-            if bytes > 0 && bytes + more > SNAPSHOT_PATHS_BYTES_MAX {
-                self.push(turn, std::mem::replace(&mut part, empty()));
-                bytes = 0;
-            }
-            bytes += more;
-            match path {
-                Path::Work(change) => part.changes.push(change),
-                Path::Git(change) => part.git_changes.push(change),
-                Path::LeftOut(left) => part.left_out.push(left),
-            }
-        }
-        self.push(turn, part);
+        let (parts, blobs) = snapshots(delta);
+        parts.into_iter().for_each(|part| self.push(turn, part));
         self.blobs.extend(blobs.into_vec().into_iter().map(|(blob, bytes)| (blob, bytes.into())));
     }
 
@@ -121,6 +104,30 @@ impl Outgoing {
     fn bytes(&self) -> usize {
         self.blobs.iter().map(|(_, bytes)| bytes.len()).sum()
     }
+}
+
+/// A snapshot as the events that can hold it, at least one, and the contents they name.
+pub(super) fn snapshots(delta: SnapshotDelta) -> (Vec<SnapshotTaken>, PendingBlobs) {
+    let SnapshotDelta { changes, git_changes, tree, left_out, blobs } = delta;
+    let empty = || SnapshotTaken { changes: vec![], git_changes: vec![], tree, left_out: vec![] };
+    let (mut parts, mut part, mut bytes) = (Vec::new(), empty(), 0);
+    let paths = changes.into_iter().map(Path::Work);
+    let paths = paths.chain(git_changes.into_iter().map(Path::Git));
+    for path in paths.chain(left_out.into_iter().map(Path::LeftOut)) {
+        let more = path.json_bytes();
+        if bytes > 0 && bytes + more > SNAPSHOT_PATHS_BYTES_MAX {
+            parts.push(std::mem::replace(&mut part, empty()));
+            bytes = 0;
+        }
+        bytes += more;
+        match path {
+            Path::Work(change) => part.changes.push(change),
+            Path::Git(change) => part.git_changes.push(change),
+            Path::LeftOut(left) => part.left_out.push(left),
+        }
+    }
+    parts.push(part);
+    (parts, blobs)
 }
 
 /// A path of a snapshot.
@@ -317,7 +324,6 @@ mod tests {
 
     use super::*;
     use crate::secret::Secret;
-    use crate::workspace::PendingBlobs;
 
     fn change(n: usize) -> PathChange {
         let path = WorkPath::new(format!("build/\u{1}some/rather/deep/folder/object-{n}.o")).unwrap();

@@ -15,6 +15,7 @@ mod material;
 mod process;
 mod start;
 mod turn;
+mod visit;
 mod workbench;
 
 pub use intent::{RequestProof, announce};
@@ -24,4 +25,5 @@ pub use process::{RunExit, run_process_main};
 pub use start::StartError;
 pub(crate) use turn::reopened;
 pub use turn::{Driver, DriverError, model_request, rendered};
+pub use visit::{Changed, Visit, VisitPlace};
 pub(crate) use workbench::{Site, Workbench};

@@ -11,7 +11,7 @@ use std::{
 use bytes::Bytes;
 use docket_schema::{
     content::{BlobRef, WorkPath},
-    ids::Turn,
+    ids::{TreeHash, Turn},
     run::{
         EngineRef, FailureKind, GateSpec, Models, Prompts, RunEnded, RunOutcome, RunRecovered, RunSettings,
         RunStarted, RunState, SandboxLayers, SetupFinished,
@@ -38,7 +38,7 @@ use crate::{
     model::{self, ModelClient, PriceTable, Provider, ScriptedModel, Secret, Timeouts},
     sandbox::{BackendChoice, Checked, CommandSpec, Sandbox, SandboxConfig},
     tools::{self, RunnerError, TestRunnerConfig, ToolSettings},
-    workspace::{self, Owner, RestoreTarget, Workspace, WorkspaceOptions},
+    workspace::{self, Blobs, Owner, RestoreTarget, Restored, Workspace, WorkspaceOptions},
 };
 
 /// Files whose text becomes part of the prompt, in order of preference.
@@ -179,19 +179,22 @@ pub(super) async fn sandbox(
     walls: Option<&Checked>,
     workspace: &Workspace,
 ) -> Result<Sandbox, StartError> {
-    let backend = match choice {
-        SandboxChoice::Auto => BackendChoice::Auto,
-        SandboxChoice::Bubblewrap => BackendChoice::Bubblewrap,
-        SandboxChoice::Namespaces => BackendChoice::Namespaces,
-        SandboxChoice::None => BackendChoice::None,
-    };
-    let mut config = SandboxConfig::new(backend, workspace.path());
+    let mut config = SandboxConfig::new(backend(choice), workspace.path());
     config.readonly.extend(workspace.borrowed_objects());
     let sandbox = match walls {
         Some(checked) => Sandbox::on(&config, checked),
         None => Sandbox::prepare(config).await,
     };
     sandbox.map_err(|error| StartError::environment(&error))
+}
+
+pub(super) const fn backend(choice: SandboxChoice) -> BackendChoice {
+    match choice {
+        SandboxChoice::Auto => BackendChoice::Auto,
+        SandboxChoice::Bubblewrap => BackendChoice::Bubblewrap,
+        SandboxChoice::Namespaces => BackendChoice::Namespaces,
+        SandboxChoice::None => BackendChoice::None,
+    }
 }
 
 fn layers(sandbox: &Sandbox) -> SandboxLayers {
@@ -212,16 +215,7 @@ async fn recover(
     setup: Vec<SetupFinished>,
 ) -> Result<(), StartError> {
     let state = journal.state();
-    let left_out: Vec<LeftOut> =
-        state.left_out.iter().map(|(path, why)| LeftOut { path: path.clone(), why: *why }).collect();
-    let Some(tree) = state.tree else {
-        return Err(StartError::Environment("the run's log names no tree to restore".to_owned()));
-    };
-    let target =
-        RestoreTarget { overlay: &state.overlay, git_overlay: &state.git_overlay, left_out: &left_out, tree };
-    let restored = workspace::restore(workspace, &target, material)
-        .await
-        .map_err(|error| StartError::environment(&error))?;
+    let (restored, tree) = restored(workspace, state, material).await?;
     let missing: Vec<WorkPath> = restored
         .missing
         .into_iter()
@@ -235,6 +229,23 @@ async fn recover(
     setup.into_iter().for_each(|done| out.push(turn, done));
     journal.append_results(&out).await?;
     Ok(())
+}
+
+/// Makes the workspace what it was at the end of what `state` was folded from; the tree's hash is checked.
+pub(super) async fn restored(
+    workspace: &mut Workspace,
+    state: &RunState,
+    blobs: &impl Blobs,
+) -> Result<(Restored, TreeHash), StartError> {
+    let left_out: Vec<LeftOut> =
+        state.left_out.iter().map(|(path, why)| LeftOut { path: path.clone(), why: *why }).collect();
+    let Some(tree) = state.tree else {
+        return Err(StartError::Environment("the run's log names no tree to restore".to_owned()));
+    };
+    let target =
+        RestoreTarget { overlay: &state.overlay, git_overlay: &state.git_overlay, left_out: &left_out, tree };
+    let done = workspace::restore(workspace, &target, blobs).await;
+    Ok((done.map_err(|error| StartError::environment(&error))?, tree))
 }
 
 /// What a run that begins pins, with the blobs that this names.

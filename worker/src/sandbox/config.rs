@@ -105,11 +105,29 @@ impl CommandSpec {
         }
     }
 
+    /// A shell for a person, without any file of theirs: bash where the host has one, else sh.
+    pub fn interactive() -> Self {
+        if Path::new("/bin/bash").exists() {
+            Self::new(["/bin/bash", "--norc", "-i"])
+        } else {
+            Self::new(["/bin/sh", "-i"])
+        }
+    }
+
     /// A line of shell: bash where the host has one, for that is what models write, else sh.
     pub fn shell(line: impl Into<OsString>) -> Self {
         let shell = if Path::new("/bin/bash").exists() { "/bin/bash" } else { "/bin/sh" };
         Self::new([OsString::from(shell), "-c".into(), line.into()])
     }
+}
+
+/// How a person is at a command.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Attended {
+    /// By a terminal of the command's own, which docket's terminal is joined to.
+    Terminal,
+    /// By what it says alone; its input is empty, or `CommandSpec::stdin`.
+    Pipes,
 }
 
 /// How a command ended.

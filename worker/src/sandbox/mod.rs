@@ -24,12 +24,13 @@ mod init;
 mod plan;
 mod root;
 mod run;
+mod terminal;
 #[cfg(test)]
 mod tests;
 
 pub use capture::Captured;
 pub use config::{
-    BackendChoice, CommandOutput, CommandSpec, Ended, INIT_MARKER, InitProgram, KEEP_BYTES_DEFAULT,
+    Attended, BackendChoice, CommandOutput, CommandSpec, Ended, INIT_MARKER, InitProgram, KEEP_BYTES_DEFAULT,
     SandboxConfig, WORKSPACE_INSIDE,
 };
 pub use error::SandboxError;

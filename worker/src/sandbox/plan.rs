@@ -96,6 +96,9 @@ pub(super) struct Call {
     pub(super) cwd: PathBuf,
     /// Whether a frame with bytes for stdin follows.
     pub(super) stdin: bool,
+    /// Standard output is a terminal of the call's own: it becomes the command's input as well, and the
+    /// one that controls its session.
+    pub(super) terminal: bool,
 }
 
 /// The init's one answer.

@@ -29,11 +29,11 @@ use tokio::{
 
 use super::{
     capture::Capture,
-    config::{BackendChoice, CommandOutput, CommandSpec, Ended, InitProgram, SandboxConfig},
+    config::{Attended, BackendChoice, CommandOutput, CommandSpec, Ended, InitProgram, SandboxConfig},
     error::SandboxError,
     host::{HostReport, Layer, SandboxReport, bubblewrap, probe_host_with},
     plan::{Backend, Call, FRAME_BYTES_MAX, InitReport, Plan, read_json, write_frame},
-    root,
+    root, terminal,
 };
 
 /// How long the kernel may take to end a namespace after its deadline before the init itself is killed.
@@ -154,11 +154,8 @@ impl Sandbox {
     /// # Errors
     /// [`SandboxError`]; a command that ran and failed is no error.
     pub async fn run(&self, spec: CommandSpec) -> Result<CommandOutput, SandboxError> {
-        let orders = self.orders(&spec)?;
-        let _alone = match self.inner.plan.backend {
-            Backend::Bubblewrap => Some(self.inner.alone.lock().await),
-            Backend::Namespaces | Backend::None => None,
-        };
+        let orders = self.orders(&spec, Terminal::None)?;
+        let _alone = self.alone().await;
         let begun = Instant::now();
         let failed = |source| SandboxError::Start { program: self.inner.init.program.clone(), source };
         let mut running = Running::start(&self.inner.init, spec.keep_bytes_max).map_err(failed)?;
@@ -166,26 +163,44 @@ impl Sandbox {
         let report = told.await.map_err(failed)?;
         let timed_out = running.timed_out;
         let (stdout, stderr) = (running.stdout.finish(), running.stderr.finish());
-        let ended = match (report, timed_out) {
-            (Some(InitReport::Exit(status)), _) => Ended::Exit(status),
-            (Some(InitReport::Signal(signal)), _) => Ended::Signal(signal),
-            (None, true) => Ended::TimedOut,
-            (Some(InitReport::BadCwd), _) => return Err(SandboxError::Cwd { cwd: spec.cwd }),
-            (Some(InitReport::ExecFailed { errno }), _) => {
-                let program = spec.argv[0].to_string_lossy().into_owned();
-                return Err(SandboxError::Execute { program, source: io::Error::from_raw_os_error(errno) });
-            }
-            (Some(InitReport::SetupFailed { step, errno }), _) => {
-                return Err(SandboxError::Setup { step, source: io::Error::from_raw_os_error(errno) });
-            }
-            (None, false) => return Err(SandboxError::Lost { said: of_bubblewrap(&stderr.bytes) }),
+        let ended = match report {
+            None if timed_out => Ended::TimedOut,
+            report => ended(report, &spec, || of_bubblewrap(&stderr.bytes))?,
         };
         let duration_ms = u64::try_from(begun.elapsed().as_millis()).unwrap_or(u64::MAX);
         Ok(CommandOutput { ended, stdout, stderr, duration_ms })
     }
 
+    /// Runs one command with a person, or a script of a person's, at it: what it says goes to docket's own
+    /// standard output and error as it comes, nothing is kept, and `spec.timeout` does not hold. Dropping
+    /// the future ends the command.
+    ///
+    /// # Errors
+    /// As [`Sandbox::run`]; with [`Attended::Terminal`] also where standard input or output is none.
+    pub async fn attend(&self, spec: CommandSpec, how: Attended) -> Result<Ended, SandboxError> {
+        let terminal = match how {
+            Attended::Terminal => Terminal::Own,
+            Attended::Pipes => Terminal::None,
+        };
+        let frames = [self.inner.plan_frame.clone(), self.orders(&spec, terminal)?].concat();
+        let _alone = self.alone().await;
+        let failed = |source| SandboxError::Start { program: self.inner.init.program.clone(), source };
+        let report = match how {
+            Attended::Terminal => terminal::relay(&self.inner.init, &frames).await,
+            Attended::Pipes => terminal::pass(&self.inner.init, &frames).await,
+        };
+        ended(report.map_err(failed)?, &spec, String::new)
+    }
+
+    async fn alone(&self) -> Option<tokio::sync::MutexGuard<'_, ()>> {
+        match self.inner.plan.backend {
+            Backend::Bubblewrap => Some(self.inner.alone.lock().await),
+            Backend::Namespaces | Backend::None => None,
+        }
+    }
+
     /// Checks a command and writes it down for the init.
-    fn orders(&self, spec: &CommandSpec) -> Result<Vec<u8>, SandboxError> {
+    fn orders(&self, spec: &CommandSpec, terminal: Terminal) -> Result<Vec<u8>, SandboxError> {
         if spec.argv.first().is_none_or(|program| program.is_empty()) {
             return Err(SandboxError::EmptyCommand);
         }
@@ -197,7 +212,12 @@ impl Sandbox {
         if stdin_bytes > FRAME_BYTES_MAX {
             return Err(SandboxError::StdinTooLarge { bytes: stdin_bytes, limit_bytes: FRAME_BYTES_MAX });
         }
-        let call = Call { argv: spec.argv.clone(), cwd: spec.cwd.clone(), stdin: spec.stdin.is_some() };
+        let call = Call {
+            argv: spec.argv.clone(),
+            cwd: spec.cwd.clone(),
+            stdin: spec.stdin.is_some(),
+            terminal: terminal == Terminal::Own,
+        };
         let bytes = serde_json::to_vec(&call).map_err(SandboxError::Plan)?;
         let mut frames = Vec::with_capacity(bytes.len() + stdin_bytes + 8);
         let framed = write_frame(&mut frames, &bytes)
@@ -233,6 +253,34 @@ impl Sandbox {
     }
 }
 
+/// Whether a call has a terminal.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Terminal {
+    None,
+    Own,
+}
+
+/// What a report means; `said` is what is known where none came.
+fn ended(
+    report: Option<InitReport>,
+    spec: &CommandSpec,
+    said: impl FnOnce() -> String,
+) -> Result<Ended, SandboxError> {
+    match report {
+        Some(InitReport::Exit(status)) => Ok(Ended::Exit(status)),
+        Some(InitReport::Signal(signal)) => Ok(Ended::Signal(signal)),
+        Some(InitReport::BadCwd) => Err(SandboxError::Cwd { cwd: spec.cwd.clone() }),
+        Some(InitReport::ExecFailed { errno }) => {
+            let program = spec.argv[0].to_string_lossy().into_owned();
+            Err(SandboxError::Execute { program, source: io::Error::from_raw_os_error(errno) })
+        }
+        Some(InitReport::SetupFailed { step, errno }) => {
+            Err(SandboxError::Setup { step, source: io::Error::from_raw_os_error(errno) })
+        }
+        None => Err(SandboxError::Lost { said: said() }),
+    }
+}
+
 /// What bubblewrap itself said, for it shares stderr with the command; nothing of the command's own.
 fn of_bubblewrap(stderr: &[u8]) -> String {
     const LINES_MAX: usize = 4;
@@ -261,6 +309,28 @@ const CONTROL_WANT: &str = "Uid: 1000 1000 1000 1000\nGid: 1000 1000 1000 1000\n
 CapPrm: 0000000000000000\nCapBnd: 0000000000000000\nNoNewPrivs: 1\nSeccomp: 2\nlo:\n\
 /workspace\nread-only\nclosed\nwritable\nscratch\ncontrol\n";
 
+/// Starts an init and gives the socket to it. Not killed when dropped: the closed socket tells the init to
+/// end what it started, which a killed init could not do without a pid namespace.
+#[expect(clippy::disallowed_methods, reason = "this module is one of the two that may start processes")]
+pub(super) fn start_init(
+    init: &InitProgram,
+    stdout: Stdio,
+    stderr: Stdio,
+) -> io::Result<(Child, UnixStream)> {
+    let (ours, theirs) = StdUnixStream::pair()?;
+    ours.set_nonblocking(true)?;
+    let child = Command::new(&init.program)
+        .args(&init.args)
+        .env_clear()
+        .current_dir("/")
+        .stdin(Stdio::from(std::os::fd::OwnedFd::from(theirs)))
+        .stdout(stdout)
+        .stderr(stderr)
+        .process_group(0)
+        .spawn()?;
+    Ok((child, UnixStream::from_std(ours)?))
+}
+
 /// An init that was started and what comes out of it.
 struct Running {
     child: Child,
@@ -271,25 +341,12 @@ struct Running {
 }
 
 impl Running {
-    /// Not killed when dropped: the closed socket tells the init to end what it started, which a killed init
-    /// could not do without a pid namespace.
-    #[expect(clippy::disallowed_methods, reason = "this module is one of the two that may start processes")]
     fn start(init: &InitProgram, keep_bytes_max: usize) -> io::Result<Self> {
-        let (ours, theirs) = StdUnixStream::pair()?;
-        ours.set_nonblocking(true)?;
-        let mut child = Command::new(&init.program)
-            .args(&init.args)
-            .env_clear()
-            .current_dir("/")
-            .stdin(Stdio::from(std::os::fd::OwnedFd::from(theirs)))
-            .stdout(Stdio::piped())
-            .stderr(Stdio::piped())
-            .process_group(0)
-            .spawn()?;
+        let (mut child, control) = start_init(init, Stdio::piped(), Stdio::piped())?;
         Ok(Self {
             stdout: Capture::new(child.stdout.take(), keep_bytes_max),
             stderr: Capture::new(child.stderr.take(), keep_bytes_max),
-            control: Some(UnixStream::from_std(ours)?),
+            control: Some(control),
             child,
             timed_out: false,
         })
@@ -304,7 +361,7 @@ impl Running {
     ) -> io::Result<Option<InitReport>> {
         let Some(control) = self.control.take() else { return Ok(None) };
         let (answers, mut out) = control.into_split();
-        let mut answers = Capture::new(Some(Answers(answers)), REPORT_BYTES_MAX);
+        let mut answers = answer_of(answers);
         // An init that dies early breaks this pipe; its missing report says so.
         let give = async {
             let _ = out.write_all(plan).await;
@@ -339,13 +396,22 @@ impl Running {
         self.stdout.drain()?;
         self.stderr.drain()?;
         answers.drain()?;
-        let said = answers.finish().bytes;
-        Ok(read_json(&mut &said[..]).ok())
+        Ok(read_answer(answers))
     }
 }
 
+/// An init's one answer, as it comes.
+pub(super) fn answer_of(answers: OwnedReadHalf) -> Capture<Answers> {
+    Capture::new(Some(Answers(answers)), REPORT_BYTES_MAX)
+}
+
+/// The answer that came, if one did.
+pub(super) fn read_answer(answers: Capture<Answers>) -> Option<InitReport> {
+    read_json(&mut &answers.finish().bytes[..]).ok()
+}
+
 /// The reading half of the socket, with the descriptor that a last read without waiting needs.
-struct Answers(OwnedReadHalf);
+pub(super) struct Answers(OwnedReadHalf);
 
 impl AsFd for Answers {
     fn as_fd(&self) -> BorrowedFd<'_> {

@@ -99,6 +99,8 @@ pub(crate) enum Command {
     Resume(crate::resume::Args),
     /// Go on from a turn as a new task, with another model, a hint, or once more
     Fork(crate::fork::Args),
+    /// A shell in a run's workspace as it was at a turn
+    Shell(crate::shell::Args),
     /// Step through a run, turn by turn, offline
     Replay(crate::replay::Args),
     /// A run on the screen: each turn's prompt, decision, calls, changes, files
@@ -162,6 +164,8 @@ mod tests {
             "docket cat abc src/x.rs --turn 0 --raw",
             "docket blame abc src/x.rs",
             "docket step abc --with def",
+            "docket shell abc",
+            "docket shell abc --turn 7 --then fork -- sed -i s/a/b/ x",
             "docket verify",
             "docket verify abc --store sqlite:/tmp/x.db",
             "docket db rebuild",
@@ -196,6 +200,8 @@ mod tests {
             "docket retry",
             "docket step",
             "docket resume abc --turn -1",
+            "docket shell abc make",
+            "docket shell abc --then maybe",
             "docket fork abc --count 0",
             "docket fork abc --count 101",
             "docket fork abc --base-url http://x",

@@ -42,6 +42,7 @@ mod resume;
 mod retry;
 mod run;
 mod serve;
+mod shell;
 mod show;
 mod signals;
 mod step;
@@ -121,6 +122,7 @@ async fn dispatch(cx: Context, command: Command) -> Outcome {
         Command::Retry(args) => retry::run(cx, args).await,
         Command::Resume(args) => resume::run(cx, args).await,
         Command::Fork(args) => fork::run(cx, args).await,
+        Command::Shell(args) => shell::run(cx, args).await,
         Command::Replay(args) => replay::run(cx, args).await,
         Command::Step(args) => step::run(cx, args).await,
         Command::Verify(args) => verify::run(cx, args).await,

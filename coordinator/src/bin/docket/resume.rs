@@ -1,18 +1,26 @@
-//! `docket resume`.
+//! `docket resume`, and which turn of a run can be gone on from.
+
+use docket_schema::{
+    ids::Turn,
+    run::{History, NoSuchTurn},
+    wire::ResumeResponse,
+};
 
 use crate::{
     access::{Access, Need},
     context::Context,
     display,
-    fail::{Exit, Outcome},
+    fail::{Exit, Failure, Outcome},
     resolve,
 };
 
 /// Flags.
 #[derive(Debug, clap::Args)]
 #[command(
-    after_help = "Where later turns exist, or the run has ended, a new run of the same task goes on from there and
-shares the history before it; the workspace is restored to what it was at that turn, byte for byte.
+    after_help = "A new run of the same task goes on from the end of that turn, and shares the history before it; the
+workspace is restored to what it was there, byte for byte, and the setup commands are run again. Any run
+can be resumed: one that ended, failed, was cancelled or discarded, one that is blocked, and one that
+still runs: that one is stopped and ends as superseded. `docket fork` leaves the run and its task alone.
 
 Examples:
   docket resume 3f9c01ab
@@ -26,19 +34,48 @@ pub(crate) struct Args {
     turn: Option<u32>,
 }
 
+/// The turn at whose end something is wanted: `asked`, or the last one that ended.
+pub(crate) fn turn_of(history: &History, asked: Option<u32>) -> Outcome<Turn> {
+    let asked = asked.map(Turn);
+    let found = asked.map_or(Ok(()), |asked| history.turn(asked).map(|_| ()));
+    let found = found.and_then(|()| history.end_of(asked).map(|(_, turn)| turn));
+    found.map_err(|error| {
+        let exit = match error {
+            NoSuchTurn::NotThere { .. } => Exit::NotFound,
+            NoSuchTurn::NoneEnded | NoSuchTurn::NotEnded { .. } => Exit::Refused,
+        };
+        Failure::new(exit, error)
+    })
+}
+
+/// Says which run goes on, and from where.
+pub(crate) fn say(cx: &Context, made: &ResumeResponse) {
+    if cx.json() {
+        display::say_json(made);
+        return;
+    }
+    display::say(&format!(
+        "task {}: run {} goes on from turn {} of run {}",
+        made.task.short(),
+        made.run.short(),
+        made.turn,
+        made.parent.run.short()
+    ));
+}
+
 /// Resumes it.
 pub(crate) async fn run(cx: Context, args: Args) -> Outcome {
     let access = Access::open(&cx, Need::Write).await?;
     let run = resolve::run(&access.client, &args.id).await?;
-    let task = access.client.run(run).await?.task;
-    access.client.resume(run, args.turn).await?;
-    let view = access.client.task(task).await?;
-    access.close().await?;
+    let made = access.client.resume(run, args.turn).await?;
     if cx.json() {
-        display::say_json(&crate::ps::Row::of(&view.task));
+        display::say_json(&crate::ps::Row::of(&access.client.task(made.task).await?.task));
     } else {
-        let now = view.task.run.map_or_else(String::new, |run| format!("; run {} goes on", run.short()));
-        display::say(&format!("task {} is {}{now}", task.short(), view.task.state));
+        say(&cx, &made);
     }
+    if access.is_alone() {
+        display::note("nobody works here now; `docket up` starts workers");
+    }
+    access.close().await?;
     Ok(Exit::Ok)
 }

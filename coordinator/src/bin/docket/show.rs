@@ -1,5 +1,7 @@
 //! `docket show`: everything the queue knows of a task, and of each of its runs.
 
+mod lineage;
+
 use docket_schema::{
     ids::{RunId, TaskId, Timestamp},
     run::RunState,
@@ -21,7 +23,8 @@ use crate::{
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   docket show 3f9c01ab
-  docket show 3f9c01ab --json | jq .cost_usd")]
+  docket show 3f9c01ab --json | jq .cost_usd
+  docket show 3f9c01ab --json | jq '.lineage[] | {run, fork_turn, status, model}'")]
 pub(crate) struct Args {
     /// A task or a run
     id: String,
@@ -54,6 +57,7 @@ pub(crate) struct RunRow {
     sandbox: Option<String>,
     started_at: Option<Timestamp>,
     ended_at: Option<Timestamp>,
+    lineage: Vec<lineage::Row>,
 }
 
 impl RunRow {
@@ -87,6 +91,7 @@ impl RunRow {
             sandbox: pins.map(|pins| pins.sandbox.backend.clone()),
             started_at: view.started_at,
             ended_at: view.ended_at,
+            lineage: Vec::new(),
         }
     }
 }
@@ -108,15 +113,28 @@ pub(crate) async fn run(cx: Context, args: Args) -> Outcome {
     match resolve::named(&access.client, &args.id).await? {
         Named::Run(run) => {
             let view = access.client.run(run).await?;
-            let row = RunRow::of(&view, &fold(&access.client, run).await?);
-            if cx.json() { display::say_json(&row) } else { say_run(&cx, &row) }
+            let mut row = RunRow::of(&view, &fold(&access.client, run).await?);
+            let trees = lineage::of(&access.client, &[run]).await?;
+            row.lineage = lineage::rows(&trees);
+            if cx.json() {
+                display::say_json(&row);
+            } else {
+                say_run(&cx, &row);
+                lineage::say(&cx, &trees, &[run]);
+            }
         }
         Named::Task(task) => {
             let view = access.client.task(task).await?;
+            let runs: Vec<RunId> = view.runs.iter().map(|run| run.id).collect();
+            let trees = lineage::of(&access.client, &runs).await?;
             if cx.json() {
-                display::say_json(&ps::Row::of(&view.task));
+                let mut row = serde_json::to_value(ps::Row::of(&view.task)).fail_as(Exit::Failed)?;
+                row["forked_from"] = serde_json::json!(view.task.forked_from.map(|from| from.run));
+                row["lineage"] = serde_json::to_value(lineage::rows(&trees)).fail_as(Exit::Failed)?;
+                display::say_json(&row);
             } else {
                 say_task(&cx, &view);
+                lineage::say(&cx, &trees, &runs);
             }
         }
     }
@@ -145,6 +163,8 @@ fn say_task(cx: &Context, view: &TaskView) {
     pair(cx, "tests", task.spec.tests.as_deref().unwrap_or(""));
     pair(cx, "source", task.spec.base.git.as_ref().map_or("", |git| &git.source));
     pair(cx, "commit", task.spec.base.git.as_ref().map_or("", |git| &git.commit));
+    let from = task.forked_from.map(|from| format!("turn {} of run {}", from.turn, from.run));
+    pair(cx, "forked", from.as_deref().unwrap_or(""));
     pair(cx, "branch", task.spec.branch.as_deref().unwrap_or(""));
     pair(cx, "submitted", &task.submitted_at.to_string());
     pair(cx, "ended", &task.ended_at.map_or_else(String::new, |at| at.to_string()));

@@ -11,12 +11,14 @@ use docket_schema::{
     event::{Envelope, Head, TypedEvent as _, follow},
     ids::{BlobHash, Position, RunId, Seq, StreamId, TaskId, Turn},
     run::{RunEvent, RunState},
+    snapshot::Manifest,
     task::TaskRecord,
 };
 use docket_worker::{
     client::{Client, Lineage},
     driver::Material,
     replay::{Divergence, VerifyError, verify},
+    workspace::Blobs as _,
 };
 use serde::Serialize;
 
@@ -293,7 +295,9 @@ async fn check_run(client: &Client, run: RunId, report: &mut Report) -> Outcome<
             return Ok(());
         }
     }
-    let named = blobs_of(&state);
+    let mut named = blobs_of(&state);
+    let base = held_by_base(client, &state).await;
+    named.retain(|blob| !base.contains(blob));
     report.blobs += named.len();
     let missing = client.missing_blobs(&named).await?;
     for blob in &missing {
@@ -326,6 +330,15 @@ async fn derive_again(client: &Client, run: RunId, events: &[Envelope], report: 
             }
         }
     }
+}
+
+/// Contents of the base's files: its pack holds them, so a file of the base whose mode alone changed has no
+/// blob of its own. Nothing where the manifest cannot be had, which is told by its own absence.
+async fn held_by_base(client: &Client, state: &RunState) -> BTreeSet<BlobHash> {
+    let Some(pins) = &state.pins else { return BTreeSet::new() };
+    let bytes = Remote(client).get(&pins.base.manifest).await;
+    let manifest = bytes.ok().and_then(|bytes| Manifest::decode(&bytes).ok()).unwrap_or_default();
+    manifest.entries.values().map(|entry| entry.hash).collect()
 }
 
 /// The blobs that a run cannot be replayed or resumed without.

@@ -159,7 +159,9 @@ async fn what_a_person_changed_stands_between_the_fork_and_its_work() {
     let changes = vec![PathChange { path: WorkPath::new("a.txt").expect("a path"), entry: Some(entry) }];
     let tree = TreeHash([8; 32]);
     let taken = SnapshotTaken { changes, git_changes: Vec::new(), tree, left_out: Vec::new() };
-    let edit = |before| Some(Edit { before: TreeHash([before; 32]), snapshots: vec![taken.clone()] });
+    let edit = |before| {
+        Some(Edit { before: TreeHash([before; 32]), snapshots: vec![taken.clone()], names: vec![entry.hash] })
+    };
     let fork = format!("/v1/runs/{}/fork", parent.run);
     let with = |turn, edit| ForkRequest { edit, ..request(turn, siblings(1)) };
     for (asked, code, field) in [

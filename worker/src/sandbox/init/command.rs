@@ -51,7 +51,12 @@ enum Prepared {
 fn prepare(orders: &Orders) -> Result<Prepared, Failure> {
     let plan = &orders.plan;
     setsid().map_err(at("new session"))?;
-    dup2_stdin(orders.stdin.as_fd()).map_err(at("stdin"))?;
+    if orders.call.terminal {
+        dup2_stdin(std::io::stdout().as_fd()).map_err(at("stdin"))?;
+        sys::control_by(std::io::stdin().as_fd()).map_err(at("controlling terminal"))?;
+    } else {
+        dup2_stdin(orders.stdin.as_fd()).map_err(at("stdin"))?;
+    }
     restore_signals()?;
     confine::limit(plan.backend).map_err(at("resource limits"))?;
     if plan.landlock {

@@ -66,6 +66,14 @@ pub(super) fn loopback_up(socket: BorrowedFd<'_>) -> io::Result<()> {
     Ok(())
 }
 
+/// Makes a terminal the one that controls this session, of which the caller is the leader.
+#[expect(unsafe_code, reason = "the ioctl has no safe wrapper; it takes a number")]
+pub(super) fn control_by(terminal: BorrowedFd<'_>) -> io::Result<()> {
+    // SAFETY: plain numbers.
+    check(unsafe { libc::ioctl(terminal.as_raw_fd(), libc::TIOCSCTTY, 0) }.into())?;
+    Ok(())
+}
+
 /// Empties all capability sets and the bounding set.
 #[expect(unsafe_code, reason = "capabilities have no wrapper in nix")]
 pub(super) fn drop_capabilities() -> io::Result<()> {

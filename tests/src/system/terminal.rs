@@ -1,0 +1,94 @@
+//! A `docket` at a terminal, as a person has it: keys go in, what stands on the screen comes out.
+
+use std::{
+    ffi::OsStr,
+    io::{Read as _, Write as _},
+    os::fd::{AsFd as _, OwnedFd},
+    path::Path,
+    process::ExitStatus,
+    sync::{Arc, Mutex, PoisonError},
+};
+
+use anyhow::{Context as _, Result};
+use nix::{
+    fcntl::{FcntlArg, FdFlag, fcntl},
+    pty::{Winsize, openpty},
+};
+
+use super::{
+    process::Tool,
+    wait::{LONG, seen},
+};
+
+/// See the module. Dropped, its process is killed.
+#[derive(Debug)]
+pub struct Terminal {
+    child: tokio::process::Child,
+    keys: std::fs::File,
+    screen: Arc<Mutex<Vec<u8>>>,
+    read_to: usize,
+}
+
+impl Terminal {
+    /// Starts `docket ARGS` on a terminal of 80 columns and 24 rows.
+    ///
+    /// # Errors
+    /// It cannot be started.
+    pub fn start<A: AsRef<OsStr>>(cwd: &Path, env: &[(&str, &OsStr)], args: &[A]) -> Result<Self> {
+        let size = Winsize { ws_row: 24, ws_col: 80, ws_xpixel: 0, ws_ypixel: 0 };
+        let pair = openpty(&size, None)?;
+        for end in [&pair.master, &pair.slave] {
+            fcntl(end, FcntlArg::F_SETFD(FdFlag::FD_CLOEXEC))?;
+        }
+        let slave = |end: &OwnedFd| end.as_fd().try_clone_to_owned();
+        let mut command = tokio::process::Command::from(Tool::Docket.command());
+        command.current_dir(cwd).envs(env.iter().copied()).args(args).kill_on_drop(true);
+        command.stdin(slave(&pair.slave)?).stdout(slave(&pair.slave)?).stderr(pair.slave);
+        let child = command.spawn().context("docket can be started")?;
+        // The command holds the far end too, and with it the screen would never close.
+        drop(command);
+        let screen = Arc::new(Mutex::new(Vec::new()));
+        let (seen, mut from) = (Arc::clone(&screen), std::fs::File::from(slave(&pair.master)?));
+        std::thread::spawn(move || {
+            let mut chunk = [0; 4096];
+            // A terminal whose other end is closed answers with an error.
+            while let Ok(count @ 1..) = from.read(&mut chunk) {
+                seen.lock().unwrap_or_else(PoisonError::into_inner).extend_from_slice(&chunk[..count]);
+            }
+        });
+        Ok(Self { child, keys: pair.master.into(), screen, read_to: 0 })
+    }
+
+    /// Types.
+    ///
+    /// # Errors
+    /// Nobody is there any more.
+    pub fn keys(&mut self, keys: &str) -> Result<()> {
+        Ok(self.keys.write_all(keys.as_bytes())?)
+    }
+
+    /// Waits until `text` stands on the screen, below what was waited for before.
+    ///
+    /// # Errors
+    /// It does not come; the error has the screen.
+    pub async fn shows(&mut self, text: &str) -> Result<()> {
+        let found = seen(text, || self.all()[self.read_to..].find(text).map(|at| self.read_to + at));
+        let found = found.await;
+        self.read_to = found.with_context(|| self.all())? + text.len();
+        Ok(())
+    }
+
+    /// All that was ever shown.
+    pub fn all(&self) -> String {
+        String::from_utf8_lossy(&self.screen.lock().unwrap_or_else(PoisonError::into_inner)).into_owned()
+    }
+
+    /// Waits for its end.
+    ///
+    /// # Errors
+    /// It does not end.
+    pub async fn wait(&mut self) -> Result<ExitStatus> {
+        let ended = tokio::time::timeout(LONG, self.child.wait()).await;
+        Ok(ended.with_context(|| format!("docket does not end: {}", self.all()))??)
+    }
+}

@@ -1,0 +1,116 @@
+//! A person's visit to a run's workspace as it was at the end of a turn: made as a run process makes it,
+//! with the same setup and behind the same walls, in a folder of its own.
+//!
+//! Nothing of a visit is in any log until its caller makes an edit of what changed.
+
+use std::path::{Path, PathBuf};
+
+use docket_schema::{
+    content::BlobRef,
+    run::RunState,
+    snapshot::PathChange,
+    task::TaskSpec,
+    wire::{BLOB_HASHES_MAX, Edit},
+};
+
+use super::{
+    journal::snapshots,
+    start::{SandboxRunner, StartError, backend, restored, setup, workspace_options},
+};
+use crate::{
+    bootstrap::SandboxChoice,
+    sandbox::{Sandbox, SandboxConfig},
+    workspace::{self, Blobs, Workspace},
+};
+
+/// Git's own table of what it looked at: rewritten by every look, and nobody's change.
+const GIT_INDEX: &[u8] = b".git/index";
+
+/// Where a visit takes place, and behind which walls.
+#[derive(Debug, Clone)]
+pub struct VisitPlace {
+    /// An empty folder, or one to be made. The caller removes it.
+    pub folder: PathBuf,
+    /// Folder for base objects, shared with the runs of this machine.
+    pub cache: PathBuf,
+    /// The walls.
+    pub sandbox: SandboxChoice,
+    /// Environment on top of a run's.
+    pub env: Vec<(String, String)>,
+}
+
+/// See the module.
+pub struct Visit {
+    workspace: Workspace,
+    sandbox: Sandbox,
+    before: docket_schema::ids::TreeHash,
+}
+
+/// What a person changed.
+#[derive(Debug)]
+pub struct Changed {
+    /// The paths of the work tree.
+    pub paths: Vec<PathChange>,
+    /// Whether the repository's own `.git` changed as well.
+    pub git: bool,
+    /// For the request that goes on from it.
+    pub edit: Edit,
+    /// To be stored before that request.
+    pub blobs: Vec<(BlobRef, Vec<u8>)>,
+}
+
+impl Visit {
+    /// Makes the workspace of `state`, a run of `spec` folded up to a turn's end.
+    ///
+    /// # Errors
+    /// [`StartError`], as a run process has it.
+    pub async fn open(
+        place: VisitPlace,
+        spec: &TaskSpec,
+        state: &RunState,
+        blobs: &impl Blobs,
+    ) -> Result<Self, StartError> {
+        let Some(pins) = &state.pins else {
+            return Err(StartError::Environment("the run has no start to go back to".to_owned()));
+        };
+        let options = workspace_options(&place.cache);
+        let made = workspace::materialize(&place.folder, &pins.base, blobs, &options).await;
+        let mut workspace = made.map_err(|error| StartError::environment(&error))?;
+        let mut config = SandboxConfig::new(backend(place.sandbox), &place.folder);
+        config.readonly.extend(workspace.borrowed_objects());
+        config.env = place.env;
+        let sandbox = Sandbox::prepare(config).await.map_err(|error| StartError::environment(&error))?;
+        // As for a run that moves here: setup first, for the snapshots know better.
+        setup(&spec.setup, &pins.settings, &SandboxRunner(sandbox.clone())).await?;
+        let (_, before) = restored(&mut workspace, state, blobs).await?;
+        Ok(Self { workspace, sandbox, before })
+    }
+
+    /// The walls around it; commands are run in there.
+    pub const fn sandbox(&self) -> &Sandbox {
+        &self.sandbox
+    }
+
+    /// The folder on this machine.
+    pub fn folder(&self) -> &Path {
+        self.workspace.path()
+    }
+
+    /// What has changed since the visit began; `None` where nothing has.
+    ///
+    /// # Errors
+    /// [`StartError`]: the workspace cannot be looked at.
+    pub fn changed(&mut self) -> Result<Option<Changed>, StartError> {
+        let delta = self.workspace.snapshot_walk().map_err(|error| StartError::environment(&error))?;
+        let git = delta.git_changes.iter().any(|change| change.path.as_bytes() != GIT_INDEX);
+        if delta.changes.is_empty() && !git {
+            return Ok(None);
+        }
+        let paths = delta.changes.clone();
+        let (snapshots, blobs) = snapshots(delta);
+        let blobs = blobs.into_vec();
+        // Each is stored just before the request, which keeps it as long as a name would.
+        let names = blobs.iter().map(|(blob, _)| blob.hash).take(BLOB_HASHES_MAX).collect();
+        Ok(Some(Changed { paths, git, edit: Edit { before: self.before, snapshots, names }, blobs }))
+    }
+}
