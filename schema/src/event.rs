@@ -296,8 +296,14 @@ pub trait TypedEvent: Sized {
 
 /// Declares an enum of events, each variant with a payload struct of the same name, and its
 /// [`TypedEvent`]. One line per event: the only place where name and version are said.
+///
+/// A payload that got another shape is a new version, and its line says how each older one is read:
+/// `TaskMoved 2 { 1 => TaskMovedV1 }`, where the old struct stays as it was and `TaskMoved: From<TaskMovedV1>`.
+/// What is stored and hashed stays as it is; only what a reader gets is of the new shape.
 macro_rules! typed_events {
-    ($(#[$doc:meta])* pub enum $family:ident { $($variant:ident $version:literal,)* }) => {
+    ($(#[$doc:meta])* pub enum $family:ident {
+        $($variant:ident $version:literal $({ $($old_version:literal => $old:ident),+ $(,)? })?,)*
+    }) => {
         $(#[$doc])*
         #[derive(Debug, Clone, PartialEq)]
         #[expect(missing_docs, reason = "each variant is documented at its payload of the same name")]
@@ -326,16 +332,27 @@ macro_rules! typed_events {
                 match (kind, version) {
                     $((stringify!($variant), $version) => {
                         serde_json::from_str(payload).map(Self::$variant).map_err(shape)
-                    })*
+                    }
+                    $($((stringify!($variant), $old_version) => {
+                        serde_json::from_str::<$old>(payload).map(|old| Self::$variant(old.into())).map_err(shape)
+                    })+)?)*
                     _ => Err($crate::event::DecodeError::Unknown { kind: kind.to_owned(), version }),
                 }
             }
         }
 
         impl $family {
-            /// Name, version and JSON Schema of every event of the family.
+            /// Name and version of every event of the family that this build reads, the older ones too.
+            pub const READ: &'static [(&'static str, u16)] = &[
+                $((stringify!($variant), $version), $($((stringify!($variant), $old_version),)+)?)*
+            ];
+
+            /// Name, version and JSON Schema of every event of the family, the older ones too.
             pub fn schemas(generator: &mut schemars::SchemaGenerator) -> Vec<(&'static str, u16, schemars::Schema)> {
-                vec![$((stringify!($variant), $version, generator.subschema_for::<$variant>()),)*]
+                vec![
+                    $((stringify!($variant), $version, generator.subschema_for::<$variant>()),
+                    $($((stringify!($variant), $old_version, generator.subschema_for::<$old>()),)+)?)*
+                ]
             }
         }
 

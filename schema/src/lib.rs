@@ -18,4 +18,6 @@ pub mod snapshot;
 pub mod system;
 pub mod task;
 pub mod tool;
+#[cfg(test)]
+pub mod upcast_tests;
 pub mod wire;

@@ -47,6 +47,8 @@ fn requests(all: &mut BTreeMap<String, Value>) {
     one::<wire::EventsQuery>(all, "wire.EventsQuery");
     one::<wire::FollowQuery>(all, "wire.FollowQuery");
     one::<wire::FeedQuery>(all, "wire.FeedQuery");
+    one::<wire::StreamsQuery>(all, "wire.StreamsQuery");
+    one::<wire::BlobCheckQuery>(all, "wire.BlobCheckQuery");
     one::<wire::MissingBlobsRequest>(all, "wire.MissingBlobsRequest");
 }
 
@@ -65,6 +67,8 @@ fn answers(all: &mut BTreeMap<String, Value>) {
     one::<wire::AppendResponse>(all, "wire.AppendResponse");
     one::<wire::AppendManyResponse>(all, "wire.AppendManyResponse");
     one::<wire::EventPage>(all, "wire.EventPage");
+    one::<wire::StreamPage>(all, "wire.StreamPage");
+    one::<wire::BlobCheck>(all, "wire.BlobCheck");
     one::<wire::MissingBlobsResponse>(all, "wire.MissingBlobsResponse");
     one::<wire::Resolved>(all, "wire.Resolved");
     one::<wire::Status>(all, "wire.Status");

@@ -9,7 +9,7 @@ use axum::{
 use docket_schema::{
     content::BlobRef,
     ids::BlobHash,
-    wire::{BLOB_HASHES_MAX, MissingBlobsRequest, MissingBlobsResponse, ProblemCode},
+    wire::{BLOB_HASHES_MAX, BlobCheckQuery, MissingBlobsRequest, MissingBlobsResponse, ProblemCode},
 };
 
 use super::{
@@ -62,6 +62,12 @@ pub(super) async fn missing(api: Arc<Api>, call: Call) -> Answered {
     let present: HashSet<BlobHash> = api.store.blobs_present(hashes.clone()).await?.into_iter().collect();
     let missing = hashes.into_iter().filter(|hash| !present.contains(hash)).collect();
     json(&MissingBlobsResponse { missing })
+}
+
+/// A part of the stored blobs, read and hashed again.
+pub(super) async fn check(api: Arc<Api>, call: Call) -> Answered {
+    let BlobCheckQuery { after } = call.query()?;
+    json(&api.store.check_blobs(after).await?)
 }
 
 /// Name and size of `bytes`.

@@ -92,6 +92,7 @@ impl Refusal {
             | ProblemCode::UnsupportedMedia
             | ProblemCode::TooLarge
             | ProblemCode::StorageFull
+            | ProblemCode::Corrupt
             | ProblemCode::Internal => {}
         }
         response
@@ -103,10 +104,8 @@ impl From<StoreError> for Refusal {
         let code = match &error {
             StoreError::Unavailable { .. } => ProblemCode::Unavailable,
             StoreError::Full { .. } => ProblemCode::StorageFull,
-            StoreError::Corrupt { .. }
-            | StoreError::Damaged { .. }
-            | StoreError::Schema { .. }
-            | StoreError::Fault { .. } => ProblemCode::Internal,
+            StoreError::Corrupt { .. } | StoreError::Damaged { .. } => ProblemCode::Corrupt,
+            StoreError::Schema { .. } | StoreError::Fault { .. } => ProblemCode::Internal,
         };
         tracing::error!(code = code.row().0, "{}", error_chain(&error));
         Self::new(code, error.to_string())
@@ -213,7 +212,7 @@ mod tests {
             (lost(LostWhy::Cancelled).into(), ProblemCode::Ended, Some(epoch)),
             (lost(LostWhy::Ended).into(), ProblemCode::Ended, Some(epoch)),
             (lost(LostWhy::Unknown).into(), ProblemCode::NotFound, Some(epoch)),
-            (StoreError::Corrupt { what: "x".to_owned() }.into(), ProblemCode::Internal, None),
+            (StoreError::Corrupt { what: "x".to_owned() }.into(), ProblemCode::Corrupt, None),
             (
                 StoreError::Full { backend: "sqlite", doing: "x", source: sqlx::Error::PoolClosed }.into(),
                 ProblemCode::StorageFull,

@@ -198,12 +198,16 @@ pub(crate) static ROUTES: &[Route] = &[
     Route::new((Verb::Head, "/v1/blobs/{hash}"), STORES_BLOBS, "Whether a blob is stored", by!(blobs::head)),
     Route::new((Verb::Put, "/v1/blobs/{hash}"), STORES_BLOBS, "Stores a blob", by!(blobs::put))
         .takes_bytes(),
+    Route::new((Verb::Get, "/v1/blobs/check"), READS, "Which stored blobs are not what their names say", by!(blobs::check))
+        .query::<wire::BlobCheckQuery>().gives::<wire::BlobCheck>(),
     Route::new((Verb::Post, "/v1/blobs/missing"), STORES_BLOBS, "Which blobs are not stored", by!(blobs::missing))
         .takes::<wire::MissingBlobsRequest>().gives::<wire::MissingBlobsResponse>(),
     Route::new((Verb::Get, "/v1/events"), READS, "Events of any stream", by!(feed::events))
         .query::<wire::EventsQuery>().gives::<wire::EventPage>(),
     Route::new((Verb::Get, "/v1/feed"), READS, "The whole log in order of position", by!(feed::feed))
         .query::<wire::FeedQuery>().gives::<wire::EventPage>(),
+    Route::new((Verb::Get, "/v1/streams"), READS, "Every stream and its head", by!(feed::streams))
+        .query::<wire::StreamsQuery>().gives::<wire::StreamPage>(),
     Route::new((Verb::Get, "/v1/resolve/{prefix}"), READS, "Ids that begin, or end, with these digits", by!(resolve::resolve))
         .gives::<wire::Resolved>(),
     Route::new((Verb::Get, "/v1/status"), Access::Roles(&[Role::Read, Role::Submit, Role::Worker]), "How the queue stands", by!(status::status))

@@ -21,7 +21,7 @@ use super::{
     auth::Caller,
     call::{Call, json},
     errors::Refusal,
-    feed::{page, page_limit},
+    feed::{answer, page, page_limit},
 };
 use crate::store::{Append, Condition, NewBlob};
 
@@ -55,7 +55,7 @@ pub(super) async fn events(api: Arc<Api>, call: Call) -> Answered {
             return wrong("after", "a lineage is answered whole: leave `after` out");
         }
         let view = view(&api, run).await?;
-        return json(&EventPage { events: lineage(&api, &view, until).await?, more: false });
+        return answer(&EventPage { events: lineage(&api, &view, until).await?, more: false });
     }
     let mut events = api.store.read(StreamId::Run(run), query.after, limit).await?;
     if events.is_empty() {
@@ -71,7 +71,7 @@ pub(super) async fn events(api: Arc<Api>, call: Call) -> Answered {
         page
     };
     page.more &= page.events.last().is_none_or(|last| last.seq < until);
-    json(&page)
+    answer(&page)
 }
 
 /// Up to which event `caller` may read `run`.

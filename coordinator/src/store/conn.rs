@@ -311,7 +311,11 @@ fn sqlite_row(row: &sqlx::sqlite::SqliteRow) -> Result<Row, sqlx::Error> {
             }
             let value = raw.to_owned();
             match value.type_info().name() {
-                "TEXT" => Ok(Cell::Text(value.try_decode()?)),
+                // Text that is no UTF-8 was altered: whoever wants text of it says where it stands.
+                "TEXT" => match value.try_decode() {
+                    Ok(text) => Ok(Cell::Text(text)),
+                    Err(_) => Ok(Cell::Blob(value.try_decode_unchecked()?)),
+                },
                 "BLOB" => Ok(Cell::Blob(value.try_decode()?)),
                 _ => Ok(Cell::Int(value.try_decode()?)),
             }

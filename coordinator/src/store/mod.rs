@@ -34,7 +34,7 @@ use docket_schema::{
     ids::{BlobHash, Epoch, IncarnationId, Position, RunId, Seq, StreamId, TaskId, Timestamp},
     run::RunEvent,
     task::{ForkedFrom, TaskRecord, TaskSpec},
-    wire::{Held, LeaseRequest, LostLease, Resolved, RunView, StateCount, TaskQuery, WorkerView},
+    wire::{BlobCheck, Held, LeaseRequest, LostLease, Resolved, RunView, StateCount, TaskQuery, WorkerView},
 };
 
 use crate::decide::{Plan, Rejection};
@@ -398,6 +398,10 @@ pub trait Store: Send + Sync + 'static {
 
     /// A blob's bytes, uncompressed and checked against its hash.
     fn blob(&self, hash: BlobHash) -> Answer<'_, Result<Option<Bytes>, StoreError>>;
+
+    /// Reads stored blobs in the order of their hashes, from the one after `after`, and hashes them
+    /// again: as many as make a part of bounded size.
+    fn check_blobs(&self, after: Option<BlobHash>) -> Answer<'_, Result<BlobCheck, StoreError>>;
 
     /// Which of these are stored.
     fn blobs_present(&self, hashes: Vec<BlobHash>) -> Answer<'_, Result<Vec<BlobHash>, StoreError>>;

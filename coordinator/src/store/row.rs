@@ -76,6 +76,13 @@ pub(super) fn envelope(row: &mut Row) -> Result<Envelope, StoreError> {
     let name = row.text(0)?;
     let stream: StreamId =
         name.parse().map_err(|_| StoreError::Corrupt { what: format!("a stream named `{name}`") })?;
+    let place = row.shown(1);
+    event_of(row, stream).map_err(|_| StoreError::Corrupt {
+        what: format!("{name}: event {place} was altered (it is not in its form)"),
+    })
+}
+
+fn event_of(row: &mut Row, stream: StreamId) -> Result<Envelope, StoreError> {
     Ok(Envelope {
         stream,
         seq: Seq(row.count(1)?),

@@ -7,7 +7,7 @@ use docket_schema::{
     event::{Envelope, Head},
     ids::{BlobHash, Epoch, IncarnationId, Position, RunId, Seq, StreamId, TaskId, Timestamp},
     task::TaskRecord,
-    wire::{Held, LeaseRequest, Resolved, RunView, TaskQuery},
+    wire::{BlobCheck, Held, LeaseRequest, Resolved, RunView, TaskQuery},
 };
 use tokio::{
     sync::{mpsc, oneshot},
@@ -205,6 +205,10 @@ impl Store for SqlStore {
 
     fn blob(&self, hash: BlobHash) -> Answer<'_, Result<Option<Bytes>, StoreError>> {
         Box::pin(read::blob(&self.db, hash))
+    }
+
+    fn check_blobs(&self, after: Option<BlobHash>) -> Answer<'_, Result<BlobCheck, StoreError>> {
+        Box::pin(read::check_blobs(&self.db, after))
     }
 
     fn blobs_present(&self, hashes: Vec<BlobHash>) -> Answer<'_, Result<Vec<BlobHash>, StoreError>> {

@@ -143,6 +143,54 @@ pub struct FeedQuery {
     pub limit: Option<u32>,
 }
 
+/// `GET /v1/streams?after=`: every stream and its head, in the order of their names.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct StreamsQuery {
+    /// Streams after this one; all from the first without it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub after: Option<StreamId>,
+}
+
+/// A stream and where it ends.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct StreamHead {
+    /// The stream.
+    pub stream: StreamId,
+    /// Its last event.
+    pub head: Head,
+}
+
+/// A page of streams.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct StreamPage {
+    /// The streams.
+    pub streams: Vec<StreamHead>,
+    /// There may be more.
+    pub more: bool,
+}
+
+/// `GET /v1/blobs/check?after=`: reads stored blobs in the order of their hashes and hashes them again.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct BlobCheckQuery {
+    /// Blobs after this one; all from the first without it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub after: Option<BlobHash>,
+}
+
+/// What a part of the stored blobs came to.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize, JsonSchema)]
+pub struct BlobCheck {
+    /// Blobs read.
+    pub checked: u64,
+    /// Those whose bytes do not have their hash or size.
+    pub damaged: Vec<BlobHash>,
+    /// Where to go on; none at the end.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub next: Option<BlobHash>,
+}
+
 /// A page of events.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct EventPage {

@@ -75,13 +75,15 @@ pub enum ProblemCode {
     Unavailable,
     /// The store is full; nothing was written.
     StorageFull,
+    /// What is stored is not what docket wrote.
+    Corrupt,
     /// A fault of docket.
     Internal,
 }
 
 impl ProblemCode {
     /// All codes, in declaration order.
-    pub const ALL: [Self; 18] = [
+    pub const ALL: [Self; 19] = [
         Self::InvalidRequest,
         Self::Unauthorized,
         Self::Forbidden,
@@ -99,6 +101,7 @@ impl ProblemCode {
         Self::TooLarge,
         Self::Unavailable,
         Self::StorageFull,
+        Self::Corrupt,
         Self::Internal,
     ];
 
@@ -122,6 +125,7 @@ impl ProblemCode {
             Self::TooLarge => ("too_large", 413, "The request is too large"),
             Self::Unavailable => ("unavailable", 503, "The store cannot be reached"),
             Self::StorageFull => ("storage_full", 507, "The store is full"),
+            Self::Corrupt => ("corrupt", 500, "The log does not hold"),
             Self::Internal => ("internal", 500, "A fault of docket"),
         }
     }

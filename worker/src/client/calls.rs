@@ -2,13 +2,13 @@
 
 use docket_schema::{
     event::Envelope,
-    ids::{Position, RunId, Seq, StreamId, TaskId},
+    ids::{BlobHash, Position, RunId, Seq, StreamId, TaskId},
     task::TaskRecord,
     wire::{
-        ActRequest, AppendRequest, AppendResponse, EventPage, ForkRequest, ForkResponse, HeartbeatRequest,
-        HeartbeatResponse, LeaseRequest, LeaseResponse, LineageView, PAGE_EVENTS_MAX, ReleaseRequest,
-        ReleaseResponse, Resolved, ResumeRequest, ResumeResponse, RunView, Status, SubmitRequest,
-        SubmitResponse, TaskPage, TaskQuery, TaskView, TellRequest, TellResponse,
+        ActRequest, AppendRequest, AppendResponse, BlobCheck, EventPage, ForkRequest, ForkResponse,
+        HeartbeatRequest, HeartbeatResponse, LeaseRequest, LeaseResponse, LineageView, PAGE_EVENTS_MAX,
+        ReleaseRequest, ReleaseResponse, Resolved, ResumeRequest, ResumeResponse, RunView, Status,
+        StreamPage, SubmitRequest, SubmitResponse, TaskPage, TaskQuery, TaskView, TellRequest, TellResponse,
     },
 };
 use reqwest::Method;
@@ -105,6 +105,22 @@ impl Client {
             .maybe("limit", limit)
             .answer()
             .await
+    }
+
+    /// A page of all streams and their heads, in the order of their names.
+    ///
+    /// # Errors
+    /// [`ClientError`].
+    pub async fn streams(&self, after: Option<&StreamId>) -> Result<StreamPage, ClientError> {
+        self.call("list streams", Method::GET, "/v1/streams").maybe("after", after).answer().await
+    }
+
+    /// Lets the coordinator read a part of its blobs and hash them again.
+    ///
+    /// # Errors
+    /// [`ClientError`].
+    pub async fn check_blobs(&self, after: Option<BlobHash>) -> Result<BlobCheck, ClientError> {
+        self.call("check blobs", Method::GET, "/v1/blobs/check").maybe("after", after).answer().await
     }
 
     /// Puts tasks into the backlog. Safe to repeat only where the request brings its ids.

@@ -85,6 +85,7 @@ fn refusal(problem: &Problem) -> String {
         | ProblemCode::TooLarge
         | ProblemCode::Unavailable
         | ProblemCode::StorageFull
+        | ProblemCode::Corrupt
         | ProblemCode::Internal => text,
     }
 }

@@ -353,7 +353,12 @@ fn ms(wait: Duration) -> u64 {
 
 fn failure_of(error: &ClientError) -> Failure {
     match error.code() {
-        Some(ProblemCode::Unavailable | ProblemCode::StorageFull | ProblemCode::Internal) => Failure::Away,
+        Some(
+            ProblemCode::Unavailable
+            | ProblemCode::StorageFull
+            | ProblemCode::Corrupt
+            | ProblemCode::Internal,
+        ) => Failure::Away,
         Some(_) => Failure::Final,
         None if error.is_retryable() => Failure::Away,
         None => Failure::Final,

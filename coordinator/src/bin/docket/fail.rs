@@ -1,7 +1,7 @@
 //! Why a command fails, and with which exit code. Every subcommand ends in [`Exit`] or [`Failure`];
 //! `main` prints the failure once and nobody else does.
 
-use docket_schema::wire::ProblemCode;
+use docket_schema::{event::DecodeError, wire::ProblemCode};
 use docket_worker::client::ClientError;
 
 /// Exit codes. Documented in `docket --help` and the README; scripts rely on them.
@@ -21,7 +21,7 @@ pub(crate) enum Exit {
     Unreachable,
     /// The log, or what is derived from it, does not hold.
     Verification,
-    /// This build lacks the engine version that the log was written with.
+    /// This build lacks the engine version, or an event's, that the log was written with.
     EngineMissing,
 }
 
@@ -130,10 +130,17 @@ impl<T, E: Into<anyhow::Error>> FailWith<T> for Result<T, E> {
     }
 }
 
-/// Where the cause, however deep, is that the coordinator said no or did not answer, its word is the
+/// Where a cause is that only a newer build knows an event, that is the line. And where the cause, however deep, is that the coordinator said no or did not answer, its word is the
 /// line and decides the code: it names the remedy, and what was being done does not.
 fn coordinators_word(failure: Failure) -> Failure {
     let Failure { exit, error } = failure;
+    let newer = error.chain().find_map(|cause| match cause.downcast_ref::<DecodeError>() {
+        Some(unknown @ DecodeError::Unknown { .. }) => Some(unknown.to_string()),
+        Some(DecodeError::Shape { .. }) | None => None,
+    });
+    if let Some(word) = newer {
+        return Failure { exit: Exit::EngineMissing, error: error.context(word) };
+    }
     let word = error.chain().skip(1).find_map(|cause| cause.downcast_ref::<ClientError>());
     match word.map(|word| (exit_of(word), word.to_string())) {
         Some((exit, word)) => Failure { exit, error: error.context(word) },
@@ -156,6 +163,7 @@ fn exit_of(error: &ClientError) -> Exit {
             | ProblemCode::LeaseExpired
             | ProblemCode::Ended => Exit::Refused,
             ProblemCode::Unavailable => Exit::Unreachable,
+            ProblemCode::Corrupt => Exit::Verification,
             ProblemCode::InvalidRequest
             | ProblemCode::BlobMissing
             | ProblemCode::BlobMismatch

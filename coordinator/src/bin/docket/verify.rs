@@ -1,24 +1,27 @@
 //! `docket verify`: the log is whole and unaltered, and everything in it folds.
 //!
-//! First the hash chain of every stream, in the order of the log; then every task and run is folded
-//! from its events, the blobs that a run stands on are asked for, and every decision and request is
-//! derived again. It reads, and repairs nothing. For one run this is the *verify* kind of replay, and
-//! `docket replay RUN --verify` says the same; `--tools` runs the recorded calls again as well.
+//! First the hash chain of every stream, in the order of the log, up to where its head says it ends; then
+//! every stored blob is hashed again; then every task and run is folded from its events, the blobs that a
+//! run names are asked for, and every decision and request is derived again. It reads, and repairs
+//! nothing. Not proven are positions (they only say which of two streams was written first) and when a
+//! blob was last asked for. For one run this is the *verify* kind of replay, and `docket replay RUN
+//! --verify` says the same; `--tools` runs the recorded calls again as well.
+
+mod stored;
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use docket_schema::{
-    event::{Envelope, Head, TypedEvent as _, follow},
-    ids::{BlobHash, Position, RunId, Seq, StreamId, TaskId, Turn},
-    run::{RunEvent, RunState},
-    snapshot::Manifest,
+    event::{DecodeError, Envelope, Head, TypedEvent as _, follow},
+    ids::{Position, RunId, Seq, StreamId, TaskId, Turn},
+    run::{CorruptLog, RunEvent, RunState},
     task::TaskRecord,
+    wire::ProblemCode,
 };
 use docket_worker::{
-    client::{Client, Lineage},
+    client::{Client, ClientError, Lineage},
     driver::Material,
     replay::{Divergence, VerifyError, verify},
-    workspace::Blobs as _,
 };
 use serde::Serialize;
 
@@ -27,7 +30,7 @@ use crate::{
     context::Context,
     delivery::Remote,
     display::{self, Style},
-    fail::{Exit, Outcome},
+    fail::{Chain, Exit, Outcome},
     replay::{Choice, run_again},
     resolve::{self, Named},
 };
@@ -76,13 +79,18 @@ pub(crate) struct Report {
     pub(crate) tasks: usize,
     pub(crate) runs: usize,
     pub(crate) events: u64,
+    /// Blobs that the events of the runs name.
     pub(crate) blobs: usize,
+    /// Stored blobs that were hashed again.
+    pub(crate) blobs_checked: u64,
     /// Decisions derived again and found equal.
     pub(crate) decisions: u64,
     /// Requests rendered again and found equal.
     pub(crate) requests: u64,
     /// Engines of runs whose decisions this build cannot derive.
     pub(crate) engines_missing: Vec<String>,
+    /// Events of a version that this build does not know.
+    pub(crate) events_unknown: Vec<String>,
     pub(crate) faults_count: usize,
     pub(crate) faults: Vec<String>,
     /// Where a run's log and this build disagree; each is a fault too.
@@ -96,7 +104,7 @@ impl Report {
 
     /// How a command that found this ends.
     pub(crate) fn exit(&self) -> Exit {
-        match (self.ok, self.engines_missing.is_empty()) {
+        match (self.ok, self.engines_missing.is_empty() && self.events_unknown.is_empty()) {
             (false, _) => Exit::Verification,
             (true, false) => Exit::EngineMissing,
             (true, true) => Exit::Ok,
@@ -104,9 +112,37 @@ impl Report {
     }
 
     fn fault(&mut self, text: String) {
+        if self.faults.contains(&text) {
+            return;
+        }
         self.faults_count += 1;
         if self.faults.len() < FAULTS_LISTED_MAX {
             self.faults.push(text);
+        }
+    }
+}
+
+impl Report {
+    /// An answer, or a fault where the coordinator found its own store altered.
+    fn read<T>(&mut self, answer: Result<T, ClientError>) -> Outcome<Option<T>> {
+        match answer {
+            Ok(answer) => Ok(Some(answer)),
+            Err(error) if error.code() == Some(ProblemCode::Corrupt) => {
+                self.fault(error.to_string());
+                Ok(None)
+            }
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// Events that do not fold: a fault, but for those that only a newer build knows.
+    fn unfolded(&mut self, whose: &str, error: &CorruptLog) {
+        let text = format!("{whose}: {}", with_cause(error));
+        match error {
+            CorruptLog::Decode { source: DecodeError::Unknown { .. }, .. } => self.events_unknown.push(text),
+            CorruptLog::Decode { source: DecodeError::Shape { .. }, .. }
+            | CorruptLog::Gap { .. }
+            | CorruptLog::Illegal { .. } => self.fault(text),
         }
     }
 }
@@ -124,7 +160,7 @@ pub(crate) async fn run(mut cx: Context, args: Args) -> Outcome {
                 check_task(&access.client, task, &mut report).await?;
                 runs.extend(access.client.task(task).await?.runs.into_iter().map(|run| run.id));
                 for run in &runs {
-                    check_run(&access.client, *run, &mut report).await?;
+                    check_run(&access.client, *run, Blobs::OfTheRun, &mut report).await?;
                 }
                 report.streams = report.tasks + report.runs;
                 report.ok = report.faults_count == 0;
@@ -153,7 +189,7 @@ pub(crate) async fn run(mut cx: Context, args: Args) -> Outcome {
 /// Verifies one run: its chain, its blobs, its decisions.
 pub(crate) async fn of_run(client: &Client, run: RunId) -> Outcome<Report> {
     let mut report = Report::new();
-    check_run(client, run, &mut report).await?;
+    check_run(client, run, Blobs::OfTheRun, &mut report).await?;
     report.streams = report.runs;
     report.ok = report.faults_count == 0;
     Ok(report)
@@ -173,7 +209,10 @@ pub(crate) fn say(cx: &Context, report: &Report) {
     }
     let counts = format!(
         "{} events of {} tasks and {} runs, {} blobs",
-        report.events, report.tasks, report.runs, report.blobs
+        report.events,
+        report.tasks,
+        report.runs,
+        report.blobs_checked.max(report.blobs as u64)
     );
     if report.ok {
         display::say(&format!("the log holds: {counts}"));
@@ -183,6 +222,9 @@ pub(crate) fn say(cx: &Context, report: &Report) {
         ));
         for engine in &report.engines_missing {
             display::say(&format!("not derived again: this build has no engine {}", display::line(engine)));
+        }
+        for event in &report.events_unknown {
+            display::say(&format!("not folded: {}", display::line(event)));
         }
     } else {
         display::say(&format!("the log does not hold: {} faults in {counts}", report.faults_count));
@@ -196,7 +238,7 @@ pub(crate) async fn whole_log(client: &Client) -> Outcome<Report> {
     let mut broken: BTreeSet<StreamId> = BTreeSet::new();
     let mut after = Position(0);
     loop {
-        let page = client.feed(after, None).await?;
+        let Some(page) = report.read(client.feed(after, None).await)? else { break };
         for event in &page.events {
             report.events += 1;
             if event.position <= after {
@@ -219,13 +261,23 @@ pub(crate) async fn whole_log(client: &Client) -> Outcome<Report> {
             break;
         }
     }
+    stored::check_heads(client, &mut heads, &broken, &mut report).await?;
+    stored::check_blobs(client, &mut report).await?;
     report.streams = heads.len();
     let counted = report.events;
     for stream in heads.keys() {
-        match stream {
-            StreamId::Task(task) => check_task(client, *task, &mut report).await?,
-            StreamId::Run(run) => check_run(client, *run, &mut report).await?,
-            StreamId::Queue(_) | StreamId::System(_) => {}
+        let checked = match stream {
+            StreamId::Task(task) => check_task(client, *task, &mut report).await,
+            StreamId::Run(run) => check_run(client, *run, Blobs::All, &mut report).await,
+            StreamId::Queue(_) | StreamId::System(_) => Ok(()),
+        };
+        match checked {
+            // What the coordinator itself could not make sense of is a fault of this stream; the rest is
+            // looked at all the same.
+            Err(failure) if failure.exit == Exit::Verification => {
+                report.fault(failure.text(Chain::Hidden));
+            }
+            other => other?,
         }
     }
     report.events = counted;
@@ -277,12 +329,21 @@ async fn check_task(client: &Client, task: TaskId, report: &mut Report) -> Outco
             }
         }
         Ok(None) => report.fault(format!("task {task} has no events")),
-        Err(error) => report.fault(format!("task {task}: {}", with_cause(&error))),
+        Err(error) => report.unfolded(&format!("task {task}"), &error),
     }
     Ok(())
 }
 
-async fn check_run(client: &Client, run: RunId, report: &mut Report) -> Outcome<()> {
+/// Which blobs are still to be hashed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Blobs {
+    /// None: all that are stored were.
+    All,
+    /// Those that the run names.
+    OfTheRun,
+}
+
+async fn check_run(client: &Client, run: RunId, blobs: Blobs, report: &mut Report) -> Outcome<()> {
     let own = client.all_events(run, Lineage::Own).await?;
     report.runs += 1;
     report.events += own.len() as u64;
@@ -291,20 +352,14 @@ async fn check_run(client: &Client, run: RunId, report: &mut Report) -> Outcome<
     let whole = client.all_events(run, Lineage::Whole).await?;
     for event in &whole {
         if let Err(error) = state.apply_envelope(event) {
-            report.fault(format!("run {run}: {}", with_cause(&error)));
-            return Ok(());
+            report.unfolded(&format!("run {run}"), &error);
+            break;
         }
     }
-    let mut named = blobs_of(&state);
-    let base = held_by_base(client, &state).await;
-    named.retain(|blob| !base.contains(blob));
-    report.blobs += named.len();
-    let missing = client.missing_blobs(&named).await?;
-    for blob in &missing {
-        report.fault(format!("run {run}: blob {blob} is not stored"));
-    }
+    let faults = report.faults_count;
+    stored::check_named(client, run, &whole, blobs, report).await?;
     // Where the chain is broken, what is derived still says which field was altered.
-    if missing.is_empty() {
+    if report.faults_count == faults && state.seq == whole.last().map_or(Seq(0), |event| event.seq) {
         derive_again(client, run, &whole, report).await;
     }
     Ok(())
@@ -330,32 +385,6 @@ async fn derive_again(client: &Client, run: RunId, events: &[Envelope], report: 
             }
         }
     }
-}
-
-/// Contents of the base's files: its pack holds them, so a file of the base whose mode alone changed has no
-/// blob of its own. Nothing where the manifest cannot be had, which is told by its own absence.
-async fn held_by_base(client: &Client, state: &RunState) -> BTreeSet<BlobHash> {
-    let Some(pins) = &state.pins else { return BTreeSet::new() };
-    let bytes = Remote(client).get(&pins.base.manifest).await;
-    let manifest = bytes.ok().and_then(|bytes| Manifest::decode(&bytes).ok()).unwrap_or_default();
-    manifest.entries.values().map(|entry| entry.hash).collect()
-}
-
-/// The blobs that a run cannot be replayed or resumed without.
-fn blobs_of(state: &RunState) -> Vec<BlobHash> {
-    let mut named: BTreeSet<BlobHash> = BTreeSet::new();
-    if let Some(pins) = &state.pins {
-        named.extend([pins.prompts.system.hash, pins.prompts.tools.hash, pins.prompts.task.hash]);
-        named.insert(pins.base.manifest.hash);
-        if let Some(git) = &pins.base.git {
-            named.extend(git.pack.iter().map(|part| part.hash));
-            named.extend([git.pack_index.hash, git.index.hash]);
-        }
-    }
-    let overlays = state.overlay.values().chain(state.git_overlay.values());
-    let files = overlays.flatten().filter(|entry| entry.kind != docket_schema::snapshot::EntryKind::Dir);
-    named.extend(files.map(|entry| entry.hash));
-    named.into_iter().collect()
 }
 
 fn with_cause(error: &(dyn std::error::Error + 'static)) -> String {

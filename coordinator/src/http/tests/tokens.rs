@@ -33,9 +33,11 @@ const ALLOWED: &[(&str, &str)] = &[
     ("GET /v1/blobs/{hash}", "run"),
     ("HEAD /v1/blobs/{hash}", "submit worker run"),
     ("PUT /v1/blobs/{hash}", "submit worker run"),
+    ("GET /v1/blobs/check", "submit read"),
     ("POST /v1/blobs/missing", "submit worker run"),
     ("GET /v1/events", "submit read"),
     ("GET /v1/feed", "submit read"),
+    ("GET /v1/streams", "submit read"),
     ("GET /v1/resolve/{prefix}", "submit read"),
     ("GET /v1/status", "submit worker read"),
 ];

@@ -8,8 +8,6 @@ use docket_schema::{
     ids::{Epoch, EventHash, Position, Seq, StreamId, Timestamp, Turn},
 };
 
-use crate::store::StoreError;
-
 /// Selects a page of the stream named `$1`, after `$2`, of at most `$3` events.
 pub(in crate::store) const PAGE_SQL: &str = "SELECT group_concat(line, '') FROM (SELECT e.seq || ' ' || \
      e.position || ' ' || e.recorded_at || ' ' || e.turn || ' ' || e.epoch || ' ' || e.version || ' ' || \
@@ -17,18 +15,16 @@ pub(in crate::store) const PAGE_SQL: &str = "SELECT group_concat(line, '') FROM 
      hex(e.hash) || ' ' || e.kind || e.payload AS line FROM events e \
      WHERE e.stream_id = (SELECT id FROM streams WHERE name = $1) AND e.seq > $2 ORDER BY e.seq LIMIT $3)";
 
-/// The events of a page.
-pub(in crate::store) fn unpack(stream: &StreamId, page: &str) -> Result<Vec<Envelope>, StoreError> {
+/// The events of a page; `None` where one is not in its form.
+pub(in crate::store) fn unpack(stream: &StreamId, page: &str) -> Option<Vec<Envelope>> {
     let mut events = Vec::new();
     let mut rest = page;
     while !rest.is_empty() {
-        events.push(event(stream, &mut rest).ok_or_else(|| StoreError::Corrupt {
-            what: format!("{stream}: event {} is not in its form", events.len() + 1),
-        })?);
+        events.push(event(stream, &mut rest)?);
     }
     // The database keeps the order; nothing obliges it to.
     events.sort_by_key(|event| event.seq);
-    Ok(events)
+    Some(events)
 }
 
 fn event(stream: &StreamId, rest: &mut &str) -> Option<Envelope> {

@@ -1,0 +1,153 @@
+//! Upcasting, shown on a family of events that docket does not have: no event of its own has an older
+//! version yet. A payload of an old version is read as the new one; its bytes and its hash stay.
+
+use schemars::{JsonSchema, SchemaGenerator};
+use serde::{Deserialize, Serialize};
+
+use crate::{
+    event::{DecodeError, Envelope, Head, Payload, TypedEvent as _, follow, typed_events},
+    ids::{Epoch, EventHash, Position, QueueName, Seq, StreamId, Timestamp, Turn},
+};
+
+typed_events! {
+    /// Events of nothing that docket knows.
+    pub enum ShelfEvent {
+        ShelfMoved 3 { 1 => ShelfMovedV1, 2 => ShelfMovedV2 },
+        ShelfEmptied 1,
+    }
+}
+
+/// The artificial first version: where it came from was not said, and a note was one word.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct ShelfMovedV1 {
+    to: u32,
+    note: String,
+}
+
+/// The second: many notes.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct ShelfMovedV2 {
+    to: u32,
+    notes: Vec<String>,
+}
+
+/// As large as payloads of runs are.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(from = "[u64; 2]", into = "[u64; 2]")]
+pub struct Marks([u64; 64]);
+
+impl Default for Marks {
+    fn default() -> Self {
+        Self([0; 64])
+    }
+}
+
+impl From<[u64; 2]> for Marks {
+    fn from([first, second]: [u64; 2]) -> Self {
+        let mut marks = [0; 64];
+        (marks[0], marks[1]) = (first, second);
+        Self(marks)
+    }
+}
+
+impl From<Marks> for [u64; 2] {
+    fn from(Marks(marks): Marks) -> Self {
+        [marks[0], marks[1]]
+    }
+}
+
+/// The version of today.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct ShelfMoved {
+    from: Option<u32>,
+    to: u32,
+    notes: Vec<String>,
+    #[serde(default)]
+    marks: Marks,
+}
+
+/// An event that never had another version.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct ShelfEmptied {}
+
+impl From<ShelfMovedV1> for ShelfMoved {
+    fn from(old: ShelfMovedV1) -> Self {
+        Self { from: None, to: old.to, notes: vec![old.note], marks: Marks::default() }
+    }
+}
+
+impl From<ShelfMovedV2> for ShelfMoved {
+    fn from(old: ShelfMovedV2) -> Self {
+        Self { from: None, to: old.to, notes: old.notes, marks: Marks::default() }
+    }
+}
+
+fn noted() -> Envelope {
+    Envelope {
+        stream: StreamId::Queue(QueueName::default()),
+        seq: Seq(1),
+        position: Position(1),
+        recorded_at: Timestamp(1_700_000_000_000_000),
+        turn: Turn(1),
+        epoch: Epoch(2),
+        kind: "ShelfMoved".to_owned(),
+        version: 1,
+        payload: Payload::from_store("{}".to_owned()),
+        prev_hash: EventHash::ZERO,
+        hash: EventHash::ZERO,
+    }
+}
+
+#[test]
+fn an_old_version_is_read_as_the_new_one_and_its_bytes_and_hash_stay() {
+    let moved = |notes: &[&str]| {
+        let notes = notes.iter().map(ToString::to_string).collect();
+        ShelfEvent::from(ShelfMoved { from: None, to: 7, notes, marks: Marks::default() })
+    };
+    // Blanks and the order of fields are the old writer's own: a reader that wrote anew would lose them.
+    let cases = [
+        (1, r#"{ "note": "up", "to": 7 }"#, moved(&["up"])),
+        (2, r#"{"notes":["up","left"],"to":7}"#, moved(&["up", "left"])),
+        (3, r#"{"from":null,"to":7,"notes":[]}"#, moved(&[])),
+    ];
+    let mut head = Head::EMPTY;
+    for (version, stored, read) in cases {
+        let mut event = noted();
+        event.seq = head.seq.next();
+        (event.kind, event.version, event.prev_hash) = ("ShelfMoved".to_owned(), version, head.hash);
+        event.payload = Payload::parse(stored.to_owned()).expect("json");
+        event.hash = event.computed_hash();
+        head = follow(head, &event).expect("follows");
+        let carried = serde_json::to_string(&event).expect("json");
+        let event: Envelope = serde_json::from_str(&carried).expect("json");
+        assert_eq!(
+            ShelfEvent::decode(&event.kind, event.version, event.payload.as_str()).expect("reads"),
+            read
+        );
+        assert_eq!((event.payload.as_str(), event.computed_hash()), (stored, event.hash));
+    }
+    let now = moved(&["x"]).encode(Turn(1));
+    assert_eq!(
+        (now.version, now.payload.as_str()),
+        (3, r#"{"from":null,"to":7,"notes":["x"],"marks":[0,0]}"#)
+    );
+    assert_eq!(
+        ShelfEvent::READ,
+        [("ShelfMoved", 3), ("ShelfMoved", 1), ("ShelfMoved", 2), ("ShelfEmptied", 1)]
+    );
+    let schemas = ShelfEvent::schemas(&mut SchemaGenerator::default());
+    assert_eq!(
+        schemas.iter().map(|(kind, version, _)| (*kind, *version)).collect::<Vec<_>>(),
+        ShelfEvent::READ
+    );
+}
+
+#[test]
+fn what_only_a_newer_build_knows_is_named_with_the_remedy() {
+    let unknown = |kind, version| ShelfEvent::decode(kind, version, "{}").expect_err("unknown").to_string();
+    let text = unknown("ShelfMoved", 4);
+    assert!(text.contains("`ShelfMoved` version 4") && text.contains("newer"), "{text}");
+    assert!(unknown("ShelfBurnt", 1).contains("`ShelfBurnt` version 1"));
+    let wrong = ShelfEvent::decode("ShelfMoved", 1, r#"{"to":"left"}"#).expect_err("another shape");
+    assert!(matches!(wrong, DecodeError::Shape { version: 1, .. }), "{wrong}");
+}

@@ -1,0 +1,197 @@
+//! One bit altered anywhere in the log or in a blob is found by `docket verify`, which ends with 6 and says
+//! where. The bits are flipped in the database itself, its triggers dropped: in every column of every event of
+//! a small run that is part of what happened, in every blob, in every stream's head; on both stores. After
+//! each flip the bit is put back, and at the end the log holds again.
+
+mod raw;
+
+use std::path::Path;
+
+use anyhow::{Context as _, Result, ensure};
+use docket_tests::{
+    model_server::ModelServer,
+    pg_cluster::Cluster,
+    system::{
+        Coordinator, LeaseTime, Place, Sample, Signal, Tool, Worker, WorkerOptions, fresh_database, room,
+        run, send,
+    },
+};
+use docket_worker::model::{Provider, ScriptedModel};
+use raw::{Cell, Raw};
+use serde_json::Value;
+
+/// Every column of an event that its hash covers, and its own.
+const EVENT_COLUMNS: [&str; 9] =
+    ["payload", "kind", "version", "turn", "epoch", "seq", "prev_hash", "hash", "recorded_at"];
+
+/// Homes that flips are spread over on SQLite: each `docket verify` is a process.
+const HOMES: usize = 3;
+
+const SCRIPT: &str = r#"
+[[turns]]
+[[turns.calls]]
+name = "read_file"
+args = { path = "a.txt" }
+[[turns.calls]]
+name = "create_file"
+args = { path = "b.txt", content = "a new file\n" }
+
+[[turns]]
+text = "Done."
+"#;
+
+/// A bit to flip, and what the faults must name.
+#[derive(Debug, Clone)]
+struct Flip {
+    table: &'static str,
+    column: &'static str,
+    key: String,
+    bit: usize,
+    /// Any of these is a name of the place.
+    named: Vec<String>,
+}
+
+/// A finished run in a store that nobody has open.
+async fn finished(place: Place) -> Result<Coordinator> {
+    let mut coordinator = Coordinator::start(place, LeaseTime::Usual).await?;
+    let server = ModelServer::start(ScriptedModel::parse(SCRIPT.as_bytes())?).await?;
+    let worker = Worker::start(&coordinator, &WorkerOptions::default()).await?;
+    let sample = Sample::new(&[("a.txt", "a file\n")])?;
+    let url = server.base_url(Provider::OpenAi);
+    let args = ["--model", "openai:flip", "--base-url", &url];
+    let (task, _) = sample.submit(&coordinator, &args).await?;
+    coordinator.ended(task).await.with_context(|| worker.tail())?;
+    worker.drain().await?;
+    send(coordinator.pid(), Signal::SIGTERM);
+    coordinator.process().wait().await?;
+    Ok(coordinator)
+}
+
+/// Every flip of the store.
+async fn flips(raw: &mut Raw) -> Result<Vec<Flip>> {
+    let mut flips = Vec::new();
+    for (place, (position, stream, seq)) in raw.events().await?.into_iter().enumerate() {
+        for column in EVENT_COLUMNS {
+            let bit = match column {
+                // Neither 0, which the table itself refuses, nor a place that is taken.
+                "version" => 1 + place % 12,
+                "seq" => 10 + place % 8,
+                "turn" | "epoch" | "recorded_at" => place % 31,
+                // PostgreSQL keeps no text that is no UTF-8.
+                "kind" if !raw.is_sqlite() => place * 8 + place % 5,
+                _ => place * 104 + place % 8,
+            };
+            let mut named = vec![format!("{stream}: event {seq} ")];
+            if column == "seq" {
+                named.push(format!("{stream}: seq {} stands where {seq} belongs", seq ^ (1 << bit)));
+            }
+            flips.push(Flip { table: "events", column, key: format!("position = {position}"), bit, named });
+        }
+    }
+    for (place, hash) in raw.blobs().await?.into_iter().enumerate() {
+        let key = raw.hash_is("hash", &hash);
+        let named = vec![format!("blob {hash} ")];
+        // The first byte, one in the middle and the last of what is stored.
+        for bit in [place % 8, 8 * 21 + place % 8, usize::MAX - 7 + place % 8] {
+            flips.push(Flip { table: "blobs", column: "data", key: key.clone(), bit, named: named.clone() });
+        }
+        let bit = place % 20;
+        flips.push(Flip { table: "blobs", column: "size", key: key.clone(), bit, named: named.clone() });
+        let bit = place * 8 + place % 8;
+        flips.push(Flip { table: "blobs", column: "hash", key, bit, named });
+    }
+    for (place, name) in raw.streams().await?.into_iter().enumerate() {
+        for column in ["head_seq", "head_hash"] {
+            let (key, named) = (format!("name = '{name}'"), vec![format!("{name}: ")]);
+            flips.push(Flip { table: "streams", column, key, bit: place, named });
+        }
+    }
+    Ok(flips)
+}
+
+async fn verify(home: &Path, place: &Place) -> Result<(Option<i32>, Vec<String>)> {
+    let mut env: Vec<(&str, &std::ffi::OsStr)> = vec![("DOCKET_HOME", home.as_os_str())];
+    if let Place::Postgres(url) = place {
+        env.push(("DATABASE_URL", url.as_ref()));
+    }
+    let done = run(Tool::Docket, home, &env, &["verify", "--json"]).await?;
+    let said: Value = serde_json::from_str(&done.stdout).with_context(|| format!("{done:?}"))?;
+    let faults = said["faults"].as_array().context("faults")?;
+    let faults = faults.iter().filter_map(|fault| fault.as_str().map(str::to_owned));
+    Ok((done.code(), faults.collect()))
+}
+
+/// Flips each bit, verifies, and puts it back.
+async fn all_are_found(raw: &mut Raw, home: &Path, place: &Place, flips: &[Flip]) -> Result<()> {
+    let _room = room().await;
+    for flip in flips {
+        let (found, key) = raw.flip(flip.table, flip.column, &flip.key, flip.bit).await?;
+        let (code, faults) = verify(home, place).await.with_context(|| format!("{flip:?}"))?;
+        ensure!(code == Some(6), "not found: {flip:?}: {code:?} {faults:?}");
+        let is_named = |fault: &String| flip.named.iter().any(|name| fault.contains(name));
+        ensure!(faults.iter().any(is_named), "not named: {flip:?}: {faults:?}");
+        raw.set(flip.table, flip.column, &key, &found).await?;
+    }
+    let (code, faults) = verify(home, place).await?;
+    ensure!(code == Some(0), "put back, and yet {faults:?}");
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_flipped_bit_anywhere_is_found_and_named_on_sqlite() -> Result<()> {
+    let coordinator = finished(Place::Home).await?;
+    let mut raw = Raw::sqlite(&coordinator.home().join("docket.db")).await?;
+    let flips = flips(&mut raw).await?;
+    raw.close().await?;
+    let mut parts = tokio::task::JoinSet::new();
+    for part in 0..HOMES {
+        let home = tempfile::tempdir()?;
+        std::fs::copy(coordinator.home().join("docket.db"), home.path().join("docket.db"))?;
+        let flips: Vec<Flip> = flips.iter().skip(part).step_by(HOMES).cloned().collect();
+        parts.spawn(async move {
+            let mut raw = Raw::sqlite(&home.path().join("docket.db")).await?;
+            raw.drop_triggers().await?;
+            all_are_found(&mut raw, home.path(), &Place::Home, &flips).await
+        });
+    }
+    while let Some(part) = parts.join_next().await {
+        part.context("a part panicked")??;
+    }
+    Ok(())
+}
+
+/// The same on PostgreSQL: each column of the events in turn, so that every event and every column is met.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_flipped_bit_anywhere_is_found_and_named_on_postgres() -> Result<()> {
+    let Some(cluster) = Cluster::start() else { return Ok(()) };
+    let place = fresh_database(&cluster).await?;
+    let coordinator = finished(place.clone()).await?;
+    let Place::Postgres(url) = &place else { anyhow::bail!("a database") };
+    let mut raw = Raw::postgres(url).await?;
+    raw.drop_triggers().await?;
+    let (events, rest): (Vec<Flip>, Vec<Flip>) =
+        flips(&mut raw).await?.into_iter().partition(|flip| flip.table == "events");
+    let columns = EVENT_COLUMNS.len();
+    let of_events = events
+        .into_iter()
+        .enumerate()
+        .filter(|(at, _)| (at / columns) % columns == at % columns || at % 5 == 0);
+    let rest = rest.into_iter().enumerate().filter(|(at, flip)| flip.table != "blobs" || at % 3 == 0);
+    let some: Vec<Flip> = of_events.chain(rest).map(|(_, flip)| flip).collect();
+    all_are_found(&mut raw, coordinator.home(), &place, &some).await
+}
+
+/// What a cell looks like with one bit flipped; bits count from the first byte, and from the last one
+/// backwards where they are as large as a `usize` goes.
+fn flipped(cell: &Cell, bit: usize) -> Cell {
+    match cell {
+        Cell::Int(n) => Cell::Int(n ^ (1 << (bit % 63))),
+        Cell::Bytes(bytes) => {
+            let mut bytes = bytes.clone();
+            let bits = bytes.len() * 8;
+            let bit = if bit > usize::MAX - 8 { bits - 8 + (bit - (usize::MAX - 7)) } else { bit % bits };
+            bytes[bit / 8] ^= 1 << (bit % 8);
+            Cell::Bytes(bytes)
+        }
+    }
+}
