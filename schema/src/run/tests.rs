@@ -418,7 +418,7 @@ fn the_model_is_told_what_a_person_changed() {
     assert!(state.transcript.has_notes(), "it calls for an answer: the run does not end as it stood");
     let words = |state: &RunState| {
         let said = state.transcript.conversation(None);
-        let parts = said.last().unwrap().message.parts.iter().map(|part| match part {
+        let parts = said.iter().last().unwrap().message.parts.iter().map(|part| match part {
             Part::Text { text: Content::Text(text) } => text.clone(),
             other => panic!("{other:?}"),
         });
