@@ -46,6 +46,8 @@ fn requests(all: &mut BTreeMap<String, Value>) {
     one::<wire::EventsQuery>(all, "wire.EventsQuery");
     one::<wire::FollowQuery>(all, "wire.FollowQuery");
     one::<wire::FeedQuery>(all, "wire.FeedQuery");
+    one::<wire::ImportRequest>(all, "wire.ImportRequest");
+    one::<wire::GcRequest>(all, "wire.GcRequest");
     one::<wire::MissingBlobsRequest>(all, "wire.MissingBlobsRequest");
 }
 
@@ -62,6 +64,8 @@ fn answers(all: &mut BTreeMap<String, Value>) {
     one::<wire::AppendResponse>(all, "wire.AppendResponse");
     one::<wire::AppendManyResponse>(all, "wire.AppendManyResponse");
     one::<wire::EventPage>(all, "wire.EventPage");
+    one::<wire::ImportResponse>(all, "wire.ImportResponse");
+    one::<wire::GcResponse>(all, "wire.GcResponse");
     one::<wire::MissingBlobsResponse>(all, "wire.MissingBlobsResponse");
     one::<wire::Resolved>(all, "wire.Resolved");
     one::<wire::Status>(all, "wire.Status");

@@ -1,11 +1,13 @@
 //! HTTP bodies. Coordinator, worker and CLI share these and nothing else.
 
+mod carry;
 mod lease;
 mod limits;
 mod log;
 mod problem;
 mod task;
 
+pub use carry::*;
 pub use lease::*;
 pub use limits::*;
 pub use log::*;

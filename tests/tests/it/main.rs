@@ -1,6 +1,7 @@
 //! The one integration test binary.
 
 mod bad_input;
+mod carry;
 mod conformance;
 mod crash;
 mod demo;
