@@ -5,6 +5,7 @@
 
 pub mod clock;
 pub mod decide;
+pub mod gc;
 pub mod http;
 pub mod server;
 pub mod store;

@@ -4,10 +4,12 @@
 //! not drop one (garbage collection). Pure. An event that is added to a family does not compile until it
 //! says here what it names. What a model wrote into its arguments names nothing, whatever it looks like.
 
+use std::collections::{BTreeMap, BTreeSet};
+
 use crate::{
     content::{BlobRef, Content},
     event::{DecodeError, Envelope, TypedEvent as _},
-    ids::StreamId,
+    ids::{BlobHash, Seq, StreamId},
     message::Part,
     run::RunEvent,
     snapshot::{Base, Entry, EntryKind, Manifest, PathChange},
@@ -59,16 +61,91 @@ pub fn blobs_named(event: &Envelope) -> Result<Vec<Named>, DecodeError> {
     Ok(named)
 }
 
-/// The blobs that a task's specification names.
-pub fn blobs_of_spec(spec: &TaskSpec) -> Vec<Named> {
-    let mut named = Vec::new();
-    of_spec(spec, &mut named);
-    named
-}
-
 /// The contents that a base's manifest names.
 pub fn contents_of(manifest: &Manifest) -> impl Iterator<Item = BlobRef> + '_ {
     manifest.entries.values().filter_map(content_of)
+}
+
+/// A blob that events need, and which event first said so.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Need {
+    /// Its size in bytes.
+    pub bytes: u64,
+    /// Whose event names it.
+    pub stream: StreamId,
+    /// Which event.
+    pub seq: Seq,
+    /// It is a manifest; `true` where every base with it has a pack.
+    pub manifest: Option<bool>,
+    /// It may stand in a base's pack instead.
+    or_packed: bool,
+}
+
+/// All blobs that events need, directly or through a manifest. Fed event by event, and manifest by manifest.
+#[derive(Debug, Default)]
+pub struct Needs {
+    named: BTreeMap<BlobHash, Need>,
+    /// Contents that the packs of bases hold.
+    packed: BTreeSet<BlobHash>,
+}
+
+impl Needs {
+    /// Takes what `event` names.
+    ///
+    /// # Errors
+    /// [`DecodeError`]: this build does not know the event.
+    pub fn event(&mut self, event: &Envelope) -> Result<(), DecodeError> {
+        for named in blobs_named(event)? {
+            self.want(named, &event.stream, event.seq);
+        }
+        Ok(())
+    }
+
+    /// Takes what a manifest names that was named as one.
+    pub fn manifest(&mut self, hash: BlobHash, manifest: &Manifest) {
+        let Some(need) = self.named.get(&hash) else { return };
+        let (stream, seq, packed) = (need.stream.clone(), need.seq, need.manifest == Some(true));
+        for blob in contents_of(manifest) {
+            if packed {
+                self.packed.insert(blob.hash);
+            } else {
+                self.want(Named { blob, named_as: NamedAs::Part }, &stream, seq);
+            }
+        }
+    }
+
+    /// What is known of a blob that some event names.
+    pub fn get(&self, hash: &BlobHash) -> Option<&Need> {
+        self.named.get(hash)
+    }
+
+    /// Every blob that is named, needed or not.
+    pub fn all(&self) -> impl Iterator<Item = (BlobRef, &Need)> {
+        self.named.iter().map(|(hash, need)| (BlobRef { hash: *hash, bytes: need.bytes }, need))
+    }
+
+    /// The blobs that must be stored, once every manifest was taken.
+    pub fn required(&self) -> impl Iterator<Item = (BlobRef, &Need)> {
+        self.all().filter(|(blob, need)| !(need.or_packed && self.packed.contains(&blob.hash)))
+    }
+
+    fn want(&mut self, named: Named, stream: &StreamId, seq: Seq) {
+        let need = self.named.entry(named.blob.hash).or_insert_with(|| Need {
+            bytes: named.blob.bytes,
+            stream: stream.clone(),
+            seq,
+            manifest: None,
+            or_packed: true,
+        });
+        match named.named_as {
+            NamedAs::Part => need.or_packed = false,
+            NamedAs::Manifest { packed } => {
+                need.or_packed = false;
+                need.manifest = Some(need.manifest.unwrap_or(true) && packed);
+            }
+            NamedAs::Content => {}
+        }
+    }
 }
 
 fn content_of(entry: &Entry) -> Option<BlobRef> {

@@ -49,6 +49,8 @@ fn requests(all: &mut BTreeMap<String, Value>) {
     one::<wire::FeedQuery>(all, "wire.FeedQuery");
     one::<wire::StreamsQuery>(all, "wire.StreamsQuery");
     one::<wire::BlobCheckQuery>(all, "wire.BlobCheckQuery");
+    one::<wire::ImportRequest>(all, "wire.ImportRequest");
+    one::<wire::GcRequest>(all, "wire.GcRequest");
     one::<wire::MissingBlobsRequest>(all, "wire.MissingBlobsRequest");
 }
 
@@ -69,6 +71,8 @@ fn answers(all: &mut BTreeMap<String, Value>) {
     one::<wire::EventPage>(all, "wire.EventPage");
     one::<wire::StreamPage>(all, "wire.StreamPage");
     one::<wire::BlobCheck>(all, "wire.BlobCheck");
+    one::<wire::ImportResponse>(all, "wire.ImportResponse");
+    one::<wire::GcResponse>(all, "wire.GcResponse");
     one::<wire::MissingBlobsResponse>(all, "wire.MissingBlobsResponse");
     one::<wire::Resolved>(all, "wire.Resolved");
     one::<wire::Status>(all, "wire.Status");

@@ -54,12 +54,17 @@ pub(super) async fn put(api: Arc<Api>, call: Call) -> Answered {
 }
 
 pub(super) async fn missing(api: Arc<Api>, call: Call) -> Answered {
-    let MissingBlobsRequest { hashes } = call.json()?;
+    let MissingBlobsRequest { hashes, keep } = call.json()?;
     if hashes.len() > BLOB_HASHES_MAX {
         let detail = format!("at most {BLOB_HASHES_MAX} hashes in one request; send several");
         return Err(Refusal::new(ProblemCode::TooLarge, detail).field("hashes"));
     }
-    let present: HashSet<BlobHash> = api.store.blobs_present(hashes.clone()).await?.into_iter().collect();
+    let present = if keep {
+        api.store.keep_blobs(hashes.clone(), api.clock.now()).await?
+    } else {
+        api.store.blobs_present(hashes.clone()).await?
+    };
+    let present: HashSet<BlobHash> = present.into_iter().collect();
     let missing = hashes.into_iter().filter(|hash| !present.contains(hash)).collect();
     json(&MissingBlobsResponse { missing })
 }

@@ -9,6 +9,7 @@ mod append;
 mod auth;
 mod blobs;
 mod call;
+mod carry;
 mod commands;
 mod errors;
 mod feed;

@@ -22,6 +22,7 @@ use super::{
     auth::{Access, Caller, Role},
     blobs,
     call::{Call, read_body},
+    carry,
     errors::Refusal,
     feed, fork, health, lease, lineage, openapi, resolve, runs, sse, status, tasks,
 };
@@ -147,6 +148,8 @@ macro_rules! by {
     };
 }
 
+/// What concerns the installation as a whole.
+const ADMINS: Access = Access::Roles(&[]);
 const READS: Access = Access::Roles(&[Role::Read, Role::Submit]);
 const SUBMITS: Access = Access::Roles(&[Role::Submit]);
 const WORKS: Access = Access::Roles(&[Role::Worker]);
@@ -212,6 +215,10 @@ pub(crate) static ROUTES: &[Route] = &[
         .gives::<wire::Resolved>(),
     Route::new((Verb::Get, "/v1/status"), Access::Roles(&[Role::Read, Role::Submit, Role::Worker]), "How the queue stands", by!(status::status))
         .gives::<wire::Status>(),
+    Route::new((Verb::Post, "/v1/import"), ADMINS, "Writes a run that came from another installation", by!(carry::import))
+        .takes::<wire::ImportRequest>().gives::<wire::ImportResponse>(),
+    Route::new((Verb::Post, "/v1/gc"), ADMINS, "Counts, or drops, blobs that nothing names", by!(carry::gc))
+        .takes::<wire::GcRequest>().gives::<wire::GcResponse>(),
     Route::new((Verb::Get, "/healthz"), Access::Open, "The process answers", by!(health::healthz))
         .gives::<wire::Health>(),
     Route::new((Verb::Get, "/readyz"), Access::Open, "The store answers as well", by!(health::readyz))

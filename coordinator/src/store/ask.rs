@@ -4,6 +4,7 @@
 
 use bytes::Bytes;
 use docket_schema::{
+    content::BlobRef,
     event::NewEvent,
     ids::{BlobHash, IncarnationId, Position, RunId, StreamId, TaskId, Timestamp},
     task::TaskRecord,
@@ -12,8 +13,8 @@ use docket_schema::{
 use tokio::sync::oneshot;
 
 use super::{
-    AppendError, Appended, CommandError, Condition, Decide, Difference, Granted, NewBlob, NewTask, Renewed,
-    StoreError,
+    AppendError, Appended, CommandError, Condition, Decide, Difference, Granted, Import, ImportError,
+    Imported, NewBlob, NewTask, Renewed, StoreError,
 };
 
 /// Level of zstd: what is stored is mostly text of some KiB, written on the way of an append.
@@ -68,6 +69,13 @@ pub(super) struct AskCommand {
     pub(super) now: Timestamp,
 }
 
+/// An import.
+#[derive(Debug)]
+pub(super) struct AskImport {
+    pub(super) import: Import,
+    pub(super) now: Timestamp,
+}
+
 /// What is asked.
 pub(super) enum Ask {
     Append(AskAppend),
@@ -76,6 +84,9 @@ pub(super) enum Ask {
     Lease { request: LeaseRequest, runs: Vec<RunId>, lease_ms: u64, now: Timestamp },
     Heartbeat { incarnation: IncarnationId, held: Vec<Held>, lease_ms: u64, now: Timestamp },
     PutBlobs { blobs: Vec<PackedBlob>, now: Timestamp },
+    TouchBlobs { hashes: Vec<BlobHash>, now: Timestamp },
+    Import(Box<AskImport>),
+    DropBlobs { hashes: Vec<BlobHash>, untouched_since: Timestamp },
     Grace { lease_ms: u64, now: Timestamp },
     Secret { fresh: [u8; 32] },
     Rebuild,
@@ -85,13 +96,15 @@ impl Ask {
     /// Has a transaction of its own.
     pub(super) const fn is_lone(&self) -> bool {
         match self {
-            Self::Grace { .. } | Self::Secret { .. } | Self::Rebuild => true,
+            Self::Grace { .. } | Self::Secret { .. } | Self::Rebuild | Self::DropBlobs { .. } => true,
             Self::Append(_)
             | Self::Command(_)
             | Self::Submit { .. }
             | Self::Lease { .. }
             | Self::Heartbeat { .. }
-            | Self::PutBlobs { .. } => false,
+            | Self::PutBlobs { .. }
+            | Self::TouchBlobs { .. }
+            | Self::Import(_) => false,
         }
     }
 
@@ -105,12 +118,14 @@ impl Ask {
         match self {
             Self::Append(ask) => ask.now,
             Self::Command(ask) => ask.now,
+            Self::Import(ask) => ask.now,
             Self::Submit { now, .. }
             | Self::Lease { now, .. }
             | Self::Heartbeat { now, .. }
             | Self::PutBlobs { now, .. }
+            | Self::TouchBlobs { now, .. }
             | Self::Grace { now, .. } => *now,
-            Self::Secret { .. } | Self::Rebuild => Timestamp(0),
+            Self::Secret { .. } | Self::Rebuild | Self::DropBlobs { .. } => Timestamp(0),
         }
     }
 
@@ -123,6 +138,9 @@ impl Ask {
             Self::Lease { .. } => "leasing tasks",
             Self::Heartbeat { .. } => "renewing leases",
             Self::PutBlobs { .. } => "storing blobs",
+            Self::TouchBlobs { .. } => "touching blobs",
+            Self::Import(_) => "importing a run",
+            Self::DropBlobs { .. } => "dropping blobs",
             Self::Grace { .. } => "giving leases a grace",
             Self::Secret { .. } => "reading the secret",
             Self::Rebuild => "rebuilding projections",
@@ -138,6 +156,9 @@ impl Ask {
             Self::Lease { .. } => Answered::Lease(Err(error)),
             Self::Heartbeat { .. } => Answered::Heartbeat(Err(error)),
             Self::PutBlobs { .. } => Answered::PutBlobs(Err(error)),
+            Self::TouchBlobs { .. } => Answered::TouchBlobs(Err(error)),
+            Self::Import(_) => Answered::Import(Err(error.into())),
+            Self::DropBlobs { .. } => Answered::DropBlobs(Err(error)),
             Self::Grace { .. } => Answered::Grace(Err(error)),
             Self::Secret { .. } => Answered::Secret(Err(error)),
             Self::Rebuild => Answered::Rebuild(Err(error)),
@@ -153,6 +174,9 @@ pub(super) enum Answered {
     Lease(Result<Vec<Granted>, StoreError>),
     Heartbeat(Result<Renewed, StoreError>),
     PutBlobs(Result<(), StoreError>),
+    TouchBlobs(Result<Vec<BlobHash>, StoreError>),
+    Import(Result<Imported, ImportError>),
+    DropBlobs(Result<Vec<BlobRef>, StoreError>),
     Grace(Result<u64, StoreError>),
     Secret(Result<[u8; 32], StoreError>),
     Rebuild(Result<Vec<Difference>, StoreError>),
@@ -172,6 +196,9 @@ impl Answered {
             | Self::Lease(_)
             | Self::Heartbeat(_)
             | Self::PutBlobs(_)
+            | Self::TouchBlobs(_)
+            | Self::Import(_)
+            | Self::DropBlobs(_)
             | Self::Grace(_)
             | Self::Secret(_)
             | Self::Rebuild(_) => None,

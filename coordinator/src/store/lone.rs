@@ -7,6 +7,7 @@ use super::{
     ask::{Answered, Ask},
     conn::{Arg, Conn},
     desk::LoadError,
+    gc::drop_untouched,
     rebuild::rebuild,
 };
 
@@ -16,12 +17,17 @@ pub(super) async fn run_lone(conn: &mut Conn<'_>, ask: &Ask) -> Result<Answered,
         Ask::Grace { lease_ms, now } => Ok(Answered::Grace(Ok(grace(conn, *lease_ms, *now).await?))),
         Ask::Secret { fresh } => Ok(Answered::Secret(Ok(secret(conn, fresh).await?))),
         Ask::Rebuild => Ok(Answered::Rebuild(Ok(rebuild(conn).await?))),
+        Ask::DropBlobs { hashes, untouched_since } => {
+            Ok(Answered::DropBlobs(Ok(drop_untouched(conn, hashes, *untouched_since).await?)))
+        }
         Ask::Append(_)
         | Ask::Command(_)
         | Ask::Submit { .. }
         | Ask::Lease { .. }
         | Ask::Heartbeat { .. }
-        | Ask::PutBlobs { .. } => unreachable!("it is planned in a batch"),
+        | Ask::PutBlobs { .. }
+        | Ask::TouchBlobs { .. }
+        | Ask::Import(_) => unreachable!("it is planned in a batch"),
     }
 }
 

@@ -5,9 +5,12 @@
 //! it says, projects, and commits, or does none of it.
 
 mod ask;
+mod carry;
 mod conn;
 mod desk;
+mod facts;
 mod fault;
+mod gc;
 mod lane;
 mod lineage;
 mod lone;
@@ -22,8 +25,10 @@ pub mod sqlite;
 mod verify;
 mod write;
 
+pub use carry::{BlobTotals, Import, ImportError, ImportStream, Imported};
 pub use sql_store::SqlStore;
 pub use verify::{LogFault, Verified, verify, verify_stream};
+pub(crate) use write::TOUCH_MS;
 
 use std::{future::Future, pin::Pin};
 
@@ -405,6 +410,37 @@ pub trait Store: Send + Sync + 'static {
 
     /// Which of these are stored.
     fn blobs_present(&self, hashes: Vec<BlobHash>) -> Answer<'_, Result<Vec<BlobHash>, StoreError>>;
+
+    /// Writes streams that come from another installation as they are, all or none; those that are here
+    /// already are compared and left alone.
+    fn import(&self, import: Import, now: Timestamp) -> Answer<'_, Result<Imported, ImportError>>;
+
+    /// Which of these are stored; those are kept from garbage collection as if they had just been stored.
+    fn keep_blobs(
+        &self,
+        hashes: Vec<BlobHash>,
+        now: Timestamp,
+    ) -> Answer<'_, Result<Vec<BlobHash>, StoreError>>;
+
+    /// How much is stored.
+    fn blob_totals(&self) -> Answer<'_, Result<BlobTotals, StoreError>>;
+
+    /// Blobs not touched since `since`, after `after` in order of their hashes, at most `limit`.
+    fn untouched_blobs(
+        &self,
+        since: Timestamp,
+        after: Option<BlobHash>,
+        limit: u32,
+    ) -> Answer<'_, Result<Vec<BlobRef>, StoreError>>;
+
+    /// Drops those of `hashes` that were not touched since `since` and that no transaction is about to
+    /// name; answers them. `since` must be before the log was read for who names what, by more than an
+    /// hour: [`crate::gc`] is the caller.
+    fn drop_blobs(
+        &self,
+        hashes: Vec<BlobHash>,
+        since: Timestamp,
+    ) -> Answer<'_, Result<Vec<BlobRef>, StoreError>>;
 
     /// Tasks by state, and workers heard of since `since`.
     fn status(&self, since: Timestamp) -> Answer<'_, Result<Standing, StoreError>>;

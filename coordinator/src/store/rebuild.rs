@@ -2,18 +2,17 @@
 //! stream its head and fence. Runs within one transaction; memory holds a page of streams and a
 //! few words per run.
 
-use std::collections::HashMap;
-
 use docket_schema::{
-    event::{Envelope, Head, NewEvent, TypedEvent as _},
-    ids::{Epoch, RunId, Seq, StreamId, TaskId, Timestamp},
-    task::{TaskEvent, TaskEventMeta, TaskRecord, TaskState},
+    event::{Envelope, Head, NewEvent},
+    ids::{Epoch, RunId, Seq, StreamId, Timestamp},
+    task::{TaskRecord, TaskState},
 };
 
 use super::{
     Difference, StoreError,
     conn::{Arg, Conn, Dialect, Row},
     desk::{LoadError, corrupt, forked, run_change},
+    facts::{self, Facts, RunFacts},
     row::{EVENT_COLUMNS, Fence, envelope},
     write::{TASK_ROW, task_cells},
 };
@@ -28,17 +27,9 @@ const RUN_ROW: [&str; 8] =
     ["id", "stream_id", "task", "attempt", "stage", "parent", "parent_seq", "ended_at"];
 const STREAM_ROW: [&str; 6] = ["id", "head_seq", "head_hash", "head_at", "epoch", "fence"];
 
-/// What the stream of a task says of one of its runs.
-struct RunFacts {
-    task: TaskId,
-    attempt: u32,
-    epoch: Epoch,
-    fence: Fence,
-}
-
 struct Rebuild {
     differences: Vec<Difference>,
-    runs: HashMap<RunId, RunFacts>,
+    runs: Facts,
 }
 
 /// Derives, compares, and writes what the log says; within the caller's transaction.
@@ -47,9 +38,12 @@ pub(super) async fn rebuild(conn: &mut Conn<'_>) -> Result<Vec<Difference>, Load
         // Readers go on; writers wait.
         conn.run("LOCK TABLE streams, tasks, runs IN EXCLUSIVE MODE", Vec::new()).await?;
     }
-    let mut work = Rebuild { differences: Vec::new(), runs: HashMap::new() };
+    let mut work = Rebuild { differences: Vec::new(), runs: Facts::new() };
     // Tasks first: they say which run belongs to whom, and under which fence.
     for class in ["task/", "run/", "queue/", "system/"] {
+        if class == "run/" {
+            facts::add_imported(conn, &mut work.runs).await?;
+        }
         let mut after = 0;
         loop {
             let sql = format!(
@@ -124,71 +118,12 @@ impl Rebuild {
         seen.head = Head { seq: event.seq, hash: event.hash };
         seen.at = event.recorded_at;
         match stream {
-            StreamId::Task(id) => self.task_event(&mut seen.record, *id, &event),
+            StreamId::Task(id) => facts::apply(&mut self.runs, &mut seen.record, *id, &event),
             StreamId::Run(_) => {
                 seen.run.event(event);
                 Ok(())
             }
             StreamId::Queue(_) | StreamId::System(_) => Ok(()),
-        }
-    }
-
-    fn task_event(
-        &mut self,
-        record: &mut Option<TaskRecord>,
-        id: TaskId,
-        event: &Envelope,
-    ) -> Result<(), StoreError> {
-        let broken = |what: String| corrupt(format!("task {id}, event {}: {what}", event.seq));
-        let typed = TaskEvent::decode(&event.kind, event.version, event.payload.as_str())
-            .map_err(|e| broken(e.to_string()))?;
-        let meta = TaskEventMeta { seq: event.seq, hash: event.hash, recorded_at: event.recorded_at };
-        let before = record.as_ref().and_then(|record| record.run);
-        match (record.as_mut(), typed) {
-            (None, TaskEvent::TaskSubmitted(first)) => *record = Some(TaskRecord::submitted(id, meta, first)),
-            (None, other) => return Err(broken(format!("a task begins with {}", other.kind()))),
-            (Some(record), typed) => {
-                record.apply(meta, typed.clone()).map_err(|e| broken(e.to_string()))?;
-                self.fence(record, &typed, before);
-            }
-        }
-        Ok(())
-    }
-
-    /// What an event of a task does to the fences of its runs: as the decisions have it.
-    fn fence(&mut self, record: &TaskRecord, event: &TaskEvent, before: Option<RunId>) {
-        let set = |runs: &mut HashMap<RunId, RunFacts>, run: Option<RunId>, fence| {
-            if let Some(facts) = run.and_then(|run| runs.get_mut(&run)) {
-                facts.fence = fence;
-            }
-        };
-        match event {
-            TaskEvent::TaskLeased(e) => {
-                let new =
-                    RunFacts { task: record.id, attempt: record.runs, epoch: e.epoch, fence: Fence::Open };
-                let facts = self.runs.entry(e.run).or_insert(new);
-                facts.epoch = e.epoch;
-                facts.fence = Fence::Open;
-            }
-            TaskEvent::TaskReleased(_)
-            | TaskEvent::TaskLeaseExpired(_)
-            | TaskEvent::TaskRunCrashed(_)
-            | TaskEvent::TaskBlocked(_) => set(&mut self.runs, before, Fence::Shut),
-            TaskEvent::TaskRunFailed(_)
-            | TaskEvent::TaskCompleted(_)
-            | TaskEvent::TaskCancelled(_)
-            | TaskEvent::TaskDiscarded(_)
-            | TaskEvent::TaskRetried(_) => set(&mut self.runs, before, Fence::Closed),
-            TaskEvent::TaskResumed(e) => {
-                set(&mut self.runs, before, Fence::Closed);
-                let new =
-                    RunFacts { task: record.id, attempt: record.runs, epoch: Epoch(0), fence: Fence::Shut };
-                self.runs.insert(e.run, new);
-            }
-            TaskEvent::TaskSubmitted(_)
-            | TaskEvent::TaskMadeAvailable(_)
-            | TaskEvent::TaskUnblocked(_)
-            | TaskEvent::TaskReprioritized(_) => {}
         }
     }
 

@@ -4,6 +4,7 @@ use std::sync::Mutex;
 
 use bytes::Bytes;
 use docket_schema::{
+    content::BlobRef,
     event::{Envelope, Head},
     ids::{BlobHash, Epoch, IncarnationId, Position, RunId, Seq, StreamId, TaskId, Timestamp},
     task::TaskRecord,
@@ -15,11 +16,13 @@ use tokio::{
 };
 
 use super::{
-    Answer, Append, AppendError, Appended, CommandBlobs, CommandError, Decide, Difference, Due, Granted,
-    NewBlob, NewTask, Renewed, RunAndFirst, Standing, Store, StoreError, TaskAndDeadline,
-    ask::{Answered, Ask, AskAppend, AskCommand, Job, pack},
+    Answer, Append, AppendError, Appended, BlobTotals, CommandBlobs, CommandError, Decide, Difference, Due,
+    Granted, Import, ImportError, Imported, NewBlob, NewTask, Renewed, RunAndFirst, Standing, Store,
+    StoreError, TaskAndDeadline,
+    ask::{Answered, Ask, AskAppend, AskCommand, AskImport, Job, pack},
     conn::Db,
     fault::store_error,
+    gc,
     lane::{self, Committer, WAITING_MAX},
     lineage, read,
 };
@@ -213,6 +216,45 @@ impl Store for SqlStore {
 
     fn blobs_present(&self, hashes: Vec<BlobHash>) -> Answer<'_, Result<Vec<BlobHash>, StoreError>> {
         Box::pin(read::blobs_present(&self.db, hashes))
+    }
+
+    fn import(&self, import: Import, now: Timestamp) -> Answer<'_, Result<Imported, ImportError>> {
+        Box::pin(async move { answered!(self, Import, Ask::Import(Box::new(AskImport { import, now }))) })
+    }
+
+    fn keep_blobs(
+        &self,
+        hashes: Vec<BlobHash>,
+        now: Timestamp,
+    ) -> Answer<'_, Result<Vec<BlobHash>, StoreError>> {
+        Box::pin(async move {
+            let (mut kept, stale) = gc::stored(&self.db, &hashes, now).await?;
+            if !stale.is_empty() {
+                kept.extend(answered!(self, TouchBlobs, Ask::TouchBlobs { hashes: stale, now })?);
+            }
+            Ok(kept)
+        })
+    }
+
+    fn blob_totals(&self) -> Answer<'_, Result<BlobTotals, StoreError>> {
+        Box::pin(gc::totals(&self.db))
+    }
+
+    fn untouched_blobs(
+        &self,
+        since: Timestamp,
+        after: Option<BlobHash>,
+        limit: u32,
+    ) -> Answer<'_, Result<Vec<BlobRef>, StoreError>> {
+        Box::pin(gc::untouched(&self.db, since, after, limit))
+    }
+
+    fn drop_blobs(
+        &self,
+        hashes: Vec<BlobHash>,
+        since: Timestamp,
+    ) -> Answer<'_, Result<Vec<BlobRef>, StoreError>> {
+        Box::pin(async move { answered!(self, DropBlobs, Ask::DropBlobs { hashes, untouched_since: since }) })
     }
 
     fn status(&self, since: Timestamp) -> Answer<'_, Result<Standing, StoreError>> {

@@ -10,7 +10,7 @@ use super::{
 };
 
 /// A blob touched within this time is not touched again: gc leaves alone what was touched within 24 h.
-const TOUCH_MS: i64 = 3_600_000;
+pub(crate) const TOUCH_MS: i64 = 3_600_000;
 
 /// Where the rows of a statement come from.
 const ROWS: &str = "{rows}";
@@ -457,4 +457,17 @@ fn blobs(staged: &Staged) -> [Write; 2] {
         touched.cells.extend([Arg::Blob(hash.0.to_vec()), Arg::Int(staged.now.0), Arg::Int(before)]);
     }
     [stored, touched]
+}
+
+/// For SQLite: refuses the batch if another process dropped a blob after it was read that the batch names.
+/// A size that is NULL is what the table refuses; on PostgreSQL the rows are locked, and nothing is lost.
+pub(super) fn named_blobs_are_there(staged: &Staged) -> Write {
+    let mut write = Write::new(
+        "WITH u(hash) AS ({rows}) INSERT INTO blobs (hash, size, data, touched_at) \
+         SELECT u.hash, NULL, x'', 0 FROM u WHERE NOT EXISTS (SELECT 1 FROM blobs b WHERE b.hash = u.hash)",
+        &[Blob],
+    );
+    let names = staged.touched.iter().filter(|hash| !staged.blobs.contains_key(hash));
+    write.cells.extend(names.map(|hash| Arg::Blob(hash.0.to_vec())));
+    write
 }

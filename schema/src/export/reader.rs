@@ -1,6 +1,6 @@
 //! Reads a file line by line and checks everything that can be checked without a store.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 
 use super::{
     Header, LINE_BYTES_MAX, Lineage, LineageError, PLAIN_START, VERSION,
@@ -10,7 +10,7 @@ use crate::{
     content::BlobRef,
     event::Envelope,
     ids::{BlobHash, Seq, StreamId},
-    names::{Named, NamedAs, blobs_named, contents_of},
+    names::Needs,
     snapshot::{Manifest, ManifestError},
     wire::BODY_BYTES_MAX,
 };
@@ -125,23 +125,9 @@ pub struct Reader {
     digest: blake3::Hasher,
     header: Option<Header>,
     lineage: Lineage,
-    /// Blobs named so far, by whom first.
-    named: BTreeMap<BlobHash, Wanted>,
+    needs: Needs,
     blobs: BTreeSet<BlobHash>,
-    /// Contents that the packs of bases hold.
-    packed: BTreeSet<BlobHash>,
     ended: bool,
-}
-
-#[derive(Debug)]
-struct Wanted {
-    bytes: u64,
-    stream: StreamId,
-    seq: Seq,
-    /// It may stand in a base's pack instead.
-    or_packed: bool,
-    /// It is a manifest, of a base with a pack or without.
-    manifest: Option<bool>,
 }
 
 impl Reader {
@@ -200,52 +186,24 @@ impl Reader {
             return Err(ExportFault::Order("an event stands after a blob"));
         }
         self.lineage.push(&event).map_err(ExportFault::Lineage)?;
-        let named = blobs_named(&event).map_err(|e| ExportFault::Record(e.to_string()))?;
-        for named in named {
-            self.want(named, &event.stream, event.seq);
-        }
+        self.needs.event(&event).map_err(|e| ExportFault::Record(e.to_string()))?;
         Ok(Item::Event(event))
-    }
-
-    fn want(&mut self, named: Named, stream: &StreamId, seq: Seq) {
-        let wanted = self.named.entry(named.blob.hash).or_insert_with(|| Wanted {
-            bytes: named.blob.bytes,
-            stream: stream.clone(),
-            seq,
-            or_packed: true,
-            manifest: None,
-        });
-        match named.named_as {
-            NamedAs::Part => wanted.or_packed = false,
-            NamedAs::Manifest { packed } => {
-                wanted.or_packed = false;
-                wanted.manifest = Some(wanted.manifest.unwrap_or(true) && packed);
-            }
-            NamedAs::Content => {}
-        }
     }
 
     fn blob(&mut self, line: &BlobLine) -> Result<Item, ExportFault> {
         let hash = line.blob.hash;
-        let wanted = self.named.get(&hash).filter(|wanted| wanted.bytes == line.blob.bytes);
-        let Some(wanted) = wanted.filter(|_| !self.blobs.contains(&hash)) else {
+        let need = self.needs.get(&hash).filter(|need| need.bytes == line.blob.bytes);
+        let Some(need) = need.filter(|_| !self.blobs.contains(&hash)) else {
             return Err(ExportFault::BlobUnwanted(hash));
         };
         let bytes = line.content.inline_bytes().ok_or(ExportFault::BlobDamaged(hash))?;
         if bytes.len() > BODY_BYTES_MAX || BlobRef::of(&bytes) != line.blob {
             return Err(ExportFault::BlobDamaged(hash));
         }
-        if let Some(packed) = wanted.manifest {
-            let (stream, seq) = (wanted.stream.clone(), wanted.seq);
+        if need.manifest.is_some() {
             let manifest =
                 Manifest::decode(&bytes).map_err(|source| ExportFault::Manifest { blob: hash, source })?;
-            for content in contents_of(&manifest) {
-                if packed {
-                    self.packed.insert(content.hash);
-                } else {
-                    self.want(Named { blob: content, named_as: NamedAs::Part }, &stream, seq);
-                }
-            }
+            self.needs.manifest(hash, &manifest);
         }
         self.blobs.insert(hash);
         Ok(Item::Blob(line.blob, bytes))
@@ -279,12 +237,9 @@ impl Reader {
         if runs.last().is_none_or(|(_, of)| of.task != header.task) {
             return Err(ExportFault::Order("the first line names another task than the run does"));
         }
-        for (hash, wanted) in &self.named {
-            let packed = wanted.or_packed && self.packed.contains(hash);
-            if !packed && !self.blobs.contains(hash) {
-                let (stream, seq) = (wanted.stream.clone(), wanted.seq);
-                return Err(ExportFault::BlobLacking { blob: *hash, stream, seq });
-            }
+        if let Some((blob, need)) = self.needs.required().find(|(blob, _)| !self.blobs.contains(&blob.hash)) {
+            let (blob, stream, seq) = (blob.hash, need.stream.clone(), need.seq);
+            return Err(ExportFault::BlobLacking { blob, stream, seq });
         }
         Ok(Read { header, lineage: self.lineage, blobs: self.blobs })
     }

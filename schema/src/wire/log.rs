@@ -116,6 +116,10 @@ pub struct FollowQuery {
 pub struct MissingBlobsRequest {
     /// At most [`BLOB_HASHES_MAX`].
     pub hashes: Vec<BlobHash>,
+    /// Those that are there are about to be named by whoever asks: they are kept from garbage collection
+    /// as if they had just been stored.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub keep: bool,
 }
 
 /// Blobs that are not stored.

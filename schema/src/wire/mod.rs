@@ -1,6 +1,7 @@
 //! HTTP bodies. Coordinator, worker and CLI share these and nothing else.
 
 mod fork;
+mod carry;
 mod lease;
 mod limits;
 mod log;
@@ -8,6 +9,7 @@ mod problem;
 mod task;
 
 pub use fork::*;
+pub use carry::*;
 pub use lease::*;
 pub use limits::*;
 pub use log::*;

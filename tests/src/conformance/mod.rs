@@ -3,6 +3,7 @@
 //! The `it` binary runs it on SQLite and on PostgreSQL. A case takes a [`Database`] and panics with
 //! what is wrong; it may open the store several times and may reach around it with raw SQL.
 
+mod carry;
 mod database;
 mod faults;
 mod leases;
@@ -71,6 +72,13 @@ pub const CASES: &[(&str, Case)] = cases![
     faults::feed_waits_for_a_late_committer,
     faults::busy_never_reaches_a_caller,
     faults::full_disk_loses_nothing,
+    carry::an_imported_run_is_the_same_and_nobodys,
+    carry::an_import_is_all_or_nothing,
+    carry::an_imported_lineage_can_be_gone_on_with,
+    carry::gc_drops_what_nothing_names,
+    carry::what_is_kept_for_a_later_name_is_not_collected,
+    carry::a_blob_about_to_be_named_is_not_lost,
+    carry::appends_and_collections_at_once_lose_nothing,
     oracle::random_commands_agree_with_a_model,
 ];
 

@@ -2,6 +2,7 @@
 
 mod bad_input;
 mod bitflip;
+mod carry;
 mod conformance;
 mod crash;
 mod demo;

@@ -29,11 +29,16 @@ impl Client {
     /// # Errors
     /// [`ClientError`].
     pub async fn missing_blobs(&self, hashes: &[BlobHash]) -> Result<Vec<BlobHash>, ClientError> {
+        self.missing(hashes, false).await
+    }
+
+    /// As [`Client::missing_blobs`]; where `keep`, those that are stored are kept until they are named.
+    async fn missing(&self, hashes: &[BlobHash], keep: bool) -> Result<Vec<BlobHash>, ClientError> {
         let mut missing = Vec::new();
         for hashes in hashes.chunks(BLOB_HASHES_MAX) {
             let call = self.call("ask which blobs are missing", Method::POST, "/v1/blobs/missing");
             let answer: MissingBlobsResponse =
-                call.json(&MissingBlobsRequest { hashes: hashes.to_vec() })?.answer().await?;
+                call.json(&MissingBlobsRequest { hashes: hashes.to_vec(), keep })?.answer().await?;
             missing.extend(answer.missing);
         }
         Ok(missing)
@@ -62,7 +67,8 @@ impl Client {
         blobs.sort_by_key(|(blob, _)| blob.hash);
         blobs.dedup_by_key(|(blob, _)| blob.hash);
         let hashes: Vec<BlobHash> = blobs.iter().map(|(blob, _)| blob.hash).collect();
-        let mut missing = self.missing_blobs(&hashes).await?;
+        // What is not sent, for it is there, must still be there when it is named.
+        let mut missing = self.missing(&hashes, true).await?;
         missing.sort_unstable();
         blobs.retain(|(blob, _)| missing.binary_search(&blob.hash).is_ok());
         self.put_all(blobs).await

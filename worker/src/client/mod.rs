@@ -9,6 +9,7 @@
 
 mod blobs;
 mod calls;
+mod carry;
 mod error;
 mod follow;
 mod retry;

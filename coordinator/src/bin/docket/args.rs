@@ -107,6 +107,12 @@ pub(crate) enum Command {
     Step(crate::step::Args),
     /// Check that the log is whole and unaltered
     Verify(crate::verify::Args),
+    /// Write a run to a file: for another installation, or for other programs
+    Export(crate::export::Args),
+    /// Take in a run that was exported elsewhere
+    Import(crate::import::Args),
+    /// Which blobs nothing names any more; drop them
+    Gc(crate::gc::Args),
     /// Coordinator and workers on this machine, until Ctrl-C
     Up(crate::up::Args),
     /// A coordinator alone
@@ -169,6 +175,12 @@ mod tests {
             "docket verify",
             "docket verify abc --store sqlite:/tmp/x.db",
             "docket db rebuild",
+            "docket export abc -o run.docket",
+            "docket export abc --plain",
+            "docket export abc --format atif --text-bytes 100 -o x.json",
+            "docket import run.docket --json",
+            "docket gc",
+            "docket gc --delete --untouched-for 7d",
             "docket up --slots 4 --listen 127.0.0.1:0",
             "docket worker --slots 2 --queues a,b",
             "docket demo --keep",
@@ -221,6 +233,10 @@ mod tests {
             "docket up --listen nowhere",
             "docket verify --store mysql://x",
             "docket completions cmd",
+            "docket export abc --format traj",
+            "docket import",
+            "docket gc --untouched-for 1h",
+            "docket gc --untouched-for soon",
         ];
         for line in bad {
             let error = Cli::try_parse_from(line.split(' ')).expect_err(line);

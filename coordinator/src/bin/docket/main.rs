@@ -24,11 +24,14 @@ mod diff;
 mod display;
 mod doctor;
 mod events;
+mod export;
 mod fail;
 mod follow;
 mod fork;
 mod home;
 mod lineage;
+mod gc;
+mod import;
 mod local;
 mod logging;
 mod logs;
@@ -126,6 +129,9 @@ async fn dispatch(cx: Context, command: Command) -> Outcome {
         Command::Replay(args) => replay::run(cx, args).await,
         Command::Step(args) => step::run(cx, args).await,
         Command::Verify(args) => verify::run(cx, args).await,
+        Command::Export(args) => export::run(cx, args).await,
+        Command::Import(args) => import::run(cx, args).await,
+        Command::Gc(args) => gc::run(cx, args).await,
         Command::Up(args) => up::run(cx, args).await,
         Command::Serve(args) => serve::run(cx, args).await,
         Command::Worker(args) => worker::run(cx, args).await,

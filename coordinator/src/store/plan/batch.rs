@@ -1,8 +1,8 @@
 //! A whole batch: reads what it needs in few statements, then plans ask after ask.
 
-use docket_schema::ids::{BlobHash, StreamId, TaskId};
+use docket_schema::ids::{BlobHash, StreamId, SystemTopic, TaskId};
 
-use super::{append, command, lease, submit};
+use super::{append, command, import, lease, submit};
 use crate::store::{
     ask::{Answered, Ask, PackedBlob},
     conn::Conn,
@@ -34,7 +34,14 @@ pub(in crate::store) async fn plan_batch(
                 stage_blobs(desk, blobs);
                 Answered::PutBlobs(Ok(()))
             }
-            Ask::Grace { .. } | Ask::Secret { .. } | Ask::Rebuild => {
+            Ask::TouchBlobs { hashes, .. } => {
+                let stored: Vec<_> =
+                    hashes.iter().copied().filter(|hash| desk.blobs.contains(hash)).collect();
+                desk.staged.touched.extend(&stored);
+                Answered::TouchBlobs(Ok(stored))
+            }
+            Ask::Import(ask) => Answered::Import(import::plan_import(desk, conn, ask).await?),
+            Ask::Grace { .. } | Ask::Secret { .. } | Ask::Rebuild | Ask::DropBlobs { .. } => {
                 unreachable!("lone asks are not planned in a batch")
             }
         });
@@ -73,8 +80,14 @@ async fn load(desk: &mut Desk, conn: &mut Conn<'_>, asks: &[&Ask]) -> Result<(),
                 names.extend(&ask.names);
             }
             Ask::Heartbeat { held, .. } => tasks.extend(held.iter().map(|held| held.task)),
+            Ask::TouchBlobs { hashes, .. } => names.extend(hashes),
+            Ask::Import(ask) => {
+                streams.extend(ask.import.streams.iter().map(|stream| stream.stream.clone()));
+                streams.push(StreamId::System(SystemTopic::Imports));
+                names.extend(&ask.import.names);
+            }
             Ask::Submit { .. } | Ask::Lease { .. } | Ask::PutBlobs { .. } => {}
-            Ask::Grace { .. } | Ask::Secret { .. } | Ask::Rebuild => {}
+            Ask::Grace { .. } | Ask::Secret { .. } | Ask::Rebuild | Ask::DropBlobs { .. } => {}
         }
     }
     names.sort_unstable();

@@ -4,6 +4,7 @@
 mod append;
 mod batch;
 mod command;
+mod import;
 mod lease;
 mod submit;
 

@@ -247,6 +247,9 @@ fn is_quick(ask: &Ask) -> bool {
         | Ask::Lease { .. }
         | Ask::Heartbeat { .. }
         | Ask::PutBlobs { .. }
+        | Ask::TouchBlobs { .. }
+        | Ask::Import(_)
+        | Ask::DropBlobs { .. }
         | Ask::Grace { .. }
         | Ask::Secret { .. }
         | Ask::Rebuild => false,

@@ -15,7 +15,7 @@ use crate::store::{
     lane::Committer,
     lone::run_lone,
     plan::plan_batch,
-    write::{Statement, writes},
+    write::{Statement, named_blobs_are_there, writes},
 };
 
 /// Rows up to which a transaction goes to SQLite in one piece: each piece costs two thread switches.
@@ -111,7 +111,8 @@ impl SqliteWriter {
     }
 
     async fn write(&mut self, base: u64) -> Result<(), sqlx::Error> {
-        let writes = writes(&self.desk.staged, &self.desk, base);
+        let mut writes = writes(&self.desk.staged, &self.desk, base);
+        writes.push(named_blobs_are_there(&self.desk.staged));
         let mut conn = Conn::Sqlite(&mut self.conn);
         if self.desk.staged.rows() <= ONE_PIECE_ROWS_MAX {
             let mut whole = Statement { sql: "BEGIN IMMEDIATE;".to_owned(), args: Vec::<Arg>::new() };

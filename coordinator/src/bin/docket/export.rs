@@ -1,0 +1,189 @@
+//! `docket export`: a run as a file: docket's own format, which another installation can import, or one
+//! that other programs read.
+
+mod atif;
+mod file;
+mod jsonl;
+mod texts;
+
+use std::{io::Write as _, path::PathBuf};
+
+use docket_schema::ids::RunId;
+use docket_worker::client::{Client, Lineage};
+
+use crate::{
+    access::{Access, Need},
+    context::Context,
+    display,
+    fail::{Exit, FailWith as _, Failure, Outcome},
+    resolve,
+};
+
+/// Flags.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Formats:
+  docket  all events of the run and of its task, its parents' shared part first, and every blob they name;
+          `docket import` takes it in elsewhere. One zstd stream of JSON Lines; --plain leaves it uncompressed
+  atif    an ATIF v1.7 trajectory: what was said, called and answered, with tokens and costs
+  jsonl   one event a line, decoded, with long texts in their place
+
+Nothing is redacted: snapshots hold files as they were. The file is readable by its owner alone.
+
+Examples:
+  docket export 3f9c01ab -o run.docket
+  docket export 3f9c01ab --plain -o tests/fixtures/run.jsonl
+  docket export 3f9c01ab --format atif -o trajectory.json
+  docket export 3f9c01ab --format jsonl | jq -r .kind")]
+pub(crate) struct Args {
+    /// A run, or a task whose last run is meant
+    id: String,
+    /// Where to write it [default: standard output]
+    #[arg(short, long, value_name = "FILE")]
+    output: Option<PathBuf>,
+    /// What is written
+    #[arg(long, value_enum, default_value_t)]
+    format: Format,
+    /// With --format docket: text that can be read and compared, not compressed
+    #[arg(long)]
+    plain: bool,
+    /// With --format atif and jsonl: longest text put in its place, in bytes; longer ones are cut
+    #[arg(long, value_name = "BYTES", default_value_t = TEXT_BYTES)]
+    text_bytes: usize,
+}
+
+/// Longest text put in its place, unless said otherwise: more than any tool shows a model.
+const TEXT_BYTES: usize = 1024 * 1024;
+
+/// What is written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, clap::ValueEnum)]
+enum Format {
+    /// docket's own
+    #[default]
+    Docket,
+    /// Agent Trajectory Interchange Format v1.7
+    Atif,
+    /// JSON Lines of events
+    Jsonl,
+}
+
+/// What was written.
+#[derive(Debug, Default)]
+pub(crate) struct Written {
+    pub(crate) events: u64,
+    pub(crate) blobs: u64,
+}
+
+/// Writes it.
+pub(crate) async fn run(cx: Context, args: Args) -> Outcome {
+    if args.plain && args.format != Format::Docket {
+        return Err(Failure::new(Exit::Usage, "--plain is for --format docket; the others are text anyway"));
+    }
+    let to_terminal = args.output.is_none() && std::io::IsTerminal::is_terminal(&std::io::stdout());
+    if to_terminal && args.format == Format::Docket && !args.plain {
+        return Err(Failure::new(
+            Exit::Usage,
+            "the file is not for a terminal; name one with -o FILE, or take --plain",
+        ));
+    }
+    let access = Access::open(&cx, Need::Read).await?;
+    let run = resolve::run(&access.client, &args.id).await?;
+    // Beside its goal first: a file is there whole or not at all, whatever happens meanwhile.
+    let folder = match &args.output {
+        Some(path) => path
+            .parent()
+            .filter(|parent| !parent.as_os_str().is_empty())
+            .map_or_else(|| PathBuf::from("."), std::path::Path::to_path_buf),
+        None => cx.home.folder("scratch")?,
+    };
+    let mut file = tempfile::NamedTempFile::new_in(&folder)
+        .fail_with(Exit::Failed, || format!("cannot write in {}", folder.display()))?;
+    let written = write(&access.client, run, &args, &mut file).await?;
+    access.close().await?;
+    file.flush().fail_as(Exit::Failed)?;
+    let bytes = file.as_file().metadata().fail_as(Exit::Failed)?.len();
+    let Some(path) = args.output else {
+        return send(file.into_file(), to_terminal);
+    };
+    place(file, &path)?;
+    if cx.json() {
+        display::say_json(&serde_json::json!({
+            "run": run, "file": path, "bytes": bytes, "events": written.events, "blobs": written.blobs,
+        }));
+    } else {
+        let counts = format!("{} events and {} blobs", written.events, written.blobs);
+        display::say(&display::line(&format!(
+            "run {} is in {}: {counts}, {bytes} bytes",
+            run.short(),
+            path.display()
+        )));
+    }
+    Ok(Exit::Ok)
+}
+
+/// Puts the file where it belongs. It stays its owner's alone: files of a repository are in it.
+fn place(file: tempfile::NamedTempFile, path: &std::path::Path) -> Outcome<()> {
+    let failed = || format!("cannot write {}", path.display());
+    file.as_file().sync_all().fail_with(Exit::Failed, failed)?;
+    file.persist(path).map(drop).fail_with(Exit::Failed, failed)
+}
+
+fn send(mut file: std::fs::File, to_terminal: bool) -> Outcome {
+    use std::io::{Read as _, Seek as _};
+    file.rewind().fail_as(Exit::Failed)?;
+    if to_terminal {
+        let mut text = Vec::new();
+        file.read_to_end(&mut text).fail_as(Exit::Failed)?;
+        // Texts of models and files; on a terminal they would be obeyed.
+        display::say(&display::block(&String::from_utf8_lossy(&text)));
+        return Ok(Exit::Ok);
+    }
+    match std::io::copy(&mut file, &mut std::io::stdout().lock()) {
+        Ok(_) => Ok(Exit::Ok),
+        // Who reads has seen enough.
+        Err(error) if error.kind() == std::io::ErrorKind::BrokenPipe => Ok(Exit::Ok),
+        Err(error) => Err(error).fail_as(Exit::Failed),
+    }
+}
+
+async fn write(
+    client: &Client,
+    run: RunId,
+    args: &Args,
+    to: &mut tempfile::NamedTempFile,
+) -> Outcome<Written> {
+    match (args.format, args.plain) {
+        (Format::Docket, true) => {
+            let mut to = std::io::BufWriter::new(to);
+            let written = file::write(client, run, &mut to).await?;
+            to.flush().fail_as(Exit::Failed)?;
+            Ok(written)
+        }
+        (Format::Docket, false) => {
+            let mut to = zstd::Encoder::new(to, ZSTD_LEVEL).fail_as(Exit::Failed)?;
+            let written = file::write(client, run, &mut to).await?;
+            to.finish().fail_as(Exit::Failed)?;
+            Ok(written)
+        }
+        (Format::Atif, _) => {
+            let events = client.all_events(run, Lineage::Whole).await?;
+            let texts = texts::read(client, &events, args.text_bytes).await?;
+            let trajectory = atif::trajectory(run, &events, &texts)?;
+            let mut text = serde_json::to_string_pretty(&trajectory).fail_as(Exit::Failed)?;
+            text.push('\n');
+            to.write_all(text.as_bytes()).fail_as(Exit::Failed)?;
+            Ok(Written { events: events.len() as u64, blobs: texts.len() as u64 })
+        }
+        (Format::Jsonl, _) => {
+            let events = client.all_events(run, Lineage::Whole).await?;
+            let texts = texts::read(client, &events, args.text_bytes).await?;
+            for event in &events {
+                let line = jsonl::line(event, &texts).fail_as(Exit::Failed)?;
+                to.write_all(line.as_bytes()).fail_as(Exit::Failed)?;
+            }
+            Ok(Written { events: events.len() as u64, blobs: texts.len() as u64 })
+        }
+    }
+}
+
+/// Level of zstd: most of it is packs, which do not shrink, and texts, which do at any level.
+const ZSTD_LEVEL: i32 = 6;

@@ -1,0 +1,54 @@
+//! One event a line, decoded, with long texts in their place. Stable: fields are only ever added.
+//!
+//! `{"stream":…,"seq":…,"at":…,"turn":…,"epoch":…,"kind":…,"version":…,"payload":{…},"hash":…}`; the payload is
+//! the event's own. Where it refers to a text that is out of line (`{"hash":…,"bytes":…}`), the same object
+//! holds the `text` too, and `"cut":true` where only its beginning.
+
+use docket_schema::{event::Envelope, ids::BlobHash};
+use serde_json::{Map, Value, json};
+
+use super::texts::Texts;
+
+/// The line of an event.
+pub(super) fn line(event: &Envelope, texts: &Texts) -> Result<String, serde_json::Error> {
+    let mut payload: Value = serde_json::from_str(event.payload.as_str())?;
+    put_in_place(&mut payload, texts);
+    let line = json!({
+        "stream": event.stream,
+        "seq": event.seq,
+        "at": event.recorded_at,
+        "turn": event.turn,
+        "epoch": event.epoch,
+        "kind": event.kind,
+        "version": event.version,
+        "payload": payload,
+        "hash": event.hash,
+    });
+    Ok(format!("{line}\n"))
+}
+
+fn put_in_place(value: &mut Value, texts: &Texts) {
+    match value {
+        Value::Object(fields) => match reference(fields).and_then(|hash| texts.get(&hash)) {
+            Some(text) => {
+                fields.insert("text".to_owned(), text.text.clone().into());
+                if text.cut {
+                    fields.insert("cut".to_owned(), true.into());
+                }
+            }
+            None => {
+                // A model's arguments and a provider's own words may look like anything.
+                let own = fields.iter_mut().filter(|(name, _)| !matches!(name.as_str(), "args" | "data"));
+                own.for_each(|(_, value)| put_in_place(value, texts));
+            }
+        },
+        Value::Array(values) => values.iter_mut().for_each(|value| put_in_place(value, texts)),
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {}
+    }
+}
+
+/// The blob that an object of exactly a hash and a size refers to.
+fn reference(fields: &Map<String, Value>) -> Option<BlobHash> {
+    let hash = fields.get("hash").filter(|_| fields.len() == 2 && fields.contains_key("bytes"))?;
+    hash.as_str()?.parse().ok()
+}

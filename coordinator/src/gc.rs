@@ -1,0 +1,154 @@
+//! Garbage collection of blobs: which of them no event names, directly or through another blob.
+//!
+//! Called by the route alone; runs beside everything else. First those that nobody touched for long are
+//! listed, then the whole log is read and whatever an event may name is struck off, then what is left is
+//! dropped in small transactions of their own. Nothing is stopped meanwhile: a blob that is named while
+//! the log is read is touched by whoever names it, and is not dropped then (see [`crate::store`]). What
+//! cannot be understood keeps what it may name; what is wrongly kept costs space, no more.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use docket_schema::{
+    event::{Envelope, hashes_named_in},
+    ids::{BlobHash, Position, Timestamp},
+    names::{NamedAs, blobs_named, contents_of},
+    snapshot::Manifest,
+    wire::{GC_UNTOUCHED_MS, GC_UNTOUCHED_MS_MIN, GcRequest, GcResponse, PAGE_EVENTS_MAX},
+};
+
+use crate::store::{Store, StoreError, TOUCH_MS};
+
+/// Blobs looked at in one walk over the log: bounds what stands in memory to some 100 MB.
+const CANDIDATES_MAX: usize = 1_000_000;
+
+/// Blobs listed in one go.
+const LISTED: u32 = 10_000;
+
+/// Blobs dropped in one transaction, and their bytes together: both bound how long an append waits for it.
+const DROPPED_MAX: usize = 256;
+const DROPPED_BYTES_MAX: u64 = 64 * 1024 * 1024;
+
+const _: () = assert!(GC_UNTOUCHED_MS_MIN as i64 > TOUCH_MS, "or a drop could take what was just named");
+
+/// Collects. `now` is the coordinator's time when it begins.
+///
+/// # Errors
+/// The store cannot. What was dropped before stays dropped, and the call can be repeated.
+pub async fn collect(
+    store: &dyn Store,
+    request: GcRequest,
+    now: Timestamp,
+) -> Result<GcResponse, StoreError> {
+    let untouched_ms = request.untouched_for_ms.unwrap_or(GC_UNTOUCHED_MS).max(GC_UNTOUCHED_MS_MIN);
+    let since = Timestamp(now.0.saturating_sub_unsigned(untouched_ms.saturating_mul(1000)));
+    let totals = store.blob_totals().await?;
+    let mut report = GcResponse {
+        delete: request.delete,
+        blobs: totals.blobs,
+        bytes: totals.bytes,
+        ..GcResponse::default()
+    };
+    let mut after = None;
+    let mut listed = 0;
+    loop {
+        let mut left = list(store, since, after).await?;
+        let Some(last) = left.keys().next_back().copied() else { break };
+        after = Some(last);
+        listed += left.len() as u64;
+        let (named, named_by_blobs) = strike_off(store, &mut left).await?;
+        report.named += named;
+        report.named_by_blobs += named_by_blobs;
+        report.orphans += left.len() as u64;
+        report.orphan_bytes += left.values().sum::<u64>();
+        if request.delete {
+            drop_all(store, left, since, &mut report).await?;
+        }
+    }
+    report.recent = totals.blobs.saturating_sub(listed);
+    Ok(report)
+}
+
+/// The next blobs that nobody touched since `since`, with their sizes.
+async fn list(
+    store: &dyn Store,
+    since: Timestamp,
+    mut after: Option<BlobHash>,
+) -> Result<BTreeMap<BlobHash, u64>, StoreError> {
+    let mut all = BTreeMap::new();
+    while all.len() < CANDIDATES_MAX {
+        let page = store.untouched_blobs(since, after, LISTED).await?;
+        let Some(last) = page.last() else { break };
+        after = Some(last.hash);
+        all.extend(page.into_iter().map(|blob| (blob.hash, blob.bytes)));
+    }
+    Ok(all)
+}
+
+/// Strikes off what the log names: how many by events, how many by blobs.
+async fn strike_off(store: &dyn Store, left: &mut BTreeMap<BlobHash, u64>) -> Result<(u64, u64), StoreError> {
+    let all = left.len() as u64;
+    let mut manifests = BTreeSet::new();
+    let mut after = Position(0);
+    loop {
+        let page = store.feed(after, PAGE_EVENTS_MAX).await?;
+        let Some(last) = page.last() else { break };
+        after = last.position;
+        for event in &page {
+            for hash in hashes_named_in(event.payload.as_str()).flatten() {
+                left.remove(&hash);
+            }
+            manifests_named(event, &mut manifests);
+        }
+    }
+    let named = all - left.len() as u64;
+    for manifest in manifests {
+        if left.is_empty() {
+            break;
+        }
+        // A base that is not there, or is none, names nothing: `docket verify` says so.
+        let Some(bytes) = store.blob(manifest).await? else { continue };
+        if let Ok(manifest) = Manifest::decode(&bytes) {
+            for content in contents_of(&manifest) {
+                left.remove(&content.hash);
+            }
+        }
+    }
+    Ok((named, all - named - left.len() as u64))
+}
+
+/// Blobs that name others. An event of a newer docket may name any.
+fn manifests_named(event: &Envelope, manifests: &mut BTreeSet<BlobHash>) {
+    match blobs_named(event) {
+        Ok(named) => {
+            let is_manifest = |named_as| match named_as {
+                NamedAs::Manifest { .. } => true,
+                NamedAs::Part | NamedAs::Content => false,
+            };
+            manifests.extend(named.iter().filter(|n| is_manifest(n.named_as)).map(|n| n.blob.hash));
+        }
+        Err(_) => manifests.extend(hashes_named_in(event.payload.as_str()).flatten()),
+    }
+}
+
+async fn drop_all(
+    store: &dyn Store,
+    orphans: BTreeMap<BlobHash, u64>,
+    since: Timestamp,
+    report: &mut GcResponse,
+) -> Result<(), StoreError> {
+    let mut batch = Vec::new();
+    let mut bytes = 0;
+    let mut orphans = orphans.into_iter().peekable();
+    while let Some((hash, size)) = orphans.next() {
+        batch.push(hash);
+        bytes += size;
+        let full = batch.len() >= DROPPED_MAX || bytes >= DROPPED_BYTES_MAX;
+        if full || orphans.peek().is_none() {
+            let dropped = store.drop_blobs(std::mem::take(&mut batch), since).await?;
+            report.dropped += dropped.len() as u64;
+            report.dropped_bytes += dropped.iter().map(|blob| blob.bytes).sum::<u64>();
+            bytes = 0;
+        }
+    }
+    Ok(())
+}
