@@ -5,7 +5,7 @@
 //!
 //! Nothing depends on time: the command says by a folder that it is in its middle, and waits to be let on.
 
-mod journey;
+pub(crate) mod journey;
 mod ways;
 
 use anyhow::Result;
