@@ -5,7 +5,7 @@
 //!
 //! Nothing depends on time: the command says by a folder that it is in its middle, and waits to be let on.
 
-mod journey;
+pub(crate) mod journey;
 mod ways;
 
 use anyhow::Result;
@@ -33,14 +33,20 @@ async fn a_run_killed_in_the_middle_of_a_command_is_resumed_from_turn_7_on_sqlit
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_run_killed_in_the_middle_of_a_command_is_forked_from_turn_7_on_sqlite() -> Result<()> {
+    Box::pin(travel(Way::ForkAt(7), None)).await
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_run_killed_in_the_middle_of_a_command_goes_on_by_itself_on_postgres() -> Result<()> {
     let Some(cluster) = Cluster::start() else { return Ok(()) };
     Box::pin(travel(Way::Itself, Some(&cluster))).await
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_run_killed_in_the_middle_of_a_command_is_resumed_on_postgres() -> Result<()> {
+async fn a_run_killed_in_the_middle_of_a_command_is_resumed_and_forked_on_postgres() -> Result<()> {
     let Some(cluster) = Cluster::start() else { return Ok(()) };
     Box::pin(travel(Way::ResumeLast, Some(&cluster))).await?;
-    Box::pin(travel(Way::ResumeAt(7), Some(&cluster))).await
+    Box::pin(travel(Way::ResumeAt(7), Some(&cluster))).await?;
+    Box::pin(travel(Way::ForkAt(7), Some(&cluster))).await
 }

@@ -1,5 +1,7 @@
 //! The kill, the ways back, and what must hold on each.
 
+use std::path::PathBuf;
+
 use anyhow::{Context as _, Result, ensure};
 use docket_schema::{
     event::Envelope,
@@ -12,7 +14,7 @@ use docket_tests::{
     pg_cluster::Cluster,
     system::{
         Coordinator, LeaseTime, Place, Sample, Signal, Worker, WorkerOptions, fresh_database, room, seen,
-        send,
+        send, until,
     },
 };
 use docket_worker::{
@@ -38,6 +40,8 @@ pub(crate) enum Way {
     ResumeLast,
     /// `docket resume RUN --turn N`.
     ResumeAt(u32),
+    /// `docket fork RUN --turn N`: another task; the run itself goes on too.
+    ForkAt(u32),
 }
 
 impl Way {
@@ -45,7 +49,7 @@ impl Way {
     const fn kept(self) -> u32 {
         match self {
             Self::Itself | Self::ResumeLast => KILLED_AT - 1,
-            Self::ResumeAt(turn) => turn,
+            Self::ResumeAt(turn) | Self::ForkAt(turn) => turn,
         }
     }
 
@@ -54,17 +58,33 @@ impl Way {
         match self {
             Self::Itself => TURNS - KILLED_AT,
             Self::ResumeLast | Self::ResumeAt(_) => TURNS - self.kept(),
+            Self::ForkAt(turn) => TURNS - turn + Self::Itself.calls_after(),
         }
     }
 }
 
-/// Lets the command in the middle of turn 15 on, wherever it stands under `worker`.
-async fn let_on(worker: &Worker) -> Result<()> {
+/// The workspace in which `worker` does this run.
+fn workspace_of(worker: &Worker, run: RunId) -> Option<PathBuf> {
+    let name = run.to_string();
+    let is_of = |folder: &PathBuf| {
+        let parent = folder.parent().and_then(|parent| parent.file_name());
+        parent.and_then(|parent| parent.to_str()).is_some_and(|parent| parent.starts_with(&name))
+    };
+    worker.workspaces().into_iter().find(is_of)
+}
+
+/// Lets the command in the middle of turn 15 on, where `worker` does this run.
+async fn let_on(worker: &Worker, run: RunId) -> Result<()> {
     let at = seen("the command in its middle", || {
-        worker.workspaces().into_iter().find(|folder| folder.join(MIDDLE).is_dir())
+        workspace_of(worker, run).filter(|folder| folder.join(MIDDLE).is_dir())
     });
     std::fs::write(at.await.with_context(|| worker.tail())?.join(GO), "")?;
     Ok(())
+}
+
+async fn run_of(coordinator: &Coordinator, task: TaskId) -> Result<RunId> {
+    let run = until("a run of the task", async || coordinator.client().task(task).await.ok()?.task.last_run);
+    run.await.with_context(|| coordinator.tail())
 }
 
 async fn model() -> Result<ModelServer> {
@@ -93,7 +113,7 @@ async fn play() -> Result<TreeHash> {
     let options = WorkerOptions { queue: Some(queue.clone()), ..WorkerOptions::default() };
     let worker = Worker::start(&coordinator, &options).await?;
     let task = submit(&coordinator, &server, &queue).await?;
-    let_on(&worker).await?;
+    let_on(&worker, run_of(&coordinator, task).await?).await?;
     let view = coordinator.ended(task).await.with_context(|| worker.tail())?;
     ensure!(view.task.state == TaskState::Completed, "{:?}", view.task.message);
     let history = coordinator.history(view.task.last_run.context("a run")?).await?;
@@ -142,6 +162,7 @@ async fn take(way: Way, coordinator: &Coordinator, task: TaskId, run: RunId) -> 
         }
         Way::ResumeLast => None,
         Way::ResumeAt(turn) => Some(turn.to_string()),
+        Way::ForkAt(turn) => return fork(coordinator, run, turn).await,
     };
     let id = run.to_string();
     let mut args = vec!["resume", &id];
@@ -153,6 +174,13 @@ async fn take(way: Way, coordinator: &Coordinator, task: TaskId, run: RunId) -> 
     ensure!(old == "superseded", "the old run is {old}");
     // `Forked` is the first; what the successor says of its restored workspace is the second.
     Ok(Onward { task, run: next, seq: 2 })
+}
+
+async fn fork(coordinator: &Coordinator, run: RunId, turn: u32) -> Result<Onward> {
+    let args = ["fork", &run.to_string(), "--turn", &turn.to_string(), "--json"].map(str::to_owned);
+    let said: serde_json::Value = serde_json::from_str(&coordinator.docket(&args).await?.ok()?)?;
+    let run: RunId = said["run"].as_str().context("the fork's run")?.parse()?;
+    Ok(Onward { task: coordinator.client().run(run).await?.task, run, seq: 2 })
 }
 
 /// Plays one way on one store.
@@ -176,10 +204,18 @@ pub(crate) async fn travel(way: Way, cluster: Option<&Cluster>) -> Result<()> {
 
     let onward = take(way, &coordinator, task, run).await?;
     let stop = |epoch| Failpoint { seq: onward.seq, when: FailWhen::Before, epoch, whom: FailWhom::Sleeper };
-    let options = WorkerOptions { failpoints: EPOCHS.map(stop).collect(), ..options };
+    let options = WorkerOptions { slots: 2, failpoints: EPOCHS.map(stop).collect(), ..options };
     let second = Worker::start(&coordinator, &options).await?;
-    restored(&second, way).await.with_context(|| format!("{}\n{}", second.tail(), coordinator.tail()))?;
-    let_on(&second).await?;
+    let files = restored(&second, onward.run, way).await;
+    files.with_context(|| format!("{}\n{}", second.tail(), coordinator.tail()))?;
+    let_on(&second, onward.run).await?;
+    if let Way::ForkAt(_) = way {
+        // The run that was forked is not touched: it goes on by itself, to the same end.
+        let_on(&second, run).await?;
+        let view = coordinator.ended(task).await.with_context(|| second.tail())?;
+        let history = coordinator.history(run).await?;
+        ensure!(view.task.last_run == Some(run) && history.tree() == Some(tree), "{}", history.kinds());
+    }
 
     let view = coordinator.ended(onward.task).await.with_context(|| second.tail())?;
     ensure!(view.task.state == TaskState::Completed, "{:?}", view.task.message);
@@ -205,9 +241,9 @@ pub(crate) async fn travel(way: Way, cluster: Option<&Cluster>) -> Result<()> {
 }
 
 /// The successor has restored the workspace and not yet said so: its files are read from outside.
-async fn restored(worker: &Worker, way: Way) -> Result<()> {
+async fn restored(worker: &Worker, run: RunId, way: Way) -> Result<()> {
     let asleep = seen("a run process that has restored its files", || worker.sleeper()).await?;
-    let folder = worker.workspaces().pop().context("a workspace")?;
+    let folder = workspace_of(worker, run).context("a workspace")?;
     let (found, wanted) = (files_in(&folder)?, files_after(way.kept())?);
     ensure!(
         found == wanted,

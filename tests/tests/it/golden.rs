@@ -1,0 +1,153 @@
+//! Golden logs: runs of each release, kept in `tests/fixtures/RELEASE/` for ever. Every later build reads,
+//! folds and verifies them, makes the same decisions after each of their events, and restores each of their
+//! snapshots to the recorded tree (invariants 5, 7 and 12).
+//!
+//! Most were recorded from real runs on a real store; what no feature of the release can write yet was made
+//! by hand through the types (`by-hand`). `UPDATE_FIXTURES=1 cargo test -p docket-tests --test it golden`
+//! records this release's anew, which may be done until it is out and never after.
+
+mod hold;
+mod made;
+mod record;
+
+use std::{collections::BTreeSet, fs, path::PathBuf};
+
+use anyhow::{Context as _, Result, ensure};
+use docket_schema::{
+    event::{Envelope, Head, TypedEvent as _, follow},
+    export::Export,
+    ids::StreamId,
+    run::RunEvent,
+    system::SystemEvent,
+    task::TaskEvent,
+};
+
+/// A golden log.
+struct Golden {
+    name: String,
+    bytes: Vec<u8>,
+}
+
+fn folder() -> PathBuf {
+    PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("fixtures")
+}
+
+/// All files of all releases whose names end with `end`, `RELEASE/NAME`.
+fn files(end: &str) -> Result<Vec<Golden>> {
+    let mut found = Vec::new();
+    for release in fs::read_dir(folder())? {
+        for file in fs::read_dir(release?.path())? {
+            let path = file?.path();
+            let name = path.strip_prefix(folder())?.display().to_string();
+            if name.ends_with(end) {
+                found.push(Golden { name, bytes: fs::read(path)? });
+            }
+        }
+    }
+    found.sort_by(|a, b| a.name.cmp(&b.name));
+    ensure!(!found.is_empty(), "no golden log ends with {end}");
+    Ok(found)
+}
+
+/// The runs.
+fn runs() -> Result<Vec<(String, Export)>> {
+    let read = |golden: Golden| {
+        let run = Export::read(&golden.bytes).with_context(|| golden.name.clone())?;
+        ensure!(run.write().as_bytes() == golden.bytes, "{}: written again, it is another file", golden.name);
+        Ok((golden.name, run))
+    };
+    files(".run.jsonl")?.into_iter().map(read).collect()
+}
+
+/// The events of streams that belong to no run, one envelope a line.
+fn streams() -> Result<Vec<(String, Vec<Envelope>)>> {
+    let read = |golden: Golden| {
+        let lines = std::str::from_utf8(&golden.bytes)?.lines();
+        let events = lines.map(serde_json::from_str).collect::<Result<Vec<Envelope>, _>>();
+        Ok((golden.name.clone(), events.with_context(|| golden.name)?))
+    };
+    files(".stream.jsonl")?.into_iter().map(read).collect()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_golden_logs_of_this_release_are_recorded_when_asked_for() -> Result<()> {
+    if std::env::var_os("UPDATE_FIXTURES").is_none() {
+        return Ok(());
+    }
+    let (major, minor) = (env!("CARGO_PKG_VERSION_MAJOR"), env!("CARGO_PKG_VERSION_MINOR"));
+    let of_release = folder().join(format!("{major}.{minor}"));
+    fs::create_dir_all(&of_release)?;
+    let mut all = Box::pin(record::all()).await?;
+    all.push(("by-hand", made::run().await?));
+    all.push(("by-hand-cancelled", made::cancelled().await?));
+    for (name, run) in all {
+        fs::write(of_release.join(format!("{name}.run.jsonl")), run.write())?;
+    }
+    let lines: Result<Vec<String>, _> = made::system().iter().map(serde_json::to_string).collect();
+    fs::write(of_release.join("by-hand.stream.jsonl"), lines?.join("\n") + "\n")?;
+    Ok(())
+}
+
+#[test]
+fn every_kind_of_event_occurs_in_a_golden_log() -> Result<()> {
+    let mut found = BTreeSet::new();
+    let run_events = runs()?.into_iter().flat_map(|(_, run)| run.events);
+    for event in run_events.chain(streams()?.into_iter().flat_map(|(_, events)| events)) {
+        let family = match event.stream {
+            StreamId::Run(_) => "run",
+            StreamId::Task(_) => "task",
+            StreamId::System(_) => "system",
+            StreamId::Queue(_) => "queue",
+        };
+        found.insert((family, event.kind, event.version));
+    }
+    let families = [("run", RunEvent::READ), ("task", TaskEvent::READ), ("system", SystemEvent::READ)];
+    let lacking: Vec<String> = families
+        .into_iter()
+        .flat_map(|(family, read)| read.iter().map(move |(kind, version)| (family, *kind, *version)))
+        .filter(|(family, kind, version)| !found.contains(&(*family, (*kind).to_owned(), *version)))
+        .map(|(family, kind, version)| format!("{family} {kind} {version}"))
+        .collect();
+    ensure!(lacking.is_empty(), "no golden log holds: {}; record one", lacking.join(", "));
+    Ok(())
+}
+
+#[test]
+fn the_streams_of_no_run_are_chained_and_read() -> Result<()> {
+    for (name, events) in streams()? {
+        let mut head = Head::EMPTY;
+        for event in &events {
+            head = follow(head, event).with_context(|| name.clone())?;
+            SystemEvent::decode(&event.kind, event.version, event.payload.as_str())?;
+        }
+    }
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn every_golden_log_verifies() -> Result<()> {
+    for (name, run) in runs()? {
+        hold::verifies(&run).await.with_context(|| name)?;
+    }
+    Ok(())
+}
+
+#[test]
+fn after_each_prefix_of_each_golden_log_the_next_decision_is_the_recorded_one() -> Result<()> {
+    let mut compared = 0;
+    for (name, run) in runs()? {
+        compared += hold::decides(&run).with_context(|| name)?;
+    }
+    ensure!(compared > 60, "{compared} decisions compared");
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn after_each_prefix_of_each_golden_log_the_workspace_is_restored_to_the_recorded_tree() -> Result<()> {
+    let mut restored = 0;
+    for (name, run) in runs()? {
+        restored += hold::restores(&run).await.with_context(|| name)?;
+    }
+    ensure!(restored > 20, "{restored} trees restored");
+    Ok(())
+}

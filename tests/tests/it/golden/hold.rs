@@ -1,0 +1,106 @@
+//! What must hold of a golden log.
+
+use anyhow::{Context as _, Result, ensure};
+use bytes::Bytes;
+use docket_schema::{
+    content::BlobRef,
+    event::TypedEvent as _,
+    export::Export,
+    ids::DecisionHash,
+    run::{RunEvent, RunState, Stage},
+    snapshot::LeftOut,
+};
+use docket_worker::{
+    driver::Material,
+    engine, replay,
+    workspace::{BlobSink as _, MemoryBlobs, RestoreTarget, WorkspaceOptions, materialize, restore},
+};
+
+use crate::travel::journey::{files_in, tree_hash};
+
+async fn blobs(run: &Export) -> Result<MemoryBlobs> {
+    let mut blobs = MemoryBlobs::default();
+    for bytes in run.blobs.values() {
+        blobs.put(BlobRef::of(bytes), Bytes::copy_from_slice(bytes).to_vec()).await?;
+    }
+    Ok(blobs)
+}
+
+/// Every decision derived again and every request rendered again are the recorded ones.
+pub(super) async fn verifies(run: &Export) -> Result<()> {
+    let verified = replay::verify(&run.history(), &Material::new(blobs(run).await?)).await?;
+    ensure!(verified.decisions > 0 && verified.requests > 0, "nothing was compared: {verified:?}");
+    Ok(())
+}
+
+const fn decision_of(event: &RunEvent) -> Option<DecisionHash> {
+    match event {
+        RunEvent::ModelRequested(e) => Some(e.decision),
+        RunEvent::ToolRequested(e) => Some(e.decision),
+        RunEvent::GateRequested(e) => Some(e.decision),
+        RunEvent::RunPaused(e) => Some(e.decision),
+        RunEvent::RunBlocked(e) => Some(e.decision),
+        RunEvent::RunEnded(e) => e.decision,
+        _ => None,
+    }
+}
+
+/// Each prefix folds, and where an intent follows it, the engine decides just that. How many were compared.
+pub(super) fn decides(run: &Export) -> Result<usize> {
+    let history = run.history();
+    let mut state = RunState::default();
+    let mut compared = 0;
+    for (at, event) in history.iter().enumerate() {
+        let phase = |kind: &str| kind == "PhaseChanged";
+        // A change of phase stands between a decision and its first intent.
+        let next = history[at..].iter().find(|next| !phase(&next.kind));
+        let begins = state.stage == Stage::Deciding && !(at > 0 && phase(&history[at - 1].kind));
+        if let (true, Some(next), Some(pins)) = (begins, next, &state.pins) {
+            let typed = RunEvent::decode(&next.kind, next.version, next.payload.as_str())?;
+            if let Some(recorded) = decision_of(&typed) {
+                let engine = engine::engine(&pins.engine).context("the engine of the log")?;
+                let decided = engine.decide(&state);
+                ensure!(decided.hash() == recorded, "event {} of {}: {decided:?}", next.seq, next.stream);
+                compared += 1;
+            }
+        }
+        state.apply_envelope(event).with_context(|| format!("event {} of {}", event.seq, event.stream))?;
+    }
+    Ok(compared)
+}
+
+/// A workspace is brought from snapshot to snapshot, and its files are hashed by other code than docket's.
+pub(super) async fn restores(run: &Export) -> Result<usize> {
+    let blobs = blobs(run).await?;
+    let folder = tempfile::tempdir()?;
+    let options = WorkspaceOptions::new(folder.path().join("cache"));
+    let mut state = RunState::default();
+    let mut workspace = None;
+    let mut restored = 0;
+    for event in &run.history() {
+        let before = state.tree;
+        state.apply_envelope(event)?;
+        if let (None, Some(pins)) = (&workspace, &state.pins) {
+            let at = folder.path().join("workspace");
+            workspace = Some(materialize(&at, &pins.base, &blobs, &options).await?);
+        }
+        let (Some(workspace), Some(tree)) = (&mut workspace, state.tree) else { continue };
+        if state.tree == before && event.kind != "SnapshotTaken" {
+            continue;
+        }
+        let left_out: Vec<LeftOut> =
+            state.left_out.iter().map(|(path, why)| LeftOut { path: path.clone(), why: *why }).collect();
+        let target = RestoreTarget {
+            overlay: &state.overlay,
+            git_overlay: &state.git_overlay,
+            left_out: &left_out,
+            tree,
+        };
+        let place = || format!("event {} of {}", event.seq, event.stream);
+        restore(workspace, &target, &blobs).await.with_context(place)?;
+        let found = tree_hash(&files_in(workspace.path())?)?;
+        ensure!(found == tree, "{}: {found} is not {tree}", place());
+        restored += 1;
+    }
+    Ok(restored)
+}

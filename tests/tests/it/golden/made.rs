@@ -1,0 +1,357 @@
+//! Made by hand, through the types: events that no feature of this release writes yet. The decisions and
+//! requests between them are the engine's own, so that these logs verify like all others.
+
+use std::collections::BTreeMap;
+
+use anyhow::{Context as _, Result};
+use docket_schema::{
+    content::{BlobRef, Content},
+    event::{Envelope, Head, NewEvent, TypedEvent},
+    export::{Export, Header, VERSION},
+    ids::{
+        BlobHash, Epoch, EventHash, IncarnationId, Position, RunId, Seq, StreamId, SystemTopic, TaskId,
+        Timestamp, Turn,
+    },
+    message::{CallId, ModelRef, Part, StopReason, ToolUse, Usage},
+    run::*,
+    snapshot::{Base, Manifest},
+    system::{RunImported, RunOf, StreamImported, SystemEvent},
+    task::*,
+    tool::ToolFacts,
+};
+use docket_worker::{
+    driver::{Material, rendered},
+    engine::{self, Act, Decision},
+    model::request_hash,
+    tools,
+    workspace::{BlobSink as _, MemoryBlobs},
+};
+
+/// What the run is to keep to, in no form yet.
+const POLICY: &[u8] = b"{\"allow\":[]}";
+
+const AT: Timestamp = Timestamp(1_763_000_000_000_000);
+
+fn id(n: u128) -> uuid::Uuid {
+    uuid::Uuid::from_u128(0x019a_0000_0000_7000_8000_0000_0000_0000 + n)
+}
+
+fn model() -> ModelRef {
+    ModelRef { provider: "scripted".to_owned(), name: "by-hand".to_owned(), base_url: None }
+}
+
+/// One stream, event by event.
+struct Stream {
+    id: StreamId,
+    head: Head,
+    epoch: Epoch,
+    events: Vec<Envelope>,
+}
+
+impl Stream {
+    const fn new(id: StreamId) -> Self {
+        Self { id, head: Head::EMPTY, epoch: Epoch(0), events: Vec::new() }
+    }
+
+    fn push(&mut self, turn: Turn, event: &impl TypedEvent) -> Envelope {
+        let NewEvent { kind, version, turn, payload } = event.encode(turn);
+        let mut envelope = Envelope {
+            stream: self.id.clone(),
+            seq: self.head.seq.next(),
+            position: Position(0),
+            recorded_at: AT.plus_ms(self.head.seq.0 * 1000),
+            turn,
+            epoch: self.epoch,
+            kind,
+            version,
+            payload,
+            prev_hash: self.head.hash,
+            hash: EventHash::ZERO,
+        };
+        envelope.hash = envelope.computed_hash();
+        self.head = Head { seq: envelope.seq, hash: envelope.hash };
+        self.events.push(envelope.clone());
+        envelope
+    }
+}
+
+/// A run that is made event by event, and asks its engine.
+struct Hand {
+    stream: Stream,
+    state: RunState,
+    material: Material<MemoryBlobs>,
+}
+
+impl Hand {
+    fn push(&mut self, event: impl Into<RunEvent>) -> Result<()> {
+        let turn = self.state.turn;
+        self.at(turn, event)
+    }
+
+    fn at(&mut self, turn: Turn, event: impl Into<RunEvent>) -> Result<()> {
+        let envelope = self.stream.push(turn, &event.into());
+        Ok(self.state.apply_envelope(&envelope)?)
+    }
+
+    fn decide(&mut self) -> Result<Decision> {
+        let pins = self.state.pins.clone().context("started")?;
+        let decision = engine::engine(&pins.engine).context("an engine")?.decide(&self.state);
+        if decision.phase != self.state.phase {
+            self.push(PhaseChanged { phase: decision.phase })?;
+        }
+        Ok(decision)
+    }
+
+    /// The model is asked and answers: a text, and a call of a tool where one is named.
+    async fn turn(&mut self, text: &str, tool: Option<&str>) -> Result<()> {
+        let decision = self.decide()?;
+        let Act::CallModel(call) = &decision.act else { anyhow::bail!("no question: {decision:?}") };
+        let body = rendered(&self.material, call).await?.body;
+        let asked = ModelRequested {
+            call: call.call.clone(),
+            purpose: call.purpose,
+            model: call.model.clone(),
+            attempt: call.attempt,
+            decision: decision.hash(),
+            request: request_hash(&body),
+            request_bytes: body.len() as u64,
+            nudge: call.nudge.clone(),
+            worst_case_nusd: 0,
+        };
+        let (turn, name) = (call.turn, asked.call.clone());
+        self.at(turn, asked)?;
+        let mut parts = vec![Part::Text { text: text.into() }];
+        parts.extend(tool.map(|tool| {
+            let args = serde_json::json!({});
+            Part::ToolUse(ToolUse {
+                call: CallId::tool(turn, 0),
+                name: tool.to_owned(),
+                args,
+                malformed: None,
+            })
+        }));
+        let usage = Usage { input_tokens: 900, output_tokens: 40, ..Usage::default() };
+        let stop = if tool.is_some() { StopReason::ToolUse } else { StopReason::EndTurn };
+        self.push(ModelAnswered {
+            call: name,
+            parts,
+            stop,
+            usage,
+            cost_nusd: 0,
+            first_byte_ms: 5,
+            total_ms: 9,
+        })?;
+        if tool.is_some() {
+            self.tools()?;
+        }
+        Ok(())
+    }
+
+    fn tools(&mut self) -> Result<()> {
+        let decision = self.decide()?;
+        let hash = decision.hash();
+        let Act::RunTools(batch) = decision.act else { anyhow::bail!("no tools") };
+        for planned in batch {
+            let call = planned.call.clone();
+            self.push(ToolRequested {
+                call: planned.call,
+                tool: planned.tool,
+                class: planned.class,
+                policy: planned.policy,
+                labels: planned.labels,
+                decision: hash,
+            })?;
+            let content = Content::from("no files\n");
+            let (status, facts) = (ToolStatus::Ok, ToolFacts::default());
+            self.push(ToolFinished { call, status, content, full: None, facts, duration_ms: 1 })?;
+        }
+        Ok(())
+    }
+}
+
+fn started(task: TaskId, run: RunId, blobs: [BlobRef; 3], base: Base) -> RunStarted {
+    let [system, tools, asked] = blobs;
+    RunStarted {
+        task,
+        run,
+        attempt: 1,
+        engine: EngineRef { name: "react".to_owned(), version: 1 },
+        models: Models { main: model(), terms: ModelTerms::default() },
+        settings: RunSettings::default(),
+        prompts: Prompts { system, tools, task: asked },
+        base,
+        gates: Vec::new(),
+        requires: Vec::new(),
+        policy: None,
+        sandbox: SandboxLayers { backend: "namespaces".to_owned(), ..SandboxLayers::default() },
+        worker: IncarnationId(id(3)),
+    }
+}
+
+/// A run that has begun, with what it pins.
+struct Begun {
+    hand: Hand,
+    task: TaskId,
+    run: RunId,
+    base: Base,
+    policy: BlobRef,
+    blobs: BTreeMap<BlobHash, Vec<u8>>,
+}
+
+impl Begun {
+    async fn new(task: u128, run: u128) -> Result<Self> {
+        let (task, run) = (TaskId(id(task)), RunId(id(run)));
+        let mut blobs = BTreeMap::new();
+        let mut keep = |bytes: &[u8]| {
+            let blob = BlobRef::of(bytes);
+            blobs.insert(blob.hash, bytes.to_vec());
+            blob
+        };
+        let manifest = Manifest::default();
+        let base = Base { manifest: keep(&manifest.encode()), tree: manifest.tree_hash(), git: None };
+        let prompts = [
+            keep(b"You mend code."),
+            keep(&serde_json::to_vec(&tools::specs())?),
+            keep(b"Look around and say what is there."),
+        ];
+        let policy = BlobRef::of(POLICY);
+        let mut memory = MemoryBlobs::default();
+        for bytes in blobs.values() {
+            memory.put(BlobRef::of(bytes), bytes.clone()).await?;
+        }
+        let mut stream = Stream::new(StreamId::Run(run));
+        stream.epoch = Epoch(1);
+        let mut hand = Hand { stream, state: RunState::default(), material: Material::new(memory) };
+        hand.push(started(task, run, prompts, base.clone()))?;
+        Ok(Self { hand, task, run, base, policy, blobs })
+    }
+
+    /// The end that the engine decides on, and all of it as a file.
+    fn end(mut self, of_task: impl FnOnce(TaskId, RunId, Base) -> Vec<Envelope>) -> Result<Export> {
+        let decision = self.hand.decide()?;
+        let hash = decision.hash();
+        let Act::End { result, summary } = decision.act else { anyhow::bail!("no end") };
+        self.hand.push(RunEnded { result, summary, tree: Some(self.base.tree), decision: Some(hash) })?;
+        let mut events = of_task(self.task, self.run, self.base);
+        events.extend(self.hand.stream.events);
+        let made_by = format!("docket {} (by hand)", env!("CARGO_PKG_VERSION"));
+        let header = Header { version: VERSION, run: self.run, task: self.task, made_by };
+        Ok(Export { header, events, blobs: self.blobs })
+    }
+}
+
+/// A run that is paused, waits for a child and for a person, is compacted, edited by hand, and reaches a limit.
+pub(super) async fn run() -> Result<Export> {
+    let mut begun = Begun::new(1, 2).await?;
+    begun.blobs.insert(begun.policy.hash, POLICY.to_vec());
+    let (policy, tree) = (begun.policy, begun.base.tree);
+    let hand = &mut begun.hand;
+    hand.push(PolicyChanged { policy })?;
+    hand.turn("I look around.", Some("list_files")).await?;
+    hand.push(PauseRequested { by: "a person".to_owned() })?;
+    let decision = hand.decide()?.hash();
+    hand.push(RunPaused { decision })?;
+    hand.push(Unpaused { by: "a person".to_owned() })?;
+    hand.stream.epoch = Epoch(2);
+    let (call, child) = (CallId::tool(Turn(1), 7), TaskId(id(9)));
+    hand.push(Delegated { call: call.clone(), child })?;
+    hand.push(ChildAnswered { call, child, content: "The child found nothing.".into(), is_error: false })?;
+    hand.push(Compacted { messages: 1, summary: "The task: look around and say what is there.".into() })?;
+    hand.push(WorkspaceEdited { by: "a person".to_owned() })?;
+    let (changes, git_changes, left_out) = (Vec::new(), Vec::new(), Vec::new());
+    hand.push(SnapshotTaken { changes, git_changes, tree, left_out })?;
+    hand.turn("BLOCKED: Which folder is meant?", None).await?;
+    let decision = hand.decide()?;
+    let hash = decision.hash();
+    let Act::Block { question, why } = decision.act else { anyhow::bail!("not blocked") };
+    hand.push(RunBlocked { question, why, decision: hash })?;
+    hand.push(BlockerAnswered { text: "The only one there is.".into(), by: "a person".to_owned() })?;
+    hand.stream.epoch = Epoch(3);
+    hand.turn("It is empty.", Some("list_files")).await?;
+    hand.push(LimitReached { which: Limit::Money })?;
+    begun.end(task_events)
+}
+
+/// A run that a person's wish ends between two turns.
+pub(super) async fn cancelled() -> Result<Export> {
+    let mut begun = Begun::new(11, 12).await?;
+    begun.hand.turn("I look around.", Some("list_files")).await?;
+    begun.hand.push(CancelRequested { by: "a person".to_owned(), reason: "no longer wanted".to_owned() })?;
+    begun.end(|task, run, base| {
+        let mut stream = submitted(task, base);
+        stream.epoch = Epoch(1);
+        let (worker, worker_name) = (IncarnationId(id(3)), "by hand".to_owned());
+        stream.push(Turn(0), &TaskEvent::from(TaskLeased { epoch: Epoch(1), run, worker, worker_name }));
+        let (by, reason) = ("a person".to_owned(), "no longer wanted".to_owned());
+        stream.push(Turn(0), &TaskEvent::from(TaskCancelled { by, reason }));
+        stream.events
+    })
+}
+
+fn submitted(task: TaskId, base: Base) -> Stream {
+    let mut stream = Stream::new(StreamId::Task(task));
+    let by = "a person".to_owned();
+    stream.push(Turn(0), &TaskEvent::from(TaskSubmitted { spec: spec(base), by, forked_from: None }));
+    stream
+}
+
+fn spec(base: Base) -> TaskSpec {
+    TaskSpec {
+        title: "Look around".to_owned(),
+        text: "Look around and say what is there.".to_owned(),
+        queue: Default::default(),
+        priority: 0,
+        run_at: None,
+        dedup_key: None,
+        attempts_max: 1,
+        crashes_max: 5,
+        backoff: Backoff::default(),
+        base,
+        engine: "react".to_owned(),
+        model: model(),
+        script: None,
+        settings: SettingsPatch::default(),
+        tests: None,
+        requires: Vec::new(),
+        setup: Vec::new(),
+        branch: None,
+        batch: None,
+    }
+}
+
+fn task_events(task: TaskId, run: RunId, base: Base) -> Vec<Envelope> {
+    let mut stream = submitted(task, base);
+    let mut push = |epoch: u64, event: TaskEvent| {
+        stream.epoch = Epoch(epoch);
+        stream.push(Turn(0), &event);
+    };
+    let lease = |epoch: u64| TaskLeased {
+        epoch: Epoch(epoch),
+        run,
+        worker: IncarnationId(id(3)),
+        worker_name: "by hand".to_owned(),
+    };
+    push(0, TaskReprioritized { priority: 5 }.into());
+    push(1, lease(1).into());
+    push(1, TaskBlocked { run, why: TaskBlockedWhy::Paused }.into());
+    push(1, TaskUnblocked {}.into());
+    push(2, lease(2).into());
+    push(2, TaskBlocked { run, why: TaskBlockedWhy::Person }.into());
+    push(2, TaskUnblocked {}.into());
+    push(3, lease(3).into());
+    let message = "the budget of money is used up".to_owned();
+    push(3, TaskDiscarded { run, why: DiscardWhy::Failures, message }.into());
+    stream.events
+}
+
+/// The system's streams.
+pub(super) fn system() -> Vec<Envelope> {
+    let mut stream = Stream::new(StreamId::System(SystemTopic::Imports));
+    let (task, run) = (TaskId(id(1)), RunId(id(2)));
+    let head = Head { seq: Seq(30), hash: EventHash([7; 32]) };
+    let run_of = Some(RunOf { task, attempt: 1 });
+    let streams = vec![StreamImported { stream: StreamId::Run(run), from: Seq(1), head, run_of }];
+    let (by, made_by) = ("a person".to_owned(), "docket 0.1.0".to_owned());
+    stream.push(Turn(0), &SystemEvent::from(RunImported { run, task, by, made_by, streams }));
+    stream.events
+}

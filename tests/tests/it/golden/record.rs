@@ -1,0 +1,302 @@
+//! Real runs of this release, recorded: real store, worker, sandbox, git; a scripted model over HTTP.
+
+use std::path::PathBuf;
+
+use anyhow::{Context as _, Result, ensure};
+use docket_schema::{
+    event::TypedEvent as _,
+    export::{Export, Header, VERSION},
+    ids::{BlobHash, QueueName, RunId, Seq, StreamId, TaskId},
+    names::blobs_named,
+    run::RunEvent,
+    task::{Backoff, TaskState},
+    wire::SubmitRequest,
+};
+use docket_tests::{
+    model_server::ModelServer,
+    system::{Coordinator, LeaseTime, Place, Sample, Signal, Worker, WorkerOptions, seen, send, until},
+};
+use docket_worker::{
+    client::Lineage,
+    model::{Provider, ScriptedModel},
+};
+
+/// A command that shows that it is in its middle and waits to be let on.
+const WAITS: &str = "touch middle; until [ -e go ]; do sleep 0.02; done; rm go middle";
+
+const FILES: [(&str, &str); 4] = [
+    ("calc.sh", "add() { echo $(($1 - $2)); }\n"),
+    ("tests/run.sh", ". ./calc.sh\n[ \"$(add 2 3)\" = 5 ] || { echo 'FAIL: 2 + 3'; exit 1; }\necho ok\n"),
+    (".gitignore", "out/\n"),
+    ("data/numbers.txt", "3\n1\n2\n"),
+];
+
+fn whole() -> String {
+    format!(
+        r#"
+[[turns]]
+text = "I look around first."
+calls = [{{ name = "list_files" }}, {{ name = "read_file", args = {{ path = "calc.sh" }} }}, {{ name = "search_codebase", args = {{ regex = "add" }} }}]
+[[turns]]
+calls = [{{ name = "run_tests" }}]
+[[turns]]
+calls = [{{ name = "edit_file", args = {{ path = "calc.sh", edits = [{{ search = "$1 - $2", replace = "$1 + $2" }}] }} }}]
+[[turns]]
+calls = [{{ name = "run_tests" }}, {{ name = "read_file", args = {{ path = "missing.txt" }} }}]
+[[turns]]
+[[turns.calls]]
+name = "run_command"
+args = {{ command = '''{WAITS}; echo kept > out/x; printf 'caf\351' > "$(printf 'n\351')"; chmod 755 calc.sh; ln -s calc.sh link; rm data/numbers.txt; git add -A && git -c user.name=m -c user.email=m@example.org commit -qm step''' }}
+[[turns]]
+text = "I think that it is done."
+[[turns]]
+calls = [{{ name = "create_file", args = {{ path = "told.txt", content = "told\n" }} }}]
+[[turns]]
+text = "Addition adds now, and told.txt is there."
+"#
+    )
+}
+
+const FAILURES: &str = r#"
+[[turns]]
+thinking = "Where do I begin?"
+calls = [{ name = "list_files" }]
+fault = { kind = "rate_limited", times = 1, retry_after_ms = 10 }
+[[turns]]
+calls = [{ name = "create_file", args = { path = "a.txt", content = "a\n" } }]
+fault = { kind = "empty", times = 1 }
+[[turns]]
+calls = [{ name = "read_file", args = { path = "a.txt" } }]
+fault = { kind = "malformed_arguments", times = 1 }
+[[turns]]
+text = "Done."
+"#;
+
+/// A coordinator and what its runs are recorded from.
+struct Stage {
+    coordinator: Coordinator,
+}
+
+/// A task under way.
+struct Scene {
+    task: TaskId,
+    queue: QueueName,
+    server: ModelServer,
+}
+
+impl Stage {
+    async fn scene(&self, name: &str, script: &str, provider: Provider, more: &[&str]) -> Result<Scene> {
+        let server = ModelServer::start(ScriptedModel::parse(script.as_bytes())?).await?;
+        let sample = Sample::new(&FILES)?;
+        let mut args = vec!["--model", "openai:template", "--queue", "template"];
+        args.extend(more);
+        let (template, mut spec) = sample.submit(&self.coordinator, &args).await?;
+        self.coordinator.client().cancel(template, "a template").await?;
+        let queue: QueueName = name.parse()?;
+        (spec.queue, spec.model) = (queue.clone(), server.model(provider, "golden"));
+        (spec.attempts_max, spec.backoff) = (2, Backoff { base_ms: 1, max_ms: 1 });
+        // Where it was made on this machine is nobody's concern later.
+        if let Some(git) = &mut spec.base.git {
+            git.source = "/home/somebody/project".to_owned();
+        }
+        let answer =
+            self.coordinator.client().submit(&SubmitRequest { tasks: vec![spec], ids: None }).await?;
+        let task = answer.tasks.first().context("a task")?.id;
+        Ok(Scene { task, queue, server })
+    }
+
+    async fn worker(&self, scene: &Scene) -> Result<Worker> {
+        let options = WorkerOptions { queue: Some(scene.queue.clone()), ..WorkerOptions::default() };
+        Worker::start(&self.coordinator, &options).await
+    }
+
+    async fn run_of(&self, scene: &Scene) -> Result<RunId> {
+        self.coordinator.client().task(scene.task).await?.task.last_run.context("a run")
+    }
+
+    async fn is(&self, scene: &Scene, state: TaskState) -> Result<()> {
+        let view = until("a task's state", async || {
+            let view = self.coordinator.client().task(scene.task).await.ok()?;
+            (view.task.state == state || view.task.state.is_ended()).then_some(view.task)
+        });
+        let task = view
+            .await
+            .with_context(|| format!("{} calls; {}", scene.server.calls(), self.coordinator.tail()))?;
+        ensure!(task.state == state, "{} and not {state}: {:?}", task.state, task.message);
+        Ok(())
+    }
+
+    /// A run with its lineage, the tasks of all of it, and all they name.
+    async fn export(&self, run: RunId) -> Result<Export> {
+        let client = self.coordinator.client();
+        let history = client.all_events(run, Lineage::Whole).await?;
+        let mut tasks: Vec<TaskId> = Vec::new();
+        for event in &history {
+            let task = match RunEvent::decode(&event.kind, event.version, event.payload.as_str())? {
+                RunEvent::RunStarted(e) => e.task,
+                RunEvent::Forked(e) => e.task,
+                _ => continue,
+            };
+            if !tasks.contains(&task) {
+                tasks.push(task);
+            }
+        }
+        let task = *tasks.last().context("a run has a task")?;
+        let mut events = Vec::new();
+        for task in tasks {
+            events.extend(client.stream_events(&StreamId::Task(task), Seq(0), None).await?.events);
+        }
+        events.extend(history);
+        let mut blobs = std::collections::BTreeMap::new();
+        for event in &events {
+            for named in blobs_named(event)? {
+                let missing: Vec<BlobHash> = client.missing_blobs(&[named.blob.hash]).await?;
+                if missing.is_empty() && !blobs.contains_key(&named.blob.hash) {
+                    blobs.insert(named.blob.hash, client.get_blob(&named.blob).await?.to_vec());
+                }
+            }
+        }
+        let made_by = format!("docket {}", env!("CARGO_PKG_VERSION"));
+        let header = Header { version: VERSION, run, task, made_by };
+        events.iter_mut().for_each(|event| event.position.0 = 0);
+        Ok(Export { header, events, blobs })
+    }
+}
+
+async fn middle(worker: &Worker, but: Option<&PathBuf>) -> Result<PathBuf> {
+    let at = seen("a command in its middle", || {
+        worker.workspaces().into_iter().find(|folder| Some(folder) != but && folder.join("middle").exists())
+    });
+    at.await.with_context(|| worker.tail())
+}
+
+fn let_on(folder: &std::path::Path) -> Result<()> {
+    Ok(std::fs::write(folder.join("go"), "")?)
+}
+
+/// All of them, by name.
+pub(super) async fn all() -> Result<Vec<(&'static str, Export)>> {
+    let stage = Stage { coordinator: Coordinator::start(Place::Home, LeaseTime::Patient).await? };
+    let mut all = Vec::new();
+    Box::pin(whole_and_forked(&stage, &mut all)).await?;
+    all.push(("cancelled", Box::pin(cancelled(&stage)).await?));
+    all.push(("model-failures", Box::pin(failures(&stage)).await?));
+    all.push(("crashes", Box::pin(crashes(&stage)).await?));
+    all.push(("outcome-unknown", Box::pin(unknown(&stage)).await?));
+    all.push(("blocked", Box::pin(blocked(&stage)).await?));
+    all.push(("failed", Box::pin(failed(&stage)).await?));
+    Ok(all)
+}
+
+/// All seven tools, tests that fail and are mended, a gate that fails, words in the middle, a commit of the
+/// model's, setup, a path left out; then a fork of it, which is superseded in its middle by its resume.
+async fn whole_and_forked(stage: &Stage, all: &mut Vec<(&'static str, Export)>) -> Result<()> {
+    let setup = "mkdir -p out && echo made > out/setup.log && echo ready > ready.txt";
+    let more = ["--tests", "sh tests/run.sh", "--require", "told.txt", "--setup", setup];
+    let scene = stage.scene("whole", &whole(), Provider::OpenAi, &more).await?;
+    let worker = stage.worker(&scene).await?;
+    let folder = middle(&worker, None).await?;
+    let run = stage.run_of(&scene).await?;
+    stage.coordinator.client().tell(run, "please write told.txt as well").await?;
+    let_on(&folder)?;
+    stage.is(&scene, TaskState::Completed).await?;
+    all.push(("whole", stage.export(run).await?));
+
+    let args =
+        ["fork", &run.to_string(), "--turn", "3", "--hint", "Keep it short.", "--json"].map(str::to_owned);
+    let said: serde_json::Value = serde_json::from_str(&stage.coordinator.docket(&args).await?.ok()?)?;
+    let forked: RunId = said["run"].as_str().context("the fork's run")?.parse()?;
+    let folder = middle(&worker, Some(&folder)).await?;
+    let args = ["resume", &forked.to_string(), "--turn", "4"].map(str::to_owned);
+    stage.coordinator.docket(&args).await?.ok()?;
+    let task = stage.coordinator.client().run(forked).await?.task;
+    let folder = middle(&worker, Some(&folder)).await?;
+    let_on(&folder)?;
+    let view = stage.coordinator.ended(task).await?;
+    ensure!(view.task.state == TaskState::Completed, "{view:?}");
+    all.push(("fork-superseded", stage.export(forked).await?));
+    all.push(("fork-resumed", stage.export(view.task.last_run.context("a run")?).await?));
+    worker.drain().await
+}
+
+async fn cancelled(stage: &Stage) -> Result<Export> {
+    let script =
+        format!("[[turns]]\ncalls = [{{ name = \"run_command\", args = {{ command = '''{WAITS}''' }} }}]\n");
+    let scene = stage.scene("cancelled", &script, Provider::OpenAi, &[]).await?;
+    let worker = stage.worker(&scene).await?;
+    middle(&worker, None).await?;
+    stage.coordinator.client().cancel(scene.task, "no longer wanted").await?;
+    stage.is(&scene, TaskState::Cancelled).await?;
+    worker.drain().await?;
+    stage.export(stage.run_of(&scene).await?).await
+}
+
+async fn failures(stage: &Stage) -> Result<Export> {
+    let scene = stage.scene("failures", FAILURES, Provider::Anthropic, &["--tests", "true"]).await?;
+    let worker = stage.worker(&scene).await?;
+    stage.is(&scene, TaskState::Completed).await?;
+    worker.drain().await?;
+    stage.export(stage.run_of(&scene).await?).await
+}
+
+/// The run process dies; then its supervisor; then a worker drains; the fourth ends it.
+async fn crashes(stage: &Stage) -> Result<Export> {
+    let script = format!(
+        "[[turns]]\ncalls = [{{ name = \"create_file\", args = {{ path = \"a.txt\", content = \"a\\n\" }} }}]\n\
+         [[turns]]\ncalls = [{{ name = \"run_command\", args = {{ command = '''{WAITS}; echo b >> b.txt''' }} }}]\n\
+         [[turns]]\ntext = \"Done.\"\n"
+    );
+    let scene = stage.scene("crashes", &script, Provider::OpenAi, &["--tests", "true"]).await?;
+    let mut first = stage.worker(&scene).await?;
+    let folder = middle(&first, None).await?;
+    first.run_processes().into_iter().for_each(|run| send(run, Signal::SIGKILL));
+    middle(&first, Some(&folder)).await?;
+    first.process().kill().await?;
+    let second = stage.worker(&scene).await?;
+    let folder = middle(&second, None).await?;
+    send(second.pid(), Signal::SIGTERM);
+    let_on(&folder)?;
+    second.drain().await?;
+    let third = stage.worker(&scene).await?;
+    stage.is(&scene, TaskState::Completed).await?;
+    third.drain().await?;
+    stage.export(stage.run_of(&scene).await?).await
+}
+
+/// A command that may reach beyond the workspace is not run again after a crash.
+async fn unknown(stage: &Stage) -> Result<Export> {
+    let script = format!(
+        "[[turns]]\ncalls = [{{ name = \"run_command\", args = {{ command = '''curl --version > version.txt; {WAITS}''' }} }}]\n\
+         [[turns]]\ntext = \"Done, as far as I can tell.\"\n"
+    );
+    let scene = stage.scene("unknown", &script, Provider::OpenAi, &["--tests", "true"]).await?;
+    let worker = stage.worker(&scene).await?;
+    middle(&worker, None).await?;
+    worker.run_processes().into_iter().for_each(|run| send(run, Signal::SIGKILL));
+    stage.is(&scene, TaskState::Completed).await?;
+    worker.drain().await?;
+    stage.export(stage.run_of(&scene).await?).await
+}
+
+async fn blocked(stage: &Stage) -> Result<Export> {
+    let script = "[[turns]]\ntext = \"BLOCKED: Which unit is meant?\"\n";
+    let scene = stage.scene("blocked", script, Provider::OpenAi, &[]).await?;
+    let worker = stage.worker(&scene).await?;
+    stage.is(&scene, TaskState::Blocked).await?;
+    worker.drain().await?;
+    stage.coordinator.client().cancel(scene.task, "nobody knows").await?;
+    stage.export(stage.run_of(&scene).await?).await
+}
+
+/// A key that is not good: two runs fail, and the task is given up; then it is wanted again, and is not.
+async fn failed(stage: &Stage) -> Result<Export> {
+    let script = "[[turns]]\ntext = \"x\"\nfault = { kind = \"unauthorized\", times = 9 }\n";
+    let scene = stage.scene("failed", script, Provider::OpenAi, &[]).await?;
+    let worker = stage.worker(&scene).await?;
+    stage.is(&scene, TaskState::Discarded).await?;
+    worker.drain().await?;
+    let run = stage.run_of(&scene).await?;
+    stage.coordinator.client().retry(scene.task, "").await?;
+    stage.coordinator.client().cancel(scene.task, "after all").await?;
+    stage.export(run).await
+}
