@@ -18,6 +18,7 @@ mod rebuild;
 mod row;
 mod sql_store;
 pub mod sqlite;
+mod task_rows;
 mod verify;
 mod write;
 

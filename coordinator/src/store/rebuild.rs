@@ -15,7 +15,7 @@ use super::{
     conn::{Arg, Conn, Dialect, Row},
     desk::{LoadError, corrupt, forked, run_change},
     row::{EVENT_COLUMNS, Fence, envelope},
-    write::{TASK_ROW, task_cells},
+    task_rows::{TASK_ROW, task_cells},
 };
 
 /// Streams looked at in one go.
