@@ -10,7 +10,7 @@ use sqlx::{
     Value as _, ValueRef as _,
 };
 
-use super::StoreError;
+use super::{StoreError, sqlite::direct};
 
 /// Which database.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -62,6 +62,10 @@ pub(super) enum Arg {
     TextOrNull(Option<String>),
     Blob(Vec<u8>),
     BlobOrNull(Option<Vec<u8>>),
+    /// Text that is one of ours.
+    Word(&'static str),
+    /// A hash, where it stands: an append has three.
+    Hash([u8; 32]),
     Texts(Vec<String>),
     Blobs(Vec<Vec<u8>>),
     /// Columns of many rows, for PostgreSQL's `unnest`; SQLite is given rows.
@@ -97,6 +101,8 @@ impl Arg {
             Self::Int(n) | Self::IntOrNull(Some(n)) => Some(Cell::Int(*n)),
             Self::Text(text) | Self::TextOrNull(Some(text)) => Some(Cell::Text(text.clone())),
             Self::Blob(bytes) | Self::BlobOrNull(Some(bytes)) => Some(Cell::Blob(bytes.clone())),
+            Self::Word(word) => Some(Cell::Text((*word).to_owned())),
+            Self::Hash(hash) => Some(Cell::Blob(hash.to_vec())),
             Self::IntOrNull(None) | Self::TextOrNull(None) | Self::BlobOrNull(None) => Some(Cell::Null),
             Self::Texts(_)
             | Self::Blobs(_)
@@ -127,6 +133,10 @@ fn misshapen(at: usize, wanted: &str) -> StoreError {
 }
 
 impl Row {
+    pub(super) const fn of(cells: Vec<Cell>) -> Self {
+        Self(cells)
+    }
+
     /// A cell, for people.
     pub(super) fn shown(&self, at: usize) -> String {
         self.0.get(at).map(Cell::shown).unwrap_or_default()
@@ -197,6 +207,8 @@ pub(super) enum Db {
 /// One connection, perhaps within a transaction.
 pub(super) enum Conn<'a> {
     Sqlite(&'a mut SqliteConnection),
+    /// The writer's own, which answers on the thread that asks.
+    Direct(&'a mut rusqlite::Connection),
     Postgres(&'a mut PgConnection),
 }
 
@@ -219,7 +231,7 @@ impl Db {
 impl Conn<'_> {
     pub(super) const fn dialect(&self) -> Dialect {
         match self {
-            Self::Sqlite(_) => Dialect::Sqlite,
+            Self::Sqlite(_) | Self::Direct(_) => Dialect::Sqlite,
             Self::Postgres(_) => Dialect::Postgres,
         }
     }
@@ -230,6 +242,7 @@ impl Conn<'_> {
                 let rows = bind_sqlite(sql, args).fetch_all(&mut **conn).await?;
                 rows.iter().map(sqlite_row).collect()
             }
+            Self::Direct(conn) => direct::rows(conn, sql, &args),
             Self::Postgres(conn) => {
                 let rows = bind_postgres(sql, args).fetch_all(&mut **conn).await?;
                 rows.iter().map(postgres_row).collect()
@@ -240,6 +253,7 @@ impl Conn<'_> {
     pub(super) async fn run(&mut self, sql: &str, args: Vec<Arg>) -> Result<u64, sqlx::Error> {
         match self {
             Self::Sqlite(conn) => Ok(bind_sqlite(sql, args).execute(&mut **conn).await?.rows_affected()),
+            Self::Direct(conn) => direct::run(conn, sql, &args),
             Self::Postgres(conn) => Ok(bind_postgres(sql, args).execute(&mut **conn).await?.rows_affected()),
         }
     }
@@ -258,6 +272,8 @@ fn bind_sqlite(
             Arg::TextOrNull(text) => query.bind(text),
             Arg::Blob(bytes) => query.bind(bytes),
             Arg::BlobOrNull(bytes) => query.bind(bytes),
+            Arg::Word(word) => query.bind(word),
+            Arg::Hash(hash) => query.bind(hash.to_vec()),
             Arg::Texts(texts) => query.bind(serde_json::Value::from(texts).to_string()),
             Arg::Blobs(blobs) => query.bind(hex_list(&blobs)),
             Arg::IntColumn(_) | Arg::TextColumn(_) | Arg::BlobColumn(_) => {
@@ -281,6 +297,8 @@ fn bind_postgres(
             Arg::TextOrNull(text) => query.bind(text),
             Arg::Blob(bytes) => query.bind(bytes),
             Arg::BlobOrNull(bytes) => query.bind(bytes),
+            Arg::Word(word) => query.bind(word),
+            Arg::Hash(hash) => query.bind(hash.to_vec()),
             Arg::Texts(texts) => query.bind(texts),
             Arg::Blobs(blobs) => query.bind(blobs),
             Arg::IntColumn(cells) => query.bind(cells),
@@ -298,7 +316,7 @@ fn hex(bytes: &[u8]) -> String {
     })
 }
 
-fn hex_list(blobs: &[Vec<u8>]) -> String {
+pub(super) fn hex_list(blobs: &[Vec<u8>]) -> String {
     serde_json::Value::from(blobs.iter().map(|blob| hex(blob)).collect::<Vec<_>>()).to_string()
 }
 

@@ -84,17 +84,6 @@ impl Staged {
             && self.touched.is_empty()
     }
 
-    /// Rows, roughly: what decides whether a transaction is sent in one go.
-    pub(super) fn rows(&self) -> usize {
-        self.events.len()
-            + self.streams.len()
-            + self.tasks.len()
-            + self.new_runs.len()
-            + self.runs.len()
-            + self.deadlines.len()
-            + self.blobs.len()
-    }
-
     fn change_run(&mut self, run: RunId, change: RunChange) {
         if let Some(row) = self.new_runs.get_mut(&run) {
             if change.from.is_none_or(|from| from == row.stage) {

@@ -1,6 +1,9 @@
-//! The lane to the writer: a bounded queue, drained as far as it goes into one transaction.
+//! The lane to a writer: a bounded queue, drained as far as it goes into one transaction.
 
-use tokio::sync::mpsc;
+use std::hash::{DefaultHasher, Hash as _, Hasher as _};
+
+use docket_schema::ids::StreamId;
+use tokio::sync::{mpsc, oneshot};
 
 use super::ask::{Answered, Ask, Job};
 
@@ -15,6 +18,9 @@ const YIELDS_MAX: u32 = 8;
 
 /// Writes batches.
 pub(super) trait Committer: Send + 'static {
+    /// It blocks the thread it runs on, and so has one to itself.
+    const HAS_A_THREAD: bool;
+
     /// Carries out asks that may share a transaction; one answer each.
     fn batch(&mut self, asks: &[&Ask]) -> impl Future<Output = Vec<Answered>> + Send;
 
@@ -25,11 +31,44 @@ pub(super) trait Committer: Send + 'static {
     fn close(self) -> impl Future<Output = ()> + Send;
 }
 
+/// Which of `lanes` a stream's appends take: always the same, for they must keep their order.
+pub(super) fn of_stream(stream: &StreamId, lanes: usize) -> usize {
+    let mut hasher = DefaultHasher::new();
+    stream.hash(&mut hasher);
+    (hasher.finish() % lanes as u64) as usize
+}
+
+/// Starts the writer. The receiver ends when the writer has.
+pub(super) fn start<C: Committer>(
+    queue: mpsc::Receiver<Job>,
+    committer: C,
+) -> std::io::Result<oneshot::Receiver<()>> {
+    let (ends, ended) = oneshot::channel::<()>();
+    if C::HAS_A_THREAD {
+        let runtime = tokio::runtime::Builder::new_current_thread().build()?;
+        std::thread::Builder::new().name("docket-writer".to_owned()).spawn(move || {
+            runtime.block_on(run(queue, committer));
+            drop(ends);
+        })?;
+    } else {
+        tokio::spawn(async move {
+            run(queue, committer).await;
+            drop(ends);
+        });
+    }
+    Ok(ended)
+}
+
 /// Runs until every sender is gone.
-pub(super) async fn run<C: Committer>(mut queue: mpsc::Receiver<Job>, mut committer: C) {
+async fn run<C: Committer>(mut queue: mpsc::Receiver<Job>, mut committer: C) {
     let mut jobs: Vec<Job> = Vec::new();
+    let mut last = 1;
     while queue.recv_many(&mut jobs, BATCH_MAX).await > 0 {
-        gather(&mut queue, &mut jobs).await;
+        // Whoever was answered a moment ago is likely to ask again: alone, one waits for nobody.
+        if last > 1 {
+            gather::<C>(&mut queue, &mut jobs).await;
+        }
+        last = jobs.len();
         let mut batch: Vec<Job> = Vec::new();
         for job in jobs.drain(..) {
             if job.ask.is_lone() {
@@ -48,9 +87,13 @@ pub(super) async fn run<C: Committer>(mut queue: mpsc::Receiver<Job>, mut commit
 
 /// Takes what else waits, and gives those that are about to ask the time to do so: a transaction
 /// costs the same for one as for many.
-async fn gather(queue: &mut mpsc::Receiver<Job>, jobs: &mut Vec<Job>) {
+async fn gather<C: Committer>(queue: &mut mpsc::Receiver<Job>, jobs: &mut Vec<Job>) {
     for _ in 0..YIELDS_MAX {
-        tokio::task::yield_now().await;
+        if C::HAS_A_THREAD {
+            std::thread::yield_now();
+        } else {
+            tokio::task::yield_now().await;
+        }
         let before = jobs.len();
         while jobs.len() < BATCH_MAX {
             match queue.try_recv() {

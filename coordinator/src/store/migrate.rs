@@ -76,6 +76,7 @@ async fn apply(conn: &mut Conn<'_>, dialect: Dialect, steps: &[Migration]) -> Re
             Conn::Sqlite(conn) => {
                 sqlx::raw_sql(AssertSqlSafe(step.sql)).execute(&mut **conn).await.map_err(failed)?;
             }
+            Conn::Direct(_) => unreachable!("a file is migrated before its writer begins"),
             Conn::Postgres(conn) => {
                 sqlx::raw_sql(AssertSqlSafe(step.sql)).execute(&mut **conn).await.map_err(failed)?;
             }

@@ -22,6 +22,7 @@ mod rebuild;
 mod row;
 mod sql_store;
 pub mod sqlite;
+mod task_rows;
 mod verify;
 mod write;
 

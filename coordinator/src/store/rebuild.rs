@@ -14,7 +14,7 @@ use super::{
     desk::{LoadError, corrupt, forked, run_change},
     facts::{self, Facts, RunFacts},
     row::{EVENT_COLUMNS, Fence, envelope},
-    write::{TASK_ROW, task_cells},
+    task_rows::{TASK_ROW, task_cells},
 };
 
 /// Streams looked at in one go.

@@ -10,10 +10,7 @@ use docket_schema::{
     task::TaskRecord,
     wire::{BlobCheck, Held, LeaseRequest, Resolved, RunView, TaskQuery},
 };
-use tokio::{
-    sync::{mpsc, oneshot},
-    task::JoinHandle,
-};
+use tokio::sync::{mpsc, oneshot};
 
 use super::{
     Answer, Append, AppendError, Appended, BlobTotals, CommandBlobs, CommandError, Decide, Difference, Due,
@@ -30,20 +27,37 @@ use super::{
 /// A store on SQLite or PostgreSQL.
 pub struct SqlStore {
     db: Db,
-    lane: Mutex<Option<mpsc::Sender<Job>>>,
-    writer: Mutex<Option<JoinHandle<()>>>,
+    lanes: Mutex<Vec<mpsc::Sender<Job>>>,
+    /// Each ends when its writer has.
+    writers: Mutex<Vec<oneshot::Receiver<()>>>,
 }
 
 impl SqlStore {
-    /// Starts the writer.
-    pub(super) fn start(db: Db, committer: impl Committer) -> Self {
-        let (lane, queue) = mpsc::channel(WAITING_MAX);
-        let writer = tokio::spawn(lane::run(queue, committer));
-        Self { db, lane: Mutex::new(Some(lane)), writer: Mutex::new(Some(writer)) }
+    /// Starts the writers, at least one. Appends to a stream all go to the same; what is no append
+    /// goes to the first.
+    pub(super) fn start<C: Committer>(db: Db, committers: Vec<C>) -> Result<Self, StoreError> {
+        let (mut lanes, mut writers) = (Vec::new(), Vec::new());
+        for committer in committers {
+            let (lane, queue) = mpsc::channel(WAITING_MAX);
+            let writer = lane::start(queue, committer)
+                .map_err(|source| store_error(db.dialect(), "starting a writer", sqlx::Error::Io(source)))?;
+            lanes.push(lane);
+            writers.push(writer);
+        }
+        Ok(Self { db, lanes: Mutex::new(lanes), writers: Mutex::new(writers) })
+    }
+
+    fn lane_of(&self, ask: &Ask) -> Option<mpsc::Sender<Job>> {
+        let lanes = self.lanes.lock().expect("nobody panics while holding it");
+        let at = match ask.appends_to() {
+            Some(stream) if lanes.len() > 1 => lane::of_stream(stream, lanes.len()),
+            Some(_) | None => 0,
+        };
+        lanes.get(at).cloned()
     }
 
     async fn ask(&self, ask: Ask) -> Answered {
-        let lane = self.lane.lock().expect("nobody panics while holding it").clone();
+        let lane = self.lane_of(&ask);
         let (reply, answer) = oneshot::channel();
         let doing = ask.doing();
         let closed = || store_error(self.db.dialect(), doing, sqlx::Error::PoolClosed);
@@ -271,9 +285,10 @@ impl Store for SqlStore {
 
     fn close(&self) -> Answer<'_, ()> {
         Box::pin(async move {
-            drop(self.lane.lock().expect("nobody panics while holding it").take());
-            let writer = self.writer.lock().expect("nobody panics while holding it").take();
-            if let Some(writer) = writer {
+            self.lanes.lock().expect("nobody panics while holding it").clear();
+            let writers = std::mem::take(&mut *self.writers.lock().expect("nobody panics while holding it"));
+            for writer in writers {
+                // The sender is dropped, never used.
                 let _ = writer.await;
             }
             match &self.db {

@@ -1,12 +1,13 @@
-//! What a batch writes, as multi-row statements. One text for both databases but for the source of
-//! the rows: `VALUES` on SQLite, `unnest` of typed columns on PostgreSQL.
+//! What a batch writes: on PostgreSQL each kind of row in one statement, `unnest` of typed columns
+//! being its rows; on SQLite row after row.
 
-use docket_schema::{ids::Timestamp, task::TaskRecord};
+use std::borrow::Cow;
 
 use super::{
     conn::Arg,
-    desk::{Deadline, Desk, Staged},
-    row::{batch_bytes, blocked_word},
+    desk::{Desk, Staged},
+    sqlite::direct,
+    task_rows::tasks,
 };
 
 /// A blob touched within this time is not touched again: gc leaves alone what was touched within 24 h.
@@ -26,14 +27,19 @@ pub(super) enum Kind {
 }
 use Kind::{Blob, Int, Payload, Text};
 
-/// One multi-row statement.
+/// One statement over many rows on PostgreSQL, one for each row on SQLite: there a statement costs
+/// little, but one over rows of its own fills a table in memory first.
 #[derive(Debug)]
 pub(super) struct Write {
     /// With `{rows}` in place of the rows.
     sql: &'static str,
+    /// For SQLite, where it is not `sql` with one row of `VALUES`.
+    one: Option<&'static str>,
     columns: &'static [Kind],
     /// Row after row.
-    cells: Vec<Arg>,
+    pub(super) cells: Vec<Arg>,
+    /// A row that changes nothing shows that what was decided upon is gone.
+    must_change: bool,
 }
 
 /// A statement and its arguments.
@@ -44,29 +50,32 @@ pub(super) struct Statement {
 }
 
 impl Write {
-    const fn new(sql: &'static str, columns: &'static [Kind]) -> Self {
-        Self { sql, columns, cells: Vec::new() }
+    /// An insert, or an upsert.
+    pub(super) const fn insert(sql: &'static str, columns: &'static [Kind]) -> Self {
+        Self { sql, one: None, columns, cells: Vec::new(), must_change: false }
     }
 
-    /// For SQLite: statements of at most `rows_max` rows, cut at powers of two, so that the
-    /// number of distinct texts (each is prepared and cached) stays small.
-    pub(super) fn rows(self, rows_max: usize) -> Vec<Statement> {
-        let width = self.columns.len();
-        let mut left = self.cells.len() / width;
-        let mut cells = self.cells.into_iter();
-        let mut statements = Vec::new();
-        while left > 0 {
-            let take =
-                if left <= rows_max && rows_max < 256 { left } else { largest_power(left.min(rows_max)) };
-            let row = format!("({})", vec!["?"; width].join(","));
-            let source = format!("VALUES {}", vec![row.as_str(); take].join(","));
-            statements.push(Statement {
-                sql: self.sql.replace(ROWS, &source),
-                args: cells.by_ref().take(take * width).collect(),
-            });
-            left -= take;
-        }
-        statements
+    /// An update, for PostgreSQL and for one row on SQLite.
+    pub(super) const fn update(sql: &'static str, one: &'static str, columns: &'static [Kind]) -> Self {
+        Self { sql, one: Some(one), columns, cells: Vec::new(), must_change: false }
+    }
+
+    /// Each row must be there.
+    pub(super) fn that_must_change(self) -> Self {
+        Self { must_change: true, ..self }
+    }
+
+    /// For SQLite: writes row after row. `false` = a row that must be there is not.
+    pub(super) fn run(&self, conn: &rusqlite::Connection) -> Result<bool, sqlx::Error> {
+        let sql = match self.one {
+            Some(sql) => Cow::Borrowed(sql),
+            None => {
+                let places = vec!["?"; self.columns.len()].join(",");
+                Cow::Owned(self.sql.replace(ROWS, &format!("VALUES ({places})")))
+            }
+        };
+        let all = direct::run_each(conn, &sql, self.columns.len(), &self.cells)?;
+        Ok(all || !self.must_change)
     }
 
     /// For PostgreSQL: one statement over arrays, parameters counted from `$1`.
@@ -89,10 +98,6 @@ fn unnest(columns: &[Kind], first: usize) -> String {
         .map(|(at, kind)| format!("${}::{}", at + first, array_of(*kind)))
         .collect();
     format!("unnest({})", arrays.join(", "))
-}
-
-const fn largest_power(n: usize) -> usize {
-    1 << n.ilog2()
 }
 
 fn empty_column(kind: Kind) -> Arg {
@@ -125,6 +130,8 @@ fn push_cell(column: &mut Arg, cell: Arg) {
         (Arg::IntColumn(cells), Arg::IntOrNull(n)) => cells.push(n),
         (Arg::TextColumn(cells), Arg::Text(text)) => cells.push(Some(text)),
         (Arg::TextColumn(cells), Arg::TextOrNull(text)) => cells.push(text),
+        (Arg::TextColumn(cells), Arg::Word(word)) => cells.push(Some(word.to_owned())),
+        (Arg::BlobColumn(cells), Arg::Hash(hash)) => cells.push(Some(hash.to_vec())),
         (Arg::BlobColumn(cells), Arg::Blob(bytes)) => cells.push(Some(bytes)),
         (Arg::BlobColumn(cells), Arg::BlobOrNull(bytes)) => cells.push(bytes),
         (Arg::BlobColumn(cells), Arg::Text(text)) => cells.push(Some(text.into_bytes())),
@@ -133,10 +140,12 @@ fn push_cell(column: &mut Arg, cell: Arg) {
 }
 
 /// All that a batch writes, in an order that references allow. `base` is the first position.
-pub(super) fn writes(staged: &Staged, desk: &Desk, base: u64) -> Vec<Write> {
+pub(super) fn writes(desk: &mut Desk, base: u64) -> Vec<Write> {
+    let events = events(&mut desk.staged, base);
+    let (staged, desk) = (&desk.staged, &*desk);
     let mut all = Vec::from(streams(staged, desk));
-    all.push(events(staged, base));
-    all.push(tasks(staged, desk));
+    all.push(events);
+    all.extend(tasks(staged, desk));
     all.extend(runs(staged));
     all.push(deadlines(staged));
     all.extend(workers(staged));
@@ -145,7 +154,7 @@ pub(super) fn writes(staged: &Staged, desk: &Desk, base: u64) -> Vec<Write> {
     all
 }
 
-fn int(n: u64) -> Arg {
+pub(super) fn int(n: u64) -> Arg {
     Arg::Int(i64::try_from(n).unwrap_or(i64::MAX))
 }
 
@@ -163,9 +172,9 @@ const _: () = assert!(POSITION_BITS == 16, "`FENCED_ONE` shifts by as much");
 /// streams whose head, epoch and fence are still those decided upon move, and only their events are
 /// written; the rows answered are those streams and the transaction's id. `offset` and the
 /// transaction's id make the positions.
-pub(super) fn fenced_append(staged: &Staged, desk: &Desk, offset: i64) -> Statement {
-    let [_, heads, _] = streams(staged, desk);
-    let events = events(staged, 0);
+pub(super) fn fenced_append(desk: &mut Desk, offset: i64) -> Statement {
+    let events = events(&mut desk.staged, 0);
+    let [_, heads, _] = streams(&desk.staged, desk);
     if events.cells.len() == events.columns.len() && heads.cells.len() == heads.columns.len() {
         let cells =
             heads.cells.into_iter().zip(heads.columns).chain(events.cells.into_iter().zip(events.columns));
@@ -203,28 +212,34 @@ pub(super) const POSITION_BITS: u32 = 16;
 /// costs a third. The fence is in the statement: a head, epoch or fence that is not what was
 /// decided upon makes `head_seq` NULL, which the table refuses, and with it the batch.
 fn streams(staged: &Staged, desk: &Desk) -> [Write; 3] {
-    let mut new = Write::new(
+    let mut new = Write::insert(
         "INSERT INTO streams (id, name, head_seq, head_hash, head_at, epoch, fence) {rows}",
         &[Int, Text, Int, Blob, Int, Int, Text],
     );
-    let mut gone_on = Write::new(
+    let mut gone_on = Write::update(
         "WITH u(id, old_seq, old_hash, old_epoch, old_fence, seq, hash, at) AS ({rows}) \
          UPDATE streams SET head_seq = CASE WHEN streams.head_seq = u.old_seq AND streams.head_hash = u.old_hash \
          AND streams.epoch = u.old_epoch AND streams.fence = u.old_fence THEN u.seq END, \
          head_hash = u.hash, head_at = u.at FROM u WHERE streams.id = u.id",
+        "UPDATE streams SET head_seq = CASE WHEN head_seq = ?2 AND head_hash = ?3 AND epoch = ?4 AND fence = ?5 \
+         THEN ?6 END, head_hash = ?7, head_at = ?8 WHERE id = ?1",
         &[Int, Int, Blob, Int, Text, Int, Blob, Int],
-    );
-    let mut moved = Write::new(
+    )
+    .that_must_change();
+    let mut moved = Write::update(
         "WITH u(id, old_seq, old_hash, old_epoch, old_fence, seq, hash, at, epoch, fence) AS ({rows}) \
          UPDATE streams SET head_seq = CASE WHEN streams.head_seq = u.old_seq AND streams.head_hash = u.old_hash \
          AND streams.epoch = u.old_epoch AND streams.fence = u.old_fence THEN u.seq END, \
          head_hash = u.hash, head_at = u.at, epoch = u.epoch, fence = u.fence FROM u WHERE streams.id = u.id",
+        "UPDATE streams SET head_seq = CASE WHEN head_seq = ?2 AND head_hash = ?3 AND epoch = ?4 AND fence = ?5 \
+         THEN ?6 END, head_hash = ?7, head_at = ?8, epoch = ?9, fence = ?10 WHERE id = ?1",
         &[Int, Int, Blob, Int, Text, Int, Blob, Int, Int, Text],
-    );
+    )
+    .that_must_change();
     for (id, before) in &staged.streams {
         let Some(row) = desk.streams.get(id) else { continue };
-        let head = [int(row.head.seq.0), Arg::Blob(row.head.hash.0.to_vec()), Arg::Int(row.head_at.0)];
-        let fence = || [int(row.epoch.0), Arg::Text(row.fence.as_str().to_owned())];
+        let head = [int(row.head.seq.0), Arg::Hash(row.head.hash.0), Arg::Int(row.head_at.0)];
+        let fence = || [int(row.epoch.0), Arg::Word(row.fence.as_str())];
         let Some(old) = before else {
             new.cells.extend([Arg::Int(row.id), Arg::Text(id.to_string())]);
             new.cells.extend(head);
@@ -236,9 +251,9 @@ fn streams(staged: &Staged, desk: &Desk) -> [Write; 3] {
         write.cells.extend([
             Arg::Int(row.id),
             int(old.head.seq.0),
-            Arg::Blob(old.head.hash.0.to_vec()),
+            Arg::Hash(old.head.hash.0),
             int(old.epoch.0),
-            Arg::Text(old.fence.as_str().to_owned()),
+            Arg::Word(old.fence.as_str()),
         ]);
         write.cells.extend(head);
         if !keeps_fence {
@@ -248,14 +263,15 @@ fn streams(staged: &Staged, desk: &Desk) -> [Write; 3] {
     [new, gone_on, moved]
 }
 
-fn events(staged: &Staged, base: u64) -> Write {
-    let mut write = Write::new(
+/// Takes kinds and payloads out of what is staged: a batch that fails is planned again.
+fn events(staged: &mut Staged, base: u64) -> Write {
+    let mut write = Write::insert(
         "INSERT INTO events (position, stream_id, seq, recorded_at, turn, epoch, kind, version, payload, \
          prev_hash, hash) {rows}",
         &[Int, Int, Int, Int, Int, Int, Text, Int, Payload, Blob, Blob],
     );
     write.cells.reserve(staged.events.len() * 11);
-    for (event, position) in staged.events.iter().zip(base..) {
+    for (event, position) in staged.events.iter_mut().zip(base..) {
         write.cells.extend([
             int(position),
             Arg::Int(event.stream_id),
@@ -263,102 +279,18 @@ fn events(staged: &Staged, base: u64) -> Write {
             Arg::Int(event.recorded_at.0),
             Arg::Int(event.turn.0.into()),
             int(event.epoch.0),
-            Arg::Text(event.kind.clone()),
+            Arg::Text(std::mem::take(&mut event.kind)),
             Arg::Int(event.version.into()),
-            Arg::Text(event.payload.clone()),
-            Arg::Blob(event.prev_hash.0.to_vec()),
-            Arg::Blob(event.hash.0.to_vec()),
+            Arg::Text(std::mem::take(&mut event.payload)),
+            Arg::Hash(event.prev_hash.0),
+            Arg::Hash(event.hash.0),
         ]);
     }
     write
 }
 
-/// A deadline of 0 keeps the one that is there.
-fn tasks(staged: &Staged, desk: &Desk) -> Write {
-    let mut write = Write::new(
-        "INSERT INTO tasks (id, stream_id, seq, hash, state, queue, engine, priority, dedup_key, batch, epoch, \
-         failures, crashes, runs, run, last_run, worker, available_at, blocked_why, message, submitted_at, \
-         ended_at, deadline_at) {rows} ON CONFLICT (id) DO UPDATE SET seq = excluded.seq, hash = excluded.hash, \
-         state = excluded.state, priority = excluded.priority, epoch = excluded.epoch, \
-         failures = excluded.failures, crashes = excluded.crashes, runs = excluded.runs, run = excluded.run, \
-         last_run = excluded.last_run, worker = excluded.worker, available_at = excluded.available_at, \
-         blocked_why = excluded.blocked_why, message = excluded.message, ended_at = excluded.ended_at, \
-         deadline_at = CASE excluded.deadline_at WHEN 0 THEN tasks.deadline_at ELSE excluded.deadline_at END",
-        &[
-            Blob, Int, Int, Blob, Text, Text, Text, Int, Text, Blob, Int, Int, Int, Int, Blob, Blob, Blob,
-            Int, Text, Text, Int, Int, Int,
-        ],
-    );
-    for (id, deadline) in &staged.tasks {
-        let Some((record, stream_id)) = desk.tasks.get(id) else { continue };
-        let running = record.state == docket_schema::task::TaskState::Running;
-        let deadline = match deadline {
-            Deadline::Keep => Timestamp(0),
-            Deadline::Set(at) => *at,
-        };
-        write.cells.extend(task_cells(record, *stream_id));
-        write.cells.push(Arg::IntOrNull(running.then_some(deadline.0)));
-    }
-    write
-}
-
-/// The columns of a task that the log decides: all but the deadline.
-pub(super) const TASK_ROW: [&str; 22] = [
-    "id",
-    "stream_id",
-    "seq",
-    "hash",
-    "state",
-    "queue",
-    "engine",
-    "priority",
-    "dedup_key",
-    "batch",
-    "epoch",
-    "failures",
-    "crashes",
-    "runs",
-    "run",
-    "last_run",
-    "worker",
-    "available_at",
-    "blocked_why",
-    "message",
-    "submitted_at",
-    "ended_at",
-];
-
-/// What stands in them.
-pub(super) fn task_cells(record: &TaskRecord, stream_id: i64) -> Vec<Arg> {
-    let uuid = |id: uuid::Uuid| id.as_bytes().to_vec();
-    vec![
-        Arg::Blob(uuid(record.id.0)),
-        Arg::Int(stream_id),
-        int(record.seq.0),
-        Arg::Blob(record.hash.0.to_vec()),
-        Arg::Text(record.state.as_str().to_owned()),
-        Arg::Text(record.spec.queue.as_str().to_owned()),
-        Arg::Text(record.spec.engine.clone()),
-        Arg::Int(record.spec.priority.into()),
-        Arg::TextOrNull(record.spec.dedup_key.clone()),
-        Arg::BlobOrNull(batch_bytes(record.spec.batch)),
-        int(record.epoch.0),
-        Arg::Int(record.failures.into()),
-        Arg::Int(record.crashes.into()),
-        Arg::Int(record.runs.into()),
-        Arg::BlobOrNull(record.run.map(|run| uuid(run.0))),
-        Arg::BlobOrNull(record.last_run.map(|run| uuid(run.0))),
-        Arg::BlobOrNull(record.worker.map(|worker| uuid(worker.0))),
-        Arg::Int(record.available_at.0),
-        Arg::TextOrNull(record.blocked_why.map(|why| blocked_word(why).to_owned())),
-        Arg::TextOrNull(record.message.clone()),
-        Arg::Int(record.submitted_at.0),
-        Arg::IntOrNull(record.ended_at.map(|at| at.0)),
-    ]
-}
-
 fn runs(staged: &Staged) -> [Write; 2] {
-    let mut new = Write::new(
+    let mut new = Write::insert(
         "INSERT INTO runs (id, stream_id, task, attempt, stage, parent, parent_seq, ended_at) {rows}",
         &[Blob, Int, Blob, Int, Text, Blob, Int, Int],
     );
@@ -374,16 +306,17 @@ fn runs(staged: &Staged) -> [Write; 2] {
             Arg::IntOrNull(row.ended_at.map(|at| at.0)),
         ]);
     }
-    let mut changed = Write::new(
+    let mut changed = Write::update(
         "WITH u(id, stage, only_from, ended_at) AS ({rows}) \
          UPDATE runs SET stage = u.stage, ended_at = u.ended_at FROM u \
          WHERE runs.id = u.id AND (u.only_from IS NULL OR runs.stage = u.only_from)",
+        "UPDATE runs SET stage = ?2, ended_at = ?4 WHERE id = ?1 AND (?3 IS NULL OR stage = ?3)",
         &[Blob, Text, Text, Int],
     );
     for (run, change) in &staged.runs {
         changed.cells.extend([
             Arg::Blob(run.0.as_bytes().to_vec()),
-            Arg::Text(change.to.to_owned()),
+            Arg::Word(change.to),
             Arg::TextOrNull(change.from.map(str::to_owned)),
             Arg::IntOrNull(change.ended_at.map(|at| at.0)),
         ]);
@@ -392,9 +325,10 @@ fn runs(staged: &Staged) -> [Write; 2] {
 }
 
 fn deadlines(staged: &Staged) -> Write {
-    let mut write = Write::new(
+    let mut write = Write::update(
         "WITH u(id, epoch, deadline_at) AS ({rows}) UPDATE tasks SET deadline_at = u.deadline_at FROM u \
          WHERE tasks.id = u.id AND tasks.epoch = u.epoch AND tasks.state = 'running'",
+        "UPDATE tasks SET deadline_at = ?3 WHERE id = ?1 AND epoch = ?2 AND state = 'running'",
         &[Blob, Int, Int],
     );
     for (task, (epoch, at)) in &staged.deadlines {
@@ -404,7 +338,7 @@ fn deadlines(staged: &Staged) -> Write {
 }
 
 fn workers(staged: &Staged) -> [Write; 2] {
-    let mut seen = Write::new(
+    let mut seen = Write::insert(
         "INSERT INTO workers (incarnation, name, seen_at) {rows} ON CONFLICT (incarnation) DO UPDATE SET \
          name = CASE excluded.name WHEN '' THEN workers.name ELSE excluded.name END, seen_at = excluded.seen_at",
         &[Blob, Text, Int],
@@ -416,7 +350,7 @@ fn workers(staged: &Staged) -> [Write; 2] {
             Arg::Int(at.0),
         ]);
     }
-    let mut answers = Write::new(
+    let mut answers = Write::insert(
         "INSERT INTO lease_requests (incarnation, number, answer) {rows} ON CONFLICT (incarnation) DO UPDATE \
          SET number = excluded.number, answer = excluded.answer",
         &[Blob, Int, Text],
@@ -432,29 +366,30 @@ fn workers(staged: &Staged) -> [Write; 2] {
 }
 
 fn blobs(staged: &Staged) -> [Write; 2] {
-    let mut stored = Write::new(
+    let mut stored = Write::insert(
         "INSERT INTO blobs (hash, size, data, touched_at) {rows} \
          ON CONFLICT (hash) DO UPDATE SET touched_at = excluded.touched_at",
         &[Blob, Int, Blob, Int],
     );
     for blob in staged.blobs.values() {
         stored.cells.extend([
-            Arg::Blob(blob.hash.0.to_vec()),
+            Arg::Hash(blob.hash.0),
             int(blob.bytes),
             Arg::Blob(blob.data.to_vec()),
             Arg::Int(staged.now.0),
         ]);
     }
-    let mut touched = Write::new(
+    let mut touched = Write::update(
         "WITH u(hash, at, before) AS ({rows}) UPDATE blobs SET touched_at = u.at FROM u \
          WHERE blobs.hash = u.hash AND blobs.touched_at < u.before",
+        "UPDATE blobs SET touched_at = ?2 WHERE hash = ?1 AND touched_at < ?3",
         &[Blob, Int, Int],
     );
     let mut names: Vec<_> = staged.touched.iter().filter(|hash| !staged.blobs.contains_key(hash)).collect();
     names.sort_unstable();
     for hash in names {
         let before = staged.now.0.saturating_sub(TOUCH_MS * 1000);
-        touched.cells.extend([Arg::Blob(hash.0.to_vec()), Arg::Int(staged.now.0), Arg::Int(before)]);
+        touched.cells.extend([Arg::Hash(hash.0), Arg::Int(staged.now.0), Arg::Int(before)]);
     }
     [stored, touched]
 }
@@ -462,7 +397,7 @@ fn blobs(staged: &Staged) -> [Write; 2] {
 /// For SQLite: refuses the batch if another process dropped a blob after it was read that the batch names.
 /// A size that is NULL is what the table refuses; on PostgreSQL the rows are locked, and nothing is lost.
 pub(super) fn named_blobs_are_there(staged: &Staged) -> Write {
-    let mut write = Write::new(
+    let mut write = Write::insert(
         "WITH u(hash) AS ({rows}) INSERT INTO blobs (hash, size, data, touched_at) \
          SELECT u.hash, NULL, x'', 0 FROM u WHERE NOT EXISTS (SELECT 1 FROM blobs b WHERE b.hash = u.hash)",
         &[Blob],

@@ -23,6 +23,10 @@ const DOING: &str = "opening";
 /// Connections for reading.
 const READERS: u32 = 8;
 
+/// Connections for writing. While one waits for its commit the next batch is made and sent on another; to
+/// each other they are as two coordinators are.
+const WRITERS: usize = 2;
+
 /// How long a reader waits for a connection, also while the server starts again.
 const READER_WAIT: Duration = Duration::from_secs(10);
 
@@ -56,7 +60,9 @@ pub async fn open(url: &str) -> Result<SqlStore, StoreError> {
         .connect_with(options.clone())
         .await
         .map_err(sql_error)?;
-    Ok(SqlStore::start(Db::Postgres(readers), PgWriter::new(options, writer, offset)))
+    let mut writers = vec![PgWriter::new(options.clone(), Some(writer), offset)];
+    writers.resize_with(WRITERS, || PgWriter::new(options.clone(), None, offset));
+    SqlStore::start(Db::Postgres(readers), writers)
 }
 
 async fn check_server(conn: &mut PgConnection) -> Result<(), StoreError> {

@@ -1,4 +1,4 @@
-//! A coordinator's writer.
+//! A coordinator's writers: each has a connection, and heads it remembers, of its own.
 //!
 //! Appends of holders go as one optimistic statement over heads that this coordinator remembers:
 //! one round trip, one commit. Whatever that statement did not write, and every refusal, is decided
@@ -44,9 +44,10 @@ pub(super) struct PgWriter {
 }
 
 impl PgWriter {
-    pub(super) fn new(options: PgConnectOptions, conn: PgConnection, offset: i64) -> Self {
+    /// Without a connection it makes one when it needs one.
+    pub(super) fn new(options: PgConnectOptions, conn: Option<PgConnection>, offset: i64) -> Self {
         let heads = Desk::optimistic(Dialect::Postgres);
-        Self { options, conn: Some(conn), offset, ids: 0..0, heads, in_doubt: None }
+        Self { options, conn, offset, ids: 0..0, heads, in_doubt: None }
     }
 
     async fn connection(&mut self) -> Result<&mut PgConnection, sqlx::Error> {
@@ -131,7 +132,7 @@ impl PgWriter {
         let rows = conn.rows("SELECT pg_current_xact_id()::text::bigint", Vec::new()).await?;
         let xid = rows.first().ok_or(sqlx::Error::RowNotFound)?.int(0)?;
         let base = ((xid + offset) << POSITION_BITS).unsigned_abs();
-        for write in writes(&desk.staged, &desk, base) {
+        for write in writes(&mut desk, base) {
             let statement = write.columns();
             conn.run(&statement.sql, statement.args).await?;
         }
@@ -159,7 +160,7 @@ impl PgWriter {
         {
             return Ok(undecided());
         }
-        let statement = fenced_append(staged, &heads, offset);
+        let statement = fenced_append(&mut heads, offset);
         let rows = conn.rows(&statement.sql, statement.args).await?;
         let mut moved = Vec::with_capacity(rows.len());
         let mut base = 0;
@@ -257,6 +258,8 @@ fn is_quick(ask: &Ask) -> bool {
 }
 
 impl Committer for PgWriter {
+    const HAS_A_THREAD: bool = false;
+
     async fn batch(&mut self, asks: &[&Ask]) -> Vec<Answered> {
         let mut answers: Vec<Option<Answered>> = asks.iter().map(|_| None).collect();
         let (at, quick): (Vec<usize>, Vec<&Ask>) =

@@ -1,5 +1,6 @@
 //! SQLite: one file, one writer, any number of readers.
 
+pub(in crate::store) mod direct;
 mod open;
 mod page;
 mod writer;

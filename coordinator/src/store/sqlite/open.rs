@@ -3,12 +3,13 @@
 use std::{path::Path, time::Duration};
 
 use docket_schema::migrations;
+use rusqlite::OpenFlags;
 use sqlx::{
     ConnectOptions as _, Connection as _, SqliteConnection,
     sqlite::{SqliteConnectOptions, SqliteJournalMode, SqlitePoolOptions, SqliteSynchronous},
 };
 
-use super::writer::SqliteWriter;
+use super::{direct, writer::SqliteWriter};
 use crate::store::{
     StoreError,
     conn::{Conn, Db, Dialect},
@@ -32,8 +33,11 @@ const PAGES_MAX: u32 = 4_294_967_294;
 /// Connections for reading. Reads are short; the machine's cores are shared with the writer.
 const READERS: u32 = 4;
 
-/// Prepared statements kept by the writer: a batch's text depends on its row counts.
-const STATEMENTS: usize = 128;
+/// Pages kept in memory by each connection, as SQLite counts them: 32 MiB.
+const CACHE: &str = "-32768";
+
+/// Prepared statements kept by the writer: more than it has.
+const STATEMENTS: usize = 64;
 
 /// Opens, or makes, the database at `path`.
 ///
@@ -60,16 +64,33 @@ pub async fn open_limited(path: &Path, pages: u32) -> Result<SqlStore, StoreErro
         .pragma("wal_autocheckpoint", CHECKPOINT_PAGES)
         .pragma("journal_size_limit", JOURNAL_BYTES)
         .pragma("max_page_count", pages.to_string())
-        .pragma("cache_size", "-32768")
-        .statement_cache_capacity(STATEMENTS)
+        .pragma("cache_size", CACHE)
         .disable_statement_logging();
-    let mut writer = SqliteConnection::connect_with(&options).await.map_err(sql_error)?;
-    migrate(&mut Conn::Sqlite(&mut writer), migrations::SQLITE).await?;
+    let mut first = SqliteConnection::connect_with(&options).await.map_err(sql_error)?;
+    migrate(&mut Conn::Sqlite(&mut first), migrations::SQLITE).await?;
     let readers = SqlitePoolOptions::new()
         .max_connections(READERS)
         .connect_with(options.pragma("query_only", "ON"))
         .await
         .map_err(sql_error)?;
-    let committer = SqliteWriter::new(writer).await?;
-    Ok(SqlStore::start(Db::Sqlite(readers), committer))
+    let committer = SqliteWriter::new(own(path, pages).map_err(|e| sql_error(direct::failed(e)))?).await?;
+    // Not before the others are there: the last to go ends the write-ahead log.
+    drop(first.close().await);
+    SqlStore::start(Db::Sqlite(readers), vec![committer])
+}
+
+/// The writer's own connection, set as the others are.
+fn own(path: &Path, pages: u32) -> rusqlite::Result<rusqlite::Connection> {
+    let conn = rusqlite::Connection::open_with_flags(
+        path,
+        OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX,
+    )?;
+    conn.busy_timeout(Duration::from_millis(BUSY_MS))?;
+    conn.execute_batch(&format!(
+        "PRAGMA journal_mode = WAL; PRAGMA synchronous = FULL; PRAGMA foreign_keys = ON; \
+         PRAGMA wal_autocheckpoint = {CHECKPOINT_PAGES}; PRAGMA journal_size_limit = {JOURNAL_BYTES}; \
+         PRAGMA max_page_count = {pages}; PRAGMA cache_size = {CACHE};"
+    ))?;
+    conn.set_prepared_statement_cache_capacity(STATEMENTS);
+    Ok(conn)
 }

@@ -1,28 +1,23 @@
 //! The one writer of a SQLite file. Its desk outlives a batch, so an append reads nothing; the
 //! statements still carry the fence, so that a second process on the same file is noticed and not
-//! overwritten.
+//! overwritten. It has a thread to itself, which its statements may block.
 
 use std::time::{Duration, Instant};
 
-use sqlx::{Connection as _, SqliteConnection};
+use rusqlite::Connection;
 
+use super::direct;
 use crate::store::{
     StoreError,
     ask::{Answered, Ask},
-    conn::{Arg, Conn, Dialect},
+    conn::{Conn, Dialect},
     desk::{Desk, LoadError},
     fault::{Fault, again, fault, store_error},
     lane::Committer,
     lone::run_lone,
     plan::plan_batch,
-    write::{Statement, named_blobs_are_there, writes},
+    write::{named_blobs_are_there, writes},
 };
-
-/// Rows up to which a transaction goes to SQLite in one piece: each piece costs two thread switches.
-const ONE_PIECE_ROWS_MAX: usize = 160;
-
-/// Rows of one statement in a larger transaction.
-const STATEMENT_ROWS_MAX: usize = 256;
 
 /// How long others may hold the file before a write gives up.
 const BUSY_MAX: Duration = Duration::from_secs(60);
@@ -34,13 +29,13 @@ const BUSY_PAUSE: Duration = Duration::from_millis(20);
 const STALE_MAX: u32 = 3;
 
 pub(super) struct SqliteWriter {
-    conn: SqliteConnection,
+    conn: Connection,
     desk: Desk,
     next_position: u64,
 }
 
 impl SqliteWriter {
-    pub(super) async fn new(conn: SqliteConnection) -> Result<Self, StoreError> {
+    pub(super) async fn new(conn: Connection) -> Result<Self, StoreError> {
         let mut writer = Self { conn, desk: Desk::new(Dialect::Sqlite, 0..0), next_position: 1 };
         writer.forget().await.map_err(|source| store_error(Dialect::Sqlite, "opening", source))?;
         Ok(writer)
@@ -49,7 +44,7 @@ impl SqliteWriter {
     /// Forgets what was read, and reads where to go on.
     async fn forget(&mut self) -> Result<(), sqlx::Error> {
         let sql = "SELECT coalesce((SELECT max(position) FROM events), 0), coalesce((SELECT max(id) FROM streams), 0)";
-        let rows = Conn::Sqlite(&mut self.conn).rows(sql, Vec::new()).await?;
+        let rows = Conn::Direct(&mut self.conn).rows(sql, Vec::new()).await?;
         let cell = |at| rows.first().and_then(|row| row.int(at).ok()).unwrap_or(0);
         self.next_position = cell(0).unsigned_abs() + 1;
         self.desk = Desk::new(Dialect::Sqlite, cell(1) + 1..i64::MAX);
@@ -71,12 +66,12 @@ impl SqliteWriter {
                 Err(LoadError::Sql(source)) => source,
             };
             // Not every error ends a transaction by itself.
-            let _ = Conn::Sqlite(&mut self.conn).run("ROLLBACK", Vec::new()).await;
+            let _ = Conn::Direct(&mut self.conn).run("ROLLBACK", Vec::new()).await;
             self.desk.clear();
             let fault = fault(Dialect::Sqlite, &source);
             let hopeless = match fault {
                 Fault::Again => {
-                    tokio::time::sleep(BUSY_PAUSE).await;
+                    std::thread::sleep(BUSY_PAUSE);
                     started.elapsed() > BUSY_MAX
                 }
                 Fault::Stale => {
@@ -98,10 +93,10 @@ impl SqliteWriter {
 
     async fn once(&mut self, asks: &[&Ask]) -> Result<Vec<Answered>, LoadError> {
         self.desk.begin(now_of(asks));
-        let mut answers = plan_batch(&mut self.desk, &mut Conn::Sqlite(&mut self.conn), asks).await?;
+        let mut answers = plan_batch(&mut self.desk, &mut Conn::Direct(&mut self.conn), asks).await?;
         if !self.desk.staged.is_empty() {
             let base = self.next_position;
-            self.write(base).await?;
+            self.write(base)?;
             self.next_position += self.desk.staged.events.len() as u64;
             for answer in &mut answers {
                 answer.place(base);
@@ -110,26 +105,17 @@ impl SqliteWriter {
         Ok(answers)
     }
 
-    async fn write(&mut self, base: u64) -> Result<(), sqlx::Error> {
-        let mut writes = writes(&self.desk.staged, &self.desk, base);
-        writes.push(named_blobs_are_there(&self.desk.staged));
-        let mut conn = Conn::Sqlite(&mut self.conn);
-        if self.desk.staged.rows() <= ONE_PIECE_ROWS_MAX {
-            let mut whole = Statement { sql: "BEGIN IMMEDIATE;".to_owned(), args: Vec::<Arg>::new() };
-            for statement in writes.into_iter().flat_map(|write| write.rows(ONE_PIECE_ROWS_MAX)) {
-                whole.sql.push_str(&statement.sql);
-                whole.sql.push(';');
-                whole.args.extend(statement.args);
+    fn write(&mut self, base: u64) -> Result<(), sqlx::Error> {
+        let named = named_blobs_are_there(&self.desk.staged);
+        let mut writes = writes(&mut self.desk, base);
+        writes.push(named);
+        direct::run(&self.conn, "BEGIN IMMEDIATE", &[])?;
+        for write in &writes {
+            if !write.run(&self.conn)? {
+                return Err(direct::row_is_gone());
             }
-            whole.sql.push_str("COMMIT");
-            conn.run(&whole.sql, whole.args).await?;
-            return Ok(());
         }
-        conn.run("BEGIN IMMEDIATE", Vec::new()).await?;
-        for statement in writes.into_iter().flat_map(|write| write.rows(STATEMENT_ROWS_MAX)) {
-            conn.run(&statement.sql, statement.args).await?;
-        }
-        conn.run("COMMIT", Vec::new()).await?;
+        direct::run(&self.conn, "COMMIT", &[])?;
         Ok(())
     }
 }
@@ -140,6 +126,8 @@ pub(in crate::store) fn now_of(asks: &[&Ask]) -> docket_schema::ids::Timestamp {
 }
 
 impl Committer for SqliteWriter {
+    const HAS_A_THREAD: bool = true;
+
     async fn batch(&mut self, asks: &[&Ask]) -> Vec<Answered> {
         let error = match self.attempt(asks).await {
             Ok(answers) => return answers,
@@ -163,7 +151,7 @@ impl Committer for SqliteWriter {
     async fn lone(&mut self, ask: &Ask) -> Answered {
         let started = Instant::now();
         loop {
-            let mut conn = Conn::Sqlite(&mut self.conn);
+            let mut conn = Conn::Direct(&mut self.conn);
             let result = async {
                 conn.run("BEGIN IMMEDIATE", Vec::new()).await?;
                 let answer = run_lone(&mut conn, ask).await?;
@@ -176,7 +164,7 @@ impl Committer for SqliteWriter {
                 Ok(answer) => return answer,
                 Err(error) => error,
             };
-            let _ = Conn::Sqlite(&mut self.conn).run("ROLLBACK", Vec::new()).await;
+            let _ = Conn::Direct(&mut self.conn).run("ROLLBACK", Vec::new()).await;
             match error {
                 LoadError::Store(error) => return ask.failed(error),
                 LoadError::Sql(source) => {
@@ -191,6 +179,6 @@ impl Committer for SqliteWriter {
 
     async fn close(self) {
         // What was acknowledged is in the write-ahead log already.
-        let _ = self.conn.close().await;
+        let _ = self.conn.close();
     }
 }

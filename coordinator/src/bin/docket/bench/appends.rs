@@ -127,8 +127,9 @@ fn append_to(held: &Held, seq: Seq, events: Vec<NewEvent>, clock: &Clock) -> App
     }
 }
 
-async fn next(store: &dyn Store, clock: &Clock, held: &mut Held, events: usize) -> anyhow::Result<()> {
-    let events = (0..events).map(|n| stream::one_result(n as u32)).collect();
+/// Appends `events`, made beforehand as the raw commits' row is: what is measured is the store.
+async fn next(store: &dyn Store, clock: &Clock, held: &mut Held, events: &[NewEvent]) -> anyhow::Result<()> {
+    let events = events.to_vec();
     let done =
         store.append(append_to(held, held.seq, events, clock)).await.context("an append was refused")?;
     held.seq = done.head.seq;
@@ -143,13 +144,18 @@ async fn one_run(
     events: usize,
     time: Duration,
 ) -> anyhow::Result<f64> {
+    let events = results(events);
     let started = Instant::now();
     let mut count = 0;
     while started.elapsed() < time {
-        next(store.as_ref(), clock, held, events).await?;
+        next(store.as_ref(), clock, held, &events).await?;
         count += 1;
     }
     Ok(rate(count, started.elapsed()))
+}
+
+fn results(count: usize) -> Vec<NewEvent> {
+    (0..count).map(|n| stream::one_result(n as u32)).collect()
 }
 
 async fn time_alone(
@@ -158,16 +164,17 @@ async fn time_alone(
     held: &mut Held,
     samples: &mut Samples,
 ) -> anyhow::Result<()> {
+    let events = results(1);
     for _ in 0..ALONE {
         let started = Instant::now();
-        next(store.as_ref(), clock, held, 1).await?;
+        next(store.as_ref(), clock, held, &events).await?;
         samples.push_ms(started.elapsed());
     }
     Ok(())
 }
 
 /// A writer for each run; appends per second of all.
-async fn many_runs(
+pub(super) async fn many_runs(
     store: &Arc<dyn Store>,
     clock: &Arc<Clock>,
     runs: &mut [Held],
@@ -178,9 +185,9 @@ async fn many_runs(
     for (at, held) in runs.iter().enumerate() {
         let (store, clock, mut held) = (Arc::clone(store), Arc::clone(clock), *held);
         writers.spawn(async move {
-            let mut count = 0;
+            let (events, mut count) = (results(1), 0);
             while started.elapsed() < time {
-                next(store.as_ref(), &clock, &mut held, 1).await?;
+                next(store.as_ref(), &clock, &mut held, &events).await?;
                 count += 1;
             }
             anyhow::Ok((at, held, count))
@@ -202,12 +209,13 @@ async fn pipelined(
     held: &mut Held,
     time: Duration,
 ) -> anyhow::Result<f64> {
+    let event = stream::one_result(1);
     let started = Instant::now();
     let mut under_way: VecDeque<Answer<'_, Result<Appended, AppendError>>> = VecDeque::new();
     let (mut sent, mut count) = (held.seq, 0);
     loop {
         while under_way.len() < WRITERS && started.elapsed() < time {
-            let append = append_to(held, sent, vec![stream::one_result(1)], clock);
+            let append = append_to(held, sent, vec![event.clone()], clock);
             under_way.push_back(handed_in(store.append(append)).await);
             sent = sent.next();
         }

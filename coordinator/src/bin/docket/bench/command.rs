@@ -162,7 +162,7 @@ async fn measure(
     let folder = place.part(group.name())?;
     match group {
         Group::Sqlite => {
-            let (store, mut raw) = (sqlite_in(&folder).await?, Raw::sqlite(&folder).await?);
+            let (store, mut raw) = (sqlite_in(&folder).await?, Raw::sqlite(&folder)?);
             let measured = appends::measure(&store, &mut raw, &appends::SQLITE, effort, report).await;
             raw.close().await;
             store.close().await;
@@ -176,7 +176,7 @@ async fn measure(
             }
         },
         Group::Http => {
-            let (served, mut raw) = (Served::start(&folder).await?, Raw::sqlite(&folder).await?);
+            let (served, mut raw) = (Served::start(&folder).await?, Raw::sqlite(&folder)?);
             let measured = http::measure(&served.running, &mut raw, effort, report).await;
             raw.close().await;
             served.end().await;

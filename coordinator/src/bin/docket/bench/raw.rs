@@ -1,5 +1,6 @@
 //! Raw commits: one connection, one row a commit, nothing else. What the stores' appends are compared
-//! with: through the same driver, on the same file system, with the same pragmas and payload.
+//! with: through the same driver as the store's writer, driven as directly, on the same file system, with the same
+//! pragmas and payload.
 //!
 //! The only SQL outside `store/`, and none of it touches docket's own tables.
 
@@ -9,41 +10,29 @@ use std::{
 };
 
 use anyhow::Context as _;
-use sqlx::{
-    ConnectOptions as _, Connection as _, PgConnection, SqliteConnection,
-    sqlite::{SqliteConnectOptions, SqliteJournalMode, SqliteSynchronous},
-};
+use sqlx::{Connection as _, PgConnection};
 
 use super::stats::rate;
 
 /// As the SQLite store has them; see `store/sqlite/open.rs`.
-const CHECKPOINT_PAGES: &str = "8000";
-const JOURNAL_BYTES: &str = "67108864";
+const PRAGMAS: &str = "PRAGMA journal_mode = WAL; PRAGMA synchronous = FULL; PRAGMA wal_autocheckpoint = 8000; \
+                       PRAGMA journal_size_limit = 67108864; PRAGMA cache_size = -32768;";
 
 /// A connection that commits single rows.
 pub(super) enum Raw {
-    Sqlite(SqliteConnection),
+    Sqlite(rusqlite::Connection),
     Postgres(PgConnection),
 }
 
 impl Raw {
     /// A database of its own beside the store's.
-    pub(super) async fn sqlite(folder: &Path) -> anyhow::Result<Self> {
-        let options = SqliteConnectOptions::new()
-            .filename(folder.join("raw.db"))
-            .create_if_missing(true)
-            .journal_mode(SqliteJournalMode::Wal)
-            .synchronous(SqliteSynchronous::Full)
-            .pragma("wal_autocheckpoint", CHECKPOINT_PAGES)
-            .pragma("journal_size_limit", JOURNAL_BYTES)
-            .disable_statement_logging();
-        let mut conn =
-            SqliteConnection::connect_with(&options).await.context("the raw database cannot be opened")?;
-        sqlx::query(
+    pub(super) fn sqlite(folder: &Path) -> anyhow::Result<Self> {
+        let conn =
+            rusqlite::Connection::open(folder.join("raw.db")).context("the raw database cannot be opened")?;
+        conn.execute_batch(PRAGMAS).context("the raw database does not take its pragmas")?;
+        conn.execute_batch(
             "CREATE TABLE raw (n INTEGER PRIMARY KEY, hash BLOB NOT NULL, payload TEXT NOT NULL) STRICT",
         )
-        .execute(&mut conn)
-        .await
         .context("the raw table cannot be made")?;
         Ok(Self::Sqlite(conn))
     }
@@ -61,29 +50,36 @@ impl Raw {
     /// Commits rows one by one for `time`; commits per second.
     pub(super) async fn commits_per_s(&mut self, payload: &str, time: Duration) -> anyhow::Result<f64> {
         let hash = blake3::hash(payload.as_bytes());
-        let started = Instant::now();
-        let mut commits = 0;
-        while started.elapsed() < time {
-            match self {
-                Self::Sqlite(conn) => {
-                    let insert = sqlx::query("INSERT INTO raw (hash, payload) VALUES (?, ?)");
-                    insert.bind(&hash.as_bytes()[..]).bind(payload).execute(conn).await?;
+        match self {
+            // The connection answers on this thread, as the writer's does on its own.
+            Self::Sqlite(conn) => tokio::task::block_in_place(|| {
+                let mut insert = conn.prepare_cached("INSERT INTO raw (hash, payload) VALUES (?, ?)")?;
+                let started = Instant::now();
+                let mut commits = 0;
+                while started.elapsed() < time {
+                    insert.execute((&hash.as_bytes()[..], payload))?;
+                    commits += 1;
                 }
-                Self::Postgres(conn) => {
+                Ok(rate(commits, started.elapsed()))
+            }),
+            Self::Postgres(conn) => {
+                let started = Instant::now();
+                let mut commits = 0;
+                while started.elapsed() < time {
                     let insert = sqlx::query("INSERT INTO raw (hash, payload) VALUES ($1, $2)");
-                    insert.bind(&hash.as_bytes()[..]).bind(payload).execute(conn).await?;
+                    insert.bind(&hash.as_bytes()[..]).bind(payload).execute(&mut *conn).await?;
+                    commits += 1;
                 }
+                Ok(rate(commits, started.elapsed()))
             }
-            commits += 1;
         }
-        Ok(rate(commits, started.elapsed()))
     }
 
     /// Ends the connection.
     pub(super) async fn close(self) {
         // What it wrote is thrown away with its folder or schema.
         match self {
-            Self::Sqlite(conn) => drop(conn.close().await),
+            Self::Sqlite(conn) => drop(conn.close()),
             Self::Postgres(conn) => drop(conn.close().await),
         }
     }

@@ -1,0 +1,178 @@
+//! SQLite on the thread that asks. The driver of the readers hands each statement to a thread of its
+//! own, which costs a lone append more than its commit; the writer has a thread anyway.
+//!
+//! Only the writer's connection is driven so. Errors are told as that driver tells its own, so
+//! that one place says what they mean.
+
+use std::{borrow::Cow, error::Error, fmt};
+
+use rusqlite::{
+    Connection, Statement, ToSql,
+    types::{ToSqlOutput, ValueRef},
+};
+use sqlx::error::{DatabaseError, ErrorKind};
+
+use crate::store::conn::{Arg, Cell, Row, hex_list};
+
+impl ToSql for Arg {
+    fn to_sql(&self) -> rusqlite::Result<ToSqlOutput<'_>> {
+        Ok(match self {
+            Self::Int(n) | Self::IntOrNull(Some(n)) => ToSqlOutput::Borrowed(ValueRef::Integer(*n)),
+            Self::Text(text) | Self::TextOrNull(Some(text)) => {
+                ToSqlOutput::Borrowed(ValueRef::Text(text.as_bytes()))
+            }
+            Self::Word(word) => ToSqlOutput::Borrowed(ValueRef::Text(word.as_bytes())),
+            Self::Blob(bytes) | Self::BlobOrNull(Some(bytes)) => ToSqlOutput::Borrowed(ValueRef::Blob(bytes)),
+            Self::Hash(hash) => ToSqlOutput::Borrowed(ValueRef::Blob(hash)),
+            Self::IntOrNull(None) | Self::TextOrNull(None) | Self::BlobOrNull(None) => {
+                ToSqlOutput::Borrowed(ValueRef::Null)
+            }
+            Self::Texts(texts) => serde_json::Value::from(texts.as_slice()).to_string().into(),
+            Self::Blobs(blobs) => hex_list(blobs).into(),
+            Self::IntColumn(_) | Self::TextColumn(_) | Self::BlobColumn(_) => {
+                unreachable!("columns are rendered for PostgreSQL only")
+            }
+        })
+    }
+}
+
+/// All rows of a query.
+pub(in crate::store) fn rows(conn: &Connection, sql: &str, args: &[Arg]) -> Result<Vec<Row>, sqlx::Error> {
+    let all = || {
+        let mut statement = conn.prepare_cached(sql)?;
+        bind_numbered(&mut statement, args)?;
+        let width = statement.column_count();
+        let mut found = statement.raw_query();
+        let mut rows = Vec::new();
+        while let Some(row) = found.next()? {
+            let cells = (0..width).map(|at| row.get_ref(at).map(cell));
+            rows.push(Row::of(cells.collect::<Result<_, _>>()?));
+        }
+        Ok(rows)
+    };
+    all().map_err(failed)
+}
+
+/// Runs a statement; the number of rows it changed.
+pub(in crate::store) fn run(conn: &Connection, sql: &str, args: &[Arg]) -> Result<u64, sqlx::Error> {
+    let changed = || {
+        let mut statement = conn.prepare_cached(sql)?;
+        bind_numbered(&mut statement, args)?;
+        statement.raw_execute()
+    };
+    changed().map(|rows| rows as u64).map_err(failed)
+}
+
+/// Runs a statement, whose parameters stand in order, once for each row of `cells`; whether each of them changed a row.
+pub(in crate::store) fn run_each(
+    conn: &Connection,
+    sql: &str,
+    width: usize,
+    cells: &[Arg],
+) -> Result<bool, sqlx::Error> {
+    let each = || {
+        let mut statement = conn.prepare_cached(sql)?;
+        let mut all = true;
+        for row in cells.chunks_exact(width) {
+            bind(&mut statement, row)?;
+            all &= statement.raw_execute()? > 0;
+        }
+        Ok(all)
+    };
+    each().map_err(failed)
+}
+
+/// Binds by the numbers of `$1`, as both databases' queries have them. To SQLite those are names, whose
+/// places are the order they first stand in.
+fn bind_numbered(statement: &mut Statement<'_>, args: &[Arg]) -> rusqlite::Result<()> {
+    for at in 1..=statement.parameter_count() {
+        let number = statement.parameter_name(at).and_then(|name| name.strip_prefix('$')?.parse().ok());
+        let number: usize = number.unwrap_or(at);
+        let arg = args
+            .get(number.wrapping_sub(1))
+            .ok_or(rusqlite::Error::InvalidParameterCount(args.len(), number))?;
+        statement.raw_bind_parameter(at, arg)?;
+    }
+    Ok(())
+}
+
+/// Binds in order.
+fn bind(statement: &mut Statement<'_>, args: &[Arg]) -> rusqlite::Result<()> {
+    for (at, arg) in args.iter().enumerate() {
+        statement.raw_bind_parameter(at + 1, arg)?;
+    }
+    Ok(())
+}
+
+fn cell(value: ValueRef<'_>) -> Cell {
+    match value {
+        ValueRef::Null => Cell::Null,
+        ValueRef::Integer(n) => Cell::Int(n),
+        // Our tables are strict and have no such column; what is no integer is refused by its reader.
+        ValueRef::Real(n) => Cell::Text(n.to_string()),
+        // What is no UTF-8 is refused by its reader.
+        ValueRef::Text(bytes) => match std::str::from_utf8(bytes) {
+            Ok(text) => Cell::Text(text.to_owned()),
+            Err(_) => Cell::Blob(bytes.to_vec()),
+        },
+        ValueRef::Blob(bytes) => Cell::Blob(bytes.to_vec()),
+    }
+}
+
+/// What SQLite said, with its code.
+#[derive(Debug)]
+struct Said {
+    code: i32,
+    message: String,
+}
+
+/// A row that was read is not there: told as the constraint is that a moved head violates.
+pub(super) fn row_is_gone() -> sqlx::Error {
+    let code = rusqlite::ffi::SQLITE_CONSTRAINT;
+    sqlx::Error::Database(Box::new(Said { code, message: "a row that was read is gone".to_owned() }))
+}
+
+/// The error as the other driver has it.
+pub(super) fn failed(error: rusqlite::Error) -> sqlx::Error {
+    match error {
+        rusqlite::Error::SqliteFailure(failure, message) => sqlx::Error::Database(Box::new(Said {
+            code: failure.extended_code,
+            message: message.unwrap_or_else(|| failure.to_string()),
+        })),
+        other => sqlx::Error::InvalidArgument(other.to_string()),
+    }
+}
+
+impl fmt::Display for Said {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "(code: {}) {}", self.code, self.message)
+    }
+}
+
+impl Error for Said {}
+
+impl DatabaseError for Said {
+    fn message(&self) -> &str {
+        &self.message
+    }
+
+    fn code(&self) -> Option<Cow<'_, str>> {
+        Some(self.code.to_string().into())
+    }
+
+    fn as_error(&self) -> &(dyn Error + Send + Sync + 'static) {
+        self
+    }
+
+    fn as_error_mut(&mut self) -> &mut (dyn Error + Send + Sync + 'static) {
+        self
+    }
+
+    fn into_error(self: Box<Self>) -> Box<dyn Error + Send + Sync + 'static> {
+        self
+    }
+
+    fn kind(&self) -> ErrorKind {
+        ErrorKind::Other
+    }
+}

@@ -1,0 +1,145 @@
+//! The rows of tasks, as a batch writes them and a rebuild compares them.
+
+use docket_schema::{
+    ids::{StreamId, Timestamp},
+    task::{TaskRecord, TaskState},
+};
+
+use super::{
+    conn::Arg,
+    desk::{Deadline, Desk, Staged},
+    row::{batch_bytes, blocked_word},
+    write::{
+        Kind::{Blob, Int, Text},
+        Write, int,
+    },
+};
+
+/// Tasks that change, and tasks that are new: what never changes is not written again.
+pub(super) fn tasks(staged: &Staged, desk: &Desk) -> [Write; 2] {
+    let mut new = Write::insert(
+        "INSERT INTO tasks (id, stream_id, seq, hash, state, queue, engine, priority, dedup_key, batch, epoch, \
+         failures, crashes, runs, run, last_run, worker, available_at, blocked_why, message, submitted_at, \
+         ended_at, deadline_at) {rows}",
+        &[
+            Blob, Int, Int, Blob, Text, Text, Text, Int, Text, Blob, Int, Int, Int, Int, Blob, Blob, Blob,
+            Int, Text, Text, Int, Int, Int,
+        ],
+    );
+    // A deadline of 0 keeps the one that is there.
+    let mut changed = Write::update(
+        "WITH u(id, seq, hash, state, priority, epoch, failures, crashes, runs, run, last_run, worker, \
+         available_at, blocked_why, message, ended_at, deadline_at) AS ({rows}) UPDATE tasks SET seq = u.seq, \
+         hash = u.hash, state = u.state, priority = u.priority, epoch = u.epoch, failures = u.failures, \
+         crashes = u.crashes, runs = u.runs, run = u.run, last_run = u.last_run, worker = u.worker, \
+         available_at = u.available_at, blocked_why = u.blocked_why, message = u.message, \
+         ended_at = u.ended_at, \
+         deadline_at = CASE u.deadline_at WHEN 0 THEN tasks.deadline_at ELSE u.deadline_at END \
+         FROM u WHERE tasks.id = u.id",
+        "UPDATE tasks SET seq = ?2, hash = ?3, state = ?4, priority = ?5, epoch = ?6, failures = ?7, \
+         crashes = ?8, runs = ?9, run = ?10, last_run = ?11, worker = ?12, available_at = ?13, \
+         blocked_why = ?14, message = ?15, ended_at = ?16, \
+         deadline_at = CASE ?17 WHEN 0 THEN deadline_at ELSE ?17 END WHERE id = ?1",
+        &[
+            Blob, Int, Blob, Text, Int, Int, Int, Int, Int, Blob, Blob, Blob, Int, Text, Text, Int, Int,
+        ],
+    )
+    .that_must_change();
+    for (id, deadline) in &staged.tasks {
+        let Some((record, stream_id)) = desk.tasks.get(id) else { continue };
+        let deadline = match deadline {
+            Deadline::Keep => Timestamp(0),
+            Deadline::Set(at) => *at,
+        };
+        let begins = staged.streams.get(&StreamId::Task(*id)).is_some_and(Option::is_none);
+        let write = if begins {
+            new.cells.extend(task_cells(record, *stream_id));
+            &mut new
+        } else {
+            changed.cells.extend(changing_cells(record));
+            &mut changed
+        };
+        let running = record.state == TaskState::Running;
+        write.cells.push(Arg::IntOrNull(running.then_some(deadline.0)));
+    }
+    // In this order: a task that ends leaves its deduplication key to one that begins.
+    [changed, new]
+}
+
+/// The columns that an event may change, but the deadline.
+fn changing_cells(record: &TaskRecord) -> [Arg; 16] {
+    let uuid = |id: uuid::Uuid| id.as_bytes().to_vec();
+    [
+        Arg::Blob(uuid(record.id.0)),
+        int(record.seq.0),
+        Arg::Hash(record.hash.0),
+        Arg::Word(record.state.as_str()),
+        Arg::Int(record.spec.priority.into()),
+        int(record.epoch.0),
+        Arg::Int(record.failures.into()),
+        Arg::Int(record.crashes.into()),
+        Arg::Int(record.runs.into()),
+        Arg::BlobOrNull(record.run.map(|run| uuid(run.0))),
+        Arg::BlobOrNull(record.last_run.map(|run| uuid(run.0))),
+        Arg::BlobOrNull(record.worker.map(|worker| uuid(worker.0))),
+        Arg::Int(record.available_at.0),
+        Arg::TextOrNull(record.blocked_why.map(|why| blocked_word(why).to_owned())),
+        Arg::TextOrNull(record.message.clone()),
+        Arg::IntOrNull(record.ended_at.map(|at| at.0)),
+    ]
+}
+
+/// The columns of a task that the log decides: all but the deadline.
+pub(super) const TASK_ROW: [&str; 22] = [
+    "id",
+    "stream_id",
+    "seq",
+    "hash",
+    "state",
+    "queue",
+    "engine",
+    "priority",
+    "dedup_key",
+    "batch",
+    "epoch",
+    "failures",
+    "crashes",
+    "runs",
+    "run",
+    "last_run",
+    "worker",
+    "available_at",
+    "blocked_why",
+    "message",
+    "submitted_at",
+    "ended_at",
+];
+
+/// What stands in them.
+pub(super) fn task_cells(record: &TaskRecord, stream_id: i64) -> Vec<Arg> {
+    let uuid = |id: uuid::Uuid| id.as_bytes().to_vec();
+    vec![
+        Arg::Blob(uuid(record.id.0)),
+        Arg::Int(stream_id),
+        int(record.seq.0),
+        Arg::Hash(record.hash.0),
+        Arg::Word(record.state.as_str()),
+        Arg::Text(record.spec.queue.as_str().to_owned()),
+        Arg::Text(record.spec.engine.clone()),
+        Arg::Int(record.spec.priority.into()),
+        Arg::TextOrNull(record.spec.dedup_key.clone()),
+        Arg::BlobOrNull(batch_bytes(record.spec.batch)),
+        int(record.epoch.0),
+        Arg::Int(record.failures.into()),
+        Arg::Int(record.crashes.into()),
+        Arg::Int(record.runs.into()),
+        Arg::BlobOrNull(record.run.map(|run| uuid(run.0))),
+        Arg::BlobOrNull(record.last_run.map(|run| uuid(run.0))),
+        Arg::BlobOrNull(record.worker.map(|worker| uuid(worker.0))),
+        Arg::Int(record.available_at.0),
+        Arg::TextOrNull(record.blocked_why.map(|why| blocked_word(why).to_owned())),
+        Arg::TextOrNull(record.message.clone()),
+        Arg::Int(record.submitted_at.0),
+        Arg::IntOrNull(record.ended_at.map(|at| at.0)),
+    ]
+}
