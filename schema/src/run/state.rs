@@ -12,7 +12,7 @@ use std::{
 use super::{
     event::{Phase, RunEvent, RunStarted},
     event_inbox::{Limit, RunOutcome},
-    event_work::{GateRequested, ModelFailed, ModelRequested, ToolRequested},
+    event_work::{GateRequested, ModelFailed, ModelRequested, SnapshotTaken, ToolRequested},
     pin::SandboxLayers,
     transcript::Transcript,
 };
@@ -209,6 +209,8 @@ pub struct RunState {
     pub children: BTreeMap<CallId, TaskId>,
     /// A gate of the round in hand failed.
     pub(super) round_failed: bool,
+    /// Parts of a snapshot whose last one has not come, and the epoch they were written under.
+    pub(super) snapshot_parts: Option<(Epoch, Vec<SnapshotTaken>)>,
 }
 
 impl Default for RunState {
@@ -250,6 +252,7 @@ impl Default for RunState {
             sandbox: SandboxLayers::default(),
             children: BTreeMap::new(),
             round_failed: false,
+            snapshot_parts: None,
         }
     }
 }

@@ -7,6 +7,7 @@
 
 use std::time::{Duration, Instant};
 
+use bytes::Bytes;
 use docket_schema::{
     content::BlobRef,
     event::{NewEvent, TypedEvent as _},
@@ -15,6 +16,7 @@ use docket_schema::{
     snapshot::{LeftOut, PathChange},
     wire::{AppendRequest, BLOB_HASHES_MAX, BlobUpload, Problem, ProblemCode},
 };
+use futures_util::{StreamExt as _, TryStreamExt as _};
 
 use super::failpoint::Failpoints;
 use crate::{
@@ -28,6 +30,12 @@ const INLINE_BLOBS_BYTES_MAX: usize = 4 * 1024 * 1024;
 
 /// Paths of one `SnapshotTaken`, in bytes of JSON: with what else it holds, well under the limit on payloads.
 const SNAPSHOT_PATHS_BYTES_MAX: usize = 192 * 1024;
+
+/// Parts of a snapshot in one append: with its events it stays well under the API's limit on bodies.
+const PARTS_PER_APPEND_MAX: usize = 64;
+
+/// Blobs on their way at the same time: enough for the coordinator to commit them in groups.
+const BLOBS_IN_FLIGHT_MAX: usize = 16;
 
 /// How often an append is tried again because others wrote to the stream in between.
 const CONFLICTS_MAX: u32 = 100;
@@ -55,6 +63,8 @@ pub enum JournalError {
 /// Events on their way to the log, with the blobs they name.
 #[derive(Debug, Clone, Default)]
 pub struct Outgoing {
+    /// Parts of a snapshot that go in appends of their own before the events; none counts without the last.
+    ahead: Vec<(Turn, RunEvent)>,
     events: Vec<(Turn, RunEvent)>,
     blobs: Vec<(BlobRef, Vec<u8>)>,
 }
@@ -71,18 +81,19 @@ impl Outgoing {
     }
 
     /// Adds a snapshot with its contents. One of more paths than an event can hold becomes several
-    /// events: each names the tree as it is after all of them, for they stand in one append, and so
-    /// none is ever there without the others.
+    /// parts, which count as one once the last of them is there; parts beyond what an append can
+    /// hold go ahead of it.
     pub fn snapshot(&mut self, turn: Turn, delta: SnapshotDelta) {
-        let SnapshotDelta { changes, git_changes, tree, left_out, blobs } = delta;
-        let empty = || SnapshotTaken { changes: vec![], git_changes: vec![], tree, left_out: vec![] };
-        let (mut part, mut bytes) = (empty(), 0);
+        let SnapshotDelta { changes, git_changes, tree, left_out, blobs, .. } = delta;
+        let empty =
+            |more| SnapshotTaken { changes: vec![], git_changes: vec![], tree, left_out: vec![], more };
+        let (mut parts, mut part, mut bytes) = (Vec::new(), empty(true), 0);
         let paths = changes.into_iter().map(Path::Work);
         let paths = paths.chain(git_changes.into_iter().map(Path::Git));
         for path in paths.chain(left_out.into_iter().map(Path::LeftOut)) {
             let more = path.json_bytes();
             if bytes > 0 && bytes + more > SNAPSHOT_PATHS_BYTES_MAX {
-                self.push(turn, std::mem::replace(&mut part, empty()));
+                parts.push((turn, std::mem::replace(&mut part, empty(true)).into()));
                 bytes = 0;
             }
             bytes += more;
@@ -92,7 +103,12 @@ impl Outgoing {
                 Path::LeftOut(left) => part.left_out.push(left),
             }
         }
-        self.push(turn, part);
+        if parts.len() < PARTS_PER_APPEND_MAX {
+            self.events.append(&mut parts);
+        } else {
+            self.ahead.append(&mut parts);
+        }
+        self.push(turn, SnapshotTaken { more: false, ..part });
         self.blobs.extend(blobs.into_vec());
     }
 
@@ -172,17 +188,52 @@ impl Journal {
         E: From<JournalError>,
         F: AsyncFnMut(&RunState) -> Result<(Outgoing, T), E>,
     {
+        let blobs = self.append_ahead(results).await?;
         for _ in 0..CONFLICTS_MAX {
             let state = self.state_with(results).map_err(JournalError::from)?;
             let (intents, decided) = decide(&state).await?;
-            let mut whole = results.clone();
-            whole.events.extend(intents.events);
+            let mut events = results.events.clone();
+            events.extend(intents.events);
+            let mut whole = Outgoing { ahead: Vec::new(), events, blobs: blobs.to_vec() };
             whole.blobs.extend(intents.blobs);
-            if whole.is_empty() || self.try_append(whole).await? {
+            if whole.is_empty() || self.try_append(&whole).await? {
                 return Ok(decided);
             }
         }
         Err(JournalError::Contended.into())
+    }
+
+    /// Appends the parts of a snapshot that one append cannot hold, with the contents of them all; answers
+    /// the blobs that are still to go.
+    async fn append_ahead<'o>(
+        &mut self,
+        results: &'o Outgoing,
+    ) -> Result<&'o [(BlobRef, Vec<u8>)], JournalError> {
+        if results.ahead.is_empty() {
+            return Ok(&results.blobs);
+        }
+        self.put_blobs(&results.blobs).await?;
+        for parts in results.ahead.chunks(PARTS_PER_APPEND_MAX) {
+            let parts = Outgoing { ahead: Vec::new(), events: parts.to_vec(), blobs: Vec::new() };
+            let mut tries = 0;
+            while !self.try_append(&parts).await? {
+                tries += 1;
+                if tries == CONFLICTS_MAX {
+                    return Err(JournalError::Contended);
+                }
+            }
+        }
+        Ok(&[])
+    }
+
+    /// Stores blobs on their own, some at a time.
+    async fn put_blobs(&self, blobs: &[(BlobRef, Vec<u8>)]) -> Result<(), JournalError> {
+        let puts = blobs.iter().map(|(blob, bytes)| async move {
+            let bytes = Bytes::copy_from_slice(bytes);
+            let deadline = Instant::now() + self.patience;
+            patiently(deadline, || self.client.put_blob(*blob, bytes.clone())).await.map_err(of_client)
+        });
+        futures_util::stream::iter(puts).buffer_unordered(BLOBS_IN_FLIGHT_MAX).try_collect().await
     }
 
     /// Appends `results` alone.
@@ -194,11 +245,11 @@ impl Journal {
     }
 
     /// Appends, or folds what others wrote and answers `false`.
-    async fn try_append(&mut self, outgoing: Outgoing) -> Result<bool, JournalError> {
+    async fn try_append(&mut self, outgoing: &Outgoing) -> Result<bool, JournalError> {
         let first = self.state.seq.next();
         let events = &outgoing.events;
         self.failpoints.reached(self.epoch, span(first, events.len()), FailWhen::Before);
-        let request = self.request(&outgoing).await?;
+        let request = self.request(outgoing).await?;
         let deadline = Instant::now() + self.patience;
         match patiently(deadline, || self.client.append(self.run, &request)).await {
             Ok(response) => {
@@ -216,13 +267,8 @@ impl Journal {
         let mut names: Vec<BlobHash> = Vec::new();
         let mut blobs = Vec::new();
         if outgoing.bytes() > INLINE_BLOBS_BYTES_MAX {
-            for (blob, bytes) in &outgoing.blobs {
-                let deadline = Instant::now() + self.patience;
-                patiently(deadline, || self.client.put_blob(*blob, bytes.clone().into()))
-                    .await
-                    .map_err(of_client)?;
-                names.push(blob.hash);
-            }
+            self.put_blobs(&outgoing.blobs).await?;
+            names.extend(outgoing.blobs.iter().map(|(blob, _)| blob.hash));
             // Each was acknowledged just now, which keeps it as long as a name would.
             names.truncate(BLOB_HASHES_MAX);
         } else {
@@ -284,7 +330,7 @@ fn fold(state: &mut RunState, epoch: Epoch, events: &[(Turn, RunEvent)]) -> Resu
 mod tests {
     use docket_schema::{
         content::WorkPath,
-        event::{EVENTS_PER_APPEND_MAX, PAYLOAD_BYTES_MAX},
+        event::PAYLOAD_BYTES_MAX,
         ids::TreeHash,
         snapshot::{Entry, EntryKind, LeftOutWhy},
     };
@@ -313,16 +359,18 @@ mod tests {
             tree,
             left_out: left_out.clone(),
             blobs: PendingBlobs::default(),
+            files_read: 0,
         };
         out.snapshot(Turn(4), delta);
 
-        assert!(out.events.len() > 1 && out.events.len() < EVENTS_PER_APPEND_MAX, "{}", out.events.len());
+        assert!(out.events.len() > 1 && out.ahead.is_empty(), "{}", out.events.len());
         let (mut work, mut git, mut left) = (Vec::new(), Vec::new(), Vec::new());
-        for (turn, event) in out.events {
+        let last = out.events.len() - 1;
+        for (nth, (turn, event)) in out.events.into_iter().enumerate() {
             let size = event.encode(turn).payload.as_str().len();
             assert!(size <= PAYLOAD_BYTES_MAX, "{size}");
             let RunEvent::SnapshotTaken(taken) = event else { panic!("{event:?}") };
-            assert_eq!((turn, taken.tree), (Turn(4), tree));
+            assert_eq!((turn, taken.tree, taken.more), (Turn(4), tree, nth < last));
             work.extend(taken.changes);
             git.extend(taken.git_changes);
             left.extend(taken.left_out);
@@ -339,6 +387,7 @@ mod tests {
             tree: TreeHash([3; 32]),
             left_out: Vec::new(),
             blobs: PendingBlobs::default(),
+            files_read: 0,
         };
         out.snapshot(Turn(1), delta);
         assert_eq!(out.events.len(), 1);

@@ -2,7 +2,9 @@
 
 mod crash;
 mod deliver;
+mod effects;
 mod hostile;
 mod property;
 mod round_trip;
 mod support;
+mod unusual;
