@@ -7,3 +7,4 @@ mod demo;
 mod many;
 mod storage;
 mod tidy;
+mod wide;
