@@ -179,6 +179,10 @@ pub struct SnapshotTaken {
     /// Paths newly left out.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub left_out: Vec<LeftOut>,
+    /// A part of a snapshot that no append can hold whole: it counts once the part without this mark has
+    /// come under the same epoch, and never where that did not come.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub more: bool,
 }
 
 /// Intent: a final check is about to run.

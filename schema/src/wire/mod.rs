@@ -1,15 +1,15 @@
 //! HTTP bodies. Coordinator, worker and CLI share these and nothing else.
 
-mod fork;
 mod carry;
+mod fork;
 mod lease;
 mod limits;
 mod log;
 mod problem;
 mod task;
 
-pub use fork::*;
 pub use carry::*;
+pub use fork::*;
 pub use lease::*;
 pub use limits::*;
 pub use log::*;

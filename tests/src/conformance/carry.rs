@@ -118,7 +118,9 @@ async fn resumed_elsewhere() -> (World, TaskId, RunId, RunId) {
         models: None,
         hint: None,
     };
-    from.act(task, move |record| decide::resume(record, "ann", forked.clone(), Vec::new())).await.expect("resumes");
+    from.act(task, move |record| decide::resume(record, "ann", forked.clone(), Vec::new()))
+        .await
+        .expect("resumes");
     (from, task, first.run, second)
 }
 
@@ -247,7 +249,9 @@ pub(super) async fn an_imported_lineage_can_be_gone_on_with(database: Database) 
         hint: None,
     };
     let elsewhere = forked(third, &on);
-    from.act(task, move |record| decide::resume(record, "ann", elsewhere.clone(), Vec::new())).await.expect("resumes");
+    from.act(task, move |record| decide::resume(record, "ann", elsewhere.clone(), Vec::new()))
+        .await
+        .expect("resumes");
     let import = exported(&from, &[task], &[(first, Some(Seq(3))), (third, None)]).await;
     let done = here.store.import(import, here.now()).await.expect("imports");
     assert_eq!(done.streams.len(), 1, "the task is left as it is here");
@@ -256,7 +260,9 @@ pub(super) async fn an_imported_lineage_can_be_gone_on_with(database: Database) 
     // And going on here, by a person's word.
     let fourth = RunId(here.id());
     let going_on = forked(fourth, &on);
-    here.act(task, move |record| decide::resume(record, "bob", going_on.clone(), Vec::new())).await.expect("resumes");
+    here.act(task, move |record| decide::resume(record, "bob", going_on.clone(), Vec::new()))
+        .await
+        .expect("resumes");
     let lease = here.worker().lease_one().await;
     assert_eq!((lease.run, lease.forked), (fourth, true));
     here.append(fourth, Seq(1), lease.record.epoch, vec![note(5)]).await.expect("appends");
