@@ -8,6 +8,7 @@ use std::collections::HashSet;
 use docket_schema::{
     event::{Envelope, Head, TypedEvent as _, follow},
     ids::{BlobHash, RunId, Seq, StreamId},
+    names::{self, NamedAs},
     run::{CorruptLog, Forked, RunState},
     task::{TaskEvent, TaskEventMeta, TaskRecord},
 };
@@ -136,7 +137,7 @@ async fn walk(
                 }
             }
             seen.events += 1;
-            named.extend(blobs_named(event.payload.as_str()).into_iter().map(|hash| (hash, event.seq)));
+            named.extend(blobs_named(event).into_iter().map(|hash| (hash, event.seq)));
         }
         seen.blobs += named.len() as u64;
         if let Some((hash, seq)) = missing(store, named).await? {
@@ -269,30 +270,16 @@ async fn missing(
     Ok(named.into_iter().filter(|(hash, _)| !present.contains(hash)).min_by_key(|(_, seq)| *seq))
 }
 
-/// Every `BlobRef` of a payload: an object of exactly `hash` and `bytes`.
-fn blobs_named(payload: &str) -> Vec<BlobHash> {
-    let mut found = Vec::new();
-    if payload.contains("\"bytes\"")
-        && let Ok(value) = serde_json::from_str(payload)
-    {
-        collect(&value, &mut found);
+/// The blobs that must be stored for an event; its files may stand in its base's pack. An event of which
+/// this build does not know what it names is one that it does not fold either.
+fn blobs_named(event: &Envelope) -> Vec<BlobHash> {
+    if !event.payload.as_str().contains("\"bytes\"") {
+        return Vec::new();
     }
-    found
-}
-
-fn collect(value: &serde_json::Value, found: &mut Vec<BlobHash>) {
-    match value {
-        serde_json::Value::Object(map) => {
-            let hash = map.get("hash").filter(|_| map.len() == 2 && map.contains_key("bytes"));
-            if let Some(hash) = hash.and_then(|hash| hash.as_str()).and_then(|hash| hash.parse().ok()) {
-                found.push(hash);
-            }
-            map.values().for_each(|value| collect(value, found));
-        }
-        serde_json::Value::Array(values) => values.iter().for_each(|value| collect(value, found)),
-        serde_json::Value::Null
-        | serde_json::Value::Bool(_)
-        | serde_json::Value::Number(_)
-        | serde_json::Value::String(_) => {}
-    }
+    let named = names::blobs_named(event).unwrap_or_default();
+    named
+        .into_iter()
+        .filter(|named| named.named_as != NamedAs::Content)
+        .map(|named| named.blob.hash)
+        .collect()
 }

@@ -118,9 +118,8 @@ async fn a_run_is_the_same_wherever_it_is_carried() -> Result<()> {
         ensure!(task.task.last_run == Some(resumed.run) && resumed.parent.run == run, "{task:#?}");
         worker.drain().await?;
         // What stands on an imported run can be carried on.
-        let home = coordinator.home().to_owned();
-        let onward = home.join("onward.docket");
         let next = resumed.run.to_string();
+        let onward = from.path().join(format!("{next}.docket"));
         let args = ["export", &next, "-o", onward.to_str().context("UTF-8")?];
         coordinator.docket(&args).await?.ok()?;
         coordinator.end_and_check().await?;

@@ -40,6 +40,8 @@ const ALLOWED: &[(&str, &str)] = &[
     ("GET /v1/streams", "submit read"),
     ("GET /v1/resolve/{prefix}", "submit read"),
     ("GET /v1/status", "submit worker read"),
+    ("POST /v1/import", ""),
+    ("POST /v1/gc", ""),
 ];
 
 /// Makes following a run a bad request: a good one would not end.
