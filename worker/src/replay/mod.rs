@@ -8,10 +8,12 @@ mod rerun;
 mod verify;
 #[cfg(test)]
 mod verify_tests;
+mod walk;
 
 pub use divergence::{Difference, Divergence};
 pub use request::{Rebuilt, rebuild};
 pub use rerun::{
-    CallRerun, Gates, Ran, RerunError, RerunOptions, RerunTotals, Rerunning, TreeRerun, TurnRerun, rerun,
+    CallRerun, Gates, Ran, RerunError, RerunOptions, RerunTotals, Rerunning, TreeRerun, TurnRerun,
 };
 pub use verify::{Verified, VerifyError, verify};
+pub use walk::rerun;
