@@ -62,13 +62,12 @@ pub(super) fn start<C: Committer>(
 /// Runs until every sender is gone.
 async fn run<C: Committer>(mut queue: mpsc::Receiver<Job>, mut committer: C) {
     let mut jobs: Vec<Job> = Vec::new();
-    let mut last = 1;
     while queue.recv_many(&mut jobs, BATCH_MAX).await > 0 {
-        // Whoever was answered a moment ago is likely to ask again: alone, one waits for nobody.
-        if last > 1 {
-            gather::<C>(&mut queue, &mut jobs).await;
+        // On a thread of its own others ask while it writes, and giving the processor away may cost
+        // more than a transaction.
+        if !C::HAS_A_THREAD {
+            gather(&mut queue, &mut jobs).await;
         }
-        last = jobs.len();
         let mut batch: Vec<Job> = Vec::new();
         for job in jobs.drain(..) {
             if job.ask.is_lone() {
@@ -87,13 +86,9 @@ async fn run<C: Committer>(mut queue: mpsc::Receiver<Job>, mut committer: C) {
 
 /// Takes what else waits, and gives those that are about to ask the time to do so: a transaction
 /// costs the same for one as for many.
-async fn gather<C: Committer>(queue: &mut mpsc::Receiver<Job>, jobs: &mut Vec<Job>) {
+async fn gather(queue: &mut mpsc::Receiver<Job>, jobs: &mut Vec<Job>) {
     for _ in 0..YIELDS_MAX {
-        if C::HAS_A_THREAD {
-            std::thread::yield_now();
-        } else {
-            tokio::task::yield_now().await;
-        }
+        tokio::task::yield_now().await;
         let before = jobs.len();
         while jobs.len() < BATCH_MAX {
             match queue.try_recv() {

@@ -72,7 +72,9 @@ async fn load(desk: &mut Desk, conn: &mut Conn<'_>, asks: &[&Ask]) -> Result<(),
     for ask in asks {
         match ask {
             Ask::Append(ask) => {
-                streams.push(ask.stream.clone());
+                if !desk.streams.contains_key(&ask.stream) {
+                    streams.push(ask.stream.clone());
+                }
                 names.extend(&ask.names);
             }
             Ask::Command(ask) => {

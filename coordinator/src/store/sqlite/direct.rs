@@ -176,3 +176,50 @@ impl DatabaseError for Said {
         ErrorKind::Other
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::store::{
+        conn::Dialect,
+        fault::{Fault, fault},
+    };
+
+    fn table() -> Connection {
+        let conn = Connection::open_in_memory().expect("memory opens");
+        conn.execute_batch("CREATE TABLE t (n INTEGER PRIMARY KEY, word TEXT NOT NULL) STRICT")
+            .expect("makes");
+        conn
+    }
+
+    #[test]
+    fn parameters_are_bound_by_number_wherever_they_stand() {
+        let args = [Arg::Int(7), Arg::Word("seven"), Arg::Blobs(vec![vec![0xab]])];
+        let rows = rows(&table(), "SELECT $2, $1, $2, $3", &args).expect("answers");
+        let shown: Vec<String> = (0..4).map(|at| rows[0].shown(at)).collect();
+        assert_eq!(shown, ["seven", "7", "seven", r#"["ab"]"#]);
+        assert!(super::rows(&table(), "SELECT $3", &args[..2]).is_err());
+    }
+
+    #[test]
+    fn a_row_that_is_not_there_is_told() {
+        let conn = table();
+        run(&conn, "INSERT INTO t VALUES ($1, $2)", &[Arg::Int(1), Arg::Word("a")]).expect("inserts");
+        let update = "UPDATE t SET word = ?2 WHERE n = ?1";
+        let cells = [Arg::Int(1), Arg::Word("b"), Arg::Int(2), Arg::Word("b")];
+        assert!(run_each(&conn, update, 2, &cells[..2]).expect("updates"));
+        assert!(!run_each(&conn, update, 2, &cells).expect("updates"));
+        assert_eq!(fault(Dialect::Sqlite, &row_is_gone()), Fault::Stale);
+    }
+
+    #[test]
+    fn errors_mean_what_they_mean_by_the_other_driver() {
+        let conn = table();
+        let insert = |word| run(&conn, "INSERT INTO t VALUES (1, $1)", &[word]);
+        let refused = insert(Arg::TextOrNull(None)).expect_err("NULL is refused");
+        assert_eq!(fault(Dialect::Sqlite, &refused), Fault::Stale);
+        assert!(refused.to_string().contains("NOT NULL"), "{refused}");
+        let ours = run(&conn, "INSERT INTO nowhere VALUES (1)", &[]).expect_err("there is no such table");
+        assert_eq!(fault(Dialect::Sqlite, &ours), Fault::Ours);
+    }
+}
