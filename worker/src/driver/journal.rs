@@ -16,7 +16,6 @@ use docket_schema::{
     snapshot::{LeftOut, PathChange},
     wire::{AppendRequest, BLOB_HASHES_MAX, BlobUpload, Problem, ProblemCode},
 };
-use futures_util::{StreamExt as _, TryStreamExt as _};
 
 use super::failpoint::Failpoints;
 use crate::{
@@ -34,8 +33,6 @@ const SNAPSHOT_PATHS_BYTES_MAX: usize = 192 * 1024;
 /// Parts of a snapshot in one append: with its events it stays well under the API's limit on bodies.
 const PARTS_PER_APPEND_MAX: usize = 64;
 
-/// Blobs on their way at the same time: enough for the coordinator to commit them in groups.
-const BLOBS_IN_FLIGHT_MAX: usize = 16;
 
 /// How often an append is tried again because others wrote to the stream in between.
 const CONFLICTS_MAX: u32 = 100;
