@@ -346,6 +346,7 @@ mod tests {
             git_changes: vec![change(".git/HEAD", Some(entry(EntryKind::File, b"ref")))],
             tree: TreeHash::ZERO,
             left_out: vec![],
+            more: false,
         };
         let expected = [BlobRef::of(b"a"), BlobRef::of(b"ref")];
         assert_eq!(named(&taken.into()), expected.map(|blob| Named { blob, named_as: NamedAs::Content }));

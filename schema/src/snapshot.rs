@@ -82,7 +82,7 @@ pub struct LeftOut {
 pub enum LeftOutWhy {
     /// The base commit's ignore rules name it.
     Ignored,
-    /// Larger than the cap for one file.
+    /// Larger than the cap for one file or for all of a snapshot, or its path is too long or too deep.
     TooLarge,
     /// A device, FIFO or socket.
     NotAFile,
@@ -281,21 +281,34 @@ impl Tree {
         if let Some(hash) = self.hash {
             return hash;
         }
+        // Folders first, in frames without a hasher: a tree may be deeper than the stack takes otherwise.
+        for node in self.children.values_mut() {
+            if let Node::Dir { tree, .. } = node {
+                tree.hash();
+            }
+        }
+        let hash = self.hash_of_children();
+        self.hash = Some(hash);
+        hash
+    }
+
+    /// The hash, from those of the folders in it.
+    fn hash_of_children(&self) -> TreeHash {
         let mut hasher = blake3::Hasher::new();
-        for (name, node) in &mut self.children {
+        for (name, node) in &self.children {
             hasher.update(&u32::try_from(name.len()).unwrap_or(u32::MAX).to_le_bytes());
             hasher.update(name);
             let (kind, mode, hash) = match node {
                 Node::Leaf(entry) => (entry.kind, entry.mode, entry.hash.0),
-                Node::Dir { mode, tree, .. } => (EntryKind::Dir, *mode, tree.hash().0),
+                Node::Dir { mode, tree, .. } => {
+                    (EntryKind::Dir, *mode, tree.hash.map_or([0; 32], |hash| hash.0))
+                }
             };
             hasher.update(&[kind.tag()]);
             hasher.update(&mode.to_le_bytes());
             hasher.update(&hash);
         }
-        let hash = TreeHash(*hasher.finalize().as_bytes());
-        self.hash = Some(hash);
-        hash
+        TreeHash(*hasher.finalize().as_bytes())
     }
 }
 

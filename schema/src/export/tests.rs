@@ -129,6 +129,7 @@ fn log() -> Log {
         git_changes: vec![],
         tree: TreeHash::ZERO,
         left_out: vec![],
+        more: false,
     };
     log.add(first.clone(), 0, &RunEvent::from(taken));
 

@@ -12,7 +12,7 @@ use std::{
 use super::{
     event::{Phase, RunEvent, RunStarted},
     event_inbox::{Limit, RunOutcome},
-    event_work::{GateRequested, ModelFailed, ModelRequested, ToolRequested},
+    event_work::{GateRequested, ModelFailed, ModelRequested, SnapshotParts, ToolRequested},
     pin::SandboxLayers,
     transcript::Transcript,
 };
@@ -211,6 +211,8 @@ pub struct RunState {
     pub(super) round_failed: bool,
     /// A person changed the workspace, and the snapshots that say how are being folded.
     pub(super) edited: bool,
+    /// Parts of a snapshot whose last one has not come.
+    pub(super) snapshot_parts: SnapshotParts,
 }
 
 impl Default for RunState {
@@ -253,6 +255,7 @@ impl Default for RunState {
             children: BTreeMap::new(),
             round_failed: false,
             edited: false,
+            snapshot_parts: SnapshotParts::default(),
         }
     }
 }

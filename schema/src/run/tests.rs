@@ -237,6 +237,7 @@ fn facts_of_results_reach_the_state() {
                 git_changes: vec![],
                 tree: TreeHash::of(b"t"),
                 left_out: vec![],
+                more: false,
             }
             .into(),
         ),
@@ -247,6 +248,36 @@ fn facts_of_results_reach_the_state() {
     assert!(state.fixing);
     assert_eq!(state.error_signatures.get("e"), Some(&1));
     assert_eq!((state.totals.cost_nusd, state.totals.tool_calls), (7, 1));
+}
+
+#[test]
+fn parts_of_a_snapshot_count_once_the_last_has_come_under_their_epoch() {
+    let part = |name: &str, more| {
+        let change = PathChange { path: WorkPath::new(name).expect("legal"), entry: None };
+        let tree = TreeHash::of(b"whole");
+        SnapshotTaken { changes: vec![change], git_changes: vec![], tree, left_out: vec![], more }
+    };
+    let before = folded(&[(0, started())]);
+    let apply = |state: &mut RunState, epoch, part| {
+        let meta =
+            EventMeta { seq: state.seq.next(), hash: EventHash::ZERO, turn: Turn(0), epoch: Epoch(epoch) };
+        state.apply(meta, RunEvent::from(part)).expect("follows");
+    };
+    let names = |state: &RunState| state.overlay.keys().map(ToString::to_string).collect::<Vec<_>>();
+
+    let mut state = before.clone();
+    apply(&mut state, 1, part("a", true));
+    apply(&mut state, 1, part("b", true));
+    assert_eq!((names(&state), state.tree), (vec![], before.tree), "half a snapshot is none");
+    let mut rescued = state.clone();
+    apply(&mut state, 1, part("c", false));
+    assert_eq!(names(&state), ["a", "b", "c"]);
+    assert_eq!(state.tree, Some(TreeHash::of(b"whole")));
+    apply(&mut state, 1, part("d", false));
+    assert_eq!(names(&state), ["a", "b", "c", "d"], "each part counts once");
+
+    apply(&mut rescued, 2, part("x", false));
+    assert_eq!(names(&rescued), ["x"], "what a dead worker began is not gone on with");
 }
 
 #[test]
@@ -406,6 +437,7 @@ fn the_model_is_told_what_a_person_changed() {
             git_changes: vec![],
             tree: TreeHash([4; 32]),
             left_out: vec![],
+            more: false,
         })
     };
     let edited = || RunEvent::from(WorkspaceEdited { by: "me".into() });

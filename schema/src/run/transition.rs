@@ -6,15 +6,15 @@ use super::{
     event::{Forked, RunEvent, RunRecovered, RunStarted},
     event_inbox::{BlockerAnswered, ChildAnswered, Compacted, RunEnded},
     event_work::{
-        GateFinished, GateRequested, ModelAnswered, ModelFailed, ModelRequested, SnapshotTaken, ToolFinished,
-        ToolRequested, ToolStatus,
+        GateFinished, GateRequested, ModelAnswered, ModelFailed, ModelRequested, SnapshotParts,
+        SnapshotTaken, ToolFinished, ToolRequested, ToolStatus,
     },
     state::{EventMeta, Overlay, RunState, Stage},
     transcript::calls_of,
 };
 use crate::{
     content::Content,
-    ids::Turn,
+    ids::{Epoch, Turn},
     message::{CallId, Part},
     snapshot::PathChange,
 };
@@ -47,7 +47,7 @@ impl RunState {
             RunEvent::ModelFailed(e) => self.model_failed(e),
             RunEvent::ToolRequested(e) => self.tool_requested(e),
             RunEvent::ToolFinished(e) => self.tool_finished(e),
-            RunEvent::SnapshotTaken(e) => self.snapshot_taken(e),
+            RunEvent::SnapshotTaken(e) => self.snapshot_taken(meta.epoch, e),
             RunEvent::GateRequested(e) => self.gate_requested(e),
             RunEvent::GateFinished(e) => self.gate_finished(e),
             RunEvent::Told(e) => self.told(e.text),
@@ -118,7 +118,8 @@ impl RunState {
         }
         self.pins = Some(Arc::new(pins));
         self.lineage.push((event.parent, event.seq));
-        // Wishes and limits were the parent's.
+        // Wishes, limits and what was under way were the parent's.
+        self.snapshot_parts = SnapshotParts::default();
         self.cancel_requested = false;
         self.pause_requested = false;
         self.limit = None;
@@ -233,15 +234,18 @@ impl RunState {
         Ok(())
     }
 
-    fn snapshot_taken(&mut self, event: SnapshotTaken) -> Result<(), String> {
+    fn snapshot_taken(&mut self, epoch: Epoch, event: SnapshotTaken) -> Result<(), String> {
         self.require_pins()?;
-        if self.edited {
-            self.transcript.note(Part::Text { text: edited_words(&event).into() });
+        let parts = self.snapshot_parts.take(epoch, event);
+        self.tree = parts.last().map(|last| last.tree).or(self.tree);
+        for part in parts {
+            if self.edited {
+                self.transcript.note(Part::Text { text: edited_words(&part).into() });
+            }
+            lay_over(&mut self.overlay, part.changes);
+            lay_over(&mut self.git_overlay, part.git_changes);
+            self.left_out.extend(part.left_out.into_iter().map(|left| (left.path, left.why)));
         }
-        lay_over(&mut self.overlay, event.changes);
-        lay_over(&mut self.git_overlay, event.git_changes);
-        self.left_out.extend(event.left_out.into_iter().map(|left| (left.path, left.why)));
-        self.tree = Some(event.tree);
         Ok(())
     }
 

@@ -30,6 +30,9 @@ const INLINE_BLOBS_BYTES_MAX: usize = 4 * 1024 * 1024;
 /// Paths of one `SnapshotTaken`, in bytes of JSON: with what else it holds, well under the limit on payloads.
 const SNAPSHOT_PATHS_BYTES_MAX: usize = 192 * 1024;
 
+/// Parts of a snapshot in one append: with its events it stays well under the API's limit on bodies.
+const PARTS_PER_APPEND_MAX: usize = 64;
+
 /// How often an append is tried again because others wrote to the stream in between.
 const CONFLICTS_MAX: u32 = 100;
 
@@ -56,6 +59,8 @@ pub enum JournalError {
 /// Events on their way to the log, with the blobs they name.
 #[derive(Debug, Clone, Default)]
 pub struct Outgoing {
+    /// Parts of a snapshot that go in appends of their own before the events; none counts without the last.
+    ahead: Vec<(Turn, RunEvent)>,
     events: Vec<(Turn, RunEvent)>,
     /// Cheap to clone: what was refused for its seq alone goes out once more.
     blobs: Vec<(BlobRef, Bytes)>,
@@ -72,14 +77,14 @@ impl Outgoing {
         self.blobs.push((blob, bytes.into()));
     }
 
-    /// The events, each with its turn, in order.
+    /// The events, each with its turn, in order; without what goes ahead of them.
     pub fn events(&self) -> &[(Turn, RunEvent)] {
         &self.events
     }
 
     /// The events alone.
     pub fn into_events(self) -> Vec<(Turn, RunEvent)> {
-        self.events
+        [self.ahead, self.events].concat()
     }
 
     /// The bytes of a blob that an event names, where they came with it.
@@ -88,11 +93,18 @@ impl Outgoing {
     }
 
     /// Adds a snapshot with its contents. One of more paths than an event can hold becomes several
-    /// events: each names the tree as it is after all of them, for they stand in one append, and so
-    /// none is ever there without the others.
+    /// parts, which count as one once the last of them is there; parts beyond what an append can
+    /// hold go ahead of it.
     pub fn snapshot(&mut self, turn: Turn, delta: SnapshotDelta) {
-        let (parts, blobs) = snapshots(delta);
-        parts.into_iter().for_each(|part| self.push(turn, part));
+        let (mut parts, blobs) = snapshots(delta);
+        let last = parts.pop();
+        let rest = parts.into_iter().map(|part| (turn, part.into()));
+        if rest.len() < PARTS_PER_APPEND_MAX {
+            self.events.extend(rest);
+        } else {
+            self.ahead.extend(rest);
+        }
+        last.into_iter().for_each(|last| self.push(turn, last));
         self.blobs.extend(blobs.into_vec().into_iter().map(|(blob, bytes)| (blob, bytes.into())));
     }
 
@@ -106,10 +118,11 @@ impl Outgoing {
     }
 }
 
-/// A snapshot as the events that can hold it, at least one, and the contents they name.
+/// A snapshot as the events that can hold it, at least one, and the contents they name. Each but the last
+/// says that more is to come, and none counts without it.
 pub(super) fn snapshots(delta: SnapshotDelta) -> (Vec<SnapshotTaken>, PendingBlobs) {
-    let SnapshotDelta { changes, git_changes, tree, left_out, blobs } = delta;
-    let empty = || SnapshotTaken { changes: vec![], git_changes: vec![], tree, left_out: vec![] };
+    let SnapshotDelta { changes, git_changes, tree, left_out, blobs, .. } = delta;
+    let empty = || SnapshotTaken { changes: vec![], git_changes: vec![], tree, left_out: vec![], more: true };
     let (mut parts, mut part, mut bytes) = (Vec::new(), empty(), 0);
     let paths = changes.into_iter().map(Path::Work);
     let paths = paths.chain(git_changes.into_iter().map(Path::Git));
@@ -126,7 +139,7 @@ pub(super) fn snapshots(delta: SnapshotDelta) -> (Vec<SnapshotTaken>, PendingBlo
             Path::LeftOut(left) => part.left_out.push(left),
         }
     }
-    parts.push(part);
+    parts.push(SnapshotTaken { more: false, ..part });
     (parts, blobs)
 }
 
@@ -196,17 +209,44 @@ impl Journal {
         E: From<JournalError>,
         F: AsyncFnMut(&RunState) -> Result<(Outgoing, T), E>,
     {
+        let blobs = self.append_ahead(results).await?;
         for _ in 0..CONFLICTS_MAX {
             let state = self.state_with(results).map_err(JournalError::from)?;
             let (intents, decided) = decide(&state).await?;
-            let mut whole = results.clone();
-            whole.events.extend(intents.events);
+            let mut events = results.events.clone();
+            events.extend(intents.events);
+            let mut whole = Outgoing { ahead: Vec::new(), events, blobs: blobs.to_vec() };
             whole.blobs.extend(intents.blobs);
-            if whole.is_empty() || self.try_append(whole).await? {
+            if whole.is_empty() || self.try_append(&whole).await? {
                 return Ok(decided);
             }
         }
         Err(JournalError::Contended.into())
+    }
+
+    /// Appends the parts of a snapshot that one append cannot hold, with the contents of them all; answers
+    /// the blobs that are still to go.
+    async fn append_ahead<'o>(
+        &mut self,
+        results: &'o Outgoing,
+    ) -> Result<&'o [(BlobRef, Bytes)], JournalError> {
+        if results.ahead.is_empty() {
+            return Ok(&results.blobs);
+        }
+        let deadline = Instant::now() + self.patience;
+        // Kept by being stored just now: the parts have no room to name them.
+        patiently(deadline, || self.client.put_all(results.blobs.clone())).await.map_err(of_client)?;
+        for parts in results.ahead.chunks(PARTS_PER_APPEND_MAX) {
+            let parts = Outgoing { ahead: Vec::new(), events: parts.to_vec(), blobs: Vec::new() };
+            let mut tries = 0;
+            while !self.try_append(&parts).await? {
+                tries += 1;
+                if tries == CONFLICTS_MAX {
+                    return Err(JournalError::Contended);
+                }
+            }
+        }
+        Ok(&[])
     }
 
     /// Appends `results` alone.
@@ -218,11 +258,11 @@ impl Journal {
     }
 
     /// Appends, or folds what others wrote and answers `false`.
-    async fn try_append(&mut self, outgoing: Outgoing) -> Result<bool, JournalError> {
+    async fn try_append(&mut self, outgoing: &Outgoing) -> Result<bool, JournalError> {
         let first = self.state.seq.next();
         let events = &outgoing.events;
         self.failpoints.reached(self.epoch, span(first, events.len()), FailWhen::Before);
-        let request = self.request(&outgoing).await?;
+        let request = self.request(outgoing).await?;
         let deadline = Instant::now() + self.patience;
         match patiently(deadline, || self.client.append(self.run, &request)).await {
             Ok(response) => {
@@ -307,7 +347,7 @@ fn fold(state: &mut RunState, epoch: Epoch, events: &[(Turn, RunEvent)]) -> Resu
 mod tests {
     use docket_schema::{
         content::WorkPath,
-        event::{EVENTS_PER_APPEND_MAX, PAYLOAD_BYTES_MAX},
+        event::PAYLOAD_BYTES_MAX,
         ids::TreeHash,
         snapshot::{Entry, EntryKind, LeftOutWhy},
         wire::{MissingBlobsRequest, MissingBlobsResponse},
@@ -346,16 +386,18 @@ mod tests {
             tree,
             left_out: left_out.clone(),
             blobs: PendingBlobs::default(),
+            files_read: 0,
         };
         out.snapshot(Turn(4), delta);
 
-        assert!(out.events.len() > 1 && out.events.len() < EVENTS_PER_APPEND_MAX, "{}", out.events.len());
+        assert!(out.events.len() > 1 && out.ahead.is_empty(), "{}", out.events.len());
         let (mut work, mut git, mut left) = (Vec::new(), Vec::new(), Vec::new());
-        for (turn, event) in out.events {
+        let last = out.events.len() - 1;
+        for (nth, (turn, event)) in out.events.into_iter().enumerate() {
             let size = event.encode(turn).payload.as_str().len();
             assert!(size <= PAYLOAD_BYTES_MAX, "{size}");
             let RunEvent::SnapshotTaken(taken) = event else { panic!("{event:?}") };
-            assert_eq!((turn, taken.tree), (Turn(4), tree));
+            assert_eq!((turn, taken.tree, taken.more), (Turn(4), tree, nth < last));
             work.extend(taken.changes);
             git.extend(taken.git_changes);
             left.extend(taken.left_out);
@@ -372,6 +414,7 @@ mod tests {
             tree: TreeHash([3; 32]),
             left_out: Vec::new(),
             blobs: PendingBlobs::default(),
+            files_read: 0,
         };
         out.snapshot(Turn(1), delta);
         assert_eq!(out.events.len(), 1);

@@ -57,11 +57,13 @@ pub(super) async fn get_checked(blobs: &impl Blobs, blob: &BlobRef) -> Result<By
 pub struct PendingBlobs {
     blobs: Vec<(BlobRef, Vec<u8>)>,
     seen: BTreeSet<BlobHash>,
+    bytes: u64,
 }
 
 impl PendingBlobs {
     pub(super) fn push(&mut self, blob: BlobRef, bytes: Vec<u8>) {
         if self.seen.insert(blob.hash) {
+            self.bytes += blob.bytes;
             self.blobs.push((blob, bytes));
         }
     }
@@ -87,8 +89,8 @@ impl PendingBlobs {
     }
 
     /// Their sizes together, in bytes.
-    pub fn bytes(&self) -> u64 {
-        self.blobs.iter().map(|(blob, _)| blob.bytes).sum()
+    pub const fn bytes(&self) -> u64 {
+        self.bytes
     }
 }
 

@@ -36,26 +36,46 @@ pub(super) fn open_root(path: &Path) -> nix::Result<OwnedFd> {
     open(path, FOLDER_FLAGS, Mode::empty())
 }
 
+/// Enough of a folder to look at what is in it by name; it cannot be listed.
+const ENTERED_FLAGS: OFlag =
+    OFlag::O_PATH.union(OFlag::O_DIRECTORY).union(OFlag::O_NOFOLLOW).union(OFlag::O_CLOEXEC);
+
 fn open_child(parent: BorrowedFd<'_>, name: &[u8]) -> nix::Result<OwnedFd> {
     openat(parent, name, FOLDER_FLAGS, Mode::empty())
 }
 
 /// Opens the folder at `path` below `root`; the empty path is the root itself.
 pub(super) fn open_folder(root: BorrowedFd<'_>, path: &[u8]) -> nix::Result<OwnedFd> {
+    open_below(root, path, FOLDER_FLAGS)
+}
+
+/// As [`open_folder`], but only to look at names in it: cheaper, and the folder need not be readable.
+pub(super) fn enter_folder(root: BorrowedFd<'_>, path: &[u8]) -> nix::Result<OwnedFd> {
+    open_below(root, path, ENTERED_FLAGS)
+}
+
+fn open_below(root: BorrowedFd<'_>, path: &[u8], flags: OFlag) -> nix::Result<OwnedFd> {
     if path.is_empty() {
-        return openat(root, ".", FOLDER_FLAGS, Mode::empty());
+        return openat(root, ".", flags, Mode::empty());
     }
-    let how = OpenHow::new()
-        .flags(FOLDER_FLAGS)
-        .resolve(ResolveFlag::RESOLVE_BENEATH | ResolveFlag::RESOLVE_NO_SYMLINKS);
+    let how =
+        OpenHow::new().flags(flags).resolve(ResolveFlag::RESOLVE_BENEATH | ResolveFlag::RESOLVE_NO_SYMLINKS);
     match openat2(root, path, how) {
         // An old kernel, a seccomp filter, or a path longer than one call takes: step by step then.
         Err(Errno::ENOSYS | Errno::EPERM | Errno::ENAMETOOLONG) => {}
         result => return result,
     }
-    let mut parts = path.split(|b| *b == b'/');
-    let first = open_child(root, parts.next().unwrap_or_default())?;
-    parts.try_fold(first, |folder, part| open_child(folder.as_fd(), part))
+    let (folders, last) = split(path);
+    let step = |folder: OwnedFd, part: &[u8]| openat(folder, part, ENTERED_FLAGS, Mode::empty());
+    let start = openat(root, ".", ENTERED_FLAGS, Mode::empty())?;
+    let parts = folders.split(|b| *b == b'/').filter(|part| !part.is_empty());
+    let parent = parts.into_iter().try_fold(start, step)?;
+    openat(parent, last, flags, Mode::empty())
+}
+
+/// `fstat` of an open folder.
+pub(super) fn stat_handle(folder: &OwnedFd) -> nix::Result<FileStat> {
+    fstat(folder)
 }
 
 /// `fstatat` without following.
@@ -98,22 +118,39 @@ pub(super) fn names(folder: OwnedFd) -> nix::Result<(Dir, Vec<Box<[u8]>>)> {
     Ok((dir, found))
 }
 
-/// Removes whatever stands at `name`, a whole folder too; nothing there is fine.
+/// Removes whatever stands at `name`, a whole folder too; nothing there is fine. One handle is open at a
+/// time, however deep the folder is: a command may have made it deeper than handles or the stack reach.
 pub(super) fn remove_child(parent: BorrowedFd<'_>, name: &[u8]) -> nix::Result<()> {
+    if remove_alone(parent, name)? {
+        return Ok(());
+    }
+    let (mut here, children) = names(open_unlocked(parent, name)?)?;
+    let mut left: Vec<(Box<[u8]>, Vec<Box<[u8]>>)> = vec![(name.into(), children)];
+    while let Some((own, children)) = left.last_mut() {
+        if let Some(child) = children.pop() {
+            if !remove_alone(here.as_fd(), &child)? {
+                let (below, children) = names(open_unlocked(here.as_fd(), &child)?)?;
+                here = below;
+                left.push((child, children));
+            }
+        } else {
+            let above = Dir::openat(here.as_fd(), "..", FOLDER_FLAGS, Mode::empty())?;
+            unlinkat(above.as_fd(), own.as_ref(), UnlinkatFlags::RemoveDir)?;
+            here = above;
+            left.pop();
+        }
+    }
+    Ok(())
+}
+
+/// Removes what is no folder, or an empty one; answers whether nothing is there now.
+fn remove_alone(parent: BorrowedFd<'_>, name: &[u8]) -> nix::Result<bool> {
     match unlinkat(parent, name, UnlinkatFlags::NoRemoveDir) {
-        Ok(()) | Err(Errno::ENOENT) => return Ok(()),
+        Ok(()) | Err(Errno::ENOENT) => return Ok(true),
         Err(Errno::EISDIR | Errno::EPERM) => {}
         Err(error) => return Err(error),
     }
-    if unlinkat(parent, name, UnlinkatFlags::RemoveDir).is_ok() {
-        return Ok(());
-    }
-    let folder = open_unlocked(parent, name)?;
-    let (dir, children) = names(folder)?;
-    for child in children {
-        remove_child(dir.as_fd(), &child)?;
-    }
-    unlinkat(parent, name, UnlinkatFlags::RemoveDir)
+    Ok(unlinkat(parent, name, UnlinkatFlags::RemoveDir).is_ok())
 }
 
 /// Opens a folder for changing what is in it; where its mode forbids that, the mode gives way. Whoever calls

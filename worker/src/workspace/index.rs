@@ -1,7 +1,8 @@
 //! What the last snapshot saw: per path the stat data that spares reading a file again, and what was kept.
 //!
-//! Grouped by folder, for that is how a walk asks. Lives in memory only: a process that takes a workspace up
-//! builds it by restoring. Used by walk, merge, materialize and restore.
+//! Grouped by folder, for that is how a walk asks. A folder has a stamp of its own: while it stands, the folder
+//! holds the names that the index has and no others, and a walk need not list it. Lives in memory only: a
+//! process that takes a workspace up builds it by restoring. Used by walk, merge, materialize and restore.
 
 use std::collections::HashMap;
 
@@ -93,8 +94,43 @@ impl Slot {
     }
 }
 
+/// What has to be equal for a folder to hold the same names as before: whoever makes, removes or renames
+/// something in it moves its ctime, which nobody can set back.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Stamp {
+    mtime: FsTime,
+    ctime: FsTime,
+    inode: u64,
+    device: u64,
+}
+
+impl Stamp {
+    pub(super) fn of(stat: &FileStat) -> Self {
+        Self {
+            mtime: (stat.st_mtime, stat.st_mtime_nsec),
+            ctime: (stat.st_ctime, stat.st_ctime_nsec),
+            inode: stat.st_ino,
+            device: stat.st_dev,
+        }
+    }
+
+    /// As [`Stat::is_racy`].
+    pub(super) fn is_racy(&self, looked_at: FsTime) -> bool {
+        self.mtime >= looked_at || self.ctime >= looked_at
+    }
+}
+
 /// The slots of one folder, by name.
-pub(super) type Folder = HashMap<Box<[u8]>, Slot>;
+pub(super) type Slots = HashMap<Box<[u8]>, Slot>;
+
+/// One folder of the index.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Folder {
+    pub(super) slots: Slots,
+    /// What the folder was when its names were last listed whole; `None` where that says nothing of what it
+    /// holds now.
+    pub(super) listed: Option<Stamp>,
+}
 
 /// All slots, by folder; the root is the empty name.
 #[derive(Debug, Clone, Default)]
@@ -108,29 +144,39 @@ impl Index {
     }
 
     pub(super) fn slot(&self, folder: &[u8], name: &[u8]) -> Option<&Slot> {
-        self.folders.get(folder)?.get(name)
+        self.folders.get(folder)?.slots.get(name)
     }
 
     pub(super) fn set(&mut self, folder: &[u8], name: &[u8], slot: Slot) {
-        if let Some(slots) = self.folders.get_mut(folder) {
-            slots.insert(name.into(), slot);
+        if let Some(known) = self.folders.get_mut(folder) {
+            known.slots.insert(name.into(), slot);
         } else {
-            self.folders.insert(folder.into(), HashMap::from([(name.into(), slot)]));
+            let slots = HashMap::from([(name.into(), slot)]);
+            self.folders.insert(folder.into(), Folder { slots, listed: None });
+        }
+    }
+
+    /// Notes that all names of `folder` are known as of this stamp.
+    pub(super) fn set_listed(&mut self, folder: &[u8], listed: Option<Stamp>) {
+        if let Some(known) = self.folders.get_mut(folder) {
+            known.listed = listed;
+        } else if listed.is_some() {
+            self.folders.insert(folder.into(), Folder { slots: HashMap::new(), listed });
         }
     }
 
     pub(super) fn take(&mut self, folder: &[u8], name: &[u8]) -> Option<Slot> {
-        self.folders.get_mut(folder)?.remove(name)
+        self.folders.get_mut(folder)?.slots.remove(name)
     }
 
     pub(super) fn take_folder(&mut self, path: &[u8]) -> Option<Folder> {
         self.folders.remove(path)
     }
 
-    /// How many things in `folder` count as its content: what is captured, and folders that are entered.
+    /// Whether anything in `folder` counts as its content: what is captured, and folders that are entered.
     pub(super) fn holds(&self, folder: &[u8]) -> bool {
-        self.folders.get(folder).is_some_and(|slots| {
-            slots.values().any(|slot| match slot.what {
+        self.folders.get(folder).is_some_and(|known| {
+            known.slots.values().any(|slot| match slot.what {
                 What::Kept(_) | What::Folder { .. } => true,
                 What::Out(_) => false,
             })
@@ -139,8 +185,8 @@ impl Index {
 
     /// Every slot with its folder and name, in no order.
     pub(super) fn iter(&self) -> impl Iterator<Item = (&[u8], &[u8], &Slot)> {
-        self.folders.iter().flat_map(|(folder, slots)| {
-            slots.iter().map(move |(name, slot)| (folder.as_ref(), name.as_ref(), slot))
+        self.folders.iter().flat_map(|(folder, known)| {
+            known.slots.iter().map(move |(name, slot)| (folder.as_ref(), name.as_ref(), slot))
         })
     }
 

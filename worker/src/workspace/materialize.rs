@@ -31,7 +31,7 @@ use super::{
     index::{Index, Slot, Stat, What},
     merge::{Area, FOLDER_MODE, Limits, folder_entry},
     snapshot::{FILE_BYTES_MAX, SNAPSHOT_BYTES_MAX, SnapshotError, Workspace},
-    walk::ALTERNATES,
+    walk::{ALTERNATES, listing_of},
 };
 
 /// The uid and gid that own what is written: those of the sandboxed commands, where docket runs as root.
@@ -159,6 +159,7 @@ impl Workspace {
     fn bare(dir: &Path, base: BaseObjects, options: &WorkspaceOptions) -> Result<Self, MaterializeError> {
         let path = fs::canonicalize(dir).map_err(MaterializeError::io(dir))?;
         let root = open_root(&path).map_err(MaterializeError::errno(&path))?;
+        let listing = listing_of(root.as_fd());
         Ok(Self {
             path,
             root,
@@ -169,6 +170,7 @@ impl Workspace {
             tree: Tree::default(),
             owner: options.owner,
             limits: Limits { file: options.file_bytes_max, total: SNAPSHOT_BYTES_MAX },
+            listing,
         })
     }
 }

@@ -67,6 +67,7 @@ pub(super) struct Merge<'a> {
     parent: Option<(Vec<u8>, OwnedFd)>,
     /// What stopped the reading, where it is no property of the path (no descriptors left, a disk error).
     failed: Option<(Vec<u8>, Errno)>,
+    files_read: usize,
 }
 
 /// What a pass came to, sorted by path.
@@ -74,6 +75,7 @@ pub(super) struct Merge<'a> {
 pub(super) struct Merged {
     pub(super) changes: Vec<PathChange>,
     pub(super) left_out: Vec<LeftOut>,
+    pub(super) files_read: usize,
 }
 
 impl<'a> Merge<'a> {
@@ -90,6 +92,7 @@ impl<'a> Merge<'a> {
             left_out: BTreeMap::new(),
             parent: None,
             failed: None,
+            files_read: 0,
         }
     }
 
@@ -114,12 +117,17 @@ impl<'a> Merge<'a> {
                 }
                 continue;
             }
+            if item.changed.is_empty() && item.gone.is_empty() {
+                self.area.index.set_listed(&item.folder, item.listed);
+                continue;
+            }
             for name in &item.gone {
                 self.vanished(&item.folder, name);
             }
             for (name, stat, judged) in item.changed {
                 self.update(&item.folder, &name, stat, judged);
             }
+            self.area.index.set_listed(&item.folder, item.listed);
             self.touched.insert(item.folder.into_vec());
         }
     }
@@ -187,7 +195,7 @@ impl<'a> Merge<'a> {
 
     fn drop_below(&mut self, path: &[u8]) {
         self.remember(path);
-        for (name, slot) in self.area.index.take_folder(path).unwrap_or_default() {
+        for (name, slot) in self.area.index.take_folder(path).unwrap_or_default().slots {
             let child = join(path, &name);
             if matches!(slot.what, What::Folder { .. }) {
                 self.drop_below(&child);
@@ -250,7 +258,8 @@ impl<'a> Merge<'a> {
             .left_out
             .into_iter()
             .filter_map(|(path, why)| Some(LeftOut { path: WorkPath::new(path)?, why }));
-        Ok(Merged { changes: changes.collect(), left_out: left_out.collect() })
+        let (changes, left_out) = (changes.collect(), left_out.collect());
+        Ok(Merged { changes, left_out, files_read: self.files_read })
     }
 
     /// Reads the file or link at `path`.
@@ -284,11 +293,13 @@ impl<'a> Merge<'a> {
         let size = u64::try_from(stat.size).unwrap_or(0);
         let mode = stat.permissions();
         if size > self.limits.file {
+            self.files_read += usize::from(self.known(path, old).is_some_and(|known| known.size == size));
             return match Self::large(&mut file, stat, size, self.known(path, old)) {
                 Ok(read) => read,
                 Err(error) => self.unread(path, stat, errno_of(&error)),
             };
         }
+        self.files_read += 1;
         match read_limited(&mut file, size, self.limits.file) {
             Ok((bytes, true)) => {
                 let blob = BlobRef::of(&bytes);

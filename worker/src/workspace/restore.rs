@@ -162,6 +162,7 @@ struct Plan {
 
 impl Plan {
     fn add(&mut self, area: &Area, target: &Entries, left_out: &[LeftOut]) {
+        let left_out: BTreeSet<&WorkPath> = left_out.iter().map(|left| &left.path).collect();
         let mut folders: BTreeMap<&[u8], u32> = BTreeMap::new();
         for (path, entry) in target {
             let mut path = path.as_bytes();
@@ -185,7 +186,7 @@ impl Plan {
                 What::Folder { .. } => is_folder,
                 What::Out(LeftOutWhy::Ignored) => !wanted,
                 What::Out(LeftOutWhy::TooLarge | LeftOutWhy::NotAFile | LeftOutWhy::Unreadable) => {
-                    !wanted && left_out.iter().any(|left| left.path == path)
+                    !wanted && left_out.contains(&path)
                 }
             };
             if !stays {

@@ -31,7 +31,7 @@ use super::{
     index::{FsTime, Kind, Stat, What},
     materialize::Owner,
     merge::{Area, Limits, Merge, Merged},
-    walk::{Judged, Realm, Walk, is_git},
+    walk::{Judged, Listing, Realm, Walk, is_git, is_too_long},
 };
 
 /// Files above this size, in bytes, are left out unless an option says otherwise: source files are far
@@ -89,6 +89,8 @@ pub struct SnapshotDelta {
     pub left_out: Vec<LeftOut>,
     /// Contents of the changes, to be shipped with the append that names them.
     pub blobs: PendingBlobs,
+    /// Files that had to be read to know.
+    pub files_read: usize,
 }
 
 impl SnapshotDelta {
@@ -109,6 +111,8 @@ pub struct Workspace {
     pub(super) tree: Tree,
     pub(super) owner: Option<Owner>,
     pub(super) limits: Limits,
+    /// Whether this file system's stamps say which folders need not be listed.
+    pub(super) listing: Listing,
 }
 
 impl Workspace {
@@ -170,11 +174,12 @@ impl Workspace {
             let part = self.take_look(&look, looked_at, &mut blobs)?;
             merged.changes.extend(part.changes);
             merged.left_out.extend(part.left_out);
+            merged.files_read += part.files_read;
         }
         let last: BTreeMap<WorkPath, Option<Entry>> =
             merged.changes.into_iter().map(|change| (change.path, change.entry)).collect();
         let changes = last.into_iter().map(|(path, entry)| PathChange { path, entry }).collect();
-        Ok(self.delta(Merged { changes, left_out: merged.left_out }, Merged::default(), blobs))
+        Ok(self.delta(Merged { changes, ..merged }, Merged::default(), blobs))
     }
 
     /// A snapshot after a command, which may have changed anything.
@@ -190,10 +195,11 @@ impl Workspace {
     }
 
     fn delta(&mut self, work: Merged, git: Merged, blobs: PendingBlobs) -> SnapshotDelta {
-        let git_changes = git.changes;
+        let (git_changes, files_read) = (git.changes, work.files_read + git.files_read);
         let mut left_out = [git.left_out, work.left_out].concat();
         left_out.truncate(LEFT_OUT_MAX);
-        SnapshotDelta { changes: work.changes, git_changes, tree: self.tree.hash(), left_out, blobs }
+        let tree = self.tree.hash();
+        SnapshotDelta { changes: work.changes, git_changes, tree, left_out, blobs, files_read }
     }
 
     /// Walks one realm and takes what it finds into the index and the tree.
@@ -214,6 +220,9 @@ impl Workspace {
             index: &area.index,
             rules: &self.rules,
             captured: &area.captured,
+            looked_at,
+            // What a restore finds was left by others, who knows when.
+            listing: if expected.is_some() { Listing::All } else { self.listing },
         };
         let found = walk.run(b"", false);
         let mut merge = Merge::new(self.root.as_fd(), area, looked_at, self.limits);
@@ -299,6 +308,9 @@ impl Workspace {
             Some(What::Kept(_) | What::Folder { .. }) => true,
             Some(What::Out(_)) | None => self.work.captured.contains(path),
         };
+        if !held && is_too_long(path) {
+            return Judged::Leave(LeftOutWhy::TooLarge);
+        }
         match ignored || self.rules.names(path, stat.kind() == Kind::Folder) {
             true if !held => Judged::Leave(LeftOutWhy::Ignored),
             ignored => Judged::Keep { ignored },
@@ -321,6 +333,8 @@ impl Workspace {
                     index: &self.work.index,
                     rules: &self.rules,
                     captured: &self.work.captured,
+                    looked_at,
+                    listing: self.listing,
                 };
                 walk.run(path, *ignored)
             }

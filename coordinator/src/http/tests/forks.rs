@@ -158,7 +158,7 @@ async fn what_a_person_changed_stands_between_the_fork_and_its_work() {
     let entry = Entry { kind: EntryKind::File, mode: 0o644, size: 6, hash: BlobHash::of(content) };
     let changes = vec![PathChange { path: WorkPath::new("a.txt").expect("a path"), entry: Some(entry) }];
     let tree = TreeHash([8; 32]);
-    let taken = SnapshotTaken { changes, git_changes: Vec::new(), tree, left_out: Vec::new() };
+    let taken = SnapshotTaken { changes, git_changes: Vec::new(), tree, left_out: Vec::new(), more: false };
     let edit = |before| {
         Some(Edit { before: TreeHash([before; 32]), snapshots: vec![taken.clone()], names: vec![entry.hash] })
     };

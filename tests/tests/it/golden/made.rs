@@ -259,7 +259,7 @@ pub(super) async fn run() -> Result<Export> {
     hand.push(Compacted { messages: 1, summary: "The task: look around and say what is there.".into() })?;
     hand.push(WorkspaceEdited { by: "a person".to_owned() })?;
     let (changes, git_changes, left_out) = (Vec::new(), Vec::new(), Vec::new());
-    hand.push(SnapshotTaken { changes, git_changes, tree, left_out })?;
+    hand.push(SnapshotTaken { changes, git_changes, tree, left_out, more: false })?;
     hand.turn("BLOCKED: Which folder is meant?", None).await?;
     let decision = hand.decide()?;
     let hash = decision.hash();

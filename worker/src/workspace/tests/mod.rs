@@ -2,8 +2,10 @@
 
 mod crash;
 mod deliver;
+mod effects;
 mod hostile;
 mod past;
 mod property;
 mod round_trip;
 mod support;
+mod unusual;

@@ -7,6 +7,7 @@ use std::{
     fs,
     os::unix::{ffi::OsStrExt, ffi::OsStringExt, fs::PermissionsExt},
     path::{Path, PathBuf},
+    time::Duration,
 };
 
 use docket_schema::{
@@ -16,7 +17,7 @@ use docket_schema::{
 };
 
 use crate::{
-    process::run_git,
+    process::{TrustedSpec, run_git, run_trusted},
     workspace::{
         MemoryBlobs, PinOptions, Pinned, RestoreError, RestoreTarget, Restored, SnapshotDelta, Source,
         Workspace, WorkspaceOptions, materialize, pin, restore,
@@ -180,4 +181,30 @@ pub(super) fn put(dir: &Path, name: impl AsRef<Path>, bytes: impl AsRef<[u8]>) {
     let path = dir.join(name);
     fs::create_dir_all(path.parent().unwrap()).unwrap();
     fs::write(path, bytes).unwrap();
+}
+
+/// Runs a script in `dir` as a command of a model would; whether it succeeds does not matter.
+pub(super) async fn shell(dir: &Path, script: &str) {
+    let _output = output(dir, script).await;
+}
+
+/// As [`shell`]; what it wrote.
+pub(super) async fn output(dir: &Path, script: &str) -> String {
+    let spec = TrustedSpec {
+        program: "/bin/sh".into(),
+        args: vec!["-c".into(), script.into()],
+        cwd: dir.to_owned(),
+        env: vec![("PATH".into(), "/usr/local/bin:/usr/bin:/bin".into())],
+        stdin: Vec::new(),
+        timeout: Duration::from_secs(60),
+        stdout_bytes_max: 64 * 1024 * 1024,
+    };
+    String::from_utf8_lossy(&run_trusted(spec).await.unwrap().stdout).into_owned()
+}
+
+/// Runs git in `dir` with a name; whether it succeeds does not matter.
+pub(super) async fn git_anyhow(dir: &Path, args: &[&str]) {
+    let env = ["GIT_AUTHOR_NAME", "GIT_AUTHOR_EMAIL", "GIT_COMMITTER_NAME", "GIT_COMMITTER_EMAIL"];
+    let env: Vec<(OsString, OsString)> = env.map(|name| (name.into(), "t@example.org".into())).into();
+    let _status = run_git(args, dir, &env, Vec::new()).await.unwrap();
 }

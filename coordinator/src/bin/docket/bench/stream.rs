@@ -235,6 +235,7 @@ fn snapshot(turn: Turn) -> SnapshotTaken {
         git_changes: Vec::new(),
         tree: TreeHash::of(format!("tree {turn}").as_bytes()),
         left_out: Vec::new(),
+        more: false,
     }
 }
 

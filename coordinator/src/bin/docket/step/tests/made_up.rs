@@ -180,6 +180,7 @@ impl Maker {
             git_changes: Vec::new(),
             tree: TreeHash::of(format!("{}", self.turn).as_bytes()),
             left_out: Vec::new(),
+            more: false,
         });
     }
 
