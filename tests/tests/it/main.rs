@@ -19,3 +19,4 @@ mod storage;
 mod tidy;
 mod travel;
 mod up;
+mod wide;

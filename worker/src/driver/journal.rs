@@ -406,6 +406,29 @@ mod tests {
     }
 
     #[test]
+    fn parts_beyond_what_an_append_holds_go_ahead_of_the_last() {
+        let delta = SnapshotDelta {
+            changes: (0..70_000).map(change).collect(),
+            git_changes: Vec::new(),
+            tree: TreeHash([3; 32]),
+            left_out: Vec::new(),
+            blobs: PendingBlobs::default(),
+            files_read: 0,
+        };
+        let mut out = Outgoing::default();
+        out.snapshot(Turn(1), delta);
+        let taken = |(_, event): &(Turn, RunEvent)| match event {
+            RunEvent::SnapshotTaken(taken) => (taken.changes.len(), taken.more),
+            other => panic!("{other:?}"),
+        };
+        let ahead: Vec<(usize, bool)> = out.ahead.iter().map(taken).collect();
+        let last: Vec<(usize, bool)> = out.events.iter().map(taken).collect();
+        assert!(ahead.len() >= PARTS_PER_APPEND_MAX && ahead.iter().all(|(_, more)| *more));
+        assert!(matches!(last[..], [(1.., false)]), "{last:?}");
+        assert_eq!(ahead.iter().chain(&last).map(|(paths, _)| paths).sum::<usize>(), 70_000);
+    }
+
+    #[test]
     fn a_snapshot_of_few_paths_is_one_event() {
         let mut out = Outgoing::default();
         let delta = SnapshotDelta {

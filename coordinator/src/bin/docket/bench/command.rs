@@ -15,7 +15,7 @@ use super::{
     places::{PgSchema, Place, Served, sqlite_in},
     raw::Raw,
     report::Report,
-    sandbox, turns,
+    sandbox, snapshots, storage, turns,
 };
 use crate::{
     context::Context,
@@ -115,6 +115,16 @@ impl Effort {
         self.pick(5, 2)
     }
 
+    /// Files of the repository that is captured.
+    pub(super) const fn tree_files(self) -> usize {
+        self.pick(snapshots::FILES, snapshots::FILES / 10)
+    }
+
+    /// Snapshots of each kind.
+    pub(super) const fn walks(self) -> usize {
+        self.pick(31, 9)
+    }
+
     /// Processes started bare and sandboxed.
     pub(super) const fn spawns(self) -> usize {
         self.pick(40, 10)
@@ -202,6 +212,8 @@ async fn measure(
         }
         Group::Turns => Box::pin(turns::measure(&folder, effort, report)).await,
         Group::Sandbox => sandbox::measure(&folder, effort, report).await,
+        Group::Snapshots => Box::pin(snapshots::measure(&folder, effort, report)).await,
+        Group::Storage => Box::pin(storage::measure(&folder, effort, report)).await,
     }
 }
 
@@ -253,6 +265,8 @@ mod tests {
                 effort.isolated_tasks(),
                 effort.crashes(),
                 effort.spawns(),
+                effort.tree_files(),
+                effort.walks(),
             ]
         };
         for (full, quick) in all(Effort::Full).into_iter().zip(all(Effort::Quick)) {

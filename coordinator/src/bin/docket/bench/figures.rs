@@ -47,7 +47,7 @@ const fn plain(group: Group, name: &'static str, what: &'static str) -> Figure {
 }
 
 /// All figures, in the order they are shown.
-pub(super) const FIGURES: [Figure; 53] = [
+pub(super) const FIGURES: [Figure; 66] = [
     at_most(
         Group::Turns,
         "turn_overhead_ms_p50",
@@ -169,6 +169,38 @@ pub(super) const FIGURES: [Figure; 53] = [
     plain(Group::Sandbox, "spawn_bare_ms_p50", "`true`, bare"),
     plain(Group::Sandbox, "spawn_sandboxed_ms_p50", "`true`, sandboxed"),
     at_most(Group::Sandbox, "sandbox_overhead_ms_p50", 8.0, "the difference"),
+    at_most(
+        Group::Snapshots,
+        "snapshot_file_tool_ms_p50",
+        5.0,
+        "one of 50,000 files changed by a file tool: no walk",
+    ),
+    at_most(
+        Group::Snapshots,
+        "snapshot_walk_ratio",
+        1.0,
+        "one of 50,000 changed by a command, over a bare parallel stat walk",
+    ),
+    plain(Group::Snapshots, "snapshot_walk_cpu_ratio", "the same in processor time"),
+    plain(Group::Snapshots, "snapshot_walk_ms_p50", "the snapshot"),
+    plain(Group::Snapshots, "bare_stat_walk_ms_p50", "the bare walk"),
+    plain(Group::Snapshots, "first_snapshot_50k_ms", "of 50,000 files just made, known from git's objects"),
+    plain(
+        Group::Snapshots,
+        "first_snapshot_files_read",
+        "files it read: those of the tick in which it began",
+    ),
+    plain(Group::Snapshots, "pin_50k_ms", "50,000 files of a commit to blobs, at submit"),
+    plain(Group::Snapshots, "materialize_50k_ms", "those blobs to a workspace"),
+    plain(Group::Snapshots, "materialize_50k_ratio", "the same over `git checkout-index`"),
+    at_most(
+        Group::Storage,
+        "stored_bytes_turn_1000_ratio",
+        1.1,
+        "stored by turns 991 to 1,000 over turns 6 to 15, events and blobs",
+    ),
+    plain(Group::Storage, "stored_bytes_turn_10", "stored per turn, turns 6 to 15"),
+    plain(Group::Storage, "stored_bytes_turn_1000", "stored per turn, turns 991 to 1,000"),
 ];
 
 #[cfg(test)]

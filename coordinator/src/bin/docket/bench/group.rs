@@ -19,19 +19,25 @@ pub(crate) enum Group {
     Turns,
     /// The price of the sandbox
     Sandbox,
+    /// Snapshots of a repository of 50,000 files
+    Snapshots,
+    /// What late turns leave in the store
+    Storage,
 }
 
 impl Group {
     /// All groups, in the order they run: what needs a quiet machine first.
-    pub(super) const ALL: [Self; 8] = [
+    pub(super) const ALL: [Self; 10] = [
         Self::Latency,
         Self::Turns,
         Self::Sandbox,
+        Self::Snapshots,
         Self::Sqlite,
         Self::Postgres,
         Self::Http,
         Self::Drain,
         Self::Fold,
+        Self::Storage,
     ];
 
     /// The word.
@@ -45,6 +51,8 @@ impl Group {
             Self::Fold => "fold",
             Self::Turns => "turns",
             Self::Sandbox => "sandbox",
+            Self::Snapshots => "snapshots",
+            Self::Storage => "storage",
         }
     }
 }

@@ -74,13 +74,18 @@ impl Stage {
 
     /// Waits until the task has ended, and refuses any end but the good one.
     pub(super) async fn ended(&self, task: TaskId) -> anyhow::Result<TaskRecord> {
+        self.ended_within(task, END_TIMEOUT).await
+    }
+
+    /// As [`Stage::ended`], for a task that takes longer.
+    pub(super) async fn ended_within(&self, task: TaskId, timeout: Duration) -> anyhow::Result<TaskRecord> {
         let (store, started) = (self.running().handle().store(), Instant::now());
         loop {
             let (record, _) = store.task(task).await?.context("the task is gone")?;
             if record.state == TaskState::Completed {
                 return Ok(record);
             }
-            if record.state.is_ended() || started.elapsed() > END_TIMEOUT {
+            if record.state.is_ended() || started.elapsed() > timeout {
                 let message = record.message.unwrap_or_default();
                 bail!(
                     "a task is {} in place of completed: {message} {}",

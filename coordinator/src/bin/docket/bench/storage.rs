@@ -1,0 +1,157 @@
+//! What a turn leaves in the store, late against early: one real run of a thousand turns, its log and the
+//! blobs that each turn named first, weighed as they are stored.
+
+use std::{collections::BTreeSet, ops::RangeInclusive, time::Duration};
+
+use anyhow::{Context as _, ensure};
+use docket_coordinator::store::Store;
+use docket_schema::{
+    event::Envelope,
+    ids::{BlobHash, Seq, StreamId},
+    message::ModelRef,
+    task::{SettingsPatch, TaskSpec},
+};
+use serde_json::{Value, json};
+
+use super::{backlog, command::Effort, report::Report, turns::Stage};
+
+/// Turns around the tenth, weighed together: equal turns differ by a few bytes.
+const EARLY: RangeInclusive<u32> = 6..=15;
+/// As many, up to the last.
+const LATE: RangeInclusive<u32> = 991..=TURNS;
+/// Turns of the run.
+const TURNS: u32 = 1000;
+/// As the stores compress.
+const ZSTD_LEVEL: i32 = 1;
+/// A run of a thousand turns that is not done by then hangs.
+const RUN_TIMEOUT: Duration = Duration::from_secs(50);
+/// Events read at once.
+const PAGE: u32 = 1000;
+/// What a row holds beside the payload and the blob: hashes, numbers, instants.
+const ROW_BYTES: usize = 150;
+
+/// Measures.
+pub(super) async fn measure(
+    folder: &std::path::Path,
+    effort: Effort,
+    report: &mut Report,
+) -> anyhow::Result<()> {
+    if effort == Effort::Quick {
+        for name in ["stored_bytes_turn_1000_ratio", "stored_bytes_turn_10", "stored_bytes_turn_1000"] {
+            report.lacks(name, "a run of 1,000 turns is no quick one; leave out --quick");
+        }
+        return Ok(());
+    }
+    let stage = Stage::set(folder, 1).await?;
+    let measured = on(&stage, report).await;
+    let struck = stage.strike().await;
+    measured.and(struck)
+}
+
+async fn on(stage: &Stage, report: &mut Report) -> anyhow::Result<()> {
+    let store = stage.running().handle().store();
+    let script = backlog::put_blob(&store, &stage.clock, script().into_bytes()).await?;
+    let model = ModelRef { provider: "scripted".to_owned(), name: "bench".to_owned(), base_url: None };
+    let settings = SettingsPatch { turns_max: Some(TURNS + 10), ..SettingsPatch::default() };
+    let (task, _) = stage.submit(TaskSpec { script: Some(script), settings, ..backlog::task(model) }).await?;
+    let record = stage.ended_within(task, RUN_TIMEOUT).await?;
+    let run = record.last_run.context("a completed task has a run")?;
+    let (mut early, mut late) = (0, 0);
+    let (mut after, mut named) = (Seq(0), BTreeSet::new());
+    loop {
+        let events = store.read(StreamId::Run(run), after, PAGE).await?;
+        let Some(last) = events.last() else { break };
+        after = last.seq;
+        for event in &events {
+            let bytes = weight(&*store, event, &mut named).await?;
+            early += if EARLY.contains(&event.turn.0) { bytes } else { 0 };
+            late += if LATE.contains(&event.turn.0) { bytes } else { 0 };
+        }
+    }
+    ensure!(early > 0 && late > 0, "the run has no turn {TURNS}");
+    let per_turn = |bytes: usize| bytes as f64 / LATE.count() as f64;
+    report.set("stored_bytes_turn_10", per_turn(early));
+    report.set("stored_bytes_turn_1000", per_turn(late));
+    report.set("stored_bytes_turn_1000_ratio", late as f64 / early as f64);
+    Ok(())
+}
+
+/// An event's row, and the blobs that nothing before it named.
+async fn weight(
+    store: &dyn Store,
+    event: &Envelope,
+    named: &mut BTreeSet<BlobHash>,
+) -> anyhow::Result<usize> {
+    let mut bytes = event.payload.as_str().len() + ROW_BYTES;
+    let payload: Value = serde_json::from_str(event.payload.as_str())?;
+    let mut hashes = Vec::new();
+    blobs_of(&payload, &mut hashes);
+    for hash in hashes {
+        if named.insert(hash)
+            && let Some(blob) = store.blob(hash).await?
+        {
+            bytes += zstd::bulk::compress(&blob, ZSTD_LEVEL)?.len() + ROW_BYTES;
+        }
+    }
+    Ok(bytes)
+}
+
+/// Every hash that a payload names: of content out of line, and of files in snapshots.
+fn blobs_of(value: &Value, out: &mut Vec<BlobHash>) {
+    match value {
+        Value::Object(fields) => {
+            for (name, value) in fields {
+                match value {
+                    Value::String(hash) if name == "hash" => out.extend(hash.parse::<BlobHash>()),
+                    _ => blobs_of(value, out),
+                }
+            }
+        }
+        Value::Array(values) => values.iter().for_each(|value| blobs_of(value, out)),
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {}
+    }
+}
+
+/// A file of some 2 KiB that differs from turn to turn by one line.
+fn text(turn: u32) -> String {
+    let line = "    pub fn scaled(&self, people: u32, of: u32) -> Self { Self { value: self.value } }\n";
+    format!("// Turn {turn:04}.\n{}", line.repeat(24))
+}
+
+/// By turns a file is made and read back, each turn as large as every other.
+fn script() -> String {
+    let turns = (1..=TURNS + 2).map(|turn| {
+        let path = format!("src/part_{:04}.rs", turn.div_ceil(2));
+        let call = match turn % 2 {
+            1 => json!({"name": "create_file", "args": {"path": path, "content": text(turn)}}),
+            _ => json!({"name": "read_file", "args": {"path": path}}),
+        };
+        json!({"text": "The unit is read in one place only, so the change belongs there.", "calls": [call]})
+    });
+    let mut turns: Vec<Value> = turns.collect();
+    turns.push(json!({"text": "Done."}));
+    json!({ "turns": turns }).to_string()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn hashes_are_found_wherever_they_stand() {
+        let hash = BlobHash::of(b"x");
+        let payload = json!({"changes": [{"path": "a", "entry": {"hash": hash.to_string(), "size": 1}}],
+            "text": {"blob": {"hash": BlobHash::of(b"y").to_string()}}, "hash": "no hash"});
+        let mut found = Vec::new();
+        blobs_of(&payload, &mut found);
+        assert_eq!(found, [hash, BlobHash::of(b"y")]);
+    }
+
+    #[test]
+    fn turns_of_the_script_are_equal_but_for_their_numbers() {
+        let script: Value = serde_json::from_str(&script()).expect("JSON");
+        let turns = script["turns"].as_array().expect("turns");
+        let size = |turn: usize| turns[turn].to_string().len();
+        assert_eq!((size(0), size(1)), (size(998), size(999)));
+    }
+}
