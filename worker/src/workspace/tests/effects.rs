@@ -15,7 +15,10 @@ use std::{
 use proptest::{prelude::*, sample::select, test_runner::TestCaseError};
 
 use super::support::{House, Plain, Recorded, git_anyhow, odd, path, plain, put, set_mode, shell};
-use crate::workspace::{Pinned, Workspace};
+use crate::workspace::{
+    Pinned, Workspace,
+    walk::{Listing, Realm},
+};
 
 type Name = &'static [u8];
 
@@ -392,9 +395,25 @@ async fn what_nobody_touched_is_neither_read_nor_listed() {
     }
     workspace.work.index.take(b"dir5", b"file5").unwrap();
     let believed = workspace.snapshot_walk().unwrap().changes.is_empty();
-    assert_eq!(believed, workspace.listing == crate::workspace::walk::Listing::Touched);
+    assert_eq!(believed, workspace.listing == Listing::Touched);
     put(&dir, "dir5/other", "1");
     let found: Vec<_> = workspace.snapshot_walk().unwrap().changes.into_iter().map(|c| c.path).collect();
     assert!(found.contains(&path("dir5/other")));
     assert!(!believed || found.contains(&path("dir5/file5")), "{found:?}");
+}
+
+/// Where stamps move by the tick, a folder may change after it was listed and keep its stamp.
+#[tokio::test]
+async fn a_stamp_of_the_tick_in_which_it_was_looked_at_is_not_believed() {
+    let mut house = House::new();
+    let (_, mut workspace) = begin(&mut house).await;
+    let believed = |workspace: &Workspace| {
+        [&b""[..], b"src", b"src/deep"]
+            .map(|folder| workspace.work.index.folder(folder).unwrap().listed.is_some())
+    };
+    // Looked at before anything was made, and looked at long after.
+    workspace.pass(Realm::Work, (0, 0), None, None).unwrap();
+    assert_eq!(believed(&workspace), [false; 3]);
+    workspace.pass(Realm::Work, (i64::MAX, 0), None, None).unwrap();
+    assert_eq!(believed(&workspace), [true; 3]);
 }
