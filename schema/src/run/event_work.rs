@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 use super::pin::GateSpec;
 use crate::{
     content::{BlobRef, Content},
-    ids::{DecisionHash, TreeHash},
+    ids::{DecisionHash, Epoch, TreeHash},
     message::{CallId, ModelRef, Part, StopReason, Usage},
     snapshot::{LeftOut, PathChange},
     tool::{RecoveryClass, ToolFacts},
@@ -183,6 +183,33 @@ pub struct SnapshotTaken {
     /// come under the same epoch, and never where that did not come.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub more: bool,
+}
+
+/// Snapshots as they count: parts are kept until the last one has come.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct SnapshotParts {
+    parts: Vec<SnapshotTaken>,
+    /// Under which they were written.
+    epoch: Epoch,
+}
+
+impl SnapshotParts {
+    /// Takes the next event; answers all parts of a snapshot with its last, in order, and nothing before.
+    /// Parts under another epoch are those of a worker that died before the last one: they never count.
+    pub fn take(&mut self, epoch: Epoch, event: SnapshotTaken) -> Vec<SnapshotTaken> {
+        if self.epoch != epoch {
+            self.parts.clear();
+        }
+        self.epoch = epoch;
+        let more = event.more;
+        self.parts.push(event);
+        if more { Vec::new() } else { std::mem::take(&mut self.parts) }
+    }
+
+    /// Whether no snapshot is begun.
+    pub const fn is_empty(&self) -> bool {
+        self.parts.is_empty()
+    }
 }
 
 /// Intent: a final check is about to run.

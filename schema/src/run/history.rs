@@ -151,5 +151,7 @@ impl History {
 }
 
 fn stands_still(state: &RunState) -> bool {
-    state.stage == Stage::Deciding && state.wanted.is_empty() && state.last_failure.is_none()
+    let nothing_open =
+        state.wanted.is_empty() && state.last_failure.is_none() && state.snapshot_parts.is_empty();
+    state.stage == Stage::Deciding && nothing_open
 }

@@ -12,7 +12,7 @@ use std::{
 use super::{
     event::{Phase, RunEvent, RunStarted},
     event_inbox::{Limit, RunOutcome},
-    event_work::{GateRequested, ModelFailed, ModelRequested, SnapshotTaken, ToolRequested},
+    event_work::{GateRequested, ModelFailed, ModelRequested, SnapshotParts, ToolRequested},
     pin::SandboxLayers,
     transcript::Transcript,
 };
@@ -211,8 +211,8 @@ pub struct RunState {
     pub(super) round_failed: bool,
     /// A person changed the workspace, and the snapshots that say how are being folded.
     pub(super) edited: bool,
-    /// Parts of a snapshot whose last one has not come, and the epoch they were written under.
-    pub(super) snapshot_parts: Option<(Epoch, Vec<SnapshotTaken>)>,
+    /// Parts of a snapshot whose last one has not come.
+    pub(super) snapshot_parts: SnapshotParts,
 }
 
 impl Default for RunState {
@@ -255,7 +255,7 @@ impl Default for RunState {
             children: BTreeMap::new(),
             round_failed: false,
             edited: false,
-            snapshot_parts: None,
+            snapshot_parts: SnapshotParts::default(),
         }
     }
 }

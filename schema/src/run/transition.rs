@@ -6,8 +6,8 @@ use super::{
     event::{Forked, RunEvent, RunRecovered, RunStarted},
     event_inbox::{BlockerAnswered, ChildAnswered, Compacted, RunEnded},
     event_work::{
-        GateFinished, GateRequested, ModelAnswered, ModelFailed, ModelRequested, SnapshotTaken, ToolFinished,
-        ToolRequested, ToolStatus,
+        GateFinished, GateRequested, ModelAnswered, ModelFailed, ModelRequested, SnapshotParts,
+        SnapshotTaken, ToolFinished, ToolRequested, ToolStatus,
     },
     state::{EventMeta, Overlay, RunState, Stage},
     transcript::calls_of,
@@ -119,7 +119,7 @@ impl RunState {
         self.pins = Some(Arc::new(pins));
         self.lineage.push((event.parent, event.seq));
         // Wishes, limits and what was under way were the parent's.
-        self.snapshot_parts = None;
+        self.snapshot_parts = SnapshotParts::default();
         self.cancel_requested = false;
         self.pause_requested = false;
         self.limit = None;
@@ -236,20 +236,12 @@ impl RunState {
 
     fn snapshot_taken(&mut self, epoch: Epoch, event: SnapshotTaken) -> Result<(), String> {
         self.require_pins()?;
-        if self.edited {
-            self.transcript.note(Part::Text { text: edited_words(&event).into() });
-        }
-        // Parts of another epoch are those of a worker that died before the last one.
-        let parts = self.snapshot_parts.take().filter(|(begun, _)| *begun == epoch);
-        let mut parts = parts.map_or_else(Vec::new, |(_, parts)| parts);
-        let (more, tree) = (event.more, event.tree);
-        parts.push(event);
-        if more {
-            self.snapshot_parts = Some((epoch, parts));
-            return Ok(());
-        }
-        self.tree = Some(tree);
+        let parts = self.snapshot_parts.take(epoch, event);
+        self.tree = parts.last().map(|last| last.tree).or(self.tree);
         for part in parts {
+            if self.edited {
+                self.transcript.note(Part::Text { text: edited_words(&part).into() });
+            }
             lay_over(&mut self.overlay, part.changes);
             lay_over(&mut self.git_overlay, part.git_changes);
             self.left_out.extend(part.left_out.into_iter().map(|left| (left.path, left.why)));

@@ -33,7 +33,6 @@ const SNAPSHOT_PATHS_BYTES_MAX: usize = 192 * 1024;
 /// Parts of a snapshot in one append: with its events it stays well under the API's limit on bodies.
 const PARTS_PER_APPEND_MAX: usize = 64;
 
-
 /// How often an append is tried again because others wrote to the stream in between.
 const CONFLICTS_MAX: u32 = 100;
 
@@ -78,14 +77,14 @@ impl Outgoing {
         self.blobs.push((blob, bytes.into()));
     }
 
-    /// The events, each with its turn, in order.
+    /// The events, each with its turn, in order; without what goes ahead of them.
     pub fn events(&self) -> &[(Turn, RunEvent)] {
         &self.events
     }
 
     /// The events alone.
     pub fn into_events(self) -> Vec<(Turn, RunEvent)> {
-        self.events
+        [self.ahead, self.events].concat()
     }
 
     /// The bytes of a blob that an event names, where they came with it.
@@ -99,11 +98,11 @@ impl Outgoing {
     pub fn snapshot(&mut self, turn: Turn, delta: SnapshotDelta) {
         let (mut parts, blobs) = snapshots(delta);
         let last = parts.pop();
-        let parts = parts.into_iter().map(|part| (turn, part.into()));
-        if parts.len() < PARTS_PER_APPEND_MAX {
-            self.events.extend(parts);
+        let rest = parts.into_iter().map(|part| (turn, part.into()));
+        if rest.len() < PARTS_PER_APPEND_MAX {
+            self.events.extend(rest);
         } else {
-            self.ahead.extend(parts);
+            self.ahead.extend(rest);
         }
         last.into_iter().for_each(|last| self.push(turn, last));
         self.blobs.extend(blobs.into_vec().into_iter().map(|(blob, bytes)| (blob, bytes.into())));
@@ -119,7 +118,8 @@ impl Outgoing {
     }
 }
 
-/// A snapshot as the events that can hold it, at least one, and the contents they name.
+/// A snapshot as the events that can hold it, at least one, and the contents they name. Each but the last
+/// says that more is to come, and none counts without it.
 pub(super) fn snapshots(delta: SnapshotDelta) -> (Vec<SnapshotTaken>, PendingBlobs) {
     let SnapshotDelta { changes, git_changes, tree, left_out, blobs, .. } = delta;
     let empty = || SnapshotTaken { changes: vec![], git_changes: vec![], tree, left_out: vec![], more: true };
@@ -234,6 +234,7 @@ impl Journal {
             return Ok(&results.blobs);
         }
         let deadline = Instant::now() + self.patience;
+        // Kept by being stored just now: the parts have no room to name them.
         patiently(deadline, || self.client.put_all(results.blobs.clone())).await.map_err(of_client)?;
         for parts in results.ahead.chunks(PARTS_PER_APPEND_MAX) {
             let parts = Outgoing { ahead: Vec::new(), events: parts.to_vec(), blobs: Vec::new() };

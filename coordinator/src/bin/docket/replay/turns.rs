@@ -8,7 +8,7 @@ use std::ops::RangeInclusive;
 use docket_schema::{
     content::{Content, WorkPath},
     ids::{self, RunId, Seq},
-    run::{History, Overlay, RunEvent},
+    run::{History, Overlay, RunEvent, SnapshotParts},
     snapshot::{Manifest, PathChange},
 };
 use docket_worker::{
@@ -275,10 +275,11 @@ impl Ask {
 
 /// What the run had changed of its base before the event at `place`.
 pub(crate) fn overlay_before(history: &History, place: usize) -> Overlay {
-    let mut overlay = Overlay::new();
+    let (mut overlay, mut parts) = (Overlay::new(), SnapshotParts::default());
     for event in history.events()[..place].iter().filter(|event| event.kind == "SnapshotTaken") {
         if let RunEvent::SnapshotTaken(taken) = decoded(event) {
-            overlay.extend(taken.changes.into_iter().map(|change| (change.path, change.entry)));
+            let changes = parts.take(event.epoch, taken).into_iter().flat_map(|part| part.changes);
+            overlay.extend(changes.map(|change| (change.path, change.entry)));
         }
     }
     overlay

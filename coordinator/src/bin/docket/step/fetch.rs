@@ -8,7 +8,7 @@ use bytes::Bytes;
 use docket_schema::{
     content::{BlobRef, WorkPath},
     event::TypedEvent as _,
-    run::{History, RunEvent},
+    run::{History, RunEvent, SnapshotParts},
     snapshot::{Entry, EntryKind, Manifest},
 };
 use docket_worker::{
@@ -126,11 +126,12 @@ impl Fetcher {
     fn overlay(&self, place: Place) -> Fetched<BTreeMap<WorkPath, Option<Entry>>> {
         let run = self.of(place.side)?;
         let events = run.events.get(..place.end).ok_or("the run is shorter")?;
-        let mut overlay = BTreeMap::new();
+        let (mut overlay, mut parts) = (BTreeMap::new(), SnapshotParts::default());
         for event in events.iter().filter(|event| event.kind == "SnapshotTaken") {
             let typed = RunEvent::decode(&event.kind, event.version, event.payload.as_str());
             if let RunEvent::SnapshotTaken(taken) = typed.map_err(chain)? {
-                overlay.extend(taken.changes.into_iter().map(|change| (change.path, change.entry)));
+                let changes = parts.take(event.epoch, taken).into_iter().flat_map(|part| part.changes);
+                overlay.extend(changes.map(|change| (change.path, change.entry)));
             }
         }
         Ok(overlay)
