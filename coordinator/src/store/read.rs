@@ -193,7 +193,7 @@ pub(super) async fn events(
     let args = vec![Arg::Text(stream.to_string()), after, Arg::Int(limit.into())];
     if db.dialect() == Dialect::Sqlite {
         let mut page = rows(db, "reading events", PAGE_SQL, args.clone()).await?;
-        let page = page.first_mut().map(|row| row.text_or_null(0)).transpose();
+        let page = page.first_mut().map(|row| row.blob_or_null(0)).transpose();
         // What is not in its form is read again event by event, so that its place is named.
         if let Ok(page) = page
             && let Some(events) = unpack(&stream, &page.flatten().unwrap_or_default())

@@ -108,51 +108,73 @@ async fn walk(
     recorded: Head,
     seen: &mut Verified,
 ) -> Result<(), StoreError> {
-    let mut head = Head::EMPTY;
-    let mut fold = Fold::None;
+    let mut checked = Checked { head: Head::EMPTY, fold: Fold::None, named: HashSet::new(), broken: None };
     seen.streams += 1;
-    loop {
-        let page = store.read(stream.clone(), head.seq, PAGE).await?;
-        if page.is_empty() {
-            break;
-        }
-        let mut named = HashSet::new();
-        for event in &page {
-            if event.seq == Seq(1) {
-                match begin(store, stream, event).await? {
-                    Ok((follows, begun)) => (head, fold) = (follows, begun),
-                    Err(broken) => {
-                        seen.fault = Some(broken);
-                        return Ok(());
-                    }
-                }
+    let mut page = store.read(stream.clone(), Seq(0), PAGE).await?;
+    if let Some(first) = page.first().filter(|first| first.seq == Seq(1)) {
+        match begin(store, stream, first).await? {
+            Ok((follows, begun)) => (checked.head, checked.fold) = (follows, begun),
+            Err(broken) => {
+                seen.fault = Some(broken);
+                return Ok(());
             }
-            let step = follow(head, event).map_err(|e| e.to_string());
-            let step = step.and_then(|next| fold.apply(stream, event).map(|()| next));
-            match step {
-                Ok(next) => head = next,
-                Err(what) => {
-                    seen.fault = Some(fault(stream, event.seq, what));
-                    return Ok(());
-                }
-            }
-            seen.events += 1;
-            named.extend(blobs_named(event).into_iter().map(|hash| (hash, event.seq)));
         }
+    }
+    while let Some(last) = page.last() {
+        let (after, full) = (last.seq, page.len() >= PAGE as usize);
+        seen.events += page.len() as u64;
+        let of = stream.clone();
+        // A page is hashed and folded on a thread of its own while the next one is read.
+        let (next, done) = tokio::join!(
+            async { if full { store.read(stream.clone(), after, PAGE).await } else { Ok(Vec::new()) } },
+            tokio::task::spawn_blocking(move || checked.page(&of, &page)),
+        );
+        checked = done.map_err(|_| StoreError::Corrupt { what: format!("{stream}: its check broke off") })?;
+        if let Some((seq, what)) = checked.broken.take() {
+            seen.fault = Some(fault(stream, seq, what));
+            return Ok(());
+        }
+        let named = std::mem::take(&mut checked.named);
         seen.blobs += named.len() as u64;
         if let Some((hash, seq)) = missing(store, named).await? {
             seen.fault = Some(fault(stream, seq, format!("it names blob {hash}, which is not stored")));
             return Ok(());
         }
-        if page.len() < PAGE as usize {
-            break;
-        }
+        page = next?;
     }
+    let head = checked.head;
     if head != recorded {
         let what = format!("its events end at {}, its head says {}", head.seq, recorded.seq);
         seen.fault = Some(fault(stream, head.seq, what));
     }
     Ok(())
+}
+
+/// How far a stream was checked.
+struct Checked {
+    head: Head,
+    fold: Fold,
+    /// Blobs that the page named.
+    named: HashSet<(BlobHash, Seq)>,
+    /// The first event that does not hold.
+    broken: Option<(Seq, String)>,
+}
+
+impl Checked {
+    fn page(mut self, stream: &StreamId, page: &[Envelope]) -> Self {
+        for event in page {
+            let step = follow(self.head, event).map_err(|e| e.to_string());
+            match step.and_then(|next| self.fold.apply(stream, event).map(|()| next)) {
+                Ok(next) => self.head = next,
+                Err(what) => {
+                    self.broken = Some((event.seq, what));
+                    return self;
+                }
+            }
+            self.named.extend(blobs_named(event).into_iter().map(|hash| (hash, event.seq)));
+        }
+        self
+    }
 }
 
 /// What a stream's first event follows, and what it folds into.

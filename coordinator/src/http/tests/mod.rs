@@ -1,6 +1,7 @@
 //! The API over real HTTP on loopback, with a real store on a file of its own.
 
 mod appends;
+mod carry;
 pub(super) mod events;
 mod expiry;
 mod follow;

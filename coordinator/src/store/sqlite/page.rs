@@ -1,7 +1,8 @@
 //! A page of events as one value: handing rows over one by one costs more than reading them.
 //!
-//! Each event is seven integers, the lengths of kind and payload, and both hashes in hexadecimal,
-//! each followed by a space; then kind and payload.
+//! Each event is six integers and the lengths of kind and payload, each followed by a space; then both
+//! hashes as they are, kind and payload. Bytes, not text: whether an event's own text is text is found out
+//! event by event.
 
 use docket_schema::{
     event::{Envelope, Payload},
@@ -9,14 +10,14 @@ use docket_schema::{
 };
 
 /// Selects a page of the stream named `$1`, after `$2`, of at most `$3` events.
-pub(in crate::store) const PAGE_SQL: &str = "SELECT group_concat(line, '') FROM (SELECT e.seq || ' ' || \
+pub(in crate::store) const PAGE_SQL: &str = "SELECT CAST(group_concat(line, '') AS BLOB) FROM (SELECT e.seq || ' ' || \
      e.position || ' ' || e.recorded_at || ' ' || e.turn || ' ' || e.epoch || ' ' || e.version || ' ' || \
-     length(CAST(e.kind AS BLOB)) || ' ' || length(CAST(e.payload AS BLOB)) || ' ' || hex(e.prev_hash) || ' ' || \
-     hex(e.hash) || ' ' || e.kind || e.payload AS line FROM events e \
+     octet_length(e.kind) || ' ' || octet_length(e.payload) || ' ' || e.prev_hash || \
+     e.hash || e.kind || e.payload AS line FROM events e \
      WHERE e.stream_id = (SELECT id FROM streams WHERE name = $1) AND e.seq > $2 ORDER BY e.seq LIMIT $3)";
 
 /// The events of a page; `None` where one is not in its form.
-pub(in crate::store) fn unpack(stream: &StreamId, page: &str) -> Option<Vec<Envelope>> {
+pub(in crate::store) fn unpack(stream: &StreamId, page: &[u8]) -> Option<Vec<Envelope>> {
     let mut events = Vec::new();
     let mut rest = page;
     while !rest.is_empty() {
@@ -27,7 +28,7 @@ pub(in crate::store) fn unpack(stream: &StreamId, page: &str) -> Option<Vec<Enve
     Some(events)
 }
 
-fn event(stream: &StreamId, rest: &mut &str) -> Option<Envelope> {
+fn event(stream: &StreamId, rest: &mut &[u8]) -> Option<Envelope> {
     let seq = Seq(number(rest)?);
     let position = Position(number(rest)?);
     let recorded_at = Timestamp(number(rest)?);
@@ -35,10 +36,10 @@ fn event(stream: &StreamId, rest: &mut &str) -> Option<Envelope> {
     let epoch = Epoch(number(rest)?);
     let version = number(rest)?;
     let (kind_bytes, payload_bytes) = (number(rest)?, number(rest)?);
-    let prev_hash = EventHash(hash(word(rest)?)?);
-    let hash = EventHash(hash(word(rest)?)?);
-    let kind = cut(rest, kind_bytes)?.to_owned();
-    let payload = Payload::from_store(cut(rest, payload_bytes)?.to_owned());
+    let prev_hash = EventHash(cut(rest, 32)?.try_into().ok()?);
+    let hash = EventHash(cut(rest, 32)?.try_into().ok()?);
+    let kind = text(cut(rest, kind_bytes)?)?;
+    let payload = Payload::from_store(text(cut(rest, payload_bytes)?)?);
     let stream = stream.clone();
     Some(Envelope {
         stream,
@@ -55,35 +56,19 @@ fn event(stream: &StreamId, rest: &mut &str) -> Option<Envelope> {
     })
 }
 
-fn word<'a>(rest: &mut &'a str) -> Option<&'a str> {
-    let (word, after) = rest.split_once(' ')?;
-    *rest = after;
-    Some(word)
+fn number<T: std::str::FromStr>(rest: &mut &[u8]) -> Option<T> {
+    let end = rest.iter().position(|b| *b == b' ')?;
+    let word = cut(rest, end)?;
+    *rest = rest.get(1..)?;
+    std::str::from_utf8(word).ok()?.parse().ok()
 }
 
-fn number<T: std::str::FromStr>(rest: &mut &str) -> Option<T> {
-    word(rest)?.parse().ok()
-}
-
-fn cut<'a>(rest: &mut &'a str, bytes: usize) -> Option<&'a str> {
+fn cut<'a>(rest: &mut &'a [u8], bytes: usize) -> Option<&'a [u8]> {
     let (part, after) = rest.split_at_checked(bytes)?;
     *rest = after;
     Some(part)
 }
 
-fn hash(hex: &str) -> Option<[u8; 32]> {
-    let digits: &[u8; 64] = hex.as_bytes().try_into().ok()?;
-    let mut out = [0; 32];
-    for (byte, pair) in out.iter_mut().zip(digits.chunks_exact(2)) {
-        *byte = digit(pair[0])? << 4 | digit(pair[1])?;
-    }
-    Some(out)
-}
-
-const fn digit(c: u8) -> Option<u8> {
-    match c {
-        b'0'..=b'9' => Some(c - b'0'),
-        b'A'..=b'F' => Some(c - b'A' + 10),
-        _ => None,
-    }
+fn text(bytes: &[u8]) -> Option<String> {
+    std::str::from_utf8(bytes).ok().map(str::to_owned)
 }

@@ -11,7 +11,7 @@ use serde_json::{Map, json};
 use super::{
     appends, drain, fold,
     group::Group,
-    http, latency,
+    http, latency, long,
     places::{PgSchema, Place, Served, sqlite_in},
     raw::Raw,
     report::Report,
@@ -208,7 +208,8 @@ async fn measure(
             let store = sqlite_in(&folder).await?;
             let measured = fold::measure(&store, effort, report).await;
             store.close().await;
-            measured
+            measured?;
+            long::measure(&place.part("long")?, effort, report).await
         }
         Group::Turns => Box::pin(turns::measure(&folder, effort, report)).await,
         Group::Sandbox => sandbox::measure(&folder, effort, report).await,

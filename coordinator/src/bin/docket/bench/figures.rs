@@ -47,7 +47,7 @@ const fn plain(group: Group, name: &'static str, what: &'static str) -> Figure {
 }
 
 /// All figures, in the order they are shown.
-pub(super) const FIGURES: [Figure; 66] = [
+pub(super) const FIGURES: [Figure; 70] = [
     at_most(
         Group::Turns,
         "turn_overhead_ms_p50",
@@ -154,7 +154,30 @@ pub(super) const FIGURES: [Figure; 66] = [
     ),
     at_least(Group::Fold, "fold_events_per_s", 300_000.0, "events in memory to a run's state, fastest round"),
     at_least(Group::Fold, "chain_events_per_s", 300_000.0, "hash chain alone, fastest round"),
-    plain(Group::Fold, "verify_events_per_s", "read from the store, chain checked, folded"),
+    at_least(
+        Group::Fold,
+        "verify_events_per_s",
+        300_000.0,
+        "a run of 10,000 events read from the store, chained, folded",
+    ),
+    plain(Group::Fold, "verify_cpu_us_per_event", "processor time of that, all threads together"),
+    plain(
+        Group::Fold,
+        "verify_decisions_per_s",
+        "decisions and requests of a run of 1,500 events derived again",
+    ),
+    at_most(
+        Group::Fold,
+        "resume_1500_ms",
+        30.0,
+        "lease in hand to the next request in bytes, 1,500 events over HTTP, no files",
+    ),
+    at_most(
+        Group::Fold,
+        "step_first_screen_ms",
+        100.0,
+        "`docket step` on 10,000 events, from its start to its first screen",
+    ),
     plain(Group::Fold, "read_events_per_s", "read from the store alone"),
     plain(Group::Fold, "fold_event_bytes", "mean payload of the folded events"),
     at_most(Group::Turns, "rss_run_mb", 15.0, "resident memory of a run process after 30 turns"),

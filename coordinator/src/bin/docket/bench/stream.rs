@@ -20,6 +20,8 @@ use docket_schema::{
 };
 use serde_json::json;
 
+use super::backlog::Held;
+
 /// Files the made-up run works on, in turn.
 const FILES: u32 = 60;
 
@@ -49,6 +51,16 @@ const READ: &str = r#"1  //! Amounts: what a recipe asks for, and how it is read
 23     }
 24 }
 "#;
+
+/// A command of the model's.
+const COMMAND: &str = "cargo clippy --quiet --all-targets 2>&1 | head -40; git diff --stat";
+
+/// What a run of tests says.
+const TESTED: &str = "exit status 101\nstdout:\nrunning 14 tests\ntest amounts::half_a_cup ... ok\ntest amounts::mixed_number ... FAILED\n\
+    test units::grams ... ok\ntest units::unknown_is_kept ... ok\n\nfailures:\n\n---- amounts::mixed_number stdout ----\n\
+    thread 'amounts::mixed_number' panicked at tests/amounts.rs:41:5:\nassertion `left == right` failed: 1 1/2 cups\n  \
+    left: None\n right: Some(Amount { value: 1.5, unit: Some(\"cups\") })\nnote: run with `RUST_BACKTRACE=1` environment \
+    variable to display a backtrace\n\ntest result: FAILED. 13 passed; 1 failed; 0 ignored; 0 measured; 0 filtered out\n";
 
 /// What the model says before it calls a tool.
 const SAID: &str = "The unit is read in one place only, so the change belongs there. I look at how the number before it is \
@@ -113,8 +125,25 @@ pub(super) fn one_result(n: u32) -> NewEvent {
     RunEvent::from(finished(Turn(n))).encode(Turn(n))
 }
 
-fn writes(turn: Turn) -> bool {
-    turn.0.is_multiple_of(3)
+/// What a turn does: a third each of reading, editing, and running something.
+enum Doing {
+    Edits,
+    Reads,
+    Tests,
+    Commands,
+}
+
+const fn doing(turn: Turn) -> Doing {
+    match turn.0 % 6 {
+        0 | 3 => Doing::Edits,
+        1 | 4 => Doing::Reads,
+        2 => Doing::Tests,
+        _ => Doing::Commands,
+    }
+}
+
+const fn writes(turn: Turn) -> bool {
+    matches!(doing(turn), Doing::Edits)
 }
 
 fn path(turn: Turn) -> WorkPath {
@@ -131,6 +160,13 @@ fn decision(turn: Turn, what: &str) -> DecisionHash {
 
 fn model() -> ModelRef {
     ModelRef { provider: "openai".to_owned(), name: "bench".to_owned(), base_url: None }
+}
+
+/// The start of a run whose prompts are stored, and which may go on for long.
+pub(super) fn begun(held: Held, prompts: Prompts) -> RunStarted {
+    let settings = RunSettings { turns_max: 1_000_000, ..RunSettings::default() };
+    let started = started(held.task, held.run, IncarnationId(held.run.0));
+    RunStarted { prompts, settings, ..started }
 }
 
 fn started(task: TaskId, run: RunId, worker: IncarnationId) -> RunStarted {
@@ -166,14 +202,19 @@ fn requested(turn: Turn) -> ModelRequested {
     }
 }
 
-fn answered(turn: Turn) -> ModelAnswered {
+pub(super) fn answered(turn: Turn) -> ModelAnswered {
     let args = if writes(turn) {
         json!({"path": path(turn).to_string(), "edits": [{"search": "    pub unit: Option<String>,\n",
             "replace": "    pub unit: Option<String>,\n    pub about: bool,\n"}]})
     } else {
         json!({"path": path(turn).to_string(), "from_line": 1, "to_line": 120})
     };
-    let name = if writes(turn) { "edit_file" } else { "read_file" };
+    let (name, args) = match doing(turn) {
+        Doing::Edits => ("edit_file", args),
+        Doing::Reads => ("read_file", args),
+        Doing::Tests => ("run_tests", json!({})),
+        Doing::Commands => ("run_command", json!({"command": COMMAND})),
+    };
     ModelAnswered {
         call: CallId::model(turn, 1),
         parts: vec![
@@ -194,10 +235,11 @@ fn answered(turn: Turn) -> ModelAnswered {
 }
 
 fn wanted(turn: Turn) -> ToolRequested {
-    let (tool, class) = if writes(turn) {
-        ("edit_file", RecoveryClass::Workspace)
-    } else {
-        ("read_file", RecoveryClass::Reads)
+    let (tool, class) = match doing(turn) {
+        Doing::Edits => ("edit_file", RecoveryClass::Workspace),
+        Doing::Reads => ("read_file", RecoveryClass::Reads),
+        Doing::Tests => ("run_tests", RecoveryClass::Workspace),
+        Doing::Commands => ("run_command", RecoveryClass::Workspace),
     };
     ToolRequested {
         call: CallId::tool(turn, 0),
@@ -209,23 +251,39 @@ fn wanted(turn: Turn) -> ToolRequested {
     }
 }
 
-fn finished(turn: Turn) -> ToolFinished {
+/// The result of the one call of a turn.
+pub(super) fn finished(turn: Turn) -> ToolFinished {
     let mut facts = ToolFacts {
         read: vec![FileSeen { path: path(turn), hash: hash_of(turn, "file") }],
         ..ToolFacts::default()
     };
-    if writes(turn) {
-        facts.changed.push(path(turn));
-        facts.lines = Some(LineCounts { added: 1, removed: 0 });
+    let mut content = READ;
+    match doing(turn) {
+        Doing::Reads => {}
+        Doing::Edits => {
+            facts.changed.push(path(turn));
+            facts.lines = Some(LineCounts { added: 1, removed: 0 });
+            content = SAID;
+        }
+        Doing::Tests | Doing::Commands => {
+            facts = ToolFacts { exit: Some(101), may_have_changed_tree: true, ..ToolFacts::default() };
+            facts.error_signature = Some("e3b0c44298fc1c14".to_owned());
+            content = TESTED;
+        }
     }
     ToolFinished {
         call: CallId::tool(turn, 0),
         status: ToolStatus::Ok,
-        content: Content::from(READ),
+        content: Content::from(content),
         full: None,
         facts,
         duration_ms: 1,
     }
+}
+
+/// The snapshot after it, where it changed a file.
+pub(super) fn snapshot_of(turn: Turn) -> Option<SnapshotTaken> {
+    writes(turn).then(|| snapshot(turn))
 }
 
 fn snapshot(turn: Turn) -> SnapshotTaken {
