@@ -309,7 +309,6 @@ macro_rules! typed_events {
         $(#[$doc])*
         #[derive(Debug, Clone, PartialEq)]
         #[expect(missing_docs, reason = "each variant is documented at its payload of the same name")]
-        #[expect(clippy::large_enum_variant, reason = "the large ones come once a stream; boxing them costs each caller")]
         pub enum $family { $($variant($variant),)* }
 
         impl $crate::event::TypedEvent for $family {

@@ -11,6 +11,7 @@ use crate::{
 
 typed_events! {
     /// Events of nothing that docket knows.
+    #[expect(clippy::large_enum_variant, reason = "as the families it stands for")]
     pub enum ShelfEvent {
         ShelfMoved 3 { 1 => ShelfMovedV1, 2 => ShelfMovedV2 },
         ShelfEmptied 1,

@@ -27,6 +27,7 @@ use crate::{
 
 typed_events! {
     /// An event of a run's stream.
+    #[expect(clippy::large_enum_variant, reason = "the large ones come once a stream; boxing them costs each caller")]
     pub enum RunEvent {
         RunStarted 1,
         Forked 1,

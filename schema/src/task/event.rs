@@ -12,6 +12,7 @@ use crate::{
 
 typed_events! {
     /// An event of a task's stream.
+    #[expect(clippy::large_enum_variant, reason = "the large ones come once a stream; boxing them costs each caller")]
     pub enum TaskEvent {
         TaskSubmitted 1,
         TaskMadeAvailable 1,

@@ -442,7 +442,8 @@ async fn a_shell_is_a_terminal_of_its_own_and_asks_what_becomes_of_a_change() ->
     person.shows("reads-42").await?;
     person.keys("\u{1a}")?;
     person.shows("Stopped").await?;
-    person.keys("kill %1; echo mended > state.txt; exit\r")?;
+    // The shell does not leave while it knows of a stopped job.
+    person.keys("kill -9 %1; wait %1; echo mended > state.txt; exit\r")?;
     person.shows("~ state.txt").await?;
     person.shows("[r]esume").await?;
     person.keys("f\r")?;

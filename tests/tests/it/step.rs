@@ -182,7 +182,8 @@ async fn turns_and_runs_are_compared_and_a_run_is_resumed() -> Result<()> {
     let mut terminal = Terminal::open(home.path(), &[], &args)?;
     terminal.shows_all(&["they part at turn 1", "only one of the runs has this turn"])?;
     terminal.press("gj")?;
-    terminal.shows_all(&["the model decided otherwise", "I write it well.", "≠"])?;
+    // All of it is there, so that a page further is one.
+    terminal.shows_all(&["the model decided otherwise", "I write it well.", "≠", " of 21"])?;
     terminal.press(" ")?;
     terminal.shows_all(&["-bad", "+good"])?;
     terminal.press("mjjjc")?;

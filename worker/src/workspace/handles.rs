@@ -105,7 +105,7 @@ pub(super) fn read_link(parent: BorrowedFd<'_>, name: &[u8]) -> nix::Result<Vec<
 }
 
 /// The names in a folder, without `.` and `..`.
-pub(super) fn names(folder: OwnedFd) -> nix::Result<(Dir, Vec<Box<[u8]>>)> {
+pub(super) fn names(folder: OwnedFd) -> nix::Result<(Dir, Vec<Name>)> {
     let mut dir = Dir::from_fd(folder)?;
     let mut found = Vec::new();
     for entry in dir.iter() {
@@ -118,6 +118,9 @@ pub(super) fn names(folder: OwnedFd) -> nix::Result<(Dir, Vec<Box<[u8]>>)> {
     Ok((dir, found))
 }
 
+/// A name in a folder.
+type Name = Box<[u8]>;
+
 /// Removes whatever stands at `name`, a whole folder too; nothing there is fine. One handle is open at a
 /// time, however deep the folder is: a command may have made it deeper than handles or the stack reach.
 pub(super) fn remove_child(parent: BorrowedFd<'_>, name: &[u8]) -> nix::Result<()> {
@@ -125,7 +128,7 @@ pub(super) fn remove_child(parent: BorrowedFd<'_>, name: &[u8]) -> nix::Result<(
         return Ok(());
     }
     let (mut here, children) = names(open_unlocked(parent, name)?)?;
-    let mut left: Vec<(Box<[u8]>, Vec<Box<[u8]>>)> = vec![(name.into(), children)];
+    let mut left: Vec<(Name, Vec<Name>)> = vec![(name.into(), children)];
     while let Some((own, children)) = left.last_mut() {
         if let Some(child) = children.pop() {
             if !remove_alone(here.as_fd(), &child)? {

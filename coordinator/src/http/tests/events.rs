@@ -13,8 +13,8 @@ use docket_schema::{
     task::{Backoff, SettingsPatch, TaskSpec},
 };
 
-/// The manifest that every test task starts from.
-pub(in crate::http) const MANIFEST: &[u8] = b"an empty tree";
+/// The manifest that every test task starts from: of an empty tree.
+pub(in crate::http) const MANIFEST: &[u8] = b"docket-manifest-1\n";
 
 pub(in crate::http) fn engine() -> EngineRef {
     EngineRef { name: "react".to_owned(), version: 1 }

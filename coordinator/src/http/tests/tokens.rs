@@ -28,6 +28,8 @@ const ALLOWED: &[(&str, &str)] = &[
     ("GET /v1/runs/{id}/follow", "submit read"),
     ("POST /v1/runs/{id}/tell", "submit"),
     ("POST /v1/runs/{id}/resume", "submit"),
+    ("POST /v1/runs/{id}/fork", "submit"),
+    ("GET /v1/runs/{id}/lineage", "submit read"),
     ("POST /v1/runs/{id}/append", "run only"),
     ("POST /v1/append", "worker run"),
     ("GET /v1/blobs/{hash}", "run"),
