@@ -120,9 +120,7 @@ impl Model {
             Key::Esc => return None,
             Key::Enter => return self.answer(input),
             Key::Backspace => {
-                if input.text.pop().is_none() {
-                    return None;
-                }
+                input.text.pop()?;
             }
             Key::Ctrl('u') => input.text.clear(),
             Key::Char(c) if input.text.len() < INPUT_BYTES_MAX => input.text.push(c),
@@ -153,10 +151,10 @@ impl Model {
             Key::Char('w') => self.ask(What::Beside),
             Key::Char('n') => self.again(Way::On),
             Key::Char('N') => self.again(Way::Back),
-            Key::Char('e') => self.to_failure(Way::On),
-            Key::Char('E') => self.to_failure(Way::Back),
-            Key::Char('d') => self.to_difference(Way::On),
-            Key::Char('D') => self.to_difference(Way::Back),
+            Key::Char('e') => self.go_to_failure(Way::On),
+            Key::Char('E') => self.go_to_failure(Way::Back),
+            Key::Char('d') => self.go_to_difference(Way::On),
+            Key::Char('D') => self.go_to_difference(Way::Back),
             Key::Char('m') => self.mark_here(),
             Key::Char('c') => self.compare(),
             Key::Char('z') => self.zoomed = !self.zoomed,
@@ -166,7 +164,7 @@ impl Model {
             Key::Char('u') => return Some(Effect::Reload),
             Key::Char(digit @ '1'..='7') => {
                 let nth = usize::from(digit as u8 - b'1');
-                self.to_pane(Pane::ALL[nth]);
+                self.go_to_pane(Pane::ALL[nth]);
             }
             Key::Tab | Key::Right | Key::Char('l') => self.turn_pane(Way::On),
             Key::BackTab | Key::Left | Key::Char('h') => self.turn_pane(Way::Back),
@@ -178,8 +176,8 @@ impl Model {
     fn press_move(&mut self, key: Key) {
         let page = self.page_rows();
         match key {
-            Key::Char(']') => self.to_row(self.row.saturating_add(1)),
-            Key::Char('[') => self.to_row(self.row.saturating_sub(1)),
+            Key::Char(']') => self.go_to_row(self.row.saturating_add(1)),
+            Key::Char('[') => self.go_to_row(self.row.saturating_sub(1)),
             Key::Char('J') => self.scroll_by(1),
             Key::Char('K') => self.scroll_by(-1),
             Key::Char(' ') => self.scroll_by(page),
@@ -195,12 +193,12 @@ impl Model {
     fn press_timeline(&mut self, key: Key) {
         let page = usize::from(self.layout().timeline);
         match key {
-            Key::Down | Key::Char('j') => self.to_row(self.row.saturating_add(1)),
-            Key::Up | Key::Char('k') => self.to_row(self.row.saturating_sub(1)),
-            Key::PageDown => self.to_row(self.row.saturating_add(page)),
-            Key::PageUp => self.to_row(self.row.saturating_sub(page)),
-            Key::Home | Key::Char('g') => self.to_row(0),
-            Key::End | Key::Char('G') => self.to_row(usize::MAX),
+            Key::Down | Key::Char('j') => self.go_to_row(self.row.saturating_add(1)),
+            Key::Up | Key::Char('k') => self.go_to_row(self.row.saturating_sub(1)),
+            Key::PageDown => self.go_to_row(self.row.saturating_add(page)),
+            Key::PageUp => self.go_to_row(self.row.saturating_sub(page)),
+            Key::Home | Key::Char('g') => self.go_to_row(0),
+            Key::End | Key::Char('G') => self.go_to_row(usize::MAX),
             _ => {}
         }
     }

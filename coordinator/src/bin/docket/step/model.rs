@@ -245,7 +245,7 @@ impl Model {
         self.say(Tone::Plain, format!("run {} is beside this one", other.id.short()));
         self.other = Some(other);
         self.stale = true;
-        self.to_pane(Pane::Runs);
+        self.go_to_pane(Pane::Runs);
         self.settle();
     }
 
@@ -354,26 +354,26 @@ impl Model {
     }
 
     /// Goes to the top of another page.
-    pub(super) fn to_top(&mut self) {
+    pub(super) fn go_to_top(&mut self) {
         (self.scroll, self.cursor) = (0, 0);
         self.hunt.found = None;
     }
 
-    pub(super) fn to_row(&mut self, row: usize) {
+    pub(super) fn go_to_row(&mut self, row: usize) {
         let row = row.min(self.run.rows.len().saturating_sub(1));
         if row != self.row {
             self.row = row;
             // A file keeps its place: who steps through its versions looks at one place of it.
             if self.file.is_none() {
-                self.to_top();
+                self.go_to_top();
             }
         }
     }
 
-    pub(super) fn to_pane(&mut self, pane: Pane) {
+    pub(super) fn go_to_pane(&mut self, pane: Pane) {
         self.file = None;
         self.pane = pane;
-        self.to_top();
+        self.go_to_top();
     }
 
     pub(super) fn turn_pane(&mut self, way: Way) {
@@ -383,7 +383,7 @@ impl Model {
             Way::On => at + 1,
             Way::Back => at + count - 1,
         };
-        self.to_pane(Pane::ALL[next % count]);
+        self.go_to_pane(Pane::ALL[next % count]);
     }
 
     pub(super) fn scroll_by(&mut self, rows: isize) {
@@ -413,18 +413,18 @@ impl Model {
     pub(super) fn open(&mut self, path: WorkPath) {
         self.file = Some(path);
         self.focus = Focus::Pane;
-        self.to_top();
+        self.go_to_top();
     }
 
     /// One step back: from the file, the pane, the comparison, the search.
     pub(super) fn back(&mut self) {
         if self.file.take().is_some() {
-            self.to_top();
+            self.go_to_top();
         } else if self.focus == Focus::Pane {
             self.focus = Focus::Timeline;
         } else if self.comparing || self.request || self.zoomed {
             (self.comparing, self.request, self.zoomed) = (false, false, false);
-            self.to_top();
+            self.go_to_top();
         } else {
             self.hunt = Hunt::default();
         }
@@ -432,7 +432,7 @@ impl Model {
 
     pub(super) fn toggle_request(&mut self) {
         self.request = self.pane != Pane::Prompt || !self.request;
-        self.to_pane(Pane::Prompt);
+        self.go_to_pane(Pane::Prompt);
     }
 
     pub(super) fn mark_here(&mut self) {
@@ -451,7 +451,7 @@ impl Model {
             return self.say(Tone::Warn, "mark a turn with m first, then go to another and press c");
         }
         self.comparing = !(self.comparing && self.pane == Pane::Diff);
-        self.to_pane(Pane::Diff);
+        self.go_to_pane(Pane::Diff);
     }
 
     pub(super) fn confirm(&mut self, act: fn(Turn) -> Act) {

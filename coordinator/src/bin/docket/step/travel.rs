@@ -84,7 +84,7 @@ impl Model {
         match (exact, fitting.next().cloned(), fitting.count()) {
             (Some(path), _, _) | (None, Some(path), 0) => self.open(path),
             (None, Some(_), more) => {
-                self.to_pane(Pane::Tree);
+                self.go_to_pane(Pane::Tree);
                 self.focus = Focus::Pane;
                 self.hunt =
                     Hunt { query: Some(name.to_owned()), found: None, goal: Some(Goal::Match(Way::On)) };
@@ -102,11 +102,11 @@ impl Model {
         }
     }
 
-    pub(super) fn to_failure(&mut self, way: Way) {
+    pub(super) fn go_to_failure(&mut self, way: Way) {
         let fails = |at: &usize| self.run.rows.get(*at).is_some_and(|row| row.fate.is_failure());
         match next_row(self.row, self.run.rows.len(), way, fails) {
             Some(row) => {
-                self.to_row(row);
+                self.go_to_row(row);
                 self.look_at_failure();
             }
             None => self.say(Tone::Warn, none_that_way("failure", way)),
@@ -121,11 +121,11 @@ impl Model {
                 Pane::Decision
             }
         };
-        self.to_pane(pane);
+        self.go_to_pane(pane);
         self.hunt.goal = Some(Goal::Failure);
     }
 
-    pub(super) fn to_difference(&mut self, way: Way) {
+    pub(super) fn go_to_difference(&mut self, way: Way) {
         let Some(want) = self.sameness_wanted() else {
             return self.say(Tone::Warn, "no other run is loaded; w asks for one");
         };
@@ -135,8 +135,8 @@ impl Model {
         let differs = |at: &usize| all.get(*at).copied().is_some_and(Sameness::differs);
         match next_row(self.row, self.run.rows.len(), way, differs) {
             Some(row) => {
-                self.to_row(row);
-                self.to_pane(Pane::Runs);
+                self.go_to_row(row);
+                self.go_to_pane(Pane::Runs);
             }
             None => self.say(Tone::Warn, none_that_way("difference", way)),
         }
@@ -186,7 +186,7 @@ impl Model {
             return false;
         }
         match self.shelf.get(&self.hits_wanted(query.clone())) {
-            Some(Loaded::Hits(hits)) => self.to_hit(&hits, way, &query),
+            Some(Loaded::Hits(hits)) => self.go_to_hit(&hits, way, &query),
             Some(Loaded::Failed(why)) => {
                 self.hunt.goal = None;
                 self.say(Tone::Bad, format!("the search failed: {why}"));
@@ -209,7 +209,7 @@ impl Model {
         }
     }
 
-    fn to_hit(&mut self, hits: &[Hit], way: Way, query: &str) -> bool {
+    fn go_to_hit(&mut self, hits: &[Hit], way: Way, query: &str) -> bool {
         let here = Hit { row: self.row, pane: self.pane };
         let (next, round) = match way {
             Way::On => (hits.iter().find(|hit| **hit > here), hits.first()),
@@ -233,7 +233,7 @@ impl Model {
         self.row = hit.row;
         self.comparing = false;
         self.request = false;
-        self.to_pane(hit.pane);
+        self.go_to_pane(hit.pane);
         true
     }
 
