@@ -8,9 +8,10 @@ use std::{
 use anyhow::{Context as _, ensure};
 use docket_coordinator::{
     clock::{self, Clock},
-    store::{Append, Condition, Store, verify_stream},
+    store::{Append, Condition, NewBlob, Store, verify_stream},
 };
 use docket_schema::{
+    content::BlobRef,
     event::{EVENTS_PER_APPEND_MAX, Envelope, Head, NewEvent, follow},
     ids::{IncarnationId, Seq, StreamId},
     run::RunState,
@@ -43,6 +44,7 @@ pub(super) async fn measure(
     let events = stream::events(held.task, held.run, IncarnationId(clock::new_id()), TURNS);
     let bytes: usize = events.iter().map(|event| event.payload.as_str().len()).sum();
     report.set("fold_event_bytes", bytes as f64 / events.len() as f64);
+    put_blobs(store, &clock, stream::blobs(TURNS)).await?;
     write(store, &clock, held, &events).await?;
     let log = Arc::new(stream::chained(held.run, events, clock.now()));
     let (mut folds, mut chains) = (Samples::default(), Samples::default());
@@ -68,6 +70,12 @@ pub(super) async fn measure(
     report.set_percentile("verify_events_per_s", &verifies, 50);
     report.set_percentile("verify_cpu_us_per_event", &costs, 50);
     Ok(())
+}
+
+async fn put_blobs(store: &Arc<dyn Store>, clock: &Clock, blobs: Vec<Vec<u8>>) -> anyhow::Result<()> {
+    let new = |bytes: Vec<u8>| NewBlob { blob: BlobRef::of(&bytes), bytes: bytes.into() };
+    let blobs = blobs.into_iter().map(new).collect();
+    store.put_blobs(blobs, clock.now()).await.context("the store does not take the run's blobs")
 }
 
 pub(super) async fn write(

@@ -150,6 +150,13 @@ fn path(turn: Turn) -> WorkPath {
     WorkPath::new(format!("src/kitchen/part_{:02}.rs", turn.0 % FILES)).expect("a plain relative path")
 }
 
+/// The blobs that a run of `turns` turns names.
+pub(super) fn blobs(turns: u32) -> Vec<Vec<u8>> {
+    let files = (0..=turns).map(Turn).filter(|turn| writes(*turn)).map(|turn| format!("file {turn}"));
+    let pinned = ["system", "tools", "task"].map(str::to_owned);
+    files.chain(pinned).map(String::into_bytes).collect()
+}
+
 fn hash_of(turn: Turn, what: &str) -> BlobHash {
     BlobHash::of(format!("{what} {turn}").as_bytes())
 }
