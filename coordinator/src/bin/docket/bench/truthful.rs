@@ -43,8 +43,11 @@ impl Truthful {
         let mut run = Self { events: Vec::new(), blobs: texts.into(), state: RunState::default() };
         run.push(Turn(0), stream::begun(held, Prompts { system, tools, task }))?;
         let engine = engine::newest("react").context("the engine")?;
-        while run.events.len() < count {
+        loop {
             let decision = engine.decide(&run.state);
+            if run.events.len() >= count && matches!(decision.act, Act::CallModel(_)) {
+                break;
+            }
             let proof = match &decision.act {
                 Act::CallModel(call) => Some(RequestProof::of(&rendered(&material, call).await?)),
                 Act::RunTools(_) | Act::RunGates(_) | Act::Pause | Act::Block { .. } | Act::End { .. } => {
