@@ -194,7 +194,8 @@ fn of_parts(parts: &[Part], named: &mut Vec<Named>) {
     }
 }
 
-fn of_run(event: &RunEvent, named: &mut Vec<Named>) {
+/// As [`blobs_named`], of a run's event that is decoded already.
+pub fn of_run(event: &RunEvent, named: &mut Vec<Named>) {
     match event {
         RunEvent::RunStarted(e) => {
             let prompts = [e.prompts.system, e.prompts.tools, e.prompts.task];
@@ -239,7 +240,8 @@ fn of_run(event: &RunEvent, named: &mut Vec<Named>) {
     }
 }
 
-fn of_task(event: &TaskEvent, named: &mut Vec<Named>) {
+/// As [`blobs_named`], of a task's event that is decoded already.
+pub fn of_task(event: &TaskEvent, named: &mut Vec<Named>) {
     match event {
         TaskEvent::TaskSubmitted(e) => of_spec(&e.spec, named),
         TaskEvent::TaskMadeAvailable(_)

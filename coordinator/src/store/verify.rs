@@ -8,8 +8,8 @@ use std::collections::HashSet;
 use docket_schema::{
     event::{Envelope, Head, TypedEvent as _, follow},
     ids::{BlobHash, RunId, Seq, StreamId},
-    names::{self, NamedAs},
-    run::{CorruptLog, Forked, RunState},
+    names::{self, Named, NamedAs},
+    run::{CorruptLog, Forked, RunEvent, RunState},
     task::{TaskEvent, TaskEventMeta, TaskRecord},
 };
 use futures_util::StreamExt as _;
@@ -19,6 +19,9 @@ use super::{Store, StoreError};
 
 /// Events, and streams, read at once.
 const PAGE: u32 = 1000;
+
+/// Events that are worth a thread of their own.
+const BESIDE_MIN: usize = 64;
 
 /// Streams walked at once: as many as a store has readers.
 const WALKS: usize = 4;
@@ -33,7 +36,7 @@ pub struct Verified {
     pub streams: u64,
     /// Events whose hash was computed again.
     pub events: u64,
-    /// Blobs that events name.
+    /// Blobs that events name; one that two events name counts twice.
     pub blobs: u64,
     /// The first thing that does not hold.
     pub fault: Option<LogFault>,
@@ -108,73 +111,128 @@ async fn walk(
     recorded: Head,
     seen: &mut Verified,
 ) -> Result<(), StoreError> {
-    let mut checked = Checked { head: Head::EMPTY, fold: Fold::None, named: HashSet::new(), broken: None };
     seen.streams += 1;
-    let mut page = store.read(stream.clone(), Seq(0), PAGE).await?;
-    if let Some(first) = page.first().filter(|first| first.seq == Seq(1)) {
-        match begin(store, stream, first).await? {
-            Ok((follows, begun)) => (checked.head, checked.fold) = (follows, begun),
-            Err(broken) => {
-                seen.fault = Some(broken);
-                return Ok(());
-            }
+    let page = store.read(stream.clone(), Seq(0), PAGE).await?;
+    let begun = match page.first().filter(|first| first.seq == Seq(1)) {
+        Some(first) => begin(store, stream, first).await?,
+        None => Ok((Head::EMPTY, Fold::None)),
+    };
+    seen.fault = match begun {
+        Ok((head, fold)) => {
+            let walk = Walk { store, stream, seen, head, broken: None, fold: Some(fold) };
+            walk.pages(page, recorded).await?
         }
-    }
-    while let Some(last) = page.last() {
-        let (after, full) = (last.seq, page.len() >= PAGE as usize);
-        seen.events += page.len() as u64;
-        let of = stream.clone();
-        // A page is hashed and folded on a thread of its own while the next one is read.
-        let (next, done) = tokio::join!(
-            async { if full { store.read(stream.clone(), after, PAGE).await } else { Ok(Vec::new()) } },
-            tokio::task::spawn_blocking(move || checked.page(&of, &page)),
-        );
-        checked = done.map_err(|_| StoreError::Corrupt { what: format!("{stream}: its check broke off") })?;
-        if let Some((seq, what)) = checked.broken.take() {
-            seen.fault = Some(fault(stream, seq, what));
-            return Ok(());
-        }
-        let named = std::mem::take(&mut checked.named);
-        seen.blobs += named.len() as u64;
-        if let Some((hash, seq)) = missing(store, named).await? {
-            seen.fault = Some(fault(stream, seq, format!("it names blob {hash}, which is not stored")));
-            return Ok(());
-        }
-        page = next?;
-    }
-    let head = checked.head;
-    if head != recorded {
-        let what = format!("its events end at {}, its head says {}", head.seq, recorded.seq);
-        seen.fault = Some(fault(stream, head.seq, what));
-    }
+        Err(broken) => Some(broken),
+    };
     Ok(())
 }
 
-/// How far a stream was checked.
-struct Checked {
+/// A stream being walked, in four steps that run beside each other, each a page behind the one before it:
+/// read, hashed, folded, its blobs looked for.
+struct Walk<'a> {
+    store: &'a dyn Store,
+    stream: &'a StreamId,
+    seen: &'a mut Verified,
+    /// After the last event that was hashed.
     head: Head,
-    fold: Fold,
-    /// Blobs that the page named.
-    named: HashSet<(BlobHash, Seq)>,
-    /// The first event that does not hold.
+    /// The first event that does not follow: what stands before it is still folded, for a fault may be there.
+    broken: Option<(Seq, String)>,
+    /// There while no thread has it.
+    fold: Option<Fold>,
+}
+
+impl Walk<'_> {
+    async fn pages(mut self, first: Vec<Envelope>, recorded: Head) -> Result<Option<LogFault>, StoreError> {
+        let (mut read, mut hashed, mut named) = (first, Vec::new(), Vec::new());
+        while !(read.is_empty() && hashed.is_empty() && named.is_empty()) {
+            self.seen.events += read.len() as u64;
+            let after = read.last().filter(|_| read.len() >= PAGE as usize).map(|last| last.seq);
+            let (store, head, fold) = (self.store, self.head, self.fold.take().unwrap_or(Fold::None));
+            let (next, chained, absent, folded) = tokio::join!(
+                async {
+                    match after {
+                        Some(after) => store.read(self.stream.clone(), after, PAGE).await,
+                        None => Ok(Vec::new()),
+                    }
+                },
+                beside(read, move |page| chain(head, page)),
+                missing(store, named),
+                {
+                    let stream = self.stream.clone();
+                    beside(hashed, move |page| fold.page(&stream, &page))
+                },
+            );
+            if let Some((hash, seq)) = absent? {
+                let what = format!("it names blob {hash}, which is not stored");
+                return Ok(Some(fault(self.stream, seq, what)));
+            }
+            let folded = folded.map_err(|_| self.broke_off())?;
+            if let Some((seq, what)) = folded.broken {
+                return Ok(Some(fault(self.stream, seq, what)));
+            }
+            self.seen.blobs += folded.named.len() as u64;
+            (self.fold, named) = (Some(folded.fold), folded.named);
+            let chained = chained.map_err(|_| self.broke_off())?;
+            (self.head, hashed) = (chained.head, chained.page);
+            self.broken = self.broken.or(chained.broken);
+            read = if self.broken.is_some() { Vec::new() } else { next? };
+        }
+        let ends = self.head.seq;
+        Ok(match self.broken {
+            Some((seq, what)) => Some(fault(self.stream, seq, what)),
+            None if self.head != recorded => {
+                let what = format!("its events end at {ends}, its head says {}", recorded.seq);
+                Some(fault(self.stream, ends, what))
+            }
+            None => None,
+        })
+    }
+
+    fn broke_off(&self) -> StoreError {
+        StoreError::Corrupt { what: format!("{}: its check broke off", self.stream) }
+    }
+}
+
+/// Does what takes the processor on a thread of its own, unless there is little of it.
+async fn beside<T: Send + 'static>(
+    page: Vec<Envelope>,
+    work: impl FnOnce(Vec<Envelope>) -> T + Send + 'static,
+) -> Result<T, tokio::task::JoinError> {
+    if page.len() < BESIDE_MIN {
+        return Ok(work(page));
+    }
+    tokio::task::spawn_blocking(move || work(page)).await
+}
+
+/// A page whose events follow each other.
+struct Chained {
+    head: Head,
+    page: Vec<Envelope>,
+    /// The event after them, that does not.
     broken: Option<(Seq, String)>,
 }
 
-impl Checked {
-    fn page(mut self, stream: &StreamId, page: &[Envelope]) -> Self {
-        for event in page {
-            let step = follow(self.head, event).map_err(|e| e.to_string());
-            match step.and_then(|next| self.fold.apply(stream, event).map(|()| next)) {
-                Ok(next) => self.head = next,
-                Err(what) => {
-                    self.broken = Some((event.seq, what));
-                    return self;
-                }
+fn chain(mut head: Head, mut page: Vec<Envelope>) -> Chained {
+    for at in 0..page.len() {
+        match follow(head, &page[at]) {
+            Ok(next) => head = next,
+            Err(e) => {
+                let broken = Some((page[at].seq, e.to_string()));
+                page.truncate(at);
+                return Chained { head, page, broken };
             }
-            self.named.extend(blobs_named(event).into_iter().map(|hash| (hash, event.seq)));
         }
-        self
     }
+    Chained { head, page, broken: None }
+}
+
+/// A page that was folded.
+struct Folded {
+    fold: Fold,
+    /// Blobs that its events name, and which event each.
+    named: Vec<(BlobHash, Seq)>,
+    /// The first event that does not fold.
+    broken: Option<(Seq, String)>,
 }
 
 /// What a stream's first event follows, and what it folds into.
@@ -252,13 +310,37 @@ enum Fold {
 }
 
 impl Fold {
-    fn apply(&mut self, stream: &StreamId, event: &Envelope) -> Result<(), String> {
+    fn page(mut self, stream: &StreamId, page: &[Envelope]) -> Folded {
+        let (mut needed, mut named) = (Vec::new(), Vec::new());
+        for event in page {
+            if let Err(what) = self.apply(stream, event, &mut named) {
+                return Folded { fold: self, named: needed, broken: Some((event.seq, what)) };
+            }
+            // A file's content may stand in its base's pack instead.
+            let parts = named.drain(..).filter(|named: &Named| named.named_as != NamedAs::Content);
+            needed.extend(parts.map(|named| (named.blob.hash, event.seq)));
+        }
+        Folded { fold: self, named: needed, broken: None }
+    }
+
+    /// Folds an event, and adds the blobs it names. Each event is decoded once: that is most of the work.
+    fn apply(&mut self, stream: &StreamId, event: &Envelope, named: &mut Vec<Named>) -> Result<(), String> {
         match self {
-            Self::None => Ok(()),
-            Self::Run(state) => state.apply_envelope(event).map_err(|e| describe(&e)),
+            Self::None => {
+                // What this build does not know, it does not fold either.
+                named.extend(names::blobs_named(event).unwrap_or_default());
+                Ok(())
+            }
+            Self::Run(state) => {
+                let typed = RunEvent::decode(&event.kind, event.version, event.payload.as_str())
+                    .map_err(|source| describe(&CorruptLog::Decode { seq: event.seq, source }))?;
+                names::of_run(&typed, named);
+                state.apply(event.into(), typed).map_err(|e| describe(&e))
+            }
             Self::Task(record) => {
                 let typed = TaskEvent::decode(&event.kind, event.version, event.payload.as_str())
                     .map_err(|e| e.to_string())?;
+                names::of_task(&typed, named);
                 let meta = TaskEventMeta { seq: event.seq, hash: event.hash, recorded_at: event.recorded_at };
                 match (record.as_deref_mut(), typed, stream) {
                     (Some(record), typed, _) => record.apply(meta, typed).map_err(|e| describe(&e)),
@@ -280,28 +362,16 @@ fn describe(error: &CorruptLog) -> String {
     }
 }
 
+/// The first event that names a blob which is not stored.
 async fn missing(
     store: &dyn Store,
-    named: HashSet<(BlobHash, Seq)>,
+    named: Vec<(BlobHash, Seq)>,
 ) -> Result<Option<(BlobHash, Seq)>, StoreError> {
     if named.is_empty() {
         return Ok(None);
     }
-    let hashes = named.iter().map(|(hash, _)| *hash).collect();
-    let present: HashSet<BlobHash> = store.blobs_present(hashes).await?.into_iter().collect();
-    Ok(named.into_iter().filter(|(hash, _)| !present.contains(hash)).min_by_key(|(_, seq)| *seq))
-}
-
-/// The blobs that must be stored for an event; its files may stand in its base's pack. An event of which
-/// this build does not know what it names is one that it does not fold either.
-fn blobs_named(event: &Envelope) -> Vec<BlobHash> {
-    if !event.payload.as_str().contains("\"bytes\"") {
-        return Vec::new();
-    }
-    let named = names::blobs_named(event).unwrap_or_default();
-    named
-        .into_iter()
-        .filter(|named| named.named_as != NamedAs::Content)
-        .map(|named| named.blob.hash)
-        .collect()
+    let hashes: HashSet<BlobHash> = named.iter().map(|(hash, _)| *hash).collect();
+    let present = store.blobs_present(hashes.into_iter().collect()).await?;
+    let present: HashSet<BlobHash> = present.into_iter().collect();
+    Ok(named.into_iter().find(|(hash, _)| !present.contains(hash)))
 }
