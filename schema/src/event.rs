@@ -3,9 +3,13 @@
 //! Payloads are stored and hashed as the exact bytes they were made with. Reading an old version
 //! upcasts the decoded value and never the bytes.
 
+mod chain;
+
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use serde_json::value::RawValue;
+
+pub use chain::{Chain, ChainError, Hashed, chain_hash, follow};
 
 use crate::ids::{BlobHash, Epoch, EventHash, ParseIdError, Position, Seq, StreamId, Timestamp, Turn};
 
@@ -127,73 +131,61 @@ impl Head {
     pub const EMPTY: Self = Self { seq: Seq(0), hash: EventHash::ZERO };
 }
 
-/// What of an event is hashed, borrowed: the store hashes thousands a second.
+/// An event of a stream, borrowed from where it was read: for whoever walks a log and keeps none of it.
 #[derive(Debug, Clone, Copy)]
-pub struct Hashed<'a> {
-    /// Text form of the stream id.
-    pub stream: &'a str,
-    /// Place in the stream.
+#[expect(missing_docs, reason = "each field is the one of `Envelope` that has its name")]
+pub struct EventRef<'a> {
     pub seq: Seq,
-    /// When it was recorded.
+    pub position: Position,
     pub recorded_at: Timestamp,
-    /// Its turn.
     pub turn: Turn,
-    /// Its epoch.
     pub epoch: Epoch,
-    /// Its name.
     pub kind: &'a str,
-    /// Its version.
     pub version: u16,
-    /// Its payload's exact bytes.
-    pub payload: &'a [u8],
+    pub payload: &'a str,
+    pub prev_hash: EventHash,
+    pub hash: EventHash,
 }
 
-/// What is hashed of an event beside its payload, in bytes: enough for most names of streams and kinds.
-const FIXED_BYTES: usize = 192;
-
-/// The hash of an event that follows `prev`.
-///
-/// BLAKE3 over `docket.event.1`, the previous hash, then each field in the order of [`Hashed`]:
-/// integers little-endian, texts with their length (u64) before them.
-pub fn chain_hash(prev: &EventHash, event: &Hashed<'_>) -> EventHash {
-    // One buffer and one call: most events are a chunk or two, and a hasher that is fed in parts costs
-    // as much to set up as they cost to hash.
-    let mut fixed = Vec::with_capacity(FIXED_BYTES + event.payload.len());
-    fixed.extend_from_slice(b"docket.event.1");
-    fixed.extend_from_slice(&prev.0);
-    put(&mut fixed, event.stream.as_bytes());
-    fixed.extend_from_slice(&event.seq.0.to_le_bytes());
-    fixed.extend_from_slice(&event.recorded_at.0.to_le_bytes());
-    fixed.extend_from_slice(&event.turn.0.to_le_bytes());
-    fixed.extend_from_slice(&event.epoch.0.to_le_bytes());
-    put(&mut fixed, event.kind.as_bytes());
-    fixed.extend_from_slice(&event.version.to_le_bytes());
-    put(&mut fixed, event.payload);
-    EventHash(*blake3::hash(&fixed).as_bytes())
-}
-
-fn put(out: &mut Vec<u8>, text: &[u8]) {
-    out.extend_from_slice(&(text.len() as u64).to_le_bytes());
-    out.extend_from_slice(text);
+impl EventRef<'_> {
+    /// The event as one that is kept.
+    pub fn to_envelope(&self, stream: StreamId) -> Envelope {
+        Envelope {
+            stream,
+            seq: self.seq,
+            position: self.position,
+            recorded_at: self.recorded_at,
+            turn: self.turn,
+            epoch: self.epoch,
+            kind: self.kind.to_owned(),
+            version: self.version,
+            payload: Payload::from_store(self.payload.to_owned()),
+            prev_hash: self.prev_hash,
+            hash: self.hash,
+        }
+    }
 }
 
 impl Envelope {
+    /// The event without its stream, borrowed.
+    pub fn by_ref(&self) -> EventRef<'_> {
+        EventRef {
+            seq: self.seq,
+            position: self.position,
+            recorded_at: self.recorded_at,
+            turn: self.turn,
+            epoch: self.epoch,
+            kind: &self.kind,
+            version: self.version,
+            payload: self.payload.as_str(),
+            prev_hash: self.prev_hash,
+            hash: self.hash,
+        }
+    }
+
     /// The hash this event must have, from its own fields.
     pub fn computed_hash(&self) -> EventHash {
-        let stream = self.stream.to_string();
-        chain_hash(
-            &self.prev_hash,
-            &Hashed {
-                stream: &stream,
-                seq: self.seq,
-                recorded_at: self.recorded_at,
-                turn: self.turn,
-                epoch: self.epoch,
-                kind: &self.kind,
-                version: self.version,
-                payload: self.payload.as_str().as_bytes(),
-            },
-        )
+        chain_hash(&self.prev_hash, &Hashed::of(&self.by_ref(), &self.stream.to_string()))
     }
 
     /// Whether this is what `event` became under `epoch`: how a repeated append is known.
@@ -204,55 +196,6 @@ impl Envelope {
             && self.epoch == epoch
             && self.payload == event.payload
     }
-}
-
-/// A chain that does not hold, and where.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum ChainError {
-    /// A place is missing or doubled.
-    #[error("{stream}: seq {found} stands where {expected} belongs")]
-    Gap {
-        /// The stream.
-        stream: StreamId,
-        /// The place that belongs there.
-        expected: Seq,
-        /// The place found.
-        found: Seq,
-    },
-    /// An event does not follow from the one before it.
-    #[error("{stream}: event {seq} does not follow the event before it (its previous hash differs)")]
-    Broken {
-        /// The stream.
-        stream: StreamId,
-        /// The event that does not follow.
-        seq: Seq,
-    },
-    /// An event's own bytes do not give its hash.
-    #[error("{stream}: event {seq} was altered (its bytes do not give its hash)")]
-    Altered {
-        /// The stream.
-        stream: StreamId,
-        /// The altered event.
-        seq: Seq,
-    },
-}
-
-/// Checks that `event` follows `head`, and gives the head after it.
-///
-/// # Errors
-/// [`ChainError`] names the first thing that does not hold.
-pub fn follow(head: Head, event: &Envelope) -> Result<Head, ChainError> {
-    let stream = || event.stream.clone();
-    if event.seq != head.seq.next() {
-        return Err(ChainError::Gap { stream: stream(), expected: head.seq.next(), found: event.seq });
-    }
-    if event.prev_hash != head.hash {
-        return Err(ChainError::Broken { stream: stream(), seq: event.seq });
-    }
-    if event.computed_hash() != event.hash {
-        return Err(ChainError::Altered { stream: stream(), seq: event.seq });
-    }
-    Ok(Head { seq: event.seq, hash: event.hash })
 }
 
 /// A payload that this version cannot read.

@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use crate::{
     content::{BlobRef, Content},
-    event::{DecodeError, Envelope, TypedEvent as _},
+    event::{DecodeError, Envelope, EventRef, TypedEvent as _},
     ids::{BlobHash, Seq, StreamId},
     message::Part,
     run::RunEvent,
@@ -47,18 +47,23 @@ pub struct Named {
 /// [`DecodeError`]: this build does not know the event, and so cannot say.
 pub fn blobs_named(event: &Envelope) -> Result<Vec<Named>, DecodeError> {
     let mut named = Vec::new();
-    let payload = event.payload.as_str();
-    match event.stream {
-        StreamId::Run(_) => of_run(&RunEvent::decode(&event.kind, event.version, payload)?, &mut named),
-        StreamId::Task(_) => of_task(&TaskEvent::decode(&event.kind, event.version, payload)?, &mut named),
-        StreamId::System(_) => {
-            of_system(&SystemEvent::decode(&event.kind, event.version, payload)?, &mut named);
-        }
-        StreamId::Queue(_) => {
-            return Err(DecodeError::Unknown { kind: event.kind.clone(), version: event.version });
-        }
-    }
+    of_event(&event.stream, &event.by_ref(), &mut named)?;
     Ok(named)
+}
+
+/// As [`blobs_named`], of an event that is not kept; adds to `named`.
+///
+/// # Errors
+/// As [`blobs_named`].
+pub fn of_event(stream: &StreamId, event: &EventRef<'_>, named: &mut Vec<Named>) -> Result<(), DecodeError> {
+    let (kind, version, payload) = (event.kind, event.version, event.payload);
+    match stream {
+        StreamId::Run(_) => of_run(&RunEvent::decode(kind, version, payload)?, named),
+        StreamId::Task(_) => of_task(&TaskEvent::decode(kind, version, payload)?, named),
+        StreamId::System(_) => of_system(&SystemEvent::decode(kind, version, payload)?, named),
+        StreamId::Queue(_) => return Err(DecodeError::Unknown { kind: kind.to_owned(), version }),
+    }
+    Ok(())
 }
 
 /// The contents that a base's manifest names.

@@ -3,14 +3,17 @@
 //!
 //! Numbered parameters (`$1`) mean the same on both. Lists are the one thing that differs: see [`Dialect::any`].
 
-use std::fmt::Write as _;
+use std::{fmt::Write as _, sync::Arc};
 
 use sqlx::{
     AssertSqlSafe, Column as _, PgConnection, PgPool, Row as _, SqliteConnection, SqlitePool, TypeInfo as _,
     Value as _, ValueRef as _,
 };
 
-use super::{StoreError, sqlite::direct};
+use super::{
+    StoreError,
+    sqlite::{Scans, direct},
+};
 
 /// Which database.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -200,7 +203,11 @@ impl Row {
 /// A pool, for reading.
 #[derive(Debug, Clone)]
 pub(super) enum Db {
-    Sqlite(SqlitePool),
+    Sqlite {
+        pool: SqlitePool,
+        /// For events.
+        scans: Arc<Scans>,
+    },
     Postgres(PgPool),
 }
 
@@ -215,14 +222,14 @@ pub(super) enum Conn<'a> {
 impl Db {
     pub(super) const fn dialect(&self) -> Dialect {
         match self {
-            Self::Sqlite(_) => Dialect::Sqlite,
+            Self::Sqlite { .. } => Dialect::Sqlite,
             Self::Postgres(_) => Dialect::Postgres,
         }
     }
 
     pub(super) async fn rows(&self, sql: &str, args: Vec<Arg>) -> Result<Vec<Row>, sqlx::Error> {
         match self {
-            Self::Sqlite(pool) => Conn::Sqlite(&mut *pool.acquire().await?).rows(sql, args).await,
+            Self::Sqlite { pool, .. } => Conn::Sqlite(&mut *pool.acquire().await?).rows(sql, args).await,
             Self::Postgres(pool) => Conn::Postgres(&mut *pool.acquire().await?).rows(sql, args).await,
         }
     }

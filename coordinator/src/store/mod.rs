@@ -28,15 +28,15 @@ mod write;
 
 pub use carry::{BlobTotals, Import, ImportError, ImportStream, Imported};
 pub use sql_store::SqlStore;
-pub use verify::{LogFault, Verified, verify, verify_stream};
+pub use verify::{Fold, LogFault, LogReader, Verified, Walked, verify, verify_stream, walk};
 pub(crate) use write::TOUCH_MS;
 
-use std::{future::Future, pin::Pin};
+use std::{future::Future, ops::ControlFlow, pin::Pin};
 
 use bytes::Bytes;
 use docket_schema::{
     content::BlobRef,
-    event::{Envelope, Head, NewEvent},
+    event::{Envelope, EventRef, Head, NewEvent},
     ids::{BlobHash, Epoch, IncarnationId, Position, RunId, Seq, StreamId, TaskId, Timestamp},
     run::RunEvent,
     task::{ForkedFrom, TaskRecord, TaskSpec},
@@ -293,6 +293,9 @@ pub struct Difference {
 /// A task and, while it is leased, the deadline of its lease.
 pub type TaskAndDeadline = (TaskRecord, Option<Timestamp>);
 
+/// What a scan calls with each event.
+pub type EachEvent = Box<dyn FnMut(&EventRef<'_>) -> ControlFlow<()> + Send>;
+
 /// Tasks whose time has come, and when the next one's will.
 pub type Due = (Vec<TaskId>, Option<Timestamp>);
 
@@ -384,6 +387,10 @@ pub trait Store: Send + Sync + 'static {
     /// Events of a stream after `after`, at most `limit`.
     fn read(&self, stream: StreamId, after: Seq, limit: u32)
     -> Answer<'_, Result<Vec<Envelope>, StoreError>>;
+
+    /// Hands every event of a stream after `after` to `each`, in order, until that breaks off: for
+    /// whoever walks a stream and keeps little of it. `each` is called on a thread that may block.
+    fn scan(&self, stream: StreamId, after: Seq, each: EachEvent) -> Answer<'_, Result<(), StoreError>>;
 
     /// Head of a stream; `None` where there is none.
     fn head(&self, stream: StreamId) -> Answer<'_, Result<Option<Head>, StoreError>>;

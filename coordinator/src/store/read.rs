@@ -1,5 +1,10 @@
 //! Reading: one statement each, on a pool of its own, never in the writer's way.
 
+use std::{
+    ops::ControlFlow,
+    sync::{Arc, Mutex},
+};
+
 use bytes::Bytes;
 use docket_schema::{
     event::{Envelope, Head},
@@ -10,11 +15,11 @@ use docket_schema::{
 use uuid::Uuid;
 
 use super::{
-    StoreError,
+    EachEvent, StoreError,
     conn::{Arg, Db, Dialect, Row},
     fault::store_error,
     row::{EVENT_COLUMNS, TASK_COLUMNS, TASK_TABLES, envelope, run_row, task_row},
-    sqlite::{PAGE_SQL, unpack},
+    sqlite::Range,
 };
 
 /// Tasks of a page, by default and at most.
@@ -179,29 +184,60 @@ async fn ids(db: &Db, sql: &str, args: Vec<Arg>) -> Result<Vec<Uuid>, StoreError
         .collect()
 }
 
+/// Events of a page of a scan on PostgreSQL.
+const SCAN_PAGE: u32 = 1000;
+
 pub(super) async fn events(
     db: &Db,
     stream: StreamId,
     after: Seq,
     limit: u32,
 ) -> Result<Vec<Envelope>, StoreError> {
+    if let Db::Sqlite { scans, .. } = db {
+        let found = Arc::new(Mutex::new(Vec::new()));
+        let (into, of) = (Arc::clone(&found), stream.clone());
+        let keep: EachEvent = Box::new(move |event| {
+            into.lock().expect("nobody panics while holding it").push(event.to_envelope(of.clone()));
+            ControlFlow::Continue(())
+        });
+        Arc::clone(scans).scan(Range { stream, after, limit: Some(limit) }, keep).await?;
+        let mut found = found.lock().expect("nobody panics while holding it");
+        return Ok(std::mem::take(&mut *found));
+    }
     let sql = format!(
         "SELECT {EVENT_COLUMNS} FROM events e JOIN streams s ON s.id = e.stream_id \
          WHERE s.name = $1 AND e.seq > $2 ORDER BY e.seq LIMIT $3"
     );
     let after = Arg::Int(i64::try_from(after.0).unwrap_or(i64::MAX));
     let args = vec![Arg::Text(stream.to_string()), after, Arg::Int(limit.into())];
-    if db.dialect() == Dialect::Sqlite {
-        let mut page = rows(db, "reading events", PAGE_SQL, args.clone()).await?;
-        let page = page.first_mut().map(|row| row.blob_or_null(0)).transpose();
-        // What is not in its form is read again event by event, so that its place is named.
-        if let Ok(page) = page
-            && let Some(events) = unpack(&stream, &page.flatten().unwrap_or_default())
-        {
-            return Ok(events);
+    rows(db, "reading events", &sql, args).await?.iter_mut().map(envelope).collect()
+}
+
+pub(super) async fn scan(
+    db: &Db,
+    stream: StreamId,
+    mut after: Seq,
+    mut each: EachEvent,
+) -> Result<(), StoreError> {
+    if let Db::Sqlite { scans, .. } = db {
+        return Arc::clone(scans).scan(Range { stream, after, limit: None }, each).await;
+    }
+    loop {
+        let page = events(db, stream.clone(), after, SCAN_PAGE).await?;
+        let full = page.len() >= SCAN_PAGE as usize;
+        after = page.last().map_or(after, |last| last.seq);
+        // What is done with a page may take the processor for long.
+        let walked = tokio::task::spawn_blocking(move || {
+            let broke_off = page.iter().any(|event| each(&event.by_ref()).is_break());
+            (each, broke_off)
+        });
+        let broke_off;
+        (each, broke_off) =
+            walked.await.map_err(|_| StoreError::Corrupt { what: "a scan broke off".to_owned() })?;
+        if broke_off || !full {
+            return Ok(());
         }
     }
-    rows(db, "reading events", &sql, args).await?.iter_mut().map(envelope).collect()
 }
 
 pub(super) async fn head(db: &Db, stream: StreamId) -> Result<Option<Head>, StoreError> {
@@ -272,8 +308,26 @@ fn whole(hash: BlobHash, size: i64, data: &[u8]) -> Option<Vec<u8>> {
     (bytes.len() == size && BlobHash::of(&bytes) == hash).then_some(bytes)
 }
 
+/// What SQLite finds wrong with its tables and indexes. A read by an index does not look at the row's own
+/// copy of what is indexed, so nothing else would.
+async fn integrity(db: &Db) -> Result<Vec<String>, StoreError> {
+    let mut found = rows(db, "checking the database", "PRAGMA integrity_check(20)", Vec::new()).await?;
+    let mut said = Vec::new();
+    for row in &mut found {
+        let line = row.text(0)?;
+        if line != "ok" {
+            said.push(line);
+        }
+    }
+    Ok(said)
+}
+
 pub(super) async fn check_blobs(db: &Db, after: Option<BlobHash>) -> Result<BlobCheck, StoreError> {
     const DOING: &str = "checking blobs";
+    let storage = match db.dialect() {
+        Dialect::Sqlite if after.is_none() => integrity(db).await?,
+        Dialect::Sqlite | Dialect::Postgres => Vec::new(),
+    };
     // Sizes first, so that a part holds no more than it may; the first blob is taken whatever its size.
     let sql = "SELECT hash, length(data) FROM blobs WHERE hash > $1 ORDER BY hash LIMIT $2";
     let after = after.map_or_else(Vec::new, |hash| hash.0.to_vec());
@@ -290,7 +344,7 @@ pub(super) async fn check_blobs(db: &Db, after: Option<BlobHash>) -> Result<Blob
     let sql = format!("SELECT hash, size, data FROM blobs WHERE {}", db.dialect().any_blob("hash", 1));
     let found = rows(db, DOING, &sql, vec![Arg::Blobs(part)]).await?;
     let check = move || {
-        let mut check = BlobCheck::default();
+        let mut check = BlobCheck { storage, ..BlobCheck::default() };
         for mut row in found {
             let hash = BlobHash(row.fixed(0)?);
             check.checked += 1;

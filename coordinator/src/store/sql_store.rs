@@ -14,8 +14,8 @@ use tokio::sync::{mpsc, oneshot};
 
 use super::{
     Answer, Append, AppendError, Appended, BlobTotals, CommandBlobs, CommandError, Decide, Difference, Due,
-    Granted, Import, ImportError, Imported, NewBlob, NewTask, Renewed, RunAndFirst, Standing, Store,
-    StoreError, TaskAndDeadline,
+    EachEvent, Granted, Import, ImportError, Imported, NewBlob, NewTask, Renewed, RunAndFirst, Standing,
+    Store, StoreError, TaskAndDeadline,
     ask::{Answered, Ask, AskAppend, AskCommand, AskImport, Job, pack},
     conn::Db,
     fault::store_error,
@@ -197,6 +197,10 @@ impl Store for SqlStore {
         Box::pin(read::events(&self.db, stream, after, limit))
     }
 
+    fn scan(&self, stream: StreamId, after: Seq, each: EachEvent) -> Answer<'_, Result<(), StoreError>> {
+        Box::pin(read::scan(&self.db, stream, after, each))
+    }
+
     fn head(&self, stream: StreamId) -> Answer<'_, Result<Option<Head>, StoreError>> {
         Box::pin(read::head(&self.db, stream))
     }
@@ -292,7 +296,10 @@ impl Store for SqlStore {
                 let _ = writer.await;
             }
             match &self.db {
-                Db::Sqlite(pool) => pool.close().await,
+                Db::Sqlite { pool, scans } => {
+                    scans.close();
+                    pool.close().await;
+                }
                 Db::Postgres(pool) => pool.close().await,
             }
         })

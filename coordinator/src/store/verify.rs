@@ -1,33 +1,46 @@
-//! `docket verify`: walks the log through the trait and names the first thing that does not hold.
+//! Walks the log and names what does not hold: `docket verify`.
 //!
-//! Checked per stream: the chain and its places, the head, the fork's parent, blobs that are named,
-//! and that the events fold. Runs are folded where their history begins with `RunStarted`.
+//! Checked per stream: the chain and its places, the head, the shared history that a fork stands on, blobs
+//! that are named, and that the events fold. Runs are folded where their history begins with `RunStarted`.
+//! A log is walked where it lies ([`Store`]) or from elsewhere, by whatever is a [`LogReader`].
 
-use std::collections::HashSet;
+mod fold;
+mod reader;
+
+use std::{
+    collections::HashSet,
+    ops::ControlFlow,
+    sync::{Arc, Mutex},
+};
 
 use docket_schema::{
-    event::{Envelope, Head, TypedEvent as _, follow},
-    ids::{BlobHash, RunId, Seq, StreamId},
-    names::{self, Named, NamedAs},
-    run::{CorruptLog, Forked, RunEvent, RunState},
-    task::{TaskEvent, TaskEventMeta, TaskRecord},
+    event::{Chain, DecodeError, EventRef, Head, TypedEvent as _},
+    ids::{BlobHash, Seq, StreamId},
+    names::{Named, NamedAs},
+    run::{CorruptLog, Forked, RunEvent},
 };
 use futures_util::StreamExt as _;
 use serde::Serialize;
 
-use super::{Store, StoreError};
+use super::{EachEvent, Store, StoreError};
+pub use fold::Fold;
+use fold::Unfolded;
+pub use reader::LogReader;
 
-/// Events, and streams, read at once.
+/// Streams listed at once.
 const PAGE: u32 = 1000;
-
-/// Events that are worth a thread of their own.
-const BESIDE_MIN: usize = 64;
 
 /// Streams walked at once: as many as a store has readers.
 const WALKS: usize = 4;
 
+/// Blobs asked for at once.
+const BLOBS: usize = 1000;
+
 /// Runs that may stand on each other: more is no history a person made.
 const LINEAGE_MAX: usize = 1000;
+
+/// From where on a stream is worth being read twice at once.
+const BESIDE_MIN: Seq = Seq(256);
 
 /// What a verification saw.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize)]
@@ -49,20 +62,37 @@ pub struct LogFault {
     pub stream: StreamId,
     /// The event; 0 = the stream as a whole.
     pub seq: Seq,
-    /// What does not hold.
+    /// What does not hold, with the stream's name.
     pub what: String,
+    /// It may hold: the event is of a kind or version that this build does not know.
+    pub unknown: bool,
+}
+
+/// What one stream is.
+#[derive(Debug)]
+pub struct Walked {
+    /// Events whose hash was computed again, those of a shared history left out.
+    pub events: u64,
+    /// Blobs that they name; one that two events name counts twice.
+    pub blobs: u64,
+    /// The first thing that does not hold.
+    pub fault: Option<LogFault>,
+    /// What the events fold into.
+    pub fold: Fold,
+    /// All of them do fold, whatever else does not hold.
+    pub folds: bool,
 }
 
 impl Verified {
-    fn add(&mut self, more: Self) {
-        self.streams += more.streams;
+    fn add(&mut self, more: Walked) {
+        self.streams += 1;
         self.events += more.events;
         self.blobs += more.blobs;
         self.fault = self.fault.take().or(more.fault);
     }
 }
 
-/// Walks the whole log.
+/// Walks the whole log up to the first fault.
 ///
 /// # Errors
 /// The store cannot be read. What it holds wrongly is in the answer.
@@ -73,10 +103,7 @@ pub async fn verify(store: &dyn Store) -> Result<Verified, StoreError> {
         let page = store.streams(after.take(), PAGE).await?;
         let Some((last, _)) = page.last() else { return Ok(seen) };
         after = Some(last.clone());
-        let walks = page.into_iter().map(async |(stream, head)| {
-            let mut seen = Verified::default();
-            walk(store, &stream, head, &mut seen).await.map(|()| seen)
-        });
+        let walks = page.into_iter().map(|(stream, head)| one(store, stream, head));
         // In order, so that the first fault is the first by name.
         let mut walks = futures_util::stream::iter(walks).buffered(WALKS);
         while let Some(walked) = walks.next().await {
@@ -88,290 +115,311 @@ pub async fn verify(store: &dyn Store) -> Result<Verified, StoreError> {
     }
 }
 
+async fn one(store: &dyn Store, stream: StreamId, head: Head) -> Result<Walked, StoreError> {
+    walk(store, &stream, Some(head)).await
+}
+
 /// Walks one stream.
 ///
 /// # Errors
 /// As [`verify`].
 pub async fn verify_stream(store: &dyn Store, stream: &StreamId) -> Result<Verified, StoreError> {
     let mut seen = Verified::default();
-    match store.head(stream.clone()).await? {
-        Some(head) => walk(store, stream, head, &mut seen).await?,
-        None => seen.fault = Some(fault(stream, Seq(0), "there is no such stream".to_owned())),
-    }
+    let head = Store::head(store, stream.clone()).await?;
+    seen.add(walk(store, stream, head).await?);
     Ok(seen)
 }
 
-fn fault(stream: &StreamId, seq: Seq, what: String) -> LogFault {
-    LogFault { stream: stream.clone(), seq, what }
-}
-
-async fn walk(
-    store: &dyn Store,
+/// Walks one stream, whose head is said to be `recorded`. It may have gone on since.
+///
+/// # Errors
+/// It cannot be read. What it holds wrongly is in the answer.
+pub async fn walk<R: LogReader + ?Sized>(
+    reader: &R,
     stream: &StreamId,
+    recorded: Option<Head>,
+) -> Result<Walked, R::Error> {
+    let mut walked = Walked { events: 0, blobs: 0, fault: None, fold: Fold::None, folds: false };
+    let Some(recorded) = recorded else {
+        walked.fault = Some(fault(stream, Seq(0), format!("{stream}: there is no such stream")));
+        return Ok(walked);
+    };
+    let (follows, fold) = match begin(reader, stream).await? {
+        Ok(begun) => begun,
+        Err(broken) => {
+            walked.fault = Some(broken);
+            return Ok(walked);
+        }
+    };
+    let range = Range { stream, until: None, recorded };
+    let (chained, folded) = passes(reader, range, follows, fold).await?;
+    (walked.events, walked.blobs) = (chained.events, folded.named.len() as u64);
+    let head = chained.chain.head();
+    let stale = chained.broken.is_none() && head != recorded && !went_on(reader, &chained, recorded).await?;
+    let short = stale.then(|| {
+        let what = if head.seq == recorded.seq {
+            format!("{stream}: event {} is not the one that its head names", head.seq)
+        } else {
+            format!("{stream}: its events end at {}, its head says {}", head.seq, recorded.seq)
+        };
+        fault(stream, head.seq, what)
+    });
+    let absent = missing(reader, stream, folded.named).await?;
+    walked.folds = folded.broken.is_none();
+    // The first by place; at one place, what says most.
+    let faults = [chained.broken, absent, folded.broken, short];
+    walked.fault = faults.into_iter().flatten().min_by_key(|fault| fault.seq);
+    walked.fold = folded.fold;
+    Ok(walked)
+}
+
+fn fault(stream: &StreamId, seq: Seq, what: String) -> LogFault {
+    LogFault { stream: stream.clone(), seq, what, unknown: false }
+}
+
+/// Whether the stream only went on since its head was told: it held that head, and has another by now.
+async fn went_on<R: LogReader + ?Sized>(
+    reader: &R,
+    chained: &Chained,
     recorded: Head,
-    seen: &mut Verified,
-) -> Result<(), StoreError> {
-    seen.streams += 1;
-    let page = store.read(stream.clone(), Seq(0), PAGE).await?;
-    let begun = match page.first().filter(|first| first.seq == Seq(1)) {
-        Some(first) => begin(store, stream, first).await?,
-        None => Ok((Head::EMPTY, Fold::None)),
-    };
-    seen.fault = match begun {
-        Ok((head, fold)) => {
-            let walk = Walk { store, stream, seen, head, broken: None, fold: Some(fold) };
-            walk.pages(page, recorded).await?
-        }
-        Err(broken) => Some(broken),
-    };
-    Ok(())
+) -> Result<bool, R::Error> {
+    let head = chained.chain.head();
+    if !chained.held_recorded || head.seq <= recorded.seq {
+        return Ok(false);
+    }
+    let now = reader.head(chained.stream.clone()).await?.unwrap_or(Head::EMPTY);
+    Ok(now == head || now.seq > head.seq)
 }
 
-/// A stream being walked, in four steps that run beside each other, each a page behind the one before it:
-/// read, hashed, folded, its blobs looked for.
-struct Walk<'a> {
-    store: &'a dyn Store,
+/// Part of a stream.
+#[derive(Clone, Copy)]
+struct Range<'a> {
     stream: &'a StreamId,
-    seen: &'a mut Verified,
-    /// After the last event that was hashed.
-    head: Head,
-    /// The first event that does not follow: what stands before it is still folded, for a fault may be there.
-    broken: Option<(Seq, String)>,
-    /// There while no thread has it.
-    fold: Option<Fold>,
+    /// The last event, where not all are wanted.
+    until: Option<Seq>,
+    recorded: Head,
 }
 
-impl Walk<'_> {
-    async fn pages(mut self, first: Vec<Envelope>, recorded: Head) -> Result<Option<LogFault>, StoreError> {
-        let (mut read, mut hashed, mut named) = (first, Vec::new(), Vec::new());
-        while !(read.is_empty() && hashed.is_empty() && named.is_empty()) {
-            self.seen.events += read.len() as u64;
-            let after = read.last().filter(|_| read.len() >= PAGE as usize).map(|last| last.seq);
-            let (store, head, fold) = (self.store, self.head, self.fold.take().unwrap_or(Fold::None));
-            let (next, chained, absent, folded) = tokio::join!(
-                async {
-                    match after {
-                        Some(after) => store.read(self.stream.clone(), after, PAGE).await,
-                        None => Ok(Vec::new()),
-                    }
-                },
-                beside(read, move |page| chain(head, page)),
-                missing(store, named),
-                {
-                    let stream = self.stream.clone();
-                    beside(hashed, move |page| fold.page(&stream, &page))
-                },
-            );
-            if let Some((hash, seq)) = absent? {
-                let what = format!("it names blob {hash}, which is not stored");
-                return Ok(Some(fault(self.stream, seq, what)));
-            }
-            let folded = folded.map_err(|_| self.broke_off())?;
-            if let Some((seq, what)) = folded.broken {
-                return Ok(Some(fault(self.stream, seq, what)));
-            }
-            self.seen.blobs += folded.named.len() as u64;
-            (self.fold, named) = (Some(folded.fold), folded.named);
-            let chained = chained.map_err(|_| self.broke_off())?;
-            (self.head, hashed) = (chained.head, chained.page);
-            self.broken = self.broken.or(chained.broken);
-            read = if self.broken.is_some() { Vec::new() } else { next? };
-        }
-        let ends = self.head.seq;
-        Ok(match self.broken {
-            Some((seq, what)) => Some(fault(self.stream, seq, what)),
-            None if self.head != recorded => {
-                let what = format!("its events end at {ends}, its head says {}", recorded.seq);
-                Some(fault(self.stream, ends, what))
-            }
-            None => None,
-        })
-    }
-
-    fn broke_off(&self) -> StoreError {
-        StoreError::Corrupt { what: format!("{}: its check broke off", self.stream) }
-    }
-}
-
-/// Does what takes the processor on a thread of its own, unless there is little of it.
-async fn beside<T: Send + 'static>(
-    page: Vec<Envelope>,
-    work: impl FnOnce(Vec<Envelope>) -> T + Send + 'static,
-) -> Result<T, tokio::task::JoinError> {
-    if page.len() < BESIDE_MIN {
-        return Ok(work(page));
-    }
-    tokio::task::spawn_blocking(move || work(page)).await
-}
-
-/// A page whose events follow each other.
+/// Follows the chain.
 struct Chained {
-    head: Head,
-    page: Vec<Envelope>,
-    /// The event after them, that does not.
-    broken: Option<(Seq, String)>,
+    stream: StreamId,
+    until: Option<Seq>,
+    recorded: Head,
+    chain: Chain,
+    events: u64,
+    held_recorded: bool,
+    broken: Option<LogFault>,
 }
 
-fn chain(mut head: Head, mut page: Vec<Envelope>) -> Chained {
-    for at in 0..page.len() {
-        match follow(head, &page[at]) {
-            Ok(next) => head = next,
-            Err(e) => {
-                let broken = Some((page[at].seq, e.to_string()));
-                page.truncate(at);
-                return Chained { head, page, broken };
-            }
+impl Chained {
+    fn event(&mut self, event: &EventRef<'_>) -> ControlFlow<()> {
+        if self.until.is_some_and(|until| event.seq > until) {
+            return ControlFlow::Break(());
         }
+        if let Err(error) = self.chain.follow(event) {
+            self.broken = Some(fault(&self.stream, event.seq, error.to_string()));
+            return ControlFlow::Break(());
+        }
+        self.events += 1;
+        self.held_recorded |= self.chain.head() == self.recorded;
+        ControlFlow::Continue(())
     }
-    Chained { head, page, broken: None }
 }
 
-/// A page that was folded.
+/// Folds.
 struct Folded {
+    stream: StreamId,
+    until: Option<Seq>,
     fold: Fold,
-    /// Blobs that its events name, and which event each.
+    /// Blobs that must be stored, and which event says so.
     named: Vec<(BlobHash, Seq)>,
-    /// The first event that does not fold.
-    broken: Option<(Seq, String)>,
+    /// What the event at hand names.
+    of_event: Vec<Named>,
+    broken: Option<LogFault>,
+}
+
+impl Folded {
+    fn event(&mut self, event: &EventRef<'_>) -> ControlFlow<()> {
+        if self.until.is_some_and(|until| event.seq > until) {
+            return ControlFlow::Break(());
+        }
+        if let Err(error) = self.fold.apply(&self.stream, event, &mut self.of_event) {
+            let unknown = matches!(
+                error,
+                Unfolded::Corrupt(CorruptLog::Decode { source: DecodeError::Unknown { .. }, .. })
+            );
+            let what = format!("{}: {}", self.stream, error.describe());
+            self.broken = Some(LogFault { unknown, ..fault(&self.stream, event.seq, what) });
+            return ControlFlow::Break(());
+        }
+        // A file's content may stand in its base's pack instead.
+        let parts = self.of_event.drain(..).filter(|named| named.named_as != NamedAs::Content);
+        self.named.extend(parts.map(|named| (named.blob.hash, event.seq)));
+        ControlFlow::Continue(())
+    }
+}
+
+/// Reads a stream for both, at once where that is worth it: the two have nothing to say to each other.
+async fn passes<R: LogReader + ?Sized>(
+    reader: &R,
+    range: Range<'_>,
+    follows: Head,
+    fold: Fold,
+) -> Result<(Chained, Folded), R::Error> {
+    let Range { stream, until, recorded } = range;
+    let chained = Arc::new(Mutex::new(Chained {
+        stream: stream.clone(),
+        until,
+        recorded,
+        chain: Chain::new(stream.clone(), follows),
+        events: 0,
+        held_recorded: recorded == follows,
+        broken: None,
+    }));
+    let folded = Arc::new(Mutex::new(Folded {
+        stream: stream.clone(),
+        until,
+        fold,
+        named: Vec::new(),
+        of_event: Vec::new(),
+        broken: None,
+    }));
+    let (mut chain, mut fold) = (each(&chained, Chained::event), each(&folded, Folded::event));
+    let altered = if reader.beside() && until.unwrap_or(recorded.seq) >= BESIDE_MIN {
+        let (chain, fold) = tokio::join!(scan(reader, stream, chain), scan(reader, stream, fold));
+        chain?.or(fold?)
+    } else {
+        let mut goes_on = (true, true);
+        let both = Box::new(move |event: &EventRef<'_>| {
+            goes_on.0 = goes_on.0 && chain(event).is_continue();
+            goes_on.1 = goes_on.1 && fold(event).is_continue();
+            if goes_on == (false, false) { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+        });
+        scan(reader, stream, both).await?
+    };
+    let (mut chained, folded) = (taken(chained), taken(folded));
+    if let Some(what) = altered {
+        let at = chained.chain.head().seq.next();
+        chained.broken = chained.broken.or_else(|| Some(fault(stream, at, what)));
+    }
+    Ok((chained, folded))
+}
+
+/// Scans; answers what of the log could not be read as it was written.
+async fn scan<R: LogReader + ?Sized>(
+    reader: &R,
+    stream: &StreamId,
+    each: EachEvent,
+) -> Result<Option<String>, R::Error> {
+    match reader.scan(stream.clone(), Seq(0), each).await {
+        Ok(()) => Ok(None),
+        Err(error) => R::altered(error).map(Some),
+    }
+}
+
+fn each<P: Send + 'static>(
+    pass: &Arc<Mutex<P>>,
+    event: fn(&mut P, &EventRef<'_>) -> ControlFlow<()>,
+) -> EachEvent {
+    let pass = Arc::clone(pass);
+    Box::new(move |borrowed| event(&mut pass.lock().expect("a pass does not panic"), borrowed))
+}
+
+/// What a scan that has ended left behind.
+fn taken<P>(pass: Arc<Mutex<P>>) -> P {
+    let pass = Arc::try_unwrap(pass).ok().expect("the scan dropped its half");
+    pass.into_inner().expect("a pass does not panic")
 }
 
 /// What a stream's first event follows, and what it folds into.
-async fn begin(
-    store: &dyn Store,
+async fn begin<R: LogReader + ?Sized>(
+    reader: &R,
     stream: &StreamId,
-    first: &Envelope,
-) -> Result<Result<(Head, Fold), LogFault>, StoreError> {
-    match (stream, first.kind.as_str()) {
-        (StreamId::Task(_), _) => Ok(Ok((Head::EMPTY, Fold::Task(None)))),
-        (StreamId::Run(_), "RunStarted") => Ok(Ok((Head::EMPTY, Fold::Run(Box::default())))),
-        (StreamId::Run(_), "Forked") => fork(store, stream, first).await,
-        (StreamId::Run(_) | StreamId::Queue(_) | StreamId::System(_), _) => Ok(Ok((Head::EMPTY, Fold::None))),
+) -> Result<Result<(Head, Fold), LogFault>, R::Error> {
+    match stream {
+        StreamId::Task(_) => return Ok(Ok((Head::EMPTY, Fold::Task(None)))),
+        StreamId::Queue(_) | StreamId::System(_) => return Ok(Ok((Head::EMPTY, Fold::None))),
+        StreamId::Run(_) => {}
     }
-}
-
-/// The parent's history up to the fork, folded, and its hash there.
-async fn fork(
-    store: &dyn Store,
-    stream: &StreamId,
-    first: &Envelope,
-) -> Result<Result<(Head, Fold), LogFault>, StoreError> {
     let mut lineage: Vec<Forked> = Vec::new();
-    let mut event = first.clone();
-    while event.kind == "Forked" && lineage.len() < LINEAGE_MAX {
-        let forked: Forked = match serde_json::from_str(event.payload.as_str()) {
-            Ok(forked) => forked,
-            Err(e) => return Ok(Err(fault(stream, first.seq, format!("its fork cannot be read: {e}")))),
-        };
-        let parent = StreamId::Run(forked.parent);
-        lineage.push(forked);
-        match store.read(parent.clone(), Seq(0), 1).await?.pop() {
-            Some(begins) => event = begins,
-            None => return Ok(Err(fault(stream, first.seq, format!("its parent {parent} has no events")))),
+    let mut first = first_of(reader, stream).await?;
+    while let First::Forked(forked) = first {
+        if lineage.len() >= LINEAGE_MAX {
+            let what = format!("{stream}: it stands on more than {LINEAGE_MAX} runs");
+            return Ok(Err(fault(stream, Seq(1), what)));
         }
+        first = first_of(reader, &StreamId::Run(forked.parent)).await?;
+        if matches!(first, First::None) {
+            let what = format!("{stream}: its parent {} has no events", forked.parent);
+            return Ok(Err(fault(stream, Seq(1), what)));
+        }
+        lineage.push(*forked);
     }
-    let mut state = Box::<RunState>::default();
-    let folds = event.kind == "RunStarted";
+    let mut fold = match first {
+        First::Started => Fold::Run(Box::default()),
+        First::None | First::Other | First::Forked(_) => Fold::None,
+    };
+    let mut follows = Head::EMPTY;
     for forked in lineage.iter().rev() {
-        let shared = match shared_history(store, forked.parent, forked.seq).await? {
-            events if events.last().is_some_and(|last| last.hash == forked.hash) => events,
-            _ => {
-                let what = format!("{} of its parent {} is not what it stands on", forked.seq, forked.parent);
-                return Ok(Err(fault(stream, first.seq, what)));
-            }
-        };
-        for event in shared.iter().filter(|_| folds) {
-            if let Err(e) = state.apply_envelope(event) {
-                return Ok(Err(fault(&event.stream, event.seq, describe(&e))));
-            }
+        let parent = StreamId::Run(forked.parent);
+        let stands_on = Head { seq: forked.seq, hash: forked.hash };
+        let range = Range { stream: &parent, until: Some(forked.seq), recorded: stands_on };
+        let (chained, folded) = passes(reader, range, follows, fold).await?;
+        let broken = chained.broken.into_iter().chain(folded.broken).min_by_key(|fault| fault.seq);
+        if let Some(broken) = broken.or_else(|| {
+            let what = format!("{stream}: {} of its parent {parent} is not what it stands on", forked.seq);
+            (chained.chain.head() != stands_on).then(|| fault(stream, Seq(1), what))
+        }) {
+            return Ok(Err(broken));
         }
+        follows = Head { seq: Seq(0), hash: forked.hash };
+        fold = folded.fold;
     }
-    let hash = lineage.first().map_or(first.prev_hash, |forked| forked.hash);
-    let fold = if folds { Fold::Run(state) } else { Fold::None };
-    Ok(Ok((Head { seq: Seq(0), hash }, fold)))
+    Ok(Ok((follows, fold)))
 }
 
-async fn shared_history(store: &dyn Store, run: RunId, until: Seq) -> Result<Vec<Envelope>, StoreError> {
-    let mut all: Vec<Envelope> = Vec::new();
-    loop {
-        let after = all.last().map_or(Seq(0), |event| event.seq);
-        let left = until.0.saturating_sub(after.0).min(PAGE.into());
-        let page = store.read(StreamId::Run(run), after, u32::try_from(left).unwrap_or(PAGE)).await?;
-        if page.is_empty() {
-            return Ok(all);
-        }
-        all.extend(page);
-    }
-}
-
-enum Fold {
+/// What a run's stream begins with.
+enum First {
     None,
-    Task(Option<Box<TaskRecord>>),
-    Run(Box<RunState>),
+    Started,
+    Forked(Box<Forked>),
+    Other,
 }
 
-impl Fold {
-    fn page(mut self, stream: &StreamId, page: &[Envelope]) -> Folded {
-        let (mut needed, mut named) = (Vec::new(), Vec::new());
-        for event in page {
-            if let Err(what) = self.apply(stream, event, &mut named) {
-                return Folded { fold: self, named: needed, broken: Some((event.seq, what)) };
-            }
-            // A file's content may stand in its base's pack instead.
-            let parts = named.drain(..).filter(|named: &Named| named.named_as != NamedAs::Content);
-            needed.extend(parts.map(|named| (named.blob.hash, event.seq)));
-        }
-        Folded { fold: self, named: needed, broken: None }
-    }
-
-    /// Folds an event, and adds the blobs it names. Each event is decoded once: that is most of the work.
-    fn apply(&mut self, stream: &StreamId, event: &Envelope, named: &mut Vec<Named>) -> Result<(), String> {
-        match self {
-            Self::None => {
-                // What this build does not know, it does not fold either.
-                named.extend(names::blobs_named(event).unwrap_or_default());
-                Ok(())
-            }
-            Self::Run(state) => {
-                let typed = RunEvent::decode(&event.kind, event.version, event.payload.as_str())
-                    .map_err(|source| describe(&CorruptLog::Decode { seq: event.seq, source }))?;
-                names::of_run(&typed, named);
-                state.apply(event.into(), typed).map_err(|e| describe(&e))
-            }
-            Self::Task(record) => {
-                let typed = TaskEvent::decode(&event.kind, event.version, event.payload.as_str())
-                    .map_err(|e| e.to_string())?;
-                names::of_task(&typed, named);
-                let meta = TaskEventMeta { seq: event.seq, hash: event.hash, recorded_at: event.recorded_at };
-                match (record.as_deref_mut(), typed, stream) {
-                    (Some(record), typed, _) => record.apply(meta, typed).map_err(|e| describe(&e)),
-                    (None, TaskEvent::TaskSubmitted(first), StreamId::Task(id)) => {
-                        *record = Some(Box::new(TaskRecord::submitted(*id, meta, first)));
-                        Ok(())
-                    }
-                    (None, other, _) => Err(format!("a task begins with {}", other.kind())),
-                }
-            }
-        }
-    }
-}
-
-fn describe(error: &CorruptLog) -> String {
-    match std::error::Error::source(error) {
-        Some(source) => format!("{error}: {source}"),
-        None => error.to_string(),
-    }
+async fn first_of<R: LogReader + ?Sized>(reader: &R, stream: &StreamId) -> Result<First, R::Error> {
+    let found = Arc::new(Mutex::new(First::None));
+    let look = each(&found, |first, event| {
+        *first = match RunEvent::decode(event.kind, event.version, event.payload) {
+            Ok(RunEvent::RunStarted(_)) => First::Started,
+            Ok(RunEvent::Forked(forked)) => First::Forked(Box::new(forked)),
+            // What does not decode is found again when it is folded.
+            Err(_) if event.kind == "RunStarted" => First::Started,
+            Ok(_) | Err(_) => First::Other,
+        };
+        ControlFlow::Break(())
+    });
+    // What cannot be read is found again, and named, by whoever reads all of it.
+    Ok(match scan(reader, stream, look).await? {
+        None => taken(found),
+        Some(_) => First::Other,
+    })
 }
 
 /// The first event that names a blob which is not stored.
-async fn missing(
-    store: &dyn Store,
+async fn missing<R: LogReader + ?Sized>(
+    reader: &R,
+    stream: &StreamId,
     named: Vec<(BlobHash, Seq)>,
-) -> Result<Option<(BlobHash, Seq)>, StoreError> {
-    if named.is_empty() {
-        return Ok(None);
+) -> Result<Option<LogFault>, R::Error> {
+    let mut known: HashSet<BlobHash> = HashSet::new();
+    for part in named.chunks(BLOBS) {
+        let asked: HashSet<BlobHash> =
+            part.iter().map(|(hash, _)| *hash).filter(|hash| !known.contains(hash)).collect();
+        known.extend(reader.blobs_present(asked.into_iter().collect()).await?);
+        if let Some((hash, seq)) = part.iter().find(|(hash, _)| !known.contains(hash)) {
+            let what = format!("{stream}: event {seq} names blob {hash}, which is not stored");
+            return Ok(Some(fault(stream, *seq, what)));
+        }
     }
-    let hashes: HashSet<BlobHash> = named.iter().map(|(hash, _)| *hash).collect();
-    let present = store.blobs_present(hashes.into_iter().collect()).await?;
-    let present: HashSet<BlobHash> = present.into_iter().collect();
-    Ok(named.into_iter().find(|(hash, _)| !present.contains(hash)))
+    Ok(None)
 }

@@ -18,7 +18,7 @@ use super::{
 };
 use crate::{
     content::{BlobRef, Content, WorkPath},
-    event::{Envelope, TypedEvent as _},
+    event::{Envelope, EventRef, TypedEvent as _},
     ids::{BlobHash, Epoch, EventHash, RunId, Seq, TaskId, TreeHash, Turn},
     message::{CallId, ToolUse, Usage},
     snapshot::{Entry, LeftOutWhy},
@@ -110,6 +110,12 @@ pub struct EventMeta {
 
 impl From<&Envelope> for EventMeta {
     fn from(event: &Envelope) -> Self {
+        (&event.by_ref()).into()
+    }
+}
+
+impl From<&EventRef<'_>> for EventMeta {
+    fn from(event: &EventRef<'_>) -> Self {
         Self { seq: event.seq, hash: event.hash, turn: event.turn, epoch: event.epoch }
     }
 }

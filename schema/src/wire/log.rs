@@ -190,6 +190,9 @@ pub struct BlobCheck {
     pub checked: u64,
     /// Those whose bytes do not have their hash or size.
     pub damaged: Vec<BlobHash>,
+    /// With the first part: what does not hold in the database's own file, in its own words. SQLite only.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub storage: Vec<String>,
     /// Where to go on; none at the end.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub next: Option<BlobHash>,

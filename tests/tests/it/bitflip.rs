@@ -3,6 +3,7 @@
 //! a small run that is part of what happened, in every blob, in every stream's head; on both stores. After
 //! each flip the bit is put back, and at the end the log holds again.
 
+mod file;
 mod raw;
 
 use std::path::Path;
@@ -83,7 +84,13 @@ async fn flips(raw: &mut Raw) -> Result<Vec<Flip>> {
             };
             let mut named = vec![format!("{stream}: event {seq} ")];
             if column == "seq" {
-                named.push(format!("{stream}: seq {} stands where {seq} belongs", seq ^ (1 << bit)));
+                // What stands there instead is the one after it, or the altered one itself.
+                named.pop();
+                named.extend(
+                    [seq + 1, seq ^ (1 << bit)]
+                        .map(|is| format!("{stream}: seq {is} stands where {seq} belongs")),
+                );
+                named.push(format!("{stream}: its events end at {}", seq - 1));
             }
             flips.push(Flip { table: "events", column, key: format!("position = {position}"), bit, named });
         }
@@ -109,12 +116,12 @@ async fn flips(raw: &mut Raw) -> Result<Vec<Flip>> {
     Ok(flips)
 }
 
-async fn verify(home: &Path, place: &Place) -> Result<(Option<i32>, Vec<String>)> {
+async fn verify(home: &Path, place: &Place, more: &[&str]) -> Result<(Option<i32>, Vec<String>)> {
     let mut env: Vec<(&str, &std::ffi::OsStr)> = vec![("DOCKET_HOME", home.as_os_str())];
     if let Place::Postgres(url) = place {
         env.push(("DATABASE_URL", url.as_ref()));
     }
-    let done = run(Tool::Docket, home, &env, &["verify", "--json"]).await?;
+    let done = run(Tool::Docket, home, &env, &[&["verify", "--json"], more].concat()).await?;
     let said: Value = serde_json::from_str(&done.stdout).with_context(|| format!("{done:?}"))?;
     let faults = said["faults"].as_array().context("faults")?;
     let faults = faults.iter().filter_map(|fault| fault.as_str().map(str::to_owned));
@@ -126,13 +133,13 @@ async fn all_are_found(raw: &mut Raw, home: &Path, place: &Place, flips: &[Flip]
     let _room = room().await;
     for flip in flips {
         let (found, key) = raw.flip(flip.table, flip.column, &flip.key, flip.bit).await?;
-        let (code, faults) = verify(home, place).await.with_context(|| format!("{flip:?}"))?;
+        let (code, faults) = verify(home, place, &[]).await.with_context(|| format!("{flip:?}"))?;
         ensure!(code == Some(6), "not found: {flip:?}: {code:?} {faults:?}");
         let is_named = |fault: &String| flip.named.iter().any(|name| fault.contains(name));
         ensure!(faults.iter().any(is_named), "not named: {flip:?}: {faults:?}");
         raw.set(flip.table, flip.column, &key, &found).await?;
     }
-    let (code, faults) = verify(home, place).await?;
+    let (code, faults) = verify(home, place, &[]).await?;
     ensure!(code == Some(0), "put back, and yet {faults:?}");
     Ok(())
 }
@@ -179,6 +186,38 @@ async fn a_flipped_bit_anywhere_is_found_and_named_on_postgres() -> Result<()> {
     let rest = rest.into_iter().enumerate().filter(|(at, flip)| flip.table != "blobs" || at % 3 == 0);
     let some: Vec<Flip> = of_events.chain(rest).map(|(_, flip)| flip).collect();
     all_are_found(&mut raw, coordinator.home(), &place, &some).await
+}
+
+/// A fork stands on another run's events: those are looked at with it.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_bit_flipped_in_what_a_fork_stands_on_is_found_by_verifying_the_fork() -> Result<()> {
+    let coordinator = finished(Place::Home).await?;
+    let home = coordinator.home();
+    let docket = async |args: &[&str]| {
+        let env = [("DOCKET_HOME", home.as_os_str())];
+        run(Tool::Docket, home, &env, args).await?.ok()
+    };
+    let tasks: Value =
+        serde_json::from_str(docket(&["ps", "--json"]).await?.lines().next().context("a task")?)?;
+    let parent = tasks["run"].as_str().or(tasks["last_run"].as_str()).context("a run")?.to_owned();
+    let forked: Value = serde_json::from_str(&docket(&["fork", &parent, "--turn", "1", "--json"]).await?)?;
+    let fork = forked["run"].as_str().context("a run")?.to_owned();
+    let (code, faults) = verify(home, &Place::Home, &[&fork]).await?;
+    ensure!(code == Some(0), "before: {faults:?}");
+    let mut raw = Raw::sqlite(&home.join("docket.db")).await?;
+    raw.drop_triggers().await?;
+    let stream = format!("run/{parent}");
+    let shared = raw.events().await?.into_iter().filter(|(_, of, _)| *of == stream).take(5);
+    let shared: Vec<_> = shared.collect();
+    ensure!(shared.len() == 5, "{stream} has events");
+    for (position, stream, seq) in shared {
+        let (found, key) = raw.flip("events", "recorded_at", &format!("position = {position}"), 20).await?;
+        let (code, faults) = verify(home, &Place::Home, &[&fork]).await?;
+        let named = faults.iter().any(|fault| fault.contains(&format!("{stream}: event {seq} ")));
+        ensure!(code == Some(6) && named, "event {seq}: {code:?} {faults:?}");
+        raw.set("events", "recorded_at", &key, &found).await?;
+    }
+    Ok(())
 }
 
 /// What a cell looks like with one bit flipped; bits count from the first byte, and from the last one

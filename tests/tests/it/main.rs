@@ -11,6 +11,7 @@ mod golden;
 mod hang;
 mod lost_blob;
 mod many;
+mod newer;
 mod past;
 mod replay;
 mod resume;

@@ -438,6 +438,20 @@ async fn a_shell_is_a_terminal_of_its_own_and_asks_what_becomes_of_a_change() ->
     person.shows("sleeps-42").await?;
     person.keys("\u{3}")?;
     person.shows(&prompt).await?;
+    // Ctrl-Z stops it, and `fg` goes on with it. What it answers is not what was typed, so that neither is
+    // taken for the other.
+    person.keys("sh -c \"echo runs-$((40 + 3)); exec sed -u 's/x/y-/'\"\r")?;
+    // What is typed while the shell reads a line is the shell's.
+    person.shows("runs-43").await?;
+    person.keys("x1\r")?;
+    person.shows("y-1").await?;
+    person.keys("\u{1a}")?;
+    person.shows("Stopped").await?;
+    person.keys("echo back-$((40 + 4)); fg\r")?;
+    person.shows("back-44").await?;
+    person.keys("x2\r")?;
+    person.shows("y-2").await?;
+    person.keys("\u{3}")?;
     person.keys("echo mended > state.txt; exit\r")?;
     person.shows("~ state.txt").await?;
     person.shows("[r]esume").await?;

@@ -24,6 +24,9 @@ pub enum Lineage {
     Whole,
 }
 
+/// How long a part of the check may take: with the first, the database looks through its own file.
+const CHECK_MS: u64 = 30 * 60 * 1000;
+
 impl Client {
     /// Appends events to a run's stream. Safe to repeat: the same events under the same epoch at
     /// the same place are answered as the first time.
@@ -120,7 +123,11 @@ impl Client {
     /// # Errors
     /// [`ClientError`].
     pub async fn check_blobs(&self, after: Option<BlobHash>) -> Result<BlobCheck, ClientError> {
-        self.call("check blobs", Method::GET, "/v1/blobs/check").maybe("after", after).answer().await
+        self.call("check blobs", Method::GET, "/v1/blobs/check")
+            .maybe("after", after)
+            .waits(CHECK_MS)
+            .answer()
+            .await
     }
 
     /// Puts tasks into the backlog. Safe to repeat only where the request brings its ids.

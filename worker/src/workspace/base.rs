@@ -7,7 +7,6 @@
 use std::{
     ffi::OsStr,
     fs, io,
-    io::Read,
     path::{Path, PathBuf},
 };
 
@@ -17,14 +16,27 @@ use docket_schema::{
     snapshot::{Base, Entry, EntryKind, GitBase, Manifest},
 };
 
+use fastcdc::v2020::StreamCDC;
+
 use super::{
     blobs::{BlobError, BlobSink},
     git::{GitCallError, GitDir, line},
     source::{DirtyTree, LocalRepo, Resolved, Source, dirty_error},
 };
 
-/// A pack travels in parts of this size: small enough for one request body and one row of a database.
+/// A pack travels in parts of at most this size: small enough for one request body and one row of a
+/// database.
 pub const PIN_PART_BYTES: usize = 4 * 1024 * 1024;
+
+/// Parts of a pack, in bytes: least, usual, most. Cut where the content says so, so that the packs of two
+/// commits share the parts in which they do not differ.
+const PARTS: (usize, usize, usize) = (64 * 1024, 256 * 1024, 1024 * 1024);
+
+/// Parts of a pack that is larger than [`LARGE_PACK_BYTES`]: an event names them all.
+const LARGE_PARTS: (usize, usize, usize) = (1024 * 1024, 2 * 1024 * 1024, PIN_PART_BYTES);
+
+/// From this size on a pack has larger parts, in bytes.
+const LARGE_PACK_BYTES: u64 = 128 * 1024 * 1024;
 
 /// How an LFS pointer file begins.
 const LFS_POINTER: &[u8] = b"version https://git-lfs.github.com/spec/v1\n";
@@ -353,16 +365,15 @@ async fn put_file(path: &Path, sink: &mut impl BlobSink) -> Result<BlobRef, PinE
 
 async fn put_parts(path: &Path, sink: &mut impl BlobSink) -> Result<Vec<BlobRef>, PinError> {
     let fail = |source| PinError::Scratch { path: path.to_owned(), source };
-    let mut file = fs::File::open(path).map_err(fail)?;
+    let file = fs::File::open(path).map_err(fail)?;
+    let large = file.metadata().map_err(fail)?.len() > LARGE_PACK_BYTES;
+    let (least, usual, most) = if large { LARGE_PARTS } else { PARTS };
     let mut parts = Vec::new();
-    loop {
-        let mut part = Vec::new();
-        let limit = PIN_PART_BYTES as u64;
-        if (&mut file).take(limit).read_to_end(&mut part).map_err(fail)? == 0 {
-            return Ok(parts);
-        }
+    for chunk in StreamCDC::new(file, least, usual, most) {
+        let part = chunk.map_err(|e| fail(e.into()))?.data;
         let blob = BlobRef::of(&part);
         sink.put(blob, part).await?;
         parts.push(blob);
     }
+    Ok(parts)
 }

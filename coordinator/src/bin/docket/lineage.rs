@@ -4,18 +4,18 @@
 //! as JSON once more, which costs more than the database does. Elsewhere the pages come by the API. Any
 //! page is worked on where it was read, so that decoding uses every core.
 
-use std::sync::Arc;
+use std::{collections::HashSet, sync::Arc};
 
-use docket_coordinator::store::Store;
+use docket_coordinator::store::{EachEvent, LogReader, Store, StoreError};
 use docket_schema::{
-    event::Envelope,
-    ids::{RunId, Seq, StreamId},
+    event::{Envelope, Head},
+    ids::{BlobHash, RunId, Seq, StreamId},
     wire::{PAGE_EVENTS_MAX, RunView},
 };
 use docket_worker::client::Client;
 use tokio::task::JoinSet;
 
-use crate::fail::{Exit, FailWith as _, Failure, Outcome};
+use crate::fail::{Chain, Exit, Failure, Outcome};
 
 /// Pages under way at once: what a small machine has cores for, and one that waits for the disk.
 const PAGES_IN_FLIGHT: usize = 4;
@@ -42,11 +42,16 @@ struct Part {
 }
 
 impl Source {
+    /// All events of `run`'s whole history.
+    pub(crate) async fn history(&self, run: RunId) -> Outcome<Vec<Envelope>> {
+        Ok(self.pages(run, |page| page).await?.into_iter().flatten().collect())
+    }
+
     async fn view(&self, run: RunId) -> Outcome<RunView> {
         match self {
             Self::Client(client) => Ok(client.run(run).await?),
             Self::Store(store) => {
-                let view = store.run(run).await.fail_as(Exit::Unreachable)?;
+                let view = store.run(run).await.map_err(of_store)?;
                 view.ok_or_else(|| Failure::new(Exit::NotFound, format!("there is no run {run}")))
             }
         }
@@ -57,7 +62,7 @@ impl Source {
             Self::Client(client) => client.events(part.run, part.after, Some(PAGE_EVENTS)).await?.events,
             Self::Store(store) => {
                 let read = store.read(StreamId::Run(part.run), part.after, PAGE_EVENTS).await;
-                read.fail_as(Exit::Unreachable)?
+                read.map_err(of_store)?
             }
         };
         events.retain(|event| event.seq <= part.until);
@@ -104,6 +109,74 @@ impl Source {
         }
         let runs = runs.into_iter().rev();
         Ok(runs.flat_map(|(run, until)| cut(run, until)).collect())
+    }
+}
+
+/// What is wrong with the log is for `docket verify` to say; the rest is about reaching it.
+fn of_store(error: StoreError) -> Failure {
+    let exit = match error {
+        StoreError::Corrupt { .. } | StoreError::Damaged { .. } => Exit::Verification,
+        _ => Exit::Unreachable,
+    };
+    Failure { exit, error: error.into() }
+}
+
+impl LogReader for Source {
+    type Error = Failure;
+
+    fn beside(&self) -> bool {
+        matches!(self, Self::Store(_))
+    }
+
+    fn altered(failure: Failure) -> Result<String, Failure> {
+        match failure.exit {
+            Exit::Verification => Ok(failure.text(Chain::Shown)),
+            _ => Err(failure),
+        }
+    }
+
+    async fn head(&self, stream: StreamId) -> Outcome<Option<Head>> {
+        match self {
+            Self::Store(store) => store.head(stream).await.map_err(of_store),
+            Self::Client(client) => {
+                let mut after = None;
+                loop {
+                    let page = client.streams(after.as_ref()).await?;
+                    if let Some(listed) = page.streams.iter().find(|listed| listed.stream == stream) {
+                        return Ok(Some(listed.head));
+                    }
+                    match page.streams.last() {
+                        Some(last) if page.more => after = Some(last.stream.clone()),
+                        Some(_) | None => return Ok(None),
+                    }
+                }
+            }
+        }
+    }
+
+    async fn scan(&self, stream: StreamId, mut after: Seq, mut each: EachEvent) -> Outcome<()> {
+        let client = match self {
+            Self::Store(store) => return store.scan(stream, after, each).await.map_err(of_store),
+            Self::Client(client) => client,
+        };
+        loop {
+            let page = client.stream_events(&stream, after, None).await?;
+            if page.events.iter().any(|event| each(&event.by_ref()).is_break()) || !page.more {
+                return Ok(());
+            }
+            let Some(last) = page.events.last() else { return Ok(()) };
+            after = last.seq;
+        }
+    }
+
+    async fn blobs_present(&self, hashes: Vec<BlobHash>) -> Outcome<Vec<BlobHash>> {
+        match self {
+            Self::Store(store) => store.blobs_present(hashes).await.map_err(of_store),
+            Self::Client(client) => {
+                let missing: HashSet<BlobHash> = client.missing_blobs(&hashes).await?.into_iter().collect();
+                Ok(hashes.into_iter().filter(|hash| !missing.contains(hash)).collect())
+            }
+        }
     }
 }
 

@@ -139,7 +139,7 @@ pub(crate) fn started(history: &History, run: RunId) -> Outcome<&RunStarted> {
 
 async fn say(cx: &Context, client: &Client, run: RunId, args: &Args) -> Outcome {
     if args.verify || args.tools {
-        let report = verify::of_run(client, run).await?;
+        let report = verify::of_run(client, &crate::lineage::Source::Client(client.clone()), run).await?;
         verify::say(cx, &report);
         let exit = report.exit();
         // Without its engine a run's calls can be run again all the same.

@@ -1,25 +1,24 @@
 //! `docket verify`: the log is whole and unaltered, and everything in it folds.
 //!
-//! First the hash chain of every stream, in the order of the log, up to where its head says it ends; then
-//! every stored blob is hashed again; then every task and run is folded from its events, the blobs that a
-//! run names are asked for, and every decision and request is derived again. It reads, and repairs
-//! nothing. Not proven are positions (they only say which of two streams was written first) and when a
-//! blob was last asked for. For one run this is the *verify* kind of replay, and `docket replay RUN
+//! Each stream is walked ([`docket_coordinator::store::walk`]): its hash chain up to where its head says it
+//! ends, with the shared history that a fork stands on, and what its events fold into. Then every decision
+//! and request of a run is derived again, and the blobs that it names are asked for. In the end every
+//! stored blob is hashed again. Streams are walked where they lie when this process has the store open. It
+//! reads, and repairs nothing. Not proven are positions (they only say which of two streams was written
+//! first), when a blob was last asked for, and columns that only find rows (`docket db rebuild` compares
+//! those too). For one run this is the *verify* kind of replay, and `docket replay RUN
 //! --verify` says the same; `--tools` runs the recorded calls again as well.
 
 mod stored;
 
-use std::collections::{BTreeMap, BTreeSet};
-
+use docket_coordinator::store::{Fold, LogReader as _, StoreError, Walked, walk};
 use docket_schema::{
-    event::{DecodeError, Envelope, Head, TypedEvent as _, follow},
-    ids::{Position, RunId, Seq, StreamId, TaskId, Turn},
-    run::{CorruptLog, RunEvent, RunState},
-    task::TaskRecord,
-    wire::ProblemCode,
+    event::{Envelope, Head},
+    ids::{RunId, StreamId, TaskId, Turn},
+    wire::{ProblemCode, StreamHead},
 };
 use docket_worker::{
-    client::{Client, ClientError, Lineage},
+    client::{Client, ClientError},
     driver::Material,
     replay::{Divergence, VerifyError, verify},
 };
@@ -30,7 +29,8 @@ use crate::{
     context::Context,
     delivery::Remote,
     display::{self, Style},
-    fail::{Chain, Exit, Outcome},
+    fail::{Chain, Exit, Failure, Outcome},
+    lineage::Source,
     replay::{Choice, run_again},
     resolve::{self, Named},
 };
@@ -123,11 +123,11 @@ impl Report {
 }
 
 impl Report {
-    /// An answer, or a fault where the coordinator found its own store altered.
+    /// An answer, or a fault where the coordinator found its own store altered, or can make nothing of it.
     fn read<T>(&mut self, answer: Result<T, ClientError>) -> Outcome<Option<T>> {
         match answer {
             Ok(answer) => Ok(Some(answer)),
-            Err(error) if error.code() == Some(ProblemCode::Corrupt) => {
+            Err(error) if matches!(error.code(), Some(ProblemCode::Corrupt | ProblemCode::Internal)) => {
                 self.fault(error.to_string());
                 Ok(None)
             }
@@ -135,32 +135,39 @@ impl Report {
         }
     }
 
-    /// Events that do not fold: a fault, but for those that only a newer build knows.
-    fn unfolded(&mut self, whose: &str, error: &CorruptLog) {
-        let text = format!("{whose}: {}", with_cause(error));
-        match error {
-            CorruptLog::Decode { source: DecodeError::Unknown { .. }, .. } => self.events_unknown.push(text),
-            CorruptLog::Decode { source: DecodeError::Shape { .. }, .. }
-            | CorruptLog::Gap { .. }
-            | CorruptLog::Illegal { .. } => self.fault(text),
+    /// What a stream was walked to, and what it folds into where it holds.
+    fn walked(&mut self, walked: Walked) -> Option<Fold> {
+        self.events += walked.events;
+        match walked.fault {
+            None => return Some(walked.fold),
+            Some(fault) if fault.unknown => self.events_unknown.push(fault.what),
+            Some(fault) => self.fault(fault.what),
         }
+        None
     }
 }
 
 /// Verifies.
 pub(crate) async fn run(mut cx: Context, args: Args) -> Outcome {
     cx.config.store = args.store.or(cx.config.store);
-    let access = Access::open(&cx, Need::Read).await?;
+    let access = Access::open(&cx, Need::Read).await.map_err(|failure| {
+        let damaged = failure
+            .error
+            .chain()
+            .any(|cause| matches!(cause.downcast_ref::<StoreError>(), Some(StoreError::Damaged { .. })));
+        Failure { exit: if damaged { Exit::Verification } else { failure.exit }, ..failure }
+    })?;
     let mut runs = Vec::new();
     let report = match &args.id {
-        None => whole_log(&access.client).await?,
+        None => whole_log(&access.client, &access.source()).await?,
         Some(id) => match resolve::named(&access.client, id).await? {
             Named::Task(task) => {
                 let mut report = Report::new();
-                check_task(&access.client, task, &mut report).await?;
+                let log = Log { client: &access.client, source: &access.source(), blobs: Blobs::OfTheRun };
+                log.check_task(task, &mut report).await?;
                 runs.extend(access.client.task(task).await?.runs.into_iter().map(|run| run.id));
                 for run in &runs {
-                    check_run(&access.client, *run, Blobs::OfTheRun, &mut report).await?;
+                    log.check_run(*run, None, &mut report).await?;
                 }
                 report.streams = report.tasks + report.runs;
                 report.ok = report.faults_count == 0;
@@ -168,7 +175,7 @@ pub(crate) async fn run(mut cx: Context, args: Args) -> Outcome {
             }
             Named::Run(run) => {
                 runs.push(run);
-                of_run(&access.client, run).await?
+                of_run(&access.client, &access.source(), run).await?
             }
         },
     };
@@ -187,9 +194,9 @@ pub(crate) async fn run(mut cx: Context, args: Args) -> Outcome {
 }
 
 /// Verifies one run: its chain, its blobs, its decisions.
-pub(crate) async fn of_run(client: &Client, run: RunId) -> Outcome<Report> {
+pub(crate) async fn of_run(client: &Client, source: &Source, run: RunId) -> Outcome<Report> {
     let mut report = Report::new();
-    check_run(client, run, Blobs::OfTheRun, &mut report).await?;
+    Log { client, source, blobs: Blobs::OfTheRun }.check_run(run, None, &mut report).await?;
     report.streams = report.runs;
     report.ok = report.faults_count == 0;
     Ok(report)
@@ -232,137 +239,96 @@ pub(crate) fn say(cx: &Context, report: &Report) {
 }
 
 /// Verifies everything.
-pub(crate) async fn whole_log(client: &Client) -> Outcome<Report> {
+pub(crate) async fn whole_log(client: &Client, source: &Source) -> Outcome<Report> {
     let mut report = Report::new();
-    let mut heads: BTreeMap<StreamId, Head> = BTreeMap::new();
-    let mut broken: BTreeSet<StreamId> = BTreeSet::new();
-    let mut after = Position(0);
-    loop {
-        let Some(page) = report.read(client.feed(after, None).await)? else { break };
-        for event in &page.events {
-            report.events += 1;
-            if event.position <= after {
-                report.fault(format!("position {} follows {after} in the feed", event.position));
-            }
-            after = after.max(event.position);
-            let head = heads.entry(event.stream.clone()).or_insert_with(|| start_of(event));
-            match follow(*head, event) {
-                Ok(next) => *head = next,
-                Err(error) => {
-                    // One fault a stream: what follows a break is broken too.
-                    *head = Head { seq: event.seq, hash: event.hash };
-                    if broken.insert(event.stream.clone()) {
-                        report.fault(error.to_string());
-                    }
+    let log = Log { client, source, blobs: Blobs::All };
+    let mut after = None;
+    while let Some(page) = report.read(client.streams(after.as_ref()).await)? {
+        for StreamHead { stream, head } in &page.streams {
+            report.streams += 1;
+            match log.check(stream, *head, &mut report).await {
+                Err(failure) if failure.exit != Exit::Unreachable => {
+                    // What the coordinator itself could not make sense of is a fault of this stream; the
+                    // rest is looked at all the same.
+                    report.fault(format!("{stream}: {}", failure.text(Chain::Hidden)));
                 }
+                other => other?,
             }
         }
-        if !page.more || page.events.is_empty() {
-            break;
-        }
-    }
-    stored::check_heads(client, &mut heads, &broken, &mut report).await?;
-    stored::check_blobs(client, &mut report).await?;
-    report.streams = heads.len();
-    let counted = report.events;
-    for stream in heads.keys() {
-        let checked = match stream {
-            StreamId::Task(task) => check_task(client, *task, &mut report).await,
-            StreamId::Run(run) => check_run(client, *run, Blobs::All, &mut report).await,
-            StreamId::Queue(_) | StreamId::System(_) => Ok(()),
-        };
-        match checked {
-            // What the coordinator itself could not make sense of is a fault of this stream; the rest is
-            // looked at all the same.
-            Err(failure) if failure.exit == Exit::Verification => {
-                report.fault(failure.text(Chain::Hidden));
-            }
-            other => other?,
-        }
-    }
-    report.events = counted;
-    report.ok = report.faults_count == 0;
-    Ok(report)
-}
-
-/// The head before a stream's first event: its parent's, where it stands on one.
-fn start_of(event: &Envelope) -> Head {
-    match RunEvent::decode(&event.kind, event.version, event.payload.as_str()) {
-        Ok(RunEvent::Forked(forked)) => Head { seq: Seq(0), hash: forked.hash },
-        Ok(_) | Err(_) => Head::EMPTY,
-    }
-}
-
-fn check_chain(events: &[Envelope], report: &mut Report) {
-    let Some(first) = events.first() else { return };
-    let mut head = start_of(first);
-    for event in events {
-        match follow(head, event) {
-            Ok(next) => head = next,
-            Err(error) => return report.fault(error.to_string()),
-        }
-    }
-}
-
-async fn check_task(client: &Client, task: TaskId, report: &mut Report) -> Outcome<()> {
-    let (mut events, mut after) = (Vec::new(), Seq(0));
-    loop {
-        let page = client.stream_events(&StreamId::Task(task), after, None).await?;
-        let more = page.more && !page.events.is_empty();
-        events.extend(page.events);
-        match events.last() {
-            Some(last) if more => after = last.seq,
+        match page.streams.last() {
+            Some(last) if page.more => after = Some(last.stream.clone()),
             Some(_) | None => break,
         }
     }
-    report.tasks += 1;
-    report.events += events.len() as u64;
-    check_chain(&events, report);
-    match TaskRecord::fold(task, &events) {
-        Ok(Some(folded)) => {
-            let stored = client.task(task).await?.task;
-            // It may have gone on since its events were read.
-            if stored.seq == folded.seq && stored != folded {
-                report.fault(format!(
-                    "task {task}: the table differs from the log; `docket db rebuild` mends it"
-                ));
-            }
-        }
-        Ok(None) => report.fault(format!("task {task} has no events")),
-        Err(error) => report.unfolded(&format!("task {task}"), &error),
-    }
-    Ok(())
+    stored::check_blobs(client, &mut report).await?;
+    report.ok = report.faults_count == 0;
+    Ok(report)
 }
 
 /// Which blobs are still to be hashed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Blobs {
-    /// None: all that are stored were.
+    /// None: all that are stored are.
     All,
     /// Those that the run names.
     OfTheRun,
 }
 
-async fn check_run(client: &Client, run: RunId, blobs: Blobs, report: &mut Report) -> Outcome<()> {
-    let own = client.all_events(run, Lineage::Own).await?;
-    report.runs += 1;
-    report.events += own.len() as u64;
-    check_chain(&own, report);
-    let mut state = RunState::default();
-    let whole = client.all_events(run, Lineage::Whole).await?;
-    for event in &whole {
-        if let Err(error) = state.apply_envelope(event) {
-            report.unfolded(&format!("run {run}"), &error);
-            break;
+/// A log being verified.
+struct Log<'a> {
+    client: &'a Client,
+    source: &'a Source,
+    blobs: Blobs,
+}
+
+impl Log<'_> {
+    async fn check(&self, stream: &StreamId, head: Head, report: &mut Report) -> Outcome<()> {
+        match stream {
+            StreamId::Task(task) => self.check_task_from(*task, Some(head), report).await,
+            StreamId::Run(run) => self.check_run(*run, Some(head), report).await,
+            StreamId::Queue(_) | StreamId::System(_) => {
+                report.walked(walk(self.source, stream, Some(head)).await?);
+                Ok(())
+            }
         }
     }
-    let faults = report.faults_count;
-    stored::check_named(client, run, &whole, blobs, report).await?;
-    // Where the chain is broken, what is derived still says which field was altered.
-    if report.faults_count == faults && state.seq == whole.last().map_or(Seq(0), |event| event.seq) {
-        derive_again(client, run, &whole, report).await;
+
+    async fn check_task(&self, task: TaskId, report: &mut Report) -> Outcome<()> {
+        let head = self.source.head(StreamId::Task(task)).await?;
+        self.check_task_from(task, head, report).await
     }
-    Ok(())
+
+    async fn check_task_from(&self, task: TaskId, head: Option<Head>, report: &mut Report) -> Outcome<()> {
+        report.tasks += 1;
+        let folded = report.walked(walk(self.source, &StreamId::Task(task), head).await?);
+        let Some(Fold::Task(Some(folded))) = folded else { return Ok(()) };
+        let stored = self.client.task(task).await?.task;
+        // It may have gone on since its events were read.
+        if stored.seq == folded.seq && stored != *folded {
+            report
+                .fault(format!("task {task}: the table differs from the log; `docket db rebuild` mends it"));
+        }
+        Ok(())
+    }
+
+    async fn check_run(&self, run: RunId, head: Option<Head>, report: &mut Report) -> Outcome<()> {
+        let head = match head {
+            Some(head) => Some(head),
+            None => self.source.head(StreamId::Run(run)).await?,
+        };
+        report.runs += 1;
+        let walked = walk(self.source, &StreamId::Run(run), head).await?;
+        let folds = walked.folds;
+        report.walked(walked);
+        let whole = self.source.history(run).await?;
+        let faults = report.faults_count;
+        stored::check_named(self.client, run, &whole, self.blobs, report).await?;
+        // Where the chain is broken, what is derived still says which field was altered.
+        if report.faults_count == faults && folds {
+            derive_again(self.client, run, &whole, report).await;
+        }
+        Ok(())
+    }
 }
 
 /// Derives every decision again and renders every request again, where the rest of the run holds.

@@ -2,8 +2,14 @@
 
 pub(in crate::store) mod direct;
 mod open;
-mod page;
+mod scan;
 mod writer;
 
 pub use open::{open, open_limited};
-pub(in crate::store) use page::{PAGE_SQL, unpack};
+pub(in crate::store) use scan::{Range, Scans};
+
+/// How long SQLite itself waits for another process's lock; the writer then asks again.
+const BUSY_MS: u64 = 5_000;
+
+/// Pages kept in memory by each connection, as SQLite counts them: 32 MiB.
+const CACHE: &str = "-32768";

@@ -1,6 +1,6 @@
 //! Opening the file: pragmas, schema, the writer's own connection, the readers' pool.
 
-use std::{path::Path, time::Duration};
+use std::{path::Path, sync::Arc, time::Duration};
 
 use docket_schema::migrations;
 use rusqlite::OpenFlags;
@@ -9,7 +9,7 @@ use sqlx::{
     sqlite::{SqliteConnectOptions, SqliteJournalMode, SqlitePoolOptions, SqliteSynchronous},
 };
 
-use super::{direct, writer::SqliteWriter};
+use super::{BUSY_MS, CACHE, direct, scan::Scans, writer::SqliteWriter};
 use crate::store::{
     StoreError,
     conn::{Conn, Db, Dialect},
@@ -17,9 +17,6 @@ use crate::store::{
     migrate::migrate,
     sql_store::SqlStore,
 };
-
-/// How long SQLite itself waits for another process's lock; the writer then asks again.
-const BUSY_MS: u64 = 5_000;
 
 /// Pages after which the log is copied back: more than SQLite's 1000, for each copy costs two syncs.
 const CHECKPOINT_PAGES: &str = "8000";
@@ -32,9 +29,6 @@ const PAGES_MAX: u32 = 4_294_967_294;
 
 /// Connections for reading. Reads are short; the machine's cores are shared with the writer.
 const READERS: u32 = 4;
-
-/// Pages kept in memory by each connection, as SQLite counts them: 32 MiB.
-const CACHE: &str = "-32768";
 
 /// Prepared statements kept by the writer: more than it has.
 const STATEMENTS: usize = 64;
@@ -76,7 +70,8 @@ pub async fn open_limited(path: &Path, pages: u32) -> Result<SqlStore, StoreErro
     let committer = SqliteWriter::new(own(path, pages).map_err(|e| sql_error(direct::failed(e)))?).await?;
     // Not before the others are there: the last to go ends the write-ahead log.
     drop(first.close().await);
-    SqlStore::start(Db::Sqlite(readers), vec![committer])
+    let scans = Arc::new(Scans::of(path.to_owned()));
+    SqlStore::start(Db::Sqlite { pool: readers, scans }, vec![committer])
 }
 
 /// The writer's own connection, set as the others are.

@@ -107,6 +107,27 @@ impl Raw {
         })
     }
 
+    /// Every row of what a log is, as SQLite reads it without an index.
+    pub(super) async fn rows(&mut self) -> Result<Vec<String>> {
+        let Self::Sqlite(conn) = self else { anyhow::bail!("for a file only") };
+        let tables = [
+            (
+                "events",
+                "position || stream_id || seq || recorded_at || turn || epoch || kind || version || \
+              payload || hex(prev_hash) || hex(hash)",
+            ),
+            ("blobs", "hex(hash) || size || hex(data)"),
+            ("streams", "id || name || head_seq || hex(head_hash)"),
+        ];
+        let mut rows = Vec::new();
+        for (table, columns) in tables {
+            let sql = AssertSqlSafe(format!("SELECT {columns} FROM {table} NOT INDEXED"));
+            rows.extend(sqlx::query_scalar::<_, String>(sql).fetch_all(&mut *conn).await?);
+        }
+        rows.sort_unstable();
+        Ok(rows)
+    }
+
     fn holds(&self, column: &str) -> Holds {
         match column {
             "version" | "turn" | "epoch" | "seq" | "recorded_at" | "head_seq" | "size" => Holds::Integers,

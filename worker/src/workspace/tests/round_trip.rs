@@ -5,7 +5,9 @@ use std::{fs, os::unix::fs::symlink};
 use docket_schema::snapshot::{EntryKind, LeftOutWhy};
 
 use super::support::{House, Recorded, git, odd, path, plain, put, set_mode};
-use crate::workspace::{DirtyTree, MemoryBlobs, PinError, PinNote, PinOptions, Source, materialize, pin};
+use crate::workspace::{
+    DirtyTree, MemoryBlobs, PinError, PinNote, PinOptions, Pinned, Source, materialize, pin,
+};
 
 /// A source with all that git itself can hold.
 fn odd_source(house: &House) {
@@ -379,6 +381,33 @@ async fn a_git_folder_that_holds_too_large_a_file_says_so() {
     recorded.take(delta, &mut house.blobs);
     recorded.restore_into(&mut workspace, &house.blobs).await.unwrap();
     assert!(house.at("a").join(".git/large").exists());
+}
+
+#[tokio::test]
+async fn the_pin_of_the_next_commit_stores_what_differs_and_not_the_repository_again() {
+    let mut house = House::new();
+    let source = house.source();
+    // Bytes that do not compress, so that the pack is as large as they are.
+    let mut noise = vec![0; 6 * 1024 * 1024];
+    blake3::Hasher::new().update(b"noise").finalize_xof().fill(&mut noise);
+    put(&source, "large.bin", &noise);
+    for n in 0..200 {
+        put(&source, format!("src/{n}.txt"), format!("file {n}\n").repeat(20));
+    }
+    house.commit_source().await;
+    let first = house.pin().await;
+    let packs = |pinned: &Pinned| pinned.base.git.as_ref().unwrap().pack.clone();
+    assert!(packs(&first).len() > 6, "{}", packs(&first).len());
+    for n in 0..3 {
+        put(&source, format!("src/{n}.txt"), "changed\n");
+        git(&source, &["commit", "-q", "-a", "-m", "next"]).await;
+        let next = house.pin().await;
+        let new = packs(&next).into_iter().filter(|part| !packs(&first).contains(part));
+        let bytes: u64 = new.map(|part| part.bytes).sum();
+        assert!(bytes > 0 && bytes < noise.len() as u64 / 3, "{bytes} bytes of the pack are new");
+        house.workspace(&format!("w{n}"), &next).await;
+        assert_eq!(plain(&house.at(&format!("w{n}"))), plain(&source));
+    }
 }
 
 /// The driver may run these on any thread.

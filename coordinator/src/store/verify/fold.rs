@@ -1,0 +1,85 @@
+//! What a stream's events fold into, and which blobs they name.
+
+use docket_schema::{
+    event::{EventRef, TypedEvent as _},
+    ids::StreamId,
+    names::{self, Named},
+    run::{CorruptLog, RunEvent, RunState},
+    task::{TaskEvent, TaskEventMeta, TaskRecord},
+};
+
+/// What a stream folds into.
+#[derive(Debug)]
+pub enum Fold {
+    /// It is of no kind that folds.
+    None,
+    /// A task, once submitted.
+    Task(Option<Box<TaskRecord>>),
+    /// A run.
+    Run(Box<RunState>),
+}
+
+/// Why an event does not fold.
+pub(super) enum Unfolded {
+    Corrupt(CorruptLog),
+    NotSubmitted(&'static str),
+}
+
+impl From<CorruptLog> for Unfolded {
+    fn from(error: CorruptLog) -> Self {
+        Self::Corrupt(error)
+    }
+}
+
+impl Unfolded {
+    pub(super) fn describe(&self) -> String {
+        match self {
+            Self::NotSubmitted(kind) => format!("a task begins with {kind}"),
+            Self::Corrupt(error) => {
+                let (mut text, mut cause) = (error.to_string(), std::error::Error::source(error));
+                while let Some(source) = cause {
+                    text = format!("{text}: {source}");
+                    cause = source.source();
+                }
+                text
+            }
+        }
+    }
+}
+
+impl Fold {
+    /// Folds an event, and adds the blobs it names. Each event is decoded once: that is most of the work.
+    pub(super) fn apply(
+        &mut self,
+        stream: &StreamId,
+        event: &EventRef<'_>,
+        named: &mut Vec<Named>,
+    ) -> Result<(), Unfolded> {
+        let unread = |source| CorruptLog::Decode { seq: event.seq, source };
+        match self {
+            Self::None => {
+                // What this build does not know, it does not fold either.
+                drop(names::of_event(stream, event, named));
+                Ok(())
+            }
+            Self::Run(state) => {
+                let typed = RunEvent::decode(event.kind, event.version, event.payload).map_err(unread)?;
+                names::of_run(&typed, named);
+                Ok(state.apply(event.into(), typed)?)
+            }
+            Self::Task(record) => {
+                let typed = TaskEvent::decode(event.kind, event.version, event.payload).map_err(unread)?;
+                names::of_task(&typed, named);
+                let meta = TaskEventMeta { seq: event.seq, hash: event.hash, recorded_at: event.recorded_at };
+                match (record.as_deref_mut(), typed, stream) {
+                    (Some(record), typed, _) => Ok(record.apply(meta, typed)?),
+                    (None, TaskEvent::TaskSubmitted(first), StreamId::Task(id)) => {
+                        *record = Some(Box::new(TaskRecord::submitted(*id, meta, first)));
+                        Ok(())
+                    }
+                    (None, other, _) => Err(Unfolded::NotSubmitted(other.kind())),
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,70 @@
+//! Where a log is read from while it is walked.
+
+use std::future::Future;
+
+use docket_schema::{
+    event::Head,
+    ids::{BlobHash, Seq, StreamId},
+};
+
+use crate::store::{EachEvent, Store, StoreError};
+
+/// Whoever can hand out the events of a log.
+pub trait LogReader: Sync {
+    /// Why it cannot be read.
+    type Error: Send;
+
+    /// Whether two scans at once take less time than one: where reading costs little beside what is done
+    /// with what was read.
+    fn beside(&self) -> bool;
+
+    /// What of an error is the log's own fault, in words; the others are given back.
+    ///
+    /// # Errors
+    /// The error itself.
+    fn altered(error: Self::Error) -> Result<String, Self::Error>;
+
+    /// As [`Store::head`].
+    fn head(&self, stream: StreamId) -> impl Future<Output = Result<Option<Head>, Self::Error>> + Send;
+
+    /// As [`Store::scan`].
+    fn scan(
+        &self,
+        stream: StreamId,
+        after: Seq,
+        each: EachEvent,
+    ) -> impl Future<Output = Result<(), Self::Error>> + Send;
+
+    /// As [`Store::blobs_present`].
+    fn blobs_present(
+        &self,
+        hashes: Vec<BlobHash>,
+    ) -> impl Future<Output = Result<Vec<BlobHash>, Self::Error>> + Send;
+}
+
+impl LogReader for dyn Store + '_ {
+    type Error = StoreError;
+
+    fn beside(&self) -> bool {
+        true
+    }
+
+    fn altered(error: StoreError) -> Result<String, StoreError> {
+        match error {
+            StoreError::Corrupt { what } => Ok(what),
+            other => Err(other),
+        }
+    }
+
+    async fn head(&self, stream: StreamId) -> Result<Option<Head>, StoreError> {
+        Store::head(self, stream).await
+    }
+
+    async fn scan(&self, stream: StreamId, after: Seq, each: EachEvent) -> Result<(), StoreError> {
+        Store::scan(self, stream, after, each).await
+    }
+
+    async fn blobs_present(&self, hashes: Vec<BlobHash>) -> Result<Vec<BlobHash>, StoreError> {
+        Store::blobs_present(self, hashes).await
+    }
+}
