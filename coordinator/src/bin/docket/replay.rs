@@ -20,7 +20,10 @@ use docket_worker::{
     workspace::cached_base,
 };
 
-pub(crate) use self::tools::{Choice, run_again};
+pub(crate) use self::{
+    sketch::decoded,
+    tools::{Choice, run_again},
+};
 use crate::{
     access::{Access, Need},
     context::Context,

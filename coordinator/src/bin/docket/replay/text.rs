@@ -87,7 +87,9 @@ pub(crate) fn turn(cx: &Context, turn: &Turn, length: Length) {
     }
     for change in &turn.changes {
         let path = line(&change.path.to_string()).into_owned();
-        display::say(&format!("  {} {}", cx.screen.paint(Style::Good, change.what), path));
+        let by = change.by_hand.as_ref().map_or_else(String::new, |by| format!(" by hand: {}", line(by)));
+        let by = cx.screen.paint(Style::Warn, &by);
+        display::say(&format!("  {} {path}{by}", cx.screen.paint(Style::Good, change.what)));
         if let Some(diff) = &change.diff {
             say_diff(cx, diff, length);
         }

@@ -9,7 +9,7 @@ use docket_schema::{
     content::{Content, WorkPath},
     ids::{self, RunId, Seq},
     run::{History, Overlay, RunEvent, SnapshotParts},
-    snapshot::{Manifest, PathChange},
+    snapshot::Manifest,
 };
 use docket_worker::{
     client::Client,
@@ -18,7 +18,7 @@ use docket_worker::{
 use serde::Serialize;
 use serde_json::Value;
 
-use super::sketch::{Asked, Attempt, GateSketch, Sketch, ToolSketch, decoded, sketch};
+use super::sketch::{Asked, Attempt, Changed, GateSketch, Sketch, ToolSketch, decoded, sketch};
 use crate::{
     delivery::Remote,
     events,
@@ -102,6 +102,8 @@ pub(crate) struct Change {
     pub(crate) path: WorkPath,
     /// `added`, `changed`, `removed`.
     pub(crate) what: &'static str,
+    /// The person who changed it in `docket shell`; null where it is the run's work.
+    pub(crate) by_hand: Option<String>,
     /// Unified, where it is text.
     pub(crate) diff: Option<String>,
 }
@@ -156,7 +158,6 @@ impl Reader<'_> {
             request_hash: last.map(|attempt| attempt.request.to_string()),
             decision_hash: last.map(|attempt| attempt.decision.to_string()),
             attempts: sketch.attempts.iter().map(Ask::of).collect(),
-            changes: self.changes(&sketch.changes, overlay).await?,
             tree: sketch.tree.map(|tree| tree.to_string()),
             notes: sketch.notes.clone(),
             input_tokens: sketch.input_tokens,
@@ -176,6 +177,9 @@ impl Reader<'_> {
         }
         for tool in &sketch.tools {
             turn.tools.push(self.call(tool).await?);
+        }
+        for changed in &sketch.changes {
+            turn.changes.extend(self.changes(changed, overlay).await?);
         }
         for gate in &sketch.gates {
             turn.gates.push(self.gate(gate).await?);
@@ -215,9 +219,9 @@ impl Reader<'_> {
         })
     }
 
-    async fn changes(&self, changes: &[PathChange], overlay: &mut Overlay) -> Outcome<Vec<Change>> {
+    async fn changes(&self, changed: &Changed, overlay: &mut Overlay) -> Outcome<Vec<Change>> {
         let (mut before, mut after) = (Manifest::default(), Manifest::default());
-        for change in changes {
+        for change in &changed.paths {
             let path = &change.path;
             let stood = match overlay.get(path) {
                 Some(entry) => *entry,
@@ -247,6 +251,7 @@ impl Reader<'_> {
                 (Some(_), None) => "removed",
                 (Some(_), Some(_)) => "changed",
             },
+            by_hand: changed.by.clone(),
             diff: match file.change {
                 ChangeView::Text(text) => Some(text),
                 ChangeView::Binary | ChangeView::TooLarge | ChangeView::ModeOnly => None,

@@ -14,7 +14,7 @@ use docket_schema::{
         EngineRef, FailureKind, GateFinished, GateRequested, GateSpec, ModelAnswered, ModelRequested,
         ModelTerms, Models, Phase, PhaseChanged, Prompts, Purpose, RunEnded, RunEvent, RunOutcome,
         RunSettings, RunStarted, SandboxLayers, SnapshotTaken, ToolFinished, ToolRequested, ToolStatus,
-        Verdict,
+        Verdict, WorkspaceEdited,
     },
     snapshot::{Base, Entry, EntryKind, Manifest, PathChange},
     tool::{RecoveryClass, ToolFacts},
@@ -258,6 +258,15 @@ pub(super) fn succeeding() -> Run {
     run.turn(Some(Phase::Verifying), "It is done, really.", &[]);
     run.gate(true);
     run.end(RunOutcome::Succeeded);
+    run.run()
+}
+
+/// A run that stands on another's turn 2, whose files a person changed in between.
+pub(super) fn edited() -> Run {
+    let mut run = first_turns(0xed17);
+    run.push(WorkspaceEdited { by: "ann".to_owned() });
+    run.snapshot(&[("src/main.rs", Some("mine"))]);
+    run.turn(Some(Phase::Verifying), "I see.", &[]);
     run.run()
 }
 

@@ -11,7 +11,7 @@ use super::{
         page::Pane,
         skeleton::Fate,
     },
-    made_up::{cut, failing, fed, long, succeeding},
+    made_up::{cut, edited, failing, fed, long, succeeding},
 };
 
 fn opened(run: super::super::skeleton::Run) -> Model {
@@ -229,6 +229,23 @@ fn a_search_finds_texts_outputs_and_paths_of_all_turns() {
     assert_eq!((model.row, model.pane), (2, Pane::Diff), "a path that a turn changed");
     typed(&mut model, "\u{1b}\u{1b}n");
     assert!(message(&model).contains("nothing is searched"));
+}
+
+#[test]
+fn what_a_person_changed_by_hand_is_told_apart_and_what_the_model_read_of_it_is_found() {
+    let mut model = opened(edited());
+    typed(&mut model, "g/person changed\n");
+    assert_eq!((model.row, model.pane), (4, Pane::Prompt));
+    assert!(seen(&model).contains("Changed: src/main.rs"), "{}", seen(&model));
+    typed(&mut model, "\u{1b}\u{1b}k4");
+    let page = page(&model);
+    let (own, hand) = page.split_once("by hand: ann").expect("both are there");
+    // The trees on whose difference each stands: up to the person's edit, and from there.
+    assert!(own.contains("+fn parse() { 19 }") && hand.contains("-fn parse() { 19 }"), "{page}");
+    assert!(hand.contains("+fn parse() { 21 }"), "{page}");
+    typed(&mut model, "5");
+    let tree = super::model::page(&model);
+    assert!(tree.contains("\nM        13  src/lib.rs\nH        14  src/main.rs"), "{tree}");
 }
 
 #[test]
