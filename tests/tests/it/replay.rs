@@ -30,7 +30,7 @@ name = "list_files"
 fault = { kind = "rate_limited", retry_after_ms = 1 }
 [[turns.calls]]
 name = "run_command"
-args = { command = "seq 1 20000; echo two >> docs/page.md" }
+args = { command = "seq 1 20000; echo two >> docs/page.md; exit 7" }
 
 [[turns]]
 [[turns.calls]]
@@ -115,6 +115,12 @@ async fn ranges(played: &Played) -> Result<()> {
         let answer = played.replay(outside).await?;
         ensure!(answer.code() == Some(3) && answer.stderr.contains("from 0 to 6"), "{answer:?}");
     }
+    // The tool did what was asked; what it ran did not end well, and that is what counts.
+    let call = &all[2]["tools"][0];
+    ensure!(call["status"] == "ok" && call["came_to"] == "exit 7" && call["failed"] == true, "{call}");
+    ensure!(call["exit"] == 7 && all[1]["tools"][0]["failed"] == false, "{call}");
+    let text = played.replay(&["--turn", "2"]).await?.ok()?;
+    ensure!(text.contains("exit 7 ") && !text.contains(" ok "), "{text}");
     let text = played.replay(&["--from", "2", "--to", "2"]).await?.ok()?;
     ensure!(text.starts_with("replay (view) of run") && text.contains("rate_limited"), "{text}");
     Ok(())

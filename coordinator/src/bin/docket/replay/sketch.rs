@@ -13,10 +13,10 @@ use docket_schema::{
         RunOutcome, ToolFinished, ToolStatus, TurnSpan, edited_words,
     },
     snapshot::PathChange,
-    tool::RecoveryClass,
+    tool::{RecoveryClass, ToolFacts},
 };
 
-use crate::events;
+use crate::{came_to::CameTo, events};
 
 /// See the module.
 #[derive(Debug, Default)]
@@ -97,6 +97,8 @@ pub(crate) struct ToolSketch {
 #[derive(Debug)]
 pub(crate) struct ResultSketch {
     pub(crate) status: ToolStatus,
+    pub(crate) came_to: CameTo,
+    pub(crate) facts: ToolFacts,
     pub(crate) content: Content,
     pub(crate) full: Option<BlobRef>,
     pub(crate) duration_ms: u64,
@@ -246,9 +248,10 @@ impl Sketch {
     }
 
     fn finished(&mut self, event: ToolFinished) {
-        let ToolFinished { call, status, content, full, facts: _, duration_ms } = event;
+        let came_to = CameTo::of_result(&event);
+        let ToolFinished { call, status, content, full, facts, duration_ms } = event;
         if let Some(tool) = self.tools.iter_mut().find(|tool| tool.tool.call == call) {
-            tool.result = Some(ResultSketch { status, content, full, duration_ms });
+            tool.result = Some(ResultSketch { status, came_to, facts, content, full, duration_ms });
         }
     }
 }

@@ -128,9 +128,9 @@ fn say_block(text: &str) {
 
 fn say_call(cx: &Context, call: &Call, length: Length) {
     let columns = cx.screen.columns();
-    let (style, word) = match call.status {
-        Some("ok") => (Style::Good, "ok"),
-        Some(other) => (Style::Warn, other),
+    let (style, word) = match &call.came_to {
+        Some(word) if call.failed => (Style::Warn, word.as_str()),
+        Some(word) => (Style::Good, word.as_str()),
         None => (Style::Warn, "no result"),
     };
     let args = arguments(&call.args);
@@ -142,7 +142,7 @@ fn say_call(cx: &Context, call: &Call, length: Length) {
         cx.screen.paint(style, word),
         cx.screen.paint(Style::Dim, &took)
     ));
-    let lines = if call.status == Some("ok") { 3 } else { 6 };
+    let lines = if call.failed { 6 } else { 3 };
     say_block(&cx.screen.paint(Style::Dim, &excerpt(&call.result, length.lines(lines), "      ", columns)));
 }
 

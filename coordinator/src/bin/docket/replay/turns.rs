@@ -10,6 +10,7 @@ use docket_schema::{
     ids::{self, RunId, Seq},
     run::{History, Overlay, RunEvent, SnapshotParts},
     snapshot::Manifest,
+    tool::TestCounts,
 };
 use docket_worker::{
     client::Client,
@@ -75,8 +76,16 @@ pub(crate) struct Call {
     pub(crate) call: String,
     pub(crate) name: String,
     pub(crate) args: Value,
-    /// None where no result was recorded.
+    /// Of the tool: `ok`, `failed`, `refused`, `unknown`; none where no result was recorded.
     pub(crate) status: Option<&'static str>,
+    /// What it came to in a word: its status, or how its command or its tests ended: `exit 7`, `3 failed`.
+    pub(crate) came_to: Option<String>,
+    /// Whether the turn's work failed in it: the tool, its command or its tests.
+    pub(crate) failed: bool,
+    /// Exit status of its command.
+    pub(crate) exit: Option<i32>,
+    /// What a test runner counted.
+    pub(crate) tests: Option<TestCounts>,
     pub(crate) result: String,
     /// Size of the whole output where `result` is cut: `--output CALL` prints it.
     pub(crate) output_bytes: Option<u64>,
@@ -194,6 +203,10 @@ impl Reader<'_> {
             name: sketch.tool.name.clone(),
             args: sketch.tool.args.clone(),
             status: result.map(|result| events::status(result.status)),
+            came_to: result.map(|result| result.came_to.word().into_owned()),
+            failed: result.is_some_and(|result| !result.came_to.is_ok()),
+            exit: result.and_then(|result| result.facts.exit),
+            tests: result.and_then(|result| result.facts.tests),
             result: match result {
                 Some(result) => self.text(&result.content).await?,
                 None => String::new(),

@@ -1,18 +1,20 @@
 //! One turn, all of it that lies in its events: read when somebody looks at it. Pure.
 
+use std::borrow::Cow;
+
 use docket_schema::{
     content::{BlobRef, Content},
     event::{Envelope, TypedEvent as _},
     message::{Part, ToolUse},
     run::{
         ForkWhy, GateSpec, Hands, ModelAnswered, ModelRequested, RunEvent, ToolFinished, ToolRequested,
-        ToolStatus, edited_words,
+        edited_words,
     },
     snapshot::{LeftOut, PathChange},
 };
 
 use super::skeleton::{Row, Run};
-use crate::{display::duration, events};
+use crate::{came_to::CameTo, display::duration, events};
 
 /// Words that reach the model with its next request.
 #[derive(Debug, Clone, PartialEq)]
@@ -250,12 +252,16 @@ impl Detail {
 
 impl Call {
     /// How it ended, in a word.
-    pub(super) fn word(&self) -> &'static str {
-        self.result.as_ref().map_or("no result", |result| events::status(result.status))
+    pub(super) fn word(&self) -> Cow<'static, str> {
+        self.came_to().map_or("no result".into(), CameTo::word)
     }
 
-    /// Whether it did what was asked.
+    fn came_to(&self) -> Option<CameTo> {
+        self.result.as_ref().map(CameTo::of_result)
+    }
+
+    /// Whether it did what was asked, and what it ran ended well.
     pub(super) fn is_ok(&self) -> bool {
-        self.result.as_ref().is_some_and(|result| result.status == ToolStatus::Ok)
+        self.came_to().is_some_and(CameTo::is_ok)
     }
 }

@@ -11,8 +11,9 @@ use super::{
         page::Pane,
         skeleton::Fate,
     },
-    made_up::{cut, edited, failing, fed, long, succeeding},
+    made_up::{commands, cut, edited, failing, fed, long, succeeding},
 };
+use crate::came_to::CameTo;
 
 fn opened(run: super::super::skeleton::Run) -> Model {
     let mut model = Model::new(Arc::new(run), (80, 24));
@@ -52,7 +53,8 @@ fn message(model: &Model) -> &str {
 fn a_turn_is_what_happened_in_it() {
     let run = failing();
     let fates: Vec<Fate> = run.rows.iter().map(|row| row.fate).collect();
-    let expected = [Fate::Ok, Fate::Ok, Fate::ToolFailed, Fate::Ok, Fate::GateFailed, Fate::GateFailed];
+    let expected =
+        [Fate::Ok, Fate::Ok, Fate::ToolFailed(CameTo::Failed), Fate::Ok, Fate::GateFailed, Fate::GateFailed];
     assert_eq!(fates, expected);
     assert_eq!(run.rows[2].tools, [("edit_file".to_owned(), 1), ("run_tests".to_owned(), 1)]);
     assert_eq!(run.rows[5].cost_so_far_nusd, 3_000_000 * 15 + 750_000 * 5);
@@ -126,6 +128,23 @@ fn failures_are_gone_to_in_both_directions() {
     assert_eq!((model.row, message(&model)), (5, "no failure after this turn"));
     typed(&mut model, "EEE");
     assert_eq!((model.row, message(&model)), (2, "no failure before this turn"));
+}
+
+#[test]
+fn a_command_that_ended_badly_and_tests_that_failed_are_failures_and_are_gone_to() {
+    let mut model = opened(commands());
+    let fates: Vec<String> = model.run.rows.iter().map(|row| row.fate.word().into_owned()).collect();
+    assert_eq!(fates, ["ok", "ok", "exit 7", "ok", "3 failed", "ok"]);
+    typed(&mut model, "ge");
+    assert_eq!((model.row, model.pane), (2, Pane::Calls));
+    assert!(seen(&model).contains("t2-0 run_command: exit 7 in 31ms"), "{}", seen(&model));
+    typed(&mut model, "e");
+    assert_eq!(model.row, 4);
+    assert!(seen(&model).contains("t4-0 run_tests: 3 failed"), "{}", seen(&model));
+    typed(&mut model, "e");
+    assert_eq!((model.row, message(&model)), (4, "no failure after this turn"));
+    typed(&mut model, "E");
+    assert_eq!(model.row, 2);
 }
 
 #[test]
