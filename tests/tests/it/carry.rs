@@ -78,6 +78,45 @@ async fn seen(docket: impl AsyncFn(&[&str]) -> Result<Finished>, id: &str) -> Re
     Ok(seen)
 }
 
+/// The task's stream names a newer run that stayed behind: the task's id means the run that came along.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_task_means_its_last_run_that_is_here() -> Result<()> {
+    let _room = room().await;
+    let from = tempfile::tempdir()?;
+    let (old, _sample) = worked(from.path()).await?;
+    let view = json(&docket(from.path(), &["show", &old, "--json"]).await?.ok()?)?;
+    let task = view["task"].as_str().context("a task")?.to_owned();
+    docket(from.path(), &["resume", &old, "--turn", "1"]).await?.ok()?;
+    let newer = json(&docket(from.path(), &["ps", "--json"]).await?.ok()?)?;
+    ensure!(newer["run"] != old.as_str(), "the task has a newer run: {newer}");
+    let file = export(from.path(), &old, "old.docket", &[]).await?;
+
+    let home = tempfile::tempdir()?;
+    docket(home.path(), &["import".as_ref(), file.as_os_str()]).await?.ok()?;
+    for args in [&["replay", "--json"][..], &["diff"], &["export", "--format", "jsonl"], &["follow"]] {
+        let said = async |id: &str| {
+            let all: Vec<&str> =
+                args[..1].iter().copied().chain([id]).chain(args[1..].iter().copied()).collect();
+            docket(home.path(), &all).await?.ok()
+        };
+        ensure!(said(&task).await? == said(&old).await?, "{args:?}");
+    }
+    let checked = async || -> Result<()> {
+        docket(home.path(), &["verify"]).await?.ok()?;
+        let rebuilt = json(&docket(home.path(), &["db", "rebuild", "--json"]).await?.ok()?)?;
+        ensure!(rebuilt["differences"].as_array().is_none_or(Vec::is_empty), "{rebuilt}");
+        Ok(())
+    };
+    checked().await?;
+    let forked = json(&docket(home.path(), &["fork", &task, "--turn", "1", "--json"]).await?.ok()?)?;
+    ensure!(forked["parent"] == old.as_str(), "{forked}");
+    let resumed = json(&docket(home.path(), &["resume", &task, "--json"]).await?.ok()?)?;
+    let run = resumed["run"].as_str().context("a run")?;
+    let run = json(&docket(home.path(), &["show", run, "--json"]).await?.ok()?)?;
+    ensure!(run["parent"] == old.as_str(), "{run}");
+    checked().await
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_run_is_the_same_wherever_it_is_carried() -> Result<()> {
     let _room = room().await;
