@@ -13,7 +13,7 @@ use docket_tests::{
     pg_cluster::Cluster,
     system::{
         Coordinator, Finished, LeaseTime, Place, Sample, Tool, Worker, WorkerOptions, fresh_database, room,
-        run, say,
+        run, run_fed, say,
     },
 };
 use serde_json::Value;
@@ -76,6 +76,42 @@ async fn seen(docket: impl AsyncFn(&[&str]) -> Result<Finished>, id: &str) -> Re
         seen.push(docket(args).await?.ok()?);
     }
     Ok(seen)
+}
+
+/// A pipe can be read once; it is checked whole before anything is written all the same.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_run_comes_through_a_pipe() -> Result<()> {
+    let _room = room().await;
+    let from = tempfile::tempdir()?;
+    let (id, _sample) = worked(from.path()).await?;
+    let packed = std::fs::read(export(from.path(), &id, "run.docket", &[]).await?)?;
+    let plain = std::fs::read(export(from.path(), &id, "run.jsonl", &["--plain"]).await?)?;
+    let there = seen(async |args| docket(from.path(), args).await, &id).await?;
+    for (name, bytes) in [("-", &packed), ("/dev/stdin", &packed), ("-", &plain)] {
+        let home = tempfile::tempdir()?;
+        let import = async |bytes: &[u8]| {
+            let env = [("DOCKET_HOME", home.path().as_os_str())];
+            run_fed(Tool::Docket, home.path(), &env, &["import", name, "--json"], bytes).await
+        };
+        let mut damaged = bytes.clone();
+        let middle = damaged.len() / 2;
+        damaged[middle] ^= 0x10;
+        for bad in [&damaged[..], &bytes[..bytes.len() - 9]] {
+            let refused = import(bad).await?;
+            ensure!(
+                refused.code() == Some(6) && refused.stderr.contains("nothing was imported"),
+                "{refused:?}"
+            );
+            ensure!(docket(home.path(), &["ps", "--json"]).await?.ok()?.is_empty(), "{name}");
+        }
+        let said = json(&import(bytes).await?.ok()?)?;
+        ensure!(said["run"] == id.as_str(), "{said}");
+        ensure!(seen(async |args| docket(home.path(), args).await, &id).await? == there, "{name}");
+        docket(home.path(), &["verify"]).await?.ok()?;
+        let left = std::fs::read_dir(home.path().join("scratch"))?.count();
+        ensure!(left == 0, "{left} files are left behind");
+    }
+    Ok(())
 }
 
 /// The task's stream names a newer run that stayed behind: the task's id means the run that came along.
