@@ -161,6 +161,10 @@ async fn a_run_is_the_same_wherever_it_is_carried() -> Result<()> {
     let packed = export(from.path(), &id, "run.docket", &[]).await?;
     let plain = export(from.path(), &id, "run.jsonl", &["--plain"]).await?;
     let whole = Export::read(&std::fs::read(&plain)?)?;
+    let piped = docket(from.path(), &["export", &id, "-o", "-"]).await?;
+    ensure!(piped.bytes == std::fs::read(&packed)?, "`-` is standard output");
+    let told = docket(from.path(), &["export", &id, "--json"]).await?;
+    ensure!(told.code() == Some(2) && told.stdout.is_empty() && told.stderr.contains("-o FILE"), "{told:?}");
     ensure!(std::fs::metadata(&packed)?.len() < std::fs::metadata(&plain)?.len(), "compressed is smaller");
     let there = seen(async |args| docket(from.path(), args).await, &id).await?;
 

@@ -370,6 +370,12 @@ async fn shell(coordinator: &Coordinator, run: RunId, then: &str, line: &str) ->
         .await
 }
 
+/// The one object that stands on standard output.
+fn visit(finished: &Finished) -> Result<serde_json::Value> {
+    ensure!(finished.stdout.lines().count() == 1, "{finished:?}");
+    serde_json::from_str(&finished.stdout).with_context(|| format!("{finished:?}"))
+}
+
 #[tokio::test]
 async fn what_a_person_changes_in_a_shell_is_where_the_next_run_begins() -> Result<()> {
     let _room = room().await;
@@ -379,26 +385,36 @@ async fn what_a_person_changes_in_a_shell_is_where_the_next_run_begins() -> Resu
 
     let looked =
         shell(&coordinator, run, "resume", "echo $DOCKET_RUN $DOCKET_TURN; pwd; cat state.txt").await?;
-    ensure!(looked.stdout == format!("{run} 1\n/workspace\nbroken\n"), "{looked:?}");
+    ensure!(looked.stderr.starts_with(&format!("{run} 1\n/workspace\nbroken\n")), "{looked:?}");
     ensure!(looked.stderr.contains("nothing was changed") && looked.success(), "{looked:?}");
+    let row = visit(&looked)?;
+    ensure!(row["run"] == run.to_string() && row["turn"] == 1 && row["succeeded"] == true, "{row}");
+    ensure!(row["then"].is_null() && row["changed"].as_array().is_some_and(Vec::is_empty), "{row}");
     // The walls are the run's: nothing of the host, no network but its own loopback, not root.
     let walls = "id -u; cat /etc/shadow 2>&1; grep -c : /proc/net/dev; exit 3";
     let walls = shell(&coordinator, run, "discard", walls).await?;
-    ensure!(walls.code() == Some(1) && walls.stdout.starts_with("1000\n"), "{walls:?}");
-    ensure!(walls.stdout.contains("No such file") && walls.stdout.ends_with("\n1\n"), "{walls:?}");
+    ensure!(walls.code() == Some(1) && walls.stderr.starts_with("1000\n"), "{walls:?}");
+    ensure!(walls.stderr.contains("No such file") && walls.stderr.contains("\n1\n"), "{walls:?}");
+    ensure!(visit(&walls)?["succeeded"] == false, "{walls:?}");
     let thrown = shell(&coordinator, run, "discard", "echo thrown > state.txt").await?;
     ensure!(
         thrown.stderr.contains("discarded") && status(&coordinator, run).await? == "blocked",
         "{thrown:?}"
     );
+    let row = visit(&thrown)?;
+    ensure!(row["then"] == "discard" && row["changed"][0] == "state.txt" && row["made"].is_null(), "{row}");
+    let plain = ["shell", &run.to_string(), "--turn", "1", "--", "cat", "state.txt"].map(str::to_owned);
+    ensure!(coordinator.docket(&plain).await?.ok()? == "broken\n", "without --json it is the command's own");
 
     let mend = "echo mended > state.txt && rm old.txt && mkdir -m 700 new && : > new/empty";
-    let forked = shell(&coordinator, run, "fork", mend).await?.ok()?;
-    let forked: serde_json::Value = serde_json::from_str(&forked)?;
-    let made: TaskId = forked["task"].as_str().context("a task")?.parse()?;
+    let row = visit(&shell(&coordinator, run, "fork", mend).await?)?;
+    let (then, made) = (&row["then"], &row["made"]);
+    ensure!(then == "fork" && made["parent"] == run.to_string() && row["git_changed"] == false, "{row}");
+    let made: TaskId = made["task"].as_str().context("a task")?.parse()?;
     let forked = finished(&coordinator, made, TaskState::Completed).await?;
     ensure!(status(&coordinator, run).await? == "blocked", "a fork leaves it alone");
-    shell(&coordinator, run, "resume", mend).await?.ok()?;
+    let row = visit(&shell(&coordinator, run, "resume", mend).await?)?;
+    ensure!(row["then"] == "resume" && row["made"]["task"] == task.to_string(), "{row}");
     let new = finished(&coordinator, task, TaskState::Completed).await?;
     ensure!(status(&coordinator, run).await? == "superseded");
     for new in [forked, new] {
