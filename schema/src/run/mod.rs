@@ -3,6 +3,7 @@
 mod event;
 mod event_inbox;
 mod event_work;
+mod hands;
 mod history;
 mod pin;
 mod state;
@@ -15,6 +16,7 @@ mod tests;
 pub use event::*;
 pub use event_inbox::*;
 pub use event_work::*;
+pub use hands::*;
 pub use history::*;
 pub use pin::*;
 pub use state::*;

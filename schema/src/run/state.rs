@@ -13,6 +13,7 @@ use super::{
     event::{Phase, RunEvent, RunStarted},
     event_inbox::{Limit, RunOutcome},
     event_work::{GateRequested, ModelFailed, ModelRequested, SnapshotParts, ToolRequested},
+    hands::Hands,
     pin::SandboxLayers,
     transcript::Transcript,
 };
@@ -215,8 +216,8 @@ pub struct RunState {
     pub children: BTreeMap<CallId, TaskId>,
     /// A gate of the round in hand failed.
     pub(super) round_failed: bool,
-    /// A person changed the workspace, and the snapshots that say how are being folded.
-    pub(super) edited: bool,
+    /// Whose change of the workspace is being folded.
+    pub(super) hands: Hands,
     /// Parts of a snapshot whose last one has not come.
     pub(super) snapshot_parts: SnapshotParts,
 }
@@ -260,7 +261,7 @@ impl Default for RunState {
             sandbox: SandboxLayers::default(),
             children: BTreeMap::new(),
             round_failed: false,
-            edited: false,
+            hands: Hands::default(),
             snapshot_parts: SnapshotParts::default(),
         }
     }

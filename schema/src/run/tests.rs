@@ -426,6 +426,36 @@ fn a_history_knows_its_turns_and_what_stood_after_each() {
 }
 
 #[test]
+fn a_turns_snapshots_are_told_apart_by_whose_hands_made_them() {
+    let taken = || {
+        RunEvent::from(SnapshotTaken {
+            changes: vec![],
+            git_changes: vec![],
+            tree: TreeHash([4; 32]),
+            left_out: vec![],
+            more: false,
+        })
+    };
+    let edited = |by: &str| RunEvent::from(WorkspaceEdited { by: by.into() });
+    let told = || RunEvent::from(super::Told { text: "go on".into(), by: "me".into() });
+    let cut = |events: Vec<RunEvent>| -> Vec<(Option<String>, std::ops::Range<usize>)> {
+        let events: Vec<(u32, RunEvent)> = events.into_iter().map(|event| (1, event)).collect();
+        super::pieces(&log(events)).into_iter().map(|piece| (piece.by, piece.events)).collect()
+    };
+    let me = || Some("me".to_owned());
+    assert_eq!(cut(vec![told(), taken(), told(), taken(), told()]), [(None, 0..4)]);
+    assert_eq!(
+        cut(vec![taken(), edited("me"), taken(), taken(), told(), taken()]),
+        [(None, 0..1), (me(), 1..4), (None, 4..6)]
+    );
+    assert_eq!(
+        cut(vec![edited("me"), taken(), edited("you"), taken()]),
+        [(me(), 0..2), (Some("you".to_owned()), 2..4)]
+    );
+    assert_eq!(cut(vec![told(), edited("me")]), []);
+}
+
+#[test]
 fn the_model_is_told_what_a_person_changed() {
     let change = |path: &str, there: bool| PathChange {
         path: WorkPath::new(path).unwrap(),

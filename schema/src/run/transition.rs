@@ -9,6 +9,7 @@ use super::{
         GateFinished, GateRequested, ModelAnswered, ModelFailed, ModelRequested, SnapshotParts,
         SnapshotTaken, ToolFinished, ToolRequested, ToolStatus,
     },
+    hands::edited_words,
     state::{EventMeta, Overlay, RunState, Stage},
     transcript::calls_of,
 };
@@ -19,16 +20,13 @@ use crate::{
     snapshot::PathChange,
 };
 
-/// Paths of a person's change that the model is told by name: more would crowd out the work.
-const EDITED_NAMES_MAX: usize = 40;
-
 impl RunState {
     /// One arm per event; each arm is one line, the work is in the method it names.
     pub(super) fn transition(&mut self, meta: EventMeta, event: RunEvent) -> Result<(), String> {
         if matches!(self.stage, Stage::Ended(_)) && !matches!(event, RunEvent::Forked(_)) {
             return Err(String::new());
         }
-        self.edited &= matches!(event, RunEvent::SnapshotTaken(_));
+        self.hands.take(&event);
         match event {
             RunEvent::RunStarted(e) => self.started(e),
             RunEvent::Forked(e) => self.forked(e),
@@ -77,11 +75,7 @@ impl RunState {
             }
             RunEvent::ChildAnswered(e) => self.child_answered(e),
             RunEvent::Compacted(e) => self.compacted(e),
-            RunEvent::WorkspaceEdited(_) => {
-                self.require_deciding()?;
-                self.edited = true;
-                Ok(())
-            }
+            RunEvent::WorkspaceEdited(_) => self.require_deciding(),
             RunEvent::RunEnded(e) => self.ended(e),
         }
     }
@@ -239,7 +233,7 @@ impl RunState {
         let parts = self.snapshot_parts.take(epoch, event);
         self.tree = parts.last().map(|last| last.tree).or(self.tree);
         for part in parts {
-            if self.edited {
+            if self.hands.person().is_some() {
                 self.transcript.note(Part::Text { text: edited_words(&part).into() });
             }
             lay_over(&mut self.overlay, part.changes);
@@ -353,27 +347,6 @@ impl RunState {
             _ => Err(String::new()),
         }
     }
-}
-
-/// What the model is told of a person's change: which paths, not what is in them.
-fn edited_words(event: &SnapshotTaken) -> String {
-    let mut names: Vec<String> = event
-        .changes
-        .iter()
-        .map(|change| format!("{}{}", change.path, if change.entry.is_some() { "" } else { " (removed)" }))
-        .collect();
-    let more = names.len().saturating_sub(EDITED_NAMES_MAX);
-    names.truncate(EDITED_NAMES_MAX);
-    if more > 0 {
-        names.push(format!("and {more} more"));
-    }
-    if !event.git_changes.is_empty() {
-        names.push("the repository's own .git".to_owned());
-    }
-    format!(
-        "A person changed the workspace while you were away. Read again what you rely on. Changed: {}",
-        names.join(", ")
-    )
 }
 
 fn lay_over(overlay: &mut Overlay, changes: Vec<PathChange>) {

@@ -12,7 +12,7 @@ use std::{
 
 use anyhow::{Context as _, Result, bail};
 use tokio::{
-    io::{AsyncBufReadExt as _, BufReader},
+    io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader},
     process::{Child, ChildStdout},
 };
 
@@ -147,6 +147,31 @@ pub async fn run<A: AsRef<OsStr>>(
     let output = tokio::time::timeout(LONG, command.output()).await;
     let output = output.with_context(|| format!("{tool:?} {shown:?} does not end"))?;
     Ok(Finished::of(output.with_context(|| format!("{tool:?} cannot be started"))?))
+}
+
+/// Runs a program to its end with `input` on its standard input, through a pipe.
+///
+/// # Errors
+/// It cannot be started, or does not end within [`LONG`] (it is killed then).
+pub async fn run_fed<A: AsRef<OsStr>>(
+    tool: Tool,
+    cwd: &Path,
+    env: &[(&str, &OsStr)],
+    args: &[A],
+    input: &[u8],
+) -> Result<Finished> {
+    let mut command = tokio::process::Command::from(tool.command());
+    command.current_dir(cwd).envs(env.iter().copied()).args(args).kill_on_drop(true);
+    command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut child = command.spawn().with_context(|| format!("{tool:?} cannot be started"))?;
+    let mut pipe = child.stdin.take().context("a pipe to it")?;
+    let feed = async move {
+        // One that has seen enough closes its end; what it makes of that is in its answer.
+        let _ = pipe.write_all(input).await;
+    };
+    let both = async { tokio::join!(feed, child.wait_with_output()).1 };
+    let output = tokio::time::timeout(LONG, both).await;
+    Ok(Finished::of(output.with_context(|| format!("{tool:?} does not end"))??))
 }
 
 /// A `docket` process that lives on. Dropped, it is killed with its children.

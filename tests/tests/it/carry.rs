@@ -13,7 +13,7 @@ use docket_tests::{
     pg_cluster::Cluster,
     system::{
         Coordinator, Finished, LeaseTime, Place, Sample, Tool, Worker, WorkerOptions, fresh_database, room,
-        run, say,
+        run, run_fed, say,
     },
 };
 use serde_json::Value;
@@ -78,6 +78,81 @@ async fn seen(docket: impl AsyncFn(&[&str]) -> Result<Finished>, id: &str) -> Re
     Ok(seen)
 }
 
+/// A pipe can be read once; it is checked whole before anything is written all the same.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_run_comes_through_a_pipe() -> Result<()> {
+    let _room = room().await;
+    let from = tempfile::tempdir()?;
+    let (id, _sample) = worked(from.path()).await?;
+    let packed = std::fs::read(export(from.path(), &id, "run.docket", &[]).await?)?;
+    let plain = std::fs::read(export(from.path(), &id, "run.jsonl", &["--plain"]).await?)?;
+    let there = seen(async |args| docket(from.path(), args).await, &id).await?;
+    for (name, bytes) in [("-", &packed), ("/dev/stdin", &packed), ("-", &plain)] {
+        let home = tempfile::tempdir()?;
+        let import = async |bytes: &[u8]| {
+            let env = [("DOCKET_HOME", home.path().as_os_str())];
+            run_fed(Tool::Docket, home.path(), &env, &["import", name, "--json"], bytes).await
+        };
+        let mut damaged = bytes.clone();
+        let middle = damaged.len() / 2;
+        damaged[middle] ^= 0x10;
+        for bad in [&damaged[..], &bytes[..bytes.len() - 9]] {
+            let refused = import(bad).await?;
+            ensure!(
+                refused.code() == Some(6) && refused.stderr.contains("nothing was imported"),
+                "{refused:?}"
+            );
+            ensure!(docket(home.path(), &["ps", "--json"]).await?.ok()?.is_empty(), "{name}");
+        }
+        let said = json(&import(bytes).await?.ok()?)?;
+        ensure!(said["run"] == id.as_str(), "{said}");
+        ensure!(seen(async |args| docket(home.path(), args).await, &id).await? == there, "{name}");
+        docket(home.path(), &["verify"]).await?.ok()?;
+        let left = std::fs::read_dir(home.path().join("scratch"))?.count();
+        ensure!(left == 0, "{left} files are left behind");
+    }
+    Ok(())
+}
+
+/// The task's stream names a newer run that stayed behind: the task's id means the run that came along.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_task_means_its_last_run_that_is_here() -> Result<()> {
+    let _room = room().await;
+    let from = tempfile::tempdir()?;
+    let (old, _sample) = worked(from.path()).await?;
+    let view = json(&docket(from.path(), &["show", &old, "--json"]).await?.ok()?)?;
+    let task = view["task"].as_str().context("a task")?.to_owned();
+    docket(from.path(), &["resume", &old, "--turn", "1"]).await?.ok()?;
+    let newer = json(&docket(from.path(), &["ps", "--json"]).await?.ok()?)?;
+    ensure!(newer["run"] != old.as_str(), "the task has a newer run: {newer}");
+    let file = export(from.path(), &old, "old.docket", &[]).await?;
+
+    let home = tempfile::tempdir()?;
+    docket(home.path(), &["import".as_ref(), file.as_os_str()]).await?.ok()?;
+    for args in [&["replay", "--json"][..], &["diff"], &["export", "--format", "jsonl"], &["follow"]] {
+        let said = async |id: &str| {
+            let all: Vec<&str> =
+                args[..1].iter().copied().chain([id]).chain(args[1..].iter().copied()).collect();
+            docket(home.path(), &all).await?.ok()
+        };
+        ensure!(said(&task).await? == said(&old).await?, "{args:?}");
+    }
+    let checked = async || -> Result<()> {
+        docket(home.path(), &["verify"]).await?.ok()?;
+        let rebuilt = json(&docket(home.path(), &["db", "rebuild", "--json"]).await?.ok()?)?;
+        ensure!(rebuilt["differences"].as_array().is_none_or(Vec::is_empty), "{rebuilt}");
+        Ok(())
+    };
+    checked().await?;
+    let forked = json(&docket(home.path(), &["fork", &task, "--turn", "1", "--json"]).await?.ok()?)?;
+    ensure!(forked["parent"] == old.as_str(), "{forked}");
+    let resumed = json(&docket(home.path(), &["resume", &task, "--json"]).await?.ok()?)?;
+    let run = resumed["run"].as_str().context("a run")?;
+    let run = json(&docket(home.path(), &["show", run, "--json"]).await?.ok()?)?;
+    ensure!(run["parent"] == old.as_str(), "{run}");
+    checked().await
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_run_is_the_same_wherever_it_is_carried() -> Result<()> {
     let _room = room().await;
@@ -86,6 +161,10 @@ async fn a_run_is_the_same_wherever_it_is_carried() -> Result<()> {
     let packed = export(from.path(), &id, "run.docket", &[]).await?;
     let plain = export(from.path(), &id, "run.jsonl", &["--plain"]).await?;
     let whole = Export::read(&std::fs::read(&plain)?)?;
+    let piped = docket(from.path(), &["export", &id, "-o", "-"]).await?;
+    ensure!(piped.bytes == std::fs::read(&packed)?, "`-` is standard output");
+    let told = docket(from.path(), &["export", &id, "--json"]).await?;
+    ensure!(told.code() == Some(2) && told.stdout.is_empty() && told.stderr.contains("-o FILE"), "{told:?}");
     ensure!(std::fs::metadata(&packed)?.len() < std::fs::metadata(&plain)?.len(), "compressed is smaller");
     let there = seen(async |args| docket(from.path(), args).await, &id).await?;
 

@@ -166,6 +166,7 @@ async fn another_model_goes_on_with_its_own_terms() -> Result<()> {
     for (wrong, said) in [
         (["--engine", "planner"], "there is no engine `planner`; this build has react"),
         (["--hint", " "], "--hint must be"),
+        (["--model", "scripted:none"], "give --script FILE"),
     ] {
         let refused = stage.coordinator.docket(&["fork", &run, wrong[0], wrong[1]]).await?;
         ensure!(refused.code() == Some(2) && refused.stderr.contains(said), "{refused:?}");

@@ -232,6 +232,9 @@ async fn replaced_folders(scene: &Scene) -> Result<()> {
         let done = scene.docket(&["checkout", &scene.run, "--force", dir]).await?;
         ensure!(done.code() == Some(4) && done.stderr.contains(word), "{dir}: {done:?}");
     }
+    let up = format!("{dir}/..");
+    let done = scene.docket(&["checkout", &scene.run, "--force", &up]).await?;
+    ensure!(done.code() == Some(2) && done.stderr.contains("ends with `..`"), "{done:?}");
     ensure!(
         scene.sample.path().join("src/a.txt").exists() && scene.home.path().join("docket.db").exists(),
         "there"

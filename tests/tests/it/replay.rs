@@ -30,7 +30,7 @@ name = "list_files"
 fault = { kind = "rate_limited", retry_after_ms = 1 }
 [[turns.calls]]
 name = "run_command"
-args = { command = "seq 1 20000; echo two >> docs/page.md" }
+args = { command = "seq 1 20000; echo two >> docs/page.md; exit 7" }
 
 [[turns]]
 [[turns.calls]]
@@ -111,10 +111,21 @@ async fn ranges(played: &Played) -> Result<()> {
     // A turn read alone knows what stood before it.
     let changes = all[2]["changes"].to_string();
     ensure!(changes.contains(r#""what":"changed""#) && changes.contains(r" A page\n+two"), "{changes}");
-    for outside in [["--turn", "7"].as_slice(), &["--from", "7"], &["--from", "3", "--to", "2"]] {
+    for outside in [["--turn", "7"].as_slice(), &["--from", "7"]] {
         let answer = played.replay(outside).await?;
         ensure!(answer.code() == Some(3) && answer.stderr.contains("from 0 to 6"), "{answer:?}");
     }
+    let crossed = played.replay(&["--from", "3", "--to", "2"]).await?;
+    ensure!(
+        crossed.code() == Some(2) && crossed.stderr.contains("--from 3 comes after --to 2"),
+        "{crossed:?}"
+    );
+    // The tool did what was asked; what it ran did not end well, and that is what counts.
+    let call = &all[2]["tools"][0];
+    ensure!(call["status"] == "ok" && call["came_to"] == "exit 7" && call["failed"] == true, "{call}");
+    ensure!(call["exit"] == 7 && all[1]["tools"][0]["failed"] == false, "{call}");
+    let text = played.replay(&["--turn", "2"]).await?.ok()?;
+    ensure!(text.contains("exit 7 ") && !text.contains(" ok "), "{text}");
     let text = played.replay(&["--from", "2", "--to", "2"]).await?.ok()?;
     ensure!(text.starts_with("replay (view) of run") && text.contains("rate_limited"), "{text}");
     Ok(())

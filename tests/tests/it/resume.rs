@@ -345,6 +345,7 @@ async fn lineage_is_shown(coordinator: &Coordinator, run: RunId) -> Result<()> {
 /// Looks at the model's side of what a person changed: without the words it stops.
 const MENDED: &str = r#"
 [[turns]]
+text = "I break it first."
 [[turns.calls]]
 name = "run_command"
 args = { command = "echo broken > state.txt && echo gone > old.txt && touch \"$(printf 'n\\377')\"" }
@@ -369,6 +370,12 @@ async fn shell(coordinator: &Coordinator, run: RunId, then: &str, line: &str) ->
         .await
 }
 
+/// The one object that stands on standard output.
+fn visit(finished: &Finished) -> Result<serde_json::Value> {
+    ensure!(finished.stdout.lines().count() == 1, "{finished:?}");
+    serde_json::from_str(&finished.stdout).with_context(|| format!("{finished:?}"))
+}
+
 #[tokio::test]
 async fn what_a_person_changes_in_a_shell_is_where_the_next_run_begins() -> Result<()> {
     let _room = room().await;
@@ -378,26 +385,36 @@ async fn what_a_person_changes_in_a_shell_is_where_the_next_run_begins() -> Resu
 
     let looked =
         shell(&coordinator, run, "resume", "echo $DOCKET_RUN $DOCKET_TURN; pwd; cat state.txt").await?;
-    ensure!(looked.stdout == format!("{run} 1\n/workspace\nbroken\n"), "{looked:?}");
+    ensure!(looked.stderr.starts_with(&format!("{run} 1\n/workspace\nbroken\n")), "{looked:?}");
     ensure!(looked.stderr.contains("nothing was changed") && looked.success(), "{looked:?}");
+    let row = visit(&looked)?;
+    ensure!(row["run"] == run.to_string() && row["turn"] == 1 && row["succeeded"] == true, "{row}");
+    ensure!(row["then"].is_null() && row["changed"].as_array().is_some_and(Vec::is_empty), "{row}");
     // The walls are the run's: nothing of the host, no network but its own loopback, not root.
     let walls = "id -u; cat /etc/shadow 2>&1; grep -c : /proc/net/dev; exit 3";
     let walls = shell(&coordinator, run, "discard", walls).await?;
-    ensure!(walls.code() == Some(1) && walls.stdout.starts_with("1000\n"), "{walls:?}");
-    ensure!(walls.stdout.contains("No such file") && walls.stdout.ends_with("\n1\n"), "{walls:?}");
+    ensure!(walls.code() == Some(1) && walls.stderr.starts_with("1000\n"), "{walls:?}");
+    ensure!(walls.stderr.contains("No such file") && walls.stderr.contains("\n1\n"), "{walls:?}");
+    ensure!(visit(&walls)?["succeeded"] == false, "{walls:?}");
     let thrown = shell(&coordinator, run, "discard", "echo thrown > state.txt").await?;
     ensure!(
         thrown.stderr.contains("discarded") && status(&coordinator, run).await? == "blocked",
         "{thrown:?}"
     );
+    let row = visit(&thrown)?;
+    ensure!(row["then"] == "discard" && row["changed"][0] == "state.txt" && row["made"].is_null(), "{row}");
+    let plain = ["shell", &run.to_string(), "--turn", "1", "--", "cat", "state.txt"].map(str::to_owned);
+    ensure!(coordinator.docket(&plain).await?.ok()? == "broken\n", "without --json it is the command's own");
 
     let mend = "echo mended > state.txt && rm old.txt && mkdir -m 700 new && : > new/empty";
-    let forked = shell(&coordinator, run, "fork", mend).await?.ok()?;
-    let forked: serde_json::Value = serde_json::from_str(&forked)?;
-    let made: TaskId = forked["task"].as_str().context("a task")?.parse()?;
+    let row = visit(&shell(&coordinator, run, "fork", mend).await?)?;
+    let (then, made) = (&row["then"], &row["made"]);
+    ensure!(then == "fork" && made["parent"] == run.to_string() && row["git_changed"] == false, "{row}");
+    let made: TaskId = made["task"].as_str().context("a task")?.parse()?;
     let forked = finished(&coordinator, made, TaskState::Completed).await?;
     ensure!(status(&coordinator, run).await? == "blocked", "a fork leaves it alone");
-    shell(&coordinator, run, "resume", mend).await?.ok()?;
+    let row = visit(&shell(&coordinator, run, "resume", mend).await?)?;
+    ensure!(row["then"] == "resume" && row["made"]["task"] == task.to_string(), "{row}");
     let new = finished(&coordinator, task, TaskState::Completed).await?;
     ensure!(status(&coordinator, run).await? == "superseded");
     for new in [forked, new] {
@@ -413,9 +430,45 @@ async fn what_a_person_changes_in_a_shell_is_where_the_next_run_begins() -> Resu
         history.verify(coordinator.client()).await?;
         let seen = coordinator.docket(&["shell", &new.to_string(), "--", "cat", "state.txt"]).await?.ok()?;
         ensure!(seen == "mended\n", "{seen}");
+        what_a_person_did_is_told_apart(&coordinator, new).await?;
     }
     worker.drain().await?;
     coordinator.end_and_check().await
+}
+
+/// The words of which the model learned of it stand in every replay, and the files are nobody else's work.
+async fn what_a_person_did_is_told_apart(coordinator: &Coordinator, run: RunId) -> Result<()> {
+    const WORDS: &str = "A person changed the workspace while you were away.";
+    let run = run.to_string();
+    let json = async |args: &[&str]| -> Result<serde_json::Value> {
+        Ok(serde_json::from_str(&coordinator.docket(args).await?.ok()?)?)
+    };
+    let text = coordinator.docket(&["replay", &run, "--full"]).await?.ok()?;
+    ensure!(text.contains(WORDS) && text.contains("added new/empty by hand: "), "{text}");
+    ensure!(text.contains("added old.txt\n"), "what the run did is its own: {text}");
+    let atif = json(&["export", &run, "--format", "atif"]).await?;
+    let steps = atif["steps"].as_array().context("steps")?;
+    let told =
+        |step: &&serde_json::Value| step["message"].as_str().is_some_and(|said| said.starts_with(WORDS));
+    ensure!(steps.iter().filter(told).count() == 1, "{atif}");
+    let turn = json(&["replay", &run, "--turn", "1", "--json"]).await?;
+    ensure!(turn["told"][0].as_str().is_some_and(|told| told.starts_with(WORDS)), "{turn}");
+    let changes = turn["changes"].as_array().context("changes")?;
+    let by_hand = |hand: bool| -> Vec<&str> {
+        let of = changes.iter().filter(|change| change["by_hand"].is_string() == hand);
+        of.filter_map(|change| change["path"].as_str()).filter(|path| !path.starts_with('n')).collect()
+    };
+    ensure!(by_hand(false) == ["old.txt", "state.txt"] && by_hand(true) == by_hand(false), "{turn}");
+
+    let own = coordinator.docket(&["diff", &run, "--turn", "1"]).await?;
+    ensure!(own.stderr.contains("by hand where turn 1 ended, not shown: new, new/empty, old.txt"), "{own:?}");
+    ensure!(own.stdout.contains("+broken") && !own.stdout.contains("mended"), "{own:?}");
+    let hand = coordinator.docket(&["diff", &run, "--turn", "1", "--by-hand"]).await?.ok()?;
+    ensure!(hand.contains("-broken\n+mended") && hand.contains("b/new/empty"), "{hand}");
+    let row = json(&["blame", &run, "state.txt", "--turn", "1", "--json"]).await?;
+    ensure!(row["by"][0].as_str().is_some_and(|by| by.starts_with("by hand: ")), "{row}");
+    ensure!(row["by"].as_array().map(Vec::len) == Some(1) && row["said"].is_null(), "{row}");
+    Ok(())
 }
 
 #[tokio::test]

@@ -128,6 +128,8 @@ pub enum Attended {
     Terminal,
     /// By what it says alone; its input is empty, or `CommandSpec::stdin`.
     Pipes,
+    /// The same, and all that it says goes to standard error: standard output is for somebody else.
+    Aside,
 }
 
 /// How a command ended.

@@ -180,14 +180,15 @@ impl Sandbox {
     pub async fn attend(&self, spec: CommandSpec, how: Attended) -> Result<Ended, SandboxError> {
         let terminal = match how {
             Attended::Terminal => Terminal::Own,
-            Attended::Pipes => Terminal::None,
+            Attended::Pipes | Attended::Aside => Terminal::None,
         };
         let frames = [self.inner.plan_frame.clone(), self.orders(&spec, terminal)?].concat();
         let _alone = self.alone().await;
         let failed = |source| SandboxError::Start { program: self.inner.init.program.clone(), source };
         let report = match how {
             Attended::Terminal => terminal::relay(&self.inner.init, &frames).await,
-            Attended::Pipes => terminal::pass(&self.inner.init, &frames).await,
+            Attended::Pipes => terminal::pass(&self.inner.init, &frames, io::stdout()).await,
+            Attended::Aside => terminal::pass(&self.inner.init, &frames, io::stderr()).await,
         };
         ended(report.map_err(failed)?, &spec, String::new)
     }

@@ -82,8 +82,12 @@ pub(super) async fn relay(init: &InitProgram, frames: &[u8]) -> io::Result<Optio
     Ok(read_answer(answers))
 }
 
-/// Runs what `frames` order; what it says is passed on as it comes.
-pub(super) async fn pass(init: &InitProgram, frames: &[u8]) -> io::Result<Option<InitReport>> {
+/// Runs what `frames` order; what it says is passed on as it comes, its standard output to `said`.
+pub(super) async fn pass(
+    init: &InitProgram,
+    frames: &[u8],
+    said: impl io::Write,
+) -> io::Result<Option<InitReport>> {
     let (mut child, control) = start_init(init, Stdio::piped(), Stdio::piped())?;
     let (answers, mut out) = control.into_split();
     let mut answers = answer_of(answers);
@@ -94,7 +98,7 @@ pub(super) async fn pass(init: &InitProgram, frames: &[u8]) -> io::Result<Option
         }
         Ok::<_, io::Error>(())
     };
-    let out_to = pass_on(child.stdout.take(), io::stdout());
+    let out_to = pass_on(child.stdout.take(), said);
     let err_to = pass_on(child.stderr.take(), io::stderr());
     let (listened, (), ()) = tokio::join!(listen, out_to, err_to);
     listened?;

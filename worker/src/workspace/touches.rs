@@ -46,7 +46,8 @@ pub struct Touch {
     pub phase: Phase,
     /// What may have caused it, in order; empty where the log does not say.
     pub causes: Vec<Cause>,
-    /// The model's words in that turn, their first line; empty where it said nothing.
+    /// The model's words in that turn, their first line; empty where it said nothing, and where the change
+    /// is a person's.
     pub said: String,
     /// What stands at the path from here on; `None` = nothing.
     pub entry: Option<Entry>,
@@ -124,6 +125,8 @@ impl Reading {
             }
             RunEvent::WorkspaceEdited(event) => {
                 let cause = Cause::Person(event.by);
+                // What the run did before is in its own snapshots.
+                self.effects.clear();
                 self.effect(Effect { cause, wrote: Vec::new(), may_have_written_any: true });
             }
             RunEvent::SnapshotTaken(event) => return self.snapshot(envelope, event, path),
@@ -187,6 +190,8 @@ impl Reading {
     fn snapshot(&mut self, envelope: &Envelope, event: SnapshotTaken, path: &WorkPath) -> Option<Touch> {
         self.taken = true;
         let change = event.changes.into_iter().find(|change| change.path == *path)?;
+        let causes = self.causes(path, change.entry);
+        let by_hand = causes.iter().any(|cause| matches!(cause, Cause::Person(_)));
         Some(Touch {
             run: match &envelope.stream {
                 StreamId::Run(run) => Some(*run),
@@ -195,8 +200,8 @@ impl Reading {
             seq: envelope.seq,
             turn: self.turn,
             phase: self.phase,
-            causes: self.causes(path, change.entry),
-            said: self.said.clone(),
+            causes,
+            said: if by_hand { String::new() } else { self.said.clone() },
             entry: change.entry,
         })
     }

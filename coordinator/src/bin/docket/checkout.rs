@@ -30,7 +30,8 @@ const NAMED_MAX: usize = 5;
 #[command(
     after_help = "All files come back to the byte: untracked ones, modes, links, empty folders, and what the model did
 with git (commits, stashes, branches). The folder needs nothing of docket afterwards. Its tree hash is
-compared with the recorded one before it is there. Files that git ignores were never recorded.
+compared with the recorded one before it is there. Files that git ignores were never recorded. A file
+with several names (hard links) comes back as so many files with the same content.
 
 Examples:
   docket checkout 3f9c01ab /tmp/look
@@ -142,6 +143,12 @@ impl Place {
         let shown = display::line(&dir.to_string_lossy()).into_owned();
         let refuse = |message: String| Err(Failure::new(Exit::Refused, message));
         let dir = std::path::absolute(dir)?;
+        // Its place is its parent's entry of its name, and such a path ends with none.
+        if dir.parent().is_some() && dir.file_name().is_none() {
+            let message =
+                format!("{shown} ends with `..`, which names no folder of its own; write its real path");
+            return Err(Failure::new(Exit::Usage, message));
+        }
         let there = match fs::symlink_metadata(&dir) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => There::Nothing,
             Err(error) => return Err(error).fail_with(Exit::Failed, || format!("cannot look at {shown}")),

@@ -10,7 +10,10 @@ use docket_schema::{
 };
 use serde_json::Value;
 
-use crate::display::{duration, line};
+use crate::{
+    came_to::CameTo,
+    display::{duration, line},
+};
 
 /// The time of day, UTC.
 pub(crate) fn clock(at: Timestamp) -> String {
@@ -88,7 +91,7 @@ fn of_run(event: &RunEvent) -> String {
             format!(
                 "{} {} in {}: {}",
                 e.call,
-                status(e.status),
+                CameTo::of_result(e).word(),
                 duration(e.duration_ms),
                 first_line(&e.content)
             )

@@ -37,7 +37,7 @@ Examples:
 pub(crate) struct Args {
     /// A run, or a task whose last run is meant
     id: String,
-    /// Where to write it [default: standard output]
+    /// Where to write it; `-` is standard output [default: -]
     #[arg(short, long, value_name = "FILE")]
     output: Option<PathBuf>,
     /// What is written
@@ -78,7 +78,13 @@ pub(crate) async fn run(cx: Context, args: Args) -> Outcome {
     if args.plain && args.format != Format::Docket {
         return Err(Failure::new(Exit::Usage, "--plain is for --format docket; the others are text anyway"));
     }
-    let to_terminal = args.output.is_none() && std::io::IsTerminal::is_terminal(&std::io::stdout());
+    let output = args.output.as_deref().filter(|path| path.as_os_str() != "-");
+    if cx.json() && output.is_none() && args.format == Format::Docket {
+        let message = "--json tells of the file that was written, and standard output would be that file; name \
+                       one with -o FILE";
+        return Err(Failure::new(Exit::Usage, message));
+    }
+    let to_terminal = output.is_none() && std::io::IsTerminal::is_terminal(&std::io::stdout());
     if to_terminal && args.format == Format::Docket && !args.plain {
         return Err(Failure::new(
             Exit::Usage,
@@ -88,7 +94,7 @@ pub(crate) async fn run(cx: Context, args: Args) -> Outcome {
     let access = Access::open(&cx, Need::Read).await?;
     let run = resolve::run(&access.client, &args.id).await?;
     // Beside its goal first: a file is there whole or not at all, whatever happens meanwhile.
-    let folder = match &args.output {
+    let folder = match output {
         Some(path) => path
             .parent()
             .filter(|parent| !parent.as_os_str().is_empty())
@@ -101,10 +107,10 @@ pub(crate) async fn run(cx: Context, args: Args) -> Outcome {
     access.close().await?;
     file.flush().fail_as(Exit::Failed)?;
     let bytes = file.as_file().metadata().fail_as(Exit::Failed)?.len();
-    let Some(path) = args.output else {
+    let Some(path) = output else {
         return send(file.into_file(), to_terminal);
     };
-    place(file, &path)?;
+    place(file, path)?;
     if cx.json() {
         display::say_json(&serde_json::json!({
             "run": run, "file": path, "bytes": bytes, "events": written.events, "blobs": written.blobs,

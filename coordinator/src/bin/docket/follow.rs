@@ -5,6 +5,7 @@ use futures_util::StreamExt as _;
 
 use crate::{
     access::{Access, Need},
+    came_to::CameTo,
     context::Context,
     display::{self, Style},
     events,
@@ -102,15 +103,15 @@ pub(crate) fn shown(event: &RunEvent) -> (Option<Style>, String) {
             (None, format!("{}{calls}", text.unwrap_or_default()).trim().to_owned())
         }
         RunEvent::ModelFailed(e) => (Some(Style::Warn), format!("the model failed: {}", e.message)),
-        RunEvent::ToolFinished(e) => match e.status {
-            docket_schema::run::ToolStatus::Ok => (None, String::new()),
-            docket_schema::run::ToolStatus::Error
-            | docket_schema::run::ToolStatus::Refused
-            | docket_schema::run::ToolStatus::Unknown => (
-                Some(Style::Warn),
-                format!("   {}: {}", events::status(e.status), events::first_line(&e.content)),
-            ),
-        },
+        RunEvent::ToolFinished(e) => {
+            let came_to = CameTo::of_result(e);
+            if came_to.is_ok() {
+                (None, String::new())
+            } else {
+                let text = format!("   {}: {}", came_to.word(), events::first_line(&e.content));
+                (Some(Style::Warn), text)
+            }
+        }
         RunEvent::SnapshotTaken(e) => {
             let paths: Vec<String> = e.changes.iter().map(|change| change.path.to_string()).collect();
             (

@@ -97,6 +97,12 @@ impl Change {
             let message = format!("--hint must be 1 to {TELL_BYTES_MAX} bytes of text");
             return Err(Failure::new(Exit::Usage, message));
         }
+        let scripted = self.model.as_ref().is_some_and(|model| model.provider == "scripted");
+        if scripted && self.script.is_none() {
+            let message =
+                "a scripted model needs its script, the parent's is not taken for it; give --script FILE";
+            return Err(Failure::new(Exit::Usage, message));
+        }
         Ok(Checked {
             engine: self.engine.as_deref().map(engine).transpose()?,
             models: self.models(cx)?,
@@ -158,34 +164,39 @@ impl Checked {
     }
 }
 
-/// A fork as `--json` shows it: flat, and stable; a line each.
+/// A run that goes on, as `--json` shows it: flat, and stable; of `docket fork` a line each.
 #[derive(Debug, serde::Serialize)]
-struct Row {
-    task: TaskId,
-    run: RunId,
-    parent: RunId,
-    parent_seq: u64,
-    turn: u32,
+pub(crate) struct Row {
+    pub(crate) task: TaskId,
+    pub(crate) run: RunId,
+    pub(crate) parent: RunId,
+    pub(crate) parent_seq: u64,
+    pub(crate) turn: u32,
+}
+
+/// The rows of what was made.
+pub(crate) fn rows(made: &ForkResponse) -> impl Iterator<Item = Row> {
+    made.siblings.iter().map(|sibling| Row {
+        task: sibling.task,
+        run: sibling.run,
+        parent: made.parent.run,
+        parent_seq: made.parent.seq.0,
+        turn: made.turn,
+    })
 }
 
 /// Says what was made.
 pub(crate) fn say(cx: &Context, made: &ForkResponse) {
-    for sibling in &made.siblings {
+    for row in rows(made) {
         if cx.json() {
-            display::say_json(&Row {
-                task: sibling.task,
-                run: sibling.run,
-                parent: made.parent.run,
-                parent_seq: made.parent.seq.0,
-                turn: made.turn,
-            });
+            display::say_json(&row);
         } else {
             display::say(&format!(
                 "task {}: run {} goes on from turn {} of run {}",
-                sibling.task.short(),
-                sibling.run.short(),
-                made.turn,
-                made.parent.run.short()
+                row.task.short(),
+                row.run.short(),
+                row.turn,
+                row.parent.short()
             ));
         }
     }

@@ -1,11 +1,13 @@
 //! `docket import`: takes in a run that `docket export` wrote elsewhere, to be looked at, proven, forked.
 //!
 //! The file is read twice: once to check all of it, before anything is sent; once to send it, checked
-//! again. What is sent before the last call is blobs that nothing names yet; that call writes all or nothing.
+//! again. What comes through a pipe is kept in a nameless file while it is checked, and read from there. What
+//! is sent before the last call is blobs that nothing names yet; that call writes all or nothing.
 
 use std::{
     fs::File,
-    io::{BufRead, BufReader, Read as _},
+    io::{self, BufRead, BufReader, Read as _, Seek as _, Write as _},
+    os::fd::AsFd as _,
     path::{Path, PathBuf},
 };
 
@@ -41,19 +43,21 @@ file again changes nothing; another history under the same id is refused.
 
 Examples:
   docket import run.docket
-  docket import run.docket && docket verify 3f9c01ab && docket replay 3f9c01ab"
+  docket import run.docket && docket verify 3f9c01ab && docket replay 3f9c01ab
+  ssh there docket export 3f9c01ab | docket import -"
 )]
 pub(crate) struct Args {
-    /// The file
+    /// The file; `-` is standard input
     #[arg(value_name = "FILE")]
     file: PathBuf,
 }
 
 /// Takes it in.
 pub(crate) async fn run(cx: Context, args: Args) -> Outcome {
-    let read = check(&args.file)?;
+    let source = Source::open(&cx, &args.file)?;
+    let read = check(&source)?;
     let access = Access::open(&cx, Need::Write).await?;
-    let (sent, made_by) = send(&access.client, &args.file).await?;
+    let (sent, made_by) = send(&access.client, &source).await?;
     let request = ImportRequest { run: read.header.run, task: read.header.task, made_by, pages: sent };
     let response = access.client.import(&request).await?;
     access.close().await?;
@@ -85,6 +89,69 @@ fn say(cx: &Context, read: &Read, response: &ImportResponse) {
     }
 }
 
+/// Where the run comes from, read from its beginning as often as is asked.
+struct Source {
+    /// For people.
+    path: PathBuf,
+    /// What cannot be read again, and the nameless file that keeps what is read of it the first time.
+    once: Option<(File, File)>,
+}
+
+impl Source {
+    fn open(cx: &Context, path: &Path) -> Outcome<Self> {
+        let failed = || format!("cannot read {}", path.display());
+        if path.as_os_str() == "-" {
+            // Not the buffered one: it would hold back what it read.
+            let stdin = File::from(io::stdin().as_fd().try_clone_to_owned().fail_with(Exit::Usage, failed)?);
+            return Ok(Self { path: PathBuf::from("standard input"), once: Some((stdin, kept(cx)?)) });
+        }
+        let file = File::open(path).fail_with(Exit::Usage, failed)?;
+        let again = file.metadata().fail_with(Exit::Usage, failed)?.is_file();
+        Ok(Self { path: path.to_owned(), once: if again { None } else { Some((file, kept(cx)?)) } })
+    }
+
+    /// From its beginning, for the first time.
+    fn first(&self) -> Outcome<Box<dyn io::Read>> {
+        let failed = || format!("cannot read {}", self.path.display());
+        Ok(match &self.once {
+            None => Box::new(File::open(&self.path).fail_with(Exit::Usage, failed)?),
+            Some((from, to)) => Box::new(Kept {
+                from: from.try_clone().fail_with(Exit::Failed, failed)?,
+                to: to.try_clone().fail_with(Exit::Failed, failed)?,
+            }),
+        })
+    }
+
+    /// From its beginning, after it was read to its end.
+    fn again(&self) -> Outcome<Box<dyn io::Read>> {
+        let Some((_, kept)) = &self.once else { return self.first() };
+        let failed = || format!("what came from {} cannot be read again", self.path.display());
+        let mut kept = kept.try_clone().fail_with(Exit::Failed, failed)?;
+        kept.rewind().fail_with(Exit::Failed, failed)?;
+        Ok(Box::new(kept))
+    }
+}
+
+/// A nameless file on the disk of the home, which has room for the run or cannot take it in anyway.
+fn kept(cx: &Context) -> Outcome<File> {
+    let folder = cx.home.folder("scratch")?;
+    tempfile::tempfile_in(&folder).fail_with(Exit::Failed, || format!("cannot write in {}", folder.display()))
+}
+
+/// Whatever is read is kept as well.
+struct Kept {
+    from: File,
+    to: File,
+}
+
+impl io::Read for Kept {
+    fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
+        let count = self.from.read(into)?;
+        self.to.write_all(&into[..count])?;
+        Ok(count)
+    }
+}
+
 /// The lines of a file, each bounded before it is held.
 struct Lines {
     from: Box<dyn BufRead>,
@@ -92,10 +159,9 @@ struct Lines {
 }
 
 impl Lines {
-    fn open(path: &Path) -> Outcome<Self> {
+    fn of(path: &Path, from: Box<dyn io::Read>) -> Outcome<Self> {
         let failed = || format!("cannot read {}", path.display());
-        let file = File::open(path).fail_with(Exit::Usage, failed)?;
-        let mut plain = BufReader::new(file);
+        let mut plain = BufReader::new(from);
         let start = plain.fill_buf().fail_with(Exit::Usage, failed)?;
         let from: Box<dyn BufRead> = if start.starts_with(&ZSTD_START) {
             let unpacked = zstd::Decoder::with_buffer(plain).fail_with(Exit::Failed, failed)?;
@@ -156,8 +222,9 @@ fn refused(path: &Path, error: &ExportError) -> Failure {
 }
 
 /// Reads the whole file and sends nothing.
-fn check(path: &Path) -> Outcome<Read> {
-    let mut lines = Lines::open(path)?;
+fn check(source: &Source) -> Outcome<Read> {
+    let path = source.path.as_path();
+    let mut lines = Lines::of(path, source.first()?)?;
     let mut reader = Reader::new();
     while let Some(line) = lines.next()? {
         reader.line(&line).map_err(|error| refused(path, &error))?;
@@ -166,8 +233,9 @@ fn check(path: &Path) -> Outcome<Read> {
 }
 
 /// Sends blobs, and events as pages; gives the pages and what made the file.
-async fn send(client: &Client, path: &Path) -> Outcome<(Vec<BlobRef>, String)> {
-    let mut lines = Lines::open(path)?;
+async fn send(client: &Client, source: &Source) -> Outcome<(Vec<BlobRef>, String)> {
+    let path = source.path.as_path();
+    let mut lines = Lines::of(path, source.again()?)?;
     let mut reader = Reader::new();
     let mut upload = Upload::new(client);
     let (mut pages, mut page) = (Vec::new(), String::new());

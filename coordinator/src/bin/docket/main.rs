@@ -10,6 +10,7 @@ mod apply;
 mod args;
 mod bench;
 mod blame;
+mod came_to;
 mod cancel;
 mod cat;
 mod checkout;

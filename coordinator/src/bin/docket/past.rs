@@ -3,12 +3,12 @@
 //! Used by `checkout`, `diff`, `cat` and `blame`. Only reads. A turn that has not ended can be looked at as
 //! far as it went, and whoever shows it says so.
 
-use std::{ffi::OsStr, fmt::Write as _, os::unix::ffi::OsStrExt as _};
+use std::{collections::BTreeSet, ffi::OsStr, fmt::Write as _, os::unix::ffi::OsStrExt as _};
 
 use docket_schema::{
     content::WorkPath,
     ids::{RunId, TreeHash, Turn},
-    run::{History, RunState},
+    run::{Hands, History, Overlay, RunEvent, RunState, SnapshotParts},
     snapshot::{Base, Manifest},
 };
 use docket_worker::{
@@ -21,6 +21,7 @@ use crate::{
     delivery::Remote,
     display,
     fail::{Exit, FailWith as _, Failure, Outcome},
+    replay::decoded,
 };
 
 /// A path that is not there is answered with so many that were perhaps meant.
@@ -46,6 +47,18 @@ pub(crate) struct After {
     pub(crate) state: RunState,
     /// The files.
     pub(crate) tree: Manifest,
+}
+
+/// A turn's changes, the run's apart from those that a person made by hand where it ended.
+pub(crate) struct Apart {
+    /// The tree before the turn.
+    pub(crate) before: Manifest,
+    /// The tree before the turn, with what the run changed in it.
+    pub(crate) own: Manifest,
+    /// The tree that the person found, and what they left; none where nobody changed anything.
+    pub(crate) by_hand: Option<(Manifest, Manifest)>,
+    /// The paths that a person changed.
+    pub(crate) hand_paths: BTreeSet<WorkPath>,
 }
 
 impl Past {
@@ -93,6 +106,29 @@ impl Past {
             Some(before) => Ok(self.after(Some(before))?.tree),
             None => Ok(self.base.manifest().clone()),
         }
+    }
+
+    /// What turn `asked` changed, told apart by whose hand it was.
+    pub(crate) fn apart(&self, asked: u32) -> Outcome<Apart> {
+        let before = self.tree_before(asked)?;
+        let mut apart = Apart { own: before.clone(), before, by_hand: None, hand_paths: BTreeSet::new() };
+        let span = self.history.turn(Turn(asked)).fail_as(Exit::NotFound)?;
+        let (mut hands, mut parts) = (Hands::default(), SnapshotParts::default());
+        for event in &self.history.events()[span.events.clone()] {
+            let typed = decoded(event);
+            let by_hand = hands.take(&typed).is_some();
+            let RunEvent::SnapshotTaken(taken) = typed else { continue };
+            let changes = parts.take(event.epoch, taken).into_iter().flat_map(|part| part.changes);
+            let changes: Overlay = changes.map(|change| (change.path, change.entry)).collect();
+            if by_hand {
+                let (_, left) = apart.by_hand.get_or_insert_with(|| (apart.own.clone(), apart.own.clone()));
+                *left = tree_of(left, &changes);
+                apart.hand_paths.extend(changes.into_keys());
+            } else {
+                apart.own = tree_of(&apart.own, &changes);
+            }
+        }
+        Ok(apart)
     }
 
     /// What to say of a path that is not in a tree: what became of it, or what was perhaps meant.

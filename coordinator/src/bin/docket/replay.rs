@@ -20,7 +20,10 @@ use docket_worker::{
     workspace::cached_base,
 };
 
-pub(crate) use self::tools::{Choice, run_again};
+pub(crate) use self::{
+    sketch::decoded,
+    tools::{Choice, run_again},
+};
 use crate::{
     access::{Access, Need},
     context::Context,
@@ -109,6 +112,12 @@ impl Args {
 
 /// Replays it.
 pub(crate) async fn run(cx: Context, args: Args) -> Outcome {
+    if let (Some(from), Some(to)) = (args.from, args.to)
+        && from > to
+    {
+        let message = format!("--from {from} comes after --to {to}; the first turn stands in --from");
+        return Err(Failure::new(Exit::Usage, message));
+    }
     let access = Access::open(&cx, Need::Read).await?;
     let run = resolve::run(&access.client, &args.id).await?;
     let exit = say(&cx, &access.client, run, &args).await?;

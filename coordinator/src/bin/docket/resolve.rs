@@ -47,13 +47,17 @@ pub(crate) async fn task(client: &Client, text: &str) -> Outcome<TaskId> {
     }
 }
 
-/// The run that `text` names, itself or as the last one of its task.
+/// The run that `text` names, itself or as the last one of its task. Of a task that was imported that is the
+/// last run that came along: its stream names the newer ones as well, but they stand elsewhere.
 pub(crate) async fn run(client: &Client, text: &str) -> Outcome<RunId> {
     match named(client, text).await? {
         Named::Run(run) => Ok(run),
         Named::Task(task) => {
             let view = client.task(task).await?;
-            view.task.last_run.ok_or_else(|| {
+            let last = view.task.last_run;
+            let is_here = |run: &RunId| view.runs.iter().any(|here| here.id == *run);
+            let newest_here = view.runs.last().map(|run| run.id);
+            last.filter(is_here).or(newest_here).or(last).ok_or_else(|| {
                 let message = format!("task {} has not been run yet ({})", task.short(), view.task.state);
                 Failure::new(Exit::NotFound, format!("{message}; `docket up` starts workers"))
             })

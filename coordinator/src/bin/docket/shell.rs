@@ -4,10 +4,11 @@
 use std::{ffi::OsString, io::IsTerminal as _, path::Path};
 
 use docket_schema::{
+    content::WorkPath,
     ids::{RunId, Turn},
     run::{History, RunState},
     task::TaskSpec,
-    wire::{ForkRequest, ResumeRequest},
+    wire::{ForkRequest, ResumeRequest, ResumeResponse},
 };
 use docket_worker::{
     client::{Client, Lineage},
@@ -41,7 +42,9 @@ When you leave, what you changed is shown. Then you choose: resume (a new run of
 from what you left, and the old one ends if it still runs), fork (a new task goes on from it, the run is
 not touched), or discard. The model is told which paths a person changed.
 
-With a command the exit code is 0 where it succeeded and 1 where it did not.
+With a command the exit code is 0 where it succeeded and 1 where it did not. With --json standard output
+holds one JSON object, which says what was changed and what became of it; what a command says then goes
+to standard error.
 
 Examples:
   docket shell 3f9c01ab
@@ -64,7 +67,8 @@ pub(crate) struct Args {
 }
 
 /// What becomes of a change.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum, serde::Serialize)]
+#[serde(rename_all = "snake_case")]
 enum Then {
     /// A new run of the same task goes on from it
     Resume,
@@ -72,6 +76,38 @@ enum Then {
     Fork,
     /// It is thrown away
     Discard,
+}
+
+/// A visit as `--json` shows it: stable.
+#[derive(Debug, serde::Serialize)]
+struct Row {
+    /// The run that was visited.
+    run: RunId,
+    turn: Turn,
+    /// Whether the command, or the shell, ended well.
+    succeeded: bool,
+    changed: Vec<WorkPath>,
+    /// Whether commits, branches or stashes changed.
+    git_changed: bool,
+    /// Null where nothing was changed.
+    then: Option<Then>,
+    /// What goes on from the change; null where nothing does.
+    made: Option<fork::Row>,
+}
+
+impl Row {
+    fn of(target: &Target, succeeded: bool, changed: Option<&Changed>) -> Self {
+        let paths = changed.map_or(&[][..], |changed| &changed.paths);
+        Self {
+            run: target.run,
+            turn: target.turn,
+            succeeded,
+            changed: paths.iter().map(|change| change.path.clone()).collect(),
+            git_changed: changed.is_some_and(|changed| changed.git),
+            then: None,
+            made: None,
+        }
+    }
 }
 
 /// What is visited.
@@ -90,16 +126,22 @@ pub(crate) async fn run(cx: Context, args: Args) -> Outcome {
     let scratch = tempfile::Builder::new().prefix("shell-").tempdir_in(cx.home.folder("scratch")?)?;
     let mut visit = open(&cx, &access.client, &target, scratch.path()).await?;
     access.close().await?;
-    let succeeded = attend(&visit, &target, args.command).await?;
+    let succeeded = attend(&cx, &visit, &target, args.command).await?;
     let changed = visit.changed().fail_as(Exit::Failed)?;
+    let mut row = Row::of(&target, succeeded, changed.as_ref());
     if let Some(changed) = changed {
         show(&cx, &changed);
-        match args.then.map_or_else(ask, Ok)? {
+        let then = args.then.map_or_else(ask, Ok)?;
+        row.then = Some(then);
+        match then {
             Then::Discard => display::note("discarded"),
-            then @ (Then::Resume | Then::Fork) => go_on(&cx, &target, changed, then).await?,
+            Then::Resume | Then::Fork => row.made = go_on(&cx, &target, changed, then).await?,
         }
     } else {
         display::note("nothing was changed");
+    }
+    if cx.json() {
+        display::say_json(&row);
     }
     Ok(if succeeded { Exit::Ok } else { Exit::Failed })
 }
@@ -136,7 +178,7 @@ async fn open(cx: &Context, client: &Client, target: &Target, scratch: &Path) ->
 }
 
 /// Whether the command, or the shell, ended well.
-async fn attend(visit: &Visit, target: &Target, command: Vec<OsString>) -> Outcome<bool> {
+async fn attend(cx: &Context, visit: &Visit, target: &Target, command: Vec<OsString>) -> Outcome<bool> {
     let on_terminal = std::io::stdin().is_terminal() && std::io::stdout().is_terminal();
     let spec = if command.is_empty() {
         if !on_terminal {
@@ -152,7 +194,11 @@ async fn attend(visit: &Visit, target: &Target, command: Vec<OsString>) -> Outco
     } else {
         CommandSpec::new(command)
     };
-    let how = if on_terminal { Attended::Terminal } else { Attended::Pipes };
+    let how = match (on_terminal, cx.json()) {
+        (true, _) => Attended::Terminal,
+        (false, true) => Attended::Aside,
+        (false, false) => Attended::Pipes,
+    };
     let stop = Stop::listen()?;
     tokio::select! {
         ended = visit.sandbox().attend(spec, how) => match ended.fail_as(Exit::Failed)? {
@@ -200,7 +246,7 @@ fn ask() -> Outcome<Then> {
     }
 }
 
-async fn go_on(cx: &Context, target: &Target, changed: Changed, then: Then) -> Outcome<()> {
+async fn go_on(cx: &Context, target: &Target, changed: Changed, then: Then) -> Outcome<Option<fork::Row>> {
     let access = Access::open(cx, Need::Write).await?;
     let client = &access.client;
     let mut upload = Upload::new(client);
@@ -210,20 +256,28 @@ async fn go_on(cx: &Context, target: &Target, changed: Changed, then: Then) -> O
     }
     upload.flush().await.fail_with(Exit::Failed, stored)?;
     let (turn, edit) = (Some(target.turn.0), Some(changed.edit));
-    match then {
+    let row = match then {
         Then::Fork => {
             let asked = fork::Change::default().check(cx)?.request(client, turn, 1).await?;
             let made = client.fork(target.run, &ForkRequest { edit, ..asked }).await?;
-            fork::say(cx, &made);
+            if !cx.json() {
+                fork::say(cx, &made);
+            }
+            fork::rows(&made).next()
         }
         Then::Resume => {
             let made = client.resume_with(target.run, &ResumeRequest { turn, edit }).await?;
-            crate::resume::say(cx, &made);
+            if !cx.json() {
+                crate::resume::say(cx, &made);
+            }
+            let ResumeResponse { task, run, parent, turn } = made;
+            Some(fork::Row { task, run, parent: parent.run, parent_seq: parent.seq.0, turn })
         }
-        Then::Discard => {}
-    }
+        Then::Discard => None,
+    };
     if access.is_alone() {
         display::note("nobody works here now; `docket up` starts workers");
     }
-    access.close().await
+    access.close().await?;
+    Ok(row)
 }

@@ -31,6 +31,9 @@ pub(super) struct Row {
     from_tree: String,
     to_tree: String,
     paths: Vec<WorkPath>,
+    /// With `--turn`: what a person changed by hand where the turn ended. The patch holds it with `--by-hand`,
+    /// and only then.
+    by_hand: Vec<WorkPath>,
     files: Vec<FileRow>,
     patch: Content,
 }
@@ -96,6 +99,7 @@ impl Row {
             from_tree: compared.old.tree_hash().to_string(),
             to_tree: compared.new.tree_hash().to_string(),
             paths: diff.paths().iter().map(|path| path.path.clone()).collect(),
+            by_hand: compared.by_hand.clone(),
             files: files.collect(),
             patch: Content::inline(&patch),
         })

@@ -11,7 +11,10 @@ use docket_schema::{
     event::{Envelope, TypedEvent as _},
     ids::{RunId, StreamId},
     message::{Part, ToolSpec, ToolUse, Usage},
-    run::{GateFinished, ModelAnswered, RunEvent, RunOutcome, RunStarted, ToolFinished, ToolStatus},
+    run::{
+        GateFinished, Hands, ModelAnswered, RunEvent, RunOutcome, RunStarted, ToolFinished, ToolStatus,
+        edited_words,
+    },
 };
 use serde::Serialize;
 use serde_json::{Map, Value, json};
@@ -141,6 +144,7 @@ struct Making<'a> {
     cost_nusd: u64,
     parents: BTreeSet<String>,
     outcome: Value,
+    hands: Hands,
 }
 
 impl<'a> Making<'a> {
@@ -157,6 +161,7 @@ impl<'a> Making<'a> {
             cost_nusd: 0,
             parents: BTreeSet::new(),
             outcome: Value::Null,
+            hands: Hands::default(),
         }
     }
 
@@ -189,6 +194,7 @@ impl<'a> Making<'a> {
     }
 
     fn take(&mut self, event: &Envelope, typed: RunEvent) {
+        let person = self.hands.take(&typed).map(str::to_owned);
         match typed {
             RunEvent::RunStarted(e) => self.started(event, e),
             RunEvent::Forked(e) => {
@@ -235,6 +241,10 @@ impl<'a> Making<'a> {
                 step.observation = Some(Observation { results: vec![result] });
             }
             RunEvent::SnapshotTaken(e) => {
+                if let Some(person) = person {
+                    let step = self.step(event, Source::User, edited_words(&e));
+                    step.extra.insert("by".to_owned(), person.into());
+                }
                 if let Some(step) = self.steps.last_mut() {
                     step.extra.insert("tree".to_owned(), e.tree.to_string().into());
                 }

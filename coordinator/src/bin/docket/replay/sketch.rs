@@ -9,14 +9,14 @@ use docket_schema::{
     ids::{DecisionHash, Seq, TreeHash, Turn},
     message::{CallId, ModelRef, Part, ToolUse},
     run::{
-        GateFinished, GateSpec, History, ModelAnswered, ModelFailed, ModelRequested, Phase, RunEvent,
-        RunOutcome, ToolFinished, ToolStatus, TurnSpan,
+        GateFinished, GateSpec, Hands, History, ModelAnswered, ModelFailed, ModelRequested, Phase, RunEvent,
+        RunOutcome, ToolFinished, ToolStatus, TurnSpan, edited_words,
     },
     snapshot::PathChange,
-    tool::RecoveryClass,
+    tool::{RecoveryClass, ToolFacts},
 };
 
-use crate::events;
+use crate::{came_to::CameTo, events};
 
 /// See the module.
 #[derive(Debug, Default)]
@@ -33,8 +33,8 @@ pub(crate) struct Sketch {
     pub(crate) text: Vec<Content>,
     pub(crate) tools: Vec<ToolSketch>,
     pub(crate) gates: Vec<GateSketch>,
-    /// Paths that changed, in order; a path may stand here twice, and then the last holds.
-    pub(crate) changes: Vec<PathChange>,
+    /// What changed, in order; a path may stand here twice, and then the last holds.
+    pub(crate) changes: Vec<Changed>,
     pub(crate) tree: Option<TreeHash>,
     /// What else happened: failed attempts, recoveries, limits.
     pub(crate) notes: Vec<String>,
@@ -42,6 +42,15 @@ pub(crate) struct Sketch {
     pub(crate) output_tokens: u64,
     pub(crate) cost_nusd: u64,
     pub(crate) ended: Option<RunOutcome>,
+    hands: Hands,
+}
+
+/// Paths that the run changed, or a person in its place.
+#[derive(Debug)]
+pub(crate) struct Changed {
+    /// The person who did it by hand; none where it is the run's work.
+    pub(crate) by: Option<String>,
+    pub(crate) paths: Vec<PathChange>,
 }
 
 /// Words for the model.
@@ -88,6 +97,8 @@ pub(crate) struct ToolSketch {
 #[derive(Debug)]
 pub(crate) struct ResultSketch {
     pub(crate) status: ToolStatus,
+    pub(crate) came_to: CameTo,
+    pub(crate) facts: ToolFacts,
     pub(crate) content: Content,
     pub(crate) full: Option<BlobRef>,
     pub(crate) duration_ms: u64,
@@ -129,6 +140,7 @@ pub(crate) fn decoded(event: &Envelope) -> RunEvent {
 
 impl Sketch {
     fn take(&mut self, place: usize, event: &Envelope, typed: RunEvent) {
+        let person = self.hands.take(&typed).map(str::to_owned);
         match typed {
             RunEvent::RunStarted(e) => self.tell(None, Content::Blob(e.prompts.task)),
             RunEvent::PhaseChanged(e) => self.phases.push(e.phase),
@@ -142,8 +154,11 @@ impl Sketch {
             }
             RunEvent::ToolFinished(e) => self.finished(e),
             RunEvent::SnapshotTaken(e) => {
-                self.changes.extend(e.changes);
+                if person.is_some() {
+                    self.tell(None, edited_words(&e).into());
+                }
                 self.tree = Some(e.tree);
+                self.changed(person, e.changes);
             }
             RunEvent::GateRequested(e) => {
                 self.gates.push(GateSketch { call: e.call, gate: e.gate, result: None });
@@ -175,6 +190,13 @@ impl Sketch {
             | RunEvent::ChildAnswered(_)
             | RunEvent::Compacted(_)
             | RunEvent::WorkspaceEdited(_) => self.notes.push(events::summary(event)),
+        }
+    }
+
+    fn changed(&mut self, by: Option<String>, paths: Vec<PathChange>) {
+        match self.changes.last_mut() {
+            Some(last) if last.by == by => last.paths.extend(paths),
+            Some(_) | None => self.changes.push(Changed { by, paths }),
         }
     }
 
@@ -226,9 +248,10 @@ impl Sketch {
     }
 
     fn finished(&mut self, event: ToolFinished) {
-        let ToolFinished { call, status, content, full, facts: _, duration_ms } = event;
+        let came_to = CameTo::of_result(&event);
+        let ToolFinished { call, status, content, full, facts, duration_ms } = event;
         if let Some(tool) = self.tools.iter_mut().find(|tool| tool.tool.call == call) {
-            tool.result = Some(ResultSketch { status, content, full, duration_ms });
+            tool.result = Some(ResultSketch { status, came_to, facts, content, full, duration_ms });
         }
     }
 }

@@ -87,7 +87,9 @@ pub(crate) fn turn(cx: &Context, turn: &Turn, length: Length) {
     }
     for change in &turn.changes {
         let path = line(&change.path.to_string()).into_owned();
-        display::say(&format!("  {} {}", cx.screen.paint(Style::Good, change.what), path));
+        let by = change.by_hand.as_ref().map_or_else(String::new, |by| format!(" by hand: {}", line(by)));
+        let by = cx.screen.paint(Style::Warn, &by);
+        display::say(&format!("  {} {path}{by}", cx.screen.paint(Style::Good, change.what)));
         if let Some(diff) = &change.diff {
             say_diff(cx, diff, length);
         }
@@ -126,9 +128,9 @@ fn say_block(text: &str) {
 
 fn say_call(cx: &Context, call: &Call, length: Length) {
     let columns = cx.screen.columns();
-    let (style, word) = match call.status {
-        Some("ok") => (Style::Good, "ok"),
-        Some(other) => (Style::Warn, other),
+    let (style, word) = match &call.came_to {
+        Some(word) if call.failed => (Style::Warn, word.as_str()),
+        Some(word) => (Style::Good, word.as_str()),
         None => (Style::Warn, "no result"),
     };
     let args = arguments(&call.args);
@@ -140,7 +142,7 @@ fn say_call(cx: &Context, call: &Call, length: Length) {
         cx.screen.paint(style, word),
         cx.screen.paint(Style::Dim, &took)
     ));
-    let lines = if call.status == Some("ok") { 3 } else { 6 };
+    let lines = if call.failed { 6 } else { 3 };
     say_block(&cx.screen.paint(Style::Dim, &excerpt(&call.result, length.lines(lines), "      ", columns)));
 }
 

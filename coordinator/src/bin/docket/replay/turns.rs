@@ -9,7 +9,8 @@ use docket_schema::{
     content::{Content, WorkPath},
     ids::{self, RunId, Seq},
     run::{History, Overlay, RunEvent, SnapshotParts},
-    snapshot::{Manifest, PathChange},
+    snapshot::Manifest,
+    tool::TestCounts,
 };
 use docket_worker::{
     client::Client,
@@ -18,7 +19,7 @@ use docket_worker::{
 use serde::Serialize;
 use serde_json::Value;
 
-use super::sketch::{Asked, Attempt, GateSketch, Sketch, ToolSketch, decoded, sketch};
+use super::sketch::{Asked, Attempt, Changed, GateSketch, Sketch, ToolSketch, decoded, sketch};
 use crate::{
     delivery::Remote,
     events,
@@ -75,8 +76,16 @@ pub(crate) struct Call {
     pub(crate) call: String,
     pub(crate) name: String,
     pub(crate) args: Value,
-    /// None where no result was recorded.
+    /// Of the tool: `ok`, `failed`, `refused`, `unknown`; none where no result was recorded.
     pub(crate) status: Option<&'static str>,
+    /// What it came to in a word: its status, or how its command or its tests ended: `exit 7`, `3 failed`.
+    pub(crate) came_to: Option<String>,
+    /// Whether the turn's work failed in it: the tool, its command or its tests.
+    pub(crate) failed: bool,
+    /// Exit status of its command.
+    pub(crate) exit: Option<i32>,
+    /// What a test runner counted.
+    pub(crate) tests: Option<TestCounts>,
     pub(crate) result: String,
     /// Size of the whole output where `result` is cut: `--output CALL` prints it.
     pub(crate) output_bytes: Option<u64>,
@@ -102,6 +111,8 @@ pub(crate) struct Change {
     pub(crate) path: WorkPath,
     /// `added`, `changed`, `removed`.
     pub(crate) what: &'static str,
+    /// The person who changed it in `docket shell`; null where it is the run's work.
+    pub(crate) by_hand: Option<String>,
     /// Unified, where it is text.
     pub(crate) diff: Option<String>,
 }
@@ -156,7 +167,6 @@ impl Reader<'_> {
             request_hash: last.map(|attempt| attempt.request.to_string()),
             decision_hash: last.map(|attempt| attempt.decision.to_string()),
             attempts: sketch.attempts.iter().map(Ask::of).collect(),
-            changes: self.changes(&sketch.changes, overlay).await?,
             tree: sketch.tree.map(|tree| tree.to_string()),
             notes: sketch.notes.clone(),
             input_tokens: sketch.input_tokens,
@@ -177,6 +187,9 @@ impl Reader<'_> {
         for tool in &sketch.tools {
             turn.tools.push(self.call(tool).await?);
         }
+        for changed in &sketch.changes {
+            turn.changes.extend(self.changes(changed, overlay).await?);
+        }
         for gate in &sketch.gates {
             turn.gates.push(self.gate(gate).await?);
         }
@@ -190,6 +203,10 @@ impl Reader<'_> {
             name: sketch.tool.name.clone(),
             args: sketch.tool.args.clone(),
             status: result.map(|result| events::status(result.status)),
+            came_to: result.map(|result| result.came_to.word().into_owned()),
+            failed: result.is_some_and(|result| !result.came_to.is_ok()),
+            exit: result.and_then(|result| result.facts.exit),
+            tests: result.and_then(|result| result.facts.tests),
             result: match result {
                 Some(result) => self.text(&result.content).await?,
                 None => String::new(),
@@ -215,9 +232,9 @@ impl Reader<'_> {
         })
     }
 
-    async fn changes(&self, changes: &[PathChange], overlay: &mut Overlay) -> Outcome<Vec<Change>> {
+    async fn changes(&self, changed: &Changed, overlay: &mut Overlay) -> Outcome<Vec<Change>> {
         let (mut before, mut after) = (Manifest::default(), Manifest::default());
-        for change in changes {
+        for change in &changed.paths {
             let path = &change.path;
             let stood = match overlay.get(path) {
                 Some(entry) => *entry,
@@ -247,6 +264,7 @@ impl Reader<'_> {
                 (Some(_), None) => "removed",
                 (Some(_), Some(_)) => "changed",
             },
+            by_hand: changed.by.clone(),
             diff: match file.change {
                 ChangeView::Text(text) => Some(text),
                 ChangeView::Binary | ChangeView::TooLarge | ChangeView::ModeOnly => None,

@@ -91,7 +91,7 @@ fn results(detail: &Detail) -> impl PartialEq + '_ {
     let calls: Vec<_> =
         detail.calls.iter().map(|call| call.result.as_ref().map(|e| (e.status, &e.content))).collect();
     let gates: Vec<_> = detail.gates.iter().map(|gate| (&gate.spec.name, gate.passed)).collect();
-    (calls, gates, &detail.changes, &detail.ended)
+    (calls, gates, &detail.changes, &detail.by_hand, &detail.ended)
 }
 
 /// The pane: how the turn compares, both decisions, and what differs between both trees after it.

@@ -1,17 +1,20 @@
 //! One turn, all of it that lies in its events: read when somebody looks at it. Pure.
 
+use std::borrow::Cow;
+
 use docket_schema::{
     content::{BlobRef, Content},
     event::{Envelope, TypedEvent as _},
     message::{Part, ToolUse},
     run::{
-        ForkWhy, GateSpec, ModelAnswered, ModelRequested, RunEvent, ToolFinished, ToolRequested, ToolStatus,
+        ForkWhy, GateSpec, Hands, ModelAnswered, ModelRequested, RunEvent, ToolFinished, ToolRequested,
+        edited_words,
     },
     snapshot::{LeftOut, PathChange},
 };
 
 use super::skeleton::{Row, Run};
-use crate::{display::duration, events};
+use crate::{came_to::CameTo, display::duration, events};
 
 /// Words that reach the model with its next request.
 #[derive(Debug, Clone, PartialEq)]
@@ -63,8 +66,10 @@ pub(super) struct Detail {
     pub(super) calls: Vec<Call>,
     /// Final checks, in order.
     pub(super) gates: Vec<Gate>,
-    /// What changed in the work tree.
+    /// What the run changed in the work tree.
     pub(super) changes: Vec<PathChange>,
+    /// What a person changed there by hand.
+    pub(super) by_hand: Vec<PathChange>,
     /// How many paths under `.git` changed.
     pub(super) git_changes: usize,
     /// What its snapshots newly left out.
@@ -80,10 +85,10 @@ pub(super) struct Detail {
 impl Detail {
     /// Reads a turn of `run`.
     pub(super) fn of(run: &Run, row: &Row) -> Self {
-        let mut detail = Self::default();
+        let (mut detail, mut hands) = (Self::default(), Hands::default());
         for place in row.events.clone() {
             if let Some(event) = run.events.get(place) {
-                detail.take(place, event);
+                detail.take(place, event, &mut hands);
             }
         }
         detail
@@ -93,7 +98,7 @@ impl Detail {
         self.notes.push(Told { by: by.to_owned(), text });
     }
 
-    fn take(&mut self, place: usize, envelope: &Envelope) {
+    fn take(&mut self, place: usize, envelope: &Envelope, hands: &mut Hands) {
         let event = match RunEvent::decode(&envelope.kind, envelope.version, envelope.payload.as_str()) {
             Ok(event) => event,
             Err(error) => {
@@ -101,6 +106,7 @@ impl Detail {
                 return self.note("docket", text.into());
             }
         };
+        let by_hand = hands.take(&event).is_some();
         match event {
             RunEvent::RunStarted(e) => {
                 self.told.push(Told { by: "the task".to_owned(), text: Content::Blob(e.prompts.task) });
@@ -123,7 +129,13 @@ impl Detail {
                 }
             }
             RunEvent::SnapshotTaken(e) => {
-                self.changes.extend(e.changes);
+                if by_hand {
+                    let words = edited_words(&e).into();
+                    self.told.push(Told { by: "the runtime says".to_owned(), text: words });
+                    self.by_hand.extend(e.changes);
+                } else {
+                    self.changes.extend(e.changes);
+                }
                 self.git_changes += e.git_changes.len();
                 self.left_out.extend(e.left_out);
                 self.tree = Some(e.tree.to_string());
@@ -240,12 +252,16 @@ impl Detail {
 
 impl Call {
     /// How it ended, in a word.
-    pub(super) fn word(&self) -> &'static str {
-        self.result.as_ref().map_or("no result", |result| events::status(result.status))
+    pub(super) fn word(&self) -> Cow<'static, str> {
+        self.came_to().map_or("no result".into(), CameTo::word)
     }
 
-    /// Whether it did what was asked.
+    fn came_to(&self) -> Option<CameTo> {
+        self.result.as_ref().map(CameTo::of_result)
+    }
+
+    /// Whether it did what was asked, and what it ran ended well.
     pub(super) fn is_ok(&self) -> bool {
-        self.result.as_ref().is_some_and(|result| result.status == ToolStatus::Ok)
+        self.came_to().is_some_and(CameTo::is_ok)
     }
 }

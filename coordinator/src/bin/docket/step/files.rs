@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 
 use docket_schema::{
     content::WorkPath,
+    run::pieces,
     snapshot::{Entry, EntryKind},
 };
 use docket_worker::workspace::{ChangeView, FileDiff};
@@ -31,12 +32,12 @@ pub(super) fn diff(out: &mut Writer<'_>, run: &Run, choice: &Choice) {
         out.line(Tone::Bold, &format!("from the end of turn {} to the end of turn {}", from.turn, to.turn));
         return differences(out, after(from), after(to));
     }
-    let before = Place { side: Side::This, end: row.events.start };
     let detail = Detail::of(run, row);
     if detail.changes.is_empty() {
         out.line(Tone::Dim, "this turn changed no file");
-    } else {
-        differences(out, before, after(row));
+    }
+    if !detail.changes.is_empty() || !detail.by_hand.is_empty() {
+        of_turn(out, run, row);
     }
     if detail.git_changes > 0 {
         out.gap();
@@ -45,6 +46,20 @@ pub(super) fn diff(out: &mut Writer<'_>, run: &Run, choice: &Choice) {
     }
     for left in &detail.left_out {
         out.file(Tone::Dim, &format!("not in the snapshot: {} ({:?})", left.path, left.why), &left.path);
+    }
+}
+
+/// What the turn changed; and, apart from it, what a person changed by hand where it ended.
+fn of_turn(out: &mut Writer<'_>, run: &Run, row: &Row) {
+    let Some(events) = run.events.get(row.events.clone()) else { return };
+    let place = |at: usize| Place { side: Side::This, end: row.events.start + at };
+    for (nth, piece) in pieces(events).iter().enumerate() {
+        match &piece.by {
+            Some(by) => out.heading(&format!("by hand: {by}")),
+            None if nth > 0 => out.heading("the run, after that"),
+            None => {}
+        }
+        differences(out, place(piece.events.start), place(piece.events.end));
     }
 }
 
@@ -84,20 +99,24 @@ fn one(out: &mut Writer<'_>, file: &FileDiff) {
     }
 }
 
-/// The files after a turn; those that the turn changed are marked.
+/// The files after a turn; those that the turn changed, or a person by hand, are marked.
 pub(super) fn tree(out: &mut Writer<'_>, run: &Run, at: usize, row: &Row) {
     let Some(Loaded::Tree(manifest)) = out.need(Want::Tree(after(row)), "") else { return };
-    let changed = Detail::of(run, row).changes;
+    let Detail { changes, by_hand, .. } = Detail::of(run, row);
     let count = manifest.entries.values().filter(|entry| entry.kind != EntryKind::Dir).count();
     let when = if at == 0 { "before the first turn".to_owned() } else { format!("after turn {}", row.turn) };
     out.line(Tone::Dim, &format!("{count} files {when}; Enter opens one, o asks for its name"));
-    for gone in changed.iter().filter(|change| change.entry.is_none()) {
+    for gone in changes.iter().chain(&by_hand).filter(|change| change.entry.is_none()) {
         out.line(Tone::Bad, &format!("D {:>9}  {}", "", gone.path));
     }
-    let touched: BTreeSet<&WorkPath> = changed.iter().map(|change| &change.path).collect();
+    let touched: BTreeSet<&WorkPath> = changes.iter().map(|change| &change.path).collect();
+    let by_hand: BTreeSet<&WorkPath> = by_hand.iter().map(|change| &change.path).collect();
     for (path, entry) in &manifest.entries {
-        let touched = touched.contains(path);
-        let (mark, tone) = if touched { ("M", Tone::Good) } else { (" ", Tone::Plain) };
+        let (mark, tone) = match (by_hand.contains(path), touched.contains(path)) {
+            (true, _) => ("H", Tone::Warn),
+            (false, true) => ("M", Tone::Good),
+            (false, false) => (" ", Tone::Plain),
+        };
         let text = match entry.kind {
             EntryKind::File if entry.mode & 0o111 != 0 => format!("{mark} {:>9}  {path}*", entry.size),
             EntryKind::File => format!("{mark} {:>9}  {path}", entry.size),

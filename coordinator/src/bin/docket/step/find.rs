@@ -67,5 +67,6 @@ pub(super) fn hits(run: &Run, query: &str, shelf: &Shelf) -> (Vec<Hit>, Vec<Want
 /// Whether the turn changed a path that holds the query.
 fn changed(run: &Run, row: usize, query: &str) -> bool {
     let Some(row) = run.rows.get(row).filter(|row| row.turn >= Turn(0)) else { return false };
-    Detail::of(run, row).changes.iter().any(|change| holds(&change.path.to_string(), query))
+    let Detail { changes, by_hand, .. } = Detail::of(run, row);
+    changes.iter().chain(&by_hand).any(|change| holds(&change.path.to_string(), query))
 }

@@ -11,21 +11,20 @@ use docket_schema::{
     event::{DecodeError, Envelope, TypedEvent as _},
     ids::{RunId, Timestamp, Turn},
     message::Usage,
-    run::{
-        FailureKind, Forked, ModelAnswered, Phase, RunEvent, RunOutcome, RunStarted, ToolFinished, ToolStatus,
-    },
+    run::{FailureKind, Forked, ModelAnswered, Phase, RunEvent, RunOutcome, RunStarted, ToolStatus},
+    tool::TestCounts,
 };
 use serde::Deserialize;
 
-use crate::events;
+use crate::{came_to::CameTo, events};
 
 /// What a turn came to, in a word.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Fate {
     /// Everything did what was asked.
     Ok,
-    /// A tool failed, was refused, or its outcome is unknown.
-    ToolFailed,
+    /// A tool failed, its command or its tests did, or it was refused: how the last of these ended.
+    ToolFailed(CameTo),
     /// A final check failed.
     GateFailed,
     /// The model gave no answer.
@@ -40,22 +39,23 @@ pub(super) enum Fate {
 
 impl Fate {
     /// The word.
-    pub(super) const fn word(self) -> &'static str {
-        match self {
+    pub(super) fn word(self) -> Cow<'static, str> {
+        Cow::Borrowed(match self {
             Self::Ok => "ok",
-            Self::ToolFailed => "tool failed",
+            Self::ToolFailed(CameTo::Failed) => "tool failed",
+            Self::ToolFailed(came_to) => return came_to.word(),
             Self::GateFailed => "gate failed",
             Self::ModelFailed => "model failed",
             Self::Blocked => "blocked",
             Self::Going => "going on",
             Self::Ended(word) => word,
-        }
+        })
     }
 
     /// Whether the keys that go to failures stop here.
     pub(super) fn is_failure(self) -> bool {
         match self {
-            Self::ToolFailed | Self::GateFailed | Self::ModelFailed | Self::Blocked => true,
+            Self::ToolFailed(_) | Self::GateFailed | Self::ModelFailed | Self::Blocked => true,
             Self::Ok | Self::Going => false,
             Self::Ended(word) => word == "failed",
         }
@@ -120,7 +120,7 @@ pub(super) struct Row {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 struct Seen {
     open: u32,
-    tool_failed: bool,
+    tool_failed: Option<CameTo>,
     gate_failed: bool,
     model_failed: bool,
     blocked: bool,
@@ -139,7 +139,7 @@ impl Seen {
             Self { blocked: true, .. } => Fate::Blocked,
             Self { gate_failed: true, .. } => Fate::GateFailed,
             Self { model_failed: true, .. } => Fate::ModelFailed,
-            Self { tool_failed: true, .. } => Fate::ToolFailed,
+            Self { tool_failed: Some(came_to), .. } => Fate::ToolFailed(came_to),
             Self { open: 1.., .. } => Fate::Going,
             Self { .. } => Fate::Ok,
         }
@@ -184,9 +184,9 @@ enum Fact {
     Answered { tools: Vec<String>, usage: Usage, cost_nusd: u64 },
     ModelFailed,
     Wanted,
-    Finished { failed: bool },
+    Finished(CameTo),
     Checked { failed: bool },
-    Setup { failed: bool },
+    Setup(CameTo),
     Phase(Phase),
     Blocked,
     Paused,
@@ -219,6 +219,16 @@ struct LeanPart<'a> {
 #[derive(Deserialize)]
 struct LeanResult {
     status: ToolStatus,
+    #[serde(default)]
+    facts: LeanFacts,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct LeanFacts {
+    exit: Option<i32>,
+    timed_out: bool,
+    tests: Option<TestCounts>,
 }
 
 fn fact(event: &Envelope) -> Result<Fact, DecodeError> {
@@ -234,8 +244,9 @@ fn fact(event: &Envelope) -> Result<Fact, DecodeError> {
             return Ok(Fact::Answered { tools, usage: answer.usage, cost_nusd: answer.cost_nusd });
         }
         ("ToolFinished", 1) => {
-            let LeanResult { status } = serde_json::from_str(payload).map_err(shape)?;
-            return Ok(Fact::Finished { failed: status != ToolStatus::Ok });
+            let LeanResult { status, facts } = serde_json::from_str(payload).map_err(shape)?;
+            let LeanFacts { exit, timed_out, tests } = facts;
+            return Ok(Fact::Finished(CameTo::of(status, exit, tests, timed_out)));
         }
         _ => {}
     }
@@ -251,11 +262,11 @@ fn typed(event: RunEvent) -> Fact {
         }
         RunEvent::ModelFailed(_) => Fact::ModelFailed,
         RunEvent::ToolRequested(_) | RunEvent::GateRequested(_) => Fact::Wanted,
-        RunEvent::ToolFinished(ToolFinished { status, .. }) => {
-            Fact::Finished { failed: status != ToolStatus::Ok }
-        }
+        RunEvent::ToolFinished(e) => Fact::Finished(CameTo::of_result(&e)),
         RunEvent::GateFinished(e) => Fact::Checked { failed: !e.passed },
-        RunEvent::SetupFinished(e) => Fact::Setup { failed: e.exit != Some(0) },
+        RunEvent::SetupFinished(e) => Fact::Setup(
+            e.exit.map_or(CameTo::Failed, |exit| CameTo::of(ToolStatus::Ok, Some(exit), None, false)),
+        ),
         RunEvent::PhaseChanged(e) => Fact::Phase(e.phase),
         RunEvent::RunBlocked(_) => Fact::Blocked,
         RunEvent::RunPaused(_) => Fact::Paused,
@@ -314,9 +325,9 @@ impl Run {
             | Fact::Answered { .. }
             | Fact::ModelFailed
             | Fact::Wanted
-            | Fact::Finished { .. }
+            | Fact::Finished(_)
             | Fact::Checked { .. }
-            | Fact::Setup { .. }
+            | Fact::Setup(_)
             | Fact::Phase(_)
             | Fact::Typed(_) => {}
         }
@@ -357,7 +368,7 @@ impl Run {
                         (newest(&|row| row.seen.model_failed), "the last in which the model failed")
                     }
                     FailureKind::Environment => {
-                        (newest(&|row| row.seen.tool_failed), "the last in which something failed")
+                        (newest(&|row| row.seen.tool_failed.is_some()), "the last in which something failed")
                     }
                     FailureKind::TurnLimit | FailureKind::Limit => (None, "where the limit was reached"),
                     FailureKind::EmptyAnswers => (None, "where the last empty answer came"),
@@ -417,15 +428,17 @@ impl Row {
                 seen.open = seen.open.saturating_sub(1);
                 seen.model_failed = true;
             }
-            Fact::Finished { failed } => {
+            Fact::Finished(came_to) => {
                 seen.open = seen.open.saturating_sub(1);
-                seen.tool_failed |= failed;
+                seen.tool_failed = Some(came_to).filter(|came_to| !came_to.is_ok()).or(seen.tool_failed);
             }
             Fact::Checked { failed } => {
                 seen.open = seen.open.saturating_sub(1);
                 seen.gate_failed |= failed;
             }
-            Fact::Setup { failed } => seen.tool_failed |= failed,
+            Fact::Setup(came_to) => {
+                seen.tool_failed = Some(came_to).filter(|came_to| !came_to.is_ok()).or(seen.tool_failed);
+            }
             Fact::Phase(phase) => self.phase = Some(phase),
             Fact::Blocked => seen.blocked = true,
             Fact::GoesOn => seen.blocked = false,

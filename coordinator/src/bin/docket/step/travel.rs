@@ -116,7 +116,7 @@ impl Model {
     /// Shows what failed in the turn.
     pub(super) fn look_at_failure(&mut self) {
         let pane = match self.shown().map(|row| row.fate) {
-            Some(Fate::ToolFailed | Fate::GateFailed) => Pane::Calls,
+            Some(Fate::ToolFailed(_) | Fate::GateFailed) => Pane::Calls,
             Some(Fate::ModelFailed | Fate::Blocked | Fate::Ended(_) | Fate::Ok | Fate::Going) | None => {
                 Pane::Decision
             }

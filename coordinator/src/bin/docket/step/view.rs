@@ -167,7 +167,7 @@ fn turn(pen: &mut Pen<'_>, model: &Model, y: u16, (at, row): (usize, &Row), same
     let x = pen.put(0, y, width, &text, base);
     let tone = match row.fate {
         Fate::Ok | Fate::Ended("succeeded") => Tone::Good,
-        Fate::ToolFailed | Fate::Blocked | Fate::Going => Tone::Warn,
+        Fate::ToolFailed(_) | Fate::Blocked | Fate::Going => Tone::Warn,
         Fate::GateFailed | Fate::ModelFailed => Tone::Bad,
         Fate::Ended(word) => {
             if word == "failed" {

@@ -14,10 +14,10 @@ use docket_schema::{
         EngineRef, FailureKind, GateFinished, GateRequested, GateSpec, ModelAnswered, ModelRequested,
         ModelTerms, Models, Phase, PhaseChanged, Prompts, Purpose, RunEnded, RunEvent, RunOutcome,
         RunSettings, RunStarted, SandboxLayers, SnapshotTaken, ToolFinished, ToolRequested, ToolStatus,
-        Verdict,
+        Verdict, WorkspaceEdited,
     },
     snapshot::{Base, Entry, EntryKind, Manifest, PathChange},
-    tool::{RecoveryClass, ToolFacts},
+    tool::{RecoveryClass, TestCounts, ToolFacts},
 };
 use docket_worker::workspace::{ChangeView, FileDiff};
 use serde_json::{Value, json};
@@ -173,6 +173,18 @@ impl Maker {
         });
     }
 
+    /// The result of a tool that ran a command which ended so.
+    fn ran(&mut self, exit: i32, tests: Option<TestCounts>) {
+        self.push(ToolFinished {
+            call: CallId::tool(self.turn, 0),
+            status: ToolStatus::Ok,
+            content: Content::from(format!("exit status {exit}\n").as_str()),
+            full: None,
+            facts: ToolFacts { exit: Some(exit), tests, ..ToolFacts::default() },
+            duration_ms: 31,
+        });
+    }
+
     pub(super) fn snapshot(&mut self, changes: &[(&str, Option<&str>)]) {
         let changes = changes.iter().map(|(at, text)| PathChange { path: path(at), entry: text.map(entry) });
         self.push(SnapshotTaken {
@@ -258,6 +270,34 @@ pub(super) fn succeeding() -> Run {
     run.turn(Some(Phase::Verifying), "It is done, really.", &[]);
     run.gate(true);
     run.end(RunOutcome::Succeeded);
+    run.run()
+}
+
+/// A run that stands on another's turn 2, whose files a person changed in between.
+pub(super) fn edited() -> Run {
+    let mut run = first_turns(0xed17);
+    run.push(WorkspaceEdited { by: "ann".to_owned() });
+    run.snapshot(&[("src/main.rs", Some("mine"))]);
+    run.turn(Some(Phase::Verifying), "I see.", &[]);
+    run.run()
+}
+
+/// A run of commands and tests, some of which end badly: no tool fails in it.
+pub(super) fn commands() -> Run {
+    let mut run = Maker::new(0xc0de);
+    run.start();
+    let failed = TestCounts { passed: 4, failed: 3, ..TestCounts::default() };
+    let passed = TestCounts { passed: 7, ..TestCounts::default() };
+    for (tool, exit, tests) in [
+        ("run_command", 0, None),
+        ("run_command", 7, None),
+        ("run_tests", 0, Some(passed)),
+        ("run_tests", 101, Some(failed)),
+        ("run_command", 0, None),
+    ] {
+        run.turn(None, "", &[(tool, json!({}))]);
+        run.ran(exit, tests);
+    }
     run.run()
 }
 

@@ -11,8 +11,9 @@ use super::{
         page::Pane,
         skeleton::Fate,
     },
-    made_up::{cut, failing, fed, long, succeeding},
+    made_up::{commands, cut, edited, failing, fed, long, succeeding},
 };
+use crate::came_to::CameTo;
 
 fn opened(run: super::super::skeleton::Run) -> Model {
     let mut model = Model::new(Arc::new(run), (80, 24));
@@ -52,7 +53,8 @@ fn message(model: &Model) -> &str {
 fn a_turn_is_what_happened_in_it() {
     let run = failing();
     let fates: Vec<Fate> = run.rows.iter().map(|row| row.fate).collect();
-    let expected = [Fate::Ok, Fate::Ok, Fate::ToolFailed, Fate::Ok, Fate::GateFailed, Fate::GateFailed];
+    let expected =
+        [Fate::Ok, Fate::Ok, Fate::ToolFailed(CameTo::Failed), Fate::Ok, Fate::GateFailed, Fate::GateFailed];
     assert_eq!(fates, expected);
     assert_eq!(run.rows[2].tools, [("edit_file".to_owned(), 1), ("run_tests".to_owned(), 1)]);
     assert_eq!(run.rows[5].cost_so_far_nusd, 3_000_000 * 15 + 750_000 * 5);
@@ -126,6 +128,23 @@ fn failures_are_gone_to_in_both_directions() {
     assert_eq!((model.row, message(&model)), (5, "no failure after this turn"));
     typed(&mut model, "EEE");
     assert_eq!((model.row, message(&model)), (2, "no failure before this turn"));
+}
+
+#[test]
+fn a_command_that_ended_badly_and_tests_that_failed_are_failures_and_are_gone_to() {
+    let mut model = opened(commands());
+    let fates: Vec<String> = model.run.rows.iter().map(|row| row.fate.word().into_owned()).collect();
+    assert_eq!(fates, ["ok", "ok", "exit 7", "ok", "3 failed", "ok"]);
+    typed(&mut model, "ge");
+    assert_eq!((model.row, model.pane), (2, Pane::Calls));
+    assert!(seen(&model).contains("t2-0 run_command: exit 7 in 31ms"), "{}", seen(&model));
+    typed(&mut model, "e");
+    assert_eq!(model.row, 4);
+    assert!(seen(&model).contains("t4-0 run_tests: 3 failed"), "{}", seen(&model));
+    typed(&mut model, "e");
+    assert_eq!((model.row, message(&model)), (4, "no failure after this turn"));
+    typed(&mut model, "E");
+    assert_eq!(model.row, 2);
 }
 
 #[test]
@@ -229,6 +248,23 @@ fn a_search_finds_texts_outputs_and_paths_of_all_turns() {
     assert_eq!((model.row, model.pane), (2, Pane::Diff), "a path that a turn changed");
     typed(&mut model, "\u{1b}\u{1b}n");
     assert!(message(&model).contains("nothing is searched"));
+}
+
+#[test]
+fn what_a_person_changed_by_hand_is_told_apart_and_what_the_model_read_of_it_is_found() {
+    let mut model = opened(edited());
+    typed(&mut model, "g/person changed\n");
+    assert_eq!((model.row, model.pane), (4, Pane::Prompt));
+    assert!(seen(&model).contains("Changed: src/main.rs"), "{}", seen(&model));
+    typed(&mut model, "\u{1b}\u{1b}k4");
+    let page = page(&model);
+    let (own, hand) = page.split_once("by hand: ann").expect("both are there");
+    // The trees on whose difference each stands: up to the person's edit, and from there.
+    assert!(own.contains("+fn parse() { 19 }") && hand.contains("-fn parse() { 19 }"), "{page}");
+    assert!(hand.contains("+fn parse() { 21 }"), "{page}");
+    typed(&mut model, "5");
+    let tree = super::model::page(&model);
+    assert!(tree.contains("\nM        13  src/lib.rs\nH        14  src/main.rs"), "{tree}");
 }
 
 #[test]
