@@ -10,7 +10,7 @@ use docket_schema::{
     event::TypedEvent as _,
     ids::{QueueName, RunId, Seq, TaskId},
     run::RunEvent,
-    task::{TaskRecord, TaskState},
+    task::{TaskBlockedWhy, TaskRecord, TaskState},
 };
 use docket_worker::client::Client;
 use futures_util::{FutureExt as _, StreamExt as _, future::FusedFuture as _};
@@ -260,6 +260,10 @@ async fn summary(
         state.overlay.len(),
         money(state.totals.cost_nusd)
     )));
+    if task.blocked_why == Some(TaskBlockedWhy::Provider) {
+        let id = task.id.short();
+        display::note(&format!("then `docket retry {id}`, and `docket up` goes on with this run"));
+    }
     if let Some((name, commit)) = branch {
         display::note(&format!("branch {name} is at {}", &commit[..commit.len().min(12)]));
     }
