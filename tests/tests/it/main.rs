@@ -1,6 +1,7 @@
 //! The one integration test binary.
 
 mod bad_input;
+mod bench;
 mod bitflip;
 mod carry;
 mod conformance;
