@@ -23,10 +23,10 @@ macro_rules! migrations {
 }
 
 /// For SQLite.
-pub const SQLITE: &[Migration] = migrations!("sqlite": 1 "log", 2 "queue", 3 "lineage",);
+pub const SQLITE: &[Migration] = migrations!("sqlite": 1 "log", 2 "queue", 3 "lineage", 4 "provider",);
 
 /// For PostgreSQL.
-pub const POSTGRES: &[Migration] = migrations!("postgres": 1 "log", 2 "queue", 3 "lineage",);
+pub const POSTGRES: &[Migration] = migrations!("postgres": 1 "log", 2 "queue", 3 "lineage", 4 "provider",);
 
 #[cfg(test)]
 mod tests {

@@ -1,18 +1,26 @@
-//! `retry`: somebody wants an ended or waiting task run again from the start, as a new run.
+//! `retry`: somebody wants an ended or waiting task run again from the start, as a new run; or, where
+//! the model's provider stopped a run, that run to go on.
 
 use docket_schema::{
-    run::RunOutcome,
-    task::{TaskRecord, TaskRetried, TaskState},
+    event::TypedEvent as _,
+    ids::Turn,
+    run::{BlockerAnswered, RunEvent, RunOutcome},
+    task::{TaskBlockedWhy, TaskRecord, TaskRetried, TaskState},
 };
 
-use super::{Plan, Rejection, RunWrite};
+use super::{Plan, Rejection, RunWrite, unblock};
 
-/// Makes the task available with fresh counters. A run in hand ends as superseded.
+/// Makes the task available with fresh counters. A run in hand ends as superseded; but one that waits
+/// for money or a key goes on where it stands: what was paid for is not bought again.
 ///
 /// # Errors
 /// The task runs, or waits for a worker anyway; it is a fork, which has no start of its own; or
 /// another task holds its deduplication key (the store knows).
 pub fn retry(record: &TaskRecord, by: &str) -> Result<Plan, Rejection> {
+    if record.blocked_why == Some(TaskBlockedWhy::Provider) {
+        let mended = BlockerAnswered { text: "".into(), by: by.to_owned() };
+        return unblock(record, vec![RunEvent::from(mended).encode(Turn(0))]);
+    }
     if record.forked_from.is_some() && record.state != TaskState::Running {
         return Err(Rejection::WrongState {
             state: record.state,

@@ -2,6 +2,7 @@
 //! moves on in the same transaction.
 
 use docket_schema::{
+    content::Content,
     event::{NewEvent, TypedEvent as _},
     ids::{Epoch, RunId, Seq, Timestamp},
     run::{BlockedWhy, RunEvent, RunOutcome},
@@ -12,6 +13,9 @@ use docket_schema::{
 };
 
 use super::{FenceAfter, Plan, Rejection, RunCondition, RunWrite, standing::lost_why};
+
+/// Longest question that a task's row repeats, in characters: a line or two for a list.
+const ASKED_CHARS_MAX: usize = 500;
 
 /// An append that ends a lease.
 #[derive(Debug, Clone, PartialEq)]
@@ -37,6 +41,7 @@ pub fn ending(events: &[NewEvent]) -> Option<LeaseEnd> {
     } else if let Ok(RunEvent::RunBlocked(blocked)) = decoded {
         Some(LeaseEnd::Blocked(match blocked.why {
             BlockedWhy::Child => TaskBlockedWhy::Child,
+            BlockedWhy::Provider => TaskBlockedWhy::Provider,
             BlockedWhy::Model | BlockedWhy::Policy | BlockedWhy::Escalated => TaskBlockedWhy::Person,
         }))
     } else if let Ok(RunEvent::RunPaused(_)) = decoded {
@@ -66,12 +71,28 @@ pub fn settle(record: &TaskRecord, settling: &Settling, now: Timestamp) -> Resul
         ending(&settling.events).ok_or(wrong("the last event must end the run, block it or pause it"))?;
     let (event, fence) = match end {
         LeaseEnd::Ended(outcome) => (ended(record, settling, outcome, now)?, FenceAfter::Closed),
-        LeaseEnd::Blocked(why) => (TaskBlocked { run: settling.run, why }.into(), FenceAfter::Shut),
+        LeaseEnd::Blocked(why) => {
+            let blocked = TaskBlocked { run: settling.run, why, message: asked(&settling.events) };
+            (blocked.into(), FenceAfter::Shut)
+        }
         LeaseEnd::Crashed(_) | LeaseEnd::Released(_) | LeaseEnd::Expired => {
             return Err(wrong("a run's events do not say this"));
         }
     };
     Ok(Plan { task: vec![event], run: Some(write(fence)), superseded: None })
+}
+
+/// What a blocked run asks of a person, in short; its whole words stand in its log.
+fn asked(events: &[NewEvent]) -> Option<String> {
+    let last = events.last()?;
+    let Ok(RunEvent::RunBlocked(blocked)) = RunEvent::decode(&last.kind, last.version, last.payload.as_str())
+    else {
+        return None;
+    };
+    match blocked.question {
+        Content::Text(text) => Some(text.chars().take(ASKED_CHARS_MAX).collect()),
+        Content::B64(_) | Content::Blob(_) => None,
+    }
 }
 
 fn ended(

@@ -82,7 +82,11 @@ fn event_of(end: &LeaseEnd) -> Option<NewEvent> {
         }
         LeaseEnd::Blocked(TaskBlockedWhy::Paused) => RunPaused { decision }.into(),
         LeaseEnd::Blocked(why) => {
-            let why = if *why == TaskBlockedWhy::Child { BlockedWhy::Child } else { BlockedWhy::Model };
+            let why = match why {
+                TaskBlockedWhy::Child => BlockedWhy::Child,
+                TaskBlockedWhy::Provider => BlockedWhy::Provider,
+                TaskBlockedWhy::Person | TaskBlockedWhy::Paused => BlockedWhy::Model,
+            };
             RunBlocked { question: "?".into(), why, decision }.into()
         }
         LeaseEnd::Crashed(_) | LeaseEnd::Released(_) | LeaseEnd::Expired => return None,
@@ -113,6 +117,7 @@ fn ends() -> Vec<(&'static str, LeaseEnd)> {
         ("run cancelled", LeaseEnd::Ended(RunOutcome::Cancelled)),
         ("run superseded", LeaseEnd::Ended(RunOutcome::Superseded)),
         ("run blocked on a person", LeaseEnd::Blocked(TaskBlockedWhy::Person)),
+        ("run blocked on its provider", LeaseEnd::Blocked(TaskBlockedWhy::Provider)),
         ("run blocked on a child", LeaseEnd::Blocked(TaskBlockedWhy::Child)),
         ("run paused", LeaseEnd::Blocked(TaskBlockedWhy::Paused)),
         ("run process died", LeaseEnd::Crashed("signal 9".to_owned())),
@@ -270,6 +275,23 @@ cancelled: cancel nothing, retry available, resume available, unblock refused, d
 discarded: cancel refused, retry available, resume available, unblock refused, due nothing
 ";
     assert_eq!(table, expected, "* = the run in hand ends");
+}
+
+#[test]
+fn what_the_provider_stopped_goes_on_where_it_stood() {
+    let holds = leased();
+    let end = LeaseEnd::Blocked(TaskBlockedWhy::Provider);
+    let stopped = carried_out(&holds, &decided(&holds, &end).expect("stands"));
+    assert_eq!((stopped.state, stopped.message.as_deref()), (TaskState::Blocked, Some("?")));
+    let plan = retry(&stopped, "me").expect("blocked");
+    let answered = plan.run.clone().expect("the run learns it");
+    assert_eq!(
+        (answered.events[0].kind.as_str(), answered.fence),
+        ("BlockerAnswered", FenceAfter::Unchanged)
+    );
+    assert_eq!(plan.superseded, None);
+    let after = carried_out(&stopped, &plan);
+    assert_eq!((after.state, after.run, after.message), (TaskState::Available, Some(RUN), None));
 }
 
 #[test]

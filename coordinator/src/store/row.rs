@@ -148,11 +148,12 @@ pub(super) const fn blocked_word(why: TaskBlockedWhy) -> &'static str {
         TaskBlockedWhy::Person => "person",
         TaskBlockedWhy::Child => "child",
         TaskBlockedWhy::Paused => "paused",
+        TaskBlockedWhy::Provider => "provider",
     }
 }
 
 fn parse_blocked(text: &str) -> Result<TaskBlockedWhy, StoreError> {
-    [TaskBlockedWhy::Person, TaskBlockedWhy::Child, TaskBlockedWhy::Paused]
+    [TaskBlockedWhy::Person, TaskBlockedWhy::Child, TaskBlockedWhy::Paused, TaskBlockedWhy::Provider]
         .into_iter()
         .find(|why| blocked_word(*why) == text)
         .ok_or_else(|| StoreError::Corrupt { what: format!("a task blocked by `{text}`") })

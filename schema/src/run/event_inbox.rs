@@ -98,12 +98,14 @@ pub enum BlockedWhy {
     Escalated,
     /// It waits for a child run.
     Child,
+    /// The model's provider takes no request before a person acts: money, key.
+    Provider,
 }
 
-/// A person answered a blocker.
+/// A person answered a blocker, or did what it asked for.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct BlockerAnswered {
-    /// The answer.
+    /// The answer; empty where there is nothing to tell the model: the run goes on as it stood.
     pub text: Content,
     /// Who.
     pub by: String,

@@ -186,6 +186,8 @@ pub struct RunState {
     pub answered_without_tools: bool,
     /// Failed attempts at the decision now due.
     pub failed_attempts: u32,
+    /// Of these, the ones before a person last said that asking again helps: they count for no cap.
+    pub forgiven_attempts: u32,
     /// The last failed attempt, while no answer has followed it.
     pub last_failure: Option<ModelFailed>,
     /// Answers in a row that said nothing.
@@ -246,6 +248,7 @@ impl Default for RunState {
             last_text: None,
             answered_without_tools: false,
             failed_attempts: 0,
+            forgiven_attempts: 0,
             last_failure: None,
             empty_answers: 0,
             corrections: 0,

@@ -156,6 +156,7 @@ impl RunState {
         self.totals.cost_nusd = self.totals.cost_nusd.saturating_add(event.cost_nusd);
         self.totals.model_calls += 1;
         self.failed_attempts = 0;
+        self.forgiven_attempts = 0;
         self.last_failure = None;
         let text = event.parts.iter().rev().find_map(|part| match part {
             Part::Text { text } => Some(text.clone()),
@@ -301,8 +302,16 @@ impl RunState {
         if self.stage != Stage::Blocked {
             return Err(String::new());
         }
-        self.transcript.note(Part::Text { text: "A person answers your question:".into() });
-        self.transcript.note(Part::Text { text: event.text });
+        // The same turn is asked again, to the byte: what a person mended is no news for the model.
+        if let Some(failure) = self.last_failure.as_mut().filter(|failure| failure.needs_person) {
+            failure.needs_person = false;
+            failure.retry_in_ms = Some(0);
+            self.forgiven_attempts = self.failed_attempts;
+        }
+        if !is_blank(&event.text) {
+            self.transcript.note(Part::Text { text: "A person answers your question:".into() });
+            self.transcript.note(Part::Text { text: event.text });
+        }
         self.answered_without_tools = false;
         self.stage = Stage::Deciding;
         Ok(())

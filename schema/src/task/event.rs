@@ -132,6 +132,8 @@ pub enum TaskBlockedWhy {
     Child,
     /// A person paused it.
     Paused,
+    /// The model's provider wants a person: money, or a key. `docket retry` then goes on with the run.
+    Provider,
 }
 
 /// The run waits; its slot is free.
@@ -141,6 +143,9 @@ pub struct TaskBlocked {
     pub run: RunId,
     /// For what.
     pub why: TaskBlockedWhy,
+    /// What a person is asked, in short.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub message: Option<String>,
 }
 
 /// What it waited for is there.

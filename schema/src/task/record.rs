@@ -73,7 +73,7 @@ pub struct TaskRecord {
     /// For what it is blocked.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub blocked_why: Option<TaskBlockedWhy>,
-    /// The last failure, crash or discard, for people.
+    /// The last failure, crash or discard, or what a blocked task waits for: for people.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub message: Option<String>,
     /// When it was submitted.
@@ -156,7 +156,11 @@ impl TaskRecord {
         let now = meta.recorded_at;
         match event {
             TaskEvent::TaskSubmitted(_) => {}
-            TaskEvent::TaskMadeAvailable(_) | TaskEvent::TaskUnblocked(_) => self.wait_for_lease(now),
+            TaskEvent::TaskMadeAvailable(_) => self.wait_for_lease(now),
+            TaskEvent::TaskUnblocked(_) => {
+                self.message = None;
+                self.wait_for_lease(now);
+            }
             TaskEvent::TaskLeased(e) => self.leased(e),
             TaskEvent::TaskReleased(_) | TaskEvent::TaskLeaseExpired(_) => self.wait_for_lease(now),
             TaskEvent::TaskRunCrashed(e) => {
@@ -175,6 +179,7 @@ impl TaskRecord {
             TaskEvent::TaskBlocked(e) => {
                 self.rest(TaskState::Blocked);
                 self.blocked_why = Some(e.why);
+                self.message = e.message;
             }
             TaskEvent::TaskCompleted(_) => self.end(TaskState::Completed, now),
             TaskEvent::TaskCancelled(_) => self.end(TaskState::Cancelled, now),

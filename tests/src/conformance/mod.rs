@@ -50,6 +50,7 @@ pub const CASES: &[(&str, Case)] = cases![
     queue::failures_retry_then_discard,
     queue::crashes_keep_the_run_then_poison,
     queue::blocked_goes_on_with_its_run,
+    queue::retry_goes_on_with_a_run_that_its_provider_stopped,
     queue::retry_begins_a_new_run,
     queue::resume_forks_and_supersedes,
     queue::ids_resolve_by_prefix_or_end,

@@ -9,7 +9,7 @@ use docket_schema::{
     event::TypedEvent as _,
     ids::{DecisionHash, Epoch, RunId, Seq, StreamId, TaskId, Turn},
     run::{BlockedWhy, BlockerAnswered, EngineRef, ForkWhy, Forked, RunBlocked, RunEvent, RunOutcome},
-    task::{TaskRecord, TaskSpec, TaskState},
+    task::{TaskBlockedWhy, TaskRecord, TaskSpec, TaskState},
 };
 
 use super::{
@@ -192,6 +192,27 @@ pub(super) async fn blocked_goes_on_with_its_run(database: Database) {
     assert_eq!(status().await, "running");
     worker.end(&again, RunOutcome::Succeeded).await;
     assert_eq!(status().await, "succeeded");
+    world.check().await;
+}
+
+pub(super) async fn retry_goes_on_with_a_run_that_its_provider_stopped(database: Database) {
+    let world = World::open(database).await;
+    let task = world.submit(spec("paid")).await;
+    let worker = world.worker();
+    let lease = worker.lease_one().await;
+    world.append(lease.run, Seq(0), Epoch(1), vec![note(1)]).await.expect("appends");
+    let (question, why) = ("the limit is reached".into(), BlockedWhy::Provider);
+    let blocked = RunEvent::from(RunBlocked { question, why, decision: DecisionHash::ZERO }).encode(Turn(2));
+    worker.settle(&lease, Seq(1), vec![blocked]).await.expect("settles");
+    let record = world.task(task).await;
+    assert_eq!(record.blocked_why, Some(TaskBlockedWhy::Provider));
+    assert_eq!(record.message.as_deref(), Some("the limit is reached"));
+    let record = world.act(task, |record| decide::retry(record, "me")).await.expect("retries");
+    assert_eq!((record.state, record.run, record.message), (TaskState::Available, Some(lease.run), None));
+    let again = worker.lease_one().await;
+    assert_eq!((again.run, again.head.seq, again.record.epoch), (lease.run, Seq(3), Epoch(2)));
+    let view = world.store.run(lease.run).await.expect("reads").expect("exists");
+    assert_eq!(view.status, "running");
     world.check().await;
 }
 

@@ -262,7 +262,7 @@ impl Drop for Proc {
         if self.ended().is_some() {
             return;
         }
-        // A run process that is stopped cannot see that its supervisor is gone.
+        // Their handles are ours: they would die with it, but not before this returns.
         for child in children_of(self.pid) {
             send(child, Signal::SIGKILL);
         }

@@ -59,6 +59,14 @@ impl Terminal {
         Ok(Self { child, keys: pair.master.into(), screen, read_to: 0 })
     }
 
+    /// Its process.
+    ///
+    /// # Errors
+    /// It has ended.
+    pub fn pid(&self) -> Result<i32> {
+        Ok(self.child.id().context("it has ended")?.cast_signed())
+    }
+
     /// Types.
     ///
     /// # Errors

@@ -313,3 +313,51 @@ async fn bodies_that_are_none_are_answered_as_problems() -> Result<()> {
     ensure!(status.tasks.iter().all(|row| row.count == 0), "something was accepted: {:?}", status.tasks);
     coordinator.end_and_check().await
 }
+
+/// The database holds what makes the tokens of runs: its files are closed to others, whoever made the folder,
+/// whatever the umask; those of an earlier docket are closed at the next start.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn nobody_else_can_read_the_database() -> Result<()> {
+    use std::os::unix::fs::PermissionsExt as _;
+    let _room = room().await;
+    let folder = tempfile::tempdir()?;
+    let set = |name: &str, mode| {
+        std::fs::set_permissions(folder.path().join(name), std::fs::Permissions::from_mode(mode))
+    };
+    set("", 0o755)?;
+    let modes = || -> Result<Vec<(String, u32)>> {
+        let mut modes = Vec::new();
+        for entry in std::fs::read_dir(folder.path())? {
+            let entry = entry?;
+            let name = entry.file_name().to_string_lossy().into_owned();
+            if name.starts_with("docket.db") || name == "token" {
+                modes.push((name, entry.metadata()?.permissions().mode() & 0o777));
+            }
+        }
+        Ok(modes)
+    };
+    let closed = |when: &str| -> Result<()> {
+        let modes = modes()?;
+        ensure!(modes.len() == 4 && modes.iter().all(|(_, mode)| *mode == 0o600), "{when}: {modes:?}");
+        Ok(())
+    };
+    let mut coordinator = Coordinator::start_in(folder.path(), Place::Home, LeaseTime::Usual).await?;
+    closed("a new one")?;
+    ensure!(coordinator.tail().contains("chmod 700"), "the open folder is not told: {}", coordinator.tail());
+    for name in ["docket.db", "docket.db-wal", "docket.db-shm"] {
+        set(name, 0o644)?;
+    }
+    coordinator.restart().await?;
+    closed("one of an earlier docket")?;
+    set("", 0o777)?;
+    let case = Case {
+        what: "a home that others may write to",
+        args: &["ps"],
+        env: &[],
+        code: 4,
+        says: &["chmod go-w", "0777"],
+    };
+    all_fail_well(folder.path(), &[case]).await?;
+    set("", 0o700)?;
+    coordinator.end_and_check().await
+}

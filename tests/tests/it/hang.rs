@@ -6,7 +6,10 @@ use docket_schema::{
     ids::{Seq, StreamId},
     task::{TaskEvent, TaskState},
 };
-use docket_tests::system::{Coordinator, LeaseTime, Place, Sample, Worker, WorkerOptions, room};
+use docket_tests::system::{
+    Coordinator, LeaseTime, Place, Sample, Signal, Worker, WorkerOptions, children_of, is_there, room, seen,
+    send,
+};
 use docket_worker::bootstrap::{FailWhen, FailWhom, Failpoint};
 
 const SCRIPT: &str = r#"
@@ -50,4 +53,50 @@ async fn a_run_process_that_is_stopped_is_given_back_as_crashed_and_the_task_end
     );
     worker.drain().await?;
     coordinator.end_and_check().await
+}
+
+/// A process and all that descend from it.
+fn family(pid: i32) -> Vec<i32> {
+    let mut all = vec![pid];
+    let mut next = 0;
+    while next < all.len() {
+        let children = children_of(all[next]);
+        all.extend(children);
+        next += 1;
+    }
+    all
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_stopped_run_process_and_its_command_die_with_their_supervisor() -> Result<()> {
+    let _room = room().await;
+    let coordinator = Coordinator::start(Place::Home, LeaseTime::Usual).await?;
+    let mut worker = Worker::start(&coordinator, &WorkerOptions::default()).await?;
+    let sample = Sample::new(&[("keep.txt", "kept\n")])?;
+    let script = sample.script(
+        r#"
+[[turns]]
+calls = [{ name = "run_command", args = { command = "(setsid sleep 500 &) ; touch middle; sleep 500" } }]
+[[turns]]
+text = "Done."
+"#,
+    )?;
+    let args = ["--model", "scripted:stopped", "--script", script.to_str().context("UTF-8")?];
+    sample.submit(&coordinator, &args).await?;
+    let middle = seen("a run in the middle of its command", || {
+        worker.workspaces().into_iter().any(|workspace| workspace.join("middle").exists()).then_some(())
+    });
+    middle.await.with_context(|| worker.tail())?;
+    let run = *worker.run_processes().first().context("a run process")?;
+    let family = family(run);
+    // The run process, the two that hold the sandbox, the command, what it put beside itself.
+    ensure!(family.len() >= 5, "{family:?}");
+    send(run, Signal::SIGSTOP);
+    worker.process().kill().await?;
+    let gone = seen("the end of a stopped run process and all that is below it", || {
+        family.iter().all(|pid| !is_there(*pid)).then_some(())
+    });
+    let gone = gone.await;
+    family.iter().for_each(|pid| send(*pid, Signal::SIGKILL));
+    gone.with_context(|| format!("{family:?}"))
 }

@@ -1,6 +1,7 @@
 //! The one integration test binary.
 
 mod bad_input;
+mod bench;
 mod bitflip;
 mod carry;
 mod conformance;
@@ -13,6 +14,7 @@ mod lost_blob;
 mod many;
 mod newer;
 mod past;
+mod provider;
 mod replay;
 mod resume;
 mod step;

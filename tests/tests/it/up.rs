@@ -3,7 +3,11 @@
 use std::{ffi::OsStr, path::Path};
 
 use anyhow::{Context as _, Result, ensure};
-use docket_tests::system::{Finished, Proc, Sample, Tool, room, run, until};
+use docket_schema::{task::TaskState, wire::TaskQuery};
+use docket_tests::system::{
+    Coordinator, Finished, LeaseTime, Place, Proc, Sample, Signal, Terminal, Tool, Worker, WorkerOptions,
+    room, run, send, until,
+};
 use serde_json::{Value, json};
 
 const SCRIPT: &str = r#"
@@ -117,4 +121,31 @@ async fn a_branch_that_was_asked_for_is_made_as_the_task_completes() -> Result<(
     ensure!(house.git(&["status", "--porcelain"]).await?.ok()?.is_empty(), "the work tree stays as it is");
     ensure!(!Path::new(house.sample.path()).join("a.txt").exists(), "the work tree stays as it is");
     Ok(())
+}
+
+/// `docket run` beside a coordinator that has no worker: it says what it waits for, and, interrupted, where the task
+/// is; a worker that comes later does it all the same.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_run_that_no_worker_takes_says_so_and_an_interrupt_says_what_goes_on() -> Result<()> {
+    let _room = room().await;
+    let coordinator = Coordinator::start(Place::Home, LeaseTime::Usual).await?;
+    let sample = Sample::new(&[("keep.txt", "kept\n"), ("tool", "true\n")])?;
+    let script = sample.script(SCRIPT)?;
+    let (repo, script) = (sample.path().to_str().context("UTF-8")?, script.to_str().context("UTF-8")?);
+    let args = ["run", "Do it", "--repo", repo, "--model", "scripted:run", "--script", script];
+    let env = [("DOCKET_HOME", coordinator.home().as_os_str())];
+    let mut terminal = Terminal::start(coordinator.home(), &env, &args)?;
+    terminal.shows("is available in queue default; no worker has taken it yet; start one with").await?;
+    send(terminal.pid()?, Signal::SIGINT);
+    let status = terminal.wait().await?;
+    terminal.shows("waits there for a worker").await?;
+    ensure!(status.code() == Some(1), "{status}: {}", terminal.all());
+
+    let worker = Worker::start(&coordinator, &WorkerOptions::default()).await?;
+    let tasks = coordinator.client().tasks(&TaskQuery::default()).await?.tasks;
+    let [task] = &tasks[..] else { anyhow::bail!("one task: {tasks:?}") };
+    let view = coordinator.ended(task.id).await?;
+    ensure!(view.task.state == TaskState::Completed, "{:?}", view.task);
+    worker.drain().await?;
+    coordinator.end_and_check().await
 }

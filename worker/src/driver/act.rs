@@ -66,12 +66,14 @@ impl Hands {
                 out.push(call.turn, event);
             }
             Err(error) => {
-                let retry_in = next_delay(call.attempt, &error, clock::jitter());
+                let attempt = call.attempt.saturating_sub(state.forgiven_attempts);
+                let retry_in = next_delay(attempt, &error, clock::jitter());
                 let event = ModelFailed {
                     call: call.call.clone(),
                     error: error.kind().to_owned(),
                     message: error.to_string(),
                     retry_in_ms: retry_in.map(|wait| u64::try_from(wait.as_millis()).unwrap_or(u64::MAX)),
+                    needs_person: error.needs_person(),
                 };
                 out.push(call.turn, event);
             }

@@ -1,8 +1,8 @@
 //! The run process: one lease, one driver, one exit status.
 //!
 //! Takes its [`Bootstrap`] from standard input, ends its turn on SIGTERM, and dies with its
-//! supervisor: the lifeline is a pipe that only the supervisor holds open (a parent-death signal
-//! alone fires when the forking *thread* ends).
+//! supervisor: the lifeline is a pipe that only the supervisor holds open, and the kernel sends a
+//! parent-death signal, which one that is stopped cannot miss.
 
 use std::io::Read as _;
 

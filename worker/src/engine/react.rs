@@ -46,12 +46,17 @@ impl Engine for React {
             return run_tools(run);
         }
         if let Some(failure) = &run.last_failure {
+            if failure.needs_person {
+                let question = Content::Text(failure.message.clone());
+                let act = Act::Block { question, why: BlockedWhy::Provider };
+                return Decision { phase: run.phase, act };
+            }
             let Some(wait_ms) = failure.retry_in_ms else {
                 return end(run, failed(FailureKind::Model, &failure.message));
             };
-            if run.failed_attempts >= pins.settings.model_attempts_max {
-                let message =
-                    format!("{} attempts failed; the last one: {}", run.failed_attempts, failure.message);
+            let attempts = run.failed_attempts - run.forgiven_attempts;
+            if attempts >= pins.settings.model_attempts_max {
+                let message = format!("{attempts} attempts failed; the last one: {}", failure.message);
                 return end(run, failed(FailureKind::Model, &message));
             }
             return ask(run, pins, Asking { turn: run.turn, wait_ms, nudge: None });

@@ -5,10 +5,10 @@ use docket_schema::{
     ids::{DecisionHash, Epoch, EventHash, IncarnationId, RunId, TaskId, TreeHash},
     message::{CallId, ModelRef, Part, StopReason, ToolUse, Usage},
     run::{
-        BlockedWhy, CancelRequested, EngineRef, GateFinished, GateRequested, GateSpec, Limit, LimitReached,
-        ModelAnswered, ModelFailed, ModelRequested, ModelTerms, Models, PauseRequested, Phase, Prompts,
-        Purpose, RunEvent, RunOutcome, RunSettings, RunStarted, RunState, SandboxLayers, Told, ToolFinished,
-        ToolRequested, ToolStatus, Verdict,
+        BlockedWhy, BlockerAnswered, CancelRequested, EngineRef, GateFinished, GateRequested, GateSpec,
+        Limit, LimitReached, ModelAnswered, ModelFailed, ModelRequested, ModelTerms, Models, PauseRequested,
+        Phase, Prompts, Purpose, RunBlocked, RunEvent, RunOutcome, RunSettings, RunStarted, RunState,
+        SandboxLayers, Told, ToolFinished, ToolRequested, ToolStatus, Verdict,
     },
     snapshot::Base,
     tool::{TestCounts, ToolFacts},
@@ -118,9 +118,15 @@ impl Log {
     }
 
     fn fail(&mut self, retry_in_ms: Option<u64>) -> &mut Self {
+        self.fail_with(|failed| failed.retry_in_ms = retry_in_ms)
+    }
+
+    fn fail_with(&mut self, how: impl FnOnce(&mut ModelFailed)) -> &mut Self {
         self.ask();
-        let call = self.open_call();
-        self.push(ModelFailed { call, error: "overloaded".into(), message: "busy".into(), retry_in_ms })
+        let (call, error, message) = (self.open_call(), "overloaded".into(), "busy".into());
+        let mut failed = ModelFailed { call, error, message, retry_in_ms: None, needs_person: false };
+        how(&mut failed);
+        self.push(failed)
     }
 
     /// Runs what the engine plans, with these facts as each result.
@@ -201,6 +207,7 @@ fn gist(decision: &Decision) -> String {
         }
         Act::Pause => "pause".into(),
         Act::Block { question, why: BlockedWhy::Model } => format!("block {question:?}"),
+        Act::Block { question, why: BlockedWhy::Provider } => format!("block for the provider: {question:?}"),
         Act::Block { .. } => "block for another reason".into(),
         Act::End { result: RunOutcome::Failed { why, message }, .. } => format!("failed {why:?}: {message}"),
         Act::End { result, .. } => format!("end {}", result.as_str()),
@@ -284,6 +291,25 @@ fn a_failed_call_is_tried_again_in_the_same_turn_after_the_recorded_wait() {
     let mut hopeless = Log::new();
     hopeless.fail(None);
     check(&hopeless, "failed Model: busy");
+}
+
+#[test]
+fn what_only_a_person_can_mend_waits_for_one_and_goes_on_in_the_same_turn() {
+    let mut log = Log::new();
+    log.say("", &[read()]).run_batch(&ToolFacts::default());
+    log.fail(Some(70)).fail(Some(90));
+    log.fail_with(|failed| failed.needs_person = true);
+    check(&log, r#"block for the provider: Text("busy")"#);
+    let conversation = |log: &Log| log.state.transcript.conversation(None).digest();
+    let before = conversation(&log);
+    let question = "busy".into();
+    log.push(RunBlocked { question, why: BlockedWhy::Provider, decision: DecisionHash::ZERO });
+    log.push(BlockerAnswered { text: "".into(), by: "a".into() });
+    check(&log, "ask turn 2 attempt 4 wait 0");
+    assert_eq!(conversation(&log), before, "the same request, to the byte");
+    // Attempts from before count for no cap.
+    log.fail(Some(7));
+    check(&log, "ask turn 2 attempt 5 wait 7");
 }
 
 #[test]

@@ -29,8 +29,9 @@ impl std::fmt::Display for TimeoutKind {
 mod remedy {
     pub(super) const RATE: &str = "docket waits and asks again; fewer workers or a higher limit help";
     pub(super) const OVERLOAD: &str = "docket waits and asks again";
-    pub(super) const SPEND: &str = "raise the limit or add credit at the provider, then retry the task";
-    pub(super) const KEY: &str = "check the key in ANTHROPIC_API_KEY or OPENAI_API_KEY";
+    pub(super) const SPEND: &str =
+        "raise the limit or add credit at the provider; `docket retry` then goes on where the run stands";
+    pub(super) const KEY: &str = "start the worker with a good key in ANTHROPIC_API_KEY or OPENAI_API_KEY; `docket retry` then goes on where the run stands";
     pub(super) const REQUEST: &str = "check the model's name and --base-url";
     pub(super) const CONTEXT: &str = "use a model with a larger window or split the task";
     pub(super) const CUT: &str = "docket asks again; look for a proxy that cuts streams if it recurs";
@@ -125,6 +126,23 @@ impl ModelError {
             | Self::Unauthorized { .. }
             | Self::InvalidRequest { .. }
             | Self::ContextTooLong { .. }
+            | Self::Protocol { .. } => false,
+        }
+    }
+
+    /// Whether a person has to act before the same request can succeed. The run waits for that; a new one
+    /// would buy again what was paid for, only to be stopped at the same place.
+    pub const fn needs_person(&self) -> bool {
+        match self {
+            Self::SpendLimit { .. } | Self::Unauthorized { .. } => true,
+            Self::RateLimited { .. }
+            | Self::Overloaded { .. }
+            | Self::Server { .. }
+            | Self::InvalidRequest { .. }
+            | Self::ContextTooLong { .. }
+            | Self::CutStream
+            | Self::Timeout { .. }
+            | Self::Connect { .. }
             | Self::Protocol { .. } => false,
         }
     }

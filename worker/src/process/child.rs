@@ -1,9 +1,9 @@
 //! Trusted children that live long: the supervisor's run processes.
 //!
-//! Each is the leader of a session of its own, gets its secrets through stdin and holds the read end of a
-//! lifeline pipe whose write end is the handle's. The end of the handle, or of the whole supervisor, however
-//! it came, closes the lifeline; [`Lifeline`] is the child's side of it. (A parent death signal would fire
-//! when the *thread* that spawned ends, which under tokio is any thread.)
+//! Each is the leader of a session of its own, gets its secrets through stdin and dies with the supervisor, by
+//! two means. The kernel kills it when the thread that forked it ends, which is one that lasts as long as the
+//! process ([`spawner`]): that reaches a child that is stopped as well. And it holds the read end of a lifeline
+//! pipe whose write end is the handle's: the end of the handle closes it too; [`Lifeline`] is the child's side.
 
 use std::{
     env,
@@ -22,8 +22,11 @@ use std::{
 use nix::{
     fcntl::{FcntlArg, FdFlag, OFlag, fcntl},
     libc,
-    sys::signal::{Signal, kill, killpg},
-    unistd::{Pid, getpid, pipe2, setsid},
+    sys::{
+        prctl,
+        signal::{Signal, kill, killpg},
+    },
+    unistd::{Pid, getpid, getppid, pipe2, setsid},
 };
 use tokio::{
     io::AsyncWriteExt,
@@ -31,7 +34,7 @@ use tokio::{
     time::timeout,
 };
 
-use super::trusted::ChildExit;
+use super::{spawner, trusted::ChildExit};
 
 /// The descriptor at which a child finds the read end of its lifeline.
 pub const LIFELINE_FD: RawFd = 3;
@@ -152,7 +155,7 @@ pub async fn start_child(spec: ChildSpec) -> Result<ChildHandle, ChildError> {
             command
         })
         .map_err(failed)?;
-    let mut handle = spawn(command).map_err(failed)?;
+    let mut handle = spawner::on_the_lasting_thread(move || spawn(command)).await.map_err(failed)?;
     let given = async {
         match handle.child.stdin.take() {
             Some(mut pipe) => pipe.write_all(&stdin_payload).await,
@@ -202,13 +205,14 @@ fn command(program: &std::path::Path, output: Output) -> io::Result<std::process
 #[expect(unsafe_code, reason = "a descriptor of a fixed number can only be laid between fork and exec")]
 fn spawn(mut command: std::process::Command) -> io::Result<ChildHandle> {
     let (theirs, ours) = pipe2(OFlag::O_CLOEXEC)?;
-    let read_end = theirs.as_raw_fd();
+    let (read_end, supervisor) = (theirs.as_raw_fd(), getpid());
     // std reports a failed exec through a pipe of its own; holding the lifeline's number keeps it from there.
     let _placeholder = File::open("/dev/null")?;
     // SAFETY: only async-signal-safe calls, no allocation; `theirs` outlives the spawn.
     unsafe {
         command.pre_exec(move || {
             setsid()?;
+            die_with(supervisor)?;
             lay_lifeline(read_end)?;
             close_the_rest()
         });
@@ -217,6 +221,14 @@ fn spawn(mut command: std::process::Command) -> io::Result<ChildHandle> {
     drop(theirs);
     let pid = child.id().ok_or(io::ErrorKind::NotFound)?.cast_signed();
     Ok(ChildHandle { child, pid, exit: None, _lifeline: ours })
+}
+
+/// Runs between fork and exec: the kernel kills this process when `supervisor` is gone, also one that is stopped
+/// and sees no lifeline. Nothing of its own can make it forget: it has no set-user-id program to execute.
+fn die_with(supervisor: Pid) -> io::Result<()> {
+    prctl::set_pdeathsig(Signal::SIGKILL)?;
+    // It died between the fork and now: no signal would come any more.
+    if getppid() == supervisor { Ok(()) } else { Err(io::Error::from_raw_os_error(libc::ESRCH)) }
 }
 
 /// Runs between fork and exec.
@@ -409,6 +421,27 @@ mod tests {
         drop(child);
         gone(leader).await;
         gone(other).await;
+    }
+
+    /// Else the kernel would kill it then.
+    #[test]
+    fn it_outlives_the_thread_and_the_runtime_that_asked_for_it() {
+        let dir = tempfile::tempdir().unwrap();
+        let runtime = || tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        let folder = dir.path().to_owned();
+        let asked = std::thread::spawn(move || {
+            let line = "until [ -e go ]; do sleep 0.01; done; echo alive > alive";
+            let child = runtime().block_on(start_child(shell(line, &folder))).unwrap();
+            let pid = child.pid();
+            // Held open for ever: the handle would end it.
+            std::mem::forget(child);
+            pid
+        });
+        let pid = asked.join().unwrap();
+        assert!(kill(Pid::from_raw(pid), None).is_ok());
+        fs::write(dir.path().join("go"), "").unwrap();
+        let said = runtime().block_on(written(&dir.path().join("alive")));
+        assert_eq!(said, "alive\n");
     }
 
     /// The lifeline is what a child sees of its supervisor's death: closed at no other time.

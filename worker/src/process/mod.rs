@@ -9,6 +9,7 @@
 
 mod child;
 mod git;
+mod spawner;
 #[cfg(test)]
 pub(crate) mod tests_support;
 mod trusted;

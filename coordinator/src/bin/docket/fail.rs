@@ -23,6 +23,8 @@ pub(crate) enum Exit {
     Verification,
     /// This build lacks the engine version, or an event's, that the log was written with.
     EngineMissing,
+    /// `docket bench --strict`: a target was missed.
+    TargetMissed,
 }
 
 impl Exit {
@@ -46,6 +48,7 @@ impl Exit {
             Self::Unreachable => 5,
             Self::Verification => 6,
             Self::EngineMissing => 7,
+            Self::TargetMissed => 8,
         }
     }
 }

@@ -19,9 +19,17 @@ use nix::{
 };
 use serde::{Deserialize, Serialize};
 
-use crate::fail::{Exit, FailWith as _, Failure, Outcome};
+use crate::{
+    display,
+    fail::{Exit, FailWith as _, Failure, Outcome},
+};
 
-/// A home. Its folder exists.
+/// Bits of a folder's mode that let others put files of theirs into it.
+const WRITABLE_BY_OTHERS: u32 = 0o022;
+/// Bits that let others see what is in it.
+const READABLE_BY_OTHERS: u32 = 0o055;
+
+/// A home. Its folder exists, and nobody else may write to it.
 #[derive(Debug, Clone)]
 pub(crate) struct Home {
     path: PathBuf,
@@ -70,7 +78,37 @@ impl Home {
                 format!("cannot make the home {}; name another with --home or DOCKET_HOME", path.display())
             })?;
         let path = std::path::absolute(&path)?;
-        Ok(Self { path })
+        let home = Self { path };
+        let mode = home.mode()?;
+        if mode & WRITABLE_BY_OTHERS != 0 {
+            let at = home.path.display();
+            let message = format!(
+                "others may write to the home {at} (mode {mode:04o}) and so could put a database or token of \
+                 theirs there; `chmod go-w {at}`, or name another with --home"
+            );
+            return Err(Failure::new(Exit::Refused, message));
+        }
+        Ok(home)
+    }
+
+    /// Tells whoever begins to serve the home that others can look into it. The files that hold secrets are
+    /// closed all the same: it is a word of warning.
+    pub(crate) fn tell_if_open_to_others(&self) -> Outcome<()> {
+        let mode = self.mode()?;
+        if mode & READABLE_BY_OTHERS != 0 {
+            let at = self.path.display();
+            display::note(&format!(
+                "note: others can look into the home {at} (mode {mode:04o}); `chmod 700 {at}` closes it"
+            ));
+        }
+        Ok(())
+    }
+
+    fn mode(&self) -> Outcome<u32> {
+        let found = std::fs::metadata(&self.path).fail_with(Exit::Failed, || {
+            format!("cannot look at the home {}; name another with --home", self.path.display())
+        })?;
+        Ok(found.permissions().mode() & 0o7777)
     }
 
     /// The folder.
@@ -263,6 +301,22 @@ mod tests {
         assert_eq!((owner.pid, owner.address.as_deref()), (std::process::id(), Some("http://127.0.0.1:1")));
         drop(lock);
         assert_eq!(home.ownership().expect("asks"), Ownership::Free);
+    }
+
+    #[test]
+    fn a_home_that_others_may_write_to_is_refused() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let set = |mode| std::fs::set_permissions(folder.path(), Permissions::from_mode(mode)).expect("sets");
+        for mode in [0o770, 0o720, 0o702, 0o1777] {
+            set(mode);
+            let refused = Home::open(Some(folder.path())).expect_err("is refused");
+            let text = refused.error.to_string();
+            assert!(refused.exit == Exit::Refused && text.contains("chmod go-w"), "{mode:o}: {text}");
+        }
+        for mode in [0o755, 0o750, 0o700] {
+            set(mode);
+            Home::open(Some(folder.path())).expect("may be read, but not written");
+        }
     }
 
     #[test]

@@ -14,7 +14,10 @@ use std::{
 use bytes::Bytes;
 use docket_schema::{
     content::BlobRef,
-    export::{ExportError, ExportFault, Item, LINE_BYTES_MAX, PLAIN_START, Read, Reader, event_line},
+    event::DecodeError,
+    export::{
+        ExportError, ExportFault, Item, LINE_BYTES_MAX, LineageError, PLAIN_START, Read, Reader, event_line,
+    },
     wire::{ImportRequest, ImportResponse},
 };
 use docket_worker::{client::Client, workspace::BlobSink as _};
@@ -202,7 +205,8 @@ fn unknown(path: &Path) -> Failure {
 fn refused(path: &Path, error: &ExportError) -> Failure {
     match error.fault {
         ExportFault::NotAnExport => unknown(path),
-        ExportFault::Version { .. } => {
+        ExportFault::Version { .. }
+        | ExportFault::Lineage(LineageError::Decode { source: DecodeError::Unknown { .. }, .. }) => {
             Failure::new(Exit::EngineMissing, format!("{}: {error}", path.display()))
         }
         ExportFault::Record(_)

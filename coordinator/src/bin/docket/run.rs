@@ -4,13 +4,17 @@
 //! only: its queue has a name of its own. What the run does is shown on standard error; standard
 //! output is for the patch.
 
-use std::{io::IsTerminal as _, path::PathBuf, time::Duration};
+use std::{
+    io::IsTerminal as _,
+    path::PathBuf,
+    time::{Duration, Instant},
+};
 
 use docket_schema::{
     event::TypedEvent as _,
     ids::{QueueName, RunId, Seq, TaskId},
     run::RunEvent,
-    task::{TaskRecord, TaskState},
+    task::{TaskBlockedWhy, TaskRecord, TaskState},
 };
 use docket_worker::client::Client;
 use futures_util::{FutureExt as _, StreamExt as _, future::FusedFuture as _};
@@ -37,6 +41,8 @@ use crate::{
 const LOOK: Duration = Duration::from_millis(25);
 /// How long the worker may take to end after its only run has.
 const WORKER_END: Duration = Duration::from_secs(10);
+/// How long a task may wait for a worker before that is told.
+const WAIT_TOLD: Duration = Duration::from_secs(2);
 /// How often the spinner turns.
 const SPIN: Duration = Duration::from_millis(100);
 
@@ -44,7 +50,8 @@ const SPIN: Duration = Duration::from_millis(100);
 #[derive(Debug, clap::Args)]
 #[command(
     after_help = "Works on a copy: your work tree stays as it is. The patch goes to standard output, or with --branch the
-result becomes a branch. Ctrl-C stops it after its turn; `docket up` would go on with it.
+result becomes a branch. Ctrl-C stops it after its turn; `docket up` would go on with it. Where a coordinator
+serves the home already, or one is named, its workers do it: Ctrl-C ends the watching only, and says how to look again.
 
 Examples:
   docket run \"Mend the rounding in prices.py\" --repo . --tests \"pytest -q\" | git apply
@@ -60,16 +67,25 @@ pub(crate) async fn run(mut cx: Context, args: Args) -> Outcome {
     logging::start(cx.verbose);
     let asked = args.task.check(&cx)?;
     let id = TaskId(docket_coordinator::clock::new_id());
-    let served_elsewhere = cx.url.is_some() || cx.home.ownership()? != Ownership::Free;
-    if served_elsewhere {
-        let access = Access::open(&cx, Need::Write).await?;
-        let id = args.task.submit(&cx, &access.client, asked, None, id).await?;
-        let ended = watch(&access.client, id, std::future::pending()).await?;
-        let exit = finish(&cx, &access.client, &args.task, &ended).await;
-        access.close().await?;
-        return exit;
-    }
     let stop = Stop::listen()?;
+    if cx.url.is_some() || cx.home.ownership()? != Ownership::Free {
+        let access = Access::open(&cx, Need::Write).await?;
+        // A command that changed something in a moment is no server.
+        if !access.is_alone() {
+            let followed = async {
+                let id = args.task.submit(&cx, &access.client, asked, None, id).await?;
+                let ended = watch(&access.client, id, stop.drain.cancelled(), Workers::Elsewhere).await?;
+                finish(&cx, &access.client, &args.task, &ended, Workers::Elsewhere).await
+            };
+            let exit = tokio::select! {
+                exit = followed => exit,
+                () = stop.now.cancelled() => Err(Failure::new(Exit::Failed, "interrupted; `docket ps` tells what was submitted")),
+            };
+            access.close().await?;
+            return exit;
+        }
+        access.close().await?;
+    }
     let queue: QueueName = format!("run-{}", id.short()).parse().expect("digits make a queue name");
     "127.0.0.1:0".clone_into(&mut cx.config.listen);
     cx.config.slots = 1;
@@ -81,8 +97,8 @@ pub(crate) async fn run(mut cx: Context, args: Args) -> Outcome {
     let mut worker = Box::pin(supervise::start(&cx, job, &stop)?.fuse());
     let mut work = Box::pin(async {
         let id = args.task.submit(&cx, &client, asked, Some(queue), id).await?;
-        let ended = watch(&client, id, stop.drain.cancelled()).await?;
-        finish(&cx, &client, &args.task, &ended).await
+        let ended = watch(&client, id, stop.drain.cancelled(), Workers::Own).await?;
+        finish(&cx, &client, &args.task, &ended, Workers::Own).await
     });
     let exit = loop {
         tokio::select! {
@@ -104,9 +120,24 @@ pub(crate) async fn run(mut cx: Context, args: Args) -> Outcome {
     exit
 }
 
+/// Who works on the task.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Workers {
+    /// This process.
+    Own,
+    /// Whoever works for the coordinator that serves.
+    Elsewhere,
+}
+
 /// Follows the task's runs until it has ended, or waits for somebody.
-async fn watch(client: &Client, id: TaskId, stopped: impl Future<Output = ()>) -> Outcome<TaskRecord> {
+async fn watch(
+    client: &Client,
+    id: TaskId,
+    stopped: impl Future<Output = ()>,
+    workers: Workers,
+) -> Outcome<TaskRecord> {
     let bar = spinner();
+    let mut untold = (workers == Workers::Elsewhere).then(Instant::now);
     let mut stopped = std::pin::pin!(stopped);
     let mut followed: Option<RunId> = None;
     loop {
@@ -128,6 +159,13 @@ async fn watch(client: &Client, id: TaskId, stopped: impl Future<Output = ()>) -
             }
             None => {
                 bar.set_message(waiting_for(&task));
+                if task.state == TaskState::Available
+                    && task.last_run.is_none()
+                    && untold.is_some_and(|since| since.elapsed() >= WAIT_TOLD)
+                {
+                    untold = None;
+                    tell(&bar, &not_taken(&task));
+                }
                 tokio::select! {
                     () = tokio::time::sleep(LOOK) => {}
                     () = &mut stopped => {
@@ -137,6 +175,37 @@ async fn watch(client: &Client, id: TaskId, stopped: impl Future<Output = ()>) -
                 }
             }
         }
+    }
+}
+
+/// A line above the spinner, or where there is none.
+fn tell(bar: &ProgressBar, text: &str) {
+    if bar.is_hidden() { display::note(text) } else { bar.println(text) }
+}
+
+fn not_taken(task: &TaskRecord) -> String {
+    let (id, queue) = (task.id.short(), &task.spec.queue);
+    format!(
+        "task {id} is available in queue {queue}; no worker has taken it yet; start one with `docket worker`, \
+         beside its coordinator or with DOCKET_URL and DOCKET_TOKEN"
+    )
+}
+
+/// Where a task is that is not watched to its end, and what goes on.
+fn left(task: &TaskRecord, workers: Workers) -> String {
+    let id = task.id.short();
+    match (workers, task.state) {
+        (Workers::Own, _) => {
+            format!("stopped; task {id} goes on at the next `docket up` (`docket cancel {id}` ends it)")
+        }
+        (Workers::Elsewhere, TaskState::Running) => format!(
+            "task {id} is running and goes on; `docket follow {id}` watches it again, `docket cancel {id}` ends it"
+        ),
+        (Workers::Elsewhere, state) => format!(
+            "task {id} is {state} in queue {} and waits there for a worker; `docket show {id}` tells how it goes, \
+             `docket cancel {id}` ends it",
+            task.spec.queue
+        ),
     }
 }
 
@@ -176,12 +245,7 @@ async fn show_run(client: &Client, run: RunId, bar: &ProgressBar) -> Outcome<()>
         if matches!(typed, RunEvent::ModelRequested(_)) {
             bar.set_message(format!("turn {} {phase}: the model thinks", event.turn));
         } else if !text.is_empty() {
-            let said = format!("turn {:<3} {text}", event.turn);
-            if bar.is_hidden() {
-                display::note(&said)
-            } else {
-                bar.println(said)
-            }
+            tell(bar, &format!("turn {:<3} {text}", event.turn));
             bar.set_message(format!("turn {} {phase}", event.turn));
         }
     }
@@ -189,7 +253,13 @@ async fn show_run(client: &Client, run: RunId, bar: &ProgressBar) -> Outcome<()>
 }
 
 /// Hands over the result, and says how it went.
-async fn finish(cx: &Context, client: &Client, asked: &TaskArgs, task: &TaskRecord) -> Outcome {
+async fn finish(
+    cx: &Context,
+    client: &Client,
+    asked: &TaskArgs,
+    task: &TaskRecord,
+    workers: Workers,
+) -> Outcome {
     let exit = match task.state {
         TaskState::Completed => Exit::Ok,
         TaskState::Cancelled | TaskState::Discarded | TaskState::Blocked => Exit::Failed,
@@ -197,14 +267,7 @@ async fn finish(cx: &Context, client: &Client, asked: &TaskArgs, task: &TaskReco
         | TaskState::Scheduled
         | TaskState::Available
         | TaskState::Running
-        | TaskState::Retryable => {
-            let message = format!(
-                "stopped; task {} goes on at the next `docket up` (`docket cancel {}` ends it)",
-                task.id.short(),
-                task.id.short()
-            );
-            return Err(Failure::new(Exit::Failed, message));
-        }
+        | TaskState::Retryable => return Err(Failure::new(Exit::Failed, left(task, workers))),
     };
     let Some(run) = task.last_run else {
         return Err(Failure::new(
@@ -260,6 +323,10 @@ async fn summary(
         state.overlay.len(),
         money(state.totals.cost_nusd)
     )));
+    if task.blocked_why == Some(TaskBlockedWhy::Provider) {
+        let id = task.id.short();
+        display::note(&format!("then `docket retry {id}`, and `docket up` goes on with this run"));
+    }
     if let Some((name, commit)) = branch {
         display::note(&format!("branch {name} is at {}", &commit[..commit.len().min(12)]));
     }

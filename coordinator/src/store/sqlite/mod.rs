@@ -3,6 +3,7 @@
 pub(in crate::store) mod direct;
 mod open;
 mod scan;
+mod private;
 mod writer;
 
 pub use open::{open, open_limited};

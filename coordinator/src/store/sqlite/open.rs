@@ -9,7 +9,7 @@ use sqlx::{
     sqlite::{SqliteConnectOptions, SqliteJournalMode, SqlitePoolOptions, SqliteSynchronous},
 };
 
-use super::{BUSY_MS, CACHE, direct, scan::Scans, writer::SqliteWriter};
+use super::{BUSY_MS, CACHE, direct, private, scan::Scans, writer::SqliteWriter};
 use crate::store::{
     StoreError,
     conn::{Conn, Db, Dialect},
@@ -48,6 +48,7 @@ pub async fn open(path: &Path) -> Result<SqlStore, StoreError> {
 /// As [`open`].
 pub async fn open_limited(path: &Path, pages: u32) -> Result<SqlStore, StoreError> {
     let sql_error = |source| store_error(Dialect::Sqlite, "opening", source);
+    private::for_its_owner_only(path);
     let options = SqliteConnectOptions::new()
         .filename(path)
         .create_if_missing(true)

@@ -333,10 +333,10 @@ fn task_events(task: TaskId, run: RunId, base: Base) -> Vec<Envelope> {
     };
     push(0, TaskReprioritized { priority: 5 }.into());
     push(1, lease(1).into());
-    push(1, TaskBlocked { run, why: TaskBlockedWhy::Paused }.into());
+    push(1, TaskBlocked { run, why: TaskBlockedWhy::Paused, message: None }.into());
     push(1, TaskUnblocked {}.into());
     push(2, lease(2).into());
-    push(2, TaskBlocked { run, why: TaskBlockedWhy::Person }.into());
+    push(2, TaskBlocked { run, why: TaskBlockedWhy::Person, message: None }.into());
     push(2, TaskUnblocked {}.into());
     push(3, lease(3).into());
     let message = "the budget of money is used up".to_owned();

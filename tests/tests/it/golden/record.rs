@@ -288,9 +288,9 @@ async fn blocked(stage: &Stage) -> Result<Export> {
     stage.export(stage.run_of(&scene).await?).await
 }
 
-/// A key that is not good: two runs fail, and the task is given up; then it is wanted again, and is not.
+/// A conversation that is too long: two runs fail, and the task is given up; then it is wanted again, and is not.
 async fn failed(stage: &Stage) -> Result<Export> {
-    let script = "[[turns]]\ntext = \"x\"\nfault = { kind = \"unauthorized\", times = 9 }\n";
+    let script = "[[turns]]\ntext = \"x\"\nfault = { kind = \"context_too_long\", times = 9 }\n";
     let scene = stage.scene("failed", script, Provider::OpenAi, &[]).await?;
     let worker = stage.worker(&scene).await?;
     stage.is(&scene, TaskState::Discarded).await?;

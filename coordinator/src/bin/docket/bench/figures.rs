@@ -215,7 +215,11 @@ pub(super) const FIGURES: [Figure; 70] = [
     ),
     plain(Group::Snapshots, "pin_50k_ms", "50,000 files of a commit to blobs, at submit"),
     plain(Group::Snapshots, "materialize_50k_ms", "those blobs to a workspace"),
-    plain(Group::Snapshots, "materialize_50k_ratio", "the same over `git checkout-index`"),
+    plain(
+        Group::Snapshots,
+        "materialize_50k_ratio",
+        "the same over `git checkout-index`, by a fifth of the files",
+    ),
     at_most(
         Group::Storage,
         "stored_bytes_turn_1000_ratio",

@@ -40,6 +40,12 @@ impl Group {
         Self::Storage,
     ];
 
+    /// Whether its figures are times: what else goes on would show in them. The others run last, while what
+    /// the timed ones left is removed.
+    pub(super) const fn is_timed(self) -> bool {
+        !matches!(self, Self::Storage)
+    }
+
     /// The word.
     pub(super) const fn name(self) -> &'static str {
         match self {

@@ -2,8 +2,10 @@
 //! is dropped afterwards, and a coordinator on loopback.
 
 use std::{
+    fs, io,
     path::{Path, PathBuf},
-    sync::Arc,
+    sync::{Arc, Mutex, PoisonError},
+    thread,
 };
 
 use anyhow::Context as _;
@@ -14,6 +16,11 @@ use docket_coordinator::{
     store::{Store, postgres, sqlite},
 };
 use sqlx::{AssertSqlSafe, Connection as _, PgConnection};
+
+/// Levels below the bench's folder at which removing is shared out: group, tree, the tree's own folders.
+const PARTS_DEPTH: usize = 2;
+/// Threads that remove: a file system's journal has room for no more.
+const REMOVERS_MAX: usize = 4;
 
 /// A folder of one run of the bench.
 pub(super) struct Place {
@@ -30,11 +37,67 @@ impl Place {
         Ok(Self { folder })
     }
 
+    /// Its path.
+    pub(super) fn path(&self) -> &Path {
+        self.folder.path()
+    }
+
+    /// Removes it with all that is left in it.
+    pub(super) fn remove(self) -> io::Result<()> {
+        empty(self.folder.path(), &[])?;
+        self.folder.close()
+    }
+
     /// A folder in it.
     pub(super) fn part(&self, name: &str) -> anyhow::Result<PathBuf> {
         let part = self.folder.path().join(name);
         std::fs::create_dir_all(&part)?;
         Ok(part)
+    }
+}
+
+/// Removes what is in `folder`, all but the entries named, on as many threads as help: a tree of 50,000
+/// files takes one thread for seconds.
+pub(super) fn empty(folder: &Path, except: &[&str]) -> io::Result<()> {
+    let kept = |path: &Path| path.file_name().is_some_and(|name| except.iter().any(|kept| name == *kept));
+    let entries: Vec<PathBuf> = children(folder)?.into_iter().filter(|path| !kept(path)).collect();
+    // Below groups and their trees: enough parts for all threads, none of them large.
+    let mut parts = entries.clone();
+    for _ in 0..PARTS_DEPTH {
+        let mut below = Vec::new();
+        for part in parts {
+            if part.is_dir() && !part.is_symlink() {
+                below.extend(children(&part)?);
+            }
+        }
+        parts = below;
+    }
+    let left = Mutex::new(parts);
+    let next = || left.lock().unwrap_or_else(PoisonError::into_inner).pop();
+    let threads = thread::available_parallelism().map_or(1, usize::from).min(REMOVERS_MAX);
+    thread::scope(|scope| {
+        for _ in 0..threads {
+            // What cannot be removed here is told by the whole's removal.
+            scope.spawn(|| {
+                while let Some(part) = next() {
+                    drop(remove(&part))
+                }
+            });
+        }
+    });
+    entries.iter().try_for_each(|entry| remove(entry))
+}
+
+fn children(folder: &Path) -> io::Result<Vec<PathBuf>> {
+    fs::read_dir(folder)?.map(|entry| Ok(entry?.path())).collect()
+}
+
+fn remove(path: &Path) -> io::Result<()> {
+    let removed =
+        if path.is_dir() && !path.is_symlink() { fs::remove_dir_all(path) } else { fs::remove_file(path) };
+    match removed {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+        other => other,
     }
 }
 
@@ -111,4 +174,31 @@ impl PgSchema {
 pub(super) async fn postgres_at(url: &str) -> anyhow::Result<Arc<dyn Store>> {
     let store = postgres::open(url).await.context("the PostgreSQL store cannot be opened")?;
     Ok(Arc::new(store))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn all_goes_but_what_is_named_and_links_are_not_followed() {
+        let place = Place::new(&std::env::temp_dir()).expect("a folder");
+        let outside = tempfile::tempdir().expect("a folder");
+        fs::write(outside.path().join("kept"), "x").expect("written");
+        for (group, tree) in [("a", "one"), ("a", "two"), ("b", "one"), ("storage", "one")] {
+            let folder = place.part(group).expect("made").join(tree).join("deep/er");
+            fs::create_dir_all(&folder).expect("made");
+            fs::write(folder.join("file"), "x").expect("written");
+            fs::write(place.path().join(group).join("log"), "x").expect("written");
+        }
+        std::os::unix::fs::symlink(outside.path(), place.path().join("a/link")).expect("linked");
+        std::os::unix::fs::symlink(outside.path(), place.path().join("a/one/link")).expect("linked");
+        empty(place.path(), &["storage"]).expect("removes");
+        let left = children(place.path()).expect("reads");
+        assert_eq!(left, [place.path().join("storage")]);
+        assert!(left[0].join("one/deep/er/file").exists() && outside.path().join("kept").exists());
+        let path = place.path().to_owned();
+        place.remove().expect("removes");
+        assert!(!path.exists());
+    }
 }

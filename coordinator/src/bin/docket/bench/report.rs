@@ -66,17 +66,21 @@ impl Report {
         self.reasons.get(name).map_or(NOT_REACHED, String::as_str)
     }
 
+    /// The figures that miss their target.
+    pub(super) fn missed(&self) -> Vec<&'static str> {
+        let missed = FIGURES.iter().filter(|figure| {
+            self.values.get(figure.name).is_some_and(|value| figure.target.is_met(*value) == Some(false))
+        });
+        missed.map(|figure| figure.name).collect()
+    }
+
     /// One flat object: each figure by its name; where it is null, `NAME_reason` says why.
     pub(super) fn json(&self, about: Map<String, Value>) -> Value {
         let mut all = about;
-        let mut missed = Vec::new();
-        for Figure { name, target, .. } in FIGURES {
+        for Figure { name, .. } in FIGURES {
             match self.values.get(name) {
                 Some(value) => {
                     all.insert(name.to_owned(), json!(rounded(*value)));
-                    if target.is_met(*value) == Some(false) {
-                        missed.push(name);
-                    }
                 }
                 None => {
                     all.insert(name.to_owned(), Value::Null);
@@ -84,7 +88,7 @@ impl Report {
                 }
             }
         }
-        all.insert("targets_missed".to_owned(), json!(missed));
+        all.insert("targets_missed".to_owned(), json!(self.missed()));
         Value::Object(all)
     }
 

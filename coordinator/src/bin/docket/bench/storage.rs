@@ -116,7 +116,7 @@ fn blobs_of(value: &Value, out: &mut Vec<BlobHash>) {
 /// the time here, and the smaller a turn is, the more would growth show.
 fn text(turn: u32) -> String {
     let line = "    pub fn scaled(&self, people: u32, of: u32) -> Self { Self { value: self.value } }\n";
-    format!("// Turn {turn:04}.\n{}", line.repeat(3))
+    format!("// Turn {turn:04}.\n{}", line)
 }
 
 /// By turns a file is made and read back, each turn as large as every other.

@@ -1,0 +1,94 @@
+//! A model's provider that wants a person: the run waits, and nothing that was paid is bought again.
+
+use anyhow::{Context as _, Result, ensure};
+use docket_schema::{
+    ids::QueueName,
+    task::{TaskBlockedWhy, TaskRecord, TaskState},
+};
+use docket_tests::{
+    model_server::ModelServer,
+    system::{Coordinator, LeaseTime, Place, Sample, Worker, WorkerOptions, room, until},
+};
+use docket_worker::model::{Provider, ScriptedModel};
+
+/// Two turns that are paid, one that is refused once, one that ends it.
+fn script(fault: &str) -> String {
+    format!(
+        r#"
+[[turns]]
+calls = [{{ name = "create_file", args = {{ path = "a.txt", content = "a\n" }} }}]
+[[turns]]
+calls = [{{ name = "run_command", args = {{ command = "echo b >> a.txt" }} }}]
+[[turns]]
+calls = [{{ name = "run_command", args = {{ command = "echo c >> a.txt" }} }}]
+fault = {{ kind = "{fault}", times = 1 }}
+[[turns]]
+text = "Done."
+"#
+    )
+}
+
+async fn resting(coordinator: &Coordinator, task: docket_schema::ids::TaskId) -> Result<TaskRecord> {
+    let rests = until("a task that rests", async || {
+        let task = coordinator.client().task(task).await.ok()?.task;
+        (task.state.is_ended() || task.state == TaskState::Blocked).then_some(task)
+    });
+    rests.await.with_context(|| coordinator.tail())
+}
+
+/// `fault` at the third turn: one request of it, one run that waits; a person mends the cause and says go on.
+async fn waits_and_goes_on(provider: Provider, fault: &str, told: &str) -> Result<()> {
+    let _room = room().await;
+    let coordinator = Coordinator::start(Place::Home, LeaseTime::Usual).await?;
+    let server = ModelServer::start(ScriptedModel::parse(script(fault).as_bytes())?).await?;
+    let sample = Sample::new(&[("keep.txt", "kept\n")])?;
+    let args = ["--model", "openai:template", "--queue", "template", "--tests", "test -e a.txt"];
+    let (template, mut spec) = sample.submit(&coordinator, &args).await?;
+    coordinator.client().cancel(template, "a template").await?;
+    spec.backoff = docket_schema::task::Backoff { base_ms: 1, max_ms: 1 };
+    let queue: QueueName = "paid".parse()?;
+    let worker =
+        Worker::start(&coordinator, &WorkerOptions { queue: Some(queue.clone()), ..Default::default() })
+            .await?;
+    let task = coordinator.submit_like(&spec, &queue, server.model(provider, "paid")).await?;
+
+    let stopped = resting(&coordinator, task).await?;
+    ensure!(
+        stopped.state == TaskState::Blocked && stopped.blocked_why == Some(TaskBlockedWhy::Provider),
+        "{stopped:?}\n{}",
+        worker.tail()
+    );
+    let message = stopped.message.clone().unwrap_or_default();
+    ensure!(message.contains(told) && message.contains("docket retry"), "{message}");
+    ensure!(server.calls() == 3 && stopped.runs == 1 && stopped.failures == 0, "{}", server.calls());
+    let run = stopped.run.context("a run that can be gone on with")?;
+
+    let said = coordinator.docket(&["retry", &task.to_string()]).await?;
+    ensure!(said.success(), "{said:?}");
+    let done = coordinator.ended(task).await.with_context(|| worker.tail())?.task;
+    ensure!(done.state == TaskState::Completed && done.message.is_none(), "{done:?}\n{}", worker.tail());
+    ensure!(done.last_run == Some(run) && done.runs == 1 && done.failures == 0, "another run: {done:?}");
+    let history = coordinator.history(run).await?;
+    // Four turns and the one that was refused: what was paid before is not asked again.
+    ensure!(server.calls() == 5 && history.count("ModelAnswered") == 4, "{}", history.kinds());
+    let requests = server.requests();
+    ensure!(requests[2].body == requests[3].body, "the turn that was refused is asked to the byte");
+    history.verify(coordinator.client()).await?;
+    worker.drain().await?;
+    coordinator.end_and_check().await
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn credit_that_is_used_up_at_anthropic_stops_the_run_for_a_person() -> Result<()> {
+    Box::pin(waits_and_goes_on(Provider::Anthropic, "spend_limit", "credit balance is too low")).await
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_quota_that_is_used_up_at_openai_stops_the_run_for_a_person() -> Result<()> {
+    Box::pin(waits_and_goes_on(Provider::OpenAi, "spend_limit", "insufficient_quota")).await
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_key_that_is_not_taken_any_more_stops_the_run_for_a_person() -> Result<()> {
+    Box::pin(waits_and_goes_on(Provider::Anthropic, "unauthorized", "ANTHROPIC_API_KEY")).await
+}

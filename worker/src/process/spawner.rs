@@ -1,0 +1,69 @@
+//! The thread that starts long-lived children, for as long as this process lives.
+//!
+//! A parent death signal is sent when the *thread* that forked ends, and a thread of a runtime may end at any
+//! time. So all children that bear one are forked here, by a thread that ends only with the process.
+
+use std::{
+    io,
+    sync::{
+        Mutex, PoisonError,
+        mpsc::{SyncSender, sync_channel},
+    },
+};
+
+use tokio::{runtime::Handle, sync::oneshot};
+
+/// Starts that wait at once: a supervisor with so many slots would be a large one.
+const WAITING_MAX: usize = 256;
+
+type Work = Box<dyn FnOnce() + Send>;
+
+/// Runs `work`, which forks, on the thread that lives as long as this process.
+///
+/// # Errors
+/// `work`'s own; the thread cannot be made.
+pub(super) async fn on_the_lasting_thread<T: Send + 'static>(
+    work: impl FnOnce() -> io::Result<T> + Send + 'static,
+) -> io::Result<T> {
+    let (tell, done) = oneshot::channel();
+    // Children are watched by the runtime of whoever asked.
+    let runtime = Handle::current();
+    let asked: Work = Box::new(move || {
+        let _within = runtime.enter();
+        // Where nobody waits any more, what was started is dropped, and so ended.
+        drop(tell.send(work()));
+    });
+    let sender = thread()?;
+    // A full queue is waited for without keeping a thread of the runtime: its room is there in a moment.
+    let mut asked = asked;
+    loop {
+        match sender.try_send(asked) {
+            Ok(()) => break,
+            Err(std::sync::mpsc::TrySendError::Full(back)) => {
+                asked = back;
+                tokio::time::sleep(std::time::Duration::from_millis(1)).await;
+            }
+            Err(std::sync::mpsc::TrySendError::Disconnected(_)) => return Err(gone()),
+        }
+    }
+    done.await.map_err(|_| gone())?
+}
+
+fn gone() -> io::Error {
+    io::Error::other("the thread that starts processes is gone; start docket again")
+}
+
+/// The way to the thread, which the first call starts.
+fn thread() -> io::Result<SyncSender<Work>> {
+    static THREAD: Mutex<Option<SyncSender<Work>>> = Mutex::new(None);
+    let mut thread = THREAD.lock().unwrap_or_else(PoisonError::into_inner);
+    if let Some(sender) = &*thread {
+        return Ok(sender.clone());
+    }
+    let (sender, works) = sync_channel::<Work>(WAITING_MAX);
+    // The sender in the static is never dropped: this loop ends with the process.
+    let run = move || works.into_iter().for_each(|work| work());
+    std::thread::Builder::new().name("spawner".to_owned()).spawn(run)?;
+    *thread = Some(sender.clone());
+    Ok(sender)
+}
