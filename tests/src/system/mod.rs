@@ -24,7 +24,7 @@ pub use coordinator::{Coordinator, LeaseTime, Place};
 pub use crowd::{room, say};
 pub use history::{Again, Append, History};
 pub use postgres::fresh_database;
-pub use process::{Finished, Proc, Tool, run};
+pub use process::{Finished, Proc, Tool, run, run_reading};
 pub use procfs::{Signal, children_of, is_stopped, is_there, send, state_of};
 pub use sample::{Sample, commit_all};
 pub use terminal::Terminal;

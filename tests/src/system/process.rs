@@ -149,6 +149,24 @@ pub async fn run<A: AsRef<OsStr>>(
     Ok(Finished::of(output.with_context(|| format!("{tool:?} cannot be started"))?))
 }
 
+/// Runs a program to its end with `input` as its standard input.
+///
+/// # Errors
+/// Where it cannot be started.
+pub async fn run_reading<A: AsRef<OsStr>>(
+    tool: Tool,
+    cwd: &Path,
+    input: &Path,
+    args: &[A],
+) -> Result<Finished> {
+    let mut command = tokio::process::Command::from(tool.command());
+    let input = std::fs::File::open(input).with_context(|| format!("{} cannot be read", input.display()))?;
+    command.current_dir(cwd).args(args).stdin(input).kill_on_drop(true);
+    let output = tokio::time::timeout(LONG, command.output()).await;
+    let output = output.with_context(|| format!("{tool:?} does not end"))?;
+    Ok(Finished::of(output.with_context(|| format!("{tool:?} cannot be started"))?))
+}
+
 /// A `docket` process that lives on. Dropped, it is killed with its children.
 #[derive(Debug)]
 pub struct Proc {

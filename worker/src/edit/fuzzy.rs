@@ -56,7 +56,7 @@ pub(super) fn locate(doc: &Doc<'_>, model: &ModelLines) -> Result<Found, Miss> {
         |window: &&Window| window.range.start >= best.range.end || window.range.end <= best.range.start;
     let near = best.distance + margin(chars, best.distance);
     if let Some(second) = windows.iter().find(apart).filter(|second| second.distance < near) {
-        return Err(Miss::Ambiguous(vec![lines(best), lines(second)]));
+        return Err(Miss::Ambiguous { places: vec![lines(best), lines(second)], alike: true });
     }
     let mut places = align_lines(&said, &doc.collapsed()[best.range.clone()]);
     pair_gaps(&mut places, best.range.len());

@@ -8,7 +8,10 @@ use std::{
 use docket_schema::tool::EditLevel;
 use serde::{Deserialize, Serialize};
 
-use super::plan::{Edit, apply};
+use super::{
+    hint::Hint,
+    plan::{Edit, apply},
+};
 
 #[derive(Deserialize)]
 struct Case {
@@ -21,6 +24,21 @@ struct Case {
 struct CaseEdit {
     search: String,
     replace: String,
+    near_line: Option<usize>,
+    occurrence: Option<usize>,
+    replace_all: Option<usize>,
+}
+
+impl From<CaseEdit> for Edit {
+    fn from(case: CaseEdit) -> Self {
+        let hint = Hint {
+            near_line: case.near_line,
+            occurrence: case.occurrence,
+            replace_all: case.replace_all,
+            ..Hint::default()
+        };
+        Self { search: case.search, replace: case.replace, hint }
+    }
 }
 
 #[derive(Serialize)]
@@ -33,8 +51,8 @@ struct Answer {
     ms: f64,
 }
 
-/// Reads `{"id","before","edits":[{"search","replace"}]}` lines and answers each with
-/// `{"id","ok","after","level","error","ms"}`.
+/// Reads `{"id","before","edits":[{"search","replace"}]}` lines, with the hints of [`Hint`] beside
+/// search and replace where wanted, and answers each with `{"id","ok","after","level","error","ms"}`.
 ///
 /// # Errors
 /// Where reading or writing fails, and at the first line that is no case.
@@ -45,8 +63,7 @@ pub fn edit_jsonl(reader: impl BufRead, mut writer: impl Write) -> io::Result<()
             continue;
         }
         let case: Case = serde_json::from_slice(&line)?;
-        let edits: Vec<Edit> =
-            case.edits.into_iter().map(|edit| Edit { search: edit.search, replace: edit.replace }).collect();
+        let edits: Vec<Edit> = case.edits.into_iter().map(Edit::from).collect();
         let start = Instant::now();
         let result = apply(case.before.as_bytes(), &edits);
         let ms = start.elapsed().as_secs_f64() * 1e3;

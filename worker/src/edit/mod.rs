@@ -8,8 +8,10 @@
 //! all; at each level all matches are computed and exactly one is required; lines that the edit does
 //! not change keep their bytes; nothing is removed that the search did not quote.
 
+mod exact;
 mod explain;
 mod fuzzy;
+mod hint;
 mod indent;
 mod jsonl;
 mod locate;
@@ -20,5 +22,6 @@ mod text;
 mod tokens;
 
 pub use explain::unified_diff;
+pub use hint::{Anchor, Hint};
 pub use jsonl::edit_jsonl;
 pub use plan::{Applied, EDITS_MAX, Edit, EditError, SEARCH_BYTES_MAX, apply};

@@ -4,7 +4,8 @@ use docket_schema::tool::EditLevel;
 
 use super::{
     explain,
-    locate::{Doc, Miss, Pattern, already_there, locate},
+    hint::{self, Hint},
+    locate::{Doc, Found, Miss, Pattern, already_there, locate},
     merge::{Splice, merge},
     sanitize::{self, Dirt},
     text::{decode, encode, is_escape},
@@ -23,6 +24,8 @@ pub struct Edit {
     pub search: String,
     /// The same text as it shall be.
     pub replace: String,
+    /// Which place is meant where there are several.
+    pub hint: Hint,
 }
 
 /// What the edits make of the file.
@@ -112,25 +115,31 @@ pub fn apply(before: &[u8], edits: &[Edit]) -> Result<Applied, EditError> {
 
 fn plan_one(doc: &Doc<'_>, edit: &Edit, escaped: bool) -> Result<(EditLevel, Vec<Splice>), String> {
     let pattern = normal(edit);
+    hint::check(&edit.hint)?;
     check(doc, &pattern, escaped)?;
-    let found = match locate(doc, &pattern) {
+    let found = match locate(doc, &pattern, &edit.hint) {
         Err(Miss::Absent | Miss::Doubtful(_)) if already_there(doc, &pattern).is_some() => {
             return Ok((EditLevel::AlreadyApplied, Vec::new()));
         }
         Ok(found)
-            if found.level == EditLevel::Fuzzy
-                && already_there(doc, &pattern).is_some_and(|place| meet(&place, &found.region())) =>
+            if found.iter().all(|found| found.level == EditLevel::Fuzzy)
+                && already_there(doc, &pattern)
+                    .is_some_and(|place| found.iter().all(|found| meet(&place, &found.region()))) =>
         {
             return Ok((EditLevel::AlreadyApplied, Vec::new()));
         }
-        Err(Miss::Absent | Miss::Doubtful(_)) => cleaned(doc, &pattern)?,
+        Err(Miss::Absent | Miss::Doubtful(_)) => cleaned(doc, &pattern, &edit.hint)?,
         other => other.map_err(|miss| explain::miss(doc, &pattern, &miss))?,
     };
     if sanitize::writes_elision(doc, &pattern) {
         return Err(dirt(Dirt::Elision).to_owned());
     }
-    let splices = merge(doc, &found).map_err(|conflict| explain::conflict(doc, &found, &conflict))?;
-    Ok((found.level, splices))
+    let mut splices = Vec::new();
+    for found in &found {
+        splices.extend(merge(doc, found).map_err(|conflict| explain::conflict(doc, found, &conflict))?);
+    }
+    let level = found.iter().map(|found| found.level).max().unwrap_or(EditLevel::Exact);
+    Ok((level, splices))
 }
 
 fn meet(a: &std::ops::Range<usize>, b: &std::ops::Range<usize>) -> bool {
@@ -138,8 +147,9 @@ fn meet(a: &std::ops::Range<usize>, b: &std::ops::Range<usize>) -> bool {
 }
 
 /// The second try, for a search copied with a frame around it.
-fn cleaned(doc: &Doc<'_>, pattern: &Pattern) -> Result<super::locate::Found, String> {
-    let miss = |pattern: &Pattern| locate(doc, pattern).map_err(|miss| explain::miss(doc, pattern, &miss));
+fn cleaned(doc: &Doc<'_>, pattern: &Pattern, hint: &Hint) -> Result<Vec<Found>, String> {
+    let miss =
+        |pattern: &Pattern| locate(doc, pattern, hint).map_err(|miss| explain::miss(doc, pattern, &miss));
     match sanitize::clean(pattern) {
         Ok(clean) if clean.search != pattern.search && !clean.search.trim().is_empty() => miss(&clean),
         Ok(_) => miss(pattern),
@@ -196,6 +206,10 @@ fn join(text: &str, mut splices: Vec<(usize, Splice)>, total: usize) -> Result<S
         let ((a, first), (b, second)) = (&two[0], &two[1]);
         let same_spot =
             first.start == second.start || (second.start == first.end && second.start == second.end);
+        if a == b && first.end > second.start {
+            let message = "the places it names touch each other: make one edit of the lines they stand on";
+            return Err(EditError::of(*a, total, message));
+        }
         if a != b && (first.end > second.start || same_spot) {
             let line = text[..second.start].matches('\n').count() + 1;
             let message = format!(
@@ -224,7 +238,7 @@ mod tests {
     use super::*;
 
     fn edit(search: &str, replace: &str) -> Edit {
-        Edit { search: search.to_owned(), replace: replace.to_owned() }
+        Edit { search: search.to_owned(), replace: replace.to_owned(), hint: Hint::default() }
     }
 
     fn check(before: &str, search: &str, replace: &str, want: Result<(&str, EditLevel), &str>) {

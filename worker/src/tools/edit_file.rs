@@ -13,7 +13,7 @@ use super::{
     guard::{is_config, is_replaced_whole},
     output::cut,
 };
-use crate::edit::{self, Edit};
+use crate::edit::{self, Edit, Hint};
 
 pub(super) const NAME: &str = "edit_file";
 pub(super) const DESCRIPTION: &str = "Changes a file that was read before. Each edit quotes lines of the file in \
@@ -41,6 +41,27 @@ struct EditArgs {
     search: String,
     /// The same lines as they shall be; empty to remove them.
     replace: String,
+    /// Where search stands in several places: the one nearest to this line of the file.
+    #[schemars(range(min = 1))]
+    near_line: Option<usize>,
+    /// Where search stands in several places: the n-th from the top, from 1.
+    #[schemars(range(min = 1))]
+    occurrence: Option<usize>,
+    /// To replace all places: how many there are.
+    #[schemars(range(min = 1))]
+    replace_all: Option<usize>,
+}
+
+impl From<EditArgs> for Edit {
+    fn from(args: EditArgs) -> Self {
+        let hint = Hint {
+            near_line: args.near_line,
+            occurrence: args.occurrence,
+            replace_all: args.replace_all,
+            ..Hint::default()
+        };
+        Self { search: args.search, replace: args.replace, hint }
+    }
 }
 
 pub(super) fn run(context: ToolContext<'_>, args: Args) -> ToolOutcome {
@@ -62,8 +83,7 @@ fn apply(context: ToolContext<'_>, args: Args) -> Result<ToolOutcome, String> {
         }
         Some(_) => {}
     }
-    let edits: Vec<Edit> =
-        args.edits.into_iter().map(|edit| Edit { search: edit.search, replace: edit.replace }).collect();
+    let edits: Vec<Edit> = args.edits.into_iter().map(Edit::from).collect();
     let applied = edit::apply(&loaded.bytes, &edits).map_err(|error| error.to_string())?;
     if is_config(&path) && is_replaced_whole(&loaded.bytes, &applied.after) {
         return Err(format!(
