@@ -43,3 +43,26 @@ async fn hints_reach_the_engine() -> Result<()> {
     }
     Ok(())
 }
+
+#[tokio::test]
+async fn patches_of_other_forms_are_read() -> Result<()> {
+    let before = "one\r\ntwo\r\n";
+    let patches = [
+        "--- a/f\n+++ b/f\n@@ -7,2 +7,2 @@\n one\n-two\n+2\n",
+        "*** Begin Patch\n*** Update File: f\n@@\n-two\n+2\n*** End Patch\n",
+        "<<<<<<< SEARCH\ntwo\n=======\n2\n>>>>>>> REPLACE\n",
+    ];
+    let mut cases: Vec<Value> =
+        patches.iter().map(|patch| json!({"id": 1, "before": before, "path": "f", "patch": patch})).collect();
+    cases.push(json!({"id": 1, "before": before, "path": "g", "patch": patches[0]}));
+    let answers = answers(&cases).await?;
+    for answer in &answers[..3] {
+        ensure!(answer["after"] == "one\r\n2\r\n", "{answer}");
+    }
+    ensure!(
+        answers[3]["error"].as_str().unwrap_or_default().contains("one call for each file"),
+        "{}",
+        answers[3]
+    );
+    Ok(())
+}

@@ -28,8 +28,8 @@ pub enum Anchor {
     /// It begins at this line, counted from 1. Counts only for a match that begins there exactly:
     /// models get these numbers wrong.
     Line(usize),
-    /// It follows a line that reads so, but for the blanks around it.
-    After(String),
+    /// It follows lines that read so, but for the blanks around them, each below the one before it.
+    After(Vec<String>),
     /// It ends with the file.
     End,
 }
@@ -125,9 +125,14 @@ fn nearest(doc: &Doc<'_>, places: &[Range<usize>], line: usize) -> Result<usize,
 fn anchored(doc: &Doc<'_>, places: &[Range<usize>], anchor: &Anchor) -> Option<usize> {
     match anchor {
         Anchor::Line(line) => only(places.iter().enumerate().filter(|(_, place)| place.start + 1 == *line)),
-        Anchor::After(text) => {
-            let heads = doc.lines.iter().enumerate().filter(|(_, line)| line.text.trim() == text.trim());
-            let head = only(heads)?;
+        Anchor::After(heads) => {
+            let reads = |at: usize, text: &str| doc.lines[at].text.trim() == text.trim();
+            let (first, below) = heads.split_first()?;
+            let all = (0..doc.lines.len()).filter(|at| reads(*at, first));
+            let mut head = only(all.map(|at| (at, ())))?;
+            for text in below {
+                head = (head + 1..doc.lines.len()).find(|at| reads(*at, text))?;
+            }
             places.iter().position(|place| place.start > head)
         }
         Anchor::End => {
@@ -255,12 +260,18 @@ mod tests {
         let second = "fn a() {\n    go();\n}\nfn b() {\n    no();\n}\n";
         check(text, "    go();\n", "    no();\n", hint(Anchor::Line(5)), Ok(second));
         check(text, "    go();\n", "    no();\n", hint(Anchor::Line(4)), Err("matches 2 places"));
-        check(text, "    go();\n", "    no();\n", hint(Anchor::After("fn b() {".to_owned())), Ok(second));
         check(
             text,
             "    go();\n",
             "    no();\n",
-            hint(Anchor::After("fn c() {".to_owned())),
+            hint(Anchor::After(vec!["fn b() {".to_owned()])),
+            Ok(second),
+        );
+        check(
+            text,
+            "    go();\n",
+            "    no();\n",
+            hint(Anchor::After(vec!["fn c() {".to_owned()])),
             Err("matches 2"),
         );
         check("a\nb\na\n", "a\n", "c\n", hint(Anchor::End), Ok("a\nb\nc\n"));

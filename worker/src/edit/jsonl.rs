@@ -9,6 +9,7 @@ use docket_schema::tool::EditLevel;
 use serde::{Deserialize, Serialize};
 
 use super::{
+    forms::read_patch,
     hint::Hint,
     plan::{Edit, apply},
 };
@@ -17,7 +18,10 @@ use super::{
 struct Case {
     id: serde_json::Value,
     before: String,
+    #[serde(default)]
     edits: Vec<CaseEdit>,
+    patch: Option<String>,
+    path: Option<String>,
 }
 
 #[derive(Deserialize)]
@@ -52,7 +56,8 @@ struct Answer {
 }
 
 /// Reads `{"id","before","edits":[{"search","replace"}]}` lines, with the hints of [`Hint`] beside
-/// search and replace where wanted, and answers each with `{"id","ok","after","level","error","ms"}`.
+/// search and replace where wanted, or `{"id","before","patch","path"}` lines with a patch of another
+/// form, and answers each with `{"id","ok","after","level","error","ms"}`.
 ///
 /// # Errors
 /// Where reading or writing fails, and at the first line that is no case.
@@ -63,9 +68,14 @@ pub fn edit_jsonl(reader: impl BufRead, mut writer: impl Write) -> io::Result<()
             continue;
         }
         let case: Case = serde_json::from_slice(&line)?;
-        let edits: Vec<Edit> = case.edits.into_iter().map(Edit::from).collect();
         let start = Instant::now();
-        let result = apply(case.before.as_bytes(), &edits);
+        let edits = match &case.patch {
+            Some(patch) => read_patch(case.path.as_deref(), patch).map_err(|error| error.to_string()),
+            None => Ok(case.edits.into_iter().map(Edit::from).collect()),
+        };
+        let result = edits.and_then(|edits: Vec<Edit>| {
+            apply(case.before.as_bytes(), &edits).map_err(|error| error.to_string())
+        });
         let ms = start.elapsed().as_secs_f64() * 1e3;
         let answer = match result {
             Ok(applied) => Answer {
@@ -76,14 +86,7 @@ pub fn edit_jsonl(reader: impl BufRead, mut writer: impl Write) -> io::Result<()
                 error: None,
                 ms,
             },
-            Err(error) => Answer {
-                id: case.id,
-                ok: false,
-                after: None,
-                level: None,
-                error: Some(error.to_string()),
-                ms,
-            },
+            Err(error) => Answer { id: case.id, ok: false, after: None, level: None, error: Some(error), ms },
         };
         serde_json::to_writer(&mut writer, &answer)?;
         writer.write_all(b"\n")?;

@@ -4,6 +4,7 @@ use docket_schema::tool::EditLevel;
 
 use super::{
     explain,
+    forms::{is_form, read_patch},
     hint::{self, Hint},
     locate::{Doc, Found, Miss, Pattern, already_there, locate},
     merge::{Splice, merge},
@@ -94,6 +95,7 @@ pub fn apply(before: &[u8], edits: &[Edit]) -> Result<Applied, EditError> {
     let unended = !body.is_empty() && !body.ends_with('\n');
     let text = if unended { format!("{body}{}", Doc::new(body).eol) } else { body.to_owned() };
     let doc = Doc::new(&text);
+    let edits = &unfolded(&doc, edits)?;
     let mut levels = Vec::with_capacity(edits.len());
     let mut splices: Vec<(usize, Splice)> = Vec::new();
     for (index, edit) in edits.iter().enumerate() {
@@ -111,6 +113,26 @@ pub fn apply(before: &[u8], edits: &[Edit]) -> Result<Applied, EditError> {
         after.truncate(after.len() - eol.len());
     }
     Ok(Applied { after: encode(&format!("{bom}{after}"), decoded.escaped), levels })
+}
+
+/// The edits, with those whose search is a whole patch of another form read as what they are. Text that
+/// stands in the file is text.
+fn unfolded(doc: &Doc<'_>, edits: &[Edit]) -> Result<Vec<Edit>, EditError> {
+    let mut out = Vec::with_capacity(edits.len());
+    for (index, edit) in edits.iter().enumerate() {
+        let alone = edit.replace.trim().is_empty() || edit.replace == edit.search;
+        if alone && edit.hint == Hint::default() && is_form(&edit.search) && !doc.text.contains(&edit.search)
+        {
+            let read = read_patch(None, &edit.search);
+            out.extend(read.map_err(|error| EditError { edit: Some(index), message: error.to_string() })?);
+        } else {
+            out.push(edit.clone());
+        }
+    }
+    if out.len() > EDITS_MAX {
+        return Err(EditError::whole(format!("more than {EDITS_MAX} edits in one call: make several calls")));
+    }
+    Ok(out)
 }
 
 fn plan_one(doc: &Doc<'_>, edit: &Edit, escaped: bool) -> Result<(EditLevel, Vec<Splice>), String> {
@@ -131,8 +153,15 @@ fn plan_one(doc: &Doc<'_>, edit: &Edit, escaped: bool) -> Result<(EditLevel, Vec
         Err(Miss::Absent | Miss::Doubtful(_)) => cleaned(doc, &pattern, &edit.hint)?,
         other => other.map_err(|miss| explain::miss(doc, &pattern, &miss))?,
     };
-    if sanitize::writes_elision(doc, &pattern) {
-        return Err(dirt(Dirt::Elision).to_owned());
+    if let Some(found) = sanitize::written(doc, &pattern) {
+        return Err(dirt(found).to_owned());
+    }
+    if edit.hint.whole_lines && found.iter().any(|found| lacks_margin(doc, found)) {
+        return Err(
+            "a context line of the patch lacks the blank that stands before the file's own text: begin \
+                    each line of a hunk with ` `, `-` or `+`"
+                .to_owned(),
+        );
     }
     let mut splices = Vec::new();
     for found in &found {
@@ -140,6 +169,15 @@ fn plan_one(doc: &Doc<'_>, edit: &Edit, escaped: bool) -> Result<(EditLevel, Vec
     }
     let level = found.iter().map(|found| found.level).max().unwrap_or(EditLevel::Exact);
     Ok((level, splices))
+}
+
+/// Whether a line of the file is the search's with one blank before it: the blank was the line's mark.
+fn lacks_margin(doc: &Doc<'_>, found: &Found) -> bool {
+    found.level > EditLevel::Whitespace
+        && found.align.iter().zip(&found.search).any(|(place, said)| {
+            let real = place.map(|place| doc.lines[place].text);
+            !said.trim().is_empty() && real.and_then(|real| real.strip_prefix(' ')) == Some(said)
+        })
 }
 
 fn meet(a: &std::ops::Range<usize>, b: &std::ops::Range<usize>) -> bool {
@@ -165,6 +203,9 @@ const fn dirt(dirt: Dirt) -> &'static str {
         }
         Dirt::LineNumbers => {
             "line numbers were copied into search or replace: leave out the numbers that read_file shows."
+        }
+        Dirt::Marker => {
+            "a line that frames a patch (`<<<<<<< SEARCH`, `*** Begin Patch`) is in replace: give the text alone."
         }
         Dirt::Fence => "a code fence was copied into search or replace: leave it out.",
     }

@@ -1,7 +1,10 @@
 //! What models copy into an edit from the form in which they saw a file: line numbers, code fences,
 //! marks for omitted lines. None of it ever reaches a file.
 
-use super::locate::{Doc, Pattern};
+use super::{
+    forms::marks,
+    locate::{Doc, Pattern},
+};
 
 /// Why a pattern cannot be used as it is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -9,6 +12,7 @@ pub(super) enum Dirt {
     Elision,
     LineNumbers,
     Fence,
+    Marker,
 }
 
 /// The pattern without a copied frame; `Err` where what to leave out is not certain. Only called for
@@ -37,13 +41,19 @@ pub(super) fn clean(pattern: &Pattern) -> Result<Pattern, Dirt> {
     Ok(out)
 }
 
-/// Whether the replacement would write a mark for omitted lines that the file does not have.
-pub(super) fn writes_elision(doc: &Doc<'_>, pattern: &Pattern) -> bool {
+/// What the replacement would write that stands for something else, and that the file does not have.
+pub(super) fn written(doc: &Doc<'_>, pattern: &Pattern) -> Option<Dirt> {
+    let is_there = |line: &str| doc.lines.iter().any(|real| real.text.trim() == line.trim());
+    let kind = |line: &str| match line {
+        line if is_spoken_elision(line) => Some(Dirt::Elision),
+        line if marks(line) => Some(Dirt::Marker),
+        _ => None,
+    };
     pattern
         .replace
         .lines()
-        .filter(|line| is_spoken_elision(line))
-        .any(|line| !doc.lines.iter().any(|real| real.text.trim() == line.trim()))
+        .filter_map(|line| kind(line).map(|kind| (line, kind)))
+        .find_map(|(line, kind)| (!is_there(line)).then_some(kind))
 }
 
 fn unfenced(text: &str) -> Option<String> {

@@ -31,7 +31,9 @@ pub(super) struct Args {
     path: String,
     /// The edits, in any order; they must not overlap.
     #[schemars(length(min = 1))]
-    edits: Vec<EditArgs>,
+    edits: Option<Vec<EditArgs>>,
+    /// In place of edits: a unified diff, an apply_patch text or SEARCH/REPLACE blocks, for this file only.
+    patch: Option<String>,
 }
 
 #[derive(Deserialize, JsonSchema)]
@@ -83,7 +85,7 @@ fn apply(context: ToolContext<'_>, args: Args) -> Result<ToolOutcome, String> {
         }
         Some(_) => {}
     }
-    let edits: Vec<Edit> = args.edits.into_iter().map(Edit::from).collect();
+    let edits = planned(&path.to_string(), args.edits, args.patch.as_deref())?;
     let applied = edit::apply(&loaded.bytes, &edits).map_err(|error| error.to_string())?;
     if is_config(&path) && is_replaced_whole(&loaded.bytes, &applied.after) {
         return Err(format!(
@@ -101,6 +103,16 @@ fn apply(context: ToolContext<'_>, args: Args) -> Result<ToolOutcome, String> {
     }
     outcome.facts.edit_level = Some(applied.level());
     Ok(outcome.seen(path, BlobHash::of(&applied.after)))
+}
+
+/// The edits of a call, from whichever of the two arguments holds them.
+fn planned(path: &str, edits: Option<Vec<EditArgs>>, patch: Option<&str>) -> Result<Vec<Edit>, String> {
+    match (edits, patch.filter(|patch| !patch.trim().is_empty())) {
+        (Some(edits), None) => Ok(edits.into_iter().map(Edit::from).collect()),
+        (None, Some(patch)) => edit::read_patch(Some(path), patch).map_err(|error| error.to_string()),
+        (Some(_), Some(_)) => Err("edits and patch were both given: give one of them".to_owned()),
+        (None, None) => Err("there is nothing to change: give edits, a list of {search, replace}".to_owned()),
+    }
 }
 
 fn changed(name: &str, before: &[u8], applied: &edit::Applied) -> ToolOutcome {
@@ -193,6 +205,30 @@ mod tests {
             "{text}"
         );
         assert!(w.call(NAME, json!({"path": "a", "edits": []})).text().contains("`edits` needs at least 1"));
+    }
+
+    #[test]
+    fn a_patch_may_stand_in_place_of_edits() {
+        let mut w = Workspace::new(&[("src/a.py", "def f():\n    return 1\n")]);
+        w.call("read_file", json!({"path": "src/a.py"}));
+        let patch =
+            "--- a/src/a.py\n+++ b/src/a.py\n@@ -9,2 +9,2 @@\n def f():\n-    return 1\n+    return 2\n";
+        let out = w.call(NAME, json!({"path": "src/a.py", "patch": patch}));
+        assert!(!out.is_error, "{}", out.text());
+        assert_eq!(w.read("src/a.py"), "def f():\n    return 2\n");
+        let edits = json!([{"search": "2", "replace": "3"}]);
+        for (args, want) in [
+            (json!({"path": "src/a.py", "patch": patch, "edits": edits}), "give one of them"),
+            (json!({"path": "src/a.py"}), "nothing to change"),
+            (json!({"path": "src/a.py", "patch": patch.replace("a.py", "b.py")}), "one call for each file"),
+            (json!({"path": "src/a.py", "patch": "@@\n-gone()\n+x\n"}), "Nothing was changed: "),
+        ] {
+            let out = w.call(NAME, args);
+            assert!(out.is_error && out.text().contains(want), "{}", out.text());
+        }
+        let again = w.call(NAME, json!({"path": "src/a.py", "patch": patch}));
+        assert!(again.text().contains("already reads so"), "{}", again.text());
+        assert_eq!(w.read("src/a.py"), "def f():\n    return 2\n");
     }
 
     #[test]
