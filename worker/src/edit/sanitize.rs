@@ -70,7 +70,7 @@ fn elides(pattern: &Pattern) -> bool {
     };
     let (search, replace) = (solid(&pattern.search), solid(&pattern.replace));
     let bare = |line: &str| matches!(line, "..." | "\u{2026}");
-    let place = |line: &String| search.iter().position(|said| said == line);
+    let place = |line: &String| search.iter().position(|said| line_similarity(said, line) >= SAME_LINE_MIN);
     replace.iter().enumerate().filter(|(_, line)| bare(line) && !search.contains(line)).any(|(at, _)| {
         let above = at.checked_sub(1).and_then(|above| place(&replace[above])).map(|place| place + 1);
         let below = replace.get(at + 1).map_or(Some(search.len()), place);
