@@ -7,6 +7,7 @@ mod carry;
 mod conformance;
 mod crash;
 mod demo;
+mod edit_tool;
 mod fork;
 mod golden;
 mod hang;

@@ -5,6 +5,7 @@ use similar::TextDiff;
 
 use super::{
     fuzzy::{Wanted, best_windows},
+    hint::count,
     locate::{Doc, Found, Miss, Pattern},
     merge::Conflict,
     text::collapse,
@@ -12,6 +13,8 @@ use super::{
 
 /// Candidates that a refusal shows.
 const CANDIDATES_MAX: usize = 3;
+/// Places that a refusal lists where several match; beyond it more lines would not help to choose.
+const PLACES_MAX: usize = 6;
 /// Lines that it shows of each.
 const LINES_MAX: usize = 14;
 /// Characters that it shows of a line.
@@ -20,13 +23,22 @@ const LINE_CHARS_MAX: usize = 200;
 /// Why `pattern` has no one place.
 pub(super) fn miss(doc: &Doc<'_>, pattern: &Pattern, miss: &Miss) -> String {
     match miss {
-        Miss::Ambiguous(places) => {
-            let shown: Vec<String> = places.iter().map(|place| quote(doc, place)).collect();
-            format!(
-                "search matches {} places; add lines around it until it names one. They are:\n{}",
-                places.len(),
-                shown.join("\n--\n")
-            )
+        Miss::Ambiguous { places, alike: false } => format!(
+            "search matches {}; add lines around it until it names one, or say which by occurrence or \
+             near_line. They are:\n{}",
+            count(places.len()),
+            quote_all(doc, places)
+        ),
+        Miss::Ambiguous { places, alike: true } => format!(
+            "search matches {} about equally, none of them exactly; copy the lines of the one that is meant. \
+             They are:\n{}",
+            count(places.len()),
+            quote_all(doc, places)
+        ),
+        Miss::Unfit { why, places } => {
+            let more = places.len().saturating_sub(PLACES_MAX);
+            let more = if more == 0 { String::new() } else { format!("\n… and {more} more") };
+            format!("{why}. The places are:\n{}{more}", quote_all(doc, places))
         }
         Miss::Absent => format!("search is not in the file. {}", nearest(doc, &pattern.search)),
         Miss::Doubtful(place) => format!(
@@ -65,6 +77,10 @@ pub(super) fn nearest(doc: &Doc<'_>, search: &str) -> String {
     }
     let quoted: Vec<String> = shown.iter().map(|lines| quote(doc, lines)).collect();
     format!("The nearest lines are:\n{}", quoted.join("\n--\n"))
+}
+
+fn quote_all(doc: &Doc<'_>, places: &[std::ops::Range<usize>]) -> String {
+    places.iter().take(PLACES_MAX).map(|place| quote(doc, place)).collect::<Vec<_>>().join("\n--\n")
 }
 
 fn quote(doc: &Doc<'_>, lines: &std::ops::Range<usize>) -> String {

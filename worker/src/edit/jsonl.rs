@@ -8,19 +8,41 @@ use std::{
 use docket_schema::tool::EditLevel;
 use serde::{Deserialize, Serialize};
 
-use super::plan::{Edit, apply};
+use super::{
+    forms::read_patch,
+    hint::Hint,
+    plan::{Edit, apply},
+};
 
 #[derive(Deserialize)]
 struct Case {
     id: serde_json::Value,
     before: String,
+    #[serde(default)]
     edits: Vec<CaseEdit>,
+    patch: Option<String>,
+    path: Option<String>,
 }
 
 #[derive(Deserialize)]
 struct CaseEdit {
     search: String,
     replace: String,
+    near_line: Option<usize>,
+    occurrence: Option<usize>,
+    replace_all: Option<usize>,
+}
+
+impl From<CaseEdit> for Edit {
+    fn from(case: CaseEdit) -> Self {
+        let hint = Hint {
+            near_line: case.near_line,
+            occurrence: case.occurrence,
+            replace_all: case.replace_all,
+            ..Hint::default()
+        };
+        Self { search: case.search, replace: case.replace, hint }
+    }
 }
 
 #[derive(Serialize)]
@@ -33,8 +55,9 @@ struct Answer {
     ms: f64,
 }
 
-/// Reads `{"id","before","edits":[{"search","replace"}]}` lines and answers each with
-/// `{"id","ok","after","level","error","ms"}`.
+/// Reads `{"id","before","edits":[{"search","replace"}]}` lines, with the hints of [`Hint`] beside
+/// search and replace where wanted, or `{"id","before","patch","path"}` lines with a patch of another
+/// form, and answers each with `{"id","ok","after","level","error","ms"}`.
 ///
 /// # Errors
 /// Where reading or writing fails, and at the first line that is no case.
@@ -45,10 +68,14 @@ pub fn edit_jsonl(reader: impl BufRead, mut writer: impl Write) -> io::Result<()
             continue;
         }
         let case: Case = serde_json::from_slice(&line)?;
-        let edits: Vec<Edit> =
-            case.edits.into_iter().map(|edit| Edit { search: edit.search, replace: edit.replace }).collect();
         let start = Instant::now();
-        let result = apply(case.before.as_bytes(), &edits);
+        let edits = match &case.patch {
+            Some(patch) => read_patch(case.path.as_deref(), patch).map_err(|error| error.to_string()),
+            None => Ok(case.edits.into_iter().map(Edit::from).collect()),
+        };
+        let result = edits.and_then(|edits: Vec<Edit>| {
+            apply(case.before.as_bytes(), &edits).map_err(|error| error.to_string())
+        });
         let ms = start.elapsed().as_secs_f64() * 1e3;
         let answer = match result {
             Ok(applied) => Answer {
@@ -59,14 +86,7 @@ pub fn edit_jsonl(reader: impl BufRead, mut writer: impl Write) -> io::Result<()
                 error: None,
                 ms,
             },
-            Err(error) => Answer {
-                id: case.id,
-                ok: false,
-                after: None,
-                level: None,
-                error: Some(error.to_string()),
-                ms,
-            },
+            Err(error) => Answer { id: case.id, ok: false, after: None, level: None, error: Some(error), ms },
         };
         serde_json::to_writer(&mut writer, &answer)?;
         writer.write_all(b"\n")?;

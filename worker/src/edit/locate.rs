@@ -8,7 +8,9 @@ use std::cell::OnceCell;
 use docket_schema::tool::EditLevel;
 
 use super::{
+    exact::exact,
     fuzzy,
+    hint::{Hint, choose, count},
     text::{Line, collapse, fold, indent_of, lines, main_eol},
 };
 
@@ -58,8 +60,11 @@ impl Found {
 /// Why there is no one place.
 #[derive(Debug)]
 pub(super) enum Miss {
-    /// Several places match equally; the first lines of each, from 0.
-    Ambiguous(Vec<std::ops::Range<usize>>),
+    /// Several places match equally; the lines of each, from 0. `alike` where they only resemble the
+    /// search: no hint decides there.
+    Ambiguous { places: Vec<std::ops::Range<usize>>, alike: bool },
+    /// A hint does not fit the places that match; the lines of each, from 0.
+    Unfit { why: String, places: Vec<std::ops::Range<usize>> },
     /// Nothing matches well enough.
     Absent,
     /// Something similar was found that may be another statement; from 0.
@@ -73,21 +78,28 @@ pub(super) struct Pattern {
     pub(super) replace: String,
 }
 
-/// Most places that an answer lists; beyond it more lines would not help to choose.
-const PLACES_MAX: usize = 6;
-
-/// Finds the place of `pattern`.
-pub(super) fn locate(doc: &Doc<'_>, pattern: &Pattern) -> Result<Found, Miss> {
-    if let Some(found) = exact(doc, pattern)? {
+/// Finds the place of `pattern`, or the places where `hint` wants all of them. Never empty.
+pub(super) fn locate(doc: &Doc<'_>, pattern: &Pattern, hint: &Hint) -> Result<Vec<Found>, Miss> {
+    let found = exact(doc, pattern, hint)?;
+    if !found.is_empty() {
         return Ok(found);
     }
     let model = ModelLines::of(pattern);
     for level in [Strictness::Blanks, Strictness::Indent, Strictness::Folded] {
-        if let Some(found) = by_keys(doc, &model, level)? {
+        let found = by_keys(doc, &model, level, hint)?;
+        if !found.is_empty() {
             return Ok(found);
         }
     }
-    fuzzy::locate(doc, &model)
+    let found = fuzzy::locate(doc, &model)?;
+    let said = [("replace_all", hint.replace_all), ("occurrence", hint.occurrence)];
+    match said.into_iter().find_map(|(name, n)| n.filter(|n| *n > 1).map(|n| (name, n))) {
+        Some((name, n)) => Err(Miss::Unfit {
+            why: format!("{name} says {}, but only one place is similar to search", count(n)),
+            places: vec![found.region()],
+        }),
+        None => Ok(vec![found]),
+    }
 }
 
 /// Whether `replace` stands in the file where the search would have stood: the place is told by
@@ -110,136 +122,8 @@ pub(super) fn already_there(doc: &Doc<'_>, pattern: &Pattern) -> Option<std::ops
     let turned = ModelLines { search: model.replace, replace: model.search };
     [Strictness::Blanks, Strictness::Indent]
         .into_iter()
-        .find_map(|level| by_keys(doc, &turned, level).ok().flatten())
+        .find_map(|level| by_keys(doc, &turned, level, &Hint::default()).ok()?.pop())
         .map(|found| found.region())
-}
-
-fn exact(doc: &Doc<'_>, pattern: &Pattern) -> Result<Option<Found>, Miss> {
-    let uniform = doc.lines.iter().all(|line| line.eol == "\n");
-    let normal: std::borrow::Cow<'_, str> = if uniform {
-        doc.text.into()
-    } else {
-        doc.lines.iter().flat_map(|line| [line.text, "\n"]).collect::<String>().into()
-    };
-    let mut starts = Vec::with_capacity(doc.lines.len());
-    let mut at = 0;
-    for line in &doc.lines {
-        starts.push(at);
-        at += line.text.len() + 1;
-    }
-    let line_of = |offset: usize| starts.partition_point(|start| *start <= offset).saturating_sub(1);
-    let found = occurrences(&normal, &pattern.search);
-    match found.as_slice() {
-        [] => Ok(None),
-        [start] => {
-            let end = start + pattern.search.len();
-            let last = line_of(end - 1);
-            let whole_end = starts[last] + doc.lines[last].text.len();
-            Ok(Some(exact_found(
-                doc,
-                pattern,
-                &ExactSpan {
-                    first: line_of(*start),
-                    col: start - starts[line_of(*start)],
-                    last,
-                    ends_with_eol: end > whole_end,
-                    end_col: end.min(whole_end) - starts[last],
-                },
-            )))
-        }
-        many => Err(Miss::Ambiguous(
-            many.iter()
-                .take(PLACES_MAX)
-                .map(|start| line_of(*start)..line_of(start + pattern.search.len() - 1) + 1)
-                .collect(),
-        )),
-    }
-}
-
-/// All places, overlapping ones too; stops after [`PLACES_MAX`] + 1.
-fn occurrences(text: &str, part: &str) -> Vec<usize> {
-    let mut out = Vec::new();
-    let mut from = 0;
-    while let Some(at) = text[from..].find(part) {
-        out.push(from + at);
-        if out.len() > PLACES_MAX {
-            break;
-        }
-        from += at + text[from + at..].chars().next().map_or(1, char::len_utf8);
-    }
-    out
-}
-
-struct ExactSpan {
-    first: usize,
-    col: usize,
-    last: usize,
-    ends_with_eol: bool,
-    end_col: usize,
-}
-
-/// Extends an exact match to whole lines, so that one merge serves all levels.
-fn exact_found(doc: &Doc<'_>, pattern: &Pattern, span: &ExactSpan) -> Found {
-    let mut replace = indented_like(doc, pattern, span);
-    let last_text = doc.lines[span.last].text;
-    let whole = span.col == 0 && span.end_col == last_text.len();
-    let mut search: Vec<String> =
-        doc.lines[span.first..=span.last].iter().map(|line| line.text.to_owned()).collect();
-    let mut align: Vec<Option<usize>> = (span.first..=span.last).map(Some).collect();
-    let prefix = &doc.lines[span.first].text[..span.col];
-    if whole && !span.ends_with_eol && replace.is_empty() {
-        // Whole lines are taken away with their line ends.
-        return Found { level: EditLevel::Exact, search, replace: Vec::new(), align };
-    }
-    if whole && !span.ends_with_eol && replace.ends_with('\n') && !is_one_break(pattern) {
-        replace.pop();
-    }
-    if whole && span.ends_with_eol && !replace.is_empty() && !replace.ends_with('\n') {
-        replace.push('\n');
-    }
-    let mut rest = if span.ends_with_eol { String::new() } else { last_text[span.end_col..].to_owned() };
-    let swallows = span.ends_with_eol && !(replace.is_empty() && span.col == 0) && !replace.ends_with('\n');
-    if span.ends_with_eol && !swallows {
-        replace = replace.strip_suffix('\n').map(str::to_owned).unwrap_or(replace);
-        if replace.is_empty() && span.col == 0 && !pattern.replace.ends_with('\n') {
-            return Found { level: EditLevel::Exact, search, replace: Vec::new(), align };
-        }
-    }
-    if swallows && let Some(next) = doc.lines.get(span.last + 1) {
-        // The line end itself is replaced: the next line joins this one.
-        rest = next.text.to_owned();
-        search.push(rest.clone());
-        align.push(Some(span.last + 1));
-    }
-    let text = format!("{prefix}{replace}{rest}");
-    Found { level: EditLevel::Exact, search, replace: text.split('\n').map(str::to_owned).collect(), align }
-}
-
-/// The replacement of one line quoted without its indentation: its further lines get that
-/// indentation too, unless they bring it along.
-fn indented_like(doc: &Doc<'_>, pattern: &Pattern, span: &ExactSpan) -> String {
-    let line = doc.lines[span.first].text;
-    let prefix = &line[..span.col];
-    let whole = span.first == span.last && span.end_col == line.len();
-    let further = || pattern.replace.lines().skip(1).filter(|line| !line.trim().is_empty());
-    let bare = !prefix.is_empty() && prefix == indent_of(line) && indent_of(&pattern.search).is_empty();
-    if !whole || !bare || further().all(|line| line.starts_with(prefix)) {
-        return pattern.replace.clone();
-    }
-    let mut out = String::new();
-    for (at, line) in pattern.replace.split('\n').enumerate() {
-        if at > 0 {
-            out.push('\n');
-            out.push_str(if line.trim().is_empty() { "" } else { prefix });
-        }
-        out.push_str(line);
-    }
-    out
-}
-
-/// A break that the replacement adds and that is all it changes is meant.
-fn is_one_break(pattern: &Pattern) -> bool {
-    pattern.replace.strip_suffix('\n') == Some(pattern.search.as_str())
 }
 
 /// Search and replacement as whole lines.
@@ -301,12 +185,12 @@ impl Strictness {
     }
 }
 
-fn by_keys(doc: &Doc<'_>, model: &ModelLines, level: Strictness) -> Result<Option<Found>, Miss> {
+fn by_keys(doc: &Doc<'_>, model: &ModelLines, level: Strictness, hint: &Hint) -> Result<Vec<Found>, Miss> {
     let solid = model.solid();
     let wanted: Vec<String> = solid.iter().map(|at| level.key(&model.search[*at])).collect();
     // A sign or two, such as a lone brace, is no place when its blanks are in doubt.
     if wanted.is_empty() || wanted.iter().map(String::len).sum::<usize>() < 3 {
-        return Ok(None);
+        return Ok(Vec::new());
     }
     let folded: Vec<String>;
     let keys = match level {
@@ -327,6 +211,9 @@ fn by_keys(doc: &Doc<'_>, model: &ModelLines, level: Strictness) -> Result<Optio
         .map(|(at, _)| at)
         .filter(|at| level != Strictness::Blanks || indented_alike(*at))
         .collect();
+    if starts.is_empty() {
+        return Ok(Vec::new());
+    }
     let aligned: Vec<Vec<Option<usize>>> = starts
         .iter()
         .map(|start| align_blanks(doc, model, &solid, &doc.solid[*start..start + wanted.len()]))
@@ -335,25 +222,29 @@ fn by_keys(doc: &Doc<'_>, model: &ModelLines, level: Strictness) -> Result<Optio
         align.iter().all(Option::is_some)
             && align.windows(2).all(|two| two[1].zip(two[0]).is_some_and(|(b, a)| b == a + 1))
     };
-    let strict: Vec<&Vec<Option<usize>>> = aligned.iter().filter(|align| same_blanks(align)).collect();
-    let chosen = match (strict.as_slice(), aligned.as_slice()) {
-        (_, []) => return Ok(None),
-        ([one], _) => (*one).clone(),
-        (_, [one]) => one.clone(),
-        (_, many) => {
-            let span = |align: &Vec<Option<usize>>| {
-                let solid = align.iter().flatten();
-                solid.clone().min().copied().unwrap_or(0)..solid.max().copied().unwrap_or(0) + 1
-            };
-            return Err(Miss::Ambiguous(many.iter().take(PLACES_MAX).map(span).collect()));
-        }
-    };
-    Ok(Some(Found {
+    // Where the blank lines agree as well, that is a stricter match.
+    let strict: Vec<Vec<Option<usize>>> =
+        aligned.iter().filter(|align| same_blanks(align)).cloned().collect();
+    let matched = if strict.is_empty() { aligned } else { strict };
+    let places: Vec<std::ops::Range<usize>> = matched
+        .iter()
+        .map(|align| {
+            let lines = align.iter().flatten();
+            lines.clone().min().copied().unwrap_or(0)..lines.max().copied().unwrap_or(0) + 1
+        })
+        .collect();
+    let chosen = choose(doc, hint, &places)?;
+    if chosen.windows(2).any(|two| places[two[1]].start < places[two[0]].end) {
+        let why = "these places overlap, so they cannot all be replaced".to_owned();
+        return Err(Miss::Unfit { why, places });
+    }
+    let found = |at: usize| Found {
         level: level.level(),
         search: model.search.clone(),
         replace: model.replace.clone(),
-        align: chosen,
-    }))
+        align: matched[at].clone(),
+    };
+    Ok(chosen.into_iter().map(found).collect())
 }
 
 /// Aligns blank lines of the search with blank lines of the file between the solid lines around them.

@@ -1,5 +1,7 @@
 //! The edit engine: bytes and search/replace pairs in, bytes out. Pure; no IO, no clock.
 //!
+//! Other forms that models write are read into the same edits.
+//!
 //! A pair is taken for a patch: the one region of the file that the search speaks of is found, then
 //! the difference between search and replace is merged onto the file's own lines. Called by the
 //! `edit_file` tool and by whatever else writes parts of files.
@@ -8,17 +10,24 @@
 //! all; at each level all matches are computed and exactly one is required; lines that the edit does
 //! not change keep their bytes; nothing is removed that the search did not quote.
 
+mod distance;
+mod exact;
 mod explain;
+mod forms;
 mod fuzzy;
+mod hint;
 mod indent;
 mod jsonl;
 mod locate;
 mod merge;
+mod placeholder;
 mod plan;
 mod sanitize;
 mod text;
 mod tokens;
 
 pub use explain::unified_diff;
+pub use forms::{FormError, read_patch};
+pub use hint::{Anchor, Hint};
 pub use jsonl::edit_jsonl;
 pub use plan::{Applied, EDITS_MAX, Edit, EditError, SEARCH_BYTES_MAX, apply};

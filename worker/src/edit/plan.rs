@@ -4,8 +4,11 @@ use docket_schema::tool::EditLevel;
 
 use super::{
     explain,
-    locate::{Doc, Miss, Pattern, already_there, locate},
+    forms::{is_form, read_patch},
+    hint::{self, Hint},
+    locate::{Doc, Found, Miss, Pattern, already_there, locate},
     merge::{Splice, merge},
+    placeholder::brought_in,
     sanitize::{self, Dirt},
     text::{decode, encode, is_escape},
 };
@@ -23,6 +26,8 @@ pub struct Edit {
     pub search: String,
     /// The same text as it shall be.
     pub replace: String,
+    /// Which place is meant where there are several.
+    pub hint: Hint,
 }
 
 /// What the edits make of the file.
@@ -91,6 +96,7 @@ pub fn apply(before: &[u8], edits: &[Edit]) -> Result<Applied, EditError> {
     let unended = !body.is_empty() && !body.ends_with('\n');
     let text = if unended { format!("{body}{}", Doc::new(body).eol) } else { body.to_owned() };
     let doc = Doc::new(&text);
+    let edits = &unfolded(&doc, edits)?;
     let mut levels = Vec::with_capacity(edits.len());
     let mut splices: Vec<(usize, Splice)> = Vec::new();
     for (index, edit) in edits.iter().enumerate() {
@@ -110,27 +116,78 @@ pub fn apply(before: &[u8], edits: &[Edit]) -> Result<Applied, EditError> {
     Ok(Applied { after: encode(&format!("{bom}{after}"), decoded.escaped), levels })
 }
 
+/// The edits, with those whose search is a whole patch of another form read as what they are. Text that
+/// stands in the file is text.
+fn unfolded(doc: &Doc<'_>, edits: &[Edit]) -> Result<Vec<Edit>, EditError> {
+    let mut out = Vec::with_capacity(edits.len());
+    for (index, edit) in edits.iter().enumerate() {
+        let alone = edit.replace.trim().is_empty() || edit.replace == edit.search;
+        if alone && edit.hint == Hint::default() && is_form(&edit.search) && !doc.text.contains(&edit.search)
+        {
+            let read = read_patch(None, &edit.search);
+            out.extend(read.map_err(|error| EditError { edit: Some(index), message: error.to_string() })?);
+        } else {
+            out.push(edit.clone());
+        }
+    }
+    if out.len() > EDITS_MAX {
+        return Err(EditError::whole(format!("more than {EDITS_MAX} edits in one call: make several calls")));
+    }
+    Ok(out)
+}
+
 fn plan_one(doc: &Doc<'_>, edit: &Edit, escaped: bool) -> Result<(EditLevel, Vec<Splice>), String> {
     let pattern = normal(edit);
+    hint::check(&edit.hint)?;
     check(doc, &pattern, escaped)?;
-    let found = match locate(doc, &pattern) {
+    let found = match locate(doc, &pattern, &edit.hint) {
         Err(Miss::Absent | Miss::Doubtful(_)) if already_there(doc, &pattern).is_some() => {
             return Ok((EditLevel::AlreadyApplied, Vec::new()));
         }
         Ok(found)
-            if found.level == EditLevel::Fuzzy
-                && already_there(doc, &pattern).is_some_and(|place| meet(&place, &found.region())) =>
+            if found.iter().all(|found| found.level == EditLevel::Fuzzy)
+                && already_there(doc, &pattern)
+                    .is_some_and(|place| found.iter().all(|found| meet(&place, &found.region()))) =>
         {
             return Ok((EditLevel::AlreadyApplied, Vec::new()));
         }
-        Err(Miss::Absent | Miss::Doubtful(_)) => cleaned(doc, &pattern)?,
+        Err(Miss::Absent | Miss::Doubtful(_)) => cleaned(doc, &pattern, &edit.hint)?,
         other => other.map_err(|miss| explain::miss(doc, &pattern, &miss))?,
     };
-    if sanitize::writes_elision(doc, &pattern) {
-        return Err(dirt(Dirt::Elision).to_owned());
+    if let Some(found) = sanitize::written(doc, &pattern) {
+        return Err(dirt(found).to_owned());
     }
-    let splices = merge(doc, &found).map_err(|conflict| explain::conflict(doc, &found, &conflict))?;
-    Ok((found.level, splices))
+    if edit.hint.whole_lines && found.iter().any(|found| lacks_margin(doc, found)) {
+        return Err(
+            "a context line of the patch lacks the blank that stands before the file's own text: begin \
+                    each line of a hunk with ` `, `-` or `+`"
+                .to_owned(),
+        );
+    }
+    let mut splices = Vec::new();
+    for found in &found {
+        splices.extend(merge(doc, found).map_err(|conflict| explain::conflict(doc, found, &conflict))?);
+    }
+    let regions = found.iter().flat_map(|found| found.region()).filter_map(|line| doc.lines.get(line));
+    let old: String = regions.flat_map(|line| [line.text, "\n"]).collect();
+    if let Some(mark) = splices.iter().find_map(|splice| brought_in(&old, &splice.text)) {
+        return Err(format!(
+            "replace brings in `{mark}`, which stands for a value that was hidden and is no text of the file: \
+             leave that line out of search and replace, so that the file keeps its own. A file that is to hold \
+             these very words is written with run_command"
+        ));
+    }
+    let level = found.iter().map(|found| found.level).max().unwrap_or(EditLevel::Exact);
+    Ok((level, splices))
+}
+
+/// Whether a line of the file is the search's with one blank before it: the blank was the line's mark.
+fn lacks_margin(doc: &Doc<'_>, found: &Found) -> bool {
+    found.level > EditLevel::Whitespace
+        && found.align.iter().zip(&found.search).any(|(place, said)| {
+            let real = place.map(|place| doc.lines[place].text);
+            !said.trim().is_empty() && real.and_then(|real| real.strip_prefix(' ')) == Some(said)
+        })
 }
 
 fn meet(a: &std::ops::Range<usize>, b: &std::ops::Range<usize>) -> bool {
@@ -138,8 +195,9 @@ fn meet(a: &std::ops::Range<usize>, b: &std::ops::Range<usize>) -> bool {
 }
 
 /// The second try, for a search copied with a frame around it.
-fn cleaned(doc: &Doc<'_>, pattern: &Pattern) -> Result<super::locate::Found, String> {
-    let miss = |pattern: &Pattern| locate(doc, pattern).map_err(|miss| explain::miss(doc, pattern, &miss));
+fn cleaned(doc: &Doc<'_>, pattern: &Pattern, hint: &Hint) -> Result<Vec<Found>, String> {
+    let miss =
+        |pattern: &Pattern| locate(doc, pattern, hint).map_err(|miss| explain::miss(doc, pattern, &miss));
     match sanitize::clean(pattern) {
         Ok(clean) if clean.search != pattern.search && !clean.search.trim().is_empty() => miss(&clean),
         Ok(_) => miss(pattern),
@@ -155,6 +213,9 @@ const fn dirt(dirt: Dirt) -> &'static str {
         }
         Dirt::LineNumbers => {
             "line numbers were copied into search or replace: leave out the numbers that read_file shows."
+        }
+        Dirt::Marker => {
+            "a line that frames a patch (`<<<<<<< SEARCH`, `*** Begin Patch`) is in replace: give the text alone."
         }
         Dirt::Fence => "a code fence was copied into search or replace: leave it out.",
     }
@@ -196,6 +257,10 @@ fn join(text: &str, mut splices: Vec<(usize, Splice)>, total: usize) -> Result<S
         let ((a, first), (b, second)) = (&two[0], &two[1]);
         let same_spot =
             first.start == second.start || (second.start == first.end && second.start == second.end);
+        if a == b && first.end > second.start {
+            let message = "the places it names touch each other: make one edit of the lines they stand on";
+            return Err(EditError::of(*a, total, message));
+        }
         if a != b && (first.end > second.start || same_spot) {
             let line = text[..second.start].matches('\n').count() + 1;
             let message = format!(
@@ -224,7 +289,7 @@ mod tests {
     use super::*;
 
     fn edit(search: &str, replace: &str) -> Edit {
-        Edit { search: search.to_owned(), replace: replace.to_owned() }
+        Edit { search: search.to_owned(), replace: replace.to_owned(), hint: Hint::default() }
     }
 
     fn check(before: &str, search: &str, replace: &str, want: Result<(&str, EditLevel), &str>) {

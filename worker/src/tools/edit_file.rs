@@ -10,10 +10,11 @@ use serde::Deserialize;
 use super::{
     context::{ToolContext, ToolOutcome},
     files::{load, replace, work_path},
+    gate,
     guard::{is_config, is_replaced_whole},
     output::cut,
 };
-use crate::edit::{self, Edit};
+use crate::edit::{self, Edit, Hint};
 
 pub(super) const NAME: &str = "edit_file";
 pub(super) const DESCRIPTION: &str = "Changes a file that was read before. Each edit quotes lines of the file in \
@@ -31,7 +32,9 @@ pub(super) struct Args {
     path: String,
     /// The edits, in any order; they must not overlap.
     #[schemars(length(min = 1))]
-    edits: Vec<EditArgs>,
+    edits: Option<Vec<EditArgs>>,
+    /// In place of edits: a unified diff, an apply_patch text or SEARCH/REPLACE blocks, for this file only.
+    patch: Option<String>,
 }
 
 #[derive(Deserialize, JsonSchema)]
@@ -41,6 +44,27 @@ struct EditArgs {
     search: String,
     /// The same lines as they shall be; empty to remove them.
     replace: String,
+    /// Where search stands in several places: the one nearest to this line of the file.
+    #[schemars(range(min = 1))]
+    near_line: Option<usize>,
+    /// Where search stands in several places: the n-th from the top, from 1.
+    #[schemars(range(min = 1))]
+    occurrence: Option<usize>,
+    /// To replace all places: how many there are.
+    #[schemars(range(min = 1))]
+    replace_all: Option<usize>,
+}
+
+impl From<EditArgs> for Edit {
+    fn from(args: EditArgs) -> Self {
+        let hint = Hint {
+            near_line: args.near_line,
+            occurrence: args.occurrence,
+            replace_all: args.replace_all,
+            ..Hint::default()
+        };
+        Self { search: args.search, replace: args.replace, hint }
+    }
 }
 
 pub(super) fn run(context: ToolContext<'_>, args: Args) -> ToolOutcome {
@@ -62,19 +86,19 @@ fn apply(context: ToolContext<'_>, args: Args) -> Result<ToolOutcome, String> {
         }
         Some(_) => {}
     }
-    let edits: Vec<Edit> =
-        args.edits.into_iter().map(|edit| Edit { search: edit.search, replace: edit.replace }).collect();
+    let edits = planned(&path.to_string(), args.edits, args.patch.as_deref())?;
     let applied = edit::apply(&loaded.bytes, &edits).map_err(|error| error.to_string())?;
     if is_config(&path) && is_replaced_whole(&loaded.bytes, &applied.after) {
         return Err(format!(
             "`{path}` configures the project and is not replaced whole: change the lines in question"
         ));
     }
+    let remark = gate::syntax(context.settings, &path, Some(&loaded.bytes), &applied.after)?;
     let mut outcome = if applied.after == loaded.bytes {
         ToolOutcome::ok(format!("`{path}` already reads so: nothing was changed"))
     } else {
         replace(context.root, &path, &loaded, &applied.after).map_err(|error| error.to_string())?;
-        changed(&path.to_string(), &loaded.bytes, &applied)
+        changed(&path.to_string(), &loaded.bytes, &applied, &remark)
     };
     if applied.after != loaded.bytes {
         outcome.facts.changed.push(path.clone());
@@ -83,7 +107,17 @@ fn apply(context: ToolContext<'_>, args: Args) -> Result<ToolOutcome, String> {
     Ok(outcome.seen(path, BlobHash::of(&applied.after)))
 }
 
-fn changed(name: &str, before: &[u8], applied: &edit::Applied) -> ToolOutcome {
+/// The edits of a call, from whichever of the two arguments holds them.
+fn planned(path: &str, edits: Option<Vec<EditArgs>>, patch: Option<&str>) -> Result<Vec<Edit>, String> {
+    match (edits, patch.filter(|patch| !patch.trim().is_empty())) {
+        (Some(edits), None) => Ok(edits.into_iter().map(Edit::from).collect()),
+        (None, Some(patch)) => edit::read_patch(Some(path), patch).map_err(|error| error.to_string()),
+        (Some(_), Some(_)) => Err("edits and patch were both given: give one of them".to_owned()),
+        (None, None) => Err("there is nothing to change: give edits, a list of {search, replace}".to_owned()),
+    }
+}
+
+fn changed(name: &str, before: &[u8], applied: &edit::Applied, remark: &str) -> ToolOutcome {
     let diff = edit::unified_diff(name, before, &applied.after);
     let lines = count(&diff);
     let (shown, was_cut) = cut(&diff, DIFF_CHARS_MAX);
@@ -94,7 +128,7 @@ fn changed(name: &str, before: &[u8], applied: &edit::Applied) -> ToolOutcome {
         EditLevel::Indentation => "matched but for indentation; the replacement was indented like the file",
         EditLevel::Fuzzy => "matched only by similarity: check the diff",
     };
-    let mut outcome = ToolOutcome::ok(format!("edited {name} ({note})\n{shown}"));
+    let mut outcome = ToolOutcome::ok(format!("edited {name} ({note})\n{remark}{shown}"));
     outcome.full = was_cut.then(|| diff.into_bytes());
     outcome.facts.lines = Some(lines);
     outcome
@@ -176,15 +210,68 @@ mod tests {
     }
 
     #[test]
-    fn configuration_is_not_replaced_whole() {
-        let text =
-            "[package]\nname = \"a\"\nversion = \"1\"\nedition = \"2024\"\n[dependencies]\nserde = \"1\"\n";
-        let mut w = Workspace::new(&[("Cargo.toml", text)]);
-        w.call("read_file", json!({"path": "Cargo.toml"}));
-        let out = w
-            .call(NAME, json!({"path": "Cargo.toml", "edits": [{"search": text, "replace": "[package]\n"}]}));
-        assert!(out.is_error && out.text().contains("not replaced whole"), "{}", out.text());
-        assert_eq!(w.read("Cargo.toml"), text);
+    fn a_patch_may_stand_in_place_of_edits() {
+        let mut w = Workspace::new(&[("src/a.py", "def f():\n    return 1\n")]);
+        w.call("read_file", json!({"path": "src/a.py"}));
+        let patch =
+            "--- a/src/a.py\n+++ b/src/a.py\n@@ -9,2 +9,2 @@\n def f():\n-    return 1\n+    return 2\n";
+        let out = w.call(NAME, json!({"path": "src/a.py", "patch": patch}));
+        assert!(!out.is_error, "{}", out.text());
+        assert_eq!(w.read("src/a.py"), "def f():\n    return 2\n");
+        let edits = json!([{"search": "2", "replace": "3"}]);
+        for (args, want) in [
+            (json!({"path": "src/a.py", "patch": patch, "edits": edits}), "give one of them"),
+            (json!({"path": "src/a.py"}), "nothing to change"),
+            (json!({"path": "src/a.py", "patch": patch.replace("a.py", "b.py")}), "one call for each file"),
+            (json!({"path": "src/a.py", "patch": "@@\n-gone()\n+x\n"}), "Nothing was changed: "),
+        ] {
+            let out = w.call(NAME, args);
+            assert!(out.is_error && out.text().contains(want), "{}", out.text());
+        }
+        let again = w.call(NAME, json!({"path": "src/a.py", "patch": patch}));
+        assert!(again.text().contains("already reads so"), "{}", again.text());
+        assert_eq!(w.read("src/a.py"), "def f():\n    return 2\n");
+    }
+
+    #[test]
+    fn an_edit_that_breaks_the_syntax_is_told_or_refused() {
+        let text = "def f(a):\n    return g(a)\n";
+        let mut w = Workspace::new(&[("a.py", text)]);
+        w.call("read_file", json!({"path": "a.py"}));
+        let edit = |search: &str, replace: &str| json!({"path": "a.py", "edits": [{"search": search, "replace": replace}]});
+        let out = w.call(NAME, edit("g(a)", "g(a, 1)"));
+        assert!(!out.is_error && !out.text().contains("syntax:"), "{}", out.text());
+        let out = w.call(NAME, edit("g(a, 1)", "g(a, 1"));
+        assert!(!out.is_error, "{}", out.text());
+        let text = out.text();
+        let told = text.lines().nth(1).expect("a second line");
+        assert!(told.starts_with("syntax: the edit adds 1 error (Python), at line 2, "), "{told}");
+        assert!(told.ends_with(": return g(a, 1"), "{told}");
+        // What is not made worse is nobody's news, and mending is always allowed.
+        w.settings.refuse_syntax_errors = true;
+        let out = w.call(NAME, edit("def f(a)", "def f(a, b)"));
+        assert!(!out.is_error && !out.text().contains("syntax:"), "{}", out.text());
+        let out = w.call(NAME, edit("g(a, 1", "g(a, 1)"));
+        assert!(!out.is_error, "{}", out.text());
+        let out = w.call(NAME, edit("return", "return return"));
+        assert!(
+            out.is_error && out.text().contains("Nothing was changed: syntax: the edit would add"),
+            "{}",
+            out.text()
+        );
+        assert!(out.facts.changed.is_empty() && out.facts.error_signature.is_some());
+        assert_eq!(w.read("a.py"), "def f(a, b):\n    return g(a, 1)\n");
+    }
+
+    #[test]
+    fn a_file_too_large_to_parse_is_said_to_be() {
+        let line = "x = 1\n";
+        let mut w = Workspace::new(&[("a.py", &line.repeat(180_000))]);
+        w.write("a.py", format!("first = 1\n{}", line.repeat(180_000)));
+        w.call("read_file", json!({"path": "a.py"}));
+        let out =
+            w.call(NAME, json!({"path": "a.py", "edits": [{"search": "first = 1", "replace": "first = ("}]}));
+        assert!(out.text().contains("syntax: not checked: 1080010 bytes"), "{}", out.text());
     }
 
     proptest! {

@@ -6,10 +6,13 @@
 //! `recovery_class` and `labels` are pure and the same to the byte on any machine.
 
 mod args;
+#[cfg(test)]
+mod config_tests;
 mod context;
 mod create_file;
 mod edit_file;
 mod files;
+mod gate;
 mod guard;
 mod labels;
 mod list_files;

@@ -9,8 +9,10 @@ use crate::fail::{Exit, FailWith as _, Outcome};
 /// Flags.
 #[derive(Debug, clap::Args)]
 #[command(
-    after_help = "Each line of standard input is {\"id\", \"before\", \"edits\": [{\"search\", \"replace\"}]}; each line of standard
-output is {\"id\", \"ok\", \"after\", \"level\", \"error\"}. No file is touched.
+    after_help = "Each line of standard input is {\"id\", \"before\", \"edits\": [{\"search\", \"replace\"}]}, with near_line, occurrence
+or replace_all in an edit where its search stands in several places; or {\"id\", \"before\", \"path\", \"patch\"}, a unified
+diff, apply_patch text or SEARCH/REPLACE blocks. Each line of standard output is {\"id\", \"ok\", \"after\", \"level\",
+\"error\"}. No file is touched.
 
 Examples:
   docket tool edit_file --jsonl < cases.jsonl > answers.jsonl"

@@ -1,0 +1,158 @@
+//! Tells the forms apart, and checks that a patch speaks of the one file that is edited.
+
+use super::{
+    super::plan::{EDITS_MAX, Edit, SEARCH_BYTES_MAX},
+    apply_patch, blocks, unified,
+};
+
+/// Why a patch cannot be read as edits of one file. `Display` is written for the model that wrote it.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("Nothing was changed: {message}")]
+pub struct FormError {
+    /// The reason and the remedy.
+    pub message: String,
+}
+
+impl FormError {
+    pub(super) fn new(message: impl Into<String>) -> Self {
+        Self { message: message.into() }
+    }
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Form {
+    ApplyPatch,
+    Blocks,
+    Unified,
+}
+
+/// The form that the first telling line is of.
+fn form_of(text: &str) -> Option<Form> {
+    let mut lines = text.lines().peekable();
+    while let Some(line) = lines.next() {
+        if apply_patch::opens(line) {
+            return Some(Form::ApplyPatch);
+        }
+        if blocks::opens(line) {
+            return Some(Form::Blocks);
+        }
+        let header = line.starts_with("--- ") && lines.peek().is_some_and(|next| next.starts_with("+++ "));
+        if header || line.starts_with("@@") || line.starts_with("diff --git ") {
+            return Some(Form::Unified);
+        }
+    }
+    None
+}
+
+/// Whether `text` is, from its first line on, one of the forms; a fence around it does not count.
+pub(in super::super) fn is_form(text: &str) -> bool {
+    let first = text.trim_start_matches('\n');
+    let first = match first.split_once('\n') {
+        Some((fence, rest)) if fence.starts_with("```") => rest,
+        Some(_) | None => first,
+    };
+    let head: String = first.lines().take(2).flat_map(|line| [line, "\n"]).collect();
+    let opens = head.lines().next().is_some_and(|line| {
+        apply_patch::opens(line)
+            || blocks::opens(line)
+            || line.starts_with("@@ -")
+            || line.starts_with("diff --git ")
+    });
+    opens || (head.starts_with("--- ") && head.contains("\n+++ "))
+}
+
+/// Lines that belong to a form and to no file.
+pub(in super::super) fn marks(line: &str) -> bool {
+    apply_patch::opens(line) || apply_patch::closes(line) || blocks::opens(line) || blocks::closes(line)
+}
+
+/// Reads a patch of any form as edits of the file at `path`; where that is not known, the patch may
+/// name any one file.
+///
+/// # Errors
+/// [`FormError`] where it is no patch, is cut, speaks of other files, or wants what an edit cannot do.
+pub fn read_patch(path: Option<&str>, patch: &str) -> Result<Vec<Edit>, FormError> {
+    if patch.len() > 2 * SEARCH_BYTES_MAX {
+        return Err(FormError::new(format!(
+            "the patch exceeds {} bytes: send only the hunks that change something",
+            2 * SEARCH_BYTES_MAX
+        )));
+    }
+    let patch = patch.replace("\r\n", "\n");
+    let (files, edits) = match form_of(&patch) {
+        Some(Form::ApplyPatch) => apply_patch::read(&patch)?,
+        Some(Form::Blocks) => (Vec::new(), blocks::read(&patch)?),
+        Some(Form::Unified) => unified::read(&patch)?,
+        None => {
+            return Err(FormError::new(
+                "patch holds no change: write a unified diff (`@@` and lines that begin with ` `, `-`, `+`), \
+                 `*** Begin Patch` … `*** End Patch`, or `<<<<<<< SEARCH` / `=======` / `>>>>>>> REPLACE` \
+                 blocks; or use edits",
+            ));
+        }
+    };
+    let first = files.first().map(String::as_str);
+    let wanted = path.or(first);
+    if let Some((wanted, other)) = wanted
+        .and_then(|wanted| files.iter().find(|file| !same_file(wanted, file)).map(|file| (wanted, file)))
+    {
+        return Err(FormError::new(format!(
+            "the patch changes `{other}`, and this call is for `{wanted}`: make one call for each file"
+        )));
+    }
+    if edits.is_empty() {
+        return Err(FormError::new("the patch changes no line"));
+    }
+    if edits.len() > EDITS_MAX {
+        return Err(FormError::new(format!("the patch has more than {EDITS_MAX} hunks: make several calls")));
+    }
+    Ok(edits)
+}
+
+/// Whether a patch's name of a file can mean `path`: it may come with git's `a/` and `b/`, or with
+/// folders above the workspace.
+fn same_file(path: &str, named: &str) -> bool {
+    let parts = |text: &str| -> Vec<String> {
+        text.split('/').filter(|part| !matches!(*part, "" | ".")).map(str::to_owned).collect()
+    };
+    let (path, named) = (parts(path), parts(named));
+    let stripped = named.strip_prefix(["a".to_owned()].as_slice());
+    let stripped = stripped.or_else(|| named.strip_prefix(["b".to_owned()].as_slice()));
+    named.ends_with(&path) || path.ends_with(&named) || stripped.is_some_and(|named| path.ends_with(named))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_is_known_by_any_of_its_names() {
+        for (path, named, same) in [
+            ("src/a.rs", "src/a.rs", true),
+            ("src/a.rs", "a/src/a.rs", true),
+            ("src/a.rs", "./src/a.rs", true),
+            ("src/a.rs", "/home/x/project/src/a.rs", true),
+            ("crate/src/a.rs", "src/a.rs", true),
+            ("src/a.rs", "src/b.rs", false),
+            ("src/a.rs", "src/aa.rs", false),
+        ] {
+            assert_eq!(same_file(path, named), same, "{path} {named}");
+        }
+    }
+
+    #[test]
+    fn a_form_is_told_by_its_first_line() {
+        for text in [
+            "<<<<<<< SEARCH\na\n=======\nb\n>>>>>>> REPLACE",
+            "```\n<<<<<<< SEARCH\na\n=======\nb\n>>>>>>> REPLACE\n```",
+            "*** Begin Patch\n*** Update File: a\n-a\n+b\n*** End Patch",
+            "--- a/x\n+++ b/x\n@@ -1 +1 @@\n-a\n+b\n",
+            "@@ -1 +1 @@\n-a\n+b\n",
+        ] {
+            assert!(is_form(text), "{text}");
+        }
+        for text in ["a\n<<<<<<< SEARCH\n", "--- a\ntext\n", "@@decorator\n", "=======\n"] {
+            assert!(!is_form(text), "{text}");
+        }
+    }
+}
