@@ -1,0 +1,55 @@
+//! `go test -v`.
+
+use docket_schema::tool::TestCounts;
+
+use super::text::{block, count};
+
+/// Tests of their own only: a test's parts stand indented below it and are part of it.
+pub(super) fn counts(lines: &[&str]) -> Option<TestCounts> {
+    let of = |mark: &str| count(lines, |line| line.starts_with(mark));
+    let package = |line: &str| line.starts_with("FAIL\t");
+    let unbuilt =
+        |line: &str| package(line) && (line.ends_with("[build failed]") || line.ends_with("[setup failed]"));
+    let broken = count(lines, unbuilt);
+    let failed = of("--- FAIL: ");
+    // A package that failed without a failed test died: of its time limit, or of a panic outside of any.
+    let died = if failed == 0 { count(lines, package).saturating_sub(broken) } else { 0 };
+    let counts = TestCounts {
+        passed: of("--- PASS: "),
+        failed,
+        errors: broken.saturating_add(died),
+        skipped: of("--- SKIP: "),
+    };
+    let none = lines.iter().any(|line| line.starts_with("?   \t") && line.ends_with("[no test files]"));
+    (counts.total() > 0 || none).then_some(counts)
+}
+
+pub(super) fn failure(lines: &[&str]) -> Option<String> {
+    let Some(end) = lines.iter().position(|line| line.starts_with("--- FAIL: ")) else { return panic(lines) };
+    let name = lines[end].strip_prefix("--- FAIL: ")?.split(' ').next()?;
+    let start = lines[..end].iter().rposition(|line| line.trim_end() == format!("=== RUN   {name}"));
+    let text = block(lines, end, |line| {
+        line.starts_with("=== ") || line.starts_with("--- ") || line.starts_with("FAIL")
+    });
+    Some(match start {
+        Some(start) => {
+            format!("{}\n{text}", lines[start + 1..end].join("\n")).trim_start_matches('\n').to_owned()
+        }
+        None => text,
+    })
+}
+
+/// A panic outside of a test that could be told as failed: with the test that was running.
+fn panic(lines: &[&str]) -> Option<String> {
+    let first = lines.iter().position(|line| line.starts_with("panic: "))?;
+    lines.iter().find(|line| line.starts_with("FAIL\t"))?;
+    let running = lines[..first].last().filter(|line| line.starts_with("=== RUN"));
+    let text = block(lines, first, |line| line.starts_with("FAIL"));
+    Some(running.map_or(text.clone(), |running| format!("{running}\n{text}")))
+}
+
+pub(super) fn build_failure(lines: &[&str]) -> Option<String> {
+    lines.iter().find(|line| line.starts_with("FAIL\t") && line.contains(" failed]"))?;
+    let first = lines.iter().position(|line| line.starts_with("# "))?;
+    Some(block(lines, first, |line| line.starts_with("# ") || line.trim().is_empty()))
+}

@@ -1,0 +1,155 @@
+//! vitest, jest, mocha and `node --test`.
+
+use docket_schema::tool::TestCounts;
+
+use super::text::{after, before, block, count};
+
+/// A runner that found no test file says so and counts nothing.
+fn none(lines: &[&str], says: &str) -> Option<TestCounts> {
+    lines.iter().any(|line| line.trim_start().starts_with(says)).then(TestCounts::default)
+}
+
+fn skipped(line: &str) -> u32 {
+    before(line, "skipped").unwrap_or(0).saturating_add(before(line, "todo").unwrap_or(0))
+}
+
+pub(super) fn vitest(lines: &[&str]) -> Option<TestCounts> {
+    let told = lines.iter().rev().map(|line| line.trim()).find(|line| {
+        line.strip_prefix("Tests ")
+            .is_some_and(|rest| rest.ends_with(')') && rest.contains(" (") || rest.trim() == "no tests")
+    });
+    let Some(line) = told else { return none(lines, "No test files found, exiting") };
+    // A file that does not load fails without a test of its own.
+    let errors = lines.iter().find_map(|line| after(line, " Failed Suites ")).unwrap_or(0);
+    Some(TestCounts {
+        passed: before(line, "passed").unwrap_or(0),
+        failed: before(line, "failed").unwrap_or(0),
+        errors,
+        skipped: skipped(line),
+    })
+}
+
+pub(super) fn jest(lines: &[&str]) -> Option<TestCounts> {
+    let told = lines.iter().rev().find(|line| line.starts_with("Tests:") && line.contains(" total"));
+    let Some(line) = told else { return none(lines, "No tests found, exiting") };
+    let unloaded = count(lines, |line| line == UNLOADED);
+    Some(TestCounts {
+        passed: before(line, "passed").unwrap_or(0),
+        failed: before(line, "failed").unwrap_or(0),
+        errors: unloaded,
+        skipped: skipped(line),
+    })
+}
+
+const UNLOADED: &str = "  ● Test suite failed to run";
+
+pub(super) fn mocha(lines: &[&str]) -> Option<TestCounts> {
+    let of = |word: &str| {
+        lines.iter().map(|line| line.trim()).find_map(|line| {
+            let (number, rest) = line.split_once(' ')?;
+            (rest == word || rest.strip_prefix(word).is_some_and(|rest| rest.starts_with(" (")))
+                .then(|| number.parse().ok())?
+        })
+    };
+    let (passed, failed) = (of("passing"), of("failing"));
+    if passed.is_none() && failed.is_none() {
+        if exception(lines).is_some() {
+            return Some(TestCounts { errors: 1, ..TestCounts::default() });
+        }
+        return none(lines, "Error: No test files found");
+    }
+    Some(TestCounts {
+        passed: passed.unwrap_or(0),
+        failed: failed.unwrap_or(0),
+        errors: 0,
+        skipped: of("pending").unwrap_or(0),
+    })
+}
+
+/// Where mocha says that a test file does not load.
+fn exception(lines: &[&str]) -> Option<usize> {
+    lines.iter().position(|line| line.trim_start().starts_with("Exception during run: "))
+}
+
+pub(super) fn node(lines: &[&str]) -> Option<TestCounts> {
+    let of = |word: &str| {
+        lines.iter().rev().find_map(|line| {
+            let rest = line.strip_prefix("# ").or_else(|| line.strip_prefix("ℹ "))?;
+            rest.strip_prefix(word)?.trim().parse::<u32>().ok()
+        })
+    };
+    of("tests ")?;
+    Some(TestCounts {
+        passed: of("pass ")?,
+        failed: of("fail ")?,
+        errors: of("cancelled ").unwrap_or(0),
+        skipped: of("skipped ").unwrap_or(0).saturating_add(of("todo ").unwrap_or(0)),
+    })
+}
+
+pub(super) fn jest_failure(lines: &[&str]) -> Option<String> {
+    // What tests print stands under a bullet of its own, before the failures.
+    let is_failure = |line: &str| line.starts_with("  ● ") && line != "  ● Console";
+    let first = lines.iter().position(|line| is_failure(line))?;
+    let ends = |line: &str| {
+        line.starts_with("  ● ")
+            || ["Test Suites:", "PASS ", "FAIL ", "Summary of all failing tests"]
+                .iter()
+                .any(|mark| line.starts_with(mark))
+    };
+    Some(block(lines, first, ends))
+}
+
+pub(super) fn vitest_failure(lines: &[&str]) -> Option<String> {
+    let is_failure = |line: &str| line.starts_with(" FAIL  ");
+    let first = lines.iter().position(|line| is_failure(line))?;
+    Some(block(lines, first, |line| line.contains("⎯⎯⎯") || is_failure(line)))
+}
+
+/// Mocha numbers its failures again below the summary.
+pub(super) fn mocha_failure(lines: &[&str]) -> Option<String> {
+    if let Some(first) = exception(lines) {
+        return Some(block(lines, first, |line| line.trim().is_empty()));
+    }
+    let summary = lines.iter().position(|line| line.trim().ends_with(" failing"))?;
+    let first = (summary..lines.len()).find(|at| lines[*at].starts_with("  1) "))?;
+    Some(block(lines, first, |line| line.starts_with("  2) ")))
+}
+
+pub(super) fn node_failure(lines: &[&str]) -> Option<String> {
+    let is_not_ok = |line: &str| line.trim_start().starts_with("not ok ");
+    if let Some(first) = lines.iter().position(|line| is_not_ok(line)) {
+        let ends = |line: &str| {
+            let line = line.trim_start();
+            line.starts_with("ok ")
+                || line.starts_with("not ok ")
+                || line.starts_with("# ")
+                || line.starts_with("1..")
+        };
+        return Some(unloaded(lines, first, block(lines, first, ends)));
+    }
+    let first = lines.iter().position(|line| *line == "✖ failing tests:")?;
+    let body = (first + 1..lines.len()).find(|at| !lines[*at].trim().is_empty())?;
+    let text = block(lines, body, |line| line.trim().is_empty() || line.starts_with("test at "));
+    let named = lines.iter().position(|line| line.starts_with("✖ ")).unwrap_or(first);
+    Some(unloaded(lines, named, text))
+}
+
+/// A file that does not load is told as `test failed`; why stands before it.
+fn unloaded(lines: &[&str], at: usize, text: String) -> String {
+    if !text.contains("'test failed'") {
+        return text;
+    }
+    let said = |line: &&str| {
+        let line = line.strip_prefix("# ").unwrap_or(line);
+        !line.starts_with("Subtest: ")
+            && !line.starts_with("✔ ")
+            && line.trim() != "..."
+            && !line.starts_with("1..")
+    };
+    let from = lines[..at]
+        .iter()
+        .rposition(|line| line.trim() == "..." || line.starts_with("✔ ") || line.starts_with("✖ "));
+    let why: Vec<&str> = lines[from.map_or(0, |from| from + 1)..at].iter().copied().filter(said).collect();
+    format!("{text}\n{}", why.join("\n").trim()).trim_end().to_owned()
+}

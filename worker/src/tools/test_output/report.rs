@@ -1,0 +1,55 @@
+//! What could be read of a runner's output, whichever runner it was: a project's own line may start
+//! any of them, so each reader looks for its own marks and the first that finds them is believed.
+
+use docket_schema::tool::TestCounts;
+
+use super::{go, javascript, python, rust};
+
+/// What could be read from a runner's output.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct TestReport {
+    /// The runner's counts; all 0 where it said that there are no tests.
+    pub counts: Option<TestCounts>,
+    /// The first failure, with its trace.
+    pub first_failure: Option<String>,
+}
+
+type Counter = fn(&[&str]) -> Option<TestCounts>;
+type Finder = fn(&[&str]) -> Option<String>;
+
+/// Nextest goes before cargo: it shows cargo's summaries of the tests that failed.
+const COUNTERS: [Counter; 9] = [
+    rust::nextest,
+    rust::cargo,
+    python::pytest,
+    python::unittest,
+    go::counts,
+    javascript::vitest,
+    javascript::jest,
+    javascript::mocha,
+    javascript::node,
+];
+
+const FINDERS: [Finder; 11] = [
+    rust::nextest_failure,
+    rust::cargo_failure,
+    python::pytest_failure,
+    python::unittest_failure,
+    go::failure,
+    javascript::jest_failure,
+    javascript::vitest_failure,
+    javascript::mocha_failure,
+    javascript::node_failure,
+    go::build_failure,
+    rust::compile_failure,
+];
+
+/// Reads the output (both streams, printable) of any runner we know.
+#[must_use]
+pub fn parse_tests(output: &str) -> TestReport {
+    let lines: Vec<&str> = output.lines().collect();
+    TestReport {
+        counts: COUNTERS.iter().find_map(|read| read(&lines)),
+        first_failure: FINDERS.iter().find_map(|find| find(&lines)),
+    }
+}

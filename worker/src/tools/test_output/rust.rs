@@ -1,0 +1,71 @@
+//! cargo test and cargo nextest.
+
+use std::collections::BTreeSet;
+
+use docket_schema::tool::TestCounts;
+
+use super::text::{after, before, block};
+
+pub(super) fn cargo(lines: &[&str]) -> Option<TestCounts> {
+    let mut sum: Option<TestCounts> = None;
+    for line in lines.iter().filter(|line| line.trim_start().starts_with("test result: ")) {
+        let counts = sum.get_or_insert_default();
+        let add = |place: &mut u32, word| *place = place.saturating_add(before(line, word).unwrap_or(0));
+        add(&mut counts.passed, "passed");
+        add(&mut counts.failed, "failed");
+        add(&mut counts.skipped, "ignored");
+    }
+    let broken = broken(lines);
+    if broken > 0 {
+        sum.get_or_insert_default().errors += broken;
+    }
+    sum
+}
+
+/// Crates that do not compile: each is told once for each of its targets.
+fn broken(lines: &[&str]) -> u32 {
+    let name =
+        |line: &&str| line.strip_prefix("error: could not compile `")?.split('`').next().map(str::to_owned);
+    let crates: BTreeSet<String> = lines.iter().filter_map(name).collect();
+    u32::try_from(crates.len()).unwrap_or(u32::MAX)
+}
+
+pub(super) fn nextest(lines: &[&str]) -> Option<TestCounts> {
+    let run = |line: &&&str| {
+        line.contains("Summary [") && (line.contains(" tests run:") || line.contains(" test run:"))
+    };
+    let line = lines.iter().rev().find(run)?;
+    let of = |word| before(line, word).unwrap_or(0);
+    Some(TestCounts {
+        passed: of("passed"),
+        failed: of("failed").saturating_add(after(line, "timed out ").unwrap_or(0)),
+        errors: 0,
+        skipped: of("skipped"),
+    })
+}
+
+/// What nextest tells of a test, by the first word of the line.
+fn is_status(line: &str, words: &[&str]) -> bool {
+    let line = line.trim_start();
+    words.iter().any(|word| line.strip_prefix(word).is_some_and(|rest| rest.trim_start().starts_with('[')))
+}
+
+pub(super) fn nextest_failure(lines: &[&str]) -> Option<String> {
+    lines.iter().find(|line| line.trim_start().starts_with("Nextest run ID"))?;
+    let first =
+        lines.iter().position(|line| is_status(line, &["FAIL", "TIMEOUT", "SIGSEGV", "SIGABRT", "ABORT"]))?;
+    Some(block(lines, first, |line| {
+        is_status(line, &["FAIL", "TIMEOUT", "SIGSEGV", "SIGABRT", "ABORT", "PASS", "SLOW", "Summary"])
+            || line.starts_with("────────")
+    }))
+}
+
+pub(super) fn cargo_failure(lines: &[&str]) -> Option<String> {
+    let first = lines.iter().position(|line| line.starts_with("---- ") && line.ends_with(" ----"))?;
+    Some(block(lines, first, |line| line.starts_with("---- ") || line == "failures:"))
+}
+
+pub(super) fn compile_failure(lines: &[&str]) -> Option<String> {
+    let first = lines.iter().position(|line| line.starts_with("error[E") || line.starts_with("error: "))?;
+    Some(block(lines, first, |line| line.trim().is_empty()))
+}

@@ -1,0 +1,231 @@
+//! The readers against what real runners printed: pytest 9, unittest of Python 3.11, cargo and rustc
+//! 1.9x, nextest 0.9, go 1.19, vitest 3, jest 29, mocha 11, node 20. `captured/` has the outputs as
+//! `run_tests` joins them (stdout, then stderr), with paths of the machine they came from replaced.
+
+use docket_schema::tool::TestCounts;
+use proptest::prelude::*;
+
+use super::parse_tests;
+
+/// What is expected of one captured output.
+struct Case {
+    name: &'static str,
+    text: &'static str,
+    counts: Option<[u32; 4]>,
+    /// Must stand in the first failure.
+    has: &'static [&'static str],
+    /// Must not.
+    lacks: &'static [&'static str],
+}
+
+macro_rules! case {
+    ($name:literal, $counts:expr) => {
+        case!($name, $counts, [], [])
+    };
+    ($name:literal, $counts:expr, $has:expr, $lacks:expr) => {
+        Case {
+            name: $name,
+            text: include_str!(concat!("captured/", $name, ".txt")),
+            counts: $counts,
+            has: &$has,
+            lacks: &$lacks,
+        }
+    };
+}
+
+fn check(cases: &[Case]) {
+    for case in cases {
+        let report = parse_tests(case.text);
+        let counts = report.counts.map(|c| [c.passed, c.failed, c.errors, c.skipped]);
+        assert_eq!(counts, case.counts, "{}: passed, failed, errors, skipped", case.name);
+        let failure = report.first_failure.unwrap_or_default();
+        assert_eq!(failure.is_empty(), case.has.is_empty(), "{}: {failure}", case.name);
+        for has in case.has {
+            assert!(failure.contains(has), "{}: lacks {has:?}\n{failure}", case.name);
+        }
+        for lacks in case.lacks {
+            assert!(!failure.contains(lacks), "{}: holds {lacks:?}\n{failure}", case.name);
+        }
+    }
+}
+
+#[test]
+fn python_runners() {
+    check(&[
+        case!("pytest-pass", Some([1, 0, 0, 1])),
+        case!(
+            "pytest-fail",
+            Some([5, 8, 1, 3]),
+            ["no database", "test_needs_database"],
+            ["-1 == 5", "short test"]
+        ),
+        case!("pytest-loud", Some([3, 3, 1, 2]), ["no database"], ["-1 == 5"]),
+        case!(
+            "pytest-imp",
+            Some([0, 0, 1, 0]),
+            ["No module named 'nowhere'", "test_imp.py:1"],
+            ["Interrupted"]
+        ),
+        case!("pytest-none", Some([0, 0, 0, 0])),
+        case!("pytest-path", Some([0, 0, 0, 0]), ["file or directory not found: test_gone.py"], []),
+        case!("unittest-pass", Some([1, 0, 0, 1])),
+        case!(
+            "unittest-fail",
+            Some([1, 4, 1, 1]),
+            ["ERROR: test_divides", "division by zero"],
+            ["-1 != 5", "Ran 6"]
+        ),
+        case!("unittest-imp", Some([0, 0, 1, 0]), ["No module named 'nowhere'"], ["Ran 1"]),
+        case!("unittest-none", Some([0, 0, 0, 0])),
+        case!("unittest-slow", None),
+    ]);
+}
+
+#[test]
+fn rust_runners() {
+    check(&[
+        case!(
+            "cargo-fail",
+            Some([3, 4, 0, 1]),
+            ["tests::adds", "left: -1"],
+            ["divide by zero", "tests::divides"]
+        ),
+        case!(
+            "cargo-broken",
+            Some([0, 0, 1, 0]),
+            ["cannot find value `nope`", "src/lib.rs:2:9"],
+            ["could not compile"]
+        ),
+        case!("cargo-none", Some([0, 0, 0, 0])),
+        case!("cargo-slow", None),
+        case!("nextest-pass", Some([1, 0, 0, 0])),
+        case!(
+            "nextest-fail",
+            Some([2, 4, 0, 1]),
+            ["tests::divides", "attempt to divide by zero"],
+            ["tests::panics", "PASS"]
+        ),
+        case!("nextest-broken", Some([0, 0, 1, 0]), ["cannot find value `nope`"], ["could not compile"]),
+        case!("nextest-none", Some([0, 0, 0, 0]), ["no tests to run"], []),
+        case!("nextest-slow", None),
+    ]);
+}
+
+#[test]
+fn go() {
+    check(&[
+        case!("go-pass", Some([1, 0, 0, 0])),
+        case!(
+            "go-fail",
+            Some([1, 2, 1, 1]),
+            ["Add(2, 3) = -1, want 5", "TestAdds"],
+            ["two is wrong", "TestPasses"]
+        ),
+        case!("go-broken", Some([0, 0, 1, 0]), ["./calc_test.go:9:2: undefined: nope"], ["FAIL"]),
+        case!("go-none", Some([0, 0, 0, 0])),
+        case!(
+            "go-panic",
+            Some([0, 1, 0, 0]),
+            ["nil pointer dereference", "calc_test.go:7"],
+            ["example.org/calc\t0.004s"]
+        ),
+        case!(
+            "go-timeout",
+            Some([1, 0, 1, 0]),
+            ["=== RUN   TestWaits", "panic: test timed out after 1s"],
+            ["FAIL"]
+        ),
+        case!("go-slow", Some([1, 0, 0, 0])),
+    ]);
+}
+
+#[test]
+fn javascript_runners() {
+    check(&[
+        case!("vitest-pass", Some([1, 0, 0, 1])),
+        case!(
+            "vitest-fail",
+            Some([1, 2, 0, 2]),
+            ["sums > adds two", "expected -1 to be 5", "calc.test.mjs:10:23"],
+            ["reading 'x'"]
+        ),
+        case!("vitest-imp", Some([1, 0, 1, 0]), ["Cannot find module './gone.js'"], ["Test Files"]),
+        case!("vitest-none", Some([0, 0, 0, 0])),
+        case!("jest-pass", Some([1, 0, 0, 1])),
+        case!(
+            "jest-fail",
+            Some([1, 2, 0, 2]),
+            ["sums › adds two", "Received: -1"],
+            ["reading 'x'", "Test Suites"]
+        ),
+        case!("jest-imp", Some([1, 0, 1, 0]), ["Cannot find module './gone.js'"], ["PASS"]),
+        case!("jest-none", Some([0, 0, 0, 0])),
+        case!("mocha-pass", Some([1, 0, 0, 1])),
+        case!("mocha-fail", Some([1, 2, 0, 1]), ["throws", "reading 'x'"], ["-1 == 5"]),
+        case!("mocha-imp", Some([0, 0, 1, 0]), ["Cannot find module '../gone.js'"], []),
+        case!("mocha-none", Some([0, 0, 0, 0])),
+        case!("mocha-slow", Some([1, 1, 0, 0]), ["Timeout of 2000ms exceeded"], []),
+        case!("node-pass", Some([1, 0, 0, 1])),
+        case!(
+            "node-fail",
+            Some([1, 2, 0, 1]),
+            ["adds two", "'-1 == 5'", "calc.test.js:11:12"],
+            ["throws", "# SKIP"]
+        ),
+        case!(
+            "node-imp",
+            Some([1, 1, 0, 0]),
+            ["Cannot find module './gone.js'", "calc.test.js"],
+            ["# tests"]
+        ),
+        case!("node-none", Some([0, 0, 0, 0])),
+        case!("node-slow", None),
+        case!("nodespec-fail", Some([1, 2, 0, 1]), ["adds two", "-1 == 5"], ["throws", "ℹ tests"]),
+        case!("nodespec-imp", Some([1, 1, 0, 0]), ["Cannot find module './gone.js'"], ["ℹ tests"]),
+    ]);
+}
+
+/// Forms that these versions print no longer, or under other flags.
+#[test]
+fn other_forms() {
+    let counts = |text: &str| parse_tests(text).counts;
+    let of = |passed, failed, errors, skipped| Some(TestCounts { passed, failed, errors, skipped });
+    assert_eq!(
+        counts("================= 12 passed in 61.20s (0:01:01) =================\n"),
+        of(12, 0, 0, 0)
+    );
+    assert_eq!(counts("2 failed, 3 passed, 1 skipped, 1 xfailed, 1 warning in 0.12s\n"), of(3, 2, 0, 2));
+    let bare = parse_tests("FAILED test_x.py::test_a - assert 1 == 2\n1 failed in 0.12s\n");
+    assert_eq!(bare.first_failure.as_deref(), Some("FAILED test_x.py::test_a - assert 1 == 2"));
+    let console = "  ● Console\n\n    console.log\n      adding\n\n  ● adds\n\n    Expected: 4\n\nTests:       1 failed, 1 total\n";
+    assert!(
+        parse_tests(console)
+            .first_failure
+            .is_some_and(|text| text.contains("Expected: 4") && !text.contains("adding"))
+    );
+}
+
+#[test]
+fn other_text_has_no_counts() {
+    for text in ["", "all good\n", "5 passed the gate\n", "Ran out of memory\n", "Tests are fun\n"] {
+        assert_eq!(parse_tests(text).counts, None, "{text}");
+    }
+}
+
+proptest! {
+    #[test]
+    fn any_text_can_be_read(
+        parts in prop::collection::vec(
+            prop_oneof![
+                Just("test result: "), Just("--- FAIL: "), Just("Ran "), Just(" tests "), Just("==="), Just("\n"),
+                Just("FAILED ("), Just("failures="), Just("9"), Just(" failed"), Just(" in 1s"), Just("  1) "),
+                Just("✖ failing tests:"), Just("é"), Just("99999999999 passed"), Just("4294967295 passed"),
+                Just("not ok "), Just("'test failed'"), Just("# "), Just(" FAIL  "), Just("panic: "), Just("FAIL\t"),
+                Just("Nextest run ID"), Just("FAIL ["), Just("Exception during run: "),
+            ],
+            0..30,
+        )
+    ) {
+        prop_assert!(parse_tests(&parts.concat()).first_failure.is_none_or(|text| !text.ends_with('\n')));
+    }
+}

@@ -1,0 +1,28 @@
+//! Numbers and blocks in the lines of an output.
+
+/// The number directly before `word` in `text`: `2 failed`.
+pub(super) fn before(text: &str, word: &str) -> Option<u32> {
+    let words: Vec<&str> = text
+        .split(|c: char| c.is_whitespace() || matches!(c, ',' | ';' | '(' | ')'))
+        .filter(|word| !word.is_empty())
+        .collect();
+    words.windows(2).find(|two| two[1] == word).and_then(|two| two[0].parse().ok())
+}
+
+/// The number after `key` in `text`: `failures=1`.
+pub(super) fn after(text: &str, key: &str) -> Option<u32> {
+    let rest = &text[text.find(key)? + key.len()..];
+    let end = rest.find(|c: char| !c.is_ascii_digit()).unwrap_or(rest.len());
+    rest[..end].parse().ok()
+}
+
+/// How many lines are so.
+pub(super) fn count(lines: &[&str], is: impl Fn(&str) -> bool) -> u32 {
+    u32::try_from(lines.iter().filter(|line| is(line)).count()).unwrap_or(u32::MAX)
+}
+
+/// The lines from `first` up to the next line that `ends`.
+pub(super) fn block(lines: &[&str], first: usize, ends: impl Fn(&str) -> bool) -> String {
+    let last = lines[first + 1..].iter().position(|line| ends(line)).map_or(lines.len(), |at| first + 1 + at);
+    lines[first..last].join("\n").trim_end().to_owned()
+}
