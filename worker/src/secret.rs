@@ -4,7 +4,10 @@
 
 use std::fmt;
 
-/// A key. `Debug` and `Display` show `[secret]`; the memory is overwritten when it is dropped.
+/// What stands where a key was struck out.
+pub const MARK: &str = "[secret]";
+
+/// A key. `Debug` and `Display` show [`MARK`]; the memory is overwritten when it is dropped.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Secret(Vec<u8>);
 
@@ -23,7 +26,7 @@ impl Secret {
 
     /// `text` with every occurrence of the key struck out.
     pub fn strike_from(&self, text: &str) -> String {
-        text.replace(self.expose(), "[secret]")
+        text.replace(self.expose(), MARK)
     }
 }
 
@@ -37,13 +40,13 @@ impl Drop for Secret {
 
 impl fmt::Debug for Secret {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("[secret]")
+        f.write_str(MARK)
     }
 }
 
 impl fmt::Display for Secret {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("[secret]")
+        f.write_str(MARK)
     }
 }
 

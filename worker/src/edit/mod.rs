@@ -19,6 +19,7 @@ mod indent;
 mod jsonl;
 mod locate;
 mod merge;
+mod placeholder;
 mod plan;
 mod sanitize;
 mod text;

@@ -8,6 +8,7 @@ use super::{
     hint::{self, Hint},
     locate::{Doc, Found, Miss, Pattern, already_there, locate},
     merge::{Splice, merge},
+    placeholder::brought_in,
     sanitize::{self, Dirt},
     text::{decode, encode, is_escape},
 };
@@ -166,6 +167,15 @@ fn plan_one(doc: &Doc<'_>, edit: &Edit, escaped: bool) -> Result<(EditLevel, Vec
     let mut splices = Vec::new();
     for found in &found {
         splices.extend(merge(doc, found).map_err(|conflict| explain::conflict(doc, found, &conflict))?);
+    }
+    let regions = found.iter().flat_map(|found| found.region()).filter_map(|line| doc.lines.get(line));
+    let old: String = regions.flat_map(|line| [line.text, "\n"]).collect();
+    if let Some(mark) = splices.iter().find_map(|splice| brought_in(&old, &splice.text)) {
+        return Err(format!(
+            "replace brings in `{mark}`, which stands for a value that was hidden and is no text of the file: \
+             leave that line out of search and replace, so that the file keeps its own. A file that is to hold \
+             these very words is written with run_command"
+        ));
     }
     let level = found.iter().map(|found| found.level).max().unwrap_or(EditLevel::Exact);
     Ok((level, splices))

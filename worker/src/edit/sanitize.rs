@@ -3,6 +3,7 @@
 
 use super::{
     forms::marks,
+    fuzzy::line_similarity,
     locate::{Doc, Pattern},
 };
 
@@ -41,19 +42,90 @@ pub(super) fn clean(pattern: &Pattern) -> Result<Pattern, Dirt> {
     Ok(out)
 }
 
-/// What the replacement would write that stands for something else, and that the file does not have.
+/// What the replacement would write that is no text of a file, and that this file does not have.
 pub(super) fn written(doc: &Doc<'_>, pattern: &Pattern) -> Option<Dirt> {
     let is_there = |line: &str| doc.lines.iter().any(|real| real.text.trim() == line.trim());
-    let kind = |line: &str| match line {
-        line if is_spoken_elision(line) => Some(Dirt::Elision),
-        line if marks(line) => Some(Dirt::Marker),
-        _ => None,
+    let stands_for_lines = |line: &str| is_spoken_elision(line) && !is_there(line);
+    let lines = || pattern.replace.lines();
+    if lines().any(stands_for_lines) || elides(pattern) {
+        Some(Dirt::Elision)
+    } else if lines().any(|line| marks(line) && !is_there(line)) {
+        Some(Dirt::Marker)
+    } else if brings_fence(doc, pattern) {
+        Some(Dirt::Fence)
+    } else if brings_numbers(pattern) {
+        Some(Dirt::LineNumbers)
+    } else {
+        None
+    }
+}
+
+/// Lines that one bare `...` must stand for to be no statement of its own.
+const ELIDED_MIN: usize = 2;
+
+/// Whether a bare `...` of the replacement stands where the search has lines between two that are kept.
+fn elides(pattern: &Pattern) -> bool {
+    let solid = |text: &str| -> Vec<String> {
+        text.lines().map(|line| line.trim().to_owned()).filter(|line| !line.is_empty()).collect()
     };
-    pattern
-        .replace
-        .lines()
-        .filter_map(|line| kind(line).map(|kind| (line, kind)))
-        .find_map(|(line, kind)| (!is_there(line)).then_some(kind))
+    let (search, replace) = (solid(&pattern.search), solid(&pattern.replace));
+    let bare = |line: &str| matches!(line, "..." | "\u{2026}");
+    let place = |line: &String| search.iter().position(|said| line_similarity(said, line) >= SAME_LINE_MIN);
+    replace.iter().enumerate().filter(|(_, line)| bare(line) && !search.contains(line)).any(|(at, _)| {
+        let above = at.checked_sub(1).and_then(|above| place(&replace[above])).map(|place| place + 1);
+        let below = replace.get(at + 1).map_or(Some(search.len()), place);
+        above.zip(below).is_some_and(|(above, below)| below >= above + ELIDED_MIN)
+    })
+}
+
+fn is_fence(line: &str) -> bool {
+    line.trim_start().starts_with("```")
+}
+
+/// Whether a fence around the replacement would be written: neither search nor file knows fences.
+fn brings_fence(doc: &Doc<'_>, pattern: &Pattern) -> bool {
+    if pattern.search.lines().any(is_fence) || doc.lines.iter().any(|line| is_fence(line.text)) {
+        return false;
+    }
+    let fences = pattern.replace.lines().filter(|line| is_fence(line)).count();
+    let first = pattern.replace.lines().find(|line| !line.trim().is_empty()).is_some_and(is_fence);
+    first || fences % 2 == 1
+}
+
+/// Characters that tell one line from another, at least.
+const TELLING_MIN: usize = 3;
+/// Similarity at which a line is taken for the search's line with a number before it.
+const SAME_LINE_MIN: f64 = 0.5;
+
+/// Whether numbers of lines would be written: a line of the search, or one like it, with a number
+/// before it that the search does not have.
+fn brings_numbers(pattern: &Pattern) -> bool {
+    let said: Vec<&str> = pattern.search.lines().collect();
+    let numbered = |line: &str| !said.contains(&line) && number_prefix(line).is_some();
+    let is_said = |line: &str| {
+        number_prefix(line).is_some_and(|(_, rest)| {
+            rest.trim().len() >= TELLING_MIN && said.iter().any(|said| said.trim() == rest.trim())
+        })
+    };
+    if pattern.replace.lines().any(|line| numbered(line) && is_said(line)) {
+        return true;
+    }
+    if said.iter().any(|line| number_prefix(line).is_some()) {
+        return false;
+    }
+    let solid: Vec<&str> = pattern.replace.lines().filter(|line| !line.trim().is_empty()).collect();
+    let Some(bare) = unnumbered(&solid.join("\n"), Sequence::Rising) else { return false };
+    let barred = solid.iter().all(|line| {
+        line.trim_start()
+            .trim_start_matches(|c: char| c.is_ascii_digit())
+            .trim_start()
+            .starts_with(['|', '\u{2502}', '\u{2192}'])
+    });
+    let alike = |line: &str| {
+        line.trim().len() >= TELLING_MIN
+            && said.iter().any(|said| line_similarity(said.trim(), line.trim()) >= SAME_LINE_MIN)
+    };
+    (barred && solid.len() > 1) || bare.lines().any(alike)
 }
 
 fn unfenced(text: &str) -> Option<String> {
@@ -113,14 +185,66 @@ fn is_elision(line: &str) -> bool {
         || is_spoken_elision(line)
 }
 
-/// A comment that says in words that lines are left out.
+/// A line that says in words that lines are left out: a comment, or words between dots.
 fn is_spoken_elision(line: &str) -> bool {
-    let Some(body) = comment_body(line.trim()) else { return false };
-    let dotted =
-        body.starts_with("...") || body.starts_with('…') || body.ends_with("...") || body.ends_with('…');
+    let line = line.trim();
+    let dotted_start = |text: &str| text.starts_with("...") || text.starts_with('\u{2026}');
+    let dotted_end = |text: &str| text.ends_with("...") || text.ends_with('\u{2026}');
+    let about = |text: &str| {
+        let text = text.to_lowercase();
+        let words = ["existing", "rest of", "unchanged", "remaining", "same as", "other code", "omitted"];
+        words.iter().any(|word| text.contains(word))
+    };
+    let Some(body) = comment_body(line) else {
+        // `...rest` is code in some languages, `... rest of the file ...` in none.
+        return dotted_start(line) && dotted_end(line) && line.contains(' ') && about(line);
+    };
+    let dotted = dotted_start(body) || dotted_end(body);
+    let empty = body.trim_matches(['.', '\u{2026}', ' ']).is_empty();
+    (dotted && (empty || about(body))) || says_omitted(body)
+}
+
+/// `rest of the code remains unchanged`, without any dots.
+fn says_omitted(body: &str) -> bool {
     let body = body.to_lowercase();
-    let about = ["existing", "rest of", "unchanged", "remaining", "same as", "other code", "omitted"];
-    dotted && (body.trim_matches(['.', '…', ' ']).is_empty() || about.iter().any(|word| body.contains(word)))
+    let body = body.trim_matches(|c: char| !c.is_alphanumeric());
+    let what =
+        ["rest of ", "the rest of ", "remaining ", "the remaining ", "existing ", "other ", "previous "];
+    let how = [
+        "unchanged",
+        "remains the same",
+        "remain the same",
+        "stays the same",
+        "stay the same",
+        "as before",
+        "goes here",
+        "go here",
+        "omitted",
+        "omitted for brevity",
+        "here",
+    ];
+    let code = [
+        "code",
+        "file",
+        "function",
+        "method",
+        "class",
+        "implementation",
+        "imports",
+        "methods",
+        "functions",
+        "logic",
+        "content",
+        "contents",
+        "lines",
+        "module",
+        "script",
+        "component",
+        "body",
+    ];
+    what.iter().any(|start| body.starts_with(start))
+        && how.iter().any(|end| body.ends_with(end))
+        && body.split(|c: char| !c.is_alphanumeric()).any(|word| code.contains(&word))
 }
 
 fn comment_body(line: &str) -> Option<&str> {
@@ -132,7 +256,13 @@ fn comment_body(line: &str) -> Option<&str> {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use super::{
+        super::{
+            hint::Hint,
+            plan::{Edit, apply},
+        },
+        *,
+    };
 
     fn pattern(search: &str, replace: &str) -> Pattern {
         Pattern { search: search.to_owned(), replace: replace.to_owned() }
@@ -150,11 +280,97 @@ mod tests {
 
     #[test]
     fn words_about_omission_are_told_from_code() {
-        for line in ["# ... existing code ...", "// ...", "/* … rest of the file … */"] {
+        for line in [
+            "# ... existing code ...",
+            "// ...",
+            "/* … rest of the file … */",
+            "... existing code ...",
+            "// rest of the code remains the same",
+            "# (rest of the function unchanged)",
+            "    // Existing imports here",
+            "<!-- remaining content omitted -->",
+        ] {
             assert!(is_elision(line), "{line}");
         }
-        for line in ["...args", "x = ...", "# wait...", "// see the rest of the file"] {
+        for line in [
+            "...args",
+            "...rest,",
+            "x = ...",
+            "# wait...",
+            "// see the rest of the file",
+            "# existing users keep their code",
+            "// other threads may be here",
+            "# the rest of the world",
+        ] {
             assert!(!is_elision(line), "{line}");
         }
+    }
+
+    /// Each frame, brought in by a replacement whose search stands in the file as it is: refused, and so
+    /// never written. Beside it the text that looks alike and is meant.
+    #[test]
+    fn no_frame_is_ever_written() {
+        let file = "def f(a):\n    b = a\n    c = b\n    return c\n\ndef g():\n    pass\n";
+        let body = "def f(a):\n    b = a\n    c = b\n    return c";
+        for (search, replace) in [
+            ("    b = a", "```python\n    b = a + 1\n```"),
+            ("    b = a", "```\n    b = a + 1"),
+            ("    b = a", "    b = a + 1\n```"),
+            ("    b = a\n    c = b", "     2|     b = a\n     3|     c = b + 1"),
+            ("    b = a\n    c = b", "2:     b = a\n3:     c = a"),
+            ("    b = a", "     2|     b = a + 1"),
+            ("    b = a", "2\t    b = a + 1"),
+            ("    pass", "    1| x()\n    2| y()"),
+            (body, "def f(a):\n    ...\n    return c + 1"),
+            (body, "def f(b):\n    # ... existing code ...\n    return c"),
+            (body, "def f(a):\n    b = a\n    ..."),
+            (body, "def f(a):\n    # rest of the function unchanged\n    return c"),
+            ("    pass", "    ... rest of the code ..."),
+            ("    pass", "<<<<<<< SEARCH\n    pass\n=======\n    go()\n>>>>>>> REPLACE"),
+        ] {
+            let edit = Edit { search: search.to_owned(), replace: replace.to_owned(), hint: Hint::default() };
+            match apply(file.as_bytes(), &[edit]) {
+                Err(error) => assert!(error.message.contains("Nothing was changed"), "{error}"),
+                Ok(applied) => panic!("{replace:?} made {}", String::from_utf8_lossy(&applied.after)),
+            }
+        }
+        for (file, search, replace) in [
+            (file, "    pass", "    ..."),
+            (file, "    pass", "    d = {1: 'a',\n    2: 'b'}"),
+            ("a: b\n", "a: b", "1: one\n2: two"),
+            ("x\n```\ny\n```\n", "x", "```sh\nls\n```"),
+            ("Run it.\n", "Run it.", "Run it:\n```sh\nls\n```"),
+        ] {
+            let edit = Edit { search: search.to_owned(), replace: replace.to_owned(), hint: Hint::default() };
+            apply(file.as_bytes(), &[edit]).expect("is meant");
+        }
+    }
+
+    #[test]
+    fn no_placeholder_takes_the_place_of_a_value() {
+        let file = "import os\nkey = \"sk-abc123\"\nmode = 1\n";
+        let made = |search: &str, replace: &str| {
+            let edit = Edit { search: search.to_owned(), replace: replace.to_owned(), hint: Hint::default() };
+            apply(file.as_bytes(), &[edit]).map(|applied| String::from_utf8(applied.after).expect("text"))
+        };
+        for mark in ["[REDACTED]", "[secret]", "***", "<redacted>", "sk-****"] {
+            for (search, replace) in [
+                ("key = \"sk-abc123\"\nmode = 1", format!("key = \"{mark}\"\nmode = 2")),
+                ("import os", format!("import os\nsecret_key = \"{mark}\"")),
+                ("sk-abc123", mark.to_owned()),
+            ] {
+                let error = made(search, &replace).expect_err(mark);
+                assert!(error.message.contains("was hidden"), "{mark}: {error}");
+            }
+            // The model saw the mark in place of the value: the file keeps its own, or nothing happens.
+            let seen = made(
+                &format!("import os\nkey = \"{mark}\"\nmode = 1"),
+                &format!("import os\nkey = \"{mark}\"\nmode = 2"),
+            );
+            if let Ok(after) = seen {
+                assert_eq!(after, file.replace("mode = 1", "mode = 2"));
+            }
+        }
+        assert!(made("mode = 1", "mode = 2  # was [1]").is_ok());
     }
 }
