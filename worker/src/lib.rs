@@ -18,5 +18,6 @@ pub mod sandbox;
 pub mod secret;
 pub mod sse;
 pub mod supervisor;
+pub mod syntax;
 pub mod tools;
 pub mod workspace;

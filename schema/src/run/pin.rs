@@ -40,6 +40,9 @@ pub struct RunSettings {
     pub compaction_percent: u32,
     /// Lint after each batch of edits.
     pub auto_lint: bool,
+    /// Refuse an edit that adds syntax errors, in place of saying so in its result.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub refuse_syntax_errors: bool,
     /// Characters of a command's output that the model sees.
     pub output_chars_max: u32,
     /// Time limit of a command that names none.
@@ -62,6 +65,7 @@ impl Default for RunSettings {
             correction_turns: 5,
             compaction_percent: 85,
             auto_lint: true,
+            refuse_syntax_errors: false,
             output_chars_max: 4000,
             command_timeout_ms: 60_000,
             command_timeout_ms_max: 300_000,

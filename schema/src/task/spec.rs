@@ -175,4 +175,7 @@ pub struct SettingsPatch {
     /// See [`crate::run::RunSettings::auto_lint`].
     #[serde(skip_serializing_if = "Option::is_none")]
     pub auto_lint: Option<bool>,
+    /// See [`crate::run::RunSettings::refuse_syntax_errors`].
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub refuse_syntax_errors: Option<bool>,
 }

@@ -390,6 +390,7 @@ fn settings(bootstrap: &Bootstrap, spec: &TaskSpec) -> RunSettings {
     settings.corrections_max = patch.corrections_max.unwrap_or(settings.corrections_max);
     settings.command_timeout_ms = patch.command_timeout_ms.unwrap_or(settings.command_timeout_ms);
     settings.auto_lint = patch.auto_lint.unwrap_or(settings.auto_lint);
+    settings.refuse_syntax_errors = patch.refuse_syntax_errors.unwrap_or(settings.refuse_syntax_errors);
     settings
 }
 
@@ -412,6 +413,7 @@ pub(super) fn tool_settings(settings: &RunSettings) -> ToolSettings {
         output_chars_max: settings.output_chars_max as usize,
         command_timeout_ms: settings.command_timeout_ms,
         command_timeout_ms_max: settings.command_timeout_ms_max,
+        refuse_syntax_errors: settings.refuse_syntax_errors,
         ..ToolSettings::default()
     }
 }

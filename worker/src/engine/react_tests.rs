@@ -22,6 +22,7 @@ const SETTINGS: RunSettings = RunSettings {
     corrections_max: 1,
     correction_turns: 2,
     compaction_percent: 85,
+    refuse_syntax_errors: false,
     auto_lint: true,
     output_chars_max: 4000,
     command_timeout_ms: 1,

@@ -24,6 +24,8 @@ pub struct ToolSettings {
     pub command_timeout_ms_max: u64,
     /// Lines of a file that are shown whole.
     pub read_lines_max: u64,
+    /// Refuse an edit or a new file that adds syntax errors, in place of saying so.
+    pub refuse_syntax_errors: bool,
 }
 
 impl Default for ToolSettings {
@@ -33,6 +35,7 @@ impl Default for ToolSettings {
             command_timeout_ms: 60_000,
             command_timeout_ms_max: 300_000,
             read_lines_max: 500,
+            refuse_syntax_errors: false,
         }
     }
 }

@@ -7,6 +7,7 @@ use serde::Deserialize;
 use super::{
     context::{ToolContext, ToolOutcome},
     files::{FileError, create, work_path},
+    gate,
     guard::is_config,
 };
 
@@ -38,11 +39,16 @@ pub(super) fn run(context: ToolContext<'_>, args: &Args) -> ToolOutcome {
     if args.content.len() > CONTENT_BYTES_MAX {
         return fail(format!("`content` has {} bytes, more than {CONTENT_BYTES_MAX}", args.content.len()));
     }
+    let remark = match gate::syntax(context.settings, &path, None, args.content.as_bytes()) {
+        Ok(remark) => remark,
+        Err(text) => return fail(text),
+    };
     match create(context.root, &path, args.content.as_bytes()) {
         Ok(()) => {
             let lines = args.content.lines().count();
-            let mut out =
-                ToolOutcome::ok(format!("created {path} ({lines} lines, {} bytes)", args.content.len()));
+            let mut out = ToolOutcome::ok(
+                format!("created {path} ({lines} lines, {} bytes)\n{remark}", args.content.len()).trim_end(),
+            );
             out.facts.lines =
                 Some(LineCounts { added: u32::try_from(lines).unwrap_or(u32::MAX), removed: 0 });
             out.facts.changed.push(path.clone());
@@ -77,6 +83,25 @@ mod tests {
         // What a call made may be edited without being read again.
         let edit = json!({"path": "src/deep/a.rs", "edits": [{"search": "fn a", "replace": "fn b"}]});
         assert!(!w.call("edit_file", edit).is_error);
+    }
+
+    #[test]
+    fn a_new_file_that_does_not_parse_is_told_or_refused() {
+        let mut w = Workspace::new(&[]);
+        let out = w.call(NAME, json!({"path": "a.json", "content": "{\n  \"a\": [1, 2\n}\n"}));
+        assert!(
+            !out.is_error && out.text().contains("\nsyntax: the file has 1 error (JSON), at line "),
+            "{}",
+            out.text()
+        );
+        w.settings.refuse_syntax_errors = true;
+        let out = w.call(NAME, json!({"path": "b.rs", "content": "fn a( {}\n"}));
+        assert!(
+            out.is_error && out.text().contains("Nothing was made: syntax: the file would have"),
+            "{}",
+            out.text()
+        );
+        assert_eq!(w.names(), ["a.json"]);
     }
 
     #[test]

@@ -10,6 +10,7 @@ use serde::Deserialize;
 use super::{
     context::{ToolContext, ToolOutcome},
     files::{load, replace, work_path},
+    gate,
     guard::{is_config, is_replaced_whole},
     output::cut,
 };
@@ -92,11 +93,12 @@ fn apply(context: ToolContext<'_>, args: Args) -> Result<ToolOutcome, String> {
             "`{path}` configures the project and is not replaced whole: change the lines in question"
         ));
     }
+    let remark = gate::syntax(context.settings, &path, Some(&loaded.bytes), &applied.after)?;
     let mut outcome = if applied.after == loaded.bytes {
         ToolOutcome::ok(format!("`{path}` already reads so: nothing was changed"))
     } else {
         replace(context.root, &path, &loaded, &applied.after).map_err(|error| error.to_string())?;
-        changed(&path.to_string(), &loaded.bytes, &applied)
+        changed(&path.to_string(), &loaded.bytes, &applied, &remark)
     };
     if applied.after != loaded.bytes {
         outcome.facts.changed.push(path.clone());
@@ -115,7 +117,7 @@ fn planned(path: &str, edits: Option<Vec<EditArgs>>, patch: Option<&str>) -> Res
     }
 }
 
-fn changed(name: &str, before: &[u8], applied: &edit::Applied) -> ToolOutcome {
+fn changed(name: &str, before: &[u8], applied: &edit::Applied, remark: &str) -> ToolOutcome {
     let diff = edit::unified_diff(name, before, &applied.after);
     let lines = count(&diff);
     let (shown, was_cut) = cut(&diff, DIFF_CHARS_MAX);
@@ -126,7 +128,7 @@ fn changed(name: &str, before: &[u8], applied: &edit::Applied) -> ToolOutcome {
         EditLevel::Indentation => "matched but for indentation; the replacement was indented like the file",
         EditLevel::Fuzzy => "matched only by similarity: check the diff",
     };
-    let mut outcome = ToolOutcome::ok(format!("edited {name} ({note})\n{shown}"));
+    let mut outcome = ToolOutcome::ok(format!("edited {name} ({note})\n{remark}{shown}"));
     outcome.full = was_cut.then(|| diff.into_bytes());
     outcome.facts.lines = Some(lines);
     outcome
@@ -229,6 +231,47 @@ mod tests {
         let again = w.call(NAME, json!({"path": "src/a.py", "patch": patch}));
         assert!(again.text().contains("already reads so"), "{}", again.text());
         assert_eq!(w.read("src/a.py"), "def f():\n    return 2\n");
+    }
+
+    #[test]
+    fn an_edit_that_breaks_the_syntax_is_told_or_refused() {
+        let text = "def f(a):\n    return g(a)\n";
+        let mut w = Workspace::new(&[("a.py", text)]);
+        w.call("read_file", json!({"path": "a.py"}));
+        let edit = |search: &str, replace: &str| json!({"path": "a.py", "edits": [{"search": search, "replace": replace}]});
+        let out = w.call(NAME, edit("g(a)", "g(a, 1)"));
+        assert!(!out.is_error && !out.text().contains("syntax:"), "{}", out.text());
+        let out = w.call(NAME, edit("g(a, 1)", "g(a, 1"));
+        assert!(!out.is_error, "{}", out.text());
+        let text = out.text();
+        let told = text.lines().nth(1).expect("a second line");
+        assert!(told.starts_with("syntax: the edit adds 1 error (Python), at line 2, "), "{told}");
+        assert!(told.ends_with(": return g(a, 1"), "{told}");
+        // What is not made worse is nobody's news, and mending is always allowed.
+        w.settings.refuse_syntax_errors = true;
+        let out = w.call(NAME, edit("def f(a)", "def f(a, b)"));
+        assert!(!out.is_error && !out.text().contains("syntax:"), "{}", out.text());
+        let out = w.call(NAME, edit("g(a, 1", "g(a, 1)"));
+        assert!(!out.is_error, "{}", out.text());
+        let out = w.call(NAME, edit("return", "return return"));
+        assert!(
+            out.is_error && out.text().contains("Nothing was changed: syntax: the edit would add"),
+            "{}",
+            out.text()
+        );
+        assert!(out.facts.changed.is_empty() && out.facts.error_signature.is_some());
+        assert_eq!(w.read("a.py"), "def f(a, b):\n    return g(a, 1)\n");
+    }
+
+    #[test]
+    fn a_file_too_large_to_parse_is_said_to_be() {
+        let line = "x = 1\n";
+        let mut w = Workspace::new(&[("a.py", &line.repeat(180_000))]);
+        w.write("a.py", format!("first = 1\n{}", line.repeat(180_000)));
+        w.call("read_file", json!({"path": "a.py"}));
+        let out =
+            w.call(NAME, json!({"path": "a.py", "edits": [{"search": "first = 1", "replace": "first = ("}]}));
+        assert!(out.text().contains("syntax: not checked: 1080010 bytes"), "{}", out.text());
     }
 
     #[test]

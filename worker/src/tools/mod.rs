@@ -10,6 +10,7 @@ mod context;
 mod create_file;
 mod edit_file;
 mod files;
+mod gate;
 mod guard;
 mod labels;
 mod list_files;

@@ -76,7 +76,7 @@ fn number<T: TryFrom<u64>>(text: &str, range: std::ops::RangeInclusive<u64>, pla
     Some(())
 }
 
-const KEYS: [Key; 20] = [
+const KEYS: [Key; 21] = [
     Key {
         name: "run.turns_max",
         env: "DOCKET_TURNS_MAX",
@@ -106,6 +106,12 @@ const KEYS: [Key; 20] = [
         env: "DOCKET_AUTO_LINT",
         allowed: "true or false",
         set: |c, t| t.parse().ok().map(|on| c.run.auto_lint = on),
+    },
+    Key {
+        name: "run.refuse_syntax_errors",
+        env: "DOCKET_REFUSE_SYNTAX_ERRORS",
+        allowed: "true or false",
+        set: |c, t| t.parse().ok().map(|on| c.run.refuse_syntax_errors = on),
     },
     Key {
         name: "run.output_chars_max",

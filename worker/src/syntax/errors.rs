@@ -1,0 +1,91 @@
+//! The errors of one text in one language, in the order of the file.
+
+use std::ops::ControlFlow;
+
+use tree_sitter::{Node, ParseOptions, ParseState, Parser, TreeCursor};
+
+use super::language::Language;
+
+/// Errors that are told apart. A file with more is in another language.
+const ERRORS_MAX: usize = 1000;
+
+/// Steps of a parse, in hundreds: some thirty times what a file of the largest size takes. Counted and
+/// not timed, so that a call answers the same wherever it runs again.
+const STEPS_MAX: u32 = 400_000;
+
+/// Characters of a line that are kept.
+const LINE_CHARS_MAX: usize = 160;
+
+/// A place where the grammar did not fit.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct SyntaxError {
+    /// First and last row, from 0.
+    pub(super) rows: std::ops::RangeInclusive<usize>,
+    /// `unexpected text`, or what is missing.
+    pub(super) what: String,
+    /// The first line, trimmed.
+    pub(super) line: String,
+}
+
+/// The parser gave up.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct TooHard;
+
+/// All errors of `text`.
+pub(super) fn errors(language: Language, text: &[u8]) -> Result<Vec<SyntaxError>, TooHard> {
+    let mut parser = Parser::new();
+    parser.set_language(&language.grammar()).map_err(|_| TooHard)?;
+    let mut steps = 0u32;
+    let mut count = |_: &ParseState| {
+        steps += 1;
+        if steps > STEPS_MAX { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+    };
+    let mut read = |at: usize, _: tree_sitter::Point| text.get(at..).unwrap_or_default();
+    let options = ParseOptions::new().progress_callback(&mut count);
+    let tree = parser.parse_with_options(&mut read, None, Some(options)).ok_or(TooHard)?;
+    let mut out = Vec::new();
+    if tree.root_node().has_error() {
+        let lines: Vec<&[u8]> = text.split(|byte| *byte == b'\n').collect();
+        collect(tree.walk(), &lines, &mut out);
+    }
+    Ok(out)
+}
+
+/// Goes down to what is broken only, and never within it.
+fn collect(mut cursor: TreeCursor<'_>, lines: &[&[u8]], out: &mut Vec<SyntaxError>) {
+    loop {
+        let node = cursor.node();
+        if node.is_error() || node.is_missing() {
+            out.push(error(node, lines));
+            if out.len() >= ERRORS_MAX {
+                return;
+            }
+        } else if node.has_error() && cursor.goto_first_child() {
+            continue;
+        }
+        while !cursor.goto_next_sibling() {
+            if !cursor.goto_parent() {
+                return;
+            }
+        }
+    }
+}
+
+fn error(node: Node<'_>, lines: &[&[u8]]) -> SyntaxError {
+    let (first, last) = (node.start_position().row, node.end_position().row);
+    let what = if node.is_missing() {
+        match node.kind() {
+            kind if node.is_named() => format!("a missing {}", kind.replace('_', " ")),
+            kind => format!("a missing `{kind}`"),
+        }
+    } else {
+        "text that does not fit".to_owned()
+    };
+    SyntaxError { rows: first..=last.max(first), what, line: line_of(lines, first) }
+}
+
+/// A row's text, trimmed and cut.
+pub(super) fn line_of(lines: &[&[u8]], row: usize) -> String {
+    let line = lines.get(row).copied().unwrap_or_default().trim_ascii();
+    String::from_utf8_lossy(line).chars().take(LINE_CHARS_MAX).collect()
+}

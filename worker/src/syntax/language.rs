@@ -1,0 +1,117 @@
+//! Languages by the name of a file, and their grammars.
+
+/// A language that has a grammar.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Language {
+    C,
+    Cpp,
+    Go,
+    Java,
+    JavaScript,
+    Json,
+    Python,
+    Rust,
+    Toml,
+    Tsx,
+    TypeScript,
+    Yaml,
+}
+
+impl Language {
+    /// As people call it.
+    pub(super) const fn name(self) -> &'static str {
+        match self {
+            Self::C => "C",
+            Self::Cpp => "C++",
+            Self::Go => "Go",
+            Self::Java => "Java",
+            Self::JavaScript => "JavaScript",
+            Self::Json => "JSON",
+            Self::Python => "Python",
+            Self::Rust => "Rust",
+            Self::Toml => "TOML",
+            Self::Tsx => "TSX",
+            Self::TypeScript => "TypeScript",
+            Self::Yaml => "YAML",
+        }
+    }
+
+    pub(super) fn grammar(self) -> tree_sitter::Language {
+        match self {
+            Self::C => tree_sitter_c::LANGUAGE,
+            Self::Cpp => tree_sitter_cpp::LANGUAGE,
+            Self::Go => tree_sitter_go::LANGUAGE,
+            Self::Java => tree_sitter_java::LANGUAGE,
+            Self::JavaScript => tree_sitter_javascript::LANGUAGE,
+            Self::Json => tree_sitter_json::LANGUAGE,
+            Self::Python => tree_sitter_python::LANGUAGE,
+            Self::Rust => tree_sitter_rust::LANGUAGE,
+            Self::Toml => tree_sitter_toml_ng::LANGUAGE,
+            Self::Tsx => tree_sitter_typescript::LANGUAGE_TSX,
+            Self::TypeScript => tree_sitter_typescript::LANGUAGE_TYPESCRIPT,
+            Self::Yaml => tree_sitter_yaml::LANGUAGE,
+        }
+        .into()
+    }
+}
+
+/// The languages a file of this name may be in: text that is right in one of them is right. Empty where
+/// no grammar is known.
+pub(super) fn languages_of(path: &str) -> &'static [Language] {
+    let name = path.rsplit('/').next().unwrap_or(path).to_ascii_lowercase();
+    match name.as_str() {
+        "cargo.lock" | "poetry.lock" | "uv.lock" | "pdm.lock" | "pipfile" => return &[Language::Toml],
+        ".clang-format" | ".clang-tidy" => return &[Language::Yaml],
+        _ => {}
+    }
+    let Some((stem, end)) = name.rsplit_once('.') else { return &[] };
+    match end {
+        // A hidden file such as `.json` has no ending.
+        _ if stem.is_empty() => &[],
+        "c" => &[Language::C],
+        "h" => &[Language::C, Language::Cpp],
+        "cc" | "cpp" | "cxx" | "c++" | "hh" | "hpp" | "hxx" | "ipp" => &[Language::Cpp],
+        "go" => &[Language::Go],
+        "java" => &[Language::Java],
+        // Type annotations in these are somebody's tool at work.
+        "js" | "mjs" | "cjs" | "jsx" => &[Language::JavaScript, Language::Tsx],
+        "json" | "jsonc" | "webmanifest" | "geojson" | "ipynb" => &[Language::Json],
+        "py" | "pyi" | "pyw" => &[Language::Python],
+        "rs" => &[Language::Rust],
+        "toml" => &[Language::Toml],
+        "tsx" => &[Language::Tsx],
+        "ts" | "mts" | "cts" => &[Language::TypeScript],
+        "yaml" | "yml" => &[Language::Yaml],
+        _ => &[],
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_tells_the_language() {
+        for (path, want) in [
+            ("src/a.py", &[Language::Python][..]),
+            ("A.TSX", &[Language::Tsx]),
+            ("inc/x.h", &[Language::C, Language::Cpp]),
+            ("Cargo.lock", &[Language::Toml]),
+            ("notes.md", &[]),
+            ("Makefile", &[]),
+            ("dir.py/file", &[]),
+            (".json", &[]),
+        ] {
+            assert_eq!(languages_of(path), want, "{path}");
+        }
+    }
+
+    #[test]
+    fn every_grammar_fits_the_parser() {
+        use Language::{C, Cpp, Go, Java, JavaScript, Json, Python, Rust, Toml, Tsx, TypeScript, Yaml};
+        for language in [C, Cpp, Go, Java, JavaScript, Json, Python, Rust, Toml, Tsx, TypeScript, Yaml] {
+            let set = tree_sitter::Parser::new().set_language(&language.grammar());
+            assert!(set.is_ok(), "{}: {set:?}", language.name());
+        }
+    }
+}

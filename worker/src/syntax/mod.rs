@@ -1,0 +1,13 @@
+//! The syntax gate: whether an edit adds errors that a parser sees, by tree-sitter's grammars.
+//!
+//! A file is parsed before and after; what counts is the difference, so that a file that was broken
+//! before, or that a grammar does not know in full, is nobody's fault. Pure: bytes and a file's name in,
+//! a verdict out. A parse that would take too long is told, never waited for. Called by the file tools.
+
+mod errors;
+mod gate;
+mod language;
+#[cfg(test)]
+mod tests;
+
+pub use gate::{Addition, PARSED_BYTES_MAX, Verdict, compare};

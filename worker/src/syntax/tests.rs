@@ -1,0 +1,227 @@
+//! Per language: a valid edit is silent, a breaking one is told with its line, and a file that was
+//! broken before stays silent unless it is made worse.
+
+use super::{PARSED_BYTES_MAX, Verdict, compare};
+
+struct Case {
+    path: &'static str,
+    language: &'static str,
+    text: &'static str,
+    /// Part of the text and what it becomes.
+    valid: (&'static str, &'static str),
+    breaking: (&'static str, &'static str),
+    /// Line of the file after the breaking edit that the verdict may name.
+    lines: std::ops::RangeInclusive<usize>,
+    /// Text that is broken in this language and stands at the end of a file that is broken before.
+    broken: &'static str,
+}
+
+const CASES: &[Case] = &[
+    Case {
+        path: "a.py",
+        language: "Python",
+        text: "import os\n\ndef f(a):\n    if a:\n        return 1\n    return 2\n",
+        valid: ("return 1", "return [x for x in a]"),
+        breaking: ("    if a:", "    if a"),
+        lines: 4..=5,
+        broken: "\n\nx = = 1\n",
+    },
+    Case {
+        path: "a.js",
+        language: "JavaScript",
+        text: "import a from 'a';\n\nfunction f(x) {\n  return x + 1;\n}\n",
+        valid: ("return x + 1;", "return x?.y ?? `${x}`;"),
+        breaking: ("return x + 1;", "return (x + 1;"),
+        lines: 4..=4,
+        broken: "\nlet = ;\n",
+    },
+    Case {
+        path: "a.ts",
+        language: "TypeScript",
+        text: "interface A { b: string }\n\nfunction f(x: A): number {\n  return x.b.length;\n}\n",
+        valid: ("b: string", "b?: string; c: Array<A>"),
+        breaking: ("return x.b.length;\n}", "return x.b.length;\n}}"),
+        lines: 5..=5,
+        broken: "\nlet x: = 3;\n",
+    },
+    Case {
+        path: "a.tsx",
+        language: "TSX",
+        text: "function App(p: { n: string }) {\n  return (\n    <div>\n      <b>{p.n}</b>\n    </div>\n  );\n}\n",
+        valid: ("<b>{p.n}</b>", "<b onClick={() => go<string>(p)}>{p.n}</b>"),
+        breaking: ("<b>{p.n}</b>", "<b>{p.n</b>"),
+        lines: 1..=5,
+        broken: "\nlet x: = 3;\n",
+    },
+    Case {
+        path: "a.rs",
+        language: "Rust",
+        text: "use std::fmt;\n\nfn f(a: u32) -> u32 {\n    let b = a + 1;\n    b\n}\n",
+        valid: ("a + 1", "a.checked_add(1).map_or(0, |x| x)"),
+        breaking: ("let b = a + 1;", "let b = (a + 1;"),
+        lines: 4..=4,
+        broken: "\nfn 9() {}\n",
+    },
+    Case {
+        path: "a.go",
+        language: "Go",
+        text: "package a\n\nfunc f(a int) int {\n\tif a > 1 {\n\t\treturn a\n\t}\n\treturn 0\n}\n",
+        valid: ("return 0", "defer func() { recover() }()\n\treturn 0"),
+        breaking: ("if a > 1 {", "if a > {"),
+        lines: 4..=5,
+        broken: "\nfunc 9() {}\n",
+    },
+    Case {
+        path: "A.java",
+        language: "Java",
+        text: "class A {\n    int f(int a) {\n        return a + 1;\n    }\n}\n",
+        valid: ("return a + 1;", "return switch (a) { case 1 -> 2; default -> 3; };"),
+        breaking: ("return a + 1;", "return a + ;"),
+        lines: 3..=3,
+        broken: "\nclass 9 {}\n",
+    },
+    Case {
+        path: "a.c",
+        language: "C",
+        text: "#include <stdio.h>\n\nint main(void) {\n    puts(\"a\");\n    return 0;\n}\n",
+        valid: ("puts(\"a\");", "for (int i = 0; i < 3; i++) { puts(\"a\"); }"),
+        breaking: ("puts(\"a\");", "puts(\"a\";"),
+        lines: 4..=4,
+        broken: "\nint 9;\n",
+    },
+    Case {
+        path: "a.cpp",
+        language: "C++",
+        text: "#include <vector>\n\nclass A {\n  std::vector<int> v;\n  int f() { return v[0]; }\n};\n",
+        valid: ("return v[0];", "auto g = [this](auto&& x) { return x; };\n    return g(v[0]);"),
+        breaking: ("return v[0]; }", "return v[0; }"),
+        lines: 3..=6,
+        broken: "\nint 9;\n",
+    },
+    Case {
+        path: "a.json",
+        language: "JSON",
+        text: "{\n  \"a\": 1,\n  \"b\": [true, null]\n}\n",
+        valid: ("\"a\": 1,", "\"a\": {\"c\": 1.5e3},"),
+        breaking: ("\"a\": 1,", "\"a\": 1"),
+        lines: 2..=3,
+        broken: "{]\n",
+    },
+    Case {
+        path: "a.toml",
+        language: "TOML",
+        text: "[package]\nname = \"a\"\nkeys = [1, 2]\n",
+        valid: ("keys = [1, 2]", "keys = [\n  1,\n]\n[x.y]\nz = { a = 1 }"),
+        breaking: ("keys = [1, 2]", "keys = [1, 2"),
+        lines: 3..=4,
+        broken: "\n= 3\n",
+    },
+    Case {
+        path: "a.yaml",
+        language: "YAML",
+        text: "a: 1\nb:\n  - x\n  - {c: d}\n",
+        valid: ("a: 1", "a: |\n  text\n  more"),
+        breaking: ("  - {c: d}", "  - {c: d"),
+        lines: 1..=5,
+        broken: "\nk: [1\n",
+    },
+];
+
+fn replaced(text: &str, (from, to): (&str, &str)) -> String {
+    assert_eq!(text.matches(from).count(), 1, "{from}");
+    text.replace(from, to)
+}
+
+#[test]
+fn a_valid_edit_is_silent() {
+    for case in CASES {
+        let after = replaced(case.text, case.valid);
+        assert_eq!(
+            compare(case.path, Some(case.text.as_bytes()), after.as_bytes()),
+            Verdict::NotWorse,
+            "{after}"
+        );
+        assert_eq!(compare(case.path, None, after.as_bytes()), Verdict::NotWorse, "new {after}");
+    }
+}
+
+#[test]
+fn a_breaking_edit_is_told_with_its_line() {
+    for case in CASES {
+        let after = replaced(case.text, case.breaking);
+        for before in [Some(case.text.as_bytes()), None] {
+            let Verdict::Worse(found) = compare(case.path, before, after.as_bytes()) else {
+                panic!("{}: nothing was found in {after}", case.path);
+            };
+            assert!(found.errors >= 1, "{found}");
+            if before.is_some() {
+                assert!(case.lines.contains(&found.line), "{}: {found}", case.path);
+                let line = after.lines().nth(found.line - 1).unwrap_or_default().trim();
+                assert_eq!(found.text, line);
+            }
+            assert!(found.to_string().contains(case.language), "{found}");
+        }
+    }
+}
+
+#[test]
+fn a_file_that_was_broken_stays_silent_unless_it_gets_worse() {
+    for case in CASES {
+        let before = format!("{}{}", case.text, case.broken);
+        assert_ne!(compare(case.path, None, before.as_bytes()), Verdict::NotWorse, "{before}");
+        let after = replaced(&before, case.valid);
+        assert_eq!(
+            compare(case.path, Some(before.as_bytes()), after.as_bytes()),
+            Verdict::NotWorse,
+            "{after}"
+        );
+        let mended = compare(case.path, Some(before.as_bytes()), case.text.as_bytes());
+        assert_eq!(mended, Verdict::NotWorse, "{}", case.path);
+        // A YAML file with an error is one error from its first line to its last: no second one shows.
+        if case.language == "YAML" {
+            continue;
+        }
+        let worse = replaced(&before, case.breaking);
+        assert!(
+            matches!(compare(case.path, Some(before.as_bytes()), worse.as_bytes()), Verdict::Worse(_)),
+            "{worse}"
+        );
+    }
+}
+
+#[test]
+fn what_no_grammar_knows_and_what_is_too_large_is_left_alone() {
+    assert_eq!(compare("a.md", Some(b"a"), b"((("), Verdict::NotWorse);
+    assert_eq!(compare("chart/a.yaml", Some(b"a: 1\n"), b"a: {{ .Values.a }\n"), Verdict::NotWorse);
+    let large = vec![b'('; PARSED_BYTES_MAX + 1];
+    assert!(
+        matches!(compare("a.py", Some(b"a"), &large), Verdict::NotParsed(why) if why.contains("1048577 bytes"))
+    );
+}
+
+#[test]
+fn a_header_may_be_of_either_language_and_a_script_may_have_types() {
+    for (path, text) in [
+        ("a.h", "int f(int a);\n"),
+        ("a.h", "namespace a { template <class T> struct B { T t; }; }\n"),
+        ("a.js", "function f(x: number): string { return `${x}`; }\n"),
+        ("tsconfig.json", "{\n  // a remark\n  \"strict\": true\n}\n"),
+        ("a.py", "\u{feff}x = 1\n"),
+        ("a.py", "x = 1\r\nif x:\r\n    y = 2\r\n"),
+    ] {
+        assert_eq!(compare(path, None, text.as_bytes()), Verdict::NotWorse, "{text}");
+    }
+}
+
+proptest::proptest! {
+    #![proptest_config(proptest::test_runner::Config::with_cases(64))]
+    #[test]
+    fn no_bytes_make_it_panic_and_nothing_changed_is_never_worse(
+        bytes in proptest::collection::vec(proptest::prelude::any::<u8>(), 0..200), at in 0usize..CASES.len()
+    ) {
+        let path = CASES[at].path;
+        let new = compare(path, None, &bytes);
+        proptest::prop_assert!(!matches!(new, Verdict::NotParsed(_)));
+        proptest::prop_assert_eq!(compare(path, Some(&bytes), &bytes), Verdict::NotWorse);
+    }
+}
