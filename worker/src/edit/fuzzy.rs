@@ -4,6 +4,7 @@
 use docket_schema::tool::EditLevel;
 
 use super::{
+    distance::Compared,
     locate::{Doc, Found, Miss, ModelLines, fill_blanks},
     text::collapse,
     tokens::{is_slip, is_word_slip, words},
@@ -17,10 +18,10 @@ const WINDOW_SLACK: usize = 2;
 const RUNNER_UP_MIN: f64 = 0.70;
 /// Windows that get an exact comparison. A file with more rivals than these has no one place.
 const COMPARED_MAX: usize = 600;
-/// Cells of distance tables that a search for the place may need: it bounds the time of one edit.
-const PLACE_CELLS_MAX: usize = 30_000_000;
+/// Words of distance tables that a search for the place may need: it bounds the time of one edit.
+const PLACE_WORDS_MAX: usize = 20_000_000;
 /// The same where only lines to show are looked for; the best fits come first.
-const HINT_CELLS_MAX: usize = 8_000_000;
+const HINT_WORDS_MAX: usize = 4_000_000;
 /// Windows that are compared where only lines to show are looked for.
 const HINTS_COMPARED_MAX: usize = 24;
 /// A region must be at least this similar to be worth showing.
@@ -97,7 +98,7 @@ pub(super) fn best_windows(doc: &Doc<'_>, said: &[String], wanted_for: Wanted) -
         return Vec::new();
     }
     let lines = doc.collapsed();
-    let wanted = Histogram::of(&text);
+    let (wanted, compared_with) = (Histogram::of(&text), Compared::new(&text));
     let each: Vec<Histogram> = lines.iter().map(|line| Histogram::of_line(line)).collect();
     let mut bounds: Vec<(usize, std::ops::Range<usize>, usize)> = Vec::new();
     for size in said.len().saturating_sub(WINDOW_SLACK).max(1)..=said.len() + WINDOW_SLACK {
@@ -110,16 +111,20 @@ pub(super) fn best_windows(doc: &Doc<'_>, said: &[String], wanted_for: Wanted) -
             sum.add(&each[start + size - 1]);
             let length = sum.total as usize - 1;
             let longest = length.max(text.len());
-            let bound = wanted.distance_at_least(&sum);
-            if bound <= allowed(longest, floor) {
-                bounds.push((bound, start..start + size, longest));
+            let most = allowed(longest, floor);
+            // Lengths alone rule most windows out.
+            if length.abs_diff(text.len()) <= most {
+                let bound = wanted.distance_at_least(&sum);
+                if bound <= most {
+                    bounds.push((bound, start..start + size, longest));
+                }
             }
             sum.sub(&each[start]);
         }
     }
     bounds.sort_by_key(|(bound, range, _)| (*bound, range.start, range.end));
     let mut out: Vec<Window> = Vec::new();
-    let (mut nearest, mut cells) = (usize::MAX, 0usize);
+    let (mut nearest, mut cost) = (usize::MAX, 0usize);
     for (compared, (bound, range, longest)) in bounds.into_iter().enumerate() {
         // What cannot come near the best found so far is no rival of it, nor is what follows.
         let rival = match wanted_for {
@@ -130,15 +135,15 @@ pub(super) fn best_windows(doc: &Doc<'_>, said: &[String], wanted_for: Wanted) -
             break;
         }
         let limit = allowed(longest, floor).min(rival);
-        cells = cells.saturating_add(text.len().saturating_mul(2 * limit + 1));
+        cost = cost.saturating_add(compared_with.cost(longest));
         match wanted_for {
             // With rivals left unseen no place is certain.
-            Wanted::Place if compared >= COMPARED_MAX || cells > PLACE_CELLS_MAX => return Vec::new(),
-            Wanted::Hint if compared >= HINTS_COMPARED_MAX || cells > HINT_CELLS_MAX => break,
+            Wanted::Place if compared >= COMPARED_MAX || cost > PLACE_WORDS_MAX => return Vec::new(),
+            Wanted::Hint if compared >= HINTS_COMPARED_MAX || cost > HINT_WORDS_MAX => break,
             Wanted::Place | Wanted::Hint => {}
         }
-        let there: Vec<char> = lines[range.clone()].join("\n").chars().collect();
-        if let Some(distance) = levenshtein(&text, &there, limit) {
+        let there = compared_with.letters(&lines[range.clone()].join("\n"));
+        if let Some(distance) = compared_with.distance(&there, limit) {
             nearest = nearest.min(distance);
             out.push(Window { range, distance, similarity: 1.0 - ratio(distance, longest) });
         }
@@ -222,44 +227,6 @@ impl Histogram {
         }
         usize::try_from(more.max(less - 1)).unwrap_or(0)
     }
-}
-
-/// The edit distance, where it is at most `limit`. Only the diagonal band that can hold it is computed.
-pub(super) fn levenshtein(a: &[char], b: &[char], limit: usize) -> Option<usize> {
-    if a.len().abs_diff(b.len()) > limit {
-        return None;
-    }
-    let far = limit + 1;
-    let mut row: Vec<usize> = (0..=b.len()).map(|j| j.min(far)).collect();
-    for (i, x) in a.iter().enumerate() {
-        let low = (i + 1).saturating_sub(limit);
-        let high = (i + 1 + limit).min(b.len());
-        let mut diagonal = row[low.saturating_sub(1)];
-        let mut left = if low == 0 {
-            row[0] = (i + 1).min(far);
-            row[0]
-        } else {
-            far
-        };
-        if low > 0 {
-            // Left of the band is beyond the limit.
-            diagonal = row[low - 1];
-            row[low - 1] = far;
-        }
-        let mut least = far;
-        for j in low.max(1)..=high {
-            let above = if j == i + 1 + limit { far } else { row[j] };
-            let cost = if *x == b[j - 1] { diagonal } else { 1 + diagonal.min(above).min(left) };
-            diagonal = row[j];
-            left = cost.min(far);
-            row[j] = left;
-            least = least.min(left);
-        }
-        if least >= far && (low > 0 || row[0] >= far) {
-            return None;
-        }
-    }
-    (row[b.len()] <= limit).then_some(row[b.len()])
 }
 
 /// Similarity of two lines, 0 to 1.
@@ -399,18 +366,7 @@ fn code_of(line: &str) -> &str {
 
 #[cfg(test)]
 mod tests {
-    use proptest::prelude::*;
-
     use super::*;
-
-    proptest! {
-        #[test]
-        fn the_band_computes_the_true_distance(a in "[abc]{0,14}", b in "[abc]{0,14}", limit in 0usize..16) {
-            let (x, y): (Vec<char>, Vec<char>) = (a.chars().collect(), b.chars().collect());
-            let truth = strsim::levenshtein(&a, &b);
-            prop_assert_eq!(levenshtein(&x, &y, limit), (truth <= limit).then_some(truth));
-        }
-    }
 
     #[test]
     fn siblings_are_no_slips() {

@@ -9,7 +9,7 @@ use anyhow::Context as _;
 use serde_json::{Map, json};
 
 use super::{
-    appends, drain, fold,
+    appends, drain, edit, fold,
     group::Group,
     http, latency, long,
     places::{PgSchema, Place, Served, sqlite_in},
@@ -125,6 +125,16 @@ impl Effort {
         self.pick(31, 9)
     }
 
+    /// Usual edits.
+    pub(super) const fn edits(self) -> usize {
+        self.pick(2000, 200)
+    }
+
+    /// Edits of a large file.
+    pub(super) const fn large_edits(self) -> usize {
+        self.pick(15, 3)
+    }
+
     /// Processes started bare and sandboxed.
     pub(super) const fn spawns(self) -> usize {
         self.pick(40, 10)
@@ -215,6 +225,7 @@ async fn measure(
         Group::Sandbox => sandbox::measure(&folder, effort, report).await,
         Group::Snapshots => Box::pin(snapshots::measure(&folder, effort, report)).await,
         Group::Storage => Box::pin(storage::measure(&folder, effort, report)).await,
+        Group::Edit => edit::measure(effort, report).await,
     }
 }
 
@@ -268,6 +279,8 @@ mod tests {
                 effort.spawns(),
                 effort.tree_files(),
                 effort.walks(),
+                effort.edits(),
+                effort.large_edits(),
             ]
         };
         for (full, quick) in all(Effort::Full).into_iter().zip(all(Effort::Quick)) {

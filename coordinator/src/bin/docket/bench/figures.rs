@@ -47,7 +47,7 @@ const fn plain(group: Group, name: &'static str, what: &'static str) -> Figure {
 }
 
 /// All figures, in the order they are shown.
-pub(super) const FIGURES: [Figure; 70] = [
+pub(super) const FIGURES: [Figure; 72] = [
     at_most(
         Group::Turns,
         "turn_overhead_ms_p50",
@@ -224,6 +224,13 @@ pub(super) const FIGURES: [Figure; 70] = [
     ),
     plain(Group::Storage, "stored_bytes_turn_10", "stored per turn, turns 6 to 15"),
     plain(Group::Storage, "stored_bytes_turn_1000", "stored per turn, turns 991 to 1,000"),
+    plain(Group::Edit, "edit_us_p50", "one edit of five lines in a file of 300, most of them exact"),
+    at_most(
+        Group::Edit,
+        "edit_20k_lines_fuzzy_ms",
+        50.0,
+        "one edit found by similarity in a file of 20,000 lines",
+    ),
 ];
 
 #[cfg(test)]

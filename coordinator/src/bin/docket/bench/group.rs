@@ -23,11 +23,13 @@ pub(crate) enum Group {
     Snapshots,
     /// What late turns leave in the store
     Storage,
+    /// The edit engine
+    Edit,
 }
 
 impl Group {
     /// All groups, in the order they run: what needs a quiet machine first.
-    pub(super) const ALL: [Self; 10] = [
+    pub(super) const ALL: [Self; 11] = [
         Self::Latency,
         Self::Turns,
         Self::Sandbox,
@@ -38,6 +40,7 @@ impl Group {
         Self::Drain,
         Self::Fold,
         Self::Storage,
+        Self::Edit,
     ];
 
     /// The word.
@@ -53,6 +56,7 @@ impl Group {
             Self::Sandbox => "sandbox",
             Self::Snapshots => "snapshots",
             Self::Storage => "storage",
+            Self::Edit => "edit",
         }
     }
 }

@@ -13,6 +13,7 @@ mod backlog;
 mod command;
 mod crash;
 mod drain;
+mod edit;
 mod figures;
 mod fold;
 mod group;
