@@ -274,18 +274,6 @@ mod tests {
         assert!(out.text().contains("syntax: not checked: 1080010 bytes"), "{}", out.text());
     }
 
-    #[test]
-    fn configuration_is_not_replaced_whole() {
-        let text =
-            "[package]\nname = \"a\"\nversion = \"1\"\nedition = \"2024\"\n[dependencies]\nserde = \"1\"\n";
-        let mut w = Workspace::new(&[("Cargo.toml", text)]);
-        w.call("read_file", json!({"path": "Cargo.toml"}));
-        let out = w
-            .call(NAME, json!({"path": "Cargo.toml", "edits": [{"search": text, "replace": "[package]\n"}]}));
-        assert!(out.is_error && out.text().contains("not replaced whole"), "{}", out.text());
-        assert_eq!(w.read("Cargo.toml"), text);
-    }
-
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(32))]
         #[test]

@@ -2,7 +2,7 @@
 
 use docket_schema::content::WorkPath;
 
-const NAMES: [&str; 38] = [
+const NAMES: [&str; 52] = [
     "pyproject.toml",
     "setup.py",
     "setup.cfg",
@@ -41,10 +41,24 @@ const NAMES: [&str; 38] = [
     "Dockerfile",
     ".gitignore",
     ".editorconfig",
+    "Pipfile.lock",
+    "pdm.lock",
+    "environment.yml",
+    "ruff.toml",
+    "mypy.ini",
+    ".flake8",
+    ".pre-commit-config.yaml",
+    "deno.jsonc",
+    "nx.json",
+    "turbo.json",
+    "Gemfile.lock",
+    "composer.lock",
+    "settings.gradle",
+    "settings.gradle.kts",
 ];
 
 /// Beginnings of names such as `vite.config.ts` and `.eslintrc.json`.
-const STEMS: [&str; 14] = [
+const STEMS: [&str; 15] = [
     "vite.config.",
     "vitest.config.",
     "jest.config.",
@@ -59,6 +73,7 @@ const STEMS: [&str; 14] = [
     ".prettierrc",
     "docker-compose.",
     "tsconfig.",
+    "requirements-",
 ];
 
 /// Whether `path` names a configuration file.
@@ -71,28 +86,40 @@ pub(super) fn is_config(path: &WorkPath) -> bool {
 
 /// Share of a configuration file's lines that must survive an edit of it.
 const KEPT_MIN_PERCENT: usize = 50;
-/// Files with fewer lines than this change as a whole by any edit.
+/// A file with fewer lines than this may have all of them changed by an honest edit: its words count.
 const LINES_MIN: usize = 6;
+/// A file with fewer words than this changes as a whole by any edit.
+const WORDS_MIN: usize = 6;
 
-/// Whether an edit leaves so little of the old lines that it is a replacement.
+/// Whether an edit leaves so little of what was there that it is a replacement.
 pub(super) fn is_replaced_whole(before: &[u8], after: &[u8]) -> bool {
-    let solid = |bytes: &[u8]| -> Vec<Vec<u8>> {
-        bytes
-            .split(|b| *b == b'\n')
-            .map(|line| line.trim_ascii().to_vec())
-            .filter(|line| !line.is_empty())
-            .collect()
+    let lines = |bytes: &'_ [u8]| -> Vec<Vec<u8>> {
+        let solid = bytes.split(|byte| *byte == b'\n').map(<[u8]>::trim_ascii);
+        solid.filter(|line| !line.is_empty()).map(<[u8]>::to_vec).collect()
     };
-    let (old, new) = (solid(before), solid(after));
+    let words = |bytes: &'_ [u8]| -> Vec<Vec<u8>> {
+        let words = bytes.split(|byte| !byte.is_ascii_alphanumeric() && *byte < 128);
+        words.filter(|word| !word.is_empty()).map(<[u8]>::to_vec).collect()
+    };
+    let old = lines(before);
+    if old.len() >= LINES_MIN {
+        return kept_percent(&old, &lines(after)) < KEPT_MIN_PERCENT;
+    }
+    let old = words(before);
+    old.len() >= WORDS_MIN && kept_percent(&old, &words(after)) < KEPT_MIN_PERCENT
+}
+
+/// How much of `old` is in `new` as well, each as often as it stands there.
+fn kept_percent(old: &[Vec<u8>], new: &[Vec<u8>]) -> usize {
     let mut left = std::collections::HashMap::<&[u8], usize>::new();
-    for line in &new {
-        *left.entry(line).or_default() += 1;
+    for part in new {
+        *left.entry(part).or_default() += 1;
     }
     let kept = old
         .iter()
-        .filter(|line| left.get_mut(line.as_slice()).filter(|n| **n > 0).map(|n| *n -= 1).is_some())
+        .filter(|part| left.get_mut(part.as_slice()).filter(|n| **n > 0).map(|n| *n -= 1).is_some())
         .count();
-    old.len() >= LINES_MIN && kept * 100 < old.len() * KEPT_MIN_PERCENT
+    kept * 100 / old.len().max(1)
 }
 
 #[cfg(test)]
@@ -114,5 +141,12 @@ mod tests {
         assert!(!is_replaced_whole(before, b"a\nb\nc\nd\ne\nX\nY\n"));
         assert!(is_replaced_whole(before, b"q\nb\nc\n"));
         assert!(!is_replaced_whole(b"a\n", b"b\n"));
+        // One long line: what of it is kept counts.
+        let one = b"{\"name\":\"a\",\"version\":\"1\",\"type\":\"module\",\"main\":\"x\"}\n";
+        assert!(!is_replaced_whole(
+            one,
+            b"{\"name\":\"a\",\"version\":\"2\",\"type\":\"module\",\"main\":\"x\"}\n"
+        ));
+        assert!(is_replaced_whole(one, b"{\"private\": true}\n"));
     }
 }

@@ -6,6 +6,8 @@
 //! `recovery_class` and `labels` are pure and the same to the byte on any machine.
 
 mod args;
+#[cfg(test)]
+mod config_tests;
 mod context;
 mod create_file;
 mod edit_file;
