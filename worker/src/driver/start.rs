@@ -491,4 +491,9 @@ mod tests {
         assert_eq!(of(b"headtail", 4, 108), "head\n[100 bytes were not kept]\ntail");
         assert_eq!(of(b"headtail", 4, 8), "headtail");
     }
+    #[test]
+    fn a_runs_settings_reach_its_tools() {
+        let run = RunSettings { refuse_syntax_errors: true, ..RunSettings::default() };
+        assert!(tool_settings(&run).refuse_syntax_errors);
+    }
 }

@@ -11,7 +11,7 @@ use super::{
     exact::exact,
     fuzzy,
     hint::{Hint, choose, count},
-    text::{Line, collapse, fold, indent_of, lines, main_eol},
+    text::{Line, collapse, fold, folded, indent_of, lines, main_eol},
 };
 
 /// A file prepared for searching. Its text ends with a line end, added where the file lacks it.
@@ -192,24 +192,21 @@ fn by_keys(doc: &Doc<'_>, model: &ModelLines, level: Strictness, hint: &Hint) ->
     if wanted.is_empty() || wanted.iter().map(String::len).sum::<usize>() < 3 {
         return Ok(Vec::new());
     }
-    let folded: Vec<String>;
-    let keys = match level {
-        Strictness::Blanks | Strictness::Indent => doc.collapsed(),
+    // Most lines differ in their first letters: no key is made of them.
+    let is_match = |start: usize| match level {
+        Strictness::Blanks | Strictness::Indent => doc.collapsed()[start..start + wanted.len()] == *wanted,
         Strictness::Folded => {
-            folded = doc.solid.iter().map(|at| level.key(doc.lines[*at].text)).collect();
-            &folded
+            let lines = doc.solid[start..].iter().map(|at| doc.lines[*at].text);
+            wanted.iter().zip(lines).all(|(key, line)| folded(line).eq(key.chars()))
         }
     };
     let indented_alike = |start: usize| {
         let lines = doc.solid[start..].iter().map(|at| indent_of(doc.lines[*at].text));
         solid.iter().map(|at| indent_of(&model.search[*at])).zip(lines).all(|(a, b)| a == b)
     };
-    let starts: Vec<usize> = keys
-        .windows(wanted.len())
-        .enumerate()
-        .filter(|(_, window)| *window == wanted.as_slice())
-        .map(|(at, _)| at)
-        .filter(|at| level != Strictness::Blanks || indented_alike(*at))
+    let starts: Vec<usize> = (0..(doc.solid.len() + 1).saturating_sub(wanted.len()))
+        .filter(|start| is_match(*start))
+        .filter(|start| level != Strictness::Blanks || indented_alike(*start))
         .collect();
     if starts.is_empty() {
         return Ok(Vec::new());

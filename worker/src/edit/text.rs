@@ -122,7 +122,12 @@ pub(super) fn collapse(line: &str) -> String {
 
 /// What remains when white space, quote style and look-alike punctuation are put aside.
 pub(super) fn fold(line: &str) -> String {
-    line.chars().filter(|c| !c.is_whitespace() && !is_invisible(*c)).flat_map(fold_char).collect()
+    folded(line).collect()
+}
+
+/// [`fold`], one character after the other.
+pub(super) fn folded(line: &str) -> impl Iterator<Item = char> {
+    line.chars().filter(|c| !c.is_whitespace() && !is_invisible(*c)).flat_map(fold_char)
 }
 
 /// Zero-width characters that text picks up on its way through a model.

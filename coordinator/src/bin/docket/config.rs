@@ -343,10 +343,11 @@ mod tests {
     fn every_key_is_named_once_and_the_file_is_read() {
         let names: std::collections::BTreeSet<_> = KEYS.iter().flat_map(|key| [key.name, key.env]).collect();
         assert_eq!(names.len(), KEYS.len() * 2);
-        let text = "[run]\nturns_max = 40\nauto_lint = false\n[worker]\nqueues = [\"a\", \"b\"]\n\
+        let text = "[run]\nturns_max = 40\nauto_lint = false\nrefuse_syntax_errors = true\n[worker]\nqueues = [\"a\", \"b\"]\n\
                     [prices.\"openai:x\"]\ninput = \"1\"\n";
         let config = read(text).expect("legal");
         assert_eq!((config.run.turns_max, config.run.auto_lint, config.queues.len()), (40, false, 2));
+        assert!(config.run.refuse_syntax_errors && !Config::default().run.refuse_syntax_errors);
         assert!(config.prices_toml.is_some_and(|toml| toml.contains("openai:x")));
     }
 
