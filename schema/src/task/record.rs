@@ -156,7 +156,10 @@ impl TaskRecord {
         let now = meta.recorded_at;
         match event {
             TaskEvent::TaskSubmitted(_) => {}
-            TaskEvent::TaskMadeAvailable(_) | TaskEvent::TaskUnblocked(_) => self.wait_for_lease(now),
+            TaskEvent::TaskMadeAvailable(_) => self.wait_for_lease(now),
+            // Held before its time had come: it waits for that again.
+            TaskEvent::TaskUnblocked(_) if self.available_at > now => self.rest(TaskState::Scheduled),
+            TaskEvent::TaskUnblocked(_) => self.wait_for_lease(now),
             TaskEvent::TaskLeased(e) => self.leased(e),
             TaskEvent::TaskReleased(_) | TaskEvent::TaskLeaseExpired(_) => self.wait_for_lease(now),
             TaskEvent::TaskRunCrashed(e) => {
@@ -175,6 +178,10 @@ impl TaskRecord {
             TaskEvent::TaskBlocked(e) => {
                 self.rest(TaskState::Blocked);
                 self.blocked_why = Some(e.why);
+            }
+            TaskEvent::TaskPaused(_) => {
+                self.rest(TaskState::Blocked);
+                self.blocked_why = Some(TaskBlockedWhy::Paused);
             }
             TaskEvent::TaskCompleted(_) => self.end(TaskState::Completed, now),
             TaskEvent::TaskCancelled(_) => self.end(TaskState::Cancelled, now),
@@ -218,6 +225,9 @@ impl TaskRecord {
             | TaskEvent::TaskCompleted(TaskCompleted { run })
             | TaskEvent::TaskDiscarded(TaskDiscarded { run, .. }) => {
                 state == TaskState::Running && Some(*run) == self.run
+            }
+            TaskEvent::TaskPaused(_) => {
+                matches!(state, TaskState::Scheduled | TaskState::Available | TaskState::Retryable)
             }
             TaskEvent::TaskUnblocked(_) => state == TaskState::Blocked,
             TaskEvent::TaskCancelled(_) | TaskEvent::TaskReprioritized(_) => !state.is_ended(),

@@ -12,6 +12,7 @@ mod hang;
 mod lost_blob;
 mod many;
 mod past;
+mod pause;
 mod replay;
 mod resume;
 mod step;

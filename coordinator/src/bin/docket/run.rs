@@ -10,7 +10,7 @@ use docket_schema::{
     event::TypedEvent as _,
     ids::{QueueName, RunId, Seq, TaskId},
     run::RunEvent,
-    task::{TaskRecord, TaskState},
+    task::{TaskBlockedWhy, TaskRecord, TaskState},
 };
 use docket_worker::client::Client;
 use futures_util::{FutureExt as _, StreamExt as _, future::FusedFuture as _};
@@ -111,7 +111,9 @@ async fn watch(client: &Client, id: TaskId, stopped: impl Future<Output = ()>) -
     let mut followed: Option<RunId> = None;
     loop {
         let task = client.task(id).await?.task;
-        if task.state.is_ended() || task.state == TaskState::Blocked {
+        // Who paused it lets it go on.
+        let paused = task.blocked_why == Some(TaskBlockedWhy::Paused);
+        if task.state.is_ended() || (task.state == TaskState::Blocked && !paused) {
             bar.finish_and_clear();
             return Ok(task);
         }
@@ -142,8 +144,8 @@ async fn watch(client: &Client, id: TaskId, stopped: impl Future<Output = ()>) -
 
 fn waiting_for(task: &TaskRecord) -> String {
     match &task.message {
-        Some(message) => line(&format!("{}: {message}", task.state)).into_owned(),
-        None => format!("{} in queue {}", task.state, task.spec.queue),
+        Some(message) => line(&format!("{}: {message}", ps::word(task))).into_owned(),
+        None => format!("{} in queue {}", ps::word(task), task.spec.queue),
     }
 }
 
