@@ -262,7 +262,8 @@ pub fn of_task(event: &TaskEvent, named: &mut Vec<Named>) {
         | TaskEvent::TaskDiscarded(_)
         | TaskEvent::TaskRetried(_)
         | TaskEvent::TaskResumed(_)
-        | TaskEvent::TaskReprioritized(_) => {}
+        | TaskEvent::TaskReprioritized(_)
+        | TaskEvent::TaskPaused(_) => {}
     }
 }
 

@@ -36,6 +36,7 @@ fn requests(all: &mut BTreeMap<String, Value>) {
     one::<wire::SubmitRequest>(all, "wire.SubmitRequest");
     one::<wire::TaskQuery>(all, "wire.TaskQuery");
     one::<wire::ActRequest>(all, "wire.ActRequest");
+    one::<wire::PauseRequest>(all, "wire.PauseRequest");
     one::<wire::ResumeRequest>(all, "wire.ResumeRequest");
     one::<wire::ForkRequest>(all, "wire.ForkRequest");
     one::<wire::TellRequest>(all, "wire.TellRequest");

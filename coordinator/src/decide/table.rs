@@ -255,24 +255,26 @@ fn which_state_admits_which_command_of_a_person() {
             }
         };
         table += &format!(
-            "{state}: cancel {}, retry {}, resume {}, unblock {}, due {}\n",
+            "{state}: cancel {}, retry {}, resume {}, unblock {}, due {}, pause {}, unpause {}\n",
             word(cancel(&record, "me", "")),
             word(retry(&record, "me")),
             word(resume(&record, "me", forked(), Vec::new())),
             word(unblock(&record, Vec::new())),
             word(Ok(make_available(&record, NOW))),
+            word(pause(&record, "me")),
+            word(unpause(&record, "me")),
         );
     }
     let expected = "\
-pending: cancel cancelled, retry refused, resume available, unblock refused, due nothing
-scheduled: cancel cancelled, retry refused, resume available, unblock refused, due available
-available: cancel cancelled*, retry refused, resume available*, unblock refused, due nothing
-running: cancel cancelled*, retry refused, resume available*, unblock refused, due nothing
-retryable: cancel cancelled, retry available, resume available, unblock refused, due available
-blocked: cancel cancelled*, retry available*, resume available*, unblock available, due nothing
-completed: cancel refused, retry available, resume available, unblock refused, due nothing
-cancelled: cancel nothing, retry available, resume available, unblock refused, due nothing
-discarded: cancel refused, retry available, resume available, unblock refused, due nothing
+pending: cancel cancelled, retry refused, resume available, unblock refused, due nothing, pause refused, unpause refused
+scheduled: cancel cancelled, retry refused, resume available, unblock refused, due available, pause blocked, unpause refused
+available: cancel cancelled*, retry refused, resume available*, unblock refused, due nothing, pause blocked, unpause available
+running: cancel cancelled*, retry refused, resume available*, unblock refused, due nothing, pause running, unpause running
+retryable: cancel cancelled, retry available, resume available, unblock refused, due available, pause blocked, unpause refused
+blocked: cancel cancelled*, retry available*, resume available*, unblock available, due nothing, pause refused, unpause refused
+completed: cancel refused, retry available, resume available, unblock refused, due nothing, pause refused, unpause refused
+cancelled: cancel nothing, retry available, resume available, unblock refused, due nothing, pause refused, unpause refused
+discarded: cancel refused, retry available, resume available, unblock refused, due nothing, pause refused, unpause refused
 ";
     assert_eq!(table, expected, "* = the run in hand ends");
 }
@@ -292,6 +294,41 @@ fn what_the_provider_stopped_goes_on_where_it_stood() {
     assert_eq!(plan.superseded, None);
     let after = carried_out(&stopped, &plan);
     assert_eq!((after.state, after.run, after.message), (TaskState::Available, Some(RUN), None));
+}
+
+#[test]
+fn a_pause_asks_a_run_holds_a_task_and_is_undone() {
+    let asked = pause(&leased(), "me").expect("running");
+    let words = |plan: &Plan| plan.run.as_ref().map(|write| (write.events[0].kind.clone(), write.fence));
+    assert_eq!(words(&asked), Some(("PauseRequested".to_owned(), FenceAfter::Unchanged)));
+    assert!(asked.task.is_empty(), "the task runs until its run rests");
+    let event = event_of(&LeaseEnd::Blocked(TaskBlockedWhy::Paused)).expect("an event");
+    let rests =
+        carried_out(&leased(), &settle(&leased(), &settling(&leased(), event), NOW).expect("settles"));
+    assert_eq!((rests.state, rests.run, rests.worker), (TaskState::Blocked, Some(RUN), None));
+    assert_eq!(pause(&rests, "me"), Ok(Plan::default()), "once is enough");
+    let on = unpause(&rests, "me").expect("paused");
+    assert_eq!(words(&on), Some(("Unpaused".to_owned(), FenceAfter::Unchanged)));
+    let on = carried_out(&rests, &on);
+    assert_eq!((on.state, on.run, on.blocked_why), (TaskState::Available, Some(RUN), None));
+    assert_eq!((on.failures, on.crashes, on.runs), (0, 0, 1), "nothing is counted");
+    assert!(
+        cancel(&rests, "me", "").is_ok_and(|plan| carried_out(&rests, &plan).state == TaskState::Cancelled)
+    );
+    // Held before its time it waits for that again; held after, it may be leased.
+    for (state, at, then) in [
+        (TaskState::Scheduled, NOW.plus_ms(10_000), TaskState::Scheduled),
+        (TaskState::Retryable, NOW.plus_ms(10_000), TaskState::Scheduled),
+        (TaskState::Scheduled, NOW, TaskState::Available),
+        (TaskState::Available, NOW, TaskState::Available),
+    ] {
+        let waits = TaskRecord { available_at: at, ..in_state(state) };
+        let held = carried_out(&waits, &pause(&waits, "me").expect("waits"));
+        assert_eq!((held.state, held.blocked_why), (TaskState::Blocked, Some(TaskBlockedWhy::Paused)));
+        assert_eq!(make_available(&held, NOW.plus_ms(20_000)), Plan::default(), "the scheduler leaves it");
+        let free = carried_out(&held, &unpause(&held, "me").expect("held"));
+        assert_eq!((free.state, free.available_at.max(NOW)), (then, at), "{state}");
+    }
 }
 
 #[test]

@@ -21,6 +21,14 @@ pub(super) fn retry(by: String) -> Decide {
     Box::new(move |record| decide::retry(record, &by))
 }
 
+pub(super) fn pause(by: String) -> Decide {
+    Box::new(move |record| decide::pause(record, &by))
+}
+
+pub(super) fn unpause(by: String) -> Decide {
+    Box::new(move |record| decide::unpause(record, &by))
+}
+
 pub(super) fn release(epoch: Epoch) -> Decide {
     Box::new(move |record| decide::release(record, epoch, ReleaseWhy::Drained))
 }

@@ -1,4 +1,4 @@
-//! Routes of tasks: submit, list, show, cancel, retry.
+//! Routes of tasks: submit, list, show, cancel, retry, pause, unpause.
 
 use std::sync::Arc;
 
@@ -7,8 +7,8 @@ use docket_schema::{
     ids::TaskId,
     task::TaskSpec,
     wire::{
-        ActRequest, ProblemCode, SUBMIT_TASKS_MAX, SubmitRequest, SubmitResponse, Submitted, TaskPage,
-        TaskQuery, TaskView,
+        ActRequest, PauseRequest, ProblemCode, SUBMIT_TASKS_MAX, SubmitRequest, SubmitResponse, Submitted,
+        TaskPage, TaskQuery, TaskView,
     },
 };
 
@@ -20,7 +20,7 @@ use super::{
 };
 use crate::{
     clock,
-    store::{CommandBlobs, NewTask},
+    store::{CommandBlobs, Decide, NewTask},
 };
 
 /// Tasks of a page where the query does not say.
@@ -122,6 +122,29 @@ pub(super) async fn retry(api: Arc<Api>, call: Call) -> Answered {
     api.announce(&record);
     if let (Some(ended), Some(_)) = (before, run) {
         api.wakes.appended(ended);
+    }
+    json(&record)
+}
+
+pub(super) async fn pause(api: Arc<Api>, call: Call) -> Answered {
+    let PauseRequest {} = call.json()?;
+    let decide = commands::pause(call.caller.name());
+    rest(&api, &call, decide).await
+}
+
+pub(super) async fn unpause(api: Arc<Api>, call: Call) -> Answered {
+    let PauseRequest {} = call.json()?;
+    let decide = commands::unpause(call.caller.name());
+    rest(&api, &call, decide).await
+}
+
+/// The worker that has the run, if one has, finds the wish at its next append.
+async fn rest(api: &Api, call: &Call, decide: Decide) -> Answered {
+    let id: TaskId = call.id()?;
+    let (record, run) = api.store.command(id, decide, CommandBlobs::default(), api.clock.now()).await?;
+    api.announce(&record);
+    if let (Some(of), Some(_)) = (record.run, run) {
+        api.wakes.appended(of);
     }
     json(&record)
 }

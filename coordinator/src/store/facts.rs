@@ -127,6 +127,7 @@ fn fence(runs: &mut Facts, record: &TaskRecord, event: &TaskEvent, before: Optio
         TaskEvent::TaskSubmitted(_)
         | TaskEvent::TaskMadeAvailable(_)
         | TaskEvent::TaskUnblocked(_)
-        | TaskEvent::TaskReprioritized(_) => {}
+        | TaskEvent::TaskReprioritized(_)
+        | TaskEvent::TaskPaused(_) => {}
     }
 }

@@ -29,6 +29,7 @@ typed_events! {
         TaskRetried 1,
         TaskResumed 1,
         TaskReprioritized 1,
+        TaskPaused 1,
     }
 }
 
@@ -146,6 +147,14 @@ pub struct TaskBlocked {
     /// What a person is asked, in short.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub message: Option<String>,
+}
+
+/// Somebody paused it while no worker had it: it is held until `TaskUnblocked`. A run that a worker is at is
+/// paused by events of its own, and `TaskBlocked` follows.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct TaskPaused {
+    /// Who.
+    pub by: String,
 }
 
 /// What it waited for is there.

@@ -159,7 +159,12 @@ impl TaskRecord {
             TaskEvent::TaskMadeAvailable(_) => self.wait_for_lease(now),
             TaskEvent::TaskUnblocked(_) => {
                 self.message = None;
-                self.wait_for_lease(now);
+                // Held before its time had come: it waits for that again.
+                if self.available_at > now {
+                    self.rest(TaskState::Scheduled);
+                } else {
+                    self.wait_for_lease(now);
+                }
             }
             TaskEvent::TaskLeased(e) => self.leased(e),
             TaskEvent::TaskReleased(_) | TaskEvent::TaskLeaseExpired(_) => self.wait_for_lease(now),
@@ -180,6 +185,10 @@ impl TaskRecord {
                 self.rest(TaskState::Blocked);
                 self.blocked_why = Some(e.why);
                 self.message = e.message;
+            }
+            TaskEvent::TaskPaused(_) => {
+                self.rest(TaskState::Blocked);
+                self.blocked_why = Some(TaskBlockedWhy::Paused);
             }
             TaskEvent::TaskCompleted(_) => self.end(TaskState::Completed, now),
             TaskEvent::TaskCancelled(_) => self.end(TaskState::Cancelled, now),
@@ -223,6 +232,9 @@ impl TaskRecord {
             | TaskEvent::TaskCompleted(TaskCompleted { run })
             | TaskEvent::TaskDiscarded(TaskDiscarded { run, .. }) => {
                 state == TaskState::Running && Some(*run) == self.run
+            }
+            TaskEvent::TaskPaused(_) => {
+                matches!(state, TaskState::Scheduled | TaskState::Available | TaskState::Retryable)
             }
             TaskEvent::TaskUnblocked(_) => state == TaskState::Blocked,
             TaskEvent::TaskCancelled(_) | TaskEvent::TaskReprioritized(_) => !state.is_ended(),

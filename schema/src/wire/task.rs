@@ -122,6 +122,11 @@ pub struct ActRequest {
     pub reason: String,
 }
 
+/// `POST /v1/tasks/{id}/pause`, `…/unpause`: an empty object.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct PauseRequest {}
+
 /// `POST /v1/runs/{id}/tell`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]

@@ -1,6 +1,6 @@
 //! Random commands against a model that is too simple to be wrong.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use docket_coordinator::decide;
 use docket_schema::{
@@ -50,6 +50,7 @@ pub(super) async fn random_commands_agree_with_a_model(database: Database) {
             worker: world.worker(),
             dice: Dice(seed * 0x9e37_79b9),
             tasks: BTreeMap::new(),
+            early: BTreeSet::new(),
         };
         for step in 0..STEPS {
             let what = play.step().await;
@@ -65,6 +66,8 @@ struct Play {
     worker: Worker,
     dice: Dice,
     tasks: BTreeMap<TaskId, Model>,
+    /// Held before the end of their backoff, and no time has passed since.
+    early: BTreeSet<TaskId>,
 }
 
 impl Play {
@@ -166,31 +169,64 @@ impl Play {
 
     async fn by_hand(&mut self, task: TaskId) -> &'static str {
         let model = self.tasks.get_mut(&task).expect("ours");
-        if self.dice.roll(2) == 0 {
+        let which = self.dice.roll(4);
+        if which == 3 {
+            return self.rest(task).await;
+        }
+        if which < 2 {
             let done = self.world.act(task, |record| decide::cancel(record, "dice", "")).await;
             let ended = matches!(model.state, TaskState::Completed | TaskState::Discarded);
             assert_eq!(done.is_ok(), !ended, "{done:?}");
             if done.is_ok() {
                 model.state = TaskState::Cancelled;
                 model.run = None;
+                self.early.remove(&task);
             }
             return "cancel";
         }
         let done = self.world.act(task, |record| decide::retry(record, "dice")).await;
-        let admits = model.state.is_ended() || model.state == TaskState::Retryable;
+        let admits =
+            model.state.is_ended() || matches!(model.state, TaskState::Retryable | TaskState::Blocked);
         assert_eq!(done.is_ok(), admits, "{done:?}");
         if admits {
+            self.early.remove(&task);
             *model = Model { state: TaskState::Available, failures: 0, crashes: 0, run: None, ..*model };
         }
         "retry"
+    }
+
+    /// Pauses what no worker has, and lets go on what is paused.
+    async fn rest(&mut self, task: TaskId) -> &'static str {
+        let model = self.tasks.get_mut(&task).expect("ours");
+        match model.state {
+            TaskState::Blocked => {
+                self.world.act(task, |record| decide::unpause(record, "dice")).await.expect("paused");
+                let early = self.early.remove(&task);
+                model.state = if early { TaskState::Scheduled } else { TaskState::Available };
+                "unpause"
+            }
+            TaskState::Running => "pause of what runs",
+            state => {
+                let done = self.world.act(task, |record| decide::pause(record, "dice")).await;
+                assert_eq!(done.is_ok(), !state.is_ended(), "{done:?}");
+                if done.is_ok() {
+                    model.state = TaskState::Blocked;
+                    if state != TaskState::Available {
+                        self.early.insert(task);
+                    }
+                }
+                "pause"
+            }
+        }
     }
 
     async fn time(&mut self) -> &'static str {
         self.world.pass(LEASE_MS + 1);
         self.world.expire().await;
         self.world.due().await;
+        self.early.clear();
         for model in self.tasks.values_mut() {
-            if matches!(model.state, TaskState::Running | TaskState::Retryable) {
+            if matches!(model.state, TaskState::Running | TaskState::Retryable | TaskState::Scheduled) {
                 model.state = TaskState::Available;
             }
         }

@@ -8,7 +8,9 @@ use docket_schema::{
     content::BlobRef,
     event::TypedEvent as _,
     ids::{DecisionHash, Epoch, RunId, Seq, StreamId, TaskId, Turn},
-    run::{BlockedWhy, BlockerAnswered, EngineRef, ForkWhy, Forked, RunBlocked, RunEvent, RunOutcome},
+    run::{
+        BlockedWhy, BlockerAnswered, EngineRef, ForkWhy, Forked, RunBlocked, RunEvent, RunOutcome, RunPaused,
+    },
     task::{TaskBlockedWhy, TaskRecord, TaskSpec, TaskState},
 };
 
@@ -213,6 +215,73 @@ pub(super) async fn retry_goes_on_with_a_run_that_its_provider_stopped(database:
     assert_eq!((again.run, again.head.seq, again.record.epoch), (lease.run, Seq(3), Epoch(2)));
     let view = world.store.run(lease.run).await.expect("reads").expect("exists");
     assert_eq!(view.status, "running");
+    world.check().await;
+}
+
+pub(super) async fn a_paused_run_goes_on_with_what_it_has(database: Database) {
+    let world = World::open(database).await;
+    let task = world.submit(spec("rests")).await;
+    let worker = world.worker();
+    let lease = worker.lease_one().await;
+    world.append(lease.run, Seq(0), Epoch(1), vec![note(1)]).await.expect("appends");
+    let asked = world.act(task, |record| decide::pause(record, "me")).await.expect("asks");
+    assert_eq!(asked.state, TaskState::Running);
+    let paused = RunEvent::from(RunPaused { decision: DecisionHash::ZERO }).encode(Turn(2));
+    let late = worker.settle(&lease, Seq(1), vec![paused.clone()]).await;
+    assert!(late.is_err(), "the wish stands at 2, and is folded first: {late:?}");
+    let (record, _) = worker.settle(&lease, Seq(2), vec![paused]).await.expect("settles");
+    assert_eq!((record.state, record.blocked_why), (TaskState::Blocked, Some(TaskBlockedWhy::Paused)));
+    let status = || async { world.store.run(lease.run).await.expect("reads").expect("exists").status };
+    assert_eq!(status().await, "paused");
+    assert!(worker.lease(1).await.is_empty(), "nobody is given it");
+    let again = world.act(task, |record| decide::pause(record, "me")).await.expect("changes nothing");
+    assert_eq!(again.seq, record.seq);
+    let free = world.act(task, |record| decide::unpause(record, "me")).await.expect("unpauses");
+    assert_eq!((free.state, free.run), (TaskState::Available, Some(lease.run)));
+    assert_eq!(status().await, "waiting");
+    let again = worker.lease_one().await;
+    assert_eq!((again.run, again.head.seq, again.record.epoch), (lease.run, Seq(4), Epoch(2)));
+    // Taken back before it was reached; and paused again, cancelled.
+    for act in [decide::pause, decide::unpause, decide::pause] {
+        world.act(task, move |record| act(record, "me")).await.expect("tells the run");
+    }
+    let paused = RunEvent::from(RunPaused { decision: DecisionHash::ZERO }).encode(Turn(3));
+    worker.settle(&again, Seq(7), vec![paused]).await.expect("settles");
+    world.check().await;
+    let record = world.act(task, |record| decide::cancel(record, "me", "")).await.expect("cancels");
+    assert_eq!((record.state, status().await.as_str()), (TaskState::Cancelled, "cancelled"));
+    world.check().await;
+}
+
+pub(super) async fn a_task_that_waits_is_held_and_let_go(database: Database) {
+    let world = World::open(database).await;
+    let (now, later) = (world.submit(spec("now")).await, {
+        let run_at = Some(world.now().plus_ms(60_000));
+        world.submit(TaskSpec { run_at, ..spec("later") }).await
+    });
+    for task in [now, later] {
+        let record = world.act(task, |record| decide::pause(record, "me")).await.expect("holds");
+        assert_eq!((record.state, record.blocked_why), (TaskState::Blocked, Some(TaskBlockedWhy::Paused)));
+    }
+    let worker = world.worker();
+    assert!(worker.lease(2).await.is_empty());
+    let free = world.act(later, |record| decide::unpause(record, "me")).await.expect("lets go");
+    assert_eq!(free.state, TaskState::Scheduled, "its time has not come");
+    world.act(later, |record| decide::pause(record, "me")).await.expect("holds");
+    world.pass(60_001);
+    world.due().await;
+    assert!(worker.lease(2).await.is_empty(), "its time has come, and it is held");
+    world.check().await;
+    for task in [later, now] {
+        let free = world.act(task, |record| decide::unpause(record, "me")).await.expect("lets go");
+        assert_eq!(free.state, TaskState::Available);
+        assert_eq!(worker.lease_one().await.record.id, task);
+    }
+    let ended = world.act(now, |record| decide::cancel(record, "me", "")).await.expect("cancels");
+    for act in [decide::pause, decide::unpause] {
+        let refused = world.act(ended.id, move |record| act(record, "me")).await;
+        assert!(refused.is_err(), "{refused:?}");
+    }
     world.check().await;
 }
 

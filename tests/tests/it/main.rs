@@ -15,6 +15,7 @@ mod lost_blob;
 mod many;
 mod newer;
 mod past;
+mod pause;
 mod provider;
 mod replay;
 mod resume;

@@ -7,8 +7,9 @@ use docket_schema::{
     wire::{
         ActRequest, AppendRequest, AppendResponse, BlobCheck, EventPage, ForkRequest, ForkResponse,
         HeartbeatRequest, HeartbeatResponse, LeaseRequest, LeaseResponse, LineageView, PAGE_EVENTS_MAX,
-        ReleaseRequest, ReleaseResponse, Resolved, ResumeRequest, ResumeResponse, RunView, Status,
-        StreamPage, SubmitRequest, SubmitResponse, TaskPage, TaskQuery, TaskView, TellRequest, TellResponse,
+        PauseRequest, ReleaseRequest, ReleaseResponse, Resolved, ResumeRequest, ResumeResponse, RunView,
+        Status, StreamPage, SubmitRequest, SubmitResponse, TaskPage, TaskQuery, TaskView, TellRequest,
+        TellResponse,
     },
 };
 use reqwest::Method;
@@ -206,6 +207,25 @@ impl Client {
     pub async fn retry(&self, task: TaskId, reason: &str) -> Result<TaskRecord, ClientError> {
         let act = ActRequest { reason: reason.to_owned() };
         self.call("retry a task", Method::POST, &format!("/v1/tasks/{task}/retry")).json(&act)?.answer().await
+    }
+
+    /// Lets a task rest: one that no worker has at once, a run under way at its next turn. Gives the task as
+    /// it is then.
+    ///
+    /// # Errors
+    /// [`ClientError::Refused`] with `wrong_state` where it has ended or waits for something else.
+    pub async fn pause(&self, task: TaskId) -> Result<TaskRecord, ClientError> {
+        let path = format!("/v1/tasks/{task}/pause");
+        self.call("pause a task", Method::POST, &path).json(&PauseRequest {})?.answer().await
+    }
+
+    /// Lets a paused task go on where it rested, or takes a pause back that a run has not reached.
+    ///
+    /// # Errors
+    /// [`ClientError::Refused`] with `wrong_state` where it is not paused.
+    pub async fn unpause(&self, task: TaskId) -> Result<TaskRecord, ClientError> {
+        let path = format!("/v1/tasks/{task}/unpause");
+        self.call("unpause a task", Method::POST, &path).json(&PauseRequest {})?.answer().await
     }
 
     /// Goes on with a run from the end of `turn`, or of its last one, as a new run of its task.

@@ -92,6 +92,10 @@ pub(crate) enum Command {
     Apply(crate::apply::Args),
     /// Say something to a running run
     Tell(crate::tell::Args),
+    /// Let a task rest: its run ends its turn, and its slot is free
+    Pause(crate::pause::Args),
+    /// Let a paused task go on where it rested
+    Unpause(crate::pause::UnpauseArgs),
     /// Cancel a task, running or not
     Cancel(crate::cancel::Args),
     /// Put an ended task back into the backlog, from its start
@@ -163,6 +167,8 @@ mod tests {
             "docket resume abc --turn 0",
             "docket fork abc",
             "docket fork abc --turn 7 --model anthropic:m --engine react --hint look --count 3",
+            "docket pause abc",
+            "docket unpause abc --json",
             "docket cancel abc --reason why",
             "docket retry abc",
             "docket checkout abc --turn 4 dir --force",
@@ -210,6 +216,8 @@ mod tests {
             "docket submit hi --repo . --queue no/slash",
             "docket tell abc",
             "docket cancel",
+            "docket pause",
+            "docket unpause",
             "docket retry",
             "docket step",
             "docket resume abc --turn -1",

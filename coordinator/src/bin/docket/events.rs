@@ -6,7 +6,7 @@ use docket_schema::{
     ids::{StreamId, Timestamp},
     message::{Part, ToolUse},
     run::{RunEvent, RunOutcome, ToolStatus},
-    task::TaskEvent,
+    task::{TaskBlocked, TaskBlockedWhy, TaskEvent},
 };
 use serde_json::Value;
 
@@ -152,6 +152,15 @@ fn answered(event: &docket_schema::run::ModelAnswered) -> String {
     }
 }
 
+fn blocked(event: &TaskBlocked) -> String {
+    let run = event.run.short();
+    match event.why {
+        TaskBlockedWhy::Person => format!("run {run}: waits for a person"),
+        TaskBlockedWhy::Child => format!("run {run}: waits for a child"),
+        TaskBlockedWhy::Paused => format!("run {run}: paused"),
+    }
+}
+
 fn of_task(event: &TaskEvent) -> String {
     match event {
         TaskEvent::TaskSubmitted(e) => format!("{} ({})", e.spec.title, e.by),
@@ -165,13 +174,14 @@ fn of_task(event: &TaskEvent) -> String {
         TaskEvent::TaskRunFailed(e) => {
             format!("run {}: {}; again at {}", e.run.short(), e.message, clock(e.retry_at))
         }
-        TaskEvent::TaskBlocked(e) => format!("run {}: waits for a {:?}", e.run.short(), e.why).to_lowercase(),
+        TaskEvent::TaskBlocked(e) => blocked(e),
         TaskEvent::TaskCompleted(e) => format!("by run {}", e.run.short()),
         TaskEvent::TaskCancelled(e) => format!("{} {}", e.by, e.reason),
         TaskEvent::TaskDiscarded(e) => e.message.clone(),
         TaskEvent::TaskRetried(e) => e.by.clone(),
         TaskEvent::TaskResumed(e) => format!("run {} stands on run {}", e.run.short(), e.parent.short()),
         TaskEvent::TaskReprioritized(e) => e.priority.to_string(),
+        TaskEvent::TaskPaused(e) => e.by.clone(),
     }
 }
 

@@ -133,7 +133,9 @@ pub(crate) fn shown(event: &RunEvent) -> (Option<Style>, String) {
             (Some(Style::Warn), format!("limit reached: {:?}", e.which).to_lowercase())
         }
         RunEvent::CancelRequested(_) => (Some(Style::Warn), "somebody wants it cancelled".to_owned()),
-        RunEvent::RunPaused(_) => (Some(Style::Warn), "paused".to_owned()),
+        RunEvent::PauseRequested(e) => (Some(Style::Warn), format!("{} wants it paused", e.by)),
+        RunEvent::RunPaused(_) => (Some(Style::Warn), "paused; `docket unpause` lets it go on".to_owned()),
+        RunEvent::Unpaused(e) => (Some(Style::Bold), format!("{} lets it go on", e.by)),
         RunEvent::Compacted(e) => (Some(Style::Dim), format!("{} old messages became shorter", e.messages)),
         RunEvent::SetupFinished(e) if e.exit == Some(0) => {
             (Some(Style::Dim), format!("ready: {}", e.command))
@@ -142,8 +144,6 @@ pub(crate) fn shown(event: &RunEvent) -> (Option<Style>, String) {
         RunEvent::ModelRequested(_)
         | RunEvent::ToolRequested(_)
         | RunEvent::GateRequested(_)
-        | RunEvent::PauseRequested(_)
-        | RunEvent::Unpaused(_)
         | RunEvent::PolicyChanged(_)
         | RunEvent::BlockerAnswered(_)
         | RunEvent::Delegated(_)

@@ -37,6 +37,7 @@ mod local;
 mod logging;
 mod logs;
 mod past;
+mod pause;
 mod predecessor;
 mod projects;
 mod ps;
@@ -122,6 +123,8 @@ async fn dispatch(cx: Context, command: Command) -> Outcome {
         Command::Blame(args) => blame::run(cx, args).await,
         Command::Apply(args) => apply::run(cx, args).await,
         Command::Tell(args) => tell::run(cx, args).await,
+        Command::Pause(args) => pause::run(cx, args).await,
+        Command::Unpause(args) => pause::unpause(cx, args).await,
         Command::Cancel(args) => cancel::run(cx, args).await,
         Command::Retry(args) => retry::run(cx, args).await,
         Command::Resume(args) => resume::run(cx, args).await,

@@ -2,7 +2,7 @@
 
 use docket_schema::{
     ids::{QueueName, RunId, TaskId, Timestamp},
-    task::{TaskRecord, TaskState},
+    task::{TaskBlockedWhy, TaskRecord, TaskState},
     wire::TaskQuery,
 };
 use serde::Serialize;
@@ -44,6 +44,8 @@ fn state(text: &str) -> Result<TaskState, String> {
 pub(crate) struct Row {
     id: TaskId,
     state: TaskState,
+    /// For what a blocked task waits: `person`, `child`, `paused`.
+    blocked_why: Option<TaskBlockedWhy>,
     title: String,
     queue: QueueName,
     priority: i16,
@@ -66,6 +68,7 @@ impl Row {
         Self {
             id: task.id,
             state: task.state,
+            blocked_why: task.blocked_why,
             title: task.spec.title.clone(),
             queue: task.spec.queue.clone(),
             priority: task.spec.priority,
@@ -81,6 +84,14 @@ impl Row {
             ended_at: task.ended_at,
             message: task.message.clone(),
         }
+    }
+}
+
+/// A task's state, as people read it: a paused one is blocked, but waits for nothing else.
+pub(crate) const fn word(task: &TaskRecord) -> &'static str {
+    match task.blocked_why {
+        Some(TaskBlockedWhy::Paused) => "paused",
+        Some(TaskBlockedWhy::Person | TaskBlockedWhy::Child) | None => task.state.as_str(),
     }
 }
 
@@ -115,7 +126,7 @@ pub(crate) async fn run(cx: Context, args: Args) -> Outcome {
         table.row(vec![
             Cell::new(task.id.short()),
             Cell::new(task.last_run.map_or_else(|| "-".to_owned(), |run| run.short())),
-            Cell::styled(task.state.as_str(), style_of(task.state)),
+            Cell::styled(word(task), style_of(task.state)),
             Cell::new(task.runs.to_string()),
             Cell::new(display::duration(now.ms_since(task.submitted_at))),
             Cell::new(&task.spec.title),

@@ -142,7 +142,9 @@ async fn watch(
     let mut followed: Option<RunId> = None;
     loop {
         let task = client.task(id).await?.task;
-        if task.state.is_ended() || task.state == TaskState::Blocked {
+        // Who paused it lets it go on.
+        let paused = task.blocked_why == Some(TaskBlockedWhy::Paused);
+        if task.state.is_ended() || (task.state == TaskState::Blocked && !paused) {
             bar.finish_and_clear();
             return Ok(task);
         }
@@ -211,8 +213,8 @@ fn left(task: &TaskRecord, workers: Workers) -> String {
 
 fn waiting_for(task: &TaskRecord) -> String {
     match &task.message {
-        Some(message) => line(&format!("{}: {message}", task.state)).into_owned(),
-        None => format!("{} in queue {}", task.state, task.spec.queue),
+        Some(message) => line(&format!("{}: {message}", ps::word(task))).into_owned(),
+        None => format!("{} in queue {}", ps::word(task), task.spec.queue),
     }
 }
 

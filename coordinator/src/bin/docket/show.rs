@@ -155,7 +155,7 @@ fn say_task(cx: &Context, view: &TaskView) {
     display::say(&format!(
         "{}  {}",
         cx.screen.paint(Style::Dim, "     state"),
-        cx.screen.paint(ps::style_of(task.state), task.state.as_str())
+        cx.screen.paint(ps::style_of(task.state), ps::word(task))
     ));
     pair(cx, "message", task.message.as_deref().unwrap_or(""));
     pair(cx, "queue", &format!("{}, priority {}", task.spec.queue, task.spec.priority));

@@ -1,7 +1,9 @@
 //! The life of a task over HTTP.
 
 use docket_schema::{
-    run::{FailureKind, RunOutcome},
+    event::TypedEvent as _,
+    ids::{DecisionHash, Turn},
+    run::{FailureKind, RunEvent, RunOutcome, RunPaused},
     wire::{ProblemCode, ReleaseReason, ReleaseRequest, ReleaseResponse, TaskView},
 };
 use serde_json::{Value, json};
@@ -38,6 +40,41 @@ async fn a_task_is_submitted_leased_worked_and_done() {
     );
     let stream: Value = house.get(&format!("/v1/events?stream=task/{task}")).await.good();
     assert_eq!(stream["events"].as_array().map(Vec::len), Some(3));
+}
+
+#[tokio::test]
+async fn a_paused_task_rests_and_goes_on_with_its_run() {
+    let house = House::open().await;
+    let lease = house.leased().await;
+    let (pause, unpause) =
+        (format!("/v1/tasks/{}/pause", lease.task), format!("/v1/tasks/{}/unpause", lease.task));
+    house.appended(&lease, 0, vec![started(lease.task, lease.run)]).await;
+    let record: Value = house.post(&pause, token(Role::Submit), &json!({})).await.good();
+    assert_eq!(record["state"], "running", "its run is asked first");
+    let paused = RunEvent::from(RunPaused { decision: DecisionHash::ZERO }).encode(Turn(1));
+    let late = house.append(&lease, 1, vec![paused.clone()]).await.problem();
+    let missing: Vec<_> = late.missing.iter().map(|event| event.kind.clone()).collect();
+    assert_eq!((late.code, missing), (ProblemCode::WrongSeq, vec!["PauseRequested".to_owned()]));
+    house.appended(&lease, 2, vec![paused]).await;
+    let view: TaskView = house.get(&format!("/v1/tasks/{}", lease.task)).await.good();
+    assert_eq!((view.task.state.as_str(), view.runs[0].status.as_str()), ("blocked", "paused"));
+    let again: Value = house.post(&pause, token(Role::Submit), &json!({})).await.good();
+    assert_eq!((&again["blocked_why"], &again["seq"]), (&json!("paused"), &json!(view.task.seq)));
+    let record: Value = house.post(&unpause, token(Role::Submit), &json!({})).await.good();
+    assert_eq!(record["state"], "available");
+    let next = house.lease(&lease_request(1)).await.remove(0);
+    assert_eq!((next.run, next.epoch.0), (lease.run, 2));
+
+    let problem = house.post(&pause, token(Role::Submit), &json!({ "reason": "x" })).await.problem();
+    assert_eq!(problem.code, ProblemCode::InvalidRequest);
+    let held = house.submit(spec("held")).await;
+    let record: Value = house.admin(&format!("/v1/tasks/{held}/pause"), &json!({})).await.good();
+    assert_eq!((&record["state"], &record["blocked_why"]), (&json!("blocked"), &json!("paused")));
+    assert!(house.lease(&lease_request(2)).await.is_empty());
+    let record: Value = house.admin(&format!("/v1/tasks/{held}/cancel"), &json!({})).await.good();
+    assert_eq!(record["state"], "cancelled");
+    let problem = house.admin(&format!("/v1/tasks/{held}/unpause"), &json!({})).await.problem();
+    assert_eq!(problem.code, ProblemCode::WrongState);
 }
 
 #[tokio::test]

@@ -20,6 +20,8 @@ const ALLOWED: &[(&str, &str)] = &[
     ("GET /v1/tasks/{id}", "submit read"),
     ("POST /v1/tasks/{id}/cancel", "submit"),
     ("POST /v1/tasks/{id}/retry", "submit"),
+    ("POST /v1/tasks/{id}/pause", "submit"),
+    ("POST /v1/tasks/{id}/unpause", "submit"),
     ("POST /v1/tasks/{id}/release", "worker"),
     ("POST /v1/lease", "worker"),
     ("POST /v1/heartbeat", "worker"),

@@ -278,7 +278,8 @@ const fn epoch_of(event: &TaskEvent, holder: Epoch) -> Epoch {
         | TaskEvent::TaskDiscarded(_)
         | TaskEvent::TaskRetried(_)
         | TaskEvent::TaskResumed(_)
-        | TaskEvent::TaskReprioritized(_) => holder,
+        | TaskEvent::TaskReprioritized(_)
+        | TaskEvent::TaskPaused(_) => holder,
     }
 }
 

@@ -332,6 +332,8 @@ fn task_events(task: TaskId, run: RunId, base: Base) -> Vec<Envelope> {
         worker_name: "by hand".to_owned(),
     };
     push(0, TaskReprioritized { priority: 5 }.into());
+    push(0, TaskPaused { by: "a person".to_owned() }.into());
+    push(0, TaskUnblocked {}.into());
     push(1, lease(1).into());
     push(1, TaskBlocked { run, why: TaskBlockedWhy::Paused, message: None }.into());
     push(1, TaskUnblocked {}.into());

@@ -1,0 +1,169 @@
+//! `docket pause` and `docket unpause`: a run rests at its turn's end and its slot is another's, and then goes
+//! on where it stood, to the end that nobody disturbed.
+
+use std::path::PathBuf;
+
+use anyhow::{Context as _, Result, ensure};
+use docket_schema::{
+    ids::{QueueName, TaskId, TreeHash},
+    run::RunEvent,
+    task::{TaskBlockedWhy, TaskSpec, TaskState},
+};
+use docket_tests::{
+    model_server::ModelServer,
+    pg_cluster::Cluster,
+    system::{
+        Coordinator, LeaseTime, Place, Sample, Worker, WorkerOptions, fresh_database, room, seen, until,
+    },
+};
+use docket_worker::model::{Provider, ScriptedModel};
+use serde_json::Value;
+
+/// Four turns; the second waits in its middle, with half of its work done.
+const SCRIPT: &str = r#"
+[[turns]]
+calls = [{ name = "create_file", args = { path = "one.txt", content = "one\n" } }]
+[[turns]]
+[[turns.calls]]
+name = "run_command"
+args = { command = "echo half > two.txt; touch middle; until [ -e go ]; do sleep 0.02; done; rm go middle; echo whole >> two.txt; chmod 600 two.txt" }
+[[turns]]
+calls = [{ name = "edit_file", args = { path = "a.txt", edits = [{ search = "a", replace = "b" }] } }]
+[[turns]]
+text = "Done."
+"#;
+
+/// Model calls of a run that nobody disturbs.
+const CALLS: u64 = 4;
+
+struct Stage {
+    coordinator: Coordinator,
+    worker: Worker,
+    server: ModelServer,
+    spec: TaskSpec,
+    queue: QueueName,
+}
+
+impl Stage {
+    async fn set(place: Place) -> Result<Self> {
+        let coordinator = Coordinator::start(place, LeaseTime::Usual).await?;
+        let server = ModelServer::start(ScriptedModel::parse(SCRIPT.as_bytes())?).await?;
+        let sample = Sample::new(&[("a.txt", "a\n")])?;
+        let args = ["--model", "openai:pause", "--queue", "template"];
+        let (template, spec) = sample.submit(&coordinator, &args).await?;
+        coordinator.client().cancel(template, "a template").await?;
+        let queue: QueueName = "pause".parse()?;
+        let options = WorkerOptions { slots: 1, queue: Some(queue.clone()), ..WorkerOptions::default() };
+        let worker = Worker::start(&coordinator, &options).await?;
+        Ok(Self { coordinator, worker, server, spec, queue })
+    }
+
+    async fn submit(&self) -> Result<TaskId> {
+        let model = self.server.model(Provider::OpenAi, "pause");
+        self.coordinator.submit_like(&self.spec, &self.queue, model).await
+    }
+
+    /// The workspace of the run that is in the middle of its second turn.
+    async fn middle(&self) -> Result<PathBuf> {
+        let is_in_it = |folder: &PathBuf| folder.join("middle").exists();
+        let found = seen("a command in its middle", || self.worker.workspaces().into_iter().find(is_in_it));
+        found.await.with_context(|| self.worker.tail())
+    }
+
+    async fn let_on(&self) -> Result<()> {
+        Ok(std::fs::write(self.middle().await?.join("go"), "")?)
+    }
+
+    /// Lets the run go on to its end; the tree there.
+    async fn ends(&self, task: TaskId) -> Result<TreeHash> {
+        let view = self.coordinator.ended(task).await.with_context(|| self.worker.tail())?;
+        ensure!(view.task.state == TaskState::Completed, "{:?}", view.task.message);
+        let history = self.coordinator.history(view.task.last_run.context("a run")?).await?;
+        history.verify(self.coordinator.client()).await?;
+        history.tree().context("a tree")
+    }
+
+    async fn said(&self, args: &[&str]) -> Result<String> {
+        self.coordinator.docket(args).await?.ok()
+    }
+
+    async fn row(&self, task: TaskId) -> Result<Value> {
+        let rows = self.said(&["ps", "--json"]).await?;
+        let rows = rows.lines().map(serde_json::from_str).collect::<Result<Vec<Value>, _>>()?;
+        rows.into_iter().find(|row| row["id"] == task.to_string()).context("its row")
+    }
+}
+
+async fn a_run_rests_and_goes_on(place: Place) -> Result<()> {
+    let stage = Stage::set(place).await?;
+    let undisturbed = stage.submit().await?;
+    stage.let_on().await?;
+    let tree = stage.ends(undisturbed).await?;
+    ensure!(stage.server.calls() == CALLS, "{} calls", stage.server.calls());
+
+    // Asked for in the middle of its second turn: that turn is ended first.
+    let task = stage.submit().await?;
+    let id = task.to_string();
+    stage.middle().await?;
+    let run = stage.coordinator.client().task(task).await?.task.run.context("a run")?;
+    let said = stage.said(&["pause", &run.to_string()]).await?;
+    ensure!(said.contains("rests at its next turn"), "{said}");
+    ensure!(stage.row(task).await?["state"] == "running", "it works on");
+    stage.let_on().await?;
+    let rests = until("a paused task", async || {
+        let view = stage.coordinator.client().task(task).await.ok()?;
+        (view.task.state == TaskState::Blocked).then_some(view)
+    });
+    let rests = rests.await.with_context(|| stage.worker.tail())?;
+    ensure!(rests.task.blocked_why == Some(TaskBlockedWhy::Paused) && rests.runs[0].status == "paused");
+    ensure!(stage.server.calls() == CALLS + 2, "no model was asked after the second turn");
+    seen("no run process", || stage.worker.run_processes().is_empty().then_some(())).await?;
+    let row = stage.row(task).await?;
+    ensure!(row["state"] == "blocked" && row["blocked_why"] == "paused", "{row}");
+    for listed in [stage.said(&["ps"]).await?, stage.said(&["show", &id]).await?] {
+        ensure!(listed.contains("paused"), "{listed}");
+    }
+
+    // Its slot is another's; and one that waits for that slot is held, and may be cancelled.
+    let other = stage.submit().await?;
+    stage.middle().await?;
+    let waiting = stage.submit().await?;
+    let held = stage.said(&["pause", &waiting.to_string()]).await?;
+    ensure!(held.contains("is paused"), "{held}");
+    stage.let_on().await?;
+    ensure!(stage.ends(other).await? == tree, "the other's end");
+    let view = stage.coordinator.client().task(waiting).await?;
+    ensure!(view.runs.is_empty() && view.task.blocked_why == Some(TaskBlockedWhy::Paused), "{view:?}");
+    let cancelled = stage.said(&["cancel", &waiting.to_string()]).await?;
+    ensure!(cancelled.contains("is cancelled"), "{cancelled}");
+
+    let said = stage.said(&["unpause", &id]).await?;
+    ensure!(said.contains("is available"), "{said}");
+    ensure!(stage.ends(task).await? == tree, "another end than undisturbed");
+    let view = stage.coordinator.client().task(task).await?;
+    ensure!(view.task.last_run == Some(run) && view.runs.len() == 1, "the same run went on: {view:?}");
+    let counts = (view.task.epoch.0, view.task.failures, view.task.crashes);
+    ensure!(counts == (2, 0, 0), "nothing is counted: {counts:?}");
+    ensure!(stage.server.calls() == CALLS * 3, "no call is repeated: {}", stage.server.calls());
+    let history = stage.coordinator.history(run).await?;
+    let at = history.events.iter().position(|event| matches!(event, RunEvent::RunPaused(_)));
+    let at = at.with_context(|| history.kinds())?;
+    ensure!(history.envelopes[at].turn.0 == 2, "at the turn's end: {}", history.kinds());
+    ensure!(matches!(history.events[at + 1], RunEvent::Unpaused(_)), "{}", history.kinds());
+    let followed = stage.said(&["follow", &id]).await?;
+    ensure!(followed.contains("wants it paused") && followed.contains("lets it go on"), "{followed}");
+    for act in ["pause", "unpause"] {
+        let refused = stage.coordinator.docket(&[act, id.as_str()]).await?;
+        ensure!(refused.code() == Some(4) && refused.stderr.contains("it has ended"), "{refused:?}");
+    }
+    stage.worker.drain().await?;
+    stage.coordinator.end_and_check().await
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_paused_run_frees_its_slot_and_goes_on_where_it_stood() -> Result<()> {
+    let _room = room().await;
+    a_run_rests_and_goes_on(Place::Home).await?;
+    let Some(cluster) = Cluster::start() else { return Ok(()) };
+    a_run_rests_and_goes_on(fresh_database(&cluster).await?).await
+}
