@@ -21,7 +21,7 @@ use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use crate::{
     clock::{self, Clock},
-    http::{Api, ApiToken, Limits, RunTokens, TokenTable, error_chain, router},
+    http::{AnswerLost, Api, ApiToken, Limits, RunTokens, TokenTable, error_chain, router},
     store::{Store, StoreError},
     tasks::{Wakes, expire_leases, make_due_available},
 };
@@ -62,6 +62,8 @@ pub struct ServerConfig {
     pub connections_max: u32,
     /// How long requests in hand may take at shutdown.
     pub shutdown_grace_ms: u64,
+    /// Tests only: where the coordinator dies between a commit and its answer.
+    pub answers_lost: Vec<AnswerLost>,
 }
 
 impl ServerConfig {
@@ -75,6 +77,7 @@ impl ServerConfig {
             heartbeat_ms: 10_000,
             connections_max: 1024,
             shutdown_grace_ms: 5000,
+            answers_lost: Vec::new(),
         }
     }
 }
@@ -143,6 +146,7 @@ pub async fn start(
         run_tokens: RunTokens::new(&secret),
         wakes: Arc::clone(&wakes),
         limits: Limits { lease_ms, heartbeat_ms, loopback_hosts_only },
+        answers_lost: config.answers_lost,
         shutdown: shutdown.clone(),
     });
     let ended = shutdown.clone();

@@ -23,10 +23,12 @@ macro_rules! migrations {
 }
 
 /// For SQLite.
-pub const SQLITE: &[Migration] = migrations!("sqlite": 1 "log", 2 "queue", 3 "lineage", 4 "provider",);
+pub const SQLITE: &[Migration] =
+    migrations!("sqlite": 1 "log", 2 "queue", 3 "lineage", 4 "provider", 5 "completed",);
 
 /// For PostgreSQL.
-pub const POSTGRES: &[Migration] = migrations!("postgres": 1 "log", 2 "queue", 3 "lineage", 4 "provider",);
+pub const POSTGRES: &[Migration] =
+    migrations!("postgres": 1 "log", 2 "queue", 3 "lineage", 4 "provider", 5 "completed",);
 
 #[cfg(test)]
 mod tests {

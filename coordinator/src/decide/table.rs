@@ -332,6 +332,20 @@ fn a_pause_asks_a_run_holds_a_task_and_is_undone() {
 }
 
 #[test]
+fn a_completed_task_bears_no_word_of_what_went_wrong_on_the_way() {
+    let holds = leased();
+    let crashed = carried_out(&holds, &crash(&holds, holds.epoch, "signal 9").expect("stands"));
+    assert_eq!(crashed.message.as_deref(), Some("the run process died: signal 9"));
+    let again = carried_out(&crashed, &lease(&crashed, &lessee(), RUN).expect("available"));
+    let done =
+        carried_out(&again, &decided(&again, &LeaseEnd::Ended(RunOutcome::Succeeded)).expect("stands"));
+    assert_eq!((done.state, done.message), (TaskState::Completed, None));
+    let given_up = TaskRecord { crashes: holds.spec.crashes_max - 1, ..again };
+    let discarded = carried_out(&given_up, &crash(&given_up, given_up.epoch, "signal 9").expect("stands"));
+    assert!(discarded.message.is_some(), "a discarded one does");
+}
+
+#[test]
 fn what_is_not_due_yet_stays() {
     let record = TaskRecord { available_at: NOW.plus_ms(1), ..in_state(TaskState::Scheduled) };
     assert_eq!(make_available(&record, NOW), Plan::default());

@@ -12,6 +12,7 @@ use tokio_util::sync::CancellationToken;
 use super::{
     auth::{Caller, RunTokens, TokenTable},
     errors::Refusal,
+    failpoint::AnswerLost,
 };
 use crate::{clock::Clock, store::Store, tasks::Wakes};
 
@@ -35,6 +36,8 @@ pub struct Api {
     pub(crate) run_tokens: RunTokens,
     pub(crate) wakes: Arc<Wakes>,
     pub(crate) limits: Limits,
+    /// Tests only: where the coordinator dies before it answers.
+    pub(crate) answers_lost: Vec<AnswerLost>,
     /// Cancelled when the coordinator shuts down: long polls answer at once, followers end.
     pub(crate) shutdown: CancellationToken,
 }

@@ -29,6 +29,7 @@ use super::{
     call::{Call, json},
     commands,
     errors::Refusal,
+    failpoint,
 };
 use crate::{
     clock,
@@ -98,6 +99,7 @@ async fn append_one(api: &Api, run: RunId, request: AppendRequest) -> Result<App
         return Err(Refusal::new(ProblemCode::TooLarge, detail).field("names"));
     }
     let ends = check_events(run, &events)?;
+    let count = events.len();
     let blobs = uploaded(blobs).await?;
     let done = if ends {
         let settling = Settling { run, seq: expected_seq, epoch, events, jitter: clock::jitter() };
@@ -117,6 +119,7 @@ async fn append_one(api: &Api, run: RunId, request: AppendRequest) -> Result<App
         }
     };
     if !done.repeated {
+        failpoint::committed(&api.answers_lost, epoch, done.head.seq, count);
         api.wakes.appended(run);
     }
     Ok(AppendResponse { head: done.head, position: done.position })

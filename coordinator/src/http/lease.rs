@@ -43,14 +43,15 @@ type Answered = Result<Response<Body>, Refusal>;
 pub(super) async fn lease(api: Arc<Api>, call: Call) -> Answered {
     let request: LeaseRequest = call.json()?;
     check(&request)?;
-    let end = Api::poll_end(request.wait_ms);
+    let (came, end) = (Instant::now(), Api::poll_end(request.wait_ms));
     loop {
         let news = api.wakes.wait_for_work();
+        let held_ms = u64::try_from(came.elapsed().as_millis()).unwrap_or(u64::MAX);
         let runs = (0..request.max).map(|_| RunId(clock::new_id())).collect();
         let granted = api.store.lease(request.clone(), runs, api.limits.lease_ms, api.clock.now()).await?;
         if !granted.is_empty() || Instant::now() >= end || api.shutdown.is_cancelled() {
             let leases = granted.into_iter().map(|granted| lease_of(&api, granted)).collect();
-            return json(&LeaseResponse { leases });
+            return json(&LeaseResponse { leases, held_ms });
         }
         let look = end.min(Instant::now() + jittered(LEASE_POLL));
         tokio::select! {

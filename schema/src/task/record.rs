@@ -190,7 +190,11 @@ impl TaskRecord {
                 self.rest(TaskState::Blocked);
                 self.blocked_why = Some(TaskBlockedWhy::Paused);
             }
-            TaskEvent::TaskCompleted(_) => self.end(TaskState::Completed, now),
+            TaskEvent::TaskCompleted(_) => {
+                // What went wrong on the way was mended; its events keep it.
+                self.message = None;
+                self.end(TaskState::Completed, now);
+            }
             TaskEvent::TaskCancelled(_) => self.end(TaskState::Cancelled, now),
             TaskEvent::TaskDiscarded(e) => {
                 match e.why {

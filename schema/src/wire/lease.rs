@@ -38,6 +38,10 @@ pub struct LeaseRequest {
 pub struct LeaseResponse {
     /// What the worker now holds.
     pub leases: Vec<Lease>,
+    /// How long the request had been in hand when the leases began: they last `lease_ms` from that instant,
+    /// and a worker knows when it asked.
+    #[serde(default)]
+    pub held_ms: u64,
 }
 
 /// A task in a worker's hands.

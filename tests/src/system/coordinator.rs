@@ -83,13 +83,31 @@ impl Coordinator {
         Ok(coordinator)
     }
 
+    /// Starts one in a fresh home that kills itself after the commit of the append that holds event `seq` of
+    /// a run under epoch 1, before it answers. Started again, it does not.
+    ///
+    /// # Errors
+    /// It does not start.
+    pub async fn start_dying_unanswered(place: Place, lease: LeaseTime, seq: u64) -> Result<Self> {
+        let folder = tempfile::Builder::new().prefix("docket-home-").tempdir()?;
+        let lost = format!("{seq}@1");
+        let env = [("DOCKET_ANSWERS_LOST", OsStr::new(&lost))];
+        let mut coordinator = Self::start_with(folder.path(), place, lease, &env).await?;
+        coordinator._folder = Some(folder);
+        Ok(coordinator)
+    }
+
     /// Starts one in a folder that the caller keeps.
     ///
     /// # Errors
     /// It does not start.
     pub async fn start_in(home: &Path, place: Place, lease: LeaseTime) -> Result<Self> {
+        Self::start_with(home, place, lease, &[]).await
+    }
+
+    async fn start_with(home: &Path, place: Place, lease: LeaseTime, env: &[(&str, &OsStr)]) -> Result<Self> {
         let port = free_port();
-        let (process, address) = serve(home, &place, lease, port).await?;
+        let (process, address) = serve(home, &place, lease, port, env).await?;
         let token =
             std::fs::read_to_string(home.join("token")).context("a home has a token")?.trim().to_owned();
         let secret = Secret::new(&token).context("a token")?;
@@ -105,7 +123,7 @@ impl Coordinator {
         self.process.kill().await?;
         let port: u16 =
             self.address.rsplit(':').next().and_then(|port| port.parse().ok()).context("a port")?;
-        let (process, address) = serve(&self.home, &self.place, self.lease, port).await?;
+        let (process, address) = serve(&self.home, &self.place, self.lease, port, &[]).await?;
         ensure!(address == self.address, "{address} is not {}", self.address);
         self.process = process;
         Ok(())
@@ -209,9 +227,16 @@ async fn docket_in<A: AsRef<OsStr>>(home: &Path, place: &Place, args: &[A]) -> R
     run(Tool::Docket, home, &env, args).await
 }
 
-async fn serve(home: &Path, place: &Place, lease: LeaseTime, port: u16) -> Result<(Proc, String)> {
+async fn serve(
+    home: &Path,
+    place: &Place,
+    lease: LeaseTime,
+    port: u16,
+    more: &[(&str, &OsStr)],
+) -> Result<(Proc, String)> {
     let listen = format!("127.0.0.1:{port}");
     let mut env: Vec<(&str, &OsStr)> = vec![("DOCKET_LEASE_MS", lease.ms().as_ref())];
+    env.extend(more);
     if let Place::Postgres(url) = place {
         env.push(("DATABASE_URL", url.as_ref()));
     }

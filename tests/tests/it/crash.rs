@@ -7,6 +7,9 @@
 //! after each append of the undisturbed run therefore covers every event boundary; that appends are
 //! indeed what the design says is checked first.
 //!
+//! A coordinator has one side more, between its commit and its answer: the driver that lives sends the append
+//! again, and it must not be written twice. That is swept over one append of each kind.
+//!
 //! The places are named failpoints (seq, side, epoch) that the run process obeys; nothing depends on
 //! time but the lease of one second, which is waited for.
 
@@ -18,7 +21,7 @@ mod story;
 use anyhow::Result;
 use docket_tests::pg_cluster::Cluster;
 use full_disk::full_disk;
-use scenario::{Crash, Victim, all, sweep};
+use scenario::{Crash, Victim, all, sweep, unanswered};
 use sleeper::{Wakes, database_restarts, sleeper_wakes};
 use story::story;
 
@@ -46,6 +49,19 @@ async fn the_supervisor_dies_at_every_boundary_on_sqlite() -> Result<()> {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_coordinator_dies_at_every_boundary_on_sqlite() -> Result<()> {
     Box::pin(sweep(boundaries(Victim::Coordinator).await?, None)).await
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_coordinator_dies_between_commit_and_answer_on_sqlite() -> Result<()> {
+    let crashes = unanswered(story().await?);
+    anyhow::ensure!(crashes.len() >= 6, "every kind of append: {crashes:?}");
+    Box::pin(sweep(crashes, None)).await
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_coordinator_dies_between_commit_and_answer_on_postgres() -> Result<()> {
+    let Some(cluster) = Cluster::start() else { return Ok(()) };
+    Box::pin(sweep(unanswered(story().await?), Some(&cluster))).await
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

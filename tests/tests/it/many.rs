@@ -1,5 +1,5 @@
-//! A hundred short tasks, four workers, and kills all the while: each task is done once, and of the
-//! log nothing is lost.
+//! A hundred short tasks, four workers, and kills all the while, of run processes, a supervisor and the
+//! coordinator; one run is told something. Each task is done once, and of the log nothing is lost.
 
 use std::collections::BTreeSet;
 
@@ -8,7 +8,7 @@ use docket_schema::{
     event::TypedEvent as _,
     ids::{Seq, StreamId, TaskId},
     task::{TaskEvent, TaskSpec, TaskState},
-    wire::SubmitRequest,
+    wire::{SubmitRequest, TaskQuery},
 };
 use docket_tests::{
     pg_cluster::Cluster,
@@ -26,11 +26,17 @@ const SLOTS: u32 = 2;
 const TASKS_A_KILL: usize = 4;
 /// When this many are done, a supervisor is killed with all it has.
 const SUPERVISOR_DIES_AT: usize = 50;
+/// When this many are done, the coordinator is, and started again.
+const COORDINATOR_DIES_AT: usize = 25;
+/// When this many are done, a run that is under way is told something.
+const TOLD_AT: usize = 10;
 
 /// What the kills are drawn from: with the same seed the same draws.
 const SEED: u64 = 0x0d0c_4e70_5eed_0001;
 
 const SCRIPT: &str = r#"
+after_end = "repeat_last"
+
 [[turns]]
 [[turns.calls]]
 name = "create_file"
@@ -76,11 +82,25 @@ async fn backlog(coordinator: &Coordinator) -> Result<Vec<TaskId>> {
     Ok(answer.tasks.into_iter().map(|task| task.id).collect())
 }
 
-/// Lets the workers work, and kills by the draws, until every task has ended. Gives the kills.
-async fn worked_off(coordinator: &Coordinator, workers: &mut [Worker]) -> Result<usize> {
+/// Tells a run that is under way something; whether one could be told.
+async fn told(coordinator: &Coordinator) -> Result<bool> {
+    let query = TaskQuery { state: Some(TaskState::Running), ..TaskQuery::default() };
+    for task in coordinator.client().tasks(&query).await?.tasks {
+        let Some(run) = task.run else { continue };
+        // One that ended meanwhile takes no words.
+        if coordinator.client().tell(run, "Mind the margins.").await.is_ok() {
+            return Ok(true);
+        }
+    }
+    Ok(false)
+}
+
+/// Lets the workers work, and kills by the draws, until every task has ended. Gives the kills of run processes.
+async fn worked_off(coordinator: &mut Coordinator, workers: &mut [Worker]) -> Result<usize> {
     let options = WorkerOptions { slots: SLOTS, ..WorkerOptions::default() };
     let deadline = tokio::time::Instant::now() + LONG + LONG;
     let (mut draws, mut kills, mut supervisor_died) = (Draws(SEED), 0, false);
+    let (mut coordinator_died, mut words) = (false, false);
     loop {
         ensure!(
             tokio::time::Instant::now() < deadline,
@@ -92,7 +112,16 @@ async fn worked_off(coordinator: &Coordinator, workers: &mut [Worker]) -> Result
         // The template was cancelled, and counts.
         let done = usize::try_from(ended)?.saturating_sub(1);
         if done == TASKS {
+            ensure!(words && coordinator_died && supervisor_died, "it was over too soon");
             return Ok(kills);
+        }
+        if done >= TOLD_AT && !words {
+            words = told(coordinator).await?;
+        }
+        if done >= COORDINATOR_DIES_AT && !coordinator_died {
+            coordinator_died = true;
+            coordinator.process().kill().await?;
+            coordinator.restart().await?;
         }
         if kills * TASKS_A_KILL <= done {
             let mut victims: Vec<i32> = workers.iter().flat_map(Worker::run_processes).collect();
@@ -114,7 +143,7 @@ async fn worked_off(coordinator: &Coordinator, workers: &mut [Worker]) -> Result
 
 /// Each task completed by one run, with the tree that all have, and nothing in its log twice.
 async fn each_done_once(coordinator: &Coordinator, tasks: &[TaskId]) -> Result<u64> {
-    let (mut trees, mut crashes) = (BTreeSet::new(), 0);
+    let (mut trees, mut crashes, mut told) = (BTreeSet::new(), 0, 0);
     for id in tasks {
         let view = coordinator.client().task(*id).await?;
         ensure!(view.task.state == TaskState::Completed && view.runs.len() == 1, "{:?}", view.task);
@@ -132,23 +161,27 @@ async fn each_done_once(coordinator: &Coordinator, tasks: &[TaskId]) -> Result<u
         ensure!(completed == 1, "task {id} was completed {completed} times");
         let history = coordinator.history(view.runs[0].id).await?;
         let once = ["RunStarted", "RunEnded"].iter().all(|kind| history.count(kind) == 1);
-        ensure!(once && history.count("ModelAnswered") == 3, "{}", history.kinds());
+        // Words that come with the last answer are answered by another.
+        let answers = 3..=3 + history.count("Told");
+        ensure!(once && answers.contains(&history.count("ModelAnswered")), "{}", history.kinds());
+        told += history.count("Told");
         trees.insert(history.tree().context("a tree at the end")?);
     }
+    ensure!(told == 1, "words that were said once stand in the log {told} times");
     ensure!(trees.len() == 1, "tasks that are the same ended in {} trees", trees.len());
     Ok(crashes)
 }
 
 async fn many(place: Place) -> Result<()> {
     let _room = room().await;
-    let coordinator = Coordinator::start(place, LeaseTime::Short).await?;
+    let mut coordinator = Coordinator::start(place, LeaseTime::Short).await?;
     let tasks = backlog(&coordinator).await?;
     let options = WorkerOptions { slots: SLOTS, ..WorkerOptions::default() };
     let mut workers = Vec::new();
     for _ in 0..WORKERS {
         workers.push(Worker::start(&coordinator, &options).await?);
     }
-    let kills = worked_off(&coordinator, &mut workers).await?;
+    let kills = worked_off(&mut coordinator, &mut workers).await?;
     let crashes = each_done_once(&coordinator, &tasks).await?;
     say(&format!("{TASKS} tasks, {kills} kills, {crashes} of them in the middle of a run"));
     ensure!(crashes > 0, "no kill hit a run");

@@ -53,7 +53,7 @@ pub(super) fn on(state: &mut State, at: Moment, event: Event) -> Vec<Command> {
     let mut out = Vec::new();
     match event {
         Event::Begun | Event::Tick => {}
-        Event::Leased(leases) => leased(state, at, leases, &mut out),
+        Event::Leased(leases, held) => leased(state, at, leases, held, &mut out),
         Event::LeaseFailed(failure) => lease_failed(state, at, failure, &mut out),
         Event::Beaten { renewed, lost } => beaten(state, at, &renewed, &lost, &mut out),
         Event::BeatFailed => {
@@ -124,7 +124,7 @@ pub(super) fn next_wake(state: &State) -> Option<Instant> {
     wakes.into_iter().min()
 }
 
-fn leased(state: &mut State, at: Moment, leases: Vec<Lease>, out: &mut Vec<Command>) {
+fn leased(state: &mut State, at: Moment, leases: Vec<Lease>, held: Duration, out: &mut Vec<Command>) {
     let Poll::Asked(_, since) = std::mem::replace(&mut state.lease, Poll::Idle) else { return };
     if leases.is_empty() {
         // A coordinator that shuts down answers at once: without a pause it would be asked in a spin.
@@ -135,6 +135,9 @@ fn leased(state: &mut State, at: Moment, leases: Vec<Lease>, out: &mut Vec<Comma
         return;
     }
     state.lease_failures = 0;
+    // The coordinator counts from an instant after it was asked, by as long as it says that it waited for work;
+    // how long its answer took to come is nothing to build on.
+    let begun = since.checked_add(held).map_or(at.now, |begun| begun.min(at.now));
     for lease in leases {
         let key = Key::of(&lease);
         if state.runs.contains_key(&key) || state.releases.contains_key(&key) {
@@ -144,11 +147,11 @@ fn leased(state: &mut State, at: Moment, leases: Vec<Lease>, out: &mut Vec<Comma
         let lease_time = Duration::from_millis(lease.lease_ms);
         if state.phase != Phase::Leasing || free(state) == 0 {
             state.tally.drained += 1;
-            release(state, at, key, ReleaseReason::Drained, at.now + lease_time, out);
+            release(state, at, key, ReleaseReason::Drained, begun + lease_time, out);
             continue;
         }
         let heartbeat = Duration::from_millis(lease.heartbeat_ms.clamp(1, LONG_POLL_MS_MAX));
-        let run = Run { lease_time, heartbeat, vouched_until: at.now + lease_time, stage: Stage::Running };
+        let run = Run { lease_time, heartbeat, vouched_until: begun + lease_time, stage: Stage::Running };
         state.runs.insert(key, run);
         state.tally.started += 1;
         out.push(Command::Start(Box::new(lease)));

@@ -64,7 +64,8 @@ impl Story {
     /// One that has `count` runs and no free slot.
     fn with_runs(count: u32) -> Self {
         let mut story = Self::begin(count);
-        let started = story.then(Event::Leased((1..=count).map(|n| lease(n.into(), 1)).collect()));
+        let started =
+            story.then(Event::Leased((1..=count).map(|n| lease(n.into(), 1)).collect(), Duration::ZERO));
         assert_eq!(started.len(), count as usize + 1, "{started:?}");
         assert!(matches!(started.last(), Some(Command::Heartbeat { wait: BEAT, .. })));
         story
@@ -189,11 +190,39 @@ fn a_renewal_counts_from_when_it_was_asked_for() {
     assert_eq!(killed_after, Some(30));
 }
 
+/// Asked for at 0, granted at `held`, here at `came`: good until 30 s after it was granted. No heartbeat gets through.
+#[track_caller]
+fn a_lease_ends(came: u64, held: u64, ends: u64) {
+    let mut story = Story::begin(1);
+    let came = Duration::from_secs(came);
+    story.after(came).then(Event::Leased(vec![lease(1, 1)], Duration::from_secs(held)));
+    let mut killed_after = None;
+    for second in came.as_secs()..60 {
+        if matches!(story.state.beat, Poll::Asked(..)) {
+            story.then(Event::BeatFailed);
+        }
+        if story.pass(Duration::from_secs(1)).contains(&Command::Kill(key(1, 1), KilledFor::Deadline)) {
+            killed_after.get_or_insert(second + 1);
+        }
+    }
+    assert_eq!(killed_after, Some(ends));
+}
+
+#[test]
+fn a_lease_counts_from_when_it_was_asked_for() {
+    // The answer was five seconds on its way.
+    a_lease_ends(5, 0, 30);
+    // Work came after 19 s of a long poll.
+    a_lease_ends(20, 19, 49);
+    // A coordinator whose clock runs wild gives no more than a lease from now.
+    a_lease_ends(2, 1000, 32);
+}
+
 #[test]
 fn a_new_lease_is_renewed_though_a_heartbeat_without_it_is_under_way() {
     let mut story = Story::begin(2);
-    story.then(Event::Leased(vec![lease(1, 1)]));
-    story.after(Duration::from_secs(1)).then(Event::Leased(vec![lease(2, 1)]));
+    story.then(Event::Leased(vec![lease(1, 1)], Duration::ZERO));
+    story.after(Duration::from_secs(1)).then(Event::Leased(vec![lease(2, 1)], Duration::ZERO));
     let said = story.pass(BEAT / 4);
     let Some(Command::Heartbeat { held, wait }) = said.first() else { panic!("{said:?}") };
     assert_eq!((held.len(), *wait), (2, Duration::ZERO), "it does not wait, so that it is answered");
@@ -202,8 +231,8 @@ fn a_new_lease_is_renewed_though_a_heartbeat_without_it_is_under_way() {
 #[test]
 fn a_task_that_comes_back_ends_its_older_self() {
     let mut story = Story::begin(2);
-    story.then(Event::Leased(vec![lease(1, 1)]));
-    let said = story.after(Duration::from_secs(1)).then(Event::Leased(vec![lease(1, 2)]));
+    story.then(Event::Leased(vec![lease(1, 1)], Duration::ZERO));
+    let said = story.after(Duration::from_secs(1)).then(Event::Leased(vec![lease(1, 2)], Duration::ZERO));
     assert_eq!(said[0], Command::Kill(key(1, 1), KilledFor::Lost));
     assert!(matches!(&said[1], Command::Start(lease) if lease.epoch == Epoch(2)));
     // The answer to the heartbeat under way speaks of the older one.
@@ -220,10 +249,10 @@ fn the_same_request_is_sent_again_under_the_same_number() {
     assert_eq!(again, [same]);
     // An answer without work is an answer: the next request is another.
     story.after(LEASE_WAIT);
-    let next = story.then(Event::Leased(vec![]));
+    let next = story.then(Event::Leased(vec![], Duration::ZERO));
     assert!(matches!(next[..], [Command::Lease { wanted: Wanted { number: 2, max: 3 }, .. }]), "{next:?}");
     // One that came at once is not asked again at once.
-    assert_eq!(story.then(Event::Leased(vec![])), []);
+    assert_eq!(story.then(Event::Leased(vec![], Duration::ZERO)), []);
     assert!(!story.pass(Duration::from_secs(1)).is_empty());
 }
 
@@ -232,7 +261,7 @@ fn a_drain_gives_back_what_its_last_request_brought() {
     let mut story = Story::begin(2);
     let hurried = Command::Lease { wanted: Wanted { number: 1, max: 2 }, wait: Duration::ZERO };
     assert_eq!(story.then(Event::Signal), [hurried]);
-    let given = story.then(Event::Leased(vec![lease(1, 1)]));
+    let given = story.then(Event::Leased(vec![lease(1, 1)], Duration::ZERO));
     assert_eq!(given, [Command::Release(key(1, 1), ReleaseReason::Drained)]);
     assert_eq!(story.then(Event::Released(key(1, 1))), [Command::Finish]);
 }
@@ -315,7 +344,10 @@ fn event_of(state: &State, (what, who, how): (u8, u8, u8), epoch: u64) -> Event 
     let leases_asked = matches!(state.lease, Poll::Asked(..));
     let beat_asked = matches!(state.beat, Poll::Asked(..));
     match what {
-        0..=3 if leases_asked => Event::Leased((0..how).map(|n| lease((who + n).into(), epoch)).collect()),
+        0..=3 if leases_asked => Event::Leased(
+            (0..how).map(|n| lease((who + n).into(), epoch)).collect(),
+            Duration::from_secs(how.into()),
+        ),
         4 if leases_asked => Event::LeaseFailed(Failure::Away),
         5..=6 if beat_asked => {
             Event::Beaten { renewed: runs.iter().map(|key| key.task).collect(), lost: vec![] }

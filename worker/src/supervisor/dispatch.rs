@@ -180,9 +180,9 @@ impl Dispatcher {
                     Event::RunEnded(key, end)
                 }
                 answer = under_way(&mut self.lease) => match answer {
-                    Ok(LeaseResponse { leases }) => {
+                    Ok(LeaseResponse { leases, held_ms }) => {
                         self.answered();
-                        Event::Leased(leases)
+                        Event::Leased(leases, Duration::from_millis(held_ms))
                     }
                     Err(error) => Event::LeaseFailed(self.lease_failure(&error)),
                 },

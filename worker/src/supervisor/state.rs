@@ -239,8 +239,9 @@ pub(super) enum Failure {
 pub(super) enum Event {
     /// The worker begins.
     Begun,
-    /// Work came; empty where there was none.
-    Leased(Vec<Lease>),
+    /// Work came; empty where there was none. The leases began when the request had been in the coordinator's
+    /// hands for so long.
+    Leased(Vec<Lease>, Duration),
     LeaseFailed(Failure),
     /// The heartbeat under way was answered.
     Beaten {

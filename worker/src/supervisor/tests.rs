@@ -72,14 +72,16 @@ async fn lease(State(it): State<Arc<Coordinator>>, Json(request): Json<LeaseRequ
         return (StatusCode::UNAUTHORIZED, Json(problem)).into_response();
     }
     it.seen.send(Seen::Lease(request.clone())).await.unwrap();
+    let came = std::time::Instant::now();
     loop {
+        let held_ms = came.elapsed().as_millis() as u64;
         let leases: Vec<Lease> = {
             let mut work = it.work.lock().unwrap();
             let count = work.len().min(request.max as usize);
             work.drain(..count).collect()
         };
         if !leases.is_empty() || !it.wait(request.wait_ms).await {
-            return Json(LeaseResponse { leases }).into_response();
+            return Json(LeaseResponse { leases, held_ms }).into_response();
         }
     }
 }

@@ -104,7 +104,7 @@ impl Access {
     }
 
     async fn here(cx: &Context, lock: Option<Lock>) -> Outcome<Self> {
-        let local = Local::start(cx, "127.0.0.1:0", Exposure::Loopback).await?;
+        let local = Local::start(cx, "127.0.0.1:0", Exposure::Loopback, Vec::new()).await?;
         let client = Client::new(local.address(), cx.home.token()?)?;
         Ok(Self { client, local: Some(local), lock })
     }

@@ -5,7 +5,7 @@ use std::{net::SocketAddr, path::Path, process::ExitCode, sync::Arc};
 
 use docket_coordinator::{
     clock::Clock,
-    http::{ApiToken, Role},
+    http::{AnswerLost, ApiToken, Role},
     server::{self, Exposure, Running, ServerConfig},
     store::{SqlStore, Store, StoreError, postgres, sqlite},
 };
@@ -33,7 +33,12 @@ pub(crate) struct Local {
 
 impl Local {
     /// Opens the store and serves it at `listen`.
-    pub(crate) async fn start(cx: &Context, listen: &str, exposure: Exposure) -> Outcome<Self> {
+    pub(crate) async fn start(
+        cx: &Context,
+        listen: &str,
+        exposure: Exposure,
+        answers_lost: Vec<AnswerLost>,
+    ) -> Outcome<Self> {
         let bind: SocketAddr = listen.parse().fail_with(Exit::Usage, || {
             format!("`{listen}` is no address; it must look like 127.0.0.1:7117")
         })?;
@@ -47,6 +52,7 @@ impl Local {
             heartbeat_ms: cx.config.lease_ms / 3,
             connections_max: CONNECTIONS_MAX,
             shutdown_grace_ms: SHUTDOWN_GRACE_MS,
+            answers_lost,
         };
         let running = match server::start(Arc::clone(&store), config, Arc::new(Clock::new())).await {
             Ok(running) => running,

@@ -1,6 +1,6 @@
 //! `docket serve`: a coordinator alone.
 
-use docket_coordinator::server::Exposure;
+use docket_coordinator::{http::AnswerLost, server::Exposure};
 
 use crate::{
     context::Context,
@@ -40,6 +40,9 @@ pub(crate) struct ServerArgs {
     /// The store [default: `server.store` of docket.toml, the home's own SQLite database]
     #[arg(long, value_name = "URL", env = "DATABASE_URL", hide_env_values = true, value_parser = crate::db::store)]
     store: Option<String>,
+    /// Tests only: appends after whose commit the coordinator dies unanswered, as SEQ@EPOCH
+    #[arg(long, hide = true, env = "DOCKET_ANSWERS_LOST", hide_env_values = true, value_delimiter = ',')]
+    answers_lost: Vec<AnswerLost>,
 }
 
 /// A coordinator that owns the home and says so.
@@ -58,7 +61,7 @@ impl Served {
         let exposure = if args.insecure { Exposure::Insecure } else { Exposure::Loopback };
         let mut lock = own(cx)?;
         cx.home.tell_if_open_to_others()?;
-        let local = Local::start(cx, &cx.config.listen, exposure).await?;
+        let local = Local::start(cx, &cx.config.listen, exposure, args.answers_lost.clone()).await?;
         lock.announce(Some(local.address().to_owned()))?;
         Ok(Self { local, lock })
     }

@@ -38,7 +38,14 @@ pub(super) async fn plan_lease(
     {
         // A lower number is a request that its worker has given up; it must not take work with it.
         return if number == request.number {
-            again(desk, conn, request.incarnation, &kept).await
+            let standing = again(desk, conn, request.incarnation, &kept).await?;
+            // Who asks again lives: as a heartbeat does, this renews. So an answer always counts from its own
+            // request, however long the lost one was waited for.
+            for granted in &standing {
+                let lease = (granted.record.epoch, now.plus_ms(lease_ms));
+                desk.staged.deadlines.insert(granted.record.id, lease);
+            }
+            Ok(standing)
         } else {
             Ok(Vec::new())
         };

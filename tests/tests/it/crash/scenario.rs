@@ -1,6 +1,6 @@
 //! One scenario: the story, and one kill at one place of its log.
 
-use std::sync::Arc;
+use std::{collections::HashSet, sync::Arc};
 
 use anyhow::{Context as _, Result, bail, ensure};
 use docket_schema::{ids::QueueName, task::TaskSpec, wire::TaskView};
@@ -35,6 +35,9 @@ pub(crate) enum Victim {
     Supervisor,
     /// The coordinator; it is started again at once.
     Coordinator,
+    /// The coordinator, by itself, after it committed the append and before it answers: a living driver sends
+    /// it again to the one that is started next.
+    Unanswered,
 }
 
 /// Where it happens: the n-th append of the undisturbed run, at one of its sides.
@@ -52,6 +55,18 @@ pub(crate) fn all(story: &Story, victim: Victim) -> Vec<Crash> {
     places.collect()
 }
 
+/// Between commit and answer of one append of each kind.
+pub(crate) fn unanswered(story: &Story) -> Vec<Crash> {
+    let mut seen = HashSet::new();
+    let mut kind = |append: usize| {
+        let mut kinds = story.appends[append].kinds.clone();
+        kinds.dedup();
+        seen.insert(kinds)
+    };
+    let appends = (0..story.appends.len()).filter(|append| kind(*append));
+    appends.map(|append| Crash { victim: Victim::Unanswered, append, when: FailWhen::After }).collect()
+}
+
 impl Crash {
     fn seq(self, story: &Story) -> u64 {
         *story.appends[self.append].seqs.start()
@@ -64,6 +79,8 @@ impl Crash {
             Victim::Run => FailWhom::Run,
             Victim::Supervisor => FailWhom::Supervisor,
             Victim::Coordinator => FailWhom::Process(coordinator),
+            // It obeys a failpoint of its own.
+            Victim::Unanswered => return self.sleepers(story),
         };
         let crash = Failpoint { seq: self.seq(story), when: self.when, epoch: 1, whom };
         self.sleepers(story).into_iter().chain([crash]).collect()
@@ -188,6 +205,7 @@ async fn play(story: &'static Story, crash: Crash, host: Host, spec: &TaskSpec) 
         match crash.victim {
             Victim::Run | Victim::Supervisor if crash.is_at_the_end(story) => {}
             Victim::Run | Victim::Supervisor => ensure!(epochs > 1, "nobody died: {}", history.kinds()),
+            Victim::Unanswered => ensure!(play.kills == 1, "nobody died"),
             Victim::Coordinator => ensure!(play.kills == 1 || crash.is_at_the_end(story), "nobody died"),
         }
         // A coordinator that is away for longer than the lease costs one too: that is its kill's.
@@ -206,7 +224,7 @@ pub(crate) async fn sweep(crashes: Vec<Crash>, cluster: Option<&Cluster>) -> Res
     for crash in crashes {
         let permit = room().await;
         let own = match crash.victim {
-            Victim::Coordinator => Some(place(cluster).await?),
+            Victim::Coordinator | Victim::Unanswered => Some(place(cluster).await?),
             Victim::Run | Victim::Supervisor => None,
         };
         let (shared, spec) = (Arc::clone(&shared), spec.clone());
@@ -216,7 +234,16 @@ pub(crate) async fn sweep(crashes: Vec<Crash>, cluster: Option<&Cluster>) -> Res
                 match own {
                     None => play(story, crash, Host::Shared(shared), &spec).await.map(|(_, stalled)| stalled),
                     Some(place) => {
-                        let coordinator = Box::new(Coordinator::start(place, LeaseTime::Short).await?);
+                        let lease = LeaseTime::Short;
+                        let coordinator = match crash.victim {
+                            Victim::Unanswered => {
+                                Coordinator::start_dying_unanswered(place, lease, crash.seq(story)).await?
+                            }
+                            Victim::Run | Victim::Supervisor | Victim::Coordinator => {
+                                Coordinator::start(place, lease).await?
+                            }
+                        };
+                        let coordinator = Box::new(coordinator);
                         let spec = template(&coordinator).await?;
                         let (host, stalled) = play(story, crash, Host::Own(coordinator), &spec).await?;
                         if let Host::Own(coordinator) = host {
