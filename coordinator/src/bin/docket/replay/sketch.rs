@@ -146,7 +146,11 @@ impl Sketch {
                 self.tree = Some(e.tree);
             }
             RunEvent::GateRequested(e) => {
-                self.gates.push(GateSketch { call: e.call, gate: e.gate, result: None });
+                self.gates.push(GateSketch {
+                    call: e.call,
+                    gate: events::mended(e.step, e.gate),
+                    result: None,
+                });
             }
             RunEvent::GateFinished(e) => {
                 if let Some(gate) = self.gates.iter_mut().find(|gate| gate.call == e.call) {
