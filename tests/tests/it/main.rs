@@ -3,6 +3,7 @@
 mod bad_input;
 mod bitflip;
 mod carry;
+mod checks;
 mod conformance;
 mod crash;
 mod demo;
