@@ -59,6 +59,32 @@ impl TestCounts {
     }
 }
 
+/// What became of a linter after a batch of edits.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum LintStatus {
+    /// It found nothing.
+    Clean,
+    /// It found something.
+    Findings,
+    /// Its time limit ended it.
+    TimedOut,
+    /// It is not installed, or could not be started.
+    Missing,
+}
+
+/// A linter's word on a batch of edits.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct LintSeen {
+    /// The linter's name, as pinned.
+    pub linter: String,
+    /// What became of it.
+    pub status: LintStatus,
+    /// How many findings it told; at least 1 where it found something.
+    #[serde(default)]
+    pub findings: u32,
+}
+
 /// The hash of a file as a call read or wrote it: what "read before write" compares with.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct FileSeen {
@@ -109,6 +135,9 @@ pub struct ToolFacts {
     /// Lines that a file tool added and removed.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub lines: Option<LineCounts>,
+    /// What linters said of the batch of edits that this call ends.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub lint: Vec<LintSeen>,
 }
 
 #[cfg(test)]

@@ -112,6 +112,8 @@ fn log() -> Log {
         prompts: Prompts { system: prompt, tools: prompt, task: prompt },
         base,
         gates: vec![],
+        tests: None,
+        linters: vec![],
         requires: vec![],
         policy: None,
         sandbox: SandboxLayers::default(),

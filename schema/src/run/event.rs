@@ -15,7 +15,7 @@ use super::{
         GateFinished, GateRequested, ModelAnswered, ModelFailed, ModelRequested, SnapshotTaken, ToolFinished,
         ToolRequested,
     },
-    pin::{EngineRef, GateSpec, Models, Prompts, RunSettings, SandboxLayers},
+    pin::{EngineRef, GateSpec, LinterSpec, Models, Prompts, RunSettings, SandboxLayers},
 };
 use crate::{
     content::{BlobRef, Content, WorkPath},
@@ -81,6 +81,13 @@ pub struct RunStarted {
     /// Checks that must pass at the end.
     #[serde(default)]
     pub gates: Vec<GateSpec>,
+    /// The shell line that runs tests, where the task or the project's `docket.toml` says one; `{path}` in
+    /// it stands for the quoted test path.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tests: Option<String>,
+    /// Linters of the project's languages.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub linters: Vec<LinterSpec>,
     /// Paths that must exist at the end.
     #[serde(default)]
     pub requires: Vec<WorkPath>,

@@ -215,23 +215,47 @@ impl SnapshotParts {
     }
 }
 
-/// Intent: a final check is about to run.
+/// What is done about a final check.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum GateStep {
+    /// It is run.
+    #[default]
+    Check,
+    /// It failed, and what can be mended without a model is.
+    Mend,
+}
+
+impl GateStep {
+    /// Whether it is the check itself.
+    pub const fn is_check(&self) -> bool {
+        matches!(self, Self::Check)
+    }
+}
+
+/// Intent: a final check is about to run, or to be mended.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct GateRequested {
     /// docket's name of the call.
     pub call: CallId,
     /// The check.
     pub gate: GateSpec,
+    /// What is done about it.
+    #[serde(default, skip_serializing_if = "GateStep::is_check")]
+    pub step: GateStep,
     /// The decision that asks for it.
     pub decision: DecisionHash,
 }
 
-/// A final check ended.
+/// A final check, or its mending, ended.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct GateFinished {
     /// The call.
     pub call: CallId,
-    /// Exit status 0 within the time limit.
+    /// What was done about the check, as its intent says.
+    #[serde(default, skip_serializing_if = "GateStep::is_check")]
+    pub step: GateStep,
+    /// Exit status 0 within the time limit; for a mending, that it could be tried.
     pub passed: bool,
     /// What the model reads if it failed.
     pub content: Content,

@@ -5,7 +5,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    content::BlobRef,
+    content::{BlobRef, WorkPath},
     message::{ModelRef, Prices},
 };
 
@@ -43,6 +43,11 @@ pub struct RunSettings {
     /// Refuse an edit that adds syntax errors, in place of saying so in its result.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub refuse_syntax_errors: bool,
+    /// Time limit of a linter after a batch of edits.
+    pub lint_timeout_ms: u64,
+    /// Batches of edits in a row that leave findings, after which they are no longer listed: who
+    /// mends one finding with another has to look at the whole.
+    pub self_corrections_max: u32,
     /// Characters of a command's output that the model sees.
     pub output_chars_max: u32,
     /// Time limit of a command that names none.
@@ -66,6 +71,8 @@ impl Default for RunSettings {
             compaction_percent: 85,
             auto_lint: true,
             refuse_syntax_errors: false,
+            lint_timeout_ms: 10_000,
+            self_corrections_max: 5,
             output_chars_max: 4000,
             command_timeout_ms: 60_000,
             command_timeout_ms_max: 300_000,
@@ -83,6 +90,42 @@ pub struct GateSpec {
     pub name: String,
     /// The shell line that is run in the workspace; exit status 0 passes.
     pub command: String,
+    /// What can be tried before the model is asked, where it does not pass: a linter's findings can be
+    /// mended without thought.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub mend: Option<Mend>,
+}
+
+/// How a failed check is mended without a model: by the linter's own fix, then by patterns.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct Mend {
+    /// The linter's own fix, a shell line.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub command: Option<String>,
+    /// Files that this run changed: no other is touched by a pattern.
+    pub files: Vec<WorkPath>,
+}
+
+/// A linter, as configured or found when the run started.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct LinterSpec {
+    /// What it is called: `ruff`.
+    pub name: String,
+    /// Endings of the names of its files, without the dot.
+    pub extensions: Vec<String>,
+    /// The shell line that checks; `{files}` stands for the quoted paths. Exit status 0 = nothing found,
+    /// 127 = it is not installed.
+    pub check: String,
+    /// The shell line that checks the project at the end; none = `check`, over the files that the run changed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub project: Option<String>,
+    /// The shell line that mends what it can by itself; `{files}` as in `check`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub fix: Option<String>,
+    /// Whether a run must leave nothing for it to find. Not where the project has files of the language
+    /// and never asked for this linter: old findings are not the run's to mend.
+    #[serde(default)]
+    pub gates: bool,
 }
 
 /// What a model can take and costs, as known when the run started.

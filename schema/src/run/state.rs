@@ -14,14 +14,14 @@ use super::{
     event_inbox::{Limit, RunOutcome},
     event_work::{GateRequested, ModelFailed, ModelRequested, SnapshotParts, ToolRequested},
     hands::Hands,
-    pin::SandboxLayers,
+    pin::{GateSpec, SandboxLayers},
     transcript::Transcript,
 };
 use crate::{
     content::{BlobRef, Content, WorkPath},
     event::{Envelope, EventRef, TypedEvent as _},
     ids::{BlobHash, Epoch, EventHash, RunId, Seq, TaskId, TreeHash, Turn},
-    message::{CallId, ToolUse, Usage},
+    message::{CallId, Part, ToolUse, Usage},
     snapshot::{Entry, LeftOutWhy},
 };
 
@@ -196,6 +196,16 @@ pub struct RunState {
     pub corrections: u32,
     /// All gates of the last round passed, and nothing has happened since.
     pub gates_passed: bool,
+    /// Failed checks of the last round that are to be mended before it counts.
+    pub mends_due: Vec<GateSpec>,
+    /// Gate intents since the model was last asked.
+    pub gates_in_turn: u32,
+    /// Linters that were found not to be installed.
+    pub linters_missing: BTreeSet<String>,
+    /// How often each linter did not end in time after a batch of edits.
+    pub lint_timeouts: BTreeMap<String, u32>,
+    /// Batches of edits in a row that left findings.
+    pub lint_failures: u32,
     /// A change failed its test, gate or lint and no change has followed: what comes next is a fix.
     pub fixing: bool,
     /// Files that file tools wrote, in this run.
@@ -220,6 +230,12 @@ pub struct RunState {
     pub(super) round_failed: bool,
     /// Whose change of the workspace is being folded.
     pub(super) hands: Hands,
+    /// Checks of the round in hand that failed and can be mended.
+    pub(super) round_mends: Vec<GateSpec>,
+    /// What the model is to read of the round in hand, should nothing be mended.
+    pub(super) round_notes: Vec<Part>,
+    /// The checks were mended since the model was last asked: it is the model's turn if they fail again.
+    pub(super) mended: bool,
     /// Parts of a snapshot whose last one has not come.
     pub(super) snapshot_parts: SnapshotParts,
 }
@@ -253,6 +269,11 @@ impl Default for RunState {
             empty_answers: 0,
             corrections: 0,
             gates_passed: false,
+            mends_due: Vec::new(),
+            gates_in_turn: 0,
+            linters_missing: BTreeSet::new(),
+            lint_timeouts: BTreeMap::new(),
+            lint_failures: 0,
             fixing: false,
             files_written: BTreeSet::new(),
             error_signatures: BTreeMap::new(),
@@ -265,6 +286,9 @@ impl Default for RunState {
             children: BTreeMap::new(),
             round_failed: false,
             hands: Hands::default(),
+            round_mends: Vec::new(),
+            round_notes: Vec::new(),
+            mended: false,
             snapshot_parts: SnapshotParts::default(),
         }
     }

@@ -30,6 +30,8 @@ fn started() -> RunEvent {
         prompts: Prompts { system: blob, tools: blob, task: blob },
         base: Base { manifest: blob, tree: TreeHash::ZERO, git: None },
         gates: vec![],
+        tests: None,
+        linters: vec![],
         requires: vec![],
         policy: None,
         sandbox: SandboxLayers::default(),

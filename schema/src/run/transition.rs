@@ -6,10 +6,11 @@ use super::{
     event::{Forked, RunEvent, RunRecovered, RunStarted},
     event_inbox::{BlockerAnswered, ChildAnswered, Compacted, RunEnded},
     event_work::{
-        GateFinished, GateRequested, ModelAnswered, ModelFailed, ModelRequested, SnapshotParts,
+        GateFinished, GateRequested, GateStep, ModelAnswered, ModelFailed, ModelRequested, SnapshotParts,
         SnapshotTaken, ToolFinished, ToolRequested, ToolStatus,
     },
     hands::edited_words,
+    pin::GateSpec,
     state::{EventMeta, Overlay, RunState, Stage},
     transcript::calls_of,
 };
@@ -18,6 +19,7 @@ use crate::{
     ids::{Epoch, Turn},
     message::{CallId, Part},
     snapshot::PathChange,
+    tool::{LintSeen, LintStatus},
 };
 
 impl RunState {
@@ -146,6 +148,9 @@ impl RunState {
         self.turn = turn;
         self.answered_without_tools = false;
         self.gates_passed = false;
+        self.gates_in_turn = 0;
+        self.mended = false;
+        self.mends_due.clear();
         self.stage = Stage::Model(Box::new(event));
         Ok(())
     }
@@ -211,6 +216,7 @@ impl RunState {
         if let Some(signature) = event.facts.error_signature {
             *self.error_signatures.entry(signature).or_default() += 1;
         }
+        self.linted(&event.facts.lint);
         for seen in event.facts.read {
             self.read_set.insert(seen.path, seen.hash);
         }
@@ -218,7 +224,7 @@ impl RunState {
             let tests_failed = event.facts.tests.is_some_and(|tests| tests.failed + tests.errors > 0);
             self.fixing |= tests_failed;
         } else {
-            self.fixing = false;
+            self.fixing = event.facts.lint.iter().any(|seen| seen.status == LintStatus::Findings);
             self.files_written.extend(event.facts.changed);
         }
         let part = Part::ToolResult { call: event.call.clone(), content: event.content, is_error };
@@ -227,6 +233,19 @@ impl RunState {
             self.stage = Stage::Deciding;
         }
         Ok(())
+    }
+
+    fn linted(&mut self, lint: &[LintSeen]) {
+        let missing = lint.iter().filter(|seen| seen.status == LintStatus::Missing);
+        self.linters_missing.extend(missing.map(|seen| seen.linter.clone()));
+        for seen in lint.iter().filter(|seen| seen.status == LintStatus::TimedOut) {
+            *self.lint_timeouts.entry(seen.linter.clone()).or_default() += 1;
+        }
+        if lint.iter().any(|seen| seen.status == LintStatus::Findings) {
+            self.lint_failures += 1;
+        } else if lint.iter().any(|seen| seen.status == LintStatus::Clean) {
+            self.lint_failures = 0;
+        }
     }
 
     fn snapshot_taken(&mut self, epoch: Epoch, event: SnapshotTaken) -> Result<(), String> {
@@ -246,10 +265,15 @@ impl RunState {
 
     fn gate_requested(&mut self, event: GateRequested) -> Result<(), String> {
         match self.stage {
-            Stage::Deciding => self.round_failed = false,
+            Stage::Deciding => {
+                self.round_failed = false;
+                self.round_mends.clear();
+                self.round_notes.clear();
+            }
             Stage::Gates => {}
             _ => return Err(String::new()),
         }
+        self.gates_in_turn += 1;
         self.open_gates.push(event);
         self.stage = Stage::Gates;
         Ok(())
@@ -259,24 +283,59 @@ impl RunState {
         let Some(at) = self.open_gates.iter().position(|open| open.call == event.call) else {
             return Err(format!(": {} has no intent", event.call));
         };
-        let gate = self.open_gates.remove(at).gate;
+        let open = self.open_gates.remove(at);
+        match open.step {
+            GateStep::Check => self.checked(open.gate, event),
+            GateStep::Mend => self.mend_finished(open.gate, event),
+        }
+        Ok(())
+    }
+
+    fn checked(&mut self, gate: GateSpec, event: GateFinished) {
         if !event.passed {
             self.round_failed = true;
             let text =
                 format!("The final check `{}` (`{}`) failed. Mend the cause.", gate.name, gate.command);
-            self.transcript.note(Part::Text { text: text.into() });
-            self.transcript.note(Part::Text { text: event.content });
+            self.round_notes.push(Part::Text { text: text.into() });
+            self.round_notes.push(Part::Text { text: event.content });
+            if gate.mend.is_some() && !self.mended {
+                self.round_mends.push(gate);
+            }
+        }
+        // What may yet be mended is not told before it is known to stay.
+        if self.round_mends.is_empty() && !self.may_be_mended() {
+            self.round_notes.drain(..).for_each(|note| self.transcript.note(note));
         }
         if self.open_gates.is_empty() {
             self.stage = Stage::Deciding;
             self.gates_passed = !self.round_failed;
             self.fixing = self.round_failed;
-            if self.round_failed {
+            self.mends_due = std::mem::take(&mut self.round_mends);
+            if self.round_failed && self.mends_due.is_empty() {
+                self.round_notes.drain(..).for_each(|note| self.transcript.note(note));
                 self.corrections += 1;
                 self.answered_without_tools = false;
             }
         }
-        Ok(())
+    }
+
+    /// Whether a check of this round that has no result yet could be mended.
+    fn may_be_mended(&self) -> bool {
+        !self.mended && self.open_gates.iter().any(|open| open.gate.mend.is_some())
+    }
+
+    fn mend_finished(&mut self, gate: GateSpec, event: GateFinished) {
+        self.mended = true;
+        self.mends_due.retain(|due| *due != gate);
+        if !event.facts.changed.is_empty() {
+            // Should the run end now, nobody needs to be told.
+            self.transcript.aside(Part::Text { text: event.content });
+            self.files_written.extend(event.facts.changed);
+        }
+        if self.open_gates.is_empty() {
+            self.stage = Stage::Deciding;
+            self.mends_due.clear();
+        }
     }
 
     fn told(&mut self, text: Content) -> Result<(), String> {

@@ -58,6 +58,8 @@ fn started(task: TaskId, run: RunId) -> NewEvent {
         prompts: Prompts { system: base, tools: base, task: base },
         base: spec("").base,
         gates: vec![],
+        tests: None,
+        linters: vec![],
         requires: vec![],
         policy: None,
         sandbox: SandboxLayers::default(),

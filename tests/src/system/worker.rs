@@ -26,11 +26,13 @@ pub struct WorkerOptions {
     pub failpoints: Vec<Failpoint>,
     /// A run process without progress for so long hangs; none = as usual, many minutes.
     pub hang_ms: Option<u64>,
+    /// Its `docket.toml`.
+    pub settings: String,
 }
 
 impl Default for WorkerOptions {
     fn default() -> Self {
-        Self { slots: 1, queue: None, failpoints: Vec::new(), hang_ms: None }
+        Self { slots: 1, queue: None, failpoints: Vec::new(), hang_ms: None, settings: String::new() }
     }
 }
 
@@ -48,6 +50,7 @@ impl Worker {
     /// It does not start.
     pub async fn start(coordinator: &Coordinator, options: &WorkerOptions) -> Result<Self> {
         let home = tempfile::Builder::new().prefix("docket-worker-").tempdir()?;
+        std::fs::write(home.path().join("docket.toml"), &options.settings)?;
         let failpoints = serde_json::to_string(&options.failpoints)?;
         let hang_ms = options.hang_ms.map(|ms| ms.to_string());
         let mut env: Vec<(&str, &OsStr)> = vec![

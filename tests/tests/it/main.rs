@@ -4,6 +4,7 @@ mod bad_input;
 mod bench;
 mod bitflip;
 mod carry;
+mod checks;
 mod conformance;
 mod crash;
 mod demo;

@@ -64,8 +64,8 @@ pub fn announce(
             })
         })),
         Act::RunGates(gates) => events.extend(gates.iter().map(|planned| {
-            let (call, gate) = (planned.call.clone(), planned.gate.clone());
-            RunEvent::from(GateRequested { call, gate, decision: hash })
+            let (call, gate, step) = (planned.call.clone(), planned.gate.clone(), planned.step);
+            RunEvent::from(GateRequested { call, gate, step, decision: hash })
         })),
         Act::Pause => events.push(RunPaused { decision: hash }.into()),
         Act::Block { question, why } => {

@@ -7,6 +7,7 @@
 //! lease's epoch; every choice is the engine's, the driver makes none.
 
 mod act;
+mod begin;
 mod causes;
 mod failpoint;
 mod intent;

@@ -2,28 +2,26 @@
 //! sandbox; and for a run that begins, pin everything its decisions will depend on.
 
 use std::{
-    io::Read as _,
     path::Path,
     sync::Arc,
     time::{Duration, Instant},
 };
 
-use bytes::Bytes;
 use docket_schema::{
-    content::{BlobRef, WorkPath},
+    content::WorkPath,
     ids::{TreeHash, Turn},
     run::{
-        EngineRef, FailureKind, GateSpec, Models, Prompts, RunEnded, RunOutcome, RunRecovered, RunSettings,
-        RunStarted, RunState, SandboxLayers, SetupFinished,
+        FailureKind, Models, RunEnded, RunOutcome, RunRecovered, RunSettings, RunStarted, RunState,
+        SandboxLayers, SetupFinished,
     },
     snapshot::{LeftOut, LeftOutWhy},
-    task::TaskSpec,
 };
 use futures_util::future::BoxFuture;
 use tokio::sync::watch;
 
 use super::{
     act::Hands,
+    begin::{Begun, begin},
     causes,
     failpoint::Failpoints,
     journal::{Journal, JournalError, Outgoing},
@@ -34,15 +32,12 @@ use super::{
 use crate::{
     bootstrap::{Bootstrap, SandboxChoice},
     client::{Client, ClientError, Lineage, patiently},
-    engine::{self, Engine, prompt},
-    model::{self, ModelClient, PriceTable, Provider, ScriptedModel, Secret, Timeouts},
+    engine::{self, Engine},
+    model::{self, ModelClient, Provider, ScriptedModel, Secret, Timeouts},
     sandbox::{BackendChoice, Checked, CommandSpec, Sandbox, SandboxConfig},
     tools::{self, RunnerError, TestRunnerConfig, ToolSettings},
     workspace::{self, Blobs, Owner, RestoreTarget, Restored, Workspace, WorkspaceOptions},
 };
-
-/// Files whose text becomes part of the prompt, in order of preference.
-const INSTRUCTION_FILES: [&str; 2] = ["AGENTS.md", "CLAUDE.md"];
 
 /// Why a run process cannot begin its work.
 #[derive(Debug, thiserror::Error)]
@@ -147,7 +142,7 @@ async fn ready(
             pins
         }
         None => {
-            let begun = begin(bootstrap, material, &workspace, &root, layers).await?;
+            let begun = begin(bootstrap, material, &workspace, &root, layers)?;
             append_start(journal, &begun).await?;
             let setup = setup(&spec.setup, &begun.started.settings, &runner).await?;
             append_setup(journal, &mut workspace, setup).await?;
@@ -161,7 +156,7 @@ async fn ready(
         ))
     })?;
     let (model, key) = model_of(bootstrap, &pins.models, material).await?;
-    let tests = spec.tests.clone().map(|command| TestRunnerConfig { command });
+    let tests = tests_line(&pins, spec.tests.clone());
     let settings = tool_settings(&pins.settings);
     let bench = Workbench { workspace, root, runner, settings, tests };
     Ok((engine, Hands { model, key, bench }))
@@ -248,62 +243,6 @@ pub(super) async fn restored(
     Ok((done.map_err(|error| StartError::environment(&error))?, tree))
 }
 
-/// What a run that begins pins, with the blobs that this names.
-struct Begun {
-    started: RunStarted,
-    blobs: Vec<(BlobRef, Vec<u8>)>,
-}
-
-async fn begin(
-    bootstrap: &Bootstrap,
-    material: &Material,
-    workspace: &Workspace,
-    root: &cap_std::fs::Dir,
-    sandbox: SandboxLayers,
-) -> Result<Begun, StartError> {
-    let lease = &bootstrap.lease;
-    let spec = &lease.spec;
-    let engine = engine::newest(&spec.engine)
-        .ok_or_else(|| StartError::Environment(format!("there is no engine `{}`", spec.engine)))?
-        .id();
-    let tests = spec.tests.clone().or_else(|| tools::detect_tests(root));
-    let project = prompt::Project {
-        instructions: instructions(root),
-        files: workspace.base_manifest().entries.keys().map(ToString::to_string).collect(),
-        tests: tests.clone(),
-    };
-    let specs = tools::specs();
-    let requires: Vec<String> = spec.requires.iter().map(ToString::to_string).collect();
-    let mut blobs = Vec::new();
-    let mut pin = |bytes: Vec<u8>| {
-        let blob = BlobRef::of(&bytes);
-        material.keep(blob, Bytes::from(bytes.clone()));
-        blobs.push((blob, bytes));
-        blob
-    };
-    let prompts = Prompts {
-        system: pin(prompt::system(&specs, &project).into_bytes()),
-        tools: pin(serde_json::to_vec(&specs).expect("tool specifications have string keys only")),
-        task: pin(prompt::task(&spec.title, &spec.text, &requires).into_bytes()),
-    };
-    let started = RunStarted {
-        task: lease.task,
-        run: lease.run,
-        attempt: lease.attempt,
-        engine: EngineRef { name: engine.name, version: engine.version },
-        models: models(bootstrap, spec)?,
-        settings: settings(bootstrap, spec),
-        prompts,
-        base: spec.base.clone(),
-        gates: gates(tests, &requires),
-        requires: spec.requires.clone(),
-        policy: None,
-        sandbox,
-        worker: bootstrap.incarnation,
-    };
-    Ok(Begun { started, blobs })
-}
-
 /// Runs setup lines, in order.
 ///
 /// # Errors
@@ -368,44 +307,9 @@ async fn append_start(journal: &mut Journal, begun: &Begun) -> Result<(), StartE
     Ok(())
 }
 
-fn instructions(root: &cap_std::fs::Dir) -> Option<(String, String)> {
-    INSTRUCTION_FILES.iter().find_map(|name| {
-        let file = root.open(name).ok().filter(|file| file.metadata().is_ok_and(|found| found.is_file()))?;
-        let mut text = Vec::new();
-        file.take(prompt::INSTRUCTIONS_BYTES_MAX as u64).read_to_end(&mut text).ok()?;
-        Some(((*name).to_owned(), String::from_utf8_lossy(&text).into_owned()))
-    })
-}
-
-fn models(bootstrap: &Bootstrap, spec: &TaskSpec) -> Result<Models, StartError> {
-    let table = PriceTable::load(bootstrap.settings.prices_toml.as_deref())
-        .map_err(|error| StartError::environment(&error))?;
-    Ok(table.models(&spec.model))
-}
-
-fn settings(bootstrap: &Bootstrap, spec: &TaskSpec) -> RunSettings {
-    let mut settings = bootstrap.settings.run.clone();
-    let patch = &spec.settings;
-    settings.turns_max = patch.turns_max.unwrap_or(settings.turns_max);
-    settings.corrections_max = patch.corrections_max.unwrap_or(settings.corrections_max);
-    settings.command_timeout_ms = patch.command_timeout_ms.unwrap_or(settings.command_timeout_ms);
-    settings.auto_lint = patch.auto_lint.unwrap_or(settings.auto_lint);
-    settings.refuse_syntax_errors = patch.refuse_syntax_errors.unwrap_or(settings.refuse_syntax_errors);
-    settings
-}
-
-fn gates(tests: Option<String>, requires: &[String]) -> Vec<GateSpec> {
-    let mut gates = Vec::new();
-    if !requires.is_empty() {
-        let there: Vec<String> = requires.iter().map(|path| format!("test -e {}", quoted(path))).collect();
-        gates.push(GateSpec { name: "requires".to_owned(), command: there.join(" && ") });
-    }
-    gates.extend(tests.map(|command| GateSpec { name: "tests".to_owned(), command }));
-    gates
-}
-
-fn quoted(path: &str) -> String {
-    format!("'{}'", path.replace('\'', r"'\''"))
+/// The configured test line: as pinned; in logs that pin none, the task's own.
+pub(super) fn tests_line(pins: &RunStarted, of_task: Option<String>) -> Option<TestRunnerConfig> {
+    pins.tests.clone().or(of_task).map(|command| TestRunnerConfig { command })
 }
 
 pub(super) fn tool_settings(settings: &RunSettings) -> ToolSettings {

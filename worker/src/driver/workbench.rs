@@ -14,15 +14,15 @@ use docket_schema::{
     ids::BlobHash,
     message::{CallId, ToolUse},
     run::{
-        GateFinished, GateRequested, RunSettings, RunStarted, RunState, ToolFinished, ToolRequested,
-        ToolStatus, Verdict,
+        GateFinished, GateRequested, GateStep, RunSettings, RunStarted, RunState, ToolFinished,
+        ToolRequested, ToolStatus, Verdict,
     },
     tool::{RecoveryClass, ToolFacts},
 };
 
 use super::{
     journal::Outgoing,
-    start::{SandboxRunner, StartError, sandbox, setup, tool_settings, workspace_options},
+    start::{SandboxRunner, StartError, sandbox, setup, tests_line, tool_settings, workspace_options},
 };
 use crate::{
     bootstrap::SandboxChoice,
@@ -38,6 +38,9 @@ pub(crate) struct Workbench {
     pub(super) settings: ToolSettings,
     pub(super) tests: Option<TestRunnerConfig>,
 }
+
+/// Batches of edits after which a linter that never ends in time is no longer waited for.
+const LINT_TIMEOUTS_MAX: u32 = 3;
 
 /// Where a workbench is made, beside a run's own.
 pub(crate) struct Site<'a> {
@@ -67,8 +70,8 @@ impl Workbench {
         let runner = SandboxRunner(sandbox(site.sandbox, None, &workspace).await?);
         let root = cap_std::fs::Dir::open_ambient_dir(workspace.path(), cap_std::ambient_authority())
             .map_err(|error| StartError::environment(&error))?;
-        let tests = tests.map(|command| TestRunnerConfig { command });
-        Ok(Self { workspace, root, runner, settings: tool_settings(&pins.settings), tests })
+        let (tests, settings) = (tests_line(pins, tests), tool_settings(&pins.settings));
+        Ok(Self { workspace, root, runner, settings, tests })
     }
 
     /// Runs one setup line.
@@ -83,6 +86,7 @@ impl Workbench {
     /// if anything may have changed.
     pub(crate) async fn run_tools(&mut self, state: &RunState) -> Result<Outgoing, SnapshotError> {
         let mut batch = Batch::new(state);
+        let mut all: Vec<(&ToolRequested, Done)> = Vec::new();
         let mut calls = state.open_tools.as_slice();
         while let Some((first, rest)) = calls.split_first() {
             let readers = calls.iter().take_while(|(open, _)| open.class == RecoveryClass::Reads).count();
@@ -93,17 +97,51 @@ impl Workbench {
                     together.iter().map(|(open, tool)| self.run_one(open, tool, &read_set)),
                 );
                 for ((open, _), done) in together.iter().zip(outcomes.await) {
-                    batch.finished(open, done);
+                    batch.took(&done);
+                    all.push((open, done));
                 }
                 calls = rest;
             } else {
                 let done = self.run_one(&first.0, &first.1, &batch.read_set).await;
-                batch.finished(&first.0, done);
+                batch.took(&done);
+                all.push((&first.0, done));
                 calls = rest;
             }
         }
+        self.lint(state, &mut batch, &mut all).await;
+        for (open, done) in all {
+            batch.finished(open, done);
+        }
         self.snapshot(state, &mut batch).await?;
         Ok(batch.out)
+    }
+
+    /// Runs the linters of what a batch of calls changed, once, and says what they found in the result of
+    /// the last call that changed anything.
+    async fn lint(&self, state: &RunState, batch: &mut Batch, all: &mut [(&ToolRequested, Done)]) {
+        let Some(pins) = state.pins.as_deref().filter(|pins| pins.settings.auto_lint) else { return };
+        let changes = |done: &Done| !done.outcome.facts.changed.is_empty();
+        let Some((_, last)) = all.iter_mut().rfind(|(_, done)| changes(done)) else { return };
+        let started = Instant::now();
+        let slow = state.lint_timeouts.iter().filter(|(_, times)| **times >= LINT_TIMEOUTS_MAX);
+        let missing = state.linters_missing.iter().chain(slow.map(|(name, _)| name)).cloned().collect();
+        let edited = tools::Edited {
+            linters: &pins.linters,
+            files: &batch.changed,
+            missing: &missing,
+            timeout_ms: pins.settings.lint_timeout_ms,
+            listed: state.lint_failures < pins.settings.self_corrections_max,
+        };
+        let linted = tools::lint(self.context(&batch.read_set, None), &edited).await;
+        // A linter may leave files behind, as any command may.
+        batch.walk |= !linted.seen.is_empty();
+        if let Some(more) = linted.full {
+            let whole = last.outcome.full.get_or_insert_with(|| last.outcome.content.clone());
+            whole.extend_from_slice(more.as_bytes());
+        }
+        last.outcome.content.extend_from_slice(linted.text.as_bytes());
+        last.outcome.facts.lint = linted.seen;
+        last.duration += started.elapsed();
     }
 
     /// Runs calls again after a crash, as their recovery classes allow: the workspace stands at the
@@ -155,9 +193,15 @@ impl Workbench {
             );
             return refusal(&tool.name, text);
         }
-        let context =
-            ToolContext { root: &self.root, runner: &self.runner, read_set, settings: &self.settings, tests };
-        tools::execute(context, &tool.name, &tool.args).await
+        tools::execute(self.context(read_set, tests), &tool.name, &tool.args).await
+    }
+
+    fn context<'a>(
+        &'a self,
+        read_set: &'a BTreeMap<WorkPath, BlobHash>,
+        tests: Option<&'a TestRunnerConfig>,
+    ) -> ToolContext<'a> {
+        ToolContext { root: &self.root, runner: &self.runner, read_set, settings: &self.settings, tests }
     }
 
     async fn snapshot(&mut self, state: &RunState, batch: &mut Batch) -> Result<(), SnapshotError> {
@@ -189,17 +233,24 @@ impl Workbench {
     }
 
     async fn run_gate(&self, open: &GateRequested) -> ToolOutcome {
-        let (tool, tests) = tool_of_gate(open);
+        match open.step {
+            GateStep::Check => {}
+            GateStep::Mend => return tools::mend(self.context(&BTreeMap::new(), None), &open.gate).await,
+        }
+        let (tool, tests) = tool_of_gate(open, self.settings.command_timeout_ms_max);
         self.execute(&tool, &BTreeMap::new(), tests.as_ref()).await
     }
 }
 
 /// The call that a gate stands for. It runs the line that was pinned at the start, whatever the
-/// workspace looks like by now: a model must not choose its own judge.
-fn tool_of_gate(open: &GateRequested) -> (ToolUse, Option<TestRunnerConfig>) {
+/// workspace looks like by now: a model must not choose its own judge. A linter has as much time as tests:
+/// the first look at a project may build all of it.
+fn tool_of_gate(open: &GateRequested, timeout_ms_max: u64) -> (ToolUse, Option<TestRunnerConfig>) {
     let command = open.gate.command.clone();
     let (name, args, tests) = if open.gate.name == "tests" {
         ("run_tests", serde_json::json!({}), Some(TestRunnerConfig { command }))
+    } else if open.gate.mend.is_some() && timeout_ms_max >= 1000 {
+        ("run_command", serde_json::json!({ "command": command, "timeout_s": timeout_ms_max / 1000 }), None)
     } else {
         ("run_command", serde_json::json!({ "command": command }), None)
     };
@@ -245,13 +296,16 @@ impl Batch {
         }
     }
 
+    /// Notes what the calls that follow must know.
+    fn took(&mut self, done: &Done) {
+        let facts = &done.outcome.facts;
+        self.read_set.extend(facts.read.iter().map(|seen| (seen.path.clone(), seen.hash)));
+        self.changed.extend(facts.changed.iter().cloned());
+        self.walk |= facts.may_have_changed_tree;
+    }
+
     fn finished(&mut self, open: &ToolRequested, done: Done) {
         let Done { status, outcome, duration } = done;
-        for seen in &outcome.facts.read {
-            self.read_set.insert(seen.path.clone(), seen.hash);
-        }
-        self.changed.extend(outcome.facts.changed.iter().cloned());
-        self.walk |= outcome.facts.may_have_changed_tree;
         let (content, full) = self.placed(outcome.content, outcome.full);
         let event = ToolFinished {
             call: open.call.clone(),
@@ -284,12 +338,14 @@ impl Batch {
     }
 
     fn gate_finished(&mut self, open: &GateRequested, outcome: ToolOutcome, duration: Duration) {
-        let passed = !outcome.is_error && outcome.facts.exit == Some(0) && !outcome.facts.timed_out;
+        let passed = passed(open, &outcome);
         let (content, full) = self.placed(outcome.content, outcome.full);
         let call: CallId = open.call.clone();
         let facts = outcome.facts;
-        self.out
-            .push(self.turn, GateFinished { call, passed, content, full, facts, duration_ms: ms(duration) });
+        self.out.push(
+            self.turn,
+            GateFinished { call, step: open.step, passed, content, full, facts, duration_ms: ms(duration) },
+        );
     }
 
     fn placed(&mut self, content: Vec<u8>, full: Option<Vec<u8>>) -> (Content, Option<BlobRef>) {
@@ -305,6 +361,21 @@ impl Batch {
         (content, full)
     }
 }
+
+/// Whether a check passed. A linter that is not installed judges nobody; a mending only has to be tried.
+fn passed(open: &GateRequested, outcome: &ToolOutcome) -> bool {
+    let ended = !outcome.is_error && !outcome.facts.timed_out;
+    match open.step {
+        GateStep::Mend => ended,
+        GateStep::Check => {
+            let absent = open.gate.mend.is_some() && outcome.facts.exit == Some(NOT_FOUND);
+            ended && (outcome.facts.exit == Some(0) || absent)
+        }
+    }
+}
+
+/// Exit status of a shell that does not find a program.
+const NOT_FOUND: i32 = 127;
 
 fn ms(duration: Duration) -> u64 {
     u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
@@ -322,10 +393,14 @@ mod tests {
     #[test]
     fn a_gate_runs_the_line_that_was_pinned() {
         for (name, tool) in [("tests", "run_tests"), ("requires", "run_command")] {
-            let gate = GateSpec { name: name.to_owned(), command: "make test".to_owned() };
-            let open =
-                GateRequested { call: CallId::gate(Turn(3), 0), gate, decision: DecisionHash([0; 32]) };
-            let (used, tests) = tool_of_gate(&open);
+            let gate = GateSpec { name: name.to_owned(), command: "make test".to_owned(), mend: None };
+            let open = GateRequested {
+                call: CallId::gate(Turn(3), 0),
+                gate,
+                step: GateStep::Check,
+                decision: DecisionHash([0; 32]),
+            };
+            let (used, tests) = tool_of_gate(&open, 300_000);
             let line = tests.map(|tests| tests.command);
             let line = line.or_else(|| used.args["command"].as_str().map(str::to_owned));
             assert_eq!((used.name.as_str(), line.as_deref()), (tool, Some("make test")));

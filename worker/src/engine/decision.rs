@@ -7,7 +7,7 @@ use docket_schema::{
     content::{BlobRef, Content},
     ids::{DecisionHash, Turn},
     message::{CallId, ModelRef},
-    run::{BlockedWhy, Conversation, GateSpec, Phase, Purpose, RunOutcome, RunStarted, Verdict},
+    run::{BlockedWhy, Conversation, GateSpec, GateStep, Phase, Purpose, RunOutcome, RunStarted, Verdict},
     tool::RecoveryClass,
 };
 use serde::{Serialize, Serializer, ser::SerializeStruct as _};
@@ -29,7 +29,7 @@ pub enum Act {
     CallModel(Box<ModelCall>),
     /// Run tools: readers together, changers in order.
     RunTools(Vec<PlannedTool>),
-    /// Run the final checks, in order.
+    /// Run the final checks, or mend them, in order.
     RunGates(Vec<PlannedGate>),
     /// Rest until somebody unpauses the run.
     Pause,
@@ -99,6 +99,9 @@ pub struct PlannedGate {
     pub call: CallId,
     /// The check.
     pub gate: GateSpec,
+    /// What is done about it.
+    #[serde(skip_serializing_if = "GateStep::is_check")]
+    pub step: GateStep,
 }
 
 impl Decision {

@@ -8,6 +8,7 @@ pub mod prompt;
 mod react;
 #[cfg(test)]
 mod react_tests;
+mod verification;
 
 pub use decision::*;
 pub use react::React;

@@ -1,8 +1,8 @@
 //! Engine `react`, version 1: a hybrid ReAct loop. The model decides each step on what it sees;
 //! the engine holds the loop, its caps, and the end (A1).
 //!
-//! Rules, in this order: wishes of people and limits; calls that wait; a failed or empty answer is
-//! asked again; an answer without a tool call is a blocker or the claim to be done, which the gates
+//! Rules, in this order: wishes of people and limits; calls that wait; failed checks that can be
+//! mended without a model; a failed or empty answer is asked again; an answer without a tool call is a blocker or the claim to be done, which the gates
 //! check; else the model is asked, up to the turn cap.
 
 use docket_schema::{
@@ -16,7 +16,7 @@ use docket_schema::{
     tool::RecoveryClass,
 };
 
-use super::{Act, Decision, Engine, ModelCall, PlannedGate, PlannedTool, answer_tokens_max};
+use super::{Act, Decision, Engine, ModelCall, PlannedTool, answer_tokens_max, verification};
 use crate::tools;
 
 /// What the model is told after an answer that said nothing.
@@ -44,6 +44,9 @@ impl Engine for React {
         }
         if !run.wanted.is_empty() {
             return run_tools(run);
+        }
+        if let Some(decision) = verification::mend(run, pins) {
+            return decision;
         }
         if let Some(failure) = &run.last_failure {
             if failure.needs_person {
@@ -190,16 +193,11 @@ fn said_it_is_done(run: &RunState, pins: &RunStarted) -> Decision {
     if let Some(question) = blocked_question(run.last_text.as_ref()) {
         return Decision { phase: run.phase, act: Act::Block { question, why: BlockedWhy::Model } };
     }
-    if run.gates_passed || pins.gates.is_empty() {
+    let checks = verification::checks(run, pins);
+    if run.gates_passed || checks.is_empty() {
         return end(run, RunOutcome::Succeeded);
     }
-    let round = run.corrections as usize * pins.gates.len();
-    let gates = pins
-        .gates
-        .iter()
-        .enumerate()
-        .map(|(at, gate)| PlannedGate { call: CallId::gate(run.turn, round + at), gate: gate.clone() });
-    Decision { phase: Phase::Verifying, act: Act::RunGates(gates.collect()) }
+    verification::check(run, pins, checks)
 }
 
 fn blocked_question(text: Option<&Content>) -> Option<Content> {

@@ -6,16 +6,16 @@ use docket_schema::{
     message::{CallId, ModelRef, Part, StopReason, ToolUse, Usage},
     run::{
         BlockedWhy, BlockerAnswered, CancelRequested, EngineRef, GateFinished, GateRequested, GateSpec,
-        Limit, LimitReached, ModelAnswered, ModelFailed, ModelRequested, ModelTerms, Models, PauseRequested,
-        Phase, Prompts, Purpose, RunBlocked, RunEvent, RunOutcome, RunSettings, RunStarted, RunState,
-        SandboxLayers, Told, ToolFinished, ToolRequested, ToolStatus, Verdict,
+        Limit, LimitReached, LinterSpec, ModelAnswered, ModelFailed, ModelRequested, ModelTerms, Models,
+        PauseRequested, Phase, Prompts, Purpose, RunBlocked, RunEvent, RunOutcome, RunSettings, RunStarted,
+        RunState, SandboxLayers, Told, ToolFinished, ToolRequested, ToolStatus, Verdict,
     },
-    snapshot::Base,
-    tool::{TestCounts, ToolFacts},
+    snapshot::{Base, Entry, EntryKind},
+    tool::{LintSeen, LintStatus, TestCounts, ToolFacts},
 };
 use serde_json::json;
 
-use super::{Act, Decision, Engine as _, React};
+use super::{Act, Decision, Engine as _, PlannedGate, React};
 
 const SETTINGS: RunSettings = RunSettings {
     turns_max: 4,
@@ -24,6 +24,8 @@ const SETTINGS: RunSettings = RunSettings {
     compaction_percent: 85,
     refuse_syntax_errors: false,
     auto_lint: true,
+    lint_timeout_ms: 1,
+    self_corrections_max: 5,
     output_chars_max: 4000,
     command_timeout_ms: 1,
     command_timeout_ms_max: 1,
@@ -54,6 +56,8 @@ impl Log {
             prompts: Prompts { system: blob, tools: blob, task: blob },
             base: Base { manifest: blob, tree: TreeHash::ZERO, git: None },
             gates: gates.iter().map(|name| gate(name)).collect(),
+            tests: None,
+            linters: vec![],
             requires: vec![],
             policy: None,
             sandbox: SandboxLayers { backend: sandbox.into(), ..SandboxLayers::default() },
@@ -157,13 +161,25 @@ impl Log {
     }
 
     fn gates(&mut self, passed: bool) -> &mut Self {
+        self.gates_with(&[passed; 8])
+    }
+
+    /// Runs the gates that the engine plans, each with its own result.
+    fn gates_with(&mut self, passed: &[bool]) -> &mut Self {
         let Act::RunGates(gates) = self.decide().act else { panic!("no gates are planned") };
+        assert!(gates.len() <= passed.len());
         for planned in gates.clone() {
-            self.push(GateRequested { call: planned.call, gate: planned.gate, decision: DecisionHash::ZERO });
+            self.push(GateRequested {
+                call: planned.call,
+                gate: planned.gate,
+                step: planned.step,
+                decision: DecisionHash::ZERO,
+            });
         }
-        for planned in gates {
+        for (planned, passed) in gates.into_iter().zip(passed.iter().copied()) {
             self.push(GateFinished {
                 call: planned.call,
+                step: planned.step,
                 passed,
                 content: "1 failed".into(),
                 full: None,
@@ -180,7 +196,7 @@ impl Log {
 }
 
 fn gate(name: &str) -> GateSpec {
-    GateSpec { name: name.into(), command: "true".into() }
+    GateSpec { name: name.into(), command: "true".into(), mend: None }
 }
 
 fn read() -> (&'static str, serde_json::Value) {
@@ -373,4 +389,130 @@ fn equal_states_give_equal_hashes_and_another_word_another_hash() {
     };
     assert_eq!(hash("a"), hash("a"));
     assert_ne!(hash("a"), hash("b"));
+}
+
+/// A run whose linter gates, with the files that it changed.
+fn linted(files: &[&str]) -> Log {
+    let linter = LinterSpec {
+        name: "ruff".into(),
+        extensions: vec!["py".into()],
+        check: "check {files}".into(),
+        project: None,
+        fix: Some("fix {files}".into()),
+        gates: true,
+    };
+    let mut log = Log::new();
+    let mut pins = RunStarted::clone(log.state.pins.as_ref().expect("started"));
+    pins.linters = vec![linter];
+    log.state.pins = Some(std::sync::Arc::new(pins));
+    let entry = Entry { kind: EntryKind::File, mode: 0o644, size: 1, hash: BlobRef::of(b"x").hash };
+    for file in files {
+        log.state.overlay.insert(WorkPath::new(*file).expect("legal"), Some(entry));
+    }
+    log
+}
+
+/// The lines of the gates that are planned.
+fn lines(log: &Log) -> Vec<String> {
+    let Act::RunGates(gates) = log.decide().act else { panic!("no gates are planned") };
+    let line = |planned: &PlannedGate| {
+        let word = if planned.step.is_check() { "" } else { "mend " };
+        format!("{} {word}{}", planned.call, planned.gate.command)
+    };
+    gates.iter().map(line).collect()
+}
+
+#[test]
+fn a_linter_checks_what_the_run_changed_and_nothing_else() {
+    let mut log = linted(&["b.py", "a file.py", "notes.txt"]);
+    log.say("Done.", &[]);
+    assert_eq!(lines(&log), ["g1-0 check 'a file.py' b.py", "g1-1 true"]);
+    let mut none = linted(&["notes.txt"]);
+    none.say("Done.", &[]);
+    assert_eq!(lines(&none), ["g1-0 true"], "no file of its language changed");
+    let mut missing = linted(&["b.py"]);
+    missing.state.linters_missing.insert("ruff".into());
+    missing.say("Done.", &[]);
+    assert_eq!(lines(&missing), ["g1-0 true"], "it is not installed");
+}
+
+#[test]
+fn a_failed_linter_is_mended_once_and_then_it_is_the_models_turn() {
+    let mut log = linted(&["a.py"]);
+    log.say("Done.", &[]).gates_with(&[false, true]);
+    assert_eq!(lines(&log), ["g1-2 mend check a.py"], "not told to the model yet");
+    log.gates_with(&[true]);
+    assert_eq!(lines(&log), ["g1-3 check a.py", "g1-4 true"], "all checks run again");
+    let mut passes = Log { state: log.state.clone() };
+    passes.gates(true);
+    check(&passes, "end succeeded");
+    log.gates_with(&[false, true]);
+    check(&log, "ask turn 2 attempt 1 wait 0");
+    let said: Vec<String> = log
+        .state
+        .transcript
+        .conversation(None)
+        .iter()
+        .flat_map(|said| said.message.parts.iter().map(|part| format!("{part:?}")).collect::<Vec<_>>())
+        .collect();
+    let told = said.iter().filter(|part| part.contains("The final check `ruff`")).count();
+    assert_eq!(told, 1, "what was mended in between is not told: {said:?}");
+}
+
+#[test]
+fn mending_costs_no_round_of_correction() {
+    let mut log = linted(&["a.py"]);
+    log.say("Done.", &[]).gates_with(&[false, true]).gates_with(&[true]).gates_with(&[false, true]);
+    assert_eq!(log.state.corrections, 1);
+    log.say("Done now.", &[]).gates_with(&[false, true]).gates_with(&[true]).gates_with(&[true, false]);
+    check(&log, "failed Gates: the final checks still fail after 1 rounds of correction");
+}
+
+#[test]
+fn fifteen_turns_go_beyond_the_cap_and_no_more() {
+    let mut log = Log::new();
+    let mut pins = RunStarted::clone(log.state.pins.as_ref().expect("started"));
+    pins.settings = RunSettings::default();
+    log.state.pins = Some(std::sync::Arc::new(pins));
+    for _ in 0..29 {
+        log.say("", &[read()]).run_batch(&ToolFacts::default());
+    }
+    for _ in 0..3 {
+        log.say("Done.", &[]).gates(false);
+        for _ in 0..4 {
+            log.say("", &[read()]).run_batch(&ToolFacts::default());
+        }
+    }
+    check(&log, "ask turn 45 attempt 1 wait 0");
+    log.say("", &[read()]).run_batch(&ToolFacts::default());
+    check(&log, "failed TurnLimit: the cap of 45 turns is reached");
+}
+
+#[test]
+fn tests_that_the_run_wrote_are_run_where_there_were_none() {
+    let entry = Entry { kind: EntryKind::File, mode: 0o644, size: 1, hash: BlobRef::of(b"x").hash };
+    let mut log = Log::with(&[], "namespaces");
+    log.state.overlay.insert(WorkPath::new("tests/test_a.py").expect("legal"), Some(entry));
+    log.say("Done.", &[]);
+    assert!(lines(&log)[0].contains("-m pytest"), "{:?}", lines(&log));
+}
+
+#[test]
+fn a_change_that_leaves_findings_is_followed_by_a_fix() {
+    let edit = ("edit_file", json!({ "path": "a.py", "edits": [] }));
+    let seen = |status| LintSeen { linter: "ruff".into(), status, findings: 1 };
+    let facts = |status| ToolFacts {
+        changed: vec![WorkPath::new("a.py").expect("legal")],
+        lint: vec![seen(status)],
+        ..ToolFacts::default()
+    };
+    let mut log = Log::new();
+    log.say("", std::slice::from_ref(&edit)).run_batch(&facts(LintStatus::Findings));
+    log.say("", std::slice::from_ref(&edit));
+    assert_eq!((log.decide().phase, log.state.lint_failures), (Phase::Fixing, 1));
+    log.run_batch(&facts(LintStatus::Clean));
+    log.say("", std::slice::from_ref(&edit));
+    assert_eq!((log.decide().phase, log.state.lint_failures), (Phase::Editing, 0));
+    log.run_batch(&facts(LintStatus::Missing));
+    assert!(log.state.linters_missing.contains("ruff"));
 }

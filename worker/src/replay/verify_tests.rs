@@ -51,6 +51,8 @@ impl Recorder {
             prompts,
             base: Base { manifest: BlobRef::of(b""), tree: TreeHash::ZERO, git: None },
             gates: vec![],
+            tests: None,
+            linters: vec![],
             requires: vec![],
             policy: None,
             sandbox: SandboxLayers { backend: "namespaces".into(), ..SandboxLayers::default() },

@@ -1,18 +1,17 @@
 //! `run_tests`: finds the project's test runner and answers with counts and the first failure only.
 
-use cap_std::fs::Dir;
 use schemars::JsonSchema;
 use serde::Deserialize;
 
 use super::{
     context::{ToolContext, ToolOutcome},
-    files::{folder_path, load, work_path},
+    files::{folder_path, work_path},
     output::{cut, printable},
     run_command::{as_text, ended},
     runner::{CommandOutput, CommandSpec, Ended},
     shell::quote,
     test_output::parse_tests,
-    walk::{Hidden, walk},
+    test_runner::detect,
 };
 
 pub(super) const NAME: &str = "run_tests";
@@ -21,8 +20,9 @@ pub(super) const DESCRIPTION: &str = "Runs the project's tests with the runner t
 
 /// Characters of the first failure that are shown.
 const FAILURE_CHARS_MAX: usize = 3000;
-/// Names looked at to find out whether there are Python tests.
-const LOOKED_AT_MAX: usize = 5000;
+
+/// What stands for the test path in a configured line.
+const PATH: &str = "{path}";
 
 #[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
@@ -35,32 +35,40 @@ pub(super) struct Args {
     verbose: Option<bool>,
 }
 
+/// What is run.
+struct Plan {
+    shell: String,
+    /// A path was given that the runner does not take.
+    whole_instead: bool,
+}
+
 pub(super) async fn run(context: ToolContext<'_>, args: Args) -> ToolOutcome {
-    let shell = match plan(context, &args) {
-        Ok(shell) => shell,
+    let plan = match plan(context, &args) {
+        Ok(plan) => plan,
         Err(text) => return ToolOutcome::error(NAME, text),
     };
     let timeout_ms = context.settings.command_timeout_ms_max;
-    let spec = CommandSpec { shell: shell.clone(), cwd: None, timeout_ms };
+    let spec = CommandSpec { shell: plan.shell.clone(), cwd: None, timeout_ms };
     match context.runner.run(spec).await {
-        Ok(output) => answer(context, &args, &shell, &output, timeout_ms),
+        Ok(output) => answer(context, &args, &plan, &output, timeout_ms),
         Err(error) => ToolOutcome::error(NAME, error.to_string()),
     }
 }
 
-/// The shell line that runs the tests.
-fn plan(context: ToolContext<'_>, args: &Args) -> Result<String, String> {
+fn plan(context: ToolContext<'_>, args: &Args) -> Result<Plan, String> {
     let path = args.test_path.as_deref().map(str::trim).filter(|path| !path.is_empty());
     if let Some(path) = path {
         check_path(path)?;
     }
     if let Some(config) = context.tests {
-        return Ok(config.command.replace("{path}", &path.map(quote).unwrap_or_default()));
+        let shell = config.command.replace(PATH, &path.map(quote).unwrap_or_default());
+        return Ok(Plan { shell, whole_instead: path.is_some() && !config.command.contains(PATH) });
     }
     let runner = detect(context.root, path)
-        .ok_or("no test runner was found: there is no Cargo.toml, go.mod, package.json with a test script, Python \
-                test, Makefile with a test target, tests/run.sh or test.sh. Use run_command, or configure one")?;
-    Ok(runner.line(path))
+        .ok_or("no test runner was found: there is no Cargo.toml, go.mod, package.json with a test script or a runner, \
+                Python test, Makefile with a test target, tests/run.sh or test.sh. Use run_command; a person can set \
+                [tests] command in the project's docket.toml")?;
+    Ok(Plan { shell: runner.line(path), whole_instead: path.is_some() && !runner.takes_path() })
 }
 
 /// A test path is an argument of the runner: it must not be read as an option or lead outside.
@@ -75,134 +83,10 @@ fn check_path(path: &str) -> Result<(), String> {
     folder_path(Some(file)).map(|_| ()).map_err(|error| format!("`test_path`: {error}"))
 }
 
-/// Runners that are found by what lies in the workspace.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Found {
-    Cargo,
-    Go,
-    Node,
-    Python,
-    Make,
-    Script(&'static str),
-}
-
-impl Found {
-    fn line(self, path: Option<&str>) -> String {
-        let quoted = path.map(|path| format!(" {}", quote(path))).unwrap_or_default();
-        match self {
-            Self::Cargo => format!("cargo test --no-fail-fast{}", cargo_args(path)),
-            Self::Go => match path {
-                Some(path) if path.ends_with(".go") => {
-                    let folder = path.rsplit_once('/').map_or(".", |(folder, _)| folder);
-                    format!("go test -v {}", quote(&format!("./{}", folder.trim_start_matches("./"))))
-                }
-                Some(path) => {
-                    format!("go test -v {}", quote(&format!("./{}", path.trim_start_matches("./"))))
-                }
-                None => "go test -v ./...".to_owned(),
-            },
-            Self::Node if path.is_some() => format!("CI=1 npm test --silent --{quoted}"),
-            Self::Node => "CI=1 npm test --silent".to_owned(),
-            // Which of the two is there is known inside the sandbox only.
-            Self::Python => format!(
-                "if python3 -c 'import pytest' 2>/dev/null; then exec python3 -m pytest -q -p no:cacheprovider{quoted}; \
-                 else exec python3 -m unittest {}; fi",
-                unittest_args(path)
-            ),
-            Self::Make => "make test".to_owned(),
-            Self::Script(script) => format!("sh {script}{quoted}"),
-        }
-    }
-}
-
-fn cargo_args(path: Option<&str>) -> String {
-    match path {
-        None => String::new(),
-        Some(path) => match path.strip_suffix(".rs").map(|stem| stem.rsplit('/').next().unwrap_or(stem)) {
-            Some(stem) if path.starts_with("tests/") || path.contains("/tests/") => {
-                format!(" --test {}", quote(stem))
-            }
-            Some("main" | "lib" | "mod") => String::new(),
-            Some(stem) => format!(" {}", quote(&format!("{stem}::"))),
-            None => format!(" {}", quote(path)),
-        },
-    }
-}
-
-fn unittest_args(path: Option<&str>) -> String {
-    match path {
-        None => "discover -v".to_owned(),
-        Some(path) => {
-            let (file, test) = path.split_once("::").map_or((path, None), |(file, test)| (file, Some(test)));
-            let module = file.trim_end_matches('/').strip_suffix(".py").unwrap_or(file).replace('/', ".");
-            let name = test.map_or(module.clone(), |test| format!("{module}.{}", test.replace("::", ".")));
-            if file.ends_with(".py") || test.is_some() || !file.contains('/') {
-                format!("-v {}", quote(&name))
-            } else {
-                format!("discover -v -s {}", quote(file))
-            }
-        }
-    }
-}
-
-/// The shell line that runs the whole suite of the project at `root`; `None` where none is found.
-pub fn detect_tests(root: &Dir) -> Option<String> {
-    detect(root, None).map(|found| found.line(None))
-}
-
-fn detect(root: &Dir, path: Option<&str>) -> Option<Found> {
-    let is_file = |name: &str| root.metadata(name).is_ok_and(|meta| meta.is_file());
-    let text = |name: &str| {
-        work_path(name).ok().and_then(|path| load(root, &path).ok()).map(|loaded| printable(&loaded.bytes))
-    };
-    let node = || {
-        let package: serde_json::Value = serde_json::from_str(&text("package.json")?).ok()?;
-        let script = package.get("scripts")?.get("test")?.as_str()?;
-        // The script that npm init writes tests nothing.
-        (!script.contains("no test specified")).then_some(())
-    };
-    let extension = path.and_then(|path| path.split("::").next()?.rsplit_once('.')).map(|(_, end)| end);
-    match extension {
-        Some("py") => return Some(Found::Python),
-        Some("rs") if is_file("Cargo.toml") => return Some(Found::Cargo),
-        Some("go") if is_file("go.mod") => return Some(Found::Go),
-        Some("js" | "ts" | "mjs" | "cjs" | "jsx" | "tsx") if node().is_some() => return Some(Found::Node),
-        Some(_) | None => {}
-    }
-    if is_file("Cargo.toml") {
-        return Some(Found::Cargo);
-    }
-    if is_file("go.mod") {
-        return Some(Found::Go);
-    }
-    if node().is_some() {
-        return Some(Found::Node);
-    }
-    if has_python_tests(root) {
-        return Some(Found::Python);
-    }
-    let makes = text("Makefile").is_some_and(|make| make.lines().any(|line| line.starts_with("test:")));
-    if makes {
-        return Some(Found::Make);
-    }
-    ["tests/run.sh", "test.sh"].into_iter().find(|script| is_file(script)).map(Found::Script)
-}
-
-fn has_python_tests(root: &Dir) -> bool {
-    if ["pytest.ini", "tox.ini"].iter().any(|name| root.metadata(name).is_ok()) {
-        return true;
-    }
-    let Ok(entries) = walk(root, None, Some(4), Hidden::Skip) else { return false };
-    entries.take(LOOKED_AT_MAX).any(|entry| {
-        let name = entry.path.parts().last().unwrap_or_default();
-        !entry.is_dir && name.ends_with(b".py") && (name.starts_with(b"test_") || name.ends_with(b"_test.py"))
-    })
-}
-
 fn answer(
     context: ToolContext<'_>,
     args: &Args,
-    shell: &str,
+    plan: &Plan,
     output: &CommandOutput,
     timeout_ms: u64,
 ) -> ToolOutcome {
@@ -210,12 +94,18 @@ fn answer(
     let joined = printable(&output.stdout.joined()) + "\n" + &printable(&output.stderr.joined());
     let report = parse_tests(&joined);
     let mut outcome = ended(output.ended, timeout_ms, report.first_failure.as_deref().unwrap_or(&text));
-    let mut out = format!("{shell}\n{}", outcome.text());
+    let mut out = format!("{}\n{}", plan.shell, outcome.text());
+    if plan.whole_instead {
+        out.push_str("this runner takes no path: all tests were run\n");
+    }
     if let Some(counts) = report.counts {
         out.push_str(&format!(
             "{} passed, {} failed, {} errors, {} skipped\n",
             counts.passed, counts.failed, counts.errors, counts.skipped
         ));
+        if counts.total() == 0 {
+            out.push_str("no test was run: this says nothing about the work\n");
+        }
     } else {
         out.push_str("the runner's counts could not be read: its exit status decides\n");
     }
@@ -287,36 +177,63 @@ mod tests {
     }
 
     #[test]
-    fn runners_are_found_by_what_is_there() {
-        type Case<'a> = (&'a [(&'a str, &'a str)], Option<&'a str>, Option<&'a str>);
-        let cases: [Case<'_>; 10] = [
-            (&[("Cargo.toml", "")], None, Some("cargo test --no-fail-fast")),
-            (&[("Cargo.toml", "")], Some("tests/it.rs"), Some("cargo test --no-fail-fast --test it")),
-            (&[("go.mod", "")], Some("pkg/a_test.go"), Some("go test -v ./pkg")),
-            (
-                &[("package.json", r#"{"scripts":{"test":"vitest run"}}"#)],
-                Some("a.test.ts"),
-                Some("CI=1 npm test --silent -- a.test.ts"),
-            ),
-            (
-                &[("package.json", r#"{"scripts":{"test":"echo \"Error: no test specified\" && exit 1"}}"#)],
-                None,
-                None,
-            ),
-            (&[("Makefile", "all:\n\ntest: all\n\t./t\n")], None, Some("make test")),
-            (&[("tests/run.sh", "")], None, Some("sh tests/run.sh")),
-            (&[("test.sh", "")], Some("it's"), Some(r"sh test.sh 'it'\''s'")),
-            (&[("test_nothing.txt", "")], None, None),
-            (&[("Cargo.toml", ""), ("py/test_a.py", "")], Some("py/test_a.py"), Some("if python3")),
-        ];
-        for (files, path, want) in cases {
-            let w = Workspace::new(files);
-            let line = detect(&w.dir, path).map(|found| found.line(path));
-            match want {
-                Some(want) => assert!(line.as_deref().is_some_and(|line| line.starts_with(want)), "{line:?}"),
-                None => assert_eq!(line, None),
-            }
+    fn a_runner_that_takes_no_path_says_so_and_so_does_one_without_tests() {
+        let mut w = Workspace::new(&[("Makefile", "test:\n\t@echo ran; echo 'no tests ran in 0.01s'\n")]);
+        let out = w.call(NAME, json!({"test_path": "tests/a.c"}));
+        assert!(
+            out.text().contains("takes no path") && out.text().contains("no test was run"),
+            "{}",
+            out.text()
+        );
+        w.tests = Some(TestRunnerConfig { command: "true".to_owned() });
+        assert!(w.call(NAME, json!({"test_path": "a"})).text().contains("takes no path"));
+    }
+
+    #[test]
+    fn a_time_limit_is_told_and_no_count_is_made_up() {
+        let mut w = Workspace::new(&[("test.sh", "echo begun; sleep 60\n")]);
+        w.settings.command_timeout_ms_max = 1000;
+        let out = w.call(NAME, json!({}));
+        assert!(out.facts.timed_out && out.is_error && out.facts.tests.is_none(), "{}", out.text());
+        assert!(out.text().contains("time limit of 1 s") && out.text().contains("begun"), "{}", out.text());
+    }
+
+    #[test]
+    fn real_node_tests_are_counted_where_node_is_there() {
+        if !Workspace::has("node") {
+            return;
         }
+        let test = "const { test } = require('node:test');\nconst assert = require('node:assert');\n\
+                    test('good', () => {});\ntest('bad', () => assert.equal(1, 2));\n";
+        let mut w = Workspace::new(&[("package.json", "{}"), ("sum.test.js", test)]);
+        let out = w.call(NAME, json!({}));
+        assert_eq!(
+            out.facts.tests,
+            Some(TestCounts { passed: 1, failed: 1, errors: 0, skipped: 0 }),
+            "{}",
+            out.text()
+        );
+        assert!(out.text().contains("1 == 2"), "{}", out.text());
+    }
+
+    #[test]
+    fn real_pytest_is_counted_where_it_is_there() {
+        if !Workspace::has("pytest") {
+            return;
+        }
+        let test = "import pytest\n\ndef test_a():\n    assert 1 == 1\n\ndef test_b():\n    assert 1 == 2\n\n\
+                    @pytest.mark.skip\ndef test_c(): pass\n";
+        let mut w = Workspace::new(&[("test_it.py", test)]);
+        let out = w.call(NAME, json!({}));
+        assert_eq!(
+            out.facts.tests,
+            Some(TestCounts { passed: 1, failed: 1, errors: 0, skipped: 1 }),
+            "{}",
+            out.text()
+        );
+        assert!(out.text().contains("E       assert 1 == 2"), "{}", out.text());
+        let one = w.call(NAME, json!({"test_path": "test_it.py::test_a"}));
+        assert_eq!(one.facts.tests.map(TestCounts::total), Some(1), "{}", one.text());
     }
 
     #[test]

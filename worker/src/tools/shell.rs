@@ -157,7 +157,8 @@ impl Parser {
 }
 
 /// `text` as one word of a shell line.
-pub(super) fn quote(text: &str) -> String {
+#[must_use]
+pub fn quote(text: &str) -> String {
     let plain = |c: char| c.is_ascii_alphanumeric() || "_-./=:,@%+".contains(c);
     if !text.is_empty() && text.chars().all(plain) {
         return text.to_owned();

@@ -7,7 +7,7 @@ use std::{
 };
 
 use cap_std::{ambient_authority, fs::Dir};
-use futures_util::future::BoxFuture;
+use futures_util::future::{BoxFuture, LocalBoxFuture};
 use serde_json::Value;
 
 use super::{
@@ -17,6 +17,7 @@ use super::{
 
 pub(super) struct Workspace {
     temp: tempfile::TempDir,
+    runner: ShellRunner,
     pub(super) dir: Dir,
     pub(super) read_set: ReadSet,
     pub(super) settings: ToolSettings,
@@ -27,8 +28,9 @@ impl Workspace {
     pub(super) fn new(files: &[(&str, &str)]) -> Self {
         let temp = tempfile::tempdir().expect("temporary folder");
         let dir = Dir::open_ambient_dir(temp.path(), ambient_authority()).expect("opens");
-        let out =
-            Self { temp, dir, read_set: ReadSet::new(), settings: ToolSettings::default(), tests: None };
+        let runner = ShellRunner { root: temp.path().to_owned() };
+        let (read_set, settings) = (ReadSet::new(), ToolSettings::default());
+        let out = Self { temp, runner, dir, read_set, settings, tests: None };
         for (path, text) in files {
             out.write(path, text);
         }
@@ -80,21 +82,36 @@ impl Workspace {
         out
     }
 
-    /// Runs a tool and takes what it read into the read set, as the driver does.
-    pub(super) fn call(&mut self, name: &str, args: Value) -> ToolOutcome {
-        let runner = ShellRunner { root: self.temp.path().to_owned() };
+    /// Whether a program or Python module is there. With `CI` set what is missing fails, as every real
+    /// part of a test does; else the test says that it skips.
+    #[expect(clippy::print_stderr, reason = "a part that does not run must be seen")]
+    pub(super) fn has(name: &str) -> bool {
+        let line = format!("command -v {name} >/dev/null || python3 -c 'import {name}' 2>/dev/null");
+        let spec = CommandSpec { shell: line, cwd: None, timeout_ms: 10_000 };
+        let there = run(Path::new("/"), &spec).is_ok_and(|output| output.ended == Ended::Exit(0));
+        assert!(there || std::env::var_os("CI").is_none(), "CI needs {name}; .ci/run installs it");
+        if !there {
+            eprintln!("skipped: there is no {name}");
+        }
+        there
+    }
+
+    /// Does something in it as a tool would.
+    pub(super) fn with<'a, T>(&'a self, act: impl FnOnce(ToolContext<'a>) -> LocalBoxFuture<'a, T>) -> T {
         let context = ToolContext {
             root: &self.dir,
-            runner: &runner,
+            runner: &self.runner,
             read_set: &self.read_set,
             settings: &self.settings,
             tests: self.tests.as_ref(),
         };
-        let outcome = tokio::runtime::Builder::new_current_thread()
-            .enable_all()
-            .build()
-            .expect("runtime")
-            .block_on(execute(context, name, &args));
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("runtime");
+        runtime.block_on(act(context))
+    }
+
+    /// Runs a tool and takes what it read into the read set, as the driver does.
+    pub(super) fn call(&mut self, name: &str, args: Value) -> ToolOutcome {
+        let outcome = self.with(|context| Box::pin(execute(context, name, &args)));
         for seen in &outcome.facts.read {
             self.read_set.insert(seen.path.clone(), seen.hash);
         }

@@ -76,7 +76,7 @@ fn number<T: TryFrom<u64>>(text: &str, range: std::ops::RangeInclusive<u64>, pla
     Some(())
 }
 
-const KEYS: [Key; 21] = [
+const KEYS: [Key; 23] = [
     Key {
         name: "run.turns_max",
         env: "DOCKET_TURNS_MAX",
@@ -112,6 +112,18 @@ const KEYS: [Key; 21] = [
         env: "DOCKET_REFUSE_SYNTAX_ERRORS",
         allowed: "true or false",
         set: |c, t| t.parse().ok().map(|on| c.run.refuse_syntax_errors = on),
+    },
+    Key {
+        name: "run.lint_timeout_ms",
+        env: "DOCKET_LINT_TIMEOUT_MS",
+        allowed: "milliseconds from 100 to 600000",
+        set: |c, t| number(t, 100..=600_000, &mut c.run.lint_timeout_ms),
+    },
+    Key {
+        name: "run.self_corrections_max",
+        env: "DOCKET_SELF_CORRECTIONS_MAX",
+        allowed: "a whole number from 0 to 1000",
+        set: |c, t| number(t, 0..=1000, &mut c.run.self_corrections_max),
     },
     Key {
         name: "run.output_chars_max",
@@ -399,5 +411,22 @@ mod tests {
         assert_eq!(with("DOCKET_SLOTS", "").expect("empty is absent").slots, 3);
         let failure = with("DATABASE_URL", "mysql://me:secret@host/db").expect_err("no store of ours");
         assert!(!failure.error.to_string().contains("secret"), "{}", failure.error);
+    }
+
+    #[test]
+    fn the_settings_of_runs_are_documented_with_their_defaults() {
+        let run = Config::default().run;
+        assert_eq!((run.turns_max, run.corrections_max, run.correction_turns), (30, 3, 5));
+        assert_eq!((run.self_corrections_max, run.compaction_percent, run.output_chars_max), (5, 85, 4000));
+        assert_eq!((run.auto_lint, run.lint_timeout_ms), (true, 10_000));
+        let defaults = serde_json::to_value(&run).expect("serializes");
+        let readme = include_str!("../../../../README.md");
+        for key in KEYS.iter().filter(|key| key.name.starts_with("run.")) {
+            let name = key.name.trim_start_matches("run.");
+            let row = readme.lines().find(|line| line.starts_with(&format!("| `{name}`:")));
+            let row = row.unwrap_or_else(|| panic!("README.md has no row for {name}"));
+            let told = format!("| `{}` | {} |", key.env, defaults[name]);
+            assert!(row.ends_with(&told), "{row} does not end with {told}");
+        }
     }
 }

@@ -5,7 +5,7 @@ use docket_schema::{
     event::{Envelope, TypedEvent as _},
     ids::{StreamId, Timestamp},
     message::{Part, ToolUse},
-    run::{RunEvent, RunOutcome, ToolStatus},
+    run::{GateSpec, GateStep, RunEvent, RunOutcome, ToolStatus},
     task::{TaskBlocked, TaskBlockedWhy, TaskEvent},
 };
 use serde_json::Value;
@@ -100,9 +100,15 @@ fn of_run(event: &RunEvent) -> String {
             let paths: Vec<String> = e.changes.iter().map(|change| change.path.to_string()).collect();
             format!("{} changed: {}", paths.len(), paths.join(", "))
         }
+        RunEvent::GateRequested(e) if !e.step.is_check() => format!("mend {}", e.gate.name),
         RunEvent::GateRequested(e) => format!("{}: {}", e.gate.name, e.gate.command),
         RunEvent::GateFinished(e) => {
-            format!("{} in {}", if e.passed { "passed" } else { "failed" }, duration(e.duration_ms))
+            let word = match (e.step.is_check(), e.passed) {
+                (true, true) => "passed",
+                (true, false) => "failed",
+                (false, _) => "mended",
+            };
+            format!("{word} in {}", duration(e.duration_ms))
         }
         RunEvent::Told(e) => format!("{}: {}", e.by, first_line(&e.text)),
         RunEvent::CancelRequested(e) => format!("{} {}", e.by, e.reason),
@@ -158,6 +164,7 @@ fn blocked(event: &TaskBlocked) -> String {
         TaskBlockedWhy::Person => format!("run {run}: waits for a person"),
         TaskBlockedWhy::Child => format!("run {run}: waits for a child"),
         TaskBlockedWhy::Paused => format!("run {run}: paused"),
+        TaskBlockedWhy::Provider => format!("run {run}: its provider wants a person"),
     }
 }
 
@@ -183,6 +190,18 @@ fn of_task(event: &TaskEvent) -> String {
         TaskEvent::TaskReprioritized(e) => e.priority.to_string(),
         TaskEvent::TaskPaused(e) => e.by.clone(),
     }
+}
+
+/// A mending is shown under its check's name, with what it ran.
+pub(crate) fn mended(step: GateStep, mut gate: GateSpec) -> GateSpec {
+    match step {
+        GateStep::Check => {}
+        GateStep::Mend => {
+            gate.name = format!("mend {}", gate.name);
+            gate.command = gate.mend.as_ref().and_then(|mend| mend.command.clone()).unwrap_or_default();
+        }
+    }
+    gate
 }
 
 #[cfg(test)]

@@ -119,6 +119,9 @@ pub(crate) fn shown(event: &RunEvent) -> (Option<Style>, String) {
                 if paths.is_empty() { String::new() } else { format!("   changed {}", paths.join(", ")) },
             )
         }
+        RunEvent::GateFinished(e) if !e.step.is_check() => {
+            (Some(Style::Dim), "   a failed check was mended without the model".to_owned())
+        }
         RunEvent::GateFinished(e) if e.passed => (Some(Style::Good), "   the final check passed".to_owned()),
         RunEvent::GateFinished(_) => (Some(Style::Warn), "   the final check failed".to_owned()),
         RunEvent::Told(e) => (Some(Style::Bold), format!("{} says: {}", e.by, events::first_line(&e.text))),

@@ -68,6 +68,8 @@ pub(in crate::http) fn started(task: TaskId, run: RunId) -> NewEvent {
         prompts: Prompts { system: blob, tools: blob, task: blob },
         base: base(),
         gates: Vec::new(),
+        tests: None,
+        linters: vec![],
         requires: Vec::new(),
         policy: None,
         sandbox: SandboxLayers::default(),

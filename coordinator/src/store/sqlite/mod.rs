@@ -2,8 +2,8 @@
 
 pub(in crate::store) mod direct;
 mod open;
-mod scan;
 mod private;
+mod scan;
 mod writer;
 
 pub use open::{open, open_limited};

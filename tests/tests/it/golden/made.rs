@@ -181,6 +181,8 @@ fn started(task: TaskId, run: RunId, blobs: [BlobRef; 3], base: Base) -> RunStar
         prompts: Prompts { system, tools, task: asked },
         base,
         gates: Vec::new(),
+        tests: None,
+        linters: vec![],
         requires: Vec::new(),
         policy: None,
         sandbox: SandboxLayers { backend: "namespaces".to_owned(), ..SandboxLayers::default() },

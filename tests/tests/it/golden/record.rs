@@ -86,8 +86,19 @@ struct Scene {
 
 impl Stage {
     async fn scene(&self, name: &str, script: &str, provider: Provider, more: &[&str]) -> Result<Scene> {
+        self.scene_on(&FILES, name, script, provider, more).await
+    }
+
+    async fn scene_on(
+        &self,
+        files: &[(&str, &str)],
+        name: &str,
+        script: &str,
+        provider: Provider,
+        more: &[&str],
+    ) -> Result<Scene> {
         let server = ModelServer::start(ScriptedModel::parse(script.as_bytes())?).await?;
-        let sample = Sample::new(&FILES)?;
+        let sample = Sample::new(files)?;
         let mut args = vec!["--model", "openai:template", "--queue", "template"];
         args.extend(more);
         let (template, mut spec) = sample.submit(&self.coordinator, &args).await?;
@@ -185,6 +196,7 @@ pub(super) async fn all() -> Result<Vec<(&'static str, Export)>> {
     all.push(("outcome-unknown", Box::pin(unknown(&stage)).await?));
     all.push(("blocked", Box::pin(blocked(&stage)).await?));
     all.push(("failed", Box::pin(failed(&stage)).await?));
+    all.push(("mended", Box::pin(mended(&stage)).await?));
     Ok(all)
 }
 
@@ -273,6 +285,35 @@ async fn unknown(stage: &Stage) -> Result<Export> {
     let worker = stage.worker(&scene).await?;
     middle(&worker, None).await?;
     worker.run_processes().into_iter().for_each(|run| send(run, Signal::SIGKILL));
+    stage.is(&scene, TaskState::Completed).await?;
+    worker.drain().await?;
+    stage.export(stage.run_of(&scene).await?).await
+}
+
+/// Linters after edits: one finds, one is not there; a final check that is mended without the model, then one
+/// that goes back to it.
+async fn mended(stage: &Stage) -> Result<Export> {
+    let settings = "[tests]\ncommand = \"test -e a.txt\"\n[lint.none]\nextensions = [\"md\"]\ncheck = \"no-such-linter\"\n\
+                    [lint.words]\nextensions = [\"txt\"]\ncheck = \"! grep -n BAD {files} /dev/null\"\n\
+                    fix = \"sed -i s/BAD/GOOD/ {files}\"\n";
+    let script = r#"
+[[turns]]
+calls = [
+  { name = "create_file", args = { path = "a.txt", content = "BAD BAD\n" } },
+  { name = "create_file", args = { path = "a.md", content = "a\n" } },
+]
+[[turns]]
+text = "Done."
+[[turns]]
+calls = [{ name = "read_file", args = { path = "a.txt" } }]
+[[turns]]
+calls = [{ name = "edit_file", args = { path = "a.txt", edits = [{ search = "GOOD BAD", replace = "best" }] } }]
+[[turns]]
+text = "Done now."
+"#;
+    let files = [("docket.toml", settings)];
+    let scene = stage.scene_on(&files, "mended", script, Provider::Anthropic, &[]).await?;
+    let worker = stage.worker(&scene).await?;
     stage.is(&scene, TaskState::Completed).await?;
     worker.drain().await?;
     stage.export(stage.run_of(&scene).await?).await

@@ -139,16 +139,6 @@ impl Effort {
         self.pick(15, 3)
     }
 
-    /// Usual edits.
-    pub(super) const fn edits(self) -> usize {
-        self.pick(2000, 200)
-    }
-
-    /// Edits of a large file.
-    pub(super) const fn large_edits(self) -> usize {
-        self.pick(15, 3)
-    }
-
     /// Processes started bare and sandboxed.
     pub(super) const fn spawns(self) -> usize {
         self.pick(40, 10)

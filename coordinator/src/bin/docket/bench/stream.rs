@@ -188,6 +188,8 @@ fn started(task: TaskId, run: RunId, worker: IncarnationId) -> RunStarted {
         prompts: Prompts { system: blob("system"), tools: blob("tools"), task: blob("task") },
         base: empty_base().0,
         gates: Vec::new(),
+        tests: None,
+        linters: vec![],
         requires: Vec::new(),
         policy: None,
         sandbox: SandboxLayers::default(),

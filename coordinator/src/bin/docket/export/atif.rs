@@ -329,10 +329,14 @@ impl<'a> Making<'a> {
     }
 
     fn gate(&mut self, event: &Envelope, gate: &GateFinished) {
-        let passed = if gate.passed { "passed" } else { "failed" };
+        let became = match (gate.step.is_check(), gate.passed) {
+            (true, true) => "passed",
+            (true, false) => "failed",
+            (false, _) => "that failed was mended without the model",
+        };
         let content = self.texts.of(&gate.content);
         let extra = json!({ "gate": gate.call, "passed": gate.passed, "duration_ms": gate.duration_ms });
-        let step = self.step(event, Source::System, format!("a final check {passed}"));
+        let step = self.step(event, Source::System, format!("a final check {became}"));
         let result = ObservationResult { source_call_id: None, content, extra };
         step.observation = Some(Observation { results: vec![result] });
     }

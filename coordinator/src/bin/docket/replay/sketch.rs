@@ -161,7 +161,11 @@ impl Sketch {
                 self.changed(person, e.changes);
             }
             RunEvent::GateRequested(e) => {
-                self.gates.push(GateSketch { call: e.call, gate: e.gate, result: None });
+                self.gates.push(GateSketch {
+                    call: e.call,
+                    gate: events::mended(e.step, e.gate),
+                    result: None,
+                });
             }
             RunEvent::GateFinished(e) => {
                 if let Some(gate) = self.gates.iter_mut().find(|gate| gate.call == e.call) {

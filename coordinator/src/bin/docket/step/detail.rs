@@ -142,7 +142,7 @@ impl Detail {
             }
             RunEvent::GateRequested(e) => self.gates.push(Gate {
                 call: e.call.0,
-                spec: e.gate,
+                spec: events::mended(e.step, e.gate),
                 passed: None,
                 content: None,
                 full: None,

@@ -11,10 +11,10 @@ use docket_schema::{
     },
     message::{CallId, ModelRef, Part, Prices, StopReason, ToolUse, Usage},
     run::{
-        EngineRef, FailureKind, GateFinished, GateRequested, GateSpec, ModelAnswered, ModelRequested,
-        ModelTerms, Models, Phase, PhaseChanged, Prompts, Purpose, RunEnded, RunEvent, RunOutcome,
-        RunSettings, RunStarted, SandboxLayers, SnapshotTaken, ToolFinished, ToolRequested, ToolStatus,
-        Verdict, WorkspaceEdited,
+        EngineRef, FailureKind, GateFinished, GateRequested, GateSpec, GateStep, ModelAnswered,
+        ModelRequested, ModelTerms, Models, Phase, PhaseChanged, Prompts, Purpose, RunEnded, RunEvent,
+        RunOutcome, RunSettings, RunStarted, SandboxLayers, SnapshotTaken, ToolFinished, ToolRequested,
+        ToolStatus, Verdict, WorkspaceEdited,
     },
     snapshot::{Base, Entry, EntryKind, Manifest, PathChange},
     tool::{RecoveryClass, TestCounts, ToolFacts},
@@ -111,6 +111,8 @@ impl Maker {
             },
             base,
             gates: Vec::new(),
+            tests: None,
+            linters: vec![],
             requires: Vec::new(),
             policy: None,
             sandbox: SandboxLayers::default(),
@@ -198,11 +200,17 @@ impl Maker {
 
     fn gate(&mut self, passed: bool) {
         let call = CallId::gate(self.turn, 0);
-        let gate = GateSpec { name: "tests".to_owned(), command: "cargo test".to_owned() };
-        self.push(GateRequested { call: call.clone(), gate, decision: decision("gates") });
+        let gate = GateSpec { name: "tests".to_owned(), command: "cargo test".to_owned(), mend: None };
+        self.push(GateRequested {
+            call: call.clone(),
+            gate,
+            step: GateStep::Check,
+            decision: decision("gates"),
+        });
         let content = Content::from("test needle_in_the_gate ... FAILED");
         self.push(GateFinished {
             call,
+            step: GateStep::Check,
             passed,
             content,
             full: None,

@@ -1,0 +1,360 @@
+//! Linters and final checks in whole runs: what a model sees after an edit, what is mended without it, what
+//! goes back to it, and where all of that is pinned.
+
+mod runners;
+
+use anyhow::{Context as _, Result, ensure};
+use docket_schema::{
+    run::{GateStep, RunEvent, RunOutcome, ToolFinished},
+    tool::LintStatus,
+};
+use docket_tests::{
+    model_server::ModelServer,
+    system::{Coordinator, History, LeaseTime, Place, Sample, Tool, Worker, WorkerOptions, room, run, say},
+};
+use docket_worker::{
+    bootstrap::{FailWhen, FailWhom, Failpoint},
+    model::{Provider, ScriptedModel},
+};
+
+/// A linter of shell: it refuses `BAD` and trailing blanks, and mends `BAD` itself.
+const OWN_LINTER: &str = r#"
+[tests]
+command = "test ! -e broken"
+
+[lint.own]
+extensions = ["txt"]
+check = "s=0; for f in {files}; do grep -n 'BAD' $f /dev/null && s=1; grep -n ' $' $f /dev/null | sed 's/^\\([^:]*:[0-9]*\\):.*/\\1:1: W291 trailing/'; ! grep -q ' $' $f || s=1; done; exit $s"
+fix = "sed -i s/BAD/GOOD/ {files}"
+"#;
+
+/// What became of a run.
+struct Played {
+    history: History,
+    /// Bodies of the requests, as the model's server got them.
+    asked: Vec<String>,
+}
+
+/// A coordinator and a worker, on which runs are played one after the other.
+pub(super) struct House {
+    coordinator: Coordinator,
+    worker: Worker,
+}
+
+impl House {
+    async fn new(settings: &str) -> Result<Self> {
+        Self::dying(settings, Vec::new()).await
+    }
+
+    /// With a worker whose run processes die at these places.
+    async fn dying(settings: &str, failpoints: Vec<Failpoint>) -> Result<Self> {
+        let coordinator = Coordinator::start(Place::Home, LeaseTime::Usual).await?;
+        let settings = settings.to_owned();
+        let options = WorkerOptions { settings, failpoints, ..WorkerOptions::default() };
+        let worker = Worker::start(&coordinator, &options).await?;
+        Ok(Self { coordinator, worker })
+    }
+
+    /// Plays a script on a project, once.
+    async fn play(&self, name: &str, files: &[(&str, &str)], script: &str) -> Result<Played> {
+        let server = ModelServer::start(ScriptedModel::parse(script.as_bytes())?).await?;
+        let sample = Sample::new(files)?;
+        let args = ["--model", "openai:template", "--queue", "template", "--attempts", "1"];
+        let (template, spec) = sample.submit(&self.coordinator, &args).await?;
+        self.coordinator.client().cancel(template, "a template").await?;
+        let task = self
+            .coordinator
+            .submit_like(&spec, &name.parse()?, server.model(Provider::Anthropic, "x"))
+            .await?;
+        let view = self.coordinator.ended(task).await.with_context(|| self.worker.tail())?;
+        let history = self.coordinator.history(view.task.last_run.context("a run")?).await?;
+        history.verify(self.coordinator.client()).await.with_context(|| name.to_owned())?;
+        let text = |body: &[u8]| String::from_utf8_lossy(body).into_owned();
+        Ok(Played { history, asked: server.requests().iter().map(|request| text(&request.body)).collect() })
+    }
+
+    async fn end(self) -> Result<()> {
+        self.worker.drain().await?;
+        self.coordinator.end_and_check().await
+    }
+}
+
+impl Played {
+    fn results(&self) -> Vec<&ToolFinished> {
+        let mut results = Vec::new();
+        for event in &self.history.events {
+            if let RunEvent::ToolFinished(result) = event {
+                results.push(result);
+            }
+        }
+        results
+    }
+
+    /// What each result says of its linter.
+    fn lint(&self) -> Vec<Option<LintStatus>> {
+        self.results().iter().map(|result| result.facts.lint.first().map(|seen| seen.status)).collect()
+    }
+
+    /// Each final check in order: its name, and whether it passed, or that it was mended.
+    fn checks(&self) -> Vec<String> {
+        let mut names = Vec::new();
+        let mut checks = Vec::new();
+        for event in &self.history.events {
+            match event {
+                RunEvent::GateRequested(asked) => names.push((asked.call.clone(), asked.gate.name.clone())),
+                RunEvent::GateFinished(done) => {
+                    let name =
+                        names.iter().find(|(call, _)| *call == done.call).map_or("?", |(_, name)| name);
+                    let word = match (done.step, done.passed) {
+                        (GateStep::Check, true) => "passed",
+                        (GateStep::Check, false) => "failed",
+                        (GateStep::Mend, _) => "mended",
+                    };
+                    checks.push(format!("{name} {word}"));
+                }
+                _ => {}
+            }
+        }
+        checks
+    }
+
+    fn text(result: &ToolFinished) -> String {
+        String::from_utf8_lossy(&result.content.inline_bytes().unwrap_or_default()).into_owned()
+    }
+
+    fn succeeded(&self) -> Result<()> {
+        let ended = self.history.events.iter().find_map(|event| match event {
+            RunEvent::RunEnded(ended) => Some(ended.result.clone()),
+            _ => None,
+        });
+        ensure!(ended == Some(RunOutcome::Succeeded), "{ended:?}: {}", self.history.kinds());
+        Ok(())
+    }
+}
+
+/// A finding is seen in the result of the batch that made it, and mended by the model.
+async fn seen_and_mended(house: &House) -> Result<()> {
+    let script = r#"
+[[turns]]
+calls = [
+  { name = "create_file", args = { path = "a.txt", content = "BAD\n" } },
+  { name = "create_file", args = { path = "b.txt", content = "fine\n" } },
+  { name = "list_files" },
+]
+[[turns]]
+calls = [{ name = "edit_file", args = { path = "a.txt", edits = [{ search = "BAD", replace = "better" }] } }]
+[[turns]]
+text = "Done."
+"#;
+    let played = house.play("seen", &[("docket.toml", OWN_LINTER)], script).await?;
+    played.succeeded()?;
+    let lint = [None, Some(LintStatus::Findings), None, Some(LintStatus::Clean)];
+    ensure!(played.lint() == lint, "once a batch, with its last change: {:?}", played.lint());
+    let said = Played::text(played.results()[1]);
+    ensure!(said.starts_with("created b.txt") && said.ends_with("\nown finds:\na.txt:1:BAD\n"), "{said}");
+    ensure!(played.asked[1].contains("a.txt:1:BAD"), "the model reads it");
+    ensure!(played.checks() == ["own passed", "tests passed"], "{:?}", played.checks());
+    Ok(())
+}
+
+const MENDED: &str = r#"
+[[turns]]
+calls = [{ name = "create_file", args = { path = "a.txt", content = "BAD\nblank \n" } }]
+[[turns]]
+text = "Done."
+"#;
+
+/// What can be mended without thought is, and the model is not asked again.
+async fn mended_without_the_model(house: &House) -> Result<()> {
+    let played = house.play("mended", &[("docket.toml", OWN_LINTER), ("old.txt", "BAD \n")], MENDED).await?;
+    played.succeeded()?;
+    ensure!(played.asked.len() == 2, "{} requests", played.asked.len());
+    let checks = ["own failed", "tests passed", "own mended", "own passed", "tests passed"];
+    ensure!(played.checks() == checks, "{:?}", played.checks());
+    let mended = played.history.events.iter().find_map(|event| match event {
+        RunEvent::GateFinished(done) if !done.step.is_check() => Some(done.content.clone()),
+        _ => None,
+    });
+    let said = mended.and_then(|content| content.inline_bytes()).context("a mending")?;
+    let said = String::from_utf8(said)?;
+    ensure!(
+        said.contains("sed -i s/BAD/GOOD/ a.txt") && said.contains("a.txt, line 2: trailing white space"),
+        "{said}"
+    );
+    let changed: Vec<String> = played
+        .history
+        .events
+        .iter()
+        .filter_map(|event| match event {
+            RunEvent::SnapshotTaken(taken) => {
+                Some(taken.changes.iter().map(|change| change.path.to_string()).collect::<Vec<_>>())
+            }
+            _ => None,
+        })
+        .flatten()
+        .collect();
+    ensure!(changed == ["a.txt", "a.txt"], "what the run did not write is left alone: {changed:?}");
+    Ok(())
+}
+
+/// What is not mended goes back to the model, which reads what was changed under it.
+async fn back_to_the_model(house: &House) -> Result<()> {
+    let script = r#"
+[[turns]]
+calls = [{ name = "create_file", args = { path = "a.txt", content = "BAD BAD\nblank \n" } }]
+[[turns]]
+text = "Done."
+[[turns]]
+calls = [{ name = "edit_file", args = { path = "a.txt", edits = [{ search = "GOOD BAD", replace = "best" }] } }]
+[[turns]]
+calls = [{ name = "read_file", args = { path = "a.txt" } }]
+[[turns]]
+calls = [
+  { name = "edit_file", args = { path = "a.txt", edits = [{ search = "GOOD BAD", replace = "best" }] } },
+  { name = "run_command", args = { command = "echo > docket.toml; rm docket.toml" } },
+]
+[[turns]]
+text = "Done now."
+"#;
+    let played = house.play("back", &[("docket.toml", OWN_LINTER)], script).await?;
+    played.succeeded()?;
+    let checks = [
+        "own failed",
+        "tests passed",
+        "own mended",
+        "own failed",
+        "tests passed",
+        "own passed",
+        "tests passed",
+    ];
+    ensure!(
+        played.checks() == checks,
+        "the pinned checks, whatever became of the file: {:?}",
+        played.checks()
+    );
+    let third = &played.asked[2];
+    ensure!(third.matches("The final check `own`").count() == 1, "told once: {third}");
+    ensure!(
+        third.contains("mended without you") && third.contains("Read again before you edit: a.txt"),
+        "{third}"
+    );
+    let refused = played.results()[1];
+    ensure!(Played::text(refused).contains("changed on disk since it was read"), "{}", Played::text(refused));
+    Ok(())
+}
+
+/// A linter that is not there is told once and judges nobody; one that hangs is ended and told.
+async fn missing_and_hanging(house: &House) -> Result<()> {
+    let settings = "[lint.none]\nextensions = [\"txt\"]\ncheck = \"no-such-linter {files}\"\n\
+                    [lint.slow]\nextensions = [\"md\"]\ncheck = \"sleep 60\"\ngates = false\n";
+    let script = r#"
+[[turns]]
+calls = [{ name = "create_file", args = { path = "a.txt", content = "a\n" } }]
+[[turns]]
+calls = [{ name = "create_file", args = { path = "b.txt", content = "b\n" } }]
+[[turns]]
+calls = [{ name = "create_file", args = { path = "c.md", content = "c\n" } }]
+[[turns]]
+text = "Done."
+"#;
+    let played = house.play("missing", &[("docket.toml", settings)], script).await?;
+    played.succeeded()?;
+    let told: Vec<bool> = played
+        .results()
+        .iter()
+        .map(|result| Played::text(result).contains("none is not installed"))
+        .collect();
+    ensure!(told == [true, false, false], "{told:?}");
+    ensure!(
+        played.lint() == [Some(LintStatus::Missing), None, Some(LintStatus::TimedOut)],
+        "{:?}",
+        played.lint()
+    );
+    let slow = Played::text(played.results()[2]);
+    ensure!(slow.contains("slow did not end within 1 s"), "{slow}");
+    ensure!(played.checks().is_empty(), "{:?}", played.checks());
+    Ok(())
+}
+
+/// A mistake in a project's settings ends the run with the field's name.
+async fn wrong_settings(house: &House) -> Result<()> {
+    let settings = "[lint.ruff]\nextensions = \"py\"\n";
+    let server = ModelServer::start(ScriptedModel::parse(b"[[turns]]\ntext = \"Done.\"\n")?).await?;
+    let sample = Sample::new(&[("docket.toml", settings)])?;
+    let args = ["--model", "openai:template", "--queue", "wrong-template", "--attempts", "1"];
+    let (template, spec) = sample.submit(&house.coordinator, &args).await?;
+    house.coordinator.client().cancel(template, "a template").await?;
+    let model = server.model(Provider::OpenAi, "x");
+    let task = house.coordinator.submit_like(&spec, &"wrong".parse()?, model).await?;
+    let view = house.coordinator.ended(task).await?;
+    let shown = house.coordinator.docket(&["show", &task.to_string()]).await?.ok()?;
+    ensure!(
+        server.calls() == 0 && shown.contains("`lint.ruff.extensions` must be a list of endings"),
+        "{shown}"
+    );
+    ensure!(view.task.failures == 1, "{:?}", view.task);
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn findings_are_seen_mended_or_go_back_to_the_model() -> Result<()> {
+    let _room = room().await;
+    let house = House::new("[run]\nlint_timeout_ms = 800\n").await?;
+    seen_and_mended(&house).await?;
+    mended_without_the_model(&house).await?;
+    back_to_the_model(&house).await?;
+    missing_and_hanging(&house).await?;
+    wrong_settings(&house).await?;
+    house.end().await
+}
+
+/// The process dies with the files mended and nothing of it recorded: the next one restores them and mends
+/// them again, and the log reads as if nothing had happened.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_mending_that_a_crash_cut_is_done_again() -> Result<()> {
+    let _room = room().await;
+    let quiet = House::new("").await?;
+    let plain = quiet.play("plain", &[("docket.toml", OWN_LINTER)], MENDED).await?;
+    quiet.end().await?;
+    let mended = |event: &RunEvent| matches!(event, RunEvent::GateFinished(done) if !done.step.is_check());
+    let seq = plain.history.events.iter().position(mended).context("a mending")? as u64 + 1;
+    let dies = Failpoint { seq, when: FailWhen::Before, epoch: 1, whom: FailWhom::Run };
+    let house = House::dying("", vec![dies]).await?;
+    let played = house.play("mended", &[("docket.toml", OWN_LINTER)], MENDED).await?;
+    played.succeeded()?;
+    ensure!(played.history.count("RunRecovered") == 1, "{}", played.history.kinds());
+    ensure!(played.checks() == plain.checks() && played.history.tree() == plain.history.tree());
+    house.end().await
+}
+
+/// A new Python project under the real ruff: an error is seen and mended by the model, an unused import at
+/// the end by ruff itself.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn ruff_is_found_and_believed() -> Result<()> {
+    let _room = room().await;
+    let there = run(Tool::Python, std::path::Path::new("/"), &[], &["-c", "import ruff"]).await?.success();
+    if !there {
+        ensure!(std::env::var_os("CI").is_none(), "CI needs ruff; .ci/run installs it");
+        say("skipped: there is no ruff");
+        return Ok(());
+    }
+    let script = r#"
+[[turns]]
+calls = [{ name = "create_file", args = { path = "store.py", content = "def load(path):\n    return json.loads(path.read_text())\n" } }]
+[[turns]]
+calls = [{ name = "edit_file", args = { path = "store.py", edits = [{ search = "def load(path):", replace = "import json\n\n\ndef load(path):" }] } }]
+[[turns]]
+calls = [{ name = "create_file", args = { path = "report.py", content = "import os\n\n\ndef total(rows):\n    return sum(rows)\n" } }]
+[[turns]]
+text = "Done."
+"#;
+    let house = House::new("").await?;
+    let played = house.play("ruff", &[("README.md", "A store.\n")], script).await?;
+    played.succeeded()?;
+    let lint = [Some(LintStatus::Findings), Some(LintStatus::Clean), Some(LintStatus::Findings)];
+    ensure!(played.lint() == lint, "{:?}: {}", played.lint(), Played::text(played.results()[0]));
+    ensure!(played.asked[1].contains("F821"), "{}", played.asked[1]);
+    ensure!(played.checks() == ["ruff failed", "ruff mended", "ruff passed"], "{:?}", played.checks());
+    ensure!(played.asked.len() == 4, "the model was not asked again");
+    house.end().await
+}

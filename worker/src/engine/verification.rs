@@ -1,0 +1,86 @@
+//! Final verification (A12): which checks a run must pass, and what is tried before its model is asked again.
+//!
+//! Checks are those that were pinned, and the pinned linters whose files the run changed. Where one that
+//! can be mended without thought fails (a linter's), its own fix and then patterns are tried once, and all
+//! checks run again; what still fails goes to the model. Pure.
+
+use docket_schema::{
+    content::WorkPath,
+    message::CallId,
+    run::{GateSpec, GateStep, LinterSpec, Mend, Phase, RunStarted, RunState},
+    snapshot::EntryKind,
+};
+
+use super::{Act, Decision, PlannedGate};
+use crate::{lint, tools};
+
+/// Files that a linter is given at the end, and bytes of their names: more make a command line too long. A
+/// run that changes more generated them.
+const FILES_MAX: usize = 200;
+const NAMES_BYTES_MAX: usize = 16 * 1024;
+
+/// All checks of a run as it stands, linters first: they are quick, and what they find is soon mended.
+pub(super) fn checks(run: &RunState, pins: &RunStarted) -> Vec<GateSpec> {
+    let linters =
+        pins.linters.iter().filter(|linter| linter.gates && !run.linters_missing.contains(&linter.name));
+    let linters = linters.filter_map(|linter| check_of(run, linter));
+    linters.chain(pins.gates.iter().cloned()).chain(new_tests(run, pins)).collect()
+}
+
+/// The tests that the run wrote, where there were none to pin when it began.
+fn new_tests(run: &RunState, pins: &RunStarted) -> Option<GateSpec> {
+    if pins.gates.iter().any(|gate| gate.name == TESTS) {
+        return None;
+    }
+    let there = run.overlay.iter().filter(|(_, entry)| entry.is_some());
+    let command = tools::tests_by_names(there.map(|(path, _)| path.as_bytes()))?;
+    Some(GateSpec { name: TESTS.to_owned(), command, mend: None })
+}
+
+/// The check that runs tests.
+const TESTS: &str = "tests";
+
+fn check_of(run: &RunState, linter: &LinterSpec) -> Option<GateSpec> {
+    let files: Vec<WorkPath> = run
+        .overlay
+        .iter()
+        .filter(|(_, entry)| entry.is_some_and(|entry| entry.kind == EntryKind::File))
+        .map(|(path, _)| path.clone())
+        .filter(|path| lint::is_for(linter, path))
+        .take(FILES_MAX)
+        .scan(0, |bytes, path| {
+            *bytes += path.as_bytes().len();
+            (*bytes <= NAMES_BYTES_MAX).then_some(path)
+        })
+        .collect();
+    if files.is_empty() {
+        return None;
+    }
+    let command = lint::line(linter.project.as_ref().unwrap_or(&linter.check), &files);
+    let fix = linter.fix.as_ref().map(|fix| lint::line(fix, &files));
+    Some(GateSpec { name: linter.name.clone(), command, mend: Some(Mend { command: fix, files }) })
+}
+
+/// Runs all checks.
+pub(super) fn check(run: &RunState, pins: &RunStarted, checks: Vec<GateSpec>) -> Decision {
+    let first = run.corrections as usize * pins.gates.len() + run.gates_in_turn as usize;
+    planned(run, first, checks, GateStep::Check)
+}
+
+/// Mends the checks that failed and can be, if there are any.
+pub(super) fn mend(run: &RunState, pins: &RunStarted) -> Option<Decision> {
+    if run.mends_due.is_empty() {
+        return None;
+    }
+    let first = run.corrections as usize * pins.gates.len() + run.gates_in_turn as usize;
+    Some(planned(run, first, run.mends_due.clone(), GateStep::Mend))
+}
+
+fn planned(run: &RunState, first: usize, gates: Vec<GateSpec>, step: GateStep) -> Decision {
+    let gates = gates.into_iter().enumerate().map(|(at, gate)| PlannedGate {
+        call: CallId::gate(run.turn, first + at),
+        gate,
+        step,
+    });
+    Decision { phase: Phase::Verifying, act: Act::RunGates(gates.collect()) }
+}

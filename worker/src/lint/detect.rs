@@ -1,0 +1,288 @@
+//! Which linters a project has: found by its files when a run starts, changed by its `docket.toml`.
+//!
+//! Whether one is installed is known inside the sandbox only: its line says so with exit status 127.
+
+use std::collections::BTreeMap;
+
+use docket_schema::run::LinterSpec;
+
+/// What is looked at.
+pub struct Project<'a> {
+    /// Paths of all files of the base.
+    pub files: &'a [String],
+    /// The text of a file of the base, if it is there and short enough.
+    pub text: &'a dyn Fn(&str) -> Option<String>,
+}
+
+/// What `docket.toml` says of one linter.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct LinterSettings {
+    /// Off where false.
+    pub enabled: Option<bool>,
+    /// See [`LinterSpec`], as the rest.
+    pub extensions: Option<Vec<String>>,
+    /// See [`LinterSpec::check`].
+    pub check: Option<String>,
+    /// See [`LinterSpec::project`].
+    pub project: Option<String>,
+    /// See [`LinterSpec::fix`].
+    pub fix: Option<String>,
+    /// See [`LinterSpec::gates`].
+    pub gates: Option<bool>,
+}
+
+impl Project<'_> {
+    fn has(&self, names: &[&str]) -> bool {
+        self.files.iter().any(|file| names.contains(&file.as_str()))
+    }
+
+    fn says(&self, name: &str, word: &str) -> bool {
+        self.has(&[name]) && (self.text)(name).is_some_and(|text| text.contains(word))
+    }
+
+    /// No file of the language is there: whatever a linter will find is the run's own.
+    fn is_new(&self, extensions: &[&str]) -> bool {
+        let of = |file: &String| file.rsplit_once('.').is_some_and(|(_, end)| extensions.contains(&end));
+        !self.files.iter().any(of)
+    }
+}
+
+/// The linters of a project, by name in order, with what its settings say laid over what was found.
+#[must_use]
+pub fn linters(project: &Project<'_>, settings: &BTreeMap<String, LinterSettings>) -> Vec<LinterSpec> {
+    let mut found: BTreeMap<String, LinterSpec> =
+        detected(project).into_iter().map(|linter| (linter.name.clone(), linter)).collect();
+    for (name, settings) in settings {
+        if settings.enabled == Some(false) {
+            found.remove(name);
+            continue;
+        }
+        let linter = found.entry(name.clone()).or_insert_with(|| LinterSpec {
+            name: name.clone(),
+            extensions: Vec::new(),
+            check: String::new(),
+            project: None,
+            fix: None,
+            gates: false,
+        });
+        let set = |place: &mut String, value: &Option<String>| {
+            if let Some(value) = value {
+                place.clone_from(value);
+            }
+        };
+        set(&mut linter.check, &settings.check);
+        if let Some(extensions) = &settings.extensions {
+            linter.extensions.clone_from(extensions);
+        }
+        linter.project = settings.project.clone().or(linter.project.take());
+        linter.fix = settings.fix.clone().or(linter.fix.take());
+        // Who names a linter wants its word.
+        linter.gates = settings.gates.unwrap_or(true);
+    }
+    found.into_values().collect()
+}
+
+fn detected(project: &Project<'_>) -> Vec<LinterSpec> {
+    let mut found = vec![python(project)];
+    found.push(javascript(project));
+    found.extend(rust(project));
+    found.extend(go(project));
+    found
+}
+
+const PYTHON: [&str; 2] = ["py", "pyi"];
+const JAVASCRIPT: [&str; 8] = ["js", "jsx", "ts", "tsx", "mjs", "cjs", "mts", "cts"];
+
+/// A project's own tools go before the host's.
+const VENV: &str = "PATH=\"$PWD/.venv/bin:$PWD/venv/bin:$PATH\"; ";
+const MODULES: &str = "PATH=\"$PWD/node_modules/.bin:$PATH\"; ";
+
+struct Found<'a> {
+    name: &'a str,
+    extensions: &'a [&'a str],
+    check: String,
+    project: Option<String>,
+    fix: Option<String>,
+}
+
+impl Found<'_> {
+    /// `asked`: the project's own files ask for this linter, so all of it is to pass at the end.
+    fn spec(self, project: &Project<'_>, asked: bool) -> LinterSpec {
+        LinterSpec {
+            name: self.name.to_owned(),
+            extensions: self.extensions.iter().map(|end| (*end).to_owned()).collect(),
+            check: self.check,
+            project: self.project.filter(|_| asked),
+            fix: self.fix,
+            gates: asked || project.is_new(self.extensions),
+        }
+    }
+}
+
+fn python(project: &Project<'_>) -> LinterSpec {
+    let ruff = project.has(&["ruff.toml", ".ruff.toml"]) || project.says("pyproject.toml", "[tool.ruff");
+    let flake8 = project.has(&[".flake8"])
+        || ["setup.cfg", "tox.ini"].iter().any(|name| project.says(name, "[flake8]"));
+    if flake8 && !ruff {
+        let found = Found {
+            name: "flake8",
+            extensions: &PYTHON,
+            check: format!("{VENV}flake8 {{files}}"),
+            project: Some(format!("{VENV}flake8")),
+            fix: None,
+        };
+        return found.spec(project, true);
+    }
+    let check = "ruff check --quiet --no-cache --output-format concise";
+    let found = Found {
+        name: "ruff",
+        extensions: &PYTHON,
+        check: format!("{VENV}{check} --force-exclude {{files}}"),
+        project: Some(format!("{VENV}{check} .")),
+        fix: Some(format!("{VENV}ruff check --quiet --no-cache --fix --force-exclude {{files}}")),
+    };
+    found.spec(project, ruff)
+}
+
+fn javascript(project: &Project<'_>) -> LinterSpec {
+    let eslint =
+        project.files.iter().any(|file| file.starts_with("eslint.config.") || file.starts_with(".eslintrc"))
+            || project.says("package.json", "\"eslintConfig\"");
+    if eslint {
+        let found = Found {
+            name: "eslint",
+            extensions: &JAVASCRIPT,
+            check: format!("{MODULES}eslint --no-color {{files}}"),
+            project: Some(format!("{MODULES}eslint --no-color .")),
+            fix: Some(format!("{MODULES}eslint --no-color --fix {{files}}")),
+        };
+        return found.spec(project, true);
+    }
+    let found = Found {
+        name: "biome",
+        extensions: &JAVASCRIPT,
+        check: format!("{MODULES}biome lint --colors=off --reporter=github {{files}}"),
+        project: Some(format!("{MODULES}biome lint --colors=off --reporter=github .")),
+        fix: Some(format!("{MODULES}biome lint --colors=off --write {{files}}")),
+    };
+    found.spec(project, project.has(&["biome.json", "biome.jsonc"]))
+}
+
+/// rustfmt reads from its input: given a path it would go on to every module below it.
+fn rust(project: &Project<'_>) -> [LinterSpec; 2] {
+    let manifest = (project.text)("Cargo.toml").unwrap_or_default();
+    let editions = ["2015", "2018", "2024"];
+    let edition = editions.into_iter().find(|edition| manifest.contains(&format!("edition = \"{edition}\"")));
+    let rustfmt = format!("rustfmt --edition {}", edition.unwrap_or("2021"));
+    let format = Found {
+        name: "rustfmt",
+        extensions: &["rs"],
+        check: format!(
+            "s=0; for f in {{files}}; do d=$({rustfmt} --check --color never <\"$f\" 2>&1) || s=$?; \
+             [ -z \"$d\" ] || {{ [ $s -ne 0 ] || s=1; printf '%s\\n' \"$d\" | sed \"s|<stdin>|$f|g\"; }}; done; exit $s"
+        ),
+        project: Some("cargo fmt --all --check".to_owned()),
+        fix: Some(format!(
+            "t=$(mktemp); for f in {{files}}; do {rustfmt} <\"$f\" >\"$t\" && [ -s \"$t\" ] && cat \"$t\" >\"$f\"; done"
+        )),
+    };
+    // A target folder that git does not ignore would become part of the work. Dependencies that are not
+    // at hand are no finding: there is no network to get them by.
+    let check = Found {
+        name: "cargo check",
+        extensions: &["rs"],
+        check: "[ -f Cargo.toml ] || exit 0; git check-ignore -q target 2>/dev/null || \
+                export CARGO_TARGET_DIR=/tmp/target; \
+                o=$(cargo check --quiet --offline --message-format short 2>&1); s=$?; printf '%s\\n' \"$o\"; \
+                case \"$o\" in *'--offline'*|*'offline mode'*) exit 127;; esac; exit $s"
+            .to_owned(),
+        project: None,
+        fix: None,
+    };
+    [format.spec(project, project.has(&["rustfmt.toml", ".rustfmt.toml"])), check.spec(project, false)]
+}
+
+fn go(project: &Project<'_>) -> [LinterSpec; 2] {
+    let format = Found {
+        name: "gofmt",
+        extensions: &["go"],
+        check: "o=$(gofmt -l {files} 2>&1); s=$?; [ $s -ne 0 ] || [ -z \"$o\" ] || s=1; \
+                [ -z \"$o\" ] || printf '%s\\n' \"$o\" | sed 's/\\.go$/.go: not as gofmt writes it/'; exit $s"
+            .to_owned(),
+        project: None,
+        fix: Some("gofmt -w {files}".to_owned()),
+    };
+    let vet = Found {
+        name: "go vet",
+        extensions: &["go"],
+        check: "[ -f go.mod ] || exit 0; go vet ./...".to_owned(),
+        project: None,
+        fix: None,
+    };
+    [format.spec(project, false), vet.spec(project, false)]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn of(files: &[(&str, &str)], settings: &[(&str, LinterSettings)]) -> Vec<LinterSpec> {
+        let names: Vec<String> = files.iter().map(|(name, _)| (*name).to_owned()).collect();
+        let text = |name: &str| files.iter().find(|(n, _)| *n == name).map(|(_, text)| (*text).to_owned());
+        let settings = settings.iter().map(|(name, of)| ((*name).to_owned(), of.clone())).collect();
+        linters(&Project { files: &names, text: &text }, &settings)
+    }
+
+    fn gates(linters: &[LinterSpec]) -> Vec<&str> {
+        linters.iter().filter(|linter| linter.gates).map(|linter| linter.name.as_str()).collect()
+    }
+
+    #[test]
+    fn what_a_project_asks_for_gates_and_so_does_what_is_all_its_own() {
+        let all = ["biome", "cargo check", "go vet", "gofmt", "ruff", "rustfmt"];
+        assert_eq!(gates(&of(&[], &[])), all, "nothing is there yet");
+        let old = of(&[("a.py", ""), ("a.ts", ""), ("a.rs", ""), ("a.go", "")], &[]);
+        assert_eq!((old.len(), gates(&old)), (6, vec![]), "old findings are not a run's to mend");
+        let asks = of(
+            &[
+                ("pyproject.toml", "[tool.ruff.lint]\n"),
+                ("a.py", ""),
+                ("eslint.config.mjs", ""),
+                ("a.js", ""),
+                ("rustfmt.toml", ""),
+                ("a.rs", ""),
+                ("a.go", ""),
+            ],
+            &[],
+        );
+        assert_eq!(gates(&asks), ["eslint", "ruff", "rustfmt"]);
+        assert!(asks.iter().filter(|linter| linter.gates).all(|linter| linter.project.is_some()), "{asks:?}");
+        assert_eq!(
+            gates(&of(&[("setup.cfg", "[flake8]\n"), ("a.py", "")], &[])),
+            ["biome", "cargo check", "flake8", "go vet", "gofmt", "rustfmt"]
+        );
+    }
+
+    #[test]
+    fn settings_change_add_and_take_away() {
+        let off = LinterSettings { enabled: Some(false), ..LinterSettings::default() };
+        let own = LinterSettings {
+            check: Some("lint {files}".into()),
+            extensions: Some(vec!["txt".into()]),
+            ..LinterSettings::default()
+        };
+        let soft = LinterSettings { gates: Some(false), ..LinterSettings::default() };
+        let all = of(&[], &[("biome", off), ("mine", own), ("ruff", soft)]);
+        assert_eq!(gates(&all), ["cargo check", "go vet", "gofmt", "mine", "rustfmt"]);
+        assert!(
+            all.iter().any(|linter| linter.name == "ruff")
+                && !all.iter().any(|linter| linter.name == "biome")
+        );
+    }
+
+    #[test]
+    fn the_edition_is_the_projects() {
+        let all = of(&[("Cargo.toml", "[package]\nedition = \"2024\"\n")], &[]);
+        assert!(all.iter().any(|linter| linter.check.contains("rustfmt --edition 2024")), "{all:?}");
+    }
+}

@@ -1,0 +1,220 @@
+//! What linters found, read from what they print.
+
+/// One finding.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Finding {
+    /// The file, as the linter names it.
+    pub path: String,
+    /// Its line, from 1.
+    pub line: usize,
+    /// The column there, from 1; 0 where none is told.
+    pub column: usize,
+    /// The rule: `F401`, `no-trailing-spaces`, `E0433`; empty where none is told.
+    pub code: String,
+    /// What is wrong.
+    pub message: String,
+}
+
+impl Finding {
+    /// Whether this is about `file`, a path in the workspace: linters print it whole, or from the root.
+    #[must_use]
+    pub fn is_in(&self, file: &str) -> bool {
+        let path = self.path.strip_prefix("./").unwrap_or(&self.path);
+        path == file
+            || path.strip_suffix(file).is_some_and(|folder| folder.starts_with('/') && folder.ends_with('/'))
+    }
+}
+
+/// The findings in an output of ruff, flake8, eslint, biome, rustfmt, cargo, gofmt or go vet; lines of
+/// other shapes are left out.
+#[must_use]
+pub fn findings(output: &str) -> Vec<Finding> {
+    let mut found = Vec::new();
+    // eslint names a file once, above its findings.
+    let mut heading: Option<&str> = None;
+    for line in output.lines() {
+        if let Some(finding) = github(line).or_else(|| difference(line)).or_else(|| unformatted(line)) {
+            found.push(finding);
+        } else if let Some(finding) = heading.and_then(|path| below(path, line)) {
+            found.push(finding);
+        } else if let Some(finding) = placed(line) {
+            found.push(finding);
+        } else if line.is_empty() || line.starts_with(' ') {
+            continue;
+        } else {
+            heading = Some(line);
+        }
+    }
+    found
+}
+
+/// `path:line:column: CODE message`.
+fn placed(line: &str) -> Option<Finding> {
+    let line = line.strip_prefix("vet: ").unwrap_or(line);
+    let mut parts = line.splitn(4, ':');
+    let path = parts.next().filter(|path| !path.is_empty() && !path.starts_with(' '))?;
+    let (at, column) = (parts.next()?.parse().ok()?, parts.next()?.parse().ok()?);
+    let said = parts.next()?.trim();
+    let (code, message) = code_of(said);
+    Some(Finding { path: path.to_owned(), line: at, column, code, message })
+}
+
+fn code_of(said: &str) -> (String, String) {
+    // rustc: `error[E0433]: …`, `warning: …`.
+    if let Some((level, message)) = said.split_once(": ")
+        && (level == "warning" || level == "error" || level.starts_with("error["))
+    {
+        let code = level.strip_prefix("error[").and_then(|rest| rest.strip_suffix(']')).unwrap_or_default();
+        return (code.to_owned(), message.to_owned());
+    }
+    let (first, rest) = said.split_once(' ').unwrap_or((said, ""));
+    let letters = first.chars().take_while(char::is_ascii_uppercase).count();
+    let digits = first.chars().skip(letters).count();
+    if letters > 0 && digits > 0 && first.chars().skip(letters).all(|c| c.is_ascii_digit()) {
+        return (first.to_owned(), rest.strip_prefix("[*] ").unwrap_or(rest).to_owned());
+    }
+    (String::new(), said.to_owned())
+}
+
+/// eslint: `  1:8  error  'foo' is defined but never used  no-unused-vars`.
+fn below(path: &str, line: &str) -> Option<Finding> {
+    let rest = line.strip_prefix("  ")?.trim_start();
+    let (place, rest) = rest.split_once(' ')?;
+    let (at, column) = place.split_once(':')?;
+    let rest = rest.trim_start();
+    let rest = rest.strip_prefix("error").or_else(|| rest.strip_prefix("warning"))?.trim_start();
+    let (message, code) = rest.rsplit_once("  ")?;
+    Some(Finding {
+        path: path.to_owned(),
+        line: at.parse().ok()?,
+        column: column.parse().ok()?,
+        code: code.trim().to_owned(),
+        message: message.trim().to_owned(),
+    })
+}
+
+/// biome: `::error title=RULE,file=PATH,line=1,endLine=1,col=8,endColumn=11::message`.
+fn github(line: &str) -> Option<Finding> {
+    let rest = line.strip_prefix("::")?;
+    let (head, message) = rest.split_once("::")?;
+    let (_, fields) = head.split_once(' ')?;
+    let field = |name: &str| fields.split(',').find_map(|field| field.strip_prefix(name)?.strip_prefix('='));
+    Some(Finding {
+        path: field("file")?.to_owned(),
+        line: field("line")?.parse().ok()?,
+        column: field("col").and_then(|column| column.parse().ok()).unwrap_or(0),
+        code: field("title").unwrap_or_default().to_owned(),
+        message: message.to_owned(),
+    })
+}
+
+const FORMAT: &str = "format";
+
+/// rustfmt: `Diff in src/lib.rs:3:`.
+fn difference(line: &str) -> Option<Finding> {
+    let rest = line.strip_prefix("Diff in ")?.strip_suffix(':')?;
+    let (path, at) = rest.rsplit_once(':')?;
+    let message = "not as rustfmt writes it".to_owned();
+    Some(Finding {
+        path: path.to_owned(),
+        line: at.parse().ok()?,
+        column: 0,
+        code: FORMAT.to_owned(),
+        message,
+    })
+}
+
+/// gofmt, as its line here says it.
+fn unformatted(line: &str) -> Option<Finding> {
+    let (path, message) =
+        line.split_once(": ").filter(|(_, message)| *message == "not as gofmt writes it")?;
+    let (path, message) = (path.to_owned(), message.to_owned());
+    Some(Finding { path, line: 1, column: 0, code: FORMAT.to_owned(), message })
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn gist(output: &str) -> Vec<String> {
+        findings(output)
+            .iter()
+            .map(|f| format!("{}:{}:{} {} {}", f.path, f.line, f.column, f.code, f.message))
+            .collect()
+    }
+
+    #[test]
+    fn python_linters() {
+        let ruff = "a.py:1:8: F401 [*] `os` imported but unused\na.py:7:9: F821 Undefined name `Path`\nFound 2 errors.\n\
+                    [*] 1 fixable with `--fix`.\n";
+        assert_eq!(
+            gist(ruff),
+            ["a.py:1:8 F401 `os` imported but unused", "a.py:7:9 F821 Undefined name `Path`"]
+        );
+        assert_eq!(gist("./a.py:6:10: W291 trailing whitespace\n"), ["./a.py:6:10 W291 trailing whitespace"]);
+    }
+
+    #[test]
+    fn javascript_linters() {
+        let eslint = "\n/project/a.js\n  1:8   error  'foo' is defined but never used                no-unused-vars\n  \
+                      4:31  error  Newline required at end of file but not found  eol-last\n\n\
+                      ✖ 2 problems (2 errors, 0 warnings)\n  1 error potentially fixable with the `--fix` option.\n\n";
+        assert_eq!(
+            gist(eslint),
+            [
+                "/project/a.js:1:8 no-unused-vars 'foo' is defined but never used",
+                "/project/a.js:4:31 eol-last Newline required at end of file but not found",
+            ]
+        );
+        let biome = "::warning title=lint/correctness/noUnusedImports,file=/project/a.js,line=1,endLine=1,col=8,endColumn=11::This import is unused.\n";
+        assert_eq!(
+            gist(biome),
+            ["/project/a.js:1:8 lint/correctness/noUnusedImports This import is unused."]
+        );
+    }
+
+    #[test]
+    fn rust_and_go() {
+        let cargo = "src/lib.rs:3:36: error[E0433]: cannot find type `HashMap` in this scope: use of undeclared type `HashMap`\n\
+                     src/lib.rs:1:5: warning: unused import: `std::fmt`\nerror: could not compile `calc` (lib)\n";
+        assert_eq!(
+            gist(cargo),
+            [
+                "src/lib.rs:3:36 E0433 cannot find type `HashMap` in this scope: use of undeclared type `HashMap`",
+                "src/lib.rs:1:5  unused import: `std::fmt`",
+            ]
+        );
+        assert_eq!(
+            gist("Diff in src/lib.rs:1:\n use std::fmt;\n-fn  main(){}\n"),
+            ["src/lib.rs:1:0 format not as rustfmt writes it"]
+        );
+        let go = "# example.org/calc\nvet: ./x.go:6:2: undeclared name: fmt\n./x.go:3:2: imported and not used: \"os\"\n";
+        assert_eq!(
+            gist(go),
+            ["./x.go:6:2  undeclared name: fmt", "./x.go:3:2  imported and not used: \"os\""]
+        );
+        assert_eq!(gist("x.go: not as gofmt writes it\n"), ["x.go:1:0 format not as gofmt writes it"]);
+    }
+
+    #[test]
+    fn a_finding_is_in_its_file_only() {
+        let finding = |path: &str| Finding {
+            path: path.into(),
+            line: 1,
+            column: 1,
+            code: String::new(),
+            message: String::new(),
+        };
+        assert!(finding("./src/a.py").is_in("src/a.py") && finding("/workspace/src/a.py").is_in("src/a.py"));
+        assert!(!finding("lib/src/a.py").is_in("src/a.py") && !finding("/x/ba.py").is_in("a.py"));
+    }
+
+    proptest! {
+        #[test]
+        fn any_output_can_be_read(text in "(\\PC|\n|:|::error |Diff in ){0,80}") {
+            prop_assert!(findings(&text).len() <= text.lines().count());
+        }
+    }
+}

@@ -1,0 +1,375 @@
+//! Findings mended by pattern: what a person would do without thinking.
+//!
+//! Each pattern looks at the finding and at the lines it is about, and does nothing where they are not
+//! exactly what it knows. The checks run again afterwards: a pattern is never the last word.
+
+use docket_schema::content::WorkPath;
+
+use super::{
+    finding::Finding,
+    imports::{import, unused},
+    statements,
+};
+
+/// A file with findings mended.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Mended {
+    /// Its bytes.
+    pub after: Vec<u8>,
+    /// What was mended, as `3: trailing white space`, by the lines before.
+    pub what: Vec<String>,
+}
+
+/// A file's lines, each with its end.
+pub(super) struct Lines(pub(super) Vec<String>);
+
+impl Lines {
+    fn of(text: &str) -> Self {
+        Self(text.split_inclusive('\n').map(str::to_owned).collect())
+    }
+
+    /// The line of a finding.
+    pub(super) fn at(&mut self, finding: &Finding) -> Option<&mut String> {
+        self.0.get_mut(finding.line.checked_sub(1)?)
+    }
+
+    /// How this file ends its lines.
+    pub(super) fn end(&self) -> &'static str {
+        if self.0.first().is_some_and(|line| line.ends_with("\r\n")) { "\r\n" } else { "\n" }
+    }
+}
+
+/// A line without its end, and its end.
+pub(super) fn parted(line: &str) -> (&str, &str) {
+    let text = line.trim_end_matches('\n');
+    let text = text.strip_suffix('\r').unwrap_or(text);
+    line.split_at(text.len())
+}
+
+/// Mends one finding in place; true where it did.
+type Pattern = fn(&str, &Finding, &mut Lines) -> bool;
+
+/// Patterns that change or remove lines at their finding, with what they are called.
+const IN_PLACE: [(&str, Pattern); 8] = [
+    ("trailing white space", statements::trailing_space),
+    ("unused import", unused),
+    ("comparison to None", statements::compared_to_none),
+    ("f-string without placeholders", statements::empty_f_string),
+    ("superfluous semicolon", statements::superfluous_semicolon),
+    ("missing semicolon", statements::missing_semicolon),
+    ("blank lines before a definition", statements::blank_lines),
+    ("blank lines at the end", statements::blank_end),
+];
+
+/// Mends what can be in the file at `path`, given the findings in it; `None` where nothing can.
+#[must_use]
+pub fn mend(path: &WorkPath, before: &[u8], findings: &[Finding]) -> Option<Mended> {
+    let text = std::str::from_utf8(before).ok()?;
+    let name = std::str::from_utf8(path.as_bytes()).ok()?;
+    let mut lines = Lines::of(text);
+    let mut findings: Vec<&Finding> = findings.iter().collect();
+    // From below, so that no line moves before its findings are seen; on a line from the right.
+    findings.sort_by_key(|finding| std::cmp::Reverse((finding.line, finding.column)));
+    findings.dedup();
+    let mut what = Vec::new();
+    for finding in &findings {
+        let done = IN_PLACE.iter().find(|(_, pattern)| pattern(name, finding, &mut lines));
+        what.extend(done.map(|(called, _)| format!("{}: {called}", finding.line)));
+    }
+    // What is added at the top moves everything, and so goes last.
+    for finding in &findings {
+        if let Some(called) = import(name, finding, &mut lines) {
+            what.push(format!("{}: missing import {called}", finding.line));
+        }
+    }
+    if findings.iter().any(|finding| statements::lacks_last_newline(finding)) {
+        let end = lines.end();
+        if let Some(last) = lines.0.last_mut().filter(|last| !last.ends_with('\n')) {
+            last.push_str(end);
+            what.push("final newline".to_owned());
+        }
+    }
+    let after = lines.0.concat().into_bytes();
+    (after != before).then(|| {
+        what.reverse();
+        Mended { after, what }
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::{super::finding::findings, *};
+
+    /// `output`: what a linter printed of the file.
+    fn check(path: &str, before: &str, output: &str, after: &str) {
+        let file = WorkPath::new(path).expect("legal");
+        let mended = mend(&file, before.as_bytes(), &findings(output));
+        let text = mended.as_ref().map_or(before, |mended| std::str::from_utf8(&mended.after).expect("text"));
+        assert_eq!(text, after, "{output}");
+        assert_eq!(mended.is_some(), before != after);
+    }
+
+    #[test]
+    fn white_space() {
+        check(
+            "a.py",
+            "x = 1  \r\ny = 2\t\r\n",
+            "a.py:1:6: W291 trailing whitespace\na.py:2:6: W291 trailing whitespace\n",
+            "x = 1\r\ny = 2\r\n",
+        );
+        check(
+            "a.py",
+            "def f():\n    x\n    \n    y\n",
+            "a.py:3:1: W293 blank line contains whitespace\n",
+            "def f():\n    x\n\n    y\n",
+        );
+        check(
+            "a.js",
+            "let y = 1   \n",
+            "\n/p/a.js\n  1:10  error  Trailing spaces not allowed  no-trailing-spaces\n",
+            "let y = 1\n",
+        );
+        check("a.py", "x = 1", "a.py:1:6: W292 no newline at end of file\n", "x = 1\n");
+        check(
+            "a.py",
+            "x = 1\r\ny = 2",
+            "a.py:2:6: W292 [*] No newline at end of file\n",
+            "x = 1\r\ny = 2\r\n",
+        );
+        check(
+            "a.js",
+            "f();",
+            "\n/p/a.js\n  1:4  error  Newline required at end of file but not found  eol-last\n",
+            "f();\n",
+        );
+        check("a.py", "x = 1\n\n\n", "a.py:2:1: W391 blank line at end of file\n", "x = 1\n");
+    }
+
+    #[test]
+    fn unused_python_imports() {
+        let f401 = |at: &str, name: &str| format!("a.py:{at}: F401 [*] `{name}` imported but unused\n");
+        check("a.py", "import os\nx = 1\n", &f401("1:8", "os"), "x = 1\n");
+        check("a.py", "import json, sys\n", &f401("1:14", "sys"), "import json\n");
+        check("a.py", "import os.path as p, sys\n", &f401("1:8", "os.path"), "import sys\n");
+        check(
+            "a.py",
+            "from typing import List, Dict\n",
+            &f401("1:20", "typing.List"),
+            "from typing import Dict\n",
+        );
+        check("a.py", "from a import b as c, d\n", &f401("1:15", "a.b"), "from a import d\n");
+        check(
+            "a.py",
+            "from typing import List, Dict\n",
+            &(f401("1:20", "typing.List") + &f401("1:26", "typing.Dict")),
+            "",
+        );
+        check(
+            "a.py",
+            "from a import (\n    b,\n    c,\n)\n",
+            &f401("2:5", "a.b"),
+            "from a import (\n    c,\n)\n",
+        );
+        check("a.py", "import os\n", "a.py:1:1: F401 'os' imported but unused\n", "");
+        // Not understood, or not safe: left alone.
+        for text in [
+            "import os  # noqa later\n",
+            "import os; x = 1\n",
+            "try:\n    import os\nexcept ImportError:\n    pass\n",
+            "from a import (\n    os,\n)\n",
+            "from os \\\n    import os\n",
+        ] {
+            let at = text.lines().position(|line| line.contains("os")).expect("is there") + 1;
+            check("a.py", text, &f401(&format!("{at}:8"), "os"), text);
+        }
+        check(
+            "p/__init__.py",
+            "import os\n",
+            "p/__init__.py:1:8: F401 `os` imported but unused\n",
+            "import os\n",
+        );
+    }
+
+    #[test]
+    fn unused_imports_elsewhere() {
+        let rust = |names: &str| format!("a.rs:1:5: warning: unused import: {names}\n");
+        check("a.rs", "use std::fmt;\nfn f() {}\n", &rust("`std::fmt`"), "fn f() {}\n");
+        check("a.rs", "use std::io::{self, Read};\n", &rust("`Read`"), "use std::io::{self};\n");
+        check(
+            "a.rs",
+            "use std::io::{self, Read};\n",
+            "a.rs:1:5: warning: unused imports: `Read` and `self`\n",
+            "",
+        );
+        check("a.rs", "pub use std::fmt;\n", &rust("`std::fmt`"), "pub use std::fmt;\n");
+        check("a.rs", "use a::{b::{c, d}, e};\n", &rust("`e`"), "use a::{b::{c, d}, e};\n");
+        check(
+            "a.go",
+            "package a\nimport (\n\t\"os\"\n\t\"fmt\"\n)\n",
+            "./a.go:3:2: imported and not used: \"os\"\n",
+            "package a\nimport (\n\t\"fmt\"\n)\n",
+        );
+        check(
+            "a.go",
+            "package a\nimport \"os\"\n",
+            "a.go:2:8: \"os\" imported and not used\n",
+            "package a\n",
+        );
+        let js = |name: &str| {
+            format!("\n/p/a.js\n  1:8  error  '{name}' is defined but never used  no-unused-vars\n")
+        };
+        check("a.js", "import foo from \"./foo.js\";\n", &js("foo"), "import \"./foo.js\";\n");
+        check("a.js", "import { a, b } from 'x'\n", &js("a"), "import { b } from 'x'\n");
+        check("a.js", "import { a } from 'x'\n", &js("a"), "import 'x'\n");
+        check("a.js", "const a = 1;\n", &js("a"), "const a = 1;\n");
+    }
+
+    #[test]
+    fn missing_imports() {
+        let f821 = |name: &str| format!("a.py:9:1: F821 Undefined name `{name}`\n");
+        check(
+            "a.py",
+            "\"\"\"Says.\"\"\"\nfrom __future__ import annotations\n\nimport json\n\nre.match\n",
+            &f821("re"),
+            "\"\"\"Says.\"\"\"\nfrom __future__ import annotations\n\nimport re\nimport json\n\nre.match\n",
+        );
+        check(
+            "a.py",
+            "#!/usr/bin/env python3\nPath('a')\n",
+            &f821("Path"),
+            "#!/usr/bin/env python3\nfrom pathlib import Path\n\nPath('a')\n",
+        );
+        check(
+            "a.py",
+            "\"\"\"Two\nlines.\n\"\"\"\nos.sep\n",
+            "a.py:4:1: F821 undefined name 'os'\n",
+            "\"\"\"Two\nlines.\n\"\"\"\nimport os\n\nos.sep\n",
+        );
+        check(
+            "a.py",
+            "os.sep; os.name\n",
+            &(f821("os") + "a.py:1:9: F821 Undefined name `os`\n"),
+            "import os\n\nos.sep; os.name\n",
+        );
+        check("a.py", "frobnicate()\n", &f821("frobnicate"), "frobnicate()\n");
+        let e0433 = |name: &str| {
+            format!("a.rs:4:1: error[E0433]: failed to resolve: use of undeclared type `{name}`\n")
+        };
+        check(
+            "a.rs",
+            "//! Head.\n\nuse std::fmt;\n\nfn f() { HashMap::new(); }\n",
+            &e0433("HashMap"),
+            "//! Head.\n\nuse std::collections::HashMap;\nuse std::fmt;\n\nfn f() { HashMap::new(); }\n",
+        );
+        check(
+            "a.rs",
+            "fn f() { PathBuf::new(); }\n",
+            "a.rs:1:1: error[E0412]: cannot find type `PathBuf` in this scope: not found in this scope\n",
+            "use std::path::PathBuf;\n\nfn f() { PathBuf::new(); }\n",
+        );
+        let inner = "mod tests {\n    fn a() {}\n\n    fn f() { HashMap::new(); }\n}\n";
+        check("a.rs", inner, &e0433("HashMap"), inner);
+        check(
+            "a.go",
+            "package a\n\nimport (\n\t\"os\"\n)\n",
+            "./a.go:6:2: undefined: filepath\n",
+            "package a\n\nimport (\n\t\"path/filepath\"\n\t\"os\"\n)\n",
+        );
+        check(
+            "a.go",
+            "package a\n\nfunc F() {}\n",
+            "vet: ./a.go:6:2: undeclared name: fmt\n",
+            "package a\n\nimport \"fmt\"\n\nfunc F() {}\n",
+        );
+    }
+
+    #[test]
+    fn statements_of_python_and_javascript() {
+        check(
+            "a.py",
+            "if a == None:\n    pass\n",
+            "a.py:1:6: E711 comparison to None should be 'if cond is None:'\n",
+            "if a is None:\n    pass\n",
+        );
+        check(
+            "a.py",
+            "x = a != None\n",
+            "a.py:1:7: E711 Comparison to `None` should be `cond is not None`\n",
+            "x = a is not None\n",
+        );
+        check(
+            "a.py",
+            "x = a == None and b == None\n",
+            "a.py:1:7: E711 Comparison\n",
+            "x = a == None and b == None\n",
+        );
+        check(
+            "a.py",
+            "print(f\"no\", f'{x}')\n",
+            "a.py:1:7: F541 [*] f-string without any placeholders\n",
+            "print(\"no\", f'{x}')\n",
+        );
+        check(
+            "a.py",
+            "print(f\"{{no}}\")\n",
+            "a.py:1:7: F541 f-string without any placeholders\n",
+            "print(f\"{{no}}\")\n",
+        );
+        check(
+            "a.py",
+            "x = 1;\n",
+            "a.py:1:6: E703 [*] Statement ends with an unnecessary semicolon\n",
+            "x = 1\n",
+        );
+        check(
+            "a.py",
+            "import os\ndef f():\n    pass\n",
+            "a.py:2:1: E302 expected 2 blank lines, found 0\n",
+            "import os\n\n\ndef f():\n    pass\n",
+        );
+        check(
+            "a.py",
+            "class A:\n    def f(self):\n        pass\n    def g(self):\n        pass\n",
+            "a.py:4:5: E301 expected 1 blank line, found 0\n",
+            "class A:\n    def f(self):\n        pass\n\n    def g(self):\n        pass\n",
+        );
+        check("a.js", "let y = 1\n", "\n/p/a.js\n  1:10  error  Missing semicolon  semi\n", "let y = 1;\n");
+        check(
+            "a.js",
+            "let y = 1 // one\n",
+            "\n/p/a.js\n  1:10  error  Missing semicolon  semi\n",
+            "let y = 1 // one\n",
+        );
+    }
+
+    #[test]
+    fn findings_of_one_file_are_mended_together() {
+        let before = "import os\nimport sys  \n\n\ndef f(a):\n    return json.dumps(a) == None";
+        let output = "a.py:1:8: F401 `os` imported but unused\na.py:2:8: F401 `sys` imported but unused\na.py:2:11: W291 Trailing whitespace\n\
+                      a.py:6:12: F821 Undefined name `json`\na.py:6:29: E711 Comparison to `None`\na.py:6:33: W292 No newline at end of file\n";
+        check("a.py", before, output, "import json\n\n\ndef f(a):\n    return json.dumps(a) is None\n");
+    }
+
+    proptest! {
+        #[test]
+        fn no_bytes_and_no_finding_break_it(
+            text in "(import a, b|from a import \\(|use a::\\{b\\};|f\"|é|;|  |\n|\r\n|x == None|\\)|#|package a){0,20}",
+            line in 0usize..6, column in 0usize..12,
+            code in prop_oneof![
+                Just("W291"), Just("F401"), Just("F821"), Just("E711"), Just("F541"), Just("E703"), Just("E302"), Just("W391"),
+                Just("W292"), Just("semi"), Just("E0433"), Just("no-unused-vars"), Just("")],
+            message in prop_oneof![
+                Just("`a` imported but unused"), Just("Undefined name `os`"), Just("expected 2 blank lines, found 0"),
+                Just("unused import: `b`"), Just("'a' is defined but never used"), Just("undefined: fmt"), Just("`")],
+            name in prop_oneof![Just("a.py"), Just("a.rs"), Just("a.js"), Just("a.go")],
+        ) {
+            let finding = Finding { path: name.into(), line, column, code: code.into(), message: message.into() };
+            let path = WorkPath::new(name).expect("legal");
+            if let Some(mended) = mend(&path, text.as_bytes(), &[finding]) {
+                prop_assert!(mended.after != text.as_bytes() && !mended.what.is_empty());
+            }
+        }
+    }
+}

@@ -1,0 +1,17 @@
+//! Linters: which a project has, how their lines are made, what they found, and what of it is mended by
+//! pattern. Pure: the driver runs them (`tools/lint.rs`), the engine decides when.
+//!
+//! Invariants: a line is made of a pinned template and quoted paths, nothing else; a pattern is a function
+//! of a file's bytes and the findings in it, and leaves alone what it does not wholly understand.
+
+mod detect;
+mod finding;
+mod imports;
+mod line;
+mod mend;
+mod statements;
+
+pub use detect::{LinterSettings, Project, linters};
+pub use finding::{Finding, findings};
+pub use line::{is_for, line};
+pub use mend::{Mended, mend};

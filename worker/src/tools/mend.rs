@@ -1,0 +1,146 @@
+//! What is tried where a final check fails, before the model is asked again (A12): the linter's own fix,
+//! then patterns on what it still finds. Only files that the run changed are written.
+
+use std::collections::BTreeMap;
+
+use docket_schema::{
+    content::WorkPath,
+    ids::BlobHash,
+    run::{GateSpec, Mend},
+};
+
+use super::{
+    context::{ToolContext, ToolOutcome},
+    files::{load, replace},
+    guard::is_config,
+    output::printable,
+    runner::{CommandSpec, Ended, RunnerError},
+};
+use crate::lint;
+
+/// Mends what it can of the failed check `gate`. The outcome is no error where nothing could be mended:
+/// the check runs again and says so.
+pub async fn mend(context: ToolContext<'_>, gate: &GateSpec) -> ToolOutcome {
+    let Some(mend) = &gate.mend else {
+        return ToolOutcome::ok(format!("{} has no way to be mended\n", gate.name));
+    };
+    match tried(context, gate, mend).await {
+        Ok(outcome) => outcome,
+        Err(error) => ToolOutcome::error(&gate.name, error.to_string()),
+    }
+}
+
+async fn tried(context: ToolContext<'_>, gate: &GateSpec, mend: &Mend) -> Result<ToolOutcome, RunnerError> {
+    let before = hashes(context, mend);
+    let mut told = Vec::new();
+    if let Some(command) = &mend.command {
+        let ended = match run(context, command).await?.0 {
+            Ended::Exit(status) => format!("exit status {status}"),
+            Ended::Signal(signal) => format!("ended by signal {signal}"),
+            Ended::TimedOut => "ended after its time limit".to_owned(),
+            Ended::OutOfMemory => "ended, for it used more memory than allowed".to_owned(),
+        };
+        told.push(format!("its own fix: `{command}` ({ended})"));
+    }
+    let (ended, said) = run(context, &gate.command).await?;
+    if ended != Ended::Exit(0) {
+        told.extend(by_pattern(context, mend, &said));
+    }
+    let after = hashes(context, mend);
+    let changed: Vec<WorkPath> = after
+        .into_iter()
+        .filter(|(path, hash)| before.get(path) != Some(hash))
+        .map(|(path, _)| path)
+        .collect();
+    let names: Vec<String> = changed.iter().map(ToString::to_string).collect();
+    let mut text = format!("The check `{}` failed and was mended without you.\n", gate.name);
+    for line in told {
+        text.push_str(&format!("- {line}\n"));
+    }
+    text.push_str(&match names.is_empty() {
+        true => "It changed nothing.\n".to_owned(),
+        false => format!("Read again before you edit: {}\n", names.join(", ")),
+    });
+    let mut outcome = ToolOutcome::ok(text);
+    outcome.facts.may_have_changed_tree = true;
+    outcome.facts.changed = changed;
+    Ok(outcome)
+}
+
+async fn run(context: ToolContext<'_>, line: &str) -> Result<(Ended, String), RunnerError> {
+    let timeout_ms = context.settings.command_timeout_ms_max;
+    let output = context.runner.run(CommandSpec { shell: line.to_owned(), cwd: None, timeout_ms }).await?;
+    let said = printable(&output.stdout.joined()) + "\n" + &printable(&output.stderr.joined());
+    Ok((output.ended, said))
+}
+
+fn hashes(context: ToolContext<'_>, mend: &Mend) -> BTreeMap<WorkPath, BlobHash> {
+    let hash = |path: &WorkPath| Some((path.clone(), load(context.root, path).ok()?.hash));
+    mend.files.iter().filter_map(hash).collect()
+}
+
+/// Applies patterns to each file, and tells what they did.
+fn by_pattern(context: ToolContext<'_>, mend: &Mend, said: &str) -> Vec<String> {
+    let found = lint::findings(said);
+    let mut told = Vec::new();
+    for path in mend.files.iter().filter(|path| !is_config(path)) {
+        let name = path.to_string();
+        let own: Vec<lint::Finding> = found.iter().filter(|finding| finding.is_in(&name)).cloned().collect();
+        let Ok(loaded) = load(context.root, path) else { continue };
+        let Some(mended) = lint::mend(path, &loaded.bytes, &own) else { continue };
+        match replace(context.root, path, &loaded, &mended.after) {
+            Ok(()) => told.push(format!("{name}, line {}", mended.what.join("; line "))),
+            Err(error) => told.push(format!("{name} could not be written: {error}")),
+        }
+    }
+    told
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{super::testing::Workspace, *};
+
+    fn gate(command: &str, fix: Option<&str>, files: &[&str]) -> GateSpec {
+        let files = files.iter().map(|path| WorkPath::new(*path).expect("legal")).collect();
+        let mend = Some(Mend { command: fix.map(str::to_owned), files });
+        GateSpec { name: "lint".into(), command: command.into(), mend }
+    }
+
+    fn run(w: &Workspace, gate: &GateSpec) -> ToolOutcome {
+        w.with(|context| Box::pin(async move { mend(context, gate).await }))
+    }
+
+    #[test]
+    fn the_linters_own_fix_goes_first_and_patterns_take_the_rest() {
+        let w = Workspace::new(&[("a.py", "x = 1  \nTABS\n"), ("other.py", "y = 2  \n")]);
+        let check =
+            "grep -n ' $' *.py | sed 's/:\\([0-9]*\\):.*/:\\1:1: W291 trailing/'; ! grep -q ' $' *.py";
+        let gate = gate(check, Some("sed -i s/TABS/tabs/ a.py"), &["a.py"]);
+        let out = run(&w, &gate);
+        assert_eq!(w.read("a.py"), "x = 1\ntabs\n");
+        assert_eq!(w.read("other.py"), "y = 2  \n", "the run did not change it");
+        assert_eq!(out.facts.changed, [WorkPath::new("a.py").expect("legal")]);
+        assert!(out.facts.may_have_changed_tree && !out.is_error);
+        let text = out.text();
+        assert!(
+            text.contains("a.py, line 1: trailing white space")
+                && text.contains("Read again before you edit: a.py"),
+            "{text}"
+        );
+    }
+
+    #[test]
+    fn what_cannot_be_mended_is_left_and_told() {
+        let w = Workspace::new(&[("a.py", "x = 1\n"), ("setup.py", "x = 1  \n")]);
+        let out = run(
+            &w,
+            &gate(
+                "echo 'a.py:1:1: E999 what'; echo 'setup.py:1:1: W291 x'; exit 1",
+                None,
+                &["a.py", "setup.py"],
+            ),
+        );
+        assert!(out.facts.changed.is_empty() && out.text().contains("It changed nothing"), "{}", out.text());
+        assert_eq!(w.read("setup.py"), "x = 1  \n", "configuration is not rewritten by patterns");
+    }
+}
