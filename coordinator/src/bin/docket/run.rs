@@ -104,7 +104,7 @@ pub(crate) async fn run(mut cx: Context, args: Args) -> Outcome {
     exit
 }
 
-/// Follows the task's runs until it has ended, or waits for somebody.
+/// Follows the task's runs until it has ended, or waits for an answer.
 async fn watch(client: &Client, id: TaskId, stopped: impl Future<Output = ()>) -> Outcome<TaskRecord> {
     let bar = spinner();
     let mut stopped = std::pin::pin!(stopped);
@@ -185,6 +185,10 @@ async fn show_run(client: &Client, run: RunId, bar: &ProgressBar) -> Outcome<()>
                 bar.println(said)
             }
             bar.set_message(format!("turn {} {phase}", event.turn));
+        }
+        // It waits for somebody, and no event follows until then; a paused one is waited for.
+        if matches!(typed, RunEvent::RunBlocked(_)) {
+            break;
         }
     }
     Ok(())
