@@ -445,15 +445,14 @@ fn a_turns_snapshots_are_told_apart_by_whose_hands_made_them() {
         let events: Vec<(u32, RunEvent)> = events.into_iter().map(|event| (1, event)).collect();
         super::pieces(&log(events)).into_iter().map(|piece| (piece.by, piece.events)).collect()
     };
-    let me = || Some("me".to_owned());
     assert_eq!(cut(vec![told(), taken(), told(), taken(), told()]), [(None, 0..4)]);
     assert_eq!(
         cut(vec![taken(), edited("me"), taken(), taken(), told(), taken()]),
-        [(None, 0..1), (me(), 1..4), (None, 4..6)]
+        [(None, 0..1), (Some("me".into()), 1..4), (None, 4..6)]
     );
     assert_eq!(
         cut(vec![edited("me"), taken(), edited("you"), taken()]),
-        [(me(), 0..2), (Some("you".to_owned()), 2..4)]
+        [(Some("me".into()), 0..2), (Some("you".into()), 2..4)]
     );
     assert_eq!(cut(vec![told(), edited("me")]), []);
 }

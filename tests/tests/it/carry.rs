@@ -137,6 +137,8 @@ async fn a_task_means_its_last_run_that_is_here() -> Result<()> {
         };
         ensure!(said(&task).await? == said(&old).await?, "{args:?}");
     }
+    let shown = json(&docket(home.path(), &["show", &task, "--json"]).await?.ok()?)?;
+    ensure!(shown["run"] == old.as_str(), "{shown}");
     let checked = async || -> Result<()> {
         docket(home.path(), &["verify"]).await?.ok()?;
         let rebuilt = json(&docket(home.path(), &["db", "rebuild", "--json"]).await?.ok()?)?;

@@ -13,7 +13,8 @@ use docket_tests::{
     model_server::ModelServer,
     pg_cluster::Cluster,
     system::{
-        Coordinator, LeaseTime, Place, Sample, Worker, WorkerOptions, fresh_database, room, seen, until,
+        Coordinator, LeaseTime, Place, Sample, Tool, Worker, WorkerOptions, fresh_database, room, run, seen,
+        until,
     },
 };
 use docket_worker::model::{Provider, ScriptedModel};
@@ -166,4 +167,21 @@ async fn a_paused_run_frees_its_slot_and_goes_on_where_it_stood() -> Result<()> 
     a_run_rests_and_goes_on(Place::Home).await?;
     let Some(cluster) = Cluster::start() else { return Ok(()) };
     a_run_rests_and_goes_on(fresh_database(&cluster).await?).await
+}
+
+/// Nobody could answer while it waits: the command ends, and says what the run is.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn docket_run_ends_where_its_run_waits_for_an_answer() -> Result<()> {
+    let _room = room().await;
+    let home = tempfile::tempdir()?;
+    let sample = Sample::new(&[("a.txt", "a\n")])?;
+    let script = sample.script("[[turns]]\ntext = \"BLOCKED: which port?\"\n")?;
+    let (repo, script) = (sample.path().to_str().context("UTF-8")?, script.to_str().context("UTF-8")?);
+    let args = ["run", "x", "--repo", repo, "--model", "scripted:s", "--script", script, "--json"];
+    let env = [("DOCKET_HOME", home.path().as_os_str())];
+    let ended = run(Tool::Docket, home.path(), &env, &args).await?;
+    let row: Value = serde_json::from_str(&ended.stdout).with_context(|| format!("{ended:?}"))?;
+    ensure!(ended.code() == Some(1) && row["state"] == "blocked", "{ended:?}");
+    ensure!(row["blocked_why"] == "person" && ended.stderr.contains("which port?"), "{ended:?}");
+    Ok(())
 }

@@ -1,6 +1,9 @@
 //! From what a person types to an id: any part that begins, or ends, just one.
 
-use docket_schema::ids::{RunId, TaskId};
+use docket_schema::{
+    ids::{RunId, TaskId},
+    wire::TaskView,
+};
 use docket_worker::client::Client;
 
 use crate::fail::{Exit, Failure, Outcome};
@@ -47,6 +50,12 @@ pub(crate) async fn task(client: &Client, text: &str) -> Outcome<TaskId> {
     }
 }
 
+/// A task's last run of those that are here.
+pub(crate) fn last_here(view: &TaskView) -> Option<RunId> {
+    let is_here = |run: &RunId| view.runs.iter().any(|here| here.id == *run);
+    view.task.last_run.filter(is_here).or(view.runs.last().map(|run| run.id))
+}
+
 /// The run that `text` names, itself or as the last one of its task. Of a task that was imported that is the
 /// last run that came along: its stream names the newer ones as well, but they stand elsewhere.
 pub(crate) async fn run(client: &Client, text: &str) -> Outcome<RunId> {
@@ -54,10 +63,7 @@ pub(crate) async fn run(client: &Client, text: &str) -> Outcome<RunId> {
         Named::Run(run) => Ok(run),
         Named::Task(task) => {
             let view = client.task(task).await?;
-            let last = view.task.last_run;
-            let is_here = |run: &RunId| view.runs.iter().any(|here| here.id == *run);
-            let newest_here = view.runs.last().map(|run| run.id);
-            last.filter(is_here).or(newest_here).or(last).ok_or_else(|| {
+            last_here(&view).or(view.task.last_run).ok_or_else(|| {
                 let message = format!("task {} has not been run yet ({})", task.short(), view.task.state);
                 Failure::new(Exit::NotFound, format!("{message}; `docket up` starts workers"))
             })

@@ -250,6 +250,10 @@ async fn show_run(client: &Client, run: RunId, bar: &ProgressBar) -> Outcome<()>
             tell(bar, &format!("turn {:<3} {text}", event.turn));
             bar.set_message(format!("turn {} {phase}", event.turn));
         }
+        // It waits for somebody, and no event follows until then; a paused one is waited for.
+        if matches!(typed, RunEvent::RunBlocked(_)) {
+            break;
+        }
     }
     Ok(())
 }

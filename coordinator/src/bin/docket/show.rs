@@ -129,6 +129,7 @@ pub(crate) async fn run(cx: Context, args: Args) -> Outcome {
             let trees = lineage::of(&access.client, &runs).await?;
             if cx.json() {
                 let mut row = serde_json::to_value(ps::Row::of(&view.task)).fail_as(Exit::Failed)?;
+                row["run"] = serde_json::json!(resolve::last_here(&view).or(view.task.last_run));
                 row["forked_from"] = serde_json::json!(view.task.forked_from.map(|from| from.run));
                 row["lineage"] = serde_json::to_value(lineage::rows(&trees)).fail_as(Exit::Failed)?;
                 display::say_json(&row);
