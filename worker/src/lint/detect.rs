@@ -192,7 +192,7 @@ fn rust(project: &Project<'_>) -> [LinterSpec; 2] {
         name: "cargo check",
         extensions: &["rs"],
         check: "[ -f Cargo.toml ] || exit 0; git check-ignore -q target 2>/dev/null || \
-                export CARGO_TARGET_DIR=/tmp/target; \
+                export CARGO_TARGET_DIR=/tmp/docket-target; \
                 o=$(cargo check --quiet --offline --message-format short 2>&1); s=$?; printf '%s\\n' \"$o\"; \
                 case \"$o\" in *'--offline'*|*'offline mode'*) exit 127;; esac; exit $s"
             .to_owned(),

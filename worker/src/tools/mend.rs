@@ -129,6 +129,42 @@ mod tests {
         );
     }
 
+    /// The lines that docket makes for Rust, under the real rustfmt and cargo.
+    #[test]
+    fn rust_is_linted_and_formatted_as_it_is_found() {
+        let files = ["Cargo.toml", "src/lib.rs", "src/it's.rs"];
+        let w = Workspace::new(&[
+            (files[0], "[package]\nname = \"a\"\nversion = \"0.1.0\"\nedition = \"2021\"\n[workspace]\n"),
+            (files[1], "pub fn  f( ) -> HashMap<u8, u8> {\n    HashMap::new()\n}\n"),
+            (files[2], "fn good() {}\n"),
+        ]);
+        let (names, text) = (Vec::new(), |_: &str| None);
+        let linters = lint::linters(&lint::Project { files: &names, text: &text }, &BTreeMap::new());
+        let rust: Vec<_> = linters.into_iter().filter(|linter| linter.extensions == ["rs"]).collect();
+        let changed = [files[1], files[2]].map(|path| WorkPath::new(path).expect("legal"));
+        let missing = std::collections::BTreeSet::new();
+        let edited = super::super::Edited {
+            linters: &rust,
+            files: &changed,
+            missing: &missing,
+            timeout_ms: 60_000,
+            listed: true,
+        };
+        let said = w.with(|context| Box::pin(super::super::lint(context, &edited)));
+        assert!(said.text.contains("rustfmt finds:\nDiff in src/lib.rs:1:"), "{}", said.text);
+        assert!(said.text.contains("src/lib.rs:1:") && said.text.contains("HashMap"), "{}", said.text);
+        for linter in &rust {
+            let fix = linter.fix.as_ref().map(|fix| lint::line(fix, &changed));
+            let own = gate(&lint::line(&linter.check, &changed), fix.as_deref(), &[files[1], files[2]]);
+            run(&w, &own);
+        }
+        let after =
+            "use std::collections::HashMap;\n\npub fn f() -> HashMap<u8, u8> {\n    HashMap::new()\n}\n";
+        assert_eq!((w.read(files[1]).as_str(), w.read(files[2]).as_str()), (after, "fn good() {}\n"));
+        let said = w.with(|context| Box::pin(super::super::lint(context, &edited)));
+        assert_eq!(said.text, "", "nothing is left");
+    }
+
     #[test]
     fn what_cannot_be_mended_is_left_and_told() {
         let w = Workspace::new(&[("a.py", "x = 1\n"), ("setup.py", "x = 1  \n")]);
