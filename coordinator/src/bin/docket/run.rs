@@ -50,8 +50,9 @@ const SPIN: Duration = Duration::from_millis(100);
 #[derive(Debug, clap::Args)]
 #[command(
     after_help = "Works on a copy: your work tree stays as it is. The patch goes to standard output, or with --branch the
-result becomes a branch. Ctrl-C stops it after its turn; `docket up` would go on with it. Where a coordinator
-serves the home already, or one is named, its workers do it: Ctrl-C ends the watching only, and says how to look again.
+result becomes a branch. Ctrl-C stops it after its turn; `docket up` would go on with it. Where a
+coordinator serves the home already, or one is named, its workers do it: Ctrl-C ends the watching
+only, and says how to look again.
 
 Examples:
   docket run \"Mend the rounding in prices.py\" --repo . --tests \"pytest -q\" | git apply
@@ -247,6 +248,10 @@ async fn show_run(client: &Client, run: RunId, bar: &ProgressBar) -> Outcome<()>
         } else if !text.is_empty() {
             tell(bar, &format!("turn {:<3} {text}", event.turn));
             bar.set_message(format!("turn {} {phase}", event.turn));
+        }
+        // Its stream stays open, for somebody may answer; here nobody does.
+        if matches!(typed, RunEvent::RunBlocked(_) | RunEvent::RunPaused(_)) {
+            break;
         }
     }
     Ok(())
