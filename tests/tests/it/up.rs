@@ -118,6 +118,9 @@ async fn a_branch_that_was_asked_for_is_made_as_the_task_completes() -> Result<(
     ensure!(changed == "A\ta.txt\nA\tlink\nM\ttool\n", "{changed}");
     let branches = house.git(&["for-each-ref", "--format=%(refname)"]).await?.ok()?;
     ensure!(branches == "refs/heads/fix/it\nrefs/heads/main\n", "only what was asked for: {branches}");
+    let nowhere = house.docket(&["apply", id, "--repo", "/does/not/exist"]).await?;
+    let told = nowhere.stderr.contains("/does/not/exist") && nowhere.stderr.contains("check that it exists");
+    ensure!(nowhere.code() == Some(4) && told, "{nowhere:?}");
     ensure!(house.git(&["status", "--porcelain"]).await?.ok()?.is_empty(), "the work tree stays as it is");
     ensure!(!Path::new(house.sample.path()).join("a.txt").exists(), "the work tree stays as it is");
     Ok(())
