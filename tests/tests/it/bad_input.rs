@@ -242,6 +242,20 @@ async fn settings_and_stores_that_cannot_be() -> Result<()> {
             says: &["--insecure"],
         },
         Case {
+            what: "a model's address that is none",
+            args: &["submit", "x", "--empty", "-m", "openai:x", "--base-url", "not a url"],
+            env: &[],
+            code: 2,
+            says: &["--base-url", "http://localhost"],
+        },
+        Case {
+            what: "a model's address with a password",
+            args: &["run", "x", "--empty", "-m", "openai:x", "--base-url", "http://user:pw@h/v1"],
+            env: &[],
+            code: 2,
+            says: &["without user, password"],
+        },
+        Case {
             what: "a setting that is none",
             args: &["ps"],
             env: &[("DOCKET_SLOTS", "many")],
