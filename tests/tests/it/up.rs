@@ -152,3 +152,37 @@ async fn a_run_that_no_worker_takes_says_so_and_an_interrupt_says_what_goes_on()
     worker.drain().await?;
     coordinator.end_and_check().await
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_a_killed_run_held_is_taken_back_at_once() -> Result<()> {
+    let _room = room().await;
+    let house = House::new()?;
+    let script = house.sample.script(
+        r#"
+[[turns]]
+calls = [{ name = "create_file", args = { path = "a.txt", content = "a\n" } }]
+[[turns]]
+calls = [{ name = "run_command", args = { command = "touch middle; sleep 3" } }]
+[[turns]]
+text = "Done."
+"#,
+    )?;
+    let (repo, script) = (house.sample.path().to_str().context("UTF-8")?, script.to_str().context("UTF-8")?);
+    let args = ["run", "Do it", "--repo", repo, "--model", "scripted:run", "--script", script];
+    let env = [("DOCKET_HOME", house.home.path().as_os_str())];
+    let mut terminal = Terminal::start(house.home.path(), &env, &args)?;
+    terminal.shows("turn 1").await?;
+    send(terminal.pid()?, Signal::SIGKILL);
+    terminal.wait().await?;
+
+    let next = house.up(&json!([])).await?;
+    // One task, on one line.
+    let row: Value = serde_json::from_str(&house.docket(&["ps", "--json"]).await?.ok()?)?;
+    let task = row["id"].as_str().context("an id")?;
+    let row = house.ended(task).await.with_context(|| next.tail())?;
+    ensure!(row["state"] == "completed" && row["epoch"] == 2, "{row}");
+    let log = house.docket(&["logs", task, "--json"]).await?.ok()?;
+    let expected = ["TaskSubmitted", "TaskLeased", "TaskReleased", "TaskLeased", "TaskCompleted"];
+    ensure!(kinds(&log)? == expected, "{log}");
+    Ok(())
+}

@@ -29,7 +29,7 @@ use crate::{
     fail::{Exit, FailWith as _, Failure, Outcome},
     follow,
     home::Ownership,
-    logging, ps,
+    logging, predecessor, ps,
     serve::{Served, ServerArgs},
     show,
     signals::Stop,
@@ -95,6 +95,7 @@ pub(crate) async fn run(mut cx: Context, args: Args) -> Outcome {
     let token = cx.home.token()?;
     let client = Client::new(served.address(), token.clone())?;
     let job = supervise::Job::new(served.address(), token, "run".to_owned());
+    predecessor::take_back(&cx.home, &client, job.incarnation()).await;
     let mut worker = Box::pin(supervise::start(&cx, job, &stop)?.fuse());
     let mut work = Box::pin(async {
         let id = args.task.submit(&cx, &client, asked, Some(queue), id).await?;
