@@ -1,6 +1,6 @@
 //! `submit`: a task enters the backlog.
 
-use docket_schema::task::{FieldError, TaskEvent, TaskSpec, TaskSubmitted};
+use docket_schema::task::{FieldError, TaskEvent, TaskSpec, TaskSubmitted, check_model};
 
 /// The event that makes a task of `spec`.
 ///
@@ -8,6 +8,7 @@ use docket_schema::task::{FieldError, TaskEvent, TaskSpec, TaskSubmitted};
 /// The field of `spec` that breaks a rule.
 pub fn submit(spec: TaskSpec, by: &str) -> Result<TaskEvent, FieldError> {
     spec.check()?;
+    check_model(&spec.model)?;
     Ok(TaskSubmitted { spec, by: by.to_owned(), forked_from: None }.into())
 }
 
@@ -21,5 +22,8 @@ mod tests {
         assert!(matches!(submit(spec(), "me"), Ok(TaskEvent::TaskSubmitted(_))));
         let bad = TaskSpec { title: String::new(), ..spec() };
         assert_eq!(submit(bad, "me").expect_err("empty title").field, "title");
+        let mut bad = spec();
+        bad.model.base_url = Some("http://user:pw@h/v1".to_owned());
+        assert_eq!(submit(bad, "me").expect_err("a password for the log").field, "model.base_url");
     }
 }

@@ -11,7 +11,7 @@ use docket_schema::{
     event::{Envelope, NewEvent, TypedEvent as _},
     ids::{BlobHash, RunId, Seq, StreamId, TaskId, Turn},
     run::{CorruptLog, ForkWhy, Forked, History, NoSuchTurn, RunEvent, WorkspaceEdited},
-    task::{ForkedFrom, TITLE_CHARS_MAX, TaskRecord, TaskSpec},
+    task::{ForkedFrom, TITLE_CHARS_MAX, TaskRecord, TaskSpec, check_model},
     wire::{
         BLOB_HASHES_MAX, EDIT_SNAPSHOTS_MAX, Edit, FORK_SIBLINGS_MAX, ForkRequest, ForkResponse, ParentRef,
         ProblemCode, ResumeRequest, ResumeResponse, RunView, Sibling, TELL_BYTES_MAX,
@@ -108,6 +108,9 @@ fn check(request: &ForkRequest) -> Result<(), Refusal> {
     }
     if request.hint.as_ref().is_some_and(|hint| hint.trim().is_empty() || hint.len() > TELL_BYTES_MAX) {
         return wrong("hint", format!("`hint` must be 1 to {TELL_BYTES_MAX} bytes"));
+    }
+    if let Some(Err(error)) = request.models.as_ref().map(|models| check_model(&models.main)) {
+        return wrong("models.main.base_url", error.to_string());
     }
     Ok(())
 }

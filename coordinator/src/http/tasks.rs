@@ -5,7 +5,7 @@ use std::sync::Arc;
 use axum::{body::Body, http::Response};
 use docket_schema::{
     ids::TaskId,
-    task::TaskSpec,
+    task::{TaskSpec, check_model},
     wire::{
         ActRequest, PauseRequest, ProblemCode, SUBMIT_TASKS_MAX, SubmitRequest, SubmitResponse, Submitted,
         TaskPage, TaskQuery, TaskView,
@@ -61,6 +61,7 @@ fn checked(request: SubmitRequest) -> Result<Vec<NewTask>, Refusal> {
     }
     for (n, spec) in tasks.iter().enumerate() {
         spec.check()
+            .and_then(|()| check_model(&spec.model))
             .map_err(|error| wrong(error.to_string()).field(format!("tasks[{n}].{}", error.field)))?;
     }
     let with = |id: TaskId, spec: TaskSpec| NewTask { id, spec, fork: None };

@@ -2,6 +2,7 @@
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use url::Url;
 
 use crate::{
     content::{BlobRef, WorkPath},
@@ -117,6 +118,27 @@ impl TaskSpec {
         }
         Ok(())
     }
+}
+
+/// Checks where a model is to be asked: an address that a run can ask at, and that may stand in a log for ever.
+/// What is recorded already is not checked again.
+///
+/// # Errors
+/// The field that is wrong, and what it must be.
+pub fn check_model(model: &ModelRef) -> Result<(), FieldError> {
+    let Some(text) = &model.base_url else { return Ok(()) };
+    let good = text.trim() == text
+        && Url::parse(text).is_ok_and(|url| {
+            matches!(url.scheme(), "http" | "https")
+                && url.has_host()
+                && url.username().is_empty()
+                && url.password().is_none()
+                && url.query().is_none()
+                && url.fragment().is_none()
+        });
+    let must = "an http or https address without user, password, query or fragment, as http://localhost:11434/v1; \
+                a key comes in the worker's environment";
+    if good { Ok(()) } else { Err(FieldError { field: "model.base_url", must }) }
 }
 
 /// A field that breaks a rule.

@@ -1,6 +1,7 @@
 //! Backoff, and the words of the states.
 
 use super::*;
+use crate::message::ModelRef;
 
 #[test]
 fn backoff_doubles_up_to_its_cap_and_jitters_by_a_quarter() {
@@ -20,4 +21,43 @@ fn the_states_read_back() {
         assert_eq!(state.as_str().parse(), Ok(state));
         assert_eq!(serde_json::to_string(&state).expect("json"), format!("\"{state}\""));
     }
+}
+
+#[test]
+fn a_models_address_is_one_that_may_be_asked_and_may_be_written_down() {
+    let check = |text: &str| {
+        let model = ModelRef { provider: "openai".into(), name: "x".into(), base_url: Some(text.into()) };
+        check_model(&model)
+    };
+    for good in [
+        "http://localhost:11434/v1",
+        "https://h",
+        "http://127.0.0.1:1/",
+        "http://[::1]:80/v1",
+        "HTTPS://h/a/b",
+    ] {
+        assert_eq!(check(good), Ok(()), "{good}");
+    }
+    for bad in [
+        "",
+        " ",
+        "not a url",
+        "localhost:11434",
+        "ftp://h",
+        "file:///etc/passwd",
+        "http://",
+        "http://user:pw@h/",
+        "http://user@h/v1",
+        "https://:pw@h",
+        "http://h/v1?key=s",
+        "http://h/#s",
+        " http://h",
+        "http://h:99999",
+        "http://h h/",
+    ] {
+        let error = check(bad).expect_err(bad).to_string();
+        assert!(error.contains("base_url") && error.contains("http"), "{error}");
+    }
+    let own = ModelRef { provider: "openai".into(), name: "x".into(), base_url: None };
+    assert_eq!(check_model(&own), Ok(()));
 }

@@ -4,6 +4,7 @@
 use std::{ffi::OsStr, net::TcpListener, path::Path};
 
 use anyhow::{Context as _, Result, ensure};
+use docket_schema::{run::EngineRef, wire::LeaseRequest};
 use docket_tests::system::{Coordinator, Finished, LeaseTime, Place, Sample, Tool, room, run};
 use tokio::{
     io::{AsyncReadExt as _, AsyncWriteExt as _},
@@ -213,6 +214,13 @@ async fn settings_and_stores_that_cannot_be() -> Result<()> {
             says: &["127.0.0.1"],
         },
         Case {
+            what: "a database file whose folder is not there",
+            args: &["ps"],
+            env: &[("DATABASE_URL", "sqlite:/nonexistent/x.db")],
+            code: 5,
+            says: &["/nonexistent/x.db", "is its folder there"],
+        },
+        Case {
             what: "a store that is none",
             args: &["ps"],
             env: &[("DATABASE_URL", "mysql://u:secret@h/d")],
@@ -230,8 +238,22 @@ async fn settings_and_stores_that_cannot_be() -> Result<()> {
             what: "open to all",
             args: &["serve", "--listen", "0.0.0.0:0"],
             env: &[],
-            code: 1,
+            code: 2,
             says: &["--insecure"],
+        },
+        Case {
+            what: "a model's address that is none",
+            args: &["submit", "x", "--empty", "-m", "openai:x", "--base-url", "not a url"],
+            env: &[],
+            code: 2,
+            says: &["--base-url", "http://localhost"],
+        },
+        Case {
+            what: "a model's address with a password",
+            args: &["run", "x", "--empty", "-m", "openai:x", "--base-url", "http://user:pw@h/v1"],
+            env: &[],
+            code: 2,
+            says: &["without user, password"],
         },
         Case {
             what: "a setting that is none",
@@ -359,5 +381,49 @@ async fn nobody_else_can_read_the_database() -> Result<()> {
     };
     all_fail_well(folder.path(), &[case]).await?;
     set("", 0o700)?;
+    coordinator.end_and_check().await
+}
+
+/// Nothing is waited for that never comes: a task cancelled before its run began, and one that never had a run.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_was_cancelled_before_it_began_is_not_waited_for() -> Result<()> {
+    let _room = room().await;
+    let coordinator = Coordinator::start(Place::Home, LeaseTime::Usual).await?;
+    let sample = Sample::new(&[("a.txt", "a\n")])?;
+    let (begun, _) = sample.submit(&coordinator, &["--model", "openai:x"]).await?;
+    // A worker that has it and does not come to begin.
+    let request = LeaseRequest {
+        incarnation: docket_worker::clock::new_incarnation(),
+        number: 1,
+        name: "idle".to_owned(),
+        queues: Vec::new(),
+        engines: vec![EngineRef { name: "react".to_owned(), version: 1 }],
+        max: 1,
+        wait_ms: 0,
+    };
+    let leases = coordinator.client().lease(&request).await?.leases;
+    ensure!(leases.len() == 1 && leases[0].task == begun, "{leases:?}");
+    let (never, _) = sample.submit(&coordinator, &["--model", "openai:x"]).await?;
+    for task in [begun, never] {
+        coordinator.client().cancel(task, "not needed").await?;
+    }
+    let (begun, never) = (begun.to_string(), never.to_string());
+    let cases = [
+        Case {
+            what: "a run that ended before it began",
+            args: &["apply", &begun],
+            env: &[],
+            code: 4,
+            says: &["ended before it had begun", "docket retry"],
+        },
+        Case {
+            what: "a task that was never run",
+            args: &["apply", &never],
+            env: &[],
+            code: 3,
+            says: &["cancelled", "never run", "docket retry"],
+        },
+    ];
+    all_fail_well(coordinator.home(), &cases).await?;
     coordinator.end_and_check().await
 }

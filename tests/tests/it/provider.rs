@@ -7,7 +7,7 @@ use docket_schema::{
 };
 use docket_tests::{
     model_server::ModelServer,
-    system::{Coordinator, LeaseTime, Place, Sample, Worker, WorkerOptions, room, until},
+    system::{Coordinator, LeaseTime, Place, Sample, Tool, Worker, WorkerOptions, room, run, until},
 };
 use docket_worker::model::{Provider, ScriptedModel};
 
@@ -91,4 +91,24 @@ async fn a_quota_that_is_used_up_at_openai_stops_the_run_for_a_person() -> Resul
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_key_that_is_not_taken_any_more_stops_the_run_for_a_person() -> Result<()> {
     Box::pin(waits_and_goes_on(Provider::Anthropic, "unauthorized", "ANTHROPIC_API_KEY")).await
+}
+
+/// Told at once, by a run that asked nobody.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_key_that_is_not_there_stops_the_run_before_anything_is_asked() -> Result<()> {
+    let _room = room().await;
+    let home = tempfile::tempdir()?;
+    for (model, variable) in [("anthropic:x", "ANTHROPIC_API_KEY"), ("openai:x", "OPENAI_API_KEY")] {
+        let env = [("DOCKET_HOME", home.path().as_os_str()), (variable, "".as_ref())];
+        let done =
+            run(Tool::Docket, home.path(), &env, &["run", "Do it", "--empty", "--model", model]).await?;
+        let told =
+            ["blocked", variable, "is not set", "docket retry"].iter().all(|word| done.stderr.contains(word));
+        ensure!(done.code() == Some(1) && told, "{done:?}");
+    }
+    let env = [("DOCKET_HOME", home.path().as_os_str())];
+    let rows = run(Tool::Docket, home.path(), &env, &["ps", "--json"]).await?.ok()?;
+    let states = rows.matches("\"blocked\"").count();
+    ensure!(states >= 2 && !rows.contains("retryable"), "{rows}");
+    Ok(())
 }

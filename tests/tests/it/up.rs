@@ -118,6 +118,9 @@ async fn a_branch_that_was_asked_for_is_made_as_the_task_completes() -> Result<(
     ensure!(changed == "A\ta.txt\nA\tlink\nM\ttool\n", "{changed}");
     let branches = house.git(&["for-each-ref", "--format=%(refname)"]).await?.ok()?;
     ensure!(branches == "refs/heads/fix/it\nrefs/heads/main\n", "only what was asked for: {branches}");
+    let nowhere = house.docket(&["apply", id, "--repo", "/does/not/exist"]).await?;
+    let told = nowhere.stderr.contains("/does/not/exist") && nowhere.stderr.contains("check that it exists");
+    ensure!(nowhere.code() == Some(4) && told, "{nowhere:?}");
     ensure!(house.git(&["status", "--porcelain"]).await?.ok()?.is_empty(), "the work tree stays as it is");
     ensure!(!Path::new(house.sample.path()).join("a.txt").exists(), "the work tree stays as it is");
     Ok(())
@@ -148,4 +151,38 @@ async fn a_run_that_no_worker_takes_says_so_and_an_interrupt_says_what_goes_on()
     ensure!(view.task.state == TaskState::Completed, "{:?}", view.task);
     worker.drain().await?;
     coordinator.end_and_check().await
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_a_killed_run_held_is_taken_back_at_once() -> Result<()> {
+    let _room = room().await;
+    let house = House::new()?;
+    let script = house.sample.script(
+        r#"
+[[turns]]
+calls = [{ name = "create_file", args = { path = "a.txt", content = "a\n" } }]
+[[turns]]
+calls = [{ name = "run_command", args = { command = "touch middle; sleep 3" } }]
+[[turns]]
+text = "Done."
+"#,
+    )?;
+    let (repo, script) = (house.sample.path().to_str().context("UTF-8")?, script.to_str().context("UTF-8")?);
+    let args = ["run", "Do it", "--repo", repo, "--model", "scripted:run", "--script", script];
+    let env = [("DOCKET_HOME", house.home.path().as_os_str())];
+    let mut terminal = Terminal::start(house.home.path(), &env, &args)?;
+    terminal.shows("turn 1").await?;
+    send(terminal.pid()?, Signal::SIGKILL);
+    terminal.wait().await?;
+
+    let next = house.up(&json!([])).await?;
+    // One task, on one line.
+    let row: Value = serde_json::from_str(&house.docket(&["ps", "--json"]).await?.ok()?)?;
+    let task = row["id"].as_str().context("an id")?;
+    let row = house.ended(task).await.with_context(|| next.tail())?;
+    ensure!(row["state"] == "completed" && row["epoch"] == 2, "{row}");
+    let log = house.docket(&["logs", task, "--json"]).await?.ok()?;
+    let expected = ["TaskSubmitted", "TaskLeased", "TaskReleased", "TaskLeased", "TaskCompleted"];
+    ensure!(kinds(&log)? == expected, "{log}");
+    Ok(())
 }

@@ -98,6 +98,8 @@ struct HttpEnd {
     protocol: Protocol,
     url: Url,
     timeouts: Timeouts,
+    /// It is the provider's own address, and none of those takes a request without a key.
+    needs_key: bool,
 }
 
 /// What is spoken over HTTP.
@@ -120,7 +122,9 @@ impl ModelClient {
         };
         let url = endpoint(protocol, model.base_url.as_deref())?;
         let http = http_client(&url, timeouts).map_err(ClientError::Tls)?;
-        Ok(Self { end: End::Http(HttpEnd { http, protocol, url, timeouts }) })
+        Ok(Self {
+            end: End::Http(HttpEnd { http, protocol, url, timeouts, needs_key: model.base_url.is_none() }),
+        })
     }
 
     /// A client that plays `script` in this process.
@@ -205,6 +209,13 @@ impl HttpEnd {
         key: Option<&Secret>,
         on_delta: OnDelta<'_>,
     ) -> Result<ModelAnswer, ModelError> {
+        if self.needs_key && key.is_none() {
+            let variable = match self.protocol {
+                Protocol::Anthropic => "ANTHROPIC_API_KEY",
+                Protocol::OpenAi => "OPENAI_API_KEY",
+            };
+            return Err(ModelError::NoKey { variable });
+        }
         let started = Instant::now();
         let response = self.send(request.body.clone(), key).await?;
         let status = response.status().as_u16();

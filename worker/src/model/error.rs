@@ -32,6 +32,8 @@ mod remedy {
     pub(super) const SPEND: &str =
         "raise the limit or add credit at the provider; `docket retry` then goes on where the run stands";
     pub(super) const KEY: &str = "start the worker with a good key in ANTHROPIC_API_KEY or OPENAI_API_KEY; `docket retry` then goes on where the run stands";
+    pub(super) const NO_KEY: &str =
+        "set it where the worker runs and start that again; `docket retry` then goes on where the run stands";
     pub(super) const REQUEST: &str = "check the model's name and --base-url";
     pub(super) const CONTEXT: &str = "use a model with a larger window or split the task";
     pub(super) const CUT: &str = "docket asks again; look for a proxy that cuts streams if it recurs";
@@ -74,6 +76,12 @@ pub enum ModelError {
     Unauthorized {
         /// What the provider said.
         message: String,
+    },
+    /// No key for a provider's own address; nothing was sent.
+    #[error("the provider wants a key, and {variable} is not set; {}", remedy::NO_KEY)]
+    NoKey {
+        /// The environment variable that it comes in.
+        variable: &'static str,
     },
     /// The provider does not take this request, now or later.
     #[error("the provider refused the request ({message}); {}", remedy::REQUEST)]
@@ -124,6 +132,7 @@ impl ModelError {
             | Self::Connect { .. } => true,
             Self::SpendLimit { .. }
             | Self::Unauthorized { .. }
+            | Self::NoKey { .. }
             | Self::InvalidRequest { .. }
             | Self::ContextTooLong { .. }
             | Self::Protocol { .. } => false,
@@ -134,7 +143,7 @@ impl ModelError {
     /// would buy again what was paid for, only to be stopped at the same place.
     pub const fn needs_person(&self) -> bool {
         match self {
-            Self::SpendLimit { .. } | Self::Unauthorized { .. } => true,
+            Self::SpendLimit { .. } | Self::Unauthorized { .. } | Self::NoKey { .. } => true,
             Self::RateLimited { .. }
             | Self::Overloaded { .. }
             | Self::Server { .. }
@@ -155,6 +164,7 @@ impl ModelError {
             Self::Server { .. } => "server",
             Self::SpendLimit { .. } => "spend_limit",
             Self::Unauthorized { .. } => "unauthorized",
+            Self::NoKey { .. } => "no_key",
             Self::InvalidRequest { .. } => "invalid_request",
             Self::ContextTooLong { .. } => "context_too_long",
             Self::CutStream => "cut_stream",
@@ -171,6 +181,7 @@ impl ModelError {
             Self::Overloaded { .. } | Self::Server { .. } => remedy::OVERLOAD,
             Self::SpendLimit { .. } => remedy::SPEND,
             Self::Unauthorized { .. } => remedy::KEY,
+            Self::NoKey { .. } => remedy::NO_KEY,
             Self::InvalidRequest { .. } => remedy::REQUEST,
             Self::ContextTooLong { .. } => remedy::CONTEXT,
             Self::CutStream => remedy::CUT,
@@ -188,6 +199,7 @@ impl ModelError {
             | Self::Server { retry_after_ms, .. } => *retry_after_ms,
             Self::SpendLimit { .. }
             | Self::Unauthorized { .. }
+            | Self::NoKey { .. }
             | Self::InvalidRequest { .. }
             | Self::ContextTooLong { .. }
             | Self::CutStream
@@ -211,6 +223,7 @@ mod tests {
             ModelError::Server { status: 500, retry_after_ms: None },
             ModelError::SpendLimit { message: message() },
             ModelError::Unauthorized { message: message() },
+            ModelError::NoKey { variable: "KEY" },
             ModelError::InvalidRequest { message: message() },
             ModelError::ContextTooLong { message: message() },
             ModelError::CutStream,

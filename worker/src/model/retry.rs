@@ -47,6 +47,7 @@ const fn attempts_max(error: &ModelError) -> u32 {
         | ModelError::Connect { .. } => ATTEMPTS_MAX,
         ModelError::SpendLimit { .. }
         | ModelError::Unauthorized { .. }
+        | ModelError::NoKey { .. }
         | ModelError::InvalidRequest { .. }
         | ModelError::ContextTooLong { .. }
         | ModelError::Protocol { .. } => 1,
@@ -67,6 +68,7 @@ mod tests {
         for error in [
             ModelError::SpendLimit { message: message.clone() },
             ModelError::Unauthorized { message: message.clone() },
+            ModelError::NoKey { variable: "KEY" },
             ModelError::InvalidRequest { message: message.clone() },
             ModelError::ContextTooLong { message: message.clone() },
             ModelError::Protocol { detail: message },

@@ -431,17 +431,13 @@ mod tests {
         let folder = dir.path().to_owned();
         let asked = std::thread::spawn(move || {
             let line = "until [ -e go ]; do sleep 0.01; done; echo alive > alive";
-            let child = runtime().block_on(start_child(shell(line, &folder))).unwrap();
-            let pid = child.pid();
-            // Held open for ever: the handle would end it.
-            std::mem::forget(child);
-            pid
+            runtime().block_on(start_child(shell(line, &folder))).unwrap()
         });
-        let pid = asked.join().unwrap();
-        assert!(kill(Pid::from_raw(pid), None).is_ok());
+        let child = asked.join().unwrap();
         fs::write(dir.path().join("go"), "").unwrap();
         let said = runtime().block_on(written(&dir.path().join("alive")));
         assert_eq!(said, "alive\n");
+        drop(child);
     }
 
     /// The lifeline is what a child sees of its supervisor's death: closed at no other time.

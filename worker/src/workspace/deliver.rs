@@ -62,7 +62,7 @@ pub enum DeliverError {
     #[error("git could not make the commit")]
     Git(#[from] GitCallError),
     /// The repository to deliver to.
-    #[error("the repository to deliver to could not be used")]
+    #[error(transparent)]
     Target(#[from] PinError),
     /// Not a branch name.
     #[error("`{0}` is no name for a branch: see `git help check-ref-format`")]

@@ -3,7 +3,12 @@
 use std::path::Path;
 
 use bytes::Bytes;
-use docket_schema::{content::BlobRef, ids::RunId, run::RunState, task::TaskRecord};
+use docket_schema::{
+    content::BlobRef,
+    ids::RunId,
+    run::{RunState, Stage},
+    task::TaskRecord,
+};
 use docket_worker::{
     client::Client,
     workspace::{BlobError, BlobSink, Blobs, ResultCommit, Signature, build_result, cached_base},
@@ -67,8 +72,21 @@ pub(crate) async fn result_of(
 ) -> Outcome<(ResultCommit, RunState)> {
     let state = show::fold(client, run).await?;
     let Some(pins) = &state.pins else {
-        let message =
-            format!("run {} has not started yet; `docket follow {}` waits for it", run.short(), run.short());
+        let run = run.short();
+        let message = match state.stage {
+            Stage::Ended(_) => {
+                format!(
+                    "run {run} ended before it had begun, so it left nothing; `docket retry` its task for another"
+                )
+            }
+            Stage::Unstarted
+            | Stage::Deciding
+            | Stage::Model(_)
+            | Stage::Tools
+            | Stage::Gates
+            | Stage::Paused
+            | Stage::Blocked => format!("run {run} has not started yet; `docket follow {run}` waits for it"),
+        };
         return Err(Failure::new(Exit::Refused, message));
     };
     let blobs = Remote(client);

@@ -23,6 +23,7 @@ use crate::{
     display,
     fail::{Exit, FailWith as _, Failure, Outcome},
     resolve,
+    submit::check_address,
 };
 
 /// Flags.
@@ -115,6 +116,7 @@ impl Change {
     fn models(&self, cx: &Context) -> Outcome<Option<Models>> {
         let Some(model) = &self.model else { return Ok(None) };
         let model = ModelRef { base_url: self.base_url.clone().or(model.base_url.clone()), ..model.clone() };
+        check_address(&model)?;
         let table = PriceTable::load(cx.config.prices_toml.as_deref()).fail_as(Exit::Usage)?;
         Ok(Some(table.models(&model)))
     }

@@ -6,7 +6,7 @@ use std::{net::SocketAddr, path::Path, process::ExitCode, sync::Arc};
 use docket_coordinator::{
     clock::Clock,
     http::{AnswerLost, ApiToken, Role},
-    server::{self, Exposure, Running, ServerConfig},
+    server::{self, Exposure, Running, ServeError, ServerConfig},
     store::{SqlStore, Store, StoreError, postgres, sqlite},
 };
 
@@ -58,7 +58,11 @@ impl Local {
             Ok(running) => running,
             Err(error) => {
                 store.close().await;
-                return Err(error).fail_as(Exit::Failed);
+                let exit = match error {
+                    ServeError::NotLoopback(_) | ServeError::Times { .. } => Exit::Usage,
+                    ServeError::PortInUse(_) | ServeError::Bind { .. } | ServeError::Store(_) => Exit::Failed,
+                };
+                return Err(error).fail_as(exit);
             }
         };
         let address = running.url();
@@ -117,7 +121,17 @@ async fn postgres_at(address: &str) -> Outcome<SqlStore> {
 }
 
 async fn sqlite_at(path: &Path) -> Outcome<Arc<dyn Store>> {
-    Ok(Arc::new(sqlite::open(path).await.fail_as(Exit::Unreachable)?))
+    match sqlite::open(path).await {
+        // As with PostgreSQL: nothing is tried again by a command that only begins.
+        Err(error @ StoreError::Unavailable { .. }) => Err(error).fail_with(Exit::Unreachable, || {
+            format!(
+                "cannot open the database {}; is its folder there, may you write to it, and is DATABASE_URL (or \
+                 --store) right?",
+                path.display()
+            )
+        }),
+        opened => Ok(Arc::new(opened.fail_as(Exit::Unreachable)?)),
+    }
 }
 
 /// The life of a run process. What it says goes to its log, whose end its supervisor passes on.

@@ -1,4 +1,4 @@
-//! What a `docket up` that was killed left leased: given back at the next start instead of waited for.
+//! What a `docket up` or `docket run` that was killed left leased: given back at the next start instead of waited for.
 //!
 //! Whoever holds the home's lock knows that the worker inside the last holder is dead, and its run
 //! processes with it: they die with their supervisor. Nothing is counted, and the fence holds all
@@ -13,7 +13,7 @@ use docket_worker::client::Client;
 
 use crate::home::Home;
 
-/// File in the home that names the worker inside the last `docket up`.
+/// File in the home that names the worker inside the last `docket up` or `docket run`: they hold its lock.
 const NAMED_IN: &str = "worker.incarnation";
 
 /// Most leases that are given back: more than a machine runs at once.

@@ -64,8 +64,13 @@ pub(crate) async fn run(client: &Client, text: &str) -> Outcome<RunId> {
         Named::Task(task) => {
             let view = client.task(task).await?;
             last_here(&view).or(view.task.last_run).ok_or_else(|| {
-                let message = format!("task {} has not been run yet ({})", task.short(), view.task.state);
-                Failure::new(Exit::NotFound, format!("{message}; `docket up` starts workers"))
+                let (task, state) = (task.short(), view.task.state);
+                let message = if state.is_ended() {
+                    format!("task {task} is {state} and was never run; `docket retry {task}` puts it back")
+                } else {
+                    format!("task {task} has not been run yet ({state}); `docket up` starts workers")
+                };
+                Failure::new(Exit::NotFound, message)
             })
         }
     }

@@ -10,7 +10,8 @@ use crate::{
 #[derive(Debug, clap::Args)]
 #[command(
     after_help = "The task begins anew, with a new run; the old ones are kept. `docket resume` goes on with an old one.
-A task that its model's provider stopped (credit used up, a key that is not good) goes on with the run it has.
+A task that its model's provider stopped (credit used up, a key that is not good) goes on with the run
+it has.
 
 Examples:
   docket retry 3f9c01ab

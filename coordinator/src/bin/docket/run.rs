@@ -29,7 +29,7 @@ use crate::{
     fail::{Exit, FailWith as _, Failure, Outcome},
     follow,
     home::Ownership,
-    logging, ps,
+    logging, predecessor, ps,
     serve::{Served, ServerArgs},
     show,
     signals::Stop,
@@ -50,8 +50,9 @@ const SPIN: Duration = Duration::from_millis(100);
 #[derive(Debug, clap::Args)]
 #[command(
     after_help = "Works on a copy: your work tree stays as it is. The patch goes to standard output, or with --branch the
-result becomes a branch. Ctrl-C stops it after its turn; `docket up` would go on with it. Where a coordinator
-serves the home already, or one is named, its workers do it: Ctrl-C ends the watching only, and says how to look again.
+result becomes a branch. Ctrl-C stops it after its turn; `docket up` would go on with it. Where a
+coordinator serves the home already, or one is named, its workers do it: Ctrl-C ends the watching
+only, and says how to look again.
 
 Examples:
   docket run \"Mend the rounding in prices.py\" --repo . --tests \"pytest -q\" | git apply
@@ -94,6 +95,7 @@ pub(crate) async fn run(mut cx: Context, args: Args) -> Outcome {
     let token = cx.home.token()?;
     let client = Client::new(served.address(), token.clone())?;
     let job = supervise::Job::new(served.address(), token, "run".to_owned());
+    predecessor::take_back(&cx.home, &client, job.incarnation()).await;
     let mut worker = Box::pin(supervise::start(&cx, job, &stop)?.fuse());
     let mut work = Box::pin(async {
         let id = args.task.submit(&cx, &client, asked, Some(queue), id).await?;

@@ -60,8 +60,8 @@ impl Served {
         cx.config.store = args.store.clone().or(cx.config.store.take());
         let exposure = if args.insecure { Exposure::Insecure } else { Exposure::Loopback };
         let mut lock = own(cx)?;
-        cx.home.tell_if_open_to_others()?;
         let local = Local::start(cx, &cx.config.listen, exposure, args.answers_lost.clone()).await?;
+        cx.home.tell_if_open_to_others()?;
         lock.announce(Some(local.address().to_owned()))?;
         Ok(Self { local, lock })
     }

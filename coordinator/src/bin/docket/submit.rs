@@ -7,7 +7,7 @@ use docket_schema::{
     ids::{QueueName, TaskId, Timestamp},
     message::ModelRef,
     snapshot::Base,
-    task::{Backoff, PRIORITY_MAX, SettingsPatch, TITLE_CHARS_MAX, TaskSpec},
+    task::{Backoff, PRIORITY_MAX, SettingsPatch, TITLE_CHARS_MAX, TaskSpec, check_model},
     wire::SubmitRequest,
 };
 use docket_worker::{
@@ -112,6 +112,12 @@ fn model(text: &str) -> Result<ModelRef, String> {
     text.parse().map_err(|error: docket_schema::ids::ParseIdError| error.to_string())
 }
 
+/// Before anything is pinned or sent, and in the words of the command line.
+pub(crate) fn check_address(model: &ModelRef) -> Outcome<()> {
+    check_model(model)
+        .map_err(|error| Failure::new(Exit::Usage, format!("--base-url must be {}", error.must)))
+}
+
 fn work_path(text: &str) -> Result<WorkPath, String> {
     WorkPath::new(text)
         .ok_or_else(|| "it must be relative and stay inside the repository, as src/lib.rs".to_owned())
@@ -137,6 +143,7 @@ impl TaskArgs {
             )
         })?;
         let model = ModelRef { base_url: self.base_url.clone().or(model.base_url), ..model };
+        check_address(&model)?;
         let script = self.read_script(&model)?;
         let engine = self.engine(cx);
         if docket_worker::engine::newest(engine).is_none() {
