@@ -472,6 +472,7 @@ async fn a_shell_is_a_terminal_of_its_own_and_asks_what_becomes_of_a_change() ->
     person.keys("x2\r")?;
     person.shows("y-2").await?;
     person.keys("\u{3}")?;
+    person.shows(&prompt).await?;
     person.keys("echo mended > state.txt; exit\r")?;
     person.shows("~ state.txt").await?;
     person.shows("[r]esume").await?;
