@@ -59,6 +59,16 @@ impl CallId {
         Self(format!("m{turn}-{attempt}"))
     }
 
+    /// Name of the `nth` call of a run that asks for a summary, from 1.
+    pub fn summary(nth: u32) -> Self {
+        Self(format!("c{nth}"))
+    }
+
+    /// Whether this is the name of a call that asks for a summary: no decision of the agent.
+    pub fn is_summary(&self) -> bool {
+        self.0.starts_with('c')
+    }
+
     /// Name of the `index`th gate of `turn`.
     pub fn gate(turn: crate::ids::Turn, index: usize) -> Self {
         Self(format!("g{turn}-{index}"))

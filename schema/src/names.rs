@@ -227,7 +227,10 @@ pub fn of_run(event: &RunEvent, named: &mut Vec<Named>) {
         RunEvent::RunBlocked(e) => of_content(&e.question, named),
         RunEvent::BlockerAnswered(e) => of_content(&e.text, named),
         RunEvent::ChildAnswered(e) => of_content(&e.content, named),
-        RunEvent::Compacted(e) => of_content(&e.summary, named),
+        RunEvent::Compacted(e) => {
+            of_content(&e.summary, named);
+            e.ledger.iter().for_each(|ledger| of_content(ledger, named));
+        }
         RunEvent::RunEnded(e) => e.summary.iter().for_each(|summary| of_content(summary, named)),
         RunEvent::RunRecovered(_)
         | RunEvent::PhaseChanged(_)

@@ -7,8 +7,9 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::{
+    compacted::Compacted,
     event_inbox::{
-        BlockerAnswered, CancelRequested, ChildAnswered, Compacted, Delegated, LimitReached, PauseRequested,
+        BlockerAnswered, CancelRequested, ChildAnswered, Delegated, LimitReached, PauseRequested,
         PolicyChanged, RunBlocked, RunEnded, RunPaused, Told, Unpaused, WorkspaceEdited,
     },
     event_work::{

@@ -133,15 +133,6 @@ pub struct ChildAnswered {
     pub is_error: bool,
 }
 
-/// Old history was replaced by shorter text.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
-pub struct Compacted {
-    /// Messages replaced, counted from the first.
-    pub messages: u32,
-    /// What stands in their place.
-    pub summary: Content,
-}
-
 /// A person changed the workspace (`docket shell`); a `SnapshotTaken` follows.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct WorkspaceEdited {

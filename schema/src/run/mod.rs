@@ -1,10 +1,12 @@
 //! A run: its events, and the state they fold to.
 
+mod compacted;
 mod event;
 mod event_inbox;
 mod event_work;
 mod hands;
 mod history;
+mod ledger;
 mod pin;
 mod state;
 mod transcript;
@@ -13,11 +15,13 @@ mod transition;
 #[cfg(test)]
 mod tests;
 
+pub use compacted::*;
 pub use event::*;
 pub use event_inbox::*;
 pub use event_work::*;
 pub use hands::*;
 pub use history::*;
+pub use ledger::*;
 pub use pin::*;
 pub use state::*;
 pub use transcript::*;

@@ -10,10 +10,12 @@ use std::{
 };
 
 use super::{
+    compacted::{Measured, Summary},
     event::{Phase, RunEvent, RunStarted},
     event_inbox::{Limit, RunOutcome},
     event_work::{GateRequested, ModelFailed, ModelRequested, SnapshotParts, ToolRequested},
     hands::Hands,
+    ledger::Ledger,
     pin::{GateSpec, SandboxLayers},
     transcript::Transcript,
 };
@@ -226,6 +228,14 @@ pub struct RunState {
     pub sandbox: SandboxLayers,
     /// Calls that wait for a child.
     pub children: BTreeMap<CallId, TaskId>,
+    /// What is kept of the run whatever becomes of its conversation.
+    pub ledger: Ledger,
+    /// What the last answer showed of tokens; none before the first, and where a provider counts none.
+    pub measured: Option<Measured>,
+    /// Where a summary of the oldest messages stands.
+    pub summary: Summary,
+    /// Summaries that were asked for.
+    pub summaries: u32,
     /// A gate of the round in hand failed.
     pub(super) round_failed: bool,
     /// Whose change of the workspace is being folded.
@@ -284,6 +294,10 @@ impl Default for RunState {
             set_up: false,
             sandbox: SandboxLayers::default(),
             children: BTreeMap::new(),
+            ledger: Ledger::default(),
+            measured: None,
+            summary: Summary::NotWanted,
+            summaries: 0,
             round_failed: false,
             hands: Hands::default(),
             round_mends: Vec::new(),
@@ -303,6 +317,11 @@ impl RunState {
         let typed = RunEvent::decode(&event.kind, event.version, event.payload.as_str())
             .map_err(|source| CorruptLog::Decode { seq: event.seq, source })?;
         self.apply(event.into(), typed)
+    }
+
+    /// Bytes of what a request carries besides its conversation: prompt and tools.
+    pub fn prompt_bytes(&self) -> u64 {
+        self.pins.as_ref().map_or(0, |pins| pins.prompts.system.bytes + pins.prompts.tools.bytes)
     }
 
     /// Applies one event.

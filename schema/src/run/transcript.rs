@@ -4,9 +4,16 @@
 //! user message after it, in call order. Whatever order events come in, [`Transcript::conversation`]
 //! is a request that every provider takes.
 
-use std::sync::Arc;
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
 
-use crate::message::{CallId, Message, Part, Role, ToolUse};
+use super::compacted::Compacted;
+use crate::{
+    content::Content,
+    message::{CallId, Message, Part, Role, ToolUse},
+};
 
 /// A message, and the digest of the conversation up to and with it. The digest is computed once, from the
 /// one before it: a decision over five hundred messages hashes one digest, not a megabyte.
@@ -16,6 +23,8 @@ pub struct Said {
     pub message: Message,
     /// BLAKE3 of the digest before it (none for the first) and of its JSON.
     pub digest: [u8; 32],
+    /// Bytes of the conversation up to and with it: of its JSON, and of what that has out of line.
+    pub bytes: u64,
 }
 
 impl Said {
@@ -27,7 +36,9 @@ impl Said {
             hasher.update(&before.digest);
         }
         hasher.update(&json);
-        Arc::new(Self { digest: *hasher.finalize().as_bytes(), message })
+        let bytes = json.len() as u64 + message.parts.iter().map(bytes_out_of_line).sum::<u64>();
+        let bytes = bytes.saturating_add(before.map_or(0, |before| before.bytes));
+        Arc::new(Self { digest: *hasher.finalize().as_bytes(), message, bytes })
     }
 }
 
@@ -73,7 +84,23 @@ impl Conversation {
 
     /// The digest of it all; zeros where nothing was said.
     pub fn digest(&self) -> [u8; 32] {
-        self.len().checked_sub(1).and_then(|last| self.get(last)).map_or([0; 32], |said| said.digest)
+        self.last().map_or([0; 32], |said| said.digest)
+    }
+
+    /// Bytes of it all, as [`Said::bytes`] counts them.
+    pub fn bytes(&self) -> u64 {
+        self.last().map_or(0, |said| said.bytes)
+    }
+
+    fn last(&self) -> Option<&Arc<Said>> {
+        self.len().checked_sub(1).and_then(|last| self.get(last))
+    }
+}
+
+impl FromIterator<Message> for Conversation {
+    fn from_iter<T: IntoIterator<Item = Message>>(messages: T) -> Self {
+        let sealed = Arc::new(sealed(messages));
+        Self { shared: sealed.len(), sealed, last: None }
     }
 }
 
@@ -94,6 +121,12 @@ pub struct Transcript {
     notes: Vec<Part>,
     /// Said with the next request, if there is one; no reason to make one.
     asides: Vec<Part>,
+    /// What the first message was before the first compaction that kept it; empty before that.
+    task: Vec<Part>,
+    /// What stands for messages that were replaced since then.
+    summary: Option<Part>,
+    /// Answers of the model that were dropped or replaced.
+    answers_left_out: u32,
 }
 
 impl Transcript {
@@ -164,19 +197,60 @@ impl Transcript {
         Conversation { shared: self.sealed.len(), sealed: Arc::clone(&self.sealed), last: None }
     }
 
-    /// Replaces the first `count` messages by one user message, as a recorded compaction says.
-    /// The message after the replaced ones must be the model's.
-    pub fn compact(&mut self, count: usize, summary: Part) {
-        let count = count.min(self.sealed.len());
-        let first = Message { role: Role::User, parts: vec![summary] };
-        let kept = self.sealed[count..].iter().map(|said| said.message.clone());
-        // The digests of all that follows change with what it follows.
-        let mut sealed: Vec<Arc<Said>> = Vec::with_capacity(1 + self.sealed.len() - count);
-        for message in std::iter::once(first).chain(kept) {
-            let said = Said::after(sealed.last().map(|said| &**said), message);
-            sealed.push(said);
+    /// What the first message held before anything was put behind it.
+    pub fn task(&self) -> &[Part] {
+        if self.task.is_empty() {
+            self.sealed.first().map_or(&[], |said| &said.message.parts)
+        } else {
+            &self.task
         }
-        self.sealed = Arc::new(sealed);
+    }
+
+    /// Answers of the model that no longer stand here.
+    pub const fn answers_left_out(&self) -> u32 {
+        self.answers_left_out
+    }
+
+    /// Does what a recorded compaction says. What waits to be said is not touched.
+    ///
+    /// # Errors
+    /// What it says would leave a call without its result, a result without its call, or two messages of
+    /// one side in a row.
+    pub fn compact(&mut self, event: Compacted) -> Result<(), String> {
+        let count = event.messages as usize;
+        let messages: Vec<Message> = self.sealed.iter().map(|said| said.message.clone()).collect();
+        let summary = Part::Text { text: event.summary };
+        if !event.keeps_task {
+            let (left_out, kept) = messages.split_at(count.min(messages.len()));
+            self.answers_left_out += answers(left_out);
+            (self.task, self.summary) = (Vec::new(), None);
+            let first = Message { role: Role::User, parts: vec![summary] };
+            self.sealed = Arc::new(sealed(std::iter::once(first).chain(kept.iter().cloned())));
+            return Ok(());
+        }
+        let mut messages = messages.into_iter();
+        let Some(first) = messages.next().filter(|first| first.role == Role::User) else {
+            return Err(": no message of the user's begins the conversation".to_owned());
+        };
+        let mut rest: Vec<Message> = messages.collect();
+        self.answers_left_out += without(&mut rest, &event.dropped.into_iter().collect())?;
+        clear(&mut rest, event.cleared.into_iter().map(|cleared| (cleared.call, cleared.line)).collect());
+        if count > 0 {
+            if rest.get(count).is_none_or(|next| next.role != Role::Assistant) {
+                return Err(format!(": no answer of the model follows message {count}"));
+            }
+            self.answers_left_out += answers(&rest[..count]);
+            rest.drain(..count);
+            self.summary = Some(summary);
+        }
+        if self.task.is_empty() {
+            self.task = first.parts;
+        }
+        let ledger = event.ledger.map(|text| Part::Text { text });
+        let parts = self.task.iter().chain(&self.summary).cloned().chain(ledger).collect();
+        let first = Message { role: Role::User, parts };
+        self.sealed = Arc::new(sealed(std::iter::once(first).chain(rest)));
+        Ok(())
     }
 
     fn pending(&self, nudge: Option<&str>) -> Option<Pending> {
@@ -203,6 +277,73 @@ impl Transcript {
     }
 }
 
+/// The digests of all that follows a change are others: they are made anew.
+fn sealed(messages: impl IntoIterator<Item = Message>) -> Vec<Arc<Said>> {
+    let mut sealed: Vec<Arc<Said>> = Vec::new();
+    for message in messages {
+        let said = Said::after(sealed.last().map(|said| &**said), message);
+        sealed.push(said);
+    }
+    sealed
+}
+
+fn answers(messages: &[Message]) -> u32 {
+    let answers = messages.iter().filter(|message| message.role == Role::Assistant).count();
+    u32::try_from(answers).unwrap_or(u32::MAX)
+}
+
+/// Drops the answers that made these calls, with the messages that hold their results. How many.
+fn without(messages: &mut Vec<Message>, dropped: &BTreeSet<CallId>) -> Result<u32, String> {
+    if dropped.is_empty() {
+        return Ok(0);
+    }
+    let mut kept = Vec::with_capacity(messages.len());
+    let mut count = 0;
+    let mut all = std::mem::take(messages).into_iter().peekable();
+    while let Some(message) = all.next() {
+        let goes = |part: &Part| match part {
+            Part::ToolUse(tool) => dropped.contains(&tool.call),
+            Part::ToolResult { .. } | Part::Text { .. } | Part::Thinking { .. } => false,
+        };
+        if !message.parts.iter().any(goes) {
+            kept.push(message);
+            continue;
+        }
+        if let Some(tool) = calls_of(&message.parts).find(|tool| !dropped.contains(&tool.call)) {
+            return Err(format!(": {} is a call of an answer that is dropped", tool.call));
+        }
+        let only_results = |message: &Message| {
+            message.role == Role::User
+                && message.parts.iter().all(|part| matches!(part, Part::ToolResult { .. }))
+        };
+        if all.next_if(only_results).is_none() {
+            return Err(": results and nothing else must follow an answer that is dropped".to_owned());
+        }
+        count += 1;
+    }
+    *messages = kept;
+    Ok(count)
+}
+
+fn clear(messages: &mut [Message], mut cleared: BTreeMap<CallId, String>) {
+    for part in messages.iter_mut().flat_map(|message| &mut message.parts) {
+        if let Part::ToolResult { call, content, .. } = part
+            && let Some(line) = cleared.remove(call)
+        {
+            *content = Content::Text(line);
+        }
+    }
+}
+
+fn bytes_out_of_line(part: &Part) -> u64 {
+    match part {
+        Part::Text { text: content } | Part::ToolResult { content, .. } => {
+            content.blob().map_or(0, |blob| blob.bytes)
+        }
+        Part::Thinking { .. } | Part::ToolUse(_) => 0,
+    }
+}
+
 /// The next message of the user's side.
 struct Pending {
     /// How many sealed messages it follows: not the last one, where it continues that.
@@ -221,8 +362,8 @@ pub fn calls_of(parts: &[Part]) -> impl Iterator<Item = &ToolUse> {
 fn is_empty_text(part: &Part) -> bool {
     match part {
         Part::Text { text } => match text {
-            crate::content::Content::Text(text) => text.trim().is_empty(),
-            crate::content::Content::B64(_) | crate::content::Content::Blob(_) => false,
+            Content::Text(text) => text.trim().is_empty(),
+            Content::B64(_) | Content::Blob(_) => false,
         },
         Part::Thinking { .. } | Part::ToolUse(_) | Part::ToolResult { .. } => false,
     }
@@ -277,7 +418,8 @@ mod tests {
         assert_ne!(grown(&["a", "b"]).conversation(None), grown(&["x", "b"]).conversation(None));
         assert_eq!(grown(&["a", "b"]).conversation(None), grown(&["a", "b"]).conversation(None));
         let mut short = grown(&["a", "b", "c", "d"]);
-        short.compact(3, text("s"));
+        let of_old = Compacted { messages: 3, summary: "s".into(), ..Compacted::default() };
+        short.compact(of_old).expect("legal");
         assert_eq!(short.conversation(None), grown(&["s", "d"]).conversation(None));
     }
 }

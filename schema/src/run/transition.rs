@@ -3,11 +3,12 @@
 use std::sync::Arc;
 
 use super::{
+    compacted::{Compacted, Measured, Summary},
     event::{Forked, RunEvent, RunRecovered, RunStarted},
-    event_inbox::{BlockerAnswered, ChildAnswered, Compacted, RunEnded},
+    event_inbox::{BlockerAnswered, ChildAnswered, RunEnded},
     event_work::{
-        GateFinished, GateRequested, GateStep, ModelAnswered, ModelFailed, ModelRequested, SnapshotParts,
-        SnapshotTaken, ToolFinished, ToolRequested, ToolStatus,
+        GateFinished, GateRequested, GateStep, ModelAnswered, ModelFailed, ModelRequested, Purpose,
+        SnapshotParts, SnapshotTaken, ToolFinished, ToolRequested, ToolStatus,
     },
     hands::edited_words,
     pin::GateSpec,
@@ -17,7 +18,7 @@ use super::{
 use crate::{
     content::Content,
     ids::{Epoch, Turn},
-    message::{CallId, Part},
+    message::{CallId, Part, Usage},
     snapshot::PathChange,
     tool::{LintSeen, LintStatus},
 };
@@ -29,6 +30,7 @@ impl RunState {
             return Err(String::new());
         }
         self.hands.take(&event);
+        self.ledger.take(&event, &self.open_tools, &self.open_gates);
         match event {
             RunEvent::RunStarted(e) => self.started(e),
             RunEvent::Forked(e) => self.forked(e),
@@ -141,6 +143,12 @@ impl RunState {
         if turn != self.turn && turn != self.turn.next() {
             return Err(format!(": turn {turn} follows turn {}", self.turn));
         }
+        if event.purpose == Purpose::Compact {
+            // It is no decision of the agent: the conversation stays as it is.
+            self.summaries += 1;
+            self.stage = Stage::Model(Box::new(event));
+            return Ok(());
+        }
         if let Some(nudge) = &event.nudge {
             self.transcript.note(Part::Text { text: nudge.as_str().into() });
         }
@@ -160,6 +168,14 @@ impl RunState {
         self.totals.usage = self.totals.usage.plus(event.usage);
         self.totals.cost_nusd = self.totals.cost_nusd.saturating_add(event.cost_nusd);
         self.totals.model_calls += 1;
+        if self.asks_for_summary() {
+            self.summary = match summary_of(&event) {
+                Some(text) => Summary::Given(text),
+                None => Summary::Failed,
+            };
+            self.stage = Stage::Deciding;
+            return Ok(());
+        }
         self.failed_attempts = 0;
         self.forgiven_attempts = 0;
         self.last_failure = None;
@@ -175,13 +191,28 @@ impl RunState {
             self.last_text = text;
         }
         self.transcript.answer(event.parts);
+        let Usage { input_tokens, cache_read_tokens, cache_write_tokens, output_tokens } = event.usage;
+        let asked = input_tokens.saturating_add(cache_read_tokens).saturating_add(cache_write_tokens);
+        self.measured = (asked > 0).then(|| Measured {
+            tokens: asked.saturating_add(output_tokens),
+            bytes: self.prompt_bytes() + self.transcript.sealed_conversation().bytes(),
+        });
         self.stage = Stage::Deciding;
         Ok(())
+    }
+
+    fn asks_for_summary(&self) -> bool {
+        matches!(&self.stage, Stage::Model(open) if open.purpose == Purpose::Compact)
     }
 
     fn model_failed(&mut self, event: ModelFailed) -> Result<(), String> {
         self.require_model(&event.call)?;
         self.totals.model_failures += 1;
+        if self.asks_for_summary() {
+            self.summary = Summary::Failed;
+            self.stage = Stage::Deciding;
+            return Ok(());
+        }
         self.failed_attempts += 1;
         self.last_failure = Some(event);
         self.stage = Stage::Deciding;
@@ -391,8 +422,12 @@ impl RunState {
 
     fn compacted(&mut self, event: Compacted) -> Result<(), String> {
         self.require_deciding()?;
-        self.transcript.compact(event.messages as usize, Part::Text { text: event.summary });
-        Ok(())
+        self.summary = if event.summary_follows { Summary::Wanted } else { Summary::NotWanted };
+        if let Some(failure) = self.last_failure.as_mut() {
+            // Whatever was refused for its length is shorter now, and another request.
+            failure.retry_in_ms = Some(0);
+        }
+        self.transcript.compact(event)
     }
 
     fn ended(&mut self, event: RunEnded) -> Result<(), String> {
@@ -421,6 +456,16 @@ fn lay_over(overlay: &mut Overlay, changes: Vec<PathChange>) {
     for change in changes {
         overlay.insert(change.path, change.entry);
     }
+}
+
+/// The words of an answer; none where it has none in place.
+fn summary_of(event: &ModelAnswered) -> Option<String> {
+    let texts = event.parts.iter().filter_map(|part| match part {
+        Part::Text { text: Content::Text(text) } => Some(text.trim()),
+        Part::Text { .. } | Part::Thinking { .. } | Part::ToolUse(_) | Part::ToolResult { .. } => None,
+    });
+    let text = texts.filter(|text| !text.is_empty()).collect::<Vec<_>>().join("\n");
+    (!text.is_empty()).then_some(text)
 }
 
 fn is_blank(content: &Content) -> bool {

@@ -73,6 +73,12 @@ pub(super) fn anthropic(body: &Value) -> Check {
         return refuse("a maximum of 4 blocks with cache_control may be provided");
     }
     let messages = list(&body["messages"], "messages")?;
+    let of_tools = |message| {
+        ["tool_use", "tool_result"].iter().any(|kind| block_ids(message, kind, "type").next().is_some())
+    };
+    if body["tools"].is_null() && messages.iter().any(of_tools) {
+        return refuse("requests which include tool_use or tool_result blocks must define tools");
+    }
     if messages[0]["role"] != "user" {
         return refuse("messages: first message must use the user role");
     }

@@ -13,4 +13,6 @@ mod server;
 pub use server::{ModelServer, RecordedRequest};
 
 #[cfg(test)]
+mod compaction_tests;
+#[cfg(test)]
 mod tests;

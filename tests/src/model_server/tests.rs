@@ -335,14 +335,19 @@ fn what_the_real_providers_refuse_is_refused() {
         json!({"role": "assistant", "content": [{"type": "tool_use", "id": "a", "name": "x", "input": {}}]});
     let result = |id: &str| json!({"type": "tool_result", "tool_use_id": id, "content": "r"});
     let says = |blocks: Value| json!({"role": "user", "content": blocks});
-    let anthropic =
-        |messages: Value| json!({"model": "m", "max_tokens": 9, "stream": true, "messages": messages});
+    let tools = json!([{"name": "x", "description": "x", "input_schema": {"type": "object"}}]);
+    let anthropic = |messages: Value| json!({"model": "m", "max_tokens": 9, "tools": tools, "stream": true, "messages": messages});
     let good = anthropic(json!([user, tool_use, says(json!([result("a")]))]));
     assert_eq!(super::check::anthropic(&good), Ok(()));
     let text = json!({"type": "text", "text": "t"});
     for (body, named) in [
         (json!({"model": "m", "stream": true, "messages": [user]}), "max_tokens"),
         (anthropic(json!([])), "at least one"),
+        (
+            json!({"model": "m", "max_tokens": 9, "stream": true,
+                "messages": [user, tool_use, says(json!([result("a")]))]}),
+            "must define tools",
+        ),
         (anthropic(json!([tool_use])), "user role"),
         (anthropic(json!([user, tool_use])), "end with a user"),
         (anthropic(json!([user, tool_use, user])), "without tool_result"),

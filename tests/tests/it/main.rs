@@ -5,6 +5,7 @@ mod bench;
 mod bitflip;
 mod carry;
 mod checks;
+mod compaction;
 mod conformance;
 mod crash;
 mod demo;

@@ -6,8 +6,8 @@
 use docket_schema::{
     ids::{DecisionHash, Turn},
     run::{
-        GateRequested, ModelRequested, PhaseChanged, RunBlocked, RunEnded, RunEvent, RunPaused, RunState,
-        ToolRequested,
+        Compacted, GateRequested, ModelRequested, PhaseChanged, RunBlocked, RunEnded, RunEvent, RunPaused,
+        RunState, ToolRequested,
     },
 };
 
@@ -42,7 +42,12 @@ pub fn announce(
     let hash = decision.hash();
     let turn = match &decision.act {
         Act::CallModel(call) => call.turn,
-        Act::RunTools(_) | Act::RunGates(_) | Act::Pause | Act::Block { .. } | Act::End { .. } => state.turn,
+        Act::RunTools(_)
+        | Act::RunGates(_)
+        | Act::Compact(_)
+        | Act::Pause
+        | Act::Block { .. }
+        | Act::End { .. } => state.turn,
     };
     let mut events: Vec<RunEvent> = Vec::new();
     if decision.phase != state.phase {
@@ -67,6 +72,9 @@ pub fn announce(
             let (call, gate, step) = (planned.call.clone(), planned.gate.clone(), planned.step);
             RunEvent::from(GateRequested { call, gate, step, decision: hash })
         })),
+        Act::Compact(compacted) => {
+            events.push(Compacted { decision: Some(hash), ..Compacted::clone(compacted) }.into());
+        }
         Act::Pause => events.push(RunPaused { decision: hash }.into()),
         Act::Block { question, why } => {
             events.push(RunBlocked { question: question.clone(), why: *why, decision: hash }.into());

@@ -19,7 +19,7 @@ use super::{
     process::RunExit,
 };
 use crate::{
-    engine::{Act, Decision, Engine, ModelCall, answer_tokens_max},
+    engine::{Act, Decision, Engine, ModelCall, answer_tokens_max, summary_call},
     model::{ModelRequest, RenderError, Rendered, render, request_hash},
     progress::ProgressNote,
     workspace::{BlobError, Blobs, SnapshotError},
@@ -100,6 +100,8 @@ enum Next {
     Ask(Box<ModelCall>, Rendered),
     Tools,
     Gates,
+    /// Nothing: what was recorded is all, and the next decision follows from it.
+    Again,
     Wait(Duration),
     Leave(RunExit),
 }
@@ -141,6 +143,7 @@ impl Driver {
                 }
                 Next::Tools => results = self.hands.run_tools(state, &self.material).await?,
                 Next::Gates => results = self.hands.bench.run_gates(state).await?,
+                Next::Again => results = Outgoing::default(),
                 Next::Wait(wait) => {
                     progress.at_most(wait);
                     results = Outgoing::default();
@@ -235,7 +238,12 @@ async fn intents(
 ) -> Result<(Outgoing, Next), DriverError> {
     let request = match &decision.act {
         Act::CallModel(call) => Some(rendered(material, call).await?),
-        Act::RunTools(_) | Act::RunGates(_) | Act::Pause | Act::Block { .. } | Act::End { .. } => None,
+        Act::RunTools(_)
+        | Act::RunGates(_)
+        | Act::Compact(_)
+        | Act::Pause
+        | Act::Block { .. }
+        | Act::End { .. } => None,
     };
     let mut out = Outgoing::default();
     for (turn, event) in announce(state, &decision, request.as_ref().map(RequestProof::of)) {
@@ -245,6 +253,7 @@ async fn intents(
         (Act::CallModel(call), Some(rendered)) => Next::Ask(call, rendered),
         (Act::RunTools(_), _) => Next::Tools,
         (Act::RunGates(_), _) => Next::Gates,
+        (Act::Compact(_), _) => Next::Again,
         (Act::CallModel(_), None) | (Act::Pause | Act::Block { .. } | Act::End { .. }, _) => {
             Next::Leave(RunExit::Done)
         }
@@ -255,6 +264,11 @@ async fn intents(
 /// The call that an open `ModelRequested` announced, from the state in which it is sealed.
 pub(crate) fn reopened(state: &RunState, open: &ModelRequested) -> ModelCall {
     let pins = state.pins.as_ref().expect("a model is asked only after RunStarted");
+    if open.purpose == Purpose::Compact
+        && let Some(call) = summary_call(state, pins)
+    {
+        return ModelCall { call: open.call.clone(), model: open.model.clone(), ..call };
+    }
     ModelCall {
         call: open.call.clone(),
         purpose: open.purpose,

@@ -7,7 +7,10 @@ use docket_schema::{
     content::{BlobRef, Content},
     ids::{DecisionHash, Turn},
     message::{CallId, ModelRef},
-    run::{BlockedWhy, Conversation, GateSpec, GateStep, Phase, Purpose, RunOutcome, RunStarted, Verdict},
+    run::{
+        BlockedWhy, Compacted, Conversation, GateSpec, GateStep, Phase, Purpose, RunOutcome, RunStarted,
+        Verdict,
+    },
     tool::RecoveryClass,
 };
 use serde::{Serialize, Serializer, ser::SerializeStruct as _};
@@ -31,6 +34,8 @@ pub enum Act {
     RunTools(Vec<PlannedTool>),
     /// Run the final checks, or mend them, in order.
     RunGates(Vec<PlannedGate>),
+    /// Make the conversation shorter, and decide again.
+    Compact(Box<Compacted>),
     /// Rest until somebody unpauses the run.
     Pause,
     /// Wait for a person.

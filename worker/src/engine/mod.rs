@@ -3,6 +3,7 @@
 //! No clock, no randomness, no IO: the same log gives the same decision on any machine. The driver
 //! performs decisions and records them; replay derives them again and compares.
 
+mod compaction;
 mod decision;
 pub mod prompt;
 mod react;
@@ -10,6 +11,7 @@ mod react;
 mod react_tests;
 mod verification;
 
+pub(crate) use compaction::summary_call;
 pub use decision::*;
 pub use react::React;
 

@@ -37,6 +37,12 @@ The same failing attempt three times means that your picture is wrong: look agai
 - Commands run in a sandbox without a network. Each starts in the repository's root with nothing left over of the one before.
 - Decide small matters yourself. Do not add what was not asked for.
 
+# Your plan
+- Your first answer begins with a line `PLAN:` and the steps of the task, one a line, as `- [ ] step`. \
+Give it again, with `- [x]` for what is done, whenever a step is done or the plan changes, beside the call that comes next.
+- When the conversation grows too long its oldest part is made shorter. Your last plan, the files you changed, \
+the commands you ran, the errors that are open and what people told you are kept by the runtime and stand behind the task.
+
 # How to end
 - When the work is done and its tests pass, answer without calling a tool: say in a few sentences what you changed and why. \
 The project's checks then run; if they fail you go on.

@@ -2,8 +2,9 @@
 //! the engine holds the loop, its caps, and the end (A1).
 //!
 //! Rules, in this order: wishes of people and limits; calls that wait; failed checks that can be
-//! mended without a model; a failed or empty answer is asked again; an answer without a tool call is a blocker or the claim to be done, which the gates
-//! check; else the model is asked, up to the turn cap.
+//! mended without a model; a compaction that has begun; a failed or empty answer is asked again; an answer
+//! without a tool call is a blocker or the claim to be done, which the gates check; else the model is asked,
+//! up to the turn cap, once its request fits.
 
 use docket_schema::{
     content::Content,
@@ -16,7 +17,7 @@ use docket_schema::{
     tool::RecoveryClass,
 };
 
-use super::{Act, Decision, Engine, ModelCall, PlannedTool, answer_tokens_max, verification};
+use super::{Act, Decision, Engine, ModelCall, PlannedTool, answer_tokens_max, compaction, verification};
 use crate::tools;
 
 /// What the model is told after an answer that said nothing.
@@ -48,6 +49,9 @@ impl Engine for React {
         if let Some(decision) = verification::mend(run, pins) {
             return decision;
         }
+        if let Some(decision) = compaction::under_way(run, pins) {
+            return decision;
+        }
         if let Some(failure) = &run.last_failure {
             if failure.needs_person {
                 let question = Content::Text(failure.message.clone());
@@ -55,6 +59,9 @@ impl Engine for React {
                 return Decision { phase: run.phase, act };
             }
             let Some(wait_ms) = failure.retry_in_ms else {
+                if let Some(decision) = compaction::due(run, pins) {
+                    return decision;
+                }
                 return end(run, failed(FailureKind::Model, &failure.message));
             };
             let attempts = run.failed_attempts - run.forgiven_attempts;
@@ -79,6 +86,9 @@ impl Engine for React {
         if run.turn.0 >= turns_allowed(run, &pins.settings) {
             let message = format!("the cap of {} turns is reached", turns_allowed(run, &pins.settings));
             return end(run, failed(FailureKind::TurnLimit, &message));
+        }
+        if let Some(decision) = compaction::due(run, pins) {
+            return decision;
         }
         let nudge = (run.empty_answers > 0).then(|| NUDGE_EMPTY.to_owned());
         ask(run, pins, Asking { turn: run.turn.next(), wait_ms: 0, nudge })

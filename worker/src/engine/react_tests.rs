@@ -222,6 +222,7 @@ fn gist(decision: &Decision) -> String {
         Act::RunGates(gates) => {
             format!("gates {}", gates.iter().map(|g| g.call.to_string()).collect::<Vec<_>>().join(" "))
         }
+        Act::Compact(event) => format!("compact {} {}", event.cleared.len(), event.messages),
         Act::Pause => "pause".into(),
         Act::Block { question, why: BlockedWhy::Model } => format!("block {question:?}"),
         Act::Block { question, why: BlockedWhy::Provider } => format!("block for the provider: {question:?}"),

@@ -121,7 +121,7 @@ mod tests {
         content::{BlobRef, Content},
         ids::{BlobHash, Turn},
         message::{CallId, Part, ToolSpec, ToolUse},
-        run::Transcript,
+        run::{Compacted, Transcript},
     };
     use proptest::prelude::*;
 
@@ -169,7 +169,9 @@ mod tests {
                 transcript.note(text("the task"));
                 for (nth, (calls, said, tell, another)) in turns.iter().enumerate() {
                     if *another {
-                        transcript.compact(transcript.sealed().len(), text("what was"));
+                        let messages = u32::try_from(transcript.sealed().len()).expect("few");
+                        let summary = "what was".into();
+                        transcript.compact(Compacted { messages, summary, ..Compacted::default() }).expect("legal");
                     }
                     let nudge = (nth % 3 == 1).then_some("go on");
                     let conversation = transcript.conversation(nudge);

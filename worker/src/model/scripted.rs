@@ -34,6 +34,9 @@ pub struct Script {
     /// What is said after the last.
     #[serde(default)]
     pub after_end: AfterEnd,
+    /// What is said where a summary of the oldest messages is asked for; a line of its own where left out.
+    #[serde(default)]
+    pub summary: Option<Box<Step>>,
 }
 
 /// What a script does after its last turn.
@@ -222,6 +225,12 @@ impl ScriptedModel {
         })?;
         let turn = transcript.answers;
         let turns = &self.script.turns;
+        if transcript.asks_for_summary {
+            let step = self.script.summary.clone();
+            let text = Some("The oldest part of a scripted run.".to_owned());
+            let step = step.unwrap_or_else(|| Box::new(Step { text, ..Step::default() }));
+            return Ok(Line::of(&step, turn, attempt, body));
+        }
         let index = match self.script.after_end {
             AfterEnd::Refuse => turn,
             AfterEnd::RepeatLast => turn.min(turns.len() - 1),
@@ -233,9 +242,7 @@ impl ScriptedModel {
         let step = step.choose(&transcript).ok_or_else(|| ModelError::InvalidRequest {
             message: format!("no alternative of the script's turn {} holds", turn + 1),
         })?;
-        let fault = step.fault.filter(|fault| attempt.0 <= fault.times);
-        let answer = step.answer(turn + 1, fault.map(|fault| fault.kind), body.len());
-        Ok(Line { fault, delay: Duration::from_millis(step.delay_ms.min(DELAY_MS_MAX)), answer })
+        Ok(Line::of(step, turn, attempt, body))
     }
 
     /// [`ScriptedModel::line`] with faults as the errors that a client would make of them.
@@ -275,6 +282,14 @@ impl ScriptedModel {
         }
         let ms = u64::try_from(line.delay.as_millis()).unwrap_or(u64::MAX);
         Ok(ModelAnswer { first_byte_ms: ms, total_ms: ms, ..line.answer })
+    }
+}
+
+impl Line {
+    fn of(step: &Step, turn: usize, attempt: Attempt, body: &[u8]) -> Self {
+        let fault = step.fault.filter(|fault| attempt.0 <= fault.times);
+        let answer = step.answer(turn + 1, fault.map(|fault| fault.kind), body.len());
+        Self { fault, delay: Duration::from_millis(step.delay_ms.min(DELAY_MS_MAX)), answer }
     }
 }
 

@@ -3,11 +3,19 @@
 
 use serde_json::Value;
 
+/// What the runtime's ledger begins with: how many answers of the model a compaction left out. A model reads
+/// it as a hint, a script counts by it.
+pub const LEFT_OUT_MARK: &str = "Answers of yours that no longer stand here: ";
+/// What the words begin with that ask for a summary of the oldest messages.
+pub const SUMMARY_MARK: &str = "Above is the oldest part of the work on the task";
+
 /// A conversation as a script sees it.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Transcript {
-    /// Messages of the model so far: the number of the turn that is asked for, from 0.
+    /// Messages of the model so far, with those that a compaction left out: the number of the turn that is asked for, from 0.
     pub answers: usize,
+    /// It is no turn of the run that is asked for but a summary.
+    pub asks_for_summary: bool,
     /// Tool results since the model last spoke.
     pub last_results: Vec<String>,
     /// Other text of the user's side since the model last spoke.
@@ -55,6 +63,12 @@ impl Transcript {
     }
 
     fn text(&mut self, text: String) {
+        self.asks_for_summary |= text.lines().any(|line| line.starts_with(SUMMARY_MARK));
+        if self.answers == 0
+            && let Some(count) = text.lines().find_map(|line| line.strip_prefix(LEFT_OUT_MARK))
+        {
+            self.answers = count.trim_end_matches('.').parse().unwrap_or_default();
+        }
         self.last_text.push_str(&text);
         self.last_text.push('\n');
         self.all.push(text);

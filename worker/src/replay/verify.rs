@@ -153,7 +153,12 @@ impl Walk {
                 self.done.requests += 1;
                 Some(proof.map_err(|source| VerifyError::Request { seq, source })?)
             }
-            Act::RunTools(_) | Act::RunGates(_) | Act::Pause | Act::Block { .. } | Act::End { .. } => None,
+            Act::RunTools(_)
+            | Act::RunGates(_)
+            | Act::Compact(_)
+            | Act::Pause
+            | Act::Block { .. }
+            | Act::End { .. } => None,
         };
         self.due.extend(announce(&self.state, &decision, request));
         Ok(())
@@ -170,6 +175,7 @@ const fn is_decided(event: &RunEvent) -> bool {
         | RunEvent::GateRequested(_)
         | RunEvent::RunPaused(_)
         | RunEvent::RunBlocked(_) => true,
+        RunEvent::Compacted(e) => e.decision.is_some(),
         RunEvent::RunEnded(e) => e.decision.is_some() || !may_end_undecided(&e.result),
         RunEvent::RunStarted(_)
         | RunEvent::Forked(_)
@@ -189,7 +195,6 @@ const fn is_decided(event: &RunEvent) -> bool {
         | RunEvent::BlockerAnswered(_)
         | RunEvent::Delegated(_)
         | RunEvent::ChildAnswered(_)
-        | RunEvent::Compacted(_)
         | RunEvent::WorkspaceEdited(_) => false,
     }
 }

@@ -40,6 +40,7 @@ pub use mend::mend;
 pub use output::{cut, printable};
 pub use registry::{execute, recovery_class, specs};
 pub use runner::{Captured, CommandOutput, CommandSpec, Ended, Runner, RunnerError};
+pub use search_codebase::NO_HITS;
 pub use shell::quote;
 pub use signature::error_signature;
 pub use test_output::{TestReport, parse_tests};

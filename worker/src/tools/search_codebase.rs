@@ -19,6 +19,9 @@ pub(super) const DESCRIPTION: &str = "Searches the files of the workspace for a 
     ripgrep) and answers with `path:line: text`. Hidden files, binary files and what the ignore files name are \
     left out.";
 
+/// What an answer without a hit begins with.
+pub const NO_HITS: &str = "no line matches";
+
 /// Characters of a matching line that are shown.
 const LINE_CHARS_MAX: usize = 300;
 const RESULTS_DEFAULT: u32 = 20;
@@ -86,8 +89,8 @@ fn search(context: ToolContext<'_>, args: &Args) -> Result<String, String> {
     }
     if out.is_empty() {
         return Ok(match &args.file_glob {
-            Some(glob) => format!("no line matches in files that match {glob}"),
-            None => "no line matches".to_owned(),
+            Some(glob) => format!("{NO_HITS} in files that match {glob}"),
+            None => NO_HITS.to_owned(),
         });
     }
     let more = out.len() > limit;

@@ -108,6 +108,7 @@ impl Reading {
         }
         match event {
             RunEvent::PhaseChanged(event) => self.phase = event.phase,
+            RunEvent::ModelAnswered(event) if event.call.is_summary() => {}
             RunEvent::ModelAnswered(event) => self.answered(event),
             RunEvent::ToolFinished(event) => self.finished(event),
             RunEvent::GateRequested(event) => {

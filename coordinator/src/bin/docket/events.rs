@@ -5,7 +5,7 @@ use docket_schema::{
     event::{Envelope, TypedEvent as _},
     ids::{StreamId, Timestamp},
     message::{Part, ToolUse},
-    run::{GateSpec, GateStep, RunEvent, RunOutcome, ToolStatus},
+    run::{Compacted, GateSpec, GateStep, RunEvent, RunOutcome, ToolStatus},
     task::{TaskBlocked, TaskBlockedWhy, TaskEvent},
 };
 use serde_json::Value;
@@ -58,6 +58,17 @@ pub(crate) fn tool_uses(parts: &[Part]) -> impl Iterator<Item = &ToolUse> {
         Part::ToolUse(tool) => Some(tool),
         Part::Text { .. } | Part::Thinking { .. } | Part::ToolResult { .. } => None,
     })
+}
+
+/// What a compaction did, in few words.
+pub(crate) fn compacted(event: &Compacted) -> String {
+    let counts = [
+        (event.cleared.len(), "results cleared"),
+        (event.dropped.len(), "fruitless calls dropped"),
+        (event.messages as usize, "messages summarized"),
+    ];
+    let said = counts.iter().filter(|(count, _)| *count > 0).map(|(count, what)| format!("{count} {what}"));
+    said.collect::<Vec<_>>().join(", ")
 }
 
 /// What a tool is called with, in few words.
@@ -121,7 +132,7 @@ fn of_run(event: &RunEvent) -> String {
         RunEvent::BlockerAnswered(e) => format!("{}: {}", e.by, first_line(&e.text)),
         RunEvent::Delegated(e) => format!("to task {}", e.child.short()),
         RunEvent::ChildAnswered(e) => format!("task {}: {}", e.child.short(), first_line(&e.content)),
-        RunEvent::Compacted(e) => format!("{} messages", e.messages),
+        RunEvent::Compacted(e) => compacted(e),
         RunEvent::WorkspaceEdited(e) => e.by.clone(),
         RunEvent::RunEnded(e) => outcome(&e.result),
     }

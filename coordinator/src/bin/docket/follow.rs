@@ -139,7 +139,9 @@ pub(crate) fn shown(event: &RunEvent) -> (Option<Style>, String) {
         RunEvent::PauseRequested(e) => (Some(Style::Warn), format!("{} wants it paused", e.by)),
         RunEvent::RunPaused(_) => (Some(Style::Warn), "paused; `docket unpause` lets it go on".to_owned()),
         RunEvent::Unpaused(e) => (Some(Style::Bold), format!("{} lets it go on", e.by)),
-        RunEvent::Compacted(e) => (Some(Style::Dim), format!("{} old messages became shorter", e.messages)),
+        RunEvent::Compacted(e) => {
+            (Some(Style::Dim), format!("history made shorter: {}", events::compacted(e)))
+        }
         RunEvent::SetupFinished(e) if e.exit == Some(0) => {
             (Some(Style::Dim), format!("ready: {}", e.command))
         }

@@ -40,6 +40,7 @@ const fn decision_of(event: &RunEvent) -> Option<DecisionHash> {
         RunEvent::GateRequested(e) => Some(e.decision),
         RunEvent::RunPaused(e) => Some(e.decision),
         RunEvent::RunBlocked(e) => Some(e.decision),
+        RunEvent::Compacted(e) => e.decision,
         RunEvent::RunEnded(e) => e.decision,
         _ => None,
     }

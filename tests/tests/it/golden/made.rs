@@ -258,7 +258,8 @@ pub(super) async fn run() -> Result<Export> {
     let (call, child) = (CallId::tool(Turn(1), 7), TaskId(id(9)));
     hand.push(Delegated { call: call.clone(), child })?;
     hand.push(ChildAnswered { call, child, content: "The child found nothing.".into(), is_error: false })?;
-    hand.push(Compacted { messages: 1, summary: "The task: look around and say what is there.".into() })?;
+    let summary = "The task: look around and say what is there.".into();
+    hand.push(Compacted { messages: 1, summary, ..Compacted::default() })?;
     hand.push(WorkspaceEdited { by: "a person".to_owned() })?;
     let (changes, git_changes, left_out) = (Vec::new(), Vec::new(), Vec::new());
     hand.push(SnapshotTaken { changes, git_changes, tree, left_out, more: false })?;

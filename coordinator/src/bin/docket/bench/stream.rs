@@ -22,6 +22,8 @@ use serde_json::json;
 
 use super::backlog::Held;
 
+/// A window that never fills: these runs are to grow.
+const WINDOW_TOKENS: u64 = 1 << 40;
 /// Files the made-up run works on, in turn.
 const FILES: u32 = 60;
 
@@ -183,7 +185,10 @@ fn started(task: TaskId, run: RunId, worker: IncarnationId) -> RunStarted {
         run,
         attempt: 1,
         engine: EngineRef { name: "react".to_owned(), version: 1 },
-        models: Models { main: model(), terms: ModelTerms::default() },
+        models: Models {
+            main: model(),
+            terms: ModelTerms { context_tokens: WINDOW_TOKENS, ..ModelTerms::default() },
+        },
         settings: RunSettings::default(),
         prompts: Prompts { system: blob("system"), tools: blob("tools"), task: blob("task") },
         base: empty_base().0,

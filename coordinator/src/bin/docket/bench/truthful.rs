@@ -50,9 +50,12 @@ impl Truthful {
             }
             let proof = match &decision.act {
                 Act::CallModel(call) => Some(RequestProof::of(&rendered(&material, call).await?)),
-                Act::RunTools(_) | Act::RunGates(_) | Act::Pause | Act::Block { .. } | Act::End { .. } => {
-                    None
-                }
+                Act::RunTools(_)
+                | Act::RunGates(_)
+                | Act::Compact(_)
+                | Act::Pause
+                | Act::Block { .. }
+                | Act::End { .. } => None,
             };
             for (turn, event) in announce(&run.state, &decision, proof) {
                 run.push(turn, event)?;

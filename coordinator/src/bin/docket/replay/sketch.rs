@@ -144,8 +144,12 @@ impl Sketch {
         match typed {
             RunEvent::RunStarted(e) => self.tell(None, Content::Blob(e.prompts.task)),
             RunEvent::PhaseChanged(e) => self.phases.push(e.phase),
+            // A summary is asked for behind a turn, and is none of its attempts.
+            RunEvent::ModelRequested(e) if e.call.is_summary() => {}
             RunEvent::ModelRequested(e) => self.asked(place, event.seq, e),
+            RunEvent::ModelAnswered(e) if e.call.is_summary() => self.spent(&e),
             RunEvent::ModelAnswered(e) => self.answered(e),
+            RunEvent::ModelFailed(e) if e.call.is_summary() => {}
             RunEvent::ModelFailed(e) => self.failed_attempt(&e),
             RunEvent::ToolRequested(e) => {
                 if let Some(tool) = self.tools.iter_mut().find(|tool| tool.tool.call == e.call) {
@@ -225,11 +229,15 @@ impl Sketch {
         });
     }
 
-    fn answered(&mut self, answer: ModelAnswered) {
-        self.came_to(&answer.call, Asked::Answered);
+    fn spent(&mut self, answer: &ModelAnswered) {
         self.input_tokens += answer.usage.input_tokens + answer.usage.cache_read_tokens;
         self.output_tokens += answer.usage.output_tokens;
         self.cost_nusd += answer.cost_nusd;
+    }
+
+    fn answered(&mut self, answer: ModelAnswered) {
+        self.came_to(&answer.call, Asked::Answered);
+        self.spent(&answer);
         self.text.clear();
         for part in answer.parts {
             match part {

@@ -111,6 +111,9 @@ impl Detail {
             RunEvent::RunStarted(e) => {
                 self.told.push(Told { by: "the task".to_owned(), text: Content::Blob(e.prompts.task) });
             }
+            // A summary is asked for behind a turn; what came of it is told with the compaction.
+            RunEvent::ModelRequested(e) if e.call.is_summary() => {}
+            RunEvent::ModelAnswered(e) if e.call.is_summary() => {}
             RunEvent::ModelRequested(e) => self.asked.push((place, e)),
             RunEvent::ModelAnswered(e) => self.answer(e),
             RunEvent::ModelFailed(e) => {
@@ -215,7 +218,8 @@ impl Detail {
             }
             RunEvent::RunBlocked(e) => self.note("blocked; it asks", e.question),
             RunEvent::Compacted(e) => {
-                self.note(&format!("{} messages are replaced by a summary", e.messages), e.summary);
+                let words = events::compacted(&e);
+                self.note(&words, if e.messages > 0 { e.summary } else { e.ledger.unwrap_or_default() });
             }
             // The timeline says it.
             RunEvent::PhaseChanged(_) => {}

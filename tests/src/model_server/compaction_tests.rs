@@ -1,0 +1,403 @@
+//! Any cut of any log, at any level of compaction, is a request that the strict server takes: golden logs
+//! cut after each event, and made-up runs that fill small windows.
+
+use std::{collections::HashMap, fs, path::PathBuf};
+
+use bytes::Bytes;
+use docket_schema::{
+    content::{BlobRef, Content, WorkPath},
+    export::Export,
+    ids::{BlobHash, DecisionHash, Epoch, EventHash, IncarnationId, RunId, TaskId, TreeHash, Turn},
+    message::{CallId, Message, Part, Role, StopReason, ToolUse, Usage},
+    run::*,
+    snapshot::Base,
+    tool::ToolFacts,
+};
+use docket_worker::{
+    engine::{self, Act, Engine, ModelCall},
+    model::{LEFT_OUT_MARK, ModelRequest, SUMMARY_MARK, render, thinking_signature},
+    tools,
+};
+use proptest::prelude::*;
+use serde_json::{Value, json};
+
+use super::check;
+
+type Blobs = HashMap<BlobHash, Bytes>;
+
+/// Each provider's body of these messages, as its strict server takes it.
+fn taken(messages: &[Message], with_tools: bool, blobs: &Blobs) -> Result<(), String> {
+    for model in ["anthropic:x", "openai:x", "scripted:x"] {
+        let request = ModelRequest {
+            model: model.parse().expect("a model"),
+            system: "You mend code.".to_owned(),
+            tools: if with_tools { tools::specs() } else { Vec::new() },
+            messages: messages.to_vec(),
+            max_output_tokens: 100,
+            temperature_milli: None,
+        };
+        let body = render(&request, blobs).map_err(|error| format!("{model}: {error}"))?;
+        let body: Value = serde_json::from_slice(&body).map_err(|error| error.to_string())?;
+        let checked =
+            if model.starts_with("openai") { check::openai(&body) } else { check::anthropic(&body) };
+        checked.map_err(|error| format!("{model}: {error}"))?;
+    }
+    Ok(())
+}
+
+fn is_taken(conversation: &Conversation, with_tools: bool, blobs: &Blobs) -> Result<(), String> {
+    let messages: Vec<Message> = conversation.iter().map(|said| said.message.clone()).collect();
+    taken(&messages, with_tools, blobs)
+}
+
+/// A run that is made up: the engine decides, and the test is its model and its tools.
+struct Talk {
+    state: RunState,
+    blobs: Blobs,
+    compactions: usize,
+    summaries: usize,
+}
+
+/// What a turn brings.
+#[derive(Debug, Clone)]
+struct Brought {
+    thinks: bool,
+    says: &'static str,
+    calls: Vec<Called>,
+    told: bool,
+    counted: bool,
+    summary: u8,
+}
+
+#[derive(Debug, Clone)]
+struct Called {
+    tool: &'static str,
+    path: u8,
+    bytes: usize,
+    fails: bool,
+}
+
+impl Talk {
+    fn new(context_tokens: u64) -> Self {
+        let task = Bytes::from_static(b"# Task: keep books");
+        let blob = BlobRef::of(&task);
+        let pins = RunStarted {
+            task: TaskId(uuid::Uuid::from_u128(1)),
+            run: RunId(uuid::Uuid::from_u128(2)),
+            attempt: 1,
+            engine: EngineRef { name: "react".into(), version: 1 },
+            models: Models {
+                main: "scripted:x".parse().expect("a model"),
+                terms: ModelTerms { context_tokens, ..ModelTerms::default() },
+            },
+            settings: RunSettings { turns_max: 1000, empty_answers_max: 1000, ..RunSettings::default() },
+            prompts: Prompts { system: blob, tools: blob, task: blob },
+            base: Base { manifest: blob, tree: TreeHash::ZERO, git: None },
+            gates: vec![],
+            tests: None,
+            linters: vec![],
+            requires: vec![],
+            policy: None,
+            sandbox: SandboxLayers { backend: "namespaces".into(), ..SandboxLayers::default() },
+            worker: IncarnationId(uuid::Uuid::from_u128(3)),
+        };
+        let blobs = HashMap::from([(blob.hash, task)]);
+        let mut talk = Self { state: RunState::default(), blobs, compactions: 0, summaries: 0 };
+        talk.push(Turn(0), pins);
+        talk
+    }
+
+    fn push(&mut self, turn: Turn, event: impl Into<RunEvent>) {
+        let meta = EventMeta { seq: self.state.seq.next(), hash: EventHash::ZERO, turn, epoch: Epoch(1) };
+        self.state.apply(meta, event.into()).expect("legal");
+    }
+
+    fn asked(&mut self, call: &ModelCall) {
+        self.push(
+            call.turn,
+            ModelRequested {
+                call: call.call.clone(),
+                purpose: call.purpose,
+                model: call.model.clone(),
+                attempt: call.attempt,
+                decision: DecisionHash::ZERO,
+                request: DecisionHash::ZERO,
+                request_bytes: 0,
+                nudge: call.nudge.clone(),
+                worst_case_nusd: 0,
+            },
+        );
+    }
+
+    fn answered(&mut self, call: &ModelCall, parts: Vec<Part>, input_tokens: u64) {
+        let usage = Usage { input_tokens, output_tokens: 20, ..Usage::default() };
+        let (call, turn) = (call.call.clone(), call.turn);
+        let stop = StopReason::EndTurn;
+        self.push(
+            turn,
+            ModelAnswered { call, parts, stop, usage, cost_nusd: 0, first_byte_ms: 0, total_ms: 0 },
+        );
+    }
+
+    /// One turn: up to and with the results of its calls.
+    fn turn(&mut self, brought: &Brought) -> Result<(), TestCaseError> {
+        let react = engine::newest("react").expect("there is one");
+        for _ in 0..20 {
+            let decision = react.decide(&self.state);
+            match decision.act {
+                Act::Compact(event) => self.compacts(*event)?,
+                Act::CallModel(call) if call.purpose == Purpose::Compact => {
+                    self.summarizes(&call, brought)?
+                }
+                Act::CallModel(call) => {
+                    is_taken(&call.messages, true, &self.blobs).map_err(TestCaseError::fail)?;
+                    self.asked(&call);
+                    let bytes = self.state.transcript.sealed_conversation().bytes();
+                    let parts = self.parts(call.turn, brought);
+                    self.answered(&call, parts, if brought.counted { bytes / 3 } else { 0 });
+                    self.tools(&*react, brought);
+                    if brought.told || brought.calls.is_empty() {
+                        let turn = self.state.turn;
+                        self.push(turn, Told { text: "And mind the cents.".into(), by: "Ann".into() });
+                    }
+                    return Ok(());
+                }
+                other => return Err(TestCaseError::fail(format!("{other:?}"))),
+            }
+        }
+        Err(TestCaseError::fail("the engine makes the conversation shorter for ever"))
+    }
+
+    fn parts(&self, turn: Turn, brought: &Brought) -> Vec<Part> {
+        let thought = format!("thought {turn}");
+        let data =
+            json!({ "type": "thinking", "thinking": thought, "signature": thinking_signature(&thought) });
+        let thinking = Part::Thinking { provider: "anthropic".into(), data };
+        let text = Part::Text { text: brought.says.into() };
+        let calls = brought.calls.iter().enumerate().map(|(nth, called)| {
+            let args = json!({ "path": format!("f{}", called.path), "regex": "x", "command": "make" });
+            let (call, name) = (CallId::tool(turn, nth), called.tool.to_owned());
+            Part::ToolUse(ToolUse { call, name, args, malformed: None })
+        });
+        brought.thinks.then_some(thinking).into_iter().chain([text]).chain(calls).collect()
+    }
+
+    fn tools(&mut self, react: &dyn Engine, brought: &Brought) {
+        while !self.state.wanted.is_empty() {
+            let decision = react.decide(&self.state);
+            let Act::RunTools(batch) = decision.act else { panic!("{decision:?}") };
+            let turn = self.state.turn;
+            for tool in &batch {
+                self.push(
+                    turn,
+                    ToolRequested {
+                        call: tool.call.clone(),
+                        tool: tool.tool.clone(),
+                        class: tool.class,
+                        policy: tool.policy.clone(),
+                        labels: vec![],
+                        decision: DecisionHash::ZERO,
+                    },
+                );
+            }
+            for tool in batch {
+                let nth: usize =
+                    tool.call.0.rsplit('-').next().and_then(|nth| nth.parse().ok()).expect("ours");
+                let event = self.finished(tool.call, &brought.calls[nth]);
+                self.push(turn, event);
+            }
+        }
+    }
+
+    fn finished(&mut self, call: CallId, called: &Called) -> ToolFinished {
+        let text = if called.tool == "search_codebase" && called.bytes.is_multiple_of(2) {
+            tools::NO_HITS.to_owned()
+        } else {
+            format!("{} of {}\n", called.tool, call).repeat(called.bytes / 16)
+        };
+        let (content, blob) = Content::place(text.into_bytes());
+        if let Some(bytes) = blob {
+            self.blobs.insert(BlobRef::of(&bytes).hash, bytes.into());
+        }
+        let changes = matches!(called.tool, "edit_file" | "create_file") && !called.fails;
+        let changed = WorkPath::new(format!("f{}", called.path)).filter(|_| changes);
+        let facts = ToolFacts { changed: changed.into_iter().collect(), ..ToolFacts::default() };
+        let status = if called.fails { ToolStatus::Error } else { ToolStatus::Ok };
+        ToolFinished { call, status, content, full: None, facts, duration_ms: 0 }
+    }
+
+    fn summarizes(&mut self, call: &ModelCall, brought: &Brought) -> Result<(), TestCaseError> {
+        is_taken(&call.messages, false, &self.blobs).map_err(TestCaseError::fail)?;
+        let words = format!("{:?}", call.messages.get(0));
+        prop_assert!(words.contains(SUMMARY_MARK));
+        self.asked(call);
+        self.summaries += 1;
+        match brought.summary {
+            0 => self.answered(call, vec![Part::Text { text: "Much was done.".into() }], 9),
+            1 => self.answered(call, vec![], 9),
+            _ => {
+                let (error, message) = ("overloaded".into(), "busy".into());
+                let (call, turn) = (call.call.clone(), call.turn);
+                self.push(
+                    turn,
+                    ModelFailed { call, error, message, retry_in_ms: Some(5), needs_person: false },
+                );
+            }
+        }
+        Ok(())
+    }
+
+    fn compacts(&mut self, event: Compacted) -> Result<(), TestCaseError> {
+        self.compactions += 1;
+        let before: Vec<Message> = self.said();
+        let turn = self.state.turn;
+        self.push(turn, event.clone());
+        let after: Vec<Message> = self.said();
+        prop_assert_eq!(&after[0].parts[0], &before[0].parts[0], "the task stays");
+        let ledger = format!("{:?}", after[0].parts.last().expect("the ledger"));
+        prop_assert!(ledger.contains(LEFT_OUT_MARK));
+        for path in self.state.ledger.files.keys() {
+            prop_assert!(ledger.contains(&format!("- {path}: ")), "{} is forgotten", path);
+        }
+        // An answer stands as it was given, or not at all.
+        let answers = |all: &[Message]| -> Vec<Message> {
+            all.iter().filter(|message| message.role == Role::Assistant).cloned().collect()
+        };
+        let (was, is) = (answers(&before), answers(&after));
+        prop_assert!(is.iter().all(|answer| was.contains(answer)));
+        let last = was.len().saturating_sub(5);
+        prop_assert!(is.ends_with(&was[last..]), "the last five stay");
+        let gone = u32::try_from(was.len() - is.len()).expect("few");
+        prop_assert!(self.state.transcript.answers_left_out() >= gone);
+        Ok(())
+    }
+
+    fn said(&self) -> Vec<Message> {
+        self.state.transcript.sealed().iter().map(|said| said.message.clone()).collect()
+    }
+}
+
+fn called() -> impl Strategy<Value = Called> {
+    let names = ["read_file", "edit_file", "create_file", "search_codebase", "run_command", "list_files"];
+    let sizes = prop_oneof![0usize..200, 200usize..9000, Just(20_000usize)];
+    (prop::sample::select(names.to_vec()), 0u8..4, sizes, prop::bool::weighted(0.3))
+        .prop_map(|(tool, path, bytes, fails)| Called { tool, path, bytes, fails })
+}
+
+fn brought() -> impl Strategy<Value = Brought> {
+    let says = prop::sample::select(vec!["", "I look.", "PLAN:\n- [ ] look\n- [ ] mend"]);
+    let calls = prop::collection::vec(called(), 0..4);
+    (any::<bool>(), says, calls, prop::bool::weighted(0.2), any::<bool>(), 0u8..3).prop_map(
+        |(thinks, says, calls, told, counted, summary)| Brought {
+            thinks,
+            says,
+            calls,
+            told,
+            counted,
+            summary,
+        },
+    )
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(96))]
+    #[test]
+    fn a_run_that_fills_its_window_again_and_again_asks_what_providers_take(
+        window in prop::sample::select(vec![3000u64, 12_000, 40_000]),
+        turns in prop::collection::vec(brought(), 1..40),
+    ) {
+        let mut talk = Talk::new(window);
+        for turn in &turns {
+            talk.turn(turn)?;
+        }
+    }
+}
+
+#[test]
+fn a_long_run_is_made_shorter_by_each_level_and_goes_on() {
+    let called = |tool, path, bytes, fails| Called { tool, path, bytes, fails };
+    let turn = |calls: Vec<Called>, summary| Brought {
+        thinks: true,
+        says: "PLAN:\n- [ ] look",
+        calls,
+        told: false,
+        counted: true,
+        summary,
+    };
+    for summary in 0..3 {
+        let mut talk = Talk::new(24_000);
+        for n in 0..60u8 {
+            let calls = vec![
+                called("read_file", n % 3, 2000, false),
+                called("edit_file", n % 3, 600, n % 2 == 0),
+                called("search_codebase", 0, 100, false),
+            ];
+            talk.turn(&turn(calls, summary)).expect("holds");
+            if n == 30 {
+                let turn = talk.state.turn;
+                talk.push(turn, Told { text: "Use cents.".into(), by: "Ann".into() });
+            }
+        }
+        assert!(talk.compactions >= 3 && talk.summaries >= 1, "{} {}", talk.compactions, talk.summaries);
+        assert!(talk.compactions < 20, "rare steps: {} in 60 turns", talk.compactions);
+        let first = format!("{:?}", talk.said()[0]);
+        for kept in ["- [ ] look", "Ann: Use cents.", "f0: edited"] {
+            assert!(first.contains(kept), "{kept} is not in {first}");
+        }
+    }
+}
+
+#[test]
+fn any_cut_of_any_golden_log_is_taken_however_it_is_compacted() {
+    let folder = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("fixtures/0.1");
+    let mut compacted = 0;
+    for file in fs::read_dir(folder).expect("fixtures") {
+        let path = file.expect("a file").path();
+        if !path.to_string_lossy().ends_with(".run.jsonl") {
+            continue;
+        }
+        let run = Export::read(&fs::read(&path).expect("reads")).expect("a run");
+        let blobs = run.blobs.iter().map(|(hash, bytes)| (*hash, Bytes::from(bytes.clone()))).collect();
+        let mut state = RunState::default();
+        for event in &run.history() {
+            state.apply_envelope(event).expect("folds");
+            if state.stage == Stage::Deciding && state.wanted.is_empty() {
+                compacted += every_way(&state, &blobs, &path.display().to_string());
+            }
+        }
+    }
+    assert!(compacted > 300, "{compacted}");
+}
+
+/// Compacts in every way the fold lets pass. How many those were.
+fn every_way(state: &RunState, blobs: &Blobs, name: &str) -> usize {
+    let sealed = state.transcript.sealed();
+    let of = |said: &std::sync::Arc<Said>| -> Vec<CallId> {
+        calls_of(&said.message.parts).map(|tool| tool.call.clone()).collect()
+    };
+    let all: Vec<Vec<CallId>> = sealed.iter().map(of).collect();
+    let mut ways: Vec<Compacted> = (0..=sealed.len())
+        .map(|count| Compacted { messages: u32::try_from(count).expect("few"), ..Compacted::default() })
+        .collect();
+    for calls in all.iter().filter(|calls| !calls.is_empty()) {
+        ways.push(Compacted { dropped: calls.clone(), ..Compacted::default() });
+        ways.push(Compacted { dropped: calls[..1].to_vec(), ..Compacted::default() });
+    }
+    let cleared = all.iter().flatten().map(|call| Cleared { call: call.clone(), line: "[a line]".into() });
+    ways.push(Compacted { cleared: cleared.collect(), ..Compacted::default() });
+    ways.push(Compacted { dropped: all.concat(), ..Compacted::default() });
+    let mut passed = 0;
+    for way in ways {
+        let summary = if way.messages > 0 { "What was.".into() } else { Content::default() };
+        let event = Compacted { keeps_task: true, ledger: Some("kept".into()), summary, ..way };
+        let mut state = state.clone();
+        let meta =
+            EventMeta { seq: state.seq.next(), hash: EventHash::ZERO, turn: state.turn, epoch: state.epoch };
+        if state.apply(meta, event.clone().into()).is_ok() {
+            let nudged = state.transcript.conversation(Some("Go on."));
+            is_taken(&nudged, true, blobs).unwrap_or_else(|error| panic!("{name}: {error} by {event:?}"));
+            passed += 1;
+        }
+    }
+    passed
+}

@@ -1,0 +1,457 @@
+//! Compaction (A18): when a conversation no longer fits its model's window, what of it becomes shorter.
+//!
+//! In rare large steps, for a provider's cache lives on a prefix that stays: nothing is touched below the
+//! high mark, and above it as much goes as reaches the low one. Levels 1 and 2 are one event: verbose results
+//! become a line, fruitless steps go. Where that is not enough the oldest messages are summarized by a model
+//! call of its own, or by rule where that fails. After each the runtime's ledger is put back.
+//!
+//! The task, what people said, the last calls with their results and whatever still failed stay. Pure: all of
+//! it follows from the recorded state. What the fold makes of it is [`docket_schema::run::Compacted`].
+
+use std::collections::BTreeMap;
+
+use docket_schema::{
+    content::Content,
+    message::{CallId, Message, Part, Role, ToolUse},
+    run::{Cleared, Compacted, Conversation, Purpose, RunStarted, RunState, Said, Summary, calls_of},
+};
+use serde_json::Value;
+
+use super::{Act, Decision, ModelCall, answer_tokens_max};
+use crate::{
+    model::{LEFT_OUT_MARK, SUMMARY_MARK},
+    tools,
+};
+
+/// Bytes that are counted as one token where no model has counted: code has three to four, other scripts
+/// fewer; a request that is too long costs more than one that was shortened early.
+const BYTES_PER_TOKEN: u64 = 3;
+/// The window where none is known: that of the price table's unknown models.
+const WINDOW_TOKENS_UNKNOWN: u64 = 32_768;
+/// Share of the window, in percent, that a compaction aims at.
+const LOW_PERCENT: u64 = 50;
+/// Answers of the model that stay as they are, with the results of their calls, the last ones.
+const KEPT_STEPS: usize = 5;
+/// Fewer, in this order, where what they hold does not fit by itself.
+const KEPT_STEPS_IN_NEED: [usize; 2] = [3, 1];
+/// Results up to this size stay: a line in their place would be no shorter.
+const VERBOSE_BYTES: usize = 400;
+/// Largest summary that is asked for.
+const SUMMARY_TOKENS_MAX: u32 = 2048;
+/// Bytes of a summary that are put in place.
+const SUMMARY_BYTES_MAX: usize = 16 * 1024;
+/// Calls that one event names at most: an event has a largest size, and what is left waits for the next.
+const NAMED_MAX: usize = 500;
+/// Bytes of the ledger, and its share of the window between them.
+const LEDGER_BYTES_MIN: u64 = 2 * 1024;
+const LEDGER_BYTES_MAX: u64 = 24 * 1024;
+const LEDGER_PERCENT: u64 = 12;
+
+/// What is asked for, behind [`SUMMARY_MARK`].
+const SUMMARIZE: &str = ", which will no longer be seen after this. Write down what whoever goes \
+on must know: what was found out and where (paths, names, lines), what was decided and why, what was tried and \
+failed, what is still to be done. Facts only, in at most 600 words, no greeting. Do not call a tool and do not go on \
+with the task now.";
+
+/// What is next where the conversation has become too long, or is being made shorter.
+pub(super) fn due(run: &RunState, pins: &RunStarted) -> Option<Decision> {
+    let marks = Marks::of(run, pins);
+    let now = marks.tokens(marks.bytes);
+    let refused = run.last_failure.as_ref().is_some_and(|failure| failure.error == TOO_LONG);
+    (now >= marks.high || refused).then(|| shorter(run, pins, &marks, refused)).flatten()
+}
+
+/// What the client calls a refusal for length.
+const TOO_LONG: &str = "context_too_long";
+
+/// The next step of a compaction that has begun.
+pub(super) fn under_way(run: &RunState, pins: &RunStarted) -> Option<Decision> {
+    match &run.summary {
+        Summary::NotWanted => None,
+        Summary::Wanted => Some(match summary_call(run, pins) {
+            Some(call) => asks(run, call),
+            None => replaced(run, pins, by_rule(&Steps::of(run, KEPT_STEPS))),
+        }),
+        Summary::Given(text) => {
+            let text = format!("Summary of the work before this:\n{}", cut(text, SUMMARY_BYTES_MAX));
+            Some(replaced(run, pins, text))
+        }
+        Summary::Failed => Some(replaced(run, pins, by_rule(&Steps::of(run, KEPT_STEPS)))),
+    }
+}
+
+fn shorter(run: &RunState, pins: &RunStarted, marks: &Marks, refused: bool) -> Option<Decision> {
+    let steps = Steps::of(run, KEPT_STEPS);
+    let (mut compacted, gained) = steps.shortened(Levels::ClearAndDrop);
+    let left = marks.tokens(marks.bytes.saturating_sub(gained));
+    let follows = left > marks.low && steps.can_be_summarized(&compacted);
+    if !compacted.cleared.is_empty() || !compacted.dropped.is_empty() {
+        compacted.summary_follows = follows;
+        return Some(with_ledger(run, pins, compacted));
+    }
+    if follows && let Some(call) = summary_call(run, pins) {
+        return Some(asks(run, call));
+    }
+    if marks.tokens(marks.bytes) < marks.window && !refused {
+        return None;
+    }
+    KEPT_STEPS_IN_NEED.into_iter().find_map(|kept| {
+        let (compacted, _) = Steps::of(run, kept).shortened(Levels::Clear);
+        (!compacted.cleared.is_empty()).then(|| with_ledger(run, pins, compacted))
+    })
+}
+
+fn asks(run: &RunState, call: ModelCall) -> Decision {
+    Decision { phase: run.phase, act: Act::CallModel(Box::new(call)) }
+}
+
+fn replaced(run: &RunState, pins: &RunStarted, text: String) -> Decision {
+    let steps = Steps::of(run, KEPT_STEPS);
+    let messages = u32::try_from(steps.old.len()).unwrap_or(u32::MAX);
+    let summary = if messages > 0 { Content::Text(text) } else { Content::default() };
+    with_ledger(run, pins, Compacted { messages, summary, ..Compacted::default() })
+}
+
+fn with_ledger(run: &RunState, pins: &RunStarted, compacted: Compacted) -> Decision {
+    let steps = Steps::of(run, KEPT_STEPS);
+    let replaced = steps.old.iter().take(compacted.messages as usize);
+    let answers = replaced.filter(|said| said.message.role == Role::Assistant).count();
+    let dropped = steps.answers_of(&compacted.dropped);
+    let left_out = run.transcript.answers_left_out() as usize + answers + dropped;
+    let window = Marks::of(run, pins).window;
+    let room = window.saturating_mul(BYTES_PER_TOKEN * LEDGER_PERCENT) / 100;
+    let room = room.clamp(LEDGER_BYTES_MIN, LEDGER_BYTES_MAX);
+    let ledger = format!(
+        "{}{left_out}.\nWhat the runtime keeps of this run for you; rely on it:\n{}",
+        LEFT_OUT_MARK,
+        run.ledger.text(usize::try_from(room).unwrap_or(usize::MAX)),
+    );
+    let event = Compacted { keeps_task: true, ledger: Some(ledger.into()), ..compacted };
+    Decision { phase: run.phase, act: Act::Compact(Box::new(event)) }
+}
+
+/// The call that asks for a summary of the oldest messages; none where there is nothing old.
+///
+/// Its conversation is one message that quotes them: providers take no calls and results without the tools
+/// they are of, and nobody is to use a tool here.
+pub(crate) fn summary_call(run: &RunState, pins: &RunStarted) -> Option<ModelCall> {
+    let steps = Steps::of(run, KEPT_STEPS);
+    if steps.old.is_empty() {
+        return None;
+    }
+    let mut parts = vec![text("The task, and what was kept before:")];
+    parts.extend(run.transcript.sealed().first().into_iter().flat_map(|said| said.message.parts.clone()));
+    parts.push(text("The oldest part of the work on it:"));
+    parts.extend(steps.old.iter().flat_map(|said| quoted(&said.message)));
+    parts.push(text(&format!("{SUMMARY_MARK}{SUMMARIZE}")));
+    Some(ModelCall {
+        call: CallId::summary(run.summaries + 1),
+        purpose: Purpose::Compact,
+        turn: run.turn,
+        attempt: 1,
+        model: pins.models.main.clone(),
+        system: pins.prompts.system,
+        tools: pins.prompts.tools,
+        messages: Conversation::from_iter([Message { role: Role::User, parts }]),
+        nudge: None,
+        output_tokens_max: answer_tokens_max(pins).min(SUMMARY_TOKENS_MAX),
+        wait_ms: 0,
+    })
+}
+
+fn quoted(message: &Message) -> Vec<Part> {
+    let mut parts = Vec::new();
+    for part in &message.parts {
+        match part {
+            Part::Text { text: said } => {
+                let who = if message.role == Role::Assistant { "You said:" } else { "You were told:" };
+                parts.extend([text(who), Part::Text { text: said.clone() }]);
+            }
+            Part::ToolUse(tool) => {
+                parts.push(text(&format!("You called {} {}", tool.name, cut(&tool.args.to_string(), 1000))));
+            }
+            Part::ToolResult { content, is_error, .. } => {
+                let word = if *is_error { "It failed:" } else { "Its result:" };
+                parts.extend([text(word), Part::Text { text: content.clone() }]);
+            }
+            Part::Thinking { .. } => {}
+        }
+    }
+    parts
+}
+
+/// A summary without a model: what was said, and one line for each call.
+fn by_rule(steps: &Steps<'_>) -> String {
+    let mut lines: Vec<String> = Vec::new();
+    let results = steps.results();
+    for said in &steps.old {
+        for part in &said.message.parts {
+            match part {
+                Part::Text { text: Content::Text(text) } => {
+                    let who = if said.message.role == Role::Assistant { "you said" } else { "you were told" };
+                    lines.push(format!("- {who}: {}", cut(&first_lines(text), 300)));
+                }
+                Part::ToolUse(tool) => {
+                    let (content, is_error) = results.get(&tool.call).copied().unzip();
+                    lines.push(format!("- {}", line_of(tool, content, is_error.unwrap_or(false))));
+                }
+                Part::Text { .. } | Part::ToolResult { .. } | Part::Thinking { .. } => {}
+            }
+        }
+    }
+    let mut bytes = 0;
+    let fit = lines.iter().rev().take_while(|line| {
+        bytes += line.len() + 1;
+        bytes <= SUMMARY_BYTES_MAX
+    });
+    let from = lines.len() - fit.count();
+    let begin = if from > 0 { format!("- [{from} older lines are left out]\n") } else { String::new() };
+    format!("What was done before this, in order:\n{begin}{}", lines[from..].join("\n"))
+}
+
+/// How large a request is and may be.
+struct Marks {
+    bytes: u64,
+    measured: Option<docket_schema::run::Measured>,
+    /// Tokens that a request may have at most: the window without the answer's part.
+    window: u64,
+    high: u64,
+    low: u64,
+}
+
+impl Marks {
+    fn of(run: &RunState, pins: &RunStarted) -> Self {
+        let whole = match pins.models.terms.context_tokens {
+            0 => WINDOW_TOKENS_UNKNOWN,
+            known => known,
+        };
+        let window = whole - u64::from(answer_tokens_max(pins)).min(whole / 4);
+        let percent = u64::from(pins.settings.compaction_percent);
+        Self {
+            bytes: run.prompt_bytes().saturating_add(run.transcript.conversation(None).bytes()),
+            measured: run.measured,
+            window,
+            high: window.saturating_mul(percent) / 100,
+            low: window.saturating_mul(LOW_PERCENT.min(percent)) / 100,
+        }
+    }
+
+    /// Tokens of a request of this many bytes: what the model counted, and what came since by rule; where it
+    /// was made shorter since, its share of what was counted.
+    fn tokens(&self, bytes: u64) -> u64 {
+        match self.measured {
+            None => bytes.div_ceil(BYTES_PER_TOKEN),
+            Some(seen) if bytes >= seen.bytes => {
+                seen.tokens.saturating_add((bytes - seen.bytes).div_ceil(BYTES_PER_TOKEN))
+            }
+            Some(seen) => {
+                let share = u128::from(seen.tokens) * u128::from(bytes) / u128::from(seen.bytes.max(1));
+                u64::try_from(share).unwrap_or(u64::MAX)
+            }
+        }
+    }
+}
+
+/// A conversation in two parts.
+struct Steps<'a> {
+    /// What may go: all between the first message and the answers that stay.
+    old: Vec<&'a Said>,
+    /// From the first answer that stays.
+    kept: Vec<&'a Said>,
+}
+
+/// How far the pure levels go.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Levels {
+    Clear,
+    ClearAndDrop,
+}
+
+/// What a call came to, as the model read it.
+type Result<'a> = (&'a Content, bool);
+
+impl<'a> Steps<'a> {
+    fn of(run: &'a RunState, kept: usize) -> Self {
+        let sealed = run.transcript.sealed();
+        let answers = sealed.iter().enumerate().filter(|(_, said)| said.message.role == Role::Assistant);
+        let answers: Vec<usize> = answers.map(|(place, _)| place).collect();
+        let from = answers.len().checked_sub(kept.max(1)).and_then(|nth| answers.get(nth)).copied();
+        let from = from.unwrap_or(1).clamp(1, sealed.len().max(1));
+        let all = |range: &'a [std::sync::Arc<Said>]| range.iter().map(|said| &**said).collect();
+        Self {
+            old: all(sealed.get(1..from).unwrap_or_default()),
+            kept: all(sealed.get(from..).unwrap_or_default()),
+        }
+    }
+
+    fn results(&self) -> BTreeMap<&'a CallId, Result<'a>> {
+        let parts = self.old.iter().chain(&self.kept).flat_map(|said| &said.message.parts);
+        let result = |part: &'a Part| match part {
+            Part::ToolResult { call, content, is_error } => Some((call, (content, *is_error))),
+            Part::Text { .. } | Part::Thinking { .. } | Part::ToolUse(_) => None,
+        };
+        parts.filter_map(result).collect()
+    }
+
+    /// What levels 1 and 2 do, and how many bytes they gain.
+    fn shortened(&self, levels: Levels) -> (Compacted, u64) {
+        let results = self.results();
+        let done = Done::of(self, &results);
+        let mut compacted = Compacted::default();
+        let mut gained = 0;
+        for (nth, said) in self.old.iter().enumerate() {
+            if compacted.cleared.len() + compacted.dropped.len() >= NAMED_MAX {
+                break;
+            }
+            let calls: Vec<(usize, &ToolUse)> =
+                calls_of(&said.message.parts).map(|tool| (nth, tool)).collect();
+            let fruitless = |(nth, tool): &(usize, &ToolUse)| done.is_fruitless(*nth, tool, &results);
+            let after = self.old.get(nth + 1).filter(|after| has_only_results(&after.message));
+            let goes = levels == Levels::ClearAndDrop && !calls.is_empty() && calls.iter().all(fruitless);
+            if let (true, Some(after)) = (goes, after) {
+                gained += after.bytes.saturating_sub(before(&self.old, nth));
+                compacted.dropped.extend(calls.into_iter().map(|(_, tool)| tool.call.clone()));
+                continue;
+            }
+            for (_, tool) in calls {
+                let Some((content, is_error)) = results.get(&tool.call).copied() else { continue };
+                let (bytes, line) = (bytes_of(content), line_of(tool, Some(content), is_error));
+                if bytes > VERBOSE_BYTES && bytes > line.len() {
+                    gained += (bytes - line.len()) as u64;
+                    compacted.cleared.push(Cleared { call: tool.call.clone(), line: format!("[{line}]") });
+                }
+            }
+        }
+        (compacted, gained)
+    }
+
+    /// How many answers made these calls.
+    fn answers_of(&self, calls: &[CallId]) -> usize {
+        let made = |said: &&&Said| calls_of(&said.message.parts).any(|tool| calls.contains(&tool.call));
+        self.old.iter().filter(made).count()
+    }
+
+    /// Whether anything old stays once this is done.
+    fn can_be_summarized(&self, done: &Compacted) -> bool {
+        let answers = self.old.iter().filter(|said| said.message.role == Role::Assistant).count();
+        answers > self.answers_of(&done.dropped)
+    }
+}
+
+/// Bytes of the conversation before the `nth` of the old messages.
+fn before(old: &[&Said], nth: usize) -> u64 {
+    let own = |said: &Said| serde_json::to_vec(&said.message).map_or(0, |json| json.len() as u64);
+    match nth.checked_sub(1) {
+        Some(before) => old[before].bytes,
+        None => old[0].bytes.saturating_sub(own(old[0])),
+    }
+}
+
+/// What later steps made of earlier ones: the last place where each path was read whole, and changed.
+struct Done<'a> {
+    reads: BTreeMap<&'a str, Vec<(usize, Span)>>,
+    changes: BTreeMap<&'a str, usize>,
+}
+
+/// Lines that a read asked for.
+#[derive(Clone, Copy)]
+struct Span {
+    first: u64,
+    last: u64,
+}
+
+impl Span {
+    fn of(tool: &ToolUse) -> Self {
+        let line = |name: &str| tool.args.get(name).and_then(Value::as_u64);
+        Self { first: line("start_line").unwrap_or(1), last: line("end_line").unwrap_or(u64::MAX) }
+    }
+
+    const fn covers(self, other: Self) -> bool {
+        self.first <= other.first && self.last >= other.last
+    }
+}
+
+fn path_of(tool: &ToolUse) -> Option<&str> {
+    tool.args.get("path").and_then(Value::as_str)
+}
+
+impl<'a> Done<'a> {
+    fn of(steps: &Steps<'a>, results: &BTreeMap<&CallId, Result<'_>>) -> Self {
+        let mut done = Self { reads: BTreeMap::new(), changes: BTreeMap::new() };
+        for (nth, said) in steps.old.iter().chain(&steps.kept).enumerate() {
+            for tool in calls_of(&said.message.parts) {
+                let well = results.get(&tool.call).is_some_and(|(_, is_error)| !is_error);
+                let Some(path) = path_of(tool).filter(|_| well) else { continue };
+                match tool.name.as_str() {
+                    "read_file" => done.reads.entry(path).or_default().push((nth, Span::of(tool))),
+                    "edit_file" | "create_file" => drop(done.changes.insert(path, nth)),
+                    _ => {}
+                }
+            }
+        }
+        done
+    }
+
+    /// Nothing follows from it any more: a read that was repeated, a failed change that was mended, a search
+    /// that found nothing.
+    fn is_fruitless(&self, nth: usize, tool: &ToolUse, results: &BTreeMap<&CallId, Result<'_>>) -> bool {
+        let Some((content, is_error)) = results.get(&tool.call).copied() else { return false };
+        let path = path_of(tool).unwrap_or_default();
+        match (tool.name.as_str(), is_error) {
+            ("read_file", false) => self.reads.get(path).is_some_and(|reads| {
+                reads.iter().any(|(later, span)| *later > nth && span.covers(Span::of(tool)))
+            }),
+            ("edit_file" | "create_file", true) => self.changes.get(path).is_some_and(|later| *later > nth),
+            ("search_codebase", false) => match content {
+                Content::Text(text) => text.starts_with(tools::NO_HITS),
+                Content::B64(_) | Content::Blob(_) => false,
+            },
+            _ => false,
+        }
+    }
+}
+
+fn has_only_results(message: &Message) -> bool {
+    message.role == Role::User && message.parts.iter().all(|part| matches!(part, Part::ToolResult { .. }))
+}
+
+/// What is left of a call and its result: what ran, what came of it, and how much that was.
+fn line_of(tool: &ToolUse, content: Option<&Content>, is_error: bool) -> String {
+    let word = |name: &str| tool.args.get(name).and_then(Value::as_str);
+    let main = ["command", "path", "test_path", "regex", "pattern"].iter().find_map(|name| word(name));
+    let main = main.map_or_else(String::new, |main| format!(" `{}`", cut(&main.replace('\n', " "), 120)));
+    let status = if is_error { "failed" } else { "done" };
+    let begin = match content {
+        Some(Content::Text(text)) => cut(text.lines().next().unwrap_or_default().trim(), 120),
+        Some(Content::B64(_) | Content::Blob(_)) | None => String::new(),
+    };
+    let begin = if begin.is_empty() { begin } else { format!("; it began: {begin}") };
+    let bytes = content.map_or(0, bytes_of);
+    format!("{}{main}: {status}, {bytes} bytes{begin}", tool.name)
+}
+
+fn bytes_of(content: &Content) -> usize {
+    match content {
+        Content::Text(text) | Content::B64(text) => text.len(),
+        Content::Blob(blob) => usize::try_from(blob.bytes).unwrap_or(usize::MAX),
+    }
+}
+
+fn text(words: &str) -> Part {
+    Part::Text { text: words.into() }
+}
+
+fn first_lines(text: &str) -> String {
+    text.lines().map(str::trim).filter(|line| !line.is_empty()).take(4).collect::<Vec<_>>().join(" / ")
+}
+
+fn cut(text: &str, bytes_max: usize) -> String {
+    if text.len() <= bytes_max {
+        return text.to_owned();
+    }
+    let mut end = bytes_max;
+    while !text.is_char_boundary(end) {
+        end -= 1;
+    }
+    format!("{}…", &text[..end])
+}
