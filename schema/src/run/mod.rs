@@ -11,6 +11,8 @@ mod transcript;
 mod transition;
 
 #[cfg(test)]
+mod blocked_tests;
+#[cfg(test)]
 mod tests;
 
 pub use event::*;

@@ -11,7 +11,7 @@ use std::{
 
 use super::{
     event::{Phase, RunEvent, RunStarted},
-    event_inbox::{Limit, RunOutcome},
+    event_inbox::{Limit, RunBlocked, RunOutcome},
     event_work::{GateRequested, ModelFailed, ModelRequested, SnapshotParts, ToolRequested},
     hands::Hands,
     pin::{GateSpec, SandboxLayers},
@@ -212,6 +212,8 @@ pub struct RunState {
     pub files_written: BTreeSet<WorkPath>,
     /// How often each error signature was seen.
     pub error_signatures: BTreeMap<String, u32>,
+    /// What it asks, while it is blocked.
+    pub asked: Option<RunBlocked>,
     /// Somebody wants it to end.
     pub cancel_requested: bool,
     /// Somebody wants it to rest.
@@ -277,6 +279,7 @@ impl Default for RunState {
             fixing: false,
             files_written: BTreeSet::new(),
             error_signatures: BTreeMap::new(),
+            asked: None,
             cancel_requested: false,
             pause_requested: false,
             limit: None,

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::{
     event::{Forked, RunEvent, RunRecovered, RunStarted},
-    event_inbox::{BlockerAnswered, ChildAnswered, Compacted, RunEnded},
+    event_inbox::{BlockedWhy, BlockerAnswered, ChildAnswered, Compacted, RunBlocked, RunEnded},
     event_work::{
         GateFinished, GateRequested, GateStep, ModelAnswered, ModelFailed, ModelRequested, SnapshotParts,
         SnapshotTaken, ToolFinished, ToolRequested, ToolStatus,
@@ -69,7 +69,7 @@ impl RunState {
                 Ok(())
             }
             RunEvent::RunPaused(_) => self.leave(Stage::Paused),
-            RunEvent::RunBlocked(_) => self.leave(Stage::Blocked),
+            RunEvent::RunBlocked(e) => self.blocked(e),
             RunEvent::BlockerAnswered(e) => self.answered(e),
             RunEvent::Delegated(e) => {
                 self.children.insert(e.call, e.child);
@@ -357,6 +357,12 @@ impl RunState {
         Ok(())
     }
 
+    fn blocked(&mut self, event: RunBlocked) -> Result<(), String> {
+        self.leave(Stage::Blocked)?;
+        self.asked = Some(event);
+        Ok(())
+    }
+
     fn answered(&mut self, event: BlockerAnswered) -> Result<(), String> {
         if self.stage != Stage::Blocked {
             return Err(String::new());
@@ -367,9 +373,10 @@ impl RunState {
             failure.retry_in_ms = Some(0);
             self.forgiven_attempts = self.failed_attempts;
         }
+        let asked = self.asked.take();
         if !is_blank(&event.text) {
-            self.transcript.note(Part::Text { text: "A person answers your question:".into() });
-            self.transcript.note(Part::Text { text: event.text });
+            let note = |text: Content| self.transcript.note(Part::Text { text });
+            answer_words(asked, event.text).into_iter().for_each(note);
         }
         self.answered_without_tools = false;
         self.stage = Stage::Deciding;
@@ -384,6 +391,7 @@ impl RunState {
             Part::ToolResult { call: event.call.clone(), content: event.content, is_error: event.is_error };
         self.transcript.result(&event.call, part);
         if self.stage == Stage::Blocked && self.children.is_empty() {
+            self.asked = None;
             self.stage = Stage::Deciding;
         }
         Ok(())
@@ -413,6 +421,20 @@ impl RunState {
             Stage::Model(open) if open.call == *call => Ok(()),
             Stage::Model(open) => Err(format!(": {} is open, not {call}", open.call)),
             _ => Err(String::new()),
+        }
+    }
+}
+
+/// What the model reads of a person's answer. Its own question stands in its last words; what the engine asked
+/// in its place, it has not seen.
+fn answer_words(asked: Option<RunBlocked>, answer: Content) -> Vec<Content> {
+    match asked {
+        Some(RunBlocked { why: BlockedWhy::Escalated | BlockedWhy::Policy, question, .. }) => {
+            vec!["The run stopped and asked a person:".into(), question, "The person answers:".into(), answer]
+        }
+        Some(RunBlocked { why: BlockedWhy::Provider, .. }) => vec!["A person says:".into(), answer],
+        Some(RunBlocked { why: BlockedWhy::Model | BlockedWhy::Child, .. }) | None => {
+            vec!["A person answers your question:".into(), answer]
         }
     }
 }
