@@ -9,6 +9,7 @@ mod pin;
 mod state;
 mod transcript;
 mod transition;
+mod troubles;
 
 #[cfg(test)]
 mod blocked_tests;
@@ -23,3 +24,4 @@ pub use history::*;
 pub use pin::*;
 pub use state::*;
 pub use transcript::*;
+pub use troubles::*;

@@ -16,6 +16,7 @@ use super::{
     hands::Hands,
     pin::{GateSpec, SandboxLayers},
     transcript::Transcript,
+    troubles::Troubles,
 };
 use crate::{
     content::{BlobRef, Content, WorkPath},
@@ -210,8 +211,8 @@ pub struct RunState {
     pub fixing: bool,
     /// Files that file tools wrote, in this run.
     pub files_written: BTreeSet<WorkPath>,
-    /// How often each error signature was seen.
-    pub error_signatures: BTreeMap<String, u32>,
+    /// What went wrong and was not made good since.
+    pub troubles: Troubles,
     /// What it asks, while it is blocked.
     pub asked: Option<RunBlocked>,
     /// Somebody wants it to end.
@@ -278,7 +279,7 @@ impl Default for RunState {
             lint_failures: 0,
             fixing: false,
             files_written: BTreeSet::new(),
-            error_signatures: BTreeMap::new(),
+            troubles: Troubles::default(),
             asked: None,
             cancel_requested: false,
             pause_requested: false,

@@ -248,7 +248,7 @@ fn facts_of_results_reach_the_state() {
     assert_eq!(state.overlay.get(&path), Some(&Some(entry)));
     assert_eq!(state.tree, Some(TreeHash::of(b"t")));
     assert!(state.fixing);
-    assert_eq!(state.error_signatures.get("e"), Some(&1));
+    assert_eq!(state.troubles.iter().map(|trouble| trouble.signature.as_str()).collect::<Vec<_>>(), ["e"]);
     assert_eq!((state.totals.cost_nusd, state.totals.tool_calls), (7, 1));
 }
 

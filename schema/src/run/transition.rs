@@ -114,7 +114,8 @@ impl RunState {
         }
         self.pins = Some(Arc::new(pins));
         self.lineage.push((event.parent, event.seq));
-        // Wishes, limits and what was under way were the parent's.
+        // Wishes, limits, what was under way and what went wrong were the parent's.
+        self.troubles.clear();
         self.snapshot_parts = SnapshotParts::default();
         self.cancel_requested = false;
         self.pause_requested = false;
@@ -207,14 +208,12 @@ impl RunState {
         let Some(at) = self.open_tools.iter().position(|(open, _)| open.call == event.call) else {
             return Err(format!(": {} has no intent", event.call));
         };
-        self.open_tools.remove(at);
+        let (asked, tool) = self.open_tools.remove(at);
+        self.troubles.take(self.turn, (&asked, &tool), &event);
         self.totals.tool_calls += 1;
         let is_error = !matches!(event.status, ToolStatus::Ok);
         if is_error {
             self.totals.tool_errors += 1;
-        }
-        if let Some(signature) = event.facts.error_signature {
-            *self.error_signatures.entry(signature).or_default() += 1;
         }
         self.linted(&event.facts.lint);
         for seen in event.facts.read {
@@ -378,6 +377,7 @@ impl RunState {
             let note = |text: Content| self.transcript.note(Part::Text { text });
             answer_words(asked, event.text).into_iter().for_each(note);
         }
+        self.troubles.clear();
         self.answered_without_tools = false;
         self.stage = Stage::Deciding;
         Ok(())

@@ -30,6 +30,20 @@ calls = [{ name = "run_command", args = { command = "cat one.txt; echo 8080 > po
 text = "Done."
 "#;
 
+/// Cannot edit a file, three times; with the answer it can.
+const STUCK: &str = r#"
+[[turns]]
+calls = [{ name = "edit_file", args = { path = "a.txt", edits = [{ search = "one", replace = "b" }] } }]
+[[turns]]
+calls = [{ name = "edit_file", args = { path = "a.txt", edits = [{ search = "two", replace = "b" }] } }]
+[[turns]]
+calls = [{ name = "edit_file", args = { path = "a.txt", edits = [{ search = "three", replace = "b" }] } }]
+[[turns]]
+calls = [{ name = "edit_file", args = { path = "a.txt", edits = [{ search = "a", replace = "b" }] } }]
+[[turns]]
+text = "Done."
+"#;
+
 const ASKS_NOTHING: &str = r#"
 [[turns]]
 calls = [{ name = "create_file", args = { path = "two.txt", content = "two\n" } }]
@@ -143,4 +157,41 @@ async fn a_run_that_asks_frees_its_slot_and_goes_on_with_the_answer() -> Result<
     Box::pin(a_run_asks_and_is_answered(Place::Home)).await?;
     let Some(cluster) = Cluster::start() else { return Ok(()) };
     Box::pin(a_run_asks_and_is_answered(fresh_database(&cluster).await?)).await
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_run_that_does_not_get_on_asks_by_itself_and_is_told_both() -> Result<()> {
+    let _room = room().await;
+    let coordinator = Coordinator::start(Place::Home, LeaseTime::Usual).await?;
+    let server = ModelServer::start(ScriptedModel::parse(STUCK.as_bytes())?).await?;
+    let sample = Sample::new(&[("a.txt", "a\n")])?;
+    let (template, spec) =
+        sample.submit(&coordinator, &["--model", "openai:stuck", "--queue", "template"]).await?;
+    coordinator.client().cancel(template, "a template").await?;
+    let queue: QueueName = "stuck".parse()?;
+    let options = WorkerOptions { slots: 1, queue: Some(queue.clone()), ..WorkerOptions::default() };
+    let worker = Worker::start(&coordinator, &options).await?;
+    let stage = Stage { coordinator, worker };
+    let model = server.model(Provider::Anthropic, "stuck");
+    let task = stage.coordinator.submit_like(&spec, &queue, model).await?;
+
+    let view = stage.blocked(task).await?;
+    let message = view.task.message.clone().unwrap_or_default();
+    let question = "3 attempts to change `a.txt` failed, in turns 1, 2 and 3.";
+    ensure!(
+        view.task.blocked_why == Some(TaskBlockedWhy::Person) && message.starts_with(question),
+        "{view:?}"
+    );
+    ensure!(server.calls() == 3, "no fourth attempt is paid for");
+    stage.said(&["answer", &task.to_string(), "The file holds one letter."]).await?;
+    let view = stage.ended(task).await?;
+    ensure!(view.task.state == TaskState::Completed && view.runs.len() == 1, "{:?}", view.task);
+    let requests = server.requests();
+    let next = String::from_utf8_lossy(&requests[3].body).into_owned();
+    let (question, answer) = (next.find(question), next.find("The file holds one letter."));
+    ensure!(question.is_some() && question < answer, "question, then answer: {next}");
+    let history = stage.coordinator.history(view.task.last_run.context("a run")?).await?;
+    history.verify(stage.coordinator.client()).await?;
+    stage.worker.drain().await?;
+    stage.coordinator.end_and_check().await
 }

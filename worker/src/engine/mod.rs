@@ -4,6 +4,9 @@
 //! performs decisions and records them; replay derives them again and compares.
 
 mod decision;
+mod escalation;
+#[cfg(test)]
+mod escalation_tests;
 pub mod prompt;
 mod react;
 #[cfg(test)]

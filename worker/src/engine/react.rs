@@ -3,7 +3,7 @@
 //!
 //! Rules, in this order: wishes of people and limits; calls that wait; failed checks that can be
 //! mended without a model; a failed or empty answer is asked again; an answer without a tool call is a blocker or the claim to be done, which the gates
-//! check; else the model is asked, up to the turn cap.
+//! check; else the model is asked, up to the turn cap, unless it does not get on and a person is.
 
 use docket_schema::{
     content::Content,
@@ -16,7 +16,7 @@ use docket_schema::{
     tool::RecoveryClass,
 };
 
-use super::{Act, Decision, Engine, ModelCall, PlannedTool, answer_tokens_max, verification};
+use super::{Act, Decision, Engine, ModelCall, PlannedTool, answer_tokens_max, escalation, verification};
 use crate::tools;
 
 /// What the model is told after an answer that said nothing.
@@ -79,6 +79,10 @@ impl Engine for React {
         if run.turn.0 >= turns_allowed(run, &pins.settings) {
             let message = format!("the cap of {} turns is reached", turns_allowed(run, &pins.settings));
             return end(run, failed(FailureKind::TurnLimit, &message));
+        }
+        if let Some(question) = escalation::question(run, &pins.settings) {
+            let act = Act::Block { question, why: BlockedWhy::Escalated };
+            return Decision { phase: run.phase, act };
         }
         let nudge = (run.empty_answers > 0).then(|| NUDGE_EMPTY.to_owned());
         ask(run, pins, Asking { turn: run.turn.next(), wait_ms: 0, nudge })
