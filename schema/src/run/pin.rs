@@ -70,6 +70,10 @@ pub struct RunSettings {
     /// Failures that were not made good, beyond which a person is asked; 0 = never, and so in logs that lack it.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub failures_max: u32,
+    /// Ask a person at an error that only a person can mend: missing access, a service that does not answer.
+    /// Not in logs that lack it.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub ask_at_blockers: bool,
 }
 
 #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde hands a reference")]
@@ -97,6 +101,7 @@ impl Default for RunSettings {
             same_error_max: 3,
             failed_edits_max: 3,
             failures_max: 5,
+            ask_at_blockers: true,
         }
     }
 }

@@ -97,7 +97,8 @@ fn in_turns(turns: &BTreeSet<Turn>) -> String {
     }
 }
 
-fn name(trouble: &Trouble) -> String {
+/// The call, in short.
+pub(super) fn name(trouble: &Trouble) -> String {
     format!("{} {}", trouble.tool, cut(&trouble.subject)).trim_end().to_owned()
 }
 
@@ -113,7 +114,8 @@ fn said(trouble: &Trouble) -> String {
     format!("{head}\n…\n{end}")
 }
 
-fn cut(text: &str) -> String {
+/// The first line, within its limit.
+pub(super) fn cut(text: &str) -> String {
     let line = text.lines().next().unwrap_or_default();
     let mut short: String = line.chars().take(SUBJECT_CHARS).collect();
     if short.len() < text.trim_end().len() {

@@ -16,7 +16,9 @@ use docket_schema::{
     tool::RecoveryClass,
 };
 
-use super::{Act, Decision, Engine, ModelCall, PlannedTool, answer_tokens_max, escalation, verification};
+use super::{
+    Act, Decision, Engine, ModelCall, PlannedTool, answer_tokens_max, blockers, escalation, verification,
+};
 use crate::tools;
 
 /// What the model is told after an answer that said nothing.
@@ -80,7 +82,8 @@ impl Engine for React {
             let message = format!("the cap of {} turns is reached", turns_allowed(run, &pins.settings));
             return end(run, failed(FailureKind::TurnLimit, &message));
         }
-        if let Some(question) = escalation::question(run, &pins.settings) {
+        let question = blockers::question(run, &pins.settings);
+        if let Some(question) = question.or_else(|| escalation::question(run, &pins.settings)) {
             let act = Act::Block { question, why: BlockedWhy::Escalated };
             return Decision { phase: run.phase, act };
         }

@@ -35,6 +35,7 @@ const SETTINGS: RunSettings = RunSettings {
     same_error_max: 0,
     failed_edits_max: 0,
     failures_max: 0,
+    ask_at_blockers: false,
 };
 
 pub(super) struct Log {

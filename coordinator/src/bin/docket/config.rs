@@ -76,7 +76,7 @@ fn number<T: TryFrom<u64>>(text: &str, range: std::ops::RangeInclusive<u64>, pla
     Some(())
 }
 
-const KEYS: [Key; 26] = [
+const KEYS: [Key; 27] = [
     Key {
         name: "run.turns_max",
         env: "DOCKET_TURNS_MAX",
@@ -178,6 +178,12 @@ const KEYS: [Key; 26] = [
         env: "DOCKET_FAILURES_MAX",
         allowed: "a whole number from 0 to 1000; 0 = never",
         set: |c, t| number(t, 0..=1000, &mut c.run.failures_max),
+    },
+    Key {
+        name: "run.ask_at_blockers",
+        env: "DOCKET_ASK_AT_BLOCKERS",
+        allowed: "true or false",
+        set: |c, t| t.parse().ok().map(|on| c.run.ask_at_blockers = on),
     },
     Key {
         name: "task.model",
@@ -443,7 +449,9 @@ mod tests {
             let name = key.name.trim_start_matches("run.");
             let row = readme.lines().find(|line| line.starts_with(&format!("| `{name}`:")));
             let row = row.unwrap_or_else(|| panic!("README.md has no row for {name}"));
-            let told = format!("| `{}` | {} |", key.env, defaults[name]);
+            // What is left out where it is off is off.
+            let default = defaults.get(name).unwrap_or(&serde_json::Value::Bool(false));
+            let told = format!("| `{}` | {default} |", key.env);
             assert!(row.ends_with(&told), "{row} does not end with {told}");
         }
     }
