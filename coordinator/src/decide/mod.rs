@@ -2,6 +2,7 @@
 //! command, and the time) to the events it causes, or a rejection. No IO, no clock, no randomness:
 //! the store calls these inside its transaction and writes what they say.
 
+mod answer;
 mod cancel;
 mod crash;
 mod due;
@@ -21,6 +22,7 @@ mod unblock;
 #[cfg(test)]
 mod table;
 
+pub use answer::answer;
 pub use cancel::cancel;
 pub use crash::crash;
 pub use due::make_available;

@@ -2,13 +2,11 @@
 //! the model's provider stopped a run, that run to go on.
 
 use docket_schema::{
-    event::TypedEvent as _,
-    ids::Turn,
-    run::{BlockerAnswered, RunEvent, RunOutcome},
+    run::RunOutcome,
     task::{TaskBlockedWhy, TaskRecord, TaskRetried, TaskState},
 };
 
-use super::{Plan, Rejection, RunWrite, unblock};
+use super::{Plan, Rejection, RunWrite, answer};
 
 /// Makes the task available with fresh counters. A run in hand ends as superseded; but one that waits
 /// for money or a key goes on where it stands: what was paid for is not bought again.
@@ -18,8 +16,7 @@ use super::{Plan, Rejection, RunWrite, unblock};
 /// another task holds its deduplication key (the store knows).
 pub fn retry(record: &TaskRecord, by: &str) -> Result<Plan, Rejection> {
     if record.blocked_why == Some(TaskBlockedWhy::Provider) {
-        let mended = BlockerAnswered { text: "".into(), by: by.to_owned() };
-        return unblock(record, vec![RunEvent::from(mended).encode(Turn(0))]);
+        return answer(record, by, &"".into());
     }
     if record.forked_from.is_some() && record.state != TaskState::Running {
         return Err(Rejection::WrongState {

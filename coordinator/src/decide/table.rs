@@ -255,7 +255,7 @@ fn which_state_admits_which_command_of_a_person() {
             }
         };
         table += &format!(
-            "{state}: cancel {}, retry {}, resume {}, unblock {}, due {}, pause {}, unpause {}\n",
+            "{state}: cancel {}, retry {}, resume {}, unblock {}, due {}, pause {}, unpause {}, answer {}\n",
             word(cancel(&record, "me", "")),
             word(retry(&record, "me")),
             word(resume(&record, "me", forked(), Vec::new())),
@@ -263,18 +263,19 @@ fn which_state_admits_which_command_of_a_person() {
             word(Ok(make_available(&record, NOW))),
             word(pause(&record, "me")),
             word(unpause(&record, "me")),
+            word(answer(&record, "me", &"this".into())),
         );
     }
     let expected = "\
-pending: cancel cancelled, retry refused, resume available, unblock refused, due nothing, pause refused, unpause refused
-scheduled: cancel cancelled, retry refused, resume available, unblock refused, due available, pause blocked, unpause refused
-available: cancel cancelled*, retry refused, resume available*, unblock refused, due nothing, pause blocked, unpause available
-running: cancel cancelled*, retry refused, resume available*, unblock refused, due nothing, pause running, unpause running
-retryable: cancel cancelled, retry available, resume available, unblock refused, due available, pause blocked, unpause refused
-blocked: cancel cancelled*, retry available*, resume available*, unblock available, due nothing, pause refused, unpause refused
-completed: cancel refused, retry available, resume available, unblock refused, due nothing, pause refused, unpause refused
-cancelled: cancel nothing, retry available, resume available, unblock refused, due nothing, pause refused, unpause refused
-discarded: cancel refused, retry available, resume available, unblock refused, due nothing, pause refused, unpause refused
+pending: cancel cancelled, retry refused, resume available, unblock refused, due nothing, pause refused, unpause refused, answer refused
+scheduled: cancel cancelled, retry refused, resume available, unblock refused, due available, pause blocked, unpause refused, answer refused
+available: cancel cancelled*, retry refused, resume available*, unblock refused, due nothing, pause blocked, unpause available, answer refused
+running: cancel cancelled*, retry refused, resume available*, unblock refused, due nothing, pause running, unpause running, answer refused
+retryable: cancel cancelled, retry available, resume available, unblock refused, due available, pause blocked, unpause refused, answer refused
+blocked: cancel cancelled*, retry available*, resume available*, unblock available, due nothing, pause refused, unpause refused, answer available
+completed: cancel refused, retry available, resume available, unblock refused, due nothing, pause refused, unpause refused, answer refused
+cancelled: cancel nothing, retry available, resume available, unblock refused, due nothing, pause refused, unpause refused, answer refused
+discarded: cancel refused, retry available, resume available, unblock refused, due nothing, pause refused, unpause refused, answer refused
 ";
     assert_eq!(table, expected, "* = the run in hand ends");
 }
@@ -294,6 +295,21 @@ fn what_the_provider_stopped_goes_on_where_it_stood() {
     assert_eq!(plan.superseded, None);
     let after = carried_out(&stopped, &plan);
     assert_eq!((after.state, after.run, after.message), (TaskState::Available, Some(RUN), None));
+}
+
+#[test]
+fn an_answer_needs_words_where_the_run_asks_and_none_where_its_provider_does() {
+    for (why, words, silence) in [
+        (TaskBlockedWhy::Person, true, false),
+        (TaskBlockedWhy::Provider, true, true),
+        (TaskBlockedWhy::Paused, false, false),
+        (TaskBlockedWhy::Child, false, false),
+    ] {
+        let end = LeaseEnd::Blocked(why);
+        let waits = carried_out(&leased(), &decided(&leased(), &end).expect("stands"));
+        assert_eq!(answer(&waits, "me", &"this".into()).is_ok(), words, "{why:?}");
+        assert_eq!(answer(&waits, "me", &" \n".into()).is_ok(), silence, "{why:?}");
+    }
 }
 
 #[test]

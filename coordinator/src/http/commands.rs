@@ -2,6 +2,7 @@
 //! only place of the HTTP layer that names decisions.
 
 use docket_schema::{
+    content::Content,
     event::NewEvent,
     ids::{Epoch, Timestamp},
     run::Forked,
@@ -19,6 +20,10 @@ pub(super) fn cancel(by: String, reason: String) -> Decide {
 
 pub(super) fn retry(by: String) -> Decide {
     Box::new(move |record| decide::retry(record, &by))
+}
+
+pub(super) fn answer(by: String, text: Content) -> Decide {
+    Box::new(move |record| decide::answer(record, &by, &text))
 }
 
 pub(super) fn pause(by: String) -> Decide {

@@ -172,6 +172,8 @@ pub(crate) static ROUTES: &[Route] = &[
         .takes::<wire::ActRequest>().gives::<docket_schema::task::TaskRecord>(),
     Route::new((Verb::Post, "/v1/tasks/{id}/retry"), SUBMITS, "Runs a task again from the start", by!(tasks::retry))
         .takes::<wire::ActRequest>().gives::<docket_schema::task::TaskRecord>(),
+    Route::new((Verb::Post, "/v1/tasks/{id}/answer"), SUBMITS, "Answers what a blocked run asked; it goes on where it stood", by!(tasks::answer))
+        .takes::<wire::AnswerRequest>().gives::<docket_schema::task::TaskRecord>(),
     Route::new((Verb::Post, "/v1/tasks/{id}/pause"), SUBMITS, "Lets a task rest; a run under way at its next turn", by!(tasks::pause))
         .takes::<wire::PauseRequest>().gives::<docket_schema::task::TaskRecord>(),
     Route::new((Verb::Post, "/v1/tasks/{id}/unpause"), SUBMITS, "Lets a paused task go on where it rested", by!(tasks::unpause))

@@ -1,14 +1,15 @@
-//! Routes of tasks: submit, list, show, cancel, retry, pause, unpause.
+//! Routes of tasks: submit, list, show, cancel, retry, answer, pause, unpause.
 
 use std::sync::Arc;
 
 use axum::{body::Body, http::Response};
 use docket_schema::{
+    content::{BlobRef, Content},
     ids::TaskId,
     task::{TaskSpec, check_model},
     wire::{
-        ActRequest, PauseRequest, ProblemCode, SUBMIT_TASKS_MAX, SubmitRequest, SubmitResponse, Submitted,
-        TaskPage, TaskQuery, TaskView,
+        ActRequest, AnswerRequest, PauseRequest, ProblemCode, SUBMIT_TASKS_MAX, SubmitRequest,
+        SubmitResponse, Submitted, TELL_BYTES_MAX, TaskPage, TaskQuery, TaskView,
     },
 };
 
@@ -20,7 +21,7 @@ use super::{
 };
 use crate::{
     clock,
-    store::{CommandBlobs, Decide, NewTask},
+    store::{CommandBlobs, Decide, NewBlob, NewTask},
 };
 
 /// Tasks of a page where the query does not say.
@@ -127,22 +128,35 @@ pub(super) async fn retry(api: Arc<Api>, call: Call) -> Answered {
     json(&record)
 }
 
+pub(super) async fn answer(api: Arc<Api>, call: Call) -> Answered {
+    let AnswerRequest { text } = call.json()?;
+    if text.len() > TELL_BYTES_MAX {
+        let detail = format!("`text` may have at most {TELL_BYTES_MAX} bytes");
+        return Err(Refusal::new(ProblemCode::InvalidRequest, detail).field("text"));
+    }
+    let (text, aside) = Content::place(text.trim().as_bytes().to_vec());
+    let blobs = aside.map(|bytes| NewBlob { blob: BlobRef::of(&bytes), bytes: bytes.into() });
+    let blobs = CommandBlobs { blobs: blobs.into_iter().collect(), names: Vec::new() };
+    let decide = commands::answer(call.caller.name(), text);
+    tell_run(&api, &call, decide, blobs).await
+}
+
 pub(super) async fn pause(api: Arc<Api>, call: Call) -> Answered {
     let PauseRequest {} = call.json()?;
     let decide = commands::pause(call.caller.name());
-    rest(&api, &call, decide).await
+    tell_run(&api, &call, decide, CommandBlobs::default()).await
 }
 
 pub(super) async fn unpause(api: Arc<Api>, call: Call) -> Answered {
     let PauseRequest {} = call.json()?;
     let decide = commands::unpause(call.caller.name());
-    rest(&api, &call, decide).await
+    tell_run(&api, &call, decide, CommandBlobs::default()).await
 }
 
 /// The worker that has the run, if one has, finds the wish at its next append.
-async fn rest(api: &Api, call: &Call, decide: Decide) -> Answered {
+async fn tell_run(api: &Api, call: &Call, decide: Decide, blobs: CommandBlobs) -> Answered {
     let id: TaskId = call.id()?;
-    let (record, run) = api.store.command(id, decide, CommandBlobs::default(), api.clock.now()).await?;
+    let (record, run) = api.store.command(id, decide, blobs, api.clock.now()).await?;
     api.announce(&record);
     if let (Some(of), Some(_)) = (record.run, run) {
         api.wakes.appended(of);

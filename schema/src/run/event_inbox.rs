@@ -94,7 +94,7 @@ pub enum BlockedWhy {
     Model,
     /// Policy asks a person.
     Policy,
-    /// Failures passed a threshold.
+    /// Failures passed a threshold, or one is a person's to mend.
     Escalated,
     /// It waits for a child run.
     Child,

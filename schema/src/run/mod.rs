@@ -11,7 +11,10 @@ mod pin;
 mod state;
 mod transcript;
 mod transition;
+mod troubles;
 
+#[cfg(test)]
+mod blocked_tests;
 #[cfg(test)]
 mod tests;
 
@@ -25,3 +28,4 @@ pub use ledger::*;
 pub use pin::*;
 pub use state::*;
 pub use transcript::*;
+pub use troubles::*;

@@ -60,6 +60,25 @@ pub struct RunSettings {
     pub model_attempts_max: u32,
     /// Empty answers in a row before the run ends as failed.
     pub empty_answers_max: u32,
+    /// Turns with the same error after which a person is asked; 0 = never, and so in logs that lack it.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub same_error_max: u32,
+    /// Turns in which a write to the same file failed, none succeeding, after which a person is asked; 0 =
+    /// never, and so in logs that lack it.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub failed_edits_max: u32,
+    /// Failures that were not made good, beyond which a person is asked; 0 = never, and so in logs that lack it.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub failures_max: u32,
+    /// Ask a person at an error that only a person can mend: missing access, a service that does not answer.
+    /// Not in logs that lack it.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub ask_at_blockers: bool,
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde hands a reference")]
+const fn is_zero(number: &u32) -> bool {
+    *number == 0
 }
 
 impl Default for RunSettings {
@@ -79,6 +98,10 @@ impl Default for RunSettings {
             output_tokens_max: 8192,
             model_attempts_max: 6,
             empty_answers_max: 3,
+            same_error_max: 3,
+            failed_edits_max: 3,
+            failures_max: 5,
+            ask_at_blockers: true,
         }
     }
 }

@@ -12,12 +12,13 @@ use std::{
 use super::{
     compacted::{Measured, Summary},
     event::{Phase, RunEvent, RunStarted},
-    event_inbox::{Limit, RunOutcome},
+    event_inbox::{Limit, RunBlocked, RunOutcome},
     event_work::{GateRequested, ModelFailed, ModelRequested, SnapshotParts, ToolRequested},
     hands::Hands,
     ledger::Ledger,
     pin::{GateSpec, SandboxLayers},
     transcript::Transcript,
+    troubles::Troubles,
 };
 use crate::{
     content::{BlobRef, Content, WorkPath},
@@ -212,8 +213,10 @@ pub struct RunState {
     pub fixing: bool,
     /// Files that file tools wrote, in this run.
     pub files_written: BTreeSet<WorkPath>,
-    /// How often each error signature was seen.
-    pub error_signatures: BTreeMap<String, u32>,
+    /// What went wrong and was not made good since.
+    pub troubles: Troubles,
+    /// What it asks, while it is blocked.
+    pub asked: Option<RunBlocked>,
     /// Somebody wants it to end.
     pub cancel_requested: bool,
     /// Somebody wants it to rest.
@@ -286,7 +289,8 @@ impl Default for RunState {
             lint_failures: 0,
             fixing: false,
             files_written: BTreeSet::new(),
-            error_signatures: BTreeMap::new(),
+            troubles: Troubles::default(),
+            asked: None,
             cancel_requested: false,
             pause_requested: false,
             limit: None,

@@ -15,7 +15,7 @@ use crate::{
     tool::{FileSeen, RecoveryClass, TestCounts, ToolFacts},
 };
 
-fn started() -> RunEvent {
+pub(super) fn started() -> RunEvent {
     let blob = BlobRef::of(b"prompt");
     RunStarted {
         task: TaskId(uuid::Uuid::from_u128(1)),
@@ -40,7 +40,7 @@ fn started() -> RunEvent {
     .into()
 }
 
-fn asked(turn: u32, attempt: u32) -> RunEvent {
+pub(super) fn asked(turn: u32, attempt: u32) -> RunEvent {
     ModelRequested {
         call: CallId::model(Turn(turn), attempt),
         purpose: Purpose::Decide,
@@ -55,7 +55,7 @@ fn asked(turn: u32, attempt: u32) -> RunEvent {
     .into()
 }
 
-fn answered(turn: u32, text: &str, calls: usize) -> RunEvent {
+pub(super) fn answered(turn: u32, text: &str, calls: usize) -> RunEvent {
     let mut parts = vec![Part::Text { text: text.into() }];
     for index in 0..calls {
         let call = CallId::tool(Turn(turn), index);
@@ -78,7 +78,7 @@ fn answered(turn: u32, text: &str, calls: usize) -> RunEvent {
     .into()
 }
 
-fn wanted(turn: u32, index: usize) -> RunEvent {
+pub(super) fn wanted(turn: u32, index: usize) -> RunEvent {
     ToolRequested {
         call: CallId::tool(Turn(turn), index),
         tool: "read_file".into(),
@@ -106,12 +106,12 @@ fn told(text: &str) -> RunEvent {
     Told { text: text.into(), by: "a person".into() }.into()
 }
 
-fn push(state: &mut RunState, turn: u32, event: RunEvent) -> Result<(), CorruptLog> {
+pub(super) fn push(state: &mut RunState, turn: u32, event: RunEvent) -> Result<(), CorruptLog> {
     let meta = EventMeta { seq: state.seq.next(), hash: EventHash::ZERO, turn: Turn(turn), epoch: Epoch(1) };
     state.apply(meta, event)
 }
 
-fn folded(events: &[(u32, RunEvent)]) -> RunState {
+pub(super) fn folded(events: &[(u32, RunEvent)]) -> RunState {
     let mut state = RunState::default();
     for (turn, event) in events {
         push(&mut state, *turn, event.clone()).expect("legal");
@@ -248,7 +248,7 @@ fn facts_of_results_reach_the_state() {
     assert_eq!(state.overlay.get(&path), Some(&Some(entry)));
     assert_eq!(state.tree, Some(TreeHash::of(b"t")));
     assert!(state.fixing);
-    assert_eq!(state.error_signatures.get("e"), Some(&1));
+    assert_eq!(state.troubles.iter().map(|trouble| trouble.signature.as_str()).collect::<Vec<_>>(), ["e"]);
     assert_eq!((state.totals.cost_nusd, state.totals.tool_calls), (7, 1));
 }
 

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use super::{
     compacted::{Compacted, Measured, Summary},
     event::{Forked, RunEvent, RunRecovered, RunStarted},
-    event_inbox::{BlockerAnswered, ChildAnswered, RunEnded},
+    event_inbox::{BlockedWhy, BlockerAnswered, ChildAnswered, RunBlocked, RunEnded},
     event_work::{
         GateFinished, GateRequested, GateStep, ModelAnswered, ModelFailed, ModelRequested, Purpose,
         SnapshotParts, SnapshotTaken, ToolFinished, ToolRequested, ToolStatus,
@@ -71,7 +71,7 @@ impl RunState {
                 Ok(())
             }
             RunEvent::RunPaused(_) => self.leave(Stage::Paused),
-            RunEvent::RunBlocked(_) => self.leave(Stage::Blocked),
+            RunEvent::RunBlocked(e) => self.blocked(e),
             RunEvent::BlockerAnswered(e) => self.answered(e),
             RunEvent::Delegated(e) => {
                 self.children.insert(e.call, e.child);
@@ -116,7 +116,8 @@ impl RunState {
         }
         self.pins = Some(Arc::new(pins));
         self.lineage.push((event.parent, event.seq));
-        // Wishes, limits and what was under way were the parent's.
+        // Wishes, limits, what was under way and what went wrong were the parent's.
+        self.troubles.clear();
         self.snapshot_parts = SnapshotParts::default();
         self.cancel_requested = false;
         self.pause_requested = false;
@@ -238,14 +239,12 @@ impl RunState {
         let Some(at) = self.open_tools.iter().position(|(open, _)| open.call == event.call) else {
             return Err(format!(": {} has no intent", event.call));
         };
-        self.open_tools.remove(at);
+        let (asked, tool) = self.open_tools.remove(at);
+        self.troubles.take(self.turn, (&asked, &tool), &event);
         self.totals.tool_calls += 1;
         let is_error = !matches!(event.status, ToolStatus::Ok);
         if is_error {
             self.totals.tool_errors += 1;
-        }
-        if let Some(signature) = event.facts.error_signature {
-            *self.error_signatures.entry(signature).or_default() += 1;
         }
         self.linted(&event.facts.lint);
         for seen in event.facts.read {
@@ -388,6 +387,12 @@ impl RunState {
         Ok(())
     }
 
+    fn blocked(&mut self, event: RunBlocked) -> Result<(), String> {
+        self.leave(Stage::Blocked)?;
+        self.asked = Some(event);
+        Ok(())
+    }
+
     fn answered(&mut self, event: BlockerAnswered) -> Result<(), String> {
         if self.stage != Stage::Blocked {
             return Err(String::new());
@@ -398,10 +403,12 @@ impl RunState {
             failure.retry_in_ms = Some(0);
             self.forgiven_attempts = self.failed_attempts;
         }
+        let asked = self.asked.take();
         if !is_blank(&event.text) {
-            self.transcript.note(Part::Text { text: "A person answers your question:".into() });
-            self.transcript.note(Part::Text { text: event.text });
+            let note = |text: Content| self.transcript.note(Part::Text { text });
+            answer_words(asked, event.text).into_iter().for_each(note);
         }
+        self.troubles.clear();
         self.answered_without_tools = false;
         self.stage = Stage::Deciding;
         Ok(())
@@ -415,6 +422,7 @@ impl RunState {
             Part::ToolResult { call: event.call.clone(), content: event.content, is_error: event.is_error };
         self.transcript.result(&event.call, part);
         if self.stage == Stage::Blocked && self.children.is_empty() {
+            self.asked = None;
             self.stage = Stage::Deciding;
         }
         Ok(())
@@ -448,6 +456,20 @@ impl RunState {
             Stage::Model(open) if open.call == *call => Ok(()),
             Stage::Model(open) => Err(format!(": {} is open, not {call}", open.call)),
             _ => Err(String::new()),
+        }
+    }
+}
+
+/// What the model reads of a person's answer. Its own question stands in its last words; what the engine asked
+/// in its place, it has not seen.
+fn answer_words(asked: Option<RunBlocked>, answer: Content) -> Vec<Content> {
+    match asked {
+        Some(RunBlocked { why: BlockedWhy::Escalated | BlockedWhy::Policy, question, .. }) => {
+            vec!["The run stopped and asked a person:".into(), question, "The person answers:".into(), answer]
+        }
+        Some(RunBlocked { why: BlockedWhy::Provider, .. }) => vec!["A person says:".into(), answer],
+        Some(RunBlocked { why: BlockedWhy::Model | BlockedWhy::Child, .. }) | None => {
+            vec!["A person answers your question:".into(), answer]
         }
     }
 }

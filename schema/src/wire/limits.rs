@@ -8,7 +8,7 @@ pub const LEASE_MAX: u32 = 1000;
 pub const LONG_POLL_MS_MAX: u64 = 60_000;
 /// Most events of one page.
 pub const PAGE_EVENTS_MAX: u32 = 1000;
-/// Longest text of one `tell`, in bytes: it stands in every later request to the model.
+/// Longest text of one `tell` or answer, in bytes: it stands in every later request to the model.
 pub const TELL_BYTES_MAX: usize = 32 * 1024;
 /// Most tasks of one fork: each is a run that asks a model.
 pub const FORK_SIBLINGS_MAX: usize = 100;

@@ -127,6 +127,15 @@ pub struct ActRequest {
 #[serde(deny_unknown_fields)]
 pub struct PauseRequest {}
 
+/// `POST /v1/tasks/{id}/answer`.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct AnswerRequest {
+    /// The answer. At most [`TELL_BYTES_MAX`](super::TELL_BYTES_MAX); may be empty where the model's provider
+    /// stopped the run: what was asked for is done.
+    pub text: String,
+}
+
 /// `POST /v1/runs/{id}/tell`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]

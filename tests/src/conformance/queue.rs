@@ -185,15 +185,28 @@ pub(super) async fn blocked_goes_on_with_its_run(database: Database) {
     assert_eq!(status().await, "blocked");
     let refused = world.append(lease.run, Seq(2), Epoch(1), vec![note(2)]).await;
     assert!(matches!(refused, Err(AppendError::LeaseEnded { .. })), "{refused:?}");
-    let answer = RunEvent::from(BlockerAnswered { text: "this".into(), by: "me".to_owned() }).encode(Turn(0));
-    let unblock = move |record: &TaskRecord| decide::unblock(record, vec![answer.clone()]);
-    world.act(task, unblock).await.expect("unblocks");
+    for act in [decide::pause, decide::unpause] {
+        let refused = world.act(task, move |record| act(record, "me")).await;
+        assert!(refused.is_err(), "it asks: {refused:?}");
+    }
+    let nothing = world.act(task, |record| decide::answer(record, "me", &" ".into())).await;
+    assert!(nothing.is_err(), "words are wanted: {nothing:?}");
+    let answer = |record: &TaskRecord| decide::answer(record, "me", &"this".into());
+    let record = world.act(task, answer).await.expect("answers");
+    assert_eq!((record.state, record.run, record.message), (TaskState::Available, Some(lease.run), None));
+    let events = world.store.read(StreamId::Run(lease.run), Seq(2), 10).await.expect("reads");
+    let said = BlockerAnswered { text: "this".into(), by: "me".to_owned() };
+    assert_eq!(events[0].payload.as_str(), RunEvent::from(said).encode(Turn(0)).payload.as_str());
+    let twice = world.act(task, answer).await;
+    assert!(twice.is_err(), "it asks nothing any more: {twice:?}");
     assert_eq!(status().await, "waiting");
     let again = worker.lease_one().await;
     assert_eq!((again.run, again.head.seq, again.record.epoch), (lease.run, Seq(3), Epoch(2)));
     assert_eq!(status().await, "running");
     worker.end(&again, RunOutcome::Succeeded).await;
     assert_eq!(status().await, "succeeded");
+    let late = world.act(task, answer).await;
+    assert!(late.is_err(), "it has ended: {late:?}");
     world.check().await;
 }
 
@@ -215,6 +228,12 @@ pub(super) async fn retry_goes_on_with_a_run_that_its_provider_stopped(database:
     assert_eq!((again.run, again.head.seq, again.record.epoch), (lease.run, Seq(3), Epoch(2)));
     let view = world.store.run(lease.run).await.expect("reads").expect("exists");
     assert_eq!(view.status, "running");
+    let (question, why) = ("no such key".into(), BlockedWhy::Provider);
+    let blocked = RunEvent::from(RunBlocked { question, why, decision: DecisionHash::ZERO }).encode(Turn(2));
+    worker.settle(&again, Seq(3), vec![blocked]).await.expect("settles");
+    let record =
+        world.act(task, |record| decide::answer(record, "me", &"".into())).await.expect("an empty answer");
+    assert_eq!((record.state, record.run, record.message), (TaskState::Available, Some(lease.run), None));
     world.check().await;
 }
 

@@ -1,5 +1,6 @@
 //! The one integration test binary.
 
+mod answer;
 mod bad_input;
 mod bench;
 mod bitflip;

@@ -183,5 +183,8 @@ async fn docket_run_ends_where_its_run_waits_for_an_answer() -> Result<()> {
     let row: Value = serde_json::from_str(&ended.stdout).with_context(|| format!("{ended:?}"))?;
     ensure!(ended.code() == Some(1) && row["state"] == "blocked", "{ended:?}");
     ensure!(row["blocked_why"] == "person" && ended.stderr.contains("which port?"), "{ended:?}");
+    // Said to a person, it names the way on.
+    let ended = run(Tool::Docket, home.path(), &env, &args[..args.len() - 1]).await?;
+    ensure!(ended.code() == Some(1) && ended.stderr.contains("docket answer"), "{ended:?}");
     Ok(())
 }

@@ -37,7 +37,7 @@ async fn resting(coordinator: &Coordinator, task: docket_schema::ids::TaskId) ->
 }
 
 /// `fault` at the third turn: one request of it, one run that waits; a person mends the cause and says go on.
-async fn waits_and_goes_on(provider: Provider, fault: &str, told: &str) -> Result<()> {
+async fn waits_and_goes_on(provider: Provider, fault: &str, told: &str, act: &str) -> Result<()> {
     let _room = room().await;
     let coordinator = Coordinator::start(Place::Home, LeaseTime::Usual).await?;
     let server = ModelServer::start(ScriptedModel::parse(script(fault).as_bytes())?).await?;
@@ -63,7 +63,7 @@ async fn waits_and_goes_on(provider: Provider, fault: &str, told: &str) -> Resul
     ensure!(server.calls() == 3 && stopped.runs == 1 && stopped.failures == 0, "{}", server.calls());
     let run = stopped.run.context("a run that can be gone on with")?;
 
-    let said = coordinator.docket(&["retry", &task.to_string()]).await?;
+    let said = coordinator.docket(&[act, &task.to_string()]).await?;
     ensure!(said.success(), "{said:?}");
     let done = coordinator.ended(task).await.with_context(|| worker.tail())?.task;
     ensure!(done.state == TaskState::Completed && done.message.is_none(), "{done:?}\n{}", worker.tail());
@@ -80,17 +80,18 @@ async fn waits_and_goes_on(provider: Provider, fault: &str, told: &str) -> Resul
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn credit_that_is_used_up_at_anthropic_stops_the_run_for_a_person() -> Result<()> {
-    Box::pin(waits_and_goes_on(Provider::Anthropic, "spend_limit", "credit balance is too low")).await
+    Box::pin(waits_and_goes_on(Provider::Anthropic, "spend_limit", "credit balance is too low", "retry"))
+        .await
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_quota_that_is_used_up_at_openai_stops_the_run_for_a_person() -> Result<()> {
-    Box::pin(waits_and_goes_on(Provider::OpenAi, "spend_limit", "insufficient_quota")).await
+    Box::pin(waits_and_goes_on(Provider::OpenAi, "spend_limit", "insufficient_quota", "answer")).await
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_key_that_is_not_taken_any_more_stops_the_run_for_a_person() -> Result<()> {
-    Box::pin(waits_and_goes_on(Provider::Anthropic, "unauthorized", "ANTHROPIC_API_KEY")).await
+    Box::pin(waits_and_goes_on(Provider::Anthropic, "unauthorized", "ANTHROPIC_API_KEY", "answer")).await
 }
 
 /// Told at once, by a run that asked nobody.

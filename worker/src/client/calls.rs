@@ -5,11 +5,11 @@ use docket_schema::{
     ids::{BlobHash, Position, RunId, Seq, StreamId, TaskId},
     task::TaskRecord,
     wire::{
-        ActRequest, AppendRequest, AppendResponse, BlobCheck, EventPage, ForkRequest, ForkResponse,
-        HeartbeatRequest, HeartbeatResponse, LeaseRequest, LeaseResponse, LineageView, PAGE_EVENTS_MAX,
-        PauseRequest, ReleaseRequest, ReleaseResponse, Resolved, ResumeRequest, ResumeResponse, RunView,
-        Status, StreamPage, SubmitRequest, SubmitResponse, TaskPage, TaskQuery, TaskView, TellRequest,
-        TellResponse,
+        ActRequest, AnswerRequest, AppendRequest, AppendResponse, BlobCheck, EventPage, ForkRequest,
+        ForkResponse, HeartbeatRequest, HeartbeatResponse, LeaseRequest, LeaseResponse, LineageView,
+        PAGE_EVENTS_MAX, PauseRequest, ReleaseRequest, ReleaseResponse, Resolved, ResumeRequest,
+        ResumeResponse, RunView, Status, StreamPage, SubmitRequest, SubmitResponse, TaskPage, TaskQuery,
+        TaskView, TellRequest, TellResponse,
     },
 };
 use reqwest::Method;
@@ -207,6 +207,16 @@ impl Client {
     pub async fn retry(&self, task: TaskId, reason: &str) -> Result<TaskRecord, ClientError> {
         let act = ActRequest { reason: reason.to_owned() };
         self.call("retry a task", Method::POST, &format!("/v1/tasks/{task}/retry")).json(&act)?.answer().await
+    }
+
+    /// Answers what a blocked run asked; its task is available then.
+    ///
+    /// # Errors
+    /// [`ClientError::Refused`] with `wrong_state` where it waits for nobody's answer, or `text` says nothing.
+    pub async fn answer(&self, task: TaskId, text: &str) -> Result<TaskRecord, ClientError> {
+        let answer = AnswerRequest { text: text.to_owned() };
+        let path = format!("/v1/tasks/{task}/answer");
+        self.call("answer a task", Method::POST, &path).json(&answer)?.answer().await
     }
 
     /// Lets a task rest: one that no worker has at once, a run under way at its next turn. Gives the task as

@@ -3,8 +3,14 @@
 //! No clock, no randomness, no IO: the same log gives the same decision on any machine. The driver
 //! performs decisions and records them; replay derives them again and compares.
 
+mod blockers;
+#[cfg(test)]
+mod blockers_tests;
 mod compaction;
 mod decision;
+mod escalation;
+#[cfg(test)]
+mod escalation_tests;
 pub mod prompt;
 mod react;
 #[cfg(test)]

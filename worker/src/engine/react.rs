@@ -4,7 +4,7 @@
 //! Rules, in this order: wishes of people and limits; calls that wait; failed checks that can be
 //! mended without a model; a compaction that has begun; a failed or empty answer is asked again; an answer
 //! without a tool call is a blocker or the claim to be done, which the gates check; else the model is asked,
-//! up to the turn cap, once its request fits.
+//! up to the turn cap, once its request fits, unless it does not get on and a person is.
 
 use docket_schema::{
     content::Content,
@@ -17,7 +17,10 @@ use docket_schema::{
     tool::RecoveryClass,
 };
 
-use super::{Act, Decision, Engine, ModelCall, PlannedTool, answer_tokens_max, compaction, verification};
+use super::{
+    Act, Decision, Engine, ModelCall, PlannedTool, answer_tokens_max, blockers, compaction, escalation,
+    verification,
+};
 use crate::tools;
 
 /// What the model is told after an answer that said nothing.
@@ -86,6 +89,11 @@ impl Engine for React {
         if run.turn.0 >= turns_allowed(run, &pins.settings) {
             let message = format!("the cap of {} turns is reached", turns_allowed(run, &pins.settings));
             return end(run, failed(FailureKind::TurnLimit, &message));
+        }
+        let question = blockers::question(run, &pins.settings);
+        if let Some(question) = question.or_else(|| escalation::question(run, &pins.settings)) {
+            let act = Act::Block { question, why: BlockedWhy::Escalated };
+            return Decision { phase: run.phase, act };
         }
         if let Some(decision) = compaction::due(run, pins) {
             return decision;

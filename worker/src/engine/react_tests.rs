@@ -32,10 +32,14 @@ const SETTINGS: RunSettings = RunSettings {
     output_tokens_max: 100,
     model_attempts_max: 3,
     empty_answers_max: 2,
+    same_error_max: 0,
+    failed_edits_max: 0,
+    failures_max: 0,
+    ask_at_blockers: false,
 };
 
-struct Log {
-    state: RunState,
+pub(super) struct Log {
+    pub(super) state: RunState,
 }
 
 impl Log {
@@ -44,6 +48,10 @@ impl Log {
     }
 
     fn with(gates: &[&str], sandbox: &str) -> Self {
+        Self::of(SETTINGS, gates, sandbox)
+    }
+
+    pub(super) fn of(settings: RunSettings, gates: &[&str], sandbox: &str) -> Self {
         let blob = BlobRef::of(b"x");
         let model = ModelRef { provider: "scripted".into(), name: "x".into(), base_url: None };
         let started = RunStarted {
@@ -52,7 +60,7 @@ impl Log {
             attempt: 1,
             engine: EngineRef { name: "react".into(), version: 1 },
             models: Models { main: model, terms: ModelTerms::default() },
-            settings: SETTINGS,
+            settings,
             prompts: Prompts { system: blob, tools: blob, task: blob },
             base: Base { manifest: blob, tree: TreeHash::ZERO, git: None },
             gates: gates.iter().map(|name| gate(name)).collect(),
@@ -68,7 +76,7 @@ impl Log {
         log
     }
 
-    fn push(&mut self, event: impl Into<RunEvent>) -> &mut Self {
+    pub(super) fn push(&mut self, event: impl Into<RunEvent>) -> &mut Self {
         let event = event.into();
         let opens_turn = matches!(&event, RunEvent::ModelRequested(asked) if asked.attempt == 1);
         let turn = if opens_turn { self.state.turn.next() } else { self.state.turn };
@@ -102,7 +110,7 @@ impl Log {
         CallId::model(self.state.turn, self.state.failed_attempts + 1)
     }
 
-    fn say(&mut self, text: &str, tools: &[(&str, serde_json::Value)]) -> &mut Self {
+    pub(super) fn say(&mut self, text: &str, tools: &[(&str, serde_json::Value)]) -> &mut Self {
         self.ask();
         let mut parts = vec![Part::Text { text: text.into() }];
         for (at, (name, args)) in tools.iter().enumerate() {
@@ -136,6 +144,11 @@ impl Log {
 
     /// Runs what the engine plans, with these facts as each result.
     fn run_batch(&mut self, facts: &ToolFacts) -> &mut Self {
+        self.run_batch_with(&[(ToolStatus::Ok, "ok", facts.clone())])
+    }
+
+    /// Runs what the engine plans, each call with its own result; the last one stands for all further.
+    pub(super) fn run_batch_with(&mut self, results: &[(ToolStatus, &str, ToolFacts)]) -> &mut Self {
         let Act::RunTools(batch) = self.decide().act else { panic!("no tools are planned") };
         for tool in &batch {
             self.push(ToolRequested {
@@ -147,11 +160,12 @@ impl Log {
                 decision: DecisionHash::ZERO,
             });
         }
-        for tool in batch {
+        for (at, tool) in batch.into_iter().enumerate() {
+            let (status, text, facts) = &results[at.min(results.len() - 1)];
             self.push(ToolFinished {
                 call: tool.call,
-                status: ToolStatus::Ok,
-                content: "ok".into(),
+                status: *status,
+                content: (*text).into(),
                 full: None,
                 facts: facts.clone(),
                 duration_ms: 0,
@@ -190,7 +204,7 @@ impl Log {
         self
     }
 
-    fn decide(&self) -> Decision {
+    pub(super) fn decide(&self) -> Decision {
         React.decide(&self.state)
     }
 }

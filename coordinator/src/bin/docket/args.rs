@@ -92,6 +92,8 @@ pub(crate) enum Command {
     Apply(crate::apply::Args),
     /// Say something to a running run
     Tell(crate::tell::Args),
+    /// Answer what a run asks; it goes on where it stood
+    Answer(crate::answer::Args),
     /// Let a task rest: its run ends its turn, and its slot is free
     Pause(crate::pause::Args),
     /// Let a paused task go on where it rested
@@ -167,6 +169,10 @@ mod tests {
             "docket resume abc --turn 0",
             "docket fork abc",
             "docket fork abc --turn 7 --model anthropic:m --engine react --hint look --count 3",
+            "docket answer abc",
+            "docket answer abc the second one",
+            "docket answer abc - --json",
+            "docket answer abc --file answer.md",
             "docket pause abc",
             "docket unpause abc --json",
             "docket cancel abc --reason why",
@@ -216,6 +222,8 @@ mod tests {
             "docket submit hi --repo . --queue no/slash",
             "docket tell abc",
             "docket cancel",
+            "docket answer",
+            "docket answer abc text --file answer.md",
             "docket pause",
             "docket unpause",
             "docket retry",

@@ -76,7 +76,7 @@ fn number<T: TryFrom<u64>>(text: &str, range: std::ops::RangeInclusive<u64>, pla
     Some(())
 }
 
-const KEYS: [Key; 23] = [
+const KEYS: [Key; 27] = [
     Key {
         name: "run.turns_max",
         env: "DOCKET_TURNS_MAX",
@@ -160,6 +160,30 @@ const KEYS: [Key; 23] = [
         env: "DOCKET_EMPTY_ANSWERS_MAX",
         allowed: "a whole number from 1 to 100",
         set: |c, t| number(t, 1..=100, &mut c.run.empty_answers_max),
+    },
+    Key {
+        name: "run.same_error_max",
+        env: "DOCKET_SAME_ERROR_MAX",
+        allowed: "a whole number from 0 to 1000; 0 = never",
+        set: |c, t| number(t, 0..=1000, &mut c.run.same_error_max),
+    },
+    Key {
+        name: "run.failed_edits_max",
+        env: "DOCKET_FAILED_EDITS_MAX",
+        allowed: "a whole number from 0 to 1000; 0 = never",
+        set: |c, t| number(t, 0..=1000, &mut c.run.failed_edits_max),
+    },
+    Key {
+        name: "run.failures_max",
+        env: "DOCKET_FAILURES_MAX",
+        allowed: "a whole number from 0 to 1000; 0 = never",
+        set: |c, t| number(t, 0..=1000, &mut c.run.failures_max),
+    },
+    Key {
+        name: "run.ask_at_blockers",
+        env: "DOCKET_ASK_AT_BLOCKERS",
+        allowed: "true or false",
+        set: |c, t| t.parse().ok().map(|on| c.run.ask_at_blockers = on),
     },
     Key {
         name: "task.model",

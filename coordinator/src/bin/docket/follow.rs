@@ -1,6 +1,11 @@
 //! `docket follow`: a run as it goes.
 
-use docket_schema::{event::TypedEvent as _, ids::Seq, run::RunEvent};
+use docket_schema::{
+    content::Content,
+    event::TypedEvent as _,
+    ids::{RunId, Seq, StreamId},
+    run::RunEvent,
+};
 use futures_util::StreamExt as _;
 
 use crate::{
@@ -12,6 +17,9 @@ use crate::{
     fail::{Exit, Failure, Outcome},
     resolve,
 };
+
+/// Lines of a question that are shown; `docket show` has more.
+const QUESTION_LINES_MAX: usize = 20;
 
 /// Flags.
 #[derive(Debug, clap::Args)]
@@ -76,6 +84,19 @@ fn say(cx: &Context, event: &docket_schema::event::Envelope) {
     let text = display::fit(&display::line(&text), room);
     let text = style.map_or_else(|| text.clone(), |style| cx.screen.paint(style, &text));
     display::say(&format!("{} {text}", cx.screen.paint(Style::Dim, &place)));
+    if let (RunEvent::RunBlocked(asked), StreamId::Run(run)) = (&typed, &event.stream) {
+        say_question(&asked.question, *run);
+    }
+}
+
+/// The rest of a question that its first line began, and how it is answered.
+fn say_question(question: &Content, run: RunId) {
+    let text = events::text_of(question);
+    if text.trim().lines().nth(1).is_some() {
+        let excerpt = display::excerpt(text.trim(), QUESTION_LINES_MAX, "  ", usize::MAX);
+        display::say(excerpt.trim_end());
+    }
+    display::say(&format!("  `docket answer {} TEXT` answers it", run.short()));
 }
 
 /// What is shown of an event, and how; nothing for those that only repeat what others say.
@@ -126,7 +147,13 @@ pub(crate) fn shown(event: &RunEvent) -> (Option<Style>, String) {
         RunEvent::GateFinished(_) => (Some(Style::Warn), "   the final check failed".to_owned()),
         RunEvent::Told(e) => (Some(Style::Bold), format!("{} says: {}", e.by, events::first_line(&e.text))),
         RunEvent::RunBlocked(e) => {
-            (Some(Style::Warn), format!("blocked: {}", events::first_line(&e.question)))
+            (Some(Style::Warn), format!("blocked; it asks: {}", events::first_line(&e.question)))
+        }
+        RunEvent::BlockerAnswered(e) => {
+            let words = events::first_line(&e.text);
+            let said =
+                if words.is_empty() { "lets it go on".to_owned() } else { format!("answers: {words}") };
+            (Some(Style::Bold), format!("{} {said}", e.by))
         }
         RunEvent::RunEnded(e) => {
             let good = e.result == docket_schema::run::RunOutcome::Succeeded;
@@ -150,7 +177,6 @@ pub(crate) fn shown(event: &RunEvent) -> (Option<Style>, String) {
         | RunEvent::ToolRequested(_)
         | RunEvent::GateRequested(_)
         | RunEvent::PolicyChanged(_)
-        | RunEvent::BlockerAnswered(_)
         | RunEvent::Delegated(_)
         | RunEvent::ChildAnswered(_)
         | RunEvent::WorkspaceEdited(_) => (None, String::new()),

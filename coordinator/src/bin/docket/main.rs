@@ -6,6 +6,7 @@
 
 mod access;
 mod act;
+mod answer;
 mod apply;
 mod args;
 mod bench;
@@ -124,6 +125,7 @@ async fn dispatch(cx: Context, command: Command) -> Outcome {
         Command::Apply(args) => apply::run(cx, args).await,
         Command::Tell(args) => tell::run(cx, args).await,
         Command::Pause(args) => pause::run(cx, args).await,
+        Command::Answer(args) => answer::run(cx, args).await,
         Command::Unpause(args) => pause::unpause(cx, args).await,
         Command::Cancel(args) => cancel::run(cx, args).await,
         Command::Retry(args) => retry::run(cx, args).await,

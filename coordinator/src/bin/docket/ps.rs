@@ -9,10 +9,16 @@ use serde::Serialize;
 
 use crate::{
     access::{Access, Need},
+    answer,
     context::Context,
     display::{self, Cell, Style, Table},
     fail::{Exit, Outcome},
 };
+
+/// Questions that a list repeats: more would push the list off the screen.
+const QUESTIONS_SHOWN_MAX: usize = 5;
+/// Lines of each; `docket show` has the whole.
+const QUESTION_LINES_MAX: usize = 3;
 
 /// Flags.
 #[derive(Debug, clap::Args)]
@@ -44,7 +50,7 @@ fn state(text: &str) -> Result<TaskState, String> {
 pub(crate) struct Row {
     id: TaskId,
     state: TaskState,
-    /// For what a blocked task waits: `person`, `child`, `paused`.
+    /// For what a blocked task waits: `person`, `child`, `paused`, `provider`.
     blocked_why: Option<TaskBlockedWhy>,
     title: String,
     queue: QueueName,
@@ -107,6 +113,21 @@ pub(crate) const fn style_of(state: TaskState) -> Style {
     }
 }
 
+/// What tasks ask of people, and how they are answered.
+fn say_questions(cx: &Context, tasks: &[TaskRecord]) {
+    let waiting: Vec<(&TaskRecord, String)> =
+        tasks.iter().filter_map(|task| answer::how(task).map(|how| (task, how))).collect();
+    for (task, how) in waiting.iter().take(QUESTIONS_SHOWN_MAX) {
+        let asks = task.message.as_deref().unwrap_or("it does not say what");
+        display::say(&format!("\n{} asks:", cx.screen.paint(Style::Bold, &task.id.short())));
+        let excerpt = display::excerpt(asks, QUESTION_LINES_MAX, "  ", usize::MAX);
+        display::say(&format!("{}\n  {how}", excerpt.trim_end()));
+    }
+    if let Some(more) = waiting.len().checked_sub(QUESTIONS_SHOWN_MAX).filter(|more| *more > 0) {
+        display::say(&format!("\n{more} more wait for an answer; `docket ps --state blocked` lists them"));
+    }
+}
+
 /// Lists tasks.
 pub(crate) async fn run(cx: Context, args: Args) -> Outcome {
     let access = Access::open(&cx, Need::Read).await?;
@@ -135,6 +156,7 @@ pub(crate) async fn run(cx: Context, args: Args) -> Outcome {
         ]);
     }
     display::say(&table.render(cx.screen));
+    say_questions(&cx, &page.tasks);
     if page.next.is_some() {
         display::note(&format!("there are more; -n {} shows more of them", (args.limit * 2).min(1000)));
     }

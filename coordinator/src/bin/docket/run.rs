@@ -22,6 +22,7 @@ use indicatif::{ProgressBar, ProgressStyle};
 
 use crate::{
     access::{Access, Need},
+    answer,
     context::Context,
     delivery,
     display::{self, duration, line, money},
@@ -299,7 +300,7 @@ async fn finish(
             (Some(_) | None, _) => {}
         }
     }
-    summary(cx, client, task, run, branch).await?;
+    summary(cx, client, task, run, workers, branch).await?;
     Ok(exit)
 }
 
@@ -308,6 +309,7 @@ async fn summary(
     client: &Client,
     task: &TaskRecord,
     run: RunId,
+    workers: Workers,
     branch: Option<(String, String)>,
 ) -> Outcome<()> {
     if cx.json() {
@@ -331,9 +333,12 @@ async fn summary(
         state.overlay.len(),
         money(state.totals.cost_nusd)
     )));
-    if task.blocked_why == Some(TaskBlockedWhy::Provider) {
-        let id = task.id.short();
-        display::note(&format!("then `docket retry {id}`, and `docket up` goes on with this run"));
+    if let Some(how) = answer::how(task) {
+        let next = match workers {
+            Workers::Own => ", and `docket up` then goes on with this run",
+            Workers::Elsewhere => "",
+        };
+        display::note(&format!("{how}{next}"));
     }
     if let Some((name, commit)) = branch {
         display::note(&format!("branch {name} is at {}", &commit[..commit.len().min(12)]));

@@ -5,6 +5,7 @@ mod lineage;
 use docket_schema::{
     ids::{RunId, TaskId, Timestamp},
     run::RunState,
+    task::TaskRecord,
     wire::{RunView, TaskView},
 };
 use docket_worker::client::{Client, Lineage};
@@ -12,12 +13,17 @@ use serde::Serialize;
 
 use crate::{
     access::{Access, Need},
+    answer,
     context::Context,
     display::{self, Cell, Style, Table, duration, line, money},
+    events,
     fail::{Exit, FailWith as _, Outcome},
     ps,
     resolve::{self, Named},
 };
+
+/// Lines of a question that are shown; `--json` has the whole.
+const QUESTION_LINES_MAX: usize = 40;
 
 /// Flags.
 #[derive(Debug, clap::Args)]
@@ -55,6 +61,8 @@ pub(crate) struct RunRow {
     tree: Option<String>,
     parent: Option<RunId>,
     sandbox: Option<String>,
+    /// What it asks, while it is blocked.
+    question: Option<String>,
     started_at: Option<Timestamp>,
     ended_at: Option<Timestamp>,
     lineage: Vec<lineage::Row>,
@@ -89,6 +97,7 @@ impl RunRow {
             tree: state.tree.map(|tree| tree.to_string()),
             parent: view.parent.map(|parent| parent.run),
             sandbox: pins.map(|pins| pins.sandbox.backend.clone()),
+            question: state.asked.as_ref().map(|asked| events::text_of(&asked.question)),
             started_at: view.started_at,
             ended_at: view.ended_at,
             lineage: Vec::new(),
@@ -135,6 +144,7 @@ pub(crate) async fn run(cx: Context, args: Args) -> Outcome {
                 display::say_json(&row);
             } else {
                 say_task(&cx, &view);
+                say_question(&cx, &access.client, &view.task).await?;
                 lineage::say(&cx, &trees, &runs);
             }
         }
@@ -197,6 +207,22 @@ fn say_task(cx: &Context, view: &TaskView) {
     display::say(&format!("\n{}", excerpt.trim_end()));
 }
 
+/// What a task that waits for a person asks: all of it, where its row has the beginning.
+async fn say_question(cx: &Context, client: &Client, task: &TaskRecord) -> Outcome<()> {
+    let (Some(how), Some(run)) = (answer::how(task), task.run) else { return Ok(()) };
+    let asked = fold(client, run).await?.asked;
+    say_asked(cx, &asked.map(|asked| events::text_of(&asked.question)).unwrap_or_default());
+    display::say(&how);
+    Ok(())
+}
+
+/// Its lines are not cut: a question that cannot be read cannot be answered.
+fn say_asked(cx: &Context, question: &str) {
+    display::say(&format!("\n{}", cx.screen.paint(Style::Bold, "it asks")));
+    let excerpt = display::excerpt(question, QUESTION_LINES_MAX, "  ", usize::MAX);
+    display::say(excerpt.trim_end());
+}
+
 fn say_run(cx: &Context, row: &RunRow) {
     display::say(&format!("{} {}", cx.screen.paint(Style::Bold, "run"), row.id));
     pair(cx, "task", &row.task.to_string());
@@ -222,4 +248,8 @@ fn say_run(cx: &Context, row: &RunRow) {
     pair(cx, "changed", &format!("{} paths", row.files_changed));
     pair(cx, "tree", row.tree.as_deref().unwrap_or(""));
     pair(cx, "head", &row.head_hash);
+    if let Some(question) = &row.question {
+        say_asked(cx, question);
+        display::say(&format!("`docket answer {} TEXT` answers it", row.task.short()));
+    }
 }

@@ -3,7 +3,7 @@
 use docket_schema::{
     event::TypedEvent as _,
     ids::{DecisionHash, Turn},
-    run::{FailureKind, RunEvent, RunOutcome, RunPaused},
+    run::{BlockedWhy, FailureKind, RunBlocked, RunEvent, RunOutcome, RunPaused},
     wire::{ProblemCode, ReleaseReason, ReleaseRequest, ReleaseResponse, TaskView},
 };
 use serde_json::{Value, json};
@@ -75,6 +75,37 @@ async fn a_paused_task_rests_and_goes_on_with_its_run() {
     assert_eq!(record["state"], "cancelled");
     let problem = house.admin(&format!("/v1/tasks/{held}/unpause"), &json!({})).await.problem();
     assert_eq!(problem.code, ProblemCode::WrongState);
+}
+
+#[tokio::test]
+async fn a_run_that_asks_is_answered_once_and_goes_on() {
+    let house = House::open().await;
+    let lease = house.leased().await;
+    let answer = format!("/v1/tasks/{}/answer", lease.task);
+    house.appended(&lease, 0, vec![started(lease.task, lease.run)]).await;
+    let problem = house.post(&answer, token(Role::Submit), &json!({ "text": "x" })).await.problem();
+    assert_eq!(problem.code, ProblemCode::WrongState);
+    assert!(problem.detail.contains("docket tell"), "{}", problem.detail);
+    let (question, why) = ("which?".into(), BlockedWhy::Escalated);
+    let asks = RunEvent::from(RunBlocked { question, why, decision: DecisionHash::ZERO }).encode(Turn(1));
+    house.appended(&lease, 1, vec![asks]).await;
+    let long = json!({ "text": "x".repeat(40_000) });
+    let problem = house.admin(&answer, &long).await.problem();
+    assert_eq!((problem.code, problem.field.as_deref()), (ProblemCode::InvalidRequest, Some("text")));
+    for empty in [json!({}), json!({ "text": " ".repeat(20_000) })] {
+        assert_eq!(house.admin(&answer, &empty).await.problem().code, ProblemCode::WrongState);
+    }
+    // Longer than what stands in an event: a blob of the same transaction.
+    let text = "y".repeat(20_000);
+    let record: Value = house.post(&answer, token(Role::Submit), &json!({ "text": text })).await.good();
+    assert_eq!((&record["state"], record.get("message")), (&json!("available"), None));
+    let hash = docket_schema::content::BlobRef::of(text.as_bytes()).hash;
+    let blob = house.get(&format!("/v1/blobs/{hash}")).await;
+    assert_eq!((blob.status, blob.body.len()), (200, text.len()));
+    let problem = house.admin(&answer, &json!({ "text": "again" })).await.problem();
+    assert_eq!(problem.code, ProblemCode::WrongState);
+    let next = house.lease(&lease_request(1)).await.remove(0);
+    assert_eq!((next.run, next.epoch.0, next.head.seq.0), (lease.run, 2, 3));
 }
 
 #[tokio::test]

@@ -20,6 +20,7 @@ const ALLOWED: &[(&str, &str)] = &[
     ("GET /v1/tasks/{id}", "submit read"),
     ("POST /v1/tasks/{id}/cancel", "submit"),
     ("POST /v1/tasks/{id}/retry", "submit"),
+    ("POST /v1/tasks/{id}/answer", "submit"),
     ("POST /v1/tasks/{id}/pause", "submit"),
     ("POST /v1/tasks/{id}/unpause", "submit"),
     ("POST /v1/tasks/{id}/release", "worker"),

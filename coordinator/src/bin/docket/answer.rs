@@ -1,0 +1,89 @@
+//! `docket answer`, and the words by which other commands say that a run waits for it.
+
+use std::path::PathBuf;
+
+use docket_schema::{
+    ids::TaskId,
+    task::{TaskBlockedWhy, TaskRecord},
+};
+
+use crate::{
+    access::{Access, Need},
+    context::Context,
+    display,
+    fail::{Exit, FailWith as _, Outcome},
+    ps, resolve,
+};
+
+/// Flags.
+#[derive(Debug, clap::Args)]
+#[command(
+    after_help = "A run that cannot go on without a person frees its slot and waits. With an answer the same run goes on where
+it stood; the model reads the question and the answer before its next decision. Where the model's provider
+stopped the run (credit used up, a key that is not good), no words are needed: mend it, and say go on.
+`docket retry` begins anew in its place, and `docket cancel` gives it up.
+
+Examples:
+  docket answer 3f9c01ab \"Port 8080; the tests use it as well.\"
+  docket answer 3f9c01ab --file answer.md
+  git log -5 --stat | docket answer 3f9c01ab -
+  docket ps --json | jq -r 'select(.blocked_why == \"person\") | [.id, .message] | @tsv'"
+)]
+pub(crate) struct Args {
+    /// A task, or one of its runs
+    id: String,
+    /// The answer; - reads it from standard input
+    #[arg(num_args = 0.., value_name = "TEXT", conflicts_with = "file")]
+    text: Vec<String>,
+    /// A file with the answer
+    #[arg(long, value_name = "FILE")]
+    file: Option<PathBuf>,
+}
+
+impl Args {
+    fn read(&self) -> Outcome<String> {
+        match (&self.file, self.text.as_slice()) {
+            (Some(file), _) if file.as_os_str() != "-" => std::fs::read_to_string(file)
+                .fail_with(Exit::Usage, || {
+                    format!("cannot read the answer from {}; is it UTF-8 text?", file.display())
+                }),
+            (None, words) if words != ["-"] => Ok(words.join(" ")),
+            (Some(_) | None, _) => std::io::read_to_string(std::io::stdin().lock())
+                .fail_with(Exit::Usage, || {
+                    "cannot read the answer from standard input; is it UTF-8?".to_owned()
+                }),
+        }
+    }
+}
+
+/// Answers.
+pub(crate) async fn run(cx: Context, args: Args) -> Outcome {
+    let text = args.read()?;
+    let access = Access::open(&cx, Need::Write).await?;
+    let task = resolve::task(&access.client, &args.id).await?;
+    let now = access.client.answer(task, &text).await?;
+    if cx.json() {
+        display::say_json(&ps::Row::of(&now));
+    } else {
+        display::say(&format!("answered; task {} is {}", task.short(), ps::word(&now)));
+    }
+    if access.is_alone() {
+        display::note("nobody works here now; `docket up` starts workers");
+    }
+    access.close().await?;
+    Ok(Exit::Ok)
+}
+
+/// How a task that waits for a person goes on; `None` where it waits for none.
+pub(crate) fn how(task: &TaskRecord) -> Option<String> {
+    how_for(task.id, task.blocked_why?)
+}
+
+fn how_for(task: TaskId, why: TaskBlockedWhy) -> Option<String> {
+    let id = task.short();
+    match why {
+        TaskBlockedWhy::Person => Some(format!("`docket answer {id} TEXT` answers it")),
+        TaskBlockedWhy::Provider => Some(format!("once that is done, `docket answer {id}` lets it go on")),
+        TaskBlockedWhy::Child | TaskBlockedWhy::Paused => None,
+    }
+}

@@ -1,0 +1,50 @@
+//! `answer`: a person answers what a blocked run asked, and it goes on where it stood.
+
+use docket_schema::{
+    content::Content,
+    event::TypedEvent as _,
+    ids::Turn,
+    run::{BlockerAnswered, RunEvent},
+    task::{TaskBlockedWhy, TaskRecord, TaskState},
+};
+
+use super::{Plan, Rejection, unblock};
+
+/// Gives `text` to the run that asked, and makes its task available. Where the model's provider stopped the
+/// run, no words are needed: what it asked for was done elsewhere.
+///
+/// # Errors
+/// The task waits for nobody's answer, or its run asked something and `text` says nothing.
+pub fn answer(record: &TaskRecord, by: &str, text: &Content) -> Result<Plan, Rejection> {
+    let refused = |remedy| Err(Rejection::WrongState { state: record.state, remedy });
+    match (record.state, record.blocked_why) {
+        (TaskState::Blocked, Some(TaskBlockedWhy::Person)) if is_empty(text) => {
+            refused("its run asks something: give an answer, as `docket answer ID TEXT`")
+        }
+        (TaskState::Blocked, Some(TaskBlockedWhy::Person | TaskBlockedWhy::Provider)) => {
+            let answered = BlockerAnswered { text: text.clone(), by: by.to_owned() };
+            unblock(record, vec![RunEvent::from(answered).encode(Turn(0))])
+        }
+        (TaskState::Blocked, Some(TaskBlockedWhy::Paused)) => {
+            refused("it is paused and asks nothing; `docket unpause` lets it go on")
+        }
+        (TaskState::Blocked, Some(TaskBlockedWhy::Child)) => {
+            refused("it waits for another task and asks nothing; answer that one, if it asks")
+        }
+        (TaskState::Blocked, None) => refused("it does not say for what: the log is damaged"),
+        (TaskState::Running, _) => refused("it asks nothing; `docket tell` says something to its run"),
+        (TaskState::Pending | TaskState::Scheduled | TaskState::Available | TaskState::Retryable, _) => {
+            refused("it asks nothing, and is going to run anyway")
+        }
+        (TaskState::Completed | TaskState::Cancelled | TaskState::Discarded, _) => {
+            refused("it has ended and asks nothing; `docket resume` goes on with its run")
+        }
+    }
+}
+
+fn is_empty(text: &Content) -> bool {
+    match text {
+        Content::Text(text) => text.trim().is_empty(),
+        Content::B64(_) | Content::Blob(_) => false,
+    }
+}

@@ -1,0 +1,153 @@
+//! Blockers (A14): errors of tools that only a person can mend, known by what tools really print. Pure.
+//!
+//! Missing access or credentials ask at once: to try again with the same rights changes nothing. An external
+//! service that does not answer asks after a retry. An unclear requirement only a model can tell, by `BLOCKED:`.
+//!
+//! Only errors are looked at, line by line, and never what a test runner said: a test of a refused login prints
+//! the same words and is the work itself. So do lines that compare. Services of this machine are left out where
+//! they do not answer: the run can start them.
+
+use std::collections::BTreeSet;
+
+use docket_schema::{
+    content::Content,
+    ids::Turn,
+    run::{RunSettings, RunState, Trouble, TroubleKind},
+};
+
+/// What a person is needed for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Need {
+    /// Access or credentials.
+    Access,
+    /// A service elsewhere that does not answer.
+    Service,
+}
+
+/// Each row: words that one line must hold, in any case.
+const ACCESS: &[&[&str]] = &[
+    &["fatal: could not read username for"],
+    &["fatal: could not read password for"],
+    &["fatal: authentication failed for"],
+    &["terminal prompts disabled"],
+    &["permission denied (publickey"],
+    &["host key verification failed."],
+    &["remote: permission to ", " denied to "],
+    &["remote: http basic: access denied"],
+    &["remote: invalid username or password"],
+    &["remote: invalid username or token"],
+    &["the requested url returned error: 401"],
+    &["the requested url returned error: 403"],
+    &["error: http error 401 while getting"],
+    &["error: http error 403 while getting"],
+    &["401 client error", " for url: "],
+    &["403 client error", " for url: "],
+    &["npm err", " code e401"],
+    &["npm err", " code e403"],
+    &["npm err", "eneedauth"],
+    &["denied: requested access to the resource is denied"],
+    &["unauthorized: authentication required"],
+    &["no basic auth credentials"],
+    &["unable to locate credentials"],
+    &["an error occurred (accessdenied"],
+    &["an error occurred (expiredtoken"],
+    &["an error occurred (invalidclienttokenid)"],
+    &["could not automatically determine credentials"],
+    &["your default credentials were not found"],
+    &["please run: gh auth login"],
+    &["please run:  gh auth login"],
+    &["no token found, please run `cargo login`"],
+    &["failed to authenticate when downloading repository"],
+    &["the api_key client option must be set"],
+    &["authenticationerror: error code: 401"],
+    &["fatal: password authentication failed for user"],
+    &["fatal:  password authentication failed for user"],
+];
+
+/// As [`ACCESS`].
+const SERVICE: &[&[&str]] = &[
+    &["could not resolve host"],
+    &["temporary failure in name resolution"],
+    &["temporary failure resolving"],
+    &["name or service not known"],
+    &["getaddrinfo enotfound"],
+    &["getaddrinfo eai_again"],
+    &["dial tcp", "no such host"],
+    &["dial tcp", "connection refused"],
+    &["dial tcp", "i/o timeout"],
+    &["connect econnrefused "],
+    &["connect etimedout "],
+    &["curl: (7)", "failed to connect to "],
+    &["curl: (28)", "timed out"],
+    &["connection to server at ", "connection refused"],
+    &["connection to server at ", "timeout expired"],
+    &["ssh: connect to host ", "connection refused"],
+    &["ssh: connect to host ", "connection timed out"],
+    &["httpsconnectionpool(", "read timed out"],
+    &["httpsconnectionpool(", "max retries exceeded"],
+    &["net/http: tls handshake timeout"],
+    &["the requested url returned error: 50"],
+    &["error: http error 50", " while getting"],
+    &["500 server error", " for url: "],
+    &["502 server error", " for url: "],
+    &["503 server error", " for url: "],
+    &["504 server error", " for url: "],
+    &["npm err", " 503 service unavailable"],
+    &["npm err", " code e50"],
+    &["received unexpected http status: 50"],
+];
+
+/// A line that compares speaks of what a test wanted.
+const COMPARES: [&str; 4] = ["assert", "expect", "==", "panicked"];
+
+/// Services that a run can start itself.
+const HERE: [&str; 5] = ["localhost", "127.0.0.1", "::1", "0.0.0.0", "testserver"];
+
+/// What the error `said` needs a person for, and the line that says so.
+pub(super) fn need(said: &str) -> Option<(Need, &str)> {
+    said.lines().map(str::trim).find_map(|line| {
+        let lower = line.to_lowercase();
+        let holds = |words: &&[&str]| words.iter().all(|word| lower.contains(word));
+        if COMPARES.iter().chain(&HERE).any(|word| lower.contains(word)) {
+            None
+        } else if ACCESS.iter().any(&holds) {
+            Some((Need::Access, line))
+        } else if SERVICE.iter().any(holds) {
+            Some((Need::Service, line))
+        } else {
+            None
+        }
+    })
+}
+
+fn of(trouble: &Trouble) -> Option<(Need, &str)> {
+    let of_tests = trouble.failing.is_some() || trouble.tool == "run_tests";
+    let of_files = matches!(trouble.kind, TroubleKind::Look | TroubleKind::Write);
+    match &trouble.text {
+        Content::Text(said) if !of_tests && !of_files => need(said),
+        Content::Text(_) | Content::B64(_) | Content::Blob(_) => None,
+    }
+}
+
+/// What only a person can mend of the last turn's errors, put as a question.
+pub(super) fn question(run: &RunState, settings: &RunSettings) -> Option<Content> {
+    if !settings.ask_at_blockers || run.transcript.has_notes() {
+        return None;
+    }
+    let blockers = run.troubles.iter().filter_map(|trouble| of(trouble).map(|found| (trouble, found)));
+    let silent = blockers.clone().filter(|(_, (need, _))| *need == Need::Service);
+    let silent_in: BTreeSet<Turn> = silent.flat_map(|(trouble, _)| trouble.turns.iter().copied()).collect();
+    let (trouble, (need, line)) = blockers
+        .filter(|(trouble, _)| trouble.turns.contains(&run.turn))
+        .find(|(_, (need, _))| *need == Need::Access || silent_in.len() > 1)?;
+    let what = match need {
+        Need::Access => "needs an access or credentials that the run lacks",
+        Need::Service => "needs a service that does not answer, also when asked again",
+    };
+    let call = super::escalation::name(trouble);
+    let question = format!(
+        "`{call}` {what}:\n{}\n\nGrant it, mend it, or say how to do without; the run goes on from here with your words.",
+        super::escalation::cut(line)
+    );
+    Some(Content::Text(question))
+}
