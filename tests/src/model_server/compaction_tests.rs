@@ -90,7 +90,16 @@ impl Talk {
                 main: "scripted:x".parse().expect("a model"),
                 terms: ModelTerms { context_tokens, ..ModelTerms::default() },
             },
-            settings: RunSettings { turns_max: 1000, empty_answers_max: 1000, ..RunSettings::default() },
+            // What fails here fails for ever, and nobody is asked about it.
+            settings: RunSettings {
+                turns_max: 1000,
+                empty_answers_max: 1000,
+                same_error_max: 0,
+                failed_edits_max: 0,
+                failures_max: 0,
+                ask_at_blockers: false,
+                ..RunSettings::default()
+            },
             prompts: Prompts { system: blob, tools: blob, task: blob },
             base: Base { manifest: blob, tree: TreeHash::ZERO, git: None },
             gates: vec![],
