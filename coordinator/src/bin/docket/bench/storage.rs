@@ -52,7 +52,9 @@ async fn on(stage: &Stage, report: &mut Report) -> anyhow::Result<()> {
     let store = stage.running().handle().store();
     let script = backlog::put_blob(&store, &stage.clock, script().into_bytes()).await?;
     let model = ModelRef { provider: "scripted".to_owned(), name: "bench".to_owned(), base_url: None };
-    let settings = SettingsPatch { turns_max: Some(TURNS + 10), ..SettingsPatch::default() };
+    // Linters take their time, and what they find is no part of what is weighed.
+    let settings =
+        SettingsPatch { turns_max: Some(TURNS + 10), auto_lint: Some(false), ..SettingsPatch::default() };
     let (task, _) = stage.submit(TaskSpec { script: Some(script), settings, ..backlog::task(model) }).await?;
     let record = stage.ended_within(task, RUN_TIMEOUT).await?;
     let run = record.last_run.context("a completed task has a run")?;

@@ -173,7 +173,15 @@ fn model() -> ModelRef {
 
 /// The start of a run whose prompts are stored, and which may go on for long.
 pub(super) fn begun(held: Held, prompts: Prompts) -> RunStarted {
-    let settings = RunSettings { turns_max: 1_000_000, ..RunSettings::default() };
+    // What fails in it fails again and again, and nobody is to be asked.
+    let settings = RunSettings {
+        turns_max: 1_000_000,
+        same_error_max: 0,
+        failed_edits_max: 0,
+        failures_max: 0,
+        ask_at_blockers: false,
+        ..RunSettings::default()
+    };
     let started = started(held.task, held.run, IncarnationId(held.run.0));
     RunStarted { prompts, settings, ..started }
 }
