@@ -147,11 +147,8 @@ async fn watch(
         let task = client.task(id).await?.task;
         // Who paused it lets it go on.
         let paused = task.blocked_why == Some(TaskBlockedWhy::Paused);
-        if task.state.is_ended() || (task.state == TaskState::Blocked && !paused) {
-            bar.finish_and_clear();
-            return Ok(task);
-        }
         match task.last_run.filter(|run| followed != Some(*run)) {
+            // Also one that has ended before it was first seen.
             Some(run) => {
                 followed = Some(run);
                 tokio::select! {
@@ -161,6 +158,10 @@ async fn watch(
                         return client.task(id).await.map(|view| view.task).map_err(Failure::from);
                     }
                 }
+            }
+            None if task.state.is_ended() || (task.state == TaskState::Blocked && !paused) => {
+                bar.finish_and_clear();
+                return Ok(task);
             }
             None => {
                 bar.set_message(waiting_for(&task));
