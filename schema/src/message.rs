@@ -1,10 +1,10 @@
 //! The conversation, free of any provider's shape. `docket-worker` renders it to Anthropic's and
 //! OpenAI's bodies; nothing else knows those.
 
-use std::{fmt, str::FromStr};
+use std::{borrow::Cow, fmt, str::FromStr};
 
 use schemars::JsonSchema;
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize, de};
 use serde_json::Value;
 
 use crate::{content::Content, ids::ParseIdError};
@@ -101,7 +101,7 @@ pub struct Message {
 }
 
 /// A piece of a message.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
 #[serde(tag = "type", rename_all = "snake_case")]
 pub enum Part {
     /// Text.
@@ -127,6 +127,84 @@ pub enum Part {
         /// The tool failed, or refused.
         is_error: bool,
     },
+}
+
+/// By hand, for what serde derives copies each piece into a tree first: here that is done only where `type` does
+/// not come first, as it does in whatever docket wrote.
+impl<'de> Deserialize<'de> for Part {
+    fn deserialize<D: Deserializer<'de>>(d: D) -> Result<Self, D::Error> {
+        struct Form;
+        impl<'de> de::Visitor<'de> for Form {
+            type Value = Part;
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a piece of a message, with its `type`")
+            }
+            fn visit_map<A: de::MapAccess<'de>>(self, mut map: A) -> Result<Part, A::Error> {
+                let Some(first) = map.next_key::<Cow<'_, str>>()? else {
+                    return Err(de::Error::missing_field("type"));
+                };
+                if first == "type" {
+                    let kind: PartKind = map.next_value()?;
+                    return kind.part(de::value::MapAccessDeserializer::new(map));
+                }
+                let mut all = serde_json::Map::new();
+                all.insert(first.into_owned(), map.next_value()?);
+                while let Some((name, value)) = map.next_entry()? {
+                    all.insert(name, value);
+                }
+                let kind = all.remove("type").ok_or_else(|| de::Error::missing_field("type"))?;
+                let kind: PartKind = serde_json::from_value(kind).map_err(de::Error::custom)?;
+                kind.part(Value::Object(all)).map_err(de::Error::custom)
+            }
+        }
+        d.deserialize_map(Form)
+    }
+}
+
+/// The `type` of a [`Part`].
+#[derive(Deserialize)]
+#[serde(rename_all = "snake_case")]
+enum PartKind {
+    Text,
+    Thinking,
+    ToolUse,
+    ToolResult,
+}
+
+impl PartKind {
+    /// The piece of this type from the fields beside it.
+    fn part<'de, D: Deserializer<'de>>(self, fields: D) -> Result<Part, D::Error> {
+        #[derive(Deserialize)]
+        struct Text {
+            text: Content,
+        }
+        #[derive(Deserialize)]
+        struct Thinking {
+            provider: String,
+            data: Value,
+        }
+        #[derive(Deserialize)]
+        struct ToolResult {
+            call: CallId,
+            content: Content,
+            is_error: bool,
+        }
+        Ok(match self {
+            Self::Text => {
+                let Text { text } = Text::deserialize(fields)?;
+                Part::Text { text }
+            }
+            Self::Thinking => {
+                let Thinking { provider, data } = Thinking::deserialize(fields)?;
+                Part::Thinking { provider, data }
+            }
+            Self::ToolUse => Part::ToolUse(ToolUse::deserialize(fields)?),
+            Self::ToolResult => {
+                let ToolResult { call, content, is_error } = ToolResult::deserialize(fields)?;
+                Part::ToolResult { call, content, is_error }
+            }
+        })
+    }
 }
 
 /// A tool call as the model made it.
@@ -188,6 +266,18 @@ pub struct Usage {
 }
 
 impl Usage {
+    /// Tokens of the request, wherever they were read from.
+    pub const fn asked_tokens(self) -> u64 {
+        self.input_tokens.saturating_add(self.cache_read_tokens).saturating_add(self.cache_write_tokens)
+    }
+
+    /// Of a hundred tokens of the request, how many the provider's cache held; `None` where none was asked.
+    pub fn cache_hit_percent(self) -> Option<u64> {
+        let read = u128::from(self.cache_read_tokens) * 100;
+        let percent = read.checked_div(u128::from(self.asked_tokens()))?;
+        u64::try_from(percent).ok()
+    }
+
     /// Sums, saturating.
     #[must_use]
     pub const fn plus(self, other: Self) -> Self {
@@ -228,6 +318,59 @@ impl Prices {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_hit_ratio_is_of_all_that_was_asked() {
+        let usage =
+            Usage { input_tokens: 10, output_tokens: 500, cache_read_tokens: 80, cache_write_tokens: 10 };
+        assert_eq!((usage.asked_tokens(), usage.cache_hit_percent()), (100, Some(80)));
+        assert_eq!(Usage { output_tokens: 5, ..Usage::default() }.cache_hit_percent(), None);
+    }
+
+    #[test]
+    fn a_part_is_read_wherever_its_type_stands() {
+        let parts = [
+            Part::Text { text: "a \"b\"\n\u{1f}é".into() },
+            Part::Thinking {
+                provider: "anthropic".to_owned(),
+                data: serde_json::json!({ "type": "x", "n": [1] }),
+            },
+            Part::ToolUse(ToolUse {
+                call: CallId("t1-0".to_owned()),
+                name: "read_file".to_owned(),
+                args: serde_json::json!({ "type": "text", "path": "a\nb" }),
+                malformed: Some("{".to_owned()),
+            }),
+            Part::ToolResult {
+                call: CallId("t1-0".to_owned()),
+                content: Content::inline(b"\xff"),
+                is_error: true,
+            },
+        ];
+        for part in parts {
+            let value = serde_json::to_value(&part).expect("string keys");
+            let Value::Object(fields) = &value else { panic!("an object") };
+            let field = |(name, value): (&String, &Value)| format!("{}:{value}", Value::from(name.as_str()));
+            let mut texts: Vec<String> = fields.iter().map(field).collect();
+            for _ in 0..texts.len() {
+                texts.rotate_left(1);
+                let text = format!("{{{},\"later\":0}}", texts.join(","));
+                assert_eq!(serde_json::from_str::<Part>(&text).expect(&text), part);
+            }
+            assert_eq!(serde_json::from_value::<Part>(value).expect("the same"), part);
+        }
+        for (wrong, said) in [
+            ("{}", "missing field `type`"),
+            (r#"{"text":{"text":"a"}}"#, "missing field `type`"),
+            (r#"{"type":"image"}"#, "unknown variant `image`"),
+            (r#"{"type":"text"}"#, "missing field `text`"),
+            (r#"{"is_error":true,"type":"tool_result"}"#, "missing field `call`"),
+            ("[]", "a piece of a message"),
+        ] {
+            let error = serde_json::from_str::<Part>(wrong).expect_err(wrong).to_string();
+            assert!(error.contains(said), "{wrong}: {error}");
+        }
+    }
 
     #[test]
     fn a_model_is_named_by_protocol_and_name() {

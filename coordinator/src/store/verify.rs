@@ -5,6 +5,7 @@
 //! A log is walked where it lies ([`Store`]) or from elsewhere, by whatever is a [`LogReader`].
 
 mod fold;
+mod pages;
 mod reader;
 
 use std::{
@@ -39,7 +40,7 @@ const BLOBS: usize = 1000;
 /// Runs that may stand on each other: more is no history a person made.
 const LINEAGE_MAX: usize = 1000;
 
-/// From where on a stream is worth being read twice at once.
+/// From where on a stream is worth a second thread.
 const BESIDE_MIN: Seq = Seq(256);
 
 /// What a verification saw.
@@ -259,7 +260,8 @@ impl Folded {
     }
 }
 
-/// Reads a stream for both, at once where that is worth it: the two have nothing to say to each other.
+/// Reads a stream for both, which work beside each other where that is worth it: they have nothing to say to
+/// each other.
 async fn passes<R: LogReader + ?Sized>(
     reader: &R,
     range: Range<'_>,
@@ -284,18 +286,20 @@ async fn passes<R: LogReader + ?Sized>(
         of_event: Vec::new(),
         broken: None,
     }));
-    let (mut chain, mut fold) = (each(&chained, Chained::event), each(&folded, Folded::event));
+    let chain = each(&chained, Chained::event);
     let altered = if reader.beside() && until.unwrap_or(recorded.seq) >= BESIDE_MIN {
-        let (chain, fold) = tokio::join!(scan(reader, stream, chain), scan(reader, stream, fold));
-        chain?.or(fold?)
-    } else {
-        let mut goes_on = (true, true);
-        let both = Box::new(move |event: &EventRef<'_>| {
-            goes_on.0 = goes_on.0 && chain(event).is_continue();
-            goes_on.1 = goes_on.1 && fold(event).is_continue();
-            if goes_on == (false, false) { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+        let (mut giver, taker) = pages::hand_over();
+        let of_taker = Arc::clone(&folded);
+        let folding = tokio::task::spawn_blocking(move || {
+            let mut folded = of_taker.lock().expect("a pass does not panic");
+            taker.take(|event| folded.event(event));
         });
-        scan(reader, stream, both).await?
+        let altered = scan(reader, stream, both(chain, move |event| giver.give(event))).await?;
+        folding.await.expect("a pass does not panic");
+        altered
+    } else {
+        let fold = each(&folded, Folded::event);
+        scan(reader, stream, both(chain, fold)).await?
     };
     let (mut chained, folded) = (taken(chained), taken(folded));
     if let Some(what) = altered {
@@ -303,6 +307,19 @@ async fn passes<R: LogReader + ?Sized>(
         chained.broken = chained.broken.or_else(|| Some(fault(stream, at, what)));
     }
     Ok((chained, folded))
+}
+
+/// Each event to both, until both have broken off.
+fn both(
+    mut one: EachEvent,
+    mut other: impl FnMut(&EventRef<'_>) -> ControlFlow<()> + Send + 'static,
+) -> EachEvent {
+    let mut goes_on = (true, true);
+    Box::new(move |event| {
+        goes_on.0 = goes_on.0 && one(event).is_continue();
+        goes_on.1 = goes_on.1 && other(event).is_continue();
+        if goes_on == (false, false) { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+    })
 }
 
 /// Scans; answers what of the log could not be read as it was written.

@@ -59,11 +59,21 @@ pub enum Summary {
     Failed,
 }
 
-/// What the model counted of a request and its answer, and how many bytes those were.
+/// What the model counted of a request and its answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Measured {
     /// Tokens of both.
     pub tokens: u64,
-    /// Bytes of prompts, tools and the conversation, the answer with it.
-    pub bytes: u64,
+    /// How many bytes those were.
+    pub(super) size: MeasuredSize,
+}
+
+/// Bytes of prompts, tools and the conversation, the answer with it. Counted when somebody asks: most folds ask
+/// for none.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum MeasuredSize {
+    /// They were counted.
+    Bytes(u64),
+    /// So many messages of the conversation, and the prompts beside them.
+    Messages(usize),
 }

@@ -155,6 +155,11 @@ impl Ledger {
         }
     }
 
+    /// Whether the plan, as the model gave it last, has a step that is not ticked.
+    pub fn has_open_steps(&self) -> bool {
+        self.plan.as_ref().is_some_and(|plan| plan.lines().any(|line| line.contains("[ ]")))
+    }
+
     /// What the model reads of it, in `bytes_max` bytes and a few: the plan first, then what was changed,
     /// what is broken, what people said, what was run.
     pub fn text(&self, bytes_max: usize) -> String {
@@ -263,7 +268,7 @@ fn gist(content: &Content) -> String {
 }
 
 /// The plan in an answer: the list behind its last line that says `PLAN:`.
-fn plan_in(text: &str) -> Option<String> {
+pub fn plan_in(text: &str) -> Option<String> {
     let lines: Vec<&str> = text.lines().collect();
     let is_mark = |line: &&str| {
         let line = line.trim().trim_matches(['#', '*', ' ']);

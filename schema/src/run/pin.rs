@@ -1,6 +1,8 @@
 //! What a run pins at its start: everything a later decision depends on, so that no decision ever
 //! depends on the binary, the configuration or the machine that happens to make it.
 
+use std::str::FromStr;
+
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -74,6 +76,43 @@ pub struct RunSettings {
     /// Not in logs that lack it.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub ask_at_blockers: bool,
+    /// Requests, from the second on, that remind a model which gave no plan; 0 = none, and so in logs that lack it.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub plan_asks_max: u32,
+    /// Stop once all paths that the task requires are there and its tests pass, without asking the model again.
+    /// Not in logs that lack it.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub early_end: bool,
+    /// How much is asked for before the first change; none = as the task's words let one expect. A log of a run
+    /// that pinned one has its phase of planning.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub complexity: Option<Complexity>,
+}
+
+/// How large a task is thought to be (A15): whether nothing, a brief or a detailed intent preview is asked for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum Complexity {
+    /// It is done at once.
+    #[default]
+    Low,
+    /// A few sentences first.
+    Medium,
+    /// A detailed preview first.
+    High,
+}
+
+impl FromStr for Complexity {
+    type Err = &'static str;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        match text {
+            "low" => Ok(Self::Low),
+            "medium" => Ok(Self::Medium),
+            "high" => Ok(Self::High),
+            _ => Err("it must be low, medium or high"),
+        }
+    }
 }
 
 #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde hands a reference")]
@@ -102,6 +141,9 @@ impl Default for RunSettings {
             failed_edits_max: 3,
             failures_max: 5,
             ask_at_blockers: true,
+            plan_asks_max: 3,
+            early_end: true,
+            complexity: None,
         }
     }
 }

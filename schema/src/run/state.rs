@@ -10,7 +10,7 @@ use std::{
 };
 
 use super::{
-    compacted::{Measured, Summary},
+    compacted::{Measured, MeasuredSize, Summary},
     event::{Phase, RunEvent, RunStarted},
     event_inbox::{Limit, RunBlocked, RunOutcome},
     event_work::{GateRequested, ModelFailed, ModelRequested, SnapshotParts, ToolRequested},
@@ -211,6 +211,8 @@ pub struct RunState {
     pub lint_failures: u32,
     /// A change failed its test, gate or lint and no change has followed: what comes next is a fix.
     pub fixing: bool,
+    /// All tests passed, and nothing was run or changed since, and no check failed.
+    pub tests_passed: bool,
     /// Files that file tools wrote, in this run.
     pub files_written: BTreeSet<WorkPath>,
     /// What went wrong and was not made good since.
@@ -288,6 +290,7 @@ impl Default for RunState {
             lint_timeouts: BTreeMap::new(),
             lint_failures: 0,
             fixing: false,
+            tests_passed: false,
             files_written: BTreeSet::new(),
             troubles: Troubles::default(),
             asked: None,
@@ -326,6 +329,14 @@ impl RunState {
     /// Bytes of what a request carries besides its conversation: prompt and tools.
     pub fn prompt_bytes(&self) -> u64 {
         self.pins.as_ref().map_or(0, |pins| pins.prompts.system.bytes + pins.prompts.tools.bytes)
+    }
+
+    /// Bytes of what the model counted.
+    pub fn bytes_of(&self, measured: Measured) -> u64 {
+        match measured.size {
+            MeasuredSize::Bytes(bytes) => bytes,
+            MeasuredSize::Messages(messages) => self.prompt_bytes() + self.transcript.bytes_of(messages),
+        }
     }
 
     /// Applies one event.

@@ -6,7 +6,7 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet},
-    sync::Arc,
+    sync::{Arc, OnceLock},
 };
 
 use super::compacted::Compacted;
@@ -15,30 +15,48 @@ use crate::{
     message::{CallId, Message, Part, Role, ToolUse},
 };
 
-/// A message, and the digest of the conversation up to and with it. The digest is computed once, from the
-/// one before it: a decision over five hundred messages hashes one digest, not a megabyte.
-#[derive(Debug, Clone, PartialEq)]
+/// A message of a conversation, and once somebody asked, the seal of the conversation up to and with it. A seal is
+/// computed once, from the one before it: a decision over five hundred messages hashes one digest, not a
+/// megabyte. A log that is only folded computes none.
+#[derive(Debug, Clone)]
 pub struct Said {
     /// The message.
     pub message: Message,
-    /// BLAKE3 of the digest before it (none for the first) and of its JSON.
-    pub digest: [u8; 32],
-    /// Bytes of the conversation up to and with it: of its JSON, and of what that has out of line.
-    pub bytes: u64,
+    seal: OnceLock<Seal>,
 }
 
-impl Said {
-    /// Seals a message that follows `before`.
-    pub fn after(before: Option<&Self>, message: Message) -> Arc<Self> {
-        let json = serde_json::to_vec(&message).expect("messages have string keys only");
+/// What a conversation is, and how large.
+#[derive(Debug, Clone, Copy, Default)]
+struct Seal {
+    /// BLAKE3 of the digest before it (none for the first) and of its last message's JSON.
+    digest: [u8; 32],
+    /// Bytes: of its JSON, and of what that has out of line.
+    bytes: u64,
+}
+
+impl Seal {
+    fn after(before: Option<Self>, message: &Message) -> Self {
+        let json = serde_json::to_vec(message).expect("messages have string keys only");
         let mut hasher = blake3::Hasher::new();
         if let Some(before) = before {
             hasher.update(&before.digest);
         }
         hasher.update(&json);
         let bytes = json.len() as u64 + message.parts.iter().map(bytes_out_of_line).sum::<u64>();
-        let bytes = bytes.saturating_add(before.map_or(0, |before| before.bytes));
-        Arc::new(Self { digest: *hasher.finalize().as_bytes(), message, bytes })
+        let bytes = bytes.saturating_add(before.unwrap_or_default().bytes);
+        Self { digest: *hasher.finalize().as_bytes(), bytes }
+    }
+}
+
+impl Said {
+    fn new(message: Message) -> Arc<Self> {
+        Arc::new(Self { message, seal: OnceLock::new() })
+    }
+}
+
+impl PartialEq for Said {
+    fn eq(&self, other: &Self) -> bool {
+        self.message == other.message
     }
 }
 
@@ -84,22 +102,38 @@ impl Conversation {
 
     /// The digest of it all; zeros where nothing was said.
     pub fn digest(&self) -> [u8; 32] {
-        self.last().map_or([0; 32], |said| said.digest)
+        self.seal().digest
     }
 
-    /// Bytes of it all, as [`Said::bytes`] counts them.
+    /// Bytes of it all: of its JSON, and of what that has out of line.
     pub fn bytes(&self) -> u64 {
-        self.last().map_or(0, |said| said.bytes)
+        self.seal().bytes
     }
 
-    fn last(&self) -> Option<&Arc<Said>> {
-        self.len().checked_sub(1).and_then(|last| self.get(last))
+    /// The digest of the first `messages`, as [`Self::digest`].
+    pub fn digest_of(&self, messages: usize) -> [u8; 32] {
+        self.seal_of(messages).digest
+    }
+
+    fn seal(&self) -> Seal {
+        self.seal_of(self.len())
+    }
+
+    /// A message is in one conversation only, and in what is taken from that: its seal is the same in each.
+    fn seal_of(&self, messages: usize) -> Seal {
+        let sealed = |place: usize| self.get(place).and_then(|said| said.seal.get().copied());
+        let known = (0..messages).rev().find_map(|place| Some((place + 1, sealed(place)?)));
+        let (from, mut seal) = known.map_or((0, None), |(from, seal)| (from, Some(seal)));
+        for said in self.since(from).take(messages.saturating_sub(from)) {
+            seal = Some(*said.seal.get_or_init(|| Seal::after(seal, &said.message)));
+        }
+        seal.unwrap_or_default()
     }
 }
 
 impl FromIterator<Message> for Conversation {
     fn from_iter<T: IntoIterator<Item = Message>>(messages: T) -> Self {
-        let sealed = Arc::new(sealed(messages));
+        let sealed: Arc<Vec<Arc<Said>>> = Arc::new(messages.into_iter().map(Said::new).collect());
         Self { shared: sealed.len(), sealed, last: None }
     }
 }
@@ -159,8 +193,7 @@ impl Transcript {
             return;
         }
         self.calls = calls_of(&parts).map(|tool| tool.call.clone()).collect();
-        let said =
-            Said::after(self.sealed.last().map(|said| &**said), Message { role: Role::Assistant, parts });
+        let said = Said::new(Message { role: Role::Assistant, parts });
         Arc::make_mut(&mut self.sealed).push(said);
     }
 
@@ -197,6 +230,11 @@ impl Transcript {
         Conversation { shared: self.sealed.len(), sealed: Arc::clone(&self.sealed), last: None }
     }
 
+    /// Bytes of the first `messages` of what was sent or answered, as [`Conversation::bytes`] counts them.
+    pub fn bytes_of(&self, messages: usize) -> u64 {
+        self.sealed_conversation().seal_of(messages).bytes
+    }
+
     /// What the first message held before anything was put behind it.
     pub fn task(&self) -> &[Part] {
         if self.task.is_empty() {
@@ -225,7 +263,7 @@ impl Transcript {
             self.answers_left_out += answers(left_out);
             (self.task, self.summary) = (Vec::new(), None);
             let first = Message { role: Role::User, parts: vec![summary] };
-            self.sealed = Arc::new(sealed(std::iter::once(first).chain(kept.iter().cloned())));
+            self.sealed = renewed(std::iter::once(first).chain(kept.iter().cloned()));
             return Ok(());
         }
         let mut messages = messages.into_iter();
@@ -249,7 +287,7 @@ impl Transcript {
         let ledger = event.ledger.map(|text| Part::Text { text });
         let parts = self.task.iter().chain(&self.summary).cloned().chain(ledger).collect();
         let first = Message { role: Role::User, parts };
-        self.sealed = Arc::new(sealed(std::iter::once(first).chain(rest)));
+        self.sealed = renewed(std::iter::once(first).chain(rest));
         Ok(())
     }
 
@@ -272,19 +310,13 @@ impl Transcript {
             }
             Some(_) | None => self.sealed.len(),
         };
-        let before = after.checked_sub(1).and_then(|last| self.sealed.get(last)).map(|said| &**said);
-        Some(Pending { after, said: Said::after(before, Message { role: Role::User, parts }) })
+        Some(Pending { after, said: Said::new(Message { role: Role::User, parts }) })
     }
 }
 
-/// The digests of all that follows a change are others: they are made anew.
-fn sealed(messages: impl IntoIterator<Item = Message>) -> Vec<Arc<Said>> {
-    let mut sealed: Vec<Arc<Said>> = Vec::new();
-    for message in messages {
-        let said = Said::after(sealed.last().map(|said| &**said), message);
-        sealed.push(said);
-    }
-    sealed
+/// The seals of all that follows a change are others: messages are new ones.
+fn renewed(messages: impl Iterator<Item = Message>) -> Arc<Vec<Arc<Said>>> {
+    Arc::new(messages.map(Said::new).collect())
 }
 
 fn answers(messages: &[Message]) -> u32 {

@@ -1,26 +1,27 @@
 //! What each event does to the state of a run: one method per event that does more than set a field.
 
+mod checks;
+
 use std::sync::Arc;
 
 use super::{
-    compacted::{Compacted, Measured, Summary},
+    compacted::{Compacted, Measured, MeasuredSize, Summary},
     event::{Forked, RunEvent, RunRecovered, RunStarted},
     event_inbox::{BlockedWhy, BlockerAnswered, ChildAnswered, RunBlocked, RunEnded},
     event_work::{
-        GateFinished, GateRequested, GateStep, ModelAnswered, ModelFailed, ModelRequested, Purpose,
-        SnapshotParts, SnapshotTaken, ToolFinished, ToolRequested, ToolStatus,
+        ModelAnswered, ModelFailed, ModelRequested, Purpose, SnapshotParts, SnapshotTaken, ToolFinished,
+        ToolRequested, ToolStatus,
     },
     hands::edited_words,
-    pin::GateSpec,
     state::{EventMeta, Overlay, RunState, Stage},
     transcript::calls_of,
 };
 use crate::{
     content::Content,
     ids::{Epoch, Turn},
-    message::{CallId, Part, Usage},
+    message::{CallId, Part, Role, ToolUse},
     snapshot::PathChange,
-    tool::{LintSeen, LintStatus},
+    tool::{LintSeen, LintStatus, RecoveryClass},
 };
 
 impl RunState {
@@ -192,14 +193,23 @@ impl RunState {
             self.last_text = text;
         }
         self.transcript.answer(event.parts);
-        let Usage { input_tokens, cache_read_tokens, cache_write_tokens, output_tokens } = event.usage;
-        let asked = input_tokens.saturating_add(cache_read_tokens).saturating_add(cache_write_tokens);
-        self.measured = (asked > 0).then(|| Measured {
-            tokens: asked.saturating_add(output_tokens),
-            bytes: self.prompt_bytes() + self.transcript.sealed_conversation().bytes(),
-        });
+        let asked = event.usage.asked_tokens();
+        self.measured = (asked > 0).then(|| self.counted(asked.saturating_add(event.usage.output_tokens)));
         self.stage = Stage::Deciding;
         Ok(())
+    }
+
+    fn counted(&self, tokens: u64) -> Measured {
+        let sealed = self.transcript.sealed();
+        // What a person says next becomes part of a last message of the user's.
+        let stays = sealed.last().is_some_and(|last| last.message.role == Role::Assistant);
+        let size = MeasuredSize::Messages(sealed.len());
+        let measured = Measured { tokens, size };
+        if stays {
+            measured
+        } else {
+            Measured { size: MeasuredSize::Bytes(self.bytes_of(measured)), ..measured }
+        }
     }
 
     fn asks_for_summary(&self) -> bool {
@@ -241,6 +251,9 @@ impl RunState {
         };
         let (asked, tool) = self.open_tools.remove(at);
         self.troubles.take(self.turn, (&asked, &tool), &event);
+        if asked.class != RecoveryClass::Reads {
+            self.tests_passed = passed_whole(&tool, &event);
+        }
         self.totals.tool_calls += 1;
         let is_error = !matches!(event.status, ToolStatus::Ok);
         if is_error {
@@ -291,81 +304,6 @@ impl RunState {
             self.left_out.extend(part.left_out.into_iter().map(|left| (left.path, left.why)));
         }
         Ok(())
-    }
-
-    fn gate_requested(&mut self, event: GateRequested) -> Result<(), String> {
-        match self.stage {
-            Stage::Deciding => {
-                self.round_failed = false;
-                self.round_mends.clear();
-                self.round_notes.clear();
-            }
-            Stage::Gates => {}
-            _ => return Err(String::new()),
-        }
-        self.gates_in_turn += 1;
-        self.open_gates.push(event);
-        self.stage = Stage::Gates;
-        Ok(())
-    }
-
-    fn gate_finished(&mut self, event: GateFinished) -> Result<(), String> {
-        let Some(at) = self.open_gates.iter().position(|open| open.call == event.call) else {
-            return Err(format!(": {} has no intent", event.call));
-        };
-        let open = self.open_gates.remove(at);
-        match open.step {
-            GateStep::Check => self.checked(open.gate, event),
-            GateStep::Mend => self.mend_finished(open.gate, event),
-        }
-        Ok(())
-    }
-
-    fn checked(&mut self, gate: GateSpec, event: GateFinished) {
-        if !event.passed {
-            self.round_failed = true;
-            let text =
-                format!("The final check `{}` (`{}`) failed. Mend the cause.", gate.name, gate.command);
-            self.round_notes.push(Part::Text { text: text.into() });
-            self.round_notes.push(Part::Text { text: event.content });
-            if gate.mend.is_some() && !self.mended {
-                self.round_mends.push(gate);
-            }
-        }
-        // What may yet be mended is not told before it is known to stay.
-        if self.round_mends.is_empty() && !self.may_be_mended() {
-            self.round_notes.drain(..).for_each(|note| self.transcript.note(note));
-        }
-        if self.open_gates.is_empty() {
-            self.stage = Stage::Deciding;
-            self.gates_passed = !self.round_failed;
-            self.fixing = self.round_failed;
-            self.mends_due = std::mem::take(&mut self.round_mends);
-            if self.round_failed && self.mends_due.is_empty() {
-                self.round_notes.drain(..).for_each(|note| self.transcript.note(note));
-                self.corrections += 1;
-                self.answered_without_tools = false;
-            }
-        }
-    }
-
-    /// Whether a check of this round that has no result yet could be mended.
-    fn may_be_mended(&self) -> bool {
-        !self.mended && self.open_gates.iter().any(|open| open.gate.mend.is_some())
-    }
-
-    fn mend_finished(&mut self, gate: GateSpec, event: GateFinished) {
-        self.mended = true;
-        self.mends_due.retain(|due| *due != gate);
-        if !event.facts.changed.is_empty() {
-            // Should the run end now, nobody needs to be told.
-            self.transcript.aside(Part::Text { text: event.content });
-            self.files_written.extend(event.facts.changed);
-        }
-        if self.open_gates.is_empty() {
-            self.stage = Stage::Deciding;
-            self.mends_due.clear();
-        }
     }
 
     fn told(&mut self, text: Content) -> Result<(), String> {
@@ -435,6 +373,10 @@ impl RunState {
             // Whatever was refused for its length is shorter now, and another request.
             failure.retry_in_ms = Some(0);
         }
+        // What was counted is about to be replaced.
+        if let Some(measured) = self.measured {
+            self.measured = Some(Measured { size: MeasuredSize::Bytes(self.bytes_of(measured)), ..measured });
+        }
         self.transcript.compact(event)
     }
 
@@ -488,6 +430,13 @@ fn summary_of(event: &ModelAnswered) -> Option<String> {
     });
     let text = texts.filter(|text| !text.is_empty()).collect::<Vec<_>>().join("\n");
     (!text.is_empty()).then_some(text)
+}
+
+/// All tests there are ran, some at least, and none failed.
+fn passed_whole(tool: &ToolUse, event: &ToolFinished) -> bool {
+    let whole = tool.name == "run_tests" && tool.args.get("test_path").is_none_or(serde_json::Value::is_null);
+    let passed = event.facts.tests.is_some_and(|tests| tests.passed > 0 && tests.failed + tests.errors == 0);
+    whole && passed && event.status == ToolStatus::Ok
 }
 
 fn is_blank(content: &Content) -> bool {

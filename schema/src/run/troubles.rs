@@ -6,7 +6,7 @@
 //! made before the model saw the first of them fail. Calls whose outcome is unknown tell nothing about the model,
 //! and final checks have a bound of their own (`corrections_max`): neither is here.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, VecDeque};
 
 use serde_json::Value;
 
@@ -79,7 +79,7 @@ impl Trouble {
 /// The troubles of a run, oldest first.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Troubles {
-    all: Vec<Trouble>,
+    all: VecDeque<Trouble>,
 }
 
 impl Troubles {
@@ -134,21 +134,24 @@ impl Troubles {
         let is_same = |before: &Trouble| {
             (&before.tool, &before.subject, &before.signature) == (&now.tool, &now.subject, &now.signature)
         };
-        if let Some(at) = self.all.iter().position(is_same) {
-            let before = self.all.remove(at);
+        let same = self.all.iter().position(is_same);
+        if let Some(before) = same.and_then(|at| self.all.remove(at)) {
             // Fewer tests fail than before: that is no standstill.
             let is_better = matches!((before.failing, now.failing), (Some(then), Some(now)) if now < then);
             if !is_better {
                 now.turns.extend(before.turns);
             }
         }
-        self.all.push(now);
+        self.all.push_back(now);
         if self.all.len() > KEPT_MAX {
-            self.all.remove(0);
+            self.all.pop_front();
         }
     }
 
     fn made_good(&mut self, tool: &str, subject: &str, changed: &[WorkPath]) {
+        if self.all.is_empty() {
+            return;
+        }
         let written: Vec<String> = changed.iter().map(ToString::to_string).collect();
         self.all.retain(|trouble| {
             // A call that names nothing is about all that the tool is for: the whole of the tests.

@@ -8,6 +8,7 @@ use crate::{
     content::{BlobRef, WorkPath},
     ids::{BatchId, QueueName, Timestamp},
     message::ModelRef,
+    run::Complexity,
     snapshot::Base,
 };
 
@@ -200,4 +201,7 @@ pub struct SettingsPatch {
     /// See [`crate::run::RunSettings::refuse_syntax_errors`].
     #[serde(skip_serializing_if = "Option::is_none")]
     pub refuse_syntax_errors: Option<bool>,
+    /// See [`crate::run::RunSettings::complexity`].
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub complexity: Option<Complexity>,
 }

@@ -6,7 +6,7 @@ use std::{
     net::SocketAddr,
     sync::{
         Arc, Mutex, MutexGuard, PoisonError,
-        atomic::{AtomicU64, Ordering},
+        atomic::{AtomicBool, AtomicU64, Ordering},
     },
     time::Instant,
 };
@@ -19,7 +19,7 @@ use axum::{
     routing::post,
     serve::ListenerExt as _,
 };
-use docket_schema::message::ModelRef;
+use docket_schema::message::{ModelRef, Usage};
 use docket_worker::model::{Attempt, FaultKind, ModelError, Provider, ScriptedModel, Transcript};
 use serde_json::Value;
 use tokio::{net::TcpListener, sync::watch, task::JoinHandle};
@@ -62,6 +62,8 @@ struct Shared {
     requests: Mutex<Vec<RecordedRequest>>,
     calls: AtomicU64,
     connections: AtomicU64,
+    /// It counts what an earlier request began with as read from its cache.
+    caches: AtomicBool,
     /// Sendings of one turn of one conversation: faults befall the first of them.
     attempts: Mutex<HashMap<blake3::Hash, u32>>,
     stopped: watch::Receiver<bool>,
@@ -100,6 +102,12 @@ impl ModelServer {
         Self::launch(Scripts::ByModel(scripts)).await
     }
 
+    /// From here on what a request has in common with the beginning of an earlier one is counted as read from
+    /// the provider's cache.
+    pub fn caches(&self) {
+        self.shared.caches.store(true, Ordering::SeqCst);
+    }
+
     async fn launch(scripts: Scripts) -> io::Result<Self> {
         let listener = TcpListener::bind(("127.0.0.1", 0)).await?;
         let address = listener.local_addr()?;
@@ -109,6 +117,7 @@ impl ModelServer {
             requests: Mutex::default(),
             calls: AtomicU64::new(0),
             connections: AtomicU64::new(0),
+            caches: AtomicBool::new(false),
             attempts: Mutex::default(),
             stopped: stopped.clone(),
         });
@@ -256,7 +265,7 @@ async fn reply(
         }
     };
     let attempt = shared.attempt(&value, body);
-    let line = script.line(body, attempt).map_err(|error| match error {
+    let mut line = script.line(body, attempt).map_err(|error| match error {
         ModelError::InvalidRequest { message } => speaks.refusal(400, &message),
         other => speaks.refusal(500, &other.to_string()),
     })?;
@@ -275,6 +284,7 @@ async fn reply(
             return Err(refusal);
         }
     }
+    shared.cached(body, place, &mut line.answer.usage);
     let events = match speaks {
         Speaks::Anthropic => anthropic::events(&line.answer, model, request_id),
         Speaks::OpenAi => openai::events(&line.answer, model, request_id),
@@ -297,6 +307,20 @@ impl Shared {
             });
             requests.len() - 1
         })
+    }
+
+    fn cached(&self, body: &Bytes, place: Option<usize>, usage: &mut Usage) {
+        if !self.caches.load(Ordering::SeqCst) {
+            return;
+        }
+        let requests = lock(&self.requests);
+        let before = &requests[..place.unwrap_or(requests.len())];
+        let shared = |earlier: &RecordedRequest| {
+            earlier.body.iter().zip(body).take_while(|(one, other)| one == other).count()
+        };
+        let bytes = before.iter().map(shared).max().unwrap_or(0);
+        usage.cache_read_tokens = usage.input_tokens * bytes as u64 / body.len().max(1) as u64;
+        usage.input_tokens -= usage.cache_read_tokens;
     }
 
     fn answered(&self, place: Option<usize>, at: Instant) {

@@ -5,6 +5,7 @@ mod runners;
 
 use anyhow::{Context as _, Result, ensure};
 use docket_schema::{
+    ids::RunId,
     run::{GateStep, RunEvent, RunOutcome, ToolFinished},
     tool::LintStatus,
 };
@@ -29,10 +30,10 @@ fix = "sed -i s/BAD/GOOD/ {files}"
 "#;
 
 /// What became of a run.
-struct Played {
-    history: History,
+pub(super) struct Played {
+    pub(super) history: History,
     /// Bodies of the requests, as the model's server got them.
-    asked: Vec<String>,
+    pub(super) asked: Vec<String>,
 }
 
 /// A coordinator and a worker, on which runs are played one after the other.
@@ -42,7 +43,7 @@ pub(super) struct House {
 }
 
 impl House {
-    async fn new(settings: &str) -> Result<Self> {
+    pub(super) async fn new(settings: &str) -> Result<Self> {
         Self::dying(settings, Vec::new()).await
     }
 
@@ -56,7 +57,7 @@ impl House {
     }
 
     /// Plays a script on a project, once.
-    async fn play(&self, name: &str, files: &[(&str, &str)], script: &str) -> Result<Played> {
+    pub(super) async fn play(&self, name: &str, files: &[(&str, &str)], script: &str) -> Result<Played> {
         let server = ModelServer::start(ScriptedModel::parse(script.as_bytes())?).await?;
         let sample = Sample::new(files)?;
         let args = ["--model", "openai:template", "--queue", "template", "--attempts", "1"];
@@ -73,14 +74,27 @@ impl House {
         Ok(Played { history, asked: server.requests().iter().map(|request| text(&request.body)).collect() })
     }
 
-    async fn end(self) -> Result<()> {
+    /// Runs the program beside its coordinator; what it says.
+    pub(super) async fn docket(&self, args: &[&str]) -> Result<String> {
+        self.coordinator.docket(args).await?.ok()
+    }
+
+    pub(super) async fn end(self) -> Result<()> {
         self.worker.drain().await?;
         self.coordinator.end_and_check().await
     }
 }
 
 impl Played {
-    fn results(&self) -> Vec<&ToolFinished> {
+    /// Which run it was.
+    pub(super) fn run(&self) -> Result<RunId> {
+        match self.history.events.first() {
+            Some(RunEvent::RunStarted(started)) => Ok(started.run),
+            _ => anyhow::bail!("no run: {}", self.history.kinds()),
+        }
+    }
+
+    pub(super) fn results(&self) -> Vec<&ToolFinished> {
         let mut results = Vec::new();
         for event in &self.history.events {
             if let RunEvent::ToolFinished(result) = event {
@@ -96,7 +110,7 @@ impl Played {
     }
 
     /// Each final check in order: its name, and whether it passed, or that it was mended.
-    fn checks(&self) -> Vec<String> {
+    pub(super) fn checks(&self) -> Vec<String> {
         let mut names = Vec::new();
         let mut checks = Vec::new();
         for event in &self.history.events {
@@ -118,11 +132,11 @@ impl Played {
         checks
     }
 
-    fn text(result: &ToolFinished) -> String {
+    pub(super) fn text(result: &ToolFinished) -> String {
         String::from_utf8_lossy(&result.content.inline_bytes().unwrap_or_default()).into_owned()
     }
 
-    fn succeeded(&self) -> Result<()> {
+    pub(super) fn succeeded(&self) -> Result<()> {
         let ended = self.history.events.iter().find_map(|event| match event {
             RunEvent::RunEnded(ended) => Some(ended.result.clone()),
             _ => None,
@@ -327,15 +341,22 @@ async fn a_mending_that_a_crash_cut_is_done_again() -> Result<()> {
     house.end().await
 }
 
+/// Whether tests that need ruff can be run; where it must be there and is not, an error.
+pub(super) async fn ruff_is_there() -> Result<bool> {
+    let there = run(Tool::Python, std::path::Path::new("/"), &[], &["-c", "import ruff"]).await?.success();
+    if !there {
+        ensure!(std::env::var_os("CI").is_none(), "CI needs ruff; .ci/run installs it");
+        say("skipped: there is no ruff");
+    }
+    Ok(there)
+}
+
 /// A new Python project under the real ruff: an error is seen and mended by the model, an unused import at
 /// the end by ruff itself.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn ruff_is_found_and_believed() -> Result<()> {
     let _room = room().await;
-    let there = run(Tool::Python, std::path::Path::new("/"), &[], &["-c", "import ruff"]).await?.success();
-    if !there {
-        ensure!(std::env::var_os("CI").is_none(), "CI needs ruff; .ci/run installs it");
-        say("skipped: there is no ruff");
+    if !ruff_is_there().await? {
         return Ok(());
     }
     let script = r#"

@@ -1,31 +1,21 @@
 //! What a run that begins pins: prompts, settings, prices, checks, linters. Everything its decisions will
 //! depend on is looked up here, once, and stands in its `RunStarted` from then on.
 
-use std::io::Read as _;
-
 use bytes::Bytes;
 use docket_schema::{
     content::BlobRef,
-    run::{EngineRef, GateSpec, LinterSpec, Models, Prompts, RunSettings, RunStarted, SandboxLayers},
+    run::{EngineRef, GateSpec, Models, Prompts, RunSettings, RunStarted, SandboxLayers},
     task::TaskSpec,
 };
 
-use super::{material::Material, start::StartError};
+use super::{context::Context, material::Material, start::StartError};
 use crate::{
     bootstrap::Bootstrap,
     engine::{self, prompt},
-    lint,
     model::PriceTable,
-    project::{self, ProjectSettings},
     tools,
     workspace::Workspace,
 };
-
-/// Longest file that is looked at for what a project is configured with, in bytes.
-const CONFIG_BYTES_MAX: u64 = 256 * 1024;
-
-/// Files whose text becomes part of the prompt, in order of preference.
-const INSTRUCTION_FILES: [&str; 2] = ["AGENTS.md", "CLAUDE.md"];
 
 /// What a run that begins pins, with the blobs that this names.
 pub(super) struct Begun {
@@ -49,15 +39,13 @@ pub(super) fn begin(
     let engine = engine::newest(&spec.engine)
         .ok_or_else(|| StartError::Environment(format!("there is no engine `{}`", spec.engine)))?
         .id();
-    let own = own_settings(root)?;
-    let configured = spec.tests.clone().or_else(|| own.tests.clone());
-    let tests = configured.clone().or_else(|| tools::detect_tests(root));
-    let project = prompt::Project {
-        instructions: instructions(root),
-        files: workspace.base_manifest().entries.keys().map(ToString::to_string).collect(),
-        tests: tests.clone(),
-    };
-    let linters = linters(root, &project.files, &own);
+    let files = || workspace.base_manifest().entries.keys().map(ToString::to_string).collect();
+    let context = Context::of(&bootstrap.cache, spec.base.tree, root, files)?;
+    let configured = spec.tests.clone().or(context.tests_configured);
+    let tests = configured.clone().or(context.tests_found);
+    let project = prompt::Project { tests: tests.clone(), ..context.project };
+    let settings = settings(bootstrap, spec);
+    let complexity = settings.complexity.unwrap_or_default();
     let specs = tools::specs();
     let requires: Vec<String> = spec.requires.iter().map(ToString::to_string).collect();
     let mut blobs = Vec::new();
@@ -70,7 +58,7 @@ pub(super) fn begin(
     let prompts = Prompts {
         system: pin(prompt::system(&specs, &project).into_bytes()),
         tools: pin(serde_json::to_vec(&specs).expect("tool specifications have string keys only")),
-        task: pin(prompt::task(&spec.title, &spec.text, &requires).into_bytes()),
+        task: pin(prompt::task(&spec.title, &spec.text, &requires, complexity).into_bytes()),
     };
     let started = RunStarted {
         task: lease.task,
@@ -78,45 +66,18 @@ pub(super) fn begin(
         attempt: lease.attempt,
         engine: EngineRef { name: engine.name, version: engine.version },
         models: models(bootstrap, spec)?,
-        settings: settings(bootstrap, spec),
+        settings,
         prompts,
         base: spec.base.clone(),
         gates: gates(tests, &requires),
         tests: configured,
-        linters,
+        linters: context.linters,
         requires: spec.requires.clone(),
         policy: None,
         sandbox,
         worker: bootstrap.incarnation,
     };
     Ok(Begun { started, blobs })
-}
-
-/// The project's own `docket.toml`, if it has one.
-fn own_settings(root: &cap_std::fs::Dir) -> Result<ProjectSettings, StartError> {
-    let text = text_of(root, project::FILE).unwrap_or_default();
-    ProjectSettings::parse(&text).map_err(|error| StartError::environment(&error))
-}
-
-fn text_of(root: &cap_std::fs::Dir, name: &str) -> Option<String> {
-    let file = root.open(name).ok().filter(|file| file.metadata().is_ok_and(|found| found.is_file()))?;
-    let mut text = Vec::new();
-    file.take(CONFIG_BYTES_MAX).read_to_end(&mut text).ok()?;
-    Some(String::from_utf8_lossy(&text).into_owned())
-}
-
-fn linters(root: &cap_std::fs::Dir, files: &[String], own: &ProjectSettings) -> Vec<LinterSpec> {
-    let text = |name: &str| text_of(root, name);
-    lint::linters(&lint::Project { files, text: &text }, &own.linters)
-}
-
-fn instructions(root: &cap_std::fs::Dir) -> Option<(String, String)> {
-    INSTRUCTION_FILES.iter().find_map(|name| {
-        let file = root.open(name).ok().filter(|file| file.metadata().is_ok_and(|found| found.is_file()))?;
-        let mut text = Vec::new();
-        file.take(prompt::INSTRUCTIONS_BYTES_MAX as u64).read_to_end(&mut text).ok()?;
-        Some(((*name).to_owned(), String::from_utf8_lossy(&text).into_owned()))
-    })
 }
 
 fn models(bootstrap: &Bootstrap, spec: &TaskSpec) -> Result<Models, StartError> {
@@ -133,6 +94,9 @@ fn settings(bootstrap: &Bootstrap, spec: &TaskSpec) -> RunSettings {
     settings.command_timeout_ms = patch.command_timeout_ms.unwrap_or(settings.command_timeout_ms);
     settings.auto_lint = patch.auto_lint.unwrap_or(settings.auto_lint);
     settings.refuse_syntax_errors = patch.refuse_syntax_errors.unwrap_or(settings.refuse_syntax_errors);
+    let said = patch.complexity.or(settings.complexity);
+    let requires = spec.requires.len();
+    settings.complexity = Some(said.unwrap_or_else(|| prompt::estimate(&spec.title, &spec.text, requires)));
     settings
 }
 

@@ -9,6 +9,7 @@
 mod act;
 mod begin;
 mod causes;
+mod context;
 mod failpoint;
 mod intent;
 mod journal;

@@ -13,7 +13,9 @@ use std::collections::BTreeMap;
 use docket_schema::{
     content::Content,
     message::{CallId, Message, Part, Role, ToolUse},
-    run::{Cleared, Compacted, Conversation, Purpose, RunStarted, RunState, Said, Summary, calls_of},
+    run::{
+        Cleared, Compacted, Conversation, Purpose, RunStarted, RunState, Said, Summary, Transcript, calls_of,
+    },
 };
 use serde_json::Value;
 
@@ -212,7 +214,8 @@ fn by_rule(steps: &Steps<'_>) -> String {
 /// How large a request is and may be.
 struct Marks {
     bytes: u64,
-    measured: Option<docket_schema::run::Measured>,
+    /// Tokens and bytes of what the model counted last.
+    measured: Option<(u64, u64)>,
     /// Tokens that a request may have at most: the window without the answer's part.
     window: u64,
     high: u64,
@@ -229,7 +232,7 @@ impl Marks {
         let percent = u64::from(pins.settings.compaction_percent);
         Self {
             bytes: run.prompt_bytes().saturating_add(run.transcript.conversation(None).bytes()),
-            measured: run.measured,
+            measured: run.measured.map(|seen| (seen.tokens, run.bytes_of(seen))),
             window,
             high: window.saturating_mul(percent) / 100,
             low: window.saturating_mul(LOW_PERCENT.min(percent)) / 100,
@@ -241,11 +244,11 @@ impl Marks {
     fn tokens(&self, bytes: u64) -> u64 {
         match self.measured {
             None => bytes.div_ceil(BYTES_PER_TOKEN),
-            Some(seen) if bytes >= seen.bytes => {
-                seen.tokens.saturating_add((bytes - seen.bytes).div_ceil(BYTES_PER_TOKEN))
+            Some((tokens, seen)) if bytes >= seen => {
+                tokens.saturating_add((bytes - seen).div_ceil(BYTES_PER_TOKEN))
             }
-            Some(seen) => {
-                let share = u128::from(seen.tokens) * u128::from(bytes) / u128::from(seen.bytes.max(1));
+            Some((tokens, seen)) => {
+                let share = u128::from(tokens) * u128::from(bytes) / u128::from(seen.max(1));
                 u64::try_from(share).unwrap_or(u64::MAX)
             }
         }
@@ -258,6 +261,7 @@ struct Steps<'a> {
     old: Vec<&'a Said>,
     /// From the first answer that stays.
     kept: Vec<&'a Said>,
+    transcript: &'a Transcript,
 }
 
 /// How far the pure levels go.
@@ -281,6 +285,7 @@ impl<'a> Steps<'a> {
         Self {
             old: all(sealed.get(1..from).unwrap_or_default()),
             kept: all(sealed.get(from..).unwrap_or_default()),
+            transcript: &run.transcript,
         }
     }
 
@@ -306,10 +311,12 @@ impl<'a> Steps<'a> {
             let calls: Vec<(usize, &ToolUse)> =
                 calls_of(&said.message.parts).map(|tool| (nth, tool)).collect();
             let fruitless = |(nth, tool): &(usize, &ToolUse)| done.is_fruitless(*nth, tool, &results);
-            let after = self.old.get(nth + 1).filter(|after| has_only_results(&after.message));
+            let after = self.old.get(nth + 1).is_some_and(|after| has_only_results(&after.message));
             let goes = levels == Levels::ClearAndDrop && !calls.is_empty() && calls.iter().all(fruitless);
-            if let (true, Some(after)) = (goes, after) {
-                gained += after.bytes.saturating_sub(before(&self.old, nth));
+            if goes && after {
+                // The first message stands before all of these.
+                let (from, to) = (self.transcript.bytes_of(nth + 1), self.transcript.bytes_of(nth + 3));
+                gained += to.saturating_sub(from);
                 compacted.dropped.extend(calls.into_iter().map(|(_, tool)| tool.call.clone()));
                 continue;
             }
@@ -335,15 +342,6 @@ impl<'a> Steps<'a> {
     fn can_be_summarized(&self, done: &Compacted) -> bool {
         let answers = self.old.iter().filter(|said| said.message.role == Role::Assistant).count();
         answers > self.answers_of(&done.dropped)
-    }
-}
-
-/// Bytes of the conversation before the `nth` of the old messages.
-fn before(old: &[&Said], nth: usize) -> u64 {
-    let own = |said: &Said| serde_json::to_vec(&said.message).map_or(0, |json| json.len() as u64);
-    match nth.checked_sub(1) {
-        Some(before) => old[before].bytes,
-        None => old[0].bytes.saturating_sub(own(old[0])),
     }
 }
 

@@ -8,9 +8,13 @@ mod blockers;
 mod blockers_tests;
 mod compaction;
 mod decision;
+mod early_end;
 mod escalation;
 #[cfg(test)]
 mod escalation_tests;
+mod planning;
+#[cfg(test)]
+mod planning_tests;
 pub mod prompt;
 mod react;
 #[cfg(test)]

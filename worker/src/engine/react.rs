@@ -3,8 +3,9 @@
 //!
 //! Rules, in this order: wishes of people and limits; calls that wait; failed checks that can be
 //! mended without a model; a compaction that has begun; a failed or empty answer is asked again; an answer
-//! without a tool call is a blocker or the claim to be done, which the gates check; else the model is asked,
-//! up to the turn cap, once its request fits, unless it does not get on and a person is.
+//! without a tool call is a blocker or the claim to be done, which the gates check, as they do where all that
+//! the task requires is there and tested; else the model is asked, up to the turn cap, once its request fits,
+//! unless it does not get on and a person is.
 
 use docket_schema::{
     content::Content,
@@ -18,8 +19,8 @@ use docket_schema::{
 };
 
 use super::{
-    Act, Decision, Engine, ModelCall, PlannedTool, answer_tokens_max, blockers, compaction, escalation,
-    verification,
+    Act, Decision, Engine, ModelCall, PlannedTool, answer_tokens_max, blockers, compaction, early_end,
+    escalation, planning, verification,
 };
 use crate::tools;
 
@@ -47,7 +48,7 @@ impl Engine for React {
             return decision;
         }
         if !run.wanted.is_empty() {
-            return run_tools(run);
+            return run_tools(run, pins);
         }
         if let Some(decision) = verification::mend(run, pins) {
             return decision;
@@ -77,6 +78,9 @@ impl Engine for React {
         if run.answered_without_tools && !run.transcript.has_notes() {
             return said_it_is_done(run, pins);
         }
+        if let Some(decision) = early_end::decision(run, pins) {
+            return decision;
+        }
         if run.empty_answers >= pins.settings.empty_answers_max {
             let message = format!("{} empty answers in a row", run.empty_answers);
             return end(run, failed(FailureKind::EmptyAnswers, &message));
@@ -98,7 +102,8 @@ impl Engine for React {
         if let Some(decision) = compaction::due(run, pins) {
             return decision;
         }
-        let nudge = (run.empty_answers > 0).then(|| NUDGE_EMPTY.to_owned());
+        let empty = (run.empty_answers > 0).then(|| NUDGE_EMPTY.to_owned());
+        let nudge = empty.or_else(|| planning::reminder(run, pins));
         ask(run, pins, Asking { turn: run.turn.next(), wait_ms: 0, nudge })
     }
 }
@@ -149,7 +154,7 @@ fn ask(run: &RunState, pins: &RunStarted, asking: Asking) -> Decision {
 
 /// The next batch of the calls that wait: all of them up to one whose effects may leave the
 /// workspace, which is a batch of its own, begun after what precedes it is durable.
-fn run_tools(run: &RunState) -> Decision {
+fn run_tools(run: &RunState, pins: &RunStarted) -> Decision {
     let confined = run.sandbox.backend != "none";
     let mut batch: Vec<PlannedTool> = Vec::new();
     for tool in &run.wanted {
@@ -169,7 +174,7 @@ fn run_tools(run: &RunState) -> Decision {
             break;
         }
     }
-    let phase = phase_of(run, &batch);
+    let phase = phase_of(run, pins, &batch);
     Decision { phase, act: Act::RunTools(batch) }
 }
 
@@ -187,13 +192,14 @@ fn class_of(tool: &ToolUse, confined: bool) -> RecoveryClass {
 }
 
 /// The phase that a batch stands for (A17): the furthest of its calls.
-fn phase_of(run: &RunState, batch: &[PlannedTool]) -> Phase {
+fn phase_of(run: &RunState, pins: &RunStarted, batch: &[PlannedTool]) -> Phase {
+    let looks = if planning::is_planning(run, pins) { Phase::Planning } else { Phase::Exploring };
     let of = |tool: &PlannedTool| match tool.tool.as_str() {
         "create_file" | "edit_file" if run.fixing => Phase::Fixing,
         "create_file" => Phase::Creating,
         "edit_file" => Phase::Editing,
         "run_tests" | "run_command" => Phase::Testing,
-        _ => Phase::Exploring,
+        _ => looks,
     };
     let rank = |phase: &Phase| match phase {
         Phase::Exploring => 0,
@@ -230,7 +236,7 @@ fn blocked_question(text: Option<&Content>) -> Option<Content> {
     }
 }
 
-fn end(run: &RunState, result: RunOutcome) -> Decision {
+pub(super) fn end(run: &RunState, result: RunOutcome) -> Decision {
     let phase = if result == RunOutcome::Succeeded { Phase::Verifying } else { run.phase };
     Decision { phase, act: Act::End { result, summary: run.last_text.clone() } }
 }

@@ -36,6 +36,9 @@ const SETTINGS: RunSettings = RunSettings {
     failed_edits_max: 0,
     failures_max: 0,
     ask_at_blockers: false,
+    plan_asks_max: 0,
+    early_end: false,
+    complexity: None,
 };
 
 pub(super) struct Log {
@@ -74,6 +77,19 @@ impl Log {
         let mut log = Self { state: RunState::default() };
         log.push(started);
         log
+    }
+
+    /// As if this had been pinned.
+    pub(super) fn pin(&mut self, change: impl FnOnce(&mut RunStarted)) {
+        let mut pins = RunStarted::clone(self.state.pins.as_ref().expect("started"));
+        change(&mut pins);
+        self.state.pins = Some(std::sync::Arc::new(pins));
+    }
+
+    /// As if a snapshot had found this file.
+    pub(super) fn leave(&mut self, file: &str) {
+        let entry = Entry { kind: EntryKind::File, mode: 0o644, size: 1, hash: BlobRef::of(b"x").hash };
+        self.state.overlay.insert(WorkPath::new(file).expect("legal"), Some(entry));
     }
 
     pub(super) fn push(&mut self, event: impl Into<RunEvent>) -> &mut Self {
@@ -174,7 +190,7 @@ impl Log {
         self
     }
 
-    fn gates(&mut self, passed: bool) -> &mut Self {
+    pub(super) fn gates(&mut self, passed: bool) -> &mut Self {
         self.gates_with(&[passed; 8])
     }
 
@@ -222,7 +238,7 @@ fn command(line: &str) -> (&'static str, serde_json::Value) {
 }
 
 /// The decision in one word per thing that matters.
-fn gist(decision: &Decision) -> String {
+pub(super) fn gist(decision: &Decision) -> String {
     match &decision.act {
         Act::CallModel(call) => {
             let nudge = if call.nudge.is_some() { " nudged" } else { "" };
@@ -417,13 +433,8 @@ fn linted(files: &[&str]) -> Log {
         gates: true,
     };
     let mut log = Log::new();
-    let mut pins = RunStarted::clone(log.state.pins.as_ref().expect("started"));
-    pins.linters = vec![linter];
-    log.state.pins = Some(std::sync::Arc::new(pins));
-    let entry = Entry { kind: EntryKind::File, mode: 0o644, size: 1, hash: BlobRef::of(b"x").hash };
-    for file in files {
-        log.state.overlay.insert(WorkPath::new(*file).expect("legal"), Some(entry));
-    }
+    log.pin(|pins| pins.linters = vec![linter]);
+    files.iter().for_each(|file| log.leave(file));
     log
 }
 

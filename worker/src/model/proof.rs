@@ -44,8 +44,8 @@ impl BodyHasher {
     /// The first message of `conversation` that [`Self::proof`] will look at: what it and those behind it
     /// refer to has to be at hand.
     pub fn resume(&mut self, conversation: &Conversation) -> usize {
-        let next = conversation.get(self.settled.messages);
-        if next.is_none_or(|said| said.digest != self.settled.digest) {
+        let settled = self.settled.messages;
+        if settled >= conversation.len() || conversation.digest_of(settled + 1) != self.settled.digest {
             self.settled = Settled::nothing(&self.layout);
         }
         self.settled.messages
@@ -94,7 +94,8 @@ impl BodyHasher {
 
     fn settle(&mut self, messages: usize, conversation: &Conversation) {
         self.settled.messages = messages;
-        self.settled.digest = conversation.get(messages).map_or([0; 32], |said| said.digest);
+        self.settled.digest =
+            if messages < conversation.len() { conversation.digest_of(messages + 1) } else { [0; 32] };
     }
 }
 

@@ -277,5 +277,7 @@ fn fixed(path: OsString, home: OsString) -> Vec<(OsString, OsString)> {
         ("LANG".into(), "C.UTF-8".into()),
         ("TERM".into(), "dumb".into()),
         ("TZ".into(), "UTC".into()),
+        // What a run leaves behind is its result: compiled modules beside sources are none.
+        ("PYTHONDONTWRITEBYTECODE".into(), "1".into()),
     ]
 }

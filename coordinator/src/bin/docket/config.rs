@@ -76,7 +76,7 @@ fn number<T: TryFrom<u64>>(text: &str, range: std::ops::RangeInclusive<u64>, pla
     Some(())
 }
 
-const KEYS: [Key; 27] = [
+const KEYS: [Key; 30] = [
     Key {
         name: "run.turns_max",
         env: "DOCKET_TURNS_MAX",
@@ -184,6 +184,24 @@ const KEYS: [Key; 27] = [
         env: "DOCKET_ASK_AT_BLOCKERS",
         allowed: "true or false",
         set: |c, t| t.parse().ok().map(|on| c.run.ask_at_blockers = on),
+    },
+    Key {
+        name: "run.plan_asks_max",
+        env: "DOCKET_PLAN_ASKS_MAX",
+        allowed: "a whole number from 0 to 1000; 0 = never",
+        set: |c, t| number(t, 0..=1000, &mut c.run.plan_asks_max),
+    },
+    Key {
+        name: "run.early_end",
+        env: "DOCKET_EARLY_END",
+        allowed: "true or false",
+        set: |c, t| t.parse().ok().map(|on| c.run.early_end = on),
+    },
+    Key {
+        name: "run.complexity",
+        env: "DOCKET_COMPLEXITY",
+        allowed: "low, medium, high; without, each task is judged by its words",
+        set: |c, t| t.parse().ok().map(|size| c.run.complexity = Some(size)),
     },
     Key {
         name: "task.model",
@@ -449,8 +467,9 @@ mod tests {
             let name = key.name.trim_start_matches("run.");
             let row = readme.lines().find(|line| line.starts_with(&format!("| `{name}`:")));
             let row = row.unwrap_or_else(|| panic!("README.md has no row for {name}"));
-            // A switch that is off is left out of what is pinned.
-            let default = defaults.get(name).cloned().unwrap_or(false.into());
+            // What is off is left out of what is pinned.
+            let off = if name == "complexity" { "by the task's words" } else { "false" };
+            let default = defaults.get(name).map_or(off.to_owned(), ToString::to_string);
             let told = format!("| `{}` | {default} |", key.env);
             assert!(row.ends_with(&told), "{row} does not end with {told}");
         }

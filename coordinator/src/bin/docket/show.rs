@@ -52,6 +52,8 @@ pub(crate) struct RunRow {
     output_tokens: u64,
     cache_read_tokens: u64,
     cache_write_tokens: u64,
+    /// Of a hundred tokens asked, how many the provider's cache held.
+    cache_hit_percent: Option<u64>,
     cost_usd: f64,
     priced: bool,
     model_calls: u32,
@@ -88,6 +90,7 @@ impl RunRow {
             output_tokens: totals.usage.output_tokens,
             cache_read_tokens: totals.usage.cache_read_tokens,
             cache_write_tokens: totals.usage.cache_write_tokens,
+            cache_hit_percent: totals.usage.cache_hit_percent(),
             cost_usd,
             priced: pins.is_some_and(|pins| pins.models.terms.priced),
             model_calls: totals.model_calls,
@@ -223,6 +226,13 @@ fn say_asked(cx: &Context, question: &str) {
     display::say(excerpt.trim_end());
 }
 
+fn tokens(row: &RunRow) -> String {
+    let asked = row.input_tokens + row.cache_read_tokens + row.cache_write_tokens;
+    let hit = row.cache_hit_percent.filter(|_| row.cache_read_tokens + row.cache_write_tokens > 0);
+    let hit = hit.map_or_else(String::new, |percent| format!(" ({percent} % from the provider's cache)"));
+    format!("{asked} in{hit}, {} out", row.output_tokens)
+}
+
 fn say_run(cx: &Context, row: &RunRow) {
     display::say(&format!("{} {}", cx.screen.paint(Style::Bold, "run"), row.id));
     pair(cx, "task", &row.task.to_string());
@@ -232,7 +242,7 @@ fn say_run(cx: &Context, row: &RunRow) {
     pair(cx, "model", row.model.as_deref().unwrap_or(""));
     pair(cx, "engine", row.engine.as_deref().unwrap_or(""));
     pair(cx, "sandbox", row.sandbox.as_deref().unwrap_or(""));
-    pair(cx, "tokens", &format!("{} in, {} out", row.input_tokens, row.output_tokens));
+    pair(cx, "tokens", &tokens(row));
     #[expect(
         clippy::cast_possible_truncation,
         clippy::cast_sign_loss,

@@ -6,6 +6,7 @@ use docket_schema::{
     content::{BlobRef, WorkPath},
     ids::{QueueName, TaskId, Timestamp},
     message::ModelRef,
+    run::Complexity,
     snapshot::Base,
     task::{Backoff, PRIORITY_MAX, SettingsPatch, TITLE_CHARS_MAX, TaskSpec, check_model},
     wire::SubmitRequest,
@@ -103,6 +104,10 @@ pub(crate) struct TaskArgs {
     /// Turns before the run ends as failed
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1000))]
     turns: Option<u32>,
+    /// How large the task is: whether none, a brief or a detailed intent preview comes before the first change
+    /// (low, medium, high) [default: judged by its words]
+    #[arg(long, value_name = "SIZE", value_parser = complexity)]
+    complexity: Option<Complexity>,
     /// Runs that may fail before the task is given up
     #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=100))]
     attempts: u32,
@@ -116,6 +121,10 @@ fn model(text: &str) -> Result<ModelRef, String> {
 pub(crate) fn check_address(model: &ModelRef) -> Outcome<()> {
     check_model(model)
         .map_err(|error| Failure::new(Exit::Usage, format!("--base-url must be {}", error.must)))
+}
+
+fn complexity(text: &str) -> Result<Complexity, String> {
+    text.parse().map_err(str::to_owned)
 }
 
 fn work_path(text: &str) -> Result<WorkPath, String> {
@@ -230,7 +239,11 @@ impl TaskArgs {
             engine: self.engine(cx).to_owned(),
             model: asked.model,
             script,
-            settings: SettingsPatch { turns_max: self.turns, ..SettingsPatch::default() },
+            settings: SettingsPatch {
+                turns_max: self.turns,
+                complexity: self.complexity,
+                ..SettingsPatch::default()
+            },
             tests: self.tests.clone(),
             requires: self.require.clone(),
             setup: self.setup.clone(),

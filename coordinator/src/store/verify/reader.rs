@@ -14,8 +14,7 @@ pub trait LogReader: Sync {
     /// Why it cannot be read.
     type Error: Send;
 
-    /// Whether two scans at once take less time than one: where reading costs little beside what is done
-    /// with what was read.
+    /// Whether a second thread saves time: where reading costs little beside what is done with what was read.
     fn beside(&self) -> bool;
 
     /// What of an error is the log's own fault, in words; the others are given back.

@@ -7,7 +7,7 @@ use docket_schema::{
     content::BlobRef,
     event::{NewEvent, TypedEvent as _},
     ids::{Epoch, EventHash, Turn},
-    run::{EventMeta, Prompts, RunEvent, RunState},
+    run::{Complexity, EventMeta, Prompts, RunEvent, RunState},
 };
 use docket_worker::{
     driver::{Material, RequestProof, announce, rendered},
@@ -29,11 +29,11 @@ impl Truthful {
     /// A run of at least `count` events, in the middle of it: the engine is to decide next.
     pub(super) async fn new(held: Held, count: usize) -> anyhow::Result<Self> {
         let specs = tools::specs();
-        let project = prompt::Project { instructions: None, files: Vec::new(), tests: None };
+        let project = prompt::Project::default();
         let texts = [
             prompt::system(&specs, &project).into_bytes(),
             serde_json::to_vec(&specs).context("tool specifications")?,
-            prompt::task("A task of docket bench", "Nothing is asked.", &[]).into_bytes(),
+            prompt::task("A task of docket bench", "Nothing is asked.", &[], Complexity::Low).into_bytes(),
         ];
         let material = Material::new(MemoryBlobs::default());
         let [system, tools, task] = texts.each_ref().map(|text| BlobRef::of(text));

@@ -1,0 +1,88 @@
+//! The final checks: their intents, their results, and what mends them.
+
+use crate::{
+    message::Part,
+    run::{
+        event_work::{GateFinished, GateRequested, GateStep},
+        pin::GateSpec,
+        state::{RunState, Stage},
+    },
+};
+
+impl RunState {
+    pub(super) fn gate_requested(&mut self, event: GateRequested) -> Result<(), String> {
+        match self.stage {
+            Stage::Deciding => {
+                self.round_failed = false;
+                self.round_mends.clear();
+                self.round_notes.clear();
+            }
+            Stage::Gates => {}
+            _ => return Err(String::new()),
+        }
+        self.gates_in_turn += 1;
+        self.open_gates.push(event);
+        self.stage = Stage::Gates;
+        Ok(())
+    }
+
+    pub(super) fn gate_finished(&mut self, event: GateFinished) -> Result<(), String> {
+        let Some(at) = self.open_gates.iter().position(|open| open.call == event.call) else {
+            return Err(format!(": {} has no intent", event.call));
+        };
+        let open = self.open_gates.remove(at);
+        match open.step {
+            GateStep::Check => self.checked(open.gate, event),
+            GateStep::Mend => self.mend_finished(open.gate, event),
+        }
+        Ok(())
+    }
+
+    fn checked(&mut self, gate: GateSpec, event: GateFinished) {
+        if !event.passed {
+            self.round_failed = true;
+            let text =
+                format!("The final check `{}` (`{}`) failed. Mend the cause.", gate.name, gate.command);
+            self.round_notes.push(Part::Text { text: text.into() });
+            self.round_notes.push(Part::Text { text: event.content });
+            if gate.mend.is_some() && !self.mended {
+                self.round_mends.push(gate);
+            }
+        }
+        // What may yet be mended is not told before it is known to stay.
+        if self.round_mends.is_empty() && !self.may_be_mended() {
+            self.round_notes.drain(..).for_each(|note| self.transcript.note(note));
+        }
+        if self.open_gates.is_empty() {
+            self.stage = Stage::Deciding;
+            self.gates_passed = !self.round_failed;
+            self.fixing = self.round_failed;
+            self.mends_due = std::mem::take(&mut self.round_mends);
+            self.tests_passed &= !self.round_failed;
+            if self.round_failed && self.mends_due.is_empty() {
+                self.round_notes.drain(..).for_each(|note| self.transcript.note(note));
+                self.corrections += 1;
+                self.answered_without_tools = false;
+            }
+        }
+    }
+
+    /// Whether a check of this round that has no result yet could be mended.
+    fn may_be_mended(&self) -> bool {
+        !self.mended && self.open_gates.iter().any(|open| open.gate.mend.is_some())
+    }
+
+    fn mend_finished(&mut self, gate: GateSpec, event: GateFinished) {
+        self.mended = true;
+        self.mends_due.retain(|due| *due != gate);
+        if !event.facts.changed.is_empty() {
+            // Should the run end now, nobody needs to be told.
+            self.transcript.aside(Part::Text { text: event.content });
+            self.files_written.extend(event.facts.changed);
+        }
+        if self.open_gates.is_empty() {
+            self.stage = Stage::Deciding;
+            self.mends_due.clear();
+        }
+    }
+}

@@ -1,0 +1,146 @@
+//! Prompts as a model's server gets them: the project's layers alike for all tasks, the task's behind them, and an end
+//! that needs no words.
+
+use anyhow::{Context as _, Result, ensure};
+use docket_schema::{ids::QueueName, task::TaskState};
+use docket_tests::{
+    model_server::ModelServer,
+    system::{Coordinator, LeaseTime, Place, Sample, Worker, WorkerOptions, room},
+};
+use docket_worker::model::{Provider, ScriptedModel};
+use serde_json::Value;
+
+const LOOKS: &str = r#"
+[[turns]]
+calls = [{ name = "list_files" }]
+[[turns]]
+text = "Nothing is to be done."
+"#;
+
+fn texts(value: &Value) -> String {
+    match value {
+        Value::String(text) => text.clone(),
+        Value::Array(all) => all.iter().map(texts).collect::<Vec<_>>().join("\n"),
+        Value::Object(fields) => fields.get("text").or(fields.get("content")).map_or_else(String::new, texts),
+        _ => String::new(),
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn tasks_on_one_tree_share_their_prompt_to_the_byte() -> Result<()> {
+    let _room = room().await;
+    let coordinator = Coordinator::start(Place::Home, LeaseTime::Usual).await?;
+    let server = ModelServer::start(ScriptedModel::parse(LOOKS.as_bytes())?).await?;
+    server.caches();
+    let sample = Sample::new(&[
+        ("AGENTS.md", "Prices are in cents.\n"),
+        ("CLAUDE.md", "Nobody reads this.\n"),
+        ("Cargo.toml", "[package]\nname = \"shop\"\n"),
+        ("web/CLAUDE.md", "Two spaces.\n"),
+        ("web/package.json", "{}\n"),
+        ("src/main.rs", "fn main() {}\n"),
+    ])?;
+    let args = ["--model", "openai:template", "--queue", "template", "--tests", "true"];
+    let (template, spec) = sample.submit(&coordinator, &args).await?;
+    coordinator.client().cancel(template, "a template").await?;
+    let queue: QueueName = "prompts".parse()?;
+    let options = WorkerOptions { slots: 1, queue: Some(queue.clone()), ..WorkerOptions::default() };
+    let worker = Worker::start(&coordinator, &options).await?;
+    let mut runs = Vec::new();
+    for text in ["Mend the rounding.", "Refactor the prices and migrate all of it to a new store."] {
+        let mut spec = spec.clone();
+        (spec.title, spec.text) = (text.to_owned(), text.to_owned());
+        let task = coordinator.submit_like(&spec, &queue, server.model(Provider::Anthropic, "x")).await?;
+        let view = coordinator.ended(task).await.with_context(|| worker.tail())?;
+        ensure!(view.task.state == TaskState::Completed, "{:?}", view.task.message);
+        runs.push(view.task.last_run.context("a run")?);
+    }
+    let asked: Vec<Value> =
+        server.requests().iter().map(|got| serde_json::from_slice(&got.body)).collect::<Result<_, _>>()?;
+    ensure!(asked.len() == 4, "{} requests", asked.len());
+    ensure!(
+        asked.iter().all(|body| body["system"] == asked[0]["system"] && body["tools"] == asked[0]["tools"])
+    );
+    let system = texts(&asked[0]["system"]);
+    for told in [
+        "Built with: Rust (cargo).",
+        "In web/: JavaScript (npm).",
+        "src/: main.rs",
+        "# What AGENTS.md says\nPrices are in cents.",
+        "# What web/CLAUDE.md says about web/",
+    ] {
+        ensure!(system.contains(told), "{told}: {system}");
+    }
+    ensure!(!system.contains("Nobody reads this"), "of two in a folder the first counts");
+    let tasks: Vec<String> = asked.iter().map(|body| texts(&body["messages"][0])).collect();
+    ensure!(tasks[0].contains("Mend the rounding.") && !tasks[0].contains("Before your first change"));
+    ensure!(tasks[2].contains("# Before your first change\nThis task looks large."), "{}", tasks[2]);
+    // No plan was given: the next request asks for it.
+    ensure!(texts(&asked[1]["messages"]).contains("You gave no plan yet."), "{}", asked[1]);
+    ensure!(!texts(&asked[0]["messages"]).contains("You gave no plan yet."));
+
+    // What of it the provider's cache held: of the second task's first request all but the task.
+    let shown = coordinator.docket(&["show", "--json", &runs[1].to_string()]).await?.ok()?;
+    let shown: Value = serde_json::from_str(&shown)?;
+    ensure!(shown["cache_hit_percent"].as_u64().is_some_and(|hit| (30..=100).contains(&hit)), "{shown}");
+    let shown = coordinator.docket(&["show", &runs[1].to_string()]).await?.ok()?;
+    ensure!(shown.contains("% from the provider's cache)"), "{shown}");
+    for run in runs {
+        coordinator.history(run).await?.verify(coordinator.client()).await?;
+    }
+    worker.drain().await?;
+    coordinator.end_and_check().await
+}
+
+const BUILDS: &str = r#"
+[[turns]]
+text = "PLAN:\n- [x] write it\n- [x] test it"
+[[turns.calls]]
+name = "create_file"
+args = { path = "double.py", content = "def double(x):\n    return x * 2\n" }
+[[turns.calls]]
+name = "create_file"
+[turns.calls.args]
+path = "test_double.py"
+content = "import unittest\n\nfrom double import double\n\n\nclass DoubleTest(unittest.TestCase):\n    def test_double(self):\n        self.assertEqual(double(2), 4)\n"
+[[turns]]
+calls = [{ name = "run_tests" }]
+"#;
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_run_whose_files_are_there_and_tested_ends_without_another_question() -> Result<()> {
+    let _room = room().await;
+    let coordinator = Coordinator::start(Place::Home, LeaseTime::Usual).await?;
+    // A third request would be refused: the script has no more.
+    let server = ModelServer::start(ScriptedModel::parse(BUILDS.as_bytes())?).await?;
+    let sample = Sample::new(&[("README.md", "Numbers.\n")])?;
+    let args = [
+        "--model",
+        "openai:template",
+        "--queue",
+        "template",
+        "--attempts",
+        "1",
+        "--tests",
+        "python3 -m unittest",
+        "--require",
+        "double.py",
+        "--require",
+        "test_double.py",
+    ];
+    let (template, spec) = sample.submit(&coordinator, &args).await?;
+    coordinator.client().cancel(template, "a template").await?;
+    let queue: QueueName = "early".parse()?;
+    let options = WorkerOptions { queue: Some(queue.clone()), ..WorkerOptions::default() };
+    let worker = Worker::start(&coordinator, &options).await?;
+    let task = coordinator.submit_like(&spec, &queue, server.model(Provider::OpenAi, "x")).await?;
+    let view = coordinator.ended(task).await.with_context(|| worker.tail())?;
+    ensure!(view.task.state == TaskState::Completed, "{:?}\n{}", view.task.message, worker.tail());
+    ensure!(server.calls() == 2, "{} calls", server.calls());
+    let history = coordinator.history(view.task.last_run.context("a run")?).await?;
+    let checks = history.count("GateFinished");
+    ensure!(checks >= 2, "what is required and the tests are checked all the same: {}", history.kinds());
+    history.verify(coordinator.client()).await?;
+    worker.drain().await?;
+    coordinator.end_and_check().await
+}

@@ -1,0 +1,31 @@
+//! Early end (A23): the paths that the task requires are there and its tests pass, so the final checks run without
+//! another question to the model.
+//!
+//! Only what the log shows counts: a path was written, or read, in this run. A plan with open steps speaks
+//! against it, and so does anything that waits to be said. Where a check fails, the model goes on as ever.
+
+use docket_schema::run::{RunOutcome, RunStarted, RunState};
+
+use super::{Decision, react, verification};
+
+/// The end, or the checks before it; none while something is still to be done.
+pub(super) fn decision(run: &RunState, pins: &RunStarted) -> Option<Decision> {
+    let asked_for = pins.settings.early_end && !pins.requires.is_empty();
+    let said = run.transcript.has_notes() || run.ledger.has_open_steps();
+    if !asked_for || !run.tests_passed || said || !all_there(run, pins) {
+        return None;
+    }
+    let checks = verification::checks(run, pins);
+    Some(if run.gates_passed || checks.is_empty() {
+        react::end(run, RunOutcome::Succeeded)
+    } else {
+        verification::check(run, pins, checks)
+    })
+}
+
+fn all_there(run: &RunState, pins: &RunStarted) -> bool {
+    pins.requires.iter().all(|path| match run.overlay.get(path) {
+        Some(entry) => entry.is_some(),
+        None => run.read_set.contains_key(path),
+    })
+}

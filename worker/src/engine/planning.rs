@@ -1,0 +1,23 @@
+//! The plan that every run has (A15, A17): the reminder where none was given, and which turns
+//! count as planning.
+
+use docket_schema::{
+    content::Content,
+    run::{RunStarted, RunState, plan_in},
+};
+
+/// What a model that gave no plan is told.
+const REMINDER: &str = "You gave no plan yet. Begin your next answer with a line `PLAN:` and the steps, one a line, \
+                        as `- [ ] step`, and go on beside it.";
+
+/// The reminder, where one is due with the next request. Not for ever: a model that cannot would only pay for it.
+pub(super) fn reminder(run: &RunState, pins: &RunStarted) -> Option<String> {
+    let due = (1..=pins.settings.plan_asks_max).contains(&run.turn.0);
+    (due && run.ledger.plan.is_none()).then(|| REMINDER.to_owned())
+}
+
+/// Whether the last answer said what it intends: a plan stood in it.
+pub(super) fn is_planning(run: &RunState, pins: &RunStarted) -> bool {
+    let text = run.last_text.as_ref().filter(|_| pins.settings.complexity.is_some());
+    matches!(text, Some(Content::Text(text)) if plan_in(text).is_some())
+}

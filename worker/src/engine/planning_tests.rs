@@ -1,0 +1,140 @@
+//! The reminder of the plan, the phase of planning, and the end that no model has to say.
+
+use docket_schema::{
+    content::WorkPath,
+    run::{Complexity, RunSettings, Told, ToolStatus},
+    tool::{FileSeen, TestCounts, ToolFacts},
+};
+use serde_json::{Value, json};
+
+use super::{
+    Act,
+    react_tests::{Log, gist},
+};
+
+fn log(settings: RunSettings) -> Log {
+    Log::of(RunSettings { turns_max: 100, ..settings }, &["requires", "tests"], "namespaces")
+}
+
+fn reminder(log: &Log) -> Option<String> {
+    match log.decide().act {
+        Act::CallModel(call) => call.nudge,
+        other => panic!("{other:?}"),
+    }
+}
+
+fn look(log: &mut Log, text: &str) {
+    log.say(text, &[("read_file", json!({ "path": "a" }))]);
+    log.run_batch_with(&[(ToolStatus::Ok, "ok", ToolFacts::default())]);
+}
+
+#[test]
+fn a_model_that_gave_no_plan_is_reminded_and_not_for_ever() {
+    let mut of = log(RunSettings { plan_asks_max: 2, ..RunSettings::default() });
+    assert_eq!(reminder(&of), None, "it was asked in its prompt");
+    for _ in 0..2 {
+        look(&mut of, "I look.");
+        assert!(reminder(&of).expect("a reminder").contains("`PLAN:`"));
+    }
+    look(&mut of, "I look.");
+    assert_eq!(reminder(&of), None);
+    let mut of = log(RunSettings::default());
+    look(&mut of, "PLAN:\n- [ ] mend it");
+    assert_eq!(reminder(&of), None);
+    let mut of = log(RunSettings { plan_asks_max: 0, ..RunSettings::default() });
+    look(&mut of, "I look.");
+    assert_eq!(reminder(&of), None, "as logs that lack the setting have it");
+}
+
+#[test]
+fn to_look_around_with_a_plan_is_planning() {
+    let plan = "PLAN:\n- [ ] mend it";
+    let read: (&str, Value) = ("read_file", json!({ "path": "a" }));
+    let edit: (&str, Value) = ("edit_file", json!({ "path": "a", "edits": [] }));
+    for (complexity, text, call, phase) in [
+        (Some(Complexity::Low), plan, &read, "planning"),
+        (Some(Complexity::Low), "I look.", &read, "exploring"),
+        (Some(Complexity::Low), plan, &edit, "editing"),
+        (None, plan, &read, "exploring"),
+    ] {
+        let mut of = log(RunSettings { complexity, ..RunSettings::default() });
+        of.say(text, std::slice::from_ref(call));
+        assert_eq!(of.decide().phase.as_str(), phase, "{text}");
+    }
+}
+
+fn path(path: &str) -> WorkPath {
+    WorkPath::new(path).expect("legal")
+}
+
+/// A run whose task requires two paths, one of which it has read.
+fn requiring(early_end: bool) -> Log {
+    let settings = RunSettings { early_end, plan_asks_max: 0, turns_max: 100, ..RunSettings::default() };
+    let mut log = Log::of(settings, &["requires", "tests"], "namespaces");
+    log.pin(|pins| pins.requires = vec![path("old.py"), path("new.py")]);
+    let read = vec![FileSeen { path: path("old.py"), hash: docket_schema::ids::BlobHash::ZERO }];
+    log.say("", &[("read_file", json!({ "path": "old.py" }))]);
+    log.run_batch_with(&[(ToolStatus::Ok, "ok", ToolFacts { read, ..ToolFacts::default() })]);
+    log
+}
+
+fn make(log: &mut Log, name: &str) {
+    log.say("", &[("create_file", json!({ "path": name, "content": "" }))]);
+    log.run_batch_with(&[(
+        ToolStatus::Ok,
+        "ok",
+        ToolFacts { changed: vec![path(name)], ..ToolFacts::default() },
+    )]);
+    log.leave(name);
+}
+
+fn test(log: &mut Log, args: Value, failed: u32) {
+    log.say("", &[("run_tests", args)]);
+    let tests = Some(TestCounts { passed: 3, failed, ..TestCounts::default() });
+    log.run_batch_with(&[(ToolStatus::Ok, "ok", ToolFacts { tests, ..ToolFacts::default() })]);
+}
+
+#[test]
+fn what_is_required_and_tested_ends_the_run_without_another_question() {
+    let mut of = requiring(true);
+    test(&mut of, json!({}), 0);
+    assert!(gist(&of.decide()).starts_with("ask"), "new.py is not there");
+    make(&mut of, "new.py");
+    assert!(gist(&of.decide()).starts_with("ask"), "nothing was tested since");
+    test(&mut of, json!({ "test_path": "test_new.py" }), 0);
+    assert!(gist(&of.decide()).starts_with("ask"), "a part of the tests");
+    test(&mut of, json!({}), 1);
+    assert!(gist(&of.decide()).starts_with("ask"), "one failed");
+    test(&mut of, json!({}), 0);
+    assert!(gist(&of.decide()).starts_with("gates"), "{}", gist(&of.decide()));
+    of.gates(true);
+    assert_eq!(gist(&of.decide()), "end succeeded");
+}
+
+#[test]
+fn a_check_that_fails_then_goes_to_the_model_once() {
+    let mut of = requiring(true);
+    make(&mut of, "new.py");
+    test(&mut of, json!({}), 0);
+    of.gates(false);
+    assert!(gist(&of.decide()).starts_with("ask"), "it is told what failed");
+    look(&mut of, "");
+    assert!(gist(&of.decide()).starts_with("ask"), "the same checks would fail again");
+}
+
+#[test]
+fn a_plan_with_open_steps_or_words_of_a_person_keep_it_going() {
+    let mut of = requiring(true);
+    make(&mut of, "new.py");
+    look(&mut of, "PLAN:\n- [x] make it\n- [ ] document it");
+    test(&mut of, json!({}), 0);
+    assert!(gist(&of.decide()).starts_with("ask"));
+    look(&mut of, "PLAN:\n- [x] make it\n- [x] document it");
+    assert!(gist(&of.decide()).starts_with("gates"), "to read changes nothing");
+    of.push(Told { by: "ann".to_owned(), text: "And a changelog.".into() });
+    assert!(gist(&of.decide()).starts_with("ask"));
+    let mut of = requiring(false);
+    make(&mut of, "new.py");
+    test(&mut of, json!({}), 0);
+    assert!(gist(&of.decide()).starts_with("ask"), "as logs that lack the setting have it");
+}

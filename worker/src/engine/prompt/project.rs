@@ -1,0 +1,330 @@
+//! The project layer: what it is built with, how it is tested, its files, what its people wrote down.
+//!
+//! A pure function of the base tree, so that all tasks on one tree share it ([`Project`] is kept beside the
+//! tree in the worker's cache).
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+use super::{INSTRUCTIONS_BYTES_MAX, TREE_BYTES_MAX, TREE_BYTES_MIN, TREE_FILES_MAX, cut_bytes};
+
+/// Most lines about what the project is built with.
+const STACK_LINES_MAX: usize = 12;
+/// Most languages that are named.
+const LANGUAGES_MAX: usize = 6;
+/// Bytes of the line that says what is left out.
+const LEFT_OUT_BYTES: usize = 60;
+/// Bytes that are kept for a file of instructions at least, before the next one is only named.
+const INSTRUCTIONS_BYTES_MIN: usize = 512;
+
+/// What the driver saw of the project.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Project {
+    /// What people wrote for those who work here, the root's first, then by path.
+    pub instructions: Vec<Instructions>,
+    /// What it is built with.
+    pub stack: Stack,
+    /// Its files, as they are shown.
+    pub tree: String,
+    /// How its tests are run, if that is known.
+    pub tests: Option<String>,
+    /// Linters that look at each change.
+    pub linters: Vec<String>,
+}
+
+/// A file of instructions: `AGENTS.md` or `CLAUDE.md`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Instructions {
+    /// Its path.
+    pub path: String,
+    /// Its text.
+    pub text: String,
+}
+
+impl Instructions {
+    /// The folder it is about; empty = all of the repository.
+    fn folder(&self) -> &str {
+        self.path.rsplit_once('/').map_or("", |(folder, _)| folder)
+    }
+}
+
+/// What a project is built with.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Stack {
+    /// Build systems, each with its folder (empty = the root), the root's first.
+    pub built_with: Vec<(String, String)>,
+    /// Languages and how many files each has, the most first.
+    pub languages: Vec<(String, usize)>,
+}
+
+impl Project {
+    /// What the paths of a tree and its instructions tell.
+    pub fn of(files: &[String], instructions: Vec<Instructions>) -> Self {
+        let told: usize = instructions.iter().map(|told| told.text.len()).sum();
+        // What instructions leave of their bound is the tree's.
+        let room = (INSTRUCTIONS_BYTES_MAX + TREE_BYTES_MIN).saturating_sub(told);
+        let room = room.clamp(TREE_BYTES_MIN, TREE_BYTES_MAX);
+        Self { instructions, stack: Stack::of(files), tree: tree(files, room), ..Self::default() }
+    }
+
+    /// The layer's text.
+    pub(super) fn text(&self) -> String {
+        let mut out = self.stack.text();
+        if let Some(tests) = &self.tests {
+            out.push_str(&format!("Its tests: `{tests}`.\n"));
+        }
+        if !self.linters.is_empty() {
+            out.push_str(&format!("Looks at each change you make: {}.\n", self.linters.join(", ")));
+        }
+        out.push_str("Files:\n");
+        out.push_str(if self.tree.is_empty() { "(none yet)\n" } else { &self.tree });
+        self.told(&mut out);
+        out
+    }
+
+    /// What people wrote down, within one bound: the root's first, for it is about everything; of one that no
+    /// longer fits, the path, for who works there to read.
+    fn told(&self, out: &mut String) {
+        let mut room = INSTRUCTIONS_BYTES_MAX;
+        let mut unread = Vec::new();
+        for told in &self.instructions {
+            if room < INSTRUCTIONS_BYTES_MIN {
+                unread.push(told.path.as_str());
+                continue;
+            }
+            let text = cut_bytes(&told.text, room);
+            room -= text.len();
+            let about = match told.folder() {
+                "" => String::new(),
+                folder => format!(" about {folder}/ (it goes over what is said above)"),
+            };
+            out.push_str(&format!("\n# What {} says{about}\n{}\n", told.path, text.trim_end()));
+            if text.len() < told.text.len() {
+                out.push_str(&format!("[… cut here; read {} for the rest]\n", told.path));
+            }
+        }
+        if !unread.is_empty() {
+            let (shown, more) = unread.split_at(unread.len().min(20));
+            let more = if more.is_empty() { String::new() } else { format!(" and {} more", more.len()) };
+            out.push_str(&format!(
+                "\nRead what people wrote for a folder before you change something in it: {}{more}\n",
+                shown.join(", ")
+            ));
+        }
+    }
+}
+
+impl Stack {
+    /// What well-known files and endings tell.
+    pub fn of(files: &[String]) -> Self {
+        let mut built_with: Vec<(String, String)> = Vec::new();
+        for file in files {
+            let (folder, name) = file.rsplit_once('/').unwrap_or(("", file));
+            if is_others(folder) {
+                continue;
+            }
+            let beside = |name: &str| {
+                let path = if folder.is_empty() { name.to_owned() } else { format!("{folder}/{name}") };
+                files.binary_search(&path).is_ok()
+            };
+            if let Some(with) = built_by(name, beside) {
+                built_with.push((folder.to_owned(), with));
+            }
+        }
+        built_with.sort_by_key(|(folder, _)| {
+            (folder.matches('/').count() + usize::from(!folder.is_empty()), folder.clone())
+        });
+        built_with.dedup();
+        Self { built_with, languages: languages(files) }
+    }
+
+    fn text(&self) -> String {
+        let mut out = String::new();
+        let root: Vec<&str> = self
+            .built_with
+            .iter()
+            .filter(|(folder, _)| folder.is_empty())
+            .map(|(_, with)| with.as_str())
+            .collect();
+        if !root.is_empty() {
+            out.push_str(&format!("Built with: {}.\n", root.join(", ")));
+        }
+        let mut nested = BTreeMap::<&str, Vec<&str>>::new();
+        for (folder, with) in self.built_with.iter().filter(|(folder, _)| !folder.is_empty()) {
+            nested.entry(folder).or_default().push(with);
+        }
+        let more = nested.len().saturating_sub(STACK_LINES_MAX);
+        for (folder, with) in nested.into_iter().take(STACK_LINES_MAX) {
+            out.push_str(&format!("In {folder}/: {}.\n", with.join(", ")));
+        }
+        if more > 0 {
+            out.push_str(&format!("[… and {more} more folders with a build of their own]\n"));
+        }
+        if !self.languages.is_empty() {
+            let named: Vec<String> =
+                self.languages.iter().map(|(name, count)| format!("{name} ({count})")).collect();
+            out.push_str(&format!("Languages, with how many files: {}.\n", named.join(", ")));
+        }
+        out
+    }
+}
+
+/// Folders that hold the code of others, or samples.
+fn is_others(folder: &str) -> bool {
+    const OTHERS: [&str; 8] =
+        ["node_modules", "vendor", "third_party", "testdata", "fixtures", ".venv", "target", "dist"];
+    folder.split('/').any(|part| OTHERS.contains(&part))
+}
+
+fn built_by(name: &str, beside: impl Fn(&str) -> bool) -> Option<String> {
+    let first = |of: &[(&str, &str)], otherwise: &str| {
+        of.iter().find(|(file, _)| beside(file)).map_or(otherwise, |(_, word)| *word).to_owned()
+    };
+    Some(match name {
+        "Cargo.toml" => "Rust (cargo)".to_owned(),
+        "pyproject.toml" => {
+            let by = first(
+                &[("uv.lock", "uv"), ("poetry.lock", "poetry"), ("pdm.lock", "pdm"), ("Pipfile", "pipenv")],
+                "pyproject",
+            );
+            format!("Python ({by})")
+        }
+        "setup.py" if !beside("pyproject.toml") => "Python (setup.py)".to_owned(),
+        "requirements.txt" if !beside("pyproject.toml") && !beside("setup.py") => {
+            "Python (requirements.txt)".to_owned()
+        }
+        "package.json" => {
+            let by = first(
+                &[
+                    ("pnpm-lock.yaml", "pnpm"),
+                    ("yarn.lock", "yarn"),
+                    ("bun.lock", "bun"),
+                    ("bun.lockb", "bun"),
+                ],
+                "npm",
+            );
+            let language = if beside("tsconfig.json") { "TypeScript" } else { "JavaScript" };
+            format!("{language} ({by})")
+        }
+        "go.mod" => "Go (go modules)".to_owned(),
+        "pom.xml" => "Java (Maven)".to_owned(),
+        "build.gradle" | "build.gradle.kts" => "Java (Gradle)".to_owned(),
+        "CMakeLists.txt" => "C/C++ (CMake)".to_owned(),
+        "meson.build" => "C/C++ (Meson)".to_owned(),
+        "Gemfile" => "Ruby (bundler)".to_owned(),
+        "composer.json" => "PHP (composer)".to_owned(),
+        "mix.exs" => "Elixir (mix)".to_owned(),
+        "Makefile" => "make".to_owned(),
+        "Dockerfile" => "Docker".to_owned(),
+        _ => return None,
+    })
+}
+
+fn languages(files: &[String]) -> Vec<(String, usize)> {
+    const ENDINGS: [(&str, &[&str]); 18] = [
+        ("Rust", &["rs"]),
+        ("Python", &["py", "pyi"]),
+        ("TypeScript", &["ts", "tsx", "mts"]),
+        ("JavaScript", &["js", "jsx", "mjs", "cjs"]),
+        ("Go", &["go"]),
+        ("Java", &["java"]),
+        ("Kotlin", &["kt", "kts"]),
+        ("C", &["c", "h"]),
+        ("C++", &["cc", "cpp", "cxx", "hpp", "hh"]),
+        ("C#", &["cs"]),
+        ("Ruby", &["rb"]),
+        ("PHP", &["php"]),
+        ("Swift", &["swift"]),
+        ("Elixir", &["ex", "exs"]),
+        ("shell", &["sh", "bash"]),
+        ("SQL", &["sql"]),
+        ("HTML", &["html"]),
+        ("CSS", &["css", "scss"]),
+    ];
+    let mut counts = [0_usize; ENDINGS.len()];
+    for file in files {
+        let (folder, name) = file.rsplit_once('/').unwrap_or(("", file));
+        let Some((_, ending)) = name.rsplit_once('.') else { continue };
+        if let Some(at) = ENDINGS.iter().position(|(_, endings)| endings.contains(&ending))
+            && !is_others(folder)
+        {
+            counts[at] += 1;
+        }
+    }
+    let mut named: Vec<(String, usize)> = ENDINGS
+        .iter()
+        .zip(counts)
+        .filter(|(_, count)| *count > 0)
+        .map(|((name, _), count)| ((*name).to_owned(), count))
+        .collect();
+    named.sort_by_key(|(_, count)| std::cmp::Reverse(*count));
+    named.truncate(LANGUAGES_MAX);
+    named
+}
+
+/// The files, a line for each folder: whole while they are few, then with fewer names, then counts alone.
+fn tree(files: &[String], bytes_max: usize) -> String {
+    let mut folders = BTreeMap::<&str, Vec<&str>>::new();
+    for file in files {
+        let (folder, name) = file.rsplit_once('/').unwrap_or(("", file));
+        folders.entry(folder).or_default().push(name);
+    }
+    if files.len() <= TREE_FILES_MAX {
+        for names_max in [usize::MAX, 30, 12, 5] {
+            let text: String = folders.iter().map(|(folder, names)| line(folder, names, names_max)).collect();
+            if text.len() <= bytes_max {
+                return text;
+            }
+        }
+    }
+    counts(files, bytes_max)
+}
+
+fn line(folder: &str, names: &[&str], names_max: usize) -> String {
+    let shown = names[..names.len().min(names_max)].join(", ");
+    let folder = if folder.is_empty() { ".".to_owned() } else { folder.to_owned() };
+    let more = names.len().saturating_sub(names_max);
+    if more == 0 { format!("{folder}/: {shown}\n") } else { format!("{folder}/: {shown} and {more} more\n") }
+}
+
+/// Folders with how many files are in and below them, as deep as there is room for.
+fn counts(files: &[String], bytes_max: usize) -> String {
+    let deepest = files.iter().map(|file| file.matches('/').count()).max().unwrap_or(0);
+    let mut best = String::new();
+    for depth in 1..=deepest.max(1) {
+        let mut counts = BTreeMap::<&str, usize>::new();
+        for file in files {
+            let end = file.match_indices('/').map(|(at, _)| at).take(depth).last();
+            *counts.entry(end.map_or("", |end| &file[..end])).or_default() += 1;
+        }
+        let lines = counts.iter().map(|(folder, count)| {
+            let folder = if folder.is_empty() { "." } else { folder };
+            format!("{folder}/ ({count} files)\n")
+        });
+        let text: String = lines.collect();
+        if text.len() > bytes_max {
+            if best.is_empty() {
+                best = lines_that_fit(&text, bytes_max);
+            }
+            break;
+        }
+        best = text;
+    }
+    best
+}
+
+fn lines_that_fit(text: &str, bytes_max: usize) -> String {
+    let mut out = String::new();
+    let mut left = text.lines().count();
+    for line in text.lines() {
+        if out.len() + line.len() + 1 + LEFT_OUT_BYTES > bytes_max {
+            break;
+        }
+        out.push_str(line);
+        out.push('\n');
+        left -= 1;
+    }
+    out.push_str(&format!("[… and {left} more folders; use list_files]\n"));
+    out
+}
