@@ -9,7 +9,7 @@ use anyhow::Context as _;
 use serde_json::{Map, json};
 
 use super::{
-    appends, drain, edit, fold,
+    appends, drain, edit, engine, fold,
     group::Group,
     http, latency, long,
     places::{PgSchema, Place, Served, empty, sqlite_in},
@@ -268,6 +268,7 @@ async fn measure(
         Group::Snapshots => Box::pin(snapshots::measure(&folder, effort, report)).await,
         Group::Storage => Box::pin(storage::measure(&folder, effort, report)).await,
         Group::Edit => edit::measure(effort, report).await,
+        Group::Engine => engine::measure(effort, report).await,
     }
 }
 

@@ -47,7 +47,7 @@ const fn plain(group: Group, name: &'static str, what: &'static str) -> Figure {
 }
 
 /// All figures, in the order they are shown.
-pub(super) const FIGURES: [Figure; 72] = [
+pub(super) const FIGURES: [Figure; 76] = [
     at_most(
         Group::Turns,
         "turn_overhead_ms_p50",
@@ -55,6 +55,12 @@ pub(super) const FIGURES: [Figure; 72] = [
         "answer's last byte to next request, file tools, fsynced",
     ),
     at_most(Group::Turns, "turn_overhead_ms_p95", 15.0, "the same, 95 of 100"),
+    at_most(
+        Group::Turns,
+        "turn_overhead_500_messages_ms_p50",
+        10.0,
+        "the same behind a history of 500 messages",
+    ),
     plain(Group::Turns, "turn_overhead_read_ms_p50", "of these, turns that read a file"),
     plain(Group::Turns, "turn_overhead_write_ms_p50", "of these, turns that make one: with a snapshot"),
     at_most(
@@ -235,6 +241,14 @@ pub(super) const FIGURES: [Figure; 72] = [
         50.0,
         "one edit found by similarity in a file of 20,000 lines",
     ),
+    at_most(
+        Group::Engine,
+        "compaction_150k_ms",
+        20.0,
+        "150,000 tokens made shorter by levels 1 and 2, decided and folded",
+    ),
+    plain(Group::Engine, "prompt_1k_files_ms", "system prompt and task of a project of 1,000 files"),
+    plain(Group::Engine, "prompt_50k_files_ms", "the same with 50,000 files; once for each tree"),
 ];
 
 #[cfg(test)]

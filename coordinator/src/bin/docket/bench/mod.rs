@@ -14,6 +14,7 @@ mod command;
 mod crash;
 mod drain;
 mod edit;
+mod engine;
 mod figures;
 mod fold;
 mod group;

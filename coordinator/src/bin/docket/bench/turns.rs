@@ -32,7 +32,11 @@ use super::{
 /// Turns of the run that is timed; the peers were measured with as many.
 const TURNS: usize = 30;
 /// More than any scenario here has.
-const TURNS_MAX: u32 = 50;
+const TURNS_MAX: u32 = 300;
+/// Turns of a run with a long history: two messages each.
+const LONG_TURNS: usize = 280;
+/// From where on its history has 500 messages.
+const LONG_FROM: usize = 250;
 /// A task that is not done by then never will be.
 const END_TIMEOUT: Duration = Duration::from_secs(20);
 /// How often the end of a task is looked for. Its instant is the log's, not that of the look.
@@ -149,6 +153,7 @@ async fn on(stage: &Stage, effort: Effort, report: &mut Report) -> anyhow::Resul
     report.set_percentile("turn_overhead_ms_p95", &all, 95);
     report.set_percentile("turn_overhead_read_ms_p50", &reads, 50);
     report.set_percentile("turn_overhead_write_ms_p50", &writes, 50);
+    long(stage, report).await?;
     sandboxed(stage, effort, report).await?;
     isolated::measure(stage, effort, report).await?;
     crash::measure(stage, effort, report).await
@@ -174,6 +179,15 @@ fn overheads(marks: &[Mark]) -> Vec<(usize, f64)> {
         (next.turn == asked.turn + 1).then_some((asked.turn, time.as_secs_f64() * 1000.0))
     });
     times.collect()
+}
+
+async fn long(stage: &Stage, report: &mut Report) -> anyhow::Result<()> {
+    let files = Scenario { tool: Tool::Files, turns: LONG_TURNS, hold_at: None };
+    let (marks, _, _) = play(stage, "long", files).await?;
+    let mut samples = Samples::default();
+    samples.extend(overheads(&marks).into_iter().filter(|(turn, _)| *turn >= LONG_FROM).map(|(_, ms)| ms));
+    report.set_percentile("turn_overhead_500_messages_ms_p50", &samples, 50);
+    Ok(())
 }
 
 async fn sandboxed(stage: &Stage, effort: Effort, report: &mut Report) -> anyhow::Result<()> {
