@@ -39,6 +39,20 @@ pub struct WorkerSettings {
     pub sandbox: SandboxChoice,
     /// Extra price table, as TOML text.
     pub prices_toml: Option<String>,
+    /// What is struck out of prompts and results wherever it stands.
+    #[serde(default)]
+    pub redact: HiddenValues,
+}
+
+/// Values that nobody prints. They reach a run process through its pipe, and stay there.
+#[derive(Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct HiddenValues(pub Vec<String>);
+
+impl std::fmt::Debug for HiddenValues {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{} hidden values", self.0.len())
+    }
 }
 
 /// See the module.

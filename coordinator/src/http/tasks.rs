@@ -6,6 +6,7 @@ use axum::{body::Body, http::Response};
 use docket_schema::{
     content::{BlobRef, Content},
     ids::TaskId,
+    redact::Redactor,
     task::{TaskSpec, check_model},
     wire::{
         ActRequest, AnswerRequest, PauseRequest, ProblemCode, SUBMIT_TASKS_MAX, SubmitRequest,
@@ -65,7 +66,13 @@ fn checked(request: SubmitRequest) -> Result<Vec<NewTask>, Refusal> {
             .and_then(|()| check_model(&spec.model))
             .map_err(|error| wrong(error.to_string()).field(format!("tasks[{n}].{}", error.field)))?;
     }
-    let with = |id: TaskId, spec: TaskSpec| NewTask { id, spec, fork: None };
+    // What stands in the log for ever holds no secret, whoever wrote it there.
+    let redactor = Redactor::default();
+    let with = |id: TaskId, mut spec: TaskSpec| {
+        spec.title = redactor.text(&spec.title).into_owned();
+        spec.text = redactor.text(&spec.text).into_owned();
+        NewTask { id, spec, fork: None }
+    };
     match ids {
         None => Ok(tasks.into_iter().map(|spec| with(TaskId(clock::new_id()), spec)).collect()),
         Some(ids) if ids.len() == tasks.len() => {
@@ -134,7 +141,7 @@ pub(super) async fn answer(api: Arc<Api>, call: Call) -> Answered {
         let detail = format!("`text` may have at most {TELL_BYTES_MAX} bytes");
         return Err(Refusal::new(ProblemCode::InvalidRequest, detail).field("text"));
     }
-    let (text, aside) = Content::place(text.trim().as_bytes().to_vec());
+    let (text, aside) = Content::place(Redactor::default().text(text.trim()).as_bytes().to_vec());
     let blobs = aside.map(|bytes| NewBlob { blob: BlobRef::of(&bytes), bytes: bytes.into() });
     let blobs = CommandBlobs { blobs: blobs.into_iter().collect(), names: Vec::new() };
     let decide = commands::answer(call.caller.name(), text);

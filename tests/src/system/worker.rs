@@ -28,11 +28,20 @@ pub struct WorkerOptions {
     pub hang_ms: Option<u64>,
     /// Its `docket.toml`.
     pub settings: String,
+    /// Variables of its environment, beside its own.
+    pub env: Vec<(String, String)>,
 }
 
 impl Default for WorkerOptions {
     fn default() -> Self {
-        Self { slots: 1, queue: None, failpoints: Vec::new(), hang_ms: None, settings: String::new() }
+        Self {
+            slots: 1,
+            queue: None,
+            failpoints: Vec::new(),
+            hang_ms: None,
+            settings: String::new(),
+            env: Vec::new(),
+        }
     }
 }
 
@@ -61,6 +70,7 @@ impl Worker {
             ("ANTHROPIC_API_KEY", ModelServer::KEY.as_ref()),
         ];
         env.extend(hang_ms.as_ref().map(|ms| ("DOCKET_HANG_MS", OsStr::new(ms))));
+        env.extend(options.env.iter().map(|(name, value)| (name.as_str(), OsStr::new(value))));
         let slots = options.slots.to_string();
         let mut args = vec!["worker", "-v", "--json", "--slots", &slots];
         if let Some(queue) = &options.queue {

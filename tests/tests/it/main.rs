@@ -23,6 +23,7 @@ mod prompts;
 mod provider;
 mod replay;
 mod resume;
+mod secrets;
 mod step;
 mod storage;
 mod tidy;

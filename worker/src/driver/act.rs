@@ -71,7 +71,7 @@ impl Hands {
                 let event = ModelFailed {
                     call: call.call.clone(),
                     error: error.kind().to_owned(),
-                    message: error.to_string(),
+                    message: self.bench.redactor.text(&error.to_string()).into_owned(),
                     retry_in_ms: retry_in.map(|wait| u64::try_from(wait.as_millis()).unwrap_or(u64::MAX)),
                     needs_person: error.needs_person(),
                 };

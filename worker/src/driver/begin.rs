@@ -4,6 +4,7 @@
 use bytes::Bytes;
 use docket_schema::{
     content::BlobRef,
+    redact::Redactor,
     run::{EngineRef, GateSpec, Models, Prompts, RunSettings, RunStarted, SandboxLayers},
     task::TaskSpec,
 };
@@ -32,7 +33,7 @@ pub(super) fn begin(
     material: &Material,
     workspace: &Workspace,
     root: &cap_std::fs::Dir,
-    sandbox: SandboxLayers,
+    (sandbox, redactor): (SandboxLayers, &Redactor),
 ) -> Result<Begun, StartError> {
     let lease = &bootstrap.lease;
     let spec = &lease.spec;
@@ -56,9 +57,9 @@ pub(super) fn begin(
         blob
     };
     let prompts = Prompts {
-        system: pin(prompt::system(&specs, &project).into_bytes()),
+        system: pin(redactor.bytes(prompt::system(&specs, &project).into_bytes())),
         tools: pin(serde_json::to_vec(&specs).expect("tool specifications have string keys only")),
-        task: pin(prompt::task(&spec.title, &spec.text, &requires, complexity).into_bytes()),
+        task: pin(redactor.bytes(prompt::task(&spec.title, &spec.text, &requires, complexity).into_bytes())),
     };
     let started = RunStarted {
         task: lease.task,

@@ -10,6 +10,7 @@ use std::{
 use docket_schema::{
     content::WorkPath,
     ids::{TreeHash, Turn},
+    redact::Redactor,
     run::{
         FailureKind, Models, RunEnded, RunOutcome, RunRecovered, RunSettings, RunStarted, RunState,
         SandboxLayers, SetupFinished,
@@ -127,24 +128,29 @@ async fn ready(
     let root = cap_std::fs::Dir::open_ambient_dir(workspace.path(), cap_std::ambient_authority())
         .map_err(|error| StartError::environment(&error))?;
     let layers = layers(&sandbox);
+    let redactor = redactor(bootstrap);
     let runner = SandboxRunner(sandbox);
     let pins = match journal.state().pins.clone() {
         Some(pins) => {
             // Setup goes first: whatever it left in captured paths, the snapshots know better; unless
             // the crash came before they could.
             let again = journal.state().set_up;
-            let before = if again { setup(&spec.setup, &pins.settings, &runner).await? } else { Vec::new() };
+            let before = if again {
+                setup(&spec.setup, &pins.settings, &runner, &redactor).await?
+            } else {
+                Vec::new()
+            };
             recover(bootstrap, journal, &mut workspace, material, layers, before).await?;
             if !again {
-                let setup = setup(&spec.setup, &pins.settings, &runner).await?;
+                let setup = setup(&spec.setup, &pins.settings, &runner, &redactor).await?;
                 append_setup(journal, &mut workspace, setup).await?;
             }
             pins
         }
         None => {
-            let begun = begin(bootstrap, material, &workspace, &root, layers)?;
+            let begun = begin(bootstrap, material, &workspace, &root, (layers, &redactor))?;
             append_start(journal, &begun).await?;
-            let setup = setup(&spec.setup, &begun.started.settings, &runner).await?;
+            let setup = setup(&spec.setup, &begun.started.settings, &runner, &redactor).await?;
             append_setup(journal, &mut workspace, setup).await?;
             Arc::new(begun.started)
         }
@@ -158,8 +164,14 @@ async fn ready(
     let (model, key) = model_of(bootstrap, &pins.models, material).await?;
     let tests = tests_line(&pins, spec.tests.clone());
     let settings = tool_settings(&pins.settings);
-    let bench = Workbench { workspace, root, runner, settings, tests };
+    let bench = Workbench { workspace, root, runner, settings, tests, redactor };
     Ok((engine, Hands { model, key, bench }))
+}
+
+/// Knows what was configured, and the keys of this process: none of them has a place in a log.
+fn redactor(bootstrap: &Bootstrap) -> Redactor {
+    let own = bootstrap.keys.values().chain([&bootstrap.lease.token]);
+    Redactor::new(bootstrap.settings.redact.0.iter().chain(own).cloned())
 }
 
 pub(super) fn workspace_options(cache: &Path) -> WorkspaceOptions {
@@ -251,6 +263,7 @@ pub(super) async fn setup(
     commands: &[String],
     settings: &RunSettings,
     runner: &SandboxRunner,
+    redactor: &Redactor,
 ) -> Result<Vec<SetupFinished>, StartError> {
     let mut done = Vec::new();
     for command in commands {
@@ -264,7 +277,8 @@ pub(super) async fn setup(
             tools::Runner::run(runner, asked).await.map_err(|error| StartError::environment(&error))?;
         let mut bytes = output.stdout.joined();
         bytes.extend_from_slice(&output.stderr.joined());
-        let (text, _) = tools::cut(&tools::printable(&bytes), settings.output_chars_max as usize);
+        let printable = tools::printable(&bytes);
+        let (text, _) = tools::cut(&redactor.text(&printable), settings.output_chars_max as usize);
         let exit = match output.ended {
             tools::Ended::Exit(status) => Some(status),
             tools::Ended::Signal(_) | tools::Ended::TimedOut | tools::Ended::OutOfMemory => None,

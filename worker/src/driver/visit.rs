@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 
 use docket_schema::{
     content::BlobRef,
+    redact::Redactor,
     run::RunState,
     snapshot::PathChange,
     task::TaskSpec,
@@ -81,7 +82,7 @@ impl Visit {
         config.env = place.env;
         let sandbox = Sandbox::prepare(config).await.map_err(|error| StartError::environment(&error))?;
         // As for a run that moves here: setup first, for the snapshots know better.
-        setup(&spec.setup, &pins.settings, &SandboxRunner(sandbox.clone())).await?;
+        setup(&spec.setup, &pins.settings, &SandboxRunner(sandbox.clone()), &Redactor::default()).await?;
         let (_, before) = restored(&mut workspace, state, blobs).await?;
         Ok(Self { workspace, sandbox, before })
     }

@@ -13,6 +13,7 @@ use docket_schema::{
     content::{BlobRef, Content, WorkPath},
     ids::BlobHash,
     message::{CallId, ToolUse},
+    redact::Redactor,
     run::{
         GateFinished, GateRequested, GateStep, RunSettings, RunStarted, RunState, ToolFinished,
         ToolRequested, ToolStatus, Verdict,
@@ -37,6 +38,8 @@ pub(crate) struct Workbench {
     pub(super) runner: SandboxRunner,
     pub(super) settings: ToolSettings,
     pub(super) tests: Option<TestRunnerConfig>,
+    /// What its calls say becomes part of the log, but for secrets.
+    pub(super) redactor: Redactor,
 }
 
 /// Batches of edits after which a linter that never ends in time is no longer waited for.
@@ -71,7 +74,9 @@ impl Workbench {
         let root = cap_std::fs::Dir::open_ambient_dir(workspace.path(), cap_std::ambient_authority())
             .map_err(|error| StartError::environment(&error))?;
         let (tests, settings) = (tests_line(pins, tests), tool_settings(&pins.settings));
-        Ok(Self { workspace, root, runner, settings, tests })
+        // What was configured where the run was carried out is not known here.
+        let redactor = Redactor::default();
+        Ok(Self { workspace, root, runner, settings, tests, redactor })
     }
 
     /// Runs one setup line.
@@ -79,13 +84,13 @@ impl Workbench {
     /// # Errors
     /// [`StartError::Environment`]: it failed.
     pub(crate) async fn set_up(&self, line: &str, settings: &RunSettings) -> Result<(), StartError> {
-        setup(&[line.to_owned()], settings, &self.runner).await.map(drop)
+        setup(&[line.to_owned()], settings, &self.runner, &self.redactor).await.map(drop)
     }
 
     /// Runs the open tool calls: neighbouring readers together, changers in order; then a snapshot
     /// if anything may have changed.
     pub(crate) async fn run_tools(&mut self, state: &RunState) -> Result<Outgoing, SnapshotError> {
-        let mut batch = Batch::new(state);
+        let mut batch = Batch::new(state, &self.redactor);
         let mut all: Vec<(&ToolRequested, Done)> = Vec::new();
         let mut calls = state.open_tools.as_slice();
         while let Some((first, rest)) = calls.split_first() {
@@ -150,7 +155,7 @@ impl Workbench {
         if super::turn::unknown_after_crash(state).is_empty() {
             return self.run_tools(state).await;
         }
-        let mut batch = Batch::new(state);
+        let mut batch = Batch::new(state, &self.redactor);
         for (open, _) in &state.open_tools {
             batch.unknown(open);
         }
@@ -221,7 +226,7 @@ impl Workbench {
 
     /// Runs the open gates in order, then a snapshot: a gate may leave files behind.
     pub(crate) async fn run_gates(&mut self, state: &RunState) -> Result<Outgoing, SnapshotError> {
-        let mut batch = Batch::new(state);
+        let mut batch = Batch::new(state, &self.redactor);
         batch.walk = true;
         for open in &state.open_gates {
             let started = Instant::now();
@@ -278,6 +283,7 @@ impl Done {
 
 /// Results of one batch as they come.
 struct Batch {
+    redactor: Redactor,
     turn: docket_schema::ids::Turn,
     out: Outgoing,
     read_set: BTreeMap<WorkPath, BlobHash>,
@@ -286,8 +292,9 @@ struct Batch {
 }
 
 impl Batch {
-    fn new(state: &RunState) -> Self {
+    fn new(state: &RunState, redactor: &Redactor) -> Self {
         Self {
+            redactor: redactor.clone(),
             turn: state.turn,
             out: Outgoing::default(),
             read_set: state.read_set.clone(),
@@ -312,7 +319,7 @@ impl Batch {
             status,
             content,
             full,
-            facts: outcome.facts,
+            facts: self.redacted(outcome.facts),
             duration_ms: ms(duration),
         };
         self.out.push(self.turn, event);
@@ -341,19 +348,26 @@ impl Batch {
         let passed = passed(open, &outcome);
         let (content, full) = self.placed(outcome.content, outcome.full);
         let call: CallId = open.call.clone();
-        let facts = outcome.facts;
+        let facts = self.redacted(outcome.facts);
         self.out.push(
             self.turn,
             GateFinished { call, step: open.step, passed, content, full, facts, duration_ms: ms(duration) },
         );
     }
 
+    /// A signature is made of the error's own words.
+    fn redacted(&self, facts: ToolFacts) -> ToolFacts {
+        let signature = facts.error_signature.as_deref().map(|text| self.redactor.text(text).into_owned());
+        ToolFacts { error_signature: signature, ..facts }
+    }
+
     fn placed(&mut self, content: Vec<u8>, full: Option<Vec<u8>>) -> (Content, Option<BlobRef>) {
-        let (content, large) = Content::place(content);
+        let (content, large) = Content::place(self.redactor.bytes(content));
         if let (Some(blob), Some(bytes)) = (content.blob(), large) {
             self.out.blob(blob, bytes);
         }
         let full = full.map(|bytes| {
+            let bytes = self.redactor.bytes(bytes);
             let blob = BlobRef::of(&bytes);
             self.out.blob(blob, bytes);
             blob

@@ -35,7 +35,7 @@ use tokio::{
 
 use super::*;
 use crate::{
-    bootstrap::{Bootstrap, SandboxChoice, WorkerSettings},
+    bootstrap::{Bootstrap, HiddenValues, SandboxChoice, WorkerSettings},
     process::tests_support::gone,
     secret::Secret,
 };
@@ -207,6 +207,7 @@ impl House {
             scratch: dir.path().join("scratch"),
             cache: dir.path().join("cache"),
             settings: WorkerSettings {
+                redact: HiddenValues::default(),
                 run: RunSettings::default(),
                 sandbox: SandboxChoice::None,
                 prices_toml: None,

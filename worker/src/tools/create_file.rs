@@ -1,6 +1,6 @@
 //! `create_file`: a new file and the folders above it.
 
-use docket_schema::{ids::BlobHash, tool::LineCounts};
+use docket_schema::{ids::BlobHash, redact, tool::LineCounts};
 use schemars::JsonSchema;
 use serde::Deserialize;
 
@@ -39,6 +39,13 @@ pub(super) fn run(context: ToolContext<'_>, args: &Args) -> ToolOutcome {
     if args.content.len() > CONTENT_BYTES_MAX {
         return fail(format!("`content` has {} bytes, more than {CONTENT_BYTES_MAX}", args.content.len()));
     }
+    if redact::holds_mark(&args.content) {
+        return fail(
+            "`content` holds a mark that stands for a secret you were not shown. Leave that value out, or let the \
+             program read it from its environment"
+                .to_owned(),
+        );
+    }
     let remark = match gate::syntax(context.settings, &path, None, args.content.as_bytes()) {
         Ok(remark) => remark,
         Err(text) => return fail(text),
@@ -70,6 +77,14 @@ mod tests {
     use serde_json::json;
 
     use super::{super::testing::Workspace, *};
+
+    #[test]
+    fn what_was_struck_out_is_not_written_back() {
+        let mut w = Workspace::new(&[]);
+        let out = w.call(NAME, json!({"path": "a.env", "content": "KEY=[REDACTED: AWS key]\n"}));
+        assert!(out.is_error && out.text().contains("stands for a secret"), "{}", out.text());
+        assert!(out.facts.changed.is_empty());
+    }
 
     #[test]
     fn a_file_is_made_once() {

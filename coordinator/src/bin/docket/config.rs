@@ -7,7 +7,7 @@
 use std::path::Path;
 
 use docket_schema::{ids::QueueName, message::ModelRef, run::RunSettings};
-use docket_worker::bootstrap::{SandboxChoice, WorkerSettings};
+use docket_worker::bootstrap::{HiddenValues, SandboxChoice, WorkerSettings};
 
 use crate::fail::{Exit, FailWith as _, Failure, Outcome};
 
@@ -35,6 +35,8 @@ pub(crate) struct Config {
     pub(crate) queues: Vec<QueueName>,
     /// Walls around commands.
     pub(crate) sandbox: SandboxChoice,
+    /// Environment variables whose values are struck out of prompts, results and events.
+    pub(crate) redact: Vec<String>,
     /// The file's `[prices]`, as TOML text of its own.
     pub(crate) prices_toml: Option<String>,
 }
@@ -52,6 +54,7 @@ impl Default for Config {
             hang_ms: None,
             queues: Vec::new(),
             sandbox: SandboxChoice::Auto,
+            redact: Vec::new(),
             prices_toml: None,
         }
     }
@@ -76,7 +79,7 @@ fn number<T: TryFrom<u64>>(text: &str, range: std::ops::RangeInclusive<u64>, pla
     Some(())
 }
 
-const KEYS: [Key; 30] = [
+const KEYS: [Key; 31] = [
     Key {
         name: "run.turns_max",
         env: "DOCKET_TURNS_MAX",
@@ -262,6 +265,16 @@ const KEYS: [Key; 30] = [
         allowed: "auto, bubblewrap, namespaces or none",
         set: |c, t| sandbox(t).map(|choice| c.sandbox = choice),
     },
+    Key {
+        name: "worker.redact",
+        env: "DOCKET_REDACT",
+        allowed: "names of environment variables, in the environment separated by commas",
+        set: |c, t| {
+            let names: Vec<&str> = t.split(',').map(str::trim).filter(|name| !name.is_empty()).collect();
+            let legal = |name: &&str| name.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_');
+            names.iter().all(legal).then(|| c.redact = names.iter().map(ToString::to_string).collect())
+        },
+    },
 ];
 
 /// A sandbox by its name.
@@ -362,7 +375,13 @@ impl Config {
 
     /// What goes to run processes.
     pub(crate) fn worker_settings(&self) -> WorkerSettings {
-        WorkerSettings { run: self.run.clone(), sandbox: self.sandbox, prices_toml: self.prices_toml.clone() }
+        let values = self.redact.iter().filter_map(|name| std::env::var(name).ok());
+        WorkerSettings {
+            run: self.run.clone(),
+            sandbox: self.sandbox,
+            prices_toml: self.prices_toml.clone(),
+            redact: HiddenValues(values.collect()),
+        }
     }
 }
 
@@ -419,7 +438,7 @@ mod tests {
             ),
             (
                 "[worker]\nslot = 1",
-                "docket.toml: there is no setting `worker.slot`; in [worker] there are worker.slots, worker.hang_ms, worker.queues, worker.sandbox",
+                "docket.toml: there is no setting `worker.slot`; in [worker] there are worker.slots, worker.hang_ms, worker.queues, worker.sandbox, worker.redact",
             ),
             (
                 "slots = 1",

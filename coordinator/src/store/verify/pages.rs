@@ -90,13 +90,14 @@ pub(super) struct Giver {
 /// Where they come out.
 pub(super) struct Taker {
     full: Receiver<Page>,
-    empty: mpsc::Sender<Page>,
+    empty: SyncSender<Page>,
 }
 
 /// Two ends.
 pub(super) fn hand_over() -> (Giver, Taker) {
     let (full, filled) = mpsc::sync_channel(ON_THEIR_WAY);
-    let (emptied, empty) = mpsc::channel();
+    // One more than can be full: one is being read.
+    let (emptied, empty) = mpsc::sync_channel(ON_THEIR_WAY + 1);
     (Giver { page: Page::default(), full, empty, closed: false }, Taker { full: filled, empty: emptied })
 }
 
@@ -135,7 +136,7 @@ impl Taker {
             }
             page.clear();
             // The giver may be gone already.
-            drop(self.empty.send(page));
+            drop(self.empty.try_send(page));
         }
     }
 }

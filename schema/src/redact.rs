@@ -1,0 +1,314 @@
+//! Secrets struck out of text before it becomes part of an event or a prompt (D9).
+//!
+//! Two kinds are known: the values that somebody configured, and what has the shape of a secret: keys whose
+//! providers gave them a prefix, private keys, passwords in addresses, and assignments whose name says so and
+//! whose value looks random. What is struck out leaves `[REDACTED: kind]`, which an edit never writes into a file.
+//!
+//! Snapshots are exact, and are no text of this kind. Pure.
+
+use std::{
+    borrow::Cow,
+    sync::{Arc, LazyLock},
+};
+
+use regex::{Captures, Regex};
+
+/// Configured values shorter than this are not struck out: they would be found in half of all words.
+pub const VALUE_BYTES_MIN: usize = 6;
+
+/// What begins each mark.
+const MARK: &str = "[REDACTED: ";
+
+/// Bits of a character, times its count, below which a value is thought to be a word.
+const ENTROPY_MIN: f64 = 3.0;
+
+/// A shape: its name, and what it looks like. Where the expression has a group, that alone is struck out.
+struct Shape {
+    kind: &'static str,
+    pattern: &'static str,
+    /// The group must look random.
+    random: bool,
+}
+
+const fn shape(kind: &'static str, pattern: &'static str) -> Shape {
+    Shape { kind, pattern, random: false }
+}
+
+/// The prefixes are those that the providers document; lengths are lower bounds, for they have grown before.
+const SHAPES: [Shape; 23] = [
+    shape(
+        "private key",
+        r"-----BEGIN (?:[A-Z]+ )*PRIVATE KEY(?: BLOCK)?-----[\s\S]*?(?:-----END (?:[A-Z]+ )*PRIVATE KEY(?: BLOCK)?-----|\z)",
+    ),
+    shape("Anthropic key", r"\bsk-ant-[A-Za-z0-9_-]{20,}"),
+    shape("OpenAI key", r"\bsk-(?:proj-|svcacct-|admin-)?[A-Za-z0-9_-]{20,}"),
+    shape("AWS key", r"\b(?:AKIA|ASIA)[A-Z0-9]{16}\b"),
+    shape("GitHub token", r"\bgh[pousr]_[A-Za-z0-9]{30,}"),
+    shape("GitHub token", r"\bgithub_pat_[A-Za-z0-9_]{30,}"),
+    shape("GitLab token", r"\bglpat-[A-Za-z0-9_-]{20,}"),
+    shape("Slack token", r"\bxox[abeoprs]-[A-Za-z0-9-]{10,}"),
+    shape("Slack webhook", r"hooks\.slack\.com/services/(T[A-Z0-9]+/B[A-Z0-9]+/[A-Za-z0-9]{16,})"),
+    shape("Stripe key", r"\b[sr]k_(?:live|test)_[A-Za-z0-9]{16,}"),
+    shape("Google key", r"\bAIza[A-Za-z0-9_-]{35}"),
+    shape("Google token", r"\bya29\.[A-Za-z0-9_-]{20,}"),
+    shape("npm token", r"\bnpm_[A-Za-z0-9]{36}"),
+    shape("PyPI token", r"\bpypi-[A-Za-z0-9_-]{50,}"),
+    shape("crates.io token", r"\bcio[A-Za-z0-9]{32}\b"),
+    shape("Hugging Face token", r"\bhf_[A-Za-z0-9]{30,}"),
+    shape("SendGrid key", r"\bSG\.[A-Za-z0-9_-]{20,}\.[A-Za-z0-9_-]{20,}"),
+    shape("DigitalOcean token", r"\bdo[opr]_v1_[a-f0-9]{64}"),
+    shape("docket token", r"\bdk[a-z]_[A-Za-z0-9_-]{24,}"),
+    shape("JSON web token", r"\beyJ[A-Za-z0-9_-]{10,}\.eyJ[A-Za-z0-9_-]{10,}\.[A-Za-z0-9_-]{10,}"),
+    shape("storage key", r"\bAccountKey=([A-Za-z0-9+/]{60,}={0,2})"),
+    Shape { kind: "password", pattern: r"://[^\s:@/'\x22]{1,80}:([^\s:@/'\x22]{4,200})@", random: true },
+    Shape {
+        kind: "value",
+        pattern: r"\b[A-Z0-9_]*(?:SECRET|TOKEN|PASSWORD|PASSWD|API_?KEY|PRIVATE_KEY|ACCESS_KEY)[A-Z0-9_]*['\x22]?[ \t]*[=:][ \t]*['\x22]?([A-Za-z0-9+/_.~!@$%^&*-]{12,})",
+        random: true,
+    },
+];
+
+static COMPILED: LazyLock<Vec<(&'static Shape, Regex)>> = LazyLock::new(|| {
+    // Constants, each tried by a test.
+    SHAPES.iter().map(|shape| (shape, Regex::new(shape.pattern).expect("a constant pattern"))).collect()
+});
+
+/// Strikes secrets out.
+#[derive(Clone, Default)]
+pub struct Redactor {
+    /// Longest first: one may hold another.
+    values: Arc<[String]>,
+}
+
+impl std::fmt::Debug for Redactor {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Redactor({} values)", self.values.len())
+    }
+}
+
+impl Redactor {
+    /// Knows these values beside the shapes. Values shorter than [`VALUE_BYTES_MIN`] are left out.
+    pub fn new(values: impl IntoIterator<Item = String>) -> Self {
+        let long = |value: &String| value.len() >= VALUE_BYTES_MIN;
+        let mut values: Vec<String> =
+            values.into_iter().map(|value| value.trim().to_owned()).filter(long).collect();
+        values.sort_by_key(|value| std::cmp::Reverse(value.len()));
+        values.dedup();
+        Self { values: values.into() }
+    }
+
+    /// `text` without its secrets; what holds none is not copied.
+    pub fn text<'a>(&self, text: &'a str) -> Cow<'a, str> {
+        let mut out = Cow::Borrowed(text);
+        for value in self.values.iter().filter(|value| text.contains(value.as_str())) {
+            out = Cow::Owned(out.replace(value, &mark("configured value")));
+        }
+        for (shape, pattern) in COMPILED.iter() {
+            let without = pattern.replace_all(&out, |found: &Captures<'_>| struck(shape, found));
+            if *without != *out {
+                out = Cow::Owned(without.into_owned());
+            }
+        }
+        out
+    }
+
+    /// The same of bytes that are mostly text. What is no UTF-8 stays as it is, between the stretches that are.
+    pub fn bytes(&self, bytes: Vec<u8>) -> Vec<u8> {
+        if let Ok(text) = std::str::from_utf8(&bytes) {
+            return match self.text(text) {
+                Cow::Borrowed(_) => bytes,
+                Cow::Owned(text) => text.into_bytes(),
+            };
+        }
+        let mut out = Vec::with_capacity(bytes.len());
+        for chunk in bytes.utf8_chunks() {
+            out.extend_from_slice(self.text(chunk.valid()).as_bytes());
+            out.extend_from_slice(chunk.invalid());
+        }
+        out
+    }
+}
+
+/// Whether `text` holds a mark: it was written back by somebody who saw no more.
+pub fn holds_mark(text: &str) -> bool {
+    text.contains(MARK)
+}
+
+fn mark(kind: &str) -> String {
+    format!("{MARK}{kind}]")
+}
+
+fn struck(shape: &Shape, found: &Captures<'_>) -> String {
+    let whole = found.get(0).expect("a match has itself");
+    let part = found.get(1).unwrap_or(whole);
+    if shape.random && !looks_random(part.as_str()) {
+        return whole.as_str().to_owned();
+    }
+    let (from, to) = (part.start() - whole.start(), part.end() - whole.start());
+    format!("{}{}{}", &whole.as_str()[..from], mark(shape.kind), &whole.as_str()[to..])
+}
+
+/// Whether a value is no word, no sample and no expression: letters and digits, mixed.
+fn looks_random(value: &str) -> bool {
+    const SAMPLES: [&str; 10] = [
+        "example",
+        "change",
+        "your",
+        "xxxx",
+        "password",
+        "secret",
+        "dummy",
+        "placeholder",
+        "redacted",
+        "1234567",
+    ];
+    let lower = value.to_ascii_lowercase();
+    let letters = value.chars().any(|c| c.is_ascii_alphabetic());
+    let digits = value.chars().any(|c| c.is_ascii_digit());
+    let expression =
+        value.contains("$(") || value.starts_with('$') || value.contains("..") || value.contains("()");
+    letters
+        && digits
+        && !expression
+        && !SAMPLES.iter().any(|word| lower.contains(word))
+        && entropy(value) >= ENTROPY_MIN
+}
+
+/// Shannon's, in bits for each character.
+fn entropy(value: &str) -> f64 {
+    let mut counts = [0_u32; 256];
+    value.bytes().for_each(|byte| counts[usize::from(byte)] += 1);
+    let all = f64::from(u32::try_from(value.len()).unwrap_or(u32::MAX));
+    let share = |count: &u32| f64::from(*count) / all;
+    counts.iter().filter(|count| **count > 0).map(|count| -share(count) * share(count).log2()).sum()
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn redacted(text: &str) -> String {
+        Redactor::default().text(text).into_owned()
+    }
+
+    /// Put together here, so that no scanner takes this file for a leak.
+    fn samples() -> Vec<(&'static str, String)> {
+        let long = "aB3dE5gH7jK9mN1pQ2sT4vW6yZ8aB3dE5gH7jK9mN1pQ2sT4vW6yZ8aB3dE5gH7jK9mN";
+        let hex = "0123456789abcdef".repeat(4);
+        vec![
+            ("Anthropic key", format!("sk-ant-{}", &long[..40])),
+            ("OpenAI key", format!("sk-proj-{}", &long[..40])),
+            ("AWS key", format!("AKIA{}", "ABCDEFGH12345678")),
+            ("GitHub token", format!("ghp_{}", &long[..36])),
+            ("GitHub token", format!("github_pat_{}", &long[..50])),
+            ("GitLab token", format!("glpat-{}", &long[..20])),
+            ("Slack token", format!("xoxb-{}", "123456789012-abcdef")),
+            ("Stripe key", format!("sk_live_{}", &long[..24])),
+            ("Google key", format!("AIza{}", &long[..35])),
+            ("Google token", format!("ya29.{}", &long[..30])),
+            ("npm token", format!("npm_{}", &long[..36])),
+            ("PyPI token", format!("pypi-{}", &long[..60])),
+            ("crates.io token", format!("cio{}", &long[..32])),
+            ("Hugging Face token", format!("hf_{}", &long[..34])),
+            ("SendGrid key", format!("SG.{}.{}", &long[..22], &long[..43])),
+            ("DigitalOcean token", format!("dop_v1_{hex}")),
+            ("docket token", format!("dkr_{}", &long[..30])),
+            ("JSON web token", format!("eyJ{0}.eyJ{0}.{0}", &long[..20])),
+            (
+                "private key",
+                format!("-----BEGIN RSA PRIVATE KEY-----\n{long}\n{long}\n-----END RSA PRIVATE KEY-----"),
+            ),
+        ]
+    }
+
+    #[test]
+    fn what_has_the_shape_of_a_secret_is_struck_out_wherever_it_stands() {
+        for (kind, secret) in samples() {
+            for (before, after) in
+                [("", ""), ("key = \"", "\"\n"), ("   12| a: ", " # why"), ("Ärger(", ")é")]
+            {
+                let text = format!("{before}{secret}{after}");
+                assert_eq!(redacted(&text), format!("{before}[REDACTED: {kind}]{after}"), "{text}");
+            }
+        }
+        // Output that ends in the middle of one.
+        let cut = "-----BEGIN PRIVATE KEY-----\nMIIEvQIBADANBgkq";
+        assert_eq!(redacted(cut), "[REDACTED: private key]");
+    }
+
+    #[test]
+    fn only_the_value_of_an_assignment_or_an_address_is_struck_out() {
+        for (text, expected) in [
+            ("DB_PASSWORD=hunter2Xq9vTz4", "DB_PASSWORD=[REDACTED: value]"),
+            (
+                "export AWS_SECRET_ACCESS_KEY='wJalrXUtnFEMI/K7MDENG+bPxRfi'",
+                "export AWS_SECRET_ACCESS_KEY='[REDACTED: value]'",
+            ),
+            ("   3| \"API_KEY\": \"f3a9c1d7e5b20486\",", "   3| \"API_KEY\": \"[REDACTED: value]\","),
+            ("postgres://app:Xq9vTz4hunter@db/x", "postgres://app:[REDACTED: password]@db/x"),
+        ] {
+            assert_eq!(redacted(text), expected);
+        }
+    }
+
+    #[test]
+    fn code_and_samples_stay() {
+        for text in [
+            "API_KEY = os.environ[\"API_KEY\"]",
+            "SECRET_KEY = \"change-me-1234567\"",
+            "TOKEN_LIMIT = 4096",
+            "MAX_TOKENS: 8192",
+            "password = \"correct horse\"",
+            "ACCESS_TOKEN=${{ secrets.ACCESS_TOKEN }}",
+            "postgres://user:password@localhost/db",
+            "http://localhost:8080/path@2x.png",
+            "sk-ip this line",
+            "sk-learn and sk-image",
+            "the AKIA prefix",
+            "ghp_ tokens",
+            "-----BEGIN CERTIFICATE-----\nMIIB\n-----END CERTIFICATE-----",
+            "-----BEGIN PUBLIC KEY-----",
+            "task-sk_live_mode",
+            "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855",
+            "const TOKEN_KINDS: [&str; 3] = [\"a\"];",
+            "",
+        ] {
+            assert!(matches!(Redactor::default().text(text), Cow::Borrowed(_)), "{text}: {}", redacted(text));
+        }
+    }
+
+    #[test]
+    fn configured_values_go_first_and_longest_first() {
+        let values = ["hunter2-long", "hunter2", "abc", " padded-value\n"].map(str::to_owned);
+        let redactor = Redactor::new(values);
+        let mark = "[REDACTED: configured value]";
+        assert_eq!(
+            redactor.text("a hunter2-long b hunter2 c abc padded-value"),
+            format!("a {mark} b {mark} c abc {mark}")
+        );
+        assert_eq!(format!("{redactor:?}"), "Redactor(3 values)");
+    }
+
+    #[test]
+    fn bytes_that_are_no_text_stay_between_what_is() {
+        let secret = &samples()[3].1;
+        let mut bytes = b"\xff\xfe".to_vec();
+        bytes.extend_from_slice(secret.as_bytes());
+        bytes.push(0x80);
+        assert_eq!(Redactor::default().bytes(bytes), b"\xff\xfe[REDACTED: GitHub token]\x80");
+    }
+
+    proptest! {
+        /// Whatever stands around it, a secret is gone, and to redact again changes nothing.
+        #[test]
+        fn nothing_of_a_secret_is_left(before in "[ -~\n]{0,80}", after in "[ \n\"',;)][ -~\n]{0,40}", nth in 0_usize..18) {
+            let secret = &samples()[nth].1;
+            let text = format!("{before} {secret}{after}");
+            let once = redacted(&text);
+            prop_assert!(!once.contains(secret.as_str()), "{}", once);
+            prop_assert_eq!(redacted(&once), once);
+        }
+    }
+}

@@ -1,0 +1,148 @@
+//! Secrets of a repository, of a task and of the worker: none of them in a prompt or an event, all of them where they
+//! were in the files.
+
+use anyhow::{Context as _, Result, ensure};
+use docket_schema::{
+    event::TypedEvent as _,
+    ids::QueueName,
+    names::{NamedAs, blobs_named},
+    run::{RunEvent, ToolStatus},
+    task::TaskState,
+};
+use docket_tests::{
+    model_server::ModelServer,
+    system::{Coordinator, LeaseTime, Place, Sample, Worker, WorkerOptions, room, until},
+};
+use docket_worker::model::{Provider, ScriptedModel};
+
+/// Put together here, so that no scanner takes this file for a leak.
+fn secrets() -> [(&'static str, String); 4] {
+    let random = "aB3dE5gH7jK9mN1pQ2sT4vW6yZ8aB3dE5gH7jK9m";
+    [
+        ("GitHub token", format!("ghp_{}", &random[..36])),
+        ("AWS key", format!("AKIA{}", "QWERTZ1234567890")),
+        ("OpenAI key", format!("sk-proj-{random}")),
+        ("configured value", "correct-horse-battery".to_owned()),
+    ]
+}
+
+/// It reads the secrets in each way there is, and tries to write back what it was shown.
+const SCRIPT: &str = r#"
+[[turns]]
+text = "PLAN:\n- [ ] look"
+calls = [
+  { name = "read_file", args = { path = "deploy.sh" } },
+  { name = "search_codebase", args = { regex = "TOKEN=" } },
+]
+[[turns]]
+calls = [{ name = "run_command", args = { command = "cat deploy.sh; for i in $(seq 900); do echo line $i of what is said; done; cat deploy.sh >&2; exit 3" } }]
+[[turns]]
+[[turns.calls]]
+name = "edit_file"
+[turns.calls.args]
+path = "deploy.sh"
+edits = [{ search = "echo start", replace = "echo start [REDACTED: GitHub token]" }]
+[[turns]]
+[[turns.calls]]
+name = "edit_file"
+[turns.calls.args]
+path = "deploy.sh"
+edits = [{ search = "echo start", replace = "echo begin" }]
+[[turns]]
+text = "BLOCKED: which account?"
+[[turns]]
+text = "Done."
+"#;
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn no_secret_is_in_a_prompt_or_an_event_and_the_files_keep_theirs() -> Result<()> {
+    let _room = room().await;
+    let [github, aws, openai, configured] = secrets();
+    let deploy = format!("#!/bin/sh\nTOKEN={}\nPASS={}\necho start\n", github.1, configured.1);
+    let coordinator = Coordinator::start(Place::Home, LeaseTime::Usual).await?;
+    let server = ModelServer::start(ScriptedModel::parse(SCRIPT.as_bytes())?).await?;
+    let rules = format!("Deploy with {}.\n", openai.1);
+    let sample = Sample::new(&[("deploy.sh", &deploy), ("AGENTS.md", &rules)])?;
+    let args =
+        ["--model", "openai:template", "--queue", "template", "--attempts", "1", "--tests", "cat deploy.sh"];
+    let (template, mut spec) = sample.submit(&coordinator, &args).await?;
+    coordinator.client().cancel(template, "a template").await?;
+    spec.text = format!("Use {} to deploy.", aws.1);
+    spec.title = format!("Deploy {}", aws.1);
+    spec.setup = vec!["cat deploy.sh".to_owned()];
+    let queue: QueueName = "secrets".parse()?;
+    let options = WorkerOptions {
+        queue: Some(queue.clone()),
+        settings: "[worker]\nredact = [\"DEPLOY_PASS\"]\n".to_owned(),
+        env: vec![("DEPLOY_PASS".to_owned(), configured.1.clone())],
+        ..WorkerOptions::default()
+    };
+    let worker = Worker::start(&coordinator, &options).await?;
+    let task = coordinator.submit_like(&spec, &queue, server.model(Provider::Anthropic, "x")).await?;
+    let blocked = until("a run that asks", async || {
+        let record = coordinator.client().task(task).await.ok()?.task;
+        (record.state == TaskState::Blocked || record.state.is_ended()).then_some(record)
+    });
+    let blocked = blocked.await.with_context(|| worker.tail())?;
+    ensure!(blocked.state == TaskState::Blocked, "{:?}", blocked.message);
+    let run = blocked.run.context("a run")?.to_string();
+    coordinator.docket(&["answer", &run, &format!("that of {}", github.1)]).await?.ok()?;
+    let view = coordinator.ended(task).await.with_context(|| worker.tail())?;
+    ensure!(view.task.state == TaskState::Completed, "{:?}", view.task.message);
+
+    let history = coordinator.history(view.task.last_run.context("a run")?).await?;
+    history.verify(coordinator.client()).await?;
+    let results: Vec<_> = history
+        .events
+        .iter()
+        .filter_map(|event| match event {
+            RunEvent::ToolFinished(result) => Some(result),
+            _ => None,
+        })
+        .collect();
+    let statuses: Vec<ToolStatus> = results.iter().map(|result| result.status).collect();
+    let expected = [ToolStatus::Ok, ToolStatus::Ok, ToolStatus::Ok, ToolStatus::Error, ToolStatus::Ok];
+    ensure!(statuses == expected, "{statuses:?}");
+    ensure!(results[2].full.is_some(), "the command said more than is shown");
+
+    // Every event, every blob that holds words of it, every request.
+    let mut said: Vec<(String, Vec<u8>)> = Vec::new();
+    for (envelope, event) in history.envelopes.iter().zip(&history.events) {
+        said.push((event.kind().to_owned(), envelope.payload.as_str().as_bytes().to_vec()));
+        for named in blobs_named(envelope)?.iter().filter(|named| named.named_as == NamedAs::Part) {
+            if matches!(event, RunEvent::RunStarted(started) if started.base.manifest == named.blob) {
+                continue;
+            }
+            let bytes = coordinator.client().get_blob(&named.blob).await;
+            // A base's pack, which holds files as they are.
+            let Ok(bytes) = bytes else { continue };
+            if !matches!(event, RunEvent::RunStarted(started) if !of_prompts(started, named.blob)) {
+                said.push((format!("a blob of {}", event.kind()), bytes.to_vec()));
+            }
+        }
+    }
+    let task = coordinator.client().task(task).await?;
+    said.push(("the task".to_owned(), serde_json::to_vec(&task)?));
+    said.extend(server.requests().into_iter().map(|asked| ("a request".to_owned(), asked.body.to_vec())));
+    let holds = |bytes: &[u8], part: &str| String::from_utf8_lossy(bytes).contains(part);
+    for (kind, secret) in secrets() {
+        for (what, bytes) in &said {
+            ensure!(!holds(bytes, &secret), "{what} holds a {kind}: {}", String::from_utf8_lossy(bytes));
+        }
+        let mark = format!("[REDACTED: {kind}]");
+        ensure!(said.iter().any(|(what, bytes)| what == "a request" && holds(bytes, &mark)), "{mark}");
+    }
+    ensure!(!worker.tail().contains(&configured.1));
+
+    // The file, as it was but for the edit.
+    let cat =
+        coordinator.docket(&["cat", &view.task.last_run.context("a run")?.to_string(), "deploy.sh"]).await?;
+    ensure!(cat.ok()? == deploy.replace("echo start", "echo begin"));
+    worker.drain().await?;
+    coordinator.end_and_check().await
+}
+
+fn of_prompts(started: &docket_schema::run::RunStarted, blob: docket_schema::content::BlobRef) -> bool {
+    let prompts = &started.prompts;
+    [prompts.system, prompts.tools, prompts.task].contains(&blob)
+}
