@@ -324,8 +324,8 @@ async fn a_trajectory_is_what_the_formats_own_models_take() -> Result<()> {
     let steps = trajectory["steps"].as_array().context("steps")?;
     let sources: Vec<&str> = steps.iter().filter_map(|step| step["source"].as_str()).collect();
     ensure!(sources[..2] == ["system", "user"] && sources.iter().filter(|s| **s == "agent").count() == 4);
-    let edit = &steps[3];
-    ensure!(edit["tool_calls"][0]["function_name"] == "edit_file", "{edit:#}");
+    let edits = |step: &&Value| step["tool_calls"][0]["function_name"] == "edit_file";
+    let edit = steps.iter().find(edits).with_context(|| format!("{steps:#?}"))?;
     ensure!(edit["observation"]["results"].as_array().map(Vec::len) == Some(2), "{edit:#}");
     ensure!(edit["tool_calls"][0]["tool_call_id"] == edit["observation"]["results"][0]["source_call_id"]);
     ensure!(trajectory["agent"]["tool_definitions"].as_array().map(Vec::len) >= Some(7));

@@ -18,7 +18,7 @@ use serde_json::Value;
 
 const SCRIPT: &str = r#"
 [[turns]]
-text = "One."
+text = "PLAN:\n- [x] one\n- [ ] two"
 [[turns.calls]]
 name = "create_file"
 args = { path = "one.txt", content = "1\n" }
