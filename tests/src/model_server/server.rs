@@ -25,8 +25,9 @@ use serde_json::Value;
 use tokio::{net::TcpListener, sync::watch, task::JoinHandle};
 
 use super::{
-    anthropic, check, openai,
+    anthropic, check, check_responses, openai,
     reply::{Refusal, stream_response, until_stopped},
+    responses,
 };
 
 /// Largest request that is read: more than any conversation of a test.
@@ -78,6 +79,7 @@ enum Scripts {
 enum Speaks {
     Anthropic,
     OpenAi,
+    Responses,
 }
 
 impl ModelServer {
@@ -121,6 +123,10 @@ impl ModelServer {
                 "/v1/chat/completions",
                 post(|state, headers, body| answer(Speaks::OpenAi, state, headers, body)),
             )
+            .route(
+                "/v1/responses",
+                post(|state, headers, body| answer(Speaks::Responses, state, headers, body)),
+            )
             .layer(DefaultBodyLimit::max(BODY_BYTES_MAX))
             .with_state(Arc::clone(&shared));
         let counter = Arc::clone(&shared);
@@ -138,7 +144,9 @@ impl ModelServer {
     pub fn base_url(&self, provider: Provider) -> String {
         match provider {
             Provider::Anthropic => format!("http://{}", self.address),
-            Provider::OpenAi | Provider::Scripted => format!("http://{}/v1", self.address),
+            Provider::OpenAi | Provider::OpenAiResponses | Provider::Scripted => {
+                format!("http://{}/v1", self.address)
+            }
         }
     }
 
@@ -186,13 +194,14 @@ impl Speaks {
         match self {
             Self::Anthropic => Provider::Anthropic,
             Self::OpenAi => Provider::OpenAi,
+            Self::Responses => Provider::OpenAiResponses,
         }
     }
 
     fn refusal(self, status: u16, message: &str) -> Refusal {
         match self {
             Self::Anthropic => anthropic::refusal(status, message),
-            Self::OpenAi => openai::refusal(status, message),
+            Self::OpenAi | Self::Responses => openai::refusal(status, message),
         }
     }
 
@@ -201,7 +210,9 @@ impl Speaks {
         let header = |name: &str| headers.get(name).and_then(|value| value.to_str().ok()).unwrap_or_default();
         let key = match self {
             Self::Anthropic => header("x-api-key"),
-            Self::OpenAi => header("authorization").strip_prefix("Bearer ").unwrap_or_default(),
+            Self::OpenAi | Self::Responses => {
+                header("authorization").strip_prefix("Bearer ").unwrap_or_default()
+            }
         };
         if key != ModelServer::KEY {
             // Echoing the key is what some proxies do; the client has to strike it out.
@@ -246,6 +257,7 @@ async fn reply(
     let checked = match speaks {
         Speaks::Anthropic => check::anthropic(&value),
         Speaks::OpenAi => check::openai(&value),
+        Speaks::Responses => check_responses::responses(&value),
     };
     checked.map_err(|message| speaks.refusal(400, &message))?;
     let model = value["model"].as_str().unwrap_or_default();
@@ -269,7 +281,7 @@ async fn reply(
         }
         let refusal = match speaks {
             Speaks::Anthropic => anthropic::fault(fault),
-            Speaks::OpenAi => openai::fault(fault),
+            Speaks::OpenAi | Speaks::Responses => openai::fault(fault),
         };
         if let Some(refusal) = refusal {
             return Err(refusal);
@@ -278,6 +290,7 @@ async fn reply(
     let events = match speaks {
         Speaks::Anthropic => anthropic::events(&line.answer, model, request_id),
         Speaks::OpenAi => openai::events(&line.answer, model, request_id),
+        Speaks::Responses => responses::events(&line.answer, model, request_id),
     };
     let recorder = Arc::clone(shared);
     let on_sent = Arc::new(move |at| recorder.answered(place, at));
@@ -311,7 +324,8 @@ impl Shared {
     /// that an empty answer which is asked again with a nudge counts as the same turn's next attempt.
     fn attempt(&self, value: &Value, body: &[u8]) -> Attempt {
         let turn = Transcript::read(body).map_or(0, |transcript| transcript.answers);
-        let messages = value["messages"].as_array().map(Vec::as_slice).unwrap_or_default();
+        let messages =
+            value["messages"].as_array().or(value["input"].as_array()).map(Vec::as_slice).unwrap_or_default();
         let first = messages.iter().find(|message| message["role"] == "user");
         // The first block is the task; the cache mark moves on, and what a person adds comes behind.
         let task = first.map(|message| match &message["content"] {

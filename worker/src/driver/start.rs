@@ -339,7 +339,7 @@ async fn model_of(
         return Ok((ModelClient::scripted(Arc::new(script)), None));
     }
     let client = ModelClient::new(&models.main, Timeouts::default()).map_err(|error| environment(&error))?;
-    let key = bootstrap.keys.get(provider.name()).and_then(|key| Secret::new(key));
+    let key = bootstrap.keys.get(provider.key_name()).and_then(|key| Secret::new(key));
     Ok((client, key))
 }
 

@@ -163,7 +163,8 @@ mod tests {
             let large = Bytes::from_static(b"a large result");
             let blob = BlobRef::of(&large);
             let blobs: HashMap<BlobHash, Bytes> = HashMap::from([(blob.hash, large)]);
-            for (model, system) in [("anthropic:x", "Be brief."), ("openai:x", "Be brief."), ("openai:x", "")] {
+            let models = ["anthropic:x", "openai:x", "openai-responses:x"].map(|model| (model, "Be brief."));
+            for (model, system) in models.into_iter().chain([("openai:x", "")]) {
                 let mut hasher = BodyHasher::new(&request(model, system)).expect("is known");
                 let mut transcript = Transcript::default();
                 transcript.note(text("the task"));

@@ -19,7 +19,7 @@ use serde::{
 };
 use serde_json::Value;
 
-use super::{anthropic, openai, text};
+use super::{anthropic, openai, responses, text};
 
 /// Everything a body is made of.
 #[derive(Debug, Clone, PartialEq)]
@@ -70,7 +70,7 @@ pub enum RenderError {
     #[error("a part of the conversation holds damaged base64; run `docket verify` on the run")]
     DamagedBase64,
     /// Nobody speaks this protocol.
-    #[error("unknown provider `{0}`; use anthropic, openai or scripted")]
+    #[error("unknown provider `{0}`; use anthropic, openai, openai-responses or scripted")]
     UnknownProvider(String),
     /// A call has no result in the next message.
     #[error("call {0} has no result in the next message")]
@@ -127,6 +127,7 @@ pub(super) struct Layout {
 pub(super) enum Form {
     Anthropic,
     OpenAi,
+    Responses,
 }
 
 impl Layout {
@@ -135,6 +136,7 @@ impl Layout {
             // The scripted model reads Anthropic's form: it keeps the sides of a conversation apart.
             Provider::Anthropic | Provider::Scripted => anthropic::layout(request),
             Provider::OpenAi => openai::layout(request),
+            Provider::OpenAiResponses => responses::layout(request),
         }
     }
 }
@@ -158,7 +160,7 @@ impl Form {
     pub(super) const fn marked_turns(self) -> usize {
         match self {
             Self::Anthropic => anthropic::MARKED_USER_MESSAGES,
-            Self::OpenAi => 0,
+            Self::OpenAi | Self::Responses => 0,
         }
     }
 
@@ -167,6 +169,7 @@ impl Form {
         match self {
             Self::Anthropic => anthropic::speak(turn, marked, out),
             Self::OpenAi => openai::speak(turn, out),
+            Self::Responses => responses::speak(turn, out),
         }
     }
 }
@@ -190,13 +193,15 @@ pub fn request_hash(body: &[u8]) -> DecisionHash {
     DecisionHash::of(body)
 }
 
-/// The protocols that are spoken. (OpenAI's Responses will be one more.)
+/// The protocols that are spoken.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Provider {
     /// Anthropic Messages.
     Anthropic,
     /// OpenAI Chat Completions, which most servers speak.
     OpenAi,
+    /// OpenAI Responses: the only one in which OpenAI's own models keep their reasoning from call to call.
+    OpenAiResponses,
     /// A script in place of a model.
     Scripted,
 }
@@ -210,6 +215,7 @@ impl Provider {
         match model.provider.as_str() {
             "anthropic" => Ok(Self::Anthropic),
             "openai" => Ok(Self::OpenAi),
+            "openai-responses" => Ok(Self::OpenAiResponses),
             "scripted" => Ok(Self::Scripted),
             other => Err(RenderError::UnknownProvider(other.to_owned())),
         }
@@ -220,6 +226,7 @@ impl Provider {
         match self {
             Self::Anthropic => "anthropic",
             Self::OpenAi => "openai",
+            Self::OpenAiResponses => "openai-responses",
             Self::Scripted => "scripted",
         }
     }
@@ -228,8 +235,16 @@ impl Provider {
     pub const fn key_variable(self) -> Option<&'static str> {
         match self {
             Self::Anthropic => Some("ANTHROPIC_API_KEY"),
-            Self::OpenAi => Some("OPENAI_API_KEY"),
+            Self::OpenAi | Self::OpenAiResponses => Some("OPENAI_API_KEY"),
             Self::Scripted => None,
+        }
+    }
+
+    /// Under which name a worker holds its key: protocols of one provider share one.
+    pub const fn key_name(self) -> &'static str {
+        match self {
+            Self::OpenAi | Self::OpenAiResponses => "openai",
+            Self::Anthropic | Self::Scripted => self.name(),
         }
     }
 }

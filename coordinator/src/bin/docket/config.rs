@@ -188,7 +188,7 @@ const KEYS: [Key; 27] = [
     Key {
         name: "task.model",
         env: "DOCKET_MODEL",
-        allowed: "anthropic:NAME, openai:NAME or scripted:NAME",
+        allowed: "anthropic:NAME, openai:NAME, openai-responses:NAME or scripted:NAME",
         set: |c, t| t.parse().ok().map(|model| c.model = Some(model)),
     },
     Key {

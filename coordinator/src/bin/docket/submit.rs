@@ -63,7 +63,8 @@ pub(crate) struct TaskArgs {
     /// Start from the work tree as it is, with what is not committed
     #[arg(long)]
     include_dirty: bool,
-    /// anthropic:NAME, openai:NAME or scripted:NAME [default: `task.model` of docket.toml]
+    /// anthropic:NAME, openai:NAME (chat completions, as most servers speak it), openai-responses:NAME (for
+    /// OpenAI's own reasoning models) or scripted:NAME [default: `task.model` of docket.toml]
     #[arg(long, short, value_name = "MODEL", value_parser = model)]
     model: Option<ModelRef>,
     /// Where the model's API is, for Ollama, vLLM, llama.cpp and the like
@@ -139,7 +140,7 @@ impl TaskArgs {
         let model = self.model.clone().or_else(|| cx.config.model.clone()).ok_or_else(|| {
             Failure::new(
                 Exit::Usage,
-                "no model: give --model anthropic:NAME or openai:NAME, or set `task.model` in docket.toml",
+                "no model: give --model anthropic:NAME, openai:NAME or openai-responses:NAME, or set `task.model` in docket.toml",
             )
         })?;
         let model = ModelRef { base_url: self.base_url.clone().or(model.base_url), ..model };
