@@ -15,6 +15,7 @@ mod journal;
 mod material;
 mod process;
 mod start;
+mod together;
 mod turn;
 mod visit;
 mod workbench;
