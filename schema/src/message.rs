@@ -114,7 +114,7 @@ pub enum Part {
     },
     /// The provider's reasoning, to be sent back as it came where the provider demands it.
     Thinking {
-        /// Which provider's shape `data` has.
+        /// Which provider's shape `data` has; the whole model where a run has several.
         provider: String,
         /// The provider's own object, unchanged.
         data: Value,

@@ -10,6 +10,7 @@ use std::{
 };
 
 use super::{
+    asking::Asking,
     compacted::{Measured, Summary},
     event::{Phase, RunEvent, RunStarted},
     event_inbox::{Limit, RunBlocked, RunOutcome},
@@ -239,6 +240,8 @@ pub struct RunState {
     pub summary: Summary,
     /// Summaries that were asked for.
     pub summaries: u32,
+    /// Which models were asked, and how that went.
+    pub asking: Asking,
     /// A gate of the round in hand failed.
     pub(super) round_failed: bool,
     /// Whose change of the workspace is being folded.
@@ -302,6 +305,7 @@ impl Default for RunState {
             measured: None,
             summary: Summary::NotWanted,
             summaries: 0,
+            asking: Asking::default(),
             round_failed: false,
             hands: Hands::default(),
             round_mends: Vec::new(),
@@ -342,6 +346,7 @@ impl RunState {
             return Err(CorruptLog::Gap { expected, found: meta.seq });
         }
         let kind = event.kind();
+        self.asking.take(&event, (&self.stage, &self.totals, self.pins.as_deref()));
         self.transition(meta, event).map_err(|detail| CorruptLog::Illegal {
             seq: meta.seq,
             kind,

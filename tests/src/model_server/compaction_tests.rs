@@ -86,10 +86,10 @@ impl Talk {
             run: RunId(uuid::Uuid::from_u128(2)),
             attempt: 1,
             engine: EngineRef { name: "react".into(), version: 1 },
-            models: Models {
-                main: "scripted:x".parse().expect("a model"),
-                terms: ModelTerms { context_tokens, ..ModelTerms::default() },
-            },
+            models: Models::only(
+                "scripted:x".parse().expect("a model"),
+                ModelTerms { context_tokens, ..ModelTerms::default() },
+            ),
             // What fails here fails for ever, and nobody is asked about it.
             settings: RunSettings {
                 turns_max: 1000,
@@ -134,6 +134,7 @@ impl Talk {
                 request_bytes: 0,
                 nudge: call.nudge.clone(),
                 worst_case_nusd: 0,
+                output_tokens_max: None,
             },
         );
     }
@@ -249,7 +250,14 @@ impl Talk {
                 let (call, turn) = (call.call.clone(), call.turn);
                 self.push(
                     turn,
-                    ModelFailed { call, error, message, retry_in_ms: Some(5), needs_person: false },
+                    ModelFailed {
+                        call,
+                        error,
+                        message,
+                        retry_in_ms: Some(5),
+                        needs_person: false,
+                        duration_ms: 0,
+                    },
                 );
             }
         }

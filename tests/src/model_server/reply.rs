@@ -100,6 +100,8 @@ fn frames(
             | FaultKind::MalformedArguments
             | FaultKind::UnknownTool
             | FaultKind::Empty
+            | FaultKind::OutputLimit
+            | FaultKind::Refusal
             | FaultKind::SlowFirstByte,
         )
         | None => (before_stop.into_iter().chain(stop).collect::<Vec<_>>(), End::Well),

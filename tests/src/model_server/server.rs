@@ -20,7 +20,9 @@ use axum::{
     serve::ListenerExt as _,
 };
 use docket_schema::message::ModelRef;
-use docket_worker::model::{Attempt, FaultKind, ModelError, Provider, ScriptedModel, Transcript};
+use docket_worker::model::{
+    Attempt, FaultKind, LEFT_OUT_MARK, ModelError, Provider, ScriptedModel, Transcript,
+};
 use serde_json::Value;
 use tokio::{net::TcpListener, sync::watch, task::JoinHandle};
 
@@ -332,9 +334,11 @@ impl Shared {
             Value::Array(blocks) => blocks.first().map_or(&Value::Null, |block| &block["text"]),
             content => content,
         });
+        // Where the protocol has one text for all, a ledger may have come behind the task.
+        let task = task.and_then(Value::as_str).and_then(|text| text.split(LEFT_OUT_MARK).next());
         let mut hasher = blake3::Hasher::new();
         hasher.update(value["model"].to_string().as_bytes());
-        hasher.update(task.map(Value::to_string).unwrap_or_default().as_bytes());
+        hasher.update(task.unwrap_or_default().trim_end().as_bytes());
         hasher.update(&turn.to_le_bytes());
         let mut attempts = lock(&self.attempts);
         let count = attempts.entry(hasher.finalize()).or_insert(0);

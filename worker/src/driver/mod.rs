@@ -18,6 +18,7 @@ mod start;
 mod together;
 mod turn;
 mod visit;
+mod voices;
 mod workbench;
 
 pub use intent::{RequestProof, announce};

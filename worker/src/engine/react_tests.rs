@@ -17,7 +17,7 @@ use serde_json::json;
 
 use super::{Act, Decision, Engine as _, PlannedGate, React};
 
-const SETTINGS: RunSettings = RunSettings {
+pub(super) const SETTINGS: RunSettings = RunSettings {
     turns_max: 4,
     corrections_max: 1,
     correction_turns: 2,
@@ -36,6 +36,11 @@ const SETTINGS: RunSettings = RunSettings {
     failed_edits_max: 0,
     failures_max: 0,
     ask_at_blockers: false,
+    fallback_after: 0,
+    tokens_max: 0,
+    cost_max_nusd: 0,
+    time_max_ms: 0,
+    heed_stops: false,
 };
 
 pub(super) struct Log {
@@ -52,14 +57,18 @@ impl Log {
     }
 
     pub(super) fn of(settings: RunSettings, gates: &[&str], sandbox: &str) -> Self {
-        let blob = BlobRef::of(b"x");
         let model = ModelRef { provider: "scripted".into(), name: "x".into(), base_url: None };
+        Self::with_models(settings, gates, sandbox, Models::only(model, ModelTerms::default()))
+    }
+
+    pub(super) fn with_models(settings: RunSettings, gates: &[&str], sandbox: &str, models: Models) -> Self {
+        let blob = BlobRef::of(b"x");
         let started = RunStarted {
             task: TaskId(uuid::Uuid::from_u128(1)),
             run: RunId(uuid::Uuid::from_u128(2)),
             attempt: 1,
             engine: EngineRef { name: "react".into(), version: 1 },
-            models: Models { main: model, terms: ModelTerms::default() },
+            models,
             settings,
             prompts: Prompts { system: blob, tools: blob, task: blob },
             base: Base { manifest: blob, tree: TreeHash::ZERO, git: None },
@@ -103,6 +112,7 @@ impl Log {
             request_bytes: 0,
             nudge: None,
             worst_case_nusd: 0,
+            output_tokens_max: None,
         })
     }
 
@@ -137,7 +147,8 @@ impl Log {
     fn fail_with(&mut self, how: impl FnOnce(&mut ModelFailed)) -> &mut Self {
         self.ask();
         let (call, error, message) = (self.open_call(), "overloaded".into(), "busy".into());
-        let mut failed = ModelFailed { call, error, message, retry_in_ms: None, needs_person: false };
+        let mut failed =
+            ModelFailed { call, error, message, retry_in_ms: None, needs_person: false, duration_ms: 0 };
         how(&mut failed);
         self.push(failed)
     }
@@ -222,7 +233,7 @@ fn command(line: &str) -> (&'static str, serde_json::Value) {
 }
 
 /// The decision in one word per thing that matters.
-fn gist(decision: &Decision) -> String {
+pub(super) fn gist(decision: &Decision) -> String {
     match &decision.act {
         Act::CallModel(call) => {
             let nudge = if call.nudge.is_some() { " nudged" } else { "" };

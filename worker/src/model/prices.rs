@@ -122,16 +122,20 @@ impl PriceTable {
         )
     }
 
-    /// `model` as a run pins it.
+    /// `model` as a run pins it that has no other.
     pub fn models(&self, model: &ModelRef) -> Models {
+        Models::only(model.clone(), self.terms(model))
+    }
+
+    /// The terms of `model` as a run pins them.
+    pub fn terms(&self, model: &ModelRef) -> ModelTerms {
         let listed = self.of(model);
-        let terms = ModelTerms {
+        ModelTerms {
             context_tokens: listed.limits.context_tokens,
             output_tokens_max: listed.limits.output_tokens_max,
             prices: listed.prices,
             priced: listed.known,
-        };
-        Models { main: model.clone(), terms }
+        }
     }
 }
 

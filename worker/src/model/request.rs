@@ -95,7 +95,8 @@ pub enum RenderError {
 /// [`RenderError`] where a blob is missing or the conversation is one that providers refuse.
 pub fn render(request: &ModelRequest, blobs: &impl BlobSource) -> Result<Vec<u8>, RenderError> {
     let provider = Provider::of(&request.model)?;
-    let mut turns = spoken(request.messages.iter().enumerate(), provider, blobs)?;
+    let listener = Listener::of(&request.model, provider);
+    let mut turns = spoken(request.messages.iter().enumerate(), &listener, blobs)?;
     pair(&mut turns, Role::User)?;
     let Layout { head, tail, has_messages, form } = Layout::of(request, provider);
     let mut body = head;
@@ -270,18 +271,35 @@ pub(super) enum SpokenPart<'a> {
 /// What stands for a result without a word: providers differ on whether a result may be empty.
 const EMPTY_RESULT: &str = "(no output)";
 
+/// Who reads a conversation: reasoning of nobody else is sent to it.
+#[derive(Debug, Clone)]
+pub(super) struct Listener {
+    protocol: &'static str,
+    /// As reasoning is signed where a run has several models.
+    model: String,
+}
+
+impl Listener {
+    pub(super) fn of(model: &ModelRef, provider: Provider) -> Self {
+        Self { protocol: provider.name(), model: model.to_string() }
+    }
+
+    fn said(&self, provider: &str) -> bool {
+        provider == self.protocol || provider == self.model
+    }
+}
+
 /// The turns that messages make, each message with its place in the conversation. Not paired yet.
 pub(super) fn spoken<'a>(
     messages: impl Iterator<Item = (usize, &'a Message)>,
-    provider: Provider,
+    listener: &Listener,
     blobs: &impl BlobSource,
 ) -> Result<Vec<Spoken<'a>>, RenderError> {
-    let provider = provider.name();
     let mut turns: Vec<Spoken<'a>> = Vec::new();
     for (index, message) in messages {
         let mut parts = Vec::with_capacity(message.parts.len());
         for part in &message.parts {
-            parts.extend(spoken_part(part, message.role, index, provider, blobs)?);
+            parts.extend(spoken_part(part, message.role, index, listener, blobs)?);
         }
         // Reasoning alone is an answer that said nothing; and no provider takes it as the last block.
         while matches!(parts.last(), Some(SpokenPart::Thinking(_))) {
@@ -300,7 +318,7 @@ fn spoken_part<'a>(
     part: &'a Part,
     role: Role,
     index: usize,
-    provider: &str,
+    listener: &Listener,
     blobs: &impl BlobSource,
 ) -> Result<Option<SpokenPart<'a>>, RenderError> {
     Ok(match (part, role) {
@@ -309,7 +327,7 @@ fn spoken_part<'a>(
             (!text.trim().is_empty()).then_some(SpokenPart::Text(text))
         }
         (Part::Thinking { provider: of, data }, Role::Assistant) => {
-            (of == provider).then_some(SpokenPart::Thinking(data))
+            listener.said(of).then_some(SpokenPart::Thinking(data))
         }
         (Part::ToolUse(call), Role::Assistant) => Some(SpokenPart::ToolUse(call)),
         (Part::ToolResult { call, content, is_error }, Role::User) => {
