@@ -12,7 +12,10 @@ use docket_tests::{
     model_server::ModelServer,
     system::{Coordinator, History, LeaseTime, Place, Sample, Worker, WorkerOptions, room, until},
 };
-use docket_worker::model::{Provider, ScriptedModel};
+use docket_worker::{
+    bootstrap::{FailWhen, FailWhom, Failpoint},
+    model::{Provider, ScriptedModel},
+};
 use serde_json::Value;
 
 const PROTOCOLS: [Provider; 3] = [Provider::Anthropic, Provider::OpenAi, Provider::OpenAiResponses];
@@ -163,6 +166,47 @@ async fn explores(provider: Provider) -> Result<()> {
     stage.end().await
 }
 
+/// Run processes that die while either model is asked: the same model is asked the same again, with the same bound
+/// that the budget set to its answer.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_call_that_a_crash_left_open_is_made_again_of_the_model_it_was_made_of() -> Result<()> {
+    let _room = room().await;
+    let scripts = [("cheap", CHEAP), ("main", MAIN)];
+    let args = ["--explore-model", "@cheap"];
+    let stage = Stage::set(Provider::OpenAiResponses, &scripts, "").await?;
+    let task = stage.task(&args).await?;
+    let history = stage.proven(&task).await?;
+    let used: u64 = calls(&history)
+        .iter()
+        .filter_map(|(_, answer)| answer.map(|answer| answer.usage.input_tokens + answer.usage.output_tokens))
+        .sum();
+    let seq_of = |nth: usize| {
+        let mut asked = history.envelopes.iter().filter(|event| event.kind == "ModelRequested");
+        asked.nth(nth).map(|event| event.seq.0).context("a request")
+    };
+    let at = |seq, epoch| Failpoint { seq, when: FailWhen::After, epoch, whom: FailWhom::Run };
+    // A recovery is an event more before the second.
+    let failpoints = vec![at(seq_of(1)?, 1), at(seq_of(3)? + 1, 2)];
+    stage.worker.drain().await?;
+    let settings = prices();
+    let options = WorkerOptions { settings, failpoints, ..Default::default() };
+    let worker = Worker::start(&stage.coordinator, &options).await?;
+    let stage = Stage { worker, ..stage };
+    let before = stage.server.calls();
+    // All calls fit; the last one cannot have the largest answer.
+    let budget = (used + 1500).to_string();
+    let again = stage.task(&["--explore-model", "@cheap", "--max-tokens", &budget]).await?;
+    ensure!(again.state == TaskState::Completed, "{again:?}\n{}", stage.worker.tail());
+    let history = stage.proven(&again).await?;
+    ensure!(history.count("RunRecovered") == 2, "{}", history.kinds());
+    let asked = stage.asked()?.split_off(usize::try_from(before)?);
+    // They died before they asked: nobody is asked twice.
+    ensure!(asked == ["cheap", "cheap", "main", "main"], "{asked:?}");
+    let bounds: Vec<Option<u32>> = calls(&history).iter().map(|(asked, _)| asked.output_tokens_max).collect();
+    ensure!(bounds[3].is_some(), "{bounds:?}");
+    stage.end().await
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_cheap_model_explores_and_the_main_one_changes_with_anthropic() -> Result<()> {
     Box::pin(explores(Provider::Anthropic)).await
@@ -239,6 +283,17 @@ calls = [{ name = "run_command", args = { command = "sleep 1.2; echo {{turn}} > 
         ensure!(stage.server.calls() == before + 1, "{flag}: {} calls", stage.server.calls() - before);
         stage.proven(&task).await?;
     }
+    // Whoever goes on with it gives it another.
+    let (before, task) = (stage.server.calls(), stage.task(&["--max-tokens", &twice]).await?);
+    let id = task.id.to_string();
+    ensure!(stage.coordinator.docket(&["resume", &id]).await?.success());
+    let again = until("the end of a second run", async || {
+        let task = stage.coordinator.client().task(task.id).await.ok()?.task;
+        (task.state.is_ended() && task.runs == 2).then_some(task)
+    });
+    let again = again.await.with_context(|| stage.worker.tail())?;
+    ensure!(again.message.is_some_and(|said| said.contains("does not pay for another call")));
+    ensure!(stage.server.calls() == before + 2, "one call in each budget");
     // What cannot be counted is no budget.
     let before = stage.server.calls();
     let task = stage.task(&["--max-cost", "5", "--fallback-model", "@unheard-of", "--attempts", "1"]).await;

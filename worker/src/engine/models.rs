@@ -80,7 +80,9 @@ fn is_overloaded(run: &RunState, pins: &RunStarted, own: &ModelRef, other: &Mode
     let given_up = run.last_failure.as_ref().is_some_and(|failure| {
         run.asking.failed.as_ref() == Some(own) && is_overload(failure) && failure.retry_in_ms.is_none()
     });
-    given_up || failures.overloads >= if stood_in { 1 } else { after }
+    // Whoever stands in does so until it has answered.
+    let stands_in = run.asking.failures_of(other).attempts > 0;
+    given_up || stands_in || failures.overloads >= if stood_in { 1 } else { after }
 }
 
 /// What policy says of a call that is about to run.

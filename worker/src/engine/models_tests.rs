@@ -255,6 +255,8 @@ fn only_overload_is_stood_in_for_and_not_for_ever() {
         let mut play = Play::of(settings(), None, other("spare", 100_000));
         play.fails(error, None).check(then);
     }
+    let mut away = Play::of(settings(), None, other("spare", 100_000));
+    away.fails("rate_limited", None).fails("overloaded", Some(8)).check("ask spare attempt 3 wait 8");
     let mut cut = Play::of(settings(), None, other("spare", 100_000));
     cut.fails("cut_stream", Some(1)).fails("cut_stream", Some(1)).check("ask main attempt 3 wait 1");
     let mut both = Play::of(settings(), None, other("spare", 100_000));

@@ -4,8 +4,9 @@ mod lineage;
 
 use docket_schema::{
     ids::{RunId, TaskId, Timestamp},
-    run::RunState,
-    task::TaskRecord,
+    message::ModelRef,
+    run::{ModelTerms, Models, OtherModel, RunState},
+    task::{TaskRecord, TaskSpec},
     wire::{RunView, TaskView},
 };
 use docket_worker::client::{Client, Lineage};
@@ -105,6 +106,18 @@ impl RunRow {
     }
 }
 
+/// The models of a task, in the words of a run's.
+fn models(spec: &TaskSpec) -> String {
+    let other =
+        |model: &ModelRef| Box::new(OtherModel { model: model.clone(), terms: ModelTerms::default() });
+    let models = Models {
+        explore: spec.explore_model.as_ref().map(other),
+        fallback: spec.fallback_model.as_ref().map(other),
+        ..Models::only(spec.model.clone(), ModelTerms::default())
+    };
+    models.to_string()
+}
+
 /// Reads a run's whole history and folds it.
 pub(crate) async fn fold(client: &Client, run: RunId) -> Outcome<RunState> {
     let mut state = RunState::default();
@@ -170,7 +183,7 @@ fn say_task(cx: &Context, view: &TaskView) {
     ));
     pair(cx, "message", task.message.as_deref().unwrap_or(""));
     pair(cx, "queue", &format!("{}, priority {}", task.spec.queue, task.spec.priority));
-    pair(cx, "model", &format!("{}, engine {}", task.spec.model, task.spec.engine));
+    pair(cx, "model", &format!("{}, engine {}", models(&task.spec), task.spec.engine));
     pair(cx, "tests", task.spec.tests.as_deref().unwrap_or(""));
     pair(cx, "source", task.spec.base.git.as_ref().map_or("", |git| &git.source));
     pair(cx, "commit", task.spec.base.git.as_ref().map_or("", |git| &git.commit));
