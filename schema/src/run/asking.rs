@@ -119,7 +119,6 @@ impl Asking {
             self.failures.clear();
         } else if let RunEvent::Forked(_) = event {
             self.before = Spent::of(totals, self.worked_ms);
-            self.stop = None;
             self.cuts = 0;
         }
     }

@@ -21,13 +21,13 @@ use docket_worker::{
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
-use super::check;
+use super::{check, check_responses};
 
 type Blobs = HashMap<BlobHash, Bytes>;
 
 /// Each provider's body of these messages, as its strict server takes it.
 fn taken(messages: &[Message], with_tools: bool, blobs: &Blobs) -> Result<(), String> {
-    for model in ["anthropic:x", "openai:x", "scripted:x"] {
+    for model in ["anthropic:x", "openai:x", "openai-responses:x", "scripted:x"] {
         let request = ModelRequest {
             model: model.parse().expect("a model"),
             system: "You mend code.".to_owned(),
@@ -38,8 +38,11 @@ fn taken(messages: &[Message], with_tools: bool, blobs: &Blobs) -> Result<(), St
         };
         let body = render(&request, blobs).map_err(|error| format!("{model}: {error}"))?;
         let body: Value = serde_json::from_slice(&body).map_err(|error| error.to_string())?;
-        let checked =
-            if model.starts_with("openai") { check::openai(&body) } else { check::anthropic(&body) };
+        let checked = match model {
+            "openai:x" => check::openai(&body),
+            "openai-responses:x" => check_responses::responses(&body),
+            _ => check::anthropic(&body),
+        };
         checked.map_err(|error| format!("{model}: {error}"))?;
     }
     Ok(())

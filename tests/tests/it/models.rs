@@ -303,6 +303,43 @@ calls = [{ name = "run_command", args = { command = "sleep 1.2; echo {{turn}} > 
     stage.end().await
 }
 
+/// Calls of one answer: those that read together, those that change in their order, all results in that of the calls.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_calls_of_one_answer_are_recorded_in_their_order() -> Result<()> {
+    let _room = room().await;
+    let script = r#"
+[[turns]]
+calls = [
+    { name = "read_file", args = { path = "long.txt" } },
+    { name = "list_files" },
+    { name = "create_file", args = { path = "a.txt", content = "one\n" } },
+    { name = "edit_file", args = { path = "a.txt", edits = [{ search = "one", replace = "two" }] } },
+    { name = "run_command", args = { command = "echo three >> a.txt" } },
+    { name = "read_file", args = { path = "a.txt" } },
+    { name = "search_codebase", args = { regex = "three" } },
+]
+[[turns]]
+when = { last_result_contains = "three" }
+text = "Done."
+"#;
+    let stage = Stage::set(Provider::OpenAiResponses, &[("main", script)], "").await?;
+    let task = stage.task(&[]).await?;
+    ensure!(task.state == TaskState::Completed, "{task:?}\n{}", stage.worker.tail());
+    let history = stage.proven(&task).await?;
+    let mut finished = Vec::new();
+    for event in &history.events {
+        if let RunEvent::ToolFinished(e) = event {
+            finished.push((e.call.to_string(), format!("{:?}", e.content)));
+        }
+    }
+    let order: Vec<&str> = finished.iter().map(|(call, _)| call.as_str()).collect();
+    ensure!(order == ["t1-0", "t1-1", "t1-2", "t1-3", "t1-4", "t1-5", "t1-6"], "{order:?}");
+    for (at, holds) in [(0, "a line to be read"), (1, "long.txt"), (5, "two"), (5, "three"), (6, "a.txt")] {
+        ensure!(finished[at].1.contains(holds), "{at} lacks {holds}: {}", finished[at].1);
+    }
+    stage.end().await
+}
+
 /// Every fault that a run outlives, each in a turn of its own; a turn that is not told what it must be has no line.
 const FAULTS: &str = r#"
 [[turns]]

@@ -1,11 +1,11 @@
 //! Which model is asked, what a budget pays for, and what the end of an answer means: given this log, that.
 
 use docket_schema::{
-    ids::DecisionHash,
+    ids::{DecisionHash, Epoch, EventHash, Seq},
     message::{CallId, ModelRef, Part, Prices, StopReason, ToolUse, Usage},
     run::{
-        BlockerAnswered, ModelAnswered, ModelFailed, ModelRequested, ModelTerms, Models, OtherModel,
-        RunSettings, ToolFinished, ToolRequested, ToolStatus, Verdict,
+        BlockerAnswered, EventMeta, ForkWhy, Forked, ModelAnswered, ModelFailed, ModelRequested, ModelTerms,
+        Models, OtherModel, RunSettings, ToolFinished, ToolRequested, ToolStatus, Verdict,
     },
     tool::ToolFacts,
 };
@@ -39,7 +39,8 @@ fn settings() -> RunSettings {
     }
 }
 
-struct Play(Log);
+/// A log, and what its calls come to.
+struct Play(Log, String);
 
 impl Play {
     fn of(
@@ -50,7 +51,7 @@ impl Play {
         let terms =
             ModelTerms { context_tokens: 100_000, prices: PRICES, priced: true, ..ModelTerms::default() };
         let models = Models { explore, fallback, ..Models::only(model("main"), terms) };
-        Self(Log::with_models(settings, &["tests"], "namespaces", models))
+        Self(Log::with_models(settings, &["tests"], "namespaces", models), "ok".to_owned())
     }
 
     fn gist(&self) -> String {
@@ -144,7 +145,7 @@ impl Play {
             self.0.push(ToolFinished {
                 call: tool.call,
                 status: if allowed { ToolStatus::Ok } else { ToolStatus::Refused },
-                content: "ok".into(),
+                content: self.1.as_str().into(),
                 full: None,
                 facts: ToolFacts::default(),
                 duration_ms: 1000,
@@ -165,6 +166,18 @@ impl Play {
             needs_person: false,
             duration_ms: 2000,
         });
+        self
+    }
+
+    /// Somebody goes on with it, maybe with another model.
+    fn is_forked(&mut self, models: Option<Models>) -> &mut Self {
+        let state = &mut self.0.state;
+        let (task, run) = state.pins.as_deref().map(|pins| (pins.task, pins.run)).expect("begun");
+        let (seq, hash, turn) = (state.seq, state.hash, state.turn);
+        let (why, parent) = (ForkWhy::Resume, run);
+        let forked = Forked { run, task, parent, seq, hash, turn, why, engine: None, models, hint: None };
+        let meta = EventMeta { seq: Seq(1), hash: EventHash::ZERO, turn, epoch: Epoch(2) };
+        state.apply(meta, forked.into()).expect("legal");
         self
     }
 
@@ -310,6 +323,42 @@ fn a_budget_of_tokens_is_kept_before_the_call_and_bounds_its_answer() {
 }
 
 #[test]
+fn whoever_goes_on_with_a_run_has_budgets_of_its_own() {
+    let mut play = Play::of(RunSettings { tokens_max: 2000, ..settings() }, None, None);
+    play.answers("", &[read()], |answer| answer.usage = Usage { input_tokens: 1900, ..Usage::default() });
+    play.runs();
+    assert!(play.gist().starts_with("failed Limit"), "{}", play.gist());
+    // Of 2000 the request takes 1900 and what came since: too little is left for an answer.
+    assert!(
+        play.is_forked(None)
+            .gist()
+            .starts_with("failed Limit: the budget of 2000 tokens does not pay for another call: 0 are")
+    );
+    let mut time = Play::of(RunSettings { time_max_ms: 1000, ..settings() }, None, None);
+    time.calls(&[read()]);
+    assert!(time.gist().starts_with("failed Limit"), "{}", time.gist());
+    time.is_forked(None).check("ask main attempt 1 wait 0");
+}
+
+#[test]
+fn a_model_that_stands_in_is_asked_within_its_own_window() {
+    let mut play = Play::of(settings(), None, other("spare", 6000));
+    play.1 = "a long result\n".repeat(200);
+    for _ in 0..9 {
+        play.calls(&[read()]);
+    }
+    play.check("ask main attempt 1 wait 0");
+    play.fails("overloaded", Some(1)).fails("overloaded", Some(1));
+    assert!(play.gist().starts_with("compact "), "{}", play.gist());
+    let mut large = Play::of(settings(), None, other("spare", 60_000));
+    large.1 = "a long result\n".repeat(200);
+    for _ in 0..9 {
+        large.calls(&[read()]);
+    }
+    large.fails("overloaded", Some(1)).fails("overloaded", Some(1)).check("ask spare attempt 3 wait 0");
+}
+
+#[test]
 fn a_budget_of_money_counts_what_a_cache_spares() {
     let spent = |usage: Usage, cost_nusd: u64, max: u64| {
         let mut play = Play::of(RunSettings { cost_max_nusd: max, ..settings() }, None, None);
@@ -378,6 +427,15 @@ fn a_refusal_asks_a_person_at_once() {
         play.0.push(docket_schema::run::RunBlocked { question: asked, why, decision: DecisionHash::ZERO });
         play.0.push(BlockerAnswered { text: "It is our own server.".into(), by: "me".into() });
         play.check(then);
+    }
+    // Another model is asked in its place; the same one stands by what it said.
+    for (models, then) in [
+        (None, "block for another reason"),
+        (Some(Models::only(model("other"), ModelTerms::default())), "ask other attempt 1 wait 0 nudged"),
+    ] {
+        let mut play = Play::of(settings(), None, None);
+        play.answers("No.", &[], |answer| answer.stop = StopReason::Refusal);
+        play.is_forked(models).check(then);
     }
     // A log that began before refusals were heeded decides as it did.
     let mut old = Play::of(SETTINGS, None, None);

@@ -31,6 +31,10 @@ const NUDGE_EMPTY: &str = "Your last answer was empty. Call a tool to go on; or,
 /// What the model is told after an answer that a limit cut before it called a tool.
 const NUDGE_CUT: &str = "Your last answer was cut at the limit of what one answer may hold. Go on in smaller parts:                          think less at once, and write a large file with several calls.";
 
+/// What a model is told that goes on behind another one's refusal.
+const NUDGE_REFUSED: &str = "The last answer above is another model's. Go on with the task; or say in a sentence why \
+                             you do not.";
+
 /// How a model says that it cannot go on.
 const BLOCKED_MARK: &str = "BLOCKED:";
 
@@ -176,6 +180,10 @@ fn stopped(run: &RunState, pins: &RunStarted) -> Option<Unheeded> {
         return Some(Unheeded::AskedAgain(models::NUDGE_TAKE_OVER));
     }
     if pins.settings.heed_stops && *stop == StopReason::Refusal && !run.transcript.has_notes() {
+        let asked = models::chosen(run, pins).model;
+        if run.asking.answered_by.as_ref().is_some_and(|answered| answered != asked) {
+            return Some(Unheeded::AskedAgain(NUDGE_REFUSED));
+        }
         let words = match &run.last_text {
             Some(Content::Text(text)) if run.answered_without_tools => format!(": {}", text.trim()),
             Some(_) | None => ", without a word of why".to_owned(),

@@ -171,6 +171,10 @@ pub(crate) fn shown(event: &RunEvent) -> (Option<Style>, String) {
             (Some(Style::Dim), format!("ready: {}", e.command))
         }
         RunEvent::SetupFinished(e) => (Some(Style::Warn), format!("the setup failed: {}", e.command)),
+        // Who is asked then may be another.
+        RunEvent::ModelRequested(e) if e.attempt > 1 => {
+            (Some(Style::Dim), format!("   asks {}, attempt {}", e.model, e.attempt))
+        }
         RunEvent::ModelRequested(_)
         | RunEvent::ToolRequested(_)
         | RunEvent::GateRequested(_)
