@@ -9,10 +9,11 @@ use serde_json::Value;
 
 use crate::{content::Content, ids::ParseIdError};
 
-/// Which model, as a person writes it: `anthropic:NAME`, `openai:NAME`, `scripted:NAME`.
+/// Which model, as a person writes it: `anthropic:NAME`, `openai:NAME`,
+/// `openai-responses:NAME`, `scripted:NAME`.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 pub struct ModelRef {
-    /// The protocol that is spoken: `anthropic`, `openai`, `scripted`.
+    /// The protocol that is spoken: `anthropic`, `openai`, `openai-responses`, `scripted`.
     pub provider: String,
     /// The provider's name for the model.
     pub name: String,
@@ -31,11 +32,13 @@ impl FromStr for ModelRef {
     type Err = ParseIdError;
     fn from_str(text: &str) -> Result<Self, ParseIdError> {
         match text.split_once(':') {
-            Some((provider @ ("anthropic" | "openai" | "scripted"), name)) if !name.is_empty() => {
+            Some((provider @ ("anthropic" | "openai" | "openai-responses" | "scripted"), name))
+                if !name.is_empty() =>
+            {
                 Ok(Self { provider: provider.to_owned(), name: name.to_owned(), base_url: None })
             }
             _ => Err(ParseIdError {
-                expected: "model (anthropic:NAME, openai:NAME or scripted:NAME)",
+                expected: "model (anthropic:NAME, openai:NAME, openai-responses:NAME or scripted:NAME)",
                 text: text.chars().take(80).collect(),
             }),
         }
@@ -111,7 +114,7 @@ pub enum Part {
     },
     /// The provider's reasoning, to be sent back as it came where the provider demands it.
     Thinking {
-        /// Which provider's shape `data` has.
+        /// Which provider's shape `data` has; the whole model where a run has several.
         provider: String,
         /// The provider's own object, unchanged.
         data: Value,
@@ -376,6 +379,8 @@ mod tests {
     fn a_model_is_named_by_protocol_and_name() {
         let model: ModelRef = "openai:qwen2.5-coder:7b".parse().expect("legal");
         assert_eq!((model.provider.as_str(), model.name.as_str()), ("openai", "qwen2.5-coder:7b"));
+        let model: ModelRef = "openai-responses:gpt-5".parse().expect("legal");
+        assert_eq!((model.provider.as_str(), model.name.as_str()), ("openai-responses", "gpt-5"));
         for bad in ["gpt-5", "openai:", ":x", "llama:7b"] {
             let error = bad.parse::<ModelRef>().expect_err(bad);
             assert!(error.to_string().contains("anthropic:NAME"), "{error}");

@@ -5,7 +5,7 @@ use docket_schema::{
     content::Content,
     event::{NewEvent, TypedEvent as _},
     ids::{Epoch, RunId, Seq, Timestamp},
-    run::{BlockedWhy, RunEvent, RunOutcome},
+    run::{BlockedWhy, FailureKind, RunEvent, RunOutcome},
     task::{
         DiscardWhy, LeaseEnd, TaskBlocked, TaskBlockedWhy, TaskCancelled, TaskCompleted, TaskDiscarded,
         TaskEvent, TaskRecord, TaskRunFailed,
@@ -109,7 +109,8 @@ fn ended(
         }
         RunOutcome::Failed { why, message } => {
             let failures = record.failures.saturating_add(1);
-            if failures >= record.spec.attempts_max {
+            // Another run would have its budget again, and spend it likewise.
+            if failures >= record.spec.attempts_max || why == FailureKind::Limit {
                 return Ok(TaskDiscarded { run, why: DiscardWhy::Failures, message }.into());
             }
             let retry_at = now.plus_ms(record.spec.backoff.delay_ms(failures, settling.jitter));

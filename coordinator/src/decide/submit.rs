@@ -1,6 +1,6 @@
 //! `submit`: a task enters the backlog.
 
-use docket_schema::task::{FieldError, TaskEvent, TaskSpec, TaskSubmitted, check_model};
+use docket_schema::task::{FieldError, TaskEvent, TaskSpec, TaskSubmitted, check_models};
 
 /// The event that makes a task of `spec`.
 ///
@@ -8,7 +8,7 @@ use docket_schema::task::{FieldError, TaskEvent, TaskSpec, TaskSubmitted, check_
 /// The field of `spec` that breaks a rule.
 pub fn submit(spec: TaskSpec, by: &str) -> Result<TaskEvent, FieldError> {
     spec.check()?;
-    check_model(&spec.model)?;
+    check_models(&spec)?;
     Ok(TaskSubmitted { spec, by: by.to_owned(), forked_from: None }.into())
 }
 

@@ -37,6 +37,8 @@ pub(super) fn spec() -> TaskSpec {
         base: Base { manifest: BlobRef::of(b""), tree: TreeHash::ZERO, git: None },
         engine: "react".to_owned(),
         model: ModelRef { provider: "scripted".to_owned(), name: "x".to_owned(), base_url: None },
+        explore_model: None,
+        fallback_model: None,
         script: None,
         settings: SettingsPatch::default(),
         tests: None,
@@ -72,6 +74,10 @@ fn leased() -> TaskRecord {
 
 fn failed() -> RunOutcome {
     RunOutcome::Failed { why: FailureKind::Gates, message: "red".to_owned() }
+}
+
+fn over_budget() -> RunOutcome {
+    RunOutcome::Failed { why: FailureKind::Limit, message: "spent".to_owned() }
 }
 
 fn event_of(end: &LeaseEnd) -> Option<NewEvent> {
@@ -114,6 +120,7 @@ fn ends() -> Vec<(&'static str, LeaseEnd)> {
     vec![
         ("run succeeded", LeaseEnd::Ended(RunOutcome::Succeeded)),
         ("run failed", LeaseEnd::Ended(failed())),
+        ("run failed at a budget", LeaseEnd::Ended(over_budget())),
         ("run cancelled", LeaseEnd::Ended(RunOutcome::Cancelled)),
         ("run superseded", LeaseEnd::Ended(RunOutcome::Superseded)),
         ("run blocked on a person", LeaseEnd::Blocked(TaskBlockedWhy::Person)),
@@ -166,6 +173,9 @@ fn the_table_of_lease_ends_is_what_the_decisions_say() {
             TaskRecord { crashes: record.spec.crashes_max - 1, ..record.clone() },
         );
         match end {
+            LeaseEnd::Ended(RunOutcome::Failed { why: FailureKind::Limit, .. }) => {
+                table += &line(name, "any", &record, &end);
+            }
             LeaseEnd::Ended(RunOutcome::Failed { .. }) => {
                 table += &line(name, "failures + 1 < attempts_max", &record, &end);
                 table += &line(name, "failures + 1 = attempts_max", &last_failure, &end);

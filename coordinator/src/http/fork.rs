@@ -110,7 +110,8 @@ fn check(request: &ForkRequest) -> Result<(), Refusal> {
     if request.hint.as_ref().is_some_and(|hint| hint.trim().is_empty() || hint.len() > TELL_BYTES_MAX) {
         return wrong("hint", format!("`hint` must be 1 to {TELL_BYTES_MAX} bytes"));
     }
-    if let Some(Err(error)) = request.models.as_ref().map(|models| check_model(&models.main)) {
+    let models = request.models.iter().flat_map(|models| models.all());
+    if let Some(error) = models.filter_map(|(model, _)| check_model(model).err()).next() {
         return wrong("models.main.base_url", error.to_string());
     }
     Ok(())
@@ -155,6 +156,8 @@ fn spec(parent: &TaskRecord, request: &ForkRequest, id: TaskId, (nth, turn): (us
     }
     if let Some(models) = &request.models {
         spec.model = models.main.clone();
+        spec.explore_model = models.explore.as_ref().map(|other| other.model.clone());
+        spec.fallback_model = models.fallback.as_ref().map(|other| other.model.clone());
     }
     spec.script = request.script.or(spec.script);
     spec

@@ -7,7 +7,7 @@ use docket_schema::{
     content::{BlobRef, Content},
     ids::TaskId,
     redact::Redactor,
-    task::{TaskSpec, check_model},
+    task::{TaskSpec, check_models},
     wire::{
         ActRequest, AnswerRequest, PauseRequest, ProblemCode, SUBMIT_TASKS_MAX, SubmitRequest,
         SubmitResponse, Submitted, TELL_BYTES_MAX, TaskPage, TaskQuery, TaskView,
@@ -63,7 +63,7 @@ fn checked(request: SubmitRequest) -> Result<Vec<NewTask>, Refusal> {
     }
     for (n, spec) in tasks.iter().enumerate() {
         spec.check()
-            .and_then(|()| check_model(&spec.model))
+            .and_then(|()| check_models(spec))
             .map_err(|error| wrong(error.to_string()).field(format!("tasks[{n}].{}", error.field)))?;
     }
     // What stands in the log for ever holds no secret, whoever wrote it there.

@@ -107,7 +107,7 @@ fn log() -> Log {
         run: FIRST,
         attempt: 1,
         engine: EngineRef { name: "react".into(), version: 1 },
-        models: Models { main: model(), terms: ModelTerms::default() },
+        models: Models::only(model(), ModelTerms::default()),
         settings: RunSettings::default(),
         prompts: Prompts { system: prompt, tools: prompt, task: prompt },
         base,

@@ -49,6 +49,9 @@ pub struct ModelRequested {
     /// Most that the call can cost, in nano-dollars: what a budget reserves.
     #[serde(default)]
     pub worst_case_nusd: u64,
+    /// Largest answer that a budget leaves room for; none = the usual one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub output_tokens_max: Option<u32>,
 }
 
 /// The model answered, whole.
@@ -89,6 +92,14 @@ pub struct ModelFailed {
     /// Another attempt is pointless until a person has done something: raised a limit, set a key.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub needs_person: bool,
+    /// From the request's first byte to the failure, in milliseconds.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub duration_ms: u64,
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde hands a reference")]
+const fn is_zero(number: &u64) -> bool {
+    *number == 0
 }
 
 /// What policy says of a call, and which rule said it.

@@ -1,5 +1,6 @@
 //! A run: its events, and the state they fold to.
 
+mod asking;
 mod compacted;
 mod event;
 mod event_inbox;
@@ -18,6 +19,7 @@ mod blocked_tests;
 #[cfg(test)]
 mod tests;
 
+pub use asking::*;
 pub use compacted::*;
 pub use event::*;
 pub use event_inbox::*;

@@ -72,6 +72,23 @@ pub struct RunSettings {
     /// Failures that were not made good, beyond which a person is asked; 0 = never, and so in logs that lack it.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub failures_max: u32,
+    /// Overloads of a model in one turn after which the model that stands in for it is asked; 0 = never, and so
+    /// in logs that lack it.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub fallback_after: u32,
+    /// Tokens that the run may use, of requests and answers; 0 = no budget, and so in logs that lack it.
+    #[serde(default, skip_serializing_if = "is_none")]
+    pub tokens_max: u64,
+    /// Nano-dollars that the run may cost; 0 = no budget, and so in logs that lack it.
+    #[serde(default, skip_serializing_if = "is_none")]
+    pub cost_max_nusd: u64,
+    /// Time that its model calls, tools and checks may take together; 0 = no budget, and so in logs that lack it.
+    #[serde(default, skip_serializing_if = "is_none")]
+    pub time_max_ms: u64,
+    /// Take an answer that was cut, or that refuses, for what it is, and not for the end of the work. Not in logs
+    /// that lack it.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub heed_stops: bool,
     /// Ask a person at an error that only a person can mend: missing access, a service that does not answer.
     /// Not in logs that lack it.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
@@ -120,6 +137,11 @@ const fn is_zero(number: &u32) -> bool {
     *number == 0
 }
 
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde hands a reference")]
+const fn is_none(number: &u64) -> bool {
+    *number == 0
+}
+
 impl Default for RunSettings {
     fn default() -> Self {
         Self {
@@ -140,6 +162,11 @@ impl Default for RunSettings {
             same_error_max: 3,
             failed_edits_max: 3,
             failures_max: 5,
+            fallback_after: 3,
+            tokens_max: 0,
+            cost_max_nusd: 0,
+            time_max_ms: 0,
+            heed_stops: true,
             ask_at_blockers: true,
             plan_asks_max: 3,
             early_end: true,
@@ -237,4 +264,60 @@ pub struct Models {
     pub main: ModelRef,
     /// Its terms.
     pub terms: ModelTerms,
+    /// Looks around until something is to be changed; none = the main one does.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub explore: Option<Box<OtherModel>>,
+    /// Stands in for a model that stays overloaded.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub fallback: Option<Box<OtherModel>>,
+}
+
+/// A model beside the main one.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct OtherModel {
+    /// The model.
+    pub model: ModelRef,
+    /// Its terms.
+    pub terms: ModelTerms,
+}
+
+impl Models {
+    /// One model that does everything.
+    pub const fn only(main: ModelRef, terms: ModelTerms) -> Self {
+        Self { main, terms, explore: None, fallback: None }
+    }
+
+    /// All of them, the main one first.
+    pub fn all(&self) -> impl Iterator<Item = (&ModelRef, &ModelTerms)> {
+        let others = [&self.explore, &self.fallback].into_iter().flatten();
+        std::iter::once((&self.main, &self.terms)).chain(others.map(|other| (&other.model, &other.terms)))
+    }
+
+    /// Whether there is more than one.
+    pub const fn are_several(&self) -> bool {
+        self.explore.is_some() || self.fallback.is_some()
+    }
+
+    /// The terms of one of them; the main one's for any other.
+    pub fn terms_of(&self, model: &ModelRef) -> &ModelTerms {
+        self.all().find(|(one, _)| *one == model).map_or(&self.terms, |(_, terms)| terms)
+    }
+
+    /// Whether the prices of all are known.
+    pub fn are_priced(&self) -> bool {
+        self.all().all(|(_, terms)| terms.priced)
+    }
+}
+
+impl std::fmt::Display for Models {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}", self.main)?;
+        if let Some(explore) = &self.explore {
+            write!(f, ", {} explores", explore.model)?;
+        }
+        if let Some(fallback) = &self.fallback {
+            write!(f, ", {} stands in", fallback.model)?;
+        }
+        Ok(())
+    }
 }

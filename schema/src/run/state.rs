@@ -10,6 +10,7 @@ use std::{
 };
 
 use super::{
+    asking::Asking,
     compacted::{Measured, MeasuredSize, Summary},
     event::{Phase, RunEvent, RunStarted},
     event_inbox::{Limit, RunBlocked, RunOutcome},
@@ -241,6 +242,8 @@ pub struct RunState {
     pub summary: Summary,
     /// Summaries that were asked for.
     pub summaries: u32,
+    /// Which models were asked, and how that went.
+    pub asking: Asking,
     /// A gate of the round in hand failed.
     pub(super) round_failed: bool,
     /// Whose change of the workspace is being folded.
@@ -305,6 +308,7 @@ impl Default for RunState {
             measured: None,
             summary: Summary::NotWanted,
             summaries: 0,
+            asking: Asking::default(),
             round_failed: false,
             hands: Hands::default(),
             round_mends: Vec::new(),
@@ -353,6 +357,7 @@ impl RunState {
             return Err(CorruptLog::Gap { expected, found: meta.seq });
         }
         let kind = event.kind();
+        self.asking.take(&event, (&self.stage, &self.totals, self.pins.as_deref()));
         self.transition(meta, event).map_err(|detail| CorruptLog::Illegal {
             seq: meta.seq,
             kind,

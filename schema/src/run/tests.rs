@@ -22,10 +22,10 @@ pub(super) fn started() -> RunEvent {
         run: RunId(uuid::Uuid::from_u128(2)),
         attempt: 1,
         engine: EngineRef { name: "react".into(), version: 1 },
-        models: Models {
-            main: ModelRef { provider: "scripted".into(), name: "x".into(), base_url: None },
-            terms: ModelTerms::default(),
-        },
+        models: Models::only(
+            ModelRef { provider: "scripted".into(), name: "x".into(), base_url: None },
+            ModelTerms::default(),
+        ),
         settings: RunSettings::default(),
         prompts: Prompts { system: blob, tools: blob, task: blob },
         base: Base { manifest: blob, tree: TreeHash::ZERO, git: None },
@@ -51,6 +51,7 @@ pub(super) fn asked(turn: u32, attempt: u32) -> RunEvent {
         request_bytes: 1,
         nudge: None,
         worst_case_nusd: 0,
+        output_tokens_max: None,
     }
     .into()
 }
@@ -391,6 +392,7 @@ fn turns_end_before_the_next_one_asks_or_where_the_run_stood_still() {
             message: "m".into(),
             retry_in_ms: Some(1),
             needs_person: false,
+            duration_ms: 0,
         }
         .into()
     };

@@ -57,6 +57,12 @@ pub struct TaskSpec {
     pub engine: String,
     /// Model.
     pub model: ModelRef,
+    /// Looks around until something is to be changed; none = [`Self::model`] does.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub explore_model: Option<ModelRef>,
+    /// Stands in for a model that stays overloaded.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub fallback_model: Option<ModelRef>,
     /// For `scripted` models: the script.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub script: Option<BlobRef>,
@@ -119,6 +125,15 @@ impl TaskSpec {
         }
         Ok(())
     }
+}
+
+/// Checks where the models of a task are to be asked.
+///
+/// # Errors
+/// As [`check_model`].
+pub fn check_models(spec: &TaskSpec) -> Result<(), FieldError> {
+    let all = [Some(&spec.model), spec.explore_model.as_ref(), spec.fallback_model.as_ref()];
+    all.into_iter().flatten().try_for_each(check_model)
 }
 
 /// Checks where a model is to be asked: an address that a run can ask at, and that may stand in a log for ever.
@@ -192,6 +207,15 @@ pub struct SettingsPatch {
     /// See [`crate::run::RunSettings::corrections_max`].
     #[serde(skip_serializing_if = "Option::is_none")]
     pub corrections_max: Option<u32>,
+    /// See [`crate::run::RunSettings::tokens_max`].
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub tokens_max: Option<u64>,
+    /// See [`crate::run::RunSettings::cost_max_nusd`].
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub cost_max_nusd: Option<u64>,
+    /// See [`crate::run::RunSettings::time_max_ms`].
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub time_max_ms: Option<u64>,
     /// See [`crate::run::RunSettings::command_timeout_ms`].
     #[serde(skip_serializing_if = "Option::is_none")]
     pub command_timeout_ms: Option<u64>,

@@ -50,10 +50,10 @@ fn started(task: TaskId, run: RunId) -> NewEvent {
         run,
         attempt: 1,
         engine: EngineRef { name: "react".to_owned(), version: 1 },
-        models: Models {
-            main: ModelRef { provider: "scripted".to_owned(), name: "x".to_owned(), base_url: None },
-            terms: ModelTerms::default(),
-        },
+        models: Models::only(
+            ModelRef { provider: "scripted".to_owned(), name: "x".to_owned(), base_url: None },
+            ModelTerms::default(),
+        ),
         settings: RunSettings::default(),
         prompts: Prompts { system: base, tools: base, task: base },
         base: spec("").base,

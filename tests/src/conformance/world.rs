@@ -286,6 +286,8 @@ pub fn spec(title: &str) -> TaskSpec {
         base: Base { manifest: BlobRef::of(BASE), tree: TreeHash::ZERO, git: None },
         engine: "react".to_owned(),
         model: ModelRef { provider: "scripted".to_owned(), name: "x".to_owned(), base_url: None },
+        explore_model: None,
+        fallback_model: None,
         script: None,
         settings: SettingsPatch::default(),
         tests: None,

@@ -6,20 +6,20 @@ use std::collections::BTreeSet;
 use docket_worker::model::thinking_signature;
 use serde_json::{Map, Value};
 
-type Check = Result<(), String>;
+pub(super) type Check = Result<(), String>;
 
-fn refuse<T>(message: impl Into<String>) -> Result<T, String> {
+pub(super) fn refuse<T>(message: impl Into<String>) -> Result<T, String> {
     Err(message.into())
 }
 
-fn list<'a>(value: &'a Value, what: &str) -> Result<&'a [Value], String> {
+pub(super) fn list<'a>(value: &'a Value, what: &str) -> Result<&'a [Value], String> {
     match value {
         Value::Array(items) if !items.is_empty() => Ok(items),
         _ => refuse(format!("{what}: must be a list with at least one element")),
     }
 }
 
-fn spoken(value: &Value, what: &str) -> Check {
+pub(super) fn spoken(value: &Value, what: &str) -> Check {
     match value.as_str() {
         Some(text) if !text.trim().is_empty() => Ok(()),
         Some(_) => refuse(format!("{what}: text must not be empty")),
@@ -27,7 +27,7 @@ fn spoken(value: &Value, what: &str) -> Check {
     }
 }
 
-fn name(value: &Value, what: &str) -> Check {
+pub(super) fn name(value: &Value, what: &str) -> Check {
     let legal = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-');
     match value.as_str() {
         Some(name) if (1..=64).contains(&name.len()) && name.chars().all(legal) => Ok(()),
@@ -35,15 +35,15 @@ fn name(value: &Value, what: &str) -> Check {
     }
 }
 
-fn only(object: &Map<String, Value>, known: &[&str], what: &str) -> Check {
+pub(super) fn only(object: &Map<String, Value>, known: &[&str], what: &str) -> Check {
     match object.keys().find(|key| !known.contains(&key.as_str())) {
         Some(key) => refuse(format!("{what}{key}: extra inputs are not permitted")),
         None => Ok(()),
     }
 }
 
-/// The fields that both protocols share: model, streaming, and the keys that may stand there.
-fn envelope(body: &Value, known: &[&str]) -> Check {
+/// The fields that all protocols share: model, streaming, and the keys that may stand there.
+pub(super) fn envelope(body: &Value, known: &[&str]) -> Check {
     let Some(object) = body.as_object() else { return refuse("the body must be a JSON object") };
     only(object, known, "")?;
     spoken(&body["model"], "model")?;

@@ -21,13 +21,13 @@ use docket_worker::{
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
-use super::check;
+use super::{check, check_responses};
 
 type Blobs = HashMap<BlobHash, Bytes>;
 
 /// Each provider's body of these messages, as its strict server takes it.
 fn taken(messages: &[Message], with_tools: bool, blobs: &Blobs) -> Result<(), String> {
-    for model in ["anthropic:x", "openai:x", "scripted:x"] {
+    for model in ["anthropic:x", "openai:x", "openai-responses:x", "scripted:x"] {
         let request = ModelRequest {
             model: model.parse().expect("a model"),
             system: "You mend code.".to_owned(),
@@ -38,8 +38,11 @@ fn taken(messages: &[Message], with_tools: bool, blobs: &Blobs) -> Result<(), St
         };
         let body = render(&request, blobs).map_err(|error| format!("{model}: {error}"))?;
         let body: Value = serde_json::from_slice(&body).map_err(|error| error.to_string())?;
-        let checked =
-            if model.starts_with("openai") { check::openai(&body) } else { check::anthropic(&body) };
+        let checked = match model {
+            "openai:x" => check::openai(&body),
+            "openai-responses:x" => check_responses::responses(&body),
+            _ => check::anthropic(&body),
+        };
         checked.map_err(|error| format!("{model}: {error}"))?;
     }
     Ok(())
@@ -86,10 +89,10 @@ impl Talk {
             run: RunId(uuid::Uuid::from_u128(2)),
             attempt: 1,
             engine: EngineRef { name: "react".into(), version: 1 },
-            models: Models {
-                main: "scripted:x".parse().expect("a model"),
-                terms: ModelTerms { context_tokens, ..ModelTerms::default() },
-            },
+            models: Models::only(
+                "scripted:x".parse().expect("a model"),
+                ModelTerms { context_tokens, ..ModelTerms::default() },
+            ),
             // What fails here fails for ever, and nobody is asked about it.
             settings: RunSettings {
                 turns_max: 1000,
@@ -134,6 +137,7 @@ impl Talk {
                 request_bytes: 0,
                 nudge: call.nudge.clone(),
                 worst_case_nusd: 0,
+                output_tokens_max: None,
             },
         );
     }
@@ -249,7 +253,14 @@ impl Talk {
                 let (call, turn) = (call.call.clone(), call.turn);
                 self.push(
                     turn,
-                    ModelFailed { call, error, message, retry_in_ms: Some(5), needs_person: false },
+                    ModelFailed {
+                        call,
+                        error,
+                        message,
+                        retry_in_ms: Some(5),
+                        needs_person: false,
+                        duration_ms: 0,
+                    },
                 );
             }
         }

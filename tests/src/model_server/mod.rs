@@ -1,13 +1,15 @@
-//! The scripted model server: Anthropic Messages and OpenAI Chat Completions over real HTTP on
-//! loopback, playing the same scripts as the `scripted` model, with faults that only a network has.
+//! The scripted model server: Anthropic Messages, OpenAI Chat Completions and Responses over real HTTP
+//! on loopback, playing the same scripts as the `scripted` model, with faults that only a network has.
 //!
 //! It is strict: a request that the real provider would refuse is refused here, so that a test which
-//! passes says something about the real one. OpenAI Responses will be one more file beside `openai`.
+//! passes says something about the real one.
 
 mod anthropic;
 mod check;
+mod check_responses;
 mod openai;
 mod reply;
+mod responses;
 mod server;
 
 pub use server::{ModelServer, RecordedRequest};

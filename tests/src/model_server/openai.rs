@@ -41,6 +41,8 @@ pub(super) fn fault(fault: Fault) -> Option<Refusal> {
         | FaultKind::MalformedArguments
         | FaultKind::UnknownTool
         | FaultKind::Empty
+        | FaultKind::OutputLimit
+        | FaultKind::Refusal
         | FaultKind::SlowFirstByte
         | FaultKind::Stall => return None,
     };

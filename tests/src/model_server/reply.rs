@@ -1,5 +1,5 @@
 //! What is sent back: a refusal with its status, or a stream that may go wrong. Knows no protocol's
-//! words; `anthropic` and `openai` make those.
+//! words; `anthropic`, `openai` and `responses` make those.
 
 use std::{io, sync::Arc, time::Instant};
 
@@ -100,6 +100,8 @@ fn frames(
             | FaultKind::MalformedArguments
             | FaultKind::UnknownTool
             | FaultKind::Empty
+            | FaultKind::OutputLimit
+            | FaultKind::Refusal
             | FaultKind::SlowFirstByte,
         )
         | None => (before_stop.into_iter().chain(stop).collect::<Vec<_>>(), End::Well),

@@ -20,13 +20,16 @@ use axum::{
     serve::ListenerExt as _,
 };
 use docket_schema::message::{ModelRef, Usage};
-use docket_worker::model::{Attempt, FaultKind, ModelError, Provider, ScriptedModel, Transcript};
+use docket_worker::model::{
+    Attempt, FaultKind, LEFT_OUT_MARK, ModelError, Provider, ScriptedModel, Transcript,
+};
 use serde_json::Value;
 use tokio::{net::TcpListener, sync::watch, task::JoinHandle};
 
 use super::{
-    anthropic, check, openai,
+    anthropic, check, check_responses, openai,
     reply::{Refusal, stream_response, until_stopped},
+    responses,
 };
 
 /// Largest request that is read: more than any conversation of a test.
@@ -80,6 +83,7 @@ enum Scripts {
 enum Speaks {
     Anthropic,
     OpenAi,
+    Responses,
 }
 
 impl ModelServer {
@@ -130,6 +134,10 @@ impl ModelServer {
                 "/v1/chat/completions",
                 post(|state, headers, body| answer(Speaks::OpenAi, state, headers, body)),
             )
+            .route(
+                "/v1/responses",
+                post(|state, headers, body| answer(Speaks::Responses, state, headers, body)),
+            )
             .layer(DefaultBodyLimit::max(BODY_BYTES_MAX))
             .with_state(Arc::clone(&shared));
         let counter = Arc::clone(&shared);
@@ -147,7 +155,9 @@ impl ModelServer {
     pub fn base_url(&self, provider: Provider) -> String {
         match provider {
             Provider::Anthropic => format!("http://{}", self.address),
-            Provider::OpenAi | Provider::Scripted => format!("http://{}/v1", self.address),
+            Provider::OpenAi | Provider::OpenAiResponses | Provider::Scripted => {
+                format!("http://{}/v1", self.address)
+            }
         }
     }
 
@@ -195,13 +205,14 @@ impl Speaks {
         match self {
             Self::Anthropic => Provider::Anthropic,
             Self::OpenAi => Provider::OpenAi,
+            Self::Responses => Provider::OpenAiResponses,
         }
     }
 
     fn refusal(self, status: u16, message: &str) -> Refusal {
         match self {
             Self::Anthropic => anthropic::refusal(status, message),
-            Self::OpenAi => openai::refusal(status, message),
+            Self::OpenAi | Self::Responses => openai::refusal(status, message),
         }
     }
 
@@ -210,7 +221,9 @@ impl Speaks {
         let header = |name: &str| headers.get(name).and_then(|value| value.to_str().ok()).unwrap_or_default();
         let key = match self {
             Self::Anthropic => header("x-api-key"),
-            Self::OpenAi => header("authorization").strip_prefix("Bearer ").unwrap_or_default(),
+            Self::OpenAi | Self::Responses => {
+                header("authorization").strip_prefix("Bearer ").unwrap_or_default()
+            }
         };
         if key != ModelServer::KEY {
             // Echoing the key is what some proxies do; the client has to strike it out.
@@ -255,6 +268,7 @@ async fn reply(
     let checked = match speaks {
         Speaks::Anthropic => check::anthropic(&value),
         Speaks::OpenAi => check::openai(&value),
+        Speaks::Responses => check_responses::responses(&value),
     };
     checked.map_err(|message| speaks.refusal(400, &message))?;
     let model = value["model"].as_str().unwrap_or_default();
@@ -278,7 +292,7 @@ async fn reply(
         }
         let refusal = match speaks {
             Speaks::Anthropic => anthropic::fault(fault),
-            Speaks::OpenAi => openai::fault(fault),
+            Speaks::OpenAi | Speaks::Responses => openai::fault(fault),
         };
         if let Some(refusal) = refusal {
             return Err(refusal);
@@ -288,6 +302,7 @@ async fn reply(
     let events = match speaks {
         Speaks::Anthropic => anthropic::events(&line.answer, model, request_id),
         Speaks::OpenAi => openai::events(&line.answer, model, request_id),
+        Speaks::Responses => responses::events(&line.answer, model, request_id),
     };
     let recorder = Arc::clone(shared);
     let on_sent = Arc::new(move |at| recorder.answered(place, at));
@@ -335,16 +350,19 @@ impl Shared {
     /// that an empty answer which is asked again with a nudge counts as the same turn's next attempt.
     fn attempt(&self, value: &Value, body: &[u8]) -> Attempt {
         let turn = Transcript::read(body).map_or(0, |transcript| transcript.answers);
-        let messages = value["messages"].as_array().map(Vec::as_slice).unwrap_or_default();
+        let messages =
+            value["messages"].as_array().or(value["input"].as_array()).map(Vec::as_slice).unwrap_or_default();
         let first = messages.iter().find(|message| message["role"] == "user");
         // The first block is the task; the cache mark moves on, and what a person adds comes behind.
         let task = first.map(|message| match &message["content"] {
             Value::Array(blocks) => blocks.first().map_or(&Value::Null, |block| &block["text"]),
             content => content,
         });
+        // Where the protocol has one text for all, a ledger may have come behind the task.
+        let task = task.and_then(Value::as_str).and_then(|text| text.split(LEFT_OUT_MARK).next());
         let mut hasher = blake3::Hasher::new();
         hasher.update(value["model"].to_string().as_bytes());
-        hasher.update(task.map(Value::to_string).unwrap_or_default().as_bytes());
+        hasher.update(task.unwrap_or_default().trim_end().as_bytes());
         hasher.update(&turn.to_le_bytes());
         let mut attempts = lock(&self.attempts);
         let count = attempts.entry(hasher.finalize()).or_insert(0);

@@ -21,7 +21,7 @@ use tokio::{
 
 use super::ModelServer;
 
-const BOTH: [Provider; 2] = [Provider::Anthropic, Provider::OpenAi];
+const ALL: [Provider; 3] = [Provider::Anthropic, Provider::OpenAi, Provider::OpenAiResponses];
 
 fn script(text: &str) -> ScriptedModel {
     ScriptedModel::parse(text.as_bytes()).expect("a script")
@@ -85,7 +85,7 @@ async fn each_fault_has_its_typed_outcome_and_the_next_attempt_succeeds() {
         ("kind = 'context_too_long'", usual, Err("context_too_long")),
     ] {
         let text = format!("[[turns]]\ntext = \"All of this is said.\"\nfault = {{ {fault} }}");
-        for provider in BOTH {
+        for provider in ALL {
             let server = ModelServer::start(script(&text)).await.expect("a port");
             let model = server.model(provider, "m");
             let error = call(&model, timeouts, Some(&key())).await.expect_err(fault);
@@ -119,7 +119,7 @@ text = "Done."
 
 #[tokio::test]
 async fn a_conversation_is_taken_by_the_strict_server_turn_after_turn_on_one_connection() {
-    for provider in BOTH {
+    for provider in ALL {
         let server = ModelServer::start(script(CONVERSATION)).await.expect("a port");
         let model = server.model(provider, "m");
         let client = ModelClient::new(&model, Timeouts::default()).expect("an address");
@@ -174,7 +174,7 @@ async fn odd_answers_are_answers() {
         let text = format!(
             "[[turns]]\ncalls = [{{ name = 'read_file', args = {{ path = 'a.py' }} }}]\nfault = {{ kind = '{fault}' }}"
         );
-        for provider in BOTH {
+        for provider in ALL {
             let server = ModelServer::start(script(&text)).await.expect("a port");
             let model = server.model(provider, "m");
             let answer = call(&model, Timeouts::default(), Some(&key())).await.expect(fault);
@@ -195,7 +195,7 @@ async fn odd_answers_are_answers() {
 #[tokio::test]
 async fn a_wrong_key_is_refused_and_told_nowhere() {
     let wrong = Secret::new("sk-live-very-secret").expect("a key");
-    for provider in BOTH {
+    for provider in ALL {
         let server = ModelServer::start(script("[[turns]]\ntext='x'")).await.expect("a port");
         let model = server.model(provider, "m");
         for key in [Some(&wrong), None] {
@@ -210,7 +210,7 @@ async fn a_wrong_key_is_refused_and_told_nowhere() {
 async fn another_model_and_the_end_of_a_script_are_refused() {
     let scripts = [("m".to_owned(), script("[[turns]]\ntext='x'"))].into();
     let server = ModelServer::start_by_model(scripts).await.expect("a port");
-    for provider in BOTH {
+    for provider in ALL {
         let known = server.model(provider, "m");
         call(&known, Timeouts::default(), Some(&key())).await.expect("a known name");
         let error = call(&server.model(provider, "n"), Timeouts::default(), Some(&key())).await;
@@ -227,7 +227,7 @@ proptest! {
             (prop::option::of("[ a-z]{0,5}"), prop::collection::vec("[ a-z\u{0}\n]{0,8}", 0..4), any::<bool>()), 0..6,
         )
     ) {
-        for provider in BOTH {
+        for provider in ALL {
             let mut messages = ask();
             for (index, (said, results, malformed)) in batches.iter().enumerate() {
                 let turn = Turn(u32::try_from(index).expect("small") + 1);
@@ -252,6 +252,7 @@ proptest! {
             let checked = match provider {
                 Provider::Anthropic => super::check::anthropic(&body),
                 Provider::OpenAi | Provider::Scripted => super::check::openai(&body),
+                Provider::OpenAiResponses => super::check_responses::responses(&body),
             };
             prop_assert_eq!(checked, Ok(()));
         }
@@ -304,7 +305,7 @@ async fn servers_that_do_not_speak_the_protocol() {
         ),
     ] {
         let base = canned(reply).await;
-        for provider in BOTH {
+        for provider in ALL {
             let model = ModelRef {
                 provider: provider.name().to_owned(),
                 name: "m".to_owned(),
@@ -378,6 +379,57 @@ fn what_the_real_providers_refuse_is_refused() {
         (json!([{"role": "user", "content": ""}]), "must not be empty"),
     ] {
         let message = super::check::openai(&openai(messages)).expect_err(named);
+        assert!(message.contains(named), "{message}");
+    }
+}
+
+#[test]
+fn what_responses_refuses_is_refused() {
+    let user = json!({"type": "message", "role": "user", "content": [{"type": "input_text", "text": "go"}]});
+    let says =
+        json!({"type": "message", "role": "assistant", "content": [{"type": "output_text", "text": "x"}]});
+    let call = json!({"type": "function_call", "call_id": "a", "name": "x", "arguments": "{}"});
+    let output = |id: &str| json!({"type": "function_call_output", "call_id": id, "output": "r"});
+    let reasoning = |cipher: &str| {
+        json!({"type": "reasoning", "encrypted_content": cipher,
+        "summary": [{"type": "summary_text", "text": "hm"}]})
+    };
+    let cipher = docket_worker::model::thinking_signature("hm");
+    let thinks = reasoning(&cipher);
+    let tool = json!({"type": "function", "name": "x", "description": "x", "parameters": {"type": "object"}, "strict": false});
+    let body = |input: Value| {
+        json!({"model": "m", "max_output_tokens": 99, "store": false, "stream": true,
+        "include": ["reasoning.encrypted_content"], "tools": [tool], "input": input})
+    };
+    let good = || body(json!([user, thinks, says, thinks, call, output("a"), user]));
+    assert_eq!(super::check_responses::responses(&good()), Ok(()));
+    let with = |item: &Value, field: &str, value: Value| {
+        let mut item = item.clone();
+        item[field] = value;
+        item
+    };
+    for (body, named) in [
+        (with(&good(), "store", Value::Null), "store"),
+        (with(&good(), "max_tokens", json!(9)), "extra inputs"),
+        (with(&good(), "max_output_tokens", json!(9)), "at least 16"),
+        (with(&good(), "model", json!("gpt-4.1")), "not supported with this model"),
+        (with(&good(), "tools", json!([with(&tool, "strict", Value::Null)])), "strict"),
+        (body(json!([])), "at least one"),
+        (body(json!([user, call])), "no tool output"),
+        (body(json!([user, call, user])), "no tool output"),
+        (body(json!([user, call, output("b")])), "no tool call found"),
+        (body(json!([user, call, output("a"), call, output("a")])), "stands twice"),
+        (body(json!([user, with(&call, "arguments", json!("{")), output("a")])), "JSON object"),
+        (body(json!([user, with(&call, "id", json!("fc_1")), output("a")])), "extra inputs"),
+        (body(json!([user, thinks, user])), "required following item"),
+        (body(json!([user, with(&thinks, "id", json!("rs_1")), says, user])), "not persisted"),
+        (body(json!([user, with(&thinks, "summary", Value::Null), says, user])), "summary"),
+        (body(json!([user, reasoning("forged"), says, user])), "could not be verified"),
+        (body(json!([user, with(&says, "role", json!("user"))])), "input_text"),
+        (body(json!([says, user])), "begin and end"),
+        (body(json!([user, says])), "begin and end"),
+    ] {
+        let message = super::check_responses::responses(&body).expect_err(named);
         assert!(message.contains(named), "{message}");
     }
 }

@@ -101,8 +101,8 @@ async fn done(coordinator: &Coordinator, task: TaskId) -> Result<RunId> {
 /// What a provider's cache goes by: system, tools, and then the blocks of all messages, in their order.
 fn cached(body: &[u8]) -> Result<Vec<Value>> {
     let body: Value = serde_json::from_slice(body)?;
-    let mut blocks = vec![body["system"].clone(), body["tools"].clone()];
-    for message in body["messages"].as_array().context("messages")? {
+    let mut blocks = vec![body["system"].clone(), body["instructions"].clone(), body["tools"].clone()];
+    for message in body["messages"].as_array().or(body["input"].as_array()).context("messages")? {
         blocks.push(message["role"].clone());
         match &message["content"] {
             Value::Array(parts) => blocks.extend(parts.iter().cloned()),
@@ -136,10 +136,15 @@ async fn shares_the_prefix(provider: Provider) -> Result<()> {
     let (shared, longer) = (cached(&parents)?, cached(&hinted)?);
     ensure!(longer.starts_with(&shared) && longer.len() > shared.len(), "{longer:#?}\n{shared:#?}");
     ensure!(longer.last().is_some_and(|last| last.to_string().contains("mind the second")), "{longer:#?}");
-    if provider == Provider::OpenAi {
-        // Here nothing moves, so it holds of the bytes: up to the end of the shared messages.
+    // Where nothing moves it holds of the bytes: up to the end of the shared messages.
+    let behind = match provider {
+        Provider::OpenAi => Some("],\"tools\":"),
+        Provider::OpenAiResponses => Some("],\"include\":"),
+        Provider::Anthropic | Provider::Scripted => None,
+    };
+    if let Some(behind) = behind {
         let text = String::from_utf8(parents)?;
-        let end = text.find("],\"tools\":").context("tools follow the messages")?;
+        let end = text.find(behind).context("what follows the messages")?;
         ensure!(hinted.starts_with(&text.as_bytes()[..end]));
     }
     stage.end().await
@@ -148,6 +153,11 @@ async fn shares_the_prefix(provider: Provider) -> Result<()> {
 #[tokio::test]
 async fn a_forks_first_request_begins_as_its_parents_did_with_openai() -> Result<()> {
     shares_the_prefix(Provider::OpenAi).await
+}
+
+#[tokio::test]
+async fn a_forks_first_request_begins_as_its_parents_did_with_responses() -> Result<()> {
+    shares_the_prefix(Provider::OpenAiResponses).await
 }
 
 #[tokio::test]

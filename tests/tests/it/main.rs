@@ -16,6 +16,7 @@ mod golden;
 mod hang;
 mod lost_blob;
 mod many;
+mod models;
 mod newer;
 mod past;
 mod pause;

@@ -90,6 +90,11 @@ async fn a_quota_that_is_used_up_at_openai_stops_the_run_for_a_person() -> Resul
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_quota_that_is_used_up_at_openais_responses_stops_the_run_for_a_person() -> Result<()> {
+    Box::pin(waits_and_goes_on(Provider::OpenAiResponses, "spend_limit", "insufficient_quota", "retry")).await
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_key_that_is_not_taken_any_more_stops_the_run_for_a_person() -> Result<()> {
     Box::pin(waits_and_goes_on(Provider::Anthropic, "unauthorized", "ANTHROPIC_API_KEY", "answer")).await
 }
@@ -99,7 +104,11 @@ async fn a_key_that_is_not_taken_any_more_stops_the_run_for_a_person() -> Result
 async fn a_key_that_is_not_there_stops_the_run_before_anything_is_asked() -> Result<()> {
     let _room = room().await;
     let home = tempfile::tempdir()?;
-    for (model, variable) in [("anthropic:x", "ANTHROPIC_API_KEY"), ("openai:x", "OPENAI_API_KEY")] {
+    for (model, variable) in [
+        ("anthropic:x", "ANTHROPIC_API_KEY"),
+        ("openai:x", "OPENAI_API_KEY"),
+        ("openai-responses:x", "OPENAI_API_KEY"),
+    ] {
         let env = [("DOCKET_HOME", home.path().as_os_str()), (variable, "".as_ref())];
         let done =
             run(Tool::Docket, home.path(), &env, &["run", "Do it", "--empty", "--model", model]).await?;
@@ -110,6 +119,6 @@ async fn a_key_that_is_not_there_stops_the_run_before_anything_is_asked() -> Res
     let env = [("DOCKET_HOME", home.path().as_os_str())];
     let rows = run(Tool::Docket, home.path(), &env, &["ps", "--json"]).await?.ok()?;
     let states = rows.matches("\"blocked\"").count();
-    ensure!(states >= 2 && !rows.contains("retryable"), "{rows}");
+    ensure!(states >= 3 && !rows.contains("retryable"), "{rows}");
     Ok(())
 }

@@ -201,6 +201,11 @@ async fn a_run_with_anthropics_protocol_is_looked_back_at() -> Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_run_with_openais_responses_is_looked_back_at() -> Result<()> {
+    Box::pin(look_back(Provider::OpenAiResponses)).await
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_run_with_openais_protocol_is_looked_back_at() -> Result<()> {
     Box::pin(look_back(Provider::OpenAi)).await
 }

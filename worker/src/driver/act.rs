@@ -1,17 +1,19 @@
 //! Effects: asking a model, and what that leaves behind as events. Tools and gates have a [`Workbench`].
 
+use std::time::Instant;
+
 use bytes::Bytes;
 use docket_schema::{
     content::{BlobRef, Content},
     message::Part,
-    run::{ModelAnswered, ModelFailed, RunEvent, RunState},
+    run::{ModelAnswered, ModelFailed, RunEvent, RunState, is_cut},
 };
 
-use super::{journal::Outgoing, material::Material, workbench::Workbench};
+use super::{journal::Outgoing, material::Material, voices::Voices, workbench::Workbench};
 use crate::{
     clock,
     engine::ModelCall,
-    model::{Attempt, ModelClient, Rendered, Secret, next_delay},
+    model::{Attempt, Rendered, next_delay},
     progress::ProgressNote,
     workspace::SnapshotError,
 };
@@ -23,10 +25,9 @@ const ANSWER_INLINE_BYTES_MAX: usize = 64 * 1024;
 /// is too large would throw the answer away, to be paid for again.
 const ARGS_BYTES_MAX: usize = 128 * 1024;
 
-/// What acts: model and workbench.
+/// What acts: models and workbench.
 pub(super) struct Hands {
-    pub(super) model: ModelClient,
-    pub(super) key: Option<Secret>,
+    pub(super) voices: Voices,
     pub(super) bench: Workbench,
 }
 
@@ -44,13 +45,22 @@ impl Hands {
         let mut out = Outgoing::default();
         let attempt = Attempt(call.attempt);
         let heard = || progress.at_most(super::turn::ASK_AT_MOST);
-        let answer = self.model.call(rendered, attempt, self.key.as_ref(), &mut |_| heard()).await;
+        let started = Instant::now();
+        let answer = self.voices.call(rendered, attempt, &mut |_| heard()).await;
         match answer {
             Ok(answer) => {
-                let prices = pins.as_ref().map(|pins| pins.models.terms.prices).unwrap_or_default();
+                let prices = pins.as_ref().map(|pins| pins.models.terms_of(&call.model).prices);
+                let prices = prices.unwrap_or_default();
+                let several = pins.as_ref().is_some_and(|pins| pins.models.are_several());
                 let (stop, usage) = (answer.stop_reason.clone(), answer.usage);
                 let (first_byte_ms, total_ms) = (answer.first_byte_ms, answer.total_ms);
-                let parts = answer.into_parts(call.turn);
+                let mut parts = answer.into_parts(call.turn);
+                if is_cut(&stop) {
+                    tell_cut(&mut parts, call.output_tokens_max);
+                }
+                if several {
+                    parts.iter_mut().for_each(|part| sign(part, call));
+                }
                 let mut room = ARGS_BYTES_MAX;
                 let parts = parts.into_iter().map(|part| fitted(part, &mut room));
                 let parts = parts.map(|part| placed(part, &mut out, material)).collect();
@@ -66,7 +76,8 @@ impl Hands {
                 out.push(call.turn, event);
             }
             Err(error) => {
-                let attempt = call.attempt.saturating_sub(state.forgiven_attempts);
+                // Of this model: another one's patience is not used up.
+                let attempt = state.asking.failures_of(&call.model).attempts + 1;
                 let retry_in = next_delay(attempt, &error, clock::jitter());
                 let event = ModelFailed {
                     call: call.call.clone(),
@@ -74,6 +85,7 @@ impl Hands {
                     message: self.bench.redactor.text(&error.to_string()).into_owned(),
                     retry_in_ms: retry_in.map(|wait| u64::try_from(wait.as_millis()).unwrap_or(u64::MAX)),
                     needs_person: error.needs_person(),
+                    duration_ms: u64::try_from(started.elapsed().as_millis()).unwrap_or(u64::MAX),
                 };
                 out.push(call.turn, event);
             }
@@ -116,6 +128,30 @@ fn keep_results(out: &Outgoing, material: &Material) {
     }
 }
 
+/// Reasoning is its own model's alone: its signature, or cipher, is refused from any other.
+fn sign(part: &mut Part, call: &ModelCall) {
+    if let Part::Thinking { provider, .. } = part
+        && *provider == call.model.provider
+    {
+        *provider = call.model.to_string();
+    }
+}
+
+/// A call that the output limit cut is not run, whatever its half comes to: the model is told.
+fn tell_cut(parts: &mut [Part], tokens_max: u32) {
+    let Some(Part::ToolUse(tool)) = parts.last_mut() else { return };
+    let begin = match (&tool.malformed, tool.args.as_object()) {
+        (Some(text), _) => text.chars().take(200).collect(),
+        // Nothing of its arguments had come yet.
+        (None, Some(args)) if args.is_empty() => String::new(),
+        (None, _) => return,
+    };
+    let why = format!(
+        "cut at the limit of {tokens_max} tokens for one answer; do it in smaller parts, a large file with several calls: {begin}"
+    );
+    (tool.args, tool.malformed) = (serde_json::Value::Null, Some(why));
+}
+
 /// Arguments that an event cannot hold are not run: the model is told, as of any it wrote wrongly.
 fn fitted(part: Part, room: &mut usize) -> Part {
     let Part::ToolUse(mut tool) = part else { return part };
@@ -153,6 +189,37 @@ mod tests {
     };
 
     use super::*;
+
+    #[test]
+    fn a_call_that_the_limit_cut_is_told_and_not_run() {
+        let call = |args: serde_json::Value, malformed: Option<&str>| {
+            let malformed = malformed.map(str::to_owned);
+            Part::ToolUse(ToolUse {
+                call: CallId::tool(Turn(1), 0),
+                name: "create_file".to_owned(),
+                args,
+                malformed,
+            })
+        };
+        let whole = call(serde_json::json!({ "path": "a" }), None);
+        for (last, told) in [
+            (call(serde_json::Value::Null, Some("{\"path\": \"a")), true),
+            (call(serde_json::json!({}), None), true),
+            (whole.clone(), false),
+            (Part::Text { text: "and".into() }, false),
+        ] {
+            let mut parts = vec![whole.clone(), last.clone()];
+            tell_cut(&mut parts, 8192);
+            assert_eq!(parts[0], whole);
+            match &parts[1] {
+                Part::ToolUse(tool) if told => {
+                    let words = tool.malformed.as_deref().unwrap_or_default();
+                    assert!(words.contains("8192 tokens") && words.contains("smaller parts"), "{words}");
+                }
+                other => assert!(!told && *other == last, "{other:?}"),
+            }
+        }
+    }
 
     #[test]
     fn arguments_that_no_event_can_hold_come_back_to_the_model() {

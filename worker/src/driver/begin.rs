@@ -4,8 +4,9 @@
 use bytes::Bytes;
 use docket_schema::{
     content::BlobRef,
+    message::ModelRef,
     redact::Redactor,
-    run::{EngineRef, GateSpec, Models, Prompts, RunSettings, RunStarted, SandboxLayers},
+    run::{EngineRef, GateSpec, Models, OtherModel, Prompts, RunSettings, RunStarted, SandboxLayers},
     task::TaskSpec,
 };
 
@@ -84,7 +85,19 @@ pub(super) fn begin(
 fn models(bootstrap: &Bootstrap, spec: &TaskSpec) -> Result<Models, StartError> {
     let table = PriceTable::load(bootstrap.settings.prices_toml.as_deref())
         .map_err(|error| StartError::environment(&error))?;
-    Ok(table.models(&spec.model))
+    let other = |model: &ModelRef| Box::new(OtherModel { model: model.clone(), terms: table.terms(model) });
+    let models = Models {
+        explore: spec.explore_model.as_ref().map(other),
+        fallback: spec.fallback_model.as_ref().map(other),
+        ..table.models(&spec.model)
+    };
+    let costs = spec.settings.cost_max_nusd.unwrap_or(bootstrap.settings.run.cost_max_nusd);
+    if let Some((model, _)) = models.all().find(|(_, terms)| costs > 0 && !terms.priced) {
+        return Err(StartError::Environment(format!(
+            "a budget of money cannot be kept: no price is known for {model}; add [prices.\"{model}\"] to docket.toml"
+        )));
+    }
+    Ok(models)
 }
 
 fn settings(bootstrap: &Bootstrap, spec: &TaskSpec) -> RunSettings {
@@ -94,6 +107,9 @@ fn settings(bootstrap: &Bootstrap, spec: &TaskSpec) -> RunSettings {
     settings.corrections_max = patch.corrections_max.unwrap_or(settings.corrections_max);
     settings.command_timeout_ms = patch.command_timeout_ms.unwrap_or(settings.command_timeout_ms);
     settings.auto_lint = patch.auto_lint.unwrap_or(settings.auto_lint);
+    settings.tokens_max = patch.tokens_max.unwrap_or(settings.tokens_max);
+    settings.cost_max_nusd = patch.cost_max_nusd.unwrap_or(settings.cost_max_nusd);
+    settings.time_max_ms = patch.time_max_ms.unwrap_or(settings.time_max_ms);
     settings.refuse_syntax_errors = patch.refuse_syntax_errors.unwrap_or(settings.refuse_syntax_errors);
     let said = patch.complexity.or(settings.complexity);
     let requires = spec.requires.len();

@@ -12,7 +12,7 @@ use docket_schema::{
 };
 
 use crate::{
-    engine::{Act, Decision, ModelCall},
+    engine::{Act, Decision, ModelCall, usual_output_tokens},
     model::{Rendered, request_hash},
 };
 
@@ -94,7 +94,9 @@ fn requested(
     decision: DecisionHash,
 ) -> ModelRequested {
     // Bytes bound tokens from above: no tokenizer makes more tokens than there are bytes.
-    let prices = state.pins.as_ref().map(|pins| pins.models.terms.prices).unwrap_or_default();
+    let pins = state.pins.as_deref();
+    let prices = pins.map(|pins| pins.models.terms_of(&call.model).prices).unwrap_or_default();
+    let usual = pins.map(|pins| usual_output_tokens(pins, call.purpose, &call.model));
     let worst_case_nusd = request
         .bytes
         .saturating_mul(prices.input_nusd.max(prices.cache_write_nusd))
@@ -109,5 +111,8 @@ fn requested(
         request_bytes: request.bytes,
         nudge: call.nudge.clone(),
         worst_case_nusd,
+        output_tokens_max: usual
+            .filter(|usual| *usual != call.output_tokens_max)
+            .map(|_| call.output_tokens_max),
     }
 }

@@ -16,8 +16,10 @@ mod journal;
 mod material;
 mod process;
 mod start;
+mod together;
 mod turn;
 mod visit;
+mod voices;
 mod workbench;
 
 pub use intent::{RequestProof, announce};

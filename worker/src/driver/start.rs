@@ -12,8 +12,8 @@ use docket_schema::{
     ids::{TreeHash, Turn},
     redact::Redactor,
     run::{
-        FailureKind, Models, RunEnded, RunOutcome, RunRecovered, RunSettings, RunStarted, RunState,
-        SandboxLayers, SetupFinished,
+        FailureKind, RunEnded, RunOutcome, RunRecovered, RunSettings, RunStarted, RunState, SandboxLayers,
+        SetupFinished,
     },
     snapshot::{LeftOut, LeftOutWhy},
 };
@@ -28,13 +28,14 @@ use super::{
     journal::{Journal, JournalError, Outgoing},
     material::{Material, READ_PATIENCE},
     turn::Driver,
+    voices::Voices,
     workbench::Workbench,
 };
 use crate::{
     bootstrap::{Bootstrap, SandboxChoice},
     client::{Client, ClientError, Lineage, patiently},
     engine::{self, Engine},
-    model::{self, ModelClient, Provider, ScriptedModel, Secret, Timeouts},
+    model::Secret,
     sandbox::{BackendChoice, Checked, CommandSpec, Sandbox, SandboxConfig},
     tools::{self, RunnerError, TestRunnerConfig, ToolSettings},
     workspace::{self, Blobs, Owner, RestoreTarget, Restored, Workspace, WorkspaceOptions},
@@ -161,11 +162,11 @@ async fn ready(
             pins.engine
         ))
     })?;
-    let (model, key) = model_of(bootstrap, &pins.models, material).await?;
+    let voices = Voices::of(bootstrap, &pins.models, material).await?;
     let tests = tests_line(&pins, spec.tests.clone());
     let settings = tool_settings(&pins.settings);
     let bench = Workbench { workspace, root, runner, settings, tests, redactor };
-    Ok((engine, Hands { model, key, bench }))
+    Ok((engine, Hands { voices, bench }))
 }
 
 /// Knows what was configured, and the keys of this process: none of them has a place in a log.
@@ -334,27 +335,6 @@ pub(super) fn tool_settings(settings: &RunSettings) -> ToolSettings {
         refuse_syntax_errors: settings.refuse_syntax_errors,
         ..ToolSettings::default()
     }
-}
-
-async fn model_of(
-    bootstrap: &Bootstrap,
-    models: &Models,
-    material: &Material,
-) -> Result<(ModelClient, Option<Secret>), StartError> {
-    let environment = |error: &(dyn std::error::Error + 'static)| StartError::environment(error);
-    let provider = Provider::of(&models.main).map_err(|error| environment(&error))?;
-    if provider == Provider::Scripted {
-        let Some(script) = &bootstrap.lease.spec.script else {
-            let name = models.main.name.clone();
-            return Err(environment(&model::ClientError::NoScript(name)));
-        };
-        let bytes = material.fetch(script).await.map_err(|error| environment(&error))?;
-        let script = ScriptedModel::parse(&bytes).map_err(|error| environment(&error))?;
-        return Ok((ModelClient::scripted(Arc::new(script)), None));
-    }
-    let client = ModelClient::new(&models.main, Timeouts::default()).map_err(|error| environment(&error))?;
-    let key = bootstrap.keys.get(provider.name()).and_then(|key| Secret::new(key));
-    Ok((client, key))
 }
 
 /// The sandbox as the tools see it.

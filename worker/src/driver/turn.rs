@@ -19,7 +19,7 @@ use super::{
     process::RunExit,
 };
 use crate::{
-    engine::{Act, Decision, Engine, ModelCall, answer_tokens_max, summary_call},
+    engine::{Act, Decision, Engine, ModelCall, summary_call, usual_output_tokens},
     model::{ModelRequest, RenderError, Rendered, render, request_hash},
     progress::ProgressNote,
     workspace::{BlobError, Blobs, SnapshotError},
@@ -264,10 +264,12 @@ async fn intents(
 /// The call that an open `ModelRequested` announced, from the state in which it is sealed.
 pub(crate) fn reopened(state: &RunState, open: &ModelRequested) -> ModelCall {
     let pins = state.pins.as_ref().expect("a model is asked only after RunStarted");
+    let usual = usual_output_tokens(pins, open.purpose, &open.model);
+    let output_tokens_max = open.output_tokens_max.unwrap_or(usual);
     if open.purpose == Purpose::Compact
         && let Some(call) = summary_call(state, pins)
     {
-        return ModelCall { call: open.call.clone(), model: open.model.clone(), ..call };
+        return ModelCall { call: open.call.clone(), model: open.model.clone(), output_tokens_max, ..call };
     }
     ModelCall {
         call: open.call.clone(),
@@ -279,7 +281,7 @@ pub(crate) fn reopened(state: &RunState, open: &ModelRequested) -> ModelCall {
         tools: pins.prompts.tools,
         messages: state.transcript.sealed_conversation(),
         nudge: open.nudge.clone(),
-        output_tokens_max: answer_tokens_max(pins),
+        output_tokens_max,
         wait_ms: 0,
     }
 }

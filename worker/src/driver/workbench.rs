@@ -20,10 +20,12 @@ use docket_schema::{
     },
     tool::{RecoveryClass, ToolFacts},
 };
+use futures_util::FutureExt as _;
 
 use super::{
     journal::Outgoing,
     start::{SandboxRunner, StartError, sandbox, setup, tests_line, tool_settings, workspace_options},
+    together::together as at_once,
 };
 use crate::{
     bootstrap::SandboxChoice,
@@ -98,10 +100,14 @@ impl Workbench {
             if readers > 1 {
                 let (together, rest) = calls.split_at(readers);
                 let read_set = batch.read_set.clone();
-                let outcomes = futures_util::future::join_all(
-                    together.iter().map(|(open, tool)| self.run_one(open, tool, &read_set)),
-                );
-                for ((open, _), done) in together.iter().zip(outcomes.await) {
+                // Whoever only reads waits for nothing; should one, it is run behind the others.
+                let outcomes =
+                    at_once(together, |(open, tool)| self.run_one(open, tool, &read_set).now_or_never());
+                for ((open, tool), done) in together.iter().zip(outcomes) {
+                    let done = match done {
+                        Some(done) => done,
+                        None => self.run_one(open, tool, &read_set).await,
+                    };
                     batch.took(&done);
                     all.push((open, done));
                 }

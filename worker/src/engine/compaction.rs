@@ -12,14 +12,15 @@ use std::collections::BTreeMap;
 
 use docket_schema::{
     content::Content,
-    message::{CallId, Message, Part, Role, ToolUse},
+    message::{CallId, Message, ModelRef, Part, Role, ToolUse},
     run::{
-        Cleared, Compacted, Conversation, Purpose, RunStarted, RunState, Said, Summary, Transcript, calls_of,
+        Cleared, Compacted, Conversation, ModelFailed, ModelTerms, Purpose, RunStarted, RunState, Said,
+        Summary, Transcript, calls_of,
     },
 };
 use serde_json::Value;
 
-use super::{Act, Decision, ModelCall, answer_tokens_max};
+use super::{Act, Decision, ModelCall, answer_tokens_max, models};
 use crate::{
     model::{LEFT_OUT_MARK, SUMMARY_MARK},
     tools,
@@ -59,12 +60,31 @@ with the task now.";
 pub(super) fn due(run: &RunState, pins: &RunStarted) -> Option<Decision> {
     let marks = Marks::of(run, pins);
     let now = marks.tokens(marks.bytes);
-    let refused = run.last_failure.as_ref().is_some_and(|failure| failure.error == TOO_LONG);
+    let refused = run.last_failure.as_ref().is_some_and(is_too_long);
     (now >= marks.high || refused).then(|| shorter(run, pins, &marks, refused)).flatten()
 }
 
-/// What the client calls a refusal for length.
-const TOO_LONG: &str = "context_too_long";
+/// Whether a model refused a request for its length.
+pub(super) fn is_too_long(failure: &ModelFailed) -> bool {
+    failure.error == "context_too_long"
+}
+
+/// Whether what is asked next is below the mark of a model with these terms.
+pub(super) fn fits(run: &RunState, pins: &RunStarted, terms: &ModelTerms) -> bool {
+    let marks = Marks::with(run, pins, terms);
+    marks.tokens(marks.bytes) < marks.high
+}
+
+/// Tokens of what is asked next, as well as they are known.
+pub(super) fn tokens_now(run: &RunState, pins: &RunStarted) -> u64 {
+    let marks = Marks::of(run, pins);
+    marks.tokens(marks.bytes)
+}
+
+/// Tokens of what no model has counted.
+pub(super) const fn tokens_by_rule(bytes: u64) -> u64 {
+    bytes.div_ceil(BYTES_PER_TOKEN)
+}
 
 /// The next step of a compaction that has begun.
 pub(super) fn under_way(run: &RunState, pins: &RunStarted) -> Option<Decision> {
@@ -146,19 +166,36 @@ pub(crate) fn summary_call(run: &RunState, pins: &RunStarted) -> Option<ModelCal
     parts.push(text("The oldest part of the work on it:"));
     parts.extend(steps.old.iter().flat_map(|said| quoted(&said.message)));
     parts.push(text(&format!("{SUMMARY_MARK}{SUMMARIZE}")));
+    let (model, terms) = summarizer(run, pins);
     Some(ModelCall {
         call: CallId::summary(run.summaries + 1),
         purpose: Purpose::Compact,
         turn: run.turn,
         attempt: 1,
-        model: pins.models.main.clone(),
+        model: model.clone(),
         system: pins.prompts.system,
         tools: pins.prompts.tools,
         messages: Conversation::from_iter([Message { role: Role::User, parts }]),
         nudge: None,
-        output_tokens_max: answer_tokens_max(pins).min(SUMMARY_TOKENS_MAX),
+        output_tokens_max: summary_tokens_max(pins, terms),
         wait_ms: 0,
     })
+}
+
+/// The model that summarizes: the cheap one, where it can take what the main one can.
+fn summarizer<'a>(run: &RunState, pins: &'a RunStarted) -> (&'a ModelRef, &'a ModelTerms) {
+    let chosen = models::chosen(run, pins);
+    match &pins.models.explore {
+        Some(explore) if explore.terms.context_tokens >= chosen.terms.context_tokens => {
+            (&explore.model, &explore.terms)
+        }
+        Some(_) | None => (chosen.model, chosen.terms),
+    }
+}
+
+/// The largest summary that is asked for where no budget makes it shorter.
+pub(crate) fn summary_tokens_max(pins: &RunStarted, terms: &ModelTerms) -> u32 {
+    answer_tokens_max(pins, terms).min(SUMMARY_TOKENS_MAX)
 }
 
 fn quoted(message: &Message) -> Vec<Part> {
@@ -223,12 +260,17 @@ struct Marks {
 }
 
 impl Marks {
+    /// Of the model that is asked next.
     fn of(run: &RunState, pins: &RunStarted) -> Self {
-        let whole = match pins.models.terms.context_tokens {
+        Self::with(run, pins, models::chosen(run, pins).terms)
+    }
+
+    fn with(run: &RunState, pins: &RunStarted, terms: &ModelTerms) -> Self {
+        let whole = match terms.context_tokens {
             0 => WINDOW_TOKENS_UNKNOWN,
             known => known,
         };
-        let window = whole - u64::from(answer_tokens_max(pins)).min(whole / 4);
+        let window = whole - u64::from(answer_tokens_max(pins, terms)).min(whole / 4);
         let percent = u64::from(pins.settings.compaction_percent);
         Self {
             bytes: run.prompt_bytes().saturating_add(run.transcript.conversation(None).bytes()),
@@ -243,7 +285,7 @@ impl Marks {
     /// was made shorter since, its share of what was counted.
     fn tokens(&self, bytes: u64) -> u64 {
         match self.measured {
-            None => bytes.div_ceil(BYTES_PER_TOKEN),
+            None => tokens_by_rule(bytes),
             Some((tokens, seen)) if bytes >= seen => {
                 tokens.saturating_add((bytes - seen).div_ceil(BYTES_PER_TOKEN))
             }

@@ -8,8 +8,8 @@ use docket_schema::{
     ids::{DecisionHash, Turn},
     message::{CallId, ModelRef},
     run::{
-        BlockedWhy, Compacted, Conversation, GateSpec, GateStep, Phase, Purpose, RunOutcome, RunStarted,
-        Verdict,
+        BlockedWhy, Compacted, Conversation, GateSpec, GateStep, ModelTerms, Phase, Purpose, RunOutcome,
+        RunStarted, Verdict,
     },
     tool::RecoveryClass,
 };
@@ -125,9 +125,9 @@ fn digest<S: Serializer>(messages: &Conversation, s: S) -> Result<S::Ok, S::Erro
 }
 
 /// The largest answer a run may ask for: its setting, or the model's own limit where that is lower.
-pub fn answer_tokens_max(pins: &RunStarted) -> u32 {
+pub fn answer_tokens_max(pins: &RunStarted, terms: &ModelTerms) -> u32 {
     let wanted = pins.settings.output_tokens_max;
-    match u32::try_from(pins.models.terms.output_tokens_max) {
+    match u32::try_from(terms.output_tokens_max) {
         Ok(0) | Err(_) => wanted,
         Ok(cap) => wanted.min(cap),
     }

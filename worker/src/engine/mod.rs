@@ -6,6 +6,7 @@
 mod blockers;
 #[cfg(test)]
 mod blockers_tests;
+mod budget;
 mod compaction;
 mod decision;
 mod early_end;
@@ -15,6 +16,9 @@ mod escalation_tests;
 mod planning;
 #[cfg(test)]
 mod planning_tests;
+mod models;
+#[cfg(test)]
+mod models_tests;
 pub mod prompt;
 mod react;
 #[cfg(test)]
@@ -25,7 +29,10 @@ pub(crate) use compaction::summary_call;
 pub use decision::*;
 pub use react::React;
 
-use docket_schema::run::{EngineRef, RunState};
+use docket_schema::{
+    message::ModelRef,
+    run::{EngineRef, Purpose, RunStarted, RunState},
+};
 
 /// See the module.
 pub trait Engine: Send + Sync {
@@ -34,6 +41,15 @@ pub trait Engine: Send + Sync {
 
     /// What to do next. Called only while the run is `Deciding`.
     fn decide(&self, run: &RunState) -> Decision;
+}
+
+/// The largest answer of a call that no budget makes smaller.
+pub fn usual_output_tokens(pins: &RunStarted, purpose: Purpose, model: &ModelRef) -> u32 {
+    let terms = pins.models.terms_of(model);
+    match purpose {
+        Purpose::Compact => compaction::summary_tokens_max(pins, terms),
+        Purpose::Decide | Purpose::Plan | Purpose::Review => answer_tokens_max(pins, terms),
+    }
 }
 
 /// The engines of this build, every version that is still supported.

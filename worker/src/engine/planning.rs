@@ -11,9 +11,9 @@ const REMINDER: &str = "You gave no plan yet. Begin your next answer with a line
                         as `- [ ] step`, and go on beside it.";
 
 /// The reminder, where one is due with the next request. Not for ever: a model that cannot would only pay for it.
-pub(super) fn reminder(run: &RunState, pins: &RunStarted) -> Option<String> {
+pub(super) fn reminder(run: &RunState, pins: &RunStarted) -> Option<&'static str> {
     let due = (1..=pins.settings.plan_asks_max).contains(&run.turn.0);
-    (due && run.ledger.plan.is_none()).then(|| REMINDER.to_owned())
+    (due && run.ledger.plan.is_none()).then_some(REMINDER)
 }
 
 /// Whether the last answer said what it intends: a plan stood in it.

@@ -2,31 +2,38 @@
 //! the engine holds the loop, its caps, and the end (A1).
 //!
 //! Rules, in this order: wishes of people and limits; calls that wait; failed checks that can be
-//! mended without a model; a compaction that has begun; a failed or empty answer is asked again; an answer
-//! without a tool call is a blocker or the claim to be done, which the gates check, as they do where all that
-//! the task requires is there and tested; else the model is asked, up to the turn cap, once its request fits,
-//! unless it does not get on and a person is.
+//! mended without a model; a compaction that has begun; a failed, cut or empty answer is asked again; an answer
+//! without a tool call is a refusal, a blocker or the claim to be done, which the gates check, as they do where all
+//! that the task requires is there and tested; else a model is asked (`models` says which), up to the turn cap, once
+//! its request fits, unless it does not get on and a person is; and no call is made that the budgets do not pay for.
 
 use docket_schema::{
     content::Content,
     ids::Turn,
-    message::{CallId, ToolUse},
+    message::{CallId, StopReason, ToolUse},
     run::{
-        BlockedWhy, EngineRef, FailureKind, Limit, Phase, Purpose, RunOutcome, RunSettings, RunStarted,
-        RunState, Verdict,
+        BlockedWhy, EngineRef, FailureKind, Limit, ModelFailed, Phase, Purpose, RunOutcome, RunSettings,
+        RunStarted, RunState, is_cut,
     },
     tool::RecoveryClass,
 };
 
 use super::{
-    Act, Decision, Engine, ModelCall, PlannedTool, answer_tokens_max, blockers, compaction, early_end,
-    escalation, planning, verification,
+    Act, Decision, Engine, ModelCall, PlannedTool, answer_tokens_max, blockers, budget, compaction,
+    early_end, escalation, models, planning, verification,
 };
 use crate::tools;
 
 /// What the model is told after an answer that said nothing.
 const NUDGE_EMPTY: &str = "Your last answer was empty. Call a tool to go on; or, if the work is done, say in a \
                            sentence what you did; or begin with `BLOCKED:` and say what you need.";
+
+/// What the model is told after an answer that a limit cut before it called a tool.
+const NUDGE_CUT: &str = "Your last answer was cut at the limit of what one answer may hold. Go on in smaller parts:                          think less at once, and write a large file with several calls.";
+
+/// What a model is told that goes on behind another one's refusal.
+const NUDGE_REFUSED: &str = "The last answer above is another model's. Go on with the task; or say in a sentence why \
+                             you do not.";
 
 /// How a model says that it cannot go on.
 const BLOCKED_MARK: &str = "BLOCKED:";
@@ -44,68 +51,151 @@ impl Engine for React {
         let Some(pins) = run.pins.as_deref() else {
             return end(run, failed(FailureKind::Environment, "the run has no start"));
         };
-        if let Some(decision) = wishes_and_limits(run) {
-            return decision;
+        let Decision { phase, act } = next(run, pins);
+        match act {
+            Act::CallModel(call) => match budget::fitted(run, pins, *call) {
+                Ok(call) => Decision { phase, act: Act::CallModel(Box::new(call)) },
+                Err(result) => end(run, result),
+            },
+            act @ (Act::RunTools(_)
+            | Act::RunGates(_)
+            | Act::Compact(_)
+            | Act::Pause
+            | Act::Block { .. }
+            | Act::End { .. }) => Decision { phase, act },
         }
-        if !run.wanted.is_empty() {
-            return run_tools(run, pins);
-        }
-        if let Some(decision) = verification::mend(run, pins) {
-            return decision;
-        }
-        if let Some(decision) = compaction::under_way(run, pins) {
-            return decision;
-        }
-        if let Some(failure) = &run.last_failure {
-            if failure.needs_person {
-                let question = Content::Text(failure.message.clone());
-                let act = Act::Block { question, why: BlockedWhy::Provider };
-                return Decision { phase: run.phase, act };
-            }
-            let Some(wait_ms) = failure.retry_in_ms else {
-                if let Some(decision) = compaction::due(run, pins) {
-                    return decision;
-                }
-                return end(run, failed(FailureKind::Model, &failure.message));
-            };
-            let attempts = run.failed_attempts - run.forgiven_attempts;
-            if attempts >= pins.settings.model_attempts_max {
-                let message = format!("{attempts} attempts failed; the last one: {}", failure.message);
-                return end(run, failed(FailureKind::Model, &message));
-            }
-            return ask(run, pins, Asking { turn: run.turn, wait_ms, nudge: None });
-        }
-        if run.answered_without_tools && !run.transcript.has_notes() {
-            return said_it_is_done(run, pins);
-        }
-        if let Some(decision) = early_end::decision(run, pins) {
-            return decision;
-        }
-        if run.empty_answers >= pins.settings.empty_answers_max {
-            let message = format!("{} empty answers in a row", run.empty_answers);
-            return end(run, failed(FailureKind::EmptyAnswers, &message));
-        }
-        if run.corrections > pins.settings.corrections_max {
-            let message =
-                format!("the final checks still fail after {} rounds of correction", run.corrections - 1);
-            return end(run, failed(FailureKind::Gates, &message));
-        }
-        if run.turn.0 >= turns_allowed(run, &pins.settings) {
-            let message = format!("the cap of {} turns is reached", turns_allowed(run, &pins.settings));
-            return end(run, failed(FailureKind::TurnLimit, &message));
-        }
-        let question = blockers::question(run, &pins.settings);
-        if let Some(question) = question.or_else(|| escalation::question(run, &pins.settings)) {
-            let act = Act::Block { question, why: BlockedWhy::Escalated };
-            return Decision { phase: run.phase, act };
-        }
+    }
+}
+
+/// What is next, whatever it costs.
+fn next(run: &RunState, pins: &RunStarted) -> Decision {
+    if let Some(decision) = wishes_and_limits(run) {
+        return decision;
+    }
+    if !run.wanted.is_empty() {
+        return run_tools(run, pins);
+    }
+    if let Some(decision) = verification::mend(run, pins) {
+        return decision;
+    }
+    if let Some(decision) = compaction::under_way(run, pins) {
+        return decision;
+    }
+    if let Some(failure) = &run.last_failure {
+        return ask_again(run, pins, failure);
+    }
+    let unheeded = stopped(run, pins);
+    if let Some(Unheeded::Ends(decision)) = unheeded {
+        return *decision;
+    }
+    if unheeded.is_none() && run.answered_without_tools && !run.transcript.has_notes() {
+        return said_it_is_done(run, pins);
+    }
+    if let Some(decision) = early_end::decision(run, pins) {
+        return decision;
+    }
+    if run.empty_answers >= pins.settings.empty_answers_max {
+        let message = format!("{} empty answers in a row", run.empty_answers);
+        return end(run, failed(FailureKind::EmptyAnswers, &message));
+    }
+    if run.corrections > pins.settings.corrections_max {
+        let message =
+            format!("the final checks still fail after {} rounds of correction", run.corrections - 1);
+        return end(run, failed(FailureKind::Gates, &message));
+    }
+    if run.turn.0 >= turns_allowed(run, &pins.settings) {
+        let message = format!("the cap of {} turns is reached", turns_allowed(run, &pins.settings));
+        return end(run, failed(FailureKind::TurnLimit, &message));
+    }
+    let question = blockers::question(run, &pins.settings);
+    if let Some(question) = question.or_else(|| escalation::question(run, &pins.settings)) {
+        let act = Act::Block { question, why: BlockedWhy::Escalated };
+        return Decision { phase: run.phase, act };
+    }
+    if let Some(decision) = compaction::due(run, pins) {
+        return decision;
+    }
+    let nudge = match unheeded {
+        Some(Unheeded::AskedAgain(nudge)) => Some(nudge),
+        Some(Unheeded::Ends(_)) | None if run.empty_answers > 0 => Some(NUDGE_EMPTY),
+        Some(Unheeded::Ends(_)) | None => planning::reminder(run, pins),
+    };
+    ask(run, pins, Asking { turn: run.turn.next(), wait_ms: 0, nudge: nudge.map(str::to_owned) })
+}
+
+/// What follows a failed attempt: a person, another attempt of this model or of the one that stands in, a shorter
+/// request, or the end.
+fn ask_again(run: &RunState, pins: &RunStarted, failure: &ModelFailed) -> Decision {
+    if failure.needs_person {
+        let question = Content::Text(failure.message.clone());
+        let act = Act::Block { question, why: BlockedWhy::Provider };
+        return Decision { phase: run.phase, act };
+    }
+    let chosen = models::chosen(run, pins);
+    let (turn, nudge) = (run.turn, None);
+    if pins.models.are_several() && run.asking.failed.as_ref().is_some_and(|failed| failed != chosen.model) {
+        // It is not the one that failed: nothing is gained by waiting.
+        let shorter =
+            if compaction::fits(run, pins, chosen.terms) { None } else { compaction::due(run, pins) };
+        return shorter.unwrap_or_else(|| ask(run, pins, Asking { turn, wait_ms: 0, nudge }));
+    }
+    let Some(wait_ms) = failure.retry_in_ms else {
         if let Some(decision) = compaction::due(run, pins) {
             return decision;
         }
-        let empty = (run.empty_answers > 0).then(|| NUDGE_EMPTY.to_owned());
-        let nudge = empty.or_else(|| planning::reminder(run, pins));
-        ask(run, pins, Asking { turn: run.turn.next(), wait_ms: 0, nudge })
+        return end(run, failed(FailureKind::Model, &failure.message));
+    };
+    let attempts = if chosen.stands_in {
+        run.asking.failures_of(chosen.model).attempts
+    } else {
+        run.failed_attempts - run.forgiven_attempts
+    };
+    if attempts >= pins.settings.model_attempts_max {
+        let message = format!("{attempts} attempts failed; the last one: {}", failure.message);
+        return end(run, failed(FailureKind::Model, &message));
     }
+    ask(run, pins, Asking { turn, wait_ms, nudge })
+}
+
+/// An answer without a tool call that is no claim to be done.
+enum Unheeded {
+    Ends(Box<Decision>),
+    /// With these words.
+    AskedAgain(&'static str),
+}
+
+/// Whether the last answer was no claim to be done: a refusal, cut, or of a model that only explores.
+fn stopped(run: &RunState, pins: &RunStarted) -> Option<Unheeded> {
+    let stop = run.asking.stop.as_ref()?;
+    let ends = |act| Some(Unheeded::Ends(Box::new(Decision { phase: run.phase, act })));
+    if pins.settings.heed_stops && is_cut(stop) {
+        if run.asking.cuts >= pins.settings.empty_answers_max {
+            let message = format!(
+                "{} answers in a row were cut at the limit of {} tokens; raise run.output_tokens_max or split the task",
+                run.asking.cuts,
+                answer_tokens_max(pins, models::chosen(run, pins).terms)
+            );
+            let result = failed(FailureKind::Model, &message);
+            return ends(end(run, result).act);
+        }
+        return Some(Unheeded::AskedAgain(NUDGE_CUT));
+    }
+    if models::only_explored(run, pins) {
+        return Some(Unheeded::AskedAgain(models::NUDGE_TAKE_OVER));
+    }
+    if pins.settings.heed_stops && *stop == StopReason::Refusal && !run.transcript.has_notes() {
+        let asked = models::chosen(run, pins).model;
+        if run.asking.answered_by.as_ref().is_some_and(|answered| answered != asked) {
+            return Some(Unheeded::AskedAgain(NUDGE_REFUSED));
+        }
+        let words = match &run.last_text {
+            Some(Content::Text(text)) if run.answered_without_tools => format!(": {}", text.trim()),
+            Some(_) | None => ", without a word of why".to_owned(),
+        };
+        let question = Content::Text(format!("The model refuses to go on with the task{words}"));
+        return ends(Act::Block { question, why: BlockedWhy::Escalated });
+    }
+    None
 }
 
 fn wishes_and_limits(run: &RunState) -> Option<Decision> {
@@ -136,17 +226,18 @@ struct Asking {
 
 fn ask(run: &RunState, pins: &RunStarted, asking: Asking) -> Decision {
     let attempt = run.failed_attempts + 1;
+    let chosen = models::chosen(run, pins);
     let call = ModelCall {
         call: CallId::model(asking.turn, attempt),
         purpose: Purpose::Decide,
         turn: asking.turn,
         attempt,
-        model: pins.models.main.clone(),
+        model: chosen.model.clone(),
         system: pins.prompts.system,
         tools: pins.prompts.tools,
         messages: run.transcript.conversation(asking.nudge.as_deref()),
         nudge: asking.nudge,
-        output_tokens_max: answer_tokens_max(pins),
+        output_tokens_max: answer_tokens_max(pins, chosen.terms),
         wait_ms: asking.wait_ms,
     };
     Decision { phase: run.phase, act: Act::CallModel(Box::new(call)) }
@@ -167,7 +258,7 @@ fn run_tools(run: &RunState, pins: &RunStarted) -> Decision {
             call: tool.call.clone(),
             tool: tool.name.clone(),
             class,
-            policy: Verdict::Allow { rule: "builtin".to_owned() },
+            policy: models::verdict(run, pins, tool),
             labels: label_names(tool),
         });
         if alone {

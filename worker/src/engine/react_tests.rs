@@ -17,7 +17,7 @@ use serde_json::json;
 
 use super::{Act, Decision, Engine as _, PlannedGate, React};
 
-const SETTINGS: RunSettings = RunSettings {
+pub(super) const SETTINGS: RunSettings = RunSettings {
     turns_max: 4,
     corrections_max: 1,
     correction_turns: 2,
@@ -39,6 +39,11 @@ const SETTINGS: RunSettings = RunSettings {
     plan_asks_max: 0,
     early_end: false,
     complexity: None,
+    fallback_after: 0,
+    tokens_max: 0,
+    cost_max_nusd: 0,
+    time_max_ms: 0,
+    heed_stops: false,
 };
 
 pub(super) struct Log {
@@ -55,14 +60,18 @@ impl Log {
     }
 
     pub(super) fn of(settings: RunSettings, gates: &[&str], sandbox: &str) -> Self {
-        let blob = BlobRef::of(b"x");
         let model = ModelRef { provider: "scripted".into(), name: "x".into(), base_url: None };
+        Self::with_models(settings, gates, sandbox, Models::only(model, ModelTerms::default()))
+    }
+
+    pub(super) fn with_models(settings: RunSettings, gates: &[&str], sandbox: &str, models: Models) -> Self {
+        let blob = BlobRef::of(b"x");
         let started = RunStarted {
             task: TaskId(uuid::Uuid::from_u128(1)),
             run: RunId(uuid::Uuid::from_u128(2)),
             attempt: 1,
             engine: EngineRef { name: "react".into(), version: 1 },
-            models: Models { main: model, terms: ModelTerms::default() },
+            models,
             settings,
             prompts: Prompts { system: blob, tools: blob, task: blob },
             base: Base { manifest: blob, tree: TreeHash::ZERO, git: None },
@@ -119,6 +128,7 @@ impl Log {
             request_bytes: 0,
             nudge: None,
             worst_case_nusd: 0,
+            output_tokens_max: None,
         })
     }
 
@@ -153,7 +163,8 @@ impl Log {
     fn fail_with(&mut self, how: impl FnOnce(&mut ModelFailed)) -> &mut Self {
         self.ask();
         let (call, error, message) = (self.open_call(), "overloaded".into(), "busy".into());
-        let mut failed = ModelFailed { call, error, message, retry_in_ms: None, needs_person: false };
+        let mut failed =
+            ModelFailed { call, error, message, retry_in_ms: None, needs_person: false, duration_ms: 0 };
         how(&mut failed);
         self.push(failed)
     }

@@ -32,7 +32,7 @@ pub enum AnswerPart {
     Text(String),
     /// Reasoning in the provider's own shape, to be sent back as it came.
     Thinking {
-        /// Whose shape `data` has: `anthropic`, `openai`.
+        /// Whose shape `data` has: `anthropic`, `openai`, `openai-responses`.
         provider: String,
         /// The provider's object.
         data: Value,

@@ -67,13 +67,13 @@ pub(crate) fn classify(refusal: Refusal<'_>, key: Option<&Secret>) -> ModelError
 /// An error that arrived after status 200 has only its words.
 fn in_stream(lower: &str, text: String, retry_after_ms: Option<u64>) -> ModelError {
     let says = |words: &[&str]| words.iter().any(|word| lower.contains(word));
-    if says(&["overloaded"]) {
+    if says(&["overloaded", "slow_down"]) {
         ModelError::Overloaded { retry_after_ms }
     } else if says(&["rate_limit", "rate limit", "too many requests"]) {
         ModelError::RateLimited { retry_after_ms }
     } else if says(&["authentication_error", "permission_error", "invalid_api_key"]) {
         ModelError::Unauthorized { message: text }
-    } else if says(&["invalid_request", "not_found_error"]) {
+    } else if says(&["invalid_request", "not_found_error", "invalid_prompt"]) {
         ModelError::InvalidRequest { message: text }
     } else {
         ModelError::Server { status: 500, retry_after_ms }
@@ -172,6 +172,20 @@ mod tests {
             (200, anthropic("overloaded_error", "x"), "overloaded"),
             (200, anthropic("api_error", "x"), "server"),
             (200, openai("insufficient_quota"), "spend_limit"),
+            (
+                200,
+                r#"{"type":"error","code":"rate_limit_exceeded","message":"m"}"#.to_owned(),
+                "rate_limited",
+            ),
+            (200, r#"{"error":{"code":"server_is_overloaded","message":"m"}}"#.to_owned(), "overloaded"),
+            (200, r#"{"error":{"code":"slow_down","message":"m"}}"#.to_owned(), "overloaded"),
+            (200, r#"{"error":{"code":"server_error","message":"m"}}"#.to_owned(), "server"),
+            (200, r#"{"error":{"code":"invalid_prompt","message":"m"}}"#.to_owned(), "invalid_request"),
+            (
+                200,
+                r#"{"error":{"code":"context_length_exceeded","message":"m"}}"#.to_owned(),
+                "context_too_long",
+            ),
         ] {
             assert_eq!(kind(status, &body), expected, "{status} {body}");
         }

@@ -26,6 +26,7 @@ use super::{
     fold::{AnyFold, StreamFault},
     openai,
     request::{Provider, RenderError, Rendered},
+    responses,
     scripted::{Attempt, ScriptedModel},
 };
 use crate::sse::SseParser;
@@ -107,6 +108,7 @@ struct HttpEnd {
 enum Protocol {
     Anthropic,
     OpenAi,
+    Responses,
 }
 
 impl ModelClient {
@@ -118,6 +120,7 @@ impl ModelClient {
         let protocol = match Provider::of(model)? {
             Provider::Anthropic => Protocol::Anthropic,
             Provider::OpenAi => Protocol::OpenAi,
+            Provider::OpenAiResponses => Protocol::Responses,
             Provider::Scripted => return Err(ClientError::NoScript(model.name.clone())),
         };
         let url = endpoint(protocol, model.base_url.as_deref())?;
@@ -155,12 +158,13 @@ fn endpoint(protocol: Protocol, base_url: Option<&str>) -> Result<Url, ClientErr
     let (own, path) = match protocol {
         Protocol::Anthropic => (ANTHROPIC_BASE_URL, "/v1/messages"),
         Protocol::OpenAi => (OPENAI_BASE_URL, "/chat/completions"),
+        Protocol::Responses => (OPENAI_BASE_URL, "/responses"),
     };
     let base = base_url.unwrap_or(own).trim_end_matches('/');
     let base = match protocol {
         // Both forms are written in the wild.
         Protocol::Anthropic => base.strip_suffix("/v1").unwrap_or(base),
-        Protocol::OpenAi => base,
+        Protocol::OpenAi | Protocol::Responses => base,
     };
     let url = Url::parse(&format!("{base}{path}")).ok();
     url.filter(|url| matches!(url.scheme(), "http" | "https") && url.has_host())
@@ -212,7 +216,7 @@ impl HttpEnd {
         if self.needs_key && key.is_none() {
             let variable = match self.protocol {
                 Protocol::Anthropic => "ANTHROPIC_API_KEY",
-                Protocol::OpenAi => "OPENAI_API_KEY",
+                Protocol::OpenAi | Protocol::Responses => "OPENAI_API_KEY",
             };
             return Err(ModelError::NoKey { variable });
         }
@@ -252,7 +256,9 @@ impl HttpEnd {
         if let Some(key) = key {
             let (name, value) = match self.protocol {
                 Protocol::Anthropic => ("x-api-key", key.expose().to_owned()),
-                Protocol::OpenAi => ("authorization", format!("Bearer {}", key.expose())),
+                Protocol::OpenAi | Protocol::Responses => {
+                    ("authorization", format!("Bearer {}", key.expose()))
+                }
             };
             let mut value = HeaderValue::from_str(&value).map_err(|_| ModelError::Unauthorized {
                 message: "the key holds characters that no key has".to_owned(),
@@ -295,6 +301,7 @@ impl HttpEnd {
         let mut fold = match self.protocol {
             Protocol::Anthropic => AnyFold::Anthropic(anthropic::Fold::default()),
             Protocol::OpenAi => AnyFold::OpenAi(openai::Fold::default()),
+            Protocol::Responses => AnyFold::Responses(responses::Fold::default()),
         };
         let mut first_byte_ms = None;
         let mut read = 0;
@@ -399,6 +406,8 @@ mod tests {
                 Some("http://localhost:11434/v1"),
                 Some("http://localhost:11434/v1/chat/completions"),
             ),
+            (Protocol::Responses, None, Some("https://api.openai.com/v1/responses")),
+            (Protocol::Responses, Some("http://h/v1/"), Some("http://h/v1/responses")),
             (Protocol::OpenAi, Some("localhost:11434"), None),
             (Protocol::OpenAi, Some("ftp://h"), None),
             (Protocol::OpenAi, Some(""), None),

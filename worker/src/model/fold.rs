@@ -1,4 +1,4 @@
-//! What both providers' folds share: their result, and the two ways a stream can go wrong between
+//! What the protocols' folds share: their result, and the two ways a stream can go wrong between
 //! status 200 and its end.
 
 use docket_schema::message::{StopReason, Usage};
@@ -7,7 +7,7 @@ use super::{
     answer::{AnswerPart, OnDelta},
     anthropic,
     error::ModelError,
-    openai,
+    openai, responses,
 };
 
 /// An answer without the client's times.
@@ -32,6 +32,7 @@ pub(super) enum StreamFault {
 pub(super) enum AnyFold {
     Anthropic(anthropic::Fold),
     OpenAi(openai::Fold),
+    Responses(responses::Fold),
 }
 
 impl AnyFold {
@@ -39,6 +40,7 @@ impl AnyFold {
         match self {
             Self::Anthropic(fold) => fold.event(data, on_delta),
             Self::OpenAi(fold) => fold.event(data, on_delta),
+            Self::Responses(fold) => fold.event(data, on_delta),
         }
     }
 
@@ -46,6 +48,7 @@ impl AnyFold {
         match self {
             Self::Anthropic(fold) => fold.ended(),
             Self::OpenAi(fold) => fold.ended(),
+            Self::Responses(fold) => fold.ended(),
         }
     }
 
@@ -53,6 +56,7 @@ impl AnyFold {
         match self {
             Self::Anthropic(fold) => fold.finish(),
             Self::OpenAi(fold) => fold.finish(),
+            Self::Responses(fold) => fold.finish(),
         }
     }
 }

@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use super::{
     AnswerPart, Delta, ModelError, anthropic,
     fold::{AnyFold, Folded, StreamFault},
-    openai,
+    openai, responses,
 };
 
 fn fold(mut fold: AnyFold, events: &[Value], told: &mut Vec<String>) -> Result<Folded, ModelError> {
@@ -24,6 +24,10 @@ fn of_anthropic(events: &[Value]) -> Result<Folded, ModelError> {
 
 fn of_openai(events: &[Value]) -> Result<Folded, ModelError> {
     fold(AnyFold::OpenAi(openai::Fold::default()), events, &mut Vec::new())
+}
+
+fn of_responses(events: &[Value]) -> Result<Folded, ModelError> {
+    fold(AnyFold::Responses(responses::Fold::default()), events, &mut Vec::new())
 }
 
 fn tool_use(id: &str, name: &str, args: &str) -> AnswerPart {
@@ -155,6 +159,130 @@ fn openai_whole_and_cut_anywhere() {
     }
 }
 
+/// As OpenAI sends it: each item begun, streamed and told whole, then the response without its items' deltas.
+fn responses_stream() -> Vec<Value> {
+    let added = |index: u64, item: Value| json!({"type": "response.output_item.added", "output_index": index, "item": item});
+    let done = |index: u64, item: Value| json!({"type": "response.output_item.done", "output_index": index, "item": item});
+    let message = |content: Value| json!({"type": "message", "id": "msg_1", "role": "assistant", "status": "completed", "content": content});
+    let call = |id: &str, name: &str, args: &str| json!({"type": "function_call", "id": "fc_1", "call_id": id, "name": name, "arguments": args});
+    let args = |index: u64, delta: &str| json!({"type": "response.function_call_arguments.delta", "output_index": index, "item_id": "fc_1", "delta": delta});
+    vec![
+        json!({"type": "response.created", "response": {"id": "resp_1", "status": "in_progress", "output": [], "error": null, "usage": null}}),
+        json!({"type": "response.in_progress", "response": {"id": "resp_1", "status": "in_progress"}}),
+        added(0, json!({"type": "reasoning", "id": "rs_1", "summary": []})),
+        json!({"type": "response.reasoning_summary_text.delta", "output_index": 0, "summary_index": 0, "delta": "hm"}),
+        done(0, reasoning()),
+        added(1, message(json!([]))),
+        json!({"type": "response.content_part.added", "output_index": 1, "content_index": 0, "part": {"type": "output_text", "text": ""}}),
+        json!({"type": "response.output_text.delta", "output_index": 1, "content_index": 0, "delta": "I "}),
+        json!({"type": "response.output_text.delta", "output_index": 1, "content_index": 0, "delta": "look."}),
+        json!({"type": "response.output_text.done", "output_index": 1, "content_index": 0, "text": "I look."}),
+        done(1, message(json!([{"type": "output_text", "text": "I look.", "annotations": []}]))),
+        added(2, call("call_1", "read_file", "")),
+        args(2, "{\"path\""),
+        args(2, ": \"a\"}"),
+        done(2, call("call_1", "read_file", "{\"path\": \"a\"}")),
+        added(3, call("call_2", "list_files", "")),
+        // An imitator's end of an item, which does not repeat what was streamed.
+        args(3, "{}"),
+        done(3, call("call_2", "list_files", "")),
+        json!({"type": "response.a_later_event", "output_index": 3}),
+        json!({"type": "response.completed", "response": {"id": "resp_1", "status": "completed", "error": null, "usage": {
+            "input_tokens": 110, "input_tokens_details": {"cached_tokens": 100}, "output_tokens": 7,
+            "output_tokens_details": {"reasoning_tokens": 3}, "total_tokens": 117}}}),
+    ]
+}
+
+fn reasoning() -> Value {
+    json!({"type": "reasoning", "id": "rs_1", "summary": [{"type": "summary_text", "text": "hm"}], "encrypted_content": "gAAA"})
+}
+
+#[test]
+fn responses_whole_and_cut_anywhere() {
+    let events = responses_stream();
+    let mut told = Vec::new();
+    let whole = fold(AnyFold::Responses(responses::Fold::default()), &events, &mut told).expect("whole");
+    assert_eq!(
+        whole.parts,
+        [
+            AnswerPart::Thinking { provider: "openai-responses".to_owned(), data: reasoning() },
+            AnswerPart::Text("I look.".to_owned()),
+            tool_use("call_1", "read_file", "{\"path\": \"a\"}"),
+            tool_use("call_2", "list_files", "{}"),
+        ]
+    );
+    assert_eq!(whole.stop_reason, StopReason::ToolUse);
+    let usage = Usage { input_tokens: 10, output_tokens: 7, cache_read_tokens: 100, cache_write_tokens: 0 };
+    assert_eq!(whole.usage, usage);
+    let streamed = [
+        "Thinking(\"hm\")",
+        "Text(\"I \")",
+        "Text(\"look.\")",
+        "ToolUse(\"read_file\")",
+        "ToolUse(\"list_files\")",
+    ];
+    assert_eq!(told, streamed);
+    for cut in 0..events.len() {
+        assert_eq!(of_responses(&events[..cut]).expect_err("cut"), ModelError::CutStream, "after {cut}");
+    }
+}
+
+#[test]
+fn how_a_response_may_end() {
+    let said = |piece: Value| {
+        json!({"type": "response.output_item.done", "output_index": 0,
+        "item": {"type": "message", "role": "assistant", "content": [piece]}})
+    };
+    let text = || said(json!({"type": "output_text", "text": "No."}));
+    let cut = json!({"type": "response.output_item.done", "output_index": 1,
+        "item": {"type": "function_call", "status": "incomplete", "call_id": "c", "name": "x", "arguments": "{\"a"}});
+    let incomplete = |reason: &str| {
+        json!({"type": "response.incomplete",
+        "response": {"status": "incomplete", "incomplete_details": {"reason": reason}, "usage": {"output_tokens": 5}}})
+    };
+    let completed = json!({"type": "response.completed", "response": {"status": "completed", "usage": {}}});
+    let answer = AnswerPart::Text("No.".to_owned());
+    for (events, parts, stop) in [
+        (vec![text(), completed.clone()], vec![answer.clone()], StopReason::EndTurn),
+        (
+            vec![said(json!({"type": "refusal", "refusal": "No."})), completed.clone()],
+            vec![answer.clone()],
+            StopReason::Refusal,
+        ),
+        (
+            vec![text(), cut, incomplete("max_output_tokens")],
+            vec![answer.clone(), tool_use("c", "x", "{\"a")],
+            StopReason::MaxTokens,
+        ),
+        (vec![text(), incomplete("content_filter")], vec![answer.clone()], StopReason::Refusal),
+        (vec![incomplete("later")], vec![], StopReason::Other("later".to_owned())),
+        // Reasoning without its cipher could not be sent back.
+        (
+            vec![
+                json!({"type": "response.output_item.done", "output_index": 0,
+                    "item": {"type": "reasoning", "summary": [], "encrypted_content": null}}),
+                incomplete("max_output_tokens"),
+            ],
+            vec![],
+            StopReason::MaxTokens,
+        ),
+        // All at once, at the end.
+        (
+            vec![json!({"type": "response.completed", "response": {"output": [
+                {"type": "message", "content": [{"type": "output_text", "text": "No."}]}]}})],
+            vec![answer],
+            StopReason::EndTurn,
+        ),
+    ] {
+        let folded = of_responses(&events).expect("whole");
+        assert_eq!((folded.parts, folded.stop_reason), (parts, stop), "{events:?}");
+    }
+    let failed = json!({"type": "response.failed", "response": {"status": "failed", "error": {"code": "server_error", "message": "m"}}});
+    let fault = responses::Fold::default().event(&failed.to_string(), &mut |_| {}).expect_err("failed");
+    let expected = br#"{"error":{"code":"server_error","message":"m"}}"#;
+    assert!(matches!(fault, StreamFault::Refused(body) if body == expected));
+}
+
 /// How imitators of the protocol send two calls.
 #[test]
 fn calls_of_servers_that_differ() {
@@ -205,8 +333,11 @@ fn calls_of_servers_that_differ() {
 fn errors_within_a_stream_and_what_is_no_json() {
     let mut ignore = |_: Delta<'_>| {};
     let error = r#"{"type":"error","error":{"type":"overloaded_error","message":"m"}}"#;
-    for mut fold in [AnyFold::Anthropic(anthropic::Fold::default()), AnyFold::OpenAi(openai::Fold::default())]
-    {
+    for mut fold in [
+        AnyFold::Anthropic(anthropic::Fold::default()),
+        AnyFold::OpenAi(openai::Fold::default()),
+        AnyFold::Responses(responses::Fold::default()),
+    ] {
         let fault = fold.event(error, &mut ignore).expect_err("an error event");
         assert!(matches!(fault, StreamFault::Refused(body) if body == error.as_bytes()));
         let fault = fold.event("<html>", &mut ignore).expect_err("no JSON");

@@ -1,7 +1,7 @@
 //! Models: from a conversation to the exact bytes of a request, over HTTP, and back to an answer.
 //!
-//! What belongs to it: the protocols (Anthropic Messages, OpenAI Chat Completions), time-outs, typed
-//! errors, prices, the rule how long to wait, and the scripted model. What does not: waiting, counting
+//! What belongs to it: the protocols (Anthropic Messages, OpenAI Chat Completions and Responses), time-outs,
+//! typed errors, prices, the rule how long to wait, and the scripted model. What does not: waiting, counting
 //! attempts and recording, which are the driver's. Engines may call [`render`] and [`request_hash`],
 //! which are pure; only the driver may call [`ModelClient`].
 //!
@@ -18,6 +18,7 @@ mod openai;
 mod prices;
 mod proof;
 mod request;
+mod responses;
 mod retry;
 mod scripted;
 mod text;

@@ -134,19 +134,19 @@ pub(super) fn speak(turn: &Spoken<'_>, out: &mut Vec<u8>) {
 fn user<'a>(turn: &'a Spoken<'a>, messages: &mut Vec<BodyMessage<'a>>) {
     for part in &turn.parts {
         if let SpokenPart::ToolResult { call, text, is_error } = part {
-            // The protocol has no mark for a failure, so the text says it.
-            let told = text.get(..5).is_some_and(|start| start.eq_ignore_ascii_case("error"));
-            let content = if *is_error && !told {
-                Cow::Owned(format!("Error: {text}"))
-            } else {
-                Cow::Borrowed(&**text)
-            };
-            messages.push(BodyMessage::Tool { tool_call_id: &call.0, content });
+            messages
+                .push(BodyMessage::Tool { tool_call_id: &call.0, content: told_failure(text, *is_error) });
         }
     }
     if let Some(content) = joined_text(turn) {
         messages.push(BodyMessage::User { content });
     }
+}
+
+/// A result's text. The protocols have no mark for a failure, so the text says it.
+pub(super) fn told_failure(text: &str, is_error: bool) -> Cow<'_, str> {
+    let told = text.get(..5).is_some_and(|start| start.eq_ignore_ascii_case("error"));
+    if is_error && !told { Cow::Owned(format!("Error: {text}")) } else { Cow::Borrowed(text) }
 }
 
 fn assistant<'a>(turn: &'a Spoken<'a>) -> BodyMessage<'a> {

@@ -9,6 +9,8 @@ use docket_schema::{
 };
 use toml::{Table, Value};
 
+use super::request::Provider;
+
 const BUILT_IN: &str = include_str!("prices.toml");
 
 /// Context window of a model that no entry names: what most local servers are started with at least.
@@ -89,9 +91,17 @@ impl PriceTable {
         Ok(Self { entries })
     }
 
-    /// What is known of `model`: the entry with the longest prefix of its name.
+    /// What is known of `model`: the entry with the longest prefix of its name. A model costs the same by
+    /// whichever protocol of its provider it is asked.
     pub fn of(&self, model: &ModelRef) -> Listed {
-        let name = model.to_string();
+        let own = self.named(&model.to_string());
+        if own.known || Provider::of(model) != Ok(Provider::OpenAiResponses) {
+            return own;
+        }
+        self.named(&format!("{}:{}", Provider::OpenAi.name(), model.name))
+    }
+
+    fn named(&self, name: &str) -> Listed {
         let matches = |prefix: &str| {
             name.strip_prefix(prefix).is_some_and(|rest| {
                 rest.is_empty() || prefix.ends_with(':') || rest.starts_with(['-', '@', ':'])
@@ -112,16 +122,20 @@ impl PriceTable {
         )
     }
 
-    /// `model` as a run pins it.
+    /// `model` as a run pins it that has no other.
     pub fn models(&self, model: &ModelRef) -> Models {
+        Models::only(model.clone(), self.terms(model))
+    }
+
+    /// The terms of `model` as a run pins them.
+    pub fn terms(&self, model: &ModelRef) -> ModelTerms {
         let listed = self.of(model);
-        let terms = ModelTerms {
+        ModelTerms {
             context_tokens: listed.limits.context_tokens,
             output_tokens_max: listed.limits.output_tokens_max,
             prices: listed.prices,
             priced: listed.known,
-        };
-        Models { main: model.clone(), terms }
+        }
     }
 }
 
@@ -198,6 +212,7 @@ mod tests {
             ("anthropic:claude-opus-5", Some(5000)),
             ("anthropic:claude-sonnet-4-5-20250929", Some(3000)),
             ("openai:gpt-5-mini", Some(250)),
+            ("openai-responses:gpt-5-mini", Some(250)),
             ("openai:gpt-5-pro", Some(15_000)),
             ("openai:gpt-5.9", None),
             ("openai:qwen2.5-coder:7b", None),

@@ -6,12 +6,14 @@
 
 use docket_schema::{ids::DecisionHash, message::Role, run::Conversation};
 
-use super::request::{BlobSource, Layout, ModelRequest, Provider, RenderError, Spoken, pair, spoken};
+use super::request::{
+    BlobSource, Layout, Listener, ModelRequest, Provider, RenderError, Spoken, pair, spoken,
+};
 
 /// See the module. For requests that differ in their conversation alone.
 #[derive(Debug)]
 pub struct BodyHasher {
-    provider: Provider,
+    listener: Listener,
     layout: Layout,
     settled: Settled,
 }
@@ -38,7 +40,7 @@ impl BodyHasher {
         let provider = Provider::of(&request.model)?;
         let layout = Layout::of(request, provider);
         let settled = Settled::nothing(&layout);
-        Ok(Self { provider, layout, settled })
+        Ok(Self { listener: Listener::of(&request.model, provider), layout, settled })
     }
 
     /// The first message of `conversation` that [`Self::proof`] will look at: what it and those behind it
@@ -62,7 +64,7 @@ impl BodyHasher {
     ) -> Result<(DecisionHash, u64), RenderError> {
         let from = self.resume(conversation);
         let messages = conversation.since(from).zip(from..).map(|(said, place)| (place, &said.message));
-        let mut turns = spoken(messages, self.provider, blobs)?;
+        let mut turns = spoken(messages, &self.listener, blobs)?;
         pair(&mut turns, if from == 0 { Role::User } else { Role::Assistant })?;
         let stays = self.stays(&turns);
         let mut now = None;
@@ -164,7 +166,8 @@ mod tests {
             let large = Bytes::from_static(b"a large result");
             let blob = BlobRef::of(&large);
             let blobs: HashMap<BlobHash, Bytes> = HashMap::from([(blob.hash, large)]);
-            for (model, system) in [("anthropic:x", "Be brief."), ("openai:x", "Be brief."), ("openai:x", "")] {
+            let models = ["anthropic:x", "openai:x", "openai-responses:x"].map(|model| (model, "Be brief."));
+            for (model, system) in models.into_iter().chain([("openai:x", "")]) {
                 let mut hasher = BodyHasher::new(&request(model, system)).expect("is known");
                 let mut transcript = Transcript::default();
                 transcript.note(text("the task"));

@@ -1,4 +1,4 @@
-//! Golden bytes of both protocols, what rendering refuses, and a property: whatever well-formed
+//! Golden bytes of the protocols, what rendering refuses, and a property: whatever well-formed
 //! conversation goes in, providers accept what comes out.
 
 use std::collections::HashMap;
@@ -113,6 +113,24 @@ fn golden_bytes_of_openai() {
 }
 
 #[test]
+fn golden_bytes_of_openai_responses() {
+    let thinking = json!({"type": "reasoning", "id": "rs_1", "status": null, "encrypted_content": "gAAA",
+        "summary": [{"type": "summary_text", "text": "hm"}]});
+    let (messages, blobs) = every_part("openai-responses", thinking);
+    let mut request = request("openai-responses:gpt-5-x", messages);
+    let body = render(&request, &blobs).expect("well-formed");
+    insta::assert_snapshot!("openai_responses_body", String::from_utf8(body).expect("UTF-8"));
+    // A model that does not reason refuses to be asked for its reasoning.
+    for (name, asks) in [("gpt-4.1", false), ("gpt-5-chat-latest", false), ("gpt-5-mini", true), ("o3", true)]
+    {
+        request.model.name = name.to_owned();
+        let body: Value =
+            serde_json::from_slice(&render(&request, &blobs).expect("well-formed")).expect("JSON");
+        assert_eq!((body["include"].is_array(), &body["store"]), (asks, &json!(false)), "{name}");
+    }
+}
+
+#[test]
 fn what_providers_would_refuse_is_never_a_request() {
     let missing = BlobRef::of(b"gone");
     let ask = || user(vec![text("go")]);
@@ -138,7 +156,7 @@ fn what_providers_would_refuse_is_never_a_request() {
         ),
         (vec![user(vec![Part::Text { text: Content::B64("!".to_owned()) }])], RenderError::DamagedBase64),
     ] {
-        for model in ["anthropic:x", "openai:x", "scripted:x"] {
+        for model in ["anthropic:x", "openai:x", "openai-responses:x", "scripted:x"] {
             let request = request(model, messages.clone());
             assert_eq!(render(&request, &Blobs::new()), Err(expected.clone()), "{messages:?}");
         }
@@ -233,7 +251,7 @@ proptest! {
         batches in prop::collection::vec(any_batch(), 0..6)
     ) {
         let messages = conversation(&batches);
-        for model in ["anthropic:x", "openai:x"] {
+        for model in ["anthropic:x", "openai:x", "openai-responses:x"] {
             let request = request(model, messages.clone());
             let body = render(&request, &Blobs::new()).expect("well-formed");
             let again = render(&request.clone(), &Blobs::new()).expect("well-formed");
@@ -250,6 +268,17 @@ proptest! {
             let results = said.get(index + 1).map(|next| ids(next, "tool_result", "tool_use_id"));
             prop_assert_eq!(uses, results.unwrap_or_default());
         }
+        let body = render(&request("openai-responses:x", messages.clone()), &Blobs::new()).expect("well-formed");
+        let body: Value = serde_json::from_slice(&body).expect("JSON");
+        let mut open: Vec<&Value> = Vec::new();
+        for item in body["input"].as_array().expect("items") {
+            match item["type"].as_str() {
+                Some("function_call") => open.push(&item["call_id"]),
+                Some("function_call_output") => prop_assert_eq!(open.remove(0), &item["call_id"]),
+                _ => prop_assert!(item["role"] == "assistant" || open.is_empty()),
+            }
+        }
+        prop_assert!(open.is_empty());
         let body = render(&request("openai:x", messages), &Blobs::new()).expect("well-formed");
         let body: Value = serde_json::from_slice(&body).expect("JSON");
         let mut open: Vec<Value> = Vec::new();

@@ -19,7 +19,7 @@ use serde::{
 };
 use serde_json::Value;
 
-use super::{anthropic, openai, text};
+use super::{anthropic, openai, responses, text};
 
 /// Everything a body is made of.
 #[derive(Debug, Clone, PartialEq)]
@@ -70,7 +70,7 @@ pub enum RenderError {
     #[error("a part of the conversation holds damaged base64; run `docket verify` on the run")]
     DamagedBase64,
     /// Nobody speaks this protocol.
-    #[error("unknown provider `{0}`; use anthropic, openai or scripted")]
+    #[error("unknown provider `{0}`; use anthropic, openai, openai-responses or scripted")]
     UnknownProvider(String),
     /// A call has no result in the next message.
     #[error("call {0} has no result in the next message")]
@@ -95,7 +95,8 @@ pub enum RenderError {
 /// [`RenderError`] where a blob is missing or the conversation is one that providers refuse.
 pub fn render(request: &ModelRequest, blobs: &impl BlobSource) -> Result<Vec<u8>, RenderError> {
     let provider = Provider::of(&request.model)?;
-    let mut turns = spoken(request.messages.iter().enumerate(), provider, blobs)?;
+    let listener = Listener::of(&request.model, provider);
+    let mut turns = spoken(request.messages.iter().enumerate(), &listener, blobs)?;
     pair(&mut turns, Role::User)?;
     let Layout { head, tail, has_messages, form } = Layout::of(request, provider);
     let mut body = head;
@@ -127,6 +128,7 @@ pub(super) struct Layout {
 pub(super) enum Form {
     Anthropic,
     OpenAi,
+    Responses,
 }
 
 impl Layout {
@@ -135,6 +137,7 @@ impl Layout {
             // The scripted model reads Anthropic's form: it keeps the sides of a conversation apart.
             Provider::Anthropic | Provider::Scripted => anthropic::layout(request),
             Provider::OpenAi => openai::layout(request),
+            Provider::OpenAiResponses => responses::layout(request),
         }
     }
 }
@@ -158,7 +161,7 @@ impl Form {
     pub(super) const fn marked_turns(self) -> usize {
         match self {
             Self::Anthropic => anthropic::MARKED_USER_MESSAGES,
-            Self::OpenAi => 0,
+            Self::OpenAi | Self::Responses => 0,
         }
     }
 
@@ -167,6 +170,7 @@ impl Form {
         match self {
             Self::Anthropic => anthropic::speak(turn, marked, out),
             Self::OpenAi => openai::speak(turn, out),
+            Self::Responses => responses::speak(turn, out),
         }
     }
 }
@@ -190,13 +194,15 @@ pub fn request_hash(body: &[u8]) -> DecisionHash {
     DecisionHash::of(body)
 }
 
-/// The protocols that are spoken. (OpenAI's Responses will be one more.)
+/// The protocols that are spoken.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Provider {
     /// Anthropic Messages.
     Anthropic,
     /// OpenAI Chat Completions, which most servers speak.
     OpenAi,
+    /// OpenAI Responses: the only one in which OpenAI's own models keep their reasoning from call to call.
+    OpenAiResponses,
     /// A script in place of a model.
     Scripted,
 }
@@ -210,6 +216,7 @@ impl Provider {
         match model.provider.as_str() {
             "anthropic" => Ok(Self::Anthropic),
             "openai" => Ok(Self::OpenAi),
+            "openai-responses" => Ok(Self::OpenAiResponses),
             "scripted" => Ok(Self::Scripted),
             other => Err(RenderError::UnknownProvider(other.to_owned())),
         }
@@ -220,6 +227,7 @@ impl Provider {
         match self {
             Self::Anthropic => "anthropic",
             Self::OpenAi => "openai",
+            Self::OpenAiResponses => "openai-responses",
             Self::Scripted => "scripted",
         }
     }
@@ -228,8 +236,16 @@ impl Provider {
     pub const fn key_variable(self) -> Option<&'static str> {
         match self {
             Self::Anthropic => Some("ANTHROPIC_API_KEY"),
-            Self::OpenAi => Some("OPENAI_API_KEY"),
+            Self::OpenAi | Self::OpenAiResponses => Some("OPENAI_API_KEY"),
             Self::Scripted => None,
+        }
+    }
+
+    /// Under which name a worker holds its key: protocols of one provider share one.
+    pub const fn key_name(self) -> &'static str {
+        match self {
+            Self::OpenAi | Self::OpenAiResponses => "openai",
+            Self::Anthropic | Self::Scripted => self.name(),
         }
     }
 }
@@ -255,18 +271,35 @@ pub(super) enum SpokenPart<'a> {
 /// What stands for a result without a word: providers differ on whether a result may be empty.
 const EMPTY_RESULT: &str = "(no output)";
 
+/// Who reads a conversation: reasoning of nobody else is sent to it.
+#[derive(Debug, Clone)]
+pub(super) struct Listener {
+    protocol: &'static str,
+    /// As reasoning is signed where a run has several models.
+    model: String,
+}
+
+impl Listener {
+    pub(super) fn of(model: &ModelRef, provider: Provider) -> Self {
+        Self { protocol: provider.name(), model: model.to_string() }
+    }
+
+    fn said(&self, provider: &str) -> bool {
+        provider == self.protocol || provider == self.model
+    }
+}
+
 /// The turns that messages make, each message with its place in the conversation. Not paired yet.
 pub(super) fn spoken<'a>(
     messages: impl Iterator<Item = (usize, &'a Message)>,
-    provider: Provider,
+    listener: &Listener,
     blobs: &impl BlobSource,
 ) -> Result<Vec<Spoken<'a>>, RenderError> {
-    let provider = provider.name();
     let mut turns: Vec<Spoken<'a>> = Vec::new();
     for (index, message) in messages {
         let mut parts = Vec::with_capacity(message.parts.len());
         for part in &message.parts {
-            parts.extend(spoken_part(part, message.role, index, provider, blobs)?);
+            parts.extend(spoken_part(part, message.role, index, listener, blobs)?);
         }
         // Reasoning alone is an answer that said nothing; and no provider takes it as the last block.
         while matches!(parts.last(), Some(SpokenPart::Thinking(_))) {
@@ -285,7 +318,7 @@ fn spoken_part<'a>(
     part: &'a Part,
     role: Role,
     index: usize,
-    provider: &str,
+    listener: &Listener,
     blobs: &impl BlobSource,
 ) -> Result<Option<SpokenPart<'a>>, RenderError> {
     Ok(match (part, role) {
@@ -294,7 +327,7 @@ fn spoken_part<'a>(
             (!text.trim().is_empty()).then_some(SpokenPart::Text(text))
         }
         (Part::Thinking { provider: of, data }, Role::Assistant) => {
-            (of == provider).then_some(SpokenPart::Thinking(data))
+            listener.said(of).then_some(SpokenPart::Thinking(data))
         }
         (Part::ToolUse(call), Role::Assistant) => Some(SpokenPart::ToolUse(call)),
         (Part::ToolResult { call, content, is_error }, Role::User) => {

@@ -146,6 +146,10 @@ pub enum FaultKind {
     UnknownTool,
     /// Neither text nor call.
     Empty,
+    /// The answer is cut at the output limit: in the middle of its last call, or of its text.
+    OutputLimit,
+    /// The text is said as a refusal, and no call is made.
+    Refusal,
     /// No byte until the client gives up.
     SlowFirstByte,
     /// The answer stops in the middle, and the connection stays.
@@ -307,7 +311,11 @@ fn error_of(fault: Fault) -> Option<ModelError> {
         FaultKind::Reset | FaultKind::CutStream => Some(ModelError::CutStream),
         FaultKind::SlowFirstByte => Some(ModelError::Timeout { which: TimeoutKind::FirstByte, after_ms: 0 }),
         FaultKind::Stall => Some(ModelError::Timeout { which: TimeoutKind::Idle, after_ms: 0 }),
-        FaultKind::MalformedArguments | FaultKind::UnknownTool | FaultKind::Empty => None,
+        FaultKind::MalformedArguments
+        | FaultKind::UnknownTool
+        | FaultKind::Empty
+        | FaultKind::OutputLimit
+        | FaultKind::Refusal => None,
     }
 }
 
@@ -326,14 +334,25 @@ impl Step {
             parts.extend(self.thinking.as_deref().map(|text| thinking(&fill(text))));
             let text = self.text.as_deref().map(fill).filter(|text| !text.is_empty());
             parts.extend(text.map(AnswerPart::Text));
-            let calls = self.calls.iter().enumerate();
+            let calls = self.calls.iter().enumerate().filter(|_| fault != Some(FaultKind::Refusal));
             parts.extend(calls.map(|(index, call)| call.part(turn, index, fault, fill)));
+        }
+        if fault == Some(FaultKind::OutputLimit) {
+            match parts.last_mut() {
+                Some(AnswerPart::Text(text) | AnswerPart::ToolUse { args_json: text, .. }) => halve(text),
+                Some(AnswerPart::Thinking { .. }) | None => {}
+            }
         }
         let calls = parts.iter().any(|part| matches!(part, AnswerPart::ToolUse { .. }));
         let said: usize = parts.iter().map(bytes_of).sum();
         ModelAnswer {
             parts,
-            stop_reason: if calls { StopReason::ToolUse } else { StopReason::EndTurn },
+            stop_reason: match fault {
+                Some(FaultKind::OutputLimit) => StopReason::MaxTokens,
+                Some(FaultKind::Refusal) => StopReason::Refusal,
+                _ if calls => StopReason::ToolUse,
+                _ => StopReason::EndTurn,
+            },
             usage: Usage {
                 input_tokens: body_bytes as u64 / BYTES_PER_TOKEN,
                 output_tokens: said as u64 / BYTES_PER_TOKEN,
@@ -383,14 +402,19 @@ impl ScriptedCall {
         let mut args_json = fill(self.args_text.as_deref().unwrap_or(&args));
         let mut name = self.name.clone();
         if fault == Some(FaultKind::MalformedArguments) {
-            let half = (args_json.len() / 2..).find(|at| args_json.is_char_boundary(*at));
-            args_json.truncate(half.unwrap_or(0).max(1));
+            halve(&mut args_json);
         }
         if fault == Some(FaultKind::UnknownTool) {
             name = format!("no_such_{name}");
         }
         AnswerPart::ToolUse { provider_id: format!("call_{turn}_{index}"), name, args_json }
     }
+}
+
+/// Leaves the first half, and at least a byte.
+fn halve(text: &mut String) {
+    let half = (text.len() / 2..).find(|at| text.is_char_boundary(*at));
+    text.truncate(half.unwrap_or(0).max(1));
 }
 
 impl When {

@@ -1,4 +1,4 @@
-//! What a script needs to know of a request, read back from the body of either protocol. Used by the
+//! What a script needs to know of a request, read back from the body of any protocol. Used by the
 //! scripted model and the scripted model server alone. Pure.
 
 use serde_json::Value;
@@ -25,23 +25,48 @@ pub struct Transcript {
 }
 
 impl Transcript {
-    /// Reads a body of Anthropic Messages or OpenAI Chat Completions; `None` for anything else.
+    /// Reads a body of Anthropic Messages, OpenAI Chat Completions or Responses; `None` for anything else.
     pub fn read(body: &[u8]) -> Option<Self> {
         let body: Value = serde_json::from_slice(body).ok()?;
         let mut transcript = Self::default();
+        if let Value::Array(items) = &body["input"] {
+            transcript.items(items);
+            return Some(transcript);
+        }
         for message in body["messages"].as_array()? {
             match message["role"].as_str()? {
-                "assistant" => {
-                    transcript.answers += 1;
-                    transcript.last_results.clear();
-                    transcript.last_text.clear();
-                }
+                "assistant" => transcript.answer(),
                 "tool" => transcript.result(text_of(&message["content"])),
                 "user" => transcript.user(&message["content"]),
                 _ => {}
             }
         }
         Some(transcript)
+    }
+
+    /// The items of Responses: those of the model between two of the user's side are one message.
+    fn items(&mut self, items: &[Value]) {
+        let mut models_turn = false;
+        for item in items {
+            let of_model = item["type"] == "reasoning"
+                || item["type"] == "function_call"
+                || (item["type"] == "message" && item["role"] == "assistant");
+            if of_model && !models_turn {
+                self.answer();
+            }
+            models_turn = of_model;
+            if item["type"] == "function_call_output" {
+                self.result(text_of(&item["output"]));
+            } else if item["role"] == "user" {
+                self.user(&item["content"]);
+            }
+        }
+    }
+
+    fn answer(&mut self) {
+        self.answers += 1;
+        self.last_results.clear();
+        self.last_text.clear();
     }
 
     fn user(&mut self, content: &Value) {

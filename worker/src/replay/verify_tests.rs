@@ -46,7 +46,7 @@ impl Recorder {
             run: RunId(uuid::Uuid::from_u128(2)),
             attempt: 1,
             engine: EngineRef { name: "react".into(), version: 1 },
-            models: Models { main: model, terms: ModelTerms::default() },
+            models: Models::only(model, ModelTerms::default()),
             settings: RunSettings { turns_max: 10_000, ..RunSettings::default() },
             prompts,
             base: Base { manifest: BlobRef::of(b""), tree: TreeHash::ZERO, git: None },

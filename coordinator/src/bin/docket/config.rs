@@ -18,6 +18,10 @@ pub(crate) struct Config {
     pub(crate) run: RunSettings,
     /// Model of tasks that name none.
     pub(crate) model: Option<ModelRef>,
+    /// Model that explores, of tasks that name none.
+    pub(crate) explore_model: Option<ModelRef>,
+    /// Model that stands in, of tasks that name none.
+    pub(crate) fallback_model: Option<ModelRef>,
     /// Engine of tasks that name none.
     pub(crate) engine: String,
     /// Where `serve` and `up` listen.
@@ -46,6 +50,8 @@ impl Default for Config {
         Self {
             run: RunSettings::default(),
             model: None,
+            explore_model: None,
+            fallback_model: None,
             engine: "react".to_owned(),
             listen: "127.0.0.1:7117".to_owned(),
             store: None,
@@ -79,7 +85,7 @@ fn number<T: TryFrom<u64>>(text: &str, range: std::ops::RangeInclusive<u64>, pla
     Some(())
 }
 
-const KEYS: [Key; 31] = [
+const KEYS: [Key; 37] = [
     Key {
         name: "run.turns_max",
         env: "DOCKET_TURNS_MAX",
@@ -183,6 +189,30 @@ const KEYS: [Key; 31] = [
         set: |c, t| number(t, 0..=1000, &mut c.run.failures_max),
     },
     Key {
+        name: "run.fallback_after",
+        env: "DOCKET_FALLBACK_AFTER",
+        allowed: "a whole number from 0 to 100; 0 = never",
+        set: |c, t| number(t, 0..=100, &mut c.run.fallback_after),
+    },
+    Key {
+        name: "run.tokens_max",
+        env: "DOCKET_TOKENS_MAX",
+        allowed: "a whole number from 0; 0 = no budget",
+        set: |c, t| number(t, 0..=u64::MAX, &mut c.run.tokens_max),
+    },
+    Key {
+        name: "run.cost_max",
+        env: "DOCKET_COST_MAX",
+        allowed: DOLLARS,
+        set: |c, t| dollars(t).map(|nusd| c.run.cost_max_nusd = nusd),
+    },
+    Key {
+        name: "run.time_max_ms",
+        env: "DOCKET_TIME_MAX_MS",
+        allowed: "milliseconds from 0; 0 = no budget",
+        set: |c, t| number(t, 0..=u64::MAX, &mut c.run.time_max_ms),
+    },
+    Key {
         name: "run.ask_at_blockers",
         env: "DOCKET_ASK_AT_BLOCKERS",
         allowed: "true or false",
@@ -209,8 +239,20 @@ const KEYS: [Key; 31] = [
     Key {
         name: "task.model",
         env: "DOCKET_MODEL",
-        allowed: "anthropic:NAME, openai:NAME or scripted:NAME",
+        allowed: "anthropic:NAME, openai:NAME, openai-responses:NAME or scripted:NAME",
         set: |c, t| t.parse().ok().map(|model| c.model = Some(model)),
+    },
+    Key {
+        name: "task.explore_model",
+        env: "DOCKET_EXPLORE_MODEL",
+        allowed: "anthropic:NAME, openai:NAME, openai-responses:NAME or scripted:NAME",
+        set: |c, t| t.parse().ok().map(|model| c.explore_model = Some(model)),
+    },
+    Key {
+        name: "task.fallback_model",
+        env: "DOCKET_FALLBACK_MODEL",
+        allowed: "anthropic:NAME, openai:NAME, openai-responses:NAME or scripted:NAME",
+        set: |c, t| t.parse().ok().map(|model| c.fallback_model = Some(model)),
     },
     Key {
         name: "task.engine",
@@ -276,6 +318,21 @@ const KEYS: [Key; 31] = [
         },
     },
 ];
+
+/// What [`dollars`] takes, for people.
+pub(crate) const DOLLARS: &str = "dollars above 0 with at most three decimals, such as \"2.50\"";
+
+/// An amount in nano-dollars.
+pub(crate) fn dollars(text: &str) -> Option<u64> {
+    let (whole, fraction) = text.split_once('.').unwrap_or((text, ""));
+    let digits = |text: &str| text.bytes().all(|byte| byte.is_ascii_digit());
+    if whole.is_empty() || !digits(whole) || !digits(fraction) || fraction.len() > 3 {
+        return None;
+    }
+    let thousandths = whole.parse::<u64>().ok()?.checked_mul(1000)?;
+    let thousandths = thousandths.checked_add(format!("{fraction:0<3}").parse().ok()?)?;
+    thousandths.checked_mul(1_000_000).filter(|nusd| *nusd > 0)
+}
 
 /// A sandbox by its name.
 pub(crate) fn sandbox(text: &str) -> Option<SandboxChoice> {
@@ -486,8 +543,12 @@ mod tests {
             let name = key.name.trim_start_matches("run.");
             let row = readme.lines().find(|line| line.starts_with(&format!("| `{name}`:")));
             let row = row.unwrap_or_else(|| panic!("README.md has no row for {name}"));
-            // What is off is left out of what is pinned.
-            let off = if name == "complexity" { "by the task's words" } else { "false" };
+            // What is off is left out of what is pinned, and so is a budget that there is not.
+            let off = match name {
+                "complexity" => "by the task's words",
+                name if name.ends_with("_max") || name.ends_with("_ms") => "0",
+                _ => "false",
+            };
             let default = defaults.get(name).map_or(off.to_owned(), ToString::to_string);
             let told = format!("| `{}` | {default} |", key.env);
             assert!(row.ends_with(&told), "{row} does not end with {told}");

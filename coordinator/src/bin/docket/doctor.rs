@@ -140,6 +140,10 @@ fn say(cx: &Context, report: &Report) {
         format!("{} set", report.keys.join(", "))
     };
     display::say(&format!("-        model keys: {keys}"));
+    display::say(
+        "-        model protocols: anthropic:NAME, openai:NAME (chat completions), openai-responses:NAME; both of OpenAI's \
+         take OPENAI_API_KEY",
+    );
 }
 
 /// A program's place, by PATH.

@@ -82,7 +82,7 @@ pub(crate) fn call(tool: &ToolUse) -> String {
 fn of_run(event: &RunEvent) -> String {
     match event {
         RunEvent::RunStarted(e) => {
-            format!("{} with {}, sandbox {}", e.engine, e.models.main, e.sandbox.backend)
+            format!("{} with {}, sandbox {}", e.engine, e.models, e.sandbox.backend)
         }
         RunEvent::Forked(e) => format!("from run {} after turn {} ({:?})", e.parent.short(), e.turn, e.why),
         RunEvent::RunRecovered(e) => format!("worker {} goes on", e.worker.short()),

@@ -102,9 +102,7 @@ fn say_question(question: &Content, run: RunId) {
 /// What is shown of an event, and how; nothing for those that only repeat what others say.
 pub(crate) fn shown(event: &RunEvent) -> (Option<Style>, String) {
     let (style, text) = match event {
-        RunEvent::RunStarted(e) => {
-            (Some(Style::Dim), format!("started: {} with {}", e.engine, e.models.main))
-        }
+        RunEvent::RunStarted(e) => (Some(Style::Dim), format!("started: {} with {}", e.engine, e.models)),
         RunEvent::RunRecovered(_) => {
             (Some(Style::Warn), "another process goes on where the last one died".to_owned())
         }
@@ -173,6 +171,10 @@ pub(crate) fn shown(event: &RunEvent) -> (Option<Style>, String) {
             (Some(Style::Dim), format!("ready: {}", e.command))
         }
         RunEvent::SetupFinished(e) => (Some(Style::Warn), format!("the setup failed: {}", e.command)),
+        // Who is asked then may be another.
+        RunEvent::ModelRequested(e) if e.attempt > 1 => {
+            (Some(Style::Dim), format!("   asks {}, attempt {}", e.model, e.attempt))
+        }
         RunEvent::ModelRequested(_)
         | RunEvent::ToolRequested(_)
         | RunEvent::GateRequested(_)

@@ -62,7 +62,7 @@ pub(crate) struct Args {
 #[derive(Debug, Default, clap::Args)]
 #[group(skip)]
 pub(crate) struct Change {
-    /// Another model: anthropic:NAME, openai:NAME or scripted:NAME
+    /// Another model: anthropic:NAME, openai:NAME, openai-responses:NAME or scripted:NAME
     #[arg(long, short, value_name = "MODEL", value_parser = model)]
     model: Option<ModelRef>,
     /// Where the model's API is, for Ollama, vLLM, llama.cpp and the like

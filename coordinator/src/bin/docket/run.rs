@@ -248,11 +248,12 @@ async fn show_run(client: &Client, run: RunId, bar: &ProgressBar) -> Outcome<()>
         }
         let (_, text) = follow::shown(&typed);
         let text = line(text.trim()).into_owned();
-        if matches!(typed, RunEvent::ModelRequested(_)) {
-            bar.set_message(format!("turn {} {phase}: the model thinks", event.turn));
-        } else if !text.is_empty() {
+        if !text.is_empty() {
             tell(bar, &format!("turn {:<3} {text}", event.turn));
             bar.set_message(format!("turn {} {phase}", event.turn));
+        }
+        if let RunEvent::ModelRequested(e) = &typed {
+            bar.set_message(format!("turn {} {phase}: {} thinks", event.turn, line(&e.model.name)));
         }
         // It waits for somebody, and no event follows until then; a paused one is waited for.
         if matches!(typed, RunEvent::RunBlocked(_)) {

@@ -4,8 +4,9 @@ mod lineage;
 
 use docket_schema::{
     ids::{RunId, TaskId, Timestamp},
-    run::RunState,
-    task::TaskRecord,
+    message::ModelRef,
+    run::{ModelTerms, Models, OtherModel, RunState},
+    task::{TaskRecord, TaskSpec},
     wire::{RunView, TaskView},
 };
 use docket_worker::client::{Client, Lineage};
@@ -84,7 +85,7 @@ impl RunRow {
             events: view.head.seq.0,
             head_hash: view.head.hash.to_string(),
             engine: pins.map(|pins| pins.engine.to_string()),
-            model: pins.map(|pins| pins.models.main.to_string()),
+            model: pins.map(|pins| pins.models.to_string()),
             phase: state.phase.as_str(),
             input_tokens: totals.usage.input_tokens,
             output_tokens: totals.usage.output_tokens,
@@ -92,7 +93,7 @@ impl RunRow {
             cache_write_tokens: totals.usage.cache_write_tokens,
             cache_hit_percent: totals.usage.cache_hit_percent(),
             cost_usd,
-            priced: pins.is_some_and(|pins| pins.models.terms.priced),
+            priced: pins.is_some_and(|pins| pins.models.are_priced()),
             model_calls: totals.model_calls,
             tool_calls: totals.tool_calls,
             tool_errors: totals.tool_errors,
@@ -106,6 +107,18 @@ impl RunRow {
             lineage: Vec::new(),
         }
     }
+}
+
+/// The models of a task, in the words of a run's.
+fn models(spec: &TaskSpec) -> String {
+    let other =
+        |model: &ModelRef| Box::new(OtherModel { model: model.clone(), terms: ModelTerms::default() });
+    let models = Models {
+        explore: spec.explore_model.as_ref().map(other),
+        fallback: spec.fallback_model.as_ref().map(other),
+        ..Models::only(spec.model.clone(), ModelTerms::default())
+    };
+    models.to_string()
 }
 
 /// Reads a run's whole history and folds it.
@@ -173,7 +186,7 @@ fn say_task(cx: &Context, view: &TaskView) {
     ));
     pair(cx, "message", task.message.as_deref().unwrap_or(""));
     pair(cx, "queue", &format!("{}, priority {}", task.spec.queue, task.spec.priority));
-    pair(cx, "model", &format!("{}, engine {}", task.spec.model, task.spec.engine));
+    pair(cx, "model", &format!("{}, engine {}", models(&task.spec), task.spec.engine));
     pair(cx, "tests", task.spec.tests.as_deref().unwrap_or(""));
     pair(cx, "source", task.spec.base.git.as_ref().map_or("", |git| &git.source));
     pair(cx, "commit", task.spec.base.git.as_ref().map_or("", |git| &git.commit));

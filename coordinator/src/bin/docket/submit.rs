@@ -19,6 +19,7 @@ use docket_worker::{
 
 use crate::{
     access::{Access, Need},
+    config,
     context::Context,
     delivery::Upload,
     display,
@@ -64,12 +65,21 @@ pub(crate) struct TaskArgs {
     /// Start from the work tree as it is, with what is not committed
     #[arg(long)]
     include_dirty: bool,
-    /// anthropic:NAME, openai:NAME or scripted:NAME [default: `task.model` of docket.toml]
+    /// anthropic:NAME, openai:NAME (chat completions, as most servers speak it), openai-responses:NAME (for
+    /// OpenAI's own reasoning models) or scripted:NAME [default: `task.model` of docket.toml]
     #[arg(long, short, value_name = "MODEL", value_parser = model)]
     model: Option<ModelRef>,
-    /// Where the model's API is, for Ollama, vLLM, llama.cpp and the like
+    /// Where the model's API is, for Ollama, vLLM, llama.cpp and the like; also that of the task's other models
+    /// of the same protocol
     #[arg(long, value_name = "URL")]
     base_url: Option<String>,
+    /// A cheap model that looks around until something is to be changed; --model then takes over [default:
+    /// `task.explore_model` of docket.toml]
+    #[arg(long, value_name = "MODEL", value_parser = model)]
+    explore_model: Option<ModelRef>,
+    /// A model that stands in where one stays overloaded [default: `task.fallback_model` of docket.toml]
+    #[arg(long, value_name = "MODEL", value_parser = model)]
+    fallback_model: Option<ModelRef>,
     /// For scripted models: the script, TOML or JSON
     #[arg(long, value_name = "FILE")]
     script: Option<PathBuf>,
@@ -108,9 +118,33 @@ pub(crate) struct TaskArgs {
     /// (low, medium, high) [default: judged by its words]
     #[arg(long, value_name = "SIZE", value_parser = complexity)]
     complexity: Option<Complexity>,
+    /// Tokens that a run may use, of requests and answers; it ends as failed before the call that would break this
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
+    max_tokens: Option<u64>,
+    /// Dollars that a run may cost, as 2.50; likewise
+    #[arg(long, value_name = "DOLLARS", value_parser = dollars)]
+    max_cost: Option<u64>,
+    /// Time that a run may work, as 90s, 30m or 2h; likewise. Waiting for a person does not count
+    #[arg(long, value_name = "TIME", value_parser = period)]
+    max_time: Option<u64>,
     /// Runs that may fail before the task is given up
     #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=100))]
     attempts: u32,
+}
+
+fn dollars(text: &str) -> Result<u64, String> {
+    config::dollars(text).ok_or_else(|| format!("it must be {}", config::DOLLARS))
+}
+
+fn period(text: &str) -> Result<u64, String> {
+    let (number, unit_ms) = match text.char_indices().last() {
+        Some((at, 's')) => (&text[..at], 1000),
+        Some((at, 'm')) => (&text[..at], 60_000),
+        Some((at, 'h')) => (&text[..at], 3_600_000),
+        Some(_) | None => ("", 0),
+    };
+    let ms = number.parse::<u64>().ok().and_then(|number| number.checked_mul(unit_ms)).filter(|ms| *ms > 0);
+    ms.ok_or_else(|| "it must be a number with its unit, as 90s, 30m or 2h".to_owned())
 }
 
 fn model(text: &str) -> Result<ModelRef, String> {
@@ -137,6 +171,8 @@ pub(crate) struct Asked {
     title: String,
     text: String,
     model: ModelRef,
+    explore: Option<ModelRef>,
+    fallback: Option<ModelRef>,
     script: Option<Vec<u8>>,
 }
 
@@ -148,12 +184,16 @@ impl TaskArgs {
         let model = self.model.clone().or_else(|| cx.config.model.clone()).ok_or_else(|| {
             Failure::new(
                 Exit::Usage,
-                "no model: give --model anthropic:NAME or openai:NAME, or set `task.model` in docket.toml",
+                "no model: give --model anthropic:NAME, openai:NAME or openai-responses:NAME, or set `task.model` in docket.toml",
             )
         })?;
         let model = ModelRef { base_url: self.base_url.clone().or(model.base_url), ..model };
         check_address(&model)?;
-        let script = self.read_script(&model)?;
+        let explore = self.other(&model, &self.explore_model, &cx.config.explore_model)?;
+        let fallback = self.other(&model, &self.fallback_model, &cx.config.fallback_model)?;
+        let scripted = [Some(&model), explore.as_ref(), fallback.as_ref()];
+        let script =
+            self.read_script(scripted.into_iter().flatten().any(|one| one.provider == "scripted"))?;
         let engine = self.engine(cx);
         if docket_worker::engine::newest(engine).is_none() {
             // No worker would ever ask for such a task.
@@ -162,7 +202,22 @@ impl TaskArgs {
             let message = format!("there is no engine `{engine}`; this build has {}", known.join(", "));
             return Err(Failure::new(Exit::Usage, message));
         }
-        Ok(Asked { title, text, model, script })
+        Ok(Asked { title, text, model, explore, fallback, script })
+    }
+
+    /// A model beside the main one; none where it is the main one again.
+    fn other(
+        &self,
+        main: &ModelRef,
+        asked: &Option<ModelRef>,
+        configured: &Option<ModelRef>,
+    ) -> Outcome<Option<ModelRef>> {
+        let Some(model) = asked.clone().or_else(|| configured.clone()) else { return Ok(None) };
+        let same = model.provider == main.provider;
+        let base_url = model.base_url.or_else(|| main.base_url.clone().filter(|_| same));
+        let model = ModelRef { base_url, ..model };
+        check_address(&model)?;
+        Ok((model != *main).then_some(model))
     }
 
     fn engine<'a>(&'a self, cx: &'a Context) -> &'a str {
@@ -184,8 +239,7 @@ impl TaskArgs {
         Ok(text.trim().to_owned())
     }
 
-    fn read_script(&self, model: &ModelRef) -> Outcome<Option<Vec<u8>>> {
-        let scripted = model.provider == "scripted";
+    fn read_script(&self, scripted: bool) -> Outcome<Option<Vec<u8>>> {
         let Some(file) = &self.script else {
             if scripted {
                 return Err(Failure::new(
@@ -238,10 +292,15 @@ impl TaskArgs {
             base,
             engine: self.engine(cx).to_owned(),
             model: asked.model,
+            explore_model: asked.explore,
+            fallback_model: asked.fallback,
             script,
             settings: SettingsPatch {
                 turns_max: self.turns,
                 complexity: self.complexity,
+                tokens_max: self.max_tokens,
+                cost_max_nusd: self.max_cost,
+                time_max_ms: self.max_time,
                 ..SettingsPatch::default()
             },
             tests: self.tests.clone(),
@@ -328,6 +387,23 @@ pub(crate) async fn run(cx: Context, args: Args) -> Outcome {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn budgets_are_read_with_their_units() {
+        for (text, ms) in [("90s", Some(90_000)), ("30m", Some(1_800_000)), ("2h", Some(7_200_000))]
+            .into_iter()
+            .chain(["", "30", "m", "0s", "-1s", "1d", "99999999999999999999h"].map(|bad| (bad, None)))
+        {
+            assert_eq!(period(text).ok(), ms, "{text}");
+        }
+        for (text, nusd) in
+            [("2.50", Some(2_500_000_000)), ("3", Some(3_000_000_000)), ("0.001", Some(1_000_000))]
+                .into_iter()
+                .chain(["", "0", "-1", "1.0001", ".5", "1,5", "99999999999999999999"].map(|bad| (bad, None)))
+        {
+            assert_eq!(dollars(text).ok(), nusd, "{text}");
+        }
+    }
 
     #[test]
     fn the_title_is_the_first_line_that_says_something() {

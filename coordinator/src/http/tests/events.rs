@@ -42,6 +42,8 @@ pub(in crate::http) fn spec(title: &str) -> TaskSpec {
         base: base(),
         engine: "react".to_owned(),
         model: model(),
+        explore_model: None,
+        fallback_model: None,
         script: None,
         settings: SettingsPatch::default(),
         tests: None,
@@ -63,7 +65,7 @@ pub(in crate::http) fn started(task: TaskId, run: RunId) -> NewEvent {
         run,
         attempt: 1,
         engine: engine(),
-        models: Models { main: model(), terms: ModelTerms::default() },
+        models: Models::only(model(), ModelTerms::default()),
         settings: RunSettings::default(),
         prompts: Prompts { system: blob, tools: blob, task: blob },
         base: base(),
@@ -89,6 +91,7 @@ pub(in crate::http) fn asked(turn: u32) -> NewEvent {
         request_bytes: 10,
         nudge: None,
         worst_case_nusd: 0,
+        output_tokens_max: None,
     };
     encode(event, turn)
 }

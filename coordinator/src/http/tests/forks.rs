@@ -45,7 +45,7 @@ async fn a_fork_makes_tasks_once_and_leaves_the_run_alone() {
     let parent = two_turns(&house).await;
     let path = format!("/v1/runs/{}/fork", parent.run);
     let terms = ModelTerms { prices: Prices { input_nusd: 7, ..Prices::default() }, ..ModelTerms::default() };
-    let models = Models { main: "anthropic:other".parse().expect("a model"), terms };
+    let models = Models::only("anthropic:other".parse().expect("a model"), terms);
     let asked_for = ForkRequest {
         models: Some(models.clone()),
         hint: Some("x".repeat(20_000)),

@@ -117,6 +117,7 @@ impl Hand {
             request_bytes: body.len() as u64,
             nudge: call.nudge.clone(),
             worst_case_nusd: 0,
+            output_tokens_max: None,
         };
         let (turn, name) = (call.turn, asked.call.clone());
         self.at(turn, asked)?;
@@ -176,7 +177,7 @@ fn started(task: TaskId, run: RunId, blobs: [BlobRef; 3], base: Base) -> RunStar
         run,
         attempt: 1,
         engine: EngineRef { name: "react".to_owned(), version: 1 },
-        models: Models { main: model(), terms: ModelTerms::default() },
+        models: Models::only(model(), ModelTerms::default()),
         settings: RunSettings::default(),
         prompts: Prompts { system, tools, task: asked },
         base,
@@ -312,6 +313,8 @@ fn spec(base: Base) -> TaskSpec {
         base,
         engine: "react".to_owned(),
         model: model(),
+        explore_model: None,
+        fallback_model: None,
         script: None,
         settings: SettingsPatch::default(),
         tests: None,

@@ -73,6 +73,8 @@ pub(super) fn task(model: ModelRef) -> TaskSpec {
         base: empty_base().0,
         engine: "react".to_owned(),
         model,
+        explore_model: None,
+        fallback_model: None,
         script: None,
         settings: SettingsPatch::default(),
         tests: None,

@@ -193,10 +193,7 @@ fn started(task: TaskId, run: RunId, worker: IncarnationId) -> RunStarted {
         run,
         attempt: 1,
         engine: EngineRef { name: "react".to_owned(), version: 1 },
-        models: Models {
-            main: model(),
-            terms: ModelTerms { context_tokens: WINDOW_TOKENS, ..ModelTerms::default() },
-        },
+        models: Models::only(model(), ModelTerms { context_tokens: WINDOW_TOKENS, ..ModelTerms::default() }),
         settings: RunSettings::default(),
         prompts: Prompts { system: blob("system"), tools: blob("tools"), task: blob("task") },
         base: empty_base().0,
@@ -221,6 +218,7 @@ fn requested(turn: Turn) -> ModelRequested {
         request_bytes: 9_000 + u64::from(turn.0) * 700,
         nudge: None,
         worst_case_nusd: 61_440_000,
+        output_tokens_max: None,
     }
 }
 

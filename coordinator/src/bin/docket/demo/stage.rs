@@ -125,6 +125,8 @@ async fn spec(client: &Client, project: &Project, sample: &SampleTask, base: Bas
         base,
         engine: "react".to_owned(),
         model,
+        explore_model: None,
+        fallback_model: None,
         script: Some(blob),
         settings: SettingsPatch::default(),
         tests: Some(sample.tests.clone()),

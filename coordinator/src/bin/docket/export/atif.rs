@@ -200,7 +200,7 @@ impl<'a> Making<'a> {
             RunEvent::Forked(e) => {
                 self.parents.insert(e.parent.to_string());
                 if let Some(models) = &e.models {
-                    (self.model, self.priced) = (models.main.name.clone(), models.terms.priced);
+                    (self.model, self.priced) = (models.main.name.clone(), models.are_priced());
                 }
                 e.hint.iter().for_each(|hint| self.said(event, Source::User, hint));
             }
@@ -271,7 +271,7 @@ impl<'a> Making<'a> {
     }
 
     fn started(&mut self, event: &Envelope, pins: RunStarted) {
-        (self.model, self.priced) = (pins.models.main.name.clone(), pins.models.terms.priced);
+        (self.model, self.priced) = (pins.models.main.name.clone(), pins.models.are_priced());
         let (system, task) =
             (self.texts.of_blob(&pins.prompts.system), self.texts.of_blob(&pins.prompts.task));
         self.step(event, Source::System, system);
@@ -411,6 +411,7 @@ fn thought(data: &Value) -> &str {
     ["thinking", "text", "reasoning_content", "reasoning"]
         .iter()
         .find_map(|name| data.get(name).and_then(Value::as_str))
+        .or_else(|| data.pointer("/summary/0/text").and_then(Value::as_str))
         .or_else(|| data.as_str())
         .unwrap_or_default()
 }

@@ -51,7 +51,7 @@ pub(crate) fn head(cx: &Context, kind: Kind, run: RunId, pins: &RunStarted) {
         "{}: {} with {}",
         cx.screen.paint(Style::Bold, &title),
         pins.engine,
-        line(&pins.models.main.to_string())
+        line(&pins.models.to_string())
     ));
     display::say(&cx.screen.paint(Style::Dim, note));
 }

@@ -15,7 +15,7 @@ use crate::{
 /// Everything that can be counted of a turn.
 pub(super) fn ledger(out: &mut Writer<'_>, run: &Run, row: &Row) {
     let detail = Detail::of(run, row);
-    let priced = run.pins.as_ref().is_some_and(|pins| pins.models.terms.priced);
+    let priced = run.pins.as_ref().is_some_and(|pins| pins.models.are_priced());
     let cost = |nusd| if priced { money(nusd) } else { "unknown: no price for this model".to_owned() };
     out.line(Tone::Bold, "this turn");
     out.pair("tokens", &tokens(row.usage));

@@ -102,7 +102,7 @@ fn header(pen: &mut Pen<'_>, model: &Model) {
     let run = &model.run;
     let mut text = format!("run {} {}", run.id.short(), run.standing.word());
     if let Some(pins) = &run.pins {
-        text.push_str(&format!(", {} with {}", pins.engine, pins.models.main));
+        text.push_str(&format!(", {} with {}", pins.engine, pins.models));
     }
     if let Standing::Ended(docket_schema::run::RunOutcome::Failed { message, .. }) = &run.standing {
         text.push_str(&format!(": {message}"));

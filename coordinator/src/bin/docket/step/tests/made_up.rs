@@ -99,10 +99,7 @@ impl Maker {
             run: id,
             attempt: 1,
             engine: EngineRef { name: "react".to_owned(), version: 1 },
-            models: Models {
-                main: model_ref(),
-                terms: ModelTerms { prices, priced: true, ..ModelTerms::default() },
-            },
+            models: Models::only(model_ref(), ModelTerms { prices, priced: true, ..ModelTerms::default() }),
             settings: RunSettings::default(),
             prompts: Prompts {
                 system: BlobRef::of(b"the system prompt"),
@@ -134,6 +131,7 @@ impl Maker {
             request_bytes: REQUEST.len() as u64,
             nudge: None,
             worst_case_nusd: 0,
+            output_tokens_max: None,
         });
         let mut parts = vec![Part::Text { text: Content::from(said) }];
         for (nth, (name, args)) in calls.iter().enumerate() {

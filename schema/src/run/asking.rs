@@ -1,0 +1,169 @@
+//! Which models were asked and how that went: what the choice of the next one, and a budget, depend on. Kept by
+//! the fold; pure.
+
+use super::{
+    event::{RunEvent, RunStarted},
+    event_work::{ModelAnswered, ModelFailed, Purpose},
+    state::{Stage, Totals},
+    transcript::calls_of,
+};
+use crate::message::{ModelRef, StopReason, Usage};
+
+/// Failures that say that a model has too much to do, not that the request is wrong.
+const OVERLOADS: [&str; 3] = ["rate_limited", "overloaded", "server"];
+
+/// See the module.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct Asking {
+    /// The main model was asked for a decision: whoever only explores is done.
+    pub main_asked: bool,
+    /// Who gave the last answer.
+    pub answered_by: Option<ModelRef>,
+    /// Why the last answer ended, where it called no tool; none once a person has answered it.
+    pub stop: Option<StopReason>,
+    /// What the provider counted of it.
+    pub usage: Usage,
+    /// Answers in a row that were cut before they called a tool.
+    pub cuts: u32,
+    /// Who failed last, while no answer has followed.
+    pub failed: Option<ModelRef>,
+    /// Failures at the decision now due, by model.
+    failures: Vec<(ModelRef, Failures)>,
+    /// What model calls, waits, tools and checks took together, in milliseconds.
+    pub worked_ms: u64,
+    /// What a run that goes on from another had behind it when it began: its budgets are its own.
+    pub before: Spent,
+}
+
+/// Failures of one model at one decision.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Failures {
+    /// All of them.
+    pub attempts: u32,
+    /// Those by overload.
+    pub overloads: u32,
+}
+
+/// What budgets are of.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Spent {
+    /// Tokens of requests and answers.
+    pub tokens: u64,
+    /// Nano-dollars.
+    pub cost_nusd: u64,
+    /// Milliseconds.
+    pub worked_ms: u64,
+}
+
+impl Spent {
+    fn of(totals: &Totals, worked_ms: u64) -> Self {
+        let Usage { input_tokens, output_tokens, cache_read_tokens, cache_write_tokens } = totals.usage;
+        let parts = [input_tokens, output_tokens, cache_read_tokens, cache_write_tokens];
+        let tokens = parts.into_iter().fold(0, u64::saturating_add);
+        Self { tokens, cost_nusd: totals.cost_nusd, worked_ms }
+    }
+}
+
+/// Whether an answer was cut by a limit before its end.
+pub const fn is_cut(stop: &StopReason) -> bool {
+    match stop {
+        StopReason::MaxTokens => true,
+        // Anthropic's word for an answer that filled the window.
+        StopReason::Other(other) => matches!(other.as_bytes(), b"model_context_window_exceeded"),
+        StopReason::EndTurn | StopReason::ToolUse | StopReason::StopSequence | StopReason::Refusal => false,
+    }
+}
+
+impl Asking {
+    /// Takes the next event, in the state before it.
+    pub(super) fn take(
+        &mut self,
+        event: &RunEvent,
+        (stage, totals, pins): (&Stage, &Totals, Option<&RunStarted>),
+    ) {
+        let took = if let RunEvent::ModelAnswered(e) = event {
+            if let Stage::Model(open) = stage
+                && open.purpose == Purpose::Decide
+            {
+                self.answered(&open.model, e);
+            }
+            e.total_ms
+        } else if let RunEvent::ModelFailed(e) = event {
+            if let Stage::Model(open) = stage
+                && open.purpose == Purpose::Decide
+            {
+                self.failed_once(&open.model, e);
+            }
+            e.duration_ms.saturating_add(e.retry_in_ms.unwrap_or(0))
+        } else if let RunEvent::ToolFinished(e) = event {
+            e.duration_ms
+        } else if let RunEvent::GateFinished(e) = event {
+            e.duration_ms
+        } else if let RunEvent::SetupFinished(e) = event {
+            e.duration_ms
+        } else {
+            self.heard(event, totals, pins);
+            0
+        };
+        self.worked_ms = self.worked_ms.saturating_add(took);
+    }
+
+    fn heard(&mut self, event: &RunEvent, totals: &Totals, pins: Option<&RunStarted>) {
+        if let RunEvent::ModelRequested(e) = event {
+            let is_main = pins.is_some_and(|pins| pins.models.main == e.model);
+            self.main_asked |= e.purpose == Purpose::Decide && is_main;
+        } else if let RunEvent::BlockerAnswered(_) = event {
+            // What a person mended counts for nothing any more.
+            self.stop = None;
+            self.cuts = 0;
+            self.failures.clear();
+        } else if let RunEvent::Forked(_) = event {
+            self.before = Spent::of(totals, self.worked_ms);
+            self.cuts = 0;
+        }
+    }
+
+    fn answered(&mut self, model: &ModelRef, event: &ModelAnswered) {
+        self.answered_by = Some(model.clone());
+        self.usage = event.usage;
+        self.failed = None;
+        self.failures.clear();
+        let calls = calls_of(&event.parts).next().is_some();
+        self.stop = (!calls).then(|| event.stop.clone());
+        self.cuts = if self.stop.as_ref().is_some_and(is_cut) { self.cuts + 1 } else { 0 };
+    }
+
+    fn failed_once(&mut self, model: &ModelRef, event: &ModelFailed) {
+        self.failed = Some(model.clone());
+        let at = match self.failures.iter().position(|(of, _)| of == model) {
+            Some(at) => at,
+            None => {
+                self.failures.push((model.clone(), Failures::default()));
+                self.failures.len() - 1
+            }
+        };
+        let failures = &mut self.failures[at].1;
+        failures.attempts += 1;
+        failures.overloads += u32::from(is_overload(event));
+    }
+
+    /// How a model failed at the decision now due.
+    pub fn failures_of(&self, model: &ModelRef) -> Failures {
+        self.failures.iter().find(|(of, _)| of == model).map(|(_, failures)| *failures).unwrap_or_default()
+    }
+
+    /// What the run has spent of its own budgets.
+    pub fn spent(&self, totals: &Totals) -> Spent {
+        let all = Spent::of(totals, self.worked_ms);
+        Spent {
+            tokens: all.tokens.saturating_sub(self.before.tokens),
+            cost_nusd: all.cost_nusd.saturating_sub(self.before.cost_nusd),
+            worked_ms: all.worked_ms.saturating_sub(self.before.worked_ms),
+        }
+    }
+}
+
+/// Whether a failure says that the model has too much to do.
+pub fn is_overload(failure: &ModelFailed) -> bool {
+    OVERLOADS.contains(&failure.error.as_str())
+}

@@ -1,0 +1,111 @@
+//! Budgets of tokens, money and time: whether a model call is still in them, before it is made. Pure.
+//!
+//! A call is made where what its request is likely to cost and a short answer fit into what is left, and its answer
+//! may be no longer than the rest pays for. What a request costs is known as well as its size is: what the model
+//! counted last, and a rule for what came since; a provider that cached the last request is taken to have it still.
+//! Time is what was recorded: of model calls with their waits, of tools and of checks. A run that waits for a
+//! person, or lies between two workers, uses up none.
+
+use docket_schema::{
+    message::{Prices, Usage},
+    run::{FailureKind, Purpose, RunOutcome, RunStarted, RunState},
+};
+
+use super::{ModelCall, compaction};
+
+/// Tokens of the shortest answer that is worth to be asked for: a sentence and a call.
+const ANSWER_TOKENS_MIN: u32 = 256;
+
+/// The call with an answer that the budgets pay for.
+///
+/// # Errors
+/// It would break one of them: how the run ends.
+pub(super) fn fitted(
+    run: &RunState,
+    pins: &RunStarted,
+    mut call: ModelCall,
+) -> Result<ModelCall, RunOutcome> {
+    let settings = &pins.settings;
+    let spent = run.asking.spent(&run.totals);
+    if settings.time_max_ms > 0 && spent.worked_ms >= settings.time_max_ms {
+        let (took, allowed) = (spent.worked_ms / 1000, settings.time_max_ms / 1000);
+        return over(&format!("the budget of time is used up: {took} s of {allowed} s"));
+    }
+    if settings.tokens_max == 0 && settings.cost_max_nusd == 0 {
+        return Ok(call);
+    }
+    let request = request_tokens(run, pins, &call);
+    let shortest = ANSWER_TOKENS_MIN.min(call.output_tokens_max);
+    if settings.tokens_max > 0 {
+        let left = settings.tokens_max.saturating_sub(spent.tokens);
+        match left.checked_sub(request).filter(|rest| *rest >= u64::from(shortest)) {
+            Some(rest) => call.output_tokens_max = at_most(call.output_tokens_max, rest),
+            None => {
+                return over(&format!(
+                    "the budget of {} tokens does not pay for another call: {} are used, and the next request has \
+                     about {request}",
+                    settings.tokens_max, spent.tokens
+                ));
+            }
+        }
+    }
+    if settings.cost_max_nusd > 0 {
+        let prices = pins.models.terms_of(&call.model).prices;
+        let left = settings.cost_max_nusd.saturating_sub(spent.cost_nusd);
+        let asking = request_nusd(run, &call, prices, request);
+        let answer = u64::from(shortest).saturating_mul(prices.output_nusd);
+        match left.checked_sub(asking).filter(|rest| *rest >= answer) {
+            Some(rest) => {
+                if let Some(tokens) = rest.checked_div(prices.output_nusd) {
+                    call.output_tokens_max = at_most(call.output_tokens_max, tokens);
+                }
+            }
+            None => {
+                return over(&format!(
+                    "the budget of {} does not pay for another call: {} is spent, and the next request costs about {}",
+                    dollars(settings.cost_max_nusd),
+                    dollars(spent.cost_nusd),
+                    dollars(asking)
+                ));
+            }
+        }
+    }
+    Ok(call)
+}
+
+fn over(message: &str) -> Result<ModelCall, RunOutcome> {
+    let message = format!("{message}; a budget is each run's own, and `docket resume` begins another");
+    Err(RunOutcome::Failed { why: FailureKind::Limit, message })
+}
+
+fn at_most(tokens: u32, rest: u64) -> u32 {
+    u32::try_from(rest).map_or(tokens, |rest| tokens.min(rest))
+}
+
+fn request_tokens(run: &RunState, pins: &RunStarted, call: &ModelCall) -> u64 {
+    match call.purpose {
+        Purpose::Compact => compaction::tokens_by_rule(run.prompt_bytes() + call.messages.bytes()),
+        Purpose::Decide | Purpose::Plan | Purpose::Review => compaction::tokens_now(run, pins),
+    }
+}
+
+/// What the request is likely to cost, rather more than less.
+fn request_nusd(run: &RunState, call: &ModelCall, prices: Prices, tokens: u64) -> u64 {
+    let Usage { input_tokens, cache_read_tokens, cache_write_tokens, .. } = run.asking.usage;
+    let caches = cache_read_tokens + cache_write_tokens > 0;
+    let goes_on = call.purpose == Purpose::Decide && run.asking.answered_by.as_ref() == Some(&call.model);
+    let new_nusd = if caches { prices.input_nusd.max(prices.cache_write_nusd) } else { prices.input_nusd };
+    let known = if caches && goes_on {
+        input_tokens.saturating_add(cache_read_tokens).saturating_add(cache_write_tokens).min(tokens)
+    } else {
+        0
+    };
+    let cached = known.saturating_mul(prices.cache_read_nusd.min(prices.input_nusd));
+    cached.saturating_add((tokens - known).saturating_mul(new_nusd))
+}
+
+fn dollars(nusd: u64) -> String {
+    // Tenths of a cent, rounded up: what is spent is never told as less.
+    let thousandths = nusd.div_ceil(1_000_000);
+    format!("${}.{:03}", thousandths / 1000, thousandths % 1000)
+}

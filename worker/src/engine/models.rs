@@ -1,0 +1,95 @@
+//! Which model is asked (A21): a cheap one to look around, the main one to change, and one that stands in for a
+//! model that stays overloaded. Pure: all of it follows from the pins and the recorded state.
+//!
+//! **Exploring.** The explore model is asked from the first turn on, while all of this holds: the main model was
+//! never asked, no file was written, the last answer of it called tools, the request fits its window, and half of
+//! the turns are left. It neither changes nor ends: a call of it that writes a file is refused and says so, an
+//! answer without a call is no claim to be done. Both hand over to the main model, and for good: two models that
+//! take turns would lose both their providers' caches.
+//!
+//! **Standing in.** After `fallback_after` overloads in one turn the same turn is asked of the fallback; of the
+//! main model where only the explore model has none. The next turn tries the model itself again, once: where that
+//! fails by overload too, the stand-in is asked at once.
+
+use docket_schema::{
+    message::{ModelRef, ToolUse},
+    run::{ModelTerms, Phase, RunStarted, RunState, Verdict, is_overload},
+};
+
+use super::compaction;
+
+/// The model to be asked.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Chosen<'a> {
+    pub(super) model: &'a ModelRef,
+    pub(super) terms: &'a ModelTerms,
+    /// It stands in for another one.
+    pub(super) stands_in: bool,
+}
+
+/// What an explore model reads where it wants to write.
+const ONLY_EXPLORES: &str = "changes are not this model's to make; the main model is asked next. If this change is \
+                             right, it makes it.";
+
+/// What the main model is told where the one that explored says that it is done.
+pub(super) const NUDGE_TAKE_OVER: &str = "What stands above was found out by a model that only looks around; its last \
+     answer is not the end of the task. Go on from there: change what is to be changed; or, if nothing is, say in a \
+     sentence why.";
+
+/// Which one is asked next.
+pub(super) fn chosen<'a>(run: &RunState, pins: &'a RunStarted) -> Chosen<'a> {
+    let models = &pins.models;
+    let own = match &models.explore {
+        Some(explore) if explores(run, pins, &explore.terms) => (&explore.model, &explore.terms),
+        Some(_) | None => (&models.main, &models.terms),
+    };
+    let other = match &models.fallback {
+        Some(fallback) => (&fallback.model, &fallback.terms),
+        None => (&models.main, &models.terms),
+    };
+    let (model, terms) =
+        if other.0 != own.0 && is_overloaded(run, pins, own.0, other.0) { other } else { own };
+    Chosen { model, terms, stands_in: model != own.0 }
+}
+
+/// Whether the model that explores is still the one to ask.
+fn explores(run: &RunState, pins: &RunStarted, terms: &ModelTerms) -> bool {
+    let looks = matches!(run.phase, Phase::Exploring | Phase::Planning | Phase::Testing);
+    let refused = run.last_failure.as_ref().is_some_and(compaction::is_too_long);
+    looks
+        && only_explored(run, pins)
+        && run.files_written.is_empty()
+        && run.asking.stop.is_none()
+        && run.turn.0 < pins.settings.turns_max / 2
+        && !refused
+        && compaction::fits(run, pins, terms)
+}
+
+/// Whether nobody but an explore model, or what stood in for it, has answered.
+pub(super) fn only_explored(run: &RunState, pins: &RunStarted) -> bool {
+    pins.models.explore.is_some() && !run.asking.main_asked
+}
+
+fn is_overloaded(run: &RunState, pins: &RunStarted, own: &ModelRef, other: &ModelRef) -> bool {
+    let after = pins.settings.fallback_after;
+    if after == 0 {
+        return false;
+    }
+    let stood_in = run.asking.answered_by.as_ref() == Some(other);
+    let failures = run.asking.failures_of(own);
+    let given_up = run.last_failure.as_ref().is_some_and(|failure| {
+        run.asking.failed.as_ref() == Some(own) && is_overload(failure) && failure.retry_in_ms.is_none()
+    });
+    // Whoever stands in does so until it has answered.
+    let stands_in = run.asking.failures_of(other).attempts > 0;
+    given_up || stands_in || failures.overloads >= if stood_in { 1 } else { after }
+}
+
+/// What policy says of a call that is about to run.
+pub(super) fn verdict(run: &RunState, pins: &RunStarted, tool: &ToolUse) -> Verdict {
+    let writes = matches!(tool.name.as_str(), "edit_file" | "create_file");
+    if writes && only_explored(run, pins) {
+        return Verdict::Deny { rule: "explore".to_owned(), reason: ONLY_EXPLORES.to_owned() };
+    }
+    Verdict::Allow { rule: "builtin".to_owned() }
+}
