@@ -8,12 +8,15 @@
 mod args;
 #[cfg(test)]
 mod config_tests;
+mod contents;
 mod context;
 mod create_file;
 mod edit_file;
+mod encoding;
 mod files;
 mod gate;
 mod guard;
+mod huge;
 mod labels;
 mod lint;
 mod list_files;

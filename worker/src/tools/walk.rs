@@ -49,7 +49,7 @@ pub(super) fn walk(
             _ => FileError::Io { path: folder.clone(), source },
         })?;
         if !meta.is_dir() {
-            return Err(FileError::NotAFile(folder.clone()));
+            return Err(FileError::NotAFolder(folder.clone()));
         }
     }
     let within = folder.cloned();
