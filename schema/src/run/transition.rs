@@ -30,6 +30,7 @@ impl RunState {
             return Err(String::new());
         }
         self.hands.take(&event);
+        self.reads.take(self.turn, &event);
         self.ledger.take(&event, &self.open_tools, &self.open_gates);
         match event {
             RunEvent::RunStarted(e) => self.started(e),
@@ -435,7 +436,8 @@ impl RunState {
             // Whatever was refused for its length is shorter now, and another request.
             failure.retry_in_ms = Some(0);
         }
-        self.transcript.compact(event)
+        self.transcript.compact(event)?;
+        self.reads.settle(&self.transcript)
     }
 
     fn ended(&mut self, event: RunEnded) -> Result<(), String> {

@@ -21,6 +21,7 @@ mod past;
 mod pause;
 mod provider;
 mod replay;
+mod reread;
 mod resume;
 mod step;
 mod storage;

@@ -22,6 +22,7 @@ use docket_schema::{
 
 use super::{
     journal::Outgoing,
+    reread::Rereads,
     start::{SandboxRunner, StartError, sandbox, setup, tests_line, tool_settings, workspace_options},
 };
 use crate::{
@@ -86,6 +87,7 @@ impl Workbench {
     /// if anything may have changed.
     pub(crate) async fn run_tools(&mut self, state: &RunState) -> Result<Outgoing, SnapshotError> {
         let mut batch = Batch::new(state);
+        let mut rereads = Rereads::new(state);
         let mut all: Vec<(&ToolRequested, Done)> = Vec::new();
         let mut calls = state.open_tools.as_slice();
         while let Some((first, rest)) = calls.split_first() {
@@ -97,12 +99,14 @@ impl Workbench {
                     together.iter().map(|(open, tool)| self.run_one(open, tool, &read_set)),
                 );
                 for ((open, _), done) in together.iter().zip(outcomes.await) {
+                    let done = done.unrepeated(open, &mut rereads);
                     batch.took(&done);
                     all.push((open, done));
                 }
                 calls = rest;
             } else {
                 let done = self.run_one(&first.0, &first.1, &batch.read_set).await;
+                let done = done.unrepeated(&first.0, &mut rereads);
                 batch.took(&done);
                 all.push((&first.0, done));
                 calls = rest;
@@ -271,6 +275,10 @@ struct Done {
 }
 
 impl Done {
+    fn unrepeated(self, open: &ToolRequested, rereads: &mut Rereads) -> Self {
+        Self { outcome: rereads.unrepeated(&open.call, self.outcome), ..self }
+    }
+
     fn refused(outcome: ToolOutcome, started: Instant) -> Self {
         Self { status: ToolStatus::Refused, outcome, duration: started.elapsed() }
     }

@@ -36,6 +36,7 @@ const SETTINGS: RunSettings = RunSettings {
     failed_edits_max: 0,
     failures_max: 0,
     ask_at_blockers: false,
+    read_cache: false,
 };
 
 pub(super) struct Log {

@@ -76,7 +76,7 @@ fn number<T: TryFrom<u64>>(text: &str, range: std::ops::RangeInclusive<u64>, pla
     Some(())
 }
 
-const KEYS: [Key; 27] = [
+const KEYS: [Key; 28] = [
     Key {
         name: "run.turns_max",
         env: "DOCKET_TURNS_MAX",
@@ -112,6 +112,12 @@ const KEYS: [Key; 27] = [
         env: "DOCKET_REFUSE_SYNTAX_ERRORS",
         allowed: "true or false",
         set: |c, t| t.parse().ok().map(|on| c.run.refuse_syntax_errors = on),
+    },
+    Key {
+        name: "run.read_cache",
+        env: "DOCKET_READ_CACHE",
+        allowed: "true or false",
+        set: |c, t| t.parse().ok().map(|on| c.run.read_cache = on),
     },
     Key {
         name: "run.lint_timeout_ms",
