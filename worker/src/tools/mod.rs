@@ -28,6 +28,8 @@ mod run_command;
 mod run_tests;
 mod runner;
 mod search_codebase;
+#[cfg(test)]
+mod search_tests;
 mod shell;
 mod signature;
 mod test_output;

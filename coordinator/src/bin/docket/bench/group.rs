@@ -25,11 +25,13 @@ pub(crate) enum Group {
     Storage,
     /// The edit engine
     Edit,
+    /// Searching source text, beside ripgrep
+    Search,
 }
 
 impl Group {
     /// All groups, in the order they run: what needs a quiet machine first.
-    pub(super) const ALL: [Self; 11] = [
+    pub(super) const ALL: [Self; 12] = [
         Self::Latency,
         Self::Turns,
         Self::Sandbox,
@@ -41,6 +43,7 @@ impl Group {
         Self::Fold,
         Self::Storage,
         Self::Edit,
+        Self::Search,
     ];
 
     /// Whether its figures are times: what else goes on would show in them. The others run last, while what
@@ -63,6 +66,7 @@ impl Group {
             Self::Snapshots => "snapshots",
             Self::Storage => "storage",
             Self::Edit => "edit",
+            Self::Search => "search",
         }
     }
 }
