@@ -7,6 +7,7 @@ mod bitflip;
 mod carry;
 mod checks;
 mod compaction;
+mod compare;
 mod conformance;
 mod crash;
 mod demo;
