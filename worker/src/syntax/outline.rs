@@ -8,8 +8,6 @@ use super::{
     language::{Language, languages_of},
 };
 
-/// Definitions within definitions within definitions … that are looked at.
-const DEPTH_MAX: usize = 6;
 /// Definitions that are collected of one file: beyond it no answer shows them.
 const FOUND_MAX: usize = 5000;
 
@@ -46,10 +44,11 @@ fn in_language(language: Language, text: &[u8]) -> Option<Vec<Definition>> {
 }
 
 fn collect(root: Node<'_>, language: Language, depth: usize, found: &mut Vec<Definition>) {
-    // Between two definitions may lie many nodes: a stack of our own, for a file may be nested as deep as it is long.
-    let mut open = vec![(root, depth)];
+    // A stack of our own, for a file may be nested as deep as it is long; with each node its parent's kind, for
+    // asking a node for its parent walks the tree from its root.
+    let mut open = vec![(root, depth, "")];
     let mut cursor = root.walk();
-    while let Some((node, depth)) = open.pop() {
+    while let Some((node, depth, parent)) = open.pop() {
         if found.len() >= FOUND_MAX {
             return;
         }
@@ -62,52 +61,61 @@ fn collect(root: Node<'_>, language: Language, depth: usize, found: &mut Vec<Def
             found.push(Definition { line, last: last.max(line), depth });
         }
         let below = depth + usize::from(defines);
-        if below > DEPTH_MAX || is_leaf(language, node) {
+        if below > depth_max(language) || is_leaf(language, node.kind(), parent) {
             continue;
         }
         let at = open.len();
-        open.extend(node.named_children(&mut cursor).map(|child| (child, below)));
+        open.extend(node.named_children(&mut cursor).map(|child| (child, below, node.kind())));
         open[at..].reverse();
     }
 }
 
-/// Nodes that hold no definition worth a line: bodies of data, and of functions where what is within is local.
-fn is_leaf(language: Language, node: Node<'_>) -> bool {
+/// Definitions within definitions within definitions … that are told; of data, keys of keys.
+const fn depth_max(language: Language) -> usize {
     match language {
-        Language::Json | Language::Yaml => is_pair(node) && nested(node) >= 2,
-        Language::Rust => matches!(node.kind(), "block" | "token_tree" | "use_declaration"),
-        Language::Go | Language::C | Language::Cpp | Language::Java => {
-            matches!(node.kind(), "block" | "compound_statement" | "field_declaration_list" if !in_type(node))
-        }
-        Language::JavaScript | Language::Tsx | Language::TypeScript => {
-            matches!(node.kind(), "statement_block") && !in_type(node)
-        }
-        Language::Python | Language::Toml => false,
+        Language::Json | Language::Yaml => 1,
+        Language::C
+        | Language::Cpp
+        | Language::Go
+        | Language::Java
+        | Language::JavaScript
+        | Language::Python
+        | Language::Rust
+        | Language::Toml
+        | Language::Tsx
+        | Language::TypeScript => 6,
     }
 }
 
-/// The body belongs to a type or a name space, whose members are definitions.
-fn in_type(node: Node<'_>) -> bool {
-    node.parent().is_some_and(|parent| {
-        matches!(
-            parent.kind(),
-            "class_specifier"
-                | "struct_specifier"
-                | "namespace_definition"
-                | "internal_module"
-                | "module"
-                | "linkage_specification"
-        )
-    })
+/// Nodes that hold no definition worth a line: bodies of functions, where what is within is local.
+fn is_leaf(language: Language, kind: &str, parent: &str) -> bool {
+    match language {
+        Language::Rust => matches!(kind, "block" | "token_tree" | "use_declaration"),
+        Language::Go | Language::C | Language::Cpp | Language::Java => {
+            matches!(kind, "block" | "compound_statement" | "field_declaration_list") && !is_type(parent)
+        }
+        Language::JavaScript | Language::Tsx | Language::TypeScript => {
+            kind == "statement_block" && !is_type(parent)
+        }
+        Language::Json | Language::Yaml | Language::Python | Language::Toml => false,
+    }
+}
+
+/// A type or a name space, whose members are definitions.
+fn is_type(kind: &str) -> bool {
+    matches!(
+        kind,
+        "class_specifier"
+            | "struct_specifier"
+            | "namespace_definition"
+            | "internal_module"
+            | "module"
+            | "linkage_specification"
+    )
 }
 
 fn is_pair(node: Node<'_>) -> bool {
     matches!(node.kind(), "pair" | "block_mapping_pair")
-}
-
-/// How many pairs a pair lies within, itself counted.
-fn nested(node: Node<'_>) -> usize {
-    std::iter::successors(Some(node), Node::parent).filter(|node| is_pair(*node)).count()
 }
 
 fn defines(language: Language, node: Node<'_>) -> bool {

@@ -78,7 +78,7 @@ fn list(context: ToolContext<'_>, args: &Args) -> Result<String, String> {
         }
     }
     more.tell(&mut out);
-    if seen == VISITED_MAX {
+    if is_cut(seen, folder.as_ref()) {
         out.push_str(&format!(
             "[… more than {VISITED_MAX} names: the rest was not looked at; give a folder …]\n"
         ));
@@ -91,6 +91,12 @@ fn list(context: ToolContext<'_>, args: &Args) -> Result<String, String> {
         });
     }
     Ok(out)
+}
+
+/// Whether a walk that gave so many names has gone as far as walks go: the folder and those above it it visits
+/// without giving them.
+fn is_cut(seen: usize, folder: Option<&WorkPath>) -> bool {
+    seen + 1 + folder.map_or(0, |folder| folder.parts().count()) >= VISITED_MAX
 }
 
 /// Entries beyond those that are shown, by the folder that they lie in.
@@ -180,6 +186,13 @@ mod tests {
         );
         let text = w.call(NAME, json!({"path": "m"})).text().into_owned();
         assert!(text.starts_with("m/n/\nm/n/f0  0 B\n") && text.lines().count() == 31, "{text}");
+    }
+
+    #[test]
+    fn a_walk_that_was_cut_is_known() {
+        let folder = WorkPath::new("a/b").expect("legal");
+        assert!(is_cut(VISITED_MAX - 1, None) && !is_cut(VISITED_MAX - 2, None));
+        assert!(is_cut(VISITED_MAX - 3, Some(&folder)) && !is_cut(VISITED_MAX - 4, Some(&folder)));
     }
 
     #[test]
