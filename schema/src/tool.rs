@@ -7,7 +7,7 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::{content::WorkPath, ids::BlobHash};
+use crate::{content::WorkPath, ids::BlobHash, message::CallId};
 
 /// What recovery may do with a call that has an intent and no result.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
@@ -94,6 +94,15 @@ pub struct FileSeen {
     pub hash: BlobHash,
 }
 
+/// Lines of a file that a result shows, numbered from 1.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct LinesShown {
+    /// The first one.
+    pub first: u64,
+    /// The last one, itself included.
+    pub last: u64,
+}
+
 /// Lines that a call added and removed, over all files it changed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
@@ -111,6 +120,12 @@ pub struct ToolFacts {
     /// Files as this call read or left them: these enter the run's read set.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub read: Vec<FileSeen>,
+    /// Lines of the one file of `read` that the result shows; none in logs from before they were noted.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub shown: Vec<LinesShown>,
+    /// Nothing is shown again: the result says that an earlier one, this call's, shows it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub same_as: Option<CallId>,
     /// Files that a file tool wrote.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub changed: Vec<WorkPath>,

@@ -58,6 +58,9 @@ pub struct RunSettings {
     pub command_timeout_ms_max: u64,
     /// Largest answer asked of the model.
     pub output_tokens_max: u32,
+    /// What was shown of a file and has not changed is not shown again. Not in logs that lack it.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub read_cache: bool,
     /// Attempts at one model call before the run ends as failed.
     pub model_attempts_max: u32,
     /// Empty answers in a row before the run ends as failed.
@@ -157,6 +160,7 @@ impl Default for RunSettings {
             command_timeout_ms: 60_000,
             command_timeout_ms_max: 300_000,
             output_tokens_max: 8192,
+            read_cache: true,
             model_attempts_max: 6,
             empty_answers_max: 3,
             same_error_max: 3,

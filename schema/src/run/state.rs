@@ -18,6 +18,7 @@ use super::{
     hands::Hands,
     ledger::Ledger,
     pin::{GateSpec, SandboxLayers},
+    reads::Reads,
     transcript::Transcript,
     troubles::Troubles,
 };
@@ -174,6 +175,8 @@ pub struct RunState {
     pub open_gates: Vec<GateRequested>,
     /// Hash of each file as the run last read or wrote it.
     pub read_set: BTreeMap<WorkPath, BlobHash>,
+    /// What of files stands in the conversation.
+    pub reads: Reads,
     /// Work tree against the base.
     pub overlay: Overlay,
     /// `.git/` against the base.
@@ -274,6 +277,7 @@ impl Default for RunState {
             open_tools: Vec::new(),
             open_gates: Vec::new(),
             read_set: BTreeMap::new(),
+            reads: Reads::default(),
             overlay: BTreeMap::new(),
             git_overlay: BTreeMap::new(),
             left_out: BTreeMap::new(),

@@ -9,7 +9,7 @@ use std::{
     sync::{Arc, OnceLock},
 };
 
-use super::compacted::Compacted;
+use super::compacted::{Cleared, Compacted};
 use crate::{
     content::Content,
     message::{CallId, Message, Part, Role, ToolUse},
@@ -249,7 +249,17 @@ impl Transcript {
         self.answers_left_out
     }
 
-    /// Does what a recorded compaction says. What waits to be said is not touched.
+    /// Calls whose results stand here, sent or about to be.
+    pub(super) fn results_of(&self) -> BTreeSet<&CallId> {
+        let parts = self.sealed.iter().flat_map(|said| &said.message.parts);
+        let sealed = parts.filter_map(|part| match part {
+            Part::ToolResult { call, .. } => Some(call),
+            Part::Text { .. } | Part::Thinking { .. } | Part::ToolUse(_) => None,
+        });
+        sealed.chain(self.results.iter().map(|(call, _)| call)).collect()
+    }
+
+    /// Does what a recorded compaction says. Of what waits to be said, only results that it names are touched.
     ///
     /// # Errors
     /// What it says would leave a call without its result, a result without its call, or two messages of
@@ -272,7 +282,9 @@ impl Transcript {
         };
         let mut rest: Vec<Message> = messages.collect();
         self.answers_left_out += without(&mut rest, &event.dropped.into_iter().collect())?;
-        clear(&mut rest, event.cleared.into_iter().map(|cleared| (cleared.call, cleared.line)).collect());
+        let parts = rest.iter_mut().flat_map(|message| &mut message.parts);
+        let waiting = self.results.iter_mut().map(|(_, part)| part);
+        clear(parts.chain(waiting), event.cleared);
         if count > 0 {
             if rest.get(count).is_none_or(|next| next.role != Role::Assistant) {
                 return Err(format!(": no answer of the model follows message {count}"));
@@ -357,8 +369,10 @@ fn without(messages: &mut Vec<Message>, dropped: &BTreeSet<CallId>) -> Result<u3
     Ok(count)
 }
 
-fn clear(messages: &mut [Message], mut cleared: BTreeMap<CallId, String>) {
-    for part in messages.iter_mut().flat_map(|message| &mut message.parts) {
+fn clear<'a>(parts: impl Iterator<Item = &'a mut Part>, cleared: Vec<Cleared>) {
+    let mut cleared: BTreeMap<CallId, String> =
+        cleared.into_iter().map(|cleared| (cleared.call, cleared.line)).collect();
+    for part in parts {
         if let Part::ToolResult { call, content, .. } = part
             && let Some(line) = cleared.remove(call)
         {

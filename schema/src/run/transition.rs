@@ -31,6 +31,7 @@ impl RunState {
             return Err(String::new());
         }
         self.hands.take(&event);
+        self.reads.take(self.turn, &event);
         self.ledger.take(&event, &self.open_tools, &self.open_gates);
         match event {
             RunEvent::RunStarted(e) => self.started(e),
@@ -377,7 +378,8 @@ impl RunState {
         if let Some(measured) = self.measured {
             self.measured = Some(Measured { size: MeasuredSize::Bytes(self.bytes_of(measured)), ..measured });
         }
-        self.transcript.compact(event)
+        self.transcript.compact(event)?;
+        self.reads.settle(&self.transcript)
     }
 
     fn ended(&mut self, event: RunEnded) -> Result<(), String> {

@@ -11,12 +11,13 @@ use docket_schema::{
     message::{CallId, Message, Part, Role, StopReason, ToolUse, Usage},
     run::*,
     snapshot::Base,
-    tool::ToolFacts,
+    tool::{FileSeen, LinesShown, ToolFacts},
 };
 use docket_worker::{
+    driver::Rereads,
     engine::{self, Act, Engine, ModelCall},
     model::{LEFT_OUT_MARK, ModelRequest, SUMMARY_MARK, render, thinking_signature},
-    tools,
+    tools::{self, ToolOutcome},
 };
 use proptest::prelude::*;
 use serde_json::{Value, json};
@@ -59,6 +60,12 @@ struct Talk {
     blobs: Blobs,
     compactions: usize,
     summaries: usize,
+    /// How often each file was changed.
+    versions: [u8; 4],
+    /// Every result as it was recorded.
+    results: HashMap<CallId, Content>,
+    /// Results that show nothing, and the one that each says it stands in.
+    pointers: HashMap<CallId, CallId>,
 }
 
 /// What a turn brings.
@@ -78,6 +85,27 @@ struct Called {
     path: u8,
     bytes: usize,
     fails: bool,
+    lines: (u64, u64),
+}
+
+/// Every result that says that another stands above is true: that stands there, before it, as it was recorded.
+fn pointers_hold<'a>(
+    messages: impl IntoIterator<Item = &'a Message>,
+    results: &HashMap<CallId, Content>,
+    pointers: &HashMap<CallId, CallId>,
+) -> Result<(), String> {
+    let mut whole: Vec<&CallId> = Vec::new();
+    for part in messages.into_iter().flat_map(|message| &message.parts) {
+        let Part::ToolResult { call, content, .. } = part else { continue };
+        let as_recorded = results.get(call) == Some(content);
+        match pointers.get(call).filter(|_| as_recorded) {
+            Some(to) if !whole.contains(&to) => return Err(format!("{call} points to {to}: {content:?}")),
+            Some(_) => {}
+            None if as_recorded => whole.push(call),
+            None => {}
+        }
+    }
+    Ok(())
 }
 
 impl Talk {
@@ -114,7 +142,15 @@ impl Talk {
             worker: IncarnationId(uuid::Uuid::from_u128(3)),
         };
         let blobs = HashMap::from([(blob.hash, task)]);
-        let mut talk = Self { state: RunState::default(), blobs, compactions: 0, summaries: 0 };
+        let mut talk = Self {
+            state: RunState::default(),
+            blobs,
+            compactions: 0,
+            summaries: 0,
+            versions: [0; 4],
+            results: HashMap::new(),
+            pointers: HashMap::new(),
+        };
         talk.push(Turn(0), pins);
         talk
     }
@@ -164,6 +200,7 @@ impl Talk {
                 }
                 Act::CallModel(call) => {
                     is_taken(&call.messages, true, &self.blobs).map_err(TestCaseError::fail)?;
+                    self.hold(&call.messages)?;
                     self.asked(&call);
                     let bytes = self.state.transcript.sealed_conversation().bytes();
                     let parts = self.parts(call.turn, brought);
@@ -188,7 +225,11 @@ impl Talk {
         let thinking = Part::Thinking { provider: "anthropic".into(), data };
         let text = Part::Text { text: brought.says.into() };
         let calls = brought.calls.iter().enumerate().map(|(nth, called)| {
-            let args = json!({ "path": format!("f{}", called.path), "regex": "x", "command": "make" });
+            let mut args = json!({ "path": format!("f{}", called.path), "regex": "x", "command": "make" });
+            if called.lines != WHOLE {
+                args["start_line"] = called.lines.0.into();
+                args["end_line"] = called.lines.1.into();
+            }
             let (call, name) = (CallId::tool(turn, nth), called.tool.to_owned());
             Part::ToolUse(ToolUse { call, name, args, malformed: None })
         });
@@ -213,30 +254,53 @@ impl Talk {
                     },
                 );
             }
+            let mut rereads = Rereads::new(&self.state);
             for tool in batch {
                 let nth: usize =
                     tool.call.0.rsplit('-').next().and_then(|nth| nth.parse().ok()).expect("ours");
-                let event = self.finished(tool.call, &brought.calls[nth]);
+                let event = self.finished(tool.call, &brought.calls[nth], &mut rereads);
                 self.push(turn, event);
             }
         }
     }
 
-    fn finished(&mut self, call: CallId, called: &Called) -> ToolFinished {
+    fn hold(&self, conversation: &Conversation) -> Result<(), TestCaseError> {
+        let messages = conversation.iter().map(|said| &said.message);
+        pointers_hold(messages, &self.results, &self.pointers).map_err(TestCaseError::fail)
+    }
+
+    fn finished(&mut self, call: CallId, called: &Called, rereads: &mut Rereads) -> ToolFinished {
+        let path = WorkPath::new(format!("f{}", called.path)).expect("legal");
+        let file = usize::from(called.path);
+        let changes = matches!(called.tool, "edit_file" | "create_file") && !called.fails;
+        self.versions[file] += u8::from(changes);
+        let mut facts = ToolFacts {
+            changed: changes.then(|| path.clone()).into_iter().collect(),
+            ..ToolFacts::default()
+        };
+        if called.tool == "read_file" && !called.fails {
+            let hash = BlobHash::of(&[called.path, self.versions[file]]);
+            facts.read.push(FileSeen { path, hash });
+            facts.shown.push(LinesShown { first: called.lines.0, last: called.lines.1 });
+        }
         let text = if called.tool == "search_codebase" && called.bytes.is_multiple_of(2) {
             tools::NO_HITS.to_owned()
         } else {
             format!("{} of {}\n", called.tool, call).repeat(called.bytes / 16)
         };
-        let (content, blob) = Content::place(text.into_bytes());
+        let content = text.into_bytes();
+        let outcome = ToolOutcome { content, is_error: called.fails, full: None, facts };
+        let outcome = rereads.unrepeated(&call, outcome);
+        let (content, blob) = Content::place(outcome.content);
+        self.results.insert(call.clone(), content.clone());
+        if let Some(to) = &outcome.facts.same_as {
+            self.pointers.insert(call.clone(), to.clone());
+        }
         if let Some(bytes) = blob {
             self.blobs.insert(BlobRef::of(&bytes).hash, bytes.into());
         }
-        let changes = matches!(called.tool, "edit_file" | "create_file") && !called.fails;
-        let changed = WorkPath::new(format!("f{}", called.path)).filter(|_| changes);
-        let facts = ToolFacts { changed: changed.into_iter().collect(), ..ToolFacts::default() };
         let status = if called.fails { ToolStatus::Error } else { ToolStatus::Ok };
-        ToolFinished { call, status, content, full: None, facts, duration_ms: 0 }
+        ToolFinished { call, status, content, full: None, facts: outcome.facts, duration_ms: 0 }
     }
 
     fn summarizes(&mut self, call: &ModelCall, brought: &Brought) -> Result<(), TestCaseError> {
@@ -300,8 +364,28 @@ impl Talk {
 fn called() -> impl Strategy<Value = Called> {
     let names = ["read_file", "edit_file", "create_file", "search_codebase", "run_command", "list_files"];
     let sizes = prop_oneof![0usize..200, 200usize..9000, Just(20_000usize)];
-    (prop::sample::select(names.to_vec()), 0u8..4, sizes, prop::bool::weighted(0.3))
-        .prop_map(|(tool, path, bytes, fails)| Called { tool, path, bytes, fails })
+    let lines = prop::sample::select(vec![WHOLE, (10, 20), (50, 100)]);
+    (prop::sample::select(names.to_vec()), 0u8..4, sizes, prop::bool::weighted(0.3), lines)
+        .prop_map(|(tool, path, bytes, fails, lines)| Called { tool, path, bytes, fails, lines })
+}
+
+/// All lines of a file of these runs.
+const WHOLE: (u64, u64) = (1, 100);
+
+/// Turns that mostly read the same few files.
+fn reading() -> impl Strategy<Value = Brought> {
+    let names = ["read_file", "read_file", "read_file", "read_file", "edit_file", "run_command"];
+    let lines = prop::sample::select(vec![WHOLE, WHOLE, (10, 20)]);
+    let called = (prop::sample::select(names.to_vec()), 0u8..3, 500usize..3000, lines)
+        .prop_map(|(tool, path, bytes, lines)| Called { tool, path, bytes, fails: false, lines });
+    (prop::collection::vec(called, 1..4), 0u8..3).prop_map(|(calls, summary)| Brought {
+        thinks: false,
+        says: "",
+        calls,
+        told: false,
+        counted: true,
+        summary,
+    })
 }
 
 fn brought() -> impl Strategy<Value = Brought> {
@@ -331,11 +415,89 @@ proptest! {
             talk.turn(turn)?;
         }
     }
+
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(24))]
+    /// Whatever is made shorter, and whenever: what is said to stand above stands there.
+    #[test]
+    fn what_is_said_to_stand_above_stands_there(
+        window in prop::sample::select(vec![3000u64, 6000, 12_000]),
+        turns in prop::collection::vec(reading(), 1..40),
+    ) {
+        let mut talk = Talk::new(window);
+        for turn in &turns {
+            talk.turn(turn)?;
+        }
+        every_way(&talk.state, &talk.blobs, "a run that reads", &|conversation| {
+            let messages = conversation.iter().map(|said| &said.message);
+            pointers_hold(messages, &talk.results, &talk.pointers)
+        });
+    }
+}
+
+#[test]
+fn an_unchanged_file_is_shown_once_and_again_when_that_went() {
+    let read = |path| Called { tool: "read_file", path, bytes: 2000, fails: false, lines: WHOLE };
+    let turn = |calls| Brought { thinks: false, says: "", calls, told: false, counted: true, summary: 0 };
+    let mut talk = Talk::new(24_000);
+    let of = |talk: &Talk, nth: usize| -> String {
+        format!("{:?}", talk.results[&CallId::tool(talk.state.turn, nth)])
+    };
+    talk.turn(&turn(vec![read(0)])).expect("holds");
+    // Again, a part of it, and another file twice in one answer.
+    let part = Called { lines: (10, 90), ..read(0) };
+    talk.turn(&turn(vec![read(0), part, read(1), read(1)])).expect("holds");
+    assert!(of(&talk, 0).contains("f0: lines 1 to 100 unchanged since turn 1, "), "{}", of(&talk, 0));
+    assert!(of(&talk, 1).contains("f0: lines 10 to 90 unchanged since turn 1, "));
+    assert!(of(&talk, 2).contains("read_file of t2-2"));
+    assert!(of(&talk, 3).contains("f1: lines 1 to 100 unchanged since turn 2, "));
+    // A change shows it again, and once more is once too many.
+    let edit = Called { tool: "edit_file", ..read(0) };
+    talk.turn(&turn(vec![edit, read(0), read(0)])).expect("holds");
+    assert!(of(&talk, 1).contains("read_file of t3-1") && of(&talk, 2).contains("since turn 3"));
+    // What the compaction took, the next read shows; the result that pointed to it says so.
+    let verbose = Called { tool: "run_command", bytes: 3000, ..read(3) };
+    while talk.compactions == 0 {
+        talk.turn(&turn(vec![verbose.clone()])).expect("holds");
+    }
+    talk.turn(&turn(vec![read(0), read(1)])).expect("holds");
+    assert!(of(&talk, 0).contains("read_file of") && of(&talk, 1).contains("read_file of"));
+    // As long as the last answers point to it, it stays.
+    let pointed = talk.state.turn;
+    let before = talk.compactions;
+    while talk.compactions == before {
+        talk.turn(&turn(vec![read(0), verbose.clone()])).expect("holds");
+        assert!(of(&talk, 0).contains(&format!("since turn {pointed}")), "{}", of(&talk, 0));
+    }
+}
+
+#[test]
+fn the_fold_refuses_to_part_what_points_from_what_it_points_to() {
+    let read = Called { tool: "read_file", path: 0, bytes: 2000, fails: false, lines: WHOLE };
+    let turn = Brought { thinks: false, says: "", calls: vec![read], told: false, counted: true, summary: 0 };
+    let mut talk = Talk::new(24_000);
+    (0..3).for_each(|_| talk.turn(&turn).expect("holds"));
+    let cleared = |calls: &[&str]| {
+        let line = |call: &&str| Cleared { call: CallId((*call).to_owned()), line: "[a line]".into() };
+        let cleared = calls.iter().map(line).collect();
+        let event = Compacted { keeps_task: true, cleared, ..Compacted::default() };
+        let mut state = talk.state.clone();
+        let meta =
+            EventMeta { seq: state.seq.next(), hash: EventHash::ZERO, turn: state.turn, epoch: state.epoch };
+        state.apply(meta, event.into()).map_err(|error| error.to_string())
+    };
+    let error = cleared(&["t1-0"]).expect_err("two point to it");
+    assert!(error.contains("t2-0 points to t1-0, which no longer stands whole"), "{error}");
+    assert!(cleared(&["t1-0", "t2-0"]).is_err());
+    cleared(&["t1-0", "t2-0", "t3-0"]).expect("nothing points to it any more");
+    cleared(&["t2-0"]).expect("it may go by itself");
 }
 
 #[test]
 fn a_long_run_is_made_shorter_by_each_level_and_goes_on() {
-    let called = |tool, path, bytes, fails| Called { tool, path, bytes, fails };
+    let called = |tool, path, bytes, fails| Called { tool, path, bytes, fails, lines: WHOLE };
     let turn = |calls: Vec<Called>, summary| Brought {
         thinks: true,
         says: "PLAN:\n- [ ] look",
@@ -382,7 +544,7 @@ fn any_cut_of_any_golden_log_is_taken_however_it_is_compacted() {
         for event in &run.history() {
             state.apply_envelope(event).expect("folds");
             if state.stage == Stage::Deciding && state.wanted.is_empty() {
-                compacted += every_way(&state, &blobs, &path.display().to_string());
+                compacted += every_way(&state, &blobs, &path.display().to_string(), &|_| Ok(()));
             }
         }
     }
@@ -390,7 +552,12 @@ fn any_cut_of_any_golden_log_is_taken_however_it_is_compacted() {
 }
 
 /// Compacts in every way the fold lets pass. How many those were.
-fn every_way(state: &RunState, blobs: &Blobs, name: &str) -> usize {
+fn every_way(
+    state: &RunState,
+    blobs: &Blobs,
+    name: &str,
+    holds: &dyn Fn(&Conversation) -> Result<(), String>,
+) -> usize {
     let sealed = state.transcript.sealed();
     let of = |said: &std::sync::Arc<Said>| -> Vec<CallId> {
         calls_of(&said.message.parts).map(|tool| tool.call.clone()).collect()
@@ -415,7 +582,8 @@ fn every_way(state: &RunState, blobs: &Blobs, name: &str) -> usize {
             EventMeta { seq: state.seq.next(), hash: EventHash::ZERO, turn: state.turn, epoch: state.epoch };
         if state.apply(meta, event.clone().into()).is_ok() {
             let nudged = state.transcript.conversation(Some("Go on."));
-            is_taken(&nudged, true, blobs).unwrap_or_else(|error| panic!("{name}: {error} by {event:?}"));
+            let taken = is_taken(&nudged, true, blobs).and_then(|()| holds(&nudged));
+            taken.unwrap_or_else(|error| panic!("{name}: {error} by {event:?}"));
             passed += 1;
         }
     }

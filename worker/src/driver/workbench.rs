@@ -24,6 +24,7 @@ use futures_util::FutureExt as _;
 
 use super::{
     journal::Outgoing,
+    reread::Rereads,
     start::{SandboxRunner, StartError, sandbox, setup, tests_line, tool_settings, workspace_options},
     together::together as at_once,
 };
@@ -93,6 +94,7 @@ impl Workbench {
     /// if anything may have changed.
     pub(crate) async fn run_tools(&mut self, state: &RunState) -> Result<Outgoing, SnapshotError> {
         let mut batch = Batch::new(state, &self.redactor);
+        let mut rereads = Rereads::new(state);
         let mut all: Vec<(&ToolRequested, Done)> = Vec::new();
         let mut calls = state.open_tools.as_slice();
         while let Some((first, rest)) = calls.split_first() {
@@ -108,12 +110,14 @@ impl Workbench {
                         Some(done) => done,
                         None => self.run_one(open, tool, &read_set).await,
                     };
+                    let done = done.unrepeated(open, &mut rereads);
                     batch.took(&done);
                     all.push((open, done));
                 }
                 calls = rest;
             } else {
                 let done = self.run_one(&first.0, &first.1, &batch.read_set).await;
+                let done = done.unrepeated(&first.0, &mut rereads);
                 batch.took(&done);
                 all.push((&first.0, done));
                 calls = rest;
@@ -282,6 +286,10 @@ struct Done {
 }
 
 impl Done {
+    fn unrepeated(self, open: &ToolRequested, rereads: &mut Rereads) -> Self {
+        Self { outcome: rereads.unrepeated(&open.call, self.outcome), ..self }
+    }
+
     fn refused(outcome: ToolOutcome, started: Instant) -> Self {
         Self { status: ToolStatus::Refused, outcome, duration: started.elapsed() }
     }

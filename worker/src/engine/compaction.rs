@@ -8,14 +8,14 @@
 //! The task, what people said, the last calls with their results and whatever still failed stay. Pure: all of
 //! it follows from the recorded state. What the fold makes of it is [`docket_schema::run::Compacted`].
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use docket_schema::{
     content::Content,
     message::{CallId, Message, ModelRef, Part, Role, ToolUse},
     run::{
-        Cleared, Compacted, Conversation, ModelFailed, ModelTerms, Purpose, RunStarted, RunState, Said,
-        Summary, Transcript, calls_of,
+        Cleared, Compacted, Conversation, ModelFailed, ModelTerms, Pointer, Purpose, RunStarted, RunState,
+        Said, Summary, Transcript, calls_of,
     },
 };
 use serde_json::Value;
@@ -143,13 +143,33 @@ fn with_ledger(run: &RunState, pins: &RunStarted, compacted: Compacted) -> Decis
     let window = Marks::of(run, pins).window;
     let room = window.saturating_mul(BYTES_PER_TOKEN * LEDGER_PERCENT) / 100;
     let room = room.clamp(LEDGER_BYTES_MIN, LEDGER_BYTES_MAX);
+    let unhinged = unhinged(run, &steps, &compacted);
     let ledger = format!(
         "{}{left_out}.\nWhat the runtime keeps of this run for you; rely on it:\n{}",
         LEFT_OUT_MARK,
         run.ledger.text(usize::try_from(room).unwrap_or(usize::MAX)),
     );
-    let event = Compacted { keeps_task: true, ledger: Some(ledger.into()), ..compacted };
+    let mut event = Compacted { keeps_task: true, ledger: Some(ledger.into()), ..compacted };
+    event.cleared.extend(unhinged);
     Decision { phase: run.phase, act: Act::Compact(Box::new(event)) }
+}
+
+/// Results that stay and point to one that goes: they say so from then on, and the file can be read again.
+fn unhinged(run: &RunState, steps: &Steps<'_>, compacted: &Compacted) -> Vec<Cleared> {
+    let replaced = steps.old.iter().take(compacted.messages as usize);
+    let replaced = replaced.flat_map(|said| calls_of(&said.message.parts)).map(|tool| &tool.call);
+    let gone: BTreeSet<&CallId> = compacted.dropped.iter().chain(replaced).collect();
+    let cleared: BTreeSet<&CallId> = compacted.cleared.iter().map(|cleared| &cleared.call).collect();
+    let is_whole = |call: &CallId| !gone.contains(call) && !cleared.contains(call);
+    let lost =
+        run.reads.pointers().iter().filter(|pointer| is_whole(&pointer.call) && !is_whole(&pointer.to));
+    let line = |pointer: &Pointer| {
+        format!(
+            "[read_file `{}`: it was unchanged; what showed it was left out of this conversation since: read it again where you need it]",
+            pointer.path
+        )
+    };
+    lost.map(|pointer| Cleared { call: pointer.call.clone(), line: line(pointer) }).collect()
 }
 
 /// The call that asks for a summary of the oldest messages; none where there is nothing old.
@@ -304,6 +324,8 @@ struct Steps<'a> {
     /// From the first answer that stays.
     kept: Vec<&'a Said>,
     transcript: &'a Transcript,
+    /// Results that point to others, by their calls.
+    pointers: BTreeMap<&'a CallId, &'a CallId>,
 }
 
 /// How far the pure levels go.
@@ -328,6 +350,7 @@ impl<'a> Steps<'a> {
             old: all(sealed.get(1..from).unwrap_or_default()),
             kept: all(sealed.get(from..).unwrap_or_default()),
             transcript: &run.transcript,
+            pointers: run.reads.pointers().iter().map(|pointer| (&pointer.call, &pointer.to)).collect(),
         }
     }
 
@@ -344,6 +367,7 @@ impl<'a> Steps<'a> {
     fn shortened(&self, levels: Levels) -> (Compacted, u64) {
         let results = self.results();
         let done = Done::of(self, &results);
+        let relied_on = self.relied_on(levels);
         let mut compacted = Compacted::default();
         let mut gained = 0;
         for (nth, said) in self.old.iter().enumerate() {
@@ -352,7 +376,9 @@ impl<'a> Steps<'a> {
             }
             let calls: Vec<(usize, &ToolUse)> =
                 calls_of(&said.message.parts).map(|tool| (nth, tool)).collect();
-            let fruitless = |(nth, tool): &(usize, &ToolUse)| done.is_fruitless(*nth, tool, &results);
+            let fruitless = |(nth, tool): &(usize, &ToolUse)| {
+                !relied_on.contains(&tool.call) && done.is_fruitless(*nth, tool, &results)
+            };
             let after = self.old.get(nth + 1).is_some_and(|after| has_only_results(&after.message));
             let goes = levels == Levels::ClearAndDrop && !calls.is_empty() && calls.iter().all(fruitless);
             if goes && after {
@@ -365,13 +391,23 @@ impl<'a> Steps<'a> {
             for (_, tool) in calls {
                 let Some((content, is_error)) = results.get(&tool.call).copied() else { continue };
                 let (bytes, line) = (bytes_of(content), line_of(tool, Some(content), is_error));
-                if bytes > VERBOSE_BYTES && bytes > line.len() {
+                if bytes > VERBOSE_BYTES && bytes > line.len() && !relied_on.contains(&tool.call) {
                     gained += (bytes - line.len()) as u64;
                     compacted.cleared.push(Cleared { call: tool.call.clone(), line: format!("[{line}]") });
                 }
             }
         }
         (compacted, gained)
+    }
+
+    /// Calls whose results the answers that stay point to: their model wanted to see them now. Where room is in
+    /// need they go all the same.
+    fn relied_on(&self, levels: Levels) -> BTreeSet<&'a CallId> {
+        if levels == Levels::Clear {
+            return BTreeSet::new();
+        }
+        let kept = self.kept.iter().flat_map(|said| calls_of(&said.message.parts));
+        kept.filter_map(|tool| self.pointers.get(&tool.call).copied()).collect()
     }
 
     /// How many answers made these calls.
@@ -389,6 +425,7 @@ impl<'a> Steps<'a> {
 
 /// What later steps made of earlier ones: the last place where each path was read whole, and changed.
 struct Done<'a> {
+    pointers: BTreeSet<&'a CallId>,
     reads: BTreeMap<&'a str, Vec<(usize, Span)>>,
     changes: BTreeMap<&'a str, usize>,
 }
@@ -417,12 +454,15 @@ fn path_of(tool: &ToolUse) -> Option<&str> {
 
 impl<'a> Done<'a> {
     fn of(steps: &Steps<'a>, results: &BTreeMap<&CallId, Result<'_>>) -> Self {
-        let mut done = Self { reads: BTreeMap::new(), changes: BTreeMap::new() };
+        let pointers = steps.pointers.keys().copied().collect();
+        let mut done = Self { pointers, reads: BTreeMap::new(), changes: BTreeMap::new() };
         for (nth, said) in steps.old.iter().chain(&steps.kept).enumerate() {
             for tool in calls_of(&said.message.parts) {
                 let well = results.get(&tool.call).is_some_and(|(_, is_error)| !is_error);
                 let Some(path) = path_of(tool).filter(|_| well) else { continue };
                 match tool.name.as_str() {
+                    // What only points repeats nothing.
+                    "read_file" if done.pointers.contains(&tool.call) => {}
                     "read_file" => done.reads.entry(path).or_default().push((nth, Span::of(tool))),
                     "edit_file" | "create_file" => drop(done.changes.insert(path, nth)),
                     _ => {}
@@ -438,6 +478,7 @@ impl<'a> Done<'a> {
         let Some((content, is_error)) = results.get(&tool.call).copied() else { return false };
         let path = path_of(tool).unwrap_or_default();
         match (tool.name.as_str(), is_error) {
+            ("read_file", false) if self.pointers.contains(&tool.call) => true,
             ("read_file", false) => self.reads.get(path).is_some_and(|reads| {
                 reads.iter().any(|(later, span)| *later > nth && span.covers(Span::of(tool)))
             }),

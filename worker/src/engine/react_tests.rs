@@ -44,6 +44,7 @@ pub(super) const SETTINGS: RunSettings = RunSettings {
     cost_max_nusd: 0,
     time_max_ms: 0,
     heed_stops: false,
+    read_cache: false,
 };
 
 pub(super) struct Log {

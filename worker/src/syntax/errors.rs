@@ -2,7 +2,7 @@
 
 use std::ops::ControlFlow;
 
-use tree_sitter::{Node, ParseOptions, ParseState, Parser, TreeCursor};
+use tree_sitter::{Node, ParseOptions, ParseState, Parser, Tree, TreeCursor};
 
 use super::language::Language;
 
@@ -33,6 +33,17 @@ pub(super) struct TooHard;
 
 /// All errors of `text`.
 pub(super) fn errors(language: Language, text: &[u8]) -> Result<Vec<SyntaxError>, TooHard> {
+    let tree = tree_of(language, text)?;
+    let mut out = Vec::new();
+    if tree.root_node().has_error() {
+        let lines: Vec<&[u8]> = text.split(|byte| *byte == b'\n').collect();
+        collect(tree.walk(), &lines, &mut out);
+    }
+    Ok(out)
+}
+
+/// What the grammar makes of `text`.
+pub(super) fn tree_of(language: Language, text: &[u8]) -> Result<Tree, TooHard> {
     let mut parser = Parser::new();
     parser.set_language(&language.grammar()).map_err(|_| TooHard)?;
     let mut steps = 0u32;
@@ -42,13 +53,7 @@ pub(super) fn errors(language: Language, text: &[u8]) -> Result<Vec<SyntaxError>
     };
     let mut read = |at: usize, _: tree_sitter::Point| text.get(at..).unwrap_or_default();
     let options = ParseOptions::new().progress_callback(&mut count);
-    let tree = parser.parse_with_options(&mut read, None, Some(options)).ok_or(TooHard)?;
-    let mut out = Vec::new();
-    if tree.root_node().has_error() {
-        let lines: Vec<&[u8]> = text.split(|byte| *byte == b'\n').collect();
-        collect(tree.walk(), &lines, &mut out);
-    }
-    Ok(out)
+    parser.parse_with_options(&mut read, None, Some(options)).ok_or(TooHard)
 }
 
 /// Goes down to what is broken only, and never within it.

@@ -82,7 +82,7 @@ fn is_template(languages: &[Language], text: &[u8]) -> bool {
 }
 
 /// Without the byte-order mark.
-fn unmarked(text: &[u8]) -> &[u8] {
+pub(super) fn unmarked(text: &[u8]) -> &[u8] {
     text.strip_prefix(b"\xef\xbb\xbf").unwrap_or(text)
 }
 

@@ -1,4 +1,5 @@
-//! The syntax gate: whether an edit adds errors that a parser sees, by tree-sitter's grammars.
+//! What tree-sitter's grammars tell of a file: whether an edit adds errors that a parser sees (the syntax
+//! gate), and what is defined at which line (the outline).
 //!
 //! A file is parsed before and after; what counts is the difference, so that a file that was broken
 //! before, or that a grammar does not know in full, is nobody's fault. Pure: bytes and a file's name in,
@@ -7,7 +8,9 @@
 mod errors;
 mod gate;
 mod language;
+mod outline;
 #[cfg(test)]
 mod tests;
 
 pub use gate::{Addition, PARSED_BYTES_MAX, Verdict, compare};
+pub use outline::{Definition, outline};

@@ -1,6 +1,9 @@
 //! `edit_file`: search/replace edits of a file that was read, through the edit engine.
 
+use std::borrow::Cow;
+
 use docket_schema::{
+    content::WorkPath,
     ids::BlobHash,
     tool::{EditLevel, LineCounts},
 };
@@ -9,6 +12,7 @@ use serde::Deserialize;
 
 use super::{
     context::{ToolContext, ToolOutcome},
+    encoding::{Encoding, Held, held},
     files::{load, replace, work_path},
     gate,
     guard::{is_config, is_replaced_whole},
@@ -87,24 +91,59 @@ fn apply(context: ToolContext<'_>, args: Args) -> Result<ToolOutcome, String> {
         Some(_) => {}
     }
     let edits = planned(&path.to_string(), args.edits, args.patch.as_deref())?;
-    let applied = edit::apply(&loaded.bytes, &edits).map_err(|error| error.to_string())?;
-    if is_config(&path) && is_replaced_whole(&loaded.bytes, &applied.after) {
+    let (before, encoding) = editable(&path, &loaded.bytes)?;
+    let applied = edit::apply(&before, &edits).map_err(|error| error.to_string())?;
+    if is_config(&path) && is_replaced_whole(&before, &applied.after) {
         return Err(format!(
             "`{path}` configures the project and is not replaced whole: change the lines in question"
         ));
     }
-    let remark = gate::syntax(context.settings, &path, Some(&loaded.bytes), &applied.after)?;
-    let mut outcome = if applied.after == loaded.bytes {
+    let remark = gate::syntax(context.settings, &path, Some(&before), &applied.after)?;
+    let after = written(&path, encoding, &applied.after)?;
+    let mut outcome = if after == loaded.bytes {
         ToolOutcome::ok(format!("`{path}` already reads so: nothing was changed"))
     } else {
-        replace(context.root, &path, &loaded, &applied.after).map_err(|error| error.to_string())?;
-        changed(&path.to_string(), &loaded.bytes, &applied, &remark)
+        replace(context.root, &path, &loaded, &after).map_err(|error| error.to_string())?;
+        changed(&path.to_string(), &before, &applied, &remark)
     };
-    if applied.after != loaded.bytes {
+    if after != loaded.bytes {
         outcome.facts.changed.push(path.clone());
     }
     outcome.facts.edit_level = Some(applied.level());
-    Ok(outcome.seen(path, BlobHash::of(&applied.after)))
+    Ok(outcome.seen(path, BlobHash::of(&after)))
+}
+
+/// What the edit engine works on: the file's bytes, or its text in UTF-8 where it is in another encoding.
+/// That is certain to come back to the same bytes where nothing is changed.
+fn editable<'a>(path: &WorkPath, bytes: &'a [u8]) -> Result<(Cow<'a, [u8]>, Encoding), String> {
+    match held(bytes) {
+        Held::Data(kind) => Err(format!("`{path}` is {kind} and is not edited: change it by a command")),
+        Held::Text(text, encoding) if encoding.is_transcoded() => {
+            if encoding.encode(&text).as_deref() != Ok(bytes) {
+                return Err(format!(
+                    "`{path}` is not edited: not all of it is text in its encoding, and an edit would change more \
+                     than it says. Convert the file by a command first (iconv)"
+                ));
+            }
+            Ok((text.into_owned().into_bytes().into(), encoding))
+        }
+        Held::Text(_, encoding) => Ok((bytes.into(), encoding)),
+    }
+}
+
+/// The file's bytes of what the edit engine made.
+fn written<'a>(path: &WorkPath, encoding: Encoding, after: &'a [u8]) -> Result<Cow<'a, [u8]>, String> {
+    if !encoding.is_transcoded() {
+        return Ok(after.into());
+    }
+    let refused = |why: String| format!("Nothing was changed in `{path}`: {why}");
+    let text = std::str::from_utf8(after).map_err(|error| refused(error.to_string()))?;
+    let bytes = encoding.encode(text).map_err(|error| {
+        refused(format!(
+            "{error}. Use characters that it has, or convert the file by a command first (iconv)"
+        ))
+    })?;
+    Ok(bytes.into())
 }
 
 /// The edits of a call, from whichever of the two arguments holds them.
@@ -231,6 +270,69 @@ mod tests {
         let again = w.call(NAME, json!({"path": "src/a.py", "patch": patch}));
         assert!(again.text().contains("already reads so"), "{}", again.text());
         assert_eq!(w.read("src/a.py"), "def f():\n    return 2\n");
+    }
+
+    #[test]
+    fn a_file_keeps_its_encoding_and_its_other_bytes() {
+        let utf16 = |text: &str| {
+            let units = text.encode_utf16().flat_map(u16::to_le_bytes);
+            b"\xff\xfe".iter().copied().chain(units).collect::<Vec<u8>>()
+        };
+        let text = "eins \u{e9}\r\nzwei \u{fc}\r\ndrei";
+        let edited = "eins \u{e9}\r\nzw\u{f6}lf \u{fc}\r\ndrei";
+        let mut w = Workspace::new(&[]);
+        let latin = |text: &str| text.chars().map(|c| u8::try_from(u32::from(c)).expect("Latin-1")).collect();
+        let with_bom = |text: &str| format!("\u{feff}{text}").into_bytes();
+        let cases: [(&str, Vec<u8>, Vec<u8>); 3] = [
+            ("utf16", utf16(text), utf16(edited)),
+            ("latin", latin(text), latin(edited)),
+            ("bom", with_bom(text), with_bom(edited)),
+        ];
+        for (path, before, after) in cases {
+            w.write(path, &before);
+            w.call("read_file", json!({"path": path}));
+            let edit = |search: &str, replace: &str| json!({"path": path, "edits": [{"search": search, "replace": replace}]});
+            let out = w.call(NAME, edit("zwei \u{fc}", "zw\u{f6}lf \u{fc}"));
+            assert!(!out.is_error && out.text().contains("+zw\u{f6}lf \u{fc}"), "{}", out.text());
+            assert_eq!(std::fs::read(w.path(path)).expect("reads"), after, "{path}");
+            // What it wrote counts as read: the hash is that of the bytes, not of the text.
+            assert!(!w.call(NAME, edit("zw\u{f6}lf", "zwei")).is_error);
+            assert_eq!(std::fs::read(w.path(path)).expect("reads"), before, "{path}");
+        }
+        let out =
+            w.call(NAME, json!({"path": "latin", "edits": [{"search": "zwei", "replace": "\u{263a}"}]}));
+        assert!(
+            out.is_error && out.text().contains("`\u{263a}` cannot be written in Windows-1252"),
+            "{}",
+            out.text()
+        );
+        assert_eq!(std::fs::read(w.path("latin")).expect("reads"), latin(text));
+        // Half a character of UTF-16, and half a unit: no text that comes back to the byte.
+        for bad in [&b"\xff\xfea\0\0\xd8b\0"[..], b"\xff\xfea\0b"] {
+            w.write("half", bad);
+            w.call("read_file", json!({"path": "half"}));
+            let out = w.call(NAME, json!({"path": "half", "edits": [{"search": "a", "replace": "c"}]}));
+            assert!(out.is_error && out.text().contains("Convert the file"), "{}", out.text());
+            assert_eq!(std::fs::read(w.path("half")).expect("reads"), bad);
+        }
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(64))]
+        /// Whatever bytes a file has: an edit that is made changes its line and no other byte.
+        #[test]
+        fn an_edit_of_any_bytes_changes_its_line_only(
+            before in prop::collection::vec(any::<u8>(), 0..60), after in prop::collection::vec(any::<u8>(), 0..60)
+        ) {
+            let mut w = Workspace::new(&[]);
+            let bytes = [&before[..], b"\nUNIQUE mark\n", &after].concat();
+            w.write("f", &bytes);
+            w.call("read_file", json!({"path": "f"}));
+            let edits = json!([{"search": "UNIQUE mark", "replace": "another mark"}]);
+            let out = w.call(NAME, json!({"path": "f", "edits": edits}));
+            let want = if out.is_error { bytes } else { [&before[..], b"\nanother mark\n", &after].concat() };
+            prop_assert_eq!(std::fs::read(w.path("f")).expect("reads"), want, "{}", out.text());
+        }
     }
 
     #[test]

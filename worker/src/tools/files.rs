@@ -4,7 +4,8 @@
 use std::io::{self, Read as _, Write as _};
 
 use cap_std::fs::{
-    Dir, File, Metadata, MetadataExt as _, OpenOptions, OpenOptionsExt as _, Permissions, PermissionsExt as _,
+    Dir, File, FileType, FileTypeExt as _, Metadata, MetadataExt as _, OpenOptions, OpenOptionsExt as _,
+    Permissions, PermissionsExt as _,
 };
 use docket_schema::{content::WorkPath, ids::BlobHash};
 use nix::{
@@ -27,12 +28,16 @@ const TEMPORARY: &str = ".docket-write-";
 pub(super) enum FileError {
     #[error("`{0}` is not a path in the workspace: give a relative path without `..`, such as src/main.rs")]
     Path(String),
-    #[error("`{0}` does not exist")]
+    #[error("`{0}` does not exist: list_files shows what does")]
     Missing(WorkPath),
+    #[error("`{0}` is a symbolic link to `{1}`, which {2}")]
+    LeadsNowhere(WorkPath, String, &'static str),
     #[error("`{0}` is a folder, not a file: use list_files")]
     Folder(WorkPath),
-    #[error("`{0}` is not a regular file")]
-    NotAFile(WorkPath),
+    #[error("`{0}` is {1}, not a file: nothing in it can be read again")]
+    NotAFile(WorkPath, &'static str),
+    #[error("`{0}` is not a folder: give the folder it lies in")]
+    NotAFolder(WorkPath),
     #[error("`{0}` leads out of the workspace")]
     Outside(WorkPath),
     #[error("`{0}` is a symbolic link, or lies below one: name the file it points to")]
@@ -41,7 +46,9 @@ pub(super) enum FileError {
     Shared(WorkPath),
     #[error("`{0}` is protected and cannot be written by file tools")]
     Protected(WorkPath),
-    #[error("`{0}` has {1} bytes, more than the {FILE_BYTES_MAX} that file tools take")]
+    #[error(
+        "`{0}` has {1} bytes, more than the {FILE_BYTES_MAX} that are edited or shown whole: change it by a command"
+    )]
     TooLarge(WorkPath, u64),
     #[error("`{0}` exists already")]
     Exists(WorkPath),
@@ -106,20 +113,70 @@ pub(super) struct Loaded {
 pub(super) fn open(root: &Dir, path: &WorkPath) -> Result<(File, Metadata), FileError> {
     let mut options = OpenOptions::new();
     options.read(true).custom_flags(OFlag::O_NONBLOCK.bits() | OFlag::O_NOCTTY.bits());
-    let file = root.open_with(os(path), &options).map_err(|error| FileError::io(path, error))?;
+    let file = root.open_with(os(path), &options).map_err(|error| unopened(root, path, error))?;
     let meta = file.metadata().map_err(|error| FileError::io(path, error))?;
     if meta.is_dir() {
         return Err(FileError::Folder(path.clone()));
     }
     if !meta.is_file() {
-        return Err(FileError::NotAFile(path.clone()));
+        return Err(FileError::NotAFile(path.clone(), kind_of(meta.file_type())));
     }
     Ok((file, meta))
+}
+
+/// Why a path does not open: of a link, what it points to.
+fn unopened(root: &Dir, path: &WorkPath, error: io::Error) -> FileError {
+    let found = root.symlink_metadata(os(path)).map(|meta| meta.file_type());
+    // A socket cannot be opened at all.
+    if let Ok(found) = &found
+        && !found.is_symlink()
+        && !found.is_file()
+        && !found.is_dir()
+    {
+        return FileError::NotAFile(path.clone(), kind_of(*found));
+    }
+    let error = FileError::io(path, error);
+    // The link may be one that leads out, which cap-std does not read.
+    let target = found.ok().filter(FileType::is_symlink).and_then(|_| root.read_link_contents(os(path)).ok());
+    let Some(target) = target else { return error };
+    let why = match &error {
+        FileError::Missing(_) => "does not exist",
+        FileError::Outside(_) => "is not in the workspace: only what is in it can be read",
+        FileError::Link(_) => "leads on and on: name a file",
+        _ => return error,
+    };
+    FileError::LeadsNowhere(path.clone(), target.to_string_lossy().into_owned(), why)
+}
+
+fn kind_of(found: FileType) -> &'static str {
+    if found.is_fifo() {
+        "a named pipe"
+    } else if found.is_socket() {
+        "a socket"
+    } else if found.is_block_device() || found.is_char_device() {
+        "a device"
+    } else {
+        "a special file"
+    }
+}
+
+/// A size as people read it.
+pub(super) fn size_text(bytes: u64) -> String {
+    match bytes {
+        0..1024 => format!("{bytes} B"),
+        1024..1_048_576 => format!("{}.{} KiB", bytes / 1024, bytes % 1024 * 10 / 1024),
+        _ => format!("{}.{} MiB", bytes / 1_048_576, bytes % 1_048_576 * 10 / 1_048_576),
+    }
 }
 
 /// Reads a regular file of at most [`FILE_BYTES_MAX`].
 pub(super) fn load(root: &Dir, path: &WorkPath) -> Result<Loaded, FileError> {
     let (file, meta) = open(root, path)?;
+    load_opened(file, &meta, path)
+}
+
+/// Reads what [`open`] opened.
+pub(super) fn load_opened(file: File, meta: &Metadata, path: &WorkPath) -> Result<Loaded, FileError> {
     if meta.len() > FILE_BYTES_MAX {
         return Err(FileError::TooLarge(path.clone(), meta.len()));
     }
@@ -287,7 +344,8 @@ mod tests {
         w.link("in", "real");
         for leaving in ["out/secret", "abs"] {
             let error = load(&w.dir, &path(leaving)).expect_err("refused");
-            assert!(matches!(error, FileError::Outside(_)), "{leaving}: {error:?}");
+            let outside = matches!(error, FileError::Outside(_) | FileError::LeadsNowhere(..));
+            assert!(outside, "{leaving}: {error:?}");
         }
         assert!(matches!(create(&w.dir, &path("out/new"), b"x"), Err(FileError::Link(_))));
         assert!(!outside.path().join("new").exists());
@@ -301,7 +359,7 @@ mod tests {
     fn only_regular_files_with_one_name() {
         let w = Workspace::new(&[("a", "1\n"), ("d/b", "2\n")]);
         nix::unistd::mkfifo(&w.path("fifo"), nix::sys::stat::Mode::S_IRWXU).expect("fifo");
-        assert!(matches!(load(&w.dir, &path("fifo")), Err(FileError::NotAFile(_))));
+        assert!(matches!(load(&w.dir, &path("fifo")), Err(FileError::NotAFile(..))));
         assert!(matches!(load(&w.dir, &path("d")), Err(FileError::Folder(_))));
         std::fs::hard_link(w.path("a"), w.path("a2")).expect("link");
         let old = load(&w.dir, &path("a")).expect("reads");

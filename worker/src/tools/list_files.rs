@@ -1,14 +1,17 @@
 //! `list_files`: names and sizes below a folder.
 
+use std::collections::BTreeMap;
+
 use cap_std::fs::MetadataExt as _;
+use docket_schema::content::WorkPath;
 use schemars::JsonSchema;
 use serde::Deserialize;
 
 use super::{
     context::{ToolContext, ToolOutcome},
-    files::{folder_path, os},
+    files::{folder_path, os, size_text},
     output::printable,
-    walk::{Hidden, PathGlob, walk},
+    walk::{Hidden, PathGlob, VISITED_MAX, walk},
 };
 
 pub(super) const NAME: &str = "list_files";
@@ -17,6 +20,9 @@ pub(super) const DESCRIPTION: &str = "Lists files with their sizes, and folders,
 
 /// Entries of one answer: more is noise, and a pattern or a folder narrows it.
 const ENTRIES_MAX: usize = 400;
+
+/// Folders whose left-out entries are counted by name.
+const FOLDERS_MAX: usize = 12;
 
 const DEPTH_DEFAULT: u32 = 3;
 
@@ -48,14 +54,16 @@ fn list(context: ToolContext<'_>, args: &Args) -> Result<String, String> {
     let depth = args.max_depth.unwrap_or(DEPTH_DEFAULT) as usize;
     let visited =
         walk(context.root, folder.as_ref(), Some(depth), Hidden::Show).map_err(|error| error.to_string())?;
-    let (mut out, mut shown, mut more) = (String::new(), 0usize, 0usize);
+    let (mut out, mut shown, mut seen) = (String::new(), 0usize, 0usize);
+    let mut more = LeftOut::default();
     for entry in visited {
+        seen += 1;
         let matches = pattern.as_ref().is_none_or(|pattern| !entry.is_dir && pattern.is_match(&entry.path));
         if !matches {
             continue;
         }
         if shown == ENTRIES_MAX {
-            more += 1;
+            more.count(folder.as_ref(), &entry.path);
             continue;
         }
         shown += 1;
@@ -69,8 +77,11 @@ fn list(context: ToolContext<'_>, args: &Args) -> Result<String, String> {
             out.push_str(&format!("  {}\n", size_text(size)));
         }
     }
-    if more > 0 {
-        out.push_str(&format!("[… {more} more: give a folder or a pattern …]\n"));
+    more.tell(&mut out);
+    if is_cut(seen, folder.as_ref()) {
+        out.push_str(&format!(
+            "[… more than {VISITED_MAX} names: the rest was not looked at; give a folder …]\n"
+        ));
     }
     let place = args.path.as_deref().unwrap_or("the workspace");
     if shown == 0 {
@@ -82,11 +93,47 @@ fn list(context: ToolContext<'_>, args: &Args) -> Result<String, String> {
     Ok(out)
 }
 
-fn size_text(bytes: u64) -> String {
-    match bytes {
-        0..1024 => format!("{bytes} B"),
-        1024..1_048_576 => format!("{}.{} KiB", bytes / 1024, bytes % 1024 * 10 / 1024),
-        _ => format!("{}.{} MiB", bytes / 1_048_576, bytes % 1_048_576 * 10 / 1_048_576),
+/// Whether a walk that gave so many names has gone as far as walks go: the folder and those above it it visits
+/// without giving them.
+fn is_cut(seen: usize, folder: Option<&WorkPath>) -> bool {
+    seen + 1 + folder.map_or(0, |folder| folder.parts().count()) >= VISITED_MAX
+}
+
+/// Entries beyond those that are shown, by the folder that they lie in.
+#[derive(Default)]
+struct LeftOut {
+    all: usize,
+    folders: BTreeMap<String, usize>,
+}
+
+impl LeftOut {
+    /// Counts an entry below `folder`.
+    fn count(&mut self, folder: Option<&WorkPath>, path: &WorkPath) {
+        self.all += 1;
+        let parts: Vec<_> = path.parts().map(printable).collect();
+        let below = folder.map_or(0, |folder| folder.parts().count()) + 1;
+        let within = parts.len().saturating_sub(1).min(below);
+        *self.folders.entry(parts[..within].join("/").replace('\n', "\\n")).or_default() += 1;
+    }
+
+    fn tell(&self, out: &mut String) {
+        if self.all == 0 {
+            return;
+        }
+        let mut folders: Vec<(&str, usize)> = self.folders.iter().map(|(name, n)| (&**name, *n)).collect();
+        folders.sort_by_key(|(_, count)| std::cmp::Reverse(*count));
+        let each = folders.iter().take(FOLDERS_MAX).map(|(name, count)| match *name {
+            "" => format!("{count} beside these"),
+            name => format!("{count} in {name}/"),
+        });
+        let each: Vec<String> = each.collect();
+        let others = folders.len().saturating_sub(FOLDERS_MAX);
+        let others = if others > 0 { format!(", and in {others} other folders") } else { String::new() };
+        out.push_str(&format!(
+            "[… {} more: {}{others}: give a folder or a pattern …]\n",
+            self.all,
+            each.join(", ")
+        ));
     }
 }
 
@@ -122,6 +169,33 @@ mod tests {
     }
 
     #[test]
+    fn what_is_too_much_is_counted_by_folder() {
+        let mut w = Workspace::new(&[("zz", "")]);
+        for n in 0..450 {
+            w.write(&format!("a/f{n:03}"), "");
+        }
+        for n in 0..30 {
+            w.write(&format!("m/n/f{n}"), "");
+        }
+        let text = w.call(NAME, json!({})).text().into_owned();
+        assert_eq!(text.lines().count(), 401);
+        // `a/`, its 450 files, `m/`, `m/n/`, its 30 files, `zz`: 484, of which 400 are shown.
+        assert!(
+            text.ends_with("[… 84 more: 51 in a/, 31 in m/, 2 beside these: give a folder or a pattern …]\n"),
+            "{text}"
+        );
+        let text = w.call(NAME, json!({"path": "m"})).text().into_owned();
+        assert!(text.starts_with("m/n/\nm/n/f0  0 B\n") && text.lines().count() == 31, "{text}");
+    }
+
+    #[test]
+    fn a_walk_that_was_cut_is_known() {
+        let folder = WorkPath::new("a/b").expect("legal");
+        assert!(is_cut(VISITED_MAX - 1, None) && !is_cut(VISITED_MAX - 2, None));
+        assert!(is_cut(VISITED_MAX - 3, Some(&folder)) && !is_cut(VISITED_MAX - 4, Some(&folder)));
+    }
+
+    #[test]
     fn a_folder_a_pattern_and_a_depth_narrow_it() {
         let mut w = sample();
         let cases = [
@@ -140,6 +214,7 @@ mod tests {
             (json!({"path": "nope"}), "`nope` does not exist"),
             (json!({"path": "../"}), "not a path in the workspace"),
             (json!({"path": "out"}), "out"),
+            (json!({"path": "b.rs"}), "`b.rs` is not a folder: give the folder it lies in"),
             (json!({"pattern": "a{"}), "`pattern` is not a glob"),
         ] {
             let out = w.call(NAME, args);

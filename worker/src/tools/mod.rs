@@ -8,12 +8,15 @@
 mod args;
 #[cfg(test)]
 mod config_tests;
+mod contents;
 mod context;
 mod create_file;
 mod edit_file;
+mod encoding;
 mod files;
 mod gate;
 mod guard;
+mod huge;
 mod labels;
 mod lint;
 mod list_files;
@@ -25,6 +28,8 @@ mod run_command;
 mod run_tests;
 mod runner;
 mod search_codebase;
+#[cfg(test)]
+mod search_tests;
 mod shell;
 mod signature;
 mod test_output;

@@ -32,6 +32,23 @@ pub fn printable(bytes: &[u8]) -> String {
     out
 }
 
+/// Text of a file as a model may read it: what would hide, reorder or overwrite is written as `\u{…}`, and
+/// nothing is left out. A file is no terminal: what stands before a carriage return is there as well.
+pub(super) fn visible(text: &str) -> String {
+    if !text.chars().any(|c| c != '\t' && hides(c)) {
+        return text.to_owned();
+    }
+    let mut out = String::with_capacity(text.len() + 16);
+    for c in text.chars() {
+        if c != '\t' && hides(c) {
+            out.extend(c.escape_unicode());
+        } else {
+            out.push(c);
+        }
+    }
+    out
+}
+
 /// Skips what follows an escape: a CSI sequence, an OSC string, or one character.
 fn skip_sequence(chars: &mut std::iter::Peekable<std::str::Chars<'_>>) {
     match chars.peek() {

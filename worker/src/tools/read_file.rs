@@ -1,18 +1,23 @@
 //! `read_file`: numbered lines of a file, the middle of a long one summarized.
 
+use docket_schema::{content::WorkPath, tool::LinesShown};
 use schemars::JsonSchema;
 use serde::Deserialize;
 
 use super::{
+    contents::contents,
     context::{ToolContext, ToolOutcome},
-    files::{load, work_path},
-    output::{cut_line, printable},
+    encoding::{Held, held, line_text, sniffed},
+    files::{FILE_BYTES_MAX, load_opened, open, size_text, work_path},
+    huge::{self, Found, SCANNED_BYTES_MAX, Wanted},
+    output::{cut_line, visible},
 };
 
 pub(super) const NAME: &str = "read_file";
 pub(super) const DESCRIPTION: &str = "Reads a file of the workspace with line numbers. Files of more than 500 \
-    lines are answered with their first and last 50 and a summary of what lies between; give start_line and \
-    end_line to see that part. A file must be read before it is edited.";
+    lines are answered with their first and last 50 and a table of contents of what lies between; give start_line \
+    and end_line to see that part. What was shown and has not changed is not shown again. A file must be read \
+    before it is edited.";
 
 /// Characters of a line that are shown.
 const LINE_CHARS_MAX: usize = 1000;
@@ -20,10 +25,6 @@ const LINE_CHARS_MAX: usize = 1000;
 const ANSWER_CHARS_MAX: usize = 60_000;
 /// Lines shown at each end of a long file.
 const ENDS: u64 = 50;
-/// Names of definitions that a summary lists.
-const DEFINITIONS_MAX: usize = 60;
-/// Bytes that are looked at to tell text from data.
-const SNIFFED_BYTES: usize = 8 * 1024;
 
 #[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
@@ -41,35 +42,121 @@ pub(super) struct Args {
 }
 
 pub(super) fn run(context: ToolContext<'_>, args: &Args) -> ToolOutcome {
-    let fail = |text: String| ToolOutcome::error(NAME, text);
-    let path = match work_path(&args.path) {
-        Ok(path) => path,
-        Err(error) => return fail(error.to_string()),
-    };
-    let loaded = match load(context.root, &path) {
-        Ok(loaded) => loaded,
-        Err(error) => return fail(error.to_string()),
-    };
-    if let Some(kind) = binary_kind(&loaded.bytes) {
-        return fail(format!("`{path}` is {kind} of {} bytes and is not shown as text", loaded.bytes.len()));
+    read(context, args).unwrap_or_else(|text| ToolOutcome::error(NAME, text))
+}
+
+fn read(context: ToolContext<'_>, args: &Args) -> Result<ToolOutcome, String> {
+    let path = work_path(&args.path).map_err(|error| error.to_string())?;
+    let (file, meta) = open(context.root, &path).map_err(|error| error.to_string())?;
+    if meta.len() > FILE_BYTES_MAX {
+        return part_of_huge(context, args, &path, file, meta.len());
     }
-    let valid = std::str::from_utf8(&loaded.bytes).is_ok();
-    let text = String::from_utf8_lossy(&loaded.bytes);
-    let lines: Vec<&str> = text.lines().collect();
-    let total = lines.len() as u64;
-    let outcome = match span(args, total) {
-        Err(text) => return fail(text),
-        Ok(None) => ToolOutcome::ok(format!("`{path}` is empty")),
-        Ok(Some((first, last))) => {
-            let mut out = format!("{path}: lines {first} to {last} of {total}\n");
-            if !valid {
-                out.push_str("(not all of it is UTF-8: bytes that are not are shown as \u{fffd})\n");
-            }
-            show(&lines, first, last, context.settings.read_lines_max, &mut out);
-            ToolOutcome::ok(out)
-        }
+    let loaded = load_opened(file, &meta, &path).map_err(|error| error.to_string())?;
+    let (text, encoding) = match held(&loaded.bytes) {
+        Held::Text(text, encoding) => (text, encoding),
+        Held::Data(kind) => return Err(no_text(&path, kind, loaded.bytes.len() as u64)),
     };
-    outcome.seen(path, loaded.hash)
+    let lines: Vec<&str> = text.lines().collect();
+    let Some((first, last)) = span(args, lines.len() as u64)? else {
+        return Ok(ToolOutcome::ok(format!("`{path}` is empty")).seen(path, loaded.hash));
+    };
+    let mut answer = Answer::new(&path, (first, last), lines.len() as u64, encoding.note());
+    let whole = File { name: path.to_string(), text: &text, lines: &lines };
+    whole.show(first, last, context.settings.read_lines_max, &mut answer);
+    Ok(answer.outcome().seen(path, loaded.hash))
+}
+
+/// What is told of a file that is no text.
+fn no_text(path: &WorkPath, kind: &str, bytes: u64) -> String {
+    format!(
+        "`{path}` is {kind} of {}, and is not shown as text: a command can look into it (file, strings, od, unzip -l)",
+        size_text(bytes)
+    )
+}
+
+/// What can be shown of a file that is larger than what tools hold.
+fn part_of_huge(
+    context: ToolContext<'_>,
+    args: &Args,
+    path: &WorkPath,
+    file: cap_std::fs::File,
+    bytes: u64,
+) -> Result<ToolOutcome, String> {
+    if bytes > SCANNED_BYTES_MAX {
+        return Err(format!(
+            "`{path}` has {}, more than the {} of which read_file can show a part: a command can (head, tail, grep -n, sed -n 10,20p)",
+            size_text(bytes),
+            size_text(SCANNED_BYTES_MAX)
+        ));
+    }
+    let ranged = args.start_line.is_some() || args.end_line.is_some();
+    let first = args.start_line.unwrap_or(1);
+    let asked = args.end_line.unwrap_or(u64::MAX);
+    if asked < first {
+        return Err(format!("`end_line` ({asked}) is before `start_line` ({first})"));
+    }
+    let count = (asked - first).saturating_add(1).min(context.settings.read_lines_max);
+    let wanted = match ranged {
+        true => Wanted { first, count, tail: 0 },
+        false => Wanted { first: 1, count: ENDS, tail: 50 },
+    };
+    let found = huge::scan(file, wanted).map_err(|error| format!("`{path}`: {error}"))?;
+    match sniffed(&found.begin) {
+        Err(kind) => return Err(no_text(path, kind, bytes)),
+        Ok(Some(_)) => {
+            let kind = "a UTF-16 text, too large to be shown,";
+            return Err(format!(
+                "`{path}` is {kind} of {}: a command can convert it (iconv)",
+                size_text(bytes)
+            ));
+        }
+        Ok(None) => {}
+    }
+    if first > found.total {
+        return Err(beyond(first, found.total));
+    }
+    let note = format!("{}: too large to be edited, and shown in parts", size_text(bytes));
+    let last = if ranged { asked.min(found.total) } else { found.total };
+    let mut answer = Answer::new(path, (first, last), found.total, Some(&note));
+    show_huge(&found, first, last, &mut answer);
+    let outcome = answer.outcome();
+    Ok(match found.hash {
+        Some(hash) => outcome.seen(path.clone(), hash),
+        None => outcome,
+    })
+}
+
+fn show_huge(found: &Found, first: u64, last: u64, answer: &mut Answer) {
+    let put = |lines: &mut dyn Iterator<Item = &huge::Line>, from: u64, answer: &mut Answer| {
+        let mut next = from;
+        for line in lines {
+            let more = line.bytes - line.begin.len() as u64;
+            let mut text = cut_line(&visible(&line_text(&line.begin)), LINE_CHARS_MAX);
+            if more > 0 {
+                text.push_str(&format!(" [and {more} more bytes]"));
+                answer.long_lines = true;
+            }
+            answer.line(next, &text);
+            next += 1;
+            if answer.is_full() {
+                break;
+            }
+        }
+        answer.shown(from, next - 1);
+        next
+    };
+    let next = put(&mut found.lines.iter(), first, answer);
+    let tail_from = found.total - found.tail.len() as u64 + 1;
+    let upto = if found.tail.is_empty() { last } else { tail_from - 1 };
+    if next <= upto {
+        answer.gap(next, upto);
+        answer.text.push_str(". Read them with start_line and end_line …]\n");
+    }
+    put(&mut found.tail.iter(), tail_from, answer);
+}
+
+fn beyond(first: u64, total: u64) -> String {
+    format!("`start_line` is {first}, but the file has {total} lines")
 }
 
 fn span(args: &Args, total: u64) -> Result<Option<(u64, u64)>, String> {
@@ -78,7 +165,7 @@ fn span(args: &Args, total: u64) -> Result<Option<(u64, u64)>, String> {
         return Ok(None);
     }
     if first > total {
-        return Err(format!("`start_line` is {first}, but the file has {total} lines"));
+        return Err(beyond(first, total));
     }
     let last = args.end_line.unwrap_or(total).min(total);
     if last < first {
@@ -87,106 +174,97 @@ fn span(args: &Args, total: u64) -> Result<Option<(u64, u64)>, String> {
     Ok(Some((first, last)))
 }
 
-fn show(lines: &[&str], first: u64, last: u64, whole_max: u64, out: &mut String) {
-    if last - first < whole_max {
-        return put(lines, first, last, ANSWER_CHARS_MAX, out);
-    }
-    put(lines, first, first + ENDS - 1, ANSWER_CHARS_MAX / 2, out);
-    let (from, to) = (first + ENDS, last - ENDS);
-    out.push_str(&format!("[… lines {from} to {to} are not shown: {} lines", to - from + 1));
-    let found = definitions(lines, from, to);
-    if found.is_empty() {
-        out.push_str(". Read them with start_line and end_line …]\n");
-    } else {
-        let more = if found.len() > DEFINITIONS_MAX { ", and more" } else { "" };
-        let shown: Vec<&str> = found.iter().take(DEFINITIONS_MAX).map(String::as_str).collect();
-        out.push_str(&format!(
-            ". They define: {}{more}. Read them with start_line and end_line …]\n",
-            shown.join(", ")
-        ));
-    }
-    put(lines, last - ENDS + 1, last, ANSWER_CHARS_MAX / 2, out);
+/// A file as it is held.
+struct File<'a> {
+    name: String,
+    text: &'a str,
+    lines: &'a [&'a str],
 }
 
-fn put(lines: &[&str], first: u64, last: u64, chars_max: usize, out: &mut String) {
-    let limit = out.len() + chars_max;
-    for number in first..=last {
-        let Some(line) = usize::try_from(number - 1).ok().and_then(|at| lines.get(at)) else { return };
-        out.push_str(&format!("{number:>6}| {}\n", cut_line(&printable(line.as_bytes()), LINE_CHARS_MAX)));
-        if out.len() > limit && number < last {
-            out.push_str(&format!(
-                "[… cut after {chars_max} characters: read on with start_line {} …]\n",
-                number + 1
-            ));
-            return;
+impl File<'_> {
+    fn show(&self, first: u64, last: u64, whole_max: u64, answer: &mut Answer) {
+        if last - first < whole_max {
+            return self.put(first, last, ANSWER_CHARS_MAX, answer);
+        }
+        self.put(first, first + ENDS - 1, ANSWER_CHARS_MAX / 2, answer);
+        let (from, to) = (first + ENDS, last - ENDS);
+        answer.gap(from, to);
+        let (table, more) = contents(&self.name, self.text, self.lines, from, to);
+        answer.text.push_str(". Read them with start_line and end_line");
+        if table.is_empty() {
+            answer.text.push_str(" …]\n");
+        } else {
+            let more = if more > 0 { format!(" ({more} more are left out)") } else { String::new() };
+            answer.text.push_str(&format!(". They define{more}:\n{table}…]\n"));
+        }
+        self.put(last - ENDS + 1, last, ANSWER_CHARS_MAX / 2, answer);
+    }
+
+    fn put(&self, first: u64, last: u64, chars_max: usize, answer: &mut Answer) {
+        let limit = answer.text.len() + chars_max;
+        for number in first..=last {
+            let Some(line) = usize::try_from(number - 1).ok().and_then(|at| self.lines.get(at)) else {
+                return;
+            };
+            let shown = visible(line);
+            answer.long_lines |= shown.chars().nth(LINE_CHARS_MAX).is_some();
+            answer.line(number, &cut_line(&shown, LINE_CHARS_MAX));
+            if answer.text.len() > limit && number < last {
+                answer.shown(first, number);
+                answer.text.push_str(&format!(
+                    "[… cut after {chars_max} characters: read on with start_line {} …]\n",
+                    number + 1
+                ));
+                return;
+            }
+        }
+        answer.shown(first, last);
+    }
+}
+
+/// An answer as it is written.
+struct Answer {
+    text: String,
+    lines: Vec<LinesShown>,
+    long_lines: bool,
+}
+
+impl Answer {
+    fn new(path: &WorkPath, (first, last): (u64, u64), total: u64, note: Option<&str>) -> Self {
+        let mut text = format!("{path}: lines {first} to {last} of {total}\n");
+        if let Some(note) = note {
+            text.push_str(&format!("({note})\n"));
+        }
+        Self { text, lines: Vec::new(), long_lines: false }
+    }
+
+    fn line(&mut self, number: u64, text: &str) {
+        self.text.push_str(&format!("{number:>6}| {text}\n"));
+    }
+
+    fn shown(&mut self, first: u64, last: u64) {
+        if first <= last {
+            self.lines.push(LinesShown { first, last });
         }
     }
-}
 
-fn binary_kind(bytes: &[u8]) -> Option<&'static str> {
-    if bytes.starts_with(&[0xff, 0xfe]) || bytes.starts_with(&[0xfe, 0xff]) {
-        return Some("a UTF-16 file");
+    fn gap(&mut self, from: u64, to: u64) {
+        self.text.push_str(&format!("[… lines {from} to {to} are not shown: {} lines", to - from + 1));
     }
-    bytes.iter().take(SNIFFED_BYTES).any(|b| *b == 0).then_some("a binary file")
-}
 
-/// Names that lines define, with their line, by the look of the line alone.
-fn definitions(lines: &[&str], from: u64, to: u64) -> Vec<String> {
-    (from..=to)
-        .filter_map(|number| {
-            let line = lines.get(usize::try_from(number - 1).ok()?)?;
-            definition(line).map(|name| format!("{name} ({number})"))
-        })
-        .take(DEFINITIONS_MAX + 1)
-        .collect()
-}
-
-fn definition(line: &str) -> Option<&str> {
-    let indent = line.len() - line.trim_start().len();
-    if indent > 8 {
-        return None;
+    fn is_full(&self) -> bool {
+        self.text.len() > ANSWER_CHARS_MAX
     }
-    let mut words = line.trim_start().split(|c: char| c.is_whitespace() || c == '(').peekable();
-    while words.next_if(|word| word.starts_with("pub") || QUALIFIERS.contains(word)).is_some() {}
-    let keyword = words.next()?;
-    if !KEYWORDS.contains(&keyword) {
-        return None;
-    }
-    let name = words.find(|word| !word.is_empty() && *word != "*")?;
-    let end = name.find(|c: char| !(c.is_alphanumeric() || c == '_' || c == '$')).unwrap_or(name.len());
-    (end > 0).then(|| &name[..end])
-}
 
-const QUALIFIERS: [&str; 13] = [
-    "export",
-    "default",
-    "async",
-    "unsafe",
-    "static",
-    "public",
-    "private",
-    "protected",
-    "abstract",
-    "final",
-    "override",
-    "declare",
-    "extern",
-];
-const KEYWORDS: [&str; 13] = [
-    "fn",
-    "def",
-    "class",
-    "struct",
-    "enum",
-    "trait",
-    "impl",
-    "function",
-    "func",
-    "interface",
-    "type",
-    "mod",
-    "namespace",
-];
+    fn outcome(mut self) -> ToolOutcome {
+        if self.long_lines {
+            self.text.push_str("(lines were cut: a command can show a part of one, such as `sed -n 3p FILE | cut -c 1001-2000`)\n");
+        }
+        let mut outcome = ToolOutcome::ok(self.text);
+        outcome.facts.shown = self.lines;
+        outcome
+    }
+}
 
 #[cfg(test)]
 mod tests {
@@ -215,7 +293,8 @@ mod tests {
         let out = w.call(NAME, json!({"path": "long.rs"}));
         let text = out.text();
         assert!(text.contains(
-            "    50| line 50\n[… lines 51 to 550 are not shown: 500 lines. They define: middle (300)"
+            "    50| line 50\n[… lines 51 to 550 are not shown: 500 lines. Read them with start_line and end_line. They \
+             define:\n   300|     pub async fn middle(x: u8) {\n…]\n   551| line 551\n"
         ));
         assert!(text.contains("   551| line 551\n") && !text.contains("line 51\n"));
         let out = w.call(NAME, json!({"path": "long.rs", "start_line": 100, "end_line": 599}));
@@ -228,20 +307,111 @@ mod tests {
         w.write("bin", b"ab\0cd");
         w.write("latin", b"caf\xe9\n");
         let out = w.call(NAME, json!({"path": "bin"}));
-        assert!(out.is_error && out.text().contains("binary file of 5 bytes"), "{}", out.text());
-        let out = w.call(NAME, json!({"path": "latin"}));
-        assert!(
-            !out.is_error
-                && out.text().contains("not all of it is UTF-8")
-                && out.text().contains("caf\u{fffd}")
-        );
+        assert!(out.is_error && out.text().contains("a binary file of 5 B"), "{}", out.text());
+        w.write("logo.txt", b"\x89PNG\r\n\x1a\n and more");
+        let out = w.call(NAME, json!({"path": "logo.txt"}));
+        assert!(out.is_error && out.text().contains("`logo.txt` is a PNG image of 17 B"), "{}", out.text());
+        assert!(out.text().contains("a command can look into it"));
+        assert!(out.facts.read.is_empty() && out.facts.shown.is_empty(), "nothing was read");
         assert_eq!(w.call(NAME, json!({"path": "empty"})).text(), "`empty` is empty");
-        let big = std::fs::File::create(w.path("big")).expect("creates");
-        big.set_len(super::super::files::FILE_BYTES_MAX + 1).expect("grows");
-        assert!(w.call(NAME, json!({"path": "big"})).text().contains("more than the"));
         let one_line = "x".repeat(3_000_000);
         w.write("one", &one_line);
-        assert!(w.call(NAME, json!({"path": "one"})).content.len() < 2000);
+        let out = w.call(NAME, json!({"path": "one"}));
+        assert!(out.content.len() < 2000);
+        assert!(
+            out.text().contains("… [2999000 more characters]\n(lines were cut: a command"),
+            "{}",
+            out.text()
+        );
+    }
+
+    #[test]
+    fn a_text_is_shown_whatever_it_is_written_in() {
+        let mut w = Workspace::new(&[]);
+        w.write("latin", b"caf\xe9\n");
+        w.write("utf16", b"\xff\xfec\0a\0f\0\xe9\0\r\0\n\0x\0");
+        w.write("bom", b"\xef\xbb\xbfcaf\xc3\xa9\n");
+        w.write("broken", b"\xc3\xa9\xc3\xa9 \xff\n");
+        w.write("mac", b"one\rtwo\x1b[2K\n");
+        for (path, want) in [
+            (
+                "latin",
+                "(not UTF-8: read as Windows-1252 (Latin-1), and edits are written in it)\n     1| caf\u{e9}\n",
+            ),
+            ("utf16", "(UTF-16, little-endian: edits are written in it)\n     1| caf\u{e9}\n     2| x\n"),
+            ("bom", "(UTF-8 with a byte-order mark, which edits keep)\n     1| caf\u{e9}\n"),
+            (
+                "broken",
+                "(not all of it is UTF-8: bytes that are not are shown as \u{fffd})\n     1| \u{e9}\u{e9} \u{fffd}\n",
+            ),
+            // Nothing in a file hides what stands before it.
+            ("mac", "     1| one\\u{d}two\\u{1b}[2K\n"),
+        ] {
+            let out = w.call(NAME, json!({"path": path}));
+            let text = out.text();
+            assert_eq!((out.is_error, text.split_once('\n').expect("two lines").1), (false, want), "{path}");
+        }
+    }
+
+    #[test]
+    fn a_part_of_a_huge_file_is_shown() {
+        use std::io::Write as _;
+        let mut w = Workspace::new(&[]);
+        let file = std::fs::File::create(w.path("big.log")).expect("creates");
+        let mut file = std::io::BufWriter::new(file);
+        for number in 1..=400_000 {
+            writeln!(file, "line {number} of a very long log").expect("writes");
+        }
+        drop(file);
+        let out = w.call(NAME, json!({"path": "big.log"}));
+        let text = out.text();
+        assert!(
+            text.starts_with("big.log: lines 1 to 400000 of 400000\n(11.")
+                && text.contains(" MiB: too large to be edited, and shown in parts)\n     1| line 1 of"),
+            "{text}"
+        );
+        assert!(text.contains("    50| line 50 of a very long log\n[… lines 51 to 399950 are not shown: 399900 lines. Read them with start_line and end_line …]\n399951| line 399951 of"), "{text}");
+        assert!(text.ends_with("400000| line 400000 of a very long log\n"));
+        let out = w.call(NAME, json!({"path": "big.log", "start_line": 300_000, "end_line": 300_001}));
+        let want = "300000| line 300000 of a very long log\n300001| line 300001 of a very long log\n";
+        assert!(out.text().ends_with(want) && out.text().lines().count() == 4, "{}", out.text());
+        assert_eq!(out.facts.shown, [LinesShown { first: 300_000, last: 300_001 }]);
+        let out = w.call(NAME, json!({"path": "big.log", "start_line": 1000, "end_line": 2000}));
+        assert_eq!(out.facts.shown, [LinesShown { first: 1000, last: 1499 }]);
+        assert!(out.text().contains("[… lines 1500 to 2000 are not shown: 501 lines"), "{}", out.text());
+        let out = w.call(NAME, json!({"path": "big.log", "start_line": 400_001}));
+        assert!(out.is_error && out.text().contains("the file has 400000 lines"), "{}", out.text());
+        let out =
+            w.call("edit_file", json!({"path": "big.log", "edits": [{"search": "line 7", "replace": "x"}]}));
+        assert!(out.is_error && out.text().contains("change it by a command"), "{}", out.text());
+        let sparse = std::fs::File::create(w.path("sparse")).expect("creates");
+        sparse.set_len(SCANNED_BYTES_MAX + 1).expect("grows");
+        let out = w.call(NAME, json!({"path": "sparse"}));
+        assert!(out.is_error && out.text().contains("sed -n 10,20p"), "{}", out.text());
+    }
+
+    #[test]
+    fn what_is_no_file_is_told_with_what_to_do() {
+        let mut w = Workspace::new(&[("d/a.py", "x\n")]);
+        nix::unistd::mkfifo(&w.path("pipe"), nix::sys::stat::Mode::S_IRWXU).expect("fifo");
+        let _socket = std::os::unix::net::UnixListener::bind(w.path("sock")).expect("binds");
+        w.link("gone", "d/nothing");
+        w.link("out", "/etc/hostname");
+        w.link("loop", "loop");
+        w.link("in", "d/a.py");
+        for (path, want) in [
+            ("d", "`d` is a folder, not a file: use list_files"),
+            ("pipe", "`pipe` is a named pipe, not a file: nothing in it can be read again"),
+            ("sock", "`sock` is a socket, not a file"),
+            ("gone", "`gone` is a symbolic link to `d/nothing`, which does not exist"),
+            ("out", "`out` is a symbolic link to `/etc/hostname`, which is not in the workspace"),
+            ("loop", "`loop` is a symbolic link to `loop`"),
+            ("d/b.py", "`d/b.py` does not exist: list_files shows what does"),
+        ] {
+            let out = w.call(NAME, json!({"path": path}));
+            assert!(out.is_error && out.text().contains(want), "{path}: {}", out.text());
+        }
+        assert!(!w.call(NAME, json!({"path": "in"})).is_error, "a link that stays inside is read");
     }
 
     #[test]

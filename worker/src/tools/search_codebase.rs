@@ -1,17 +1,30 @@
 //! `search_codebase`: lines that match a regular expression, by ripgrep's own libraries.
 
+use std::{
+    collections::BTreeMap,
+    sync::{
+        Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicUsize, Ordering},
+    },
+};
+
+use cap_std::fs::Dir;
+use docket_schema::content::WorkPath;
 use grep::{
-    regex::RegexMatcherBuilder,
+    matcher::LineTerminator,
+    regex::{RegexMatcher, RegexMatcherBuilder},
     searcher::{BinaryDetection, Searcher, SearcherBuilder, sinks},
 };
+use ignore::WalkState;
 use schemars::JsonSchema;
 use serde::Deserialize;
 
 use super::{
     context::{ToolContext, ToolOutcome},
-    files::{FILE_BYTES_MAX, open},
-    output::{cut_line, printable},
-    walk::{Hidden, PathGlob, walk},
+    encoding::line_text,
+    files::{open, size_text},
+    output::{cut_line, printable, visible},
+    walk::{PathGlob, walk_files},
 };
 
 pub(super) const NAME: &str = "search_codebase";
@@ -25,6 +38,14 @@ pub const NO_HITS: &str = "no line matches";
 /// Characters of a matching line that are shown.
 const LINE_CHARS_MAX: usize = 300;
 const RESULTS_DEFAULT: u32 = 20;
+/// Largest file that is searched, in bytes: a pass over it takes some seconds.
+const SEARCHED_BYTES_MAX: u64 = 1024 * 1024 * 1024;
+/// Files of one search at most.
+const FILES_MAX: usize = 2_000_000;
+/// A file of up to so many bytes, in any encoding, never makes a searcher's buffer grow.
+const BUFFER_BYTES: u64 = 16 * 1024;
+/// Longest line that is searched, in bytes: it is held in memory.
+const LINE_BYTES_MAX: usize = 64 * 1024 * 1024;
 
 #[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
@@ -51,55 +72,160 @@ fn search(context: ToolContext<'_>, args: &Args) -> Result<String, String> {
     if args.regex.is_empty() {
         return Err("`regex` is empty: every line would match".to_owned());
     }
-    let matcher = RegexMatcherBuilder::new()
-        .line_terminator(Some(b'\n'))
-        .build(&args.regex)
-        .map_err(|error| format!("`regex` is not a regular expression: {error}"))?;
     let glob = args.file_glob.as_deref().map(|text| PathGlob::new("file_glob", text)).transpose()?;
     let limit = args.max_results.unwrap_or(RESULTS_DEFAULT) as usize;
-    let mut searcher: Searcher =
-        SearcherBuilder::new().line_number(true).binary_detection(BinaryDetection::quit(0)).build();
-    let mut out: Vec<String> = Vec::new();
-    for entry in walk(context.root, None, None, Hidden::Skip).map_err(|error| error.to_string())? {
-        if entry.is_dir || entry.is_link || glob.as_ref().is_some_and(|glob| !glob.is_match(&entry.path)) {
-            continue;
-        }
-        let Ok((file, meta)) = open(context.root, &entry.path) else { continue };
-        if meta.len() > FILE_BYTES_MAX {
-            continue;
-        }
-        let name = printable(entry.path.as_bytes()).replace('\n', "\\n");
-        let found_before = out.len();
-        let mut seen_binary = false;
-        let sink = sinks::Lossy(|number, line| {
-            seen_binary |= line.contains('\0');
-            let line = printable(line.trim_end_matches(['\r', '\n']).as_bytes());
-            out.push(format!("{name}:{number}: {}", cut_line(&line, LINE_CHARS_MAX)));
-            // One more than asked for tells that there are more.
-            Ok(out.len() <= limit)
-        });
-        // A file that cannot be read to its end has shown what could be read.
-        searcher.search_file(&matcher, &file.into_std(), sink).ok();
-        if seen_binary {
-            out.truncate(found_before);
-        }
-        if out.len() > limit {
-            break;
-        }
+    let search = Search {
+        root: context.root,
+        matcher: matcher(&args.regex)?,
+        glob,
+        limit,
+        hits: Mutex::new(Hits::default()),
+        files: AtomicUsize::new(0),
+        too_large: AtomicUsize::new(0),
+    };
+    walk_files(context.root, || search.visitor());
+    if search.files.into_inner() > FILES_MAX {
+        return Err(format!(
+            "the workspace has more than {FILES_MAX} files: search a folder of it by a command (rg, grep -rn)"
+        ));
     }
-    if out.is_empty() {
-        return Ok(match &args.file_glob {
-            Some(glob) => format!("{NO_HITS} in files that match {glob}"),
-            None => NO_HITS.to_owned(),
-        });
-    }
-    let more = out.len() > limit;
-    out.truncate(limit);
-    let mut text = out.join("\n") + "\n";
-    if more {
-        text.push_str(&format!("[… more than {limit} matches: narrow the search or raise max_results …]\n"));
+    let mut text = told(search.hits.into_inner().unwrap_or_else(PoisonError::into_inner), args, limit);
+    let too_large = search.too_large.into_inner();
+    if too_large > 0 {
+        let size = size_text(SEARCHED_BYTES_MAX);
+        text = text.trim_end().to_owned()
+            + &format!("\n[… files of more than {size} were not searched: {too_large} …]\n");
     }
     Ok(text)
+}
+
+/// As ripgrep makes it, with `--crlf`: a line ends before its carriage return too, or `;$` would find nothing in
+/// half the world's files.
+fn matcher(regex: &str) -> Result<RegexMatcher, String> {
+    RegexMatcherBuilder::new()
+        .multi_line(true)
+        .crlf(true)
+        .build(regex)
+        .map_err(|error| format!("`regex` is not a regular expression: {error}"))
+}
+
+fn told(hits: Hits, args: &Args, limit: usize) -> String {
+    let more = hits.count > limit;
+    let lines = hits.files.into_values().flatten().take(limit);
+    let text: String = lines.map(|line| line + "\n").collect();
+    match (&args.file_glob, more) {
+        (Some(glob), _) if text.is_empty() => format!("{NO_HITS} in files that match {glob}"),
+        (None, _) if text.is_empty() => NO_HITS.to_owned(),
+        (_, false) => text,
+        (_, true) => {
+            text + &format!("[… more than {limit} matches: narrow the search or raise max_results …]\n")
+        }
+    }
+}
+
+/// A search under way on several threads.
+struct Search<'a> {
+    root: &'a Dir,
+    matcher: RegexMatcher,
+    glob: Option<PathGlob>,
+    limit: usize,
+    hits: Mutex<Hits>,
+    files: AtomicUsize,
+    too_large: AtomicUsize,
+}
+
+/// The hits of the first files in order, as many files as hold one more than are wanted: whichever thread finds
+/// what first, the answer is the same.
+#[derive(Default)]
+struct Hits {
+    files: BTreeMap<Place, Vec<String>>,
+    count: usize,
+}
+
+/// A path in the order of a sorted walk: part by part.
+#[derive(PartialEq, Eq, PartialOrd, Ord)]
+struct Place(Vec<Vec<u8>>);
+
+impl Place {
+    fn of(path: &WorkPath) -> Self {
+        Self(path.parts().map(<[u8]>::to_vec).collect())
+    }
+}
+
+impl Hits {
+    /// Whether a file at this place could still add to the answer.
+    fn wants(&self, place: &Place, limit: usize) -> bool {
+        self.count <= limit || self.files.last_key_value().is_none_or(|(last, _)| place < last)
+    }
+
+    fn add(&mut self, place: Place, lines: Vec<String>, limit: usize) {
+        self.count += lines.len();
+        self.files.insert(place, lines);
+        while let Some(last) = self.files.last_entry() {
+            if self.count - last.get().len() <= limit {
+                return;
+            }
+            self.count -= last.remove().len();
+        }
+    }
+}
+
+impl Search<'_> {
+    fn visitor(&self) -> impl FnMut(WorkPath) -> WalkState + Send + '_ {
+        let fresh = SearcherBuilder::new()
+            .line_number(true)
+            .line_terminator(LineTerminator::crlf())
+            .binary_detection(BinaryDetection::quit(0))
+            .heap_limit(Some(LINE_BYTES_MAX))
+            .build();
+        let mut searcher = fresh.clone();
+        move |path| {
+            if self.files.fetch_add(1, Ordering::Relaxed) >= FILES_MAX {
+                return WalkState::Quit;
+            }
+            if self.glob.as_ref().is_none_or(|glob| glob.is_match(&path)) {
+                self.file(&fresh, &mut searcher, &path);
+            }
+            WalkState::Continue
+        }
+    }
+
+    fn hits(&self) -> MutexGuard<'_, Hits> {
+        // A thread that broke off left whole entries behind.
+        self.hits.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Searches a file: with `used` where that cannot matter, else with a copy of `fresh`. A searcher's buffer grows
+    /// with a long line and stays so, and how much of a file is looked at for a NUL before lines are searched
+    /// depends on it: what is found would depend on which files the thread had before.
+    fn file(&self, fresh: &Searcher, used: &mut Searcher, path: &WorkPath) {
+        let place = Place::of(path);
+        if !self.hits().wants(&place, self.limit) {
+            return;
+        }
+        let Ok((file, meta)) = open(self.root, path) else { return };
+        if meta.len() > SEARCHED_BYTES_MAX {
+            self.too_large.fetch_add(1, Ordering::Relaxed);
+            return;
+        }
+        let mut found: Vec<String> = Vec::new();
+        let name = printable(path.as_bytes()).replace('\n', "\\n");
+        let sink = sinks::Bytes(|number, line| {
+            let line = visible(line_text(line).trim_end_matches(['\r', '\n']));
+            found.push(format!("{name}:{number}: {}", cut_line(&line, LINE_CHARS_MAX)));
+            // One more than asked for tells that there are more.
+            Ok(found.len() <= self.limit)
+        });
+        // A file that cannot be read to its end has shown what could be read.
+        if meta.len() > BUFFER_BYTES {
+            fresh.clone().search_file(&self.matcher, &file.into_std(), sink).ok();
+        } else {
+            used.search_file(&self.matcher, &file.into_std(), sink).ok();
+        }
+        if !found.is_empty() {
+            self.hits().add(place, found, self.limit);
+        }
+    }
 }
 
 #[cfg(test)]
@@ -118,6 +244,7 @@ mod tests {
             (".git/config", "find\n"),
         ]);
         w.write("data.bin", b"find\0find\n");
+        w.write("src/dos.txt", "x;\r\ny\r\n");
         w.write("latin.txt", b"find caf\xe9\n");
         w.link("away", "/etc/passwd");
         w
@@ -126,7 +253,7 @@ mod tests {
     #[test]
     fn matches_are_sorted_by_path() {
         let out = sample().call(NAME, json!({"regex": "find"}));
-        let want = "latin.txt:1: find caf\u{fffd}\nsrc/a.py:1: # find me\nsrc/b.rs:1: fn find() {}\n\
+        let want = "latin.txt:1: find caf\u{e9}\nsrc/a.py:1: # find me\nsrc/b.rs:1: fn find() {}\n\
                     src/b.rs:2: let x = find();\n";
         assert_eq!(out.text(), want);
     }
@@ -142,6 +269,33 @@ mod tests {
         let out = w.call(NAME, json!({"regex": "find", "file_glob": "src/*.py"}));
         assert_eq!(out.text(), "src/a.py:1: # find me\n");
         assert_eq!(w.call(NAME, json!({"regex": "zzz"})).text(), "no line matches");
+    }
+
+    #[test]
+    fn a_line_begins_and_ends_where_it_does() {
+        let mut w = sample();
+        assert_eq!(w.call(NAME, json!({"regex": ";$", "file_glob": "*.txt"})).text(), "src/dos.txt:1: x;\n");
+        assert_eq!(w.call(NAME, json!({"regex": "^y$"})).text(), "src/dos.txt:2: y\n");
+        assert_eq!(w.call(NAME, json!({"regex": "^let"})).text(), "src/b.rs:2: let x = find();\n");
+    }
+
+    #[test]
+    fn whatever_thread_is_first_the_first_matches_are_shown() {
+        let mut w = Workspace::new(&[]);
+        for n in 0..300 {
+            w.write(&format!("d{}/f{n:03}", n % 7), "match one\nno\nmatch two\n".repeat(n % 3));
+        }
+        let all = w.call(NAME, json!({"regex": "match", "max_results": 500})).text().into_owned();
+        let all: Vec<&str> = all.lines().take(500).collect();
+        assert!(all.iter().map(|line| line.split_once(':').expect("a path").0).is_sorted());
+        for limit in [1, 7, 20, 100] {
+            for _ in 0..5 {
+                let out = w.call(NAME, json!({"regex": "match", "max_results": limit}));
+                let text = out.text();
+                assert_eq!(text.lines().take(limit).collect::<Vec<_>>(), all[..limit]);
+                assert!(text.contains(&format!("[… more than {limit} matches")), "{text}");
+            }
+        }
     }
 
     #[test]

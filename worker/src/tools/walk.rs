@@ -3,12 +3,15 @@
 //! The walk gives names only. Whoever opens one goes through the workspace's handle again, so that a
 //! folder that is swapped for a link meanwhile leads nowhere.
 
-use std::os::fd::AsRawFd as _;
+use std::{
+    os::fd::AsRawFd as _,
+    path::{Path, PathBuf},
+};
 
 use cap_std::fs::Dir;
 use docket_schema::content::WorkPath;
 use globset::{Glob, GlobMatcher};
-use ignore::WalkBuilder;
+use ignore::{DirEntry, ParallelVisitor, ParallelVisitorBuilder, WalkBuilder, WalkState};
 
 use super::files::FileError;
 
@@ -41,27 +44,20 @@ pub(super) fn walk(
     hidden: Hidden,
 ) -> Result<impl Iterator<Item = Visited>, FileError> {
     use std::os::unix::ffi::OsStrExt as _;
-    // The handle's own name in /proc: the walk starts where the handle points, whatever was renamed.
-    let base = std::path::PathBuf::from(format!("/proc/self/fd/{}/.", root.as_raw_fd()));
     if let Some(folder) = folder {
         let meta = root.metadata(super::files::os(folder)).map_err(|source| match source.kind() {
             std::io::ErrorKind::NotFound => FileError::Missing(folder.clone()),
             _ => FileError::Io { path: folder.clone(), source },
         })?;
         if !meta.is_dir() {
-            return Err(FileError::NotAFile(folder.clone()));
+            return Err(FileError::NotAFolder(folder.clone()));
         }
     }
     let within = folder.cloned();
     let below = within.clone();
     let extra = folder.map_or(0, |folder| folder.parts().count());
-    let mut builder = WalkBuilder::new(&base);
+    let (base, mut builder) = builder(root, hidden);
     builder
-        .hidden(hidden == Hidden::Skip)
-        .parents(false)
-        .git_global(false)
-        .require_git(false)
-        .follow_links(false)
         .max_depth(depth_max.map(|depth| depth.saturating_add(extra)))
         .sort_by_file_name(std::cmp::Ord::cmp);
     let strip = base.clone();
@@ -78,8 +74,7 @@ pub(super) fn walk(
     });
     Ok(builder.build().take(VISITED_MAX).filter_map(move |entry| {
         let entry = entry.ok()?;
-        let path = entry.path().strip_prefix(&base).ok()?.as_os_str().as_bytes().to_vec();
-        let path = WorkPath::new(path)?;
+        let path = path_of(&base, &entry)?;
         if let Some(folder) = &below
             && (path == *folder || !is_within(path.as_bytes(), folder.as_bytes()))
         {
@@ -93,6 +88,78 @@ pub(super) fn walk(
             depth: entry.depth() - extra,
         })
     }))
+}
+
+/// A walk of the root, with the rules that ripgrep has; what is above the workspace or a user's own does not
+/// matter.
+fn builder(root: &Dir, hidden: Hidden) -> (PathBuf, WalkBuilder) {
+    // The handle's own name in /proc: the walk starts where the handle points, whatever was renamed.
+    let base = PathBuf::from(format!("/proc/self/fd/{}/.", root.as_raw_fd()));
+    let mut builder = WalkBuilder::new(&base);
+    builder
+        .hidden(hidden == Hidden::Skip)
+        .parents(false)
+        .git_global(false)
+        .require_git(false)
+        .follow_links(false)
+        .add_custom_ignore_filename(".rgignore");
+    (base, builder)
+}
+
+fn path_of(base: &Path, entry: &DirEntry) -> Option<WorkPath> {
+    use std::os::unix::ffi::OsStrExt as _;
+    WorkPath::new(entry.path().strip_prefix(base).ok()?.as_os_str().as_bytes().to_vec())
+}
+
+/// Visits every file that is neither hidden nor a link, on several threads and in no order. Each thread makes a
+/// visitor of its own; one that answers [`WalkState::Quit`] ends the walk.
+pub(super) fn walk_files<V>(root: &Dir, visitor: impl Fn() -> V + Sync)
+where
+    V: FnMut(WorkPath) -> WalkState + Send,
+{
+    let (base, mut builder) = builder(root, Hidden::Skip);
+    // Two threads are enough to keep a small tree's names coming; beyond eight nothing is gained.
+    let threads =
+        std::thread::available_parallelism().map_or(2, std::num::NonZero::get).clamp(2, THREADS_MAX);
+    builder.threads(threads).filter_entry(|entry| entry.file_name() != ".git");
+    builder.build_parallel().visit(&mut Threads { base: &base, visitor: &visitor });
+}
+
+/// Threads of one walk at most.
+const THREADS_MAX: usize = 8;
+
+/// What hands each thread its visitor.
+struct Threads<'a, F> {
+    base: &'a Path,
+    visitor: &'a F,
+}
+
+impl<'a, V, F> ParallelVisitorBuilder<'a> for Threads<'a, F>
+where
+    V: FnMut(WorkPath) -> WalkState + Send + 'a,
+    F: Fn() -> V + Sync,
+{
+    fn build(&mut self) -> Box<dyn ParallelVisitor + 'a> {
+        Box::new(Thread { base: self.base, visitor: (self.visitor)() })
+    }
+}
+
+struct Thread<'a, V> {
+    base: &'a Path,
+    visitor: V,
+}
+
+impl<V: FnMut(WorkPath) -> WalkState + Send> ParallelVisitor for Thread<'_, V> {
+    fn visit(&mut self, entry: Result<DirEntry, ignore::Error>) -> WalkState {
+        let Ok(entry) = entry else { return WalkState::Continue };
+        if !entry.file_type().is_some_and(|kind| kind.is_file()) {
+            return WalkState::Continue;
+        }
+        match path_of(self.base, &entry) {
+            Some(path) => (self.visitor)(path),
+            None => WalkState::Continue,
+        }
+    }
 }
 
 fn is_within(inner: &[u8], outer: &[u8]) -> bool {

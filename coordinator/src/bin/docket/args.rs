@@ -74,6 +74,8 @@ pub(crate) enum Command {
     Submit(crate::submit::Args),
     /// List tasks
     Ps(crate::ps::Args),
+    /// The same tasks through several models or engines, side by side
+    Compare(crate::compare::Args),
     /// Everything about a task or a run
     Show(crate::show::Args),
     /// Watch a run as it goes

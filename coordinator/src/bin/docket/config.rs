@@ -85,7 +85,7 @@ fn number<T: TryFrom<u64>>(text: &str, range: std::ops::RangeInclusive<u64>, pla
     Some(())
 }
 
-const KEYS: [Key; 37] = [
+const KEYS: [Key; 38] = [
     Key {
         name: "run.turns_max",
         env: "DOCKET_TURNS_MAX",
@@ -121,6 +121,12 @@ const KEYS: [Key; 37] = [
         env: "DOCKET_REFUSE_SYNTAX_ERRORS",
         allowed: "true or false",
         set: |c, t| t.parse().ok().map(|on| c.run.refuse_syntax_errors = on),
+    },
+    Key {
+        name: "run.read_cache",
+        env: "DOCKET_READ_CACHE",
+        allowed: "true or false",
+        set: |c, t| t.parse().ok().map(|on| c.run.read_cache = on),
     },
     Key {
         name: "run.lint_timeout_ms",
@@ -460,98 +466,4 @@ fn plain(value: &toml::Value) -> Option<String> {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn read(text: &str) -> Outcome<Config> {
-        let mut config = Config::default();
-        config.read(text, "docket.toml")?;
-        config.check()
-    }
-
-    #[test]
-    fn every_key_is_named_once_and_the_file_is_read() {
-        let names: std::collections::BTreeSet<_> = KEYS.iter().flat_map(|key| [key.name, key.env]).collect();
-        assert_eq!(names.len(), KEYS.len() * 2);
-        let text = "[run]\nturns_max = 40\nauto_lint = false\nrefuse_syntax_errors = true\n[worker]\nqueues = [\"a\", \"b\"]\n\
-                    [prices.\"openai:x\"]\ninput = \"1\"\n";
-        let config = read(text).expect("legal");
-        assert_eq!((config.run.turns_max, config.run.auto_lint, config.queues.len()), (40, false, 2));
-        assert!(config.run.refuse_syntax_errors && !Config::default().run.refuse_syntax_errors);
-        assert!(config.prices_toml.is_some_and(|toml| toml.contains("openai:x")));
-    }
-
-    #[test]
-    fn what_is_wrong_is_named_with_what_is_allowed() {
-        for (text, message) in [
-            ("[run]\nturns_max = 0", "docket.toml: `run.turns_max` is not a whole number from 1 to 1000"),
-            (
-                "[run]\nturns_max = \"many\"",
-                "docket.toml: `run.turns_max` is not a whole number from 1 to 1000",
-            ),
-            (
-                "[worker]\nsandbox = \"jail\"",
-                "docket.toml: `worker.sandbox` is not auto, bubblewrap, namespaces or none",
-            ),
-            (
-                "[worker]\nslot = 1",
-                "docket.toml: there is no setting `worker.slot`; in [worker] there are worker.slots, worker.hang_ms, worker.queues, worker.sandbox, worker.redact",
-            ),
-            (
-                "slots = 1",
-                "docket.toml: `slots` must stand in a section: [run], [task], [server], [worker], [prices.\"PROVIDER:MODEL\"]",
-            ),
-            (
-                "[wroker]\nslots = 1",
-                "docket.toml: there is no section [wroker]; the sections are [run], [task], [server], [worker], [prices.\"PROVIDER:MODEL\"]",
-            ),
-            (
-                "[run]\ncommand_timeout_ms = 400000",
-                "run.command_timeout_ms is above run.command_timeout_ms_max; lower it or raise the limit",
-            ),
-        ] {
-            let failure = read(text).expect_err(text);
-            assert_eq!((failure.exit, failure.error.to_string().as_str()), (Exit::Usage, message));
-        }
-        let failure = read("[run\n").expect_err("no TOML");
-        assert!(failure.error.to_string().starts_with("docket.toml: line 1 is not TOML"));
-    }
-
-    #[test]
-    fn the_environment_goes_over_the_file_and_never_shows_a_password() {
-        let folder = tempfile::tempdir().expect("a folder");
-        let file = folder.path().join("docket.toml");
-        std::fs::write(&file, "[worker]\nslots = 3\n").expect("writes");
-        let with = |name: &'static str, value: &'static str| {
-            Config::load(&file, move |asked| (asked == name).then(|| value.to_owned()))
-        };
-        assert_eq!(with("DOCKET_SLOTS", "7").expect("legal").slots, 7);
-        assert_eq!(with("DOCKET_SLOTS", "").expect("empty is absent").slots, 3);
-        let failure = with("DATABASE_URL", "mysql://me:secret@host/db").expect_err("no store of ours");
-        assert!(!failure.error.to_string().contains("secret"), "{}", failure.error);
-    }
-
-    #[test]
-    fn the_settings_of_runs_are_documented_with_their_defaults() {
-        let run = Config::default().run;
-        assert_eq!((run.turns_max, run.corrections_max, run.correction_turns), (30, 3, 5));
-        assert_eq!((run.self_corrections_max, run.compaction_percent, run.output_chars_max), (5, 85, 4000));
-        assert_eq!((run.auto_lint, run.lint_timeout_ms), (true, 10_000));
-        let defaults = serde_json::to_value(&run).expect("serializes");
-        let readme = include_str!("../../../../README.md");
-        for key in KEYS.iter().filter(|key| key.name.starts_with("run.")) {
-            let name = key.name.trim_start_matches("run.");
-            let row = readme.lines().find(|line| line.starts_with(&format!("| `{name}`:")));
-            let row = row.unwrap_or_else(|| panic!("README.md has no row for {name}"));
-            // What is off is left out of what is pinned, and so is a budget that there is not.
-            let off = match name {
-                "complexity" => "by the task's words",
-                name if name.ends_with("_max") || name.ends_with("_ms") => "0",
-                _ => "false",
-            };
-            let default = defaults.get(name).map_or(off.to_owned(), ToString::to_string);
-            let told = format!("| `{}` | {default} |", key.env);
-            assert!(row.ends_with(&told), "{row} does not end with {told}");
-        }
-    }
-}
+mod tests;

@@ -15,6 +15,7 @@ mod came_to;
 mod cancel;
 mod cat;
 mod checkout;
+mod compare;
 mod completions;
 mod config;
 mod context;
@@ -115,6 +116,7 @@ async fn dispatch(cx: Context, command: Command) -> Outcome {
         Command::Run(args) => run::run(cx, args).await,
         Command::Submit(args) => submit::run(cx, args).await,
         Command::Ps(args) => ps::run(cx, args).await,
+        Command::Compare(args) => compare::run(cx, args).await,
         Command::Show(args) => show::run(cx, args).await,
         Command::Follow(args) => follow::run(cx, args).await,
         Command::Logs(args) => logs::run(cx, args).await,

@@ -49,87 +49,87 @@ pub(crate) struct Args {
 pub(crate) struct TaskArgs {
     /// The task in your words; its first line is the title
     #[arg(required_unless_present = "file", conflicts_with = "file", value_name = "TASK")]
-    text: Option<String>,
+    pub(crate) text: Option<String>,
     /// The task from a file; `-` is standard input
     #[arg(long, short = 'f', value_name = "FILE")]
-    file: Option<PathBuf>,
+    pub(crate) file: Option<PathBuf>,
     /// The repository: this folder, or one that holds it
     #[arg(long, value_name = "DIR", required_unless_present = "empty", conflicts_with = "empty")]
     pub(crate) repo: Option<PathBuf>,
     /// No repository: start from an empty folder
     #[arg(long)]
-    empty: bool,
+    pub(crate) empty: bool,
     /// Branch, tag or commit to start from [default: HEAD]
     #[arg(long, value_name = "REV", conflicts_with = "include_dirty")]
-    commit: Option<String>,
+    pub(crate) commit: Option<String>,
     /// Start from the work tree as it is, with what is not committed
     #[arg(long)]
-    include_dirty: bool,
+    pub(crate) include_dirty: bool,
     /// anthropic:NAME, openai:NAME (chat completions, as most servers speak it), openai-responses:NAME (for
     /// OpenAI's own reasoning models) or scripted:NAME [default: `task.model` of docket.toml]
     #[arg(long, short, value_name = "MODEL", value_parser = model)]
-    model: Option<ModelRef>,
+    pub(crate) model: Option<ModelRef>,
     /// Where the model's API is, for Ollama, vLLM, llama.cpp and the like; also that of the task's other models
     /// of the same protocol
     #[arg(long, value_name = "URL")]
-    base_url: Option<String>,
+    pub(crate) base_url: Option<String>,
     /// A cheap model that looks around until something is to be changed; --model then takes over [default:
     /// `task.explore_model` of docket.toml]
     #[arg(long, value_name = "MODEL", value_parser = model)]
-    explore_model: Option<ModelRef>,
+    pub(crate) explore_model: Option<ModelRef>,
     /// A model that stands in where one stays overloaded [default: `task.fallback_model` of docket.toml]
     #[arg(long, value_name = "MODEL", value_parser = model)]
-    fallback_model: Option<ModelRef>,
+    pub(crate) fallback_model: Option<ModelRef>,
     /// For scripted models: the script, TOML or JSON
     #[arg(long, value_name = "FILE")]
-    script: Option<PathBuf>,
+    pub(crate) script: Option<PathBuf>,
     /// Engine [default: `task.engine` of docket.toml, react]
     #[arg(long)]
-    engine: Option<String>,
+    pub(crate) engine: Option<String>,
     /// Queue
     #[arg(long, default_value = "default")]
-    queue: QueueName,
+    pub(crate) queue: QueueName,
     /// Higher goes first
     #[arg(long, default_value_t = 0, allow_negative_numbers = true, value_name = "N",
           value_parser = clap::value_parser!(i16).range(-i64::from(PRIORITY_MAX)..=i64::from(PRIORITY_MAX)))]
-    priority: i16,
+    pub(crate) priority: i16,
     /// Not before this instant, as 2026-01-31T02:00:00Z
     #[arg(long, value_name = "TIME")]
-    at: Option<Timestamp>,
+    pub(crate) at: Option<Timestamp>,
     /// While a task with this key is not ended, another is not accepted
     #[arg(long, value_name = "KEY")]
-    dedup: Option<String>,
+    pub(crate) dedup: Option<String>,
     /// The shell line that tests the work; it must pass at the end [default: found by looking]
     #[arg(long, value_name = "CMD")]
-    tests: Option<String>,
+    pub(crate) tests: Option<String>,
     /// Branch for the result
     #[arg(long, value_name = "NAME")]
     pub(crate) branch: Option<String>,
     /// A path that must exist at the end; may be given more than once
     #[arg(long, value_name = "PATH", value_parser = work_path)]
-    require: Vec<WorkPath>,
+    pub(crate) require: Vec<WorkPath>,
     /// A shell line that makes a fresh workspace ready; may be given more than once
     #[arg(long, value_name = "CMD")]
-    setup: Vec<String>,
+    pub(crate) setup: Vec<String>,
     /// Turns before the run ends as failed
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1000))]
-    turns: Option<u32>,
+    pub(crate) turns: Option<u32>,
     /// How large the task is: whether none, a brief or a detailed intent preview comes before the first change
     /// (low, medium, high) [default: judged by its words]
     #[arg(long, value_name = "SIZE", value_parser = complexity)]
-    complexity: Option<Complexity>,
+    pub(crate) complexity: Option<Complexity>,
     /// Tokens that a run may use, of requests and answers; it ends as failed before the call that would break this
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
-    max_tokens: Option<u64>,
+    pub(crate) max_tokens: Option<u64>,
     /// Dollars that a run may cost, as 2.50; likewise
     #[arg(long, value_name = "DOLLARS", value_parser = dollars)]
-    max_cost: Option<u64>,
+    pub(crate) max_cost: Option<u64>,
     /// Time that a run may work, as 90s, 30m or 2h; likewise. Waiting for a person does not count
     #[arg(long, value_name = "TIME", value_parser = period)]
-    max_time: Option<u64>,
+    pub(crate) max_time: Option<u64>,
     /// Runs that may fail before the task is given up
     #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=100))]
-    attempts: u32,
+    pub(crate) attempts: u32,
 }
 
 fn dollars(text: &str) -> Result<u64, String> {
@@ -168,8 +168,8 @@ fn work_path(text: &str) -> Result<WorkPath, String> {
 
 /// A task that is ready but for its blobs.
 pub(crate) struct Asked {
-    title: String,
-    text: String,
+    pub(crate) title: String,
+    pub(crate) text: String,
     model: ModelRef,
     explore: Option<ModelRef>,
     fallback: Option<ModelRef>,
@@ -194,19 +194,24 @@ impl TaskArgs {
         let scripted = [Some(&model), explore.as_ref(), fallback.as_ref()];
         let script =
             self.read_script(scripted.into_iter().flatten().any(|one| one.provider == "scripted"))?;
+        self.check_engine(cx)?;
+        Ok(Asked { title, text, model, explore, fallback, script })
+    }
+
+    /// No worker would ever ask for a task of an engine that there is not.
+    pub(crate) fn check_engine(&self, cx: &Context) -> Outcome<()> {
         let engine = self.engine(cx);
         if docket_worker::engine::newest(engine).is_none() {
-            // No worker would ever ask for such a task.
             let known: Vec<String> =
                 docket_worker::engine::engines().iter().map(|known| known.id().name).collect();
             let message = format!("there is no engine `{engine}`; this build has {}", known.join(", "));
             return Err(Failure::new(Exit::Usage, message));
         }
-        Ok(Asked { title, text, model, explore, fallback, script })
+        Ok(())
     }
 
     /// A model beside the main one; none where it is the main one again.
-    fn other(
+    pub(crate) fn other(
         &self,
         main: &ModelRef,
         asked: &Option<ModelRef>,
@@ -258,16 +263,14 @@ impl TaskArgs {
         Ok(Some(bytes))
     }
 
-    /// Pins the repository and submits. `id` makes it safe to send again.
-    /// `queue` goes over the flag.
-    pub(crate) async fn submit(
+    /// Pins the repository and stores what the task names. `queue` goes over the flag.
+    pub(crate) async fn spec(
         &self,
         cx: &Context,
         client: &Client,
         asked: Asked,
         queue: Option<QueueName>,
-        id: TaskId,
-    ) -> Outcome<TaskId> {
+    ) -> Outcome<TaskSpec> {
         let mut upload = Upload::new(client);
         let base = self.pin(cx, &mut upload).await?;
         let script = match asked.script {
@@ -310,6 +313,20 @@ impl TaskArgs {
             batch: None,
         };
         spec.check().fail_as(Exit::Usage)?;
+        Ok(spec)
+    }
+
+    /// Pins the repository and submits. `id` makes it safe to send again.
+    /// `queue` goes over the flag.
+    pub(crate) async fn submit(
+        &self,
+        cx: &Context,
+        client: &Client,
+        asked: Asked,
+        queue: Option<QueueName>,
+        id: TaskId,
+    ) -> Outcome<TaskId> {
+        let spec = self.spec(cx, client, asked, queue).await?;
         let answer = client.submit(&SubmitRequest { tasks: vec![spec], ids: Some(vec![id]) }).await?;
         let submitted = answer.tasks.first().ok_or_else(|| {
             Failure::new(

@@ -15,7 +15,7 @@ use super::{
     places::{PgSchema, Place, Served, empty, sqlite_in},
     raw::Raw,
     report::Report,
-    sandbox, snapshots, storage, turns,
+    sandbox, search, snapshots, storage, turns,
 };
 use crate::{
     context::Context,
@@ -137,6 +137,16 @@ impl Effort {
     /// Edits of a large file.
     pub(super) const fn large_edits(self) -> usize {
         self.pick(15, 3)
+    }
+
+    /// Files of the tree that is searched.
+    pub(super) const fn searched_files(self) -> usize {
+        self.pick(5000, 1000)
+    }
+
+    /// Searches of it.
+    pub(super) const fn searches(self) -> usize {
+        self.pick(15, 5)
     }
 
     /// Processes started bare and sandboxed.
@@ -269,6 +279,7 @@ async fn measure(
         Group::Storage => Box::pin(storage::measure(&folder, effort, report)).await,
         Group::Edit => edit::measure(effort, report).await,
         Group::Engine => engine::measure(effort, report).await,
+        Group::Search => search::measure(&folder, effort, report).await,
     }
 }
 

@@ -47,7 +47,7 @@ const fn plain(group: Group, name: &'static str, what: &'static str) -> Figure {
 }
 
 /// All figures, in the order they are shown.
-pub(super) const FIGURES: [Figure; 76] = [
+pub(super) const FIGURES: [Figure; 80] = [
     at_most(
         Group::Turns,
         "turn_overhead_ms_p50",
@@ -249,6 +249,15 @@ pub(super) const FIGURES: [Figure; 76] = [
     ),
     plain(Group::Engine, "prompt_1k_files_ms", "system prompt and task of a project of 1,000 files"),
     plain(Group::Engine, "prompt_50k_files_ms", "the same with 50,000 files; once for each tree"),
+    at_most(
+        Group::Search,
+        "search_rg_ratio",
+        1.3,
+        "search_codebase over ripgrep, both without the start of a process",
+    ),
+    plain(Group::Search, "search_ms_p50", "one search of 5,000 files, sorted"),
+    plain(Group::Search, "search_rg_ms_p50", "ripgrep's, in no order, without its start"),
+    plain(Group::Search, "search_rg_start_ms_p50", "ripgrep in an empty folder"),
 ];
 
 #[cfg(test)]

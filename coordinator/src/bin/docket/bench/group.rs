@@ -27,11 +27,13 @@ pub(crate) enum Group {
     Edit,
     /// Prompts, and long conversations made shorter
     Engine,
+    /// Searching source text, beside ripgrep
+    Search,
 }
 
 impl Group {
     /// All groups, in the order they run: what needs a quiet machine first.
-    pub(super) const ALL: [Self; 12] = [
+    pub(super) const ALL: [Self; 13] = [
         Self::Latency,
         Self::Turns,
         Self::Sandbox,
@@ -44,6 +46,7 @@ impl Group {
         Self::Storage,
         Self::Edit,
         Self::Engine,
+        Self::Search,
     ];
 
     /// Whether its figures are times: what else goes on would show in them. The others run last, while what
@@ -67,6 +70,7 @@ impl Group {
             Self::Storage => "storage",
             Self::Edit => "edit",
             Self::Engine => "engine",
+            Self::Search => "search",
         }
     }
 }

@@ -28,6 +28,7 @@ mod proc;
 mod raw;
 mod report;
 mod sandbox;
+mod search;
 mod snapshots;
 mod stats;
 mod storage;

@@ -1,0 +1,195 @@
+//! What tasks cost and came to, added up by variant. Pure.
+//!
+//! A task's figures are those of all its runs, each event counted where it was written: a history that several
+//! runs share counts once.
+
+use std::collections::BTreeSet;
+
+use docket_schema::{
+    event::{Envelope, TypedEvent as _},
+    ids::{TaskId, Turn},
+    message::{ModelRef, Usage},
+    run::{Purpose, RunEvent},
+    task::TaskState,
+    wire::TaskView,
+};
+
+/// What tasks are compared over.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Variant {
+    pub(super) model: ModelRef,
+    pub(super) engine: String,
+}
+
+/// A task that was looked at.
+#[derive(Debug, Clone)]
+pub(super) struct Tried {
+    pub(super) task: TaskId,
+    /// Title and text: what makes two tasks the same.
+    pub(super) asked: (String, String),
+    pub(super) variant: Variant,
+    pub(super) state: TaskState,
+    /// Why it ended otherwise than well.
+    pub(super) message: Option<String>,
+    pub(super) spent: Spent,
+}
+
+/// What the runs of a task took.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(super) struct Spent {
+    pub(super) turns: u64,
+    pub(super) usage: Usage,
+    pub(super) cost_nusd: u64,
+    /// Some of it was answered by a model whose price is not known.
+    pub(super) unpriced: bool,
+    /// From first to last event of each run; none before the first has ended.
+    pub(super) wall_ms: Option<u64>,
+}
+
+impl Spent {
+    /// Adds a run's own events. `priced` says whether its model's price was known as they begin.
+    pub(super) fn add(&mut self, events: &[Envelope], mut priced: bool) {
+        let mut turns: BTreeSet<Turn> = BTreeSet::new();
+        for event in events {
+            // What this build cannot read it cannot count; `docket verify` says so.
+            match RunEvent::decode(&event.kind, event.version, event.payload.as_str()) {
+                Ok(RunEvent::RunStarted(started)) => priced = started.models.terms.priced,
+                Ok(RunEvent::Forked(forked)) => {
+                    priced = forked.models.map_or(priced, |models| models.terms.priced);
+                }
+                Ok(RunEvent::ModelRequested(asked)) if asked.purpose == Purpose::Decide => {
+                    turns.insert(event.turn);
+                }
+                Ok(RunEvent::ModelAnswered(answer)) => {
+                    self.usage = self.usage.plus(answer.usage);
+                    self.cost_nusd = self.cost_nusd.saturating_add(answer.cost_nusd);
+                    self.unpriced |= !priced;
+                }
+                Ok(_) | Err(_) => {}
+            }
+        }
+        self.turns += turns.len() as u64;
+    }
+
+    /// Adds up how long the runs took.
+    pub(super) fn time(&mut self, view: &TaskView) {
+        let ended = view.runs.iter().filter_map(|run| Some(run.ended_at?.ms_since(run.started_at?)));
+        self.wall_ms = ended.reduce(u64::saturating_add);
+    }
+}
+
+/// Sums and medians over some tries of one variant.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub(super) struct Sum {
+    pub(super) tasks: usize,
+    pub(super) succeeded: usize,
+    /// Neither ended nor waiting for a person.
+    pub(super) under_way: usize,
+    pub(super) turns: u64,
+    pub(super) turns_median: Option<u64>,
+    pub(super) usage: Usage,
+    /// None where some of it is not known.
+    pub(super) cost_nusd: Option<u64>,
+    pub(super) wall_ms_median: Option<u64>,
+}
+
+impl Sum {
+    pub(super) fn of<'a>(tries: impl Iterator<Item = &'a Tried>) -> Self {
+        let mut sum = Self { cost_nusd: Some(0), ..Self::default() };
+        let (mut turns, mut walls) = (Vec::new(), Vec::new());
+        for tried in tries {
+            let spent = &tried.spent;
+            sum.tasks += 1;
+            sum.succeeded += usize::from(tried.state == TaskState::Completed);
+            sum.under_way += usize::from(!is_settled(tried.state));
+            sum.turns += spent.turns;
+            sum.usage = sum.usage.plus(spent.usage);
+            let known = sum.cost_nusd.filter(|_| !spent.unpriced);
+            sum.cost_nusd = known.map(|cost| cost.saturating_add(spent.cost_nusd));
+            turns.push(spent.turns);
+            walls.extend(spent.wall_ms);
+        }
+        Self { turns_median: median(turns), wall_ms_median: median(walls), ..sum }
+    }
+
+    /// Of a hundred tasks; none of none.
+    pub(super) fn success_percent(&self) -> Option<usize> {
+        (self.succeeded * 100 + self.tasks / 2).checked_div(self.tasks)
+    }
+}
+
+/// Whether nothing more will come of it by itself.
+pub(super) const fn is_settled(state: TaskState) -> bool {
+    state.is_ended() || matches!(state, TaskState::Blocked)
+}
+
+/// The middle one; of an even number the mean of the two in the middle.
+fn median(mut values: Vec<u64>) -> Option<u64> {
+    values.sort_unstable();
+    let middle = values.len() / 2;
+    let upper = *values.get(middle)?;
+    if values.len() % 2 == 1 {
+        return Some(upper);
+    }
+    Some(u64::midpoint(values[middle - 1], upper))
+}
+
+/// The variants in the order in which they were first met.
+pub(super) fn variants(tries: &[Tried]) -> Vec<Variant> {
+    let mut all: Vec<Variant> = Vec::new();
+    for tried in tries {
+        if !all.contains(&tried.variant) {
+            all.push(tried.variant.clone());
+        }
+    }
+    all
+}
+
+/// The tasks, likewise.
+pub(super) fn tasks(tries: &[Tried]) -> Vec<&(String, String)> {
+    let mut all = Vec::new();
+    for tried in tries {
+        if !all.contains(&&tried.asked) {
+            all.push(&tried.asked);
+        }
+    }
+    all
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn tried(state: TaskState, turns: u64, wall_ms: Option<u64>, unpriced: bool) -> Tried {
+        let usage = Usage { input_tokens: 10 * turns, output_tokens: turns, ..Usage::default() };
+        Tried {
+            task: TaskId(uuid::Uuid::from_u128(1)),
+            asked: ("a".to_owned(), "a".to_owned()),
+            variant: Variant { model: "openai:x".parse().expect("a model"), engine: "react".to_owned() },
+            state,
+            message: None,
+            spent: Spent { turns, usage, cost_nusd: 7 * turns, unpriced, wall_ms },
+        }
+    }
+
+    #[test]
+    fn tries_are_added_up() {
+        let all = [
+            tried(TaskState::Completed, 4, Some(100), false),
+            tried(TaskState::Discarded, 9, Some(300), false),
+            tried(TaskState::Running, 2, None, false),
+        ];
+        let sum = Sum::of(all.iter());
+        assert_eq!((sum.tasks, sum.succeeded, sum.under_way, sum.success_percent()), (3, 1, 1, Some(33)));
+        assert_eq!((sum.turns, sum.turns_median, sum.wall_ms_median), (15, Some(4), Some(200)));
+        assert_eq!((sum.usage.input_tokens, sum.usage.output_tokens, sum.cost_nusd), (150, 15, Some(105)));
+    }
+
+    #[test]
+    fn an_unknown_price_makes_the_sum_unknown_and_never_zero() {
+        let all = [tried(TaskState::Completed, 1, None, false), tried(TaskState::Completed, 1, None, true)];
+        assert_eq!(Sum::of(all.iter()).cost_nusd, None);
+        assert_eq!(Sum::of(all[..1].iter()).cost_nusd, Some(7));
+        assert_eq!(Sum::of([].iter()).success_percent(), None);
+    }
+}

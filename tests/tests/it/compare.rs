@@ -1,0 +1,188 @@
+//! `docket compare` on real runs: two models with scripts of their own, and every figure right to the number.
+
+use std::collections::BTreeMap;
+
+use anyhow::{Context as _, Result, ensure};
+use docket_schema::{ids::TaskId, run::RunEvent};
+use docket_tests::{
+    model_server::ModelServer,
+    system::{Coordinator, LeaseTime, Place, Sample, Worker, WorkerOptions, room},
+};
+use docket_worker::model::{Provider, ScriptedModel};
+use serde_json::Value;
+
+/// Two turns, and done.
+const QUICK: &str = r#"
+[[turns]]
+calls = [{ name = "create_file", args = { path = "finished", content = "x\n" } }]
+[[turns]]
+text = "Done."
+"#;
+
+/// Three turns, and nothing done.
+const IDLE: &str = r#"
+[[turns]]
+calls = [{ name = "list_files", args = {} }]
+[[turns]]
+calls = [{ name = "read_file", args = { path = "a.txt" } }]
+[[turns]]
+text = "I think it is done."
+"#;
+
+/// What `quick` costs is known, what `idle` costs is not. A failed check is not tried again.
+const SETTINGS: &str = "[run]\ncorrections_max = 0\n[prices.\"openai:quick\"]\ninput = \"3\"\noutput = \"5\"\n\
+                        cache_read = \"1\"\ncache_write = \"3\"\ncontext_tokens = 100_000\noutput_tokens_max = 1000\n";
+
+fn variant<'a>(all: &'a Value, model: &str) -> Result<&'a Value> {
+    let each = all["variants"].as_array().context("variants")?;
+    each.iter().find(|variant| variant["model"] == model).with_context(|| format!("no {model} in {all}"))
+}
+
+fn number(of: &Value, name: &str) -> Result<u64> {
+    of[name].as_u64().with_context(|| format!("{name} of {of}"))
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn two_models_are_compared_on_a_backlog_and_every_figure_is_right() -> Result<()> {
+    let _room = room().await;
+    let coordinator = Coordinator::start(Place::Home, LeaseTime::Usual).await?;
+    let scripts = [("quick", QUICK), ("idle", IDLE)];
+    let scripts = scripts.map(|(name, text)| (name.to_owned(), ScriptedModel::parse(text.as_bytes())));
+    let scripts: BTreeMap<_, _> =
+        scripts.into_iter().map(|(name, script)| Ok((name, script?))).collect::<Result<_>>()?;
+    let server = ModelServer::start_by_model(scripts).await?;
+    let sample = Sample::new(&[("a.txt", "a\n")])?;
+    let tasks = tempfile::tempdir()?;
+    let (one, two) = (tasks.path().join("one.md"), tasks.path().join("two.md"));
+    std::fs::write(&one, "# The first task\nDo it.\n")?;
+    std::fs::write(&two, "# The second task\nDo that, too.\n")?;
+    let worker = Worker::start(
+        &coordinator,
+        &WorkerOptions { settings: SETTINGS.to_owned(), ..WorkerOptions::default() },
+    )
+    .await?;
+    let url = server.base_url(Provider::OpenAi);
+    let path = |path: &std::path::Path| path.to_str().map(str::to_owned).context("a UTF-8 path");
+    let (one, two, repo) = (path(&one)?, path(&two)?, path(sample.path())?);
+    let args = [
+        "compare",
+        &one,
+        &two,
+        "--repo",
+        &repo,
+        "--tests",
+        "test -e finished",
+        "--base-url",
+        &url,
+        "--model",
+        "openai:quick",
+        "--model",
+        "openai:idle",
+        "--repeat",
+        "2",
+        "--json",
+    ];
+    let told = coordinator.docket(&args).await?;
+    ensure!(told.success(), "{told:?}\n{}", worker.tail());
+    let all: Value = serde_json::from_str(&told.stdout).context("one object")?;
+
+    // Eight tasks: two, twice, by each.
+    let (quick, idle) = (variant(&all, "openai:quick")?, variant(&all, "openai:idle")?);
+    for (of, succeeded, percent, turns, median) in [(quick, 4, 100, 8, 2), (idle, 0, 0, 12, 3)] {
+        ensure!(number(of, "tasks")? == 4 && number(of, "succeeded")? == succeeded, "{of}");
+        ensure!(number(of, "success_percent")? == percent && number(of, "under_way")? == 0, "{of}");
+        ensure!(number(of, "turns")? == turns && number(of, "turns_median")? == median, "{of}");
+    }
+    // Tokens: as the server counted what it was sent, and as the log has what was answered.
+    let sent = |model: &str| -> Result<u64> {
+        let mut sum = 0;
+        for request in server.requests() {
+            let body: Value = serde_json::from_slice(&request.body)?;
+            sum += if body["model"] == model { request.body.len() as u64 / 4 } else { 0 };
+        }
+        Ok(sum)
+    };
+    ensure!(number(quick, "input_tokens")? == sent("quick")?, "{quick}");
+    ensure!(number(idle, "input_tokens")? == sent("idle")?, "{idle}");
+    let (mut answered, mut walls) = (BTreeMap::<String, u64>::new(), BTreeMap::<String, Vec<u64>>::new());
+    for of in all["tasks"].as_array().context("tasks")? {
+        for variant in of["variants"].as_array().context("variants")? {
+            ensure!(number(variant, "tasks")? == 2, "{variant}");
+            let model = variant["model"].as_str().context("a model")?.to_owned();
+            for id in variant["ids"].as_array().context("ids")? {
+                let id: TaskId = id.as_str().context("an id")?.parse()?;
+                let view = coordinator.client().task(id).await?;
+                ensure!(view.task.spec.title == of["title"].as_str().context("a title")?, "{of}");
+                let run = &view.runs[0];
+                let took = run.ended_at.context("ended")?.ms_since(run.started_at.context("started")?);
+                walls.entry(model.clone()).or_default().push(took);
+                for event in &coordinator.history(run.id).await?.events {
+                    if let RunEvent::ModelAnswered(answer) = event {
+                        *answered.entry(model.clone()).or_default() += answer.usage.output_tokens;
+                    }
+                }
+            }
+        }
+    }
+    for (name, of) in [("openai:quick", quick), ("openai:idle", idle)] {
+        ensure!(number(of, "output_tokens")? == answered[name], "{of}");
+        let mut walls = walls[name].clone();
+        walls.sort_unstable();
+        ensure!(number(of, "wall_ms_median")? == u64::midpoint(walls[1], walls[2]), "{of} {walls:?}");
+    }
+    let cost = number(quick, "input_tokens")? * 3000 + number(quick, "output_tokens")? * 5000;
+    ensure!(number(quick, "cost_nusd")? == cost, "{quick}, not {cost}");
+    ensure!(idle["cost_nusd"].is_null() && idle["cost_usd"].is_null(), "a price that is not known: {idle}");
+
+    // Looked at again: nothing is asked, and all is the same.
+    let calls = server.calls();
+    let batch = all["batch"].as_str().context("a batch")?;
+    let again = coordinator.docket(&["compare", "--of", batch, "--json"]).await?.ok()?;
+    ensure!(serde_json::from_str::<Value>(&again)? == all, "{again}");
+    let ids: Vec<String> = all["tasks"][0]["variants"]
+        .as_array()
+        .context("variants")?
+        .iter()
+        .map(|variant| variant["ids"][0].as_str().unwrap_or_default().to_owned())
+        .collect();
+    let table = coordinator.docket(&["compare", "--of", &ids.join(",")]).await?.ok()?;
+    let lines: Vec<&str> = table.lines().collect();
+    ensure!(lines.len() == 5 && lines[0].starts_with("VARIANT"), "{table}");
+    ensure!(
+        lines[1].starts_with("openai:quick  1/1 100%") && lines[1].ends_with("The first task"),
+        "{table}"
+    );
+    ensure!(lines[2].starts_with("openai:idle   0/1 0%") && lines[2].contains("unknown"), "{table}");
+    ensure!(lines[3].ends_with("all 1 tasks"), "{table}");
+    ensure!(server.calls() == calls, "a model was asked");
+    worker.drain().await?;
+
+    // Nobody works: the batch waits, is told, and is no success.
+    let mut late: Vec<&str> = args.to_vec();
+    late.push("--no-wait");
+    let told = coordinator.docket(&late).await?.ok()?;
+    let told: Value = serde_json::from_str(&told)?;
+    ensure!(told["tasks"].as_array().is_some_and(|tasks| tasks.len() == 8), "{told}");
+    let batch = told["batch"].as_str().context("a batch")?;
+    let open = coordinator.docket(&["compare", "--of", batch]).await?;
+    ensure!(open.code() == Some(1) && open.stderr.contains("not all of them have ended"), "{open:?}");
+    for (wrong, words) in [
+        (&["compare", &one, "--repo", &repo, "--model", "openai:quick"][..], "nothing to compare"),
+        (&["compare", &one, "--repo", &repo, "--model", "openai:x", "--model", "openai:x"], "given twice"),
+        (
+            &["compare", &one, &one, "--repo", &repo, "--model", "openai:x", "--model", "openai:y"],
+            "the same task",
+        ),
+        (
+            &[
+                "compare", &one, "--repo", &repo, "--model", "openai:x", "--engine", "react", "--engine",
+                "none",
+            ],
+            "no engine `none`",
+        ),
+    ] {
+        let said = coordinator.docket(wrong).await?;
+        ensure!(said.code() == Some(2) && said.stderr.contains(words), "{wrong:?}: {said:?}");
+    }
+    coordinator.end_and_check().await
+}

@@ -1,0 +1,94 @@
+//! The read cache on a real run: what was shown is not shown again, what changed is, and every way of looking
+//! back comes to the same.
+
+use anyhow::{Context as _, Result, ensure};
+use docket_schema::{content::Content, message::CallId, run::RunEvent, task::TaskState};
+use docket_tests::{
+    model_server::ModelServer,
+    system::{Coordinator, History, LeaseTime, Place, Sample, Worker, WorkerOptions, room},
+};
+use docket_worker::model::{Provider, ScriptedModel};
+
+const SCRIPT: &str = r#"
+[[turns]]
+[[turns.calls]]
+name = "read_file"
+args = { path = "long.txt" }
+[[turns.calls]]
+name = "read_file"
+args = { path = "./long.txt", start_line = 5, end_line = 60 }
+
+[[turns]]
+[[turns.calls]]
+name = "read_file"
+args = { path = "long.txt" }
+[[turns.calls]]
+name = "run_command"
+args = { command = "echo more >> long.txt" }
+[[turns.calls]]
+name = "read_file"
+args = { path = "long.txt" }
+
+[[turns]]
+[[turns.calls]]
+name = "read_file"
+args = { path = "long.txt", start_line = 100 }
+
+[[turns]]
+text = "Done."
+"#;
+
+fn result(history: &History, call: &str) -> Result<(String, Option<CallId>)> {
+    let finished = history.events.iter().find_map(|event| match event {
+        RunEvent::ToolFinished(finished) if finished.call.0 == call => Some(finished),
+        _ => None,
+    });
+    let finished = finished.with_context(|| format!("no result of {call}"))?;
+    let Content::Text(text) = &finished.content else { anyhow::bail!("{call} is not in line") };
+    Ok((text.clone(), finished.facts.same_as.clone()))
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_unchanged_file_is_shown_once_in_a_run_that_replays_to_the_same() -> Result<()> {
+    let _room = room().await;
+    let coordinator = Coordinator::start(Place::Home, LeaseTime::Usual).await?;
+    let server = ModelServer::start(ScriptedModel::parse(SCRIPT.as_bytes())?).await?;
+    let text: String = (1..=100).map(|n| format!("line {n} of a file that is read\n")).collect();
+    let sample = Sample::new(&[("long.txt", &text)])?;
+    let args = ["--model", "openai:reread", "--queue", "template"];
+    let (template, spec) = sample.submit(&coordinator, &args).await?;
+    coordinator.client().cancel(template, "a template").await?;
+    let worker = Worker::start(&coordinator, &WorkerOptions::default()).await?;
+    let model = server.model(Provider::Anthropic, "reread");
+    let task = coordinator.submit_like(&spec, &"reread".parse()?, model).await?;
+    let view = coordinator.ended(task).await.with_context(|| worker.tail())?;
+    ensure!(view.task.state == TaskState::Completed, "{:?}\n{}", view.task, worker.tail());
+    let history = coordinator.history(view.task.last_run.context("a run")?).await?;
+    for (call, words, same_as) in [
+        ("t1-0", "   100| line 100 of", None),
+        ("t1-1", "long.txt: lines 5 to 60 unchanged since turn 1, ", Some("t1-0")),
+        ("t2-0", "long.txt: lines 1 to 100 unchanged since turn 1, ", Some("t1-0")),
+        ("t2-2", "   101| more\n", None),
+        // Two lines are shorter than what would be said of them.
+        ("t3-0", "   100| line 100 of a file that is read\n   101| more\n", None),
+    ] {
+        let (text, to) = result(&history, call)?;
+        ensure!(
+            text.contains(words) && to == same_as.map(|to| CallId(to.to_owned())),
+            "{call}: {text} {to:?}"
+        );
+    }
+    worker.drain().await?;
+    // The model was sent the same, and no more of it.
+    let last = server.requests().pop().context("a request")?;
+    let sent = String::from_utf8_lossy(&last.body).matches("line 70 of a file").count();
+    ensure!(sent == 2, "shown {sent} times, not before and after the change");
+    history.verify(coordinator.client()).await?;
+    let run = history.envelopes[0].stream.to_string();
+    let run = run.trim_start_matches("run/");
+    for args in [&["verify", run][..], &["replay", run, "--tools"]] {
+        let said = coordinator.docket(args).await?;
+        ensure!(said.success(), "{args:?}: {said:?}");
+    }
+    coordinator.end_and_check().await
+}

@@ -1,0 +1,263 @@
+//! What a file defines, and at which lines: a table of contents of source code, by tree-sitter's grammars.
+
+use tree_sitter::Node;
+
+use super::{
+    errors::tree_of,
+    gate::{PARSED_BYTES_MAX, unmarked},
+    language::{Language, languages_of},
+};
+
+/// Definitions that are collected of one file: beyond it no answer shows them.
+const FOUND_MAX: usize = 5000;
+
+/// A definition.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Definition {
+    /// Its first line, from 1.
+    pub line: u64,
+    /// Its last line.
+    pub last: u64,
+    /// How many definitions it lies within.
+    pub depth: usize,
+}
+
+/// The definitions of a text in the order of its lines; `path` tells the language by its name. `None` where no
+/// grammar is known or the text is not parsed; a text that the grammar does not fit in places has the rest.
+#[must_use]
+pub fn outline(path: &str, text: &[u8]) -> Option<Vec<Definition>> {
+    if text.len() > PARSED_BYTES_MAX {
+        return None;
+    }
+    let text = unmarked(text);
+    // Where a name may mean several languages, the one that tells most is it.
+    let each = languages_of(path).iter().filter_map(|language| in_language(*language, text));
+    each.max_by_key(Vec::len)
+}
+
+fn in_language(language: Language, text: &[u8]) -> Option<Vec<Definition>> {
+    let tree = tree_of(language, text).ok()?;
+    let mut found = Vec::new();
+    collect(tree.root_node(), language, 0, &mut found);
+    found.dedup_by_key(|definition| definition.line);
+    Some(found)
+}
+
+fn collect(root: Node<'_>, language: Language, depth: usize, found: &mut Vec<Definition>) {
+    // A stack of our own, for a file may be nested as deep as it is long; with each node its parent's kind, for
+    // asking a node for its parent walks the tree from its root.
+    let mut open = vec![(root, depth, "")];
+    let mut cursor = root.walk();
+    while let Some((node, depth, parent)) = open.pop() {
+        if found.len() >= FOUND_MAX {
+            return;
+        }
+        let defines = defines(language, node);
+        if defines {
+            let line = node.start_position().row as u64 + 1;
+            let end = node.end_position();
+            // A node that ends with its line's break ends at the next line's first column.
+            let last = if end.column == 0 { end.row as u64 } else { end.row as u64 + 1 };
+            found.push(Definition { line, last: last.max(line), depth });
+        }
+        let below = depth + usize::from(defines);
+        if below > depth_max(language) || is_leaf(language, node.kind(), parent) {
+            continue;
+        }
+        let at = open.len();
+        open.extend(node.named_children(&mut cursor).map(|child| (child, below, node.kind())));
+        open[at..].reverse();
+    }
+}
+
+/// Definitions within definitions within definitions … that are told; of data, keys of keys.
+const fn depth_max(language: Language) -> usize {
+    match language {
+        Language::Json | Language::Yaml => 1,
+        Language::C
+        | Language::Cpp
+        | Language::Go
+        | Language::Java
+        | Language::JavaScript
+        | Language::Python
+        | Language::Rust
+        | Language::Toml
+        | Language::Tsx
+        | Language::TypeScript => 6,
+    }
+}
+
+/// Nodes that hold no definition worth a line: bodies of functions, where what is within is local.
+fn is_leaf(language: Language, kind: &str, parent: &str) -> bool {
+    match language {
+        Language::Rust => matches!(kind, "block" | "token_tree" | "use_declaration"),
+        Language::Go | Language::C | Language::Cpp | Language::Java => {
+            matches!(kind, "block" | "compound_statement" | "field_declaration_list") && !is_type(parent)
+        }
+        Language::JavaScript | Language::Tsx | Language::TypeScript => {
+            kind == "statement_block" && !is_type(parent)
+        }
+        Language::Json | Language::Yaml | Language::Python | Language::Toml => false,
+    }
+}
+
+/// A type or a name space, whose members are definitions.
+fn is_type(kind: &str) -> bool {
+    matches!(
+        kind,
+        "class_specifier"
+            | "struct_specifier"
+            | "namespace_definition"
+            | "internal_module"
+            | "module"
+            | "linkage_specification"
+    )
+}
+
+fn is_pair(node: Node<'_>) -> bool {
+    matches!(node.kind(), "pair" | "block_mapping_pair")
+}
+
+fn defines(language: Language, node: Node<'_>) -> bool {
+    let kind = node.kind();
+    match language {
+        Language::C | Language::Cpp => match kind {
+            "struct_specifier" | "class_specifier" | "union_specifier" | "enum_specifier" => {
+                node.child_by_field_name("body").is_some() && node.child_by_field_name("name").is_some()
+            }
+            other => matches!(
+                other,
+                "function_definition" | "namespace_definition" | "type_definition" | "preproc_function_def"
+            ),
+        },
+        Language::Go => matches!(kind, "function_declaration" | "method_declaration" | "type_spec"),
+        Language::Java => matches!(
+            kind,
+            "class_declaration"
+                | "interface_declaration"
+                | "enum_declaration"
+                | "record_declaration"
+                | "method_declaration"
+                | "constructor_declaration"
+        ),
+        Language::JavaScript | Language::Tsx | Language::TypeScript => match kind {
+            "variable_declarator" | "public_field_definition" | "field_definition" => {
+                node.child_by_field_name("value").is_some_and(|value| {
+                    matches!(value.kind(), "arrow_function" | "function_expression" | "class")
+                })
+            }
+            other => matches!(
+                other,
+                "function_declaration"
+                    | "generator_function_declaration"
+                    | "class_declaration"
+                    | "abstract_class_declaration"
+                    | "method_definition"
+                    | "interface_declaration"
+                    | "type_alias_declaration"
+                    | "enum_declaration"
+                    | "internal_module"
+            ),
+        },
+        Language::Json | Language::Yaml => is_pair(node),
+        Language::Python => matches!(kind, "function_definition" | "class_definition"),
+        Language::Rust => matches!(
+            kind,
+            "function_item"
+                | "function_signature_item"
+                | "struct_item"
+                | "enum_item"
+                | "union_item"
+                | "trait_item"
+                | "impl_item"
+                | "mod_item"
+                | "macro_definition"
+                | "type_item"
+                | "const_item"
+                | "static_item"
+        ),
+        Language::Toml => matches!(kind, "table" | "table_array_element"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn told(path: &str, text: &str) -> String {
+        let lines: Vec<&str> = text.lines().collect();
+        let found = outline(path, text.as_bytes()).expect("a language");
+        let each = found.iter().map(|found| {
+            let line = lines[usize::try_from(found.line).expect("small") - 1].trim();
+            format!("{}{}-{} {line}\n", "  ".repeat(found.depth), found.line, found.last)
+        });
+        each.collect()
+    }
+
+    #[test]
+    fn each_language_tells_its_definitions() {
+        for (path, text, want) in [
+            (
+                "a.rs",
+                "use x;\nstruct A {\n    b: u8,\n}\nimpl A {\n    fn c(&self) {\n        fn inner() {}\n    }\n}\nmod t {\n    const D: u8 = 1;\n}\n",
+                "2-4 struct A {\n5-9 impl A {\n  6-8 fn c(&self) {\n10-12 mod t {\n  11-11 const D: u8 = 1;\n",
+            ),
+            (
+                "a.py",
+                "import x\nclass A:\n    def b(self):\n        return 1\n\n@x\nasync def c():\n    def d(): pass\n",
+                "2-4 class A:\n  3-4 def b(self):\n7-8 async def c():\n  8-8 def d(): pass\n",
+            ),
+            (
+                "a.ts",
+                "export class A {\n  b() {}\n  c = () => 1;\n}\nexport const d = async () => {\n  const no = 1;\n};\ninterface E { f: string }\ntype G = 1;\n",
+                "1-4 export class A {\n  2-2 b() {}\n  3-3 c = () => 1;\n5-7 export const d = async () => {\n8-8 interface E { f: string }\n9-9 type G = 1;\n",
+            ),
+            (
+                "a.js",
+                "function a() {}\nclass B { c() {} }\n",
+                "1-1 function a() {}\n2-2 class B { c() {} }\n",
+            ),
+            (
+                "a.go",
+                "package a\nfunc A() {\n}\nfunc (b B) C() {}\ntype D struct {\n}\n",
+                "2-3 func A() {\n4-4 func (b B) C() {}\n5-6 type D struct {\n",
+            ),
+            (
+                "A.java",
+                "class A {\n  A() {}\n  int b() {\n    return 1;\n  }\n}\n",
+                "1-6 class A {\n  2-2 A() {}\n  3-5 int b() {\n",
+            ),
+            (
+                "a.c",
+                "struct a {\n  int b;\n};\nint c(void) {\n  return 1;\n}\n",
+                "1-3 struct a {\n4-6 int c(void) {\n",
+            ),
+            (
+                "a.cpp",
+                "namespace n {\nclass A {\n  void b() {}\n};\n}\n",
+                "1-5 namespace n {\n  2-4 class A {\n    3-3 void b() {}\n",
+            ),
+            ("a.toml", "x = 1\n[a]\nb = 1\n[[c]]\n", "2-3 [a]\n4-4 [[c]]\n"),
+            (
+                "a.json",
+                "{\n  \"a\": {\n    \"b\": {\n      \"c\": 1\n    }\n  }\n}\n",
+                "2-6 \"a\": {\n  3-5 \"b\": {\n",
+            ),
+            ("a.yaml", "a:\n  b:\n    c: 1\nd: 2\n", "1-3 a:\n  2-3 b:\n4-4 d: 2\n"),
+        ] {
+            assert_eq!(told(path, text), want, "{path}");
+        }
+    }
+
+    #[test]
+    fn what_has_no_grammar_or_is_too_large_has_no_outline() {
+        assert_eq!(outline("notes.md", b"# a\n"), None);
+        assert_eq!(outline("a.py", "x = 1\n".repeat(200_000).as_bytes()), None);
+        assert_eq!(
+            told("broken.py", "def a():\n    return 1\n)))\ndef b(: pass\n").lines().next(),
+            Some("1-2 def a():")
+        );
+        let deep = "[".repeat(100_000);
+        assert!(outline("a.json", deep.as_bytes()).is_none_or(|found| found.is_empty()));
+    }
+}
