@@ -13,12 +13,12 @@ mod early_end;
 mod escalation;
 #[cfg(test)]
 mod escalation_tests;
-mod planning;
-#[cfg(test)]
-mod planning_tests;
 mod models;
 #[cfg(test)]
 mod models_tests;
+mod planning;
+#[cfg(test)]
+mod planning_tests;
 pub mod prompt;
 mod react;
 #[cfg(test)]

@@ -24,10 +24,7 @@ fn every_key_is_named_once_and_the_file_is_read() {
 fn what_is_wrong_is_named_with_what_is_allowed() {
     for (text, message) in [
         ("[run]\nturns_max = 0", "docket.toml: `run.turns_max` is not a whole number from 1 to 1000"),
-        (
-            "[run]\nturns_max = \"many\"",
-            "docket.toml: `run.turns_max` is not a whole number from 1 to 1000",
-        ),
+        ("[run]\nturns_max = \"many\"", "docket.toml: `run.turns_max` is not a whole number from 1 to 1000"),
         (
             "[worker]\nsandbox = \"jail\"",
             "docket.toml: `worker.sandbox` is not auto, bubblewrap, namespaces or none",
