@@ -170,6 +170,12 @@ impl Args {
             require: self.require.clone(),
             setup: self.setup.clone(),
             turns: self.turns,
+            explore_model: None,
+            fallback_model: None,
+            complexity: None,
+            max_tokens: None,
+            max_cost: None,
+            max_time: None,
             // A second try would hide that the first failed.
             attempts: 1,
         }
@@ -213,6 +219,9 @@ impl Args {
                     title: title.clone(),
                     text: text.clone(),
                     model: variant.model.clone(),
+                    // What is compared is this model, alone.
+                    explore_model: None,
+                    fallback_model: None,
                     engine: variant.engine.clone(),
                     batch,
                     ..one.clone()

@@ -124,6 +124,7 @@ impl Log {
             request_bytes: 0,
             nudge: None,
             worst_case_nusd: 0,
+            output_tokens_max: None,
         })?;
         // Each fourth file is read again by the next turn.
         let file = if nth % 4 == 1 { nth - 1 } else { nth };
