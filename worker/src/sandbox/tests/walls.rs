@@ -273,6 +273,7 @@ async fn the_environment_is_the_list_and_nothing_else() {
             "PYENV_ROOT",
             "GOMODCACHE",
             "GIT_CONFIG_SYSTEM",
+            "PYTHONDONTWRITEBYTECODE",
             "PWD",
             "OLDPWD",
             "SHLVL",
