@@ -21,6 +21,8 @@ use docket_worker::{
     model::{Provider, ScriptedModel},
 };
 
+use super::scenes;
+
 /// A command that shows that it is in its middle and waits to be let on.
 const WAITS: &str = "touch middle; until [ -e go ]; do sleep 0.02; done; rm go middle";
 
@@ -73,23 +75,29 @@ text = "Done."
 "#;
 
 /// A coordinator and what its runs are recorded from.
-struct Stage {
-    coordinator: Coordinator,
+pub(super) struct Stage {
+    pub(super) coordinator: Coordinator,
 }
 
 /// A task under way.
-struct Scene {
-    task: TaskId,
-    queue: QueueName,
-    server: ModelServer,
+pub(super) struct Scene {
+    pub(super) task: TaskId,
+    pub(super) queue: QueueName,
+    pub(super) server: ModelServer,
 }
 
 impl Stage {
-    async fn scene(&self, name: &str, script: &str, provider: Provider, more: &[&str]) -> Result<Scene> {
+    pub(super) async fn scene(
+        &self,
+        name: &str,
+        script: &str,
+        provider: Provider,
+        more: &[&str],
+    ) -> Result<Scene> {
         self.scene_on(&FILES, name, script, provider, more).await
     }
 
-    async fn scene_on(
+    pub(super) async fn scene_on(
         &self,
         files: &[(&str, &str)],
         name: &str,
@@ -116,16 +124,21 @@ impl Stage {
         Ok(Scene { task, queue, server })
     }
 
-    async fn worker(&self, scene: &Scene) -> Result<Worker> {
-        let options = WorkerOptions { queue: Some(scene.queue.clone()), ..WorkerOptions::default() };
+    pub(super) async fn worker(&self, scene: &Scene) -> Result<Worker> {
+        self.worker_with(scene, "").await
+    }
+
+    pub(super) async fn worker_with(&self, scene: &Scene, settings: &str) -> Result<Worker> {
+        let (queue, settings) = (Some(scene.queue.clone()), settings.to_owned());
+        let options = WorkerOptions { queue, settings, ..WorkerOptions::default() };
         Worker::start(&self.coordinator, &options).await
     }
 
-    async fn run_of(&self, scene: &Scene) -> Result<RunId> {
+    pub(super) async fn run_of(&self, scene: &Scene) -> Result<RunId> {
         self.coordinator.client().task(scene.task).await?.task.last_run.context("a run")
     }
 
-    async fn is(&self, scene: &Scene, state: TaskState) -> Result<()> {
+    pub(super) async fn is(&self, scene: &Scene, state: TaskState) -> Result<()> {
         let view = until("a task's state", async || {
             let view = self.coordinator.client().task(scene.task).await.ok()?;
             (view.task.state == state || view.task.state.is_ended()).then_some(view.task)
@@ -138,7 +151,7 @@ impl Stage {
     }
 
     /// A run with its lineage, the tasks of all of it, and all they name.
-    async fn export(&self, run: RunId) -> Result<Export> {
+    pub(super) async fn export(&self, run: RunId) -> Result<Export> {
         let client = self.coordinator.client();
         let history = client.all_events(run, Lineage::Whole).await?;
         let mut tasks: Vec<TaskId> = Vec::new();
@@ -174,14 +187,14 @@ impl Stage {
     }
 }
 
-async fn middle(worker: &Worker, but: Option<&PathBuf>) -> Result<PathBuf> {
+pub(super) async fn middle(worker: &Worker, but: Option<&PathBuf>) -> Result<PathBuf> {
     let at = seen("a command in its middle", || {
         worker.workspaces().into_iter().find(|folder| Some(folder) != but && folder.join("middle").exists())
     });
     at.await.with_context(|| worker.tail())
 }
 
-fn let_on(folder: &std::path::Path) -> Result<()> {
+pub(super) fn let_on(folder: &std::path::Path) -> Result<()> {
     Ok(std::fs::write(folder.join("go"), "")?)
 }
 
@@ -197,6 +210,11 @@ pub(super) async fn all() -> Result<Vec<(&'static str, Export)>> {
     all.push(("blocked", Box::pin(blocked(&stage)).await?));
     all.push(("failed", Box::pin(failed(&stage)).await?));
     all.push(("mended", Box::pin(mended(&stage)).await?));
+    all.push(("compacted", Box::pin(scenes::compacted(&stage)).await?));
+    all.push(("provider-block", Box::pin(scenes::provider_block(&stage)).await?));
+    all.push(("rested", Box::pin(scenes::rested(&stage)).await?));
+    all.push(("several-models", Box::pin(scenes::several_models(&stage)).await?));
+    all.push(("early-end", Box::pin(scenes::early_end(&stage)).await?));
     Ok(all)
 }
 

@@ -1,0 +1,219 @@
+//! A conversation in two parts, what may go and what stays, and what levels 1 and 2 make of the first.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use docket_schema::{
+    content::Content,
+    message::{CallId, Message, Part, Role, ToolUse},
+    run::{Cleared, Compacted, RunState, Said, Transcript, calls_of},
+};
+use serde_json::Value;
+
+use super::cut;
+use crate::tools;
+
+/// Results up to this size stay: a line in their place would be no shorter.
+const VERBOSE_BYTES: usize = 400;
+/// Calls that one event names at most: an event has a largest size, and what is left waits for the next.
+const NAMED_MAX: usize = 500;
+
+/// A conversation in two parts.
+pub(super) struct Steps<'a> {
+    /// What may go: all between the first message and the answers that stay.
+    pub(super) old: Vec<&'a Said>,
+    /// From the first answer that stays.
+    pub(super) kept: Vec<&'a Said>,
+    pub(super) transcript: &'a Transcript,
+    /// Results that point to others, by their calls.
+    pub(super) pointers: BTreeMap<&'a CallId, &'a CallId>,
+}
+
+/// How far the pure levels go.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Levels {
+    Clear,
+    ClearAndDrop,
+}
+
+/// What a call came to, as the model read it.
+type Result<'a> = (&'a Content, bool);
+
+impl<'a> Steps<'a> {
+    pub(super) fn of(run: &'a RunState, kept: usize) -> Self {
+        let sealed = run.transcript.sealed();
+        let answers = sealed.iter().enumerate().filter(|(_, said)| said.message.role == Role::Assistant);
+        let answers: Vec<usize> = answers.map(|(place, _)| place).collect();
+        let from = answers.len().checked_sub(kept.max(1)).and_then(|nth| answers.get(nth)).copied();
+        let from = from.unwrap_or(1).clamp(1, sealed.len().max(1));
+        let all = |range: &'a [std::sync::Arc<Said>]| range.iter().map(|said| &**said).collect();
+        Self {
+            old: all(sealed.get(1..from).unwrap_or_default()),
+            kept: all(sealed.get(from..).unwrap_or_default()),
+            transcript: &run.transcript,
+            pointers: run.reads.pointers().iter().map(|pointer| (&pointer.call, &pointer.to)).collect(),
+        }
+    }
+
+    pub(super) fn results(&self) -> BTreeMap<&'a CallId, Result<'a>> {
+        let parts = self.old.iter().chain(&self.kept).flat_map(|said| &said.message.parts);
+        let result = |part: &'a Part| match part {
+            Part::ToolResult { call, content, is_error } => Some((call, (content, *is_error))),
+            Part::Text { .. } | Part::Thinking { .. } | Part::ToolUse(_) => None,
+        };
+        parts.filter_map(result).collect()
+    }
+
+    /// What levels 1 and 2 do, and how many bytes they gain.
+    pub(super) fn shortened(&self, levels: Levels) -> (Compacted, u64) {
+        let results = self.results();
+        let done = Done::of(self, &results);
+        let relied_on = self.relied_on(levels);
+        let mut compacted = Compacted::default();
+        let mut gained = 0;
+        for (nth, said) in self.old.iter().enumerate() {
+            if compacted.cleared.len() + compacted.dropped.len() >= NAMED_MAX {
+                break;
+            }
+            let calls: Vec<(usize, &ToolUse)> =
+                calls_of(&said.message.parts).map(|tool| (nth, tool)).collect();
+            let fruitless = |(nth, tool): &(usize, &ToolUse)| {
+                !relied_on.contains(&tool.call) && done.is_fruitless(*nth, tool, &results)
+            };
+            let after = self.old.get(nth + 1).is_some_and(|after| has_only_results(&after.message));
+            let goes = levels == Levels::ClearAndDrop && !calls.is_empty() && calls.iter().all(fruitless);
+            if goes && after {
+                // The first message stands before all of these.
+                let (from, to) = (self.transcript.bytes_of(nth + 1), self.transcript.bytes_of(nth + 3));
+                gained += to.saturating_sub(from);
+                compacted.dropped.extend(calls.into_iter().map(|(_, tool)| tool.call.clone()));
+                continue;
+            }
+            for (_, tool) in calls {
+                let Some((content, is_error)) = results.get(&tool.call).copied() else { continue };
+                let (bytes, line) = (bytes_of(content), line_of(tool, Some(content), is_error));
+                if bytes > VERBOSE_BYTES && bytes > line.len() && !relied_on.contains(&tool.call) {
+                    gained += (bytes - line.len()) as u64;
+                    compacted.cleared.push(Cleared { call: tool.call.clone(), line: format!("[{line}]") });
+                }
+            }
+        }
+        (compacted, gained)
+    }
+
+    /// Calls whose results the answers that stay point to: their model wanted to see them now. Where room is in
+    /// need they go all the same.
+    fn relied_on(&self, levels: Levels) -> BTreeSet<&'a CallId> {
+        if levels == Levels::Clear {
+            return BTreeSet::new();
+        }
+        let kept = self.kept.iter().flat_map(|said| calls_of(&said.message.parts));
+        kept.filter_map(|tool| self.pointers.get(&tool.call).copied()).collect()
+    }
+
+    /// How many answers made these calls.
+    pub(super) fn answers_of(&self, calls: &[CallId]) -> usize {
+        let made = |said: &&&Said| calls_of(&said.message.parts).any(|tool| calls.contains(&tool.call));
+        self.old.iter().filter(made).count()
+    }
+
+    /// Whether anything old stays once this is done.
+    pub(super) fn can_be_summarized(&self, done: &Compacted) -> bool {
+        let answers = self.old.iter().filter(|said| said.message.role == Role::Assistant).count();
+        answers > self.answers_of(&done.dropped)
+    }
+}
+
+/// What later steps made of earlier ones: the last place where each path was read whole, and changed.
+struct Done<'a> {
+    pointers: BTreeSet<&'a CallId>,
+    reads: BTreeMap<&'a str, Vec<(usize, Span)>>,
+    changes: BTreeMap<&'a str, usize>,
+}
+
+/// Lines that a read asked for.
+#[derive(Clone, Copy)]
+struct Span {
+    first: u64,
+    last: u64,
+}
+
+impl Span {
+    fn of(tool: &ToolUse) -> Self {
+        let line = |name: &str| tool.args.get(name).and_then(Value::as_u64);
+        Self { first: line("start_line").unwrap_or(1), last: line("end_line").unwrap_or(u64::MAX) }
+    }
+
+    const fn covers(self, other: Self) -> bool {
+        self.first <= other.first && self.last >= other.last
+    }
+}
+
+fn path_of(tool: &ToolUse) -> Option<&str> {
+    tool.args.get("path").and_then(Value::as_str)
+}
+
+impl<'a> Done<'a> {
+    fn of(steps: &Steps<'a>, results: &BTreeMap<&CallId, Result<'_>>) -> Self {
+        let pointers = steps.pointers.keys().copied().collect();
+        let mut done = Self { pointers, reads: BTreeMap::new(), changes: BTreeMap::new() };
+        for (nth, said) in steps.old.iter().chain(&steps.kept).enumerate() {
+            for tool in calls_of(&said.message.parts) {
+                let well = results.get(&tool.call).is_some_and(|(_, is_error)| !is_error);
+                let Some(path) = path_of(tool).filter(|_| well) else { continue };
+                match tool.name.as_str() {
+                    // What only points repeats nothing.
+                    "read_file" if done.pointers.contains(&tool.call) => {}
+                    "read_file" => done.reads.entry(path).or_default().push((nth, Span::of(tool))),
+                    "edit_file" | "create_file" => drop(done.changes.insert(path, nth)),
+                    _ => {}
+                }
+            }
+        }
+        done
+    }
+
+    /// Nothing follows from it any more: a read that was repeated, a failed change that was mended, a search
+    /// that found nothing.
+    fn is_fruitless(&self, nth: usize, tool: &ToolUse, results: &BTreeMap<&CallId, Result<'_>>) -> bool {
+        let Some((content, is_error)) = results.get(&tool.call).copied() else { return false };
+        let path = path_of(tool).unwrap_or_default();
+        match (tool.name.as_str(), is_error) {
+            ("read_file", false) if self.pointers.contains(&tool.call) => true,
+            ("read_file", false) => self.reads.get(path).is_some_and(|reads| {
+                reads.iter().any(|(later, span)| *later > nth && span.covers(Span::of(tool)))
+            }),
+            ("edit_file" | "create_file", true) => self.changes.get(path).is_some_and(|later| *later > nth),
+            ("search_codebase", false) => match content {
+                Content::Text(text) => text.starts_with(tools::NO_HITS),
+                Content::B64(_) | Content::Blob(_) => false,
+            },
+            _ => false,
+        }
+    }
+}
+
+pub(super) fn has_only_results(message: &Message) -> bool {
+    message.role == Role::User && message.parts.iter().all(|part| matches!(part, Part::ToolResult { .. }))
+}
+
+/// What is left of a call and its result: what ran, what came of it, and how much that was.
+pub(super) fn line_of(tool: &ToolUse, content: Option<&Content>, is_error: bool) -> String {
+    let word = |name: &str| tool.args.get(name).and_then(Value::as_str);
+    let main = ["command", "path", "test_path", "regex", "pattern"].iter().find_map(|name| word(name));
+    let main = main.map_or_else(String::new, |main| format!(" `{}`", cut(&main.replace('\n', " "), 120)));
+    let status = if is_error { "failed" } else { "done" };
+    let begin = match content {
+        Some(Content::Text(text)) => cut(text.lines().next().unwrap_or_default().trim(), 120),
+        Some(Content::B64(_) | Content::Blob(_)) | None => String::new(),
+    };
+    let begin = if begin.is_empty() { begin } else { format!("; it began: {begin}") };
+    let bytes = content.map_or(0, bytes_of);
+    format!("{}{main}: {status}, {bytes} bytes{begin}", tool.name)
+}
+
+pub(super) fn bytes_of(content: &Content) -> usize {
+    match content {
+        Content::Text(text) | Content::B64(text) => text.len(),
+        Content::Blob(blob) => usize::try_from(blob.bytes).unwrap_or(usize::MAX),
+    }
+}
