@@ -8,10 +8,12 @@
 
 use std::{
     borrow::Cow,
-    sync::{Arc, LazyLock},
+    sync::{Arc, LazyLock, OnceLock},
 };
 
-use regex::{Captures, Regex};
+use aho_corasick::{AhoCorasick, AhoCorasickKind};
+use memchr::memmem;
+use regex::bytes::{Captures, Regex, RegexBuilder};
 
 /// Configured values shorter than this are not struck out: they would be found in half of all words.
 pub const VALUE_BYTES_MIN: usize = 6;
@@ -25,53 +27,93 @@ const ENTROPY_MIN: f64 = 3.0;
 /// A shape: its name, and what it looks like. Where the expression has a group, that alone is struck out.
 struct Shape {
     kind: &'static str,
+    /// One of these stands in every secret of the shape: only where it does is the expression tried, and made.
+    needles: &'static [&'static str],
+    /// Over bytes: what it names is ASCII, and the classes of Unicode would cost megabytes.
     pattern: &'static str,
-    /// The group must look random.
+    /// What is struck out must look random.
     random: bool,
 }
 
-const fn shape(kind: &'static str, pattern: &'static str) -> Shape {
-    Shape { kind, pattern, random: false }
+const fn shape(kind: &'static str, needles: &'static [&'static str], pattern: &'static str) -> Shape {
+    Shape { kind, needles, pattern, random: false }
 }
 
 /// The prefixes are those that the providers document; lengths are lower bounds, for they have grown before.
 const SHAPES: [Shape; 23] = [
     shape(
         "private key",
-        r"-----BEGIN (?:[A-Z]+ )*PRIVATE KEY(?: BLOCK)?-----[\s\S]*?(?:-----END (?:[A-Z]+ )*PRIVATE KEY(?: BLOCK)?-----|\z)",
+        &["PRIVATE KEY"],
+        r"-----BEGIN (?:[A-Z]+ )*PRIVATE KEY(?: BLOCK)?-----(?s:.*?)(?:-----END (?:[A-Z]+ )*PRIVATE KEY(?: BLOCK)?-----|\z)",
     ),
-    shape("Anthropic key", r"\bsk-ant-[A-Za-z0-9_-]{20,}"),
-    shape("OpenAI key", r"\bsk-(?:proj-|svcacct-|admin-)?[A-Za-z0-9_-]{20,}"),
-    shape("AWS key", r"\b(?:AKIA|ASIA)[A-Z0-9]{16}\b"),
-    shape("GitHub token", r"\bgh[pousr]_[A-Za-z0-9]{30,}"),
-    shape("GitHub token", r"\bgithub_pat_[A-Za-z0-9_]{30,}"),
-    shape("GitLab token", r"\bglpat-[A-Za-z0-9_-]{20,}"),
-    shape("Slack token", r"\bxox[abeoprs]-[A-Za-z0-9-]{10,}"),
-    shape("Slack webhook", r"hooks\.slack\.com/services/(T[A-Z0-9]+/B[A-Z0-9]+/[A-Za-z0-9]{16,})"),
-    shape("Stripe key", r"\b[sr]k_(?:live|test)_[A-Za-z0-9]{16,}"),
-    shape("Google key", r"\bAIza[A-Za-z0-9_-]{35}"),
-    shape("Google token", r"\bya29\.[A-Za-z0-9_-]{20,}"),
-    shape("npm token", r"\bnpm_[A-Za-z0-9]{36}"),
-    shape("PyPI token", r"\bpypi-[A-Za-z0-9_-]{50,}"),
-    shape("crates.io token", r"\bcio[A-Za-z0-9]{32}\b"),
-    shape("Hugging Face token", r"\bhf_[A-Za-z0-9]{30,}"),
-    shape("SendGrid key", r"\bSG\.[A-Za-z0-9_-]{20,}\.[A-Za-z0-9_-]{20,}"),
-    shape("DigitalOcean token", r"\bdo[opr]_v1_[a-f0-9]{64}"),
-    shape("docket token", r"\bdk[a-z]_[A-Za-z0-9_-]{24,}"),
-    shape("JSON web token", r"\beyJ[A-Za-z0-9_-]{10,}\.eyJ[A-Za-z0-9_-]{10,}\.[A-Za-z0-9_-]{10,}"),
-    shape("storage key", r"\bAccountKey=([A-Za-z0-9+/]{60,}={0,2})"),
-    Shape { kind: "password", pattern: r"://[^\s:@/'\x22]{1,80}:([^\s:@/'\x22]{4,200})@", random: true },
+    shape("Anthropic key", &["sk-ant-"], r"\bsk-ant-[A-Za-z0-9_-]{20,}"),
+    shape("OpenAI key", &["sk-"], r"\bsk-(?:proj-|svcacct-|admin-)?[A-Za-z0-9_-]{20,}"),
+    shape("AWS key", &["AKIA", "ASIA"], r"\b(?:AKIA|ASIA)[A-Z0-9]{16}\b"),
+    shape("GitHub token", &["ghp_", "gho_", "ghu_", "ghs_", "ghr_"], r"\bgh[pousr]_[A-Za-z0-9]{30,}"),
+    shape("GitHub token", &["github_pat_"], r"\bgithub_pat_[A-Za-z0-9_]{30,}"),
+    shape("GitLab token", &["glpat-"], r"\bglpat-[A-Za-z0-9_-]{20,}"),
+    shape("Slack token", &["xox"], r"\bxox[abeoprs]-[A-Za-z0-9-]{10,}"),
+    shape(
+        "Slack webhook",
+        &["hooks.slack.com"],
+        r"hooks\.slack\.com/services/(T[A-Z0-9]+/B[A-Z0-9]+/[A-Za-z0-9]{16,})",
+    ),
+    shape("Stripe key", &["k_live_", "k_test_"], r"\b[sr]k_(?:live|test)_[A-Za-z0-9]{16,}"),
+    shape("Google key", &["AIza"], r"\bAIza[A-Za-z0-9_-]{35}"),
+    shape("Google token", &["ya29."], r"\bya29\.[A-Za-z0-9_-]{20,}"),
+    shape("npm token", &["npm_"], r"\bnpm_[A-Za-z0-9]{36}"),
+    shape("PyPI token", &["pypi-"], r"\bpypi-[A-Za-z0-9_-]{50,}"),
+    shape("crates.io token", &["cio"], r"\bcio[A-Za-z0-9]{32}\b"),
+    shape("Hugging Face token", &["hf_"], r"\bhf_[A-Za-z0-9]{30,}"),
+    shape("SendGrid key", &["SG."], r"\bSG\.[A-Za-z0-9_-]{20,}\.[A-Za-z0-9_-]{20,}"),
+    shape("DigitalOcean token", &["_v1_"], r"\bdo[opr]_v1_[a-f0-9]{64}"),
+    shape("docket token", &["dkr_", "dkt_"], r"\bdk[rt]_[A-Za-z0-9_-]{24,}"),
+    shape("JSON web token", &[".eyJ"], r"\beyJ[A-Za-z0-9_-]{10,}\.eyJ[A-Za-z0-9_-]{10,}\.[A-Za-z0-9_-]{10,}"),
+    shape("storage key", &["AccountKey="], r"\bAccountKey=([A-Za-z0-9+/]{60,}={0,2})"),
+    Shape {
+        kind: "password",
+        needles: &["://"],
+        pattern: r"://[^\s:@/'\x22]{1,80}:([^\s:@/'\x22]{4,200})@",
+        random: true,
+    },
     Shape {
         kind: "value",
+        needles: &["SECRET", "TOKEN", "PASSW", "API_KEY", "APIKEY", "PRIVATE_KEY", "ACCESS_KEY"],
         pattern: r"\b[A-Z0-9_]*(?:SECRET|TOKEN|PASSWORD|PASSWD|API_?KEY|PRIVATE_KEY|ACCESS_KEY)[A-Z0-9_]*['\x22]?[ \t]*[=:][ \t]*['\x22]?([A-Za-z0-9+/_.~!@$%^&*-]{12,})",
         random: true,
     },
 ];
 
-static COMPILED: LazyLock<Vec<(&'static Shape, Regex)>> = LazyLock::new(|| {
-    // Constants, each tried by a test.
-    SHAPES.iter().map(|shape| (shape, Regex::new(shape.pattern).expect("a constant pattern"))).collect()
+/// All needles, and which shape each is of.
+static NEEDLES: LazyLock<(AhoCorasick, Vec<usize>)> = LazyLock::new(|| {
+    let all = || {
+        SHAPES
+            .iter()
+            .enumerate()
+            .flat_map(|(nth, shape)| shape.needles.iter().map(move |needle| (nth, needle)))
+    };
+    let kind = Some(AhoCorasickKind::ContiguousNFA);
+    let built = AhoCorasick::builder().kind(kind).build(all().map(|(_, needle)| needle));
+    (built.expect("constant words"), all().map(|(nth, _)| nth).collect())
 });
+
+static COMPILED: [OnceLock<Regex>; SHAPES.len()] = [const { OnceLock::new() }; SHAPES.len()];
+
+fn compiled(nth: usize) -> &'static Regex {
+    // Constants, each tried by a test.
+    let build = || RegexBuilder::new(SHAPES[nth].pattern).unicode(false).build().expect("a constant pattern");
+    COMPILED[nth].get_or_init(build)
+}
+
+/// Which shapes may be in `text`, in their order.
+fn maybe_in(text: &[u8]) -> [bool; SHAPES.len()] {
+    let (needles, shapes) = &*NEEDLES;
+    let mut found = [false; SHAPES.len()];
+    for needle in needles.find_overlapping_iter(text) {
+        found[shapes[needle.pattern().as_usize()]] = true;
+    }
+    found
+}
 
 /// Strikes secrets out.
 #[derive(Clone, Default)]
@@ -99,34 +141,52 @@ impl Redactor {
 
     /// `text` without its secrets; what holds none is not copied.
     pub fn text<'a>(&self, text: &'a str) -> Cow<'a, str> {
-        let mut out = Cow::Borrowed(text);
-        for value in self.values.iter().filter(|value| text.contains(value.as_str())) {
-            out = Cow::Owned(out.replace(value, &mark("configured value")));
+        match self.struck_out(text.as_bytes()) {
+            None => Cow::Borrowed(text),
+            Some(bytes) => Cow::Owned(String::from_utf8_lossy(&bytes).into_owned()),
         }
-        for (shape, pattern) in COMPILED.iter() {
-            let without = pattern.replace_all(&out, |found: &Captures<'_>| struck(shape, found));
+    }
+
+    /// The same of bytes that are mostly text.
+    pub fn bytes(&self, bytes: Vec<u8>) -> Vec<u8> {
+        self.struck_out(&bytes).unwrap_or(bytes)
+    }
+
+    fn struck_out(&self, text: &[u8]) -> Option<Vec<u8>> {
+        let mut out = Cow::Borrowed(text);
+        for value in self.values.iter().map(|value| value.as_bytes()) {
+            if let Some(without) = replaced(&out, value) {
+                out = Cow::Owned(without);
+            }
+        }
+        let found = maybe_in(&out);
+        for nth in (0..SHAPES.len()).filter(|nth| found[*nth]) {
+            let shape = &SHAPES[nth];
+            let without = compiled(nth).replace_all(&out, |found: &Captures<'_>| struck(shape, found));
             if *without != *out {
                 out = Cow::Owned(without.into_owned());
             }
         }
-        out
+        match out {
+            Cow::Borrowed(_) => None,
+            Cow::Owned(out) => Some(out),
+        }
     }
+}
 
-    /// The same of bytes that are mostly text. What is no UTF-8 stays as it is, between the stretches that are.
-    pub fn bytes(&self, bytes: Vec<u8>) -> Vec<u8> {
-        if let Ok(text) = std::str::from_utf8(&bytes) {
-            return match self.text(text) {
-                Cow::Borrowed(_) => bytes,
-                Cow::Owned(text) => text.into_bytes(),
-            };
-        }
-        let mut out = Vec::with_capacity(bytes.len());
-        for chunk in bytes.utf8_chunks() {
-            out.extend_from_slice(self.text(chunk.valid()).as_bytes());
-            out.extend_from_slice(chunk.invalid());
-        }
-        out
+/// `text` with each `value` struck out; `None` where it holds none.
+fn replaced(text: &[u8], value: &[u8]) -> Option<Vec<u8>> {
+    let finder = memmem::Finder::new(value);
+    let mut places = finder.find_iter(text).peekable();
+    places.peek()?;
+    let (mut out, mut from) = (Vec::with_capacity(text.len()), 0);
+    for place in places {
+        out.extend_from_slice(&text[from..place]);
+        out.extend_from_slice(mark("configured value").as_bytes());
+        from = place + value.len();
     }
+    out.extend_from_slice(&text[from..]);
+    Some(out)
 }
 
 /// Whether `text` holds a mark: it was written back by somebody who saw no more.
@@ -138,14 +198,14 @@ fn mark(kind: &str) -> String {
     format!("{MARK}{kind}]")
 }
 
-fn struck(shape: &Shape, found: &Captures<'_>) -> String {
+fn struck(shape: &Shape, found: &Captures<'_>) -> Vec<u8> {
     let whole = found.get(0).expect("a match has itself");
     let part = found.get(1).unwrap_or(whole);
-    if shape.random && !looks_random(part.as_str()) {
-        return whole.as_str().to_owned();
+    if shape.random && !looks_random(&String::from_utf8_lossy(part.as_bytes())) {
+        return whole.as_bytes().to_vec();
     }
     let (from, to) = (part.start() - whole.start(), part.end() - whole.start());
-    format!("{}{}{}", &whole.as_str()[..from], mark(shape.kind), &whole.as_str()[to..])
+    [&whole.as_bytes()[..from], mark(shape.kind).as_bytes(), &whole.as_bytes()[to..]].concat()
 }
 
 /// Whether a value is no word, no sample and no expression: letters and digits, mixed.
