@@ -55,10 +55,11 @@ try "Create a file hello.txt that contains the word hello." --require hello.txt
 
 "$docket" ps
 answered=0
-for task in $("$docket" ps --json | "$python" -c 'import json, sys; [print(json.loads(line)["id"]) for line in sys.stdin]'); do
-  "$docket" verify "$task"
-  turns=$("$docket" replay "$task" --json | grep -c .)
-  answered=$((answered + turns))
+field() { "$python" -c 'import json, sys; [print(json.loads(line)[sys.argv[1]]) for line in sys.stdin]' "$1"; }
+for run in $("$docket" ps --json | field run); do
+  "$docket" verify "$run"
+  calls=$("$docket" show "$run" --json | field model_calls)
+  answered=$((answered + calls))
 done
-[ "$answered" -ge 3 ] || { echo "only $answered turns were answered" >&2; exit 1; }
-echo "a local model answered $answered turns in two runs; both logs verify"
+[ "$answered" -ge 3 ] || { echo "only $answered calls were answered" >&2; exit 1; }
+echo "a local model answered $answered calls in two runs; both logs verify"
