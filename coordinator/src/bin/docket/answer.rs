@@ -61,10 +61,14 @@ pub(crate) async fn run(cx: Context, args: Args) -> Outcome {
     let text = args.read()?;
     let access = Access::open(&cx, Need::Write).await?;
     let task = resolve::task(&access.client, &args.id).await?;
+    let asked = access.client.task(task).await?.task;
     let now = access.client.answer(task, &text).await?;
     if cx.json() {
         display::say_json(&ps::Row::of(&now));
     } else {
+        if let (Some(TaskBlockedWhy::Person), Some(question)) = (asked.blocked_why, &asked.message) {
+            display::say(&display::line(&format!("task {} asked: {question}", task.short())));
+        }
         display::say(&format!("answered; task {} is {}", task.short(), ps::word(&now)));
     }
     if access.is_alone() {
