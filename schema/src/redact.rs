@@ -40,11 +40,13 @@ const fn shape(kind: &'static str, needles: &'static [&'static str], pattern: &'
 }
 
 /// The prefixes are those that the providers document; lengths are lower bounds, for they have grown before.
-const SHAPES: [Shape; 23] = [
+const SHAPES: [Shape; 25] = [
     shape(
         "private key",
         &["PRIVATE KEY"],
-        r"-----BEGIN (?:[A-Z]+ )*PRIVATE KEY(?: BLOCK)?-----(?s:.*?)(?:-----END (?:[A-Z]+ )*PRIVATE KEY(?: BLOCK)?-----|\z)",
+        // Behind the mark whole lines of base64 only, whatever numbers a tool puts before them: a text that
+        // merely names the mark stays, and so does all that follows.
+        r"-----BEGIN (?:[A-Z]+ )*PRIVATE KEY(?: BLOCK)?-----(?:(?:\\[nr]|\s)+(?:\d+\|[ \t]?)?(?:(?:Proc-Type|DEK-Info|Version|Comment): [^\n]*|[A-Za-z0-9+/=]{20,}|=[A-Za-z0-9+/]{4}))+(?:(?:(?:\\[nr]|\s)+(?:\d+\|[ \t]?)?[A-Za-z0-9+/=]{2,})?(?:\\[nr]|\s)+(?:\d+\|[ \t]?)?-----END (?:[A-Z]+ )*PRIVATE KEY(?: BLOCK)?-----)?",
     ),
     shape("Anthropic key", &["sk-ant-"], r"\bsk-ant-[A-Za-z0-9_-]{20,}"),
     shape("OpenAI key", &["sk-"], r"\bsk-(?:proj-|svcacct-|admin-)?[A-Za-z0-9_-]{20,}"),
@@ -76,10 +78,18 @@ const SHAPES: [Shape; 23] = [
         pattern: r"://[^\s:@/'\x22]{1,80}:([^\s:@/'\x22]{4,200})@",
         random: true,
     },
+    shape("Google secret", &["GOCSPX-"], r"\bGOCSPX-[A-Za-z0-9_-]{20,}"),
+    Shape {
+        kind: "authorization",
+        needles: &["authorization"],
+        pattern: r"(?i)authorization['\x22]?[ \t]*[:=][ \t]*['\x22]?(?:bearer|basic|token)[ \t]+([a-z0-9._~+/=-]{16,})",
+        random: true,
+    },
     Shape {
         kind: "value",
-        needles: &["SECRET", "TOKEN", "PASSW", "API_KEY", "APIKEY", "PRIVATE_KEY", "ACCESS_KEY"],
-        pattern: r"\b[A-Z0-9_]*(?:SECRET|TOKEN|PASSWORD|PASSWD|API_?KEY|PRIVATE_KEY|ACCESS_KEY)[A-Z0-9_]*['\x22]?[ \t]*[=:][ \t]*['\x22]?([A-Za-z0-9+/_.~!@$%^&*-]{12,})",
+        needles: &["secret", "token", "passw", "api_key", "apikey", "api-key", "private_key", "access_key"],
+        // The name ends so: `TOKEN_LIMIT` is none.
+        pattern: r"(?i)(?:secret|token|password|passwd|api[_-]?key|private_key|access_key)['\x22]?[ \t]*[=:][ \t]*['\x22]?([a-z0-9+/_.~!@$%^&*=-]{12,})",
         random: true,
     },
 ];
@@ -93,7 +103,8 @@ static NEEDLES: LazyLock<(AhoCorasick, Vec<usize>)> = LazyLock::new(|| {
             .flat_map(|(nth, shape)| shape.needles.iter().map(move |needle| (nth, needle)))
     };
     let kind = Some(AhoCorasickKind::ContiguousNFA);
-    let built = AhoCorasick::builder().kind(kind).build(all().map(|(_, needle)| needle));
+    let built =
+        AhoCorasick::builder().kind(kind).ascii_case_insensitive(true).build(all().map(|(_, needle)| needle));
     (built.expect("constant words"), all().map(|(nth, _)| nth).collect())
 });
 
@@ -116,7 +127,7 @@ fn maybe_in(text: &[u8]) -> [bool; SHAPES.len()] {
 }
 
 /// Strikes secrets out.
-#[derive(Clone, Default)]
+#[derive(Clone, Default, PartialEq, Eq)]
 pub struct Redactor {
     /// Longest first: one may hold another.
     values: Arc<[String]>,
@@ -132,6 +143,13 @@ impl Redactor {
     /// Knows these values beside the shapes. Values shorter than [`VALUE_BYTES_MIN`] are left out.
     pub fn new(values: impl IntoIterator<Item = String>) -> Self {
         let long = |value: &String| value.len() >= VALUE_BYTES_MIN;
+        // Between lines a tool puts numbers, and JSON writes some characters otherwise.
+        let values = values.into_iter().flat_map(|value| {
+            let lines: Vec<String> = value.lines().map(str::to_owned).collect();
+            let json = serde_json::Value::from(value.as_str()).to_string();
+            let json = json[1..json.len() - 1].to_owned();
+            [value, json].into_iter().chain(lines)
+        });
         let mut values: Vec<String> =
             values.into_iter().map(|value| value.trim().to_owned()).filter(long).collect();
         values.sort_by_key(|value| std::cmp::Reverse(value.len()));
@@ -208,7 +226,7 @@ fn struck(shape: &Shape, found: &Captures<'_>) -> Vec<u8> {
     [&whole.as_bytes()[..from], mark(shape.kind).as_bytes(), &whole.as_bytes()[to..]].concat()
 }
 
-/// Whether a value is no word, no sample and no expression: letters and digits, mixed.
+/// Whether a value is no word, no sample and no expression: letters and digits, mixed within a word.
 fn looks_random(value: &str) -> bool {
     const SAMPLES: [&str; 10] = [
         "example",
@@ -223,15 +241,21 @@ fn looks_random(value: &str) -> bool {
         "1234567",
     ];
     let lower = value.to_ascii_lowercase();
-    let letters = value.chars().any(|c| c.is_ascii_alphabetic());
-    let digits = value.chars().any(|c| c.is_ascii_digit());
-    let expression =
-        value.contains("$(") || value.starts_with('$') || value.contains("..") || value.contains("()");
-    letters
-        && digits
-        && !expression
-        && !SAMPLES.iter().any(|word| lower.contains(word))
-        && entropy(value) >= ENTROPY_MIN
+    let expression = value.starts_with('$') || value.contains("..") || value.contains("()");
+    // `DEFAULT_LIMIT_4096`, `settings.limits_v2`, `/oauth2/v1/authorize`: words, with a number behind some.
+    let words = value.split(['.', '_', '/', '-', ':']).all(is_word);
+    !expression && !words && !SAMPLES.iter().any(|word| lower.contains(word)) && entropy(value) >= ENTROPY_MIN
+}
+
+/// Letters of one case (the first aside), then digits; or digits alone. Long camel case without a digit, too.
+fn is_word(part: &str) -> bool {
+    let letters = part.trim_end_matches(|c: char| c.is_ascii_digit());
+    let digits = part.len() - letters.len();
+    let of_letters = letters.chars().all(|c| c.is_ascii_alphabetic());
+    let tail = letters.get(1..).unwrap_or_default();
+    let one_case =
+        tail.chars().all(|c| c.is_ascii_lowercase()) || letters.chars().all(|c| c.is_ascii_uppercase());
+    of_letters && ((one_case && digits <= 6) || (digits == 0 && tail.chars().any(|c| c.is_ascii_lowercase())))
 }
 
 /// Shannon's, in bits for each character.
@@ -294,8 +318,16 @@ mod tests {
             }
         }
         // Output that ends in the middle of one.
-        let cut = "-----BEGIN PRIVATE KEY-----\nMIIEvQIBADANBgkq";
-        assert_eq!(redacted(cut), "[REDACTED: private key]");
+        let cut = "-----BEGIN PRIVATE KEY-----\nMIIEvQIBADANBgkqhkiG9w0BAQEFAASC\nand so on";
+        assert_eq!(redacted(cut), "[REDACTED: private key]\nand so on");
+        // As a tool shows it, with numbers, and as JSON holds it.
+        let line = "aB3dE5gH7jK9mN1pQ2sT4vW6yZ8aB3dE5gH7jK9mN1pQ2sT4vW6yZ8aB3dE5gH7jK";
+        for (sep, end) in [("\n   12| ", "\n   13| b"), ("\\n", "\\n\""), ("\r\n", "\r\nb")] {
+            let text = format!(
+                "k = -----BEGIN EC PRIVATE KEY-----{sep}{line}{sep}{line}{sep}abc=={sep}-----END EC PRIVATE KEY-----{end}"
+            );
+            assert_eq!(redacted(&text), format!("k = [REDACTED: private key]{end}"), "{text}");
+        }
     }
 
     #[test]
@@ -308,6 +340,14 @@ mod tests {
             ),
             ("   3| \"API_KEY\": \"f3a9c1d7e5b20486\",", "   3| \"API_KEY\": \"[REDACTED: value]\","),
             ("postgres://app:Xq9vTz4hunter@db/x", "postgres://app:[REDACTED: password]@db/x"),
+            ("  password: Xq9vTz4hunter2Lp\n", "  password: [REDACTED: value]\n"),
+            ("api_key: f3a9c1d7e5b20486", "api_key: [REDACTED: value]"),
+            (
+                "aws_secret_access_key = wJalrXUtnFEMI/K7MDENG+bPxRfi",
+                "aws_secret_access_key = [REDACTED: value]",
+            ),
+            ("\"client_secret\": \"q8ZtR2mX4vB7nK1s\"", "\"client_secret\": \"[REDACTED: value]\""),
+            ("Authorization: Bearer q8ZtR2mX4vB7nK1sW5", "Authorization: Bearer [REDACTED: authorization]"),
         ] {
             assert_eq!(redacted(text), expected);
         }
@@ -321,6 +361,17 @@ mod tests {
             "TOKEN_LIMIT = 4096",
             "MAX_TOKENS: 8192",
             "password = \"correct horse\"",
+            "MAX_TOKENS_PER_REQUEST = DEFAULT_LIMIT_4096",
+            "TOKEN_LIMIT = settings.limits_v2.count",
+            "TOKEN_ENDPOINT = \"/oauth2/v1/authorize\"",
+            "API_KEY_PREFIX_SHA256 = compute_sha256(b)",
+            "ACCESS_TOKEN_LIFETIME=timedelta_minutes_15",
+            "SECRET_NAME = \"prod/app2/database\"",
+            "token = parse_token_v2(source)",
+            "let access_token = self.tokens.next_token2();",
+            "password: UserPasswordField2",
+            "HEADER = \"-----BEGIN PRIVATE KEY-----\"\nFOOTER = 1\nAlways run make fmt.",
+            "A key begins with\n-----BEGIN RSA PRIVATE KEY-----\nand ends so.",
             "ACCESS_TOKEN=${{ secrets.ACCESS_TOKEN }}",
             "postgres://user:password@localhost/db",
             "http://localhost:8080/path@2x.png",
@@ -348,7 +399,13 @@ mod tests {
             redactor.text("a hunter2-long b hunter2 c abc padded-value"),
             format!("a {mark} b {mark} c abc {mark}")
         );
-        assert_eq!(format!("{redactor:?}"), "Redactor(3 values)");
+        let lines = Redactor::new(["first-line\nsecond \"line\"".to_owned()]);
+        assert_eq!(
+            lines.text("   1| first-line\n   2| second \"line\""),
+            format!("   1| {mark}\n   2| {mark}")
+        );
+        assert_eq!(lines.text(r#"{"a":"first-line\nsecond \"line\""}"#), format!(r#"{{"a":"{mark}"}}"#));
+        assert!(!format!("{redactor:?}").contains("hunter2"));
     }
 
     #[test]

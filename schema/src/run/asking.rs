@@ -64,12 +64,16 @@ impl Spent {
     }
 }
 
-/// Whether an answer was cut by a limit before its end.
+/// Whether an answer was cut before its end, by a limit or by its provider.
 pub const fn is_cut(stop: &StopReason) -> bool {
     match stop {
         StopReason::MaxTokens => true,
-        // Anthropic's word for an answer that filled the window.
-        StopReason::Other(other) => matches!(other.as_bytes(), b"model_context_window_exceeded"),
+        // Anthropic's words for an answer that filled the window and for one that it wants asked on; those of
+        // gateways and of DeepSeek for one that broke off.
+        StopReason::Other(other) => matches!(
+            other.as_bytes(),
+            b"model_context_window_exceeded" | b"pause_turn" | b"error" | b"insufficient_system_resource"
+        ),
         StopReason::EndTurn | StopReason::ToolUse | StopReason::StopSequence | StopReason::Refusal => false,
     }
 }
@@ -161,6 +165,11 @@ impl Asking {
             worked_ms: all.worked_ms.saturating_sub(self.before.worked_ms),
         }
     }
+}
+
+/// Whether a failure is its provider's, or the way's there, and passes: nothing about the request is wrong.
+pub fn is_outage(failure: &ModelFailed) -> bool {
+    is_overload(failure) || matches!(failure.error.as_str(), "connect" | "timeout" | "cut_stream")
 }
 
 /// Whether a failure says that the model has too much to do.

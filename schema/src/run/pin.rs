@@ -103,6 +103,10 @@ pub struct RunSettings {
     /// Not in logs that lack it.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub early_end: bool,
+    /// Where a provider stays away, wait for it with all that was paid for, in place of failing. Not in logs that
+    /// lack it.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub rest_at_outage: bool,
     /// How much is asked for before the first change; none = as the task's words let one expect. A log of a run
     /// that pinned one has its phase of planning.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -174,6 +178,7 @@ impl Default for RunSettings {
             ask_at_blockers: true,
             plan_asks_max: 3,
             early_end: true,
+            rest_at_outage: true,
             complexity: None,
         }
     }

@@ -191,6 +191,8 @@ pub struct RunState {
     pub last_text: Option<Content>,
     /// The last answer called no tool: the model says it is done, or blocked.
     pub answered_without_tools: bool,
+    /// Answers in a row that said something and called no tool.
+    pub idle_answers: u32,
     /// Failed attempts at the decision now due.
     pub failed_attempts: u32,
     /// Of these, the ones before a person last said that asking again helps: they count for no cap.
@@ -285,6 +287,7 @@ impl Default for RunState {
             totals: Totals::default(),
             last_text: None,
             answered_without_tools: false,
+            idle_answers: 0,
             failed_attempts: 0,
             forgiven_attempts: 0,
             last_failure: None,

@@ -190,6 +190,7 @@ impl RunState {
         let empty = self.wanted.is_empty() && text.as_ref().is_none_or(is_blank);
         self.empty_answers = if empty { self.empty_answers + 1 } else { 0 };
         self.answered_without_tools = self.wanted.is_empty() && !empty;
+        self.idle_answers = if self.answered_without_tools { self.idle_answers + 1 } else { 0 };
         if !empty {
             self.last_text = text;
         }
@@ -337,7 +338,8 @@ impl RunState {
             return Err(String::new());
         }
         // The same turn is asked again, to the byte: what a person mended is no news for the model.
-        if let Some(failure) = self.last_failure.as_mut().filter(|failure| failure.needs_person) {
+        let of_provider = self.asked.as_ref().is_some_and(|asked| asked.why == BlockedWhy::Provider);
+        if let Some(failure) = self.last_failure.as_mut().filter(|_| of_provider) {
             failure.needs_person = false;
             failure.retry_in_ms = Some(0);
             self.forgiven_attempts = self.failed_attempts;

@@ -24,7 +24,7 @@ const SETTINGS: &str = "[prices.\"anthropic:small\"]\ninput = \"3\"\noutput = \"
 /// A plan, then readings of long files with an edit now and then, then the end. The summary fails once in three.
 fn script(summary: &str) -> String {
     let mut script =
-        format!("{summary}\n[[turns]]\ntext = \"PLAN:\\n- [ ] read all\\n- [ ] mark the end\"\n");
+        format!("{summary}\n[[turns]]\ntext = \"PLAN:\\n- [x] read all\\n- [x] mark the end\"\n");
     script.push_str("calls = [{ name = \"read_file\", args = { path = \"f0.txt\" } }]\n");
     for n in 1..26 {
         let file = n % 4;
@@ -97,7 +97,7 @@ async fn a_run_that_fills_its_window_twice_goes_on_and_every_request_of_it_is_pr
     let found = compactions(&history);
     ensure!(found.len() >= 2 && found.iter().any(|e| !e.cleared.is_empty()), "{}", history.kinds());
     let last = format!("{:?}", found.last().context("one")?.ledger);
-    for kept in [LEFT_OUT_MARK, "- [ ] mark the end", "f1.txt: edited", "f2.txt: edited"] {
+    for kept in [LEFT_OUT_MARK, "- [x] mark the end", "f1.txt: edited", "f2.txt: edited"] {
         ensure!(last.contains(kept), "{kept}: {last}");
     }
     let run = history.envelopes[0].stream.to_string();

@@ -18,7 +18,7 @@ use serde_json::Value;
 
 const SCRIPT: &str = r#"
 [[turns]]
-text = "PLAN:\n- [x] one\n- [ ] two"
+text = "PLAN:\n- [x] one\n- [x] two"
 [[turns.calls]]
 name = "create_file"
 args = { path = "one.txt", content = "1\n" }

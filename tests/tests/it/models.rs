@@ -343,7 +343,7 @@ text = "Done."
 /// Every fault that a run outlives, each in a turn of its own; a turn that is not told what it must be has no line.
 const FAULTS: &str = r#"
 [[turns]]
-text = "PLAN:\n- [ ] all of it"
+text = "PLAN:\n- [x] all of it"
 calls = [{ name = "read_file", args = { path = "long.txt" } }]
 fault = { kind = "rate_limited", retry_after_ms = 120 }
 [[turns]]

@@ -29,13 +29,15 @@ fn secrets() -> [(&'static str, String); 4] {
 /// It reads the secrets in each way there is, and tries to write back what it was shown.
 const SCRIPT: &str = r#"
 [[turns]]
-text = "PLAN:\n- [ ] look"
+text = "PLAN:\n- [x] look"
 calls = [
   { name = "read_file", args = { path = "deploy.sh" } },
   { name = "search_codebase", args = { regex = "TOKEN=" } },
 ]
 [[turns]]
 calls = [{ name = "run_command", args = { command = "cat deploy.sh; for i in $(seq 900); do echo line $i of what is said; done; cat deploy.sh >&2; exit 3" } }]
+[[turns]]
+calls = [{ name = "run_command", args = { command = "printf 'x%.0s' $(seq 1970); echo; grep -o 'ghp_.*' deploy.sh; printf 'y%.0s' $(seq 4000)" } }]
 [[turns]]
 [[turns.calls]]
 name = "edit_file"
@@ -101,7 +103,8 @@ async fn no_secret_is_in_a_prompt_or_an_event_and_the_files_keep_theirs() -> Res
         })
         .collect();
     let statuses: Vec<ToolStatus> = results.iter().map(|result| result.status).collect();
-    let expected = [ToolStatus::Ok, ToolStatus::Ok, ToolStatus::Ok, ToolStatus::Error, ToolStatus::Ok];
+    use ToolStatus::{Error, Ok as Done};
+    let expected = [Done, Done, Done, Done, Error, Done];
     ensure!(statuses == expected, "{statuses:?}");
     ensure!(results[2].full.is_some(), "the command said more than is shown");
 
@@ -127,7 +130,9 @@ async fn no_secret_is_in_a_prompt_or_an_event_and_the_files_keep_theirs() -> Res
     let holds = |bytes: &[u8], part: &str| String::from_utf8_lossy(bytes).contains(part);
     for (kind, secret) in secrets() {
         for (what, bytes) in &said {
-            ensure!(!holds(bytes, &secret), "{what} holds a {kind}: {}", String::from_utf8_lossy(bytes));
+            // Nor its first half: a result is cut in its middle.
+            let half = &secret[..secret.len() / 2];
+            ensure!(!holds(bytes, half), "{what} holds a {kind}: {}", String::from_utf8_lossy(bytes));
         }
         let mark = format!("[REDACTED: {kind}]");
         ensure!(said.iter().any(|(what, bytes)| what == "a request" && holds(bytes, &mark)), "{mark}");

@@ -80,7 +80,7 @@ const SHOP_TEST: &str = "import unittest\n\nfrom shop import total\n\n\nclass To
 /// Twice it tries to write a configuration of its own; what was asked for is in another file.
 const CHANGE: &str = r#"
 [[turns]]
-text = "PLAN:\n- [ ] add a tax"
+text = "PLAN:\n- [x] add a tax"
 calls = [
   { name = "read_file", args = { path = "shop.py" } },
   { name = "read_file", args = { path = "package.json" } },

@@ -164,7 +164,7 @@ async fn ready(
     })?;
     let voices = Voices::of(bootstrap, &pins.models, material).await?;
     let tests = tests_line(&pins, spec.tests.clone());
-    let settings = tool_settings(&pins.settings);
+    let settings = ToolSettings { redactor: redactor.clone(), ..tool_settings(&pins.settings) };
     let bench = Workbench { workspace, root, runner, settings, tests, redactor };
     Ok((engine, Hands { voices, bench }))
 }

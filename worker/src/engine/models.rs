@@ -3,7 +3,7 @@
 //!
 //! **Exploring.** The explore model is asked from the first turn on, while all of this holds: the main model was
 //! never asked, no file was written, the last answer of it called tools, the request fits its window, and half of
-//! the turns are left. It neither changes nor ends: a call of it that writes a file is refused and says so, an
+//! the turns are left. It neither changes nor ends: a call of it that by its looks writes is refused and says so, an
 //! answer without a call is no claim to be done. Both hand over to the main model, and for good: two models that
 //! take turns would lose both their providers' caches.
 //!
@@ -17,6 +17,7 @@ use docket_schema::{
 };
 
 use super::compaction;
+use crate::tools::{self, Label};
 
 /// The model to be asked.
 #[derive(Debug, Clone, Copy)]
@@ -87,7 +88,17 @@ fn is_overloaded(run: &RunState, pins: &RunStarted, own: &ModelRef, other: &Mode
 
 /// What policy says of a call that is about to run.
 pub(super) fn verdict(run: &RunState, pins: &RunStarted, tool: &ToolUse) -> Verdict {
-    let writes = matches!(tool.name.as_str(), "edit_file" | "create_file");
+    let writes = |label: &Label| match label {
+        Label::Writes
+        | Label::Deletes
+        | Label::Config
+        | Label::GitDiscards
+        | Label::Installs
+        | Label::Privilege
+        | Label::Background => true,
+        Label::Reads | Label::Command | Label::Tests | Label::Git | Label::Network => false,
+    };
+    let writes = tools::labels(&tool.name, &tool.args).iter().any(writes);
     if writes && only_explored(run, pins) {
         return Verdict::Deny { rule: "explore".to_owned(), reason: ONLY_EXPLORES.to_owned() };
     }

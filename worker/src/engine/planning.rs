@@ -16,6 +16,16 @@ pub(super) fn reminder(run: &RunState, pins: &RunStarted) -> Option<&'static str
     (due && run.ledger.plan.is_none()).then_some(REMINDER)
 }
 
+/// What a model is told that ends before its plan does.
+pub(super) const STOPPED_EARLY: &str = "You called no tool, which ends the task; but your plan has steps that are not \
+                                        ticked. Go on with them. Or, if all is done, say so once more, with the plan ticked.";
+
+/// Whether the last answer ends the task although its plan has open steps. Asked once: whoever says it twice means it.
+pub(super) fn stopped_early(run: &RunState, pins: &RunStarted) -> bool {
+    let open = pins.settings.plan_asks_max > 0 && run.ledger.has_open_steps();
+    open && run.answered_without_tools && run.idle_answers == 1 && !run.transcript.has_notes()
+}
+
 /// Whether the last answer said what it intends: a plan stood in it.
 pub(super) fn is_planning(run: &RunState, pins: &RunStarted) -> bool {
     let text = run.last_text.as_ref().filter(|_| pins.settings.complexity.is_some());

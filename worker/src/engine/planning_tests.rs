@@ -2,7 +2,8 @@
 
 use docket_schema::{
     content::WorkPath,
-    run::{Complexity, RunSettings, Told, ToolStatus},
+    ids::DecisionHash,
+    run::{BlockedWhy, BlockerAnswered, Complexity, RunBlocked, RunSettings, Told, ToolStatus},
     tool::{FileSeen, TestCounts, ToolFacts},
 };
 use serde_json::{Value, json};
@@ -137,4 +138,58 @@ fn a_plan_with_open_steps_or_words_of_a_person_keep_it_going() {
     make(&mut of, "new.py");
     test(&mut of, json!({}), 0);
     assert!(gist(&of.decide()).starts_with("ask"), "as logs that lack the setting have it");
+}
+
+#[test]
+fn who_ends_before_the_plan_does_is_asked_once_whether_that_is_meant() {
+    let mut of = log(RunSettings::default());
+    of.say("PLAN:\n- [ ] read\n- [ ] mend", &[]);
+    assert!(reminder(&of).expect("words").contains("not ticked"));
+    look(&mut of, "I read it.");
+    of.say("It is done.", &[]);
+    assert!(reminder(&of).expect("words").contains("not ticked"), "work lies between");
+    of.say("It is done.", &[]);
+    assert!(gist(&of.decide()).starts_with("gates"), "said twice");
+    let mut of = log(RunSettings { plan_asks_max: 0, ..RunSettings::default() });
+    of.say("PLAN:\n- [ ] read", &[]);
+    assert!(gist(&of.decide()).starts_with("gates"), "as logs that lack the setting have it");
+}
+
+#[test]
+fn a_provider_that_stays_away_is_waited_for_and_asked_again_once_a_person_says_so() {
+    let mut of = log(RunSettings { model_attempts_max: 2, rest_at_outage: true, ..RunSettings::default() });
+    of.fail(Some(1));
+    of.fail(Some(1));
+    let Act::Block { question, why } = of.decide().act else { panic!("{:?}", of.decide()) };
+    assert_eq!(why, BlockedWhy::Provider);
+    of.push(RunBlocked { question, why, decision: DecisionHash::ZERO });
+    of.push(BlockerAnswered { text: "".into(), by: "ann".to_owned() });
+    assert_eq!(gist(&of.decide()), "ask turn 1 attempt 3 wait 0", "the same turn, and with attempts left");
+    of.fail(None);
+    assert!(matches!(of.decide().act, Act::Block { .. }), "a wait too long to hold a worker for");
+    let mut of = log(RunSettings { rest_at_outage: true, ..RunSettings::default() });
+    of.fail_with(|failed| failed.error = "invalid_request".to_owned());
+    assert!(gist(&of.decide()).starts_with("failed"), "to ask that again is of no use");
+}
+
+#[test]
+fn a_blocker_is_one_wherever_its_line_stands() {
+    for (text, question) in [
+        ("BLOCKED: which port?", "which port?"),
+        ("I looked.\n\n**BLOCKED:** which port?", "which port?"),
+        ("## BLOCKED: which port?\n", "which port?"),
+        ("PLAN:\n- [ ] ask\n\nBLOCKED: which port?\nOr which host?", "which port?\nOr which host?"),
+    ] {
+        let mut of = log(RunSettings { heed_stops: true, ..RunSettings::default() });
+        of.say(text, &[]);
+        match of.decide().act {
+            Act::Block { question: docket_schema::content::Content::Text(asked), .. } => {
+                assert_eq!(asked, question)
+            }
+            other => panic!("{text}: {other:?}"),
+        }
+    }
+    let mut of = log(RunSettings { heed_stops: false, ..RunSettings::default() });
+    of.say("I looked.\n\nBLOCKED: which port?", &[]);
+    assert!(gist(&of.decide()).starts_with("gates"), "as logs that lack the setting have it");
 }

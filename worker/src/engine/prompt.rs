@@ -11,7 +11,7 @@ mod project;
 use docket_schema::{message::ToolSpec, run::Complexity};
 
 pub use complexity::estimate;
-pub use project::{Instructions, Project, Stack};
+pub use project::{Instructions, Project, Stack, is_others};
 
 /// Longest project instructions taken over, in bytes.
 pub const INSTRUCTIONS_BYTES_MAX: usize = 32 * 1024;

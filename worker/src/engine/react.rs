@@ -13,7 +13,7 @@ use docket_schema::{
     message::{CallId, StopReason, ToolUse},
     run::{
         BlockedWhy, EngineRef, FailureKind, Limit, ModelFailed, Phase, Purpose, RunOutcome, RunSettings,
-        RunStarted, RunState, is_cut,
+        RunStarted, RunState, is_cut, is_outage,
     },
     tool::RecoveryClass,
 };
@@ -143,7 +143,7 @@ fn ask_again(run: &RunState, pins: &RunStarted, failure: &ModelFailed) -> Decisi
         if let Some(decision) = compaction::due(run, pins) {
             return decision;
         }
-        return end(run, failed(FailureKind::Model, &failure.message));
+        return given_up(run, pins, failure, &failure.message);
     };
     let attempts = if chosen.stands_in {
         run.asking.failures_of(chosen.model).attempts
@@ -152,9 +152,19 @@ fn ask_again(run: &RunState, pins: &RunStarted, failure: &ModelFailed) -> Decisi
     };
     if attempts >= pins.settings.model_attempts_max {
         let message = format!("{attempts} attempts failed; the last one: {}", failure.message);
-        return end(run, failed(FailureKind::Model, &message));
+        return given_up(run, pins, failure, &message);
     }
     ask(run, pins, Asking { turn, wait_ms, nudge })
+}
+
+/// No attempt is left. Where the provider is only away the run rests: another one would pay again for what this
+/// one knows.
+fn given_up(run: &RunState, pins: &RunStarted, failure: &ModelFailed, message: &str) -> Decision {
+    if pins.settings.rest_at_outage && is_outage(failure) {
+        let act = Act::Block { question: Content::Text(message.to_owned()), why: BlockedWhy::Provider };
+        return Decision { phase: run.phase, act };
+    }
+    end(run, failed(FailureKind::Model, message))
 }
 
 /// An answer without a tool call that is no claim to be done.
@@ -182,6 +192,9 @@ fn stopped(run: &RunState, pins: &RunStarted) -> Option<Unheeded> {
     }
     if models::only_explored(run, pins) {
         return Some(Unheeded::AskedAgain(models::NUDGE_TAKE_OVER));
+    }
+    if planning::stopped_early(run, pins) && blocked_question(run.last_text.as_ref(), true).is_none() {
+        return Some(Unheeded::AskedAgain(planning::STOPPED_EARLY));
     }
     if pins.settings.heed_stops && *stop == StopReason::Refusal && !run.transcript.has_notes() {
         let asked = models::chosen(run, pins).model;
@@ -305,7 +318,7 @@ fn phase_of(run: &RunState, pins: &RunStarted, batch: &[PlannedTool]) -> Phase {
 }
 
 fn said_it_is_done(run: &RunState, pins: &RunStarted) -> Decision {
-    if let Some(question) = blocked_question(run.last_text.as_ref()) {
+    if let Some(question) = blocked_question(run.last_text.as_ref(), pins.settings.heed_stops) {
         return Decision { phase: run.phase, act: Act::Block { question, why: BlockedWhy::Model } };
     }
     let checks = verification::checks(run, pins);
@@ -315,10 +328,19 @@ fn said_it_is_done(run: &RunState, pins: &RunStarted) -> Decision {
     verification::check(run, pins, checks)
 }
 
-fn blocked_question(text: Option<&Content>) -> Option<Content> {
+/// The question of an answer that begins with the mark; `anywhere`: or has it at the beginning of a line, bare or
+/// in Markdown.
+fn blocked_question(text: Option<&Content>, anywhere: bool) -> Option<Content> {
     match text {
         Some(Content::Text(text)) => {
-            let question = text.trim_start().strip_prefix(BLOCKED_MARK)?.trim();
+            let begins = |at: usize| {
+                let line = text[at..].trim_start_matches(|c: char| c.is_whitespace() || "*_#>".contains(c));
+                line.strip_prefix(BLOCKED_MARK)
+            };
+            let first = text.trim_start().strip_prefix(BLOCKED_MARK);
+            let lines = std::iter::once(0).chain(text.match_indices('\n').map(|(at, _)| at + 1));
+            let question = first.or_else(|| lines.filter(|_| anywhere).find_map(begins))?;
+            let question = question.trim_matches(|c: char| c.is_whitespace() || "*_".contains(c));
             let question =
                 if question.is_empty() { "The model is blocked and does not say by what." } else { question };
             Some(Content::Text(question.to_owned()))

@@ -38,6 +38,7 @@ pub(super) const SETTINGS: RunSettings = RunSettings {
     ask_at_blockers: false,
     plan_asks_max: 0,
     early_end: false,
+    rest_at_outage: false,
     complexity: None,
     fallback_after: 0,
     tokens_max: 0,
@@ -157,11 +158,11 @@ impl Log {
         })
     }
 
-    fn fail(&mut self, retry_in_ms: Option<u64>) -> &mut Self {
+    pub(super) fn fail(&mut self, retry_in_ms: Option<u64>) -> &mut Self {
         self.fail_with(|failed| failed.retry_in_ms = retry_in_ms)
     }
 
-    fn fail_with(&mut self, how: impl FnOnce(&mut ModelFailed)) -> &mut Self {
+    pub(super) fn fail_with(&mut self, how: impl FnOnce(&mut ModelFailed)) -> &mut Self {
         self.ask();
         let (call, error, message) = (self.open_call(), "overloaded".into(), "busy".into());
         let mut failed =

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use docket_schema::{
     content::WorkPath,
     ids::BlobHash,
+    redact::Redactor,
     tool::{FileSeen, ToolFacts},
 };
 
@@ -26,6 +27,8 @@ pub struct ToolSettings {
     pub read_lines_max: u64,
     /// Refuse an edit or a new file that adds syntax errors, in place of saying so.
     pub refuse_syntax_errors: bool,
+    /// What a tool shows only in part is struck out before it is cut: half a secret has no shape.
+    pub redactor: Redactor,
 }
 
 impl Default for ToolSettings {
@@ -36,6 +39,7 @@ impl Default for ToolSettings {
             command_timeout_ms_max: 300_000,
             read_lines_max: 500,
             refuse_syntax_errors: false,
+            redactor: Redactor::default(),
         }
     }
 }

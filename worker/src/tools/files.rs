@@ -3,6 +3,7 @@
 
 use std::io::{self, Read as _, Write as _};
 
+use crate::sandbox::WORKSPACE_INSIDE;
 use cap_std::fs::{
     Dir, File, FileType, FileTypeExt as _, Metadata, MetadataExt as _, OpenOptions, OpenOptionsExt as _,
     Permissions, PermissionsExt as _,
@@ -79,6 +80,7 @@ impl FileError {
 /// A path as models write it: `./a//b/` is `a/b`.
 pub(super) fn work_path(text: &str) -> Result<WorkPath, FileError> {
     let refuse = || FileError::Path(text.chars().take(200).collect());
+    let text = within(text);
     if text.starts_with('/') {
         return Err(refuse());
     }
@@ -86,9 +88,18 @@ pub(super) fn work_path(text: &str) -> Result<WorkPath, FileError> {
     WorkPath::new(parts.join("/")).ok_or_else(refuse)
 }
 
+/// A path as commands see it, from the workspace on.
+pub(super) fn within(text: &str) -> &str {
+    match text.strip_prefix(WORKSPACE_INSIDE) {
+        Some("") => ".",
+        Some(rest) => rest.strip_prefix('/').unwrap_or(text),
+        None => text,
+    }
+}
+
 /// Like [`work_path`]; the root, said as nothing or as `.`, is `None`.
 pub(super) fn folder_path(text: Option<&str>) -> Result<Option<WorkPath>, FileError> {
-    match text.map(str::trim) {
+    match text.map(str::trim).map(within) {
         None | Some("" | "." | "./") => Ok(None),
         Some(text) => work_path(text).map(Some),
     }

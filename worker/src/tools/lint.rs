@@ -8,6 +8,7 @@ use std::collections::BTreeSet;
 
 use docket_schema::{
     content::WorkPath,
+    redact::Redactor,
     run::LinterSpec,
     tool::{LintSeen, LintStatus},
 };
@@ -88,7 +89,7 @@ fn status_of(output: &CommandOutput) -> (LintStatus, String) {
         (false, true) => out,
         (true, false) => err,
         (true, true) => String::new(),
-        (false, false) => as_text(output),
+        (false, false) => as_text(output, &Redactor::default()),
     };
     (status, said)
 }

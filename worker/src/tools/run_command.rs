@@ -1,10 +1,11 @@
 //! `run_command`: any shell line, in the sandbox that the runner is.
 
+use docket_schema::redact::Redactor;
 use schemars::JsonSchema;
 use serde::Deserialize;
 
 use super::{
-    context::{ToolContext, ToolOutcome},
+    context::{ToolContext, ToolOutcome, ToolSettings},
     files::{FileError, folder_path, os},
     output::{cut, printable},
     runner::{CommandOutput, CommandSpec, Ended},
@@ -41,7 +42,7 @@ pub(super) async fn run(context: ToolContext<'_>, args: Args) -> ToolOutcome {
     };
     let timeout_ms = spec.timeout_ms;
     match context.runner.run(spec).await {
-        Ok(output) => answer(&output, timeout_ms, context.settings.output_chars_max),
+        Ok(output) => answer(&output, timeout_ms, context.settings),
         Err(error) => ToolOutcome::error(NAME, error.to_string()),
     }
 }
@@ -81,9 +82,9 @@ fn plan(context: ToolContext<'_>, args: Args) -> Result<CommandSpec, String> {
     Ok(CommandSpec { shell: args.command, cwd, timeout_ms })
 }
 
-fn answer(output: &CommandOutput, timeout_ms: u64, chars_max: usize) -> ToolOutcome {
-    let text = as_text(output);
-    let (shown, was_cut) = cut(&text, chars_max);
+fn answer(output: &CommandOutput, timeout_ms: u64, settings: &ToolSettings) -> ToolOutcome {
+    let text = as_text(output, &settings.redactor);
+    let (shown, was_cut) = cut(&text, settings.output_chars_max);
     let mut outcome = ended(output.ended, timeout_ms, &text);
     outcome.content.extend_from_slice(shown.as_bytes());
     outcome.full = was_cut.then(|| text.into_bytes());
@@ -91,7 +92,7 @@ fn answer(output: &CommandOutput, timeout_ms: u64, chars_max: usize) -> ToolOutc
 }
 
 /// Both streams, each under its name where it has anything.
-pub(super) fn as_text(output: &CommandOutput) -> String {
+pub(super) fn as_text(output: &CommandOutput, redactor: &Redactor) -> String {
     let mut text = String::new();
     for (name, stream) in [("stdout", &output.stdout), ("stderr", &output.stderr)] {
         if stream.total_bytes > 0 {
@@ -101,7 +102,7 @@ pub(super) fn as_text(output: &CommandOutput) -> String {
             }
         }
     }
-    text
+    redactor.text(&text).into_owned()
 }
 
 /// The head of an answer and the facts that follow from how a command ended.

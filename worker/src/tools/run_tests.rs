@@ -90,7 +90,7 @@ fn answer(
     output: &CommandOutput,
     timeout_ms: u64,
 ) -> ToolOutcome {
-    let text = as_text(output);
+    let text = as_text(output, &context.settings.redactor);
     let joined = printable(&output.stdout.joined()) + "\n" + &printable(&output.stderr.joined());
     let report = parse_tests(&joined);
     let mut outcome = ended(output.ended, timeout_ms, report.first_failure.as_deref().unwrap_or(&text));

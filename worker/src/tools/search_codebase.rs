@@ -81,6 +81,7 @@ fn search(context: ToolContext<'_>, args: &Args) -> Result<String, String> {
         limit,
         hits: Mutex::new(Hits::default()),
         files: AtomicUsize::new(0),
+        matching: AtomicUsize::new(0),
         too_large: AtomicUsize::new(0),
     };
     walk_files(context.root, || search.visitor());
@@ -89,7 +90,9 @@ fn search(context: ToolContext<'_>, args: &Args) -> Result<String, String> {
             "the workspace has more than {FILES_MAX} files: search a folder of it by a command (rg, grep -rn)"
         ));
     }
-    let mut text = told(search.hits.into_inner().unwrap_or_else(PoisonError::into_inner), args, limit);
+    let matching = search.matching.into_inner();
+    let mut text =
+        told(search.hits.into_inner().unwrap_or_else(PoisonError::into_inner), args, (limit, matching));
     let too_large = search.too_large.into_inner();
     if too_large > 0 {
         let size = size_text(SEARCHED_BYTES_MAX);
@@ -109,11 +112,15 @@ fn matcher(regex: &str) -> Result<RegexMatcher, String> {
         .map_err(|error| format!("`regex` is not a regular expression: {error}"))
 }
 
-fn told(hits: Hits, args: &Args, limit: usize) -> String {
+fn told(hits: Hits, args: &Args, (limit, matching): (usize, usize)) -> String {
     let more = hits.count > limit;
     let lines = hits.files.into_values().flatten().take(limit);
     let text: String = lines.map(|line| line + "\n").collect();
     match (&args.file_glob, more) {
+        (Some(glob), _) if matching == 0 => format!(
+            "{NO_HITS}, for no file has a name that matches {glob} (hidden and ignored ones are left out); a folder \
+             is named as src/ or src/**"
+        ),
         (Some(glob), _) if text.is_empty() => format!("{NO_HITS} in files that match {glob}"),
         (None, _) if text.is_empty() => NO_HITS.to_owned(),
         (_, false) => text,
@@ -131,6 +138,8 @@ struct Search<'a> {
     limit: usize,
     hits: Mutex<Hits>,
     files: AtomicUsize,
+    /// Of these, the ones that the glob names.
+    matching: AtomicUsize,
     too_large: AtomicUsize,
 }
 
@@ -184,6 +193,7 @@ impl Search<'_> {
                 return WalkState::Quit;
             }
             if self.glob.as_ref().is_none_or(|glob| glob.is_match(&path)) {
+                self.matching.fetch_add(1, Ordering::Relaxed);
                 self.file(&fresh, &mut searcher, &path);
             }
             WalkState::Continue
@@ -269,6 +279,23 @@ mod tests {
         let out = w.call(NAME, json!({"regex": "find", "file_glob": "src/*.py"}));
         assert_eq!(out.text(), "src/a.py:1: # find me\n");
         assert_eq!(w.call(NAME, json!({"regex": "zzz"})).text(), "no line matches");
+    }
+
+    #[test]
+    fn a_folder_is_all_below_it_and_a_glob_that_names_nothing_says_so() {
+        let mut w = sample();
+        for glob in ["src", "src/", "./src/", "/workspace/src", "/workspace/src/*.py", "src/a.py"] {
+            let out = w.call(NAME, json!({"regex": "find me", "file_glob": glob}));
+            assert_eq!(out.text(), "src/a.py:1: # find me\n", "{glob}");
+        }
+        let out = w.call(NAME, json!({"regex": "find", "file_glob": "lib/"}));
+        assert!(
+            out.text().starts_with("no line matches, for no file has a name that matches lib/"),
+            "{}",
+            out.text()
+        );
+        let out = w.call(NAME, json!({"regex": "zzz", "file_glob": "src/"}));
+        assert_eq!(out.text(), "no line matches in files that match src/");
     }
 
     #[test]

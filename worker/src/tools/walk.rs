@@ -171,21 +171,30 @@ fn is_within(inner: &[u8], outer: &[u8]) -> bool {
 pub(super) struct PathGlob {
     matcher: GlobMatcher,
     by_name: bool,
+    /// What names a folder means all below it.
+    below: Option<GlobMatcher>,
 }
 
 impl PathGlob {
     pub(super) fn new(field: &str, text: &str) -> Result<Self, String> {
+        let text = super::files::within(text);
         let text = text.strip_prefix("./").unwrap_or(text);
-        let glob = globset::GlobBuilder::new(text)
-            .literal_separator(true)
-            .build()
-            .map_err(|error: globset::Error| format!("`{field}` is not a glob: {error}"))?;
-        let glob: Glob = glob;
-        Ok(Self { matcher: glob.compile_matcher(), by_name: !text.contains('/') })
+        let compiled = |text: &str| {
+            let glob: Result<Glob, _> = globset::GlobBuilder::new(text).literal_separator(true).build();
+            glob.map(|glob| glob.compile_matcher())
+                .map_err(|error| format!("`{field}` is not a glob: {error}"))
+        };
+        let folder = text.trim_end_matches('/');
+        let is_plain = text.ends_with('/') || !text.contains(['*', '?', '[', '{']);
+        let below = if is_plain { Some(compiled(&format!("{folder}/**"))?) } else { None };
+        Ok(Self { matcher: compiled(folder)?, by_name: !folder.contains('/'), below })
     }
 
     pub(super) fn is_match(&self, path: &WorkPath) -> bool {
         let path = super::files::os(path);
+        if self.below.as_ref().is_some_and(|below| below.is_match(path)) {
+            return true;
+        }
         if self.by_name {
             path.file_name().is_some_and(|name| self.matcher.is_match(name))
         } else {

@@ -85,7 +85,7 @@ fn number<T: TryFrom<u64>>(text: &str, range: std::ops::RangeInclusive<u64>, pla
     Some(())
 }
 
-const KEYS: [Key; 38] = [
+const KEYS: [Key; 39] = [
     Key {
         name: "run.turns_max",
         env: "DOCKET_TURNS_MAX",
@@ -235,6 +235,12 @@ const KEYS: [Key; 38] = [
         env: "DOCKET_EARLY_END",
         allowed: "true or false",
         set: |c, t| t.parse().ok().map(|on| c.run.early_end = on),
+    },
+    Key {
+        name: "run.rest_at_outage",
+        env: "DOCKET_REST_AT_OUTAGE",
+        allowed: "true or false",
+        set: |c, t| t.parse().ok().map(|on| c.run.rest_at_outage = on),
     },
     Key {
         name: "run.complexity",

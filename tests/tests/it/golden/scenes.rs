@@ -17,7 +17,7 @@ use super::record::{Stage, let_on, middle};
 pub(super) async fn compacted(stage: &Stage) -> Result<Export> {
     let long: String = (1..=150).map(|n| format!("line {n} of what is to be read\n")).collect();
     let mut script = "[summary]\ntext = \"It was read.\"\nfault = { kind = \"server_error\", times = 1 }\n\
-                      [[turns]]\ntext = \"PLAN:\\n- [ ] read\"\n\
+                      [[turns]]\ntext = \"PLAN:\\n- [x] read\"\n\
                       calls = [{ name = \"read_file\", args = { path = \"long.txt\" } }, \
                       { name = \"read_file\", args = { path = \"long.txt\" } }]\n"
         .to_owned();

@@ -170,8 +170,8 @@ impl Stack {
     }
 }
 
-/// Folders that hold the code of others, or samples.
-fn is_others(folder: &str) -> bool {
+/// Folders that hold the code of others, or samples: what is written there is not about this project.
+pub fn is_others(folder: &str) -> bool {
     const OTHERS: [&str; 8] =
         ["node_modules", "vendor", "third_party", "testdata", "fixtures", ".venv", "target", "dist"];
     folder.split('/').any(|part| OTHERS.contains(&part))
