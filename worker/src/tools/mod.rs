@@ -20,6 +20,7 @@ mod huge;
 mod labels;
 mod lint;
 mod list_files;
+mod meant;
 mod mend;
 mod output;
 mod read_file;
