@@ -85,7 +85,7 @@ fn number<T: TryFrom<u64>>(text: &str, range: std::ops::RangeInclusive<u64>, pla
     Some(())
 }
 
-const KEYS: [Key; 38] = [
+const KEYS: [Key; 39] = [
     Key {
         name: "run.turns_max",
         env: "DOCKET_TURNS_MAX",
@@ -121,6 +121,12 @@ const KEYS: [Key; 38] = [
         env: "DOCKET_REFUSE_SYNTAX_ERRORS",
         allowed: "true or false",
         set: |c, t| t.parse().ok().map(|on| c.run.refuse_syntax_errors = on),
+    },
+    Key {
+        name: "run.syntax_check",
+        env: "DOCKET_SYNTAX_CHECK",
+        allowed: "true or false",
+        set: |c, t| t.parse().ok().map(|on| c.run.syntax_check = on),
     },
     Key {
         name: "run.read_cache",
