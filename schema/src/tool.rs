@@ -144,6 +144,10 @@ pub struct ToolFacts {
     /// What a test runner counted, where its output could be read.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub tests: Option<TestCounts>,
+    /// Names of tests that failed, as the runner gives them; not all where there are many, and none in logs from
+    /// before they were noted.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub failing: Vec<String>,
     /// The loosest level that an edit of this call needed.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub edit_level: Option<EditLevel>,

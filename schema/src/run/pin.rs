@@ -45,6 +45,9 @@ pub struct RunSettings {
     /// Refuse an edit that adds syntax errors, in place of saying so in its result.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub refuse_syntax_errors: bool,
+    /// At the end, files that the run changed and that no longer parse fail a check. Not in logs that lack it.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub syntax_check: bool,
     /// Time limit of a linter after a batch of edits.
     pub lint_timeout_ms: u64,
     /// Batches of edits in a row that leave findings, after which they are no longer listed: who
@@ -96,6 +99,10 @@ pub struct RunSettings {
     /// Not in logs that lack it.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub ask_at_blockers: bool,
+    /// By which rules blockers and repeated errors are told: 0, the first ones, and so in logs that lack it; from 1 on
+    /// missing secrets are known as well, and looks at different things are never the same error.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub trouble_rules: u32,
     /// Requests, from the second on, that remind a model which gave no plan; 0 = none, and so in logs that lack it.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub plan_asks_max: u32,
@@ -158,6 +165,7 @@ impl Default for RunSettings {
             compaction_percent: 85,
             auto_lint: true,
             refuse_syntax_errors: false,
+            syntax_check: true,
             lint_timeout_ms: 10_000,
             self_corrections_max: 5,
             output_chars_max: 4000,
@@ -176,6 +184,7 @@ impl Default for RunSettings {
             time_max_ms: 0,
             heed_stops: true,
             ask_at_blockers: true,
+            trouble_rules: 1,
             plan_asks_max: 3,
             early_end: true,
             rest_at_outage: true,

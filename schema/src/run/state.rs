@@ -16,6 +16,7 @@ use super::{
     event_inbox::{Limit, RunBlocked, RunOutcome},
     event_work::{GateRequested, ModelFailed, ModelRequested, SnapshotParts, ToolRequested},
     hands::Hands,
+    known_failures::KnownFailures,
     ledger::Ledger,
     pin::{GateSpec, SandboxLayers},
     reads::Reads,
@@ -219,6 +220,8 @@ pub struct RunState {
     pub fixing: bool,
     /// All tests passed, and nothing was run or changed since, and no check failed.
     pub tests_passed: bool,
+    /// Which tests failed before the run changed anything, and which ones in its last checks.
+    pub known_failures: KnownFailures,
     /// Files that file tools wrote, in this run.
     pub files_written: BTreeSet<WorkPath>,
     /// What went wrong and was not made good since.
@@ -301,6 +304,7 @@ impl Default for RunState {
             lint_failures: 0,
             fixing: false,
             tests_passed: false,
+            known_failures: KnownFailures::default(),
             files_written: BTreeSet::new(),
             troubles: Troubles::default(),
             asked: None,

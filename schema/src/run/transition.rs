@@ -253,6 +253,7 @@ impl RunState {
         };
         let (asked, tool) = self.open_tools.remove(at);
         self.troubles.take(self.turn, (&asked, &tool), &event);
+        self.known_failures.ran(self.turn, &tool, &event);
         if asked.class != RecoveryClass::Reads {
             self.tests_passed = passed_whole(&tool, &event);
         }
@@ -301,6 +302,7 @@ impl RunState {
             if self.hands.person().is_some() {
                 self.transcript.note(Part::Text { text: edited_words(&part).into() });
             }
+            self.known_failures.snapshot(self.turn, &part.changes);
             lay_over(&mut self.overlay, part.changes);
             lay_over(&mut self.git_overlay, part.git_changes);
             self.left_out.extend(part.left_out.into_iter().map(|left| (left.path, left.why)));

@@ -375,7 +375,61 @@ text = "Done."
     let lint = [Some(LintStatus::Findings), Some(LintStatus::Clean), Some(LintStatus::Findings)];
     ensure!(played.lint() == lint, "{:?}: {}", played.lint(), Played::text(played.results()[0]));
     ensure!(played.asked[1].contains("F821"), "{}", played.asked[1]);
-    ensure!(played.checks() == ["ruff failed", "ruff mended", "ruff passed"], "{:?}", played.checks());
+    let checks = ["syntax passed", "ruff failed", "ruff mended", "syntax passed", "ruff passed"];
+    ensure!(played.checks() == checks, "{:?}", played.checks());
     ensure!(played.asked.len() == 4, "the model was not asked again");
+    house.end().await
+}
+
+/// No linter is asked for here, and none is needed: what the run made must parse, and what was broken before may
+/// stay so.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_does_not_parse_goes_back_to_the_model() -> Result<()> {
+    let script = r#"
+[[turns]]
+calls = [{ name = "create_file", args = { path = "b.py", content = "def f(:\n    pass\n" } }]
+[[turns]]
+calls = [{ name = "read_file", args = { path = "old.py" } }]
+[[turns]]
+calls = [{ name = "edit_file", args = { path = "old.py", edits = [{ search = "x = 1", replace = "x = 2" }] } }]
+[[turns]]
+text = "Done."
+[[turns]]
+calls = [{ name = "edit_file", args = { path = "b.py", edits = [{ search = "def f(:", replace = "def f():" }] } }]
+[[turns]]
+text = "Mended."
+"#;
+    let house = House::new("").await?;
+    let old = "def broken(:\n    pass\n\n\nx = 1\n";
+    let played = house.play("syntax", &[("old.py", old)], script).await?;
+    played.succeeded()?;
+    ensure!(played.checks() == ["syntax failed", "syntax passed"], "{:?}", played.checks());
+    let told = &played.asked[4];
+    ensure!(
+        told.contains("b.py has 1 error (Python), at line 1") && !told.contains("old.py gained"),
+        "{told}"
+    );
+    house.end().await
+}
+
+/// A check of tests that docket found is not failed by what failed before the first change.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn tests_that_failed_before_do_not_fail_the_run() -> Result<()> {
+    let script = r#"
+[[turns]]
+calls = [{ name = "run_tests", args = {} }]
+[[turns]]
+calls = [{ name = "create_file", args = { path = "b.txt", content = "b\n" } }]
+[[turns]]
+text = "Done."
+"#;
+    let tests = "import unittest\n\n\nclass T(unittest.TestCase):\n    def test_old(self):\n        self.fail('old')\n\n    \
+                 def test_ok(self):\n        pass\n";
+    let house = House::new("").await?;
+    let played =
+        house.play("before", &[("test_a.py", tests), (".gitignore", "__pycache__\n")], script).await?;
+    played.succeeded()?;
+    ensure!(played.checks() == ["tests failed"], "{:?}", played.checks());
+    ensure!(played.asked.len() == 3, "the model was not asked again");
     house.end().await
 }

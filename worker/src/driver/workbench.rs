@@ -30,6 +30,7 @@ use super::{
 };
 use crate::{
     bootstrap::SandboxChoice,
+    engine,
     tools::{self, TestRunnerConfig, ToolContext, ToolOutcome, ToolSettings},
     workspace::{Blobs, SnapshotError, Workspace, materialize},
 };
@@ -240,14 +241,24 @@ impl Workbench {
         batch.walk = true;
         for open in &state.open_gates {
             let started = Instant::now();
-            let outcome = self.run_gate(open).await;
+            let outcome = self.run_gate(state, open).await;
             batch.gate_finished(open, outcome, started.elapsed());
         }
         self.snapshot(state, &mut batch).await?;
         Ok(batch.out)
     }
 
-    async fn run_gate(&self, open: &GateRequested) -> ToolOutcome {
+    async fn run_gate(&self, state: &RunState, open: &GateRequested) -> ToolOutcome {
+        if tools::is_syntax_check(&open.gate) {
+            let mut files = Vec::new();
+            for path in engine::must_parse(state) {
+                // What the base cannot tell is nobody's fault.
+                if let Ok(before) = self.workspace.base_objects().file(path).await {
+                    files.push((path.clone(), before));
+                }
+            }
+            return tools::check_syntax(&self.root, &files);
+        }
         match open.step {
             GateStep::Check => {}
             GateStep::Mend => return tools::mend(self.context(&BTreeMap::new(), None), &open.gate).await,
@@ -372,7 +383,8 @@ impl Batch {
     /// A signature is made of the error's own words.
     fn redacted(&self, facts: ToolFacts) -> ToolFacts {
         let signature = facts.error_signature.as_deref().map(|text| self.redactor.text(text).into_owned());
-        ToolFacts { error_signature: signature, ..facts }
+        let failing = facts.failing.iter().map(|name| self.redactor.text(name).into_owned()).collect();
+        ToolFacts { error_signature: signature, failing, ..facts }
     }
 
     fn placed(&mut self, content: Vec<u8>, full: Option<Vec<u8>>) -> (Content, Option<BlobRef>) {

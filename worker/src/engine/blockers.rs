@@ -64,6 +64,43 @@ const ACCESS: &[&[&str]] = &[
     &["fatal:  password authentication failed for user"],
 ];
 
+/// As [`ACCESS`], from `trouble_rules` 1 on; also of services of this machine, whose secrets a run lacks as well.
+const SECRET: &[&[&str]] = &[
+    &["missing required environment variable"],
+    &["required environment variable", " is not set"],
+    &["required environment variable", " is missing"],
+    &["401", "invalid api key"],
+    &["401", "invalid_api_key"],
+    &["401", "incorrect api key"],
+    &["401 unauthorized", "token"],
+    &["401 unauthorized", "credential"],
+    &["sudo: a password is required"],
+    &["sudo: a terminal is required to read the password"],
+    &["access denied for user '", "using password"],
+    &["error 1045 (28000): access denied for user"],
+];
+
+/// How names of environment variables end that hold a secret.
+const SECRETS: [&str; 6] = ["_KEY", "_TOKEN", "_SECRET", "_PASSWORD", "_CREDENTIALS", "_DSN"];
+
+/// Commands that show what files hold, and such that run tests: what these print is no error of theirs.
+const SHOWS: [&str; 16] = [
+    "cat ", "head ", "tail ", "less ", "grep ", "egrep ", "rg ", "ag ", "sed ", "awk ", "diff ", "git diff",
+    "git show", "git log", "git grep", "echo ",
+];
+const TESTS: [&str; 10] = [
+    "pytest",
+    "unittest",
+    "npm test",
+    "npm run test",
+    "yarn test",
+    "cargo test",
+    "go test",
+    "jest",
+    "vitest",
+    "make test",
+];
+
 /// As [`ACCESS`].
 const SERVICE: &[&[&str]] = &[
     &["could not resolve host"],
@@ -120,11 +157,38 @@ pub(super) fn need(said: &str) -> Option<(Need, &str)> {
     })
 }
 
-fn of(trouble: &Trouble) -> Option<(Need, &str)> {
+/// What the error of a command needs a person for, beside [`need`]: a secret that the run does not have.
+fn secret<'a>(command: &str, said: &'a str) -> Option<(Need, &'a str)> {
+    let shows = command
+        .split(['|', ';', '&'])
+        .any(|part| SHOWS.iter().any(|word| part.trim_start().starts_with(word)));
+    if shows || TESTS.iter().any(|word| command.contains(word)) {
+        return None;
+    }
+    said.lines().map(str::trim).find_map(|line| {
+        let lower = line.to_lowercase();
+        let compares = COMPARES.iter().any(|word| lower.contains(word)) || line.starts_with("E  ");
+        let holds = SECRET.iter().any(|words| words.iter().all(|word| lower.contains(word)));
+        (!compares && (holds || is_missing_secret(line))).then_some((Need::Access, line))
+    })
+}
+
+/// `KeyError: 'STRIPE_API_KEY'`: Python did not find it in its environment.
+fn is_missing_secret(line: &str) -> bool {
+    let name = line.strip_prefix("KeyError: '").and_then(|rest| rest.strip_suffix('\''));
+    name.is_some_and(|name| {
+        let is_name = name.chars().all(|c| c.is_ascii_uppercase() || c.is_ascii_digit() || c == '_');
+        is_name && SECRETS.iter().any(|end| name.ends_with(end))
+    })
+}
+
+fn of(trouble: &Trouble, rules: u32) -> Option<(Need, &str)> {
     let of_tests = trouble.failing.is_some() || trouble.tool == "run_tests";
     let of_files = matches!(trouble.kind, TroubleKind::Look | TroubleKind::Write);
     match &trouble.text {
-        Content::Text(said) if !of_tests && !of_files => need(said),
+        Content::Text(said) if !of_tests && !of_files => {
+            need(said).or_else(|| (rules > 0).then(|| secret(&trouble.subject, said)).flatten())
+        }
         Content::Text(_) | Content::B64(_) | Content::Blob(_) => None,
     }
 }
@@ -134,7 +198,10 @@ pub(super) fn question(run: &RunState, settings: &RunSettings) -> Option<Content
     if !settings.ask_at_blockers || run.transcript.has_notes() {
         return None;
     }
-    let blockers = run.troubles.iter().filter_map(|trouble| of(trouble).map(|found| (trouble, found)));
+    let blockers = run
+        .troubles
+        .iter()
+        .filter_map(|trouble| of(trouble, settings.trouble_rules).map(|found| (trouble, found)));
     let silent = blockers.clone().filter(|(_, (need, _))| *need == Need::Service);
     let silent_in: BTreeSet<Turn> = silent.flat_map(|(trouble, _)| trouble.turns.iter().copied()).collect();
     let (trouble, (need, line)) = blockers

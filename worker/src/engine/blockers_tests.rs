@@ -157,3 +157,45 @@ fn only_errors_count_and_no_tests() {
     assert!(!old.ask_at_blockers, "logs from before decide as they did");
     assert_eq!(failed(&mut self::log(old), "run_command", ACCESS[0], None), None);
 }
+
+/// What `command` printed as it failed, under these settings.
+fn printed(settings: RunSettings, command: &str, said: &str) -> Option<String> {
+    let mut log = log(settings);
+    log.say("", &[("run_command", json!({ "command": command }))]);
+    let facts = ToolFacts { exit: Some(1), error_signature: Some(said.to_owned()), ..ToolFacts::default() };
+    log.run_batch_with(&[(ToolStatus::Ok, &format!("exit status 1\nstderr:\n{said}\n"), facts)]);
+    asked(&log)
+}
+
+#[test]
+fn missing_secrets_ask_and_words_about_them_do_not() {
+    let secrets = [
+        "Error: Missing required environment variable DATABASE_URL",
+        "KeyError: 'STRIPE_API_KEY'",
+        "HTTP 401 Unauthorized: invalid api key",
+        "sudo: a password is required",
+        "ERROR 1045 (28000): Access denied for user 'root'@'localhost' (using password: NO)",
+        "pymysql.err.OperationalError: (1045, \"Access denied for user 'app'@'10.0.0.2' (using password: YES)\")",
+    ];
+    for said in secrets {
+        let question = printed(RunSettings::default(), "python3 app.py", said);
+        assert!(question.is_some_and(|question| question.contains(said)), "{said}");
+        for command in ["cat notes.txt; false", "python3 -m pytest -q", "ls && grep -r key ."] {
+            assert_eq!(printed(RunSettings::default(), command, said), None, "{command}: {said}");
+        }
+        let before = RunSettings { trouble_rules: 0, ..RunSettings::default() };
+        assert_eq!(printed(before, "python3 app.py", said), None, "logs from before decide as they did");
+    }
+    for said in [
+        "KeyError: 'user_key'",
+        "KeyError: 'NAME'",
+        "AssertionError: expected 'HTTP 401 Unauthorized: invalid api key'",
+        "E   KeyError: 'STRIPE_API_KEY'",
+        "HTTP/1.1 401 Unauthorized",
+        "zsh: permission denied: ./run.sh",
+    ] {
+        assert_eq!(printed(RunSettings::default(), "python3 app.py", said), None, "{said}");
+    }
+    let old: RunSettings = serde_json::from_value(json!({})).expect("reads");
+    assert_eq!(old.trouble_rules, 0);
+}

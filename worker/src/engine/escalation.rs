@@ -33,7 +33,7 @@ pub(super) fn question(run: &RunState, settings: &RunSettings) -> Option<Content
         return None;
     }
     let told = failed_edits(run, settings.failed_edits_max)
-        .or_else(|| same_error(run, settings.same_error_max))
+        .or_else(|| same_error(run, settings.same_error_max, settings.trouble_rules))
         .or_else(|| failures(run, settings.failures_max))?;
     let question = format!(
         "{told}\n\nWhat shall the run do? Say another way, or what you mended; it goes on from here with your words, \
@@ -49,8 +49,16 @@ fn failed_edits(run: &RunState, max: u32) -> Option<String> {
     Some(format!("{told} The last one said:\n{}", said(last)))
 }
 
-fn same_error(run: &RunState, max: u32) -> Option<String> {
-    let errors = run.troubles.iter().map(|trouble| (trouble.error(), trouble));
+/// That something is not there is no trouble by itself: only to look for the same thing again is the same error.
+fn error_of(trouble: &Trouble, rules: u32) -> (&str, &str) {
+    match trouble.kind {
+        TroubleKind::Look if rules > 0 => (&trouble.signature, &trouble.subject),
+        TroubleKind::Look | TroubleKind::Ended | TroubleKind::Write | TroubleKind::Refused => trouble.error(),
+    }
+}
+
+fn same_error(run: &RunState, max: u32, rules: u32) -> Option<String> {
+    let errors = run.troubles.iter().map(|trouble| (error_of(trouble, rules), trouble));
     let (_, turns, last) = repeated(errors, max)?;
     let told = format!("The same error came {} times, {}.", turns.len(), in_turns(&turns));
     Some(format!("{told} The last time, `{}` said:\n{}", name(last), said(last)))

@@ -224,3 +224,27 @@ fn the_last_turn_is_not_spent_on_a_question() {
     }
     assert!(matches!(log.decide().act, Act::End { .. }), "nothing could follow an answer");
 }
+
+#[test]
+fn looks_at_different_missing_things_are_not_the_same_error() {
+    let look = |path: &str| -> Call<'static> {
+        ("read_file", json!({ "path": path }), Err("`no.txt` is not there"))
+    };
+    let mut log = log();
+    for at in 0..8 {
+        assert_eq!(turn(&mut log, &[look(&format!("no{at}.txt"))]), None, "{at}");
+    }
+    let mut same = self::log();
+    for _ in 0..2 {
+        assert_eq!(turn(&mut same, &[look("no.txt")]), None);
+    }
+    assert!(
+        turn(&mut same, &[look("no.txt")]).is_some_and(|asked| asked.contains("The same error came 3 times"))
+    );
+    let settings = RunSettings { turns_max: 100, trouble_rules: 0, ..RunSettings::default() };
+    let mut before = Log::of(settings, &[], "namespaces");
+    for at in 0..2 {
+        assert_eq!(turn(&mut before, &[look(&format!("no{at}.txt"))]), None);
+    }
+    assert!(turn(&mut before, &[look("no2.txt")]).is_some(), "logs from before decide as they did");
+}

@@ -24,10 +24,13 @@ mod react;
 #[cfg(test)]
 mod react_tests;
 mod verification;
+#[cfg(test)]
+mod verification_tests;
 
 pub(crate) use compaction::summary_call;
 pub use decision::*;
 pub use react::React;
+pub(crate) use verification::must_parse;
 
 use docket_schema::{
     message::ModelRef,

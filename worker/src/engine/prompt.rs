@@ -37,6 +37,7 @@ You see the repository and change it through tools only. Everything you do is re
 - Change as little as the task needs. Keep the style, the names and the structure that are there.
 - `edit_file` takes search and replace pairs; quote enough lines that the place is unique. \
 `create_file` makes new files and never overwrites one. Project configuration is edited line by line, never replaced.
+- Where there are tests, run them once before your first change: what fails then is not yours to mend.
 - Run the tests after each step that could break something, and read what failed before you change anything again. \
 The same failing attempt three times means that your picture is wrong: look again.
 - Commands run in a sandbox without a network. Each starts in the repository's root with nothing left over of the one before.

@@ -99,8 +99,12 @@ fn next(run: &RunState, pins: &RunStarted) -> Decision {
         return end(run, failed(FailureKind::EmptyAnswers, &message));
     }
     if run.corrections > pins.settings.corrections_max {
-        let message =
+        let mut message =
             format!("the final checks still fail after {} rounds of correction", run.corrections - 1);
+        let failing = run.known_failures.last();
+        if !failing.is_empty() {
+            message.push_str(&format!("; failing: {failing}"));
+        }
         return end(run, failed(FailureKind::Gates, &message));
     }
     if run.turn.0 >= turns_allowed(run, &pins.settings) {

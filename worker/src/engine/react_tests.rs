@@ -23,6 +23,8 @@ pub(super) const SETTINGS: RunSettings = RunSettings {
     correction_turns: 2,
     compaction_percent: 85,
     refuse_syntax_errors: false,
+    syntax_check: false,
+    trouble_rules: 0,
     auto_lint: true,
     lint_timeout_ms: 1,
     self_corrections_max: 5,
@@ -209,6 +211,13 @@ impl Log {
 
     /// Runs the gates that the engine plans, each with its own result.
     fn gates_with(&mut self, passed: &[bool]) -> &mut Self {
+        let results: Vec<(bool, ToolFacts)> =
+            passed.iter().map(|passed| (*passed, ToolFacts::default())).collect();
+        self.gates_said(&results)
+    }
+
+    /// The same, each with its own facts.
+    pub(super) fn gates_said(&mut self, passed: &[(bool, ToolFacts)]) -> &mut Self {
         let Act::RunGates(gates) = self.decide().act else { panic!("no gates are planned") };
         assert!(gates.len() <= passed.len());
         for planned in gates.clone() {
@@ -219,14 +228,14 @@ impl Log {
                 decision: DecisionHash::ZERO,
             });
         }
-        for (planned, passed) in gates.into_iter().zip(passed.iter().copied()) {
+        for (planned, (passed, facts)) in gates.into_iter().zip(passed.iter().cloned()) {
             self.push(GateFinished {
                 call: planned.call,
                 step: planned.step,
                 passed,
                 content: "1 failed".into(),
                 full: None,
-                facts: ToolFacts::default(),
+                facts,
                 duration_ms: 0,
             });
         }

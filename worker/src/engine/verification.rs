@@ -2,7 +2,8 @@
 //!
 //! Checks are those that were pinned, and the pinned linters whose files the run changed. Where one that
 //! can be mended without thought fails (a linter's), its own fix and then patterns are tried once, and all
-//! checks run again; what still fails goes to the model. Pure.
+//! checks run again; what still fails goes to the model. Where the run's settings say so, what it changed must
+//! still parse, whether there is a linter or not. Pure.
 
 use docket_schema::{
     content::WorkPath,
@@ -12,7 +13,7 @@ use docket_schema::{
 };
 
 use super::{Act, Decision, PlannedGate};
-use crate::{lint, tools};
+use crate::{lint, syntax, tools};
 
 /// Files that a linter is given at the end, and bytes of their names: more make a command line too long. A
 /// run that changes more generated them.
@@ -24,7 +25,16 @@ pub(super) fn checks(run: &RunState, pins: &RunStarted) -> Vec<GateSpec> {
     let linters =
         pins.linters.iter().filter(|linter| linter.gates && !run.linters_missing.contains(&linter.name));
     let linters = linters.filter_map(|linter| check_of(run, linter));
-    linters.chain(pins.gates.iter().cloned()).chain(new_tests(run, pins)).collect()
+    let parses = pins.settings.syntax_check && must_parse(run).next().is_some();
+    let syntax = parses.then(tools::syntax_check);
+    syntax.into_iter().chain(linters).chain(pins.gates.iter().cloned()).chain(new_tests(run, pins)).collect()
+}
+
+/// Files that the run changed or made, and whose languages are known well enough to be judged by.
+pub(crate) fn must_parse(run: &RunState) -> impl Iterator<Item = &WorkPath> {
+    let files =
+        run.overlay.iter().filter(|(_, entry)| entry.is_some_and(|entry| entry.kind == EntryKind::File));
+    files.map(|(path, _)| path).filter(|path| syntax::must_parse(&path.to_string())).take(FILES_MAX)
 }
 
 /// The tests that the run wrote, where there were none to pin when it began.

@@ -101,18 +101,18 @@ struct Found<'a> {
     name: &'a str,
     extensions: &'a [&'a str],
     check: String,
-    project: Option<String>,
     fix: Option<String>,
 }
 
 impl Found<'_> {
-    /// `asked`: the project's own files ask for this linter, so all of it is to pass at the end.
+    /// `asked`: the project's own files ask for this linter, so what a run changed is to pass at the end.
     fn spec(self, project: &Project<'_>, asked: bool) -> LinterSpec {
         LinterSpec {
             name: self.name.to_owned(),
             extensions: self.extensions.iter().map(|end| (*end).to_owned()).collect(),
             check: self.check,
-            project: self.project.filter(|_| asked),
+            // Only the project's own settings may ask for more than the files that a run changed.
+            project: None,
             fix: self.fix,
             gates: asked || project.is_new(self.extensions),
         }
@@ -128,7 +128,6 @@ fn python(project: &Project<'_>) -> LinterSpec {
             name: "flake8",
             extensions: &PYTHON,
             check: format!("{VENV}flake8 {{files}}"),
-            project: Some(format!("{VENV}flake8")),
             fix: None,
         };
         return found.spec(project, true);
@@ -138,7 +137,6 @@ fn python(project: &Project<'_>) -> LinterSpec {
         name: "ruff",
         extensions: &PYTHON,
         check: format!("{VENV}{check} --force-exclude {{files}}"),
-        project: Some(format!("{VENV}{check} .")),
         fix: Some(format!("{VENV}ruff check --quiet --no-cache --fix --force-exclude {{files}}")),
     };
     found.spec(project, ruff)
@@ -153,7 +151,6 @@ fn javascript(project: &Project<'_>) -> LinterSpec {
             name: "eslint",
             extensions: &JAVASCRIPT,
             check: format!("{MODULES}eslint --no-color {{files}}"),
-            project: Some(format!("{MODULES}eslint --no-color .")),
             fix: Some(format!("{MODULES}eslint --no-color --fix {{files}}")),
         };
         return found.spec(project, true);
@@ -162,7 +159,6 @@ fn javascript(project: &Project<'_>) -> LinterSpec {
         name: "biome",
         extensions: &JAVASCRIPT,
         check: format!("{MODULES}biome lint --colors=off --reporter=github {{files}}"),
-        project: Some(format!("{MODULES}biome lint --colors=off --reporter=github .")),
         fix: Some(format!("{MODULES}biome lint --colors=off --write {{files}}")),
     };
     found.spec(project, project.has(&["biome.json", "biome.jsonc"]))
@@ -181,7 +177,6 @@ fn rust(project: &Project<'_>) -> [LinterSpec; 2] {
             "s=0; for f in {{files}}; do d=$({rustfmt} --check --color never <\"$f\" 2>&1) || s=$?; \
              [ -z \"$d\" ] || {{ [ $s -ne 0 ] || s=1; printf '%s\\n' \"$d\" | sed \"s|<stdin>|$f|g\"; }}; done; exit $s"
         ),
-        project: Some("cargo fmt --all --check".to_owned()),
         fix: Some(format!(
             "t=$(mktemp); for f in {{files}}; do {rustfmt} <\"$f\" >\"$t\" && [ -s \"$t\" ] && cat \"$t\" >\"$f\"; done"
         )),
@@ -196,7 +191,6 @@ fn rust(project: &Project<'_>) -> [LinterSpec; 2] {
                 o=$(cargo check --quiet --offline --message-format short 2>&1); s=$?; printf '%s\\n' \"$o\"; \
                 case \"$o\" in *'--offline'*|*'offline mode'*) exit 127;; esac; exit $s"
             .to_owned(),
-        project: None,
         fix: None,
     };
     [format.spec(project, project.has(&["rustfmt.toml", ".rustfmt.toml"])), check.spec(project, false)]
@@ -209,14 +203,12 @@ fn go(project: &Project<'_>) -> [LinterSpec; 2] {
         check: "o=$(gofmt -l {files} 2>&1); s=$?; [ $s -ne 0 ] || [ -z \"$o\" ] || s=1; \
                 [ -z \"$o\" ] || printf '%s\\n' \"$o\" | sed 's/\\.go$/.go: not as gofmt writes it/'; exit $s"
             .to_owned(),
-        project: None,
         fix: Some("gofmt -w {files}".to_owned()),
     };
     let vet = Found {
         name: "go vet",
         extensions: &["go"],
         check: "[ -f go.mod ] || exit 0; go vet ./...".to_owned(),
-        project: None,
         fix: None,
     };
     [format.spec(project, false), vet.spec(project, false)]
@@ -256,7 +248,7 @@ mod tests {
             &[],
         );
         assert_eq!(gates(&asks), ["eslint", "ruff", "rustfmt"]);
-        assert!(asks.iter().filter(|linter| linter.gates).all(|linter| linter.project.is_some()), "{asks:?}");
+        assert!(asks.iter().all(|linter| linter.project.is_none()), "old findings elsewhere: {asks:?}");
         assert_eq!(
             gates(&of(&[("setup.cfg", "[flake8]\n"), ("a.py", "")], &[])),
             ["biome", "cargo check", "flake8", "go vet", "gofmt", "rustfmt"]

@@ -3,6 +3,7 @@
 use super::{
     finding::Finding,
     mend::{Lines, parted},
+    python::{self, Used},
 };
 
 fn end_of(name: &str) -> &str {
@@ -172,74 +173,6 @@ fn unused_javascript(finding: &Finding, lines: &mut Lines) -> bool {
     put(lines, at, Some(text))
 }
 
-/// Names of Python's own library that come from one place only.
-const PYTHON: [(&str, &str); 24] = [
-    ("Any", "from typing import Any"),
-    ("Callable", "from collections.abc import Callable"),
-    ("Counter", "from collections import Counter"),
-    ("Decimal", "from decimal import Decimal"),
-    ("Enum", "from enum import Enum"),
-    ("Iterable", "from collections.abc import Iterable"),
-    ("Iterator", "from collections.abc import Iterator"),
-    ("NamedTuple", "from typing import NamedTuple"),
-    ("Optional", "from typing import Optional"),
-    ("OrderedDict", "from collections import OrderedDict"),
-    ("Path", "from pathlib import Path"),
-    ("Protocol", "from typing import Protocol"),
-    ("Union", "from typing import Union"),
-    ("dataclass", "from dataclasses import dataclass"),
-    ("defaultdict", "from collections import defaultdict"),
-    ("deque", "from collections import deque"),
-    ("field", "from dataclasses import field"),
-    ("lru_cache", "from functools import lru_cache"),
-    ("namedtuple", "from collections import namedtuple"),
-    ("partial", "from functools import partial"),
-    ("pytest", "import pytest"),
-    ("suppress", "from contextlib import suppress"),
-    ("timedelta", "from datetime import timedelta"),
-    ("wraps", "from functools import wraps"),
-];
-
-/// Modules of Python's own library that are used under their own name.
-const PYTHON_MODULES: [&str; 36] = [
-    "argparse",
-    "ast",
-    "asyncio",
-    "base64",
-    "collections",
-    "contextlib",
-    "copy",
-    "csv",
-    "dataclasses",
-    "datetime",
-    "decimal",
-    "enum",
-    "functools",
-    "glob",
-    "hashlib",
-    "io",
-    "itertools",
-    "json",
-    "logging",
-    "math",
-    "os",
-    "pathlib",
-    "random",
-    "re",
-    "shutil",
-    "sqlite3",
-    "string",
-    "subprocess",
-    "sys",
-    "tempfile",
-    "textwrap",
-    "threading",
-    "time",
-    "typing",
-    "unittest",
-    "uuid",
-];
-
 /// Names of Rust's own library that come from one place only.
 const RUST: [(&str, &str); 18] = [
     ("Arc", "std::sync::Arc"),
@@ -289,14 +222,14 @@ const GO: [(&str, &str); 22] = [
 ];
 
 /// Adds an import that is missing; answers its line where it did.
-pub(super) fn import(name: &str, finding: &Finding, lines: &mut Lines) -> Option<String> {
+///
+/// `used`: the finding's line from the missing name on, with what stands directly before it. A name that is but
+/// like a library's is a slip of the pen: to import it would hide that.
+pub(super) fn import(name: &str, finding: &Finding, used: &Used<'_>, lines: &mut Lines) -> Option<String> {
     match end_of(name) {
         "py" if finding.code == "F821" => {
             let missing = *quoted(&finding.message).first()?;
-            let known = PYTHON.iter().find(|(name, _)| *name == missing).map(|(_, line)| (*line).to_owned());
-            let module = || PYTHON_MODULES.contains(&missing).then(|| format!("import {missing}"));
-            let line = known.or_else(module)?;
-            insert(lines, line, python_place)
+            insert(lines, python::import_of(missing, used)?, python_place)
         }
         "rs" if matches!(finding.code.as_str(), "E0412" | "E0425" | "E0433") => {
             let missing = *quoted(&finding.message).first()?;
@@ -312,6 +245,8 @@ pub(super) fn import(name: &str, finding: &Finding, lines: &mut Lines) -> Option
                 .iter()
                 .find_map(|mark| finding.message.strip_prefix(mark))?;
             let path = GO.iter().find(|(name, _)| *name == missing.trim()).map(|(_, path)| *path)?;
+            // What a package gives begins with a capital.
+            used.member().filter(|member| member.starts_with(|c: char| c.is_ascii_uppercase()))?;
             let block = lines.0.iter().position(|line| line.trim_end() == "import (");
             match block {
                 Some(_) => insert(lines, format!("\t\"{path}\""), go_place),

@@ -8,6 +8,7 @@ use docket_schema::content::WorkPath;
 use super::{
     finding::Finding,
     imports::{import, unused},
+    python::Used,
     statements,
 };
 
@@ -78,7 +79,8 @@ pub fn mend(path: &WorkPath, before: &[u8], findings: &[Finding]) -> Option<Mend
     }
     // What is added at the top moves everything, and so goes last.
     for finding in &findings {
-        if let Some(called) = import(name, finding, &mut lines) {
+        let used = Used::of(text, finding);
+        if let Some(called) = import(name, finding, &used, &mut lines) {
             what.push(format!("{}: missing import {called}", finding.line));
         }
     }
@@ -228,17 +230,17 @@ mod tests {
 
     #[test]
     fn missing_imports() {
-        let f821 = |name: &str| format!("a.py:9:1: F821 Undefined name `{name}`\n");
+        let f821 = |line: usize, name: &str| format!("a.py:{line}:1: F821 Undefined name `{name}`\n");
         check(
             "a.py",
             "\"\"\"Says.\"\"\"\nfrom __future__ import annotations\n\nimport json\n\nre.match\n",
-            &f821("re"),
+            &f821(6, "re"),
             "\"\"\"Says.\"\"\"\nfrom __future__ import annotations\n\nimport re\nimport json\n\nre.match\n",
         );
         check(
             "a.py",
             "#!/usr/bin/env python3\nPath('a')\n",
-            &f821("Path"),
+            &f821(2, "Path"),
             "#!/usr/bin/env python3\nfrom pathlib import Path\n\nPath('a')\n",
         );
         check(
@@ -250,10 +252,10 @@ mod tests {
         check(
             "a.py",
             "os.sep; os.name\n",
-            &(f821("os") + "a.py:1:9: F821 Undefined name `os`\n"),
+            &(f821(1, "os") + "a.py:1:9: F821 Undefined name `os`\n"),
             "import os\n\nos.sep; os.name\n",
         );
-        check("a.py", "frobnicate()\n", &f821("frobnicate"), "frobnicate()\n");
+        check("a.py", "frobnicate()\n", &f821(1, "frobnicate"), "frobnicate()\n");
         let e0433 = |name: &str| {
             format!("a.rs:4:1: error[E0433]: failed to resolve: use of undeclared type `{name}`\n")
         };
@@ -273,16 +275,20 @@ mod tests {
         check("a.rs", inner, &e0433("HashMap"), inner);
         check(
             "a.go",
-            "package a\n\nimport (\n\t\"os\"\n)\n",
-            "./a.go:6:2: undefined: filepath\n",
-            "package a\n\nimport (\n\t\"path/filepath\"\n\t\"os\"\n)\n",
+            "package a\n\nimport (\n\t\"os\"\n)\n\nvar x = filepath.Join(os.Args...)\n",
+            "./a.go:7:9: undefined: filepath\n",
+            "package a\n\nimport (\n\t\"path/filepath\"\n\t\"os\"\n)\n\nvar x = filepath.Join(os.Args...)\n",
         );
         check(
             "a.go",
-            "package a\n\nfunc F() {}\n",
-            "vet: ./a.go:6:2: undeclared name: fmt\n",
-            "package a\n\nimport \"fmt\"\n\nfunc F() {}\n",
+            "package a\n\nfunc F() { fmt.Println() }\n",
+            "vet: ./a.go:3:12: undeclared name: fmt\n",
+            "package a\n\nimport \"fmt\"\n\nfunc F() { fmt.Println() }\n",
         );
+        let slip = "package a\n\nfunc F(at int) int { return time + 1 }\n";
+        check("a.go", slip, "./a.go:3:29: undefined: time\n", slip);
+        let slip = "def f(fields):\n    return [field.upper() for f in fields]\n";
+        check("a.py", slip, "a.py:2:13: F821 Undefined name `field`\n", slip);
     }
 
     #[test]

@@ -9,6 +9,7 @@ mod finding;
 mod imports;
 mod line;
 mod mend;
+mod python;
 mod statements;
 
 pub use detect::{LinterSettings, Project, linters};

@@ -13,6 +13,7 @@ use docket_schema::{
     },
     snapshot::{LeftOut, PathChange},
     tool::RecoveryClass,
+    tool::ToolFacts,
 };
 use serde_json::{Value, json};
 
@@ -365,12 +366,19 @@ impl Batch {
 
 /// What of a tool's result counts.
 fn of_tool(event: &ToolFinished) -> Value {
-    json!({ "status": event.status, "facts": event.facts })
+    json!({ "status": event.status, "facts": lasting(&event.facts) })
 }
 
 /// What of a gate's result counts.
 fn of_gate(event: &GateFinished) -> Value {
-    json!({ "passed": event.passed, "facts": event.facts })
+    json!({ "passed": event.passed, "facts": lasting(&event.facts) })
+}
+
+/// Facts but for what is derived from the text, whose rules become better: logs of earlier releases hold it as it
+/// was made then.
+fn lasting(facts: &ToolFacts) -> ToolFacts {
+    let error_signature = facts.error_signature.as_deref().map(crate::tools::error_signature);
+    ToolFacts { error_signature, failing: Vec::new(), ..facts.clone() }
 }
 
 fn paths_that_differ(bench: &Workbench, state: &RunState) -> Vec<WorkPath> {

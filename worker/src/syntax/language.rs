@@ -55,6 +55,42 @@ impl Language {
     }
 }
 
+/// Folders of what may be broken on purpose.
+const MATERIAL: [&str; 9] = [
+    "fixture",
+    "fixtures",
+    "__fixtures__",
+    "testdata",
+    "test_data",
+    "test-data",
+    "corpus",
+    "snapshots",
+    "__snapshots__",
+];
+
+/// Whether a file of this name must parse at the end of a run. Not C and C++, where macros make the grammar, nor
+/// YAML, which is often made by another program; nor what lies there to be tested with.
+#[must_use]
+pub fn must_parse(path: &str) -> bool {
+    use Language::{C, Cpp, Go, Java, JavaScript, Json, Python, Rust, Toml, Tsx, TypeScript, Yaml};
+    let is_strict = |language: &Language| match language {
+        C | Cpp | Yaml => false,
+        Go | Java | JavaScript | Json | Python | Rust | Toml | Tsx | TypeScript => true,
+    };
+    let material = |part: &str| {
+        let part = part.to_ascii_lowercase();
+        MATERIAL.contains(&part.as_str())
+    };
+    let languages = languages_of(path);
+    // Comments and last commas are in many a configuration of JSON.
+    let is_json =
+        languages == [Json] && !path.ends_with("package.json") && !path.ends_with("package-lock.json");
+    !languages.is_empty()
+        && languages.iter().all(is_strict)
+        && !is_json
+        && !path.rsplit('/').skip(1).any(material)
+}
+
 /// The languages a file of this name may be in: text that is right in one of them is right. Empty where
 /// no grammar is known.
 pub(super) fn languages_of(path: &str) -> &'static [Language] {
@@ -103,6 +139,27 @@ mod tests {
             (".json", &[]),
         ] {
             assert_eq!(languages_of(path), want, "{path}");
+        }
+    }
+
+    #[test]
+    fn what_must_parse_at_the_end_is_code_that_is_meant_to() {
+        for path in
+            ["a.py", "src/a.rs", "a.tsx", "web/package.json", "Cargo.toml", "a.mjs", "x/A.java", "a.go"]
+        {
+            assert!(must_parse(path), "{path}");
+        }
+        for path in [
+            "a.c",
+            "a.h",
+            "a.cpp",
+            "a.yaml",
+            "tsconfig.json",
+            "notes.md",
+            "tests/fixtures/bad.py",
+            "go/testdata/a.go",
+        ] {
+            assert!(!must_parse(path), "{path}");
         }
     }
 

@@ -13,4 +13,5 @@ mod outline;
 mod tests;
 
 pub use gate::{Addition, PARSED_BYTES_MAX, Verdict, compare};
+pub use language::must_parse;
 pub use outline::{Definition, outline};

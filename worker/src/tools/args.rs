@@ -5,6 +5,8 @@ use schemars::JsonSchema;
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
 
+use super::meant::meant;
+
 /// Mistakes that one answer names: enough to mend a call at once.
 const MISTAKES_MAX: usize = 8;
 
@@ -50,7 +52,9 @@ fn tidy(schema: &mut Value) {
 /// What is wrong with them, for the model.
 pub(super) fn parse<T: JsonSchema + DeserializeOwned>(tool: &str, args: &Value) -> Result<T, String> {
     let mut mistakes = Vec::new();
-    check(&schema_of::<T>(), args, "", &mut mistakes);
+    let schema = schema_of::<T>();
+    let args = &meant(&schema, tool, args);
+    check(&schema, args, "", &mut mistakes);
     if mistakes.is_empty() {
         return serde_json::from_value(args.clone())
             .map_err(|error| format!("bad arguments for {tool}: {error}"));

@@ -20,6 +20,7 @@ mod huge;
 mod labels;
 mod lint;
 mod list_files;
+mod meant;
 mod mend;
 mod output;
 mod read_file;
@@ -39,6 +40,7 @@ mod testing;
 mod walk;
 
 pub use context::{ReadSet, TestRunnerConfig, ToolContext, ToolOutcome, ToolSettings};
+pub use gate::{check_syntax, is_syntax_check, syntax_check};
 pub use labels::{Label, labels};
 pub use lint::{Edited, Linted, lint};
 pub use mend::mend;

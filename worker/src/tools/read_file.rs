@@ -422,7 +422,7 @@ mod tests {
             (json!({"path": 3}), "`path` must be string, not number"),
             (json!({"path": "a", "start": 1}), "`start` is unknown (known: end_line, path, start_line)"),
             (json!({"path": "a", "start_line": 0}), "`start_line` must be at least 1"),
-            (json!({"path": "a", "start_line": "1"}), "`start_line` must be integer, not string"),
+            (json!({"path": "a", "start_line": "one"}), "`start_line` must be integer, not string"),
             (json!({"path": "a", "start_line": 5}), "the file has 1 lines"),
             (json!({"path": "nope"}), "`nope` does not exist"),
             (json!({"path": "/etc/passwd"}), "not a path in the workspace"),

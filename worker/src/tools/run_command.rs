@@ -176,7 +176,7 @@ mod tests {
             (json!({"command": "ls", "cwd": "file"}), "is no folder"),
             (json!({"command": "ls", "cwd": "none"}), "does not exist"),
             (json!({"command": "ls", "timeout_s": 301}), "`timeout_s` must be at most 300"),
-            (json!({"command": "ls", "timeout": 3}), "`timeout` is unknown"),
+            (json!({"command": "ls", "timeout": 500}), "`timeout` is unknown"),
         ] {
             let out = w.call(NAME, args);
             assert!(out.is_error && out.text().contains(want), "{}", out.text());

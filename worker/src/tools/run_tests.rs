@@ -120,6 +120,7 @@ fn answer(
     outcome.content = out.into_bytes();
     outcome.full = Some(text.into_bytes());
     outcome.facts.tests = report.counts;
+    outcome.facts.failing = if passed { Vec::new() } else { report.failing };
     outcome
 }
 
@@ -234,6 +235,38 @@ mod tests {
         assert!(out.text().contains("E       assert 1 == 2"), "{}", out.text());
         let one = w.call(NAME, json!({"test_path": "test_it.py::test_a"}));
         assert_eq!(one.facts.tests.map(TestCounts::total), Some(1), "{}", one.text());
+    }
+
+    #[test]
+    fn a_projects_own_quietness_does_not_take_the_counts_away() {
+        if !Workspace::has("pytest") {
+            return;
+        }
+        let test = "def test_ok(): assert 1\ndef test_b(): assert 0\n";
+        for own in ["", "-q", "-qq", "-v", "-vv", "-ra", "-q --tb=short -rA --no-header", "-qq -rN"] {
+            let ini = format!("[pytest]\naddopts = {own}\n");
+            let out = Workspace::new(&[("pytest.ini", &ini), ("test_a.py", test)]).call(NAME, json!({}));
+            let counts = Some(TestCounts { passed: 1, failed: 1, errors: 0, skipped: 0 });
+            assert_eq!(out.facts.tests, counts, "{own}: {}", out.text());
+            assert_eq!(out.facts.exit, Some(1), "{own}");
+            if own != "-qq -rN" {
+                assert_eq!(out.facts.failing, ["test_a.py::test_b"], "{own}: {}", out.text());
+            }
+        }
+    }
+
+    #[test]
+    fn a_project_without_tests_does_not_fail_them() {
+        let mut none = Workspace::new(&[("pytest.ini", "[pytest]\n"), ("a.py", "x = 1\n")]);
+        let out = none.call(NAME, json!({}));
+        assert_eq!(out.facts.exit, Some(0), "{}", out.text());
+        if Workspace::has("pytest") {
+            assert!(out.text().contains("no test was run"), "{}", out.text());
+            // Who asks for a file of tests is told that it holds none.
+            assert_ne!(none.call(NAME, json!({"test_path": "a.py"})).facts.exit, Some(0));
+        }
+        let fails = Workspace::new(&[("test_a.py", "import nowhere\n")]).call(NAME, json!({}));
+        assert!(fails.facts.exit.is_some_and(|exit| exit != 0), "{}", fails.text());
     }
 
     #[test]

@@ -3,8 +3,8 @@
 /// Characters of a signature: enough to tell errors apart, few enough to stand inline in every event.
 const SIGNATURE_CHARS_MAX: usize = 160;
 
-/// Reduces an error's text: hexadecimal addresses, temporary paths, quoted hashes and numbers become
-/// marks, white space collapses.
+/// Reduces an error's text: hexadecimal addresses, temporary paths, folders of absolute paths, quoted hashes and
+/// numbers become marks, white space collapses.
 #[must_use]
 pub fn error_signature(text: &str) -> String {
     let mut out = String::new();
@@ -25,9 +25,25 @@ fn reduce(word: &str, out: &mut String) {
         let rest = &word[at..];
         let end = rest.find([':', '"', '\'', '`', ')', ',', ';']).unwrap_or(rest.len());
         reduce_numbers(&rest[end..], out);
+    } else if let Some((at, name)) = absolute(word) {
+        reduce_numbers(&word[..at], out);
+        out.push_str("PATH");
+        // The file's own name says what it is about, wherever it lies.
+        reduce_numbers(&word[name..], out);
     } else {
         reduce_numbers(word, out);
     }
+}
+
+/// Where an absolute path with a folder begins in a word, and the `/` before its last name.
+fn absolute(word: &str) -> Option<(usize, usize)> {
+    let at = word.find('/')?;
+    let begins = word[..at].chars().next_back().is_none_or(|c| !c.is_alphanumeric() && !"._-~*".contains(c));
+    let rest = &word[at..];
+    let end = rest.find([':', '"', '\'', '`', ')', ',', ';', '(', '|']).unwrap_or(rest.len());
+    let name = rest[..end].rfind('/').filter(|name| *name > 0)?;
+    // `//` is a URL or a comment.
+    (begins && !rest.starts_with("//")).then_some((at, at + name))
 }
 
 fn reduce_numbers(word: &str, out: &mut String) {
@@ -82,12 +98,19 @@ mod tests {
             ("line 12: bad value 7", "line 900: bad value 33"),
             ("object at 0x7f00aa12", "object at 0xdeadbeef"),
             ("open /tmp/tmp_a1/x.py: no", "open /tmp/zz/y.py: no"),
+            ("cannot open /srv/app/alice/main.py: no module", "cannot open /srv/app/bob/main.py: no module"),
+            ("File \"/home/a/p/x.py\", line 3", "File \"/usr/lib/x.py\", line 70"),
+            ("see (/opt/a/b.c:12)", "see (/work/b.c:9)"),
             ("blob 0123456789abcdef missing", "blob fedcba9876543210 missing"),
         ];
         for (a, b) in same {
             assert_eq!(error_signature(a), error_signature(b));
         }
         assert_ne!(error_signature("no attribute 'a'"), error_signature("no attribute 'b'"));
+        assert_ne!(error_signature("no /usr/include/a.h"), error_signature("no /usr/include/b.h"));
+        for same in ["https://a.example/b/c gone", "src/a/b.py missing", "and/or / no", "// x /y"] {
+            assert_eq!(error_signature(same), same);
+        }
         assert_eq!(error_signature(&"x".repeat(999)).len(), SIGNATURE_CHARS_MAX);
     }
 

@@ -14,6 +14,13 @@ use super::{
 /// Names looked at to find out whether there are tests of a language.
 const LOOKED_AT_MAX: usize = 5000;
 
+/// How pytest is told to say little. It stands over the project's own `-q` and `-v`, where `-q` adds to them: a
+/// project's `-q` and another are one too many, and the counts are gone.
+const PYTEST_ARGS: &str = "--verbosity=-1 -p no:cacheprovider";
+
+/// pytest and unittest both end with 5 where they find no tests.
+const NONE_COLLECTED: &str = "; s=$?; [ $s -eq 5 ] || exit $s";
+
 /// Runners that are found by what lies in the workspace.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Found {
@@ -92,8 +99,10 @@ impl Found {
             // Which of the two is there is known inside the sandbox only.
             Self::Python => format!(
                 "p=python3; [ ! -x .venv/bin/python ] || p=.venv/bin/python; if $p -c 'import pytest' 2>/dev/null; \
-                 then exec $p -m pytest -q -p no:cacheprovider{quoted}; else exec $p -m unittest {}; fi",
-                unittest_args(path)
+                 then $p -m pytest {PYTEST_ARGS}{quoted}; else $p -m unittest {}; fi{}",
+                unittest_args(path),
+                // Where nothing was asked for by name, that there are no tests is no failure.
+                if path.is_none() { NONE_COLLECTED } else { "" },
             ),
             Self::Make => "make test".to_owned(),
             Self::Shell(script) => format!("sh {script}{quoted}"),
@@ -228,7 +237,9 @@ fn node(root: &Dir) -> Option<Found> {
 }
 
 fn has_python_tests(root: &Dir) -> bool {
-    ["pytest.ini", "tox.ini"].iter().any(|name| root.metadata(name).is_ok()) || has_file(root, is_python_test)
+    // A tox.ini may be there for a linter alone.
+    let tox = || text(root, "tox.ini").is_some_and(|tox| tox.lines().any(|line| line.trim() == "[pytest]"));
+    root.metadata("pytest.ini").is_ok() || tox() || has_file(root, is_python_test)
 }
 
 fn is_python_test(name: &[u8]) -> bool {
@@ -269,7 +280,7 @@ mod tests {
     fn runners_are_found_by_what_is_there() {
         type Case<'a> = (&'a [(&'a str, &'a str)], Option<&'a str>, Option<&'a str>);
         let npm = r#"{"scripts":{"test":"vitest run"}}"#;
-        let cases: [Case<'_>; 25] = [
+        let cases: [Case<'_>; 28] = [
             (&[("Cargo.toml", "")], None, Some("cargo test --no-fail-fast")),
             (&[("Cargo.toml", "")], Some("tests/it.rs"), Some("cargo test --no-fail-fast --test it")),
             (
@@ -334,6 +345,9 @@ mod tests {
             (&[("tests/run.sh", "")], None, Some("sh tests/run.sh")),
             (&[("test.sh", "")], Some("it's"), Some(r"sh test.sh 'it'\''s'")),
             (&[("test_nothing.txt", "")], None, None),
+            (&[("tox.ini", "[flake8]\nmax-line-length=100\n"), ("a.py", "")], None, None),
+            (&[("tox.ini", "[pytest]\n"), ("a.py", "")], None, Some("p=python3;")),
+            (&[("pytest.ini", "[pytest]\n")], None, Some("p=python3;")),
             (&[("Cargo.toml", ""), ("py/test_a.py", "")], Some("py/test_a.py"), Some("p=python3;")),
         ];
         for (files, path, want) in cases {

@@ -10,7 +10,7 @@ use std::{
 
 use bytes::Bytes;
 use docket_schema::{
-    content::BlobRef,
+    content::{BlobRef, WorkPath},
     ids::BlobHash,
     snapshot::{Base, Entry, EntryKind, Manifest},
 };
@@ -65,9 +65,31 @@ impl BaseObjects {
         self.git.as_ref().map(|git| git.dir.path().join("objects"))
     }
 
+    /// The content of a file of the base; `None` where it holds none at `path`.
+    ///
+    /// # Errors
+    /// [`ContentsError`].
+    pub async fn file(&self, path: &WorkPath) -> Result<Option<Bytes>, ContentsError> {
+        match self.manifest.entries.get(path) {
+            Some(entry) if entry.kind == EntryKind::File => {
+                Contents::new(self, &Nowhere).read(entry).await.map(Some)
+            }
+            Some(_) | None => Ok(None),
+        }
+    }
+
     fn object(&self, hash: &BlobHash) -> Option<(&GitDir, &(String, u64))> {
         let git = self.git.as_ref()?;
         Some((&git.dir, git.objects.get(hash)?))
+    }
+}
+
+/// A base's own contents are in no blobs.
+struct Nowhere;
+
+impl Blobs for Nowhere {
+    async fn get(&self, blob: &BlobRef) -> Result<Bytes, BlobError> {
+        Err(BlobError::Missing(blob.hash))
     }
 }
 

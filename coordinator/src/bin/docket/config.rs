@@ -123,6 +123,12 @@ const KEYS: [Key; 39] = [
         set: |c, t| t.parse().ok().map(|on| c.run.refuse_syntax_errors = on),
     },
     Key {
+        name: "run.syntax_check",
+        env: "DOCKET_SYNTAX_CHECK",
+        allowed: "true or false",
+        set: |c, t| t.parse().ok().map(|on| c.run.syntax_check = on),
+    },
+    Key {
         name: "run.read_cache",
         env: "DOCKET_READ_CACHE",
         allowed: "true or false",

@@ -53,3 +53,9 @@ pub(super) fn build_failure(lines: &[&str]) -> Option<String> {
     let first = lines.iter().position(|line| line.starts_with("# "))?;
     Some(block(lines, first, |line| line.starts_with("# ") || line.trim().is_empty()))
 }
+
+/// Tests that failed, by name.
+pub(super) fn failing(lines: &[&str]) -> Vec<String> {
+    let name = |line: &&str| line.strip_prefix("--- FAIL: ")?.split(' ').next().map(str::to_owned);
+    lines.iter().filter_map(name).collect()
+}

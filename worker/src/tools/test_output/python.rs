@@ -79,3 +79,25 @@ pub(super) fn unittest_failure(lines: &[&str]) -> Option<String> {
     let summary = "\n----------------------------------------------------------------------\nRan ";
     Some(text.split(summary).next().unwrap_or(&text).trim_end().to_owned())
 }
+
+/// Tests that failed, by name, as pytest sums them up.
+pub(super) fn pytest_failing(lines: &[&str]) -> Vec<String> {
+    let summary = |line: &&str| line.starts_with("==") && line.contains(" short test summary info ");
+    let Some(from) = lines.iter().rposition(|line| summary(&line)) else { return Vec::new() };
+    let name = |line: &&str| {
+        let whole = line.starts_with("SUBFAILED").then_some(*line);
+        let rest = line.strip_prefix("FAILED ").or_else(|| line.strip_prefix("ERROR ")).or(whole)?;
+        Some(rest.split(" - ").next().unwrap_or(rest).trim().to_owned())
+    };
+    lines[from..].iter().filter_map(name).collect()
+}
+
+/// The same of unittest.
+pub(super) fn unittest_failing(lines: &[&str]) -> Vec<String> {
+    let marks = ["FAIL: ", "ERROR: ", "UNEXPECTED SUCCESS: "];
+    let name = |two: &[&str]| {
+        let is_head = two[0].starts_with("=====");
+        is_head.then(|| marks.iter().find_map(|mark| two[1].strip_prefix(mark))).flatten().map(str::to_owned)
+    };
+    lines.windows(2).filter_map(name).collect()
+}

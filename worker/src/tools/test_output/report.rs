@@ -1,6 +1,8 @@
 //! What could be read of a runner's output, whichever runner it was: a project's own line may start
 //! any of them, so each reader looks for its own marks and the first that finds them is believed.
 
+use std::collections::BTreeSet;
+
 use docket_schema::tool::TestCounts;
 
 use super::{go, javascript, python, rust};
@@ -12,7 +14,13 @@ pub struct TestReport {
     pub counts: Option<TestCounts>,
     /// The first failure, with its trace.
     pub first_failure: Option<String>,
+    /// Names of the tests that failed, each once, in their order; none where there are more than a fact may hold.
+    pub failing: Vec<String>,
 }
+
+/// Names of failing tests that are noted, and characters of each: they stand inline in an event.
+const FAILING_MAX: usize = 50;
+const NAME_CHARS_MAX: usize = 200;
 
 type Counter = fn(&[&str]) -> Option<TestCounts>;
 type Finder = fn(&[&str]) -> Option<String>;
@@ -44,6 +52,11 @@ const FINDERS: [Finder; 11] = [
     rust::compile_failure,
 ];
 
+type Namer = fn(&[&str]) -> Vec<String>;
+
+const NAMERS: [Namer; 4] =
+    [rust::cargo_failing, python::pytest_failing, python::unittest_failing, go::failing];
+
 /// Reads the output (both streams, printable) of any runner we know.
 #[must_use]
 pub fn parse_tests(output: &str) -> TestReport {
@@ -51,5 +64,15 @@ pub fn parse_tests(output: &str) -> TestReport {
     TestReport {
         counts: COUNTERS.iter().find_map(|read| read(&lines)),
         first_failure: FINDERS.iter().find_map(|find| find(&lines)),
+        failing: failing(&lines),
     }
+}
+
+fn failing(lines: &[&str]) -> Vec<String> {
+    let mut names: Vec<String> =
+        NAMERS.iter().map(|read| read(lines)).find(|names| !names.is_empty()).unwrap_or_default();
+    let mut seen = BTreeSet::new();
+    names.retain(|name| seen.insert(name.clone()));
+    let fits = names.len() <= FAILING_MAX && names.iter().all(|name| name.chars().count() <= NAME_CHARS_MAX);
+    if fits { names } else { Vec::new() }
 }

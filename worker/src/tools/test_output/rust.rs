@@ -69,3 +69,9 @@ pub(super) fn compile_failure(lines: &[&str]) -> Option<String> {
     let first = lines.iter().position(|line| line.starts_with("error[E") || line.starts_with("error: "))?;
     Some(block(lines, first, |line| line.trim().is_empty()))
 }
+
+/// Tests that failed, by name.
+pub(super) fn cargo_failing(lines: &[&str]) -> Vec<String> {
+    let name = |line: &&str| line.strip_prefix("test ")?.strip_suffix(" ... FAILED").map(str::to_owned);
+    lines.iter().filter_map(name).collect()
+}

@@ -229,3 +229,23 @@ proptest! {
         prop_assert!(parse_tests(&parts.concat()).first_failure.is_none_or(|text| !text.ends_with('\n')));
     }
 }
+
+#[test]
+fn failing_tests_are_named_each_once() {
+    for (text, count, some) in [
+        (include_str!("captured/pytest-fail.txt"), 9, "test_calc.py::test_many[3]"),
+        (include_str!("captured/unittest-fail.txt"), 5, "test_divides (test_unit.Calc.test_divides)"),
+        (include_str!("captured/cargo-fail.txt"), 4, "tests::adds"),
+        (include_str!("captured/go-fail.txt"), 2, "TestAdds"),
+        (include_str!("captured/pytest-imp.txt"), 1, "test_imp.py"),
+    ] {
+        let failing = parse_tests(text).failing;
+        assert_eq!(failing.len(), count, "{failing:?}");
+        assert!(failing.iter().any(|name| name == some), "{some}: {failing:?}");
+    }
+    for text in [include_str!("captured/pytest-pass.txt"), include_str!("captured/cargo-none.txt")] {
+        assert!(parse_tests(text).failing.is_empty());
+    }
+    let many: String = (0..60).map(|at| format!("test t{at} ... FAILED\n")).collect();
+    assert!(parse_tests(&many).failing.is_empty(), "a part of them would be taken for all");
+}
