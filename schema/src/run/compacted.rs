@@ -14,7 +14,8 @@ use crate::{content::Content, ids::DecisionHash, message::CallId};
 pub struct Compacted {
     /// Messages replaced by the summary, counted from the first, or from the one after it where `keeps_task`.
     pub messages: u32,
-    /// What stands in their place; empty where none was replaced.
+    /// What stands in their place, in that of an earlier summary, and for the words of what is dropped; empty where
+    /// all of that stays as it is.
     pub summary: Content,
     /// The first message, which holds the task, stays as it was said; summary and ledger stand behind it.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
@@ -55,7 +56,7 @@ pub enum Summary {
     Wanted,
     /// It answered this; to be put in place.
     Given(String),
-    /// It failed, or answered with nothing: the engine makes one.
+    /// It failed, answered with nothing, or was cut at its limit: the engine makes one.
     Failed,
 }
 

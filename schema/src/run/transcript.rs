@@ -244,6 +244,14 @@ impl Transcript {
         }
     }
 
+    /// What stands for messages that were replaced behind the task.
+    pub fn summary(&self) -> Option<&str> {
+        match &self.summary {
+            Some(Part::Text { text: Content::Text(text) }) => Some(text),
+            Some(_) | None => None,
+        }
+    }
+
     /// Answers of the model that no longer stand here.
     pub const fn answers_left_out(&self) -> u32 {
         self.answers_left_out
@@ -291,6 +299,8 @@ impl Transcript {
             }
             self.answers_left_out += answers(&rest[..count]);
             rest.drain(..count);
+        }
+        if count > 0 || !is_empty_text(&summary) {
             self.summary = Some(summary);
         }
         if self.task.is_empty() {

@@ -5,6 +5,7 @@ mod checks;
 use std::sync::Arc;
 
 use super::{
+    asking::is_cut,
     compacted::{Compacted, Measured, MeasuredSize, Summary},
     event::{Forked, RunEvent, RunRecovered, RunStarted},
     event_inbox::{BlockedWhy, BlockerAnswered, ChildAnswered, RunBlocked, RunEnded},
@@ -428,8 +429,11 @@ fn lay_over(overlay: &mut Overlay, changes: Vec<PathChange>) {
     }
 }
 
-/// The words of an answer; none where it has none in place.
+/// The words of an answer; none where it has none in place, or not all of them: what was cut may lack the best.
 fn summary_of(event: &ModelAnswered) -> Option<String> {
+    if is_cut(&event.stop) {
+        return None;
+    }
     let texts = event.parts.iter().filter_map(|part| match part {
         Part::Text { text: Content::Text(text) } => Some(text.trim()),
         Part::Text { .. } | Part::Thinking { .. } | Part::ToolUse(_) | Part::ToolResult { .. } => None,

@@ -24,6 +24,8 @@ use serde_json::{Value, json};
 
 use super::{check, check_responses};
 
+mod long_runs;
+
 type Blobs = HashMap<BlobHash, Bytes>;
 
 /// Each provider's body of these messages, as its strict server takes it.
@@ -66,6 +68,12 @@ struct Talk {
     results: HashMap<CallId, Content>,
     /// Results that show nothing, and the one that each says it stands in.
     pointers: HashMap<CallId, CallId>,
+    /// Bytes of the conversation before and after it was made shorter, each time that was due.
+    shortened: Vec<(u64, u64)>,
+    /// Summaries that were asked to keep an earlier one.
+    asked_again: usize,
+    /// Calls whose steps were dropped.
+    dropped: usize,
 }
 
 /// What a turn brings.
@@ -150,6 +158,9 @@ impl Talk {
             versions: [0; 4],
             results: HashMap::new(),
             pointers: HashMap::new(),
+            shortened: Vec::new(),
+            asked_again: 0,
+            dropped: 0,
         };
         talk.push(Turn(0), pins);
         talk
@@ -179,9 +190,12 @@ impl Talk {
     }
 
     fn answered(&mut self, call: &ModelCall, parts: Vec<Part>, input_tokens: u64) {
+        self.stopped(call, parts, input_tokens, StopReason::EndTurn);
+    }
+
+    fn stopped(&mut self, call: &ModelCall, parts: Vec<Part>, input_tokens: u64, stop: StopReason) {
         let usage = Usage { input_tokens, output_tokens: 20, ..Usage::default() };
         let (call, turn) = (call.call.clone(), call.turn);
-        let stop = StopReason::EndTurn;
         self.push(
             turn,
             ModelAnswered { call, parts, stop, usage, cost_nusd: 0, first_byte_ms: 0, total_ms: 0 },
@@ -191,6 +205,7 @@ impl Talk {
     /// One turn: up to and with the results of its calls.
     fn turn(&mut self, brought: &Brought) -> Result<(), TestCaseError> {
         let react = engine::newest("react").expect("there is one");
+        let (compactions, before) = (self.compactions, self.bytes());
         for _ in 0..20 {
             let decision = react.decide(&self.state);
             match decision.act {
@@ -199,6 +214,9 @@ impl Talk {
                     self.summarizes(&call, brought)?
                 }
                 Act::CallModel(call) => {
+                    if self.compactions > compactions {
+                        self.shortened.push((before, self.bytes()));
+                    }
                     is_taken(&call.messages, true, &self.blobs).map_err(TestCaseError::fail)?;
                     self.hold(&call.messages)?;
                     self.asked(&call);
@@ -216,6 +234,10 @@ impl Talk {
             }
         }
         Err(TestCaseError::fail("the engine makes the conversation shorter for ever"))
+    }
+
+    fn bytes(&self) -> u64 {
+        self.state.transcript.conversation(None).bytes()
     }
 
     fn parts(&self, turn: Turn, brought: &Brought) -> Vec<Part> {
@@ -307,11 +329,14 @@ impl Talk {
         is_taken(&call.messages, false, &self.blobs).map_err(TestCaseError::fail)?;
         let words = format!("{:?}", call.messages.get(0));
         prop_assert!(words.contains(SUMMARY_MARK));
+        self.asked_again += usize::from(words.contains("the earlier summary"));
+        prop_assert!(!words.contains("You gave no plan yet"), "nobody said that");
         self.asked(call);
         self.summaries += 1;
         match brought.summary {
             0 => self.answered(call, vec![Part::Text { text: "Much was done.".into() }], 9),
             1 => self.answered(call, vec![], 9),
+            3 => self.stopped(call, vec![Part::Text { text: "Much w".into() }], 9, StopReason::MaxTokens),
             _ => {
                 let (error, message) = ("overloaded".into(), "busy".into());
                 let (call, turn) = (call.call.clone(), call.turn);
@@ -333,6 +358,7 @@ impl Talk {
 
     fn compacts(&mut self, event: Compacted) -> Result<(), TestCaseError> {
         self.compactions += 1;
+        self.dropped += event.dropped.len();
         let before: Vec<Message> = self.said();
         let turn = self.state.turn;
         self.push(turn, event.clone());

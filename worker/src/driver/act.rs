@@ -6,7 +6,7 @@ use bytes::Bytes;
 use docket_schema::{
     content::{BlobRef, Content},
     message::Part,
-    run::{ModelAnswered, ModelFailed, RunEvent, RunState, is_cut},
+    run::{ModelAnswered, ModelFailed, Purpose, RunEvent, RunState, is_cut},
 };
 
 use super::{journal::Outgoing, material::Material, voices::Voices, workbench::Workbench};
@@ -79,10 +79,15 @@ impl Hands {
                 // Of this model: another one's patience is not used up.
                 let attempt = state.asking.failures_of(&call.model).attempts + 1;
                 let retry_in = next_delay(attempt, &error, clock::jitter());
+                let (message, retry_in) = match call.purpose {
+                    Purpose::Decide | Purpose::Plan | Purpose::Review => (error.to_string(), retry_in),
+                    // A summary is asked for once: the rule's is at hand.
+                    Purpose::Compact => (error.without_retry("the summary is made by rule"), None),
+                };
                 let event = ModelFailed {
                     call: call.call.clone(),
                     error: error.kind().to_owned(),
-                    message: self.bench.redactor.text(&error.to_string()).into_owned(),
+                    message: self.bench.redactor.text(&message).into_owned(),
                     retry_in_ms: retry_in.map(|wait| u64::try_from(wait.as_millis()).unwrap_or(u64::MAX)),
                     needs_person: error.needs_person(),
                     duration_ms: u64::try_from(started.elapsed().as_millis()).unwrap_or(u64::MAX),

@@ -5,26 +5,27 @@
 //! become a line, fruitless steps go. Where that is not enough the oldest messages are summarized by a model
 //! call of its own, or by rule where that fails. After each the runtime's ledger is put back.
 //!
-//! The task, what people said, the last calls with their results and whatever still failed stay. Pure: all of
-//! it follows from the recorded state. What the fold makes of it is [`docket_schema::run::Compacted`].
+//! The task, what people said, the last calls with their results and whatever still failed stay; where those results
+//! are so large that the low mark is not reached, fewer of them, and the last batch's always. Pure: all of it follows
+//! from the recorded state. What the fold makes of it is [`docket_schema::run::Compacted`].
 
 mod steps;
+mod summary;
 
 use std::collections::BTreeSet;
 
 use docket_schema::{
     content::Content,
-    message::{CallId, Message, ModelRef, Part, Role},
-    run::{
-        Cleared, Compacted, Conversation, ModelFailed, ModelTerms, Pointer, Purpose, RunStarted, RunState,
-        Summary, calls_of,
-    },
+    message::{CallId, Part, Role},
+    run::{Cleared, Compacted, ModelFailed, ModelTerms, Pointer, RunStarted, RunState, Summary, calls_of},
 };
 
 use super::{Act, Decision, ModelCall, answer_tokens_max, models};
-use steps::{Levels, Steps, line_of};
+use steps::{Levels, Steps};
 
-use crate::model::{LEFT_OUT_MARK, SUMMARY_MARK};
+pub(crate) use summary::{summary_call, summary_tokens_max};
+
+use crate::model::LEFT_OUT_MARK;
 
 /// Bytes that are counted as one token where no model has counted: code has three to four, other scripts
 /// fewer; a request that is too long costs more than one that was shortened early.
@@ -35,22 +36,19 @@ const WINDOW_TOKENS_UNKNOWN: u64 = 32_768;
 const LOW_PERCENT: u64 = 50;
 /// Answers of the model that stay as they are, with the results of their calls, the last ones.
 const KEPT_STEPS: usize = 5;
-/// Fewer, in this order, where what they hold does not fit by itself.
-const KEPT_STEPS_IN_NEED: [usize; 2] = [3, 1];
-/// Largest summary that is asked for.
-const SUMMARY_TOKENS_MAX: u32 = 2048;
-/// Bytes of a summary that are put in place.
-const SUMMARY_BYTES_MAX: usize = 16 * 1024;
+/// Of these, how many keep their results whole: fewer, in this order, where the low mark is not reached else.
+const KEPT_WHOLE: [usize; 3] = [KEPT_STEPS, 3, 1];
+/// Share of the window, in percent, that a compaction gains at least, and a summary by itself: each costs the
+/// provider's cache, and a summary a call. A request that would not fit is made shorter whatever it gains.
+const USEFUL_PERCENT: u64 = 20;
+/// Bytes of a summary that are put in place, and its share of the window between them.
+const SUMMARY_BYTES_MIN: u64 = 4 * 1024;
+const SUMMARY_BYTES_MAX: u64 = 16 * 1024;
+const SUMMARY_PERCENT: u64 = 15;
 /// Bytes of the ledger, and its share of the window between them.
 const LEDGER_BYTES_MIN: u64 = 2 * 1024;
 const LEDGER_BYTES_MAX: u64 = 24 * 1024;
 const LEDGER_PERCENT: u64 = 12;
-
-/// What is asked for, behind [`SUMMARY_MARK`].
-const SUMMARIZE: &str = ", which will no longer be seen after this. Write down what whoever goes \
-on must know: what was found out and where (paths, names, lines), what was decided and why, what was tried and \
-failed, what is still to be done. Facts only, in at most 600 words, no greeting. Do not call a tool and do not go on \
-with the task now.";
 
 /// What is next where the conversation has become too long, or is being made shorter.
 pub(super) fn due(run: &RunState, pins: &RunStarted) -> Option<Decision> {
@@ -84,39 +82,129 @@ pub(super) const fn tokens_by_rule(bytes: u64) -> u64 {
 
 /// The next step of a compaction that has begun.
 pub(super) fn under_way(run: &RunState, pins: &RunStarted) -> Option<Decision> {
+    let bytes_max = summary_bytes_max(&Marks::of(run, pins));
+    let by_rule = || {
+        let lines = summary::lines_of(&Steps::of(run, KEPT_STEPS));
+        let text = summary::by_rule(lines, run.transcript.summary(), bytes_max);
+        replaced(run, pins, text)
+    };
     match &run.summary {
         Summary::NotWanted => None,
-        Summary::Wanted => Some(match summary_call(run, pins) {
-            Some(call) => asks(run, call),
-            None => replaced(run, pins, by_rule(&Steps::of(run, KEPT_STEPS))),
-        }),
-        Summary::Given(text) => {
-            let text = format!("Summary of the work before this:\n{}", cut(text, SUMMARY_BYTES_MAX));
-            Some(replaced(run, pins, text))
-        }
-        Summary::Failed => Some(replaced(run, pins, by_rule(&Steps::of(run, KEPT_STEPS)))),
+        Summary::Wanted => Some(summary_call(run, pins).map_or_else(by_rule, |call| asks(run, call))),
+        Summary::Given(text) => Some(replaced(run, pins, summary::by_model(text, bytes_max))),
+        Summary::Failed => Some(by_rule()),
     }
 }
 
+/// A way to make the conversation shorter.
+struct Plan {
+    compacted: Compacted,
+    summary: bool,
+    /// Bytes, as well as they are known before it is done.
+    gained: u64,
+}
+
 fn shorter(run: &RunState, pins: &RunStarted, marks: &Marks, refused: bool) -> Option<Decision> {
-    let steps = Steps::of(run, KEPT_STEPS);
-    let (mut compacted, gained) = steps.shortened(Levels::ClearAndDrop);
-    let left = marks.tokens(marks.bytes.saturating_sub(gained));
-    let follows = left > marks.low && steps.can_be_summarized(&compacted);
-    if !compacted.cleared.is_empty() || !compacted.dropped.is_empty() {
-        compacted.summary_follows = follows;
-        return Some(with_ledger(run, pins, compacted));
+    let in_need = refused || marks.tokens(marks.bytes) >= marks.window;
+    let Plan { mut compacted, summary, gained } = plan(run, marks, refused);
+    // Steps are fruitless for what they did: what was said beside it may be a decision.
+    let words = summary::words_of(&Steps::of(run, KEPT_STEPS), &compacted.dropped);
+    if !words.is_empty() {
+        let text = summary::by_rule(words, run.transcript.summary(), summary_bytes_max(marks));
+        compacted.summary = Content::Text(text);
     }
-    if follows && let Some(call) = summary_call(run, pins) {
-        return Some(asks(run, call));
-    }
-    if marks.tokens(marks.bytes) < marks.window && !refused {
+    let growth = ledger_growth(run, marks) + summary_growth(run, &compacted);
+    let gained = marks.saved(gained.saturating_sub(growth));
+    if gained == 0 || (gained < marks.useful() && !in_need) {
         return None;
     }
-    KEPT_STEPS_IN_NEED.into_iter().find_map(|kept| {
-        let (compacted, _) = Steps::of(run, kept).shortened(Levels::Clear);
-        (!compacted.cleared.is_empty()).then(|| with_ledger(run, pins, compacted))
-    })
+    if compacted.cleared.is_empty() && compacted.dropped.is_empty() {
+        // Whatever is gained comes of a summary, then.
+        return summary_call(run, pins).map(|call| asks(run, call));
+    }
+    compacted.summary_follows = summary;
+    Some(with_ledger(run, pins, compacted))
+}
+
+/// The way that costs least of those that reach the low mark; where none does, the one that comes nearest.
+fn plan(run: &RunState, marks: &Marks, refused: bool) -> Plan {
+    let now = marks.tokens(marks.bytes);
+    // What was refused is longer than it was counted, or its window smaller than is known.
+    let low = if refused { marks.low.min(now / 2) } else { marks.low };
+    let steps = Steps::of(run, KEPT_STEPS);
+    let (done, done_bytes) = steps.shortened(Levels::ClearAndDrop);
+    let summary_bytes = summary_gain(run, marks, &steps, &done, done_bytes);
+    let mut nearest = Plan { compacted: done.clone(), summary: false, gained: done_bytes };
+    for kept in KEPT_WHOLE {
+        let (more, more_bytes) = Steps::of(run, kept).cleared_beside(&done, Levels::Clear);
+        for summary in [false, true] {
+            if summary && marks.saved(summary_bytes) < marks.useful() {
+                continue;
+            }
+            let mut compacted = done.clone();
+            compacted.cleared.extend(more.iter().cloned());
+            let gained = done_bytes + more_bytes + if summary { summary_bytes } else { 0 };
+            let plan = Plan { compacted, summary, gained };
+            if now.saturating_sub(marks.saved(gained)) <= low {
+                return plan;
+            }
+            if plan.gained > nearest.gained {
+                nearest = plan;
+            }
+        }
+    }
+    let left = now.saturating_sub(marks.saved(nearest.gained));
+    if refused || left >= marks.window {
+        // Whatever is left to gain.
+        let (more, more_bytes) = Steps::of(run, 1).cleared_beside(&nearest.compacted, Levels::ClearAll);
+        nearest.compacted.cleared.extend(more);
+        nearest.gained += more_bytes + if nearest.summary { 0 } else { summary_bytes };
+        nearest.summary |= summary_bytes > 0;
+    }
+    nearest
+}
+
+/// Bytes that a summary of what is old gains once this is done.
+fn summary_gain(run: &RunState, marks: &Marks, steps: &Steps<'_>, done: &Compacted, done_bytes: u64) -> u64 {
+    if !steps.can_be_summarized(done) {
+        return 0;
+    }
+    let (first, old) = (run.transcript.bytes_of(1), run.transcript.bytes_of(1 + steps.old.len()));
+    let earlier = run.transcript.summary().map_or(0, str::len) as u64;
+    // The one that follows stands in the earlier one's place.
+    (old - first + earlier).saturating_sub(done_bytes + summary_bytes_max(marks) as u64)
+}
+
+/// Bytes that the summary is longer than the one that stands there.
+fn summary_growth(run: &RunState, compacted: &Compacted) -> u64 {
+    let stands = run.transcript.summary().map_or(0, str::len);
+    steps::bytes_of(&compacted.summary).saturating_sub(stands) as u64
+}
+
+fn summary_bytes_max(marks: &Marks) -> usize {
+    let room = marks.window.saturating_mul(BYTES_PER_TOKEN * SUMMARY_PERCENT) / 100;
+    usize::try_from(room.clamp(SUMMARY_BYTES_MIN, SUMMARY_BYTES_MAX)).unwrap_or(usize::MAX)
+}
+
+/// Bytes that the ledger is longer than the one that stands there.
+fn ledger_growth(run: &RunState, marks: &Marks) -> u64 {
+    let first = run.transcript.sealed().first().into_iter().flat_map(|said| &said.message.parts);
+    let texts = first.filter_map(|part| match part {
+        Part::Text { text: Content::Text(text) } => Some(text),
+        Part::Text { .. } | Part::Thinking { .. } | Part::ToolUse(_) | Part::ToolResult { .. } => None,
+    });
+    let stands: usize = texts.filter(|text| text.starts_with(LEFT_OUT_MARK)).map(String::len).sum();
+    (ledger_text(run, marks, 0).len() as u64).saturating_sub(stands as u64)
+}
+
+fn ledger_text(run: &RunState, marks: &Marks, left_out: usize) -> String {
+    let room = marks.window.saturating_mul(BYTES_PER_TOKEN * LEDGER_PERCENT) / 100;
+    let room = room.clamp(LEDGER_BYTES_MIN, LEDGER_BYTES_MAX);
+    format!(
+        "{}{left_out}.\nWhat the runtime keeps of this run for you; rely on it:\n{}",
+        LEFT_OUT_MARK,
+        run.ledger.text(usize::try_from(room).unwrap_or(usize::MAX)),
+    )
 }
 
 fn asks(run: &RunState, call: ModelCall) -> Decision {
@@ -136,15 +224,8 @@ fn with_ledger(run: &RunState, pins: &RunStarted, compacted: Compacted) -> Decis
     let answers = replaced.filter(|said| said.message.role == Role::Assistant).count();
     let dropped = steps.answers_of(&compacted.dropped);
     let left_out = run.transcript.answers_left_out() as usize + answers + dropped;
-    let window = Marks::of(run, pins).window;
-    let room = window.saturating_mul(BYTES_PER_TOKEN * LEDGER_PERCENT) / 100;
-    let room = room.clamp(LEDGER_BYTES_MIN, LEDGER_BYTES_MAX);
     let unhinged = unhinged(run, &steps, &compacted);
-    let ledger = format!(
-        "{}{left_out}.\nWhat the runtime keeps of this run for you; rely on it:\n{}",
-        LEFT_OUT_MARK,
-        run.ledger.text(usize::try_from(room).unwrap_or(usize::MAX)),
-    );
+    let ledger = ledger_text(run, &Marks::of(run, pins), left_out);
     let mut event = Compacted { keeps_task: true, ledger: Some(ledger.into()), ..compacted };
     event.cleared.extend(unhinged);
     Decision { phase: run.phase, act: Act::Compact(Box::new(event)) }
@@ -166,102 +247,6 @@ fn unhinged(run: &RunState, steps: &Steps<'_>, compacted: &Compacted) -> Vec<Cle
         )
     };
     lost.map(|pointer| Cleared { call: pointer.call.clone(), line: line(pointer) }).collect()
-}
-
-/// The call that asks for a summary of the oldest messages; none where there is nothing old.
-///
-/// Its conversation is one message that quotes them: providers take no calls and results without the tools
-/// they are of, and nobody is to use a tool here.
-pub(crate) fn summary_call(run: &RunState, pins: &RunStarted) -> Option<ModelCall> {
-    let steps = Steps::of(run, KEPT_STEPS);
-    if steps.old.is_empty() {
-        return None;
-    }
-    let mut parts = vec![text("The task, and what was kept before:")];
-    parts.extend(run.transcript.sealed().first().into_iter().flat_map(|said| said.message.parts.clone()));
-    parts.push(text("The oldest part of the work on it:"));
-    parts.extend(steps.old.iter().flat_map(|said| quoted(&said.message)));
-    parts.push(text(&format!("{SUMMARY_MARK}{SUMMARIZE}")));
-    let (model, terms) = summarizer(run, pins);
-    Some(ModelCall {
-        call: CallId::summary(run.summaries + 1),
-        purpose: Purpose::Compact,
-        turn: run.turn,
-        attempt: 1,
-        model: model.clone(),
-        system: pins.prompts.system,
-        tools: pins.prompts.tools,
-        messages: Conversation::from_iter([Message { role: Role::User, parts }]),
-        nudge: None,
-        output_tokens_max: summary_tokens_max(pins, terms),
-        wait_ms: 0,
-    })
-}
-
-/// The model that summarizes: the cheap one, where it can take what the main one can.
-fn summarizer<'a>(run: &RunState, pins: &'a RunStarted) -> (&'a ModelRef, &'a ModelTerms) {
-    let chosen = models::chosen(run, pins);
-    match &pins.models.explore {
-        Some(explore) if explore.terms.context_tokens >= chosen.terms.context_tokens => {
-            (&explore.model, &explore.terms)
-        }
-        Some(_) | None => (chosen.model, chosen.terms),
-    }
-}
-
-/// The largest summary that is asked for where no budget makes it shorter.
-pub(crate) fn summary_tokens_max(pins: &RunStarted, terms: &ModelTerms) -> u32 {
-    answer_tokens_max(pins, terms).min(SUMMARY_TOKENS_MAX)
-}
-
-fn quoted(message: &Message) -> Vec<Part> {
-    let mut parts = Vec::new();
-    for part in &message.parts {
-        match part {
-            Part::Text { text: said } => {
-                let who = if message.role == Role::Assistant { "You said:" } else { "You were told:" };
-                parts.extend([text(who), Part::Text { text: said.clone() }]);
-            }
-            Part::ToolUse(tool) => {
-                parts.push(text(&format!("You called {} {}", tool.name, cut(&tool.args.to_string(), 1000))));
-            }
-            Part::ToolResult { content, is_error, .. } => {
-                let word = if *is_error { "It failed:" } else { "Its result:" };
-                parts.extend([text(word), Part::Text { text: content.clone() }]);
-            }
-            Part::Thinking { .. } => {}
-        }
-    }
-    parts
-}
-
-/// A summary without a model: what was said, and one line for each call.
-fn by_rule(steps: &Steps<'_>) -> String {
-    let mut lines: Vec<String> = Vec::new();
-    let results = steps.results();
-    for said in &steps.old {
-        for part in &said.message.parts {
-            match part {
-                Part::Text { text: Content::Text(text) } => {
-                    let who = if said.message.role == Role::Assistant { "you said" } else { "you were told" };
-                    lines.push(format!("- {who}: {}", cut(&first_lines(text), 300)));
-                }
-                Part::ToolUse(tool) => {
-                    let (content, is_error) = results.get(&tool.call).copied().unzip();
-                    lines.push(format!("- {}", line_of(tool, content, is_error.unwrap_or(false))));
-                }
-                Part::Text { .. } | Part::ToolResult { .. } | Part::Thinking { .. } => {}
-            }
-        }
-    }
-    let mut bytes = 0;
-    let fit = lines.iter().rev().take_while(|line| {
-        bytes += line.len() + 1;
-        bytes <= SUMMARY_BYTES_MAX
-    });
-    let from = lines.len() - fit.count();
-    let begin = if from > 0 { format!("- [{from} older lines are left out]\n") } else { String::new() };
-    format!("What was done before this, in order:\n{begin}{}", lines[from..].join("\n"))
 }
 
 /// How large a request is and may be.
@@ -293,8 +278,18 @@ impl Marks {
             measured: run.measured.map(|seen| (seen.tokens, run.bytes_of(seen))),
             window,
             high: window.saturating_mul(percent) / 100,
-            low: window.saturating_mul(LOW_PERCENT.min(percent)) / 100,
+            low: window.saturating_mul(LOW_PERCENT.min(percent.saturating_sub(USEFUL_PERCENT))) / 100,
         }
+    }
+
+    /// Tokens that a request has less which is shorter by this many bytes.
+    fn saved(&self, bytes: u64) -> u64 {
+        self.tokens(self.bytes).saturating_sub(self.tokens(self.bytes.saturating_sub(bytes)))
+    }
+
+    /// Tokens that a compaction has to gain.
+    const fn useful(&self) -> u64 {
+        self.window.saturating_mul(USEFUL_PERCENT) / 100
     }
 
     /// Tokens of a request of this many bytes: what the model counted, and what came since by rule; where it
@@ -315,10 +310,6 @@ impl Marks {
 
 fn text(words: &str) -> Part {
     Part::Text { text: words.into() }
-}
-
-fn first_lines(text: &str) -> String {
-    text.lines().map(str::trim).filter(|line| !line.is_empty()).take(4).collect::<Vec<_>>().join(" / ")
 }
 
 fn cut(text: &str, bytes_max: usize) -> String {

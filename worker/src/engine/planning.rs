@@ -7,7 +7,7 @@ use docket_schema::{
 };
 
 /// What a model that gave no plan is told.
-const REMINDER: &str = "You gave no plan yet. Begin your next answer with a line `PLAN:` and the steps, one a line, \
+pub(super) const REMINDER: &str = "You gave no plan yet. Begin your next answer with a line `PLAN:` and the steps, one a line, \
                         as `- [ ] step`, and go on beside it.";
 
 /// The reminder, where one is due with the next request. Not for ever: a model that cannot would only pay for it.

@@ -191,6 +191,15 @@ impl ModelError {
         }
     }
 
+    /// The message where nobody asks again whatever the error, and `instead` follows.
+    pub fn without_retry(&self, instead: &str) -> String {
+        let text = self.to_string();
+        match text.strip_suffix(self.remedy()).filter(|_| self.retryable()) {
+            Some(what) => format!("{what}{instead}"),
+            None => text,
+        }
+    }
+
     /// How long the provider wants to be left alone, where it said so.
     pub const fn retry_after_ms(&self) -> Option<u64> {
         match self {
@@ -237,6 +246,9 @@ mod tests {
         for error in all {
             let text = error.to_string();
             assert!(text.ends_with(error.remedy()) && !text.contains('\n'), "{text}");
+            let alone = error.without_retry("that is all");
+            assert!(!alone.contains("asks again"), "{alone}");
+            assert_eq!(alone.ends_with("; that is all"), error.retryable(), "{alone}");
         }
     }
 }

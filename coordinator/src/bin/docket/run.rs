@@ -215,9 +215,14 @@ fn left(task: &TaskRecord, workers: Workers) -> String {
     }
 }
 
+/// The lines of a message behind one another: an escaped end of line reads badly in a sentence.
+fn in_one_line(message: &str) -> String {
+    message.split_whitespace().collect::<Vec<_>>().join(" ")
+}
+
 fn waiting_for(task: &TaskRecord) -> String {
     match &task.message {
-        Some(message) => line(&format!("{}: {message}", ps::word(task))).into_owned(),
+        Some(message) => line(&format!("{}: {}", ps::word(task), in_one_line(message))).into_owned(),
         None => format!("{} in queue {}", ps::word(task), task.spec.queue),
     }
 }
@@ -327,7 +332,8 @@ async fn summary(
     if let Some(text) = &state.last_text {
         display::note(&display::excerpt(&events::text_of(text), 20, "  ", cx.screen.columns()));
     }
-    let message = task.message.as_deref().map_or_else(String::new, |message| format!(" ({message})"));
+    let message = task.message.as_deref().map(|message| format!(" ({})", in_one_line(message)));
+    let message = message.unwrap_or_default();
     display::note(&line(&format!(
         "{}{message}: {} turns{took}, {} paths changed, cost {}",
         task.state,
@@ -347,4 +353,16 @@ async fn summary(
     }
     display::note(&format!("docket replay {} shows it turn by turn", run.short()));
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_message_of_several_lines_is_told_in_one() {
+        let told =
+            in_one_line("run_command has failed alike 3 times:\n\nexit status 1\n  no rule to make it\n");
+        assert_eq!(told, "run_command has failed alike 3 times: exit status 1 no rule to make it");
+    }
 }

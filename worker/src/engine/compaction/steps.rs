@@ -31,6 +31,8 @@ pub(super) struct Steps<'a> {
 /// How far the pure levels go.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Levels {
+    /// Results go even where the answers that stay point to them.
+    ClearAll,
     Clear,
     ClearAndDrop,
 }
@@ -91,7 +93,9 @@ impl<'a> Steps<'a> {
             for (_, tool) in calls {
                 let Some((content, is_error)) = results.get(&tool.call).copied() else { continue };
                 let (bytes, line) = (bytes_of(content), line_of(tool, Some(content), is_error));
-                if bytes > VERBOSE_BYTES && bytes > line.len() && !relied_on.contains(&tool.call) {
+                let is_line = cleared_line(tool, content).is_some();
+                if bytes > VERBOSE_BYTES && bytes > line.len() && !is_line && !relied_on.contains(&tool.call)
+                {
                     gained += (bytes - line.len()) as u64;
                     compacted.cleared.push(Cleared { call: tool.call.clone(), line: format!("[{line}]") });
                 }
@@ -100,10 +104,26 @@ impl<'a> Steps<'a> {
         (compacted, gained)
     }
 
+    /// What is cleared beside `done` where only the answers that stay keep their results whole, and how many bytes
+    /// that gains.
+    pub(super) fn cleared_beside(&self, done: &Compacted, levels: Levels) -> (Vec<Cleared>, u64) {
+        let results = self.results();
+        let named: BTreeSet<&CallId> =
+            done.cleared.iter().map(|cleared| &cleared.call).chain(&done.dropped).collect();
+        let mut more = self.shortened(levels).0.cleared;
+        more.retain(|cleared| !named.contains(&cleared.call));
+        let gain = |cleared: &Cleared| {
+            let bytes = results.get(&cleared.call).map_or(0, |(content, _)| bytes_of(content));
+            bytes.saturating_sub(cleared.line.len()) as u64
+        };
+        let gained = more.iter().map(gain).sum();
+        (more, gained)
+    }
+
     /// Calls whose results the answers that stay point to: their model wanted to see them now. Where room is in
     /// need they go all the same.
     fn relied_on(&self, levels: Levels) -> BTreeSet<&'a CallId> {
-        if levels == Levels::Clear {
+        if levels == Levels::ClearAll {
             return BTreeSet::new();
         }
         let kept = self.kept.iter().flat_map(|said| calls_of(&said.message.parts));
@@ -196,11 +216,13 @@ pub(super) fn has_only_results(message: &Message) -> bool {
     message.role == Role::User && message.parts.iter().all(|part| matches!(part, Part::ToolResult { .. }))
 }
 
-/// What is left of a call and its result: what ran, what came of it, and how much that was.
+/// What is left of a call and its result: what ran, what came of it, and how much that was. Of what is such a line
+/// already, that line: what stood there is no longer known here.
 pub(super) fn line_of(tool: &ToolUse, content: Option<&Content>, is_error: bool) -> String {
-    let word = |name: &str| tool.args.get(name).and_then(Value::as_str);
-    let main = ["command", "path", "test_path", "regex", "pattern"].iter().find_map(|name| word(name));
-    let main = main.map_or_else(String::new, |main| format!(" `{}`", cut(&main.replace('\n', " "), 120)));
+    if let Some(line) = content.and_then(|content| cleared_line(tool, content)) {
+        return line.to_owned();
+    }
+    let main = main_of(tool);
     let status = if is_error { "failed" } else { "done" };
     let begin = match content {
         Some(Content::Text(text)) => cut(text.lines().next().unwrap_or_default().trim(), 120),
@@ -209,6 +231,20 @@ pub(super) fn line_of(tool: &ToolUse, content: Option<&Content>, is_error: bool)
     let begin = if begin.is_empty() { begin } else { format!("; it began: {begin}") };
     let bytes = content.map_or(0, bytes_of);
     format!("{}{main}: {status}, {bytes} bytes{begin}", tool.name)
+}
+
+fn main_of(tool: &ToolUse) -> String {
+    let word = |name: &str| tool.args.get(name).and_then(Value::as_str);
+    let main = ["command", "path", "test_path", "regex", "pattern"].iter().find_map(|name| word(name));
+    main.map_or_else(String::new, |main| format!(" `{}`", cut(&main.replace('\n', " "), 120)))
+}
+
+/// The line of a result that an earlier compaction cleared.
+fn cleared_line<'a>(tool: &ToolUse, content: &'a Content) -> Option<&'a str> {
+    let Content::Text(text) = content else { return None };
+    let line = text.strip_prefix('[')?.strip_suffix(']')?;
+    let begins = line.strip_prefix(&format!("{}{}: ", tool.name, main_of(tool)));
+    begins.is_some_and(|_| !line.contains('\n')).then_some(line)
 }
 
 pub(super) fn bytes_of(content: &Content) -> usize {
