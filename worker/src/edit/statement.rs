@@ -119,13 +119,20 @@ fn is_comment(line: &str) -> bool {
     })
 }
 
-/// The line up to a comment at its end, which has two words at least: `a // b` is a division somewhere.
-/// An address such as `http://host` opens none.
-pub(super) fn code_of(line: &str) -> &str {
-    let end = [" // ", " # ", " /* "]
-        .iter()
-        .filter_map(|sign| line.find(sign).filter(|at| words(&line[at + sign.len()..]).len() > 1))
-        .min();
+/// The line up to a comment at its end, which has two words at least and, after `//`, no signs of a
+/// formula: `a // (b + 1)` is a division somewhere. An address such as `http://host` opens none.
+fn code_of(line: &str) -> &str {
+    let opens = |sign: &&str| {
+        let at = line.find(*sign)?;
+        let rest = &line[at + sign.len()..];
+        let ends = match *sign {
+            " /* " => rest.trim_end().find("*/").is_none_or(|end| end + 2 == rest.trim_end().len()),
+            " // " => !rest.contains(['(', ')', '[', ']', '=', '+', '*']),
+            _ => true,
+        };
+        (ends && words(rest).len() > 1).then_some(at)
+    };
+    let end = [" // ", " # ", " /* "].iter().filter_map(|sign| opens(&sign)).min();
     &line[..end.unwrap_or(line.len())]
 }
 
@@ -171,6 +178,8 @@ mod tests {
             ("void f(char **p, int n);", "void f(char *p, int n);"),
             ("total -= price * qty;", "total += price * qty;"),
             ("let half = width // 4", "let half = width // 2"),
+            ("half = width // (a - b)", "half = width // (a + b)"),
+            ("} else /* ignore next */ if (a < b) {", "} else /* ignore next */ if (a > b) {"),
             ("const s = statSync(path);", "const s = await stat(path);"),
             ("if a and b or c:", "if a and b and c:"),
         ] {
