@@ -6,8 +6,8 @@ use docket_schema::tool::EditLevel;
 use super::{
     distance::Compared,
     locate::{Doc, Found, Miss, ModelLines, fill_blanks},
+    statement::{Context, Likeness, compare},
     text::collapse,
-    tokens::{is_slip, is_word_slip, words},
 };
 
 /// Least similarity at which a region is taken for what the search quotes.
@@ -308,7 +308,7 @@ fn same_statements(
     best: &Window,
     places: &[Option<usize>],
 ) -> bool {
-    let replace: Vec<&str> = model.replace.iter().flat_map(|line| words(line)).collect();
+    let context = Context::new(doc, &model.search, &model.replace);
     let mut odd = 0.0;
     for (at, place) in places.iter().enumerate() {
         let Some(place) = place else {
@@ -316,70 +316,23 @@ fn same_statements(
             continue;
         };
         let real = &doc.collapsed()[best.range.start + place];
-        if said[at] != *real && !is_same_line(&said[at], real, &replace) {
-            // One word of a long line that stays as the file has it tells little.
-            let kept = model.replace.contains(&model.search[solid[at]]);
-            odd += if kept && line_similarity(&said[at], real) >= KEPT_MIN { 0.5 } else { 1.0 };
+        if said[at] == *real {
+            continue;
+        }
+        match compare(&said[at], real, &context) {
+            Likeness::Same => {}
+            // The lines at both ends say where the region begins and ends.
+            Likeness::Odd if at == 0 || at + 1 == places.len() => return false,
+            Likeness::Odd => {
+                // One word of a long line that stays as the file has it tells little.
+                let kept = model.replace.contains(&model.search[solid[at]]);
+                odd += if kept && line_similarity(&said[at], real) >= KEPT_MIN { 0.5 } else { 1.0 };
+            }
+            Likeness::Other => return false,
         }
     }
-    // The lines at both ends say where the region begins and ends.
     let ends = places.first().is_some_and(Option::is_some) && places.last().is_some_and(Option::is_some);
     let covered = places.iter().flatten().count();
     let extra = best.range.len() - covered;
     ends && extra <= WINDOW_SLACK && odd + ratio(extra, 1) <= ODD_LINES_MAX * ratio(solid.len(), 1)
-}
-
-/// Whether `said` is `real` but for slips, words of a comment, or words that the replacement knows.
-pub(super) fn is_same_line(said: &str, real: &str, replace: &[&str]) -> bool {
-    if is_slip(said, real) || (is_comment(said) && is_comment(real)) {
-        return true;
-    }
-    let (a, b) = (words(said), words(real));
-    let (code_a, code_b) = (code_of(said), code_of(real));
-    if code_a.len() < said.len() && code_b.len() < real.len() && collapse(code_a) == collapse(code_b) {
-        return true;
-    }
-    let known = |word: &&str| replace.contains(word);
-    let changes = super::tokens::changes(&a, &b, |word| u32::try_from(word.len()).unwrap_or(1));
-    changes.iter().all(|change| {
-        let (x, y) = (&a[change.a.clone()], &b[change.b.clone()]);
-        let slips = x.len() == y.len() && x.iter().zip(y).all(|(x, y)| is_word_slip(x, y));
-        slips || (!y.is_empty() && y.iter().all(known))
-    })
-}
-
-/// Whether the whole line is a comment, in any of the languages we meet. A sign that code begins with
-/// as well (`#include`, `*p = 1`, `--n`) counts only with a blank or its own kind after it.
-fn is_comment(line: &str) -> bool {
-    let line = line.trim_start();
-    let open = ["//", "/*", "<!--", "*/"].iter().any(|sign| line.starts_with(sign));
-    open || ["#", "*", "--", ";"].iter().any(|sign| {
-        line.strip_prefix(sign).is_some_and(|rest| rest.is_empty() || rest.starts_with([' ', '#', ';']))
-    })
-}
-
-/// The line up to a comment at its end. An address such as `http://host` opens none.
-fn code_of(line: &str) -> &str {
-    let end = [" // ", " # ", " /* "].iter().filter_map(|sign| line.find(sign)).min();
-    &line[..end.unwrap_or(line.len())]
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn siblings_are_no_slips() {
-        assert!(!is_same_line("total_c = compute(gamma, 2)", "total_b = compute(beta, 2)", &[]));
-        assert!(is_same_line("x = recieve(y)", "x = receive(y)", &[]));
-        assert!(is_same_line("// the other words", "// the real words", &[]));
-        assert!(is_same_line("go(); // the other", "go(); // the real", &[]));
-        for (said, real) in [
-            ("#include <stdio.h>", "#include <stdlib.h>"),
-            ("get(\"http://alpha.org\")", "get(\"http://omega.org\")"),
-            ("*first = 1;", "*second = 1;"),
-        ] {
-            assert!(!is_same_line(said, real, &[]), "{said}");
-        }
-    }
 }

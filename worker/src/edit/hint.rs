@@ -32,6 +32,8 @@ pub enum Anchor {
     After(Vec<String>),
     /// It ends with the file.
     End,
+    /// It only adds lines, below this line, counted from 1; at the top where that is 0.
+    Below(usize),
 }
 
 /// Places of one search that are counted. A file with more has no use for hints.
@@ -135,6 +137,7 @@ fn anchored(doc: &Doc<'_>, places: &[Range<usize>], anchor: &Anchor) -> Option<u
             }
             places.iter().position(|place| place.start > head)
         }
+        Anchor::Below(_) => None,
         Anchor::End => {
             let last = doc.solid.last()?;
             only(places.iter().enumerate().filter(|(_, place)| place.contains(last)))

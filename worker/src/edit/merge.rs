@@ -3,9 +3,9 @@
 use docket_schema::tool::EditLevel;
 
 use super::{
-    fuzzy::is_same_line,
     indent::{Indents, Pair},
     locate::{Doc, Found},
+    statement::is_same_line,
     text::{collapse, fold, indent_of},
     tokens::{changes, merge_line, words},
 };
@@ -149,7 +149,7 @@ impl Merger<'_> {
             let Some(place) = self.found.align[at] else { continue };
             let line = self.doc.lines[place];
             let (said, real) = (collapse(&self.found.search[at]), collapse(line.text));
-            if fold(&said) != fold(&real) && !knows && !is_same_line(&said, &real, &[]) {
+            if fold(&said) != fold(&real) && !knows && !is_same_line(&said, &real) {
                 return Err(Conflict { line: place, why: CHANGED });
             }
             // Blank lines within a block go with it.

@@ -5,11 +5,11 @@ use docket_schema::tool::EditLevel;
 use super::{
     explain,
     forms::{is_form, read_patch},
-    hint::{self, Hint},
+    hint::{self, Anchor, Hint},
     locate::{Doc, Found, Miss, Pattern, already_there, locate},
     merge::{Splice, merge},
     placeholder::brought_in,
-    sanitize::{self, Dirt},
+    sanitize,
     text::{decode, encode, is_escape},
 };
 
@@ -93,8 +93,9 @@ pub fn apply(before: &[u8], edits: &[Edit]) -> Result<Applied, EditError> {
         Some(body) => (BOM, body),
         None => ("", decoded.text.as_str()),
     };
-    let unended = !body.is_empty() && !body.ends_with('\n');
-    let text = if unended { format!("{body}{}", Doc::new(body).eol) } else { body.to_owned() };
+    let read = Doc::new(body);
+    let unended = read.lines.last().is_some_and(|line| line.eol.is_empty());
+    let text = if unended { format!("{body}{}", read.eol) } else { body.to_owned() };
     let doc = Doc::new(&text);
     let edits = &unfolded(&doc, edits)?;
     let mut levels = Vec::with_capacity(edits.len());
@@ -110,7 +111,10 @@ pub fn apply(before: &[u8], edits: &[Edit]) -> Result<Applied, EditError> {
         splices.extend(planned.1.into_iter().map(|splice| (index, splice)));
     }
     let mut after = join(&text, splices, edits.len())?;
-    if unended && let Some(eol) = [doc.eol, "\n"].into_iter().find(|eol| after.ends_with(eol)) {
+    if unended
+        && !doc.solid.is_empty()
+        && let Some(eol) = [doc.eol, "\n"].into_iter().find(|eol| after.ends_with(eol))
+    {
         after.truncate(after.len() - eol.len());
     }
     Ok(Applied { after: encode(&format!("{bom}{after}"), decoded.escaped), levels })
@@ -137,8 +141,11 @@ fn unfolded(doc: &Doc<'_>, edits: &[Edit]) -> Result<Vec<Edit>, EditError> {
 }
 
 fn plan_one(doc: &Doc<'_>, edit: &Edit, escaped: bool) -> Result<(EditLevel, Vec<Splice>), String> {
-    let pattern = normal(edit);
+    let pattern = normal(doc, edit);
     hint::check(&edit.hint)?;
+    if let Some(splice) = added(doc, edit, &pattern)? {
+        return Ok((EditLevel::Exact, vec![splice]));
+    }
     check(doc, &pattern, escaped)?;
     let found = match locate(doc, &pattern, &edit.hint) {
         Err(Miss::Absent | Miss::Doubtful(_)) if already_there(doc, &pattern).is_some() => {
@@ -155,7 +162,7 @@ fn plan_one(doc: &Doc<'_>, edit: &Edit, escaped: bool) -> Result<(EditLevel, Vec
         other => other.map_err(|miss| explain::miss(doc, &pattern, &miss))?,
     };
     if let Some(found) = sanitize::written(doc, &pattern) {
-        return Err(dirt(found).to_owned());
+        return Err(found.text().to_owned());
     }
     if edit.hint.whole_lines && found.iter().any(|found| lacks_margin(doc, found)) {
         return Err(
@@ -181,6 +188,32 @@ fn plan_one(doc: &Doc<'_>, edit: &Edit, escaped: bool) -> Result<(EditLevel, Vec
     Ok((level, splices))
 }
 
+/// The splice of an edit that quotes nothing, where there is nothing to quote: the file is empty, or a hunk
+/// that only adds lines names the line above them.
+fn added(doc: &Doc<'_>, edit: &Edit, pattern: &Pattern) -> Result<Option<Splice>, String> {
+    if !pattern.search.trim().is_empty() || pattern.replace.trim().is_empty() {
+        return Ok(None);
+    }
+    let (start, end) = match &edit.hint.anchor {
+        _ if doc.solid.is_empty() => (0, doc.text.len()),
+        Some(Anchor::Below(0)) => (0, 0),
+        Some(Anchor::Below(line)) => match doc.lines.get(line - 1) {
+            Some(line) => (line.end_with_eol(), line.end_with_eol()),
+            None => {
+                return Err(format!("the hunk adds lines below line {line}, which the file does not have"));
+            }
+        },
+        Some(Anchor::Line(_) | Anchor::After(_) | Anchor::End) | None => return Ok(None),
+    };
+    if let Some(found) = sanitize::written(doc, pattern) {
+        return Err(found.text().to_owned());
+    }
+    if let Some(mark) = brought_in("", &pattern.replace) {
+        return Err(format!("replace brings in `{mark}`, which stands for a value that was hidden"));
+    }
+    Ok(Some(Splice { start, end, text: pattern.replace.replace('\n', doc.eol) }))
+}
+
 /// Whether a line of the file is the search's with one blank before it: the blank was the line's mark.
 fn lacks_margin(doc: &Doc<'_>, found: &Found) -> bool {
     found.level > EditLevel::Whitespace
@@ -201,28 +234,15 @@ fn cleaned(doc: &Doc<'_>, pattern: &Pattern, hint: &Hint) -> Result<Vec<Found>, 
     match sanitize::clean(pattern) {
         Ok(clean) if clean.search != pattern.search && !clean.search.trim().is_empty() => miss(&clean),
         Ok(_) => miss(pattern),
-        Err(why) => Err(format!("{} {}", dirt(why), explain::nearest(doc, &pattern.search))),
+        Err(why) => Err(format!("{} {}", why.text(), explain::nearest(doc, &pattern.search))),
     }
 }
 
-const fn dirt(dirt: Dirt) -> &'static str {
-    match dirt {
-        Dirt::Elision => {
-            "a line that stands for omitted lines (`...`) is in the edit: write out every line, or make \
-             several smaller edits."
-        }
-        Dirt::LineNumbers => {
-            "line numbers were copied into search or replace: leave out the numbers that read_file shows."
-        }
-        Dirt::Marker => {
-            "a line that frames a patch (`<<<<<<< SEARCH`, `*** Begin Patch`) is in replace: give the text alone."
-        }
-        Dirt::Fence => "a code fence was copied into search or replace: leave it out.",
-    }
-}
-
-fn normal(edit: &Edit) -> Pattern {
-    let plain = |text: &str| text.strip_prefix(BOM).unwrap_or(text).replace("\r\n", "\n");
+fn normal(doc: &Doc<'_>, edit: &Edit) -> Pattern {
+    let plain = |text: &str| {
+        let text = text.strip_prefix(BOM).unwrap_or(text).replace("\r\n", "\n");
+        if doc.eol == "\r" { text.replace('\r', "\n") } else { text }
+    };
     Pattern { search: plain(&edit.search), replace: plain(&edit.replace) }
 }
 
@@ -231,7 +251,10 @@ fn check(doc: &Doc<'_>, pattern: &Pattern, escaped: bool) -> Result<(), String> 
         return Err(format!("search or replace exceeds {SEARCH_BYTES_MAX} bytes: quote only what changes"));
     }
     if doc.solid.is_empty() {
-        return Err("the file is empty, so there is nothing that search could name".to_owned());
+        return Err(
+            "the file is empty, so there is nothing that search could name: fill it with an empty search"
+                .to_owned(),
+        );
     }
     if pattern.search.is_empty() {
         return Err("search is empty: quote the lines that the change replaces, or the line beside which \
@@ -348,6 +371,10 @@ mod tests {
         check("  abc\r\n    def\r\n", "abc\n  def", "abc\n  xyz", Ok(("  abc\r\n    xyz\r\n", Indentation)));
         check("keep\ngone\n", "gone", "", Ok(("keep\n", Exact)));
         check("only\n", "only\n", "", Ok(("", Exact)));
+        check("a\rb\rc\r", "b", "d", Ok(("a\rd\rc\r", Exact)));
+        check("a\rb\rc", "b\nc", "b\nd", Ok(("a\rb\rd", Exact)));
+        check("", "", "x = 1\n", Ok(("x = 1\n", Exact)));
+        check("\n \n", "", "x = 1\n", Ok(("x = 1\n", Exact)));
     }
 
     #[test]

@@ -16,6 +16,25 @@ pub(super) enum Dirt {
     Marker,
 }
 
+impl Dirt {
+    /// What the model is told.
+    pub(super) const fn text(self) -> &'static str {
+        match self {
+            Self::Elision => {
+                "a line that stands for omitted lines (`...`) is in the edit: write out every line, or make \
+             several smaller edits."
+            }
+            Self::LineNumbers => {
+                "line numbers were copied into search or replace: leave out the numbers that read_file shows."
+            }
+            Self::Marker => {
+                "a line that frames a patch (`<<<<<<< SEARCH`, `*** Begin Patch`) is in replace: give the text alone."
+            }
+            Self::Fence => "a code fence was copied into search or replace: leave it out.",
+        }
+    }
+}
+
 /// The pattern without a copied frame; `Err` where what to leave out is not certain. Only called for
 /// a search that does not stand in the file as it is.
 pub(super) fn clean(pattern: &Pattern) -> Result<Pattern, Dirt> {
@@ -47,13 +66,13 @@ pub(super) fn written(doc: &Doc<'_>, pattern: &Pattern) -> Option<Dirt> {
     let is_there = |line: &str| doc.lines.iter().any(|real| real.text.trim() == line.trim());
     let stands_for_lines = |line: &str| is_spoken_elision(line) && !is_there(line);
     let lines = || pattern.replace.lines();
-    if lines().any(stands_for_lines) || elides(pattern) {
+    if lines().any(stands_for_lines) || elides(pattern) || keeps_in_words(pattern) {
         Some(Dirt::Elision)
     } else if lines().any(|line| marks(line) && !is_there(line)) {
         Some(Dirt::Marker)
     } else if brings_fence(doc, pattern) {
         Some(Dirt::Fence)
-    } else if brings_numbers(pattern) {
+    } else if brings_numbers(doc, pattern) {
         Some(Dirt::LineNumbers)
     } else {
         None
@@ -70,15 +89,55 @@ fn elides(pattern: &Pattern) -> bool {
     };
     let (search, replace) = (solid(&pattern.search), solid(&pattern.replace));
     let bare = |line: &str| matches!(line, "..." | "\u{2026}");
+    // `...` as the whole body of a Python function is a stub.
+    let stub = |at: usize| {
+        at > 0 && at + 1 == replace.len() && {
+            let head = &replace[at - 1];
+            head.ends_with(':') && ["def ", "async def ", "class "].iter().any(|word| head.starts_with(word))
+        }
+    };
     let place = |line: &String| search.iter().position(|said| line_similarity(said, line) >= SAME_LINE_MIN);
-    replace.iter().enumerate().filter(|(_, line)| bare(line) && !search.contains(line)).any(|(at, _)| {
-        let above = at.checked_sub(1).and_then(|above| place(&replace[above])).map(|place| place + 1);
-        let below = replace.get(at + 1).map_or(Some(search.len()), place);
-        above.zip(below).is_some_and(|(above, below)| below >= above + ELIDED_MIN)
-    })
+    replace.iter().enumerate().filter(|(at, line)| bare(line) && !search.contains(line) && !stub(*at)).any(
+        |(at, _)| {
+            let above = at.checked_sub(1).and_then(|above| place(&replace[above])).map(|place| place + 1);
+            let below = replace.get(at + 1).map_or(Some(search.len()), place);
+            above.zip(below).is_some_and(|(above, below)| below >= above + ELIDED_MIN)
+        },
+    )
 }
 
-fn is_fence(line: &str) -> bool {
+/// Whether a comment of the replacement says, in a word or two, that lines stay as they are, while lines
+/// that the search quotes are gone: `# (unchanged)`, `// keep as is`.
+fn keeps_in_words(pattern: &Pattern) -> bool {
+    const SAID: [&str; 14] = [
+        "unchanged",
+        "no changes",
+        "no change",
+        "not changed",
+        "keep as is",
+        "kept as is",
+        "as is",
+        "as before",
+        "same as before",
+        "same as above",
+        "code above",
+        "code below",
+        "previous implementation here",
+        "previous implementation",
+    ];
+    let solid = |text: &str| -> Vec<String> {
+        text.lines().map(|line| line.trim().to_owned()).filter(|line| !line.is_empty()).collect()
+    };
+    let (search, replace) = (solid(&pattern.search), solid(&pattern.replace));
+    let says = |line: &str| {
+        let body = comment_body(line).unwrap_or_default().to_lowercase();
+        SAID.contains(&body.trim_matches(|c: char| !c.is_alphanumeric()))
+    };
+    let gone = || search.iter().filter(|line| !replace.contains(line)).count() >= ELIDED_MIN;
+    replace.iter().any(|line| says(line) && !search.contains(line)) && gone()
+}
+
+pub(super) fn is_fence(line: &str) -> bool {
     line.trim_start().starts_with("```")
 }
 
@@ -99,7 +158,7 @@ const SAME_LINE_MIN: f64 = 0.5;
 
 /// Whether numbers of lines would be written: a line of the search, or one like it, with a number
 /// before it that the search does not have.
-fn brings_numbers(pattern: &Pattern) -> bool {
+fn brings_numbers(doc: &Doc<'_>, pattern: &Pattern) -> bool {
     let said: Vec<&str> = pattern.search.lines().collect();
     let numbered = |line: &str| !said.contains(&line) && number_prefix(line).is_some();
     let is_said = |line: &str| {
@@ -125,7 +184,18 @@ fn brings_numbers(pattern: &Pattern) -> bool {
         line.trim().len() >= TELLING_MIN
             && said.iter().any(|said| line_similarity(said.trim(), line.trim()) >= SAME_LINE_MIN)
     };
-    (barred && solid.len() > 1) || bare.lines().any(alike)
+    // `1: 'one'` is an entry of a map as well: the first number is that of a line like it.
+    let colons = solid
+        .iter()
+        .all(|line| line.trim_start_matches(|c: char| c == ' ' || c.is_ascii_digit()).starts_with(':'));
+    let in_place = || {
+        solid.first().and_then(|line| number_prefix(line)).is_some_and(|(number, rest)| {
+            let at = usize::try_from(number).ok().and_then(|number| number.checked_sub(1));
+            at.and_then(|at| doc.lines.get(at))
+                .is_some_and(|line| line_similarity(line.text.trim(), rest.trim()) >= SAME_LINE_MIN)
+        })
+    };
+    (barred && solid.len() > 1) || (bare.lines().any(alike) && (!colons || in_place()))
 }
 
 fn unfenced(text: &str) -> Option<String> {
@@ -140,14 +210,14 @@ fn unfenced(text: &str) -> Option<String> {
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Sequence {
+pub(super) enum Sequence {
     /// Each number is one more than that before it.
     Rising,
     /// New lines have no number of their own.
     Any,
 }
 
-fn unnumbered(text: &str, sequence: Sequence) -> Option<String> {
+pub(super) fn unnumbered(text: &str, sequence: Sequence) -> Option<String> {
     let mut last: Option<u64> = None;
     let mut out = Vec::new();
     for line in text.strip_suffix('\n').unwrap_or(text).split('\n') {
@@ -186,22 +256,47 @@ fn is_elision(line: &str) -> bool {
 }
 
 /// A line that says in words that lines are left out: a comment, or words between dots.
-fn is_spoken_elision(line: &str) -> bool {
+pub(super) fn is_spoken_elision(line: &str) -> bool {
     let line = line.trim();
     let dotted_start = |text: &str| text.starts_with("...") || text.starts_with('\u{2026}');
     let dotted_end = |text: &str| text.ends_with("...") || text.ends_with('\u{2026}');
     let about = |text: &str| {
         let text = text.to_lowercase();
-        let words = ["existing", "rest of", "unchanged", "remaining", "same as", "other code", "omitted"];
+        let words = [
+            "existing",
+            "rest of",
+            "unchanged",
+            "remaining",
+            "same as",
+            "other code",
+            "omitted",
+            "(code above)",
+            "(code below)",
+        ];
         words.iter().any(|word| text.contains(word))
     };
     let Some(body) = comment_body(line) else {
         // `...rest` is code in some languages, `... rest of the file ...` in none.
         return dotted_start(line) && dotted_end(line) && line.contains(' ') && about(line);
     };
-    let dotted = dotted_start(body) || dotted_end(body);
     let empty = body.trim_matches(['.', '\u{2026}', ' ']).is_empty();
-    (dotted && (empty || about(body))) || says_omitted(body)
+    // `Loading existing users...` speaks of users, `existing code ...` of lines.
+    let begins = |text: &str| {
+        let text = text.to_lowercase();
+        let words = [
+            "existing",
+            "rest of",
+            "the rest",
+            "unchanged",
+            "remaining",
+            "the remaining",
+            "same as",
+            "other code",
+            "omitted",
+        ];
+        words.iter().any(|word| text.starts_with(word))
+    };
+    (dotted_start(body) && (empty || about(body))) || (dotted_end(body) && begins(body)) || says_omitted(body)
 }
 
 /// `rest of the code remains unchanged`, without any dots.
@@ -288,6 +383,8 @@ mod tests {
             "// rest of the code remains the same",
             "# (rest of the function unchanged)",
             "    // Existing imports here",
+            "# ... (code above)",
+            "// existing code...",
             "<!-- remaining content omitted -->",
         ] {
             assert!(is_elision(line), "{line}");
@@ -297,6 +394,7 @@ mod tests {
             "...rest,",
             "x = ...",
             "# wait...",
+            "# Loading existing users...",
             "// see the rest of the file",
             "# existing users keep their code",
             "// other threads may be here",
@@ -325,6 +423,9 @@ mod tests {
             (body, "def f(b):\n    # ... existing code ...\n    return c"),
             (body, "def f(a):\n    b = a\n    ..."),
             (body, "def f(a):\n    # rest of the function unchanged\n    return c"),
+            (body, "def f(a):\n    # (unchanged)\n    return d"),
+            (body, "def f(a):\n    # ... (code above)\n    return d"),
+            (body, "def f(a):\n    // keep as is\n    return d"),
             ("    pass", "    ... rest of the code ..."),
             ("    pass", "<<<<<<< SEARCH\n    pass\n=======\n    go()\n>>>>>>> REPLACE"),
         ] {
@@ -336,6 +437,9 @@ mod tests {
         }
         for (file, search, replace) in [
             (file, "    pass", "    ..."),
+            (file, body, "def f(a):\n    ..."),
+            (file, "    pass", "    # Loading existing users...\n    pass"),
+            ("D = {\n    'ok': 1,\n}\n", "    'ok': 1,", "    1: 'ok',\n    2: 'okay',"),
             (file, "    pass", "    d = {1: 'a',\n    2: 'b'}"),
             ("a: b\n", "a: b", "1: one\n2: two"),
             ("x\n```\ny\n```\n", "x", "```sh\nls\n```"),

@@ -11,7 +11,7 @@ pub(super) struct Line<'a> {
     pub(super) text: &'a str,
     /// Byte offset of the line in the decoded text.
     pub(super) start: usize,
-    /// `"\n"`, `"\r\n"`; empty only for a last line without an end.
+    /// `"\n"`, `"\r\n"`, `"\r"`; empty only for a last line without an end.
     pub(super) eol: &'a str,
 }
 
@@ -79,9 +79,19 @@ pub(super) fn is_escape(c: char) -> bool {
     (ESCAPE_BASE..ESCAPE_BASE + 0x100).contains(&u32::from(c))
 }
 
-/// Splits at `\n` and `\r\n`; a lone `\r` is a character like any other.
+/// Splits at `\n` and `\r\n`. A lone `\r` is a character like any other, unless it is the only line end
+/// that the text has.
 pub(super) fn lines(text: &str) -> Vec<Line<'_>> {
     let mut out = Vec::new();
+    if !text.contains('\n') && text.contains('\r') {
+        let mut start = 0;
+        for piece in text.split_inclusive('\r') {
+            let body = piece.strip_suffix('\r').unwrap_or(piece);
+            out.push(Line { text: body, start, eol: &piece[body.len()..] });
+            start += piece.len();
+        }
+        return out;
+    }
     let mut start = 0;
     while start < text.len() {
         let rest = &text[start..];
@@ -100,7 +110,11 @@ pub(super) fn lines(text: &str) -> Vec<Line<'_>> {
 pub(super) fn main_eol(lines: &[Line<'_>]) -> &'static str {
     let crlf = lines.iter().filter(|line| line.eol == "\r\n").count();
     let lf = lines.iter().filter(|line| line.eol == "\n").count();
-    if crlf > lf { "\r\n" } else { "\n" }
+    match lines.first() {
+        Some(line) if line.eol == "\r" => "\r",
+        Some(_) | None if crlf > lf => "\r\n",
+        Some(_) | None => "\n",
+    }
 }
 
 /// The blanks a line begins with.
@@ -131,7 +145,7 @@ pub(super) fn folded(line: &str) -> impl Iterator<Item = char> {
 }
 
 /// Zero-width characters that text picks up on its way through a model.
-const fn is_invisible(c: char) -> bool {
+pub(super) const fn is_invisible(c: char) -> bool {
     matches!(c, '\u{200b}'..='\u{200d}' | '\u{2060}' | '\u{feff}' | '\u{ad}')
 }
 

@@ -6,10 +6,11 @@ use serde::Deserialize;
 
 use super::{
     context::{ToolContext, ToolOutcome},
-    files::{FileError, create, work_path},
+    files::{FileError, create, load, work_path},
     gate,
     guard::is_config,
 };
+use crate::edit::framed;
 
 pub(super) const NAME: &str = "create_file";
 pub(super) const DESCRIPTION: &str = "Makes a new file with the given content, and the folders above it. Fails where \
@@ -46,6 +47,9 @@ pub(super) fn run(context: ToolContext<'_>, args: &Args) -> ToolOutcome {
                 .to_owned(),
         );
     }
+    if let Some(why) = framed(&args.path, &args.content) {
+        return fail(format!("Nothing was made: {why}"));
+    }
     let remark = match gate::syntax(context.settings, &path, None, args.content.as_bytes()) {
         Ok(remark) => remark,
         Err(text) => return fail(text),
@@ -60,6 +64,13 @@ pub(super) fn run(context: ToolContext<'_>, args: &Args) -> ToolOutcome {
                 Some(LineCounts { added: u32::try_from(lines).unwrap_or(u32::MAX), removed: 0 });
             out.facts.changed.push(path.clone());
             out.seen(path, BlobHash::of(args.content.as_bytes()))
+        }
+        Err(FileError::Exists(path))
+            if load(context.root, &path).is_ok_and(|file| file.bytes.trim_ascii().is_empty()) =>
+        {
+            fail(format!(
+                "`{path}` exists already and is empty: read it, then fill it with edit_file, with an empty search"
+            ))
         }
         Err(FileError::Exists(path)) if is_config(&path) => fail(format!(
             "`{path}` exists already and configures the project, so it is never replaced whole: read it, then \
@@ -98,6 +109,34 @@ mod tests {
         // What a call made may be edited without being read again.
         let edit = json!({"path": "src/deep/a.rs", "edits": [{"search": "fn a", "replace": "fn b"}]});
         assert!(!w.call("edit_file", edit).is_error);
+    }
+
+    #[test]
+    fn no_frame_is_written_into_a_new_file() {
+        let mut w = Workspace::new(&[]);
+        for content in
+            ["```python\nx = 1\n```\n", "     1| x = 1\n     2| y = 2\n", "# ... existing code ...\n"]
+        {
+            let out = w.call(NAME, json!({"path": "a.py", "content": content}));
+            assert!(out.is_error && out.text().contains("Nothing was made"), "{}", out.text());
+        }
+        assert!(w.names().is_empty());
+    }
+
+    #[test]
+    fn an_empty_file_is_filled_by_an_edit() {
+        let mut w = Workspace::new(&[("a.py", ""), ("b.py", "\n")]);
+        for path in ["a.py", "b.py"] {
+            let out = w.call(NAME, json!({"path": path, "content": "x = 1\n"}));
+            assert!(out.is_error && out.text().contains("with an empty search"), "{}", out.text());
+            w.call("read_file", json!({"path": path}));
+        }
+        let out =
+            w.call("edit_file", json!({"path": "a.py", "edits": [{"search": "", "replace": "x = 1\n"}]}));
+        assert!(!out.is_error, "{}", out.text());
+        let out = w.call("edit_file", json!({"path": "b.py", "patch": "@@ -0,0 +1 @@\n+x = 1\n"}));
+        assert!(!out.is_error, "{}", out.text());
+        assert_eq!((w.read("a.py").as_str(), w.read("b.py").as_str()), ("x = 1\n", "x = 1\n"));
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! `<<<<<<< SEARCH` / `=======` / `>>>>>>> REPLACE` blocks.
+//! `<<<<<<< SEARCH` / `=======` / `>>>>>>> REPLACE` blocks, also with `------- SEARCH` and `+++++++ REPLACE`.
 
 use super::{
     super::{
@@ -19,10 +19,12 @@ fn marker(line: &str, sign: char) -> Option<&str> {
 
 pub(super) fn opens(line: &str) -> bool {
     marker(line, '<').is_some_and(|word| matches!(word.trim_end_matches('>'), "SEARCH" | "ORIGINAL"))
+        || marker(line, '-') == Some("SEARCH")
 }
 
 pub(super) fn closes(line: &str) -> bool {
     marker(line, '>').is_some_and(|word| matches!(word, "REPLACE" | "UPDATED"))
+        || marker(line, '+') == Some("REPLACE")
 }
 
 fn divides(line: &str) -> bool {

@@ -68,7 +68,8 @@ impl Hunk {
         let (old, new) = self.counts();
         self.search.truncate(old);
         self.replace.truncate(new);
-        if self.search.iter().all(|line| line.trim().is_empty()) {
+        let placed = self.search.is_empty() && matches!(self.anchor, Some(Anchor::Below(_)));
+        if !placed && self.search.iter().all(|line| line.trim().is_empty()) {
             return Err(FormError::new(
                 "a hunk only adds lines and quotes none of the file, so it has no place: add a line or two of \
                  context; a new file is made with create_file",

@@ -53,6 +53,14 @@ fn several_hunks_stand_or_fall_together() {
 }
 
 #[test]
+fn a_hunk_that_only_adds_stands_below_the_line_its_header_names() {
+    check("a\nb\n", "@@ -1,0 +2 @@\n+z\n", Ok("a\nz\nb\n"));
+    check("a\r\nb\r\n", "@@ -0,0 +1 @@\n+z\n", Ok("z\r\na\r\nb\r\n"));
+    check("", "--- a/src/a.py\n+++ b/src/a.py\n@@ -0,0 +1 @@\n+z\n", Ok("z\n"));
+    check("a\n", "@@ -1,0 +2 @@\n+# ... existing code ...\n", Err("omitted lines"));
+}
+
+#[test]
 fn a_header_breaks_a_tie_only_where_it_is_right() {
     let text = "a()\nx\nb()\nx\nc()\n";
     check(text, "@@ -4,1 +4,1 @@\n-x\n+y\n", Ok("a()\nx\nb()\ny\nc()\n"));
@@ -95,7 +103,8 @@ fn what_a_diff_cannot_do_here_is_told_with_the_remedy() {
         ("--- a/src/a.py\n+++ /dev/null\n@@ -1 +0,0 @@\n-x\n", "rm"),
         ("diff --git a/x b/src/a.py\nrename from x\nrename to src/a.py\n", "run_command"),
         ("--- a/src/b.py\n+++ b/src/b.py\n@@ -1 +1 @@\n-x\n+y\n", "one call for each file"),
-        ("@@ -4,0 +5,1 @@\n+x\n", "add a line or two of context"),
+        ("@@ -4,0 +5,2 @@\n+x\n", "add a line or two of context"),
+        ("@@ -40,0 +41,1 @@\n+x\n", "below line 40, which the file does not have"),
         ("@@ -1,1 +1,1 @@\n import os\n", "changes no line"),
         ("just words", "patch holds no change"),
         ("*** Begin Patch\n*** Add File: n.py\n+x\n*** End Patch", "create_file"),
@@ -138,6 +147,8 @@ fn blocks_are_searches_and_replacements() {
     check(FILE, &format!("src/a.py\n```python\n{block}```\n"), Ok(&want));
     let two = format!("{block}\n<<<<<<< SEARCH\nimport os\n=======\n>>>>>>> REPLACE\n");
     check(FILE, &two, Ok(want.strip_prefix("import os\n").expect("first line")));
+    let dashed = block.replace("<<<<<<<", "-------").replace(">>>>>>>", "+++++++");
+    check(FILE, &dashed, Ok(&want));
     let numbered =
         "<<<<<<< SEARCH\n:start_line:11\n-------\n    return b\n=======\n    return c\n>>>>>>> REPLACE\n";
     let (head, tail) = FILE.rsplit_once("return b").expect("is there");

@@ -75,7 +75,7 @@ fn close(open: &mut Option<(Option<Header>, Hunk)>, edits: &mut Vec<Edit>) -> Re
         return Ok(());
     }
     if let Some(header) = header.filter(|header| (header.old, header.new) == hunk.counts()) {
-        hunk.anchor(Anchor::Line(header.start));
+        hunk.anchor(if header.old == 0 { Anchor::Below(header.start) } else { Anchor::Line(header.start) });
     }
     edits.extend(hunk.edit()?);
     Ok(())
