@@ -85,7 +85,7 @@ fn number<T: TryFrom<u64>>(text: &str, range: std::ops::RangeInclusive<u64>, pla
     Some(())
 }
 
-const KEYS: [Key; 39] = [
+const KEYS: [Key; 40] = [
     Key {
         name: "run.turns_max",
         env: "DOCKET_TURNS_MAX",
