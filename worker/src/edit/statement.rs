@@ -122,17 +122,17 @@ fn is_comment(line: &str) -> bool {
 /// The line up to a comment at its end, which has two words at least and, after `//`, no signs of a
 /// formula: `a // (b + 1)` is a division somewhere. An address such as `http://host` opens none.
 fn code_of(line: &str) -> &str {
-    let opens = |sign: &&str| {
-        let at = line.find(*sign)?;
+    let opens = |sign: &str| {
+        let at = line.find(sign)?;
         let rest = &line[at + sign.len()..];
-        let ends = match *sign {
+        let ends = match sign {
             " /* " => rest.trim_end().find("*/").is_none_or(|end| end + 2 == rest.trim_end().len()),
             " // " => !rest.contains(['(', ')', '[', ']', '=', '+', '*']),
             _ => true,
         };
         (ends && words(rest).len() > 1).then_some(at)
     };
-    let end = [" // ", " # ", " /* "].iter().filter_map(|sign| opens(&sign)).min();
+    let end = [" // ", " # ", " /* "].into_iter().filter_map(opens).min();
     &line[..end.unwrap_or(line.len())]
 }
 
