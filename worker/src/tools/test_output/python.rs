@@ -83,7 +83,7 @@ pub(super) fn unittest_failure(lines: &[&str]) -> Option<String> {
 /// Tests that failed, by name, as pytest sums them up.
 pub(super) fn pytest_failing(lines: &[&str]) -> Vec<String> {
     let summary = |line: &&str| line.starts_with("==") && line.contains(" short test summary info ");
-    let Some(from) = lines.iter().rposition(|line| summary(&line)) else { return Vec::new() };
+    let Some(from) = lines.iter().rposition(summary) else { return Vec::new() };
     let name = |line: &&str| {
         let whole = line.starts_with("SUBFAILED").then_some(*line);
         let rest = line.strip_prefix("FAILED ").or_else(|| line.strip_prefix("ERROR ")).or(whole)?;
