@@ -29,7 +29,7 @@ pub(super) const NUDGE_EMPTY: &str = "Your last answer was empty. Call a tool to
                            sentence what you did; or begin with `BLOCKED:` and say what you need.";
 
 /// What the model is told after an answer that a limit cut before it called a tool.
-pub(super) const NUDGE_CUT: &str = "Your last answer was cut at the limit of what one answer may hold. Go on in smaller parts:                          think less at once, and write a large file with several calls.";
+pub(super) const NUDGE_CUT: &str = "Your last answer was cut at the limit of what one answer may hold. Go on in smaller parts: think less at once, and write a large file with several calls.";
 
 /// What a model is told that goes on behind another one's refusal.
 pub(super) const NUDGE_REFUSED: &str = "The last answer above is another model's. Go on with the task; or say in a sentence why \

@@ -104,7 +104,8 @@ fn a_long_run_is_made_shorter_rarely_and_by_much() {
     let usual = || vec![called("run_command", 4400), called("edit_file", 600), called("run_command", 200)];
     let large = || vec![called("run_command", 20_000)];
     let small = || vec![called("run_command", 300)];
-    let runs: [(u64, fn() -> Vec<Called>, usize, usize); 4] = [
+    type Made = fn() -> Vec<Called>;
+    let runs: [(u64, Made, usize, usize); 4] = [
         (32_768, large, 25, 13),
         (14_000, usual, 60, 40),
         (14_000, small, 120, 12),
