@@ -93,7 +93,8 @@ fn elides(pattern: &Pattern) -> bool {
     let stub = |at: usize| {
         at > 0 && at + 1 == replace.len() && {
             let head = &replace[at - 1];
-            head.ends_with(':') && ["def ", "async def ", "class "].iter().any(|word| head.starts_with(word))
+            head.ends_with(':')
+                && (["def ", "class "].iter().any(|word| head.starts_with(word)) || head.contains(" def "))
         }
     };
     let place = |line: &String| search.iter().position(|said| line_similarity(said, line) >= SAME_LINE_MIN);
