@@ -178,6 +178,8 @@ pub struct RunState {
     pub read_set: BTreeMap<WorkPath, BlobHash>,
     /// What of files stands in the conversation.
     pub reads: Reads,
+    /// Whole outputs of calls and gates whose results show a part.
+    pub outputs: BTreeMap<CallId, BlobRef>,
     /// Work tree against the base.
     pub overlay: Overlay,
     /// `.git/` against the base.
@@ -283,6 +285,7 @@ impl Default for RunState {
             open_gates: Vec::new(),
             read_set: BTreeMap::new(),
             reads: Reads::default(),
+            outputs: BTreeMap::new(),
             overlay: BTreeMap::new(),
             git_overlay: BTreeMap::new(),
             left_out: BTreeMap::new(),

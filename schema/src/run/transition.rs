@@ -263,6 +263,7 @@ impl RunState {
         if is_error {
             self.totals.tool_errors += 1;
         }
+        self.outputs.extend(event.full.map(|blob| (event.call.clone(), blob)));
         self.linted(&event.facts.lint);
         for seen in event.facts.read {
             self.read_set.insert(seen.path, seen.hash);

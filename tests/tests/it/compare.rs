@@ -53,9 +53,11 @@ async fn two_models_are_compared_on_a_backlog_and_every_figure_is_right() -> Res
     let server = ModelServer::start_by_model(scripts).await?;
     let sample = Sample::new(&[("a.txt", "a\n")])?;
     let tasks = tempfile::tempdir()?;
-    let (one, two) = (tasks.path().join("one.md"), tasks.path().join("two.md"));
+    let (one, two) = (tasks.path().join("one.md"), tasks.path().join("two.jsonl"));
     std::fs::write(&one, "# The first task\nDo it.\n")?;
-    std::fs::write(&two, "# The second task\nDo that, too.\n")?;
+    let line =
+        serde_json::json!({ "title": "The second task", "text": "Do that, too.", "requires": ["a.txt"] });
+    std::fs::write(&two, format!("{line}\n"))?;
     let worker = Worker::start(
         &coordinator,
         &WorkerOptions { settings: SETTINGS.to_owned(), ..WorkerOptions::default() },
@@ -105,6 +107,7 @@ async fn two_models_are_compared_on_a_backlog_and_every_figure_is_right() -> Res
     ensure!(number(quick, "input_tokens")? == sent("quick")?, "{quick}");
     ensure!(number(idle, "input_tokens")? == sent("idle")?, "{idle}");
     let (mut answered, mut walls) = (BTreeMap::<String, u64>::new(), BTreeMap::<String, Vec<u64>>::new());
+    let mut worked = BTreeMap::<String, Vec<u64>>::new();
     for of in all["tasks"].as_array().context("tasks")? {
         for variant in of["variants"].as_array().context("variants")? {
             ensure!(number(variant, "tasks")? == 2, "{variant}");
@@ -116,11 +119,18 @@ async fn two_models_are_compared_on_a_backlog_and_every_figure_is_right() -> Res
                 let run = &view.runs[0];
                 let took = run.ended_at.context("ended")?.ms_since(run.started_at.context("started")?);
                 walls.entry(model.clone()).or_default().push(took);
+                let mut took = 0;
                 for event in &coordinator.history(run.id).await?.events {
                     if let RunEvent::ModelAnswered(answer) = event {
                         *answered.entry(model.clone()).or_default() += answer.usage.output_tokens;
+                        took += answer.total_ms;
+                    } else if let RunEvent::ToolFinished(finished) = event {
+                        took += finished.duration_ms;
+                    } else if let RunEvent::GateFinished(finished) = event {
+                        took += finished.duration_ms;
                     }
                 }
+                worked.entry(model.clone()).or_default().push(took);
             }
         }
     }
@@ -129,6 +139,9 @@ async fn two_models_are_compared_on_a_backlog_and_every_figure_is_right() -> Res
         let mut walls = walls[name].clone();
         walls.sort_unstable();
         ensure!(number(of, "wall_ms_median")? == u64::midpoint(walls[1], walls[2]), "{of} {walls:?}");
+        let mut worked = worked[name].clone();
+        worked.sort_unstable();
+        ensure!(number(of, "worked_ms_median")? == u64::midpoint(worked[1], worked[2]), "{of} {worked:?}");
     }
     let cost = number(quick, "input_tokens")? * 3000 + number(quick, "output_tokens")? * 5000;
     ensure!(number(quick, "cost_nusd")? == cost, "{quick}, not {cost}");
@@ -159,15 +172,39 @@ async fn two_models_are_compared_on_a_backlog_and_every_figure_is_right() -> Res
 
     // Nobody works: the batch waits, is told, and is no success.
     let mut late: Vec<&str> = args.to_vec();
-    late.push("--no-wait");
+    late.extend([
+        "--no-wait",
+        "--explore-model",
+        "",
+        "--explore-model",
+        "openai:quick",
+        "--max-cost",
+        "0.00025",
+    ]);
     let told = coordinator.docket(&late).await?.ok()?;
     let told: Value = serde_json::from_str(&told)?;
-    ensure!(told["tasks"].as_array().is_some_and(|tasks| tasks.len() == 8), "{told}");
+    let waiting = told["tasks"].as_array().context("tasks")?;
+    ensure!(waiting.len() == 8, "{told}");
+    for (nth, id) in waiting.iter().enumerate() {
+        let spec = coordinator.client().task(id.as_str().context("an id")?.parse()?).await?.task.spec;
+        // Variants take turns: the second has the first one's model to look around.
+        let explore = (nth % 2 == 1).then(|| "openai:quick".to_owned());
+        ensure!(spec.explore_model.map(|model| model.to_string()) == explore, "{nth}");
+        ensure!(spec.requires.len() == usize::from(spec.title == "The second task"), "{nth}");
+        ensure!(spec.settings.cost_max_nusd == Some(250_000), "{nth}");
+    }
     let batch = told["batch"].as_str().context("a batch")?;
     let open = coordinator.docket(&["compare", "--of", batch]).await?;
     ensure!(open.code() == Some(1) && open.stderr.contains("not all of them have ended"), "{open:?}");
+    let wrong_lines = tasks.path().join("wrong.jsonl");
+    std::fs::write(&wrong_lines, "{\"text\": \"x\"}\n{\"txt\": \"x\"}\n")?;
+    let wrong_lines = path(&wrong_lines)?;
     for (wrong, words) in [
-        (&["compare", &one, "--repo", &repo, "--model", "openai:quick"][..], "nothing to compare"),
+        (
+            &["compare", &wrong_lines, "--repo", &repo, "--model", "openai:x", "--model", "openai:y"][..],
+            "wrong.jsonl:2: unknown field `txt`",
+        ),
+        (&["compare", &one, "--repo", &repo, "--model", "openai:quick"], "nothing to compare"),
         (&["compare", &one, "--repo", &repo, "--model", "openai:x", "--model", "openai:x"], "given twice"),
         (
             &["compare", &one, &one, "--repo", &repo, "--model", "openai:x", "--model", "openai:y"],

@@ -35,6 +35,16 @@ name = "read_file"
 args = { path = "long.txt", start_line = 100 }
 
 [[turns]]
+[[turns.calls]]
+name = "run_command"
+args = { command = "seq 1 5000" }
+
+[[turns]]
+[[turns.calls]]
+name = "read_file"
+args = { path = "output:t4-0", start_line = 2500, end_line = 2501 }
+
+[[turns]]
 text = "Done."
 "#;
 
@@ -71,6 +81,9 @@ async fn an_unchanged_file_is_shown_once_in_a_run_that_replays_to_the_same() -> 
         ("t2-2", "   101| more\n", None),
         // Two lines are shorter than what would be said of them.
         ("t3-0", "   100| line 100 of a file that is read\n   101| more\n", None),
+        // What was cut says where the rest is, and that can be read.
+        ("t4-0", "\n[whole output: 5001 lines; read_file shows them, with the path `output:t4-0`]\n", None),
+        ("t5-0", "output:t4-0: lines 2500 to 2501 of 5001\n  2500| 2499\n  2501| 2500\n", None),
     ] {
         let (text, to) = result(&history, call)?;
         ensure!(

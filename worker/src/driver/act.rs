@@ -104,7 +104,7 @@ impl Hands {
         state: &RunState,
         material: &Material,
     ) -> Result<Outgoing, SnapshotError> {
-        let out = self.bench.run_tools(state).await?;
+        let out = self.bench.run_tools(state, material).await?;
         keep_results(&out, material);
         Ok(out)
     }
@@ -115,7 +115,7 @@ impl Hands {
         state: &RunState,
         material: &Material,
     ) -> Result<Outgoing, SnapshotError> {
-        let out = self.bench.run_tools_again(state).await?;
+        let out = self.bench.run_tools_again(state, material).await?;
         keep_results(&out, material);
         Ok(out)
     }

@@ -165,7 +165,8 @@ async fn ready(
     let voices = Voices::of(bootstrap, &pins.models, material).await?;
     let tests = tests_line(&pins, spec.tests.clone());
     let settings = ToolSettings { redactor: redactor.clone(), ..tool_settings(&pins.settings) };
-    let bench = Workbench { workspace, root, runner, settings, tests, redactor };
+    let outputs = tools::WholeOutputs::new();
+    let bench = Workbench { workspace, root, runner, settings, tests, redactor, outputs };
     Ok((engine, Hands { voices, bench }))
 }
 

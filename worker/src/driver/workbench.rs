@@ -31,7 +31,7 @@ use super::{
 use crate::{
     bootstrap::SandboxChoice,
     engine,
-    tools::{self, TestRunnerConfig, ToolContext, ToolOutcome, ToolSettings},
+    tools::{self, TestRunnerConfig, ToolContext, ToolOutcome, ToolSettings, WholeOutputs},
     workspace::{Blobs, SnapshotError, Workspace, materialize},
 };
 
@@ -44,6 +44,8 @@ pub(crate) struct Workbench {
     pub(super) tests: Option<TestRunnerConfig>,
     /// What its calls say becomes part of the log, but for secrets.
     pub(super) redactor: Redactor,
+    /// Whole outputs that the open calls ask for.
+    pub(super) outputs: WholeOutputs,
 }
 
 /// Batches of edits after which a linter that never ends in time is no longer waited for.
@@ -80,7 +82,7 @@ impl Workbench {
         let (tests, settings) = (tests_line(pins, tests), tool_settings(&pins.settings));
         // What was configured where the run was carried out is not known here.
         let redactor = Redactor::default();
-        Ok(Self { workspace, root, runner, settings, tests, redactor })
+        Ok(Self { workspace, root, runner, settings, tests, redactor, outputs: WholeOutputs::new() })
     }
 
     /// Runs one setup line.
@@ -91,9 +93,25 @@ impl Workbench {
         setup(&[line.to_owned()], settings, &self.runner, &self.redactor).await.map(drop)
     }
 
+    /// Fetches what the open calls ask for beyond the workspace.
+    async fn at_hand<S: Blobs>(&mut self, state: &RunState, blobs: &S) {
+        self.outputs.clear();
+        for call in state.open_tools.iter().filter_map(|(_, tool)| tools::whole_output_wanted(tool)) {
+            if let Some(blob) = state.outputs.get(&call) {
+                let bytes = blobs.get(blob).await.map_err(|error| error.to_string());
+                self.outputs.insert(call, bytes);
+            }
+        }
+    }
+
     /// Runs the open tool calls: neighbouring readers together, changers in order; then a snapshot
     /// if anything may have changed.
-    pub(crate) async fn run_tools(&mut self, state: &RunState) -> Result<Outgoing, SnapshotError> {
+    pub(crate) async fn run_tools<S: Blobs>(
+        &mut self,
+        state: &RunState,
+        blobs: &S,
+    ) -> Result<Outgoing, SnapshotError> {
+        self.at_hand(state, blobs).await;
         let mut batch = Batch::new(state, &self.redactor);
         let mut rereads = Rereads::new(state);
         let mut all: Vec<(&ToolRequested, Done)> = Vec::new();
@@ -162,9 +180,13 @@ impl Workbench {
 
     /// Runs calls again after a crash, as their recovery classes allow: the workspace stands at the
     /// last snapshot. Whatever may have reached beyond it is not run again; the model is told.
-    pub(super) async fn run_tools_again(&mut self, state: &RunState) -> Result<Outgoing, SnapshotError> {
+    pub(super) async fn run_tools_again<S: Blobs>(
+        &mut self,
+        state: &RunState,
+        blobs: &S,
+    ) -> Result<Outgoing, SnapshotError> {
         if super::turn::unknown_after_crash(state).is_empty() {
-            return self.run_tools(state).await;
+            return self.run_tools(state, blobs).await;
         }
         let mut batch = Batch::new(state, &self.redactor);
         for (open, _) in &state.open_tools {
@@ -217,7 +239,14 @@ impl Workbench {
         read_set: &'a BTreeMap<WorkPath, BlobHash>,
         tests: Option<&'a TestRunnerConfig>,
     ) -> ToolContext<'a> {
-        ToolContext { root: &self.root, runner: &self.runner, read_set, settings: &self.settings, tests }
+        ToolContext {
+            root: &self.root,
+            runner: &self.runner,
+            read_set,
+            settings: &self.settings,
+            tests,
+            outputs: &self.outputs,
+        }
     }
 
     async fn snapshot(&mut self, state: &RunState, batch: &mut Batch) -> Result<(), SnapshotError> {
@@ -338,7 +367,7 @@ impl Batch {
 
     fn finished(&mut self, open: &ToolRequested, done: Done) {
         let Done { status, outcome, duration } = done;
-        let (content, full) = self.placed(outcome.content, outcome.full);
+        let (content, full) = self.placed(&open.call, &outcome.facts, outcome.content, outcome.full);
         let event = ToolFinished {
             call: open.call.clone(),
             status,
@@ -371,7 +400,7 @@ impl Batch {
 
     fn gate_finished(&mut self, open: &GateRequested, outcome: ToolOutcome, duration: Duration) {
         let passed = passed(open, &outcome);
-        let (content, full) = self.placed(outcome.content, outcome.full);
+        let (content, full) = self.placed(&open.call, &outcome.facts, outcome.content, outcome.full);
         let call: CallId = open.call.clone();
         let facts = self.redacted(outcome.facts);
         self.out.push(
@@ -387,7 +416,18 @@ impl Batch {
         ToolFacts { error_signature: signature, failing, ..facts }
     }
 
-    fn placed(&mut self, content: Vec<u8>, full: Option<Vec<u8>>) -> (Content, Option<BlobRef>) {
+    fn placed(
+        &mut self,
+        call: &CallId,
+        facts: &ToolFacts,
+        mut content: Vec<u8>,
+        full: Option<Vec<u8>>,
+    ) -> (Content, Option<BlobRef>) {
+        // Nobody asks what tests said that passed.
+        let passed = facts.tests.is_some() && facts.exit == Some(0);
+        if let Some(full) = full.as_ref().filter(|_| !passed) {
+            content.extend_from_slice(tools::whole_output_note(call, full).as_bytes());
+        }
         let (content, large) = Content::place(self.redactor.bytes(content));
         if let (Some(blob), Some(bytes)) = (content.blob(), large) {
             self.out.blob(blob, bytes);

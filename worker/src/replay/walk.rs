@@ -201,7 +201,7 @@ impl<S: Blobs> Walk<'_, S> {
         (self.told)(Rerunning::Runs { turn: self.state.turn, tools });
         self.freshen().await?;
         let Some(bench) = &mut self.bench else { return Ok(()) };
-        self.batch = Some(Batch::of(bench.run_tools(&self.state).await?));
+        self.batch = Some(Batch::of(bench.run_tools(&self.state, self.blobs).await?));
         Ok(())
     }
 

@@ -9,7 +9,7 @@ use docket_schema::{
     tool::{FileSeen, ToolFacts},
 };
 
-use super::{runner::Runner, signature::error_signature};
+use super::{runner::Runner, signature::error_signature, whole::WholeOutputs};
 
 /// The hash of each file as this run last read or wrote it.
 pub type ReadSet = BTreeMap<WorkPath, BlobHash>;
@@ -64,6 +64,8 @@ pub struct ToolContext<'a> {
     pub settings: &'a ToolSettings,
     /// The configured test runner, if there is one.
     pub tests: Option<&'a TestRunnerConfig>,
+    /// Whole outputs that this batch of calls may read.
+    pub outputs: &'a WholeOutputs,
 }
 
 /// A tool's answer.

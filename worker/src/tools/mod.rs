@@ -38,6 +38,7 @@ mod test_runner;
 #[cfg(test)]
 mod testing;
 mod walk;
+mod whole;
 
 pub use context::{ReadSet, TestRunnerConfig, ToolContext, ToolOutcome, ToolSettings};
 pub use gate::{check_syntax, is_syntax_check, syntax_check};
@@ -52,3 +53,4 @@ pub use shell::quote;
 pub use signature::error_signature;
 pub use test_output::{TestReport, parse_tests};
 pub use test_runner::{detect_tests, tests_by_names};
+pub use whole::{WholeOutputs, whole_output_note, whole_output_wanted};

@@ -92,13 +92,7 @@ pub fn cut(text: &str, chars_max: usize) -> (String, bool) {
     let half = chars_max / 2;
     let at = |n: usize| text.char_indices().nth(n).map_or(text.len(), |(at, _)| at);
     let (head, tail) = (&text[..at(half)], &text[at(total - half)..]);
-    (
-        format!(
-            "{head}\n[… {} characters left out, kept as the call's full output …]\n{tail}",
-            total - 2 * half
-        ),
-        true,
-    )
+    (format!("{head}\n[… {} characters left out …]\n{tail}", total - 2 * half), true)
 }
 
 /// One line, at most `chars_max` characters of it.

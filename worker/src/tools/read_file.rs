@@ -1,6 +1,6 @@
 //! `read_file`: numbered lines of a file, the middle of a long one summarized.
 
-use docket_schema::{content::WorkPath, tool::LinesShown};
+use docket_schema::{content::WorkPath, message::CallId, tool::LinesShown};
 use schemars::JsonSchema;
 use serde::Deserialize;
 
@@ -11,6 +11,7 @@ use super::{
     files::{FILE_BYTES_MAX, load_opened, open, size_text, work_path},
     huge::{self, Found, SCANNED_BYTES_MAX, Wanted},
     output::{cut_line, visible},
+    whole::call_of,
 };
 
 pub(super) const NAME: &str = "read_file";
@@ -29,7 +30,7 @@ const ENDS: u64 = 50;
 #[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Args {
-    /// Path of the file, relative to the workspace.
+    /// Path of the file, relative to the workspace; or the `output:…` that a result which was cut names.
     path: String,
     /// First line to show, from 1.
     #[serde(default)]
@@ -46,6 +47,9 @@ pub(super) fn run(context: ToolContext<'_>, args: &Args) -> ToolOutcome {
 }
 
 fn read(context: ToolContext<'_>, args: &Args) -> Result<ToolOutcome, String> {
+    if let Some(call) = call_of(&args.path) {
+        return whole_output(context, args, &call);
+    }
     let path = work_path(&args.path).map_err(|error| error.to_string())?;
     let (file, meta) = open(context.root, &path).map_err(|error| error.to_string())?;
     if meta.len() > FILE_BYTES_MAX {
@@ -64,6 +68,31 @@ fn read(context: ToolContext<'_>, args: &Args) -> Result<ToolOutcome, String> {
     let whole = File { name: path.to_string(), text: &text, lines: &lines };
     whole.show(first, last, context.settings.read_lines_max, &mut answer);
     Ok(answer.outcome().seen(path, loaded.hash))
+}
+
+/// What an earlier call put out. Nothing enters the read set: it is no file.
+fn whole_output(context: ToolContext<'_>, args: &Args, call: &CallId) -> Result<ToolOutcome, String> {
+    let bytes = match context.outputs.get(call) {
+        Some(Ok(bytes)) => bytes,
+        Some(Err(why)) => return Err(format!("the whole output of {call} cannot be had now: {why}")),
+        None => {
+            return Err(format!(
+                "no whole output is kept under `{}`: a result that shows a part names its own at its end",
+                args.path
+            ));
+        }
+    };
+    let text = String::from_utf8_lossy(bytes);
+    let lines: Vec<&str> = text.lines().collect();
+    let Some((first, last)) = span(args, lines.len() as u64)? else {
+        return Ok(ToolOutcome::ok(format!("`{}` is empty", args.path)));
+    };
+    let mut answer = Answer::new(&args.path, (first, last), lines.len() as u64, None);
+    let whole = File { name: args.path.clone(), text: &text, lines: &lines };
+    whole.show(first, last, context.settings.read_lines_max, &mut answer);
+    // Lines of a file are remembered as shown, and not shown again; these belong to none.
+    answer.lines.clear();
+    Ok(answer.outcome())
 }
 
 /// What is told of a file that is no text.
@@ -117,7 +146,7 @@ fn part_of_huge(
     }
     let note = format!("{}: too large to be edited, and shown in parts", size_text(bytes));
     let last = if ranged { asked.min(found.total) } else { found.total };
-    let mut answer = Answer::new(path, (first, last), found.total, Some(&note));
+    let mut answer = Answer::new(&path, (first, last), found.total, Some(&note));
     show_huge(&found, first, last, &mut answer);
     let outcome = answer.outcome();
     Ok(match found.hash {
@@ -230,7 +259,7 @@ struct Answer {
 }
 
 impl Answer {
-    fn new(path: &WorkPath, (first, last): (u64, u64), total: u64, note: Option<&str>) -> Self {
+    fn new(path: &dyn std::fmt::Display, (first, last): (u64, u64), total: u64, note: Option<&str>) -> Self {
         let mut text = format!("{path}: lines {first} to {last} of {total}\n");
         if let Some(note) = note {
             text.push_str(&format!("({note})\n"));
@@ -280,6 +309,27 @@ mod tests {
         assert_eq!(out.facts.read.len(), 1);
         let out = w.call(NAME, json!({"path": "a.py", "start_line": 2, "end_line": 99}));
         assert_eq!(out.text(), "a.py: lines 2 to 2 of 2\n     2| y = 2\n");
+    }
+
+    #[test]
+    fn the_whole_output_of_a_call_is_shown_in_parts_and_is_no_file() {
+        let mut w = Workspace::new(&[("a.py", "x = 1\n")]);
+        let lines: String = (1..=900).map(|n| format!("said {n}\n")).collect();
+        w.outputs.insert(CallId("t3-0".into()), Ok(lines.into()));
+        w.outputs.insert(CallId("t3-1".into()), Err("the coordinator is away".into()));
+        let out = w.call(NAME, json!({"path": "output:t3-0", "start_line": 400, "end_line": 401}));
+        assert_eq!(out.text(), "output:t3-0: lines 400 to 401 of 900\n   400| said 400\n   401| said 401\n");
+        assert_eq!((out.facts.read, out.facts.shown), (Vec::new(), Vec::new()));
+        let out = w.call(NAME, json!({"path": "output:t3-0"}));
+        assert!(
+            out.text().contains("[… lines 51 to 850 are not shown") && out.text().ends_with("said 900\n")
+        );
+        for (path, why) in
+            [("output:t3-1", "the coordinator is away"), ("output:t9-0", "names its own at its end")]
+        {
+            let out = w.call(NAME, json!({ "path": path }));
+            assert!(out.is_error && out.text().contains(why), "{}", out.text());
+        }
     }
 
     #[test]

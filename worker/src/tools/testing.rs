@@ -12,7 +12,7 @@ use serde_json::Value;
 
 use super::{
     Captured, CommandOutput, CommandSpec, Ended, ReadSet, Runner, RunnerError, TestRunnerConfig, ToolContext,
-    ToolOutcome, ToolSettings, execute,
+    ToolOutcome, ToolSettings, WholeOutputs, execute,
 };
 
 pub(super) struct Workspace {
@@ -22,6 +22,7 @@ pub(super) struct Workspace {
     pub(super) read_set: ReadSet,
     pub(super) settings: ToolSettings,
     pub(super) tests: Option<TestRunnerConfig>,
+    pub(super) outputs: WholeOutputs,
 }
 
 impl Workspace {
@@ -30,7 +31,7 @@ impl Workspace {
         let dir = Dir::open_ambient_dir(temp.path(), ambient_authority()).expect("opens");
         let runner = ShellRunner { root: temp.path().to_owned() };
         let (read_set, settings) = (ReadSet::new(), ToolSettings::default());
-        let out = Self { temp, runner, dir, read_set, settings, tests: None };
+        let out = Self { temp, runner, dir, read_set, settings, tests: None, outputs: WholeOutputs::new() };
         for (path, text) in files {
             out.write(path, text);
         }
@@ -104,6 +105,7 @@ impl Workspace {
             read_set: &self.read_set,
             settings: &self.settings,
             tests: self.tests.as_ref(),
+            outputs: &self.outputs,
         };
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("runtime");
         runtime.block_on(act(context))

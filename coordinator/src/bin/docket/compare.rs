@@ -1,29 +1,34 @@
 //! `docket compare`: the same tasks through several models or engines, side by side; or tasks that are there
 //! already, so that nothing is paid for twice.
 
+mod asked;
 mod figures;
 mod shown;
 
-use std::{collections::BTreeSet, path::PathBuf, time::Duration};
+use std::{path::PathBuf, time::Duration};
 
 use docket_schema::{
     content::WorkPath,
     ids::{BatchId, QueueName, TaskId},
     message::ModelRef,
-    task::{TaskRecord, TaskSpec, TaskState},
+    run::Complexity,
+    task::{TaskRecord, TaskState},
     wire::{SubmitRequest, TaskQuery},
 };
 use docket_worker::client::{Client, Lineage};
 
-use self::figures::{Spent, Tried, Variant, is_settled};
+use self::{
+    asked::{Other, other},
+    figures::{Spent, Tried, Variant, is_settled},
+};
 use crate::{
     access::{Access, Need},
     context::Context,
     display,
-    fail::{Exit, FailWith as _, Failure, Outcome},
+    fail::{Exit, Outcome},
     resolve, run, show,
     signals::Stop,
-    submit::{TaskArgs, check_address},
+    submit::{complexity, dollars, model, period, work_path},
 };
 
 /// Tasks of one comparison at most: a page of them is looked at while they are waited for.
@@ -36,14 +41,14 @@ const LOOK: Duration = Duration::from_millis(250);
 /// Flags.
 #[derive(Debug, clap::Args)]
 #[command(
-    after_help = "Each task is submitted once for each variant, and as often as --repeat says: a variant is a --model with an
---engine, each with each. They are one batch, start from the same commit, and are tried once. Workers
+    after_help = "Each task is submitted once for each variant, and as often as --repeat says: a variant is a --model, with the
+models beside it, and an --engine, each with each. They are one batch, start from the same commit, and are tried once. Workers
 of the coordinator do them; where none works, the batch waits and `docket compare --of BATCH` shows it
 later. Runs that are there already are compared with --of; that asks no model.
 
 DONE counts tasks that ended well. INPUT, CACHED (the part of it that the provider had), OUTPUT and
-COST are sums over all runs of the tasks; TURNS and TIME are medians, TIME from a run's first event to
-its last. A price that is not known is `unknown`, and so is a sum with one in it. --json has all of it.
+COST are sums over all runs of the tasks; TURNS and TIME are medians, TIME of what models, waits for them,
+tools and checks took: waiting for a worker or a person does not count. A price that is not known is `unknown`, and so is a sum with one in it. --json has all of it.
 
 Exit codes: 0 all of them have ended, well or not; 1 some have not: blocked, or left under way.
 
@@ -51,11 +56,14 @@ Examples:
   docket compare task1.md task2.md --repo . --model anthropic:claude-opus-5-5 --model openai:gpt-5.1
   docket compare task.md --repo . --tests \"pytest -q\" --model openai:qwen2.5-coder:7b \\
       --base-url http://localhost:11434/v1 --model openai:gpt-5.1 --base-url \"\" --repeat 3
+  docket compare backlog.jsonl --repo . --model anthropic:claude-opus-5-5 --explore-model \"\" \\
+      --model anthropic:claude-opus-5-5 --explore-model anthropic:claude-haiku-4-5 --max-cost 2
   docket compare --of 3f9c01ab,77aa0e12
   docket compare --of 0198f3c2-77aa-7e12-9c01-ab3f9c01ab12 --json | jq '.variants[] | {model, cost_usd}'"
 )]
 pub(crate) struct Args {
-    /// The tasks, a file each; `-` is standard input
+    /// The tasks, a file each; `-` is standard input. A .jsonl file is a backlog, with an object in each line: `text`,
+    /// and as it needs them `title`, `tests`, `requires`, `setup`
     #[arg(value_name = "FILE", required_unless_present = "of", conflicts_with = "of")]
     files: Vec<PathBuf>,
     /// Compare what is there already: tasks, or a batch by its whole id
@@ -67,6 +75,12 @@ pub(crate) struct Args {
     /// Where the models' API is: once for all, or once for each --model in their order, empty for its provider's
     #[arg(long, value_name = "URL", conflicts_with = "of")]
     base_url: Vec<String>,
+    /// A cheap model that looks around first: once for all, or once for each --model in their order, empty for none
+    #[arg(long, value_name = "MODEL", value_parser = other, conflicts_with = "of")]
+    explore_model: Vec<Other>,
+    /// A model that stands in where one stays overloaded; likewise
+    #[arg(long, value_name = "MODEL", value_parser = other, conflicts_with = "of")]
+    fallback_model: Vec<Other>,
     /// An engine; twice or more to compare engines [default: `task.engine` of docket.toml, react]
     #[arg(long, value_name = "ENGINE", conflicts_with = "of")]
     engine: Vec<String>,
@@ -94,145 +108,24 @@ pub(crate) struct Args {
     /// Turns before a run ends as failed
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1000), conflicts_with = "of")]
     turns: Option<u32>,
+    /// How large the tasks are (low, medium, high) [default: judged by their words]
+    #[arg(long, value_name = "SIZE", value_parser = complexity, conflicts_with = "of")]
+    complexity: Option<Complexity>,
+    /// Tokens that a run may use; it ends as failed before the call that would break this
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..), conflicts_with = "of")]
+    max_tokens: Option<u64>,
+    /// Dollars that a run may cost, as 2.50; likewise
+    #[arg(long, value_name = "DOLLARS", value_parser = dollars, conflicts_with = "of")]
+    max_cost: Option<u64>,
+    /// Time that a run may work, as 90s, 30m or 2h; likewise
+    #[arg(long, value_name = "TIME", value_parser = period, conflicts_with = "of")]
+    max_time: Option<u64>,
     /// Queue
     #[arg(long, default_value = "default", conflicts_with = "of")]
     queue: QueueName,
     /// Do not wait: say the batch's id and go
     #[arg(long, conflicts_with = "of")]
     no_wait: bool,
-}
-
-fn model(text: &str) -> Result<ModelRef, String> {
-    text.parse().map_err(|error: docket_schema::ids::ParseIdError| error.to_string())
-}
-
-fn work_path(text: &str) -> Result<WorkPath, String> {
-    WorkPath::new(text)
-        .ok_or_else(|| "it must be relative and stay inside the repository, as src/lib.rs".to_owned())
-}
-
-impl Args {
-    /// Each model with each engine.
-    fn variants(&self, cx: &Context) -> Outcome<Vec<Variant>> {
-        let usage = |message: String| Err(Failure::new(Exit::Usage, message));
-        let urls = self.base_url.len();
-        if urls > 1 && urls != self.model.len() {
-            return usage(format!(
-                "--base-url is given {urls} times for {} models: give it once for all, or once for each",
-                self.model.len()
-            ));
-        }
-        let engines =
-            if self.engine.is_empty() { vec![cx.config.engine.clone()] } else { self.engine.clone() };
-        let mut variants: Vec<Variant> = Vec::new();
-        for (nth, model) in self.model.iter().enumerate() {
-            let url = if urls == 1 { self.base_url.first() } else { self.base_url.get(nth) };
-            let base_url = url.filter(|url| !url.is_empty()).cloned();
-            let model = ModelRef { base_url, ..model.clone() };
-            check_address(&model)?;
-            if model.provider == "scripted" {
-                return usage(format!("{model} has one script for one task; compare models that are asked"));
-            }
-            for engine in &engines {
-                let variant = Variant { model: model.clone(), engine: engine.clone() };
-                if variants.contains(&variant) {
-                    return usage(format!(
-                        "{model} with {engine} is given twice; --repeat tries it more often"
-                    ));
-                }
-                variants.push(variant);
-            }
-        }
-        if variants.len() < 2 {
-            return usage("there is nothing to compare: give --model, or --engine, twice or more".to_owned());
-        }
-        Ok(variants)
-    }
-
-    fn task(&self, file: &std::path::Path, variant: &Variant) -> TaskArgs {
-        TaskArgs {
-            text: None,
-            file: Some(file.to_owned()),
-            repo: self.repo.clone(),
-            empty: self.empty,
-            commit: self.commit.clone(),
-            include_dirty: false,
-            model: Some(variant.model.clone()),
-            base_url: None,
-            script: None,
-            engine: Some(variant.engine.clone()),
-            queue: self.queue.clone(),
-            priority: 0,
-            at: None,
-            dedup: None,
-            tests: self.tests.clone(),
-            branch: None,
-            require: self.require.clone(),
-            setup: self.setup.clone(),
-            turns: self.turns,
-            explore_model: None,
-            fallback_model: None,
-            complexity: None,
-            max_tokens: None,
-            max_cost: None,
-            max_time: None,
-            // A second try would hide that the first failed.
-            attempts: 1,
-        }
-    }
-
-    /// Every task for every variant, as often as wanted; what can be wrong is told before anything is sent.
-    async fn specs(&self, cx: &Context, client: &Client, variants: &[Variant]) -> Outcome<Vec<TaskSpec>> {
-        let count = self.files.len() * variants.len() * self.repeat as usize;
-        if count > COMPARED_MAX {
-            let message =
-                format!("that is {count} tasks, more than the {COMPARED_MAX} that are compared at once");
-            return Err(Failure::new(Exit::Usage, message));
-        }
-        if self.repo.is_none() && !self.empty {
-            return Err(Failure::new(Exit::Usage, "give --repo DIR, or --empty for none"));
-        }
-        // An engine that this build lacks is told here, of every variant.
-        for variant in &variants[1..] {
-            self.task(&self.files[0], variant).check_engine(cx)?;
-        }
-        let mut asked = Vec::new();
-        for file in &self.files {
-            asked.push(self.task(file, &variants[0]).check(cx)?);
-        }
-        let texts: Vec<(String, String)> =
-            asked.iter().map(|asked| (asked.title.clone(), asked.text.clone())).collect();
-        if texts.iter().collect::<BTreeSet<_>>().len() < texts.len() {
-            return Err(Failure::new(
-                Exit::Usage,
-                "two files hold the same task; --repeat tries it more often",
-            ));
-        }
-        let first = self.task(&self.files[0], &variants[0]);
-        let one = first.spec(cx, client, asked.swap_remove(0), None).await?;
-        let batch = Some(BatchId(docket_coordinator::clock::new_id()));
-        let mut specs = Vec::with_capacity(count);
-        // Variants take turns: what changes on the machine or at a provider meets all of them.
-        for _ in 0..self.repeat {
-            for (title, text) in &texts {
-                specs.extend(variants.iter().map(|variant| TaskSpec {
-                    title: title.clone(),
-                    text: text.clone(),
-                    model: variant.model.clone(),
-                    // What is compared is this model, alone.
-                    explore_model: None,
-                    fallback_model: None,
-                    engine: variant.engine.clone(),
-                    batch,
-                    ..one.clone()
-                }));
-            }
-        }
-        for spec in &specs {
-            spec.check().fail_as(Exit::Usage)?;
-        }
-        Ok(specs)
-    }
 }
 
 /// Compares.
@@ -370,13 +263,17 @@ async fn tried(client: &Client, task: TaskId) -> Outcome<Tried> {
     let view = client.task(task).await?;
     let mut spent = Spent::default();
     let spec = &view.task.spec;
-    let mut variant = Variant { model: spec.model.clone(), engine: spec.engine.clone() };
+    let mut variant = Variant::asked(spec);
     for run in &view.runs {
         let state = show::fold(client, run.id).await?;
         let Some(pins) = state.pins.as_deref() else { continue };
-        variant = Variant { model: pins.models.main.clone(), engine: pins.engine.name.clone() };
+        variant = Variant::of(pins);
         let own = client.all_events(run.id, Lineage::Own).await?;
-        spent.add(&own, pins.models.terms.priced);
+        spent.add(&own, &pins.models);
+        if run.ended_at.is_some() {
+            let worked = state.asking.spent(&state.totals).worked_ms;
+            spent.worked_ms = Some(spent.worked_ms.unwrap_or(0).saturating_add(worked));
+        }
     }
     spent.time(&view);
     Ok(Tried {

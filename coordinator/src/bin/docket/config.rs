@@ -338,18 +338,17 @@ const KEYS: [Key; 40] = [
 ];
 
 /// What [`dollars`] takes, for people.
-pub(crate) const DOLLARS: &str = "dollars above 0 with at most three decimals, such as \"2.50\"";
+pub(crate) const DOLLARS: &str = "dollars above 0 with at most nine decimals, such as \"2.50\"";
 
 /// An amount in nano-dollars.
 pub(crate) fn dollars(text: &str) -> Option<u64> {
     let (whole, fraction) = text.split_once('.').unwrap_or((text, ""));
     let digits = |text: &str| text.bytes().all(|byte| byte.is_ascii_digit());
-    if whole.is_empty() || !digits(whole) || !digits(fraction) || fraction.len() > 3 {
+    if whole.is_empty() || !digits(whole) || !digits(fraction) || fraction.len() > 9 {
         return None;
     }
-    let thousandths = whole.parse::<u64>().ok()?.checked_mul(1000)?;
-    let thousandths = thousandths.checked_add(format!("{fraction:0<3}").parse().ok()?)?;
-    thousandths.checked_mul(1_000_000).filter(|nusd| *nusd > 0)
+    let nusd = whole.parse::<u64>().ok()?.checked_mul(1_000_000_000)?;
+    nusd.checked_add(format!("{fraction:0<9}").parse().ok()?).filter(|nusd| *nusd > 0)
 }
 
 /// A sandbox by its name.

@@ -9,6 +9,7 @@ mod act;
 mod answer;
 mod apply;
 mod args;
+mod backlog;
 mod bench;
 mod blame;
 mod came_to;

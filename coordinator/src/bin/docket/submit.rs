@@ -132,11 +132,11 @@ pub(crate) struct TaskArgs {
     pub(crate) attempts: u32,
 }
 
-fn dollars(text: &str) -> Result<u64, String> {
+pub(crate) fn dollars(text: &str) -> Result<u64, String> {
     config::dollars(text).ok_or_else(|| format!("it must be {}", config::DOLLARS))
 }
 
-fn period(text: &str) -> Result<u64, String> {
+pub(crate) fn period(text: &str) -> Result<u64, String> {
     let (number, unit_ms) = match text.char_indices().last() {
         Some((at, 's')) => (&text[..at], 1000),
         Some((at, 'm')) => (&text[..at], 60_000),
@@ -147,7 +147,7 @@ fn period(text: &str) -> Result<u64, String> {
     ms.ok_or_else(|| "it must be a number with its unit, as 90s, 30m or 2h".to_owned())
 }
 
-fn model(text: &str) -> Result<ModelRef, String> {
+pub(crate) fn model(text: &str) -> Result<ModelRef, String> {
     text.parse().map_err(|error: docket_schema::ids::ParseIdError| error.to_string())
 }
 
@@ -157,11 +157,11 @@ pub(crate) fn check_address(model: &ModelRef) -> Outcome<()> {
         .map_err(|error| Failure::new(Exit::Usage, format!("--base-url must be {}", error.must)))
 }
 
-fn complexity(text: &str) -> Result<Complexity, String> {
+pub(crate) fn complexity(text: &str) -> Result<Complexity, String> {
     text.parse().map_err(str::to_owned)
 }
 
-fn work_path(text: &str) -> Result<WorkPath, String> {
+pub(crate) fn work_path(text: &str) -> Result<WorkPath, String> {
     WorkPath::new(text)
         .ok_or_else(|| "it must be relative and stay inside the repository, as src/lib.rs".to_owned())
 }
@@ -414,9 +414,12 @@ mod tests {
             assert_eq!(period(text).ok(), ms, "{text}");
         }
         for (text, nusd) in
-            [("2.50", Some(2_500_000_000)), ("3", Some(3_000_000_000)), ("0.001", Some(1_000_000))]
+            [("2.50", Some(2_500_000_000)), ("3", Some(3_000_000_000)), ("0.0001", Some(100_000))]
                 .into_iter()
-                .chain(["", "0", "-1", "1.0001", ".5", "1,5", "99999999999999999999"].map(|bad| (bad, None)))
+                .chain(
+                    ["", "0", "-1", "0.0000000001", ".5", "1,5", "99999999999999999999"]
+                        .map(|bad| (bad, None)),
+                )
         {
             assert_eq!(dollars(text).ok(), nusd, "{text}");
         }

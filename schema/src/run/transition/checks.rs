@@ -32,6 +32,7 @@ impl RunState {
             return Err(format!(": {} has no intent", event.call));
         };
         let open = self.open_gates.remove(at);
+        self.outputs.extend(event.full.map(|blob| (event.call.clone(), blob)));
         match open.step {
             GateStep::Check => self.checked(open.gate, event),
             GateStep::Mend => self.mend_finished(open.gate, event),

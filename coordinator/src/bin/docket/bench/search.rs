@@ -14,7 +14,10 @@ use std::{
 use anyhow::{Context as _, ensure};
 use docket_worker::{
     process::{TrustedSpec, run_trusted},
-    tools::{self, CommandOutput, CommandSpec, ReadSet, Runner, RunnerError, ToolContext, ToolSettings},
+    tools::{
+        self, CommandOutput, CommandSpec, ReadSet, Runner, RunnerError, ToolContext, ToolSettings,
+        WholeOutputs,
+    },
 };
 use futures_util::future::BoxFuture;
 use serde_json::json;
@@ -82,8 +85,15 @@ fn make_tree(tree: &Path, files: usize) -> anyhow::Result<()> {
 /// How long the tool takes, and how many lines it finds.
 async fn by_tool(root: &cap_std::fs::Dir) -> anyhow::Result<(Duration, usize)> {
     let (read_set, settings) = (ReadSet::new(), ToolSettings::default());
-    let context =
-        ToolContext { root, runner: &NoRunner, read_set: &read_set, settings: &settings, tests: None };
+    let outputs = WholeOutputs::new();
+    let context = ToolContext {
+        root,
+        runner: &NoRunner,
+        read_set: &read_set,
+        settings: &settings,
+        tests: None,
+        outputs: &outputs,
+    };
     let args = json!({ "regex": REGEX, "max_results": 500 });
     let started = Instant::now();
     let outcome = tools::execute(context, "search_codebase", &args).await;

@@ -9,8 +9,8 @@ use docket_schema::{
     event::{Envelope, TypedEvent as _},
     ids::{TaskId, Turn},
     message::{ModelRef, Usage},
-    run::{Purpose, RunEvent},
-    task::TaskState,
+    run::{Models, OtherModel, Purpose, RunEvent, RunStarted},
+    task::{TaskSpec, TaskState},
     wire::TaskView,
 };
 
@@ -18,7 +18,25 @@ use docket_schema::{
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Variant {
     pub(super) model: ModelRef,
+    pub(super) explore: Option<ModelRef>,
+    pub(super) fallback: Option<ModelRef>,
     pub(super) engine: String,
+}
+
+impl Variant {
+    /// What a task asks for.
+    pub(super) fn asked(spec: &TaskSpec) -> Self {
+        let (explore, fallback) = (spec.explore_model.clone(), spec.fallback_model.clone());
+        Self { model: spec.model.clone(), explore, fallback, engine: spec.engine.clone() }
+    }
+
+    /// What a run was given.
+    pub(super) fn of(pins: &RunStarted) -> Self {
+        let other = |other: &Option<Box<OtherModel>>| other.as_ref().map(|other| other.model.clone());
+        let models = &pins.models;
+        let (explore, fallback) = (other(&models.explore), other(&models.fallback));
+        Self { model: models.main.clone(), explore, fallback, engine: pins.engine.name.clone() }
+    }
 }
 
 /// A task that was looked at.
@@ -44,26 +62,34 @@ pub(super) struct Spent {
     pub(super) unpriced: bool,
     /// From first to last event of each run; none before the first has ended.
     pub(super) wall_ms: Option<u64>,
+    /// What models, waits for them, tools and checks took; likewise.
+    pub(super) worked_ms: Option<u64>,
 }
 
 impl Spent {
-    /// Adds a run's own events. `priced` says whether its model's price was known as they begin.
-    pub(super) fn add(&mut self, events: &[Envelope], mut priced: bool) {
+    /// Adds a run's own events. `models` are those that it ended with.
+    pub(super) fn add(&mut self, events: &[Envelope], models: &Models) {
         let mut turns: BTreeSet<Turn> = BTreeSet::new();
+        let (mut models, mut asked) = (models.clone(), models.main.clone());
         for event in events {
             // What this build cannot read it cannot count; `docket verify` says so.
             match RunEvent::decode(&event.kind, event.version, event.payload.as_str()) {
-                Ok(RunEvent::RunStarted(started)) => priced = started.models.terms.priced,
+                Ok(RunEvent::RunStarted(started)) => models = started.models,
                 Ok(RunEvent::Forked(forked)) => {
-                    priced = forked.models.map_or(priced, |models| models.terms.priced);
+                    if let Some(others) = forked.models {
+                        models = others;
+                    }
                 }
-                Ok(RunEvent::ModelRequested(asked)) if asked.purpose == Purpose::Decide => {
-                    turns.insert(event.turn);
+                Ok(RunEvent::ModelRequested(request)) => {
+                    if request.purpose == Purpose::Decide {
+                        turns.insert(event.turn);
+                    }
+                    asked = request.model;
                 }
                 Ok(RunEvent::ModelAnswered(answer)) => {
                     self.usage = self.usage.plus(answer.usage);
                     self.cost_nusd = self.cost_nusd.saturating_add(answer.cost_nusd);
-                    self.unpriced |= !priced;
+                    self.unpriced |= !models.terms_of(&asked).priced;
                 }
                 Ok(_) | Err(_) => {}
             }
@@ -91,12 +117,13 @@ pub(super) struct Sum {
     /// None where some of it is not known.
     pub(super) cost_nusd: Option<u64>,
     pub(super) wall_ms_median: Option<u64>,
+    pub(super) worked_ms_median: Option<u64>,
 }
 
 impl Sum {
     pub(super) fn of<'a>(tries: impl Iterator<Item = &'a Tried>) -> Self {
         let mut sum = Self { cost_nusd: Some(0), ..Self::default() };
-        let (mut turns, mut walls) = (Vec::new(), Vec::new());
+        let (mut turns, mut walls, mut worked) = (Vec::new(), Vec::new(), Vec::new());
         for tried in tries {
             let spent = &tried.spent;
             sum.tasks += 1;
@@ -108,8 +135,10 @@ impl Sum {
             sum.cost_nusd = known.map(|cost| cost.saturating_add(spent.cost_nusd));
             turns.push(spent.turns);
             walls.extend(spent.wall_ms);
+            worked.extend(spent.worked_ms);
         }
-        Self { turns_median: median(turns), wall_ms_median: median(walls), ..sum }
+        let (wall_ms_median, worked_ms_median) = (median(walls), median(worked));
+        Self { turns_median: median(turns), wall_ms_median, worked_ms_median, ..sum }
     }
 
     /// Of a hundred tasks; none of none.
@@ -165,10 +194,22 @@ mod tests {
         Tried {
             task: TaskId(uuid::Uuid::from_u128(1)),
             asked: ("a".to_owned(), "a".to_owned()),
-            variant: Variant { model: "openai:x".parse().expect("a model"), engine: "react".to_owned() },
+            variant: Variant {
+                model: "openai:x".parse().expect("a model"),
+                explore: None,
+                fallback: None,
+                engine: "react".to_owned(),
+            },
             state,
             message: None,
-            spent: Spent { turns, usage, cost_nusd: 7 * turns, unpriced, wall_ms },
+            spent: Spent {
+                turns,
+                usage,
+                cost_nusd: 7 * turns,
+                unpriced,
+                wall_ms,
+                worked_ms: wall_ms.map(|ms| ms / 2),
+            },
         }
     }
 
@@ -182,6 +223,7 @@ mod tests {
         let sum = Sum::of(all.iter());
         assert_eq!((sum.tasks, sum.succeeded, sum.under_way, sum.success_percent()), (3, 1, 1, Some(33)));
         assert_eq!((sum.turns, sum.turns_median, sum.wall_ms_median), (15, Some(4), Some(200)));
+        assert_eq!(sum.worked_ms_median, Some(100));
         assert_eq!((sum.usage.input_tokens, sum.usage.output_tokens, sum.cost_nusd), (150, 15, Some(105)));
     }
 

@@ -47,7 +47,7 @@ fn cells(name: &str, sum: &Sum, what: &str, style: Option<Style>) -> Vec<Cell> {
         plain(usage.cache_read_tokens.to_string()),
         plain(usage.output_tokens.to_string()),
         plain(sum.cost_nusd.map_or_else(|| "unknown".to_owned(), display::money)),
-        plain(sum.wall_ms_median.map_or_else(|| "-".to_owned(), duration)),
+        plain(sum.worked_ms_median.map_or_else(|| "-".to_owned(), duration)),
         plain(what.to_owned()),
     ]
 }
@@ -62,6 +62,14 @@ fn name(variant: &Variant, all: &[Variant]) -> String {
     if all.iter().filter(same).any(|other| other.model.base_url != variant.model.base_url) {
         name.push_str(&format!(" at {}", variant.model.base_url.as_deref().unwrap_or("its provider")));
     }
+    for (word, own, differs) in [
+        ("exploring by", &variant.explore, all.iter().any(|other| other.explore != variant.explore)),
+        ("else", &variant.fallback, all.iter().any(|other| other.fallback != variant.fallback)),
+    ] {
+        if let Some(own) = own.as_ref().filter(|_| differs) {
+            name.push_str(&format!(" {word} {own}"));
+        }
+    }
     display::line(&name).into_owned()
 }
 
@@ -72,6 +80,8 @@ pub(super) fn json(batch: Option<String>, tries: &[Tried]) -> Value {
         let mut all = sum(&Sum::of(tries.iter().copied()));
         all["model"] = json!(variant.model.to_string());
         all["base_url"] = json!(variant.model.base_url);
+        all["explore_model"] = json!(variant.explore.as_ref().map(ToString::to_string));
+        all["fallback_model"] = json!(variant.fallback.as_ref().map(ToString::to_string));
         all["engine"] = json!(variant.engine);
         all
     };
@@ -110,5 +120,6 @@ fn sum(sum: &Sum) -> Value {
         "cost_nusd": sum.cost_nusd,
         "cost_usd": cost_usd,
         "wall_ms_median": sum.wall_ms_median,
+        "worked_ms_median": sum.worked_ms_median,
     })
 }

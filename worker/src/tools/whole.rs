@@ -1,0 +1,35 @@
+//! Whole outputs of earlier calls: a result that shows a part names where the rest is, and `read_file` shows it.
+//!
+//! No file: nothing in the workspace, so no snapshot holds it and no command can change what was recorded.
+
+use std::collections::BTreeMap;
+
+use bytes::Bytes;
+use docket_schema::message::{CallId, ToolUse};
+
+use super::read_file;
+
+/// What a path begins with that means the whole output of a call.
+const PREFIX: &str = "output:";
+
+/// The whole outputs that a batch of calls asks for, by the call that put them out, or why one is not at hand.
+pub type WholeOutputs = BTreeMap<CallId, Result<Bytes, String>>;
+
+/// The call whose whole output a path means.
+pub(super) fn call_of(path: &str) -> Option<CallId> {
+    path.trim().strip_prefix(PREFIX).map(|call| CallId(call.trim().to_owned()))
+}
+
+/// The call whose whole output `tool` wants to read.
+#[must_use]
+pub fn whole_output_wanted(tool: &ToolUse) -> Option<CallId> {
+    let path = tool.args.get("path").filter(|_| tool.name == read_file::NAME)?;
+    call_of(path.as_str()?)
+}
+
+/// What a result that shows a part of `full` says at its end.
+#[must_use]
+pub fn whole_output_note(call: &CallId, full: &[u8]) -> String {
+    let lines = String::from_utf8_lossy(full).lines().count();
+    format!("\n[whole output: {lines} lines; read_file shows them, with the path `{PREFIX}{call}`]\n")
+}
