@@ -23,6 +23,7 @@ mod list_files;
 mod meant;
 mod mend;
 mod output;
+mod put_back;
 mod read_file;
 mod registry;
 mod run_command;

@@ -8,6 +8,7 @@ use super::{
     context::{ToolContext, ToolOutcome, ToolSettings},
     files::{FileError, folder_path, os},
     output::{cut, printable},
+    put_back,
     runner::{CommandOutput, CommandSpec, Ended},
     shell::refusal,
     signature::{error_line, error_signature},
@@ -41,8 +42,13 @@ pub(super) async fn run(context: ToolContext<'_>, args: Args) -> ToolOutcome {
         Err(text) => return ToolOutcome::error(NAME, text),
     };
     let timeout_ms = spec.timeout_ms;
+    let before = put_back::before(context, &spec.shell, spec.cwd.as_ref());
     match context.runner.run(spec).await {
-        Ok(output) => answer(&output, timeout_ms, context.settings),
+        Ok(output) => {
+            let mut outcome = answer(&output, timeout_ms, context.settings);
+            outcome.content.extend_from_slice(before.put_back(context).as_bytes());
+            outcome
+        }
         Err(error) => ToolOutcome::error(NAME, error.to_string()),
     }
 }
