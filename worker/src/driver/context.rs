@@ -11,7 +11,7 @@ use std::{
 };
 
 use cap_std::fs::Dir;
-use docket_schema::{ids::TreeHash, run::LinterSpec};
+use docket_schema::{content::WorkPath, ids::TreeHash, run::LinterSpec};
 use serde::{Deserialize, Serialize};
 
 use super::start::StartError;
@@ -29,7 +29,7 @@ const INSTRUCTION_FILES: [&str; 2] = ["AGENTS.md", "CLAUDE.md"];
 /// Folders whose instructions are looked at; of more only the first ones are.
 const INSTRUCTIONS_MAX: usize = 64;
 /// Rises where what is found in a tree becomes another.
-const FORM: u32 = 2;
+const FORM: u32 = 3;
 
 /// See the module.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -72,12 +72,18 @@ impl Context {
         let own = ProjectSettings::parse(&text(project::FILE).unwrap_or_default())
             .map_err(|error| StartError::environment(&error))?;
         let linters = lint::linters(&lint::Project { files, text: &text }, &own.linters);
-        let project = Project {
-            linters: linters.iter().map(|linter| linter.name.clone()).collect(),
-            ..Project::of(files, instructions(root, files))
-        };
+        let project =
+            Project { linters: told(&linters, files), ..Project::of(files, instructions(root, files)) };
         Ok(Self { project, tests_configured: own.tests, tests_found: tools::detect_tests(root), linters })
     }
+}
+
+/// Those that have something to look at here; of others a result tells when they have.
+fn told(linters: &[LinterSpec], files: &[String]) -> Vec<String> {
+    let has_files = |linter: &&LinterSpec| {
+        files.iter().filter_map(|file| WorkPath::new(file.as_str())).any(|file| lint::is_for(linter, &file))
+    };
+    linters.iter().filter(has_files).map(|linter| linter.name.clone()).collect()
 }
 
 fn kept_at(cache: &Path, tree: TreeHash) -> PathBuf {
@@ -119,7 +125,8 @@ fn text_of(root: &Dir, name: &str, bytes_max: u64) -> Option<String> {
     let file = root.open(name).ok().filter(|file| file.metadata().is_ok_and(|found| found.is_file()))?;
     let mut text = Vec::new();
     file.take(bytes_max).read_to_end(&mut text).ok()?;
-    Some(String::from_utf8_lossy(&text).into_owned())
+    let text = String::from_utf8_lossy(&text);
+    Some(text.trim_start_matches('\u{feff}').to_owned())
 }
 
 #[cfg(test)]

@@ -72,6 +72,7 @@ pub fn system(tools: &[ToolSpec], project: &Project) -> String {
 /// The first user message: the task layer.
 pub fn task(title: &str, text: &str, requires: &[String], complexity: Complexity) -> String {
     let mut out = format!("# Task: {title}\n\n");
+    let text = without_title(title, text);
     let end = text.char_indices().nth(TASK_CHARS_MAX).map_or(text.len(), |(end, _)| end);
     out.push_str(&text[..end]);
     if end < text.len() {
@@ -90,6 +91,12 @@ pub fn task(title: &str, text: &str, requires: &[String], complexity: Complexity
         out.push_str(&format!("\n\n# Before your first change\n{preview}\n"));
     }
     out
+}
+
+/// The text but for a first line that says no more than the title.
+fn without_title<'a>(title: &str, text: &'a str) -> &'a str {
+    let (first, rest) = text.split_once('\n').unwrap_or((text, ""));
+    if first.trim_start_matches('#').trim() == title.trim() { rest.trim_start_matches('\n') } else { text }
 }
 
 /// The first `max` bytes, at a character's boundary.

@@ -16,6 +16,7 @@ use super::{
     files::{load, replace, work_path},
     gate,
     guard::{is_config, is_replaced_whole},
+    near,
     output::cut,
 };
 use crate::edit::{self, Edit, Hint};
@@ -80,7 +81,7 @@ pub(super) fn run(context: ToolContext<'_>, args: Args) -> ToolOutcome {
 
 fn apply(context: ToolContext<'_>, args: Args) -> Result<ToolOutcome, String> {
     let path = work_path(&args.path).map_err(|error| error.to_string())?;
-    let loaded = load(context.root, &path).map_err(|error| error.to_string())?;
+    let loaded = load(context.root, &path).map_err(|error| near::told(context.root, &error))?;
     match context.read_set.get(&path) {
         None => {
             return Err(format!("`{path}` was not read in this run: read it with read_file, then edit it"));

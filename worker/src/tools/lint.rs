@@ -113,7 +113,7 @@ impl Linted {
             }
             LintStatus::TimedOut => Some(format!(
                 "{name} did not end within {} s: what was changed is not linted",
-                edited.timeout_ms.div_ceil(1000)
+                std::time::Duration::from_millis(edited.timeout_ms).as_secs_f64()
             )),
             LintStatus::Missing => Some(format!(
                 "{name} is not installed or cannot run here: files of .{} are not linted by it in this run",

@@ -22,6 +22,7 @@ mod lint;
 mod list_files;
 mod meant;
 mod mend;
+mod near;
 mod output;
 mod put_back;
 mod read_file;

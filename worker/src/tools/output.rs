@@ -103,6 +103,17 @@ pub(super) fn cut_line(line: &str, chars_max: usize) -> String {
     }
 }
 
+/// One line, at most `chars_max` characters of it around the byte `at`: a hit must be seen.
+pub(super) fn cut_around(line: &str, at: usize, chars_max: usize) -> String {
+    let before = line.get(..at).map_or(0, |begin| begin.chars().count());
+    if before + chars_max / 4 <= chars_max {
+        return cut_line(line, chars_max);
+    }
+    let skipped = before - chars_max / 4;
+    let from = line.char_indices().nth(skipped).map_or(line.len(), |(from, _)| from);
+    format!("[{skipped} characters] …{}", cut_line(&line[from..], chars_max))
+}
+
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;

@@ -10,6 +10,7 @@ use super::{
     encoding::{Held, held, line_text, sniffed},
     files::{FILE_BYTES_MAX, load_opened, open, size_text, work_path},
     huge::{self, Found, SCANNED_BYTES_MAX, Wanted},
+    near,
     output::{cut_line, visible},
     whole::call_of,
 };
@@ -51,7 +52,7 @@ fn read(context: ToolContext<'_>, args: &Args) -> Result<ToolOutcome, String> {
         return whole_output(context, args, &call);
     }
     let path = work_path(&args.path).map_err(|error| error.to_string())?;
-    let (file, meta) = open(context.root, &path).map_err(|error| error.to_string())?;
+    let (file, meta) = open(context.root, &path).map_err(|error| near::told(context.root, &error))?;
     if meta.len() > FILE_BYTES_MAX {
         return part_of_huge(context, args, &path, file, meta.len());
     }

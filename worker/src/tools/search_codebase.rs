@@ -11,7 +11,7 @@ use std::{
 use cap_std::fs::Dir;
 use docket_schema::content::WorkPath;
 use grep::{
-    matcher::LineTerminator,
+    matcher::{LineTerminator, Matcher as _},
     regex::{RegexMatcher, RegexMatcherBuilder},
     searcher::{BinaryDetection, Searcher, SearcherBuilder, sinks},
 };
@@ -23,7 +23,7 @@ use super::{
     context::{ToolContext, ToolOutcome},
     encoding::line_text,
     files::{open, size_text},
-    output::{cut_line, printable, visible},
+    output::{cut_around, printable, visible},
     walk::{PathGlob, walk_files},
 };
 
@@ -221,8 +221,10 @@ impl Search<'_> {
         let mut found: Vec<String> = Vec::new();
         let name = printable(path.as_bytes()).replace('\n', "\\n");
         let sink = sinks::Bytes(|number, line| {
+            // What is shown may be longer than what was searched, where something hides: then from its begin.
+            let hit = self.matcher.find(line).ok().flatten().map_or(0, |hit| hit.start());
             let line = visible(line_text(line).trim_end_matches(['\r', '\n']));
-            found.push(format!("{name}:{number}: {}", cut_line(&line, LINE_CHARS_MAX)));
+            found.push(format!("{name}:{number}: {}", cut_around(&line, hit, LINE_CHARS_MAX)));
             // One more than asked for tells that there are more.
             Ok(found.len() <= self.limit)
         });
@@ -243,6 +245,26 @@ mod tests {
     use serde_json::json;
 
     use super::{super::testing::Workspace, *};
+
+    #[test]
+    fn a_hit_far_out_in_a_long_line_is_seen() {
+        let long = format!(
+            "{}é needle {}\nneedle at the begin {}\n",
+            "x".repeat(900),
+            "y".repeat(900),
+            "z".repeat(900)
+        );
+        let mut w = Workspace::new(&[("min.js", &long)]);
+        let out = w.call(NAME, json!({"regex": "needle"}));
+        let lines: Vec<String> = out.text().lines().map(str::to_owned).collect();
+        assert!(
+            lines[0].starts_with("min.js:1: [827 characters] …xxx") && lines[0].contains("é needle yyy"),
+            "{}",
+            lines[0]
+        );
+        assert!(lines[0].ends_with("more characters]") && lines[0].chars().count() < 400);
+        assert!(lines[1].starts_with("min.js:2: needle at the begin zzz"), "{}", lines[1]);
+    }
 
     fn sample() -> Workspace {
         let w = Workspace::new(&[

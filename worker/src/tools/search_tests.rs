@@ -7,7 +7,7 @@ use serde_json::json;
 use super::{
     CommandSpec,
     encoding::line_text,
-    output::{cut_line, visible},
+    output::{cut_around, visible},
     testing::Workspace,
 };
 
@@ -74,7 +74,7 @@ fn by_ripgrep(w: &Workspace, regex: &str, glob: Option<&str>) -> BTreeSet<Hit> {
     };
     let shell = format!(
         "rg --no-config --sort path --crlf --no-ignore-parent --no-ignore-global --no-require-git --null --no-heading --with-filename \
-         --line-number --color never --no-messages {glob} -e {} .",
+         --line-number --column --color never --no-messages {glob} -e {} .",
         super::quote(regex)
     );
     let spec = CommandSpec { shell, cwd: None, timeout_ms: 60_000 };
@@ -88,9 +88,12 @@ fn by_ripgrep(w: &Workspace, regex: &str, glob: Option<&str>) -> BTreeSet<Hit> {
         };
         let path = String::from_utf8(line[..at].to_vec()).expect("UTF-8");
         let rest = &line[at + 1..];
-        let colon = rest.iter().position(|byte| *byte == b':').expect("a number");
-        let number = String::from_utf8_lossy(&rest[..colon]).parse().expect("a number");
-        let text = cut_line(&visible(line_text(&rest[colon + 1..]).trim_end_matches('\r')), 300);
+        let mut parts = rest.splitn(3, |byte| *byte == b':');
+        let mut part = || parts.next().expect("number, column and line");
+        let number = |bytes: &[u8]| String::from_utf8_lossy(bytes).parse().expect("a number");
+        let (number, column, line): (_, u64, _) = (number(part()), number(part()), part());
+        let text = visible(line_text(line).trim_end_matches('\r'));
+        let text = cut_around(&text, usize::try_from(column - 1).expect("fits"), 300);
         hits.insert((path.trim_start_matches("./").to_owned(), number, text));
     }
     hits

@@ -13,6 +13,7 @@ use docket_schema::{
 };
 use docket_worker::{
     client::Client,
+    engine::prompt::TASK_CHARS_MAX,
     model::ScriptedModel,
     workspace::{BlobSink as _, DirtyTree, PinNote, PinOptions, Source, pin},
 };
@@ -195,6 +196,13 @@ impl TaskArgs {
         let script =
             self.read_script(scripted.into_iter().flatten().any(|one| one.provider == "scripted"))?;
         self.check_engine(cx)?;
+        let chars = text.chars().count();
+        if chars > TASK_CHARS_MAX {
+            display::note(&format!(
+                "the model is shown the first {TASK_CHARS_MAX} of the task's {chars} characters; put long requirements into a file of \
+                 the repository and name it in the task"
+            ));
+        }
         Ok(Asked { title, text, model, explore, fallback, script })
     }
 

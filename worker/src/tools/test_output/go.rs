@@ -54,8 +54,20 @@ pub(super) fn build_failure(lines: &[&str]) -> Option<String> {
     Some(block(lines, first, |line| line.starts_with("# ") || line.trim().is_empty()))
 }
 
-/// Tests that failed, by name.
+/// Tests that failed, by package and name: a package is told behind its tests. One that died or does not build has
+/// no test to name.
 pub(super) fn failing(lines: &[&str]) -> Vec<String> {
-    let name = |line: &&str| line.strip_prefix("--- FAIL: ")?.split(' ').next().map(str::to_owned);
-    lines.iter().filter_map(name).collect()
+    let (mut names, mut open) = (Vec::new(), Vec::new());
+    for line in lines {
+        if let Some(rest) = line.strip_prefix("--- FAIL: ") {
+            open.extend(rest.split(' ').next());
+        } else if let Some(rest) = line.strip_prefix("FAIL\t") {
+            let package = rest.split(['\t', ' ']).next().unwrap_or(rest);
+            if open.is_empty() {
+                names.push(package.to_owned());
+            }
+            names.extend(open.drain(..).map(|test| format!("{package}.{test}")));
+        }
+    }
+    names
 }

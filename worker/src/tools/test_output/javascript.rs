@@ -153,3 +153,95 @@ fn unloaded(lines: &[&str], at: usize, text: String) -> String {
     let why: Vec<&str> = lines[from.map_or(0, |from| from + 1)..at].iter().copied().filter(said).collect();
     format!("{text}\n{}", why.join("\n").trim()).trim_end().to_owned()
 }
+
+/// By file, for names repeat from file to file. What stands in the summary of all failures stands above as well.
+pub(super) fn jest_failing(lines: &[&str]) -> Vec<String> {
+    let (mut file, mut names) = ("", Vec::new());
+    for line in lines {
+        if let Some(path) = line.strip_prefix("FAIL ") {
+            file = path.split(" (").next().unwrap_or(path).trim();
+        } else if let Some(name) = line.strip_prefix("  ● ").filter(|name| *name != "Console") {
+            if !file.is_empty() {
+                names.push(format!("{file} › {}", name.trim_end()));
+            }
+        }
+    }
+    names
+}
+
+pub(super) fn vitest_failing(lines: &[&str]) -> Vec<String> {
+    lines
+        .iter()
+        .filter_map(|line| line.strip_prefix(" FAIL  "))
+        .map(|name| name.trim_end().to_owned())
+        .collect()
+}
+
+/// Below the summary: a number, and the suites down to the test, whose name ends in a colon.
+pub(super) fn mocha_failing(lines: &[&str]) -> Vec<String> {
+    let Some(summary) = lines.iter().position(|line| line.trim().ends_with(" failing")) else {
+        return Vec::new();
+    };
+    let (mut names, mut open) = (Vec::new(), None::<Vec<&str>>);
+    for line in &lines[summary..] {
+        let number = line.trim_start().split_once(") ").filter(|(number, _)| number.parse::<u32>().is_ok());
+        let part = match (number, &open) {
+            (Some((_, first)), None) if line.starts_with("  ") => first,
+            (None, Some(_)) => line.trim(),
+            _ => continue,
+        };
+        let mut parts = open.take().unwrap_or_default();
+        match part.strip_suffix(':') {
+            Some(last) => {
+                parts.push(last);
+                names.push(parts.join(" > "));
+            }
+            // A name never holds an empty line: this was no failure.
+            None if part.is_empty() => {}
+            None => {
+                parts.push(part);
+                open = Some(parts);
+            }
+        }
+    }
+    names
+}
+
+/// TAP: a subtest's name stands before what is in it. A suite fails by its tests and is none.
+pub(super) fn node_failing(lines: &[&str]) -> Vec<String> {
+    let mut names = Vec::new();
+    let mut above: Vec<(usize, &str)> = Vec::new();
+    for (at, line) in lines.iter().enumerate() {
+        let (text, depth) = (line.trim_start(), line.len() - line.trim_start().len());
+        if let Some(name) = text.strip_prefix("# Subtest: ") {
+            above.retain(|(of, _)| *of < depth);
+            above.push((depth, name));
+        } else if text.starts_with("not ok ") {
+            let own = lines[at + 1..].iter().take_while(|line| line.trim() != "...");
+            let is_suite = own.clone().any(|line| line.trim() == "failureType: 'subtestsFailed'");
+            let file = own.clone().find_map(|line| line.trim().strip_prefix("location: '"));
+            let file = file.map_or("", |place| place.split(':').next().unwrap_or(place));
+            let parts = above.iter().filter(|(of, _)| *of <= depth).map(|(_, name)| *name);
+            if !is_suite {
+                names.push(std::iter::once(file).chain(parts).collect::<Vec<_>>().join(" > "));
+            }
+        }
+    }
+    if names.is_empty() { spec_failing(lines) } else { names }
+}
+
+/// The list at the end of node's own report: where a test stands, and below it the test.
+fn spec_failing(lines: &[&str]) -> Vec<String> {
+    let Some(from) = lines.iter().position(|line| *line == "✖ failing tests:") else { return Vec::new() };
+    let pairs = lines[from..].windows(2).filter_map(|pair| match pair {
+        [place, name] => Some((place.strip_prefix("test at ")?, name.strip_prefix("✖ ")?)),
+        _ => None,
+    });
+    pairs
+        .map(|(place, name)| {
+            let file = place.split(':').next().unwrap_or(place);
+            let name = name.rsplit_once(" (").map_or(name, |(name, _)| name);
+            format!("{file} > {name}")
+        })
+        .collect()
+}

@@ -54,8 +54,16 @@ const FINDERS: [Finder; 11] = [
 
 type Namer = fn(&[&str]) -> Vec<String>;
 
-const NAMERS: [Namer; 4] =
-    [rust::cargo_failing, python::pytest_failing, python::unittest_failing, go::failing];
+const NAMERS: [Namer; 8] = [
+    rust::cargo_failing,
+    python::pytest_failing,
+    python::unittest_failing,
+    go::failing,
+    javascript::vitest_failing,
+    javascript::jest_failing,
+    javascript::mocha_failing,
+    javascript::node_failing,
+];
 
 /// Reads the output (both streams, printable) of any runner we know.
 #[must_use]

@@ -5,7 +5,7 @@
 use docket_schema::tool::TestCounts;
 use proptest::prelude::*;
 
-use super::parse_tests;
+use super::{TestReport, parse_tests};
 
 /// What is expected of one captured output.
 struct Case {
@@ -236,11 +236,25 @@ fn failing_tests_are_named_each_once() {
         (include_str!("captured/pytest-fail.txt"), 9, "test_calc.py::test_many[3]"),
         (include_str!("captured/unittest-fail.txt"), 5, "test_divides (test_unit.Calc.test_divides)"),
         (include_str!("captured/cargo-fail.txt"), 4, "tests::adds"),
-        (include_str!("captured/go-fail.txt"), 2, "TestAdds"),
+        (include_str!("captured/go-fail.txt"), 3, "example.org/calc.TestAdds"),
+        (include_str!("captured/go-broken.txt"), 1, "example.org/calc"),
         (include_str!("captured/pytest-imp.txt"), 1, "test_imp.py"),
+        (include_str!("captured/jest-fail.txt"), 2, "./calc.test.js › sums › adds two"),
+        (include_str!("captured/jest-imp.txt"), 1, "./calc.test.js › Test suite failed to run"),
+        (include_str!("captured/vitest-fail.txt"), 2, "calc.test.mjs > sums > adds two"),
+        (include_str!("captured/vitest-imp.txt"), 1, "calc.test.mjs [ calc.test.mjs ]"),
+        (include_str!("captured/mocha-fail.txt"), 2, "sums > adds two"),
+        (include_str!("captured/mocha-slow.txt"), 1, "waits"),
+        (include_str!("captured/node-fail.txt"), 2, "/project/calc.test.js > sums > adds two"),
+        (include_str!("captured/node-imp.txt"), 1, "/project/calc.test.js > /project/calc.test.js"),
+        (include_str!("captured/nodespec-fail.txt"), 2, "calc.test.js > adds two"),
+        (include_str!("captured/nodespec-imp.txt"), 1, "calc.test.js > /project/calc.test.js"),
     ] {
-        let failing = parse_tests(text).failing;
+        let TestReport { failing, counts, .. } = parse_tests(text);
         assert_eq!(failing.len(), count, "{failing:?}");
+        // All of them: what the runner counted.
+        let counts = counts.map_or(0, |counts| counts.failed + counts.errors);
+        assert_eq!(counts as usize, count, "{some}");
         assert!(failing.iter().any(|name| name == some), "{some}: {failing:?}");
     }
     for text in [include_str!("captured/pytest-pass.txt"), include_str!("captured/cargo-none.txt")] {
