@@ -285,7 +285,7 @@ text = "Done."
         played.lint()
     );
     let slow = Played::text(played.results()[2]);
-    ensure!(slow.contains("slow did not end within 1 s"), "{slow}");
+    ensure!(slow.contains("slow did not end within 0.8 s"), "{slow}");
     ensure!(played.checks().is_empty(), "{:?}", played.checks());
     Ok(())
 }

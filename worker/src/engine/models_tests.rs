@@ -218,7 +218,12 @@ fn who_only_looks_around_does_not_end_the_run() {
     for said in ["All is well.", "BLOCKED: which one?", ""] {
         let mut play = Play::of(settings(), other("cheap", 100_000), None);
         play.says(said).check("ask main attempt 1 wait 0 nudged");
-        play.says("Done.").check("gates g2-0");
+        if said.is_empty() {
+            // The main one's first word, and nothing was done yet.
+            play.says("Done.").check("ask main attempt 1 wait 0 nudged");
+        }
+        play.says("Done.");
+        assert!(play.gist().starts_with("gates"), "{said}");
     }
     let mut refused = Play::of(settings(), other("cheap", 100_000), None);
     refused.answers("No.", &[], |answer| answer.stop = StopReason::Refusal);

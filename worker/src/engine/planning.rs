@@ -26,6 +26,18 @@ pub(super) fn stopped_early(run: &RunState, pins: &RunStarted) -> bool {
     open && run.answered_without_tools && run.idle_answers == 1 && !run.transcript.has_notes()
 }
 
+/// What a model is told that ends before it began: poor ones say what they will do, and do not do it.
+pub(super) const NOTHING_DONE: &str = "You called no tool, which ends the task, and nothing was looked at or changed yet. \
+                                       If there is something to do, call the tool that does it. If your answer was all \
+                                       that the task asks for, give it once more.";
+
+/// Whether the last answer ends the task before any tool was called. Asked once, as above.
+pub(super) fn nothing_done(run: &RunState, pins: &RunStarted) -> bool {
+    let idle = run.answered_without_tools && run.idle_answers == 1;
+    let untouched = run.totals.tool_calls == 0 && run.overlay.is_empty();
+    pins.settings.heed_stops && idle && untouched && !run.transcript.has_notes()
+}
+
 /// Whether the last answer said what it intends: a plan stood in it.
 pub(super) fn is_planning(run: &RunState, pins: &RunStarted) -> bool {
     let text = run.last_text.as_ref().filter(|_| pins.settings.complexity.is_some());

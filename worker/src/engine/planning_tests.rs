@@ -150,9 +150,23 @@ fn who_ends_before_the_plan_does_is_asked_once_whether_that_is_meant() {
     assert!(reminder(&of).expect("words").contains("not ticked"), "work lies between");
     of.say("It is done.", &[]);
     assert!(gist(&of.decide()).starts_with("gates"), "said twice");
-    let mut of = log(RunSettings { plan_asks_max: 0, ..RunSettings::default() });
+    let old = RunSettings { plan_asks_max: 0, heed_stops: false, ..RunSettings::default() };
+    let mut of = log(old);
     of.say("PLAN:\n- [ ] read", &[]);
     assert!(gist(&of.decide()).starts_with("gates"), "as logs that lack the setting have it");
+}
+
+#[test]
+fn who_ends_before_anything_was_done_is_asked_once_whether_that_is_meant() {
+    let mut of = log(RunSettings { plan_asks_max: 0, ..RunSettings::default() });
+    of.say("I will now read app.py.", &[]);
+    assert!(reminder(&of).expect("words").contains("nothing was looked at or changed yet"));
+    of.say("It adds two numbers.", &[]);
+    assert!(gist(&of.decide()).starts_with("gates"), "said twice");
+    let mut of = log(RunSettings { plan_asks_max: 0, ..RunSettings::default() });
+    look(&mut of, "I look.");
+    of.say("It adds two numbers.", &[]);
+    assert!(gist(&of.decide()).starts_with("gates"), "something was looked at");
 }
 
 #[test]

@@ -200,6 +200,12 @@ fn stopped(run: &RunState, pins: &RunStarted) -> Option<Unheeded> {
     if planning::stopped_early(run, pins) && blocked_question(run.last_text.as_ref(), true).is_none() {
         return Some(Unheeded::AskedAgain(planning::STOPPED_EARLY));
     }
+    if *stop != StopReason::Refusal
+        && planning::nothing_done(run, pins)
+        && blocked_question(run.last_text.as_ref(), true).is_none()
+    {
+        return Some(Unheeded::AskedAgain(planning::NOTHING_DONE));
+    }
     if pins.settings.heed_stops && *stop == StopReason::Refusal && !run.transcript.has_notes() {
         let asked = models::chosen(run, pins).model;
         if run.asking.answered_by.as_ref().is_some_and(|answered| answered != asked) {

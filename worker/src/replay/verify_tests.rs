@@ -175,6 +175,7 @@ async fn pauses_blocks_and_ends_are_derived_again() {
     assert_eq!(run.named("ModelRequested", "request", other).await, "/request");
 
     let mut run = Recorder::new().await;
+    run.turn("I look.", 1).await;
     run.turn("Done.", 0).await;
     assert!(matches!(run.decide().await, Act::End { .. }));
     verify(&run.log, &run.material).await.expect("holds");
