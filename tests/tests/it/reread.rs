@@ -31,7 +31,7 @@ args = { path = "long.txt" }
 
 [[turns]]
 [[turns.calls]]
-name = "read_file"
+name = "functions.read_file"
 args = { path = "long.txt", start_line = 100 }
 
 [[turns]]
@@ -91,6 +91,9 @@ async fn an_unchanged_file_is_shown_once_in_a_run_that_replays_to_the_same() -> 
             "{call}: {text} {to:?}"
         );
     }
+    let named =
+        |event: &RunEvent| matches!(event, RunEvent::ToolRequested(asked) if asked.tool.contains('.'));
+    ensure!(!history.events.iter().any(named), "a namespace stands before a tool's name");
     worker.drain().await?;
     // The model was sent the same, and no more of it.
     let last = server.requests().pop().context("a request")?;

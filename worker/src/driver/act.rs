@@ -15,6 +15,7 @@ use crate::{
     engine::ModelCall,
     model::{Attempt, Rendered, next_delay},
     progress::ProgressNote,
+    tools,
     workspace::SnapshotError,
 };
 
@@ -62,7 +63,7 @@ impl Hands {
                     parts.iter_mut().for_each(|part| sign(part, call));
                 }
                 let mut room = ARGS_BYTES_MAX;
-                let parts = parts.into_iter().map(|part| fitted(part, &mut room));
+                let parts = parts.into_iter().map(|part| fitted(named(part), &mut room));
                 let parts = parts.map(|part| placed(part, &mut out, material)).collect();
                 let event = ModelAnswered {
                     call: call.call.clone(),
@@ -155,6 +156,17 @@ fn tell_cut(parts: &mut [Part], tokens_max: u32) {
         "cut at the limit of {tokens_max} tokens for one answer; do it in smaller parts, a large file with several calls: {begin}"
     );
     (tool.args, tool.malformed) = (serde_json::Value::Null, Some(why));
+}
+
+/// A call bears its tool's own name, in the log and in what the model reads of itself.
+fn named(mut part: Part) -> Part {
+    if let Part::ToolUse(tool) = &mut part {
+        let meant = tools::meant_name(&tool.name);
+        if meant != tool.name {
+            tool.name = meant.to_owned();
+        }
+    }
+    part
 }
 
 /// Arguments that an event cannot hold are not run: the model is told, as of any it wrote wrongly.

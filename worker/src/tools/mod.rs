@@ -48,7 +48,7 @@ pub use labels::{Label, labels};
 pub use lint::{Edited, Linted, lint};
 pub use mend::mend;
 pub use output::{cut, printable};
-pub use registry::{execute, recovery_class, specs};
+pub use registry::{execute, meant_name, recovery_class, specs};
 pub use runner::{Captured, CommandOutput, CommandSpec, Ended, Runner, RunnerError};
 pub use search_codebase::NO_HITS;
 pub use shell::quote;

@@ -30,6 +30,26 @@ pub fn specs() -> Vec<ToolSpec> {
     ]
 }
 
+/// The tool that a name means: some models put a namespace before it (`functions.edit_file`), and some servers leave
+/// a mark of their template behind it (`edit_file<|channel|>json`). A name that means none stays as it is.
+#[must_use]
+pub fn meant_name(name: &str) -> &str {
+    let known = |name: &str| NAMES.contains(&name);
+    let unmarked = name.split("<|").next().unwrap_or(name).trim();
+    let bare = unmarked.rsplit(['.', ':', '/']).next().unwrap_or(unmarked);
+    if !known(name) && known(bare) { bare } else { name }
+}
+
+const NAMES: [&str; 7] = [
+    read_file::NAME,
+    edit_file::NAME,
+    create_file::NAME,
+    search_codebase::NAME,
+    list_files::NAME,
+    run_command::NAME,
+    run_tests::NAME,
+];
+
 /// Runs the tool `name`. A name that no tool has and arguments that do not fit are answers too.
 pub async fn execute(context: ToolContext<'_>, name: &str, args: &Value) -> ToolOutcome {
     let bad = |text: String| ToolOutcome::error(name, text);
@@ -50,11 +70,10 @@ pub async fn execute(context: ToolContext<'_>, name: &str, args: &Value) -> Tool
             Err(text) => bad(text),
         },
         _ => {
-            let known: Vec<String> = specs().into_iter().map(|spec| spec.name).collect();
             let shown: String = name.chars().take(80).collect();
             ToolOutcome::error(
                 "unknown tool",
-                format!("there is no tool `{shown}`; there are {}", known.join(", ")),
+                format!("there is no tool `{shown}`; there are {}", NAMES.join(", ")),
             )
         }
     }
@@ -69,6 +88,22 @@ mod tests {
     #[test]
     fn specifications_do_not_change_unseen() {
         insta::assert_json_snapshot!(specs());
+    }
+
+    #[test]
+    fn a_name_with_a_namespace_means_its_tool() {
+        assert_eq!(specs().into_iter().map(|spec| spec.name).collect::<Vec<_>>(), NAMES);
+        for (name, meant) in [
+            ("edit_file", "edit_file"),
+            ("functions.edit_file", "edit_file"),
+            ("default_api:run_tests", "run_tests"),
+            ("tools/read_file<|channel|>json", "read_file"),
+            ("functions.write_file", "functions.write_file"),
+            ("edit_file.", "edit_file."),
+            ("", ""),
+        ] {
+            assert_eq!(meant_name(name), meant);
+        }
     }
 
     #[test]
