@@ -7,7 +7,10 @@
 use std::{net::SocketAddr, sync::Arc, time::Duration};
 
 use axum::Router;
-use docket_schema::ids::{Epoch, RunId};
+use docket_schema::{
+    ids::{Epoch, RunId},
+    redact::Redactor,
+};
 use hyper::server::conn::http1;
 use hyper_util::{
     rt::{TokioIo, TokioTimer},
@@ -62,6 +65,8 @@ pub struct ServerConfig {
     pub connections_max: u32,
     /// How long requests in hand may take at shutdown.
     pub shutdown_grace_ms: u64,
+    /// What is struck out of what people write, before it is stored.
+    pub redactor: Redactor,
     /// Tests only: where the coordinator dies between a commit and its answer.
     pub answers_lost: Vec<AnswerLost>,
 }
@@ -77,6 +82,7 @@ impl ServerConfig {
             heartbeat_ms: 10_000,
             connections_max: 1024,
             shutdown_grace_ms: 5000,
+            redactor: Redactor::default(),
             answers_lost: Vec::new(),
         }
     }
@@ -146,6 +152,7 @@ pub async fn start(
         run_tokens: RunTokens::new(&secret),
         wakes: Arc::clone(&wakes),
         limits: Limits { lease_ms, heartbeat_ms, loopback_hosts_only },
+        redactor: config.redactor,
         answers_lost: config.answers_lost,
         shutdown: shutdown.clone(),
     });

@@ -4,6 +4,7 @@ use std::{sync::Arc, time::Duration};
 
 use docket_schema::{
     ids::{Epoch, RunId},
+    redact::Redactor,
     task::TaskRecord,
     wire::ProblemCode,
 };
@@ -36,6 +37,8 @@ pub struct Api {
     pub(crate) run_tokens: RunTokens,
     pub(crate) wakes: Arc<Wakes>,
     pub(crate) limits: Limits,
+    /// Strikes secrets out of what people write.
+    pub(crate) redactor: Redactor,
     /// Tests only: where the coordinator dies before it answers.
     pub(crate) answers_lost: Vec<AnswerLost>,
     /// Cancelled when the coordinator shuts down: long polls answer at once, followers end.

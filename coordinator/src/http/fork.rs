@@ -10,7 +10,6 @@ use docket_schema::{
     content::{BlobRef, Content},
     event::{Envelope, NewEvent, TypedEvent as _},
     ids::{BlobHash, RunId, Seq, StreamId, TaskId, Turn},
-    redact::Redactor,
     run::{CorruptLog, ForkWhy, Forked, History, NoSuchTurn, RunEvent, WorkspaceEdited},
     task::{ForkedFrom, TITLE_CHARS_MAX, TaskRecord, TaskSpec, check_model},
     wire::{
@@ -165,7 +164,7 @@ fn spec(parent: &TaskRecord, request: &ForkRequest, id: TaskId, (nth, turn): (us
 
 async fn hint(api: &Api, text: Option<&str>) -> Result<Option<Content>, Refusal> {
     let Some(text) = text else { return Ok(None) };
-    let (content, aside) = Content::place(Redactor::default().text(text).as_bytes().to_vec());
+    let (content, aside) = Content::place(api.redactor.text(text).as_bytes().to_vec());
     if let Some(bytes) = aside {
         let blob = NewBlob { blob: BlobRef::of(&bytes), bytes: bytes.into() };
         api.store.put_blobs(vec![blob], api.clock.now()).await?;

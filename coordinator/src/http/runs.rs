@@ -9,7 +9,6 @@ use docket_schema::{
     content::{BlobRef, Content},
     event::{Envelope, TypedEvent as _},
     ids::{RunId, Seq, StreamId, Turn},
-    redact::Redactor,
     run::{RunEvent, Told},
     wire::{
         EventPage, EventsQuery, PAGE_EVENTS_MAX, ParentRef, ProblemCode, RunView, TELL_BYTES_MAX,
@@ -134,7 +133,7 @@ pub(super) async fn tell(api: Arc<Api>, call: Call) -> Answered {
         let detail = format!("`text` must be 1 to {TELL_BYTES_MAX} bytes");
         return Err(Refusal::new(ProblemCode::InvalidRequest, detail).field("text"));
     }
-    let (text, aside) = Content::place(Redactor::default().bytes(text.into_bytes()));
+    let (text, aside) = Content::place(api.redactor.bytes(text.into_bytes()));
     let blobs = aside.map(|bytes| NewBlob { blob: BlobRef::of(&bytes), bytes: bytes.into() });
     let told = RunEvent::from(Told { text, by: call.caller.name() });
     let append = Append {

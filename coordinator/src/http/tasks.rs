@@ -36,7 +36,7 @@ type Answered = Result<Response<Body>, Refusal>;
 
 pub(super) async fn submit(api: Arc<Api>, call: Call) -> Answered {
     let request: SubmitRequest = call.json()?;
-    let tasks = checked(request)?;
+    let tasks = checked(request, &api.redactor)?;
     let (any_now, any_later) =
         (tasks.iter().any(|task| task.spec.run_at.is_none()), tasks.iter().any(|t| t.spec.run_at.is_some()));
     let submitted = api.store.submit(tasks, call.caller.name(), api.clock.now()).await?;
@@ -51,7 +51,7 @@ pub(super) async fn submit(api: Arc<Api>, call: Call) -> Answered {
     json(&SubmitResponse { tasks })
 }
 
-fn checked(request: SubmitRequest) -> Result<Vec<NewTask>, Refusal> {
+fn checked(request: SubmitRequest, redactor: &Redactor) -> Result<Vec<NewTask>, Refusal> {
     let SubmitRequest { tasks, ids } = request;
     let wrong = |detail: String| Refusal::new(ProblemCode::InvalidRequest, detail);
     if tasks.is_empty() {
@@ -67,7 +67,6 @@ fn checked(request: SubmitRequest) -> Result<Vec<NewTask>, Refusal> {
             .map_err(|error| wrong(error.to_string()).field(format!("tasks[{n}].{}", error.field)))?;
     }
     // What stands in the log for ever holds no secret, whoever wrote it there.
-    let redactor = Redactor::default();
     let with = |id: TaskId, mut spec: TaskSpec| {
         spec.title = redactor.text(&spec.title).into_owned();
         spec.text = redactor.text(&spec.text).into_owned();
@@ -141,7 +140,7 @@ pub(super) async fn answer(api: Arc<Api>, call: Call) -> Answered {
         let detail = format!("`text` may have at most {TELL_BYTES_MAX} bytes");
         return Err(Refusal::new(ProblemCode::InvalidRequest, detail).field("text"));
     }
-    let (text, aside) = Content::place(Redactor::default().text(text.trim()).as_bytes().to_vec());
+    let (text, aside) = Content::place(api.redactor.text(text.trim()).as_bytes().to_vec());
     let blobs = aside.map(|bytes| NewBlob { blob: BlobRef::of(&bytes), bytes: bytes.into() });
     let blobs = CommandBlobs { blobs: blobs.into_iter().collect(), names: Vec::new() };
     let decide = commands::answer(call.caller.name(), text);

@@ -77,10 +77,7 @@ impl Coordinator {
     /// # Errors
     /// It does not start.
     pub async fn start(place: Place, lease: LeaseTime) -> Result<Self> {
-        let folder = tempfile::Builder::new().prefix("docket-home-").tempdir()?;
-        let mut coordinator = Self::start_in(folder.path(), place, lease).await?;
-        coordinator._folder = Some(folder);
-        Ok(coordinator)
+        Self::start_with_env(place, lease, &[]).await
     }
 
     /// Starts one in a fresh home that kills itself after the commit of the append that holds event `seq` of
@@ -89,9 +86,16 @@ impl Coordinator {
     /// # Errors
     /// It does not start.
     pub async fn start_dying_unanswered(place: Place, lease: LeaseTime, seq: u64) -> Result<Self> {
+        Self::start_with_env(place, lease, &[("DOCKET_ANSWERS_LOST", &format!("{seq}@1"))]).await
+    }
+
+    /// Starts one in a fresh home, with variables of its own in its environment.
+    ///
+    /// # Errors
+    /// It does not start.
+    pub async fn start_with_env(place: Place, lease: LeaseTime, env: &[(&str, &str)]) -> Result<Self> {
         let folder = tempfile::Builder::new().prefix("docket-home-").tempdir()?;
-        let lost = format!("{seq}@1");
-        let env = [("DOCKET_ANSWERS_LOST", OsStr::new(&lost))];
+        let env: Vec<(&str, &OsStr)> = env.iter().map(|(name, value)| (*name, OsStr::new(*value))).collect();
         let mut coordinator = Self::start_with(folder.path(), place, lease, &env).await?;
         coordinator._folder = Some(folder);
         Ok(coordinator)

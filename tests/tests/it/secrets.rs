@@ -61,7 +61,8 @@ async fn no_secret_is_in_a_prompt_or_an_event_and_the_files_keep_theirs() -> Res
     let _room = room().await;
     let [github, aws, openai, configured] = secrets();
     let deploy = format!("#!/bin/sh\nTOKEN={}\nPASS={}\necho start\n", github.1, configured.1);
-    let coordinator = Coordinator::start(Place::Home, LeaseTime::Usual).await?;
+    let env = [("DOCKET_REDACT", "DEPLOY_PASS"), ("DEPLOY_PASS", configured.1.as_str())];
+    let coordinator = Coordinator::start_with_env(Place::Home, LeaseTime::Usual, &env).await?;
     let server = ModelServer::start(ScriptedModel::parse(SCRIPT.as_bytes())?).await?;
     let rules = format!("Deploy with {}.\n", openai.1);
     let sample = Sample::new(&[("deploy.sh", &deploy), ("AGENTS.md", &rules)])?;
@@ -70,7 +71,7 @@ async fn no_secret_is_in_a_prompt_or_an_event_and_the_files_keep_theirs() -> Res
     let (template, mut spec) = sample.submit(&coordinator, &args).await?;
     coordinator.client().cancel(template, "a template").await?;
     spec.text = format!("Use {} to deploy.", aws.1);
-    spec.title = format!("Deploy {}", aws.1);
+    spec.title = format!("Deploy {} as {}", aws.1, configured.1);
     spec.setup = vec!["cat deploy.sh".to_owned()];
     let queue: QueueName = "secrets".parse()?;
     let options = WorkerOptions {
@@ -88,7 +89,10 @@ async fn no_secret_is_in_a_prompt_or_an_event_and_the_files_keep_theirs() -> Res
     let blocked = blocked.await.with_context(|| worker.tail())?;
     ensure!(blocked.state == TaskState::Blocked, "{:?}", blocked.message);
     let run = blocked.run.context("a run")?.to_string();
-    coordinator.docket(&["answer", &run, &format!("that of {}", github.1)]).await?.ok()?;
+    coordinator
+        .docket(&["answer", &run, &format!("that of {}, which is {}", github.1, configured.1)])
+        .await?
+        .ok()?;
     let view = coordinator.ended(task).await.with_context(|| worker.tail())?;
     ensure!(view.task.state == TaskState::Completed, "{:?}", view.task.message);
 

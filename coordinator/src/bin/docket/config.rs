@@ -6,7 +6,7 @@
 
 use std::path::Path;
 
-use docket_schema::{ids::QueueName, message::ModelRef, run::RunSettings};
+use docket_schema::{ids::QueueName, message::ModelRef, redact::Redactor, run::RunSettings};
 use docket_worker::bootstrap::{HiddenValues, SandboxChoice, WorkerSettings};
 
 use crate::fail::{Exit, FailWith as _, Failure, Outcome};
@@ -447,14 +447,23 @@ impl Config {
         Ok(())
     }
 
+    /// Values of the variables that are named as secret, as far as they are set here.
+    fn hidden(&self) -> impl Iterator<Item = String> {
+        self.redact.iter().filter_map(|name| std::env::var(name).ok())
+    }
+
+    /// What a coordinator strikes out of what people write.
+    pub(crate) fn redactor(&self) -> Redactor {
+        Redactor::new(self.hidden())
+    }
+
     /// What goes to run processes.
     pub(crate) fn worker_settings(&self) -> WorkerSettings {
-        let values = self.redact.iter().filter_map(|name| std::env::var(name).ok());
         WorkerSettings {
             run: self.run.clone(),
             sandbox: self.sandbox,
             prices_toml: self.prices_toml.clone(),
-            redact: HiddenValues(values.collect()),
+            redact: HiddenValues(self.hidden().collect()),
         }
     }
 }

@@ -52,6 +52,7 @@ impl Local {
             heartbeat_ms: cx.config.lease_ms / 3,
             connections_max: CONNECTIONS_MAX,
             shutdown_grace_ms: SHUTDOWN_GRACE_MS,
+            redactor: cx.config.redactor(),
             answers_lost,
         };
         let running = match server::start(Arc::clone(&store), config, Arc::new(Clock::new())).await {
