@@ -160,10 +160,10 @@ pub(super) fn jest_failing(lines: &[&str]) -> Vec<String> {
     for line in lines {
         if let Some(path) = line.strip_prefix("FAIL ") {
             file = path.split(" (").next().unwrap_or(path).trim();
-        } else if let Some(name) = line.strip_prefix("  ● ").filter(|name| *name != "Console") {
-            if !file.is_empty() {
-                names.push(format!("{file} › {}", name.trim_end()));
-            }
+        } else if let Some(name) =
+            line.strip_prefix("  ● ").filter(|name| *name != "Console" && !file.is_empty())
+        {
+            names.push(format!("{file} › {}", name.trim_end()));
         }
     }
     names
