@@ -29,7 +29,7 @@ pub(super) struct SyntaxError {
 
 /// The parser gave up.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct TooHard;
+pub(crate) struct TooHard;
 
 /// All errors of `text`.
 pub(super) fn errors(language: Language, text: &[u8]) -> Result<Vec<SyntaxError>, TooHard> {
@@ -44,12 +44,17 @@ pub(super) fn errors(language: Language, text: &[u8]) -> Result<Vec<SyntaxError>
 
 /// What the grammar makes of `text`.
 pub(super) fn tree_of(language: Language, text: &[u8]) -> Result<Tree, TooHard> {
+    tree_within(language, text, STEPS_MAX)
+}
+
+/// The same within `steps_max` hundreds of steps.
+pub(super) fn tree_within(language: Language, text: &[u8], steps_max: u32) -> Result<Tree, TooHard> {
     let mut parser = Parser::new();
     parser.set_language(&language.grammar()).map_err(|_| TooHard)?;
     let mut steps = 0u32;
     let mut count = |_: &ParseState| {
         steps += 1;
-        if steps > STEPS_MAX { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+        if steps > steps_max { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
     };
     let mut read = |at: usize, _: tree_sitter::Point| text.get(at..).unwrap_or_default();
     let options = ParseOptions::new().progress_callback(&mut count);

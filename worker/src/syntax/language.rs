@@ -3,6 +3,7 @@
 /// A language that has a grammar.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Language {
+    Bash,
     C,
     Cpp,
     Go,
@@ -21,6 +22,7 @@ impl Language {
     /// As people call it.
     pub(super) const fn name(self) -> &'static str {
         match self {
+            Self::Bash => "shell",
             Self::C => "C",
             Self::Cpp => "C++",
             Self::Go => "Go",
@@ -38,6 +40,7 @@ impl Language {
 
     pub(super) fn grammar(self) -> tree_sitter::Language {
         match self {
+            Self::Bash => tree_sitter_bash::LANGUAGE,
             Self::C => tree_sitter_c::LANGUAGE,
             Self::Cpp => tree_sitter_cpp::LANGUAGE,
             Self::Go => tree_sitter_go::LANGUAGE,
@@ -69,12 +72,12 @@ const MATERIAL: [&str; 9] = [
 ];
 
 /// Whether a file of this name must parse at the end of a run. Not C and C++, where macros make the grammar, nor
-/// YAML, which is often made by another program; nor what lies there to be tested with.
+/// YAML, which is often made by another program, nor shell, of which each shell has its own; nor what lies there to be tested with.
 #[must_use]
 pub fn must_parse(path: &str) -> bool {
-    use Language::{C, Cpp, Go, Java, JavaScript, Json, Python, Rust, Toml, Tsx, TypeScript, Yaml};
+    use Language::{Bash, C, Cpp, Go, Java, JavaScript, Json, Python, Rust, Toml, Tsx, TypeScript, Yaml};
     let is_strict = |language: &Language| match language {
-        C | Cpp | Yaml => false,
+        Bash | C | Cpp | Yaml => false,
         Go | Java | JavaScript | Json | Python | Rust | Toml | Tsx | TypeScript => true,
     };
     let material = |part: &str| {
@@ -104,6 +107,7 @@ pub(super) fn languages_of(path: &str) -> &'static [Language] {
     match end {
         // A hidden file such as `.json` has no ending.
         _ if stem.is_empty() => &[],
+        "sh" | "bash" => &[Language::Bash],
         "c" => &[Language::C],
         "h" => &[Language::C, Language::Cpp],
         "cc" | "cpp" | "cxx" | "c++" | "hh" | "hpp" | "hxx" | "ipp" => &[Language::Cpp],

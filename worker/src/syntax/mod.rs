@@ -12,6 +12,16 @@ mod outline;
 #[cfg(test)]
 mod tests;
 
+pub(crate) use errors::TooHard;
 pub use gate::{Addition, PARSED_BYTES_MAX, Verdict, compare};
 pub use language::must_parse;
 pub use outline::{Definition, outline};
+
+/// Steps of a shell line's parse, in hundreds. The longest line that is run takes some 700; what takes more is made to
+/// (a step costs the more, the more commands stand in one pipe).
+const SHELL_STEPS_MAX: u32 = 1000;
+
+/// What bash's grammar makes of a line.
+pub(crate) fn shell_tree(line: &[u8]) -> Result<tree_sitter::Tree, TooHard> {
+    errors::tree_within(language::Language::Bash, line, SHELL_STEPS_MAX)
+}

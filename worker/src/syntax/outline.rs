@@ -74,7 +74,8 @@ fn collect(root: Node<'_>, language: Language, depth: usize, found: &mut Vec<Def
 const fn depth_max(language: Language) -> usize {
     match language {
         Language::Json | Language::Yaml => 1,
-        Language::C
+        Language::Bash
+        | Language::C
         | Language::Cpp
         | Language::Go
         | Language::Java
@@ -97,7 +98,7 @@ fn is_leaf(language: Language, kind: &str, parent: &str) -> bool {
         Language::JavaScript | Language::Tsx | Language::TypeScript => {
             kind == "statement_block" && !is_type(parent)
         }
-        Language::Json | Language::Yaml | Language::Python | Language::Toml => false,
+        Language::Bash | Language::Json | Language::Yaml | Language::Python | Language::Toml => false,
     }
 }
 
@@ -121,6 +122,7 @@ fn is_pair(node: Node<'_>) -> bool {
 fn defines(language: Language, node: Node<'_>) -> bool {
     let kind = node.kind();
     match language {
+        Language::Bash => kind == "function_definition",
         Language::C | Language::Cpp => match kind {
             "struct_specifier" | "class_specifier" | "union_specifier" | "enum_specifier" => {
                 node.child_by_field_name("body").is_some() && node.child_by_field_name("name").is_some()

@@ -1,27 +1,31 @@
 //! A shell line taken apart, well enough to label it. Labels steer questions and recovery; they
 //! protect nothing: that is the sandbox's part.
 
+mod parse;
+
+pub(crate) use parse::script;
+
 /// One command of a line: its words without quotes, and where its output is redirected.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub(super) struct Simple {
-    pub(super) words: Vec<String>,
-    pub(super) writes_to: Vec<String>,
-    pub(super) background: bool,
+pub(crate) struct Simple {
+    pub(crate) words: Vec<String>,
+    pub(crate) writes_to: Vec<String>,
+    pub(crate) background: bool,
 }
 
 impl Simple {
     /// The program's name without its folder and without what stands before it (`sudo`, `env A=1`,
     /// `timeout 5`).
-    pub(super) fn program(&self) -> &str {
+    pub(crate) fn program(&self) -> &str {
         self.command().first().map_or("", |word| word.rsplit('/').next().unwrap_or(word))
     }
 
     /// The program's arguments.
-    pub(super) fn args(&self) -> &[String] {
+    pub(crate) fn args(&self) -> &[String] {
         self.command().get(1..).unwrap_or_default()
     }
 
-    pub(super) fn has_word(&self, wanted: &str) -> bool {
+    pub(crate) fn has_word(&self, wanted: &str) -> bool {
         self.words.iter().any(|word| word == wanted)
     }
 
@@ -53,107 +57,9 @@ impl Simple {
     }
 }
 
-/// The commands of a line, those in `$( )` and back quotes as well.
+/// The commands of a line, at any depth.
 pub(super) fn commands(line: &str) -> Vec<Simple> {
-    let mut parser = Parser { out: Vec::new(), now: Simple::default(), word: None, redirects: false };
-    let mut chars = line.chars().peekable();
-    while let Some(c) = chars.next() {
-        match c {
-            '\\' => {
-                if let Some(next) = chars.next().filter(|c| *c != '\n') {
-                    parser.put(next);
-                }
-            }
-            '\'' => {
-                parser.word.get_or_insert_default();
-                chars.by_ref().take_while(|c| *c != '\'').for_each(|c| parser.put(c));
-            }
-            '"' => parser.quoted(&mut chars),
-            '#' if parser.word.is_none() => while chars.next_if(|c| *c != '\n').is_some() {},
-            ' ' | '\t' => parser.end_word(),
-            '&' if chars.peek() == Some(&'>') => {
-                chars.next();
-                parser.redirect(&mut chars);
-            }
-            '>' => parser.redirect(&mut chars),
-            '<' => parser.end_word(),
-            '&' if chars.peek() != Some(&'&') => {
-                parser.end_word();
-                parser.now.background = true;
-                parser.end_command();
-            }
-            ';' | '&' | '|' | '\n' | '(' | ')' | '`' => parser.end_command(),
-            '$' if chars.peek() == Some(&'(') => parser.end_command(),
-            c => parser.put(c),
-        }
-    }
-    parser.end_command();
-    parser.out
-}
-
-struct Parser {
-    out: Vec<Simple>,
-    now: Simple,
-    word: Option<String>,
-    redirects: bool,
-}
-
-impl Parser {
-    fn put(&mut self, c: char) {
-        self.word.get_or_insert_default().push(c);
-    }
-
-    fn quoted(&mut self, chars: &mut std::iter::Peekable<std::str::Chars<'_>>) {
-        self.word.get_or_insert_default();
-        let mut inner = String::new();
-        while let Some(c) = chars.next() {
-            match c {
-                '"' => break,
-                '\\' => {
-                    if let Some(next) = chars.next() {
-                        self.put(next);
-                        inner.push(next);
-                    }
-                }
-                c => {
-                    self.put(c);
-                    inner.push(c);
-                }
-            }
-        }
-        // A substitution runs inside double quotes too.
-        if let Some((_, run)) = inner.split_once("$(") {
-            self.out.extend(commands(run));
-        }
-    }
-
-    fn redirect(&mut self, chars: &mut std::iter::Peekable<std::str::Chars<'_>>) {
-        // `2>` is a number of a stream, no word.
-        if self.word.as_deref().is_some_and(|word| word.chars().all(|c| c.is_ascii_digit())) {
-            self.word = None;
-        }
-        self.end_word();
-        while chars.next_if(|c| ['>', '|', '&'].contains(c)).is_some() {}
-        self.redirects = true;
-    }
-
-    fn end_word(&mut self) {
-        let Some(word) = self.word.take() else { return };
-        if std::mem::take(&mut self.redirects) {
-            self.now.writes_to.push(word);
-        } else {
-            self.now.words.push(word);
-        }
-    }
-
-    fn end_command(&mut self) {
-        self.end_word();
-        self.redirects = false;
-        let done = std::mem::take(&mut self.now);
-        if !done.words.is_empty() || !done.writes_to.is_empty() {
-            self.out.push(done);
-        }
-    }
+    script(line).commands
 }
 
 /// `text` as one word of a shell line.
@@ -238,9 +144,61 @@ mod tests {
             ["cd", "make", "tee", "echo"]
         );
         assert_eq!(programs("echo $(git push) `rm x`"), ["echo", "git", "rm"]);
-        assert_eq!(programs("echo \"$(curl x)\""), ["curl", "echo"]);
+        assert_eq!(programs("echo \"$(curl x)\""), ["echo", "curl"]);
         assert_eq!(programs("sudo -n timeout 5 rm x # gone"), ["rm"]);
         assert_eq!(commands("make 2>/dev/null >out")[0].writes_to, ["/dev/null", "out"]);
+    }
+
+    /// All words of all commands, as `a b|c`.
+    fn words(line: &str) -> String {
+        let all = commands(line).into_iter().map(|command| command.words.join(" "));
+        all.collect::<Vec<_>>().join("|")
+    }
+
+    #[test]
+    fn commands_are_found_at_any_depth() {
+        for (line, all) in [
+            ("if test -e a; then git push; else rm b; fi", "test -e a|git push|rm b"),
+            ("for f in *.py; do (cd $f && black \"$f\"); done", "cd $f|black $f"),
+            ("while read l; do echo $l; done < in", "read l|echo $l"),
+            ("f() { curl x; }; f", "curl x|f"),
+            ("a=$(b c) d", "a=$(b c) d|b c"),
+            ("diff <(sort a) <(sort b)", "diff <(sort a) <(sort b)|sort a|sort b"),
+            ("bash -lc 'git push && ls'", "bash -lc git push && ls|git push|ls"),
+            ("eval \"rm -rf x\"", "eval rm -rf x|rm -rf x"),
+            ("find . -name '*.o' -exec rm -f {} \\;", "find . -name *.o -exec rm -f {} ;|rm -f {}"),
+            ("sh <<'EOF'\ngit push\nEOF", "sh -c git push\n|git push"),
+            ("cat > x.py <<EOF\nimport os; rm(a)\n$(touch y)\nEOF", "cat|touch y"),
+            ("[[ -f a && -f b ]] || touch 'it'\\''s'", "[[ -f a && -f b ]]|touch it's"),
+            ("case $x in a) ls;; *) rm y;; esac", "ls|rm y"),
+            ("export A=1; unset B", "export A=1|unset B"),
+            ("! grep -q x y && { echo a; }", "grep -q x y|echo a"),
+            ("echo a\\ b \"c\\\"d\" e\"f\"'g'", "echo a b c\"d efg"),
+            ("timeout 5 sh -c \"sh -c 'rm z'\"", "timeout 5 sh -c sh -c 'rm z'|sh -c rm z|rm z"),
+        ] {
+            assert_eq!(words(line), all, "{line}");
+            assert!(script(line).is_whole, "{line}");
+        }
+        for line in ["echo 'open", "if true; then", "a ))"] {
+            assert!(!script(line).is_whole, "{line}");
+        }
+        let writes =
+            |line: &str| -> Vec<String> { commands(line).into_iter().flat_map(|c| c.writes_to).collect() };
+        assert_eq!(
+            writes("{ a; b; } > out 2>&1; c &> log; > empty; d >| over; e < in"),
+            ["out", "log", "empty", "over"]
+        );
+        let background: Vec<bool> = commands("a & b; c && d &").iter().map(|c| c.background).collect();
+        assert_eq!(background, [true, false, false, true]);
+    }
+
+    #[test]
+    fn a_line_that_no_parser_likes_is_read_in_a_bounded_time() {
+        for part in ["$(", "((", "{ ", "`", "\"$(", "<<A\n", "if a; then ", "a|", "case x in ", "${a:-"] {
+            let line = part.repeat(32 * 1024 / part.len());
+            let read = script(&line);
+            assert!(!read.is_whole, "{part}");
+        }
     }
 
     #[test]

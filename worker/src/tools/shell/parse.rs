@@ -1,0 +1,181 @@
+//! A shell line by bash's grammar: which commands it holds, at any depth. Pure, and the same on any machine.
+//!
+//! What a variable holds, what a program makes of its arguments and what a script does is not seen: this reads what is
+//! written. It steers labels, questions and policy; the wall is the sandbox.
+
+use tree_sitter::Node;
+
+use super::Simple;
+use crate::syntax;
+
+/// Lines within lines (`bash -c '…'`) that are read.
+const DEPTH_MAX: usize = 4;
+/// Programs whose argument is a line.
+const SHELLS: [&str; 6] = ["sh", "bash", "dash", "zsh", "ksh", "ash"];
+
+/// What a line holds.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub(crate) struct Script {
+    /// Its commands, an outer one before those within it.
+    pub(crate) commands: Vec<Simple>,
+    /// All of it could be read.
+    pub(crate) is_whole: bool,
+}
+
+/// Reads a line.
+pub(crate) fn script(line: &str) -> Script {
+    let mut out = Script { commands: Vec::new(), is_whole: true };
+    read(line, 0, &mut out);
+    out
+}
+
+fn read(line: &str, depth: usize, out: &mut Script) {
+    let Ok(tree) = syntax::shell_tree(line.as_bytes()) else {
+        // Nothing is known of it but its words.
+        let words = line.split_whitespace().map(str::to_owned).collect();
+        out.commands.push(Simple { words, ..Simple::default() });
+        out.is_whole = false;
+        return;
+    };
+    out.is_whole &= !tree.root_node().has_error();
+    let from = out.commands.len();
+    let mut cursor = tree.walk();
+    loop {
+        let node = cursor.node();
+        node_of(node, line, out);
+        if cursor.goto_first_child() {
+            continue;
+        }
+        while !cursor.goto_next_sibling() {
+            if !cursor.goto_parent() {
+                inner(from, depth, out);
+                return;
+            }
+        }
+    }
+}
+
+/// Lines that commands hold in their arguments.
+fn inner(from: usize, depth: usize, out: &mut Script) {
+    let mut lines: Vec<String> = Vec::new();
+    let mut commands: Vec<Simple> = Vec::new();
+    for command in &out.commands[from..] {
+        let (program, args) = (command.program(), command.args());
+        if SHELLS.contains(&program) {
+            let line = args
+                .iter()
+                .position(|arg| arg.starts_with('-') && !arg.starts_with("--") && arg.contains('c'));
+            lines.extend(line.and_then(|at| args.get(at + 1)).cloned());
+        } else if program == "eval" {
+            lines.push(args.join(" "));
+        } else if program == "find" {
+            let exec = |arg: &String| ["-exec", "-execdir", "-ok", "-okdir"].contains(&arg.as_str());
+            for at in (0..args.len()).filter(|at| exec(&args[*at])) {
+                let words = args[at + 1..].iter().take_while(|arg| *arg != ";" && *arg != "+");
+                commands.push(Simple { words: words.cloned().collect(), ..Simple::default() });
+            }
+        }
+    }
+    out.commands.extend(commands.into_iter().filter(|command| !command.words.is_empty()));
+    if depth >= DEPTH_MAX {
+        out.is_whole &= lines.is_empty();
+        return;
+    }
+    for line in lines {
+        read(&line, depth + 1, out);
+    }
+}
+
+fn node_of(node: Node<'_>, line: &str, out: &mut Script) {
+    match node.kind() {
+        "command" | "declaration_command" | "unset_command" | "test_command" => {
+            let mut command = Simple::default();
+            let mut children = node.walk();
+            for child in node.children(&mut children) {
+                match child.kind() {
+                    "file_redirect" => command.writes_to.extend(written(child, line)),
+                    "herestring_redirect" | "heredoc_redirect" | "subshell" => {}
+                    _ => command.words.push(word(child, line)),
+                }
+            }
+            out.commands.push(command);
+        }
+        // Of a command itself it was taken with the command.
+        "file_redirect" if node.parent().is_none_or(|parent| parent.kind() != "command") => {
+            let Some(path) = written(node, line) else { return };
+            let body = node.parent().and_then(|parent| parent.child_by_field_name("body"));
+            match out.commands.last_mut() {
+                Some(last) if body.is_some_and(|body| body.kind() == "command") => last.writes_to.push(path),
+                _ => out.commands.push(Simple { writes_to: vec![path], ..Simple::default() }),
+            }
+        }
+        "&" if !node.is_named() => {
+            if let Some(last) = out.commands.last_mut() {
+                last.background = true;
+            }
+        }
+        // `A=1` alone is a command that sets; before a command it is part of that.
+        "heredoc_body" => {
+            let shell = out.commands.last().is_some_and(|last| SHELLS.contains(&last.program()));
+            if shell && let Some(last) = out.commands.last_mut() {
+                let text = source(node, line).to_owned();
+                last.words.extend(["-c".to_owned(), text]);
+            }
+        }
+        _ => {}
+    }
+}
+
+/// Where a redirection writes to; nothing where it reads, or names a stream.
+fn written(redirect: Node<'_>, line: &str) -> Option<String> {
+    let mut children = redirect.walk();
+    let sign = redirect.children(&mut children).find(|child| !child.is_named()).map(|child| child.kind())?;
+    let to = redirect.child_by_field_name("destination").map(|to| word(to, line))?;
+    let is_stream = sign.ends_with('&') && (to == "-" || to.chars().all(|c| c.is_ascii_digit()));
+    (sign.contains('>') && !is_stream).then_some(to)
+}
+
+fn source<'a>(node: Node<'_>, line: &'a str) -> &'a str {
+    line.get(node.byte_range()).unwrap_or_default()
+}
+
+/// A word as the program gets it, but for what the shell would put in.
+fn word(node: Node<'_>, line: &str) -> String {
+    let text = source(node, line);
+    match node.kind() {
+        "command_name" | "concatenation" => {
+            let mut children = node.walk();
+            let (mut out, mut at) = (String::new(), node.start_byte());
+            for child in node.children(&mut children) {
+                out.push_str(line.get(at..child.start_byte()).unwrap_or_default());
+                out.push_str(&word(child, line));
+                at = child.end_byte();
+            }
+            out
+        }
+        "word" => unescaped(text, |_| true),
+        "raw_string" => text.trim_start_matches('\'').trim_end_matches('\'').to_owned(),
+        "string" => {
+            let inner = text.strip_prefix('"').map_or(text, |text| text.strip_suffix('"').unwrap_or(text));
+            unescaped(inner, |c| "\"\\$`\n".contains(c))
+        }
+        "ansi_c_string" => text.trim_start_matches("$'").trim_end_matches('\'').to_owned(),
+        _ => text.to_owned(),
+    }
+}
+
+/// Without the backslashes that hide a character of `hidden`; a line's end behind one is none.
+fn unescaped(text: &str, hidden: impl Fn(char) -> bool) -> String {
+    let mut out = String::with_capacity(text.len());
+    let mut chars = text.chars().peekable();
+    while let Some(c) = chars.next() {
+        match (c, chars.peek().copied()) {
+            ('\\', Some(next)) if hidden(next) => {
+                chars.next();
+                out.extend(Some(next).filter(|next| *next != '\n'));
+            }
+            _ => out.push(c),
+        }
+    }
+    out
+}
