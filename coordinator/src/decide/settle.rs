@@ -109,8 +109,9 @@ fn ended(
         }
         RunOutcome::Failed { why, message } => {
             let failures = record.failures.saturating_add(1);
-            // Another run would have its budget again, and spend it likewise.
-            if failures >= record.spec.attempts_max || why == FailureKind::Limit {
+            // Another run would have its budget again, and spend it likewise; or meet the same refusal.
+            let vain = matches!(why, FailureKind::Limit | FailureKind::Configuration);
+            if failures >= record.spec.attempts_max || vain {
                 return Ok(TaskDiscarded { run, why: DiscardWhy::Failures, message }.into());
             }
             let retry_at = now.plus_ms(record.spec.backoff.delay_ms(failures, settling.jitter));

@@ -80,6 +80,10 @@ fn over_budget() -> RunOutcome {
     RunOutcome::Failed { why: FailureKind::Limit, message: "spent".to_owned() }
 }
 
+fn misconfigured() -> RunOutcome {
+    RunOutcome::Failed { why: FailureKind::Configuration, message: "no such model".to_owned() }
+}
+
 fn event_of(end: &LeaseEnd) -> Option<NewEvent> {
     let decision = DecisionHash::ZERO;
     let event: RunEvent = match end {
@@ -121,6 +125,7 @@ fn ends() -> Vec<(&'static str, LeaseEnd)> {
         ("run succeeded", LeaseEnd::Ended(RunOutcome::Succeeded)),
         ("run failed", LeaseEnd::Ended(failed())),
         ("run failed at a budget", LeaseEnd::Ended(over_budget())),
+        ("run failed at its configuration", LeaseEnd::Ended(misconfigured())),
         ("run cancelled", LeaseEnd::Ended(RunOutcome::Cancelled)),
         ("run superseded", LeaseEnd::Ended(RunOutcome::Superseded)),
         ("run blocked on a person", LeaseEnd::Blocked(TaskBlockedWhy::Person)),
@@ -173,7 +178,10 @@ fn the_table_of_lease_ends_is_what_the_decisions_say() {
             TaskRecord { crashes: record.spec.crashes_max - 1, ..record.clone() },
         );
         match end {
-            LeaseEnd::Ended(RunOutcome::Failed { why: FailureKind::Limit, .. }) => {
+            LeaseEnd::Ended(RunOutcome::Failed {
+                why: FailureKind::Limit | FailureKind::Configuration,
+                ..
+            }) => {
                 table += &line(name, "any", &record, &end);
             }
             LeaseEnd::Ended(RunOutcome::Failed { .. }) => {

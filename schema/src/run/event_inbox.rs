@@ -156,6 +156,9 @@ pub enum FailureKind {
     EmptyAnswers,
     /// The workspace or the sandbox could not be made.
     Environment,
+    /// What was asked for cannot be had as it is configured: no such model, a request that its provider never
+    /// takes, a budget that cannot be counted. Another run would end likewise.
+    Configuration,
 }
 
 /// How a run ended.

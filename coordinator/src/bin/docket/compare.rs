@@ -173,6 +173,8 @@ impl Args {
             explore_model: None,
             fallback_model: None,
             complexity: None,
+            effort: None,
+            temperature: None,
             max_tokens: None,
             max_cost: None,
             max_time: None,
