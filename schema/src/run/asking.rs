@@ -3,6 +3,7 @@
 
 use super::{
     event::{RunEvent, RunStarted},
+    event_inbox::BY_CLOCK,
     event_work::{ModelAnswered, ModelFailed, Purpose},
     state::{Stage, Totals},
     transcript::calls_of,
@@ -31,6 +32,8 @@ pub struct Asking {
     failures: Vec<(ModelRef, Failures)>,
     /// Models whose last failure was an outage, and what has been since.
     away: Vec<(ModelRef, Away)>,
+    /// How often in a row the run rested at an outage, without an answer of a model or a person between.
+    pub outages: u32,
     /// Models of which a request was refused for good, until a person has mended something.
     refused: Vec<ModelRef>,
     /// What model calls, waits, tools and checks took together, in milliseconds.
@@ -137,14 +140,20 @@ impl Asking {
         if let RunEvent::ModelRequested(e) = event {
             let is_main = pins.is_some_and(|pins| pins.models.main == e.model);
             self.main_asked |= e.purpose == Purpose::Decide && is_main;
-        } else if let RunEvent::BlockerAnswered(_) = event {
+        } else if let RunEvent::BlockerAnswered(e) = event {
             // What a person mended counts for nothing any more.
             self.stop = None;
             self.cuts = 0;
             self.failures.clear();
             self.away.clear();
             self.refused.clear();
+            if e.by != BY_CLOCK {
+                self.outages = 0;
+            }
+        } else if let RunEvent::RunBlocked(e) = event {
+            self.outages = e.outages;
         } else if let RunEvent::Forked(_) = event {
+            self.outages = 0;
             self.before = Spent::of(totals, self.worked_ms);
             self.cuts = 0;
             self.away.clear();
@@ -157,6 +166,7 @@ impl Asking {
         self.usage = event.usage;
         self.failed = None;
         self.failures.clear();
+        self.outages = 0;
         self.away.retain(|(of, _)| of != model);
         self.away.iter_mut().for_each(|(_, away)| away.answers += 1);
         let calls = calls_of(&event.parts).next().is_some();

@@ -4,9 +4,9 @@
 use anyhow::{Context as _, Result, ensure};
 use docket_schema::{
     run::{ModelFailed, RunEvent},
-    task::{SettingsPatch, TaskBlockedWhy, TaskState},
+    task::{Backoff, SettingsPatch, TaskBlockedWhy, TaskState},
 };
-use docket_tests::system::{History, Sample, room};
+use docket_tests::system::{History, Sample, room, until};
 use docket_worker::model::Provider;
 use serde_json::{Value, json};
 
@@ -96,6 +96,47 @@ async fn a_main_model_that_there_is_not_ends_the_task_at_once() -> Result<()> {
         stage.end().await?;
     }
     Ok(())
+}
+
+/// A provider that stays away is asked again by the queue's clock, and nothing that was paid is bought again.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_run_that_rests_at_an_outage_goes_on_by_itself() -> Result<()> {
+    let _room = room().await;
+    let script = r#"
+[[turns]]
+calls = [{ name = "create_file", args = { path = "a.txt", content = "1\n" } }]
+[[turns]]
+text = "Done."
+fault = { kind = "overloaded", times = 5 }
+"#;
+    let stage =
+        Stage::set(Provider::Anthropic, &[("main", script)], "[run]\nmodel_attempts_max = 2\n").await?;
+    let sample = Sample::new(&[("a", "")])?;
+    let args = ["--model", "openai:template", "--queue", "template", "--tests", "test -e a.txt"];
+    let (template, mut spec) = sample.submit(&stage.coordinator, &args).await?;
+    stage.coordinator.client().cancel(template, "a template").await?;
+    spec.backoff = Backoff { base_ms: 1, max_ms: 1 };
+    let model = stage.server.model(Provider::Anthropic, "main");
+    let task = stage.coordinator.submit_like(&spec, &"default".parse()?, model).await?;
+    let done = until("a task that ends by itself", async || {
+        let task = stage.coordinator.client().task(task).await.ok()?.task;
+        task.state.is_ended().then_some(task)
+    });
+    let done = done.await.with_context(|| stage.worker.tail())?;
+    ensure!(done.state == TaskState::Completed && done.runs == 1 && done.failures == 0, "{done:?}");
+    let history = stage.proven(&done).await?;
+    let rests: Vec<u32> = history
+        .events
+        .iter()
+        .filter_map(|event| match event {
+            RunEvent::RunBlocked(e) => Some(e.outages),
+            _ => None,
+        })
+        .collect();
+    ensure!(rests == [1, 2] && history.count("ModelAnswered") == 2, "{rests:?} {}", history.kinds());
+    let requests = stage.server.requests();
+    ensure!(requests.len() == 7 && requests[1..].iter().all(|request| request.body == requests[1].body));
+    stage.end().await
 }
 
 /// Answers that break off again and again are an outage too; who stands in keeps its turns, and a provider that

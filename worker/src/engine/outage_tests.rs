@@ -2,7 +2,7 @@
 
 use docket_schema::{
     message::ModelRef,
-    run::{Effort, FailureKind, Models, RunOutcome, RunSettings},
+    run::{BY_CLOCK, BlockerAnswered, Effort, FailureKind, Models, RunEvent, RunOutcome, RunSettings},
 };
 use serde_json::json;
 
@@ -10,6 +10,8 @@ use super::{
     Act, Manner,
     models_tests::{Play, edit, model, other, read, settings},
 };
+
+use crate::driver::announce;
 
 fn today() -> RunSettings {
     RunSettings { fallback_turns: 2, model_rules: 1, rest_at_outage: true, ..settings() }
@@ -86,6 +88,34 @@ fn where_the_one_that_stands_in_is_away_too_the_model_itself_is_tried() {
         both.fails("connect", Some(1));
     }
     let Act::Block { .. } = both.0.decide().act else { panic!("{}", both.gist()) };
+}
+
+#[test]
+fn rests_at_an_outage_are_counted_until_somebody_answers() {
+    let mut play = Play::of(today(), None, None);
+    let rests = |play: &mut Play| {
+        while play.gist().starts_with("ask") {
+            play.fails("connect", Some(1));
+        }
+        let (_, event) = announce(&play.0.state, &play.0.decide(), None).pop().expect("an intent");
+        let RunEvent::RunBlocked(blocked) = event else { panic!("{event:?}") };
+        play.0.push(blocked.clone());
+        blocked.outages
+    };
+    let wakes = |play: &mut Play, by: &str| {
+        play.0.push(BlockerAnswered { text: "".into(), by: by.into() });
+    };
+    assert_eq!(rests(&mut play), 1);
+    wakes(&mut play, BY_CLOCK);
+    assert_eq!(rests(&mut play), 2);
+    wakes(&mut play, "me");
+    assert_eq!(rests(&mut play), 1);
+    wakes(&mut play, BY_CLOCK);
+    play.calls(&[read()]);
+    assert_eq!(rests(&mut play), 1);
+    // Where a person is wanted no clock helps, and by the first rules none is asked.
+    let mut old = Play::of(RunSettings { rest_at_outage: true, ..settings() }, None, None);
+    assert_eq!(rests(&mut old), 0);
 }
 
 #[test]

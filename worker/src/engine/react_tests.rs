@@ -384,7 +384,7 @@ fn what_only_a_person_can_mend_waits_for_one_and_goes_on_in_the_same_turn() {
     let conversation = |log: &Log| log.state.transcript.conversation(None).digest();
     let before = conversation(&log);
     let question = "busy".into();
-    log.push(RunBlocked { question, why: BlockedWhy::Provider, decision: DecisionHash::ZERO });
+    log.push(RunBlocked { question, why: BlockedWhy::Provider, outages: 0, decision: DecisionHash::ZERO });
     log.push(BlockerAnswered { text: "".into(), by: "a".into() });
     check(&log, "ask turn 2 attempt 4 wait 0");
     assert_eq!(conversation(&log), before, "the same request, to the byte");
