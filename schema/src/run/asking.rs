@@ -36,6 +36,8 @@ pub struct Asking {
     pub outages: u32,
     /// Models of which a request was refused for good, until a person has mended something.
     refused: Vec<ModelRef>,
+    /// The wait that the last failure asked for, until it has been kept or nobody waits any more.
+    wait_ms: u64,
     /// What model calls, waits, tools and checks took together, in milliseconds.
     pub worked_ms: u64,
     /// What a run that goes on from another had behind it when it began: its budgets are its own.
@@ -116,7 +118,18 @@ impl Asking {
             {
                 self.failed_once(&open.model, e);
             }
-            e.duration_ms.saturating_add(e.retry_in_ms.unwrap_or(0))
+            let wait_ms = e.retry_in_ms.unwrap_or(0);
+            if pins.is_some_and(|pins| pins.settings.model_rules > 0) {
+                self.wait_ms = wait_ms;
+                e.duration_ms
+            } else {
+                e.duration_ms.saturating_add(wait_ms)
+            }
+        } else if let RunEvent::ModelRequested(e) = event {
+            self.heard(event, totals, pins);
+            // Whoever stands in is asked at once.
+            let waited = self.failed.as_ref() == Some(&e.model);
+            std::mem::take(&mut self.wait_ms) * u64::from(waited)
         } else if let RunEvent::ToolFinished(e) = event {
             e.duration_ms
         } else if let RunEvent::GateFinished(e) = event {
@@ -152,6 +165,7 @@ impl Asking {
             }
         } else if let RunEvent::RunBlocked(e) = event {
             self.outages = e.outages;
+            self.wait_ms = 0;
         } else if let RunEvent::Forked(_) = event {
             self.outages = 0;
             self.before = Spent::of(totals, self.worked_ms);

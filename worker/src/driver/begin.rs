@@ -14,7 +14,7 @@ use super::{context::Context, material::Material, start::StartError};
 use crate::{
     bootstrap::Bootstrap,
     engine::{self, prompt},
-    model::PriceTable,
+    model::{PriceTable, unpriced},
     tools,
     workspace::Workspace,
 };
@@ -96,14 +96,6 @@ fn models(bootstrap: &Bootstrap, spec: &TaskSpec) -> Result<Models, StartError> 
         return Err(StartError::Configuration(unpriced(model)));
     }
     Ok(models)
-}
-
-/// Why a budget of money cannot be kept with a model that the price table does not name, and what to do.
-pub fn unpriced(model: &ModelRef) -> String {
-    format!(
-        "a budget of money cannot be kept: no price is known for {model}; add [prices.\"{model}\"] to docket.toml, \
-         where the task is submitted and where its worker runs"
-    )
 }
 
 fn settings(bootstrap: &Bootstrap, spec: &TaskSpec) -> RunSettings {

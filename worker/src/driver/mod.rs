@@ -23,7 +23,6 @@ mod visit;
 mod voices;
 mod workbench;
 
-pub use begin::unpriced;
 pub use intent::{RequestProof, announce};
 pub use journal::{Journal, JournalError, Outgoing};
 pub use material::Material;

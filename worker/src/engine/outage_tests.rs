@@ -91,6 +91,36 @@ fn where_the_one_that_stands_in_is_away_too_the_model_itself_is_tried() {
 }
 
 #[test]
+fn only_a_wait_that_is_kept_uses_up_time() {
+    let timed = || RunSettings { time_max_ms: 60_000, ..today() };
+    // Who stands in is asked at once: the half minute is not waited.
+    let mut play = Play::of(timed(), None, other("spare", 100_000));
+    play.fails("overloaded", Some(29_000)).fails("overloaded", Some(29_000));
+    assert_eq!(play.0.state.asking.worked_ms, 4000 + 29_000, "two failures of two seconds and one wait");
+    play.check("ask spare attempt 3 wait 0");
+    play.calls(&[read()]);
+    assert_eq!(play.0.state.asking.worked_ms, 4000 + 29_000 + 1000);
+    // A wait that would go beyond the budget is not begun.
+    let mut alone = Play::of(timed(), None, None);
+    alone.fails("overloaded", Some(50_000)).check("ask main attempt 2 wait 50000");
+    alone.fails("overloaded", Some(50_000));
+    assert!(alone.gist().starts_with("failed Limit: the budget of time"), "{}", alone.gist());
+}
+
+#[test]
+fn a_budget_of_money_ends_where_somebody_goes_on_with_a_model_without_a_price() {
+    let mut play = Play::of(RunSettings { cost_max_nusd: 1_000_000_000, ..today() }, None, None);
+    play.calls(&[read()]);
+    play.check("ask main attempt 1 wait 0");
+    play.is_forked(Some(Models::only(model("next"), docket_schema::run::ModelTerms::default())));
+    let Act::End { result: RunOutcome::Failed { why, message }, .. } = play.0.decide().act else {
+        panic!("{}", play.gist())
+    };
+    assert_eq!(why, FailureKind::Configuration);
+    assert!(message.contains("no price is known for anthropic:next"), "{message}");
+}
+
+#[test]
 fn rests_at_an_outage_are_counted_until_somebody_answers() {
     let mut play = Play::of(today(), None, None);
     let rests = |play: &mut Play| {

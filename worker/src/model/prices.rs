@@ -160,6 +160,14 @@ impl PriceTable {
     }
 }
 
+/// Why a budget of money cannot be kept with a model that the price table does not name, and what to do.
+pub fn unpriced(model: &ModelRef) -> String {
+    format!(
+        "a budget of money cannot be kept: no price is known for {model}; add [prices.\"{model}\"] to docket.toml, \
+         where the task is submitted and where its worker runs"
+    )
+}
+
 /// Hosts of OpenAI's models at Azure.
 const AZURE: [&str; 3] = [".openai.azure.com", ".cognitiveservices.azure.com", ".services.ai.azure.com"];
 /// Beginnings of names of OpenAI's models that think: they refuse `max_tokens`, also behind a gateway.

@@ -13,7 +13,7 @@ use docket_schema::{
 };
 use docket_worker::{
     client::Client,
-    model::{PriceTable, ScriptedModel},
+    model::{PriceTable, ScriptedModel, unpriced},
     workspace::{BlobSink as _, DirtyTree, PinNote, PinOptions, Source, pin},
 };
 
@@ -220,7 +220,7 @@ impl TaskArgs {
         let table = PriceTable::load(cx.config.prices_toml.as_deref()).fail_as(Exit::Usage)?;
         let costs = self.max_cost.unwrap_or(cx.config.run.cost_max_nusd) > 0;
         let Some(model) = models.find(|model| costs && !table.of(model).known) else { return Ok(()) };
-        let message = docket_worker::driver::unpriced(model);
+        let message = unpriced(model);
         if cx.url.is_none() {
             return Err(Failure::new(Exit::Usage, message));
         }
