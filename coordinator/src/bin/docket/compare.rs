@@ -11,7 +11,7 @@ use docket_schema::{
     content::WorkPath,
     ids::{BatchId, QueueName, TaskId},
     message::ModelRef,
-    run::Complexity,
+    run::{Complexity, Effort},
     task::{TaskRecord, TaskState},
     wire::{SubmitRequest, TaskQuery},
 };
@@ -28,7 +28,7 @@ use crate::{
     fail::{Exit, Outcome},
     resolve, run, show,
     signals::Stop,
-    submit::{complexity, dollars, model, period, work_path},
+    submit::{complexity, dollars, effort, model, period, temperature, work_path},
 };
 
 /// Tasks of one comparison at most: a page of them is looked at while they are waited for.
@@ -111,6 +111,12 @@ pub(crate) struct Args {
     /// How large the tasks are (low, medium, high) [default: judged by their words]
     #[arg(long, value_name = "SIZE", value_parser = complexity, conflicts_with = "of")]
     complexity: Option<Complexity>,
+    /// How hard the models think (low, medium, high) [default: their own]
+    #[arg(long, value_name = "EFFORT", value_parser = effort, conflicts_with = "of")]
+    effort: Option<Effort>,
+    /// Sampling temperature of the models [default: their own]
+    #[arg(long, value_name = "T", value_parser = temperature, conflicts_with = "of")]
+    temperature: Option<u32>,
     /// Tokens that a run may use; it ends as failed before the call that would break this
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..), conflicts_with = "of")]
     max_tokens: Option<u64>,
