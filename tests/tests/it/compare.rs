@@ -212,7 +212,7 @@ async fn two_models_are_compared_on_a_backlog_and_every_figure_is_right() -> Res
                 "--repo",
                 &repo,
                 "--model",
-                "openai:gpt-5.1",
+                "openai:gpt-5.5",
                 "--model",
                 "openai:idle",
                 "--max-cost",

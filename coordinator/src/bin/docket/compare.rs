@@ -53,11 +53,11 @@ tools and checks took: waiting for a worker or a person does not count. A price 
 Exit codes: 0 all of them have ended, well or not; 1 some have not: blocked, or left under way.
 
 Examples:
-  docket compare task1.md task2.md --repo . --model anthropic:claude-opus-5-5 --model openai:gpt-5.1
+  docket compare task1.md task2.md --repo . --model anthropic:claude-opus-5-5 --model openai:gpt-5.5
   docket compare task.md --repo . --tests \"pytest -q\" --model openai:qwen2.5-coder:7b \\
-      --base-url http://localhost:11434/v1 --model openai:gpt-5.1 --base-url \"\" --repeat 3
+      --base-url http://localhost:11434/v1 --model openai:gpt-5.5 --base-url \"\" --repeat 3
   docket compare backlog.jsonl --repo . --model anthropic:claude-opus-5-5 --explore-model \"\" \\
-      --model anthropic:claude-opus-5-5 --explore-model anthropic:claude-haiku-4-5 --max-cost 2
+      --model anthropic:claude-opus-5-5 --explore-model anthropic:claude-haiku-5-5 --max-cost 2
   docket compare --of 3f9c01ab,77aa0e12
   docket compare --of 0198f3c2-77aa-7e12-9c01-ab3f9c01ab12 --json | jq '.variants[] | {model, cost_usd}'"
 )]
