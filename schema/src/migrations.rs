@@ -24,11 +24,11 @@ macro_rules! migrations {
 
 /// For SQLite.
 pub const SQLITE: &[Migration] =
-    migrations!("sqlite": 1 "log", 2 "queue", 3 "lineage", 4 "provider", 5 "completed",);
+    migrations!("sqlite": 1 "log", 2 "queue", 3 "lineage", 4 "provider", 5 "completed", 6 "outage",);
 
 /// For PostgreSQL.
 pub const POSTGRES: &[Migration] =
-    migrations!("postgres": 1 "log", 2 "queue", 3 "lineage", 4 "provider", 5 "completed",);
+    migrations!("postgres": 1 "log", 2 "queue", 3 "lineage", 4 "provider", 5 "completed", 6 "outage",);
 
 #[cfg(test)]
 mod tests {

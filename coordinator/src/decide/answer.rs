@@ -21,7 +21,10 @@ pub fn answer(record: &TaskRecord, by: &str, text: &Content) -> Result<Plan, Rej
         (TaskState::Blocked, Some(TaskBlockedWhy::Person)) if is_empty(text) => {
             refused("its run asks something: give an answer, as `docket answer ID TEXT`")
         }
-        (TaskState::Blocked, Some(TaskBlockedWhy::Person | TaskBlockedWhy::Provider)) => {
+        (
+            TaskState::Blocked,
+            Some(TaskBlockedWhy::Person | TaskBlockedWhy::Provider | TaskBlockedWhy::Outage),
+        ) => {
             let answered = BlockerAnswered { text: text.clone(), by: by.to_owned() };
             unblock(record, vec![RunEvent::from(answered).encode(Turn(0))])
         }

@@ -15,7 +15,7 @@ use super::{Plan, Rejection, RunWrite, answer};
 /// The task runs, or waits for a worker anyway; it is a fork, which has no start of its own; or
 /// another task holds its deduplication key (the store knows).
 pub fn retry(record: &TaskRecord, by: &str) -> Result<Plan, Rejection> {
-    if record.blocked_why == Some(TaskBlockedWhy::Provider) {
+    if matches!(record.blocked_why, Some(TaskBlockedWhy::Provider | TaskBlockedWhy::Outage)) {
         return answer(record, by, &"".into());
     }
     if record.forked_from.is_some() && record.state != TaskState::Running {

@@ -5,7 +5,7 @@ use docket_schema::{
     content::Content,
     event::{NewEvent, TypedEvent as _},
     ids::{Epoch, RunId, Seq, Timestamp},
-    run::{BlockedWhy, FailureKind, RunEvent, RunOutcome},
+    run::{BlockedWhy, FailureKind, RunBlocked, RunEvent, RunOutcome},
     task::{
         DiscardWhy, LeaseEnd, TaskBlocked, TaskBlockedWhy, TaskCancelled, TaskCompleted, TaskDiscarded,
         TaskEvent, TaskRecord, TaskRunFailed,
@@ -16,6 +16,10 @@ use super::{FenceAfter, Plan, Rejection, RunCondition, RunWrite, standing::lost_
 
 /// Longest question that a task's row repeats, in characters: a line or two for a list.
 const ASKED_CHARS_MAX: usize = 500;
+
+/// Rests in a row after which a run whose provider stays away is a person's to wake: by the usual backoff half a day
+/// has then passed.
+pub(super) const OUTAGES_MAX: u32 = 20;
 
 /// An append that ends a lease.
 #[derive(Debug, Clone, PartialEq)]
@@ -41,6 +45,7 @@ pub fn ending(events: &[NewEvent]) -> Option<LeaseEnd> {
     } else if let Ok(RunEvent::RunBlocked(blocked)) = decoded {
         Some(LeaseEnd::Blocked(match blocked.why {
             BlockedWhy::Child => TaskBlockedWhy::Child,
+            BlockedWhy::Provider if (1..=OUTAGES_MAX).contains(&blocked.outages) => TaskBlockedWhy::Outage,
             BlockedWhy::Provider => TaskBlockedWhy::Provider,
             BlockedWhy::Model | BlockedWhy::Policy | BlockedWhy::Escalated => TaskBlockedWhy::Person,
         }))
@@ -72,8 +77,13 @@ pub fn settle(record: &TaskRecord, settling: &Settling, now: Timestamp) -> Resul
     let (event, fence) = match end {
         LeaseEnd::Ended(outcome) => (ended(record, settling, outcome, now)?, FenceAfter::Closed),
         LeaseEnd::Blocked(why) => {
-            let blocked = TaskBlocked { run: settling.run, why, message: asked(&settling.events) };
-            (blocked.into(), FenceAfter::Shut)
+            let asked = asked(&settling.events);
+            let message = asked.as_ref().and_then(|asked| in_short(&asked.question));
+            let outages = asked.map_or(0, |asked| asked.outages);
+            let backoff = record.spec.backoff;
+            let wake_at = (why == TaskBlockedWhy::Outage)
+                .then(|| now.plus_ms(backoff.delay_ms(outages, settling.jitter)));
+            (TaskBlocked { run: settling.run, why, message, wake_at }.into(), FenceAfter::Shut)
         }
         LeaseEnd::Crashed(_) | LeaseEnd::Released(_) | LeaseEnd::Expired => {
             return Err(wrong("a run's events do not say this"));
@@ -82,14 +92,18 @@ pub fn settle(record: &TaskRecord, settling: &Settling, now: Timestamp) -> Resul
     Ok(Plan { task: vec![event], run: Some(write(fence)), superseded: None })
 }
 
-/// What a blocked run asks of a person, in short; its whole words stand in its log.
-fn asked(events: &[NewEvent]) -> Option<String> {
+/// What a blocked run waits for.
+fn asked(events: &[NewEvent]) -> Option<RunBlocked> {
     let last = events.last()?;
-    let Ok(RunEvent::RunBlocked(blocked)) = RunEvent::decode(&last.kind, last.version, last.payload.as_str())
-    else {
-        return None;
-    };
-    match blocked.question {
+    match RunEvent::decode(&last.kind, last.version, last.payload.as_str()) {
+        Ok(RunEvent::RunBlocked(blocked)) => Some(blocked),
+        Ok(_) | Err(_) => None,
+    }
+}
+
+/// What is asked of a person, in short; the whole words stand in the run's log.
+fn in_short(question: &Content) -> Option<String> {
+    match question {
         Content::Text(text) => Some(text.chars().take(ASKED_CHARS_MAX).collect()),
         Content::B64(_) | Content::Blob(_) => None,
     }
@@ -109,8 +123,9 @@ fn ended(
         }
         RunOutcome::Failed { why, message } => {
             let failures = record.failures.saturating_add(1);
-            // Another run would have its budget again, and spend it likewise.
-            if failures >= record.spec.attempts_max || why == FailureKind::Limit {
+            // Another run would have its budget again, and spend it likewise; or meet the same refusal.
+            let vain = matches!(why, FailureKind::Limit | FailureKind::Configuration);
+            if failures >= record.spec.attempts_max || vain {
                 return Ok(TaskDiscarded { run, why: DiscardWhy::Failures, message }.into());
             }
             let retry_at = now.plus_ms(record.spec.backoff.delay_ms(failures, settling.jitter));

@@ -80,6 +80,10 @@ fn over_budget() -> RunOutcome {
     RunOutcome::Failed { why: FailureKind::Limit, message: "spent".to_owned() }
 }
 
+fn misconfigured() -> RunOutcome {
+    RunOutcome::Failed { why: FailureKind::Configuration, message: "no such model".to_owned() }
+}
+
 fn event_of(end: &LeaseEnd) -> Option<NewEvent> {
     let decision = DecisionHash::ZERO;
     let event: RunEvent = match end {
@@ -90,10 +94,11 @@ fn event_of(end: &LeaseEnd) -> Option<NewEvent> {
         LeaseEnd::Blocked(why) => {
             let why = match why {
                 TaskBlockedWhy::Child => BlockedWhy::Child,
-                TaskBlockedWhy::Provider => BlockedWhy::Provider,
+                TaskBlockedWhy::Provider | TaskBlockedWhy::Outage => BlockedWhy::Provider,
                 TaskBlockedWhy::Person | TaskBlockedWhy::Paused => BlockedWhy::Model,
             };
-            RunBlocked { question: "?".into(), why, decision }.into()
+            let outages = u32::from(*end == LeaseEnd::Blocked(TaskBlockedWhy::Outage));
+            RunBlocked { question: "?".into(), why, outages, decision }.into()
         }
         LeaseEnd::Crashed(_) | LeaseEnd::Released(_) | LeaseEnd::Expired => return None,
     };
@@ -121,10 +126,12 @@ fn ends() -> Vec<(&'static str, LeaseEnd)> {
         ("run succeeded", LeaseEnd::Ended(RunOutcome::Succeeded)),
         ("run failed", LeaseEnd::Ended(failed())),
         ("run failed at a budget", LeaseEnd::Ended(over_budget())),
+        ("run failed at its configuration", LeaseEnd::Ended(misconfigured())),
         ("run cancelled", LeaseEnd::Ended(RunOutcome::Cancelled)),
         ("run superseded", LeaseEnd::Ended(RunOutcome::Superseded)),
         ("run blocked on a person", LeaseEnd::Blocked(TaskBlockedWhy::Person)),
         ("run blocked on its provider", LeaseEnd::Blocked(TaskBlockedWhy::Provider)),
+        ("run blocked on an outage", LeaseEnd::Blocked(TaskBlockedWhy::Outage)),
         ("run blocked on a child", LeaseEnd::Blocked(TaskBlockedWhy::Child)),
         ("run paused", LeaseEnd::Blocked(TaskBlockedWhy::Paused)),
         ("run process died", LeaseEnd::Crashed("signal 9".to_owned())),
@@ -173,7 +180,10 @@ fn the_table_of_lease_ends_is_what_the_decisions_say() {
             TaskRecord { crashes: record.spec.crashes_max - 1, ..record.clone() },
         );
         match end {
-            LeaseEnd::Ended(RunOutcome::Failed { why: FailureKind::Limit, .. }) => {
+            LeaseEnd::Ended(RunOutcome::Failed {
+                why: FailureKind::Limit | FailureKind::Configuration,
+                ..
+            }) => {
                 table += &line(name, "any", &record, &end);
             }
             LeaseEnd::Ended(RunOutcome::Failed { .. }) => {
@@ -308,10 +318,41 @@ fn what_the_provider_stopped_goes_on_where_it_stood() {
 }
 
 #[test]
+fn an_outage_wakes_by_the_clock_and_not_for_ever() {
+    let blocked = |outages: u32| {
+        let (question, why, decision) = ("away".into(), BlockedWhy::Provider, DecisionHash::ZERO);
+        let event = RunEvent::from(RunBlocked { question, why, outages, decision }).encode(Turn(1));
+        carried_out(&leased(), &settle(&leased(), &settling(&leased(), event), NOW).expect("settles"))
+    };
+    let mut before = 0;
+    for outages in 1..=20 {
+        let rests = blocked(outages);
+        assert_eq!((rests.state, rests.blocked_why), (TaskState::Blocked, Some(TaskBlockedWhy::Outage)));
+        // As between runs: twice as long each time, up to an hour, less a quarter here for want of luck.
+        let wait = rests.available_at.ms_since(NOW);
+        let whole = (10_000_u64 << (outages - 1).min(20)).min(3_600_000);
+        assert!(wait == whole - whole / 4 && wait >= before, "{outages}: {wait}");
+        before = wait;
+        let early = make_available(&rests, NOW.plus_ms(wait - 1));
+        assert_eq!(early, Plan::default());
+        let plan = make_available(&rests, NOW.plus_ms(wait));
+        assert_eq!(plan.run.as_ref().expect("the run learns it").events[0].kind, "BlockerAnswered");
+        let after = carried_out(&rests, &plan);
+        assert_eq!((after.state, after.run, after.message), (TaskState::Available, Some(RUN), None));
+        // A person need not wait for that.
+        let after = carried_out(&rests, &retry(&rests, "me").expect("blocked"));
+        assert_eq!((after.state, after.run), (TaskState::Available, Some(RUN)));
+    }
+    assert_eq!(blocked(21).blocked_why, Some(TaskBlockedWhy::Provider), "from here on a person says so");
+    assert_eq!(blocked(0).blocked_why, Some(TaskBlockedWhy::Provider));
+}
+
+#[test]
 fn an_answer_needs_words_where_the_run_asks_and_none_where_its_provider_does() {
     for (why, words, silence) in [
         (TaskBlockedWhy::Person, true, false),
         (TaskBlockedWhy::Provider, true, true),
+        (TaskBlockedWhy::Outage, true, true),
         (TaskBlockedWhy::Paused, false, false),
         (TaskBlockedWhy::Child, false, false),
     ] {

@@ -60,7 +60,8 @@ pub(super) async fn due(
     now: Timestamp,
     limit: u32,
 ) -> Result<(Vec<TaskId>, Option<Timestamp>), StoreError> {
-    let sql = "SELECT id, available_at FROM tasks WHERE state IN ('scheduled', 'retryable') \
+    let sql = "SELECT id, available_at FROM tasks \
+               WHERE state IN ('scheduled', 'retryable') OR blocked_why = 'outage' \
                ORDER BY available_at LIMIT $1";
     let mut due = Vec::new();
     // One more than asked for: the first that is not due says when to look again.

@@ -149,14 +149,21 @@ pub(super) const fn blocked_word(why: TaskBlockedWhy) -> &'static str {
         TaskBlockedWhy::Child => "child",
         TaskBlockedWhy::Paused => "paused",
         TaskBlockedWhy::Provider => "provider",
+        TaskBlockedWhy::Outage => "outage",
     }
 }
 
 fn parse_blocked(text: &str) -> Result<TaskBlockedWhy, StoreError> {
-    [TaskBlockedWhy::Person, TaskBlockedWhy::Child, TaskBlockedWhy::Paused, TaskBlockedWhy::Provider]
-        .into_iter()
-        .find(|why| blocked_word(*why) == text)
-        .ok_or_else(|| StoreError::Corrupt { what: format!("a task blocked by `{text}`") })
+    [
+        TaskBlockedWhy::Person,
+        TaskBlockedWhy::Child,
+        TaskBlockedWhy::Paused,
+        TaskBlockedWhy::Provider,
+        TaskBlockedWhy::Outage,
+    ]
+    .into_iter()
+    .find(|why| blocked_word(*why) == text)
+    .ok_or_else(|| StoreError::Corrupt { what: format!("a task blocked by `{text}`") })
 }
 
 /// A row of the `runs` projection.

@@ -3,6 +3,7 @@
 
 use super::{
     event::{RunEvent, RunStarted},
+    event_inbox::BY_CLOCK,
     event_work::{ModelAnswered, ModelFailed, Purpose},
     state::{Stage, Totals},
     transcript::calls_of,
@@ -29,6 +30,14 @@ pub struct Asking {
     pub failed: Option<ModelRef>,
     /// Failures at the decision now due, by model.
     failures: Vec<(ModelRef, Failures)>,
+    /// Models whose last failure was an outage, and what has been since.
+    away: Vec<(ModelRef, Away)>,
+    /// How often in a row the run rested at an outage, without an answer of a model or a person between.
+    pub outages: u32,
+    /// Models of which a request was refused for good, until a person has mended something.
+    refused: Vec<ModelRef>,
+    /// The wait that the last failure asked for, until it has been kept or nobody waits any more.
+    wait_ms: u64,
     /// What model calls, waits, tools and checks took together, in milliseconds.
     pub worked_ms: u64,
     /// What a run that goes on from another had behind it when it began: its budgets are its own.
@@ -42,6 +51,17 @@ pub struct Failures {
     pub attempts: u32,
     /// Those by overload.
     pub overloads: u32,
+    /// Those by any outage: overload, no connection, silence, a cut answer.
+    pub outages: u32,
+}
+
+/// A model that others stand in for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+struct Away {
+    /// Answers that others have given since.
+    answers: u32,
+    /// What is left of the time for which it wants to be left alone, as far as the log tells.
+    left_ms: u64,
 }
 
 /// What budgets are of.
@@ -98,7 +118,18 @@ impl Asking {
             {
                 self.failed_once(&open.model, e);
             }
-            e.duration_ms.saturating_add(e.retry_in_ms.unwrap_or(0))
+            let wait_ms = e.retry_in_ms.unwrap_or(0);
+            if pins.is_some_and(|pins| pins.settings.model_rules > 0) {
+                self.wait_ms = wait_ms;
+                e.duration_ms
+            } else {
+                e.duration_ms.saturating_add(wait_ms)
+            }
+        } else if let RunEvent::ModelRequested(e) = event {
+            self.heard(event, totals, pins);
+            // Whoever stands in is asked at once.
+            let waited = self.failed.as_ref() == Some(&e.model);
+            std::mem::take(&mut self.wait_ms) * u64::from(waited)
         } else if let RunEvent::ToolFinished(e) = event {
             e.duration_ms
         } else if let RunEvent::GateFinished(e) = event {
@@ -110,20 +141,37 @@ impl Asking {
             0
         };
         self.worked_ms = self.worked_ms.saturating_add(took);
+        // What a failure itself tells to be waited for does not pass by being told.
+        if !matches!(event, RunEvent::ModelFailed(_)) {
+            for (_, away) in &mut self.away {
+                away.left_ms = away.left_ms.saturating_sub(took);
+            }
+        }
     }
 
     fn heard(&mut self, event: &RunEvent, totals: &Totals, pins: Option<&RunStarted>) {
         if let RunEvent::ModelRequested(e) = event {
             let is_main = pins.is_some_and(|pins| pins.models.main == e.model);
             self.main_asked |= e.purpose == Purpose::Decide && is_main;
-        } else if let RunEvent::BlockerAnswered(_) = event {
+        } else if let RunEvent::BlockerAnswered(e) = event {
             // What a person mended counts for nothing any more.
             self.stop = None;
             self.cuts = 0;
             self.failures.clear();
+            self.away.clear();
+            self.refused.clear();
+            if e.by != BY_CLOCK {
+                self.outages = 0;
+            }
+        } else if let RunEvent::RunBlocked(e) = event {
+            self.outages = e.outages;
+            self.wait_ms = 0;
         } else if let RunEvent::Forked(_) = event {
+            self.outages = 0;
             self.before = Spent::of(totals, self.worked_ms);
             self.cuts = 0;
+            self.away.clear();
+            self.refused.clear();
         }
     }
 
@@ -132,6 +180,9 @@ impl Asking {
         self.usage = event.usage;
         self.failed = None;
         self.failures.clear();
+        self.outages = 0;
+        self.away.retain(|(of, _)| of != model);
+        self.away.iter_mut().for_each(|(_, away)| away.answers += 1);
         let calls = calls_of(&event.parts).next().is_some();
         self.stop = (!calls).then(|| event.stop.clone());
         self.cuts = if self.stop.as_ref().is_some_and(is_cut) { self.cuts + 1 } else { 0 };
@@ -149,6 +200,26 @@ impl Asking {
         let failures = &mut self.failures[at].1;
         failures.attempts += 1;
         failures.overloads += u32::from(is_overload(event));
+        failures.outages += u32::from(is_outage(event));
+        if is_outage(event) {
+            self.away.retain(|(of, _)| of != model);
+            let left_ms = event.retry_after_ms.unwrap_or(0);
+            self.away.push((model.clone(), Away { answers: 0, left_ms }));
+        } else if is_refused(event) && !self.refused.contains(model) {
+            self.refused.push(model.clone());
+        }
+    }
+
+    /// Whether a model that was away is still to be left alone: fewer than `turns` answers of others came since, or
+    /// the time for which it asked is not over.
+    pub fn is_left_alone(&self, model: &ModelRef, turns: u32) -> bool {
+        let away = self.away.iter().find(|(of, _)| of == model);
+        away.is_some_and(|(_, away)| away.answers < turns || away.left_ms > 0)
+    }
+
+    /// Whether a request of this model was refused for good: it does not exist, or does not take what it is sent.
+    pub fn was_refused(&self, model: &ModelRef) -> bool {
+        self.refused.contains(model)
     }
 
     /// How a model failed at the decision now due.
@@ -170,6 +241,11 @@ impl Asking {
 /// Whether a failure is its provider's, or the way's there, and passes: nothing about the request is wrong.
 pub fn is_outage(failure: &ModelFailed) -> bool {
     is_overload(failure) || matches!(failure.error.as_str(), "connect" | "timeout" | "cut_stream")
+}
+
+/// Whether a failure says that the model never takes such a request. One that is too long may be made shorter.
+fn is_refused(failure: &ModelFailed) -> bool {
+    matches!(failure.error.as_str(), "invalid_request" | "protocol")
 }
 
 /// Whether a failure says that the model has too much to do.

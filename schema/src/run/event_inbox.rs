@@ -82,9 +82,20 @@ pub struct RunBlocked {
     pub question: Content,
     /// What led to it.
     pub why: BlockedWhy,
+    /// Where the provider is only away: how often in a row the run rests for that, from 1.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub outages: u32,
     /// The decision.
     pub decision: DecisionHash,
 }
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde hands a reference")]
+const fn is_zero(number: &u32) -> bool {
+    *number == 0
+}
+
+/// Who answers a run that rests at an outage, once its time has come.
+pub const BY_CLOCK: &str = "docket";
 
 /// What led to a blocker.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -156,6 +167,9 @@ pub enum FailureKind {
     EmptyAnswers,
     /// The workspace or the sandbox could not be made.
     Environment,
+    /// What was asked for cannot be had as it is configured: no such model, a request that its provider never
+    /// takes, a budget that cannot be counted. Another run would end likewise.
+    Configuration,
 }
 
 /// How a run ended.

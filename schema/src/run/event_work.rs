@@ -89,6 +89,9 @@ pub struct ModelFailed {
     /// jitter, drawn once and recorded); `None` = another attempt is pointless.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub retry_in_ms: Option<u64>,
+    /// How long the provider said that it wants to be left alone, whether anybody waits for that or not.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub retry_after_ms: Option<u64>,
     /// Another attempt is pointless until a person has done something: raised a limit, set a key.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub needs_person: bool,

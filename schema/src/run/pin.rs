@@ -82,6 +82,21 @@ pub struct RunSettings {
     /// in logs that lack it.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub fallback_after: u32,
+    /// Turns that a model which stands in keeps before the other is tried again; 0 = tried at the next turn, and so
+    /// in logs that lack it.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub fallback_turns: u32,
+    /// By which rules failures of models are met: 0, the first ones, and so in logs that lack it; from 1 on every
+    /// lasting outage is stood in for, a model that is refused for good is done without where there is another, and
+    /// what no other run could mend ends as a fault of configuration.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub model_rules: u32,
+    /// How hard the main model thinks; none = as its provider has it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub effort: Option<Effort>,
+    /// Sampling temperature of the main model in thousandths; none = as its provider has it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub temperature_milli: Option<u32>,
     /// Tokens that the run may use, of requests and answers; 0 = no budget, and so in logs that lack it.
     #[serde(default, skip_serializing_if = "is_none")]
     pub tokens_max: u64,
@@ -146,6 +161,54 @@ impl FromStr for Complexity {
     }
 }
 
+/// How hard a model thinks before it answers, in the words that all providers know.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum Effort {
+    /// Briefly.
+    Low,
+    /// Between the two.
+    Medium,
+    /// At length.
+    High,
+}
+
+impl Effort {
+    /// Its name, in requests as in logs.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Low => "low",
+            Self::Medium => "medium",
+            Self::High => "high",
+        }
+    }
+}
+
+impl FromStr for Effort {
+    type Err = &'static str;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        match text {
+            "low" => Ok(Self::Low),
+            "medium" => Ok(Self::Medium),
+            "high" => Ok(Self::High),
+            _ => Err("it must be low, medium or high"),
+        }
+    }
+}
+
+/// A sampling temperature in thousandths: from 0 to 2, with at most three decimals.
+pub fn temperature_milli(text: &str) -> Option<u32> {
+    let (whole, fraction) = text.split_once('.').unwrap_or((text, "0"));
+    let digits = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
+    if !digits(whole) || !digits(fraction) || fraction.len() > 3 {
+        return None;
+    }
+    let milli = whole.parse::<u32>().ok()?.checked_mul(1000)?;
+    let milli = milli.checked_add(format!("{fraction:0<3}").parse().ok()?)?;
+    (milli <= 2000).then_some(milli)
+}
+
 #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde hands a reference")]
 const fn is_zero(number: &u32) -> bool {
     *number == 0
@@ -179,6 +242,10 @@ impl Default for RunSettings {
             failed_edits_max: 3,
             failures_max: 5,
             fallback_after: 3,
+            fallback_turns: 5,
+            model_rules: 1,
+            effort: None,
+            temperature_milli: None,
             tokens_max: 0,
             cost_max_nusd: 0,
             time_max_ms: 0,
@@ -250,6 +317,16 @@ pub struct ModelTerms {
     pub prices: Prices,
     /// Whether the price table knew the model: an unknown price is shown as unknown, not as free.
     pub priced: bool,
+    /// How hard it thinks; none = as its provider has it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub effort: Option<Effort>,
+    /// Sampling temperature in thousandths; none = as its provider has it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub temperature_milli: Option<u32>,
+    /// In Chat Completions the limit of an answer is `max_completion_tokens`, wherever the model is. Not in logs
+    /// that lack it: only at OpenAI's own address.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub completion_tokens: bool,
 }
 
 /// The texts and schemas of every request of a run.

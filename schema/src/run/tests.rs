@@ -391,6 +391,7 @@ fn turns_end_before_the_next_one_asks_or_where_the_run_stood_still() {
             error: "overloaded".into(),
             message: "m".into(),
             retry_in_ms: Some(1),
+            retry_after_ms: None,
             needs_person: false,
             duration_ms: 0,
         }

@@ -135,6 +135,8 @@ pub enum TaskBlockedWhy {
     Paused,
     /// The model's provider wants a person: money, or a key. `docket retry` then goes on with the run.
     Provider,
+    /// The model's provider stays away. It goes on by itself when its time has come; `docket retry` does so at once.
+    Outage,
 }
 
 /// The run waits; its slot is free.
@@ -147,6 +149,9 @@ pub struct TaskBlocked {
     /// What a person is asked, in short.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub message: Option<String>,
+    /// When it goes on by itself.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub wake_at: Option<Timestamp>,
 }
 
 /// Somebody paused it while no worker had it: it is held until `TaskUnblocked`. A run that a worker is at is

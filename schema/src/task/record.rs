@@ -159,8 +159,8 @@ impl TaskRecord {
             TaskEvent::TaskMadeAvailable(_) => self.wait_for_lease(now),
             TaskEvent::TaskUnblocked(_) => {
                 self.message = None;
-                // Held before its time had come: it waits for that again.
-                if self.available_at > now {
+                // Held before its time had come: it waits for that again. An outage's is over.
+                if self.available_at > now && self.blocked_why != Some(TaskBlockedWhy::Outage) {
                     self.rest(TaskState::Scheduled);
                 } else {
                     self.wait_for_lease(now);
@@ -185,6 +185,7 @@ impl TaskRecord {
                 self.rest(TaskState::Blocked);
                 self.blocked_why = Some(e.why);
                 self.message = e.message;
+                self.available_at = e.wake_at.unwrap_or(self.available_at);
             }
             TaskEvent::TaskPaused(_) => {
                 self.rest(TaskState::Blocked);

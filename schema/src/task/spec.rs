@@ -8,7 +8,7 @@ use crate::{
     content::{BlobRef, WorkPath},
     ids::{BatchId, QueueName, Timestamp},
     message::ModelRef,
-    run::Complexity,
+    run::{Complexity, Effort},
     snapshot::Base,
 };
 
@@ -123,6 +123,9 @@ impl TaskSpec {
         if self.attempts_max == 0 || self.crashes_max == 0 {
             return fail("attempts_max and crashes_max", "at least 1");
         }
+        if self.settings.temperature_milli.is_some_and(|milli| milli > 2000) {
+            return fail("settings.temperature_milli", "from 0 to 2000");
+        }
         Ok(())
     }
 }
@@ -228,4 +231,10 @@ pub struct SettingsPatch {
     /// See [`crate::run::RunSettings::complexity`].
     #[serde(skip_serializing_if = "Option::is_none")]
     pub complexity: Option<Complexity>,
+    /// See [`crate::run::RunSettings::effort`].
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub effort: Option<Effort>,
+    /// See [`crate::run::RunSettings::temperature_milli`]; at most 2000.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub temperature_milli: Option<u32>,
 }

@@ -51,6 +51,7 @@ pub const CASES: &[(&str, Case)] = cases![
     queue::crashes_keep_the_run_then_poison,
     queue::blocked_goes_on_with_its_run,
     queue::retry_goes_on_with_a_run_that_its_provider_stopped,
+    queue::an_outage_ends_by_the_clock,
     queue::a_paused_run_goes_on_with_what_it_has,
     queue::a_task_that_waits_is_held_and_let_go,
     queue::retry_begins_a_new_run,

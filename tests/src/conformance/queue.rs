@@ -175,8 +175,12 @@ pub(super) async fn blocked_goes_on_with_its_run(database: Database) {
     let worker = world.worker();
     let lease = worker.lease_one().await;
     world.append(lease.run, Seq(0), Epoch(1), vec![note(1)]).await.expect("appends");
-    let blocked =
-        RunBlocked { question: "which?".into(), why: BlockedWhy::Model, decision: DecisionHash::ZERO };
+    let blocked = RunBlocked {
+        question: "which?".into(),
+        why: BlockedWhy::Model,
+        outages: 0,
+        decision: DecisionHash::ZERO,
+    };
     let blocked = RunEvent::from(blocked).encode(Turn(2));
     let (record, appended) = worker.settle(&lease, Seq(1), vec![blocked]).await.expect("settles");
     assert_eq!(record.state, TaskState::Blocked);
@@ -217,7 +221,8 @@ pub(super) async fn retry_goes_on_with_a_run_that_its_provider_stopped(database:
     let lease = worker.lease_one().await;
     world.append(lease.run, Seq(0), Epoch(1), vec![note(1)]).await.expect("appends");
     let (question, why) = ("the limit is reached".into(), BlockedWhy::Provider);
-    let blocked = RunEvent::from(RunBlocked { question, why, decision: DecisionHash::ZERO }).encode(Turn(2));
+    let blocked = RunEvent::from(RunBlocked { question, why, outages: 0, decision: DecisionHash::ZERO })
+        .encode(Turn(2));
     worker.settle(&lease, Seq(1), vec![blocked]).await.expect("settles");
     let record = world.task(task).await;
     assert_eq!(record.blocked_why, Some(TaskBlockedWhy::Provider));
@@ -229,11 +234,37 @@ pub(super) async fn retry_goes_on_with_a_run_that_its_provider_stopped(database:
     let view = world.store.run(lease.run).await.expect("reads").expect("exists");
     assert_eq!(view.status, "running");
     let (question, why) = ("no such key".into(), BlockedWhy::Provider);
-    let blocked = RunEvent::from(RunBlocked { question, why, decision: DecisionHash::ZERO }).encode(Turn(2));
+    let blocked = RunEvent::from(RunBlocked { question, why, outages: 0, decision: DecisionHash::ZERO })
+        .encode(Turn(2));
     worker.settle(&again, Seq(3), vec![blocked]).await.expect("settles");
     let record =
         world.act(task, |record| decide::answer(record, "me", &"".into())).await.expect("an empty answer");
     assert_eq!((record.state, record.run, record.message), (TaskState::Available, Some(lease.run), None));
+    world.check().await;
+}
+
+pub(super) async fn an_outage_ends_by_the_clock(database: Database) {
+    let world = World::open(database).await;
+    let task = world.submit(spec("away")).await;
+    let worker = world.worker();
+    let lease = worker.lease_one().await;
+    world.append(lease.run, Seq(0), Epoch(1), vec![note(1)]).await.expect("appends");
+    let (question, why) = ("it stays away".into(), BlockedWhy::Provider);
+    let blocked = RunEvent::from(RunBlocked { question, why, outages: 1, decision: DecisionHash::ZERO })
+        .encode(Turn(2));
+    worker.settle(&lease, Seq(1), vec![blocked]).await.expect("settles");
+    let record = world.task(task).await;
+    assert_eq!((record.state, record.blocked_why), (TaskState::Blocked, Some(TaskBlockedWhy::Outage)));
+    let at = record.available_at;
+    assert!(at > world.now(), "{at:?}");
+    assert_eq!(world.store.due(world.now(), 10).await.expect("reads"), (vec![], Some(at)));
+    assert_eq!(world.due().await, 0);
+    world.pass(at.ms_since(world.now()) + 1);
+    assert_eq!(world.due().await, 1);
+    let record = world.task(task).await;
+    assert_eq!((record.state, record.run, record.message), (TaskState::Available, Some(lease.run), None));
+    let again = worker.lease_one().await;
+    assert_eq!((again.run, again.head.seq, again.record.epoch), (lease.run, Seq(3), Epoch(2)));
     world.check().await;
 }
 

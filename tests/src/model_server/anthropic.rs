@@ -35,11 +35,40 @@ pub(super) fn fault(fault: Fault) -> Option<Refusal> {
         | FaultKind::UnknownTool
         | FaultKind::Empty
         | FaultKind::OutputLimit
+        | FaultKind::Unstreamed
         | FaultKind::Refusal
         | FaultKind::SlowFirstByte
         | FaultKind::Stall => return None,
     };
     Some(Refusal { retry_after_ms: fault.retry_after_ms, ..refusal })
+}
+
+/// The answer as one object, as it comes where no stream is asked for.
+pub(super) fn whole(answer: &ModelAnswer, model: &str, id: &str) -> Value {
+    let content = answer.parts.iter().map(|part| match part {
+        AnswerPart::Text(text) => json!({"type": "text", "text": text}),
+        AnswerPart::Thinking { data, .. } => data.clone(),
+        AnswerPart::ToolUse { provider_id, name, args_json } => {
+            let input: Value = serde_json::from_str(args_json).unwrap_or_default();
+            json!({"type": "tool_use", "id": format!("toolu_{provider_id}"), "name": name, "input": input})
+        }
+    });
+    let usage = answer.usage;
+    json!({"id": id, "type": "message", "role": "assistant", "model": model,
+        "content": content.collect::<Vec<_>>(), "stop_reason": reason(answer), "stop_sequence": null,
+        "usage": {"input_tokens": usage.input_tokens, "cache_read_input_tokens": usage.cache_read_tokens,
+            "cache_creation_input_tokens": usage.cache_write_tokens, "output_tokens": usage.output_tokens}})
+}
+
+fn reason(answer: &ModelAnswer) -> &str {
+    match &answer.stop_reason {
+        StopReason::EndTurn => "end_turn",
+        StopReason::ToolUse => "tool_use",
+        StopReason::MaxTokens => "max_tokens",
+        StopReason::StopSequence => "stop_sequence",
+        StopReason::Refusal => "refusal",
+        StopReason::Other(other) => other,
+    }
 }
 
 pub(super) fn events(answer: &ModelAnswer, model: &str, id: &str) -> Events {
@@ -58,14 +87,7 @@ pub(super) fn events(answer: &ModelAnswer, model: &str, id: &str) -> Events {
         before_stop.extend(deltas.into_iter().map(delta));
         before_stop.push(event(&json!({"type": "content_block_stop", "index": index})));
     }
-    let reason = match &answer.stop_reason {
-        StopReason::EndTurn => "end_turn",
-        StopReason::ToolUse => "tool_use",
-        StopReason::MaxTokens => "max_tokens",
-        StopReason::StopSequence => "stop_sequence",
-        StopReason::Refusal => "refusal",
-        StopReason::Other(other) => other,
-    };
+    let reason = reason(answer);
     let stop = vec![
         event(&json!({"type": "message_delta", "delta": {"stop_reason": reason, "stop_sequence": null},
             "usage": {"output_tokens": usage.output_tokens}})),

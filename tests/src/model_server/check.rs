@@ -55,8 +55,19 @@ pub(super) fn envelope(body: &Value, known: &[&str]) -> Check {
 
 /// A body for Anthropic Messages.
 pub(super) fn anthropic(body: &Value) -> Check {
-    let known = ["model", "max_tokens", "temperature", "system", "tools", "messages", "stream"];
+    let known = [
+        "model",
+        "max_tokens",
+        "temperature",
+        "thinking",
+        "output_config",
+        "system",
+        "tools",
+        "messages",
+        "stream",
+    ];
     envelope(body, &known)?;
+    anthropic_thinking(body)?;
     if body["max_tokens"].as_u64().is_none_or(|tokens| tokens == 0) {
         return refuse("max_tokens: field required");
     }
@@ -109,6 +120,41 @@ pub(super) fn anthropic(body: &Value) -> Check {
         }
     }
     Ok(())
+}
+
+fn anthropic_thinking(body: &Value) -> Check {
+    let (thinking, effort) = (&body["thinking"], &body["output_config"]["effort"]);
+    if !effort.is_null() && !matches!(effort.as_str(), Some("low" | "medium" | "high" | "xhigh" | "max")) {
+        return refuse("output_config.effort: unknown value");
+    }
+    if !thinking.is_null() && !body["temperature"].is_null() && body["temperature"] != 1 {
+        return refuse("`temperature` may only be set to 1 when thinking is enabled");
+    }
+    match thinking["type"].as_str() {
+        None if thinking.is_null() => Ok(()),
+        Some("adaptive") => Ok(()),
+        Some("enabled") => {
+            let budget = thinking["budget_tokens"].as_u64().unwrap_or(0);
+            if budget < 1024 {
+                return refuse("thinking.enabled.budget_tokens: must be at least 1024");
+            }
+            if body["max_tokens"].as_u64().is_some_and(|tokens| tokens <= budget) {
+                return refuse("`max_tokens` must be greater than `thinking.budget_tokens`");
+            }
+            Ok(())
+        }
+        _ => refuse("thinking.type: unknown value"),
+    }
+}
+
+/// How hard OpenAI's models may be asked to think.
+pub(super) fn effort(value: &Value, what: &str) -> Check {
+    let known = ["none", "minimal", "low", "medium", "high", "xhigh"];
+    match value.as_str() {
+        None if value.is_null() => Ok(()),
+        Some(effort) if known.contains(&effort) => Ok(()),
+        _ => refuse(format!("{what}: unknown value")),
+    }
 }
 
 fn block_ids<'a>(message: &'a Value, kind: &'a str, field: &'a str) -> impl Iterator<Item = &'a str> {
@@ -181,10 +227,18 @@ pub(super) fn openai(body: &Value) -> Check {
         "temperature",
         "max_tokens",
         "max_completion_tokens",
+        "reasoning_effort",
         "stream",
         "stream_options",
     ];
     envelope(body, &known)?;
+    effort(&body["reasoning_effort"], "reasoning_effort")?;
+    let thinks = |name: &str| ["o1", "o3", "o4", "gpt-5"].iter().any(|begin| name.starts_with(begin));
+    if !body["max_tokens"].is_null() && body["model"].as_str().is_some_and(thinks) {
+        return refuse(
+            "unsupported parameter: 'max_tokens' is not supported with this model; use 'max_completion_tokens'",
+        );
+    }
     for tool in body["tools"].as_array().into_iter().flatten() {
         name(&tool["function"]["name"], "tools.function.name")?;
         if tool["type"] != "function" || tool["function"]["parameters"]["type"] != "object" {

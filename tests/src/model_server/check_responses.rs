@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use docket_worker::model::thinking_signature;
 use serde_json::{Map, Value};
 
-use super::check::{Check, envelope, list, name, only, refuse, spoken};
+use super::check::{Check, effort, envelope, list, name, only, refuse, spoken};
 
 const CIPHER: &str = "reasoning.encrypted_content";
 
@@ -17,12 +17,14 @@ pub(super) fn responses(body: &Value) -> Check {
         "input",
         "tools",
         "temperature",
+        "reasoning",
         "max_output_tokens",
         "include",
         "store",
         "stream",
     ];
     envelope(body, &known)?;
+    effort(&body["reasoning"]["effort"], "reasoning.effort")?;
     if body["store"] != false {
         return refuse("store: this organization keeps nothing; it must be false");
     }

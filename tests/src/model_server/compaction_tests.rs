@@ -38,6 +38,8 @@ fn taken(messages: &[Message], with_tools: bool, blobs: &Blobs) -> Result<(), St
             messages: messages.to_vec(),
             max_output_tokens: 100,
             temperature_milli: None,
+            effort: None,
+            completion_tokens: false,
         };
         let body = render(&request, blobs).map_err(|error| format!("{model}: {error}"))?;
         let body: Value = serde_json::from_slice(&body).map_err(|error| error.to_string())?;
@@ -347,6 +349,7 @@ impl Talk {
                         error,
                         message,
                         retry_in_ms: Some(5),
+                        retry_after_ms: None,
                         needs_person: false,
                         duration_ms: 0,
                     },

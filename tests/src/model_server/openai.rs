@@ -42,11 +42,46 @@ pub(super) fn fault(fault: Fault) -> Option<Refusal> {
         | FaultKind::UnknownTool
         | FaultKind::Empty
         | FaultKind::OutputLimit
+        | FaultKind::Unstreamed
         | FaultKind::Refusal
         | FaultKind::SlowFirstByte
         | FaultKind::Stall => return None,
     };
     Some(Refusal { retry_after_ms: fault.retry_after_ms, ..refusal })
+}
+
+/// The answer as one object, as it comes where no stream is asked for.
+pub(super) fn whole(answer: &ModelAnswer, model: &str, id: &str) -> Value {
+    let mut message = json!({"role": "assistant", "content": null, "refusal": null});
+    let mut calls = Vec::new();
+    for part in &answer.parts {
+        match part {
+            AnswerPart::Text(text) => message["content"] = json!(text),
+            AnswerPart::Thinking { data, .. } => message["reasoning_content"] = data["thinking"].clone(),
+            AnswerPart::ToolUse { provider_id, name, args_json } => calls.push(json!({"id": provider_id,
+                "type": "function", "function": {"name": name, "arguments": args_json}})),
+        }
+    }
+    if !calls.is_empty() {
+        message["tool_calls"] = json!(calls);
+    }
+    let usage = answer.usage;
+    let prompt = usage.input_tokens + usage.cache_read_tokens;
+    json!({"id": id, "object": "chat.completion", "created": 0, "model": model,
+        "choices": [{"index": 0, "message": message, "logprobs": null, "finish_reason": reason(answer)}],
+        "usage": {"prompt_tokens": prompt, "completion_tokens": usage.output_tokens,
+            "total_tokens": prompt + usage.output_tokens,
+            "prompt_tokens_details": {"cached_tokens": usage.cache_read_tokens}}})
+}
+
+fn reason(answer: &ModelAnswer) -> &str {
+    match &answer.stop_reason {
+        StopReason::EndTurn | StopReason::StopSequence => "stop",
+        StopReason::ToolUse => "tool_calls",
+        StopReason::MaxTokens => "length",
+        StopReason::Refusal => "content_filter",
+        StopReason::Other(other) => other,
+    }
 }
 
 pub(super) fn events(answer: &ModelAnswer, model: &str, id: &str) -> Events {
@@ -75,13 +110,7 @@ pub(super) fn events(answer: &ModelAnswer, model: &str, id: &str) -> Events {
             }
         }
     }
-    let reason = match &answer.stop_reason {
-        StopReason::EndTurn | StopReason::StopSequence => "stop",
-        StopReason::ToolUse => "tool_calls",
-        StopReason::MaxTokens => "length",
-        StopReason::Refusal => "content_filter",
-        StopReason::Other(other) => other,
-    };
+    let reason = reason(answer);
     let usage = answer.usage;
     let prompt = usage.input_tokens + usage.cache_read_tokens;
     let stop = vec![

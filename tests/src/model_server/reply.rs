@@ -56,6 +56,15 @@ pub(super) struct Events {
 /// When the last byte of an answer was handed to the network; see [`super::RecordedRequest`].
 pub(super) type OnSent = Arc<dyn Fn(Instant) + Send + Sync>;
 
+/// The response of a server that does not stream.
+pub(super) fn whole_response(body: &Value, request_id: &str) -> Response<Body> {
+    let mut response = Response::new(Body::from(body.to_string()));
+    let headers = response.headers_mut();
+    headers.insert("content-type", HeaderValue::from_static("application/json"));
+    headers.extend(request_id_headers(request_id));
+    response
+}
+
 /// The stream's response.
 pub(super) fn stream_response(
     events: Events,
@@ -101,6 +110,7 @@ fn frames(
             | FaultKind::UnknownTool
             | FaultKind::Empty
             | FaultKind::OutputLimit
+            | FaultKind::Unstreamed
             | FaultKind::Refusal
             | FaultKind::SlowFirstByte,
         )

@@ -6,6 +6,14 @@ use serde_json::{Value, json};
 
 use super::reply::{Events, pieces};
 
+/// The answer as one object, as it comes where no stream is asked for: what the last event of a stream holds.
+pub(super) fn whole(answer: &ModelAnswer, model: &str, id: &str) -> Value {
+    let Events { stop, .. } = events(answer, model, id);
+    let data = stop.last().and_then(|event| event.split_once("data: ")).map_or("null", |(_, data)| data);
+    let event: Value = serde_json::from_str(data).unwrap_or_default();
+    event["response"].clone()
+}
+
 pub(super) fn events(answer: &ModelAnswer, model: &str, id: &str) -> Events {
     let mut sequence = 0;
     let mut event = |mut data: Value| {

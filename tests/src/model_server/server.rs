@@ -28,7 +28,7 @@ use tokio::{net::TcpListener, sync::watch, task::JoinHandle};
 
 use super::{
     anthropic, check, check_responses, openai,
-    reply::{Refusal, stream_response, until_stopped},
+    reply::{Refusal, stream_response, until_stopped, whole_response},
     responses,
 };
 
@@ -299,6 +299,15 @@ async fn reply(
         }
     }
     shared.cached(body, place, &mut line.answer.usage);
+    if line.fault.is_some_and(|fault| fault.kind == FaultKind::Unstreamed) {
+        let body = match speaks {
+            Speaks::Anthropic => anthropic::whole(&line.answer, model, request_id),
+            Speaks::OpenAi => openai::whole(&line.answer, model, request_id),
+            Speaks::Responses => responses::whole(&line.answer, model, request_id),
+        };
+        shared.answered(place, Instant::now());
+        return Ok(whole_response(&body, request_id));
+    }
     let events = match speaks {
         Speaks::Anthropic => anthropic::events(&line.answer, model, request_id),
         Speaks::OpenAi => openai::events(&line.answer, model, request_id),

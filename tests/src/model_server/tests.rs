@@ -47,6 +47,8 @@ fn rendered(model: ModelRef, messages: Vec<Message>) -> Rendered {
         messages,
         max_output_tokens: 1000,
         temperature_milli: None,
+        effort: None,
+        completion_tokens: false,
     };
     let body = render(&request, &HashMap::<BlobHash, Bytes>::new()).expect("well-formed");
     Rendered { model, body: body.into() }

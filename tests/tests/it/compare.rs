@@ -178,8 +178,8 @@ async fn two_models_are_compared_on_a_backlog_and_every_figure_is_right() -> Res
         "",
         "--explore-model",
         "openai:quick",
-        "--max-cost",
-        "0.00025",
+        "--max-tokens",
+        "5000",
     ]);
     let told = coordinator.docket(&late).await?.ok()?;
     let told: Value = serde_json::from_str(&told)?;
@@ -191,7 +191,7 @@ async fn two_models_are_compared_on_a_backlog_and_every_figure_is_right() -> Res
         let explore = (nth % 2 == 1).then(|| "openai:quick".to_owned());
         ensure!(spec.explore_model.map(|model| model.to_string()) == explore, "{nth}");
         ensure!(spec.requires.len() == usize::from(spec.title == "The second task"), "{nth}");
-        ensure!(spec.settings.cost_max_nusd == Some(250_000), "{nth}");
+        ensure!(spec.settings.tokens_max == Some(5000), "{nth}");
     }
     let batch = told["batch"].as_str().context("a batch")?;
     let open = coordinator.docket(&["compare", "--of", batch]).await?;
@@ -205,6 +205,21 @@ async fn two_models_are_compared_on_a_backlog_and_every_figure_is_right() -> Res
             "wrong.jsonl:2: unknown field `txt`",
         ),
         (&["compare", &one, "--repo", &repo, "--model", "openai:quick"], "nothing to compare"),
+        (
+            &[
+                "compare",
+                &one,
+                "--repo",
+                &repo,
+                "--model",
+                "openai:gpt-5.5",
+                "--model",
+                "openai:idle",
+                "--max-cost",
+                "0.00025",
+            ],
+            "no price is known for openai:idle",
+        ),
         (&["compare", &one, "--repo", &repo, "--model", "openai:x", "--model", "openai:x"], "given twice"),
         (
             &["compare", &one, &one, "--repo", &repo, "--model", "openai:x", "--model", "openai:y"],

@@ -19,6 +19,7 @@ mod lost_blob;
 mod many;
 mod models;
 mod newer;
+mod outages;
 mod past;
 mod pause;
 mod prompts;

@@ -5,7 +5,7 @@ use std::time::Instant;
 use bytes::Bytes;
 use docket_schema::{
     content::{BlobRef, Content},
-    message::Part,
+    message::{Part, StopReason},
     run::{ModelAnswered, ModelFailed, Purpose, RunEvent, RunState, is_cut},
 };
 
@@ -56,6 +56,9 @@ impl Hands {
                 let (stop, usage) = (answer.stop_reason.clone(), answer.usage);
                 let (first_byte_ms, total_ms) = (answer.first_byte_ms, answer.total_ms);
                 let mut parts = answer.into_parts(call.turn);
+                if stop == StopReason::Refusal && pins.as_ref().is_some_and(|pins| pins.settings.heed_stops) {
+                    withhold_calls(&mut parts);
+                }
                 if is_cut(&stop) {
                     tell_cut(&mut parts, call.output_tokens_max);
                 }
@@ -90,6 +93,7 @@ impl Hands {
                     error: error.kind().to_owned(),
                     message: self.bench.redactor.text(&message).into_owned(),
                     retry_in_ms: retry_in.map(|wait| u64::try_from(wait.as_millis()).unwrap_or(u64::MAX)),
+                    retry_after_ms: error.retry_after_ms(),
                     needs_person: error.needs_person(),
                     duration_ms: u64::try_from(started.elapsed().as_millis()).unwrap_or(u64::MAX),
                 };
@@ -140,6 +144,30 @@ fn sign(part: &mut Part, call: &ModelCall) {
         && *provider == call.model.provider
     {
         *provider = call.model.to_string();
+    }
+}
+
+/// Who refuses wants nothing done: calls that came before the refusal are told in words and not carried out.
+fn withhold_calls(parts: &mut Vec<Part>) {
+    let mut names = Vec::new();
+    parts.retain(|part| match part {
+        Part::ToolUse(tool) => {
+            names.push(format!("`{}`", tool.name.chars().take(64).collect::<String>()));
+            false
+        }
+        Part::Text { .. } | Part::Thinking { .. } | Part::ToolResult { .. } => true,
+    });
+    if names.is_empty() {
+        return;
+    }
+    let told = format!("(The refusal came with calls that were not carried out: {}.)", names.join(", "));
+    let said = parts.iter_mut().rev().find_map(|part| match part {
+        Part::Text { text: Content::Text(text) } => Some(text),
+        Part::Text { .. } | Part::Thinking { .. } | Part::ToolUse(_) | Part::ToolResult { .. } => None,
+    });
+    match said {
+        Some(text) => text.push_str(&format!("\n\n{told}")),
+        None => parts.push(Part::Text { text: told.into() }),
     }
 }
 
@@ -235,6 +263,25 @@ mod tests {
                 }
                 other => assert!(!told && *other == last, "{other:?}"),
             }
+        }
+    }
+
+    #[test]
+    fn calls_of_a_refusal_are_told_and_not_run() {
+        let call = Part::ToolUse(ToolUse {
+            call: CallId::tool(Turn(1), 0),
+            name: "run_command".to_owned(),
+            args: serde_json::json!({}),
+            malformed: None,
+        });
+        let told = "(The refusal came with calls that were not carried out: `run_command`.)";
+        for (mut parts, then) in [
+            (vec![call.clone()], told.to_owned()),
+            (vec![Part::Text { text: "No.".into() }, call], format!("No.\n\n{told}")),
+            (vec![Part::Text { text: "No.".into() }], "No.".to_owned()),
+        ] {
+            withhold_calls(&mut parts);
+            assert_eq!(parts, [Part::Text { text: then.into() }]);
         }
     }
 

@@ -14,7 +14,7 @@ use super::{context::Context, material::Material, start::StartError};
 use crate::{
     bootstrap::Bootstrap,
     engine::{self, prompt},
-    model::PriceTable,
+    model::{PriceTable, unpriced},
     tools,
     workspace::Workspace,
 };
@@ -93,9 +93,7 @@ fn models(bootstrap: &Bootstrap, spec: &TaskSpec) -> Result<Models, StartError> 
     };
     let costs = spec.settings.cost_max_nusd.unwrap_or(bootstrap.settings.run.cost_max_nusd);
     if let Some((model, _)) = models.all().find(|(_, terms)| costs > 0 && !terms.priced) {
-        return Err(StartError::Environment(format!(
-            "a budget of money cannot be kept: no price is known for {model}; add [prices.\"{model}\"] to docket.toml"
-        )));
+        return Err(StartError::Configuration(unpriced(model)));
     }
     Ok(models)
 }
@@ -111,6 +109,8 @@ fn settings(bootstrap: &Bootstrap, spec: &TaskSpec) -> RunSettings {
     settings.cost_max_nusd = patch.cost_max_nusd.unwrap_or(settings.cost_max_nusd);
     settings.time_max_ms = patch.time_max_ms.unwrap_or(settings.time_max_ms);
     settings.refuse_syntax_errors = patch.refuse_syntax_errors.unwrap_or(settings.refuse_syntax_errors);
+    settings.effort = patch.effort.or(settings.effort);
+    settings.temperature_milli = patch.temperature_milli.or(settings.temperature_milli);
     let said = patch.complexity.or(settings.complexity);
     let requires = spec.requires.len();
     settings.complexity = Some(said.unwrap_or_else(|| prompt::estimate(&spec.title, &spec.text, requires)));

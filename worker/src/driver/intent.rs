@@ -6,8 +6,8 @@
 use docket_schema::{
     ids::{DecisionHash, Turn},
     run::{
-        Compacted, GateRequested, ModelRequested, PhaseChanged, RunBlocked, RunEnded, RunEvent, RunPaused,
-        RunState, ToolRequested,
+        BlockedWhy, Compacted, GateRequested, ModelRequested, PhaseChanged, RunBlocked, RunEnded, RunEvent,
+        RunPaused, RunState, ToolRequested, is_outage,
     },
 };
 
@@ -77,7 +77,8 @@ pub fn announce(
         }
         Act::Pause => events.push(RunPaused { decision: hash }.into()),
         Act::Block { question, why } => {
-            events.push(RunBlocked { question: question.clone(), why: *why, decision: hash }.into());
+            let (question, outages) = (question.clone(), outages(state, *why));
+            events.push(RunBlocked { question, why: *why, outages, decision: hash }.into());
         }
         Act::End { result, summary } => {
             let (result, summary) = (result.clone(), summary.clone());
@@ -85,6 +86,14 @@ pub fn announce(
         }
     }
     events.into_iter().map(|event| (turn, event)).collect()
+}
+
+/// How often in a row a run that is to rest now does so because its provider is away; 0 where something else is the
+/// matter, or its rules know of no clock.
+fn outages(state: &RunState, why: BlockedWhy) -> u32 {
+    let by_clock = state.pins.as_ref().is_some_and(|pins| pins.settings.model_rules > 0);
+    let away = state.last_failure.as_ref().is_some_and(|failure| !failure.needs_person && is_outage(failure));
+    if why == BlockedWhy::Provider && by_clock && away { state.asking.outages.saturating_add(1) } else { 0 }
 }
 
 fn requested(

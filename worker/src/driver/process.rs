@@ -94,7 +94,7 @@ async fn run(bootstrap: Bootstrap) -> i32 {
             Err(error) => failed(&error),
         },
         // The run's end is recorded: there is nothing to release.
-        Err(StartError::Environment(message)) => {
+        Err(StartError::Environment(message) | StartError::Configuration(message)) => {
             tracing::error!(%message, "the run's environment cannot be made");
             0
         }

@@ -59,6 +59,9 @@ pub enum StartError {
     /// The world around the run cannot be made. The run ends as failed with this message.
     #[error("{0}")]
     Environment(String),
+    /// What was asked for cannot be had as it is configured. The run ends as failed, and no other is tried.
+    #[error("{0}")]
+    Configuration(String),
 }
 
 impl StartError {
@@ -88,14 +91,25 @@ pub(super) async fn start(bootstrap: Bootstrap, drain: watch::Receiver<bool>) ->
     let material = Material::new(client);
     match ready(&bootstrap, &mut journal, &material).await {
         Ok((engine, hands)) => Ok(Driver { journal, engine, material, hands, drain }),
-        Err(StartError::Environment(message)) => {
-            let result = RunOutcome::Failed { why: FailureKind::Environment, message: message.clone() };
-            let mut out = Outgoing::default();
-            out.push(journal.state().turn, RunEnded { result, summary: None, tree: None, decision: None });
-            journal.append_results(&out).await?;
-            Err(StartError::Environment(message))
+        Err(error) => {
+            let ends = match &error {
+                StartError::Environment(message) => Some((FailureKind::Environment, message)),
+                StartError::Configuration(message) => Some((FailureKind::Configuration, message)),
+                StartError::Token | StartError::Client(_) | StartError::Journal(_) | StartError::Away(_) => {
+                    None
+                }
+            };
+            if let Some((why, message)) = ends {
+                let result = RunOutcome::Failed { why, message: message.clone() };
+                let mut out = Outgoing::default();
+                out.push(
+                    journal.state().turn,
+                    RunEnded { result, summary: None, tree: None, decision: None },
+                );
+                journal.append_results(&out).await?;
+            }
+            Err(error)
         }
-        Err(other) => Err(other),
     }
 }
 

@@ -19,7 +19,7 @@ use super::{
     process::RunExit,
 };
 use crate::{
-    engine::{Act, Decision, Engine, ModelCall, summary_call, usual_output_tokens},
+    engine::{Act, Decision, Engine, ModelCall, manner_of, summary_call, usual_output_tokens},
     model::{ModelRequest, RenderError, Rendered, render, request_hash},
     progress::ProgressNote,
     workspace::{BlobError, Blobs, SnapshotError},
@@ -283,6 +283,7 @@ pub(crate) fn reopened(state: &RunState, open: &ModelRequested) -> ModelCall {
         nudge: open.nudge.clone(),
         output_tokens_max,
         wait_ms: 0,
+        manner: manner_of(pins, open.purpose, &open.model),
     }
 }
 
@@ -314,7 +315,9 @@ pub async fn model_request<S: Blobs>(
         tools: if call.purpose == Purpose::Compact { Vec::new() } else { tools },
         messages: call.messages.iter().map(|said| said.message.clone()).collect(),
         max_output_tokens: call.output_tokens_max,
-        temperature_milli: None,
+        temperature_milli: call.manner.temperature_milli,
+        effort: call.manner.effort,
+        completion_tokens: call.manner.completion_tokens,
     })
 }
 

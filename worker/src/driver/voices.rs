@@ -62,10 +62,10 @@ impl Voices {
 impl Voice {
     async fn of(bootstrap: &Bootstrap, model: &ModelRef, material: &Material) -> Result<Self, StartError> {
         let environment = |error: &(dyn std::error::Error + 'static)| StartError::environment(error);
-        let provider = Provider::of(model).map_err(|error| environment(&error))?;
+        let provider = Provider::of(model).map_err(|error| StartError::Configuration(error.to_string()))?;
         if provider == Provider::Scripted {
             let Some(script) = &bootstrap.lease.spec.script else {
-                return Err(environment(&ClientError::NoScript(model.name.clone())));
+                return Err(StartError::Configuration(ClientError::NoScript(model.name.clone()).to_string()));
             };
             let bytes = material.fetch(script).await.map_err(|error| environment(&error))?;
             let script = ScriptedModel::parse(&bytes).map_err(|error| environment(&error))?;

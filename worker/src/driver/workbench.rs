@@ -112,6 +112,7 @@ impl Workbench {
         blobs: &S,
     ) -> Result<Outgoing, SnapshotError> {
         self.at_hand(state, blobs).await;
+        self.settings.time_ends_at = time_ends_at(state);
         let mut batch = Batch::new(state, &self.redactor);
         let mut rereads = Rereads::new(state);
         let mut all: Vec<(&ToolRequested, Done)> = Vec::new();
@@ -266,6 +267,7 @@ impl Workbench {
 
     /// Runs the open gates in order, then a snapshot: a gate may leave files behind.
     pub(crate) async fn run_gates(&mut self, state: &RunState) -> Result<Outgoing, SnapshotError> {
+        self.settings.time_ends_at = time_ends_at(state);
         let mut batch = Batch::new(state, &self.redactor);
         batch.walk = true;
         for open in &state.open_gates {
@@ -295,6 +297,13 @@ impl Workbench {
         let (tool, tests) = tool_of_gate(open, self.settings.command_timeout_ms_max);
         self.execute(&tool, &BTreeMap::new(), tests.as_ref()).await
     }
+}
+
+/// When the run's budget of time ends, if it has one and works on from now.
+fn time_ends_at(state: &RunState) -> Option<Instant> {
+    let time_max_ms = state.pins.as_ref()?.settings.time_max_ms;
+    let left_ms = time_max_ms.saturating_sub(state.asking.spent(&state.totals).worked_ms);
+    (time_max_ms > 0).then(|| Instant::now().checked_add(Duration::from_millis(left_ms))).flatten()
 }
 
 /// The call that a gate stands for. It runs the line that was pinned at the start, whatever the

@@ -27,9 +27,20 @@ pub(super) fn fitted(
 ) -> Result<ModelCall, RunOutcome> {
     let settings = &pins.settings;
     let spent = run.asking.spent(&run.totals);
-    if settings.time_max_ms > 0 && spent.worked_ms >= settings.time_max_ms {
+    if settings.model_rules > 0 && settings.cost_max_nusd > 0 && !pins.models.terms_of(&call.model).priced {
+        // Somebody went on with another model.
+        let message = crate::model::unpriced(&call.model);
+        return Err(RunOutcome::Failed { why: FailureKind::Configuration, message });
+    }
+    // The wait before a call is part of what it takes; by the first rules it was counted when it was asked for.
+    let wait_ms = if settings.model_rules > 0 { call.wait_ms } else { 0 };
+    if settings.time_max_ms > 0 && spent.worked_ms.saturating_add(wait_ms) >= settings.time_max_ms {
         let (took, allowed) = (spent.worked_ms / 1000, settings.time_max_ms / 1000);
-        return over(&format!("the budget of time is used up: {took} s of {allowed} s"));
+        let waits = match wait_ms {
+            0 => String::new(),
+            ms => format!(", and the next call would wait {} s", ms.div_ceil(1000)),
+        };
+        return over(&format!("the budget of time is used up: {took} s of {allowed} s{waits}"));
     }
     if settings.tokens_max == 0 && settings.cost_max_nusd == 0 {
         return Ok(call);
@@ -106,6 +117,9 @@ fn request_nusd(run: &RunState, call: &ModelCall, prices: Prices, tokens: u64) -
 
 fn dollars(nusd: u64) -> String {
     // Tenths of a cent, rounded up: what is spent is never told as less.
+    if (1..1_000_000).contains(&nusd) {
+        return format!("$0.{nusd:09}").trim_end_matches('0').to_owned();
+    }
     let thousandths = nusd.div_ceil(1_000_000);
     format!("${}.{:03}", thousandths / 1000, thousandths % 1000)
 }

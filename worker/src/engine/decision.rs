@@ -8,8 +8,8 @@ use docket_schema::{
     ids::{DecisionHash, Turn},
     message::{CallId, ModelRef},
     run::{
-        BlockedWhy, Compacted, Conversation, GateSpec, GateStep, ModelTerms, Phase, Purpose, RunOutcome,
-        RunStarted, Verdict,
+        BlockedWhy, Compacted, Conversation, Effort, GateSpec, GateStep, ModelTerms, Phase, Purpose,
+        RunOutcome, RunStarted, Verdict,
     },
     tool::RecoveryClass,
 };
@@ -80,6 +80,29 @@ pub struct ModelCall {
     pub output_tokens_max: u32,
     /// How long to wait before, as an earlier failure recorded.
     pub wait_ms: u64,
+    /// How it is to answer.
+    #[serde(skip_serializing_if = "Manner::is_usual")]
+    pub manner: Manner,
+}
+
+/// How a model is to answer, where that is not as its provider has it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
+pub struct Manner {
+    /// How hard it thinks.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub effort: Option<Effort>,
+    /// Sampling temperature in thousandths.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub temperature_milli: Option<u32>,
+    /// In Chat Completions its answer is limited by `max_completion_tokens`.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub completion_tokens: bool,
+}
+
+impl Manner {
+    const fn is_usual(&self) -> bool {
+        self.effort.is_none() && self.temperature_milli.is_none() && !self.completion_tokens
+    }
 }
 
 /// A tool to be run.

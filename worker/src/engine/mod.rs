@@ -16,6 +16,8 @@ mod escalation_tests;
 mod models;
 #[cfg(test)]
 mod models_tests;
+#[cfg(test)]
+mod outage_tests;
 mod planning;
 #[cfg(test)]
 mod planning_tests;
@@ -53,6 +55,21 @@ pub fn usual_output_tokens(pins: &RunStarted, purpose: Purpose, model: &ModelRef
         Purpose::Compact => compaction::summary_tokens_max(pins, terms),
         Purpose::Decide | Purpose::Plan | Purpose::Review => answer_tokens_max(pins, terms),
     }
+}
+
+/// How a model is to answer, as the run has pinned it: settings are the main model's, and go over its own terms.
+/// Nobody thinks about a summary.
+pub fn manner_of(pins: &RunStarted, purpose: Purpose, model: &ModelRef) -> Manner {
+    let terms = pins.models.terms_of(model);
+    let own = (*model == pins.models.main).then_some(&pins.settings);
+    let effort = match purpose {
+        Purpose::Compact => None,
+        Purpose::Decide | Purpose::Plan | Purpose::Review => {
+            own.and_then(|settings| settings.effort).or(terms.effort)
+        }
+    };
+    let temperature_milli = own.and_then(|settings| settings.temperature_milli).or(terms.temperature_milli);
+    Manner { effort, temperature_milli, completion_tokens: terms.completion_tokens }
 }
 
 /// The engines of this build, every version that is still supported.

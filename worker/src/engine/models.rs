@@ -7,13 +7,16 @@
 //! answer without a call is no claim to be done. Both hand over to the main model, and for good: two models that
 //! take turns would lose both their providers' caches.
 //!
-//! **Standing in.** After `fallback_after` overloads in one turn the same turn is asked of the fallback; of the
-//! main model where only the explore model has none. The next turn tries the model itself again, once: where that
-//! fails by overload too, the stand-in is asked at once.
+//! An explore model that is refused for good (it does not exist, say) is done without.
+//!
+//! **Standing in.** After `fallback_after` outages in one turn (overloads alone by the first rules) the same turn is
+//! asked of the fallback; of the main model where only the explore model has none. It then answers `fallback_turns`
+//! turns, and more while the other one wants to be left alone; the turn after those tries the model itself again,
+//! once: where that fails likewise, the stand-in is asked at once.
 
 use docket_schema::{
     message::{ModelRef, ToolUse},
-    run::{ModelTerms, Phase, RunStarted, RunState, Verdict, is_overload},
+    run::{ModelTerms, Phase, RunStarted, RunState, Verdict, is_outage, is_overload},
 };
 
 use super::compaction;
@@ -45,11 +48,10 @@ pub(super) fn chosen<'a>(run: &RunState, pins: &'a RunStarted) -> Chosen<'a> {
         Some(_) | None => (&models.main, &models.terms),
     };
     let other = match &models.fallback {
-        Some(fallback) => (&fallback.model, &fallback.terms),
-        None => (&models.main, &models.terms),
+        Some(fallback) if !is_refused(run, pins, &fallback.model) => (&fallback.model, &fallback.terms),
+        Some(_) | None => (&models.main, &models.terms),
     };
-    let (model, terms) =
-        if other.0 != own.0 && is_overloaded(run, pins, own.0, other.0) { other } else { own };
+    let (model, terms) = if other.0 != own.0 && is_away(run, pins, own.0, other.0) { other } else { own };
     Chosen { model, terms, stands_in: model != own.0 }
 }
 
@@ -63,6 +65,7 @@ fn explores(run: &RunState, pins: &RunStarted, terms: &ModelTerms) -> bool {
         && run.asking.stop.is_none()
         && run.turn.0 < pins.settings.turns_max / 2
         && !refused
+        && !pins.models.explore.as_ref().is_some_and(|explore| is_refused(run, pins, &explore.model))
         && compaction::fits(run, pins, terms)
 }
 
@@ -71,19 +74,32 @@ pub(super) fn only_explored(run: &RunState, pins: &RunStarted) -> bool {
     pins.models.explore.is_some() && !run.asking.main_asked
 }
 
-fn is_overloaded(run: &RunState, pins: &RunStarted, own: &ModelRef, other: &ModelRef) -> bool {
-    let after = pins.settings.fallback_after;
+/// Whether requests of this model were refused for good.
+pub(super) fn is_refused(run: &RunState, pins: &RunStarted, model: &ModelRef) -> bool {
+    pins.settings.model_rules > 0 && run.asking.was_refused(model)
+}
+
+fn is_away(run: &RunState, pins: &RunStarted, own: &ModelRef, other: &ModelRef) -> bool {
+    let settings = &pins.settings;
+    let after = settings.fallback_after;
     if after == 0 {
         return false;
     }
+    let all = settings.model_rules > 0;
     let stood_in = run.asking.answered_by.as_ref() == Some(other);
-    let failures = run.asking.failures_of(own);
+    let (failures, of_other) = (run.asking.failures_of(own), run.asking.failures_of(other));
+    if settings.fallback_turns > 0 && stood_in && failures.attempts == 0 {
+        // Not tried in this turn: it is where its time has come, or where the other one is away by now, too.
+        return run.asking.is_left_alone(own, settings.fallback_turns) && of_other.outages < after;
+    }
+    let passes = |failure| if all { is_outage(failure) } else { is_overload(failure) };
     let given_up = run.last_failure.as_ref().is_some_and(|failure| {
-        run.asking.failed.as_ref() == Some(own) && is_overload(failure) && failure.retry_in_ms.is_none()
+        run.asking.failed.as_ref() == Some(own) && passes(failure) && failure.retry_in_ms.is_none()
     });
     // Whoever stands in does so until it has answered.
-    let stands_in = run.asking.failures_of(other).attempts > 0;
-    given_up || stands_in || failures.overloads >= if stood_in { 1 } else { after }
+    let stands_in = of_other.attempts > 0;
+    let count = if all { failures.outages } else { failures.overloads };
+    given_up || stands_in || count >= if stood_in { 1 } else { after }
 }
 
 /// What policy says of a call that is about to run.

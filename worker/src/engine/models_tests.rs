@@ -19,16 +19,16 @@ use super::{
 const PRICES: Prices =
     Prices { input_nusd: 1000, output_nusd: 5000, cache_read_nusd: 100, cache_write_nusd: 1250 };
 
-fn model(name: &str) -> ModelRef {
+pub(super) fn model(name: &str) -> ModelRef {
     format!("anthropic:{name}").parse().expect("a model")
 }
 
-fn other(name: &str, context_tokens: u64) -> Option<Box<OtherModel>> {
+pub(super) fn other(name: &str, context_tokens: u64) -> Option<Box<OtherModel>> {
     let terms = ModelTerms { context_tokens, output_tokens_max: 50, ..ModelTerms::default() };
     Some(Box::new(OtherModel { model: model(name), terms }))
 }
 
-fn settings() -> RunSettings {
+pub(super) fn settings() -> RunSettings {
     RunSettings {
         turns_max: 20,
         corrections_max: 3,
@@ -40,10 +40,10 @@ fn settings() -> RunSettings {
 }
 
 /// A log, and what its calls come to.
-struct Play(Log, String);
+pub(super) struct Play(pub(super) Log, String);
 
 impl Play {
-    fn of(
+    pub(super) fn of(
         settings: RunSettings,
         explore: Option<Box<OtherModel>>,
         fallback: Option<Box<OtherModel>>,
@@ -54,7 +54,7 @@ impl Play {
         Self(Log::with_models(settings, &["tests"], "namespaces", models), "ok".to_owned())
     }
 
-    fn gist(&self) -> String {
+    pub(super) fn gist(&self) -> String {
         match self.0.decide().act {
             Act::CallModel(call) => {
                 let nudge = call.nudge.as_ref().map_or(String::new(), |_| " nudged".to_owned());
@@ -64,7 +64,7 @@ impl Play {
         }
     }
 
-    fn next_call(&self) -> ModelCall {
+    pub(super) fn next_call(&self) -> ModelCall {
         match self.0.decide().act {
             Act::CallModel(call) => *call,
             other => panic!("{other:?}"),
@@ -88,7 +88,7 @@ impl Play {
         call
     }
 
-    fn answers(
+    pub(super) fn answers(
         &mut self,
         text: &str,
         tools: &[(&str, Value)],
@@ -119,12 +119,12 @@ impl Play {
     }
 
     /// It calls tools, and they run as planned; the verdicts.
-    fn calls(&mut self, tools: &[(&str, Value)]) -> Vec<&'static str> {
+    pub(super) fn calls(&mut self, tools: &[(&str, Value)]) -> Vec<&'static str> {
         self.answers("", tools, |_| {});
         self.runs()
     }
 
-    fn runs(&mut self) -> Vec<&'static str> {
+    pub(super) fn runs(&mut self) -> Vec<&'static str> {
         let decision = self.0.decide();
         let Act::RunTools(batch) = decision.act else { panic!("no tools are planned") };
         if decision.phase != self.0.state.phase {
@@ -155,7 +155,17 @@ impl Play {
         batch.into_iter().map(run).collect()
     }
 
-    fn fails(&mut self, error: &str, retry_in_ms: Option<u64>) -> &mut Self {
+    pub(super) fn fails(&mut self, error: &str, retry_in_ms: Option<u64>) -> &mut Self {
+        self.wants_rest(error, retry_in_ms, None)
+    }
+
+    /// It fails, and says how long it wants to be left alone.
+    pub(super) fn wants_rest(
+        &mut self,
+        error: &str,
+        retry_in_ms: Option<u64>,
+        retry_after_ms: Option<u64>,
+    ) -> &mut Self {
         let call = self.ask().call;
         let (error, message) = (error.into(), "busy".into());
         self.0.push(ModelFailed {
@@ -163,6 +173,7 @@ impl Play {
             error,
             message,
             retry_in_ms,
+            retry_after_ms,
             needs_person: false,
             duration_ms: 2000,
         });
@@ -170,7 +181,7 @@ impl Play {
     }
 
     /// Somebody goes on with it, maybe with another model.
-    fn is_forked(&mut self, models: Option<Models>) -> &mut Self {
+    pub(super) fn is_forked(&mut self, models: Option<Models>) -> &mut Self {
         let state = &mut self.0.state;
         let (task, run) = state.pins.as_deref().map(|pins| (pins.task, pins.run)).expect("begun");
         let (seq, hash, turn) = (state.seq, state.hash, state.turn);
@@ -181,17 +192,17 @@ impl Play {
         self
     }
 
-    fn check(&self, then: &str) -> &Self {
+    pub(super) fn check(&self, then: &str) -> &Self {
         assert_eq!(self.gist(), then);
         self
     }
 }
 
-fn read() -> (&'static str, Value) {
+pub(super) fn read() -> (&'static str, Value) {
     ("read_file", json!({ "path": "a" }))
 }
 
-fn edit() -> (&'static str, Value) {
+pub(super) fn edit() -> (&'static str, Value) {
     ("edit_file", json!({ "path": "a", "edits": [] }))
 }
 
@@ -429,7 +440,12 @@ fn a_refusal_asks_a_person_at_once() {
         play.answers(said, &[], |answer| answer.stop = StopReason::Refusal);
         let Act::Block { question: asked, why } = play.0.decide().act else { panic!("{}", play.gist()) };
         assert_eq!(asked, question.into());
-        play.0.push(docket_schema::run::RunBlocked { question: asked, why, decision: DecisionHash::ZERO });
+        play.0.push(docket_schema::run::RunBlocked {
+            question: asked,
+            why,
+            outages: 0,
+            decision: DecisionHash::ZERO,
+        });
         play.0.push(BlockerAnswered { text: "It is our own server.".into(), by: "me".into() });
         play.check(then);
     }

@@ -176,7 +176,7 @@ fn a_provider_that_stays_away_is_waited_for_and_asked_again_once_a_person_says_s
     of.fail(Some(1));
     let Act::Block { question, why } = of.decide().act else { panic!("{:?}", of.decide()) };
     assert_eq!(why, BlockedWhy::Provider);
-    of.push(RunBlocked { question, why, decision: DecisionHash::ZERO });
+    of.push(RunBlocked { question, why, outages: 0, decision: DecisionHash::ZERO });
     of.push(BlockerAnswered { text: "".into(), by: "ann".to_owned() });
     assert_eq!(gist(&of.decide()), "ask turn 1 attempt 3 wait 0", "the same turn, and with attempts left");
     of.fail(None);

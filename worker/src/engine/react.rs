@@ -20,7 +20,7 @@ use docket_schema::{
 
 use super::{
     Act, Decision, Engine, ModelCall, PlannedTool, answer_tokens_max, blockers, budget, compaction,
-    early_end, escalation, models, planning, verification,
+    early_end, escalation, manner_of, models, planning, verification,
 };
 use crate::tools;
 
@@ -168,6 +168,15 @@ fn given_up(run: &RunState, pins: &RunStarted, failure: &ModelFailed, message: &
         let act = Act::Block { question: Content::Text(message.to_owned()), why: BlockedWhy::Provider };
         return Decision { phase: run.phase, act };
     }
+    // Who never answered in this run would refuse the next one likewise.
+    if pins.settings.model_rules > 0
+        && !is_outage(failure)
+        && run.asking.failed.is_some()
+        && run.asking.failed != run.asking.answered_by
+    {
+        let message = format!("{message}; another run would meet the same: mend it, then `docket retry`");
+        return end(run, failed(FailureKind::Configuration, &message));
+    }
     end(run, failed(FailureKind::Model, message))
 }
 
@@ -262,6 +271,7 @@ fn ask(run: &RunState, pins: &RunStarted, asking: Asking) -> Decision {
         nudge: asking.nudge,
         output_tokens_max: answer_tokens_max(pins, chosen.terms),
         wait_ms: asking.wait_ms,
+        manner: manner_of(pins, Purpose::Decide, chosen.model),
     };
     Decision { phase: run.phase, act: Act::CallModel(Box::new(call)) }
 }

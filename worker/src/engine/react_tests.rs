@@ -43,6 +43,10 @@ pub(super) const SETTINGS: RunSettings = RunSettings {
     rest_at_outage: false,
     complexity: None,
     fallback_after: 0,
+    fallback_turns: 0,
+    model_rules: 0,
+    effort: None,
+    temperature_milli: None,
     tokens_max: 0,
     cost_max_nusd: 0,
     time_max_ms: 0,
@@ -167,8 +171,15 @@ impl Log {
     pub(super) fn fail_with(&mut self, how: impl FnOnce(&mut ModelFailed)) -> &mut Self {
         self.ask();
         let (call, error, message) = (self.open_call(), "overloaded".into(), "busy".into());
-        let mut failed =
-            ModelFailed { call, error, message, retry_in_ms: None, needs_person: false, duration_ms: 0 };
+        let mut failed = ModelFailed {
+            call,
+            error,
+            message,
+            retry_in_ms: None,
+            retry_after_ms: None,
+            needs_person: false,
+            duration_ms: 0,
+        };
         how(&mut failed);
         self.push(failed)
     }
@@ -373,7 +384,7 @@ fn what_only_a_person_can_mend_waits_for_one_and_goes_on_in_the_same_turn() {
     let conversation = |log: &Log| log.state.transcript.conversation(None).digest();
     let before = conversation(&log);
     let question = "busy".into();
-    log.push(RunBlocked { question, why: BlockedWhy::Provider, decision: DecisionHash::ZERO });
+    log.push(RunBlocked { question, why: BlockedWhy::Provider, outages: 0, decision: DecisionHash::ZERO });
     log.push(BlockerAnswered { text: "".into(), by: "a".into() });
     check(&log, "ask turn 2 attempt 4 wait 0");
     assert_eq!(conversation(&log), before, "the same request, to the byte");

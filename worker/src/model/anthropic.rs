@@ -3,7 +3,10 @@
 
 use std::{borrow::Cow, collections::BTreeMap};
 
-use docket_schema::message::{Role, StopReason, Usage};
+use docket_schema::{
+    message::{Role, StopReason, Usage},
+    run::Effort,
+};
 use serde::Serialize;
 use serde_json::{Value, json};
 
@@ -27,10 +30,58 @@ struct Head<'a> {
     max_tokens: u32,
     #[serde(skip_serializing_if = "Option::is_none")]
     temperature: Option<f64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    thinking: Option<Thinking>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    output_config: Option<OutputConfig>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     system: Vec<Block<'a>>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     tools: Vec<Tool<'a>>,
+}
+
+/// Models of before 4.6 think as many tokens as they are given; those since as much as they find right.
+#[derive(Serialize)]
+#[serde(tag = "type", rename_all = "snake_case")]
+enum Thinking {
+    Enabled { budget_tokens: u32 },
+    Adaptive,
+}
+
+#[derive(Serialize)]
+struct OutputConfig {
+    effort: &'static str,
+}
+
+/// Beginnings of names of models that know of budgets alone.
+const BUDGET_MODELS: [&str; 9] = [
+    "claude-3",
+    "claude-opus-4-0",
+    "claude-opus-4-1",
+    "claude-opus-4-2",
+    "claude-opus-4-5",
+    "claude-sonnet-4-0",
+    "claude-sonnet-4-2",
+    "claude-sonnet-4-5",
+    "claude-haiku-4-5",
+];
+/// The smallest budget that is taken.
+const BUDGET_TOKENS_MIN: u32 = 1024;
+
+/// How thinking is asked for. A budget is a part of the answer's limit, and leaves half of it to the answer itself;
+/// where that is less than any budget may be, none is asked for.
+fn thinking(request: &ModelRequest) -> (Option<Thinking>, Option<OutputConfig>) {
+    let Some(effort) = request.effort else { return (None, None) };
+    if !BUDGET_MODELS.iter().any(|begin| request.model.name.starts_with(begin)) {
+        return (Some(Thinking::Adaptive), Some(OutputConfig { effort: effort.as_str() }));
+    }
+    let wanted = match effort {
+        Effort::Low => BUDGET_TOKENS_MIN,
+        Effort::Medium => 8 * BUDGET_TOKENS_MIN,
+        Effort::High => 24 * BUDGET_TOKENS_MIN,
+    };
+    let budget_tokens = wanted.min(request.max_output_tokens / 2);
+    ((budget_tokens >= BUDGET_TOKENS_MIN).then_some(Thinking::Enabled { budget_tokens }), None)
 }
 
 /// What follows them.
@@ -115,10 +166,14 @@ pub(super) fn layout(request: &ModelRequest) -> Layout {
         text: Cow::Borrowed(request.system.as_str()),
         cache_control: Some(Cache::Ephemeral),
     });
+    let (thinking, output_config) = thinking(request);
     let mut head = open_object(&Head {
         model: &request.model.name,
         max_tokens: request.max_output_tokens,
-        temperature: temperature(request),
+        // Who thinks takes no temperature.
+        temperature: temperature(request).filter(|_| thinking.is_none()),
+        thinking,
+        output_config,
         system: system.into_iter().collect(),
         tools: tools.collect(),
     });
@@ -199,6 +254,16 @@ impl Fold {
             _ => {}
         }
         Ok(())
+    }
+
+    /// Takes an answer that came whole.
+    pub(super) fn whole(&mut self, body: &Value, on_delta: OnDelta<'_>) {
+        for (index, block) in body["content"].as_array().into_iter().flatten().enumerate() {
+            self.start(&json!({ "index": index, "content_block": block }), on_delta);
+        }
+        self.count(&body["usage"]);
+        self.stop = body["stop_reason"].as_str().map(stop_reason);
+        self.ended = true;
     }
 
     /// Whether nothing more is to come.

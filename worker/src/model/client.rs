@@ -233,14 +233,10 @@ impl HttpEnd {
             .find_map(|name| header(response.headers(), name))
             .map(|id| stricken(&id, key).chars().take(200).collect());
         let kind = header(response.headers(), "content-type").unwrap_or_default();
-        if let Some(kind) = ["application/json", "text/html"].into_iter().find(|not| kind.starts_with(not)) {
-            let body = self.read_refusal(response).await;
-            // Some servers tell errors with status 200.
-            let told = serde_json::from_slice::<Value>(&body).is_ok_and(|body| !body["error"].is_null());
-            if told {
-                return Err(classify(Refusal { status, retry_after_ms: None, body: &body }, key));
-            }
-            return Err(ModelError::Protocol { detail: format!("{kind} instead of a stream of events") });
+        if kind.starts_with("text/html") {
+            return Err(ModelError::Protocol {
+                detail: "text/html instead of a stream of events".to_owned(),
+            });
         }
         let mut answer = self.read_stream(response, started, key, on_delta).await?;
         answer.provider_request_id = request_id;
@@ -305,6 +301,8 @@ impl HttpEnd {
         };
         let mut first_byte_ms = None;
         let mut read = 0;
+        // A stream of events never begins like an object.
+        let mut whole: Option<Vec<u8>> = None;
         while !fold.ended() {
             let (which, limit) = match first_byte_ms {
                 None => (TimeoutKind::FirstByte, self.timeouts.first_byte.saturating_sub(started.elapsed())),
@@ -329,12 +327,22 @@ impl HttpEnd {
                 let detail = format!("an answer of more than {ANSWER_BYTES_MAX} bytes");
                 return Err(ModelError::Protocol { detail });
             }
+            if whole.is_none() && read == bytes.len() && bytes.trim_ascii_start().starts_with(b"{") {
+                whole = Some(Vec::new());
+            }
+            if let Some(whole) = &mut whole {
+                whole.extend_from_slice(&bytes);
+                continue;
+            }
             let mut events = Vec::new();
             let pushed = parser.push(&bytes, &mut |event| events.push(event));
             for event in events {
                 fold.event(&event.data, &mut *on_delta).map_err(|fault| refused(fault, key))?;
             }
             pushed.map_err(|error| ModelError::Protocol { detail: error.to_string() })?;
+        }
+        if let Some(body) = whole {
+            unstreamed(&mut fold, &body, key, on_delta)?;
         }
         let folded = fold.finish()?;
         let total_ms = elapsed_ms(started);
@@ -349,6 +357,25 @@ impl HttpEnd {
             total_ms,
         })
     }
+}
+
+/// Takes what came as one object: an answer of a server that does not stream, or an error with status 200.
+fn unstreamed(
+    fold: &mut AnyFold,
+    body: &[u8],
+    key: Option<&Secret>,
+    on_delta: OnDelta<'_>,
+) -> Result<(), ModelError> {
+    let Ok(value) = serde_json::from_slice::<Value>(body) else { return Err(ModelError::CutStream) };
+    if !value["error"].is_null() {
+        return Err(classify(Refusal { status: 200, retry_after_ms: None, body }, key));
+    }
+    if fold.whole(&value, on_delta).map_err(|fault| refused(fault, key))? {
+        return Ok(());
+    }
+    let start: String = stricken(&String::from_utf8_lossy(body), key).chars().take(80).collect();
+    let detail = format!("an object instead of a stream of events: {}", start.escape_debug());
+    Err(ModelError::Protocol { detail })
 }
 
 fn refused(fault: StreamFault, key: Option<&Secret>) -> ModelError {

@@ -2,6 +2,7 @@
 //! status 200 and its end.
 
 use docket_schema::message::{StopReason, Usage};
+use serde_json::Value;
 
 use super::{
     answer::{AnswerPart, OnDelta},
@@ -42,6 +43,17 @@ impl AnyFold {
             Self::OpenAi(fold) => fold.event(data, on_delta),
             Self::Responses(fold) => fold.event(data, on_delta),
         }
+    }
+
+    /// Takes an answer that came whole where a stream was asked for. Gives `false` for what is no answer.
+    pub(super) fn whole(&mut self, body: &Value, on_delta: OnDelta<'_>) -> Result<bool, StreamFault> {
+        match self {
+            Self::Anthropic(fold) if body["content"].is_array() => fold.whole(body, on_delta),
+            Self::OpenAi(fold) if body["choices"].is_array() => fold.whole(body, on_delta)?,
+            Self::Responses(fold) if body["output"].is_array() => fold.whole(body, on_delta)?,
+            Self::Anthropic(_) | Self::OpenAi(_) | Self::Responses(_) => return Ok(false),
+        }
+        Ok(true)
     }
 
     pub(super) const fn ended(&self) -> bool {

@@ -330,6 +330,34 @@ fn calls_of_servers_that_differ() {
 }
 
 #[test]
+fn thoughts_in_the_text_are_told_from_what_is_said() {
+    let chunk = |delta: Value, finish: Value| json!({"choices": [{"delta": delta, "finish_reason": finish}]});
+    for (text, thought, said) in [
+        ("<think>hm</think>\n\nDone.", "<think>hm</think>\n\n", "Done."),
+        ("\n<think>\nhm\n</think>", "\n<think>\nhm\n</think>", ""),
+        ("<think>hm, and no end", "<think>hm, and no end", ""),
+        // The template opened it.
+        ("hm\n</think>\n\nDone.", "hm\n</think>\n\n", "Done."),
+        // Words about tags are no thought.
+        ("I close it with </think> now.", "", "I close it with </think> now."),
+        ("I write `<think>`:\n</think>\n", "", "I write `<think>`:\n</think>\n"),
+        ("Done.", "", "Done."),
+    ] {
+        let pieces = text.chars().map(|c| chunk(json!({"content": c.to_string()}), Value::Null));
+        let events: Vec<Value> = pieces.chain([chunk(json!({}), json!("stop"))]).collect();
+        let mut expected = Vec::new();
+        if !thought.is_empty() {
+            let data = json!({ "think": thought });
+            expected.push(AnswerPart::Thinking { provider: "openai".to_owned(), data });
+        }
+        if !said.is_empty() {
+            expected.push(AnswerPart::Text(said.to_owned()));
+        }
+        assert_eq!(of_openai(&events).expect("whole").parts, expected, "{text:?}");
+    }
+}
+
+#[test]
 fn errors_within_a_stream_and_what_is_no_json() {
     let mut ignore = |_: Delta<'_>| {};
     let error = r#"{"type":"error","error":{"type":"overloaded_error","message":"m"}}"#;

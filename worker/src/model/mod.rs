@@ -31,7 +31,7 @@ pub use client::{
     ModelClient, OPENAI_BASE_URL, Timeouts,
 };
 pub use error::{ERROR_BODY_BYTES_MAX, ModelError, TimeoutKind};
-pub use prices::{Listed, ModelLimits, PriceError, PriceTable};
+pub use prices::{Listed, ModelLimits, PriceError, PriceTable, unpriced};
 pub use proof::BodyHasher;
 pub use request::{BlobSource, ModelRequest, Provider, RenderError, Rendered, render, request_hash};
 pub use retry::{

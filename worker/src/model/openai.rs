@@ -3,9 +3,12 @@
 
 use std::borrow::Cow;
 
-use docket_schema::message::{Role, StopReason, Usage};
+use docket_schema::{
+    message::{Role, StopReason, Usage},
+    run::Effort,
+};
 use serde::Serialize;
-use serde_json::{Map, Value};
+use serde_json::{Map, Value, json};
 
 use super::{
     answer::{AnswerPart, Delta, OnDelta},
@@ -28,6 +31,8 @@ struct Head<'a> {
     max_tokens: Option<u32>,
     #[serde(skip_serializing_if = "Option::is_none")]
     temperature: Option<f64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    reasoning_effort: Option<&'static str>,
 }
 
 /// What follows them.
@@ -91,12 +96,14 @@ struct Function<'a> {
 const REASONING_FIELDS: [&str; 2] = ["reasoning_content", "reasoning"];
 
 pub(super) fn layout(request: &ModelRequest) -> Layout {
-    let own = request.model.base_url.as_deref().is_none_or(|url| url.contains("://api.openai.com"));
+    let own = request.completion_tokens
+        || request.model.base_url.as_deref().is_none_or(|url| url.contains("://api.openai.com"));
     let mut head = open_object(&Head {
         model: &request.model.name,
         max_completion_tokens: own.then_some(request.max_output_tokens),
         max_tokens: (!own).then_some(request.max_output_tokens),
         temperature: temperature(request),
+        reasoning_effort: request.effort.map(Effort::as_str),
     });
     head.extend_from_slice(br#","messages":["#);
     let has_messages = !request.system.trim().is_empty();
@@ -166,7 +173,16 @@ fn assistant<'a>(turn: &'a Spoken<'a>) -> BodyMessage<'a> {
             SpokenPart::Text(_) | SpokenPart::ToolResult { .. } => {}
         }
     }
-    BodyMessage::Assistant { content: joined_text(turn), reasoning_content, reasoning, tool_calls }
+    let thoughts = turn.parts.iter().filter_map(|part| match part {
+        SpokenPart::Thinking(data) => data[INLINE_THOUGHT].as_str(),
+        SpokenPart::Text(_) | SpokenPart::ToolUse(_) | SpokenPart::ToolResult { .. } => None,
+    });
+    let thoughts: String = thoughts.collect();
+    let content = match joined_text(turn) {
+        said if thoughts.is_empty() => said,
+        said => Some(Cow::Owned(thoughts + said.as_deref().unwrap_or_default())),
+    };
+    BodyMessage::Assistant { content, reasoning_content, reasoning, tool_calls }
 }
 
 fn joined_text<'a>(turn: &'a Spoken<'a>) -> Option<Cow<'a, str>> {
@@ -241,6 +257,15 @@ impl Fold {
         Ok(())
     }
 
+    /// Takes an answer that came whole: a message where a stream has its pieces.
+    pub(super) fn whole(&mut self, body: &Value, on_delta: OnDelta<'_>) -> Result<(), StreamFault> {
+        let choice = &body["choices"][0];
+        let choice = json!({ "delta": choice["message"], "finish_reason": choice["finish_reason"] });
+        let event = json!({ "choices": [choice], "usage": body["usage"], "error": body["error"] });
+        self.ended = true;
+        self.event(&event.to_string(), on_delta)
+    }
+
     /// Takes a piece of a call. Servers differ: some send no index, some the same index for all calls,
     /// each then with an id and a name of its own; some send the id with every piece.
     fn call(&mut self, piece: &Value, on_delta: OnDelta<'_>) {
@@ -295,8 +320,13 @@ impl Fold {
             let data = Value::Object(self.reasoning);
             parts.push(AnswerPart::Thinking { provider: "openai".to_owned(), data });
         }
-        if !self.text.is_empty() {
-            parts.push(AnswerPart::Text(self.text));
+        let (thought, said) = thought_and_said(&self.text);
+        if !thought.trim().is_empty() {
+            let data = json!({ INLINE_THOUGHT: thought });
+            parts.push(AnswerPart::Thinking { provider: "openai".to_owned(), data });
+        }
+        if !said.is_empty() {
+            parts.push(AnswerPart::Text(said.to_owned()));
         }
         let call = |call: Call| AnswerPart::ToolUse {
             provider_id: call.id,
@@ -306,6 +336,31 @@ impl Fold {
         parts.extend(self.calls.into_iter().map(call));
         Ok(Folded { parts, stop_reason, usage: self.usage })
     }
+}
+
+/// Where a thought is kept that came as text, tags and all, to go back as it came.
+const INLINE_THOUGHT: &str = "think";
+/// How models mark thoughts in their text, where no server takes them out.
+const THOUGHT: (&str, &str) = ("<think>", "</think>");
+
+/// A text's thought, with its tags and the blanks behind it, and the rest. One that is not closed is all there is:
+/// the answer ended before anything was said. Some templates open it themselves, so that only its end is seen, which
+/// then stands on a line of its own.
+fn thought_and_said(text: &str) -> (&str, &str) {
+    let (open, close) = THOUGHT;
+    let end = match text.find(close).map(|at| at + close.len()) {
+        Some(end) if text.trim_start().starts_with(open) => end,
+        Some(end) if !text.contains(open) => {
+            let line = text[..end].rsplit('\n').next().unwrap_or_default();
+            let alone =
+                line.trim() == close && text[end..].lines().next().is_none_or(|rest| rest.trim().is_empty());
+            if alone { end } else { 0 }
+        }
+        None if text.trim_start().starts_with(open) => text.len(),
+        Some(_) | None => 0,
+    };
+    let said = if end == 0 { text } else { text[end..].trim_start() };
+    text.split_at(text.len() - said.len())
 }
 
 /// Here the cached tokens are part of the prompt's; our counts are apart.

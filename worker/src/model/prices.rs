@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use docket_schema::{
     message::{ModelRef, Prices},
-    run::{ModelTerms, Models},
+    run::{Effort, ModelTerms, Models, temperature_milli},
 };
 use toml::{Table, Value};
 
@@ -34,6 +34,12 @@ pub struct Listed {
     pub prices: Prices,
     /// Limits; cautious ones where unknown.
     pub limits: ModelLimits,
+    /// How hard it is to think, where its entry says so.
+    pub effort: Option<Effort>,
+    /// Its sampling temperature in thousandths, where its entry says so.
+    pub temperature_milli: Option<u32>,
+    /// Whether its answers are limited by `max_completion_tokens`, where its entry says so.
+    pub completion_tokens: Option<bool>,
     /// Whether an entry names the model. Unknown prices are to be shown as unknown, not as free.
     pub known: bool,
 }
@@ -52,7 +58,7 @@ pub enum PriceError {
     Syntax(String),
     /// An entry is no table, or its name has no provider.
     #[error(
-        "`{0}` must be a table named [\"provider:model\"] with input, output, cache_read, cache_write, context_tokens, output_tokens_max"
+        "`{0}` must be a table named [\"provider:model\"] with input, output, cache_read, cache_write, context_tokens, output_tokens_max, and effort, temperature, answer_limit at will"
     )]
     Entry(String),
     /// A key that does not belong there.
@@ -75,8 +81,17 @@ pub enum PriceError {
     },
 }
 
-const KEYS: [&str; 6] =
-    ["input", "output", "cache_read", "cache_write", "context_tokens", "output_tokens_max"];
+const KEYS: [&str; 9] = [
+    "input",
+    "output",
+    "cache_read",
+    "cache_write",
+    "context_tokens",
+    "output_tokens_max",
+    "effort",
+    "temperature",
+    "answer_limit",
+];
 
 impl PriceTable {
     /// The built-in table, with the entries of `user` (TOML of the same form) added or replaced.
@@ -116,6 +131,9 @@ impl PriceTable {
                     context_tokens: UNKNOWN_CONTEXT_TOKENS,
                     output_tokens_max: UNKNOWN_OUTPUT_TOKENS_MAX,
                 },
+                effort: None,
+                temperature_milli: None,
+                completion_tokens: None,
                 known: false,
             },
             |(_, listed)| *listed,
@@ -135,8 +153,39 @@ impl PriceTable {
             output_tokens_max: listed.limits.output_tokens_max,
             prices: listed.prices,
             priced: listed.known,
+            effort: listed.effort,
+            temperature_milli: listed.temperature_milli,
+            completion_tokens: listed.completion_tokens.unwrap_or_else(|| is_of_openai(model)),
         }
     }
+}
+
+/// Why a budget of money cannot be kept with a model that the price table does not name, and what to do.
+pub fn unpriced(model: &ModelRef) -> String {
+    format!(
+        "a budget of money cannot be kept: no price is known for {model}; add [prices.\"{model}\"] to docket.toml, \
+         where the task is submitted and where its worker runs"
+    )
+}
+
+/// Hosts of OpenAI's models at Azure.
+const AZURE: [&str; 3] = [".openai.azure.com", ".cognitiveservices.azure.com", ".services.ai.azure.com"];
+/// Beginnings of names of OpenAI's models that think: they refuse `max_tokens`, also behind a gateway.
+const THINKING: [&str; 4] = ["o1", "o3", "o4", "gpt-5"];
+
+/// Whether a model in Chat Completions is OpenAI's own, and refuses `max_tokens` or may do so; other servers mostly
+/// know nothing else.
+fn is_of_openai(model: &ModelRef) -> bool {
+    if Provider::of(model) != Ok(Provider::OpenAi) {
+        return false;
+    }
+    let host = model.base_url.as_deref().and_then(|url| url.split_once("://")).map(|(_, rest)| rest);
+    let host = host.and_then(|rest| rest.split(['/', ':']).next());
+    let name = model.name.strip_prefix("openai/").unwrap_or(&model.name);
+    let thinks = THINKING.iter().any(|begin| {
+        name.strip_prefix(begin).is_some_and(|rest| rest.is_empty() || rest.starts_with(['-', '.']))
+    });
+    thinks || host.is_some_and(|host| AZURE.iter().any(|azure| host.ends_with(azure)))
 }
 
 fn parse(text: &str) -> Result<BTreeMap<String, Listed>, PriceError> {
@@ -166,7 +215,31 @@ fn listed(name: &str, value: &Value) -> Result<Listed, PriceError> {
             .filter(|number| *number > 0)
             .ok_or_else(|| fault(key, "a number of tokens above 0, like 200_000"))
     };
+    let effort = match table.get("effort").map(|value| value.as_str().map(str::parse::<Effort>)) {
+        None => None,
+        Some(Some(Ok(effort))) => Some(effort),
+        Some(Some(Err(_)) | None) => return Err(fault("effort", "\"low\", \"medium\" or \"high\"")),
+    };
+    let temperature = match table.get("temperature").map(|value| value.as_str().and_then(temperature_milli)) {
+        None => None,
+        Some(Some(milli)) => Some(milli),
+        Some(None) => {
+            return Err(fault(
+                "temperature",
+                "text from \"0\" to \"2\" with at most three decimals, like \"0.2\"",
+            ));
+        }
+    };
+    let completion_tokens = match table.get("answer_limit").map(Value::as_str) {
+        None => None,
+        Some(Some("max_completion_tokens")) => Some(true),
+        Some(Some("max_tokens")) => Some(false),
+        Some(_) => return Err(fault("answer_limit", "\"max_completion_tokens\" or \"max_tokens\"")),
+    };
     Ok(Listed {
+        effort,
+        completion_tokens,
+        temperature_milli: temperature,
         prices: Prices {
             input_nusd: price("input")?,
             output_nusd: price("output")?,
@@ -226,6 +299,25 @@ mod tests {
     }
 
     #[test]
+    fn the_answers_limit_has_the_name_that_its_server_takes() {
+        let user = "[\"openai:gpt-5-local\"]\ninput=\"0\"\noutput=\"0\"\ncache_read=\"0\"\ncache_write=\"0\"\n\
+                    context_tokens=9\noutput_tokens_max=9\nanswer_limit=\"max_tokens\"\n";
+        let table = PriceTable::load(Some(user)).expect("valid");
+        for (name, at, expected) in [
+            ("openai:qwen3", "http://localhost:11434/v1", false),
+            ("openai:gpt-oss:20b", "http://localhost:11434/v1", false),
+            ("openai:o3-mini", "http://localhost:4000", true),
+            ("openai:openai/gpt-5.2", "https://gateway.example/api/v1", true),
+            ("openai:gpt-4o", "https://mine.openai.azure.com/openai/v1", true),
+            ("openai:gpt-5-local", "http://localhost:1/v1", false),
+            ("anthropic:o3", "http://localhost:1", false),
+        ] {
+            let model = ModelRef { base_url: Some(at.to_owned()), ..model(name) };
+            assert_eq!(table.terms(&model).completion_tokens, expected, "{name} at {at}");
+        }
+    }
+
+    #[test]
     fn prices_follow_the_usual_order() {
         let table = PriceTable::load(None).expect("built in");
         for (name, listed) in &table.entries {
@@ -259,6 +351,14 @@ mod tests {
             ("\"openai:x\" = 3", "`openai:x` must be"),
             ("[\"openai:x\"]\nprice = 3", "`openai:x.price` is not known"),
             ("[\"openai:x\"]\noutput = \"1\"", "`openai:x.input` must be"),
+            (
+                "[\"openai:x\"]\ninput=\"1\"\noutput=\"1\"\ncache_read=\"0\"\ncache_write=\"0\"\ncontext_tokens=1\noutput_tokens_max=1\neffort=\"much\"",
+                "`openai:x.effort` must be",
+            ),
+            (
+                "[\"openai:x\"]\ninput=\"1\"\noutput=\"1\"\ncache_read=\"0\"\ncache_write=\"0\"\ncontext_tokens=1\noutput_tokens_max=1\ntemperature=\"3\"",
+                "`openai:x.temperature` must be",
+            ),
             ("[\"openai:x\"]\ninput = 0.1", "`openai:x.input` must be"),
             ("[\"openai:x\"]\ninput = \"0.0001\"", "`openai:x.input` must be"),
             ("[\"openai:x\"]\ninput = \"-1\"", "`openai:x.input` must be"),

@@ -144,6 +144,8 @@ mod tests {
             messages: Vec::new(),
             max_output_tokens: 100,
             temperature_milli: None,
+            effort: None,
+            completion_tokens: false,
         }
     }
 

@@ -9,6 +9,7 @@ use docket_schema::{
     content::{BlobRef, Content},
     ids::{BlobHash, Turn},
     message::{CallId, Message, ModelRef, Part, Role, ToolSpec, ToolUse},
+    run::Effort,
 };
 use proptest::prelude::*;
 use serde_json::{Value, json};
@@ -54,6 +55,8 @@ fn request(model: &str, messages: Vec<Message>) -> ModelRequest {
         messages,
         max_output_tokens: 8192,
         temperature_milli: Some(300),
+        effort: None,
+        completion_tokens: false,
     }
 }
 
@@ -110,6 +113,48 @@ fn golden_bytes_of_openai() {
     let body: Value = serde_json::from_slice(&render(&request, &blobs).expect("well-formed")).expect("JSON");
     assert_eq!((&body["max_tokens"], &body["max_completion_tokens"]), (&json!(8192), &Value::Null));
     assert_eq!(body["temperature"], Value::Null);
+    // But for OpenAI's own models, wherever they are.
+    request.completion_tokens = true;
+    let body: Value = serde_json::from_slice(&render(&request, &blobs).expect("well-formed")).expect("JSON");
+    assert_eq!((&body["max_tokens"], &body["max_completion_tokens"]), (&Value::Null, &json!(8192)));
+}
+
+#[test]
+fn effort_is_asked_for_in_each_protocols_own_words() {
+    let body = |model: &str, effort, max_output_tokens| -> Value {
+        let request =
+            ModelRequest { effort, max_output_tokens, ..request(model, vec![user(vec![text("go")])]) };
+        serde_json::from_slice(&render(&request, &Blobs::new()).expect("well-formed")).expect("JSON")
+    };
+    for (effort, name, budget) in
+        [(Effort::Low, "low", 1024), (Effort::Medium, "medium", 8192), (Effort::High, "high", 24_576)]
+    {
+        let chat = body("openai:gpt-x", Some(effort), 64_000);
+        assert_eq!((&chat["reasoning_effort"], &chat["temperature"]), (&json!(name), &json!(0.3)));
+        let responses = body("openai-responses:gpt-5-x", Some(effort), 64_000);
+        assert_eq!(responses["reasoning"], json!({"effort": name}));
+        // Who thinks takes no temperature there.
+        let messages = body("anthropic:claude-opus-4-6", Some(effort), 64_000);
+        assert_eq!(messages["thinking"], json!({"type": "adaptive"}));
+        assert_eq!(
+            (&messages["output_config"], &messages["temperature"]),
+            (&json!({"effort": name}), &Value::Null)
+        );
+        let older = body("anthropic:claude-sonnet-4-20250514", Some(effort), 64_000);
+        assert_eq!(older["thinking"], json!({"type": "enabled", "budget_tokens": budget}));
+        assert_eq!((&older["output_config"], &older["temperature"]), (&Value::Null, &Value::Null));
+        // A budget has to be less than the whole answer, and cannot be very small.
+        let short = body("anthropic:claude-haiku-4-5", Some(effort), 3000);
+        assert_eq!(short["thinking"]["budget_tokens"], json!(budget.min(1500)));
+        let shorter = body("anthropic:claude-haiku-4-5", Some(effort), 2000);
+        assert_eq!((&shorter["thinking"], &shorter["temperature"]), (&Value::Null, &json!(0.3)));
+    }
+    for model in ["openai:x", "openai-responses:x", "anthropic:x"] {
+        let plain = body(model, None, 64_000);
+        for field in ["reasoning_effort", "reasoning", "thinking", "output_config"] {
+            assert_eq!(plain[field], Value::Null, "{model} {field}");
+        }
+    }
 }
 
 #[test]

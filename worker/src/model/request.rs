@@ -12,6 +12,7 @@ use docket_schema::{
     content::{BlobRef, Content},
     ids::{BlobHash, DecisionHash},
     message::{CallId, Message, ModelRef, Part, Role, ToolSpec, ToolUse},
+    run::Effort,
 };
 use serde::{
     Serialize, Serializer,
@@ -36,6 +37,10 @@ pub struct ModelRequest {
     pub max_output_tokens: u32,
     /// Sampling temperature in thousandths (700 = 0.7). `None` leaves it out, as newer models demand.
     pub temperature_milli: Option<u32>,
+    /// How hard the model thinks. `None` leaves it to the provider.
+    pub effort: Option<Effort>,
+    /// In Chat Completions: name the limit `max_completion_tokens` wherever the model is.
+    pub completion_tokens: bool,
 }
 
 /// A rendered request: what is sent, and where.

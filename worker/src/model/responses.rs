@@ -29,9 +29,16 @@ struct Head<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     temperature: Option<f64>,
     #[serde(skip_serializing_if = "Option::is_none")]
+    reasoning: Option<Reasoning>,
+    #[serde(skip_serializing_if = "Option::is_none")]
     instructions: Option<&'a str>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     tools: Vec<Tool<'a>>,
+}
+
+#[derive(Serialize)]
+struct Reasoning {
+    effort: &'static str,
 }
 
 /// What follows it.
@@ -91,6 +98,7 @@ pub(super) fn layout(request: &ModelRequest) -> Layout {
         model: &request.model.name,
         max_output_tokens: request.max_output_tokens,
         temperature: temperature(request),
+        reasoning: request.effort.map(|effort| Reasoning { effort: effort.as_str() }),
         instructions: (!request.system.trim().is_empty()).then_some(request.system.as_str()),
         tools: tools.collect(),
     });
@@ -245,6 +253,13 @@ impl Fold {
         Ok(())
     }
 
+    /// Takes an answer that came whole.
+    pub(super) fn whole(&mut self, body: &Value, on_delta: OnDelta<'_>) -> Result<(), StreamFault> {
+        let status = body["status"].as_str().unwrap_or_default();
+        let event = json!({ "type": format!("response.{status}"), "response": body });
+        self.event(&event.to_string(), on_delta)
+    }
+
     fn say(&mut self, index: u64, piece: &str, on_delta: OnDelta<'_>) {
         if let AnswerItem::Text(text) =
             self.items.entry(index).or_insert_with(|| AnswerItem::Text(String::new()))
@@ -324,8 +339,8 @@ impl Fold {
         let calls = parts.iter().any(|part| matches!(part, AnswerPart::ToolUse { .. }));
         let stop_reason = match end {
             End::Incomplete(reason) => reason,
-            End::Completed if calls => StopReason::ToolUse,
             End::Completed if self.refused => StopReason::Refusal,
+            End::Completed if calls => StopReason::ToolUse,
             End::Completed => StopReason::EndTurn,
         };
         Ok(Folded { parts, stop_reason, usage: self.usage })

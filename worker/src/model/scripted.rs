@@ -154,6 +154,8 @@ pub enum FaultKind {
     SlowFirstByte,
     /// The answer stops in the middle, and the connection stays.
     Stall,
+    /// The server does not stream: the answer comes as one JSON object.
+    Unstreamed,
 }
 
 /// The attempt at one call, from 1.
@@ -315,6 +317,7 @@ fn error_of(fault: Fault) -> Option<ModelError> {
         | FaultKind::UnknownTool
         | FaultKind::Empty
         | FaultKind::OutputLimit
+        | FaultKind::Unstreamed
         | FaultKind::Refusal => None,
     }
 }
@@ -334,7 +337,7 @@ impl Step {
             parts.extend(self.thinking.as_deref().map(|text| thinking(&fill(text))));
             let text = self.text.as_deref().map(fill).filter(|text| !text.is_empty());
             parts.extend(text.map(AnswerPart::Text));
-            let calls = self.calls.iter().enumerate().filter(|_| fault != Some(FaultKind::Refusal));
+            let calls = self.calls.iter().enumerate();
             parts.extend(calls.map(|(index, call)| call.part(turn, index, fault, fill)));
         }
         if fault == Some(FaultKind::OutputLimit) {

@@ -64,6 +64,8 @@ fn body(model: &str, task: &str, results: &[&str], tell: Option<&str>) -> Vec<u8
         messages,
         max_output_tokens: 100,
         temperature_milli: None,
+        effort: None,
+        completion_tokens: false,
     };
     render(&request, &HashMap::<BlobHash, Bytes>::new()).expect("well-formed")
 }

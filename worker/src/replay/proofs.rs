@@ -8,7 +8,7 @@ use docket_schema::{
 
 use crate::{
     driver::{DriverError, Material, RequestProof, model_request},
-    engine::ModelCall,
+    engine::{Manner, ModelCall},
     model::BodyHasher,
     workspace::Blobs,
 };
@@ -27,6 +27,7 @@ struct Alike {
     system: BlobRef,
     tools: BlobRef,
     output_tokens_max: u32,
+    manner: Manner,
 }
 
 impl Alike {
@@ -37,6 +38,7 @@ impl Alike {
             system: call.system,
             tools: call.tools,
             output_tokens_max: call.output_tokens_max,
+            manner: call.manner,
         }
     }
 }

@@ -204,7 +204,7 @@ const fn may_end_undecided(result: &RunOutcome) -> bool {
     match result {
         RunOutcome::Cancelled
         | RunOutcome::Superseded
-        | RunOutcome::Failed { why: FailureKind::Environment, .. } => true,
+        | RunOutcome::Failed { why: FailureKind::Environment | FailureKind::Configuration, .. } => true,
         RunOutcome::Succeeded
         | RunOutcome::Failed {
             why:

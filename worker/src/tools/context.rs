@@ -1,6 +1,6 @@
 //! What a tool is given and what it gives back.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, time::Instant};
 
 use docket_schema::{
     content::WorkPath,
@@ -29,6 +29,28 @@ pub struct ToolSettings {
     pub refuse_syntax_errors: bool,
     /// What a tool shows only in part is struck out before it is cut: half a secret has no shape.
     pub redactor: Redactor,
+    /// When the run's budget of time ends: no command goes on beyond it.
+    pub time_ends_at: Option<Instant>,
+}
+
+/// How long a command may take.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct TimeLimit {
+    /// In milliseconds, at least one.
+    pub ms: u64,
+    /// It is what the run's budget of time leaves, less than the command's own limit.
+    pub is_budget: bool,
+}
+
+impl ToolSettings {
+    /// The limit of a command that begins now and may take `ms` by itself.
+    pub fn time_limit(&self, ms: u64) -> TimeLimit {
+        let left = self.time_ends_at.map(|at| at.saturating_duration_since(Instant::now()).as_millis());
+        match left.and_then(|left| u64::try_from(left).ok()).filter(|left| *left < ms) {
+            Some(left) => TimeLimit { ms: left.max(1), is_budget: true },
+            None => TimeLimit { ms, is_budget: false },
+        }
+    }
 }
 
 impl Default for ToolSettings {
@@ -40,6 +62,7 @@ impl Default for ToolSettings {
             read_lines_max: 500,
             refuse_syntax_errors: false,
             redactor: Redactor::default(),
+            time_ends_at: None,
         }
     }
 }

@@ -67,7 +67,8 @@ pub async fn lint(context: ToolContext<'_>, edited: &Edited<'_>) -> Linted {
         if own.is_empty() || edited.missing.contains(&linter.name) {
             continue;
         }
-        let spec = CommandSpec { shell: line(&linter.check, &own), cwd: None, timeout_ms: edited.timeout_ms };
+        let timeout_ms = context.settings.time_limit(edited.timeout_ms).ms;
+        let spec = CommandSpec { shell: line(&linter.check, &own), cwd: None, timeout_ms };
         let (status, said) = match context.runner.run(spec).await {
             Ok(output) => status_of(&output),
             Err(error) => (LintStatus::Missing, error.to_string()),

@@ -68,7 +68,7 @@ async fn tried(context: ToolContext<'_>, gate: &GateSpec, mend: &Mend) -> Result
 }
 
 async fn run(context: ToolContext<'_>, line: &str) -> Result<(Ended, String), RunnerError> {
-    let timeout_ms = context.settings.command_timeout_ms_max;
+    let timeout_ms = context.settings.time_limit(context.settings.command_timeout_ms_max).ms;
     let output = context.runner.run(CommandSpec { shell: line.to_owned(), cwd: None, timeout_ms }).await?;
     let said = printable(&output.stdout.joined()) + "\n" + &printable(&output.stderr.joined());
     Ok((output.ended, said))

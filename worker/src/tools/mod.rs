@@ -42,7 +42,7 @@ mod testing;
 mod walk;
 mod whole;
 
-pub use context::{ReadSet, TestRunnerConfig, ToolContext, ToolOutcome, ToolSettings};
+pub use context::{ReadSet, TestRunnerConfig, TimeLimit, ToolContext, ToolOutcome, ToolSettings};
 pub use gate::{check_syntax, is_syntax_check, syntax_check};
 pub use labels::{Label, labels};
 pub use lint::{Edited, Linted, lint};

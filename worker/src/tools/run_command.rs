@@ -5,7 +5,7 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 
 use super::{
-    context::{ToolContext, ToolOutcome, ToolSettings},
+    context::{TimeLimit, ToolContext, ToolOutcome, ToolSettings},
     files::{FileError, folder_path, os},
     output::{cut, printable},
     put_back,
@@ -41,11 +41,11 @@ pub(super) async fn run(context: ToolContext<'_>, args: Args) -> ToolOutcome {
         Ok(spec) => spec,
         Err(text) => return ToolOutcome::error(NAME, text),
     };
-    let timeout_ms = spec.timeout_ms;
+    let limit = context.settings.time_limit(spec.timeout_ms);
     let before = put_back::before(context, &spec.shell, spec.cwd.as_ref());
-    match context.runner.run(spec).await {
+    match context.runner.run(CommandSpec { timeout_ms: limit.ms, ..spec }).await {
         Ok(output) => {
-            let mut outcome = answer(&output, timeout_ms, context.settings);
+            let mut outcome = answer(&output, limit, context.settings);
             outcome.content.extend_from_slice(before.put_back(context).as_bytes());
             outcome
         }
@@ -88,10 +88,10 @@ fn plan(context: ToolContext<'_>, args: Args) -> Result<CommandSpec, String> {
     Ok(CommandSpec { shell: args.command, cwd, timeout_ms })
 }
 
-fn answer(output: &CommandOutput, timeout_ms: u64, settings: &ToolSettings) -> ToolOutcome {
+fn answer(output: &CommandOutput, limit: TimeLimit, settings: &ToolSettings) -> ToolOutcome {
     let text = as_text(output, &settings.redactor);
     let (shown, was_cut) = cut(&text, settings.output_chars_max);
-    let mut outcome = ended(output.ended, timeout_ms, &text);
+    let mut outcome = ended(output.ended, limit, &text);
     outcome.content.extend_from_slice(shown.as_bytes());
     outcome.full = was_cut.then(|| text.into_bytes());
     outcome
@@ -112,11 +112,15 @@ pub(super) fn as_text(output: &CommandOutput, redactor: &Redactor) -> String {
 }
 
 /// The head of an answer and the facts that follow from how a command ended.
-pub(super) fn ended(ended: Ended, timeout_ms: u64, text: &str) -> ToolOutcome {
+pub(super) fn ended(ended: Ended, limit: TimeLimit, text: &str) -> ToolOutcome {
     let line = match ended {
         Ended::Exit(status) => format!("exit status {status}\n"),
         Ended::Signal(signal) => format!("ended by signal {signal}\n"),
-        Ended::TimedOut => format!("ended after its time limit of {} s\n", timeout_ms / 1000),
+        Ended::TimedOut if limit.is_budget => format!(
+            "ended after {:.1} s, for the run's budget of time is used up\n",
+            limit.ms as f64 / 1000.0
+        ),
+        Ended::TimedOut => format!("ended after its time limit of {} s\n", limit.ms / 1000),
         Ended::OutOfMemory => "ended, for it used more memory than allowed\n".to_owned(),
     };
     let mut outcome = ToolOutcome::ok(line.clone());
@@ -168,6 +172,19 @@ mod tests {
         let out = w.call(NAME, json!({"command": "sleep 60", "timeout_s": 1}));
         assert!(out.is_error && out.facts.timed_out && out.facts.exit.is_none());
         assert!(out.text().starts_with("ended after its time limit of 1 s"));
+    }
+
+    #[test]
+    fn no_command_goes_on_beyond_the_runs_time() {
+        let mut w = Workspace::new(&[]);
+        w.settings.time_ends_at = Some(std::time::Instant::now() + std::time::Duration::from_millis(300));
+        for tool in
+            [(NAME, json!({"command": "sleep 60"})), (NAME, json!({"command": "sleep 60", "timeout_s": 50}))]
+        {
+            let out = w.call(tool.0, tool.1);
+            assert!(out.is_error && out.facts.timed_out, "{}", out.text());
+            assert!(out.text().contains("the run's budget of time is used up"), "{}", out.text());
+        }
     }
 
     #[test]

@@ -4,7 +4,7 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 
 use super::{
-    context::{ToolContext, ToolOutcome},
+    context::{TimeLimit, ToolContext, ToolOutcome},
     files::{folder_path, work_path},
     output::{cut, printable},
     run_command::{as_text, ended},
@@ -47,10 +47,10 @@ pub(super) async fn run(context: ToolContext<'_>, args: Args) -> ToolOutcome {
         Ok(plan) => plan,
         Err(text) => return ToolOutcome::error(NAME, text),
     };
-    let timeout_ms = context.settings.command_timeout_ms_max;
-    let spec = CommandSpec { shell: plan.shell.clone(), cwd: None, timeout_ms };
+    let limit = context.settings.time_limit(context.settings.command_timeout_ms_max);
+    let spec = CommandSpec { shell: plan.shell.clone(), cwd: None, timeout_ms: limit.ms };
     match context.runner.run(spec).await {
-        Ok(output) => answer(context, &args, &plan, &output, timeout_ms),
+        Ok(output) => answer(context, &args, &plan, &output, limit),
         Err(error) => ToolOutcome::error(NAME, error.to_string()),
     }
 }
@@ -88,12 +88,12 @@ fn answer(
     args: &Args,
     plan: &Plan,
     output: &CommandOutput,
-    timeout_ms: u64,
+    limit: TimeLimit,
 ) -> ToolOutcome {
     let text = as_text(output, &context.settings.redactor);
     let joined = printable(&output.stdout.joined()) + "\n" + &printable(&output.stderr.joined());
     let report = parse_tests(&joined);
-    let mut outcome = ended(output.ended, timeout_ms, report.first_failure.as_deref().unwrap_or(&text));
+    let mut outcome = ended(output.ended, limit, report.first_failure.as_deref().unwrap_or(&text));
     let mut out = format!("{}\n{}", plan.shell, outcome.text());
     if plan.whole_instead {
         out.push_str("this runner takes no path: all tests were run\n");

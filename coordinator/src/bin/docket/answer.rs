@@ -88,6 +88,9 @@ fn how_for(task: TaskId, why: TaskBlockedWhy) -> Option<String> {
     match why {
         TaskBlockedWhy::Person => Some(format!("`docket answer {id} TEXT` answers it")),
         TaskBlockedWhy::Provider => Some(format!("once that is done, `docket answer {id}` lets it go on")),
+        TaskBlockedWhy::Outage => Some(format!(
+            "it goes on by itself while a coordinator serves; `docket retry {id}` does so at once"
+        )),
         TaskBlockedWhy::Child | TaskBlockedWhy::Paused => None,
     }
 }

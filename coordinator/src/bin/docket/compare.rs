@@ -11,7 +11,7 @@ use docket_schema::{
     content::WorkPath,
     ids::{BatchId, QueueName, TaskId},
     message::ModelRef,
-    run::Complexity,
+    run::{Complexity, Effort},
     task::{TaskRecord, TaskState},
     wire::{SubmitRequest, TaskQuery},
 };
@@ -28,7 +28,7 @@ use crate::{
     fail::{Exit, Outcome},
     resolve, run, show,
     signals::Stop,
-    submit::{complexity, dollars, model, period, work_path},
+    submit::{complexity, dollars, effort, model, period, temperature, work_path},
 };
 
 /// Tasks of one comparison at most: a page of them is looked at while they are waited for.
@@ -53,11 +53,11 @@ tools and checks took: waiting for a worker or a person does not count. A price 
 Exit codes: 0 all of them have ended, well or not; 1 some have not: blocked, or left under way.
 
 Examples:
-  docket compare task1.md task2.md --repo . --model anthropic:claude-opus-5-5 --model openai:gpt-5.1
+  docket compare task1.md task2.md --repo . --model anthropic:claude-opus-5-5 --model openai:gpt-5.5
   docket compare task.md --repo . --tests \"pytest -q\" --model openai:qwen2.5-coder:7b \\
-      --base-url http://localhost:11434/v1 --model openai:gpt-5.1 --base-url \"\" --repeat 3
+      --base-url http://localhost:11434/v1 --model openai:gpt-5.5 --base-url \"\" --repeat 3
   docket compare backlog.jsonl --repo . --model anthropic:claude-opus-5-5 --explore-model \"\" \\
-      --model anthropic:claude-opus-5-5 --explore-model anthropic:claude-haiku-4-5 --max-cost 2
+      --model anthropic:claude-opus-5-5 --explore-model anthropic:claude-haiku-5-5 --max-cost 2
   docket compare --of 3f9c01ab,77aa0e12
   docket compare --of 0198f3c2-77aa-7e12-9c01-ab3f9c01ab12 --json | jq '.variants[] | {model, cost_usd}'"
 )]
@@ -111,6 +111,12 @@ pub(crate) struct Args {
     /// How large the tasks are (low, medium, high) [default: judged by their words]
     #[arg(long, value_name = "SIZE", value_parser = complexity, conflicts_with = "of")]
     complexity: Option<Complexity>,
+    /// How hard the models think (low, medium, high) [default: their own]
+    #[arg(long, value_name = "EFFORT", value_parser = effort, conflicts_with = "of")]
+    effort: Option<Effort>,
+    /// Sampling temperature of the models [default: their own]
+    #[arg(long, value_name = "T", value_parser = temperature, conflicts_with = "of")]
+    temperature: Option<u32>,
     /// Tokens that a run may use; it ends as failed before the call that would break this
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..), conflicts_with = "of")]
     max_tokens: Option<u64>,

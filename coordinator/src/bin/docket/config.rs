@@ -6,10 +6,19 @@
 
 use std::path::Path;
 
-use docket_schema::{ids::QueueName, message::ModelRef, redact::Redactor, run::RunSettings};
+use docket_schema::{
+    ids::QueueName,
+    message::ModelRef,
+    redact::Redactor,
+    run::{RunSettings, temperature_milli},
+};
 use docket_worker::bootstrap::{HiddenValues, SandboxChoice, WorkerSettings};
 
 use crate::fail::{Exit, FailWith as _, Failure, Outcome};
+
+mod amounts;
+
+pub(crate) use amounts::{DOLLARS, TEMPERATURE, dollars, sandbox};
 
 /// The settings of this machine.
 #[derive(Debug, Clone)]
@@ -85,7 +94,7 @@ fn number<T: TryFrom<u64>>(text: &str, range: std::ops::RangeInclusive<u64>, pla
     Some(())
 }
 
-const KEYS: [Key; 40] = [
+const KEYS: [Key; 43] = [
     Key {
         name: "run.turns_max",
         env: "DOCKET_TURNS_MAX",
@@ -205,6 +214,24 @@ const KEYS: [Key; 40] = [
         env: "DOCKET_FALLBACK_AFTER",
         allowed: "a whole number from 0 to 100; 0 = never",
         set: |c, t| number(t, 0..=100, &mut c.run.fallback_after),
+    },
+    Key {
+        name: "run.fallback_turns",
+        env: "DOCKET_FALLBACK_TURNS",
+        allowed: "a whole number from 0 to 1000; 0 = the next turn tries the model itself again",
+        set: |c, t| number(t, 0..=1000, &mut c.run.fallback_turns),
+    },
+    Key {
+        name: "run.effort",
+        env: "DOCKET_EFFORT",
+        allowed: "low, medium, high; without, the provider decides",
+        set: |c, t| t.parse().ok().map(|effort| c.run.effort = Some(effort)),
+    },
+    Key {
+        name: "run.temperature",
+        env: "DOCKET_TEMPERATURE",
+        allowed: TEMPERATURE,
+        set: |c, t| temperature_milli(t).map(|milli| c.run.temperature_milli = Some(milli)),
     },
     Key {
         name: "run.tokens_max",
@@ -336,31 +363,6 @@ const KEYS: [Key; 40] = [
         },
     },
 ];
-
-/// What [`dollars`] takes, for people.
-pub(crate) const DOLLARS: &str = "dollars above 0 with at most nine decimals, such as \"2.50\"";
-
-/// An amount in nano-dollars.
-pub(crate) fn dollars(text: &str) -> Option<u64> {
-    let (whole, fraction) = text.split_once('.').unwrap_or((text, ""));
-    let digits = |text: &str| text.bytes().all(|byte| byte.is_ascii_digit());
-    if whole.is_empty() || !digits(whole) || !digits(fraction) || fraction.len() > 9 {
-        return None;
-    }
-    let nusd = whole.parse::<u64>().ok()?.checked_mul(1_000_000_000)?;
-    nusd.checked_add(format!("{fraction:0<9}").parse().ok()?).filter(|nusd| *nusd > 0)
-}
-
-/// A sandbox by its name.
-pub(crate) fn sandbox(text: &str) -> Option<SandboxChoice> {
-    match text {
-        "auto" => Some(SandboxChoice::Auto),
-        "bubblewrap" => Some(SandboxChoice::Bubblewrap),
-        "namespaces" => Some(SandboxChoice::Namespaces),
-        "none" => Some(SandboxChoice::None),
-        _ => None,
-    }
-}
 
 /// Whether this can name a store.
 pub(crate) fn is_store(text: &str) -> bool {

@@ -175,6 +175,7 @@ fn blocked(event: &TaskBlocked) -> String {
         TaskBlockedWhy::Person => format!("run {run}: waits for a person"),
         TaskBlockedWhy::Child => format!("run {run}: waits for a child"),
         TaskBlockedWhy::Paused => format!("run {run}: paused"),
+        TaskBlockedWhy::Outage => format!("run {run}: its provider stays away; it goes on by itself"),
         TaskBlockedWhy::Provider => format!("run {run}: its provider wants a person"),
     }
 }

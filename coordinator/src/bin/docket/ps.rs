@@ -97,9 +97,13 @@ impl Row {
 pub(crate) const fn word(task: &TaskRecord) -> &'static str {
     match task.blocked_why {
         Some(TaskBlockedWhy::Paused) => "paused",
-        Some(TaskBlockedWhy::Person | TaskBlockedWhy::Child | TaskBlockedWhy::Provider) | None => {
-            task.state.as_str()
-        }
+        Some(
+            TaskBlockedWhy::Person
+            | TaskBlockedWhy::Child
+            | TaskBlockedWhy::Provider
+            | TaskBlockedWhy::Outage,
+        )
+        | None => task.state.as_str(),
     }
 }
 

@@ -57,7 +57,7 @@ only, and says how to look again.
 
 Examples:
   docket run \"Mend the rounding in prices.py\" --repo . --tests \"pytest -q\" | git apply
-  docket run \"Add a --json flag\" --repo . --branch feature/json --model openai:gpt-5.1"
+  docket run \"Add a --json flag\" --repo . --branch feature/json --model openai:gpt-5.5"
 )]
 pub(crate) struct Args {
     #[command(flatten)]

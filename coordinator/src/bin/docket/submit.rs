@@ -6,7 +6,7 @@ use docket_schema::{
     content::{BlobRef, WorkPath},
     ids::{QueueName, TaskId, Timestamp},
     message::ModelRef,
-    run::Complexity,
+    run::{Complexity, Effort, temperature_milli},
     snapshot::Base,
     task::{Backoff, PRIORITY_MAX, SettingsPatch, TITLE_CHARS_MAX, TaskSpec, check_model},
     wire::SubmitRequest,
@@ -14,7 +14,7 @@ use docket_schema::{
 use docket_worker::{
     client::Client,
     engine::prompt::TASK_CHARS_MAX,
-    model::ScriptedModel,
+    model::{PriceTable, ScriptedModel, unpriced},
     workspace::{BlobSink as _, DirtyTree, PinNote, PinOptions, Source, pin},
 };
 
@@ -119,6 +119,13 @@ pub(crate) struct TaskArgs {
     /// (low, medium, high) [default: judged by its words]
     #[arg(long, value_name = "SIZE", value_parser = complexity)]
     pub(crate) complexity: Option<Complexity>,
+    /// How hard the main model thinks (low, medium, high) [default: `run.effort` of docket.toml, else the provider's]
+    #[arg(long, value_name = "EFFORT", value_parser = effort)]
+    pub(crate) effort: Option<Effort>,
+    /// Sampling temperature of the main model, from 0 to 2; not sent to one of Anthropic's that is to think
+    /// [default: `run.temperature` of docket.toml, else the provider's]
+    #[arg(long, value_name = "T", value_parser = temperature)]
+    pub(crate) temperature: Option<u32>,
     /// Tokens that a run may use, of requests and answers; it ends as failed before the call that would break this
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     pub(crate) max_tokens: Option<u64>,
@@ -162,6 +169,14 @@ pub(crate) fn complexity(text: &str) -> Result<Complexity, String> {
     text.parse().map_err(str::to_owned)
 }
 
+pub(crate) fn effort(text: &str) -> Result<Effort, String> {
+    text.parse().map_err(str::to_owned)
+}
+
+pub(crate) fn temperature(text: &str) -> Result<u32, String> {
+    temperature_milli(text).ok_or_else(|| format!("it must be {}", config::TEMPERATURE))
+}
+
 pub(crate) fn work_path(text: &str) -> Result<WorkPath, String> {
     WorkPath::new(text)
         .ok_or_else(|| "it must be relative and stay inside the repository, as src/lib.rs".to_owned())
@@ -192,6 +207,7 @@ impl TaskArgs {
         check_address(&model)?;
         let explore = self.other(&model, &self.explore_model, &cx.config.explore_model)?;
         let fallback = self.other(&model, &self.fallback_model, &cx.config.fallback_model)?;
+        self.check_prices(cx, [Some(&model), explore.as_ref(), fallback.as_ref()].into_iter().flatten())?;
         let scripted = [Some(&model), explore.as_ref(), fallback.as_ref()];
         let script =
             self.read_script(scripted.into_iter().flatten().any(|one| one.provider == "scripted"))?;
@@ -204,6 +220,24 @@ impl TaskArgs {
             ));
         }
         Ok(Asked { title, text, model, explore, fallback, script })
+    }
+
+    /// A budget of money is kept by prices: told here, not by a run that ends before it began. Workers of a
+    /// coordinator elsewhere have tables of their own, which this cannot see.
+    pub(crate) fn check_prices<'a>(
+        &self,
+        cx: &Context,
+        mut models: impl Iterator<Item = &'a ModelRef>,
+    ) -> Outcome<()> {
+        let table = PriceTable::load(cx.config.prices_toml.as_deref()).fail_as(Exit::Usage)?;
+        let costs = self.max_cost.unwrap_or(cx.config.run.cost_max_nusd) > 0;
+        let Some(model) = models.find(|model| costs && !table.of(model).known) else { return Ok(()) };
+        let message = unpriced(model);
+        if cx.url.is_none() {
+            return Err(Failure::new(Exit::Usage, message));
+        }
+        display::note(&format!("unless its worker knows better, {message}"));
+        Ok(())
     }
 
     /// No worker would ever ask for a task of an engine that there is not.
@@ -309,6 +343,8 @@ impl TaskArgs {
             settings: SettingsPatch {
                 turns_max: self.turns,
                 complexity: self.complexity,
+                effort: self.effort,
+                temperature_milli: self.temperature,
                 tokens_max: self.max_tokens,
                 cost_max_nusd: self.max_cost,
                 time_max_ms: self.max_time,

@@ -268,7 +268,7 @@ pub(super) async fn run() -> Result<Export> {
     let decision = hand.decide()?;
     let hash = decision.hash();
     let Act::Block { question, why } = decision.act else { anyhow::bail!("not blocked") };
-    hand.push(RunBlocked { question, why, decision: hash })?;
+    hand.push(RunBlocked { question, why, outages: 0, decision: hash })?;
     hand.push(BlockerAnswered { text: "The only one there is.".into(), by: "a person".to_owned() })?;
     hand.stream.epoch = Epoch(3);
     hand.turn("It is empty.", Some("list_files")).await?;
@@ -341,10 +341,10 @@ fn task_events(task: TaskId, run: RunId, base: Base) -> Vec<Envelope> {
     push(0, TaskPaused { by: "a person".to_owned() }.into());
     push(0, TaskUnblocked {}.into());
     push(1, lease(1).into());
-    push(1, TaskBlocked { run, why: TaskBlockedWhy::Paused, message: None }.into());
+    push(1, TaskBlocked { run, why: TaskBlockedWhy::Paused, message: None, wake_at: None }.into());
     push(1, TaskUnblocked {}.into());
     push(2, lease(2).into());
-    push(2, TaskBlocked { run, why: TaskBlockedWhy::Person, message: None }.into());
+    push(2, TaskBlocked { run, why: TaskBlockedWhy::Person, message: None, wake_at: None }.into());
     push(2, TaskUnblocked {}.into());
     push(3, lease(3).into());
     let message = "the budget of money is used up".to_owned();

@@ -99,6 +99,7 @@ pub(crate) fn summary_call(run: &RunState, pins: &RunStarted) -> Option<ModelCal
         nudge: None,
         output_tokens_max: summary_tokens_max(pins, terms),
         wait_ms: 0,
+        manner: super::super::manner_of(pins, Purpose::Compact, model),
     })
 }
 
@@ -106,7 +107,10 @@ pub(crate) fn summary_call(run: &RunState, pins: &RunStarted) -> Option<ModelCal
 fn summarizer<'a>(run: &RunState, pins: &'a RunStarted) -> (&'a ModelRef, &'a ModelTerms) {
     let chosen = models::chosen(run, pins);
     match &pins.models.explore {
-        Some(explore) if explore.terms.context_tokens >= chosen.terms.context_tokens => {
+        Some(explore)
+            if explore.terms.context_tokens >= chosen.terms.context_tokens
+                && !models::is_refused(run, pins, &explore.model) =>
+        {
             (&explore.model, &explore.terms)
         }
         Some(_) | None => (chosen.model, chosen.terms),

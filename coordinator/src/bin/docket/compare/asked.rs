@@ -122,6 +122,8 @@ impl Args {
             explore_model: None,
             fallback_model: None,
             complexity: self.complexity,
+            effort: self.effort,
+            temperature: self.temperature,
             max_tokens: self.max_tokens,
             max_cost: self.max_cost,
             max_time: self.max_time,
@@ -161,9 +163,12 @@ impl Args {
         if self.repo.is_none() && !self.empty {
             return usage("give --repo DIR, or --empty for none");
         }
-        // An engine that this build lacks is told here, of every variant.
-        for variant in &variants[1..] {
-            self.task(None, None, variant).check_engine(cx)?;
+        // An engine that this build lacks is told here, of every variant, and a price that a budget lacks.
+        for variant in variants {
+            let task = self.task(None, None, variant);
+            task.check_engine(cx)?;
+            let beside = [&variant.explore, &variant.fallback].into_iter().flatten();
+            task.check_prices(cx, std::iter::once(&variant.model).chain(beside))?;
         }
         let wanted = self.wanted(cx, &variants[0])?;
         let count = wanted.len() * variants.len() * self.repeat as usize;

@@ -82,6 +82,7 @@ fn the_settings_of_runs_are_documented_with_their_defaults() {
         // What is off is left out of what is pinned, and so is a budget that there is not.
         let off = match name {
             "complexity" => "by the task's words",
+            "effort" | "temperature" => "the provider's",
             name if name.ends_with("_max") || name.ends_with("_ms") => "0",
             _ => "false",
         };

@@ -364,7 +364,7 @@ impl Run {
                     FailureKind::Gates => {
                         (newest(&|row| row.seen.gate_failed), "the last with a failed final check")
                     }
-                    FailureKind::Model => {
+                    FailureKind::Model | FailureKind::Configuration => {
                         (newest(&|row| row.seen.model_failed), "the last in which the model failed")
                     }
                     FailureKind::Environment => {
