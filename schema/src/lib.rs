@@ -12,6 +12,7 @@ pub mod ids;
 pub mod message;
 pub mod migrations;
 pub mod names;
+pub mod policy;
 pub mod redact;
 pub mod run;
 pub mod schemas;

@@ -12,6 +12,7 @@ pub mod edit;
 pub mod engine;
 pub mod lint;
 pub mod model;
+pub mod policy;
 pub mod process;
 pub mod progress;
 pub mod project;

@@ -98,7 +98,7 @@ fn event_of(end: &LeaseEnd) -> Option<NewEvent> {
                 TaskBlockedWhy::Person | TaskBlockedWhy::Paused => BlockedWhy::Model,
             };
             let outages = u32::from(*end == LeaseEnd::Blocked(TaskBlockedWhy::Outage));
-            RunBlocked { question: "?".into(), why, outages, decision }.into()
+            RunBlocked { question: "?".into(), why, outages, about: None, decision }.into()
         }
         LeaseEnd::Crashed(_) | LeaseEnd::Released(_) | LeaseEnd::Expired => return None,
     };
@@ -321,7 +321,8 @@ fn what_the_provider_stopped_goes_on_where_it_stood() {
 fn an_outage_wakes_by_the_clock_and_not_for_ever() {
     let blocked = |outages: u32| {
         let (question, why, decision) = ("away".into(), BlockedWhy::Provider, DecisionHash::ZERO);
-        let event = RunEvent::from(RunBlocked { question, why, outages, decision }).encode(Turn(1));
+        let event =
+            RunEvent::from(RunBlocked { question, why, outages, about: None, decision }).encode(Turn(1));
         carried_out(&leased(), &settle(&leased(), &settling(&leased(), event), NOW).expect("settles"))
     };
     let mut before = 0;

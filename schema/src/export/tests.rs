@@ -116,6 +116,7 @@ fn log() -> Log {
         linters: vec![],
         requires: vec![],
         policy: None,
+        policies: Vec::new(),
         sandbox: SandboxLayers::default(),
         worker,
     };

@@ -8,7 +8,8 @@ use crate::{content::Content, ids::DecisionHash, message::Part};
 
 fn blocked(why: BlockedWhy) -> RunState {
     let mut state = folded(&[(0, started()), (1, asked(1, 1)), (1, answered(1, "BLOCKED: which?", 0))]);
-    let event = RunBlocked { question: "which?".into(), why, outages: 0, decision: DecisionHash::ZERO };
+    let event =
+        RunBlocked { question: "which?".into(), why, outages: 0, about: None, decision: DecisionHash::ZERO };
     push(&mut state, 1, event.into()).expect("follows");
     state
 }

@@ -23,6 +23,7 @@ use crate::{
     event::typed_events,
     ids::{EventHash, IncarnationId, RunId, Seq, TaskId, TreeHash, Turn},
     message::CallId,
+    policy::Policy,
     snapshot::Base,
 };
 
@@ -95,6 +96,9 @@ pub struct RunStarted {
     /// Policy in force; none = the built-in one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub policy: Option<BlobRef>,
+    /// Policies in force, its worker's and its task's: of what they say the strictest holds.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub policies: Vec<Policy>,
     /// Walls around its commands.
     #[serde(default)]
     pub sandbox: SandboxLayers,

@@ -3,10 +3,12 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use super::permits::AboutCall;
 use crate::{
     content::{BlobRef, Content},
     ids::{DecisionHash, TaskId, TreeHash},
     message::CallId,
+    policy::Policy,
 };
 
 /// A person tells the run something (`docket tell`). Reaches the model at its next turn.
@@ -45,8 +47,11 @@ pub struct Unpaused {
 /// Another policy is in force from the next decision on.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct PolicyChanged {
-    /// The policy.
+    /// The policy, as it was written.
     pub policy: BlobRef,
+    /// What it says; in place of those before.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub rules: Option<Policy>,
 }
 
 /// Limits that only a clock or the coordinator can know.
@@ -85,6 +90,9 @@ pub struct RunBlocked {
     /// Where the provider is only away: how often in a row the run rests for that, from 1.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub outages: u32,
+    /// Where policy asks: of which call.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub about: Option<AboutCall>,
     /// The decision.
     pub decision: DecisionHash,
 }

@@ -18,6 +18,7 @@ use super::{
     hands::Hands,
     known_failures::KnownFailures,
     ledger::Ledger,
+    permits::Permits,
     pin::{GateSpec, SandboxLayers},
     reads::Reads,
     transcript::Transcript,
@@ -28,6 +29,7 @@ use crate::{
     event::{Envelope, EventRef, TypedEvent as _},
     ids::{BlobHash, Epoch, EventHash, RunId, Seq, TaskId, TreeHash, Turn},
     message::{CallId, Part, ToolUse, Usage},
+    policy::Policy,
     snapshot::{Entry, LeftOutWhy},
 };
 
@@ -142,6 +144,8 @@ pub struct Totals {
     pub tool_calls: u32,
     /// Tool calls that failed or were refused.
     pub tool_errors: u32,
+    /// Of these, the ones that policy refused.
+    pub denials: u32,
 }
 
 /// Paths that differ from the base, and what stands there (`None` = nothing).
@@ -238,6 +242,10 @@ pub struct RunState {
     pub limit: Option<Limit>,
     /// Policy in force.
     pub policy: Option<BlobRef>,
+    /// What they say.
+    pub policies: Vec<Policy>,
+    /// What people said of calls that policy asked about.
+    pub permits: Permits,
     /// Its workspace was made ready, and the snapshots hold what that left in captured paths.
     pub set_up: bool,
     /// The walls around its commands as they are now.
@@ -315,6 +323,8 @@ impl Default for RunState {
             pause_requested: false,
             limit: None,
             policy: None,
+            policies: Vec::new(),
+            permits: Permits::default(),
             set_up: false,
             sandbox: SandboxLayers::default(),
             children: BTreeMap::new(),

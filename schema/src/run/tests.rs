@@ -34,6 +34,7 @@ pub(super) fn started() -> RunEvent {
         linters: vec![],
         requires: vec![],
         policy: None,
+        policies: Vec::new(),
         sandbox: SandboxLayers::default(),
         worker: IncarnationId(uuid::Uuid::from_u128(3)),
     }

@@ -11,7 +11,7 @@ use super::{
     event_inbox::{BlockedWhy, BlockerAnswered, ChildAnswered, RunBlocked, RunEnded},
     event_work::{
         ModelAnswered, ModelFailed, ModelRequested, Purpose, SnapshotParts, SnapshotTaken, ToolFinished,
-        ToolRequested, ToolStatus,
+        ToolRequested, ToolStatus, Verdict,
     },
     hands::edited_words,
     state::{EventMeta, Overlay, RunState, Stage},
@@ -67,6 +67,7 @@ impl RunState {
             RunEvent::Unpaused(_) => self.unpaused(),
             RunEvent::PolicyChanged(e) => {
                 self.policy = Some(e.policy);
+                self.policies = e.rules.into_iter().collect();
                 Ok(())
             }
             RunEvent::LimitReached(e) => {
@@ -94,6 +95,7 @@ impl RunState {
         self.transcript.note(Part::Text { text: Content::Blob(event.prompts.task) });
         self.tree = Some(event.base.tree);
         self.policy = event.policy;
+        self.policies.clone_from(&event.policies);
         self.sandbox = event.sandbox.clone();
         self.pins = Some(Arc::new(event));
         self.stage = Stage::Deciding;
@@ -262,6 +264,7 @@ impl RunState {
         let is_error = !matches!(event.status, ToolStatus::Ok);
         if is_error {
             self.totals.tool_errors += 1;
+            self.totals.denials += u32::from(matches!(asked.policy, Verdict::Deny { .. }));
         }
         self.outputs.extend(event.full.map(|blob| (event.call.clone(), blob)));
         self.linted(&event.facts.lint);
@@ -349,7 +352,10 @@ impl RunState {
             self.forgiven_attempts = self.failed_attempts;
         }
         let asked = self.asked.take();
-        if !is_blank(&event.text) {
+        if let Some(about) = asked.as_ref().and_then(|asked| asked.about.clone()) {
+            // Of a call that waits; what it comes to is its result.
+            self.permits.said(about, &event.text);
+        } else if !is_blank(&event.text) {
             let note = |text: Content| self.transcript.note(Part::Text { text });
             answer_words(asked, event.text).into_iter().for_each(note);
         }

@@ -62,6 +62,7 @@ fn started(task: TaskId, run: RunId) -> NewEvent {
         linters: vec![],
         requires: vec![],
         policy: None,
+        policies: Vec::new(),
         sandbox: SandboxLayers::default(),
         worker: IncarnationId(uuid::Uuid::nil()),
     };

@@ -179,6 +179,7 @@ pub(super) async fn blocked_goes_on_with_its_run(database: Database) {
         question: "which?".into(),
         why: BlockedWhy::Model,
         outages: 0,
+        about: None,
         decision: DecisionHash::ZERO,
     };
     let blocked = RunEvent::from(blocked).encode(Turn(2));
@@ -221,8 +222,9 @@ pub(super) async fn retry_goes_on_with_a_run_that_its_provider_stopped(database:
     let lease = worker.lease_one().await;
     world.append(lease.run, Seq(0), Epoch(1), vec![note(1)]).await.expect("appends");
     let (question, why) = ("the limit is reached".into(), BlockedWhy::Provider);
-    let blocked = RunEvent::from(RunBlocked { question, why, outages: 0, decision: DecisionHash::ZERO })
-        .encode(Turn(2));
+    let blocked =
+        RunEvent::from(RunBlocked { question, why, outages: 0, about: None, decision: DecisionHash::ZERO })
+            .encode(Turn(2));
     worker.settle(&lease, Seq(1), vec![blocked]).await.expect("settles");
     let record = world.task(task).await;
     assert_eq!(record.blocked_why, Some(TaskBlockedWhy::Provider));
@@ -234,8 +236,9 @@ pub(super) async fn retry_goes_on_with_a_run_that_its_provider_stopped(database:
     let view = world.store.run(lease.run).await.expect("reads").expect("exists");
     assert_eq!(view.status, "running");
     let (question, why) = ("no such key".into(), BlockedWhy::Provider);
-    let blocked = RunEvent::from(RunBlocked { question, why, outages: 0, decision: DecisionHash::ZERO })
-        .encode(Turn(2));
+    let blocked =
+        RunEvent::from(RunBlocked { question, why, outages: 0, about: None, decision: DecisionHash::ZERO })
+            .encode(Turn(2));
     worker.settle(&again, Seq(3), vec![blocked]).await.expect("settles");
     let record =
         world.act(task, |record| decide::answer(record, "me", &"".into())).await.expect("an empty answer");
@@ -250,8 +253,9 @@ pub(super) async fn an_outage_ends_by_the_clock(database: Database) {
     let lease = worker.lease_one().await;
     world.append(lease.run, Seq(0), Epoch(1), vec![note(1)]).await.expect("appends");
     let (question, why) = ("it stays away".into(), BlockedWhy::Provider);
-    let blocked = RunEvent::from(RunBlocked { question, why, outages: 1, decision: DecisionHash::ZERO })
-        .encode(Turn(2));
+    let blocked =
+        RunEvent::from(RunBlocked { question, why, outages: 1, about: None, decision: DecisionHash::ZERO })
+            .encode(Turn(2));
     worker.settle(&lease, Seq(1), vec![blocked]).await.expect("settles");
     let record = world.task(task).await;
     assert_eq!((record.state, record.blocked_why), (TaskState::Blocked, Some(TaskBlockedWhy::Outage)));

@@ -148,6 +148,7 @@ impl Talk {
             linters: vec![],
             requires: vec![],
             policy: None,
+            policies: Vec::new(),
             sandbox: SandboxLayers { backend: "namespaces".into(), ..SandboxLayers::default() },
             worker: IncarnationId(uuid::Uuid::from_u128(3)),
         };

@@ -76,6 +76,7 @@ pub(super) fn begin(
         linters: context.linters,
         requires: spec.requires.clone(),
         policy: None,
+        policies: Vec::new(),
         sandbox,
         worker: bootstrap.incarnation,
     };

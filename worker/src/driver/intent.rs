@@ -76,9 +76,11 @@ pub fn announce(
             events.push(Compacted { decision: Some(hash), ..Compacted::clone(compacted) }.into());
         }
         Act::Pause => events.push(RunPaused { decision: hash }.into()),
-        Act::Block { question, why } => {
+        Act::Block { question, why, about } => {
             let (question, outages) = (question.clone(), outages(state, *why));
-            events.push(RunBlocked { question, why: *why, outages, decision: hash }.into());
+            events.push(
+                RunBlocked { question, why: *why, outages, about: about.clone(), decision: hash }.into(),
+            );
         }
         Act::End { result, summary } => {
             let (result, summary) = (result.clone(), summary.clone());

@@ -114,7 +114,7 @@ fn failed(log: &mut Log, tool: &str, said: &str, tests: Option<TestCounts>) -> O
 
 fn asked(log: &Log) -> Option<String> {
     match log.decide().act {
-        Act::Block { question: docket_schema::content::Content::Text(text), why } => {
+        Act::Block { question: docket_schema::content::Content::Text(text), why, .. } => {
             assert_eq!(why, BlockedWhy::Escalated);
             Some(text)
         }

@@ -8,8 +8,8 @@ use docket_schema::{
     ids::{DecisionHash, Turn},
     message::{CallId, ModelRef},
     run::{
-        BlockedWhy, Compacted, Conversation, Effort, GateSpec, GateStep, ModelTerms, Phase, Purpose,
-        RunOutcome, RunStarted, Verdict,
+        AboutCall, BlockedWhy, Compacted, Conversation, Effort, GateSpec, GateStep, ModelTerms, Phase,
+        Purpose, RunOutcome, RunStarted, Verdict,
     },
     tool::RecoveryClass,
 };
@@ -44,6 +44,9 @@ pub enum Act {
         question: Content,
         /// What led to it.
         why: BlockedWhy,
+        /// The call that policy asks about.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        about: Option<AboutCall>,
     },
     /// End the run.
     End {

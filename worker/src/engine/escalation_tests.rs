@@ -37,7 +37,7 @@ fn turn(log: &mut Log, calls: &[Call<'_>]) -> Option<String> {
 /// What it asks, if it asks.
 fn asked(log: &Log) -> Option<String> {
     match log.decide().act {
-        Act::Block { question: Content::Text(question), why } => {
+        Act::Block { question: Content::Text(question), why, .. } => {
             assert_eq!(why, BlockedWhy::Escalated);
             Some(question)
         }
@@ -193,7 +193,7 @@ fn an_answer_clears_the_counts_and_words_of_a_person_are_given_a_turn() {
 
     log.state = before;
     let (why, decision) = (BlockedWhy::Escalated, docket_schema::ids::DecisionHash::ZERO);
-    log.push(RunBlocked { question: question.into(), why, outages: 0, decision });
+    log.push(RunBlocked { question: question.into(), why, outages: 0, about: None, decision });
     log.push(BlockerAnswered { text: "write it whole".into(), by: "me".into() });
     assert_eq!(asked(&log), None, "it goes on");
     for asks in [false, false, true] {

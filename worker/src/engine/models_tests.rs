@@ -438,12 +438,13 @@ fn a_refusal_asks_a_person_at_once() {
     ] {
         let mut play = Play::of(settings(), None, None);
         play.answers(said, &[], |answer| answer.stop = StopReason::Refusal);
-        let Act::Block { question: asked, why } = play.0.decide().act else { panic!("{}", play.gist()) };
+        let Act::Block { question: asked, why, .. } = play.0.decide().act else { panic!("{}", play.gist()) };
         assert_eq!(asked, question.into());
         play.0.push(docket_schema::run::RunBlocked {
             question: asked,
             why,
             outages: 0,
+            about: None,
             decision: DecisionHash::ZERO,
         });
         play.0.push(BlockerAnswered { text: "It is our own server.".into(), by: "me".into() });

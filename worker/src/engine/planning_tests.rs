@@ -174,9 +174,9 @@ fn a_provider_that_stays_away_is_waited_for_and_asked_again_once_a_person_says_s
     let mut of = log(RunSettings { model_attempts_max: 2, rest_at_outage: true, ..RunSettings::default() });
     of.fail(Some(1));
     of.fail(Some(1));
-    let Act::Block { question, why } = of.decide().act else { panic!("{:?}", of.decide()) };
+    let Act::Block { question, why, .. } = of.decide().act else { panic!("{:?}", of.decide()) };
     assert_eq!(why, BlockedWhy::Provider);
-    of.push(RunBlocked { question, why, outages: 0, decision: DecisionHash::ZERO });
+    of.push(RunBlocked { question, why, outages: 0, about: None, decision: DecisionHash::ZERO });
     of.push(BlockerAnswered { text: "".into(), by: "ann".to_owned() });
     assert_eq!(gist(&of.decide()), "ask turn 1 attempt 3 wait 0", "the same turn, and with attempts left");
     of.fail(None);

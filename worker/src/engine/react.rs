@@ -113,7 +113,7 @@ fn next(run: &RunState, pins: &RunStarted) -> Decision {
     }
     let question = blockers::question(run, &pins.settings);
     if let Some(question) = question.or_else(|| escalation::question(run, &pins.settings)) {
-        let act = Act::Block { question, why: BlockedWhy::Escalated };
+        let act = Act::Block { question, why: BlockedWhy::Escalated, about: None };
         return Decision { phase: run.phase, act };
     }
     if let Some(decision) = compaction::due(run, pins) {
@@ -132,7 +132,7 @@ fn next(run: &RunState, pins: &RunStarted) -> Decision {
 fn ask_again(run: &RunState, pins: &RunStarted, failure: &ModelFailed) -> Decision {
     if failure.needs_person {
         let question = Content::Text(failure.message.clone());
-        let act = Act::Block { question, why: BlockedWhy::Provider };
+        let act = Act::Block { question, why: BlockedWhy::Provider, about: None };
         return Decision { phase: run.phase, act };
     }
     let chosen = models::chosen(run, pins);
@@ -165,7 +165,11 @@ fn ask_again(run: &RunState, pins: &RunStarted, failure: &ModelFailed) -> Decisi
 /// one knows.
 fn given_up(run: &RunState, pins: &RunStarted, failure: &ModelFailed, message: &str) -> Decision {
     if pins.settings.rest_at_outage && is_outage(failure) {
-        let act = Act::Block { question: Content::Text(message.to_owned()), why: BlockedWhy::Provider };
+        let act = Act::Block {
+            question: Content::Text(message.to_owned()),
+            why: BlockedWhy::Provider,
+            about: None,
+        };
         return Decision { phase: run.phase, act };
     }
     // Who never answered in this run would refuse the next one likewise.
@@ -225,7 +229,7 @@ fn stopped(run: &RunState, pins: &RunStarted) -> Option<Unheeded> {
             Some(_) | None => ", without a word of why".to_owned(),
         };
         let question = Content::Text(format!("The model refuses to go on with the task{words}"));
-        return ends(Act::Block { question, why: BlockedWhy::Escalated });
+        return ends(Act::Block { question, why: BlockedWhy::Escalated, about: None });
     }
     None
 }
@@ -339,7 +343,10 @@ fn phase_of(run: &RunState, pins: &RunStarted, batch: &[PlannedTool]) -> Phase {
 
 fn said_it_is_done(run: &RunState, pins: &RunStarted) -> Decision {
     if let Some(question) = blocked_question(run.last_text.as_ref(), pins.settings.heed_stops) {
-        return Decision { phase: run.phase, act: Act::Block { question, why: BlockedWhy::Model } };
+        return Decision {
+            phase: run.phase,
+            act: Act::Block { question, why: BlockedWhy::Model, about: None },
+        };
     }
     let checks = verification::checks(run, pins);
     if run.gates_passed || checks.is_empty() {

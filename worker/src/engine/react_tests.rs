@@ -88,6 +88,7 @@ impl Log {
             linters: vec![],
             requires: vec![],
             policy: None,
+            policies: Vec::new(),
             sandbox: SandboxLayers { backend: sandbox.into(), ..SandboxLayers::default() },
             worker: IncarnationId(uuid::Uuid::from_u128(3)),
         };
@@ -287,8 +288,10 @@ pub(super) fn gist(decision: &Decision) -> String {
         }
         Act::Compact(event) => format!("compact {} {}", event.cleared.len(), event.messages),
         Act::Pause => "pause".into(),
-        Act::Block { question, why: BlockedWhy::Model } => format!("block {question:?}"),
-        Act::Block { question, why: BlockedWhy::Provider } => format!("block for the provider: {question:?}"),
+        Act::Block { question, why: BlockedWhy::Model, .. } => format!("block {question:?}"),
+        Act::Block { question, why: BlockedWhy::Provider, .. } => {
+            format!("block for the provider: {question:?}")
+        }
         Act::Block { .. } => "block for another reason".into(),
         Act::End { result: RunOutcome::Failed { why, message }, .. } => format!("failed {why:?}: {message}"),
         Act::End { result, .. } => format!("end {}", result.as_str()),
@@ -384,7 +387,13 @@ fn what_only_a_person_can_mend_waits_for_one_and_goes_on_in_the_same_turn() {
     let conversation = |log: &Log| log.state.transcript.conversation(None).digest();
     let before = conversation(&log);
     let question = "busy".into();
-    log.push(RunBlocked { question, why: BlockedWhy::Provider, outages: 0, decision: DecisionHash::ZERO });
+    log.push(RunBlocked {
+        question,
+        why: BlockedWhy::Provider,
+        outages: 0,
+        about: None,
+        decision: DecisionHash::ZERO,
+    });
     log.push(BlockerAnswered { text: "".into(), by: "a".into() });
     check(&log, "ask turn 2 attempt 4 wait 0");
     assert_eq!(conversation(&log), before, "the same request, to the byte");

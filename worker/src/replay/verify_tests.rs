@@ -55,6 +55,7 @@ impl Recorder {
             linters: vec![],
             requires: vec![],
             policy: None,
+            policies: Vec::new(),
             sandbox: SandboxLayers { backend: "namespaces".into(), ..SandboxLayers::default() },
             worker: IncarnationId(uuid::Uuid::from_u128(3)),
         };

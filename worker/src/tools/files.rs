@@ -89,7 +89,7 @@ pub(super) fn work_path(text: &str) -> Result<WorkPath, FileError> {
 }
 
 /// A path as commands see it, from the workspace on.
-pub(super) fn within(text: &str) -> &str {
+pub(crate) fn within(text: &str) -> &str {
     match text.strip_prefix(WORKSPACE_INSIDE) {
         Some("") => ".",
         Some(rest) => rest.strip_prefix('/').unwrap_or(text),

@@ -41,6 +41,24 @@ pub enum Label {
     Background,
 }
 
+impl Label {
+    /// All of them.
+    pub const ALL: [Self; 12] = [
+        Self::Reads,
+        Self::Writes,
+        Self::Deletes,
+        Self::Config,
+        Self::Command,
+        Self::Tests,
+        Self::Git,
+        Self::GitDiscards,
+        Self::Network,
+        Self::Installs,
+        Self::Privilege,
+        Self::Background,
+    ];
+}
+
 /// The labels of a call, sorted, each once.
 #[must_use]
 pub fn labels(name: &str, args: &Value) -> Vec<Label> {
@@ -59,6 +77,15 @@ pub fn labels(name: &str, args: &Value) -> Vec<Label> {
         }
         _ => Vec::new(),
     };
+    out.sort_unstable();
+    out.dedup();
+    out
+}
+
+/// The labels of one command.
+pub(crate) fn labels_of(command: &Simple) -> Vec<Label> {
+    let mut out = vec![Label::Command];
+    label(command, &mut out);
     out.sort_unstable();
     out.dedup();
     out

@@ -43,7 +43,9 @@ mod walk;
 mod whole;
 
 pub use context::{ReadSet, TestRunnerConfig, TimeLimit, ToolContext, ToolOutcome, ToolSettings};
+pub(crate) use files::within;
 pub use gate::{check_syntax, is_syntax_check, syntax_check};
+pub(crate) use labels::labels_of;
 pub use labels::{Label, labels};
 pub use lint::{Edited, Linted, lint};
 pub use mend::mend;
@@ -52,6 +54,7 @@ pub use registry::{execute, meant_name, recovery_class, specs};
 pub use runner::{Captured, CommandOutput, CommandSpec, Ended, Runner, RunnerError};
 pub use search_codebase::NO_HITS;
 pub use shell::quote;
+pub(crate) use shell::{Simple, script};
 pub use signature::error_signature;
 pub use test_output::{TestReport, parse_tests};
 pub use test_runner::{detect_tests, tests_by_names};

@@ -74,6 +74,7 @@ pub(in crate::http) fn started(task: TaskId, run: RunId) -> NewEvent {
         linters: vec![],
         requires: Vec::new(),
         policy: None,
+        policies: Vec::new(),
         sandbox: SandboxLayers::default(),
         worker: IncarnationId(run.0),
     };

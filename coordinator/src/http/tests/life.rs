@@ -87,8 +87,9 @@ async fn a_run_that_asks_is_answered_once_and_goes_on() {
     assert_eq!(problem.code, ProblemCode::WrongState);
     assert!(problem.detail.contains("docket tell"), "{}", problem.detail);
     let (question, why) = ("which?".into(), BlockedWhy::Escalated);
-    let asks = RunEvent::from(RunBlocked { question, why, outages: 0, decision: DecisionHash::ZERO })
-        .encode(Turn(1));
+    let asks =
+        RunEvent::from(RunBlocked { question, why, outages: 0, about: None, decision: DecisionHash::ZERO })
+            .encode(Turn(1));
     house.appended(&lease, 1, vec![asks]).await;
     let long = json!({ "text": "x".repeat(40_000) });
     let problem = house.admin(&answer, &long).await.problem();

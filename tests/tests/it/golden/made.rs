@@ -186,6 +186,7 @@ fn started(task: TaskId, run: RunId, blobs: [BlobRef; 3], base: Base) -> RunStar
         linters: vec![],
         requires: Vec::new(),
         policy: None,
+        policies: Vec::new(),
         sandbox: SandboxLayers { backend: "namespaces".to_owned(), ..SandboxLayers::default() },
         worker: IncarnationId(id(3)),
     }
@@ -268,7 +269,7 @@ pub(super) async fn run() -> Result<Export> {
     let decision = hand.decide()?;
     let hash = decision.hash();
     let Act::Block { question, why } = decision.act else { anyhow::bail!("not blocked") };
-    hand.push(RunBlocked { question, why, outages: 0, decision: hash })?;
+    hand.push(RunBlocked { question, why, outages: 0, about: None, decision: hash })?;
     hand.push(BlockerAnswered { text: "The only one there is.".into(), by: "a person".to_owned() })?;
     hand.stream.epoch = Epoch(3);
     hand.turn("It is empty.", Some("list_files")).await?;

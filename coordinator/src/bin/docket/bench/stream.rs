@@ -202,6 +202,7 @@ fn started(task: TaskId, run: RunId, worker: IncarnationId) -> RunStarted {
         linters: vec![],
         requires: Vec::new(),
         policy: None,
+        policies: Vec::new(),
         sandbox: SandboxLayers::default(),
         worker,
     }

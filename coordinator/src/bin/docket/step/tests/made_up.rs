@@ -112,6 +112,7 @@ impl Maker {
             linters: vec![],
             requires: Vec::new(),
             policy: None,
+            policies: Vec::new(),
             sandbox: SandboxLayers::default(),
             worker: IncarnationId(id.0),
         });

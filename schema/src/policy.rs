@@ -1,0 +1,181 @@
+//! Policy: which calls of a model are run, which are refused, and of which a person is asked (E12).
+//!
+//! Data only; it is pinned where a run begins, so that a decision can be made again. How calls are held against it
+//! stands beside the tools.
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+/// Rules of one policy at most.
+pub const RULES_MAX: usize = 200;
+/// Patterns and examples of one rule at most.
+pub const PARTS_MAX: usize = 100;
+/// Characters of a name, a pattern, an example or a text of a rule.
+pub const TEXT_CHARS_MAX: usize = 400;
+
+/// What a rule says. In this order, for the strictest wins.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema, Default)]
+#[serde(rename_all = "snake_case")]
+pub enum Ruling {
+    /// It is run.
+    #[default]
+    Allow,
+    /// A person is asked.
+    Ask,
+    /// It is refused.
+    Deny,
+}
+
+/// A rule. It speaks of a call where each of its conditions holds that it has; where it has several commands, paths
+/// or labels, one of them is enough.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Rule {
+    /// Its name, in the log and for the model.
+    pub id: String,
+    /// What it says.
+    pub verdict: Ruling,
+    /// Names of tools; empty = any.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub tools: Vec<String>,
+    /// Patterns of commands, word by word: `git push *`. In a word `*` stands for any characters; alone at the end for
+    /// any words, or none.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub commands: Vec<String>,
+    /// Globs of paths from the workspace: what a file tool names, and what a command writes to by a redirection.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub paths: Vec<String>,
+    /// Labels of calls, such as `network` or `deletes`.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub labels: Vec<String>,
+    /// Why, for the model that is refused and the person who is asked.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub reason: String,
+    /// Shell lines, or paths, of which it must speak: looked at when the policy is loaded.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub matches: Vec<String>,
+    /// Others of which it must not speak.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub misses: Vec<String>,
+}
+
+/// A policy. Of a shell line each command is held against it, and the strictest verdict wins; so of several policies.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Policy {
+    /// What holds where no rule speaks. With `deny` or `ask` the rules that allow are a list of what may be done.
+    #[serde(default)]
+    pub default: Ruling,
+    /// The rules.
+    #[serde(default)]
+    pub rules: Vec<Rule>,
+}
+
+/// A policy that cannot be.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{field} {must}")]
+pub struct PolicyError {
+    /// The field, as `rules[2].paths[0]`.
+    pub field: String,
+    /// What it must be.
+    pub must: String,
+}
+
+impl PolicyError {
+    /// That `field` must be otherwise.
+    pub fn new(field: impl Into<String>, must: impl Into<String>) -> Self {
+        Self { field: field.into(), must: must.into() }
+    }
+}
+
+impl Policy {
+    /// Checks bounds and names. Patterns are looked at where they are matched.
+    ///
+    /// # Errors
+    /// [`PolicyError`]: the first field that is wrong.
+    pub fn check(&self) -> Result<(), PolicyError> {
+        if self.rules.len() > RULES_MAX {
+            return Err(PolicyError::new("rules", format!("may have at most {RULES_MAX} entries")));
+        }
+        for (nth, rule) in self.rules.iter().enumerate() {
+            rule.check(&format!("rules[{nth}]"))?;
+            if let Some(first) = self.rules[..nth].iter().position(|other| other.id == rule.id) {
+                let must = format!("must be a name of its own: rules[{first}] has `{}`", rule.id);
+                return Err(PolicyError::new(format!("rules[{nth}].id"), must));
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Rule {
+    fn check(&self, at: &str) -> Result<(), PolicyError> {
+        let legal = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
+        if self.id.is_empty() || !self.id.chars().all(legal) || self.id.len() > 64 {
+            let must = "must be 1 to 64 letters, digits, dots, dashes or underscores";
+            return Err(PolicyError::new(format!("{at}.id"), must));
+        }
+        let lists = [
+            ("tools", &self.tools),
+            ("commands", &self.commands),
+            ("paths", &self.paths),
+            ("labels", &self.labels),
+            ("matches", &self.matches),
+            ("misses", &self.misses),
+        ];
+        for (name, list) in lists {
+            if list.len() > PARTS_MAX {
+                return Err(PolicyError::new(
+                    format!("{at}.{name}"),
+                    format!("may have at most {PARTS_MAX} entries"),
+                ));
+            }
+            let bad =
+                list.iter().position(|text| text.trim().is_empty() || text.chars().count() > TEXT_CHARS_MAX);
+            if let Some(bad) = bad {
+                let must = format!("must be 1 to {TEXT_CHARS_MAX} characters");
+                return Err(PolicyError::new(format!("{at}.{name}[{bad}]"), must));
+            }
+        }
+        if self.reason.chars().count() > TEXT_CHARS_MAX {
+            return Err(PolicyError::new(
+                format!("{at}.reason"),
+                format!("may have at most {TEXT_CHARS_MAX} characters"),
+            ));
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_cannot_be_is_told_by_its_field() {
+        let rule = |id: &str| Rule {
+            id: id.to_owned(),
+            verdict: Ruling::Deny,
+            tools: Vec::new(),
+            commands: Vec::new(),
+            paths: Vec::new(),
+            labels: Vec::new(),
+            reason: String::new(),
+            matches: Vec::new(),
+            misses: Vec::new(),
+        };
+        let policy = |rules: Vec<Rule>| Policy { default: Ruling::Allow, rules };
+        assert_eq!(policy(vec![rule("a"), rule("b")]).check(), Ok(()));
+        let long = Rule { reason: "x".repeat(401), ..rule("a") };
+        for (policy, field) in [
+            (policy(vec![rule("a"), rule("a")]), "rules[1].id"),
+            (policy(vec![rule("a b")]), "rules[0].id"),
+            (policy(vec![Rule { paths: vec![" ".to_owned()], ..rule("a") }]), "rules[0].paths[0]"),
+            (policy(vec![long]), "rules[0].reason"),
+            (policy((0..201).map(|n| rule(&n.to_string())).collect()), "rules"),
+        ] {
+            assert_eq!(policy.check().expect_err(field).field, field);
+        }
+        assert!(Ruling::Deny > Ruling::Ask && Ruling::Ask > Ruling::Allow);
+    }
+}

@@ -1,0 +1,80 @@
+//! A policy as people write it, in TOML: read, and its rules tried on their own examples.
+
+use docket_schema::{
+    message::{CallId, ToolUse},
+    policy::{Policy, PolicyError, Rule},
+};
+use serde_json::json;
+
+use super::{
+    judge::{glob_of, name_of, speaks},
+    unit::units,
+};
+use crate::tools::{self, Label};
+
+/// Reads a policy.
+///
+/// # Errors
+/// What is wrong, with its line or its field.
+pub fn parse(text: &str) -> Result<Policy, String> {
+    let policy: Policy = toml::from_str(text).map_err(|error| error.to_string().trim_end().to_owned())?;
+    check(&policy).map_err(|error| error.to_string())?;
+    Ok(policy)
+}
+
+/// Checks a policy, patterns and examples included.
+///
+/// # Errors
+/// [`PolicyError`]: the first field that is wrong.
+pub fn check(policy: &Policy) -> Result<(), PolicyError> {
+    policy.check()?;
+    for (nth, rule) in policy.rules.iter().enumerate() {
+        check_rule(rule, &format!("rules[{nth}]"))?;
+    }
+    Ok(())
+}
+
+fn check_rule(rule: &Rule, at: &str) -> Result<(), PolicyError> {
+    if !rule.commands.is_empty() && !rule.paths.is_empty() {
+        let must = "must not stand beside commands: a rule is about commands or about files";
+        return Err(PolicyError::new(format!("{at}.paths"), must));
+    }
+    let known: Vec<String> = tools::specs().into_iter().map(|spec| spec.name).collect();
+    one_of(&rule.tools, &known, &format!("{at}.tools"))?;
+    let labels: Vec<String> = Label::ALL.into_iter().map(name_of).collect();
+    one_of(&rule.labels, &labels, &format!("{at}.labels"))?;
+    for (nth, glob) in rule.paths.iter().enumerate() {
+        glob_of(glob).map_err(|error| {
+            PolicyError::new(format!("{at}.paths[{nth}]"), format!("must be a glob: {error}"))
+        })?;
+    }
+    for (name, examples, wanted) in [("matches", &rule.matches, true), ("misses", &rule.misses, false)] {
+        for (nth, example) in examples.iter().enumerate() {
+            if speaks_of_example(rule, example) != wanted {
+                let not = if wanted { "" } else { " not" };
+                let must = format!("must be something of which `{}` does{not} speak: `{example}`", rule.id);
+                return Err(PolicyError::new(format!("{at}.{name}[{nth}]"), must));
+            }
+        }
+    }
+    Ok(())
+}
+
+fn one_of(given: &[String], known: &[String], at: &str) -> Result<(), PolicyError> {
+    match given.iter().position(|name| !known.contains(name)) {
+        None => Ok(()),
+        Some(nth) => {
+            Err(PolicyError::new(format!("{at}[{nth}]"), format!("must be one of {}", known.join(", "))))
+        }
+    }
+}
+
+/// An example of a rule about files is a path; of any other a shell line.
+fn speaks_of_example(rule: &Rule, example: &str) -> bool {
+    let (name, args) = match rule.paths.is_empty() {
+        true => ("run_command", json!({ "command": example })),
+        false => (rule.tools.first().map_or("edit_file", String::as_str), json!({ "path": example })),
+    };
+    let tool = ToolUse { call: CallId("example".to_owned()), name: name.to_owned(), args, malformed: None };
+    units(&tool).iter().any(|unit| speaks(rule, unit, name))
+}

@@ -1,0 +1,16 @@
+//! Policy: what is said of a model's calls before they run (E12). Pure.
+//!
+//! A shell line is taken apart by bash's grammar, and each command, and each file it is redirected to, is held against
+//! every rule of every policy; the strictest verdict wins. That reads what is written, not what it comes to: policy
+//! steers what honest work asks for, and the sandbox holds the rest. Called by the engine with what the run pinned,
+//! and by whoever loads a policy.
+
+mod judge;
+mod load;
+mod pattern;
+#[cfg(test)]
+mod tests;
+mod unit;
+
+pub use judge::{Judgement, judge};
+pub use load::{check, parse};

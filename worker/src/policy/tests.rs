@@ -1,0 +1,179 @@
+//! Policies against calls.
+
+use docket_schema::{
+    message::{CallId, ToolUse},
+    policy::{Policy, Ruling},
+};
+use proptest::prelude::*;
+use serde_json::{Value, json};
+
+use super::{Judgement, judge, parse};
+
+fn call(name: &str, args: Value) -> ToolUse {
+    ToolUse { call: CallId("t1-0".to_owned()), name: name.to_owned(), args, malformed: None }
+}
+
+fn line(command: &str) -> ToolUse {
+    call("run_command", json!({ "command": command }))
+}
+
+fn said(policies: &[Policy], tool: &ToolUse) -> (Ruling, String) {
+    let Judgement { ruling, rule, .. } = judge(policies, tool);
+    (ruling, rule)
+}
+
+const CAREFUL: &str = r#"
+[[rules]]
+id = "no-push"
+verdict = "deny"
+commands = ["git push *", "gh *"]
+reason = "results are taken from the workspace"
+matches = ["cd x && git push", "sudo gh pr create"]
+misses = ["git pull", "echo git push"]
+
+[[rules]]
+id = "infra"
+verdict = "ask"
+paths = ["infra/**", "*.tf"]
+matches = ["infra/a/b.yml", "x/main.tf"]
+misses = ["src/infra.py"]
+
+[[rules]]
+id = "deletes"
+verdict = "ask"
+labels = ["deletes"]
+"#;
+
+/// A list of what may be done.
+const STRICT: &str = r#"
+default = "deny"
+[[rules]]
+id = "looks"
+verdict = "allow"
+tools = ["read_file", "list_files", "search_codebase"]
+[[rules]]
+id = "plan"
+verdict = "allow"
+commands = ["ls *", "git status", "git diff *", "python -m pytest *", "echo *"]
+[[rules]]
+id = "notes"
+verdict = "allow"
+paths = ["notes/**"]
+"#;
+
+#[test]
+fn the_strictest_of_what_is_said_of_any_piece_holds() {
+    let careful = [parse(CAREFUL).expect("a policy")];
+    use Ruling::{Allow, Ask, Deny};
+    for (command, ruling, rule) in [
+        ("git status", Allow, "default"),
+        ("make && git push origin main", Deny, "no-push"),
+        ("if true; then /usr/bin/git push; fi", Deny, "no-push"),
+        ("bash -c 'git push'", Deny, "no-push"),
+        ("echo $(git push)", Deny, "no-push"),
+        ("env A=1 timeout 9 git push", Deny, "no-push"),
+        ("rm -rf build", Ask, "deletes"),
+        ("rm x; git push", Deny, "no-push"),
+        ("echo x > infra/a.yml", Ask, "infra"),
+        ("echo x > src/a.yml 2>/dev/null", Allow, "default"),
+        ("echo 'git push'", Allow, "default"),
+    ] {
+        assert_eq!(said(&careful, &line(command)), (ruling, rule.to_owned()), "{command}");
+    }
+    for (tool, args, ruling) in [
+        ("edit_file", json!({ "path": "./infra//x.yml" }), Ask),
+        ("create_file", json!({ "path": "a/../infra/x" }), Ask),
+        ("read_file", json!({ "path": "src/x" }), Allow),
+        ("run_command", json!({ "command": "touch a > b.yml", "cwd": "infra" }), Ask),
+        ("run_tests", json!({}), Allow),
+    ] {
+        assert_eq!(said(&careful, &call(tool, args)).0, ruling, "{tool}");
+    }
+    let about = judge(&careful, &line("make && git push origin main"));
+    assert_eq!(
+        (about.about.as_str(), about.reason.as_str()),
+        ("git push origin main", "results are taken from the workspace")
+    );
+}
+
+#[test]
+fn a_list_of_what_may_be_done_lets_nothing_else_through() {
+    let strict = [parse(STRICT).expect("a policy")];
+    use Ruling::{Allow, Deny};
+    for (command, ruling) in [
+        ("ls -la", Allow),
+        ("git status && git diff HEAD", Allow),
+        ("python -m pytest -q tests", Allow),
+        ("echo a > notes/b.md", Allow),
+        ("echo a > b.md", Deny),
+        ("git status; curl x", Deny),
+        ("ls $(curl x)", Deny),
+        ("sudo ls", Deny),
+        ("/tmp/ls", Deny),
+        ("PATH=. ls", Deny),
+        ("$cmd -la", Deny),
+        ("ls 'open", Deny),
+        ("ls <(curl x)", Deny),
+        ("bash -c ls", Deny),
+    ] {
+        assert_eq!(said(&strict, &line(command)).0, ruling, "{command}");
+    }
+    assert_eq!(said(&strict, &call("read_file", json!({ "path": "a" }))), (Allow, "looks".to_owned()));
+    assert_eq!(said(&strict, &call("edit_file", json!({ "path": "a" }))), (Deny, "default".to_owned()));
+    assert_eq!(said(&strict, &call("edit_file", json!({ "path": "notes/a" }))).0, Allow);
+    assert_eq!(said(&strict, &call("edit_file", json!({ "path": "notes/../a" }))).0, Deny);
+    assert_eq!(said(&strict, &call("run_tests", json!({}))).0, Deny);
+}
+
+#[test]
+fn of_several_policies_the_strictest_holds() {
+    let both = [parse(CAREFUL).expect("a policy"), parse(STRICT).expect("a policy")];
+    assert_eq!(said(&both, &line("git status")), (Ruling::Allow, "plan".to_owned()));
+    assert_eq!(said(&both, &line("rm x")), (Ruling::Deny, "default".to_owned()));
+    assert_eq!(said(&both, &line("git push")).0, Ruling::Deny);
+    assert_eq!(said(&[], &line("rm -rf /")).0, Ruling::Allow);
+}
+
+#[test]
+fn what_is_wrong_in_a_policy_is_told_by_line_or_field() {
+    for (text, words) in [
+        ("default = \"maybe\"", "unknown variant `maybe`, expected one of `allow`, `ask`, `deny`"),
+        ("[[rules]]\nid = \"a\"", "missing field `verdict`"),
+        ("[[rules]]\nid = \"a\"\nverdict = \"deny\"\ncommand = [\"x\"]", "unknown field `command`"),
+        (
+            "[[rules]]\nid = \"a\"\nverdict = \"deny\"\ntools = [\"write\"]",
+            "rules[0].tools[0] must be one of read_file",
+        ),
+        (
+            "[[rules]]\nid = \"a\"\nverdict = \"deny\"\nlabels = [\"net\"]",
+            "rules[0].labels[0] must be one of reads",
+        ),
+        ("[[rules]]\nid = \"a\"\nverdict = \"deny\"\npaths = [\"a[\"]", "rules[0].paths[0] must be a glob"),
+        (
+            "[[rules]]\nid = \"a\"\nverdict = \"deny\"\npaths = [\"a\"]\ncommands = [\"b\"]",
+            "rules[0].paths must not stand",
+        ),
+        (
+            "[[rules]]\nid = \"a\"\nverdict = \"deny\"\ncommands = [\"git push\"]\nmatches = [\"git push x\"]",
+            "rules[0].matches[0] must be something of which `a` does speak: `git push x`",
+        ),
+        (
+            "[[rules]]\nid = \"a\"\nverdict = \"deny\"\ncommands = [\"git *\"]\nmisses = [\"ls; git status\"]",
+            "rules[0].misses[0] must be something of which `a` does not speak",
+        ),
+    ] {
+        let said = parse(text).expect_err(text);
+        assert!(said.contains(words), "{words} in {said}");
+    }
+}
+
+proptest! {
+    #[test]
+    fn any_line_can_be_judged_and_none_is_allowed_that_holds_what_is_denied(before in "[a-z ;&|(){}$'\"<>\\n-]{0,30}") {
+        let careful = [parse(CAREFUL).expect("a policy")];
+        let _ = judge(&careful, &line(&before));
+        let strict = [parse(STRICT).expect("a policy")];
+        let after = format!("curl x; {before}");
+        prop_assert_eq!(judge(&strict, &line(&after)).ruling, Ruling::Deny);
+    }
+}

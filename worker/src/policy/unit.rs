@@ -1,0 +1,79 @@
+//! What a call comes to, piece by piece: each is held against the rules by itself.
+
+use docket_schema::message::ToolUse;
+use serde_json::Value;
+
+use crate::tools::{self, Label, Simple};
+
+/// A piece of a call.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub(super) struct Unit {
+    /// A command's words, as they stand there.
+    pub(super) words: Option<Vec<String>>,
+    /// The same without what only wraps it (`sudo`, `env A=1`, `timeout 5`), and without its program's folder.
+    pub(super) bare: Vec<String>,
+    /// The file it names or writes to, from the workspace where that is known.
+    pub(super) path: Option<String>,
+    /// What it does, as far as can be told.
+    pub(super) labels: Vec<Label>,
+    /// It is not known what it does: no rule that allows speaks of it, unless it allows anything.
+    pub(super) is_dark: bool,
+}
+
+/// The pieces of a call.
+pub(super) fn units(tool: &ToolUse) -> Vec<Unit> {
+    let text = |field: &str| tool.args.get(field).and_then(Value::as_str);
+    if tool.name != "run_command" {
+        let path = text("path").or_else(|| text("test_path")).map(|path| from_workspace(path, None));
+        return vec![Unit { path, labels: tools::labels(&tool.name, &tool.args), ..Unit::default() }];
+    }
+    of_line(text("command").unwrap_or_default(), text("cwd"))
+}
+
+/// The pieces of a shell line that is run in `cwd`.
+pub(super) fn of_line(line: &str, cwd: Option<&str>) -> Vec<Unit> {
+    let script = tools::script(line);
+    let mut out = Vec::new();
+    for command in &script.commands {
+        let labels = tools::labels_of(command);
+        if !command.words.is_empty() {
+            let bare = std::iter::once(command.program().to_owned()).chain(command.args().iter().cloned());
+            let unit = Unit { words: Some(command.words.clone()), bare: bare.collect(), ..Unit::default() };
+            out.push(Unit { labels: labels.clone(), is_dark: is_dark(command), ..unit });
+        }
+        let harmless = |path: &&String| !["/dev/null", "/dev/stdout", "/dev/stderr"].contains(&path.as_str());
+        out.extend(command.writes_to.iter().filter(harmless).map(|path| {
+            let path = Some(from_workspace(path, cwd));
+            Unit { path, labels: labels.clone(), ..Unit::default() }
+        }));
+    }
+    if !script.is_whole {
+        let words = vec![line.to_owned()];
+        out.push(Unit { bare: words.clone(), words: Some(words), is_dark: true, ..Unit::default() });
+    }
+    out
+}
+
+/// The program itself is put in by the shell.
+fn is_dark(command: &Simple) -> bool {
+    let program = command.words.first().map_or("", String::as_str);
+    program.contains(['$', '`'])
+}
+
+/// A path from the workspace: `./a//b` is `a/b`, and `..` takes a folder away. What leads out keeps its beginning.
+fn from_workspace(path: &str, cwd: Option<&str>) -> String {
+    let whole = match cwd {
+        Some(cwd) if !path.starts_with(['/', '~', '$']) => format!("{cwd}/{path}"),
+        Some(_) | None => path.to_owned(),
+    };
+    let whole = tools::within(&whole);
+    let mut parts: Vec<&str> = Vec::new();
+    for part in whole.split('/').filter(|part| !part.is_empty() && *part != ".") {
+        match (part, parts.last()) {
+            ("..", Some(last)) if *last != ".." => drop(parts.pop()),
+            (part, _) => parts.push(part),
+        }
+    }
+    let begin = if whole.starts_with('/') { "/" } else { "" };
+    format!("{begin}{}", parts.join("/"))
+}
