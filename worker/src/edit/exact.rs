@@ -5,6 +5,7 @@ use std::ops::Range;
 use docket_schema::tool::EditLevel;
 
 use super::{
+    depth,
     hint::{Hint, PLACES_COUNTED_MAX, choose},
     locate::{Doc, Found, Miss, Pattern},
     text::indent_of,
@@ -184,6 +185,11 @@ fn indented_like(doc: &Doc<'_>, pattern: &Pattern, span: &Span) -> String {
     let whole = span.first == span.last && span.end_col == line.len();
     let further = || pattern.replace.lines().skip(1).filter(|line| !line.trim().is_empty());
     let bare = !prefix.is_empty() && prefix == indent_of(line) && indent_of(&pattern.search).is_empty();
+    if span.end_col == doc.lines[span.last].text.len()
+        && let Some(replace) = depth::unprefixed(pattern, prefix)
+    {
+        return replace;
+    }
     if !whole || !bare || further().all(|line| line.starts_with(prefix)) {
         return pattern.replace.clone();
     }

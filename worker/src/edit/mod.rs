@@ -10,6 +10,7 @@
 //! all; at each level all matches are computed and exactly one is required; lines that the edit does
 //! not change keep their bytes; nothing is removed that the search did not quote.
 
+mod depth;
 mod distance;
 mod exact;
 mod explain;

@@ -1,0 +1,250 @@
+//! A replacement that stands at the file's depth already, though its search does not: models quote a block
+//! without its indentation and write the new one as it shall stand in the file, or leave out the blanks of
+//! the first line only. Read by the search's depth, it would be indented twice.
+
+use super::{
+    locate::{Doc, Found, Pattern},
+    text::{collapse, indent_of},
+};
+
+/// `found` with its search indented as the file is, where the replacement is; else as it came.
+pub(super) fn settled(doc: &Doc<'_>, found: &Found) -> Option<Found> {
+    let pairs: Vec<(usize, &str)> = found
+        .align
+        .iter()
+        .enumerate()
+        .filter(|(at, _)| is_solid(&found.search[*at]))
+        .filter_map(|(at, place)| Some((at, indent_of(doc.lines[(*place)?].text))))
+        .collect();
+    let said = shallowest(found.search.iter().filter(|line| is_solid(line)).map(|line| indent_of(line)))?;
+    let real = shallowest(pairs.iter().map(|(_, real)| *real))?;
+    let first = first_line(found, &pairs);
+    let rest = || {
+        let skipped = first.map(|(at, _)| at);
+        let lines = found.replace.iter().enumerate().filter(move |(at, _)| Some(*at) != skipped);
+        lines.map(|(_, line)| line).filter(|line| is_solid(line))
+    };
+    if said == real || !rest().all(|line| line.starts_with(real)) || only_indents(found) {
+        return None;
+    }
+    let put = shallowest(rest().map(|line| indent_of(line)))?;
+    // A first line without its blanks is believed only if what follows is the file's beyond doubt.
+    let at_depth = match first {
+        None => put == real && !begins_as_said(found, &pairs),
+        Some(_) => kept_at_depth(found, &pairs),
+    };
+    if !at_depth || kept_as_said(found, &pairs) {
+        return None;
+    }
+    let mut out = found.clone();
+    for (at, real) in pairs {
+        out.search[at] = format!("{real}{}", out.search[at].trim_start_matches([' ', '\t']));
+    }
+    if let Some((at, real)) = first {
+        out.replace[at] = format!("{real}{}", out.replace[at]);
+    }
+    Some(out)
+}
+
+fn is_solid(line: &str) -> bool {
+    !line.trim().is_empty()
+}
+
+fn shallowest<'a>(indents: impl Iterator<Item = &'a str>) -> Option<&'a str> {
+    indents.min_by_key(|indent| indent.len())
+}
+
+/// The first line of the replacement and the file's indentation of it, where it is the search's first line
+/// without that indentation and further lines follow.
+fn first_line<'a>(found: &Found, pairs: &[(usize, &'a str)]) -> Option<(usize, &'a str)> {
+    let at = found.replace.iter().position(|line| is_solid(line))?;
+    let (head, real) = pairs.first().copied()?;
+    let bare = indent_of(&found.replace[at]).is_empty() && !real.is_empty();
+    let same = collapse(&found.replace[at]) == collapse(&found.search[head]);
+    (bare && same && found.replace[at + 1..].iter().any(|line| is_solid(line))).then_some((at, real))
+}
+
+/// Lines of the search that the replacement has once too, whatever their indentation: the indentation in the
+/// search, in the replacement, in the file. The first line is no witness.
+fn kept<'a>(
+    found: &'a Found,
+    pairs: &'a [(usize, &'a str)],
+) -> impl Iterator<Item = (&'a str, &'a str, &'a str)> {
+    let put: Vec<(String, &str)> =
+        found.replace.iter().map(|line| (collapse(line), indent_of(line))).collect();
+    pairs.iter().skip(1).filter_map(move |(at, real)| {
+        let said = &found.search[*at];
+        let key = collapse(said);
+        let mut same = put.iter().filter(|(line, _)| *line == key);
+        let one = same.next().filter(|_| same.next().is_none())?;
+        Some((indent_of(said), one.1, *real))
+    })
+}
+
+fn kept_at_depth(found: &Found, pairs: &[(usize, &str)]) -> bool {
+    let mut lines = kept(found, pairs).peekable();
+    lines.peek().is_some() && lines.all(|(said, put, real)| put == real && put != said)
+}
+
+/// The first lines of search and replacement have one indentation, and not the file's.
+fn begins_as_said(found: &Found, pairs: &[(usize, &str)]) -> bool {
+    let put = found.replace.iter().find(|line| is_solid(line)).map(|line| indent_of(line));
+    let head = pairs.first().map(|(at, real)| (indent_of(&found.search[*at]), *real));
+    put.zip(head).is_some_and(|(put, (said, real))| put == said && put != real)
+}
+
+/// A line that stays has the search's indentation, and not the file's: the replacement follows the search.
+fn kept_as_said(found: &Found, pairs: &[(usize, &str)]) -> bool {
+    kept(found, pairs).any(|(said, put, real)| put == said && put != real)
+}
+
+/// Indentation is all that the edit changes: then it is meant.
+fn only_indents(found: &Found) -> bool {
+    let solid = |lines: &[String]| -> Vec<String> {
+        lines.iter().map(|line| collapse(line)).filter(|line| !line.is_empty()).collect()
+    };
+    solid(&found.search) == solid(&found.replace)
+}
+
+/// The replacement of an exact match that begins behind the indentation `prefix` of its first line and ends
+/// with a line: without that indentation, where the replacement brings it along.
+pub(super) fn unprefixed(pattern: &Pattern, prefix: &str) -> Option<String> {
+    let bare = !prefix.is_empty() && prefix.trim().is_empty() && indent_of(&pattern.search).is_empty();
+    let first = pattern.replace.lines().next()?;
+    let further = pattern.replace.lines().skip(1).filter(|line| is_solid(line));
+    let brings =
+        indent_of(first) == prefix && is_solid(first) && further.clone().all(|l| l.starts_with(prefix));
+    let solid =
+        |text: &str| -> Vec<String> { text.lines().map(collapse).filter(|line| !line.is_empty()).collect() };
+    (bare && brings && solid(&pattern.search) != solid(&pattern.replace))
+        .then(|| pattern.replace[prefix.len()..].to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::{
+        hint::Hint,
+        plan::{Edit, apply},
+    };
+
+    fn made(before: &str, search: &str, replace: &str) -> String {
+        let edit = Edit { search: search.to_owned(), replace: replace.to_owned(), hint: Hint::default() };
+        let applied = apply(before.as_bytes(), &[edit]).unwrap_or_else(|error| panic!("{search}: {error}"));
+        String::from_utf8(applied.after).expect("text")
+    }
+
+    const METHOD: &str = "class A:\n    def f(self, x):\n        if x:\n            a = 1\n            b = 2\n        return a\n";
+
+    #[test]
+    fn what_stands_at_the_files_depth_is_not_indented_again() {
+        let block = |body: &str| {
+            METHOD.replace("        if x:\n            a = 1\n            b = 2\n        return a\n", body)
+        };
+        let three = block("        if x:\n            a = 1\n            b = 3\n        return a\n");
+        let more = block(
+            "        if x:\n            a = 1\n            b = 2\n            c = 3\n        return a\n",
+        );
+        for (search, replace, want) in [
+            // Dedented, and the replacement as it stands in the file.
+            (
+                "if x:\n    a = 1\n    b = 2\nreturn a",
+                "        if x:\n            a = 1\n            b = 3\n        return a",
+                &three,
+            ),
+            ("if x:\n    a = 1\n    b = 2", "        if x:\n            a = 1\n            b = 3", &three),
+            (
+                "if x:\n    a = 1\n    b = 2",
+                "        if x:\n            a = 1\n            b = 2\n            c = 3",
+                &more,
+            ),
+            (
+                "if x:\n    a = 1\n    b = 2\nreturn a\n",
+                "        if x:\n            a = 1\n            b = 2\n            c = 3\n        return a\n",
+                &more,
+            ),
+            // A mistyped word, so that only similarity finds it.
+            (
+                "if x:\n    a = 1\n    b = 2\nretrun a",
+                "        if x:\n            a = 1\n            b = 3\n        return a",
+                &three,
+            ),
+            // Tabs said, blanks in the file.
+            ("if x:\n\ta = 1\n\tb = 2", "        if x:\n            a = 1\n            b = 3", &three),
+            // Too deep by one.
+            (
+                "            if x:\n                a = 1\n                b = 2",
+                "        if x:\n            a = 1\n            b = 3",
+                &three,
+            ),
+            // The replacement lacks the blanks of its first line only.
+            (
+                "if x:\n    a = 1\n    b = 2\nreturn a",
+                "if x:\n            a = 1\n            b = 3\n        return a",
+                &three,
+            ),
+            // So does the search.
+            (
+                "if x:\n            a = 1\n            b = 2",
+                "        if x:\n            a = 1\n            b = 3",
+                &three,
+            ),
+            (
+                "if x:\n            a = 1\n            b = 2",
+                "if x:\n            a = 1\n            b = 3",
+                &three,
+            ),
+            (
+                "if x:\n            a = 1 \n            b = 2",
+                "        if x:\n            a = 1\n            b = 3",
+                &three,
+            ),
+            (
+                "if x:\n            a = 1 \n            b = 2",
+                "if x:\n            a = 1\n            b = 3",
+                &three,
+            ),
+            ("b = 2", "            b = 3", &three),
+            ("b = 2\n", "            b = 2\n            c = 3\n", &more),
+        ] {
+            assert_eq!(made(METHOD, search, replace), *want, "{search:?} {replace:?}");
+        }
+        assert_eq!(made("f:\n\ta()\n", "    a()", "\tif b:\n\t\ta()"), "f:\n\tif b:\n\t\ta()\n");
+    }
+
+    #[test]
+    fn what_follows_the_search_is_indented_with_it() {
+        for (before, search, replace, want) in [
+            // A block put around lines, in the search's own way.
+            (
+                "def f():\n    a = 1\n    b = 2\n",
+                "a = 1\nb = 2\n",
+                "if x:\n    a = 1\n    b = 2\n",
+                "def f():\n    if x:\n        a = 1\n        b = 2\n",
+            ),
+            // A line that moves into the loop above it.
+            (
+                "def f():\n    for i in y:\n        a(i)\n    b()\n",
+                "for i in y:\n    a(i)\nb()\n",
+                "for i in y:\n    a(i)\n    b()\n",
+                "def f():\n    for i in y:\n        a(i)\n        b()\n",
+            ),
+            // Nothing but indentation changes: it is meant.
+            (
+                "if x:\n    a = 1\n    b = 2\n",
+                "a = 1\nb = 2\n",
+                "    a = 1\n    b = 2\n",
+                "if x:\n        a = 1\n        b = 2\n",
+            ),
+            ("    go()\n", "go()", "    go()", "        go()\n"),
+            // Too deep by one, and the replacement with it.
+            (
+                "class A:\n    def f():\n        return x\n",
+                "            return x\n",
+                "            return y\n        def g(): pass\n",
+                "class A:\n    def f():\n        return y\n    def g(): pass\n",
+            ),
+        ] {
+            assert_eq!(made(before, search, replace), want, "{search:?} {replace:?}");
+        }
+    }
+}
