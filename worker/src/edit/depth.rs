@@ -3,8 +3,11 @@
 //! the first line only. Read by the search's depth, it would be indented twice.
 
 use super::{
+    fuzzy::line_similarity,
     locate::{Doc, Found, Pattern},
+    sanitize::SAME_LINE_MIN,
     text::{collapse, indent_of},
+    tokens::words,
 };
 
 /// `found` with its search indented as the file is, where the replacement is; else as it came.
@@ -20,7 +23,7 @@ pub(super) fn settled(doc: &Doc<'_>, found: &Found) -> Option<Found> {
     let real = shallowest(pairs.iter().map(|(_, real)| *real))?;
     let first = first_line(found, &pairs);
     let rest = || {
-        let skipped = first.map(|(at, _)| at);
+        let skipped = first.map(|(at, ..)| at);
         let lines = found.replace.iter().enumerate().filter(move |(at, _)| Some(*at) != skipped);
         lines.map(|(_, line)| line).filter(|line| is_solid(line))
     };
@@ -31,16 +34,16 @@ pub(super) fn settled(doc: &Doc<'_>, found: &Found) -> Option<Found> {
     // A first line without its blanks is believed only if what follows is the file's beyond doubt.
     let at_depth = match first {
         None => put == real && !begins_as_said(found, &pairs),
-        Some(_) => kept_at_depth(found, &pairs),
+        Some((_, but, _)) => kept_at_depth(found, &pairs, but),
     };
-    if !at_depth || kept_as_said(found, &pairs) {
+    if !at_depth || kept_as_said(found, &pairs, first.map(|(_, but, _)| but)) {
         return None;
     }
     let mut out = found.clone();
     for (at, real) in pairs {
         out.search[at] = format!("{real}{}", out.search[at].trim_start_matches([' ', '\t']));
     }
-    if let Some((at, real)) = first {
+    if let Some((at, _, real)) = first {
         out.replace[at] = format!("{real}{}", out.replace[at]);
     }
     Some(out)
@@ -54,36 +57,49 @@ fn shallowest<'a>(indents: impl Iterator<Item = &'a str>) -> Option<&'a str> {
     indents.min_by_key(|indent| indent.len())
 }
 
-/// The first line of the replacement and the file's indentation of it, where it is the search's first line
-/// without that indentation and further lines follow.
-fn first_line<'a>(found: &Found, pairs: &[(usize, &'a str)]) -> Option<(usize, &'a str)> {
+/// The first line of the replacement, the line of the search that it is, and that line's indentation in the
+/// file: where the replacement lacks it and further lines follow.
+fn first_line<'a>(found: &Found, pairs: &[(usize, &'a str)]) -> Option<(usize, usize, &'a str)> {
     let at = found.replace.iter().position(|line| is_solid(line))?;
-    let (head, real) = pairs.first().copied()?;
+    let line = collapse(&found.replace[at]);
+    let mut same = pairs.iter().filter(|(said, _)| collapse(&found.search[*said]) == line);
+    // A changed line is the search's first, if it opens nothing: what follows would stand deeper then.
+    let opens = line.ends_with(['{', '(', '[', ':', ',', '>']);
+    let changed = |(said, _): &&(usize, &str)| {
+        !opens && line_similarity(&collapse(&found.search[*said]), &line) >= SAME_LINE_MIN
+    };
+    let (said, real) = match (same.next(), same.next()) {
+        (Some(one), None) => *one,
+        (Some(_), Some(_)) => return None,
+        (None, _) => *pairs.first().filter(changed)?,
+    };
     let bare = indent_of(&found.replace[at]).is_empty() && !real.is_empty();
-    let same = collapse(&found.replace[at]) == collapse(&found.search[head]);
-    (bare && same && found.replace[at + 1..].iter().any(|line| is_solid(line))).then_some((at, real))
+    (bare && found.replace[at + 1..].iter().any(|line| is_solid(line))).then_some((at, said, real))
 }
 
-/// Lines of the search that the replacement has once too, whatever their indentation: the indentation in the
-/// search, in the replacement, in the file. The first line is no witness.
-fn kept<'a>(
-    found: &'a Found,
-    pairs: &'a [(usize, &'a str)],
-) -> impl Iterator<Item = (&'a str, &'a str, &'a str)> {
-    let put: Vec<(String, &str)> =
-        found.replace.iter().map(|line| (collapse(line), indent_of(line))).collect();
-    pairs.iter().skip(1).filter_map(move |(at, real)| {
-        let said = &found.search[*at];
-        let key = collapse(said);
-        let mut same = put.iter().filter(|(line, _)| *line == key);
-        let one = same.next().filter(|_| same.next().is_none())?;
-        Some((indent_of(said), one.1, *real))
-    })
+/// Lines of the search that the replacement has too, whatever their indentation: the indentation in the
+/// search, in the replacement, in the file. Only lines of words that both have once; that at `but` is none.
+fn kept(found: &Found, pairs: &[(usize, &str)], but: Option<usize>) -> Vec<[String; 3]> {
+    let lines = |text: &[String]| -> Vec<(String, String)> {
+        text.iter().map(|line| (collapse(line), indent_of(line).to_owned())).collect()
+    };
+    let (search, replace) = (lines(&found.search), lines(&found.replace));
+    let one = |lines: &[(String, String)], key: &str| -> Option<String> {
+        let mut same = lines.iter().filter(|(line, _)| line == key);
+        let one = same.next()?;
+        same.next().is_none().then(|| one.1.clone())
+    };
+    let told = |(at, real): &(usize, &str)| {
+        let key = &search[*at].0;
+        let said = one(&search, key).filter(|_| !words(key).is_empty())?;
+        Some([said, one(&replace, key)?, (*real).to_owned()])
+    };
+    pairs.iter().filter(|(at, _)| Some(*at) != but).filter_map(told).collect()
 }
 
-fn kept_at_depth(found: &Found, pairs: &[(usize, &str)]) -> bool {
-    let mut lines = kept(found, pairs).peekable();
-    lines.peek().is_some() && lines.all(|(said, put, real)| put == real && put != said)
+fn kept_at_depth(found: &Found, pairs: &[(usize, &str)], but: usize) -> bool {
+    let lines = kept(found, pairs, Some(but));
+    !lines.is_empty() && lines.iter().all(|[said, put, real]| put == real && put != said)
 }
 
 /// The first lines of search and replacement have one indentation, and not the file's.
@@ -94,8 +110,8 @@ fn begins_as_said(found: &Found, pairs: &[(usize, &str)]) -> bool {
 }
 
 /// A line that stays has the search's indentation, and not the file's: the replacement follows the search.
-fn kept_as_said(found: &Found, pairs: &[(usize, &str)]) -> bool {
-    kept(found, pairs).any(|(said, put, real)| put == said && put != real)
+fn kept_as_said(found: &Found, pairs: &[(usize, &str)], but: Option<usize>) -> bool {
+    kept(found, pairs, but).iter().any(|[said, put, real]| put == said && put != real)
 }
 
 /// Indentation is all that the edit changes: then it is meant.
@@ -111,9 +127,12 @@ fn only_indents(found: &Found) -> bool {
 pub(super) fn unprefixed(pattern: &Pattern, prefix: &str) -> Option<String> {
     let bare = !prefix.is_empty() && prefix.trim().is_empty() && indent_of(&pattern.search).is_empty();
     let first = pattern.replace.lines().next()?;
-    let further = pattern.replace.lines().skip(1).filter(|line| is_solid(line));
-    let brings =
-        indent_of(first) == prefix && is_solid(first) && further.clone().all(|l| l.starts_with(prefix));
+    // What follows in a search of several lines is at the file's depth; of one, the replacement tells.
+    let several = pattern.search.trim().contains('\n');
+    let mut further = pattern.replace.lines().skip(1).filter(|line| is_solid(line));
+    let brings = indent_of(first) == prefix
+        && is_solid(first)
+        && (several || further.all(|line| line.starts_with(prefix)));
     let solid =
         |text: &str| -> Vec<String> { text.lines().map(collapse).filter(|line| !line.is_empty()).collect() };
     (bare && brings && solid(&pattern.search) != solid(&pattern.replace))
@@ -204,6 +223,9 @@ mod tests {
                 &three,
             ),
             ("b = 2", "            b = 3", &three),
+            // Further lines that are less deep than the first, and a first line that changes.
+            ("b = 2\n        return a", "            b = 3\n        return a", &three),
+            ("    b = 2\nreturn a", "b = 3\n        return a", &three),
             ("b = 2\n", "            b = 2\n            c = 3\n", &more),
         ] {
             assert_eq!(made(METHOD, search, replace), *want, "{search:?} {replace:?}");
@@ -227,6 +249,20 @@ mod tests {
                 "for i in y:\n    a(i)\nb()\n",
                 "for i in y:\n    a(i)\n    b()\n",
                 "def f():\n    for i in y:\n        a(i)\n        b()\n",
+            ),
+            // A first line that opens a block: what follows stands in it.
+            (
+                "{\n    s.on();\n    go();\n}\n",
+                "s.on();\ngo();",
+                "s.on(() => {\n    go();\n});",
+                "{\n    s.on(() => {\n        go();\n    });\n}\n",
+            ),
+            // Braces are alike and tell no depth.
+            (
+                "f {\n    if x {\n        a()\n    }\n}\n",
+                "if x {\n    a()\n}\n",
+                "if x {\n    a()\n    b()\n}\n",
+                "f {\n    if x {\n        a()\n        b()\n    }\n}\n",
             ),
             // Nothing but indentation changes: it is meant.
             (
