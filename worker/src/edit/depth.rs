@@ -33,8 +33,14 @@ pub(super) fn settled(doc: &Doc<'_>, found: &Found) -> Option<Found> {
     let put = shallowest(rest().map(|line| indent_of(line)))?;
     // A first line without its blanks is believed only if what follows is the file's beyond doubt.
     let at_depth = match first {
-        None => put == real && !begins_as_said(found, &pairs),
-        Some((_, but, _)) => kept_at_depth(found, &pairs, but),
+        None if kept(found, &pairs, None).is_empty() => put == real && !begins_as_said(found, &pairs),
+        None => kept_at_depth(found, &pairs, None) || (put == real && !begins_as_said(found, &pairs)),
+        Some((at, but, _)) if kept(found, &pairs, Some(but)).is_empty() => {
+            let rest = found.search.iter().enumerate().filter(|(at, line)| *at != but && is_solid(line));
+            let said = shallowest(rest.map(|(_, line)| indent_of(line)));
+            put == real && Some(put) != said && !opens(&found.replace[at])
+        }
+        Some((_, but, _)) => kept_at_depth(found, &pairs, Some(but)),
     };
     if !at_depth || kept_as_said(found, &pairs, first.map(|(_, but, _)| but)) {
         return None;
@@ -62,19 +68,24 @@ fn shallowest<'a>(indents: impl Iterator<Item = &'a str>) -> Option<&'a str> {
 fn first_line<'a>(found: &Found, pairs: &[(usize, &'a str)]) -> Option<(usize, usize, &'a str)> {
     let at = found.replace.iter().position(|line| is_solid(line))?;
     let line = collapse(&found.replace[at]);
-    let mut same = pairs.iter().filter(|(said, _)| collapse(&found.search[*said]) == line);
-    // A changed line is the search's first, if it opens nothing: what follows would stand deeper then.
-    let opens = line.ends_with(['{', '(', '[', ':', ',', '>']);
+    let is = |(said, _): &&(usize, &str)| collapse(&found.search[*said]) == line;
     let changed = |(said, _): &&(usize, &str)| {
-        !opens && line_similarity(&collapse(&found.search[*said]), &line) >= SAME_LINE_MIN
+        !opens(&line) && line_similarity(&collapse(&found.search[*said]), &line) >= SAME_LINE_MIN
     };
-    let (said, real) = match (same.next(), same.next()) {
-        (Some(one), None) => *one,
-        (Some(_), Some(_)) => return None,
-        (None, _) => *pairs.first().filter(changed)?,
+    let mut same = pairs.iter().filter(is);
+    let (said, real) = match (pairs.first().filter(is), same.next(), same.next()) {
+        (Some(head), ..) => *head,
+        (None, Some(one), None) => *one,
+        (None, Some(_), Some(_)) => return None,
+        (None, None, _) => *pairs.first().filter(changed)?,
     };
     let bare = indent_of(&found.replace[at]).is_empty() && !real.is_empty();
     (bare && found.replace[at + 1..].iter().any(|line| is_solid(line))).then_some((at, said, real))
+}
+
+/// Whether what follows a line would stand deeper.
+fn opens(line: &str) -> bool {
+    line.trim_end().ends_with(['{', '(', '[', ':', ',', '>'])
 }
 
 /// Lines of the search that the replacement has too, whatever their indentation: the indentation in the
@@ -97,9 +108,9 @@ fn kept(found: &Found, pairs: &[(usize, &str)], but: Option<usize>) -> Vec<[Stri
     pairs.iter().filter(|(at, _)| Some(*at) != but).filter_map(told).collect()
 }
 
-fn kept_at_depth(found: &Found, pairs: &[(usize, &str)], but: usize) -> bool {
-    let lines = kept(found, pairs, Some(but));
-    !lines.is_empty() && lines.iter().all(|[said, put, real]| put == real && put != said)
+fn kept_at_depth(found: &Found, pairs: &[(usize, &str)], but: Option<usize>) -> bool {
+    let lines = kept(found, pairs, but);
+    lines.iter().all(|[said, put, real]| put == real && put != said)
 }
 
 /// The first lines of search and replacement have one indentation, and not the file's.
@@ -130,13 +141,27 @@ pub(super) fn unprefixed(pattern: &Pattern, prefix: &str) -> Option<String> {
     // What follows in a search of several lines is at the file's depth; of one, the replacement tells.
     let several = pattern.search.trim().contains('\n');
     let mut further = pattern.replace.lines().skip(1).filter(|line| is_solid(line));
-    let brings = indent_of(first) == prefix
-        && is_solid(first)
-        && (several || further.all(|line| line.starts_with(prefix)));
+    let brings = if indent_of(first) == prefix {
+        is_solid(first) && (several || further.all(|line| line.starts_with(prefix)))
+    } else {
+        // The search's first line goes, and a deeper one of it is the first now.
+        several && first.starts_with(prefix) && pattern.search.lines().skip(1).any(|line| line == first)
+    };
     let solid =
         |text: &str| -> Vec<String> { text.lines().map(collapse).filter(|line| !line.is_empty()).collect() };
     (bare && brings && solid(&pattern.search) != solid(&pattern.replace))
         .then(|| pattern.replace[prefix.len()..].to_owned())
+}
+
+/// The indentation of an exact match's replacement that begins with a further line of the search, without that
+/// line's blanks, as the search is without those of its own first line.
+pub(super) fn of_next<'a>(pattern: &'a Pattern, prefix: &str) -> Option<&'a str> {
+    let first = pattern.replace.lines().next().filter(|line| is_solid(line) && indent_of(line).is_empty())?;
+    let (head, further) = pattern.search.split_once('\n')?;
+    let mut same = further.lines().filter(|line| line.trim() == first.trim());
+    let next = same.next().filter(|_| same.next().is_none())?;
+    let bare = !prefix.is_empty() && indent_of(head).is_empty() && head.trim() != first.trim();
+    bare.then(|| indent_of(next))
 }
 
 #[cfg(test)]
@@ -234,6 +259,36 @@ mod tests {
     }
 
     #[test]
+    fn a_first_line_alone_may_lack_its_blanks() {
+        let block = "f {\n    if x {\n        a();\n        go(1);\n    }\n}\n";
+        for (search, replace, want) in [
+            // Only signs, twice.
+            (
+                "    go(1);\n}\n",
+                "go(1);\n        more();\n    }\n",
+                block.replace("go(1);", "go(1);\n        more();"),
+            ),
+            // No line but the first stays.
+            ("a();\ngo(1);", "a();\n        go(2);", block.replace("1", "2")),
+            ("a();\n        go(1);\n    }\n", "go(1);\n    }\n", block.replace("        a();\n", "")),
+            // Whole lines, but for their blanks.
+            ("go(1);\n", "", block.replace("        go(1);\n", "")),
+            ("go(1);", "", block.replace("        go(1);\n", "")),
+            ("go(1);\n", "go(2);", block.replace("1", "2")),
+            ("go(1);", "go(2);\n", block.replace("1", "2")),
+            // The first line goes, and the next stands as in the file.
+            (
+                "if x {\n    a();\n    go(1);\n",
+                "        a();\n        go(1);\n",
+                block.replace("    if x {\n", ""),
+            ),
+            ("if x {\n        a();\n", "        a();\n", block.replace("    if x {\n", "")),
+        ] {
+            assert_eq!(made(block, search, replace), want, "{search:?}");
+        }
+    }
+
+    #[test]
     fn what_follows_the_search_is_indented_with_it() {
         for (before, search, replace, want) in [
             // A block put around lines, in the search's own way.
@@ -250,6 +305,8 @@ mod tests {
                 "for i in y:\n    a(i)\n    b()\n",
                 "def f():\n    for i in y:\n        a(i)\n        b()\n",
             ),
+            // Both as deep as each other, and deeper below the first line.
+            ("f\n  abc\n    def\n", "abc\n  def", "abc\n  xyz", "f\n  abc\n    xyz\n"),
             // A first line that opens a block: what follows stands in it.
             (
                 "{\n    s.on();\n    go();\n}\n",
