@@ -45,6 +45,11 @@ pub(super) fn unmasked(doc: &Doc<'_>, pattern: &Pattern, hint: &Hint) -> Result<
         return Ok(None);
     }
     let said: Vec<&str> = pattern.search.lines().filter(|line| !line.trim().is_empty()).collect();
+    // A mark alone would be any line.
+    let beside: String = said.iter().map(|line| outside(line)).collect();
+    if !beside.contains(char::is_alphanumeric) {
+        return Ok(None);
+    }
     let places = places(doc, &said);
     let lines: Vec<Range<usize>> =
         places.iter().map(|start| doc.solid[*start]..doc.solid[*start + said.len() - 1] + 1).collect();
@@ -115,6 +120,11 @@ fn tail(line: &str) -> &str {
         rest = &rest[mark.end..];
     }
     rest
+}
+
+/// The characters of a line that belong to no mark.
+fn outside(line: &str) -> String {
+    pieces(line).iter().map(|(left, _)| *left).chain([tail(line)]).collect()
 }
 
 enum Match<'a> {
@@ -310,6 +320,7 @@ mod tests {
                 "was hidden",
             ),
             (FILE, "kye = '[REDACTED: value]'\nmode = 1", "kye = 'x'\nmode = 1", "edit those around them"),
+            ("abcd1234\n", "[REDACTED: value]", "x", "edit those around them"),
             // Nothing says where the hidden text ends.
             (FILE, "= '[REDACTED: value]", "= '", "edit those around them"),
             // A mark that is text of the file, and a line that looks like it through the mark.
