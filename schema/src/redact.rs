@@ -8,6 +8,7 @@
 
 use std::{
     borrow::Cow,
+    ops::Range,
     sync::{Arc, LazyLock, OnceLock},
 };
 
@@ -212,6 +213,21 @@ pub fn holds_mark(text: &str) -> bool {
     text.contains(MARK)
 }
 
+/// Where the first mark of `text` stands, within one line.
+pub fn first_mark(text: &str) -> Option<Range<usize>> {
+    let mut from = 0;
+    while let Some(start) = text[from..].find(MARK).map(|at| from + at) {
+        let kind = &text[start + MARK.len()..];
+        match kind.find([']', '[', '\n']) {
+            Some(end) if end > 0 && kind[end..].starts_with(']') => {
+                return Some(start..start + MARK.len() + end + 1);
+            }
+            Some(_) | None => from = start + MARK.len(),
+        }
+    }
+    None
+}
+
 fn mark(kind: &str) -> String {
     format!("{MARK}{kind}]")
 }
@@ -275,6 +291,16 @@ mod tests {
 
     fn redacted(text: &str) -> String {
         Redactor::default().text(text).into_owned()
+    }
+
+    #[test]
+    fn a_mark_is_found_again() {
+        let text = Redactor::new(["hunter2222".to_owned()]).text("a = 'hunter2222'").into_owned();
+        let at = first_mark(&text).expect("a mark");
+        assert_eq!((&text[..at.start], &text[at.end..]), ("a = '", "'"));
+        assert_eq!(first_mark("[REDACTED: \n]"), None);
+        assert_eq!(first_mark("[REDACTED: [REDACTED: value]"), Some(11..28));
+        assert_eq!(first_mark("[REDACTED: ]"), None);
     }
 
     /// Put together here, so that no scanner takes this file for a leak.

@@ -5,6 +5,7 @@ use std::ops::Range;
 use docket_schema::tool::EditLevel;
 
 use super::{
+    depth,
     hint::{Hint, PLACES_COUNTED_MAX, choose},
     locate::{Doc, Found, Miss, Pattern},
     text::indent_of,
@@ -143,11 +144,13 @@ fn together(doc: &Doc<'_>, text: &Normal<'_>, pattern: &Pattern, spans: &[Span])
 fn found(doc: &Doc<'_>, pattern: &Pattern, span: &Span) -> Found {
     let mut replace = indented_like(doc, pattern, span);
     let last_text = doc.lines[span.last].text;
-    let whole = span.col == 0 && span.end_col == last_text.len();
+    let prefix = &doc.lines[span.first].text[..span.col];
+    // From its first word on a line is whole as well.
+    let lined = prefix.trim().is_empty();
+    let whole = lined && span.end_col == last_text.len();
     let mut search: Vec<String> =
         doc.lines[span.first..=span.last].iter().map(|line| line.text.to_owned()).collect();
     let mut align: Vec<Option<usize>> = (span.first..=span.last).map(Some).collect();
-    let prefix = &doc.lines[span.first].text[..span.col];
     if whole && !span.ends_with_eol && replace.is_empty() {
         // Whole lines are taken away with their line ends.
         return Found { level: EditLevel::Exact, search, replace: Vec::new(), align };
@@ -159,10 +162,10 @@ fn found(doc: &Doc<'_>, pattern: &Pattern, span: &Span) -> Found {
         replace.push('\n');
     }
     let mut rest = if span.ends_with_eol { String::new() } else { last_text[span.end_col..].to_owned() };
-    let swallows = span.ends_with_eol && !(replace.is_empty() && span.col == 0) && !replace.ends_with('\n');
+    let swallows = span.ends_with_eol && !(replace.is_empty() && lined) && !replace.ends_with('\n');
     if span.ends_with_eol && !swallows {
         replace = replace.strip_suffix('\n').map(str::to_owned).unwrap_or(replace);
-        if replace.is_empty() && span.col == 0 && !pattern.replace.ends_with('\n') {
+        if replace.is_empty() && lined && !pattern.replace.ends_with('\n') {
             return Found { level: EditLevel::Exact, search, replace: Vec::new(), align };
         }
     }
@@ -172,6 +175,7 @@ fn found(doc: &Doc<'_>, pattern: &Pattern, span: &Span) -> Found {
         search.push(rest.clone());
         align.push(Some(span.last + 1));
     }
+    let prefix = depth::of_next(pattern, prefix).filter(|_| lined).unwrap_or(prefix);
     let text = format!("{prefix}{replace}{rest}");
     Found { level: EditLevel::Exact, search, replace: text.split('\n').map(str::to_owned).collect(), align }
 }
@@ -184,6 +188,11 @@ fn indented_like(doc: &Doc<'_>, pattern: &Pattern, span: &Span) -> String {
     let whole = span.first == span.last && span.end_col == line.len();
     let further = || pattern.replace.lines().skip(1).filter(|line| !line.trim().is_empty());
     let bare = !prefix.is_empty() && prefix == indent_of(line) && indent_of(&pattern.search).is_empty();
+    if span.end_col == doc.lines[span.last].text.len()
+        && let Some(replace) = depth::unprefixed(pattern, prefix)
+    {
+        return replace;
+    }
     if !whole || !bare || further().all(|line| line.starts_with(prefix)) {
         return pattern.replace.clone();
     }

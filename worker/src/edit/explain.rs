@@ -4,7 +4,9 @@
 use similar::TextDiff;
 
 use super::{
+    differs,
     fuzzy::{Wanted, best_windows},
+    hidden,
     hint::count,
     locate::{Doc, Found, Miss, Pattern},
     merge::Conflict,
@@ -18,7 +20,7 @@ const PLACES_MAX: usize = 6;
 /// Lines that it shows of each.
 const LINES_MAX: usize = 14;
 /// Characters that it shows of a line.
-const LINE_CHARS_MAX: usize = 200;
+const LINE_CHARS_MAX: usize = 300;
 
 /// Why `pattern` has no one place.
 pub(super) fn miss(doc: &Doc<'_>, pattern: &Pattern, miss: &Miss) -> String {
@@ -40,12 +42,24 @@ pub(super) fn miss(doc: &Doc<'_>, pattern: &Pattern, miss: &Miss) -> String {
             let more = if more == 0 { String::new() } else { format!("\n… and {more} more") };
             format!("{why}. The places are:\n{}{more}", quote_all(doc, places))
         }
-        Miss::Absent => format!("search is not in the file. {}", nearest(doc, &pattern.search)),
-        Miss::Doubtful(place) => format!(
-            "search is not in the file; these lines are similar, yet they may be another statement. If they \
-             are meant, copy them into search:\n{}",
-            quote(doc, place)
-        ),
+        Miss::Absent => {
+            let remarks = differs::present(doc, pattern).into_iter().chain(hidden::remark(pattern));
+            let remarks: String = remarks.flat_map(|remark| [remark, " ".to_owned()]).collect();
+            format!("search is not in the file. {remarks}{}", nearest(doc, &pattern.search))
+        }
+        Miss::Doubtful(place) => {
+            let (place, known) = match differs::rewritten(doc, &pattern.search) {
+                Some((place, what)) => (place, Some(what)),
+                None => (place.clone(), differs::told(doc, &pattern.search, place)),
+            };
+            let known =
+                hidden::remark(pattern).or(known).map(|known| format!(" {known}")).unwrap_or_default();
+            format!(
+                "search is not in the file; these lines are similar, yet they may be another statement.{known} If \
+                 they are meant, copy them into search:\n{}",
+                quote(doc, &differs::grown(doc, &pattern.search, &place))
+            )
+        }
     }
 }
 
@@ -59,24 +73,54 @@ pub(super) fn conflict(doc: &Doc<'_>, found: &Found, conflict: &Conflict) -> Str
     )
 }
 
-/// The lines of the file nearest to `search`.
+/// The lines of the file nearest to `search`, and what differs in the first of them.
 pub(super) fn nearest(doc: &Doc<'_>, search: &str) -> String {
-    let said: Vec<String> = search.lines().map(collapse).filter(|line| !line.is_empty()).collect();
     let mut shown: Vec<std::ops::Range<usize>> = Vec::new();
-    for window in best_windows(doc, &said, Wanted::Hint) {
-        let lines = doc.solid[window.range.start]..doc.solid[window.range.end - 1] + 1;
-        if shown.iter().all(|other| lines.end <= other.start || other.end <= lines.start) {
-            shown.push(lines);
-        }
+    let mut known = None;
+    if let Some((place, what)) = differs::rewritten(doc, search) {
+        shown.push(place);
+        known = Some(what);
+    }
+    for place in differs::elided(doc, search).into_iter().chain(windows(doc, search)) {
         if shown.len() == CANDIDATES_MAX {
             break;
         }
+        if shown.iter().all(|other| place.end <= other.start || other.end <= place.start) {
+            shown.push(place);
+        }
     }
-    if shown.is_empty() {
+    let Some(first) = shown.first() else {
         return "No lines of the file resemble it: read the file again.".to_owned();
+    };
+    let known = known.or_else(|| differs::told(doc, search, first));
+    let known = known.map(|known| format!("{known} ")).unwrap_or_default();
+    let grown = |lines| differs::grown(doc, search, lines);
+    let quoted: Vec<String> = shown.iter().map(|lines| quote(doc, &grown(lines))).collect();
+    format!("{known}The nearest lines are:\n{}", quoted.join("\n--\n"))
+}
+
+/// Lines of the file that resemble `search`, best first. Where it has comments behind code, the code tells:
+/// a line with another comment is nearer than another line with that comment.
+fn windows(doc: &Doc<'_>, search: &str) -> Vec<std::ops::Range<usize>> {
+    let places = |doc: &Doc<'_>, said: &[String]| -> Vec<(f64, std::ops::Range<usize>)> {
+        let lines = |range: std::ops::Range<usize>| doc.solid[range.start]..doc.solid[range.end - 1] + 1;
+        let found = best_windows(doc, said, Wanted::Hint).into_iter();
+        found.map(|window| (window.similarity, lines(window.range))).collect()
+    };
+    let said: Vec<String> = search.lines().map(collapse).filter(|line| !line.is_empty()).collect();
+    let mut out = places(doc, &said);
+    let bare: Vec<String> = said.iter().map(|line| differs::uncommented(line).to_owned()).collect();
+    if bare != said {
+        // Line by line, so that the numbers stay.
+        let code: String =
+            doc.lines.iter().flat_map(|line| [differs::uncommented(line.text), "\n"]).collect();
+        let best = out.first().map_or(0.0, |(similarity, _)| *similarity);
+        let mut found = places(&Doc::new(&code), &bare);
+        found.retain(|(similarity, _)| *similarity > best);
+        found.append(&mut out);
+        out = found;
     }
-    let quoted: Vec<String> = shown.iter().map(|lines| quote(doc, lines)).collect();
-    format!("The nearest lines are:\n{}", quoted.join("\n--\n"))
+    out.into_iter().map(|(_, place)| place).collect()
 }
 
 fn quote_all(doc: &Doc<'_>, places: &[std::ops::Range<usize>]) -> String {

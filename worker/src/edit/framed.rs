@@ -1,6 +1,9 @@
 //! The frames of [`super::sanitize`] around or in the content of a new file.
 
-use super::sanitize::{Sequence, is_fence, is_spoken_elision, unnumbered};
+use super::{
+    numbers::{Sequence, unnumbered},
+    sanitize::{is_fence, is_spoken_elision},
+};
 
 /// Why `content` is no content for a new file at `path`: a frame that models copy along is around it or in it.
 #[must_use]

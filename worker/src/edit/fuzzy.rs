@@ -6,7 +6,7 @@ use docket_schema::tool::EditLevel;
 use super::{
     distance::Compared,
     locate::{Doc, Found, Miss, ModelLines, fill_blanks},
-    statement::{Context, Likeness, compare},
+    statement::{Context, Likeness, compare, is_word_of_sentence},
     text::collapse,
 };
 
@@ -319,14 +319,20 @@ fn same_statements(
         if said[at] == *real {
             continue;
         }
-        match compare(&said[at], real, &context) {
+        let kept = model.replace.contains(&model.search[solid[at]]);
+        let near = kept && line_similarity(&said[at], real) >= KEPT_MIN;
+        let likeness = match compare(&said[at], real, &context) {
+            // A word of a sentence, in a line that stays as the file has it.
+            Likeness::Other if near && is_word_of_sentence(&said[at], real) => Likeness::Odd,
+            likeness => likeness,
+        };
+        match likeness {
             Likeness::Same => {}
             // The lines at both ends say where the region begins and ends.
             Likeness::Odd if at == 0 || at + 1 == places.len() => return false,
             Likeness::Odd => {
                 // One word of a long line that stays as the file has it tells little.
-                let kept = model.replace.contains(&model.search[solid[at]]);
-                odd += if kept && line_similarity(&said[at], real) >= KEPT_MIN { 0.5 } else { 1.0 };
+                odd += if near { 0.5 } else { 1.0 };
             }
             Likeness::Other => return false,
         }

@@ -3,6 +3,7 @@
 use docket_schema::tool::EditLevel;
 
 use super::{
+    depth,
     indent::{Indents, Pair},
     locate::{Doc, Found},
     statement::is_same_line,
@@ -31,6 +32,8 @@ const UNQUOTED: &str = "the search leaves this line out between lines that the e
 
 /// The splices that make `found`'s edit, in order, none for lines that stay.
 pub(super) fn merge(doc: &Doc<'_>, found: &Found) -> Result<Vec<Splice>, Conflict> {
+    let settled = depth::settled(doc, found);
+    let found = settled.as_ref().unwrap_or(found);
     let mut merger = Merger { doc, found, indents: learn(doc, found), out: Vec::new() };
     let weight = |line: &String| u32::try_from(line.trim().len()).unwrap_or(u32::MAX).min(200) + 1;
     // A search that was found loosely says nothing certain of the blanks at the ends of lines.

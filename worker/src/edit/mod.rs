@@ -10,19 +10,26 @@
 //! all; at each level all matches are computed and exactly one is required; lines that the edit does
 //! not change keep their bytes; nothing is removed that the search did not quote.
 
+mod depth;
+mod differs;
 mod distance;
 mod exact;
 mod explain;
 mod forms;
 mod framed;
 mod fuzzy;
+mod hidden;
 mod hint;
 mod indent;
 mod jsonl;
 mod locate;
 mod merge;
+mod numbers;
+mod opposites;
 mod placeholder;
 mod plan;
+#[cfg(test)]
+mod plan_tests;
 mod sanitize;
 mod statement;
 mod text;

@@ -3,13 +3,14 @@
 use docket_schema::tool::EditLevel;
 
 use super::{
-    explain,
+    differs, explain,
     forms::{is_form, read_patch},
+    hidden::{self, Unmasked},
     hint::{self, Anchor, Hint},
     locate::{Doc, Found, Miss, Pattern, already_there, locate},
     merge::{Splice, merge},
     placeholder::brought_in,
-    sanitize,
+    sanitize::{self, Dirt},
     text::{decode, encode, is_escape},
 };
 
@@ -105,8 +106,8 @@ pub fn apply(before: &[u8], edits: &[Edit]) -> Result<Applied, EditError> {
             levels.push(levels[first]);
             continue;
         }
-        let planned = plan_one(&doc, edit, decoded.escaped)
-            .map_err(|message| EditError::of(index, edits.len(), &message))?;
+        let planned =
+            plan_one(&doc, edit, decoded.escaped).map_err(|message| chained(&doc, edits, index, message))?;
         levels.push(planned.0);
         splices.extend(planned.1.into_iter().map(|splice| (index, splice)));
     }
@@ -118,6 +119,13 @@ pub fn apply(before: &[u8], edits: &[Edit]) -> Result<Applied, EditError> {
         after.truncate(after.len() - eol.len());
     }
     Ok(Applied { after: encode(&format!("{bom}{after}"), decoded.escaped), levels })
+}
+
+/// The error of edit `index`; where it quotes what another edit writes, it says so.
+fn chained(doc: &Doc<'_>, edits: &[Edit], index: usize, message: String) -> EditError {
+    let remark = differs::chained(doc, edits, index);
+    let message = remark.map(|remark| format!("{remark} {message}")).unwrap_or(message);
+    EditError::of(index, edits.len(), &message)
 }
 
 /// The edits, with those whose search is a whole patch of another form read as what they are. Text that
@@ -147,6 +155,10 @@ fn plan_one(doc: &Doc<'_>, edit: &Edit, escaped: bool) -> Result<(EditLevel, Vec
         return Ok((EditLevel::Exact, vec![splice]));
     }
     check(doc, &pattern, escaped)?;
+    if let Some(unmasked) = hidden::unmasked(doc, &pattern, &edit.hint)? {
+        let found = seen(doc, &unmasked, &edit.hint)?;
+        return planned(doc, &unmasked.pattern, &edit.hint, &found);
+    }
     let found = match locate(doc, &pattern, &edit.hint) {
         Err(Miss::Absent | Miss::Doubtful(_)) if already_there(doc, &pattern).is_some() => {
             return Ok((EditLevel::AlreadyApplied, Vec::new()));
@@ -158,13 +170,26 @@ fn plan_one(doc: &Doc<'_>, edit: &Edit, escaped: bool) -> Result<(EditLevel, Vec
         {
             return Ok((EditLevel::AlreadyApplied, Vec::new()));
         }
-        Err(Miss::Absent | Miss::Doubtful(_)) => cleaned(doc, &pattern, &edit.hint)?,
+        Err(Miss::Absent | Miss::Doubtful(_) | Miss::Ambiguous { alike: true, .. }) => {
+            let (pattern, found) = cleaned(doc, &pattern, &edit.hint)?;
+            return planned(doc, &pattern, &edit.hint, &found);
+        }
         other => other.map_err(|miss| explain::miss(doc, &pattern, &miss))?,
     };
-    if let Some(found) = sanitize::written(doc, &pattern) {
+    planned(doc, &pattern, &edit.hint, &found)
+}
+
+/// What the edit writes at the places that were found.
+fn planned(
+    doc: &Doc<'_>,
+    pattern: &Pattern,
+    hint: &Hint,
+    found: &[Found],
+) -> Result<(EditLevel, Vec<Splice>), String> {
+    if let Some(found) = sanitize::written(doc, pattern) {
         return Err(found.text().to_owned());
     }
-    if edit.hint.whole_lines && found.iter().any(|found| lacks_margin(doc, found)) {
+    if hint.whole_lines && found.iter().any(|found| lacks_margin(doc, found)) {
         return Err(
             "a context line of the patch lacks the blank that stands before the file's own text: begin \
                     each line of a hunk with ` `, `-` or `+`"
@@ -172,7 +197,7 @@ fn plan_one(doc: &Doc<'_>, edit: &Edit, escaped: bool) -> Result<(EditLevel, Vec
         );
     }
     let mut splices = Vec::new();
-    for found in &found {
+    for found in found {
         splices.extend(merge(doc, found).map_err(|conflict| explain::conflict(doc, found, &conflict))?);
     }
     let regions = found.iter().flat_map(|found| found.region()).filter_map(|line| doc.lines.get(line));
@@ -227,15 +252,52 @@ fn meet(a: &std::ops::Range<usize>, b: &std::ops::Range<usize>) -> bool {
     a.start < b.end && b.start < a.end
 }
 
-/// The second try, for a search copied with a frame around it.
-fn cleaned(doc: &Doc<'_>, pattern: &Pattern, hint: &Hint) -> Result<Vec<Found>, String> {
-    let miss =
-        |pattern: &Pattern| locate(doc, pattern, hint).map_err(|miss| explain::miss(doc, pattern, &miss));
-    match sanitize::clean(pattern) {
-        Ok(clean) if clean.search != pattern.search && !clean.search.trim().is_empty() => miss(&clean),
-        Ok(_) => miss(pattern),
-        Err(why) => Err(format!("{} {}", why.text(), explain::nearest(doc, &pattern.search))),
+/// The place of a search whose marks were filled: that which was seen, and no other.
+fn seen(doc: &Doc<'_>, unmasked: &Unmasked, hint: &Hint) -> Result<Vec<Found>, String> {
+    let near = Hint { near_line: Some(unmasked.line + 1), whole_lines: hint.whole_lines, ..Hint::default() };
+    let found =
+        locate(doc, &unmasked.pattern, &near).map_err(|miss| explain::miss(doc, &unmasked.pattern, &miss))?;
+    match found.as_slice() {
+        [one] if one.region().contains(&unmasked.line) => Ok(found),
+        _ => Err(hidden::REMEDY.to_owned()),
     }
+}
+
+/// The second try, for a search copied with a frame around it.
+fn cleaned(doc: &Doc<'_>, pattern: &Pattern, hint: &Hint) -> Result<(Pattern, Vec<Found>), String> {
+    let dirty = |why: Dirt| format!("{} {}", why.text(), explain::nearest(doc, &pattern.search));
+    let sanitize::Cleaned { pattern: bare, first } = sanitize::clean(pattern).map_err(dirty)?;
+    let elided = bare.search.lines().any(sanitize::is_elision);
+    let told = |miss: &Miss| if elided { dirty(Dirt::Elision) } else { explain::miss(doc, &bare, miss) };
+    if elided && bare.search == pattern.search {
+        return Err(dirty(Dirt::Elision));
+    }
+    if bare.search == pattern.search || bare.search.trim().is_empty() {
+        let found = locate(doc, pattern, hint).map_err(|miss| explain::miss(doc, pattern, &miss))?;
+        return Ok((pattern.clone(), found));
+    }
+    let (bare, found) = match hidden::unmasked(doc, &bare, hint)? {
+        Some(unmasked) => {
+            let found = seen(doc, &unmasked, hint)?;
+            (unmasked.pattern, found)
+        }
+        None => {
+            let found = locate(doc, &bare, hint).map_err(|miss| told(&miss))?;
+            // Where the file has such a line itself, it is found without guessing.
+            if elided && found.iter().any(|found| found.level == EditLevel::Fuzzy) {
+                return Err(dirty(Dirt::Elision));
+            }
+            (bare, found)
+        }
+    };
+    // A number that is text as often must be that of the line.
+    let elsewhere = first.is_some_and(|first| {
+        let begins = |found: &Found| {
+            found.align.iter().enumerate().find_map(|(at, place)| place.map(|place| place - at.min(place)))
+        };
+        found.iter().any(|found| begins(found) != Some(first - 1))
+    });
+    if elsewhere { Err(explain::miss(doc, pattern, &Miss::Absent)) } else { Ok((bare, found)) }
 }
 
 fn normal(doc: &Doc<'_>, edit: &Edit) -> Pattern {
@@ -303,191 +365,4 @@ fn join(text: &str, mut splices: Vec<(usize, Splice)>, total: usize) -> Result<S
     }
     out.push_str(&text[at..]);
     Ok(out)
-}
-
-#[cfg(test)]
-mod tests {
-    use proptest::prelude::*;
-
-    use super::*;
-
-    fn edit(search: &str, replace: &str) -> Edit {
-        Edit { search: search.to_owned(), replace: replace.to_owned(), hint: Hint::default() }
-    }
-
-    fn check(before: &str, search: &str, replace: &str, want: Result<(&str, EditLevel), &str>) {
-        match (apply(before.as_bytes(), &[edit(search, replace)]), want) {
-            (Ok(applied), Ok((after, level))) => {
-                assert_eq!(String::from_utf8_lossy(&applied.after), after, "{search:?}");
-                assert_eq!(applied.level(), level, "{search:?}");
-            }
-            (Err(error), Err(part)) => assert!(error.message.contains(part), "{error}"),
-            (got, want) => panic!("{search:?}: got {got:?}, not {want:?}"),
-        }
-    }
-
-    #[test]
-    fn each_level_finds_its_place_and_keeps_the_files_bytes() {
-        use EditLevel::{AlreadyApplied, Exact, Fuzzy, Indentation, Whitespace};
-        check("a\nb\n", "b", "c", Ok(("a\nc\n", Exact)));
-        check(
-            "let a = 1;  \nlet b = 2;\n",
-            "let a = 1;\nlet b = 2;",
-            "let a = 1;\nlet b = 3;",
-            Ok(("let a = 1;  \nlet b = 3;\n", Whitespace)),
-        );
-        check(
-            "fn f() {\n\tif x {\n\t\tgo(one);\n\t}\n}\n",
-            "if x {\n    go(one);\n}",
-            "if x {\n    go(one);\n    if y {\n        stop();\n    }\n}",
-            Ok(("fn f() {\n\tif x {\n\t\tgo(one);\n\t\tif y {\n\t\t\tstop();\n\t\t}\n\t}\n}\n", Indentation)),
-        );
-        check(
-            "x = receive_message(y)\nz = 1\n",
-            "x = recieve_message(y)\nz = 1",
-            "x = receive_message(y, 2)\nz = 1",
-            Ok(("x = receive_message(y, 2)\nz = 1\n", Fuzzy)),
-        );
-        check(
-            "say('it')\nend_of_it()\n",
-            "say(\"it\")\nend_of_it()",
-            "say(\"it\")\nend_of_it(2)",
-            Ok(("say('it')\nend_of_it(2)\n", Fuzzy)),
-        );
-        check(
-            "start(1)\nnew_line()\nstop(2)\n",
-            "start(1)\nold_line()\nstop(2)",
-            "start(1)\nnew_line()\nstop(2)",
-            Ok(("start(1)\nnew_line()\nstop(2)\n", AlreadyApplied)),
-        );
-    }
-
-    #[test]
-    fn line_ends_mark_and_last_line_stay() {
-        use EditLevel::{Exact, Indentation};
-        check("\u{feff}a\r\nb\r\nc", "b\nc", "b\nd\nc", Ok(("\u{feff}a\r\nb\r\nd\r\nc", Exact)));
-        check("a\r\nb\nc\r\n", "b", "x\ny", Ok(("a\r\nx\ny\nc\r\n", Exact)));
-        check("a\nlast", "last\n", "final\n", Ok(("a\nfinal", Exact)));
-        check("  abc\r\n    def\r\n", "abc\n  def", "abc\n  xyz", Ok(("  abc\r\n    xyz\r\n", Indentation)));
-        check("keep\ngone\n", "gone", "", Ok(("keep\n", Exact)));
-        check("only\n", "only\n", "", Ok(("", Exact)));
-        check("a\rb\rc\r", "b", "d", Ok(("a\rd\rc\r", Exact)));
-        check("a\rb\rc", "b\nc", "b\nd", Ok(("a\rb\rd", Exact)));
-        check("", "", "x = 1\n", Ok(("x = 1\n", Exact)));
-        check("\n \n", "", "x = 1\n", Ok(("x = 1\n", Exact)));
-    }
-
-    #[test]
-    fn what_is_not_certain_is_refused() {
-        check("a\nb\na\n", "a", "c", Err("matches 2 places"));
-        check("aaa\n", "aa", "b", Err("matches 2 places"));
-        check("  go(x)\nq\n    go(x)\n", "go( x )\n", "no", Err("matches 2 places"));
-        check("  go(x);\nq\n    go(x);\n", "\tgo(x);\n", "no", Err("matches 2 places"));
-        check(
-            "total_b = compute(beta, 2)\n",
-            "total_c = compute(gamma, 2)",
-            "x",
-            Err("     1| total_b = compute(beta, 2)"),
-        );
-        check("a\n", "", "x", Err("search is empty"));
-        check("a\n", " \n", "x", Err("only white space"));
-        check("", "a", "x", Err("the file is empty"));
-        check("a\n", "a", "a", Err("equal"));
-        check("alpha()\nbeta()\ngamma()\n", "alpha()\n...\ngamma()", "x", Err("omitted lines"));
-        check("alpha()\nbeta()\n", "alpha()", "alpha()\n# ... rest of the code ...", Err("omitted lines"));
-        check(
-            "start(a)\nhidden(b)\nfinish(c)\n",
-            "start(a)\nfinish(c)",
-            "begin(a)\nend(c)",
-            Err("Nothing was changed"),
-        );
-    }
-
-    #[test]
-    fn several_edits_stand_or_fall_together() {
-        let before = b"one\ntwo\nthree\n";
-        let both = apply(before, &[edit("three", "3"), edit("one", "1")]).expect("applies");
-        assert_eq!(both.after, b"1\ntwo\n3\n");
-        let twice = apply(before, &[edit("two", "2"), edit("two", "2")]).expect("the same edit twice is one");
-        assert_eq!(twice.after, b"one\n2\nthree\n");
-        let shared = apply(before, &[edit("one\ntwo", "1\ntwo"), edit("two\nthree", "two\n3")])
-            .expect("context is shared");
-        assert_eq!(shared.after, b"1\ntwo\n3\n");
-        for clash in [[edit("one", "1"), edit("none", "0")], [edit("two", "2"), edit("two", "zwei")]] {
-            let error = apply(before, &clash).expect_err("refused");
-            assert!(error.message.starts_with("Nothing was changed: edit 2 of 2"), "{error}");
-        }
-        assert!(apply(before, &[]).is_err());
-    }
-
-    #[test]
-    fn bytes_that_are_no_text_stay() {
-        let applied = apply(b"caf\xe9 one\ntwo\n", &[edit("two", "2")]).expect("applies");
-        assert_eq!(applied.after, b"caf\xe9 one\n2\n");
-    }
-
-    /// Lines of few kinds, so that all levels and ambiguities are met.
-    fn some_text() -> impl Strategy<Value = String> {
-        let line = prop_oneof![
-            Just("let alpha = compute(1);"),
-            Just("    let alpha = compute(1);"),
-            Just("\treturn alpha"),
-            Just(""),
-            Just("if alpha {"),
-            Just("}"),
-            Just("let alhpa = compute(1);"),
-            Just("# ..."),
-            Just("```"),
-            Just("12| x"),
-            Just("caf\u{e9} \u{201c}q\u{201d}"),
-            Just("alpha beta gamma delta epsilon"),
-        ];
-        let eol = prop_oneof![4 => Just("\n"), 1 => Just("\r\n"), 1 => Just("")];
-        prop::collection::vec((line, eol), 0..9)
-            .prop_map(|lines| lines.into_iter().flat_map(|(a, b)| [a, b]).collect())
-    }
-
-    proptest! {
-        #[test]
-        fn no_bytes_and_no_edit_make_it_panic(
-            before in prop::collection::vec(any::<u8>(), 0..120), search in ".{0,20}", replace in ".{0,20}"
-        ) {
-            apply(&before, &[edit(&search, &replace)]).ok();
-        }
-
-        /// Lines outside the region of the edit keep their bytes, and every line of the result is the
-        /// file's or the replacement's.
-        #[test]
-        fn untouched_lines_keep_their_bytes(
-            head in some_text(), core in some_text(), tail in some_text(), search in some_text(), replace in some_text()
-        ) {
-            let before = format!("{head}\nUNIQUE-ONE\n{core}\nUNIQUE-TWO\n{tail}");
-            let edits = [edit(&format!("UNIQUE-ONE\n{search}\nUNIQUE-TWO\n"), &format!("UNIQUE-ONE\n{replace}\nUNIQUE-TWO\n"))];
-            if let Ok(applied) = apply(before.as_bytes(), &edits) {
-                let after = String::from_utf8(applied.after).expect("text stays text");
-                prop_assert!(after.starts_with(&format!("{head}\nUNIQUE-ONE\n")), "{after:?}");
-                prop_assert!(after.ends_with(&format!("UNIQUE-TWO\n{tail}")), "{after:?}");
-            }
-        }
-
-        /// What stands in the file once, byte for byte, is replaced literally.
-        #[test]
-        fn an_exact_edit_is_literal(head in some_text(), tail in some_text(), replace in "[a-z]{1,5}(\n[a-z]{1,5}){0,3}") {
-            let before = format!("{head}\nTHE PLACE\n{tail}");
-            let applied = apply(before.as_bytes(), &[edit("THE PLACE", &replace)]).expect("one exact place");
-            let after = String::from_utf8(applied.after).expect("text");
-            prop_assert_eq!(after, format!("{head}\n{replace}\n{tail}"));
-        }
-
-        /// The same edits in any order give the same bytes.
-        #[test]
-        fn the_order_of_edits_does_not_matter(texts in prop::collection::vec("[a-z]{1,4}", 3)) {
-            let before = "first place\nx\nsecond place\ny\nthird place\n";
-            let edits: Vec<Edit> = ["first place", "second place", "third place"]
-                .iter().zip(&texts).map(|(search, replace)| edit(search, replace)).collect();
-            let backwards: Vec<Edit> = edits.iter().rev().cloned().collect();
-            let both = (apply(before.as_bytes(), &edits), apply(before.as_bytes(), &backwards));
-            prop_assert_eq!(both.0.map(|a| a.after).ok(), both.1.map(|a| a.after).ok());
-        }
-    }
 }

@@ -5,6 +5,7 @@ use super::{
     forms::marks,
     fuzzy::line_similarity,
     locate::{Doc, Pattern},
+    numbers::{Sequence, brings_numbers, labelled, number_prefix, unlabelled, unnumbered},
 };
 
 /// Why a pattern cannot be used as it is.
@@ -28,16 +29,28 @@ impl Dirt {
                 "line numbers were copied into search or replace: leave out the numbers that read_file shows."
             }
             Self::Marker => {
-                "a line that frames a patch (`<<<<<<< SEARCH`, `*** Begin Patch`) is in replace: give the text alone."
+                "a line that frames a patch (`<<<<<<< SEARCH`, `=======`, `*** Begin Patch`, `<replace>`) is in replace: \
+                 give the text alone."
             }
-            Self::Fence => "a code fence was copied into search or replace: leave it out.",
+            Self::Fence => {
+                "a code fence was copied into search or replace: leave it out. If the file is to hold a fence, \
+                 quote in search the line above it, and begin replace with that line."
+            }
         }
     }
 }
 
+/// A pattern without a copied frame.
+#[derive(Debug)]
+pub(super) struct Cleaned {
+    pub(super) pattern: Pattern,
+    /// The line, from 1, that the search says it begins at, where that must be so: the frame may be text as well.
+    pub(super) first: Option<usize>,
+}
+
 /// The pattern without a copied frame; `Err` where what to leave out is not certain. Only called for
 /// a search that does not stand in the file as it is.
-pub(super) fn clean(pattern: &Pattern) -> Result<Pattern, Dirt> {
+pub(super) fn clean(pattern: &Pattern) -> Result<Cleaned, Dirt> {
     let mut out = pattern.clone();
     if let Some(search) = unfenced(&out.search) {
         out.replace = match (unfenced(&out.replace), out.replace.contains("```")) {
@@ -47,6 +60,7 @@ pub(super) fn clean(pattern: &Pattern) -> Result<Pattern, Dirt> {
         };
         out.search = search;
     }
+    let mut first = None;
     if let Some(search) = unnumbered(&out.search, Sequence::Rising) {
         out.search = search;
         if let Some(replace) = unnumbered(&out.replace, Sequence::Any) {
@@ -54,11 +68,18 @@ pub(super) fn clean(pattern: &Pattern) -> Result<Pattern, Dirt> {
         } else if out.replace.lines().any(|line| number_prefix(line).is_some()) {
             return Err(Dirt::LineNumbers);
         }
+    } else if let Some(bare) = unlabelled(&out.search, Sequence::Rising) {
+        let replace = unlabelled(&out.replace, Sequence::Any).filter(|other| other.form == bare.form);
+        out.replace = match replace {
+            Some(replace) => replace.text,
+            None if out.replace.lines().any(|line| labelled(line, &bare.form)) => {
+                return Err(Dirt::LineNumbers);
+            }
+            None => out.replace,
+        };
+        (out.search, first) = (bare.text, Some(bare.first));
     }
-    if out.search.lines().any(is_elision) {
-        return Err(Dirt::Elision);
-    }
-    Ok(out)
+    Ok(Cleaned { pattern: out, first })
 }
 
 /// What the replacement would write that is no text of a file, and that this file does not have.
@@ -68,7 +89,10 @@ pub(super) fn written(doc: &Doc<'_>, pattern: &Pattern) -> Option<Dirt> {
     let lines = || pattern.replace.lines();
     if lines().any(stands_for_lines) || elides(pattern) || keeps_in_words(pattern) {
         Some(Dirt::Elision)
-    } else if lines().any(|line| marks(line) && !is_there(line)) {
+    } else if lines().any(|line| marks(line) && !is_there(line))
+        || brings_tag(doc, pattern)
+        || brings_block(pattern)
+    {
         Some(Dirt::Marker)
     } else if brings_fence(doc, pattern) {
         Some(Dirt::Fence)
@@ -79,6 +103,8 @@ pub(super) fn written(doc: &Doc<'_>, pattern: &Pattern) -> Option<Dirt> {
     }
 }
 
+/// Similarity at which two lines are taken for one line before and after.
+pub(super) const SAME_LINE_MIN: f64 = 0.5;
 /// Lines that one bare `...` must stand for to be no statement of its own.
 const ELIDED_MIN: usize = 2;
 
@@ -138,8 +164,11 @@ fn keeps_in_words(pattern: &Pattern) -> bool {
     replace.iter().any(|line| says(line) && !search.contains(line)) && gone()
 }
 
+/// A fence of backticks, or one of tildes with a language: tildes alone underline titles.
 pub(super) fn is_fence(line: &str) -> bool {
-    line.trim_start().starts_with("```")
+    let line = line.trim_start();
+    let tagged = |rest: &str| rest.trim_start_matches('~').starts_with(|c: char| c.is_ascii_alphabetic());
+    line.starts_with("```") || line.strip_prefix("~~~").is_some_and(tagged)
 }
 
 /// Whether a fence around the replacement would be written: neither search nor file knows fences.
@@ -147,108 +176,51 @@ fn brings_fence(doc: &Doc<'_>, pattern: &Pattern) -> bool {
     if pattern.search.lines().any(is_fence) || doc.lines.iter().any(|line| is_fence(line.text)) {
         return false;
     }
-    let fences = pattern.replace.lines().filter(|line| is_fence(line)).count();
+    let fences = pattern.replace.lines().filter(|line| line.trim_start().starts_with("```")).count();
     let first = pattern.replace.lines().find(|line| !line.trim().is_empty()).is_some_and(is_fence);
     first || fences % 2 == 1
-}
-
-/// Characters that tell one line from another, at least.
-const TELLING_MIN: usize = 3;
-/// Similarity at which a line is taken for the search's line with a number before it.
-const SAME_LINE_MIN: f64 = 0.5;
-
-/// Whether numbers of lines would be written: a line of the search, or one like it, with a number
-/// before it that the search does not have.
-fn brings_numbers(doc: &Doc<'_>, pattern: &Pattern) -> bool {
-    let said: Vec<&str> = pattern.search.lines().collect();
-    let numbered = |line: &str| !said.contains(&line) && number_prefix(line).is_some();
-    let is_said = |line: &str| {
-        number_prefix(line).is_some_and(|(_, rest)| {
-            rest.trim().len() >= TELLING_MIN && said.iter().any(|said| said.trim() == rest.trim())
-        })
-    };
-    if pattern.replace.lines().any(|line| numbered(line) && is_said(line)) {
-        return true;
-    }
-    if said.iter().any(|line| number_prefix(line).is_some()) {
-        return false;
-    }
-    let solid: Vec<&str> = pattern.replace.lines().filter(|line| !line.trim().is_empty()).collect();
-    let Some(bare) = unnumbered(&solid.join("\n"), Sequence::Rising) else { return false };
-    let barred = solid.iter().all(|line| {
-        line.trim_start()
-            .trim_start_matches(|c: char| c.is_ascii_digit())
-            .trim_start()
-            .starts_with(['|', '\u{2502}', '\u{2192}'])
-    });
-    let alike = |line: &str| {
-        line.trim().len() >= TELLING_MIN
-            && said.iter().any(|said| line_similarity(said.trim(), line.trim()) >= SAME_LINE_MIN)
-    };
-    // `1: 'one'` is an entry of a map as well: the first number is that of a line like it.
-    let colons = solid
-        .iter()
-        .all(|line| line.trim_start_matches(|c: char| c == ' ' || c.is_ascii_digit()).starts_with(':'));
-    let in_place = || {
-        solid.first().and_then(|line| number_prefix(line)).is_some_and(|(number, rest)| {
-            let at = usize::try_from(number).ok().and_then(|number| number.checked_sub(1));
-            at.and_then(|at| doc.lines.get(at))
-                .is_some_and(|line| line_similarity(line.text.trim(), rest.trim()) >= SAME_LINE_MIN)
-        })
-    };
-    (barred && solid.len() > 1) || (bare.lines().any(alike) && (!colons || in_place()))
 }
 
 fn unfenced(text: &str) -> Option<String> {
     let trimmed = text.trim_matches('\n');
     let (first, rest) = trimmed.split_once('\n')?;
-    let tag = first.strip_prefix("```")?;
-    if !tag.chars().all(|c| c.is_ascii_alphanumeric() || "+-_#.".contains(c)) {
+    let sign = first.chars().next().filter(|sign| matches!(sign, '`' | '~'))?;
+    let tag = first.trim_start_matches(sign);
+    let fence = &first[..first.len() - tag.len()];
+    let is_tag = tag.chars().all(|c| c.is_ascii_alphanumeric() || "+-_#.".contains(c));
+    // Tildes alone are a rule over and under a title.
+    if fence.len() < 3 || !is_tag || (sign == '~' && tag.is_empty()) {
         return None;
     }
-    let body = rest.strip_suffix("```")?;
+    let body = rest.strip_suffix(fence)?;
     (body.is_empty() || body.ends_with('\n')).then(|| body.to_owned())
 }
 
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum Sequence {
-    /// Each number is one more than that before it.
-    Rising,
-    /// New lines have no number of their own.
-    Any,
+/// Tags in which other editors wrap a replacement.
+const TAGS: [&str; 7] =
+    ["replace", "replacement", "new_string", "new_str", "new_text", "new_code", "![CDATA["];
+
+/// Whether the replacement is wrapped in a tag, in a file that is no markup.
+fn brings_tag(doc: &Doc<'_>, pattern: &Pattern) -> bool {
+    let first = pattern.replace.trim_start().lines().next().unwrap_or_default().trim_end();
+    let tag = first.strip_prefix('<').map(|tag| tag.strip_suffix('>').unwrap_or(tag));
+    tag.is_some_and(|tag| TAGS.contains(&tag))
+        && !doc.lines.iter().any(|line| line.text.trim_start().starts_with('<'))
 }
 
-pub(super) fn unnumbered(text: &str, sequence: Sequence) -> Option<String> {
-    let mut last: Option<u64> = None;
-    let mut out = Vec::new();
-    for line in text.strip_suffix('\n').unwrap_or(text).split('\n') {
-        let (number, rest) = number_prefix(line)?;
-        if sequence == Sequence::Rising && last.is_some_and(|last| number != last + 1) {
-            return None;
-        }
-        last = Some(number);
-        out.push(rest);
-    }
-    let ending = if text.ends_with('\n') { "\n" } else { "" };
-    Some(out.join("\n") + ending)
-}
-
-/// `  12| text`, `12: text`, `12→text`, `12<tab>text`.
-fn number_prefix(line: &str) -> Option<(u64, &str)> {
-    let line = line.trim_start_matches(' ');
-    let digits = line.len() - line.trim_start_matches(|c: char| c.is_ascii_digit()).len();
-    let number = line[..digits].parse().ok()?;
-    let rest = &line[digits..];
-    let rest = rest.strip_prefix(' ').filter(|rest| rest.starts_with(['|', '│', ':'])).unwrap_or(rest);
-    if let Some(rest) = rest.strip_prefix(['→', '\t']) {
-        return Some((number, rest));
-    }
-    let rest = rest.strip_prefix(['|', ':', '│'])?;
-    Some((number, rest.strip_prefix([' ', '\t']).unwrap_or(rest)))
+/// Whether the replacement is a whole block, as a patch has it: the search, a line of `=`, the search changed.
+fn brings_block(pattern: &Pattern) -> bool {
+    let divides = |line: &str| line.len() >= 5 && line.bytes().all(|byte| byte == b'=');
+    let lines: Vec<&str> = pattern.replace.trim().lines().collect();
+    let Some(at) = lines.iter().position(|line| divides(line)) else { return false };
+    let (old, new) = (lines[..at].join("\n"), lines[at + 1..].join("\n"));
+    !pattern.search.lines().any(divides)
+        && old.trim() == pattern.search.trim()
+        && line_similarity(new.trim(), old.trim()) >= SAME_LINE_MIN
 }
 
 /// A line that stands for lines: `...`, `# ...`, `// ... existing code ...`, `/* … */`.
-fn is_elision(line: &str) -> bool {
+pub(super) fn is_elision(line: &str) -> bool {
     let line = line.trim();
     line == "..."
         || line == "…"
@@ -366,11 +338,13 @@ mod tests {
 
     #[test]
     fn frames_are_taken_off() {
-        let cleaned = clean(&pattern("```rs\na\n```", "```rs\nb\n```")).expect("clean");
+        let made = |search: &str, replace: &str| clean(&pattern(search, replace)).expect("clean").pattern;
+        let cleaned = made("```rs\na\n```", "```rs\nb\n```");
         assert_eq!((cleaned.search.as_str(), cleaned.replace.as_str()), ("a\n", "b\n"));
-        let cleaned = clean(&pattern("  9| a\n 10|   b", "  9| a\n 10|   c")).expect("clean");
+        let cleaned = made("~~~~rs\na\n~~~~\n", "~~~~rs\nb\n~~~~");
+        assert_eq!((cleaned.search.as_str(), cleaned.replace.as_str()), ("a\n", "b\n"));
+        let cleaned = made("  9| a\n 10|   b", "  9| a\n 10|   c");
         assert_eq!((cleaned.search.as_str(), cleaned.replace.as_str()), ("a\n  b", "a\n  c"));
-        assert_eq!(clean(&pattern("a\n...\nb", "c")).expect_err("dirt"), Dirt::Elision);
         assert_eq!(clean(&pattern("1: a\n2: b", "1: a\nc")).expect_err("dirt"), Dirt::LineNumbers);
     }
 
@@ -429,6 +403,13 @@ mod tests {
             (body, "def f(a):\n    // keep as is\n    return d"),
             ("    pass", "    ... rest of the code ..."),
             ("    pass", "<<<<<<< SEARCH\n    pass\n=======\n    go()\n>>>>>>> REPLACE"),
+            ("    pass", "    pass  # 1\n+++++++ REPLACE"),
+            ("    pass", ":start_line:7\n-------\n    pass  # 1"),
+            ("    b = a", "    b = a\n=======\n    b = a + 1"),
+            ("    pass", "<replace>\n    go()\n</replace>"),
+            ("    pass", "<![CDATA[\n    go()\n]]>"),
+            ("    pass", "~~~python\n    go()\n~~~"),
+            ("    pass", "``````\n    go()\n``````"),
         ] {
             let edit = Edit { search: search.to_owned(), replace: replace.to_owned(), hint: Hint::default() };
             match apply(file.as_bytes(), &[edit]) {
@@ -445,6 +426,9 @@ mod tests {
             ("a: b\n", "a: b", "1: one\n2: two"),
             ("x\n```\ny\n```\n", "x", "```sh\nls\n```"),
             ("Run it.\n", "Run it.", "Run it:\n```sh\nls\n```"),
+            ("Title\n\nText.\n", "Title", "Title\n=====\n\nMore is said in this chapter"),
+            ("Title\n\nText.\n", "Title", "Other\n~~~~~"),
+            ("<a>\n  <b/>\n</a>\n", "  <b/>", "<replace>\n  <b/>\n</replace>"),
         ] {
             let edit = Edit { search: search.to_owned(), replace: replace.to_owned(), hint: Hint::default() };
             apply(file.as_bytes(), &[edit]).expect("is meant");

@@ -6,6 +6,7 @@ use std::collections::HashSet;
 
 use super::{
     locate::Doc,
+    opposites::opposed,
     text::{collapse, fold_char, is_invisible},
     tokens::{changes, is_word, is_word_slip, tokenize, words},
 };
@@ -60,11 +61,19 @@ const TELLING: [&str; 22] = [
 /// Compares a line of the search with one of the file.
 pub(super) fn compare(said: &str, real: &str, context: &Context) -> Likeness {
     if is_comment(said) && is_comment(real) {
-        return Likeness::Same;
+        return compare_comments(said, real, context);
     }
     let (code_said, code_real) = (code_of(said), code_of(real));
-    let both = code_said.len() < said.len() && code_real.len() < real.len();
-    let (said, real) = if both { (code_said, code_real) } else { (said, real) };
+    if code_said.len() == said.len() || code_real.len() == real.len() {
+        return compare_code(said, real, context);
+    }
+    match compare_code(code_said, code_real, context) {
+        Likeness::Same => compare_comments(&said[code_said.len()..], &real[code_real.len()..], context),
+        other => other,
+    }
+}
+
+fn compare_code(said: &str, real: &str, context: &Context) -> Likeness {
     let (a, b) = (signs_and_words(said), signs_and_words(real));
     let mut out = Likeness::Same;
     for change in changes(&a, &b, |token| u32::try_from(token.len()).unwrap_or(1)) {
@@ -77,12 +86,72 @@ pub(super) fn compare(said: &str, real: &str, context: &Context) -> Likeness {
         }
         // A word that stands elsewhere in the file was not misremembered: another line has it.
         let named = || x.iter().any(|word| context.names.contains(word));
-        if x.iter().chain(y).any(|token| tells(token)) || named() {
+        if x.iter().chain(y).any(|token| tells(token)) || any_opposed(x, y) || named() {
             return Likeness::Other;
         }
         out = Likeness::Odd;
     }
     out
+}
+
+/// Words of a comment are free, but for those that turn its sense, and for another name of the file in a
+/// comment that is code, such as an example or a statement put out of use.
+fn compare_comments(said: &str, real: &str, context: &Context) -> Likeness {
+    let (said, real) = (comment_text(said), comment_text(real));
+    let code = reads_as_code(said) && reads_as_code(real);
+    let (a, b) = (signs_and_words(said), signs_and_words(real));
+    for change in changes(&a, &b, |token| u32::try_from(token.len()).unwrap_or(1)) {
+        let (x, y) = (&a[change.a.clone()], &b[change.b.clone()]);
+        let number = |token: &String| token.starts_with(|c: char| c.is_ascii_digit());
+        let turns = |token: &String| number(token) || TURNING.contains(&token.as_str());
+        let another = || match (x, y) {
+            ([x], [y]) => {
+                code && is_word(x) && context.names.contains(x) && !is_slip_of(x, y, &context.names)
+            }
+            _ => false,
+        };
+        let other = x.iter().chain(y).any(turns) || any_opposed(x, y) || another();
+        if other && !context.has(&a, &b, &change.b) {
+            return Likeness::Other;
+        }
+    }
+    Likeness::Same
+}
+
+/// Words and signs that turn what a comment says.
+const TURNING: [&str; 22] = [
+    "and", "or", "not", "true", "false", "True", "False", "null", "None", "=", "<", ">", "+", "&", "|", "!",
+    "[", "]", "(", ")", "{", "}",
+];
+
+fn any_opposed(x: &[String], y: &[String]) -> bool {
+    x.iter().any(|x| y.iter().any(|y| opposed(x, y)))
+}
+
+/// A comment without the signs that open it.
+fn comment_text(comment: &str) -> &str {
+    comment.trim_start_matches(|c: char| c.is_whitespace() || "/*#!-;<".contains(c))
+}
+
+fn reads_as_code(text: &str) -> bool {
+    let text = text.trim_end();
+    text.ends_with([';', '{', '}']) || [" = ", "=> ", "();"].iter().any(|sign| text.contains(sign))
+}
+
+/// Whether the lines differ in one word that has words on both sides, parted by single blanks, and decides
+/// nothing in any language.
+pub(super) fn is_word_of_sentence(said: &str, real: &str) -> bool {
+    let (a, b): (Vec<&str>, Vec<&str>) = (said.split(' ').collect(), real.split(' ').collect());
+    let differ: Vec<usize> = (0..a.len().min(b.len())).filter(|at| a[*at] != b[*at]).collect();
+    let [at] = differ[..] else { return false };
+    let plain = |word: &str| word.chars().all(|c| c.is_ascii_lowercase()) && !TELLING.contains(&word);
+    let beside = |word: Option<&&str>| word.is_some_and(|word| word.len() > 1 && !words(word).is_empty());
+    a.len() == b.len()
+        && at > 0
+        && plain(a[at])
+        && plain(b[at])
+        && beside(a.get(at - 1))
+        && beside(a.get(at + 1))
 }
 
 fn tells(token: &str) -> bool {
@@ -100,6 +169,7 @@ fn is_slip_of(said: &str, real: &str, names: &HashSet<String>) -> bool {
         && !names.contains(said)
         && !longer(said, real)
         && !longer(real, said)
+        && !opposed(said, real)
         && is_word_slip(said, real)
 }
 
@@ -121,7 +191,7 @@ fn is_comment(line: &str) -> bool {
 
 /// The line up to a comment at its end, which has two words at least and, after `//`, no signs of a
 /// formula: `a // (b + 1)` is a division somewhere. An address such as `http://host` opens none.
-fn code_of(line: &str) -> &str {
+pub(super) fn code_of(line: &str) -> &str {
     let opens = |sign: &str| {
         let at = line.find(sign)?;
         let rest = &line[at + sign.len()..];
@@ -194,6 +264,42 @@ mod tests {
         let context = Context::new(&Doc::new(file), &[], &[]);
         assert_eq!(compare("x = prepare(b)", "x = prepaire(b)", &context), Likeness::Other);
         assert_eq!(compare("x = prepiare(b)", "x = prepaire(b)", &context), Likeness::Same);
+    }
+
+    #[test]
+    fn a_comment_may_have_other_words_but_no_other_sense() {
+        let context = Context::new(&Doc::new("store.set(1);\ntemplate\n"), &[], &[]);
+        for (said, real) in [
+            ("// the words of it", "// the real words of it"),
+            ("go(); // the words of it", "go(); // the real words"),
+            ("# wait for all of them", "# wait for each of them"),
+        ] {
+            assert_eq!(compare(said, real, &context), Likeness::Same, "{said}");
+        }
+        for (said, real) in [
+            ("// it is ready", "// it is not ready"),
+            ("// up to 10 of them", "// up to 12 of them"),
+            ("// x == 1 there", "// x != 1 there"),
+            ("import a  # noqa: F401", "import a  # noqa: F402"),
+            ("// call get_item first", "// call set_item first"),
+            ("* template.set(1);", "* store.set(1);"),
+            ("x = 1  # is true there", "x = 1  # is false there"),
+        ] {
+            assert_eq!(compare(said, real, &context), Likeness::Other, "{said}");
+        }
+    }
+
+    #[test]
+    fn a_word_of_a_sentence_is_one_between_others() {
+        assert!(is_word_of_sentence("[Join this chat](x)", "[Join the chat](x)"));
+        for (said, real) in [
+            ("a and b", "a or b"),
+            ("this chat", "the chat"),
+            ("let x = this", "let x = the"),
+            ("call(this, chat)", "call(the, chat)"),
+        ] {
+            assert!(!is_word_of_sentence(said, real), "{said}");
+        }
     }
 
     /// Real lines of this engine's own source, each with one operator turned in the search: none is applied.

@@ -1,6 +1,8 @@
 //! A file as decoded lines that can be put back to the byte: byte-order mark, line ends per line,
 //! missing final newline, bytes that are no UTF-8.
 
+use unicode_normalization::UnicodeNormalization;
+
 /// Bytes that are no UTF-8 are carried as characters from here on: the last private-use block,
 /// which a file that needs them must not contain itself.
 const ESCAPE_BASE: u32 = 0x0010_FE00;
@@ -139,9 +141,11 @@ pub(super) fn fold(line: &str) -> String {
     folded(line).collect()
 }
 
-/// [`fold`], one character after the other.
+/// [`fold`], one character after the other. Accents count alike in all forms that Unicode holds for equal.
 pub(super) fn folded(line: &str) -> impl Iterator<Item = char> {
-    line.chars().filter(|c| !c.is_whitespace() && !is_invisible(*c)).flat_map(fold_char)
+    let (plain, other) = if line.is_ascii() { (line, "") } else { ("", line) };
+    let letters = plain.chars().chain(other.nfc());
+    letters.filter(|c| !c.is_whitespace() && !is_invisible(*c)).flat_map(fold_char)
 }
 
 /// Zero-width characters that text picks up on its way through a model.
@@ -183,6 +187,7 @@ mod tests {
 
     #[test]
     fn lookalikes_fold_to_ascii() {
+        assert_eq!(fold("cafe\u{301}"), "caf\u{e9}");
         assert_eq!(fold("say(“it’s”) – ok…"), "say(\"it\"s\")-ok...");
     }
 }

@@ -397,7 +397,7 @@ fn a_budget_of_money_counts_what_a_cache_spares() {
     assert_eq!(spent(cached, 10_000_000, 21_000_000).next_call().output_tokens_max, 1000);
     // Nothing is asked where not even the first call is paid for.
     let poor = Play::of(RunSettings { cost_max_nusd: 1000, ..settings() }, None, None).gist();
-    assert!(poor.starts_with("failed Limit: the budget of $0.001"), "{poor}");
+    assert!(poor.starts_with("failed Limit: the budget of $0.000001 "), "{poor}");
 }
 
 #[test]

@@ -19,12 +19,12 @@ fn marker(line: &str, sign: char) -> Option<&str> {
 
 pub(super) fn opens(line: &str) -> bool {
     marker(line, '<').is_some_and(|word| matches!(word.trim_end_matches('>'), "SEARCH" | "ORIGINAL"))
-        || marker(line, '-') == Some("SEARCH")
+        || marker(line, '-').is_some_and(|word| word.trim_end_matches('>') == "SEARCH")
 }
 
 pub(super) fn closes(line: &str) -> bool {
     marker(line, '>').is_some_and(|word| matches!(word, "REPLACE" | "UPDATED"))
-        || marker(line, '+') == Some("REPLACE")
+        || marker(line, '+').is_some_and(|word| word.trim_end_matches('>') == "REPLACE")
 }
 
 fn divides(line: &str) -> bool {
@@ -61,7 +61,7 @@ pub(super) fn read(patch: &str) -> Result<Vec<Edit>, FormError> {
                 )));
             }
             State::Search(mut search) => {
-                search.push(line.to_owned());
+                search.push(unescaped(line).to_owned());
                 State::Search(search)
             }
             State::Replace(..) if divides(line) => return twice("======="),
@@ -70,7 +70,7 @@ pub(super) fn read(patch: &str) -> Result<Vec<Edit>, FormError> {
                 State::Between
             }
             State::Replace(search, mut replace) => {
-                replace.push(line.to_owned());
+                replace.push(unescaped(line).to_owned());
                 State::Replace(search, replace)
             }
         };
@@ -84,14 +84,27 @@ pub(super) fn read(patch: &str) -> Result<Vec<Edit>, FormError> {
     }
 }
 
+/// Some write a backslash before a line of the file that looks like a marker.
+fn unescaped(line: &str) -> &str {
+    let bare = line
+        .strip_prefix('\\')
+        .filter(|rest| numbered(rest).is_some() || "<=>-+".chars().any(|sign| marker(rest, sign).is_some()));
+    bare.unwrap_or(line)
+}
+
+/// Some write lines above the search that say where it begins: `:start_line:6`.
+pub(super) fn numbered(line: &str) -> Option<usize> {
+    let rest = line.strip_prefix(":start_line:").or_else(|| line.strip_prefix(":end_line:"))?;
+    rest.trim().parse().ok()
+}
+
 fn edit(mut search: Vec<String>, replace: &[String]) -> Edit {
-    let mut anchor = None;
-    // Some write the line above a rule.
-    if let Some(number) = search.first().and_then(|line| line.strip_prefix(":start_line:"))
-        && let Some(rule) = search.iter().take(3).position(|line| line.starts_with("-----"))
-    {
-        anchor = number.trim().parse().ok().map(Anchor::Line);
-        search.drain(..=rule);
+    let anchor = search.first().and_then(|line| numbered(line)).map(Anchor::Line);
+    if anchor.is_some() {
+        let lines = search.iter().take_while(|line| numbered(line).is_some()).count();
+        // A rule ends them as a rule.
+        let rule = usize::from(search.get(lines).is_some_and(|line| marker(line, '-') == Some("")));
+        search.drain(..lines + rule);
     }
     let hint = Hint { anchor, whole_lines: true, ..Hint::default() };
     Edit { search: whole(&search), replace: whole(replace), hint }

@@ -63,7 +63,12 @@ pub(in super::super) fn is_form(text: &str) -> bool {
 
 /// Lines that belong to a form and to no file.
 pub(in super::super) fn marks(line: &str) -> bool {
-    apply_patch::opens(line) || apply_patch::closes(line) || blocks::opens(line) || blocks::closes(line)
+    let number = blocks::numbered(line).is_some();
+    number
+        || apply_patch::opens(line)
+        || apply_patch::closes(line)
+        || blocks::opens(line)
+        || blocks::closes(line)
 }
 
 /// Reads a patch of any form as edits of the file at `path`; where that is not known, the patch may

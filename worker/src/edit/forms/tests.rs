@@ -154,6 +154,23 @@ fn blocks_are_searches_and_replacements() {
     let (head, tail) = FILE.rsplit_once("return b").expect("is there");
     check(FILE, numbered, Ok(&format!("{head}return c{tail}")));
     check(FILE, &numbered.replace(":11", ":12"), Err("matches 2 places"));
+    // Other ways of the same: an end beside the beginning, no rule, six signs, a bracket more.
+    let want = format!("{head}return c{tail}");
+    check(FILE, &numbered.replace("-------", ":end_line:11\n-------"), Ok(&want));
+    check(FILE, &numbered.replace("-------\n", ""), Ok(&want));
+    let six = numbered.replace("<<<<<<<", "<<<<<<").replace("=======", "======").replace(">>>>>>>", ">>>>>>");
+    check(FILE, &six, Ok(&want));
+    let bracket =
+        numbered.replace("<<<<<<< SEARCH", "------- SEARCH>").replace(">>>>>>> REPLACE", "+++++++ REPLACE>");
+    check(FILE, &bracket, Ok(&want));
+}
+
+#[test]
+fn a_backslash_before_a_marker_is_no_text() {
+    let file = "a\n=======\nb\n<<<<<<< x\n";
+    let block = "<<<<<<< SEARCH\na\n\\=======\nb\n=======\na\n\\=======\nc\n>>>>>>> REPLACE\n";
+    check(file, block, Ok("a\n=======\nc\n<<<<<<< x\n"));
+    check("p\\q\nr\n", "<<<<<<< SEARCH\np\\q\n=======\n\\q\n>>>>>>> REPLACE\n", Ok("\\q\nr\n"));
 }
 
 #[test]
