@@ -287,15 +287,23 @@ fn run_tools(run: &RunState, pins: &RunStarted) -> Decision {
     let mut batch: Vec<PlannedTool> = Vec::new();
     for tool in &run.wanted {
         let class = class_of(tool, confined);
-        let alone = class == RecoveryClass::External;
+        let policy = models::verdict(run, pins, tool);
+        let asks = matches!(policy, Verdict::Ask { .. });
+        let alone = asks || class == RecoveryClass::External;
         if alone && !batch.is_empty() {
             break;
+        }
+        // What comes before it is done and durable; a person has the time that it takes.
+        if let Verdict::Ask { rule, question } = policy {
+            let about = Some(AboutCall { call: tool.call.clone(), rule });
+            let act = Act::Block { question: question.into(), why: BlockedWhy::Policy, about };
+            return Decision { phase: run.phase, act };
         }
         batch.push(PlannedTool {
             call: tool.call.clone(),
             tool: tool.name.clone(),
             class,
-            policy: models::verdict(run, pins, tool),
+            policy,
             labels: label_names(tool),
         });
         if alone {
