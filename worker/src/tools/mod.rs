@@ -43,6 +43,7 @@ mod walk;
 mod whole;
 
 pub use context::{ReadSet, TestRunnerConfig, TimeLimit, ToolContext, ToolOutcome, ToolSettings};
+pub(crate) use encoding::decoded;
 pub use gate::{check_syntax, is_syntax_check, syntax_check};
 pub use labels::{Label, labels};
 pub use lint::{Edited, Linted, lint};
