@@ -204,6 +204,7 @@ fn a_blocker_is_one_wherever_its_line_stands() {
         ("I looked.\n\n**BLOCKED:** which port?", "which port?"),
         ("## BLOCKED: which port?\n", "which port?"),
         ("PLAN:\n- [ ] ask\n\nBLOCKED: which port?\nOr which host?", "which port?\nOr which host?"),
+        ("BLOCKED: which port?\n\nPLAN:\n- [x] look\n- [ ] é", "which port?"),
     ] {
         let mut of = log(RunSettings { heed_stops: true, ..RunSettings::default() });
         of.say(text, &[]);
