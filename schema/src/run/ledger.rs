@@ -267,14 +267,16 @@ fn gist(content: &Content) -> String {
     }
 }
 
+/// Whether a plan stands behind this line.
+pub fn begins_plan(line: &str) -> bool {
+    let line = line.trim().trim_matches(['#', '*', ' ']);
+    line.eq_ignore_ascii_case(PLAN_MARK) || line.eq_ignore_ascii_case("plan")
+}
+
 /// The plan in an answer: the list behind its last line that says `PLAN:`.
 pub fn plan_in(text: &str) -> Option<String> {
     let lines: Vec<&str> = text.lines().collect();
-    let is_mark = |line: &&str| {
-        let line = line.trim().trim_matches(['#', '*', ' ']);
-        line.eq_ignore_ascii_case(PLAN_MARK) || line.eq_ignore_ascii_case("plan")
-    };
-    let from = lines.iter().rposition(is_mark)? + 1;
+    let from = lines.iter().rposition(|line| begins_plan(line))? + 1;
     let is_item = |line: &&&str| {
         let line = line.trim_start();
         line.is_empty()

@@ -115,7 +115,8 @@ pub struct RunSettings {
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub ask_at_blockers: bool,
     /// By which rules blockers and repeated errors are told: 0, the first ones, and so in logs that lack it; from 1 on
-    /// missing secrets are known as well, and looks at different things are never the same error.
+    /// missing secrets are known as well, and looks at different things are never the same error; from 2 on what a
+    /// command shows or tests is never a blocker of its own.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub trouble_rules: u32,
     /// Requests, from the second on, that remind a model which gave no plan; 0 = none, and so in logs that lack it.
@@ -251,7 +252,7 @@ impl Default for RunSettings {
             time_max_ms: 0,
             heed_stops: true,
             ask_at_blockers: true,
-            trouble_rules: 1,
+            trouble_rules: 2,
             plan_asks_max: 3,
             early_end: true,
             rest_at_outage: true,

@@ -101,6 +101,27 @@ const TESTS: [&str; 10] = [
     "make test",
 ];
 
+/// More of both, from `trouble_rules` 2 on: what beside these only looks, and what tests as well.
+const LOOKS: [&str; 9] = ["cd ", "ls", "pwd", "true", "wc ", "sort", "uniq", "find ", "printf "];
+const MORE_TESTS: [&str; 16] = [
+    "make check",
+    "tox",
+    "nox",
+    "nextest",
+    "node --test",
+    "mocha",
+    "pnpm test",
+    "pnpm run test",
+    "bun test",
+    "ctest",
+    "gradlew",
+    "gradle ",
+    "mvn ",
+    "rspec",
+    "phpunit",
+    "dotnet test",
+];
+
 /// As [`ACCESS`].
 const SERVICE: &[&[&str]] = &[
     &["could not resolve host"],
@@ -182,10 +203,19 @@ fn is_missing_secret(line: &str) -> bool {
     })
 }
 
+/// Whether a command only shows what files hold, or runs tests among others.
+fn says_others_words(command: &str) -> bool {
+    let mut parts = command.split(['|', ';', '&', '\n']).map(str::trim_start).filter(|part| !part.is_empty());
+    let looks = |part: &str| SHOWS.iter().chain(&LOOKS).any(|word| part.starts_with(word));
+    TESTS.iter().chain(&MORE_TESTS).any(|word| command.contains(word)) || parts.all(looks)
+}
+
 fn of(trouble: &Trouble, rules: u32) -> Option<(Need, &str)> {
     let of_tests = trouble.failing.is_some() || trouble.tool == "run_tests";
     let of_files = matches!(trouble.kind, TroubleKind::Look | TroubleKind::Write);
     match &trouble.text {
+        // Of another program's words nothing can be told: they are what was asked for.
+        Content::Text(_) if rules > 1 && says_others_words(&trouble.subject) => None,
         Content::Text(said) if !of_tests && !of_files => {
             need(said).or_else(|| (rules > 0).then(|| secret(&trouble.subject, said)).flatten())
         }

@@ -199,3 +199,26 @@ fn missing_secrets_ask_and_words_about_them_do_not() {
     let old: RunSettings = serde_json::from_value(json!({})).expect("reads");
     assert_eq!(old.trouble_rules, 0);
 }
+
+#[test]
+fn what_a_command_shows_or_tests_is_no_blocker_of_its_own() {
+    let said =
+        "requests.exceptions.HTTPError: 401 Client Error: Unauthorized for url: https://api.example.com/";
+    for command in [
+        "pytest -q",
+        "python -m pytest -x tests",
+        "make test || pytest -q",
+        "cat app.log; grep -q zzz app.log",
+        "cd log && tail -5 app.log; ls nope",
+        "npx mocha",
+        "node --test",
+    ] {
+        assert_eq!(printed(RunSettings::default(), command, said), None, "{command}");
+        let before = RunSettings { trouble_rules: 1, ..RunSettings::default() };
+        assert!(printed(before, command, said).is_some(), "logs from before decide as they did: {command}");
+    }
+    for command in ["python app.py", "cat .env; python app.py", "curl -f https://api.example.com/ | head -1"]
+    {
+        assert!(printed(RunSettings::default(), command, said).is_some(), "{command}");
+    }
+}

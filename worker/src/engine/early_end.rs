@@ -1,8 +1,9 @@
 //! Early end (A23): the paths that the task requires are there and its tests pass, so the final checks run without
 //! another question to the model.
 //!
-//! Only what the log shows counts: a path was written, or read, in this run. A plan with open steps speaks
-//! against it, and so does anything that waits to be said. Where a check fails, the model goes on as ever.
+//! Only what the log shows counts: a path was written, or read, in this run, and one of them written: paths that were
+//! all there before say nothing of the work. A plan with open steps speaks against it, and so does anything that waits
+//! to be said. Where a check fails, the model goes on as ever.
 
 use docket_schema::run::{RunOutcome, RunStarted, RunState};
 
@@ -24,8 +25,7 @@ pub(super) fn decision(run: &RunState, pins: &RunStarted) -> Option<Decision> {
 }
 
 fn all_there(run: &RunState, pins: &RunStarted) -> bool {
-    pins.requires.iter().all(|path| match run.overlay.get(path) {
-        Some(entry) => entry.is_some(),
-        None => run.read_set.contains_key(path),
-    })
+    let wrote = |path| run.overlay.get(path).is_some_and(Option::is_some);
+    let there = |path| wrote(path) || (!run.overlay.contains_key(path) && run.read_set.contains_key(path));
+    pins.requires.iter().all(there) && pins.requires.iter().any(wrote)
 }

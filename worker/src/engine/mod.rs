@@ -18,6 +18,7 @@ mod models;
 mod models_tests;
 #[cfg(test)]
 mod outage_tests;
+mod permission;
 mod planning;
 #[cfg(test)]
 mod planning_tests;

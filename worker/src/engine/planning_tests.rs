@@ -113,6 +113,17 @@ fn what_is_required_and_tested_ends_the_run_without_another_question() {
 }
 
 #[test]
+fn what_was_there_before_the_run_says_nothing_of_the_work() {
+    let mut of = requiring(true);
+    of.pin(|pins| pins.requires = vec![path("old.py")]);
+    test(&mut of, json!({}), 0);
+    assert!(gist(&of.decide()).starts_with("ask"), "nothing was done yet");
+    make(&mut of, "old.py");
+    test(&mut of, json!({}), 0);
+    assert!(gist(&of.decide()).starts_with("gates"), "{}", gist(&of.decide()));
+}
+
+#[test]
 fn a_check_that_fails_then_goes_to_the_model_once() {
     let mut of = requiring(true);
     make(&mut of, "new.py");
@@ -193,6 +204,7 @@ fn a_blocker_is_one_wherever_its_line_stands() {
         ("I looked.\n\n**BLOCKED:** which port?", "which port?"),
         ("## BLOCKED: which port?\n", "which port?"),
         ("PLAN:\n- [ ] ask\n\nBLOCKED: which port?\nOr which host?", "which port?\nOr which host?"),
+        ("BLOCKED: which port?\n\nPLAN:\n- [x] look\n- [ ] é", "which port?"),
     ] {
         let mut of = log(RunSettings { heed_stops: true, ..RunSettings::default() });
         of.say(text, &[]);

@@ -12,8 +12,8 @@ use docket_schema::{
     ids::Turn,
     message::{CallId, StopReason, ToolUse},
     run::{
-        BlockedWhy, EngineRef, FailureKind, Limit, ModelFailed, Phase, Purpose, RunOutcome, RunSettings,
-        RunStarted, RunState, is_cut, is_outage,
+        AboutCall, BlockedWhy, EngineRef, FailureKind, Limit, ModelFailed, Phase, Purpose, RunOutcome,
+        RunSettings, RunStarted, RunState, Verdict, begins_plan, is_cut, is_outage,
     },
     tool::RecoveryClass,
 };
@@ -375,6 +375,10 @@ fn blocked_question(text: Option<&Content>, anywhere: bool) -> Option<Content> {
             let first = text.trim_start().strip_prefix(BLOCKED_MARK);
             let lines = std::iter::once(0).chain(text.match_indices('\n').map(|(at, _)| at + 1));
             let question = first.or_else(|| lines.filter(|_| anywhere).find_map(begins))?;
+            // A plan behind it is none of the question's.
+            let plan = question.lines().position(|line| anywhere && begins_plan(line));
+            let plan = plan.map(|line| question.lines().take(line).map(|line| line.len() + 1).sum::<usize>());
+            let question = plan.and_then(|end| question.get(..end)).unwrap_or(question);
             let question = question.trim_matches(|c: char| c.is_whitespace() || "*_".contains(c));
             let question =
                 if question.is_empty() { "The model is blocked and does not say by what." } else { question };

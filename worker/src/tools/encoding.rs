@@ -106,6 +106,14 @@ pub(super) enum Held<'a> {
     Data(&'static str),
 }
 
+/// The text that `bytes`, the begin or the whole of a file, are in whatever encoding; none where they are no text.
+pub(crate) fn decoded(bytes: &[u8]) -> Option<String> {
+    match held(bytes) {
+        Held::Text(text, _) => Some(text.into_owned()),
+        Held::Data(_) => None,
+    }
+}
+
 /// What `bytes`, the whole of a file, are.
 pub(super) fn held(bytes: &[u8]) -> Held<'_> {
     if let Some(rest) = bytes.strip_prefix(UTF8_BOM)

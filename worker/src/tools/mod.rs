@@ -43,6 +43,7 @@ mod walk;
 mod whole;
 
 pub use context::{ReadSet, TestRunnerConfig, TimeLimit, ToolContext, ToolOutcome, ToolSettings};
+pub(crate) use encoding::decoded;
 pub(crate) use files::within;
 pub use gate::{check_syntax, is_syntax_check, syntax_check};
 pub(crate) use labels::labels_of;

@@ -1,4 +1,5 @@
-//! Which paths a snapshot leaves out: the ignore rules of the base commit, and nothing that came later.
+//! Which paths a snapshot leaves out: the ignore rules of the base commit and caches of tools, and nothing that came
+//! later.
 //!
 //! A model that rewrites `.gitignore` must not thereby hide files from the snapshot, and a resumed run must
 //! judge as the first one did: so the rules are read once, from the base. Used by the walk.
@@ -9,6 +10,10 @@ use ignore::{
     Match,
     gitignore::{Gitignore, GitignoreBuilder},
 };
+
+/// Folders in which tools keep what they can make again, wherever they run: nobody's work, and in no patch. A base
+/// may say otherwise (`!.pytest_cache/`).
+const CACHES: [&str; 5] = ["__pycache__", ".pytest_cache", ".ruff_cache", ".mypy_cache", ".hypothesis"];
 
 /// The `.gitignore` files of a base commit.
 #[derive(Debug, Default)]
@@ -36,10 +41,13 @@ impl IgnoreRules {
 
     /// Whether the rules name `path` itself (not one of its parents; the walk does not enter those).
     pub(super) fn names(&self, path: &[u8], is_folder: bool) -> bool {
-        if self.folders.is_empty() {
-            return false;
-        }
         let mut folder = parent(path);
+        let is_cache = || {
+            is_folder && CACHES.iter().any(|name| path.rsplit(|b| *b == b'/').next() == Some(name.as_bytes()))
+        };
+        if self.folders.is_empty() {
+            return is_cache();
+        }
         loop {
             if let Some(rules) = self.folders.get(folder) {
                 let inside = if folder.is_empty() { path } else { &path[folder.len() + 1..] };
@@ -50,7 +58,7 @@ impl IgnoreRules {
                 }
             }
             if folder.is_empty() {
-                return false;
+                return is_cache();
             }
             folder = parent(folder);
         }
@@ -71,6 +79,7 @@ mod tests {
         let mut rules = IgnoreRules::default();
         rules.add(b"", b"*.log\n/target\nbuild/\n# comment\n[broken\n");
         rules.add(b"keep", b"!*.log\n/only-here\r\n");
+        rules.add(b"wanted", b"!.ruff_cache/\n");
         let cases: &[(&[u8], bool, bool)] = &[
             (b"a.log", false, true),
             (b"deep/down/a.log", false, true),
@@ -83,6 +92,10 @@ mod tests {
             (b"keep/only-here", false, true),
             (b"only-here", false, false),
             (b"caf\xe9.log", false, true),
+            (b"__pycache__", true, true),
+            (b"keep/.pytest_cache", true, true),
+            (b"__pycache__", false, false),
+            (b"wanted/.ruff_cache", true, false),
         ];
         for (path, is_folder, expected) in cases {
             assert_eq!(rules.names(path, *is_folder), *expected, "{}", String::from_utf8_lossy(path));

@@ -55,7 +55,11 @@ pub(crate) fn read(file: &Path) -> Outcome<Vec<Line>> {
     let text = std::fs::read_to_string(file).fail_with(Exit::Usage, || {
         format!("cannot read the backlog {}; is it UTF-8 text?", file.display())
     })?;
-    let name = file.display();
+    tasks(&text, &file.display().to_string())
+}
+
+/// The tasks of a text that came from `name`; errors as [`read`].
+pub(crate) fn tasks(text: &str, name: &str) -> Outcome<Vec<Line>> {
     let (mut lines, mut faults) = (Vec::new(), Vec::new());
     let mut met: BTreeMap<(Option<String>, String), usize> = BTreeMap::new();
     let numbered = text.trim_start_matches('\u{feff}').lines().enumerate();

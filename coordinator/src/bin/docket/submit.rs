@@ -20,7 +20,7 @@ use docket_worker::{
 
 use crate::{
     access::{Access, Need},
-    config,
+    backlog, config,
     context::Context,
     delivery::Upload,
     display,
@@ -278,6 +278,13 @@ impl TaskArgs {
                 .fail_with(Exit::Usage, || {
                     "cannot read the task from standard input; is it UTF-8?".to_owned()
                 })?,
+            (None, Some(file)) if backlog::is_backlog(file) => {
+                let message = format!(
+                    "{} is a backlog of several tasks, and this takes one; `docket compare` takes it",
+                    file.display()
+                );
+                return Err(Failure::new(Exit::Usage, message));
+            }
             (None, Some(file)) => std::fs::read_to_string(file).fail_with(Exit::Usage, || {
                 format!("cannot read the task from {}; is it UTF-8 text?", file.display())
             })?,

@@ -250,7 +250,7 @@ pub(super) async fn run() -> Result<Export> {
     begun.blobs.insert(begun.policy.hash, POLICY.to_vec());
     let (policy, tree) = (begun.policy, begun.base.tree);
     let hand = &mut begun.hand;
-    hand.push(PolicyChanged { policy })?;
+    hand.push(PolicyChanged { policy, rules: None })?;
     hand.turn("I look around.", Some("list_files")).await?;
     hand.push(PauseRequested { by: "a person".to_owned() })?;
     let decision = hand.decide()?.hash();
@@ -268,7 +268,7 @@ pub(super) async fn run() -> Result<Export> {
     hand.turn("BLOCKED: Which folder is meant?", None).await?;
     let decision = hand.decide()?;
     let hash = decision.hash();
-    let Act::Block { question, why } = decision.act else { anyhow::bail!("not blocked") };
+    let Act::Block { question, why, .. } = decision.act else { anyhow::bail!("not blocked") };
     hand.push(RunBlocked { question, why, outages: 0, about: None, decision: hash })?;
     hand.push(BlockerAnswered { text: "The only one there is.".into(), by: "a person".to_owned() })?;
     hand.stream.epoch = Epoch(3);

@@ -18,6 +18,9 @@ const LEFT_OUT_BYTES: usize = 60;
 /// Bytes that are kept for a file of instructions at least, before the next one is only named.
 const INSTRUCTIONS_BYTES_MIN: usize = 512;
 
+/// Bytes around a text beside its path: the head of it, and that it is cut.
+const AROUND_BYTES: usize = 100;
+
 /// What the driver saw of the project.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Project {
@@ -83,18 +86,25 @@ impl Project {
         out
     }
 
-    /// What people wrote down, within one bound: the root's first, for it is about everything; of one that no
-    /// longer fits, the path, for who works there to read.
+    /// What people wrote down, within one bound: the root's first, for it is about everything. What that leaves is
+    /// shared: short ones stand whole, long ones are cut alike; where the shares get too small, the path of the last
+    /// ones is named, for who works there to read.
     fn told(&self, out: &mut String) {
-        let mut room = INSTRUCTIONS_BYTES_MAX;
+        // What stands around a text is told of each: its path, three times at most.
+        let lengths: Vec<(usize, usize)> = self
+            .instructions
+            .iter()
+            .map(|told| (told.text.len(), 3 * told.path.len() + AROUND_BYTES))
+            .collect();
+        let has_root = self.instructions.first().is_some_and(|told| told.folder().is_empty());
+        let shares = shares(&lengths, has_root);
         let mut unread = Vec::new();
-        for told in &self.instructions {
-            if room < INSTRUCTIONS_BYTES_MIN {
+        for (told, share) in self.instructions.iter().zip(shares) {
+            let Some(share) = share else {
                 unread.push(told.path.as_str());
                 continue;
-            }
-            let text = cut_bytes(&told.text, room);
-            room -= text.len();
+            };
+            let text = cut_bytes(&told.text, share);
             let about = match told.folder() {
                 "" => String::new(),
                 folder => format!(" about {folder}/ (it goes over what is said above)"),
@@ -113,6 +123,30 @@ impl Project {
             ));
         }
     }
+}
+
+/// How many bytes of each text are told; none = only its path is.
+fn shares(lengths: &[(usize, usize)], has_root: bool) -> Vec<Option<usize>> {
+    let (root, rest) = lengths.split_at(usize::from(has_root));
+    let root = root.first().map(|(root, _)| (*root).min(INSTRUCTIONS_BYTES_MAX));
+    let room = INSTRUCTIONS_BYTES_MAX - root.unwrap_or(0);
+    // As many as may have the least share; what is shorter than that needs less.
+    let least = |(length, around): &(usize, usize)| (*length).min(INSTRUCTIONS_BYTES_MIN) + around;
+    let mut told = rest.len();
+    while told > 0 && rest[..told].iter().map(least).sum::<usize>() > room {
+        told -= 1;
+    }
+    let mut left = room - rest[..told].iter().map(|(_, around)| around).sum::<usize>();
+    let mut by_length: Vec<usize> = rest[..told].iter().map(|(length, _)| *length).collect();
+    by_length.sort_unstable();
+    // The shortest first: what each leaves of its equal part is the others'.
+    let mut cap = 0;
+    for (nth, length) in by_length.iter().enumerate() {
+        cap = left / (told - nth);
+        left -= cap.min(*length);
+    }
+    let share = |(nth, (length, _)): (usize, &(usize, usize))| (nth < told).then(|| (*length).min(cap));
+    root.into_iter().map(Some).chain(rest.iter().enumerate().map(share)).collect()
 }
 
 impl Stack {

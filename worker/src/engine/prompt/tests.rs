@@ -97,9 +97,30 @@ fn instructions_share_one_bound_and_what_does_not_fit_is_named() {
         ..Project::default()
     };
     let shown = project.text();
-    assert_eq!(shown.matches('x').count(), INSTRUCTIONS_BYTES_MAX);
+    let told_of = |text: &str| text.matches('x').count();
+    assert!(
+        (INSTRUCTIONS_BYTES_MAX - 300..INSTRUCTIONS_BYTES_MAX).contains(&told_of(&shown)),
+        "{}",
+        told_of(&shown)
+    );
     assert!(shown.contains("[… cut here; read a/AGENTS.md for the rest]"));
-    assert!(shown.contains("before you change something in it: b/AGENTS.md\n"), "{shown}");
+    assert!(
+        shown.contains("# What b/AGENTS.md says about b/ (it goes over what is said above)\nxxxxxxxxxx\n")
+    );
+    // Without one at the root all share alike, and of too many the last ones are named.
+    let project = Project {
+        instructions: (0..70).map(|n| told(&format!("f{n:02}/AGENTS.md"), 600 + 1000 * (n % 2))).collect(),
+        ..Project::default()
+    };
+    let shown = project.text();
+    assert!(
+        (INSTRUCTIONS_BYTES_MAX * 3 / 4..INSTRUCTIONS_BYTES_MAX).contains(&told_of(&shown)),
+        "{}",
+        told_of(&shown)
+    );
+    let told = shown.matches("\n# What ").count();
+    assert!((40..60).contains(&told), "{told}");
+    assert!(shown.contains(&format!("before you change something in it: f{told}/AGENTS.md, f")), "{shown}");
 }
 
 /// A16: however large the project and the task, the first request stays small.

@@ -28,6 +28,32 @@ struct Wanted {
     line: Option<Line>,
 }
 
+/// What a file holds.
+enum Lines {
+    Backlog(Vec<Line>),
+    /// One task; its text, where it came from standard input.
+    Task(Option<String>),
+}
+
+impl Lines {
+    fn of(file: &Path) -> Outcome<Self> {
+        if file.as_os_str() != "-" {
+            return if backlog::is_backlog(file) {
+                backlog::read(file).map(Self::Backlog)
+            } else {
+                Ok(Self::Task(None))
+            };
+        }
+        let text = std::io::read_to_string(std::io::stdin().lock())
+            .fail_with(Exit::Usage, || "cannot read the task from standard input; is it UTF-8?".to_owned())?;
+        // No task in words begins so, and each line of a backlog does.
+        if text.trim_start_matches('\u{feff}').trim_start().starts_with('{') {
+            return backlog::tasks(&text, "standard input").map(Self::Backlog);
+        }
+        Ok(Self::Task(Some(text)))
+    }
+}
+
 /// What a flag says of the `nth` model: it is given once for all of them, or once for each.
 fn nth_of<T>(given: &[T], nth: usize) -> Option<&T> {
     if let [only] = given { Some(only) } else { given.get(nth) }
@@ -136,14 +162,19 @@ impl Args {
     fn wanted(&self, cx: &Context, variant: &Variant) -> Outcome<Vec<Wanted>> {
         let mut all = Vec::new();
         for file in &self.files {
-            if backlog::is_backlog(file) {
-                for line in backlog::read(file)? {
-                    let mut asked = self.task(None, Some(&line), variant).check(cx)?;
-                    asked.title = line.title.clone().unwrap_or(asked.title);
-                    all.push(Wanted { asked, line: Some(line) });
+            let lines = match Lines::of(file)? {
+                Lines::Backlog(lines) => lines,
+                Lines::Task(text) => {
+                    let file = text.is_none().then_some(file.as_path());
+                    let args = TaskArgs { text, ..self.task(file, None, variant) };
+                    all.push(Wanted { asked: args.check(cx)?, line: None });
+                    continue;
                 }
-            } else {
-                all.push(Wanted { asked: self.task(Some(file), None, variant).check(cx)?, line: None });
+            };
+            for line in lines {
+                let mut asked = self.task(None, Some(&line), variant).check(cx)?;
+                asked.title = line.title.clone().unwrap_or(asked.title);
+                all.push(Wanted { asked, line: Some(line) });
             }
         }
         let texts: BTreeSet<_> = all.iter().map(|one| (&one.asked.title, &one.asked.text)).collect();
