@@ -266,9 +266,23 @@ pub struct Usage {
     /// Tokens written to the provider's cache.
     #[serde(default)]
     pub cache_write_tokens: u64,
+    /// The provider told none of it: made of the bytes that went and came, three a token. Of a sum: a part is.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub estimated: bool,
 }
 
 impl Usage {
+    /// What a call took of which its provider tells nothing: rather more than less, for budgets are made of it.
+    pub const fn estimated(request_bytes: u64, answer_bytes: u64) -> Self {
+        Self {
+            input_tokens: request_bytes.div_ceil(3),
+            output_tokens: answer_bytes.div_ceil(3),
+            cache_read_tokens: 0,
+            cache_write_tokens: 0,
+            estimated: true,
+        }
+    }
+
     /// Tokens of the request, wherever they were read from.
     pub const fn asked_tokens(self) -> u64 {
         self.input_tokens.saturating_add(self.cache_read_tokens).saturating_add(self.cache_write_tokens)
@@ -289,6 +303,7 @@ impl Usage {
             output_tokens: self.output_tokens.saturating_add(other.output_tokens),
             cache_read_tokens: self.cache_read_tokens.saturating_add(other.cache_read_tokens),
             cache_write_tokens: self.cache_write_tokens.saturating_add(other.cache_write_tokens),
+            estimated: self.estimated || other.estimated,
         }
     }
 }
@@ -324,8 +339,13 @@ mod tests {
 
     #[test]
     fn the_hit_ratio_is_of_all_that_was_asked() {
-        let usage =
-            Usage { input_tokens: 10, output_tokens: 500, cache_read_tokens: 80, cache_write_tokens: 10 };
+        let usage = Usage {
+            input_tokens: 10,
+            output_tokens: 500,
+            cache_read_tokens: 80,
+            cache_write_tokens: 10,
+            estimated: false,
+        };
         assert_eq!((usage.asked_tokens(), usage.cache_hit_percent()), (100, Some(80)));
         assert_eq!(Usage { output_tokens: 5, ..Usage::default() }.cache_hit_percent(), None);
     }
@@ -391,8 +411,13 @@ mod tests {
     fn cost_counts_each_kind_of_token_once() {
         let prices =
             Prices { input_nusd: 3000, output_nusd: 15_000, cache_read_nusd: 300, cache_write_nusd: 3750 };
-        let usage =
-            Usage { input_tokens: 10, output_tokens: 2, cache_read_tokens: 100, cache_write_tokens: 4 };
+        let usage = Usage {
+            input_tokens: 10,
+            output_tokens: 2,
+            cache_read_tokens: 100,
+            cache_write_tokens: 4,
+            estimated: false,
+        };
         assert_eq!(prices.cost_nusd(usage), 30_000 + 30_000 + 30_000 + 15_000);
     }
 }

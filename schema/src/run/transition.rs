@@ -199,7 +199,8 @@ impl RunState {
         }
         self.transcript.answer(event.parts);
         let asked = event.usage.asked_tokens();
-        self.measured = (asked > 0).then(|| self.counted(asked.saturating_add(event.usage.output_tokens)));
+        self.measured = (asked > 0 && !event.usage.estimated)
+            .then(|| self.counted(asked.saturating_add(event.usage.output_tokens)));
         self.stage = Stage::Deciding;
         Ok(())
     }

@@ -36,6 +36,7 @@ pub(super) fn fault(fault: Fault) -> Option<Refusal> {
         | FaultKind::Empty
         | FaultKind::OutputLimit
         | FaultKind::Unstreamed
+        | FaultKind::Uncounted
         | FaultKind::Refusal
         | FaultKind::SlowFirstByte
         | FaultKind::Stall => return None,

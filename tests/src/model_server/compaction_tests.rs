@@ -40,6 +40,7 @@ fn taken(messages: &[Message], with_tools: bool, blobs: &Blobs) -> Result<(), St
             temperature_milli: None,
             effort: None,
             completion_tokens: false,
+            thought: None,
         };
         let body = render(&request, blobs).map_err(|error| format!("{model}: {error}"))?;
         let body: Value = serde_json::from_slice(&body).map_err(|error| error.to_string())?;

@@ -111,6 +111,7 @@ fn frames(
             | FaultKind::Empty
             | FaultKind::OutputLimit
             | FaultKind::Unstreamed
+            | FaultKind::Uncounted
             | FaultKind::Refusal
             | FaultKind::SlowFirstByte,
         )

@@ -299,6 +299,9 @@ async fn reply(
         }
     }
     shared.cached(body, place, &mut line.answer.usage);
+    if line.fault.is_some_and(|fault| fault.kind == FaultKind::Uncounted) {
+        line.answer.usage = Usage::default();
+    }
     if line.fault.is_some_and(|fault| fault.kind == FaultKind::Unstreamed) {
         let body = match speaks {
             Speaks::Anthropic => anthropic::whole(&line.answer, model, request_id),

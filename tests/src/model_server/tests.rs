@@ -49,6 +49,7 @@ fn rendered(model: ModelRef, messages: Vec<Message>) -> Rendered {
         temperature_milli: None,
         effort: None,
         completion_tokens: false,
+        thought: None,
     };
     let body = render(&request, &HashMap::<BlobHash, Bytes>::new()).expect("well-formed");
     Rendered { model, body: body.into() }
@@ -62,6 +63,60 @@ async fn call(model: &ModelRef, timeouts: Timeouts, key: Option<&Secret>) -> Res
 
 fn sendable<F: Future + Send>(future: F) -> F {
     future
+}
+
+/// A server that answers one request with `pieces`, each after its pause, and then says nothing more for as long as
+/// it is listened to.
+async fn odd_server(pieces: Vec<(u64, &'static str)>) -> ModelRef {
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("a port");
+    let port = listener.local_addr().expect("an address").port();
+    tokio::spawn(async move {
+        let (mut socket, _) = listener.accept().await.expect("a connection");
+        let mut asked = vec![0; 64 * 1024];
+        let _ = socket.read(&mut asked).await;
+        let head = "HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\n\r\n";
+        socket.write_all(head.as_bytes()).await.expect("a head");
+        for (pause_ms, piece) in pieces {
+            tokio::time::sleep(Duration::from_millis(pause_ms)).await;
+            if socket.write_all(piece.as_bytes()).await.is_err() {
+                return;
+            }
+        }
+        // Held open: the caller goes first.
+        let _ = socket.read(&mut asked).await;
+    });
+    let model: ModelRef = "openai:odd".parse().expect("a model");
+    ModelRef { base_url: Some(format!("http://127.0.0.1:{port}/v1")), ..model }
+}
+
+const SAID: &str = "data: {\"choices\":[{\"delta\":{\"content\":\"All\"},\"finish_reason\":null}]}\n\n";
+const STOPPED: &str = "data: {\"choices\":[{\"delta\":{},\"finish_reason\":\"stop\"}]}\n\n";
+
+#[tokio::test]
+async fn a_whole_answer_is_taken_though_nobody_ends_its_stream() {
+    let limit = Duration::from_millis(300);
+    let short = Timeouts { first_byte: limit, idle: limit, ..Timeouts::default() };
+    let model = odd_server(vec![(0, SAID), (0, STOPPED)]).await;
+    let answer = call(&model, short, None).await.expect("it is whole");
+    assert_eq!(answer.parts, [AnswerPart::Text("All".to_owned())]);
+    let model = odd_server(vec![(0, SAID)]).await;
+    let error = call(&model, short, None).await.expect_err("it is not");
+    assert_eq!(error.kind(), "timeout");
+}
+
+#[tokio::test]
+async fn signs_of_life_are_no_answer_for_ever() {
+    let limit = Duration::from_millis(200);
+    let short = Timeouts { first_byte: limit, idle: limit, ..Timeouts::default() };
+    let alive = |times: usize| std::iter::repeat_n((50, ": keep-alive\n\n"), times);
+    let model = odd_server(alive(6).chain([(0, SAID), (0, STOPPED)]).collect()).await;
+    assert!(call(&model, short, None).await.is_ok(), "a request may wait for its turn");
+    let model = odd_server(alive(100).collect()).await;
+    assert_eq!(call(&model, short, None).await.expect_err("nothing is said").kind(), "timeout");
+    // An object instead of a stream, behind a line that only keeps the connection alive.
+    let whole = "{\"choices\":[{\"message\":{\"content\":\"All\"},\"finish_reason\":\"stop\"}]}";
+    let model = odd_server(vec![(0, "\n"), (50, whole)]).await;
+    assert_eq!(call(&model, short, None).await.map_err(|error| error.kind()).map(|_| ()), Ok(()));
 }
 
 #[tokio::test]

@@ -339,3 +339,44 @@ calls = [{ name = "run_command", args = { command = "sleep 50" } }]
     );
     stage.end().await
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_budget_of_time_ends_a_call_that_nobody_answers() -> Result<()> {
+    let _room = room().await;
+    let script = "[[turns]]\ntext = \"Done.\"\nfault = { kind = \"slow_first_byte\" }\n";
+    let stage = Stage::set(Provider::Anthropic, &[("main", script)], "").await?;
+    let task = stage.task(&["--max-time", "2s"]).await?;
+    let message = task.message.clone().unwrap_or_default();
+    ensure!(task.state == TaskState::Discarded && message.contains("budget of time"), "{task:?}");
+    let history = stage.proven(&task).await?;
+    let failed = history.events.iter().find_map(|event| match event {
+        RunEvent::ModelFailed(e) => Some(e),
+        _ => None,
+    });
+    let failed = failed.context("a failed call")?;
+    ensure!(failed.duration_ms < 20_000 && failed.message.contains("budget of time ended"), "{failed:?}");
+    stage.end().await
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_budget_of_tokens_holds_where_the_server_counts_none() -> Result<()> {
+    let _room = room().await;
+    let look =
+        "[[turns]]\ncalls = [{ name = \"list_files\", args = {} }]\nfault = { kind = \"uncounted\" }\n";
+    let stage = Stage::set(Provider::OpenAi, &[("main", &look.repeat(30))], "").await?;
+    let task = stage.task(&["--max-tokens", "30000"]).await?;
+    let message = task.message.clone().unwrap_or_default();
+    ensure!(task.state == TaskState::Discarded && message.contains("budget of 30000 tokens"), "{task:?}");
+    let history = stage.proven(&task).await?;
+    let answers: Vec<_> = history
+        .events
+        .iter()
+        .filter_map(|event| match event {
+            RunEvent::ModelAnswered(e) => Some(e.usage),
+            _ => None,
+        })
+        .collect();
+    ensure!(answers.iter().all(|usage| usage.estimated && usage.input_tokens > 1000), "{answers:?}");
+    ensure!((2..12).contains(&answers.len()), "{answers:?}");
+    stage.end().await
+}

@@ -5,15 +5,20 @@ use std::time::Instant;
 use bytes::Bytes;
 use docket_schema::{
     content::{BlobRef, Content},
-    message::{Part, StopReason},
+    message::{Part, StopReason, Usage},
     run::{ModelAnswered, ModelFailed, Purpose, RunEvent, RunState, is_cut},
 };
 
-use super::{journal::Outgoing, material::Material, voices::Voices, workbench::Workbench};
+use super::{
+    journal::Outgoing,
+    material::Material,
+    voices::Voices,
+    workbench::{Workbench, time_ends_at},
+};
 use crate::{
     clock,
     engine::ModelCall,
-    model::{Attempt, Rendered, next_delay},
+    model::{Attempt, Delta, ModelError, Rendered, TimeoutKind, next_delay},
     progress::ProgressNote,
     tools,
     workspace::SnapshotError,
@@ -47,13 +52,30 @@ impl Hands {
         let attempt = Attempt(call.attempt);
         let heard = || progress.at_most(super::turn::ASK_AT_MOST);
         let started = Instant::now();
-        let answer = self.voices.call(rendered, attempt, &mut |_| heard()).await;
+        let mut on_delta = |_: Delta<'_>| heard();
+        let asked = self.voices.call(rendered, attempt, &mut on_delta);
+        // A budget of time bounds the call, too; what is over is told by the next decision.
+        let answer = match time_ends_at(state) {
+            None => asked.await,
+            Some(at) => match tokio::time::timeout_at(at.into(), asked).await {
+                Ok(answer) => answer,
+                Err(_) => {
+                    let after_ms = u64::try_from(started.elapsed().as_millis()).unwrap_or(u64::MAX);
+                    Err(ModelError::Timeout { which: TimeoutKind::Budget, after_ms })
+                }
+            },
+        };
         match answer {
             Ok(answer) => {
                 let prices = pins.as_ref().map(|pins| pins.models.terms_of(&call.model).prices);
                 let prices = prices.unwrap_or_default();
                 let several = pins.as_ref().is_some_and(|pins| pins.models.are_several());
-                let (stop, usage) = (answer.stop_reason.clone(), answer.usage);
+                let stop = answer.stop_reason.clone();
+                let silent = answer.usage.asked_tokens() == 0 && answer.usage.output_tokens == 0;
+                let usage = match silent {
+                    true => Usage::estimated(rendered.body.len() as u64, answer.bytes()),
+                    false => answer.usage,
+                };
                 let (first_byte_ms, total_ms) = (answer.first_byte_ms, answer.total_ms);
                 let mut parts = answer.into_parts(call.turn);
                 if stop == StopReason::Refusal && pins.as_ref().is_some_and(|pins| pins.settings.heed_stops) {
@@ -181,10 +203,29 @@ fn tell_cut(parts: &mut [Part], tokens_max: u32) {
         (None, _) => return,
     };
     let why = format!(
-        "cut at the limit of {tokens_max} tokens for one answer; do it in smaller parts, a large file with several calls: {begin}"
+        "{CUT} {tokens_max} tokens for one answer; do it in smaller parts, a large file with several calls: {begin}"
     );
     (tool.args, tool.malformed) = (serde_json::Value::Null, Some(why));
 }
+
+/// What is said of a call whose arguments were no object, or were not taken ([`tell_cut`], [`fitted`]).
+pub(super) fn not_run(tool: &str, text: &str) -> String {
+    if text.starts_with(CUT) || text.contains(TOO_LARGE) {
+        return format!("The call of {tool} was not run: {text}");
+    }
+    let why = match serde_json::from_str::<serde_json::Value>(text) {
+        Ok(_) => "they are JSON, and no object".to_owned(),
+        Err(error) => error.to_string(),
+    };
+    let shown: String = text.chars().take(400).collect();
+    format!(
+        "The arguments of {tool} are not a JSON object ({why}). They were: {shown}\nCall it again with one JSON object."
+    )
+}
+
+/// How what is said begins of a call that an answer's limit cut, and what of one that is too large holds.
+const CUT: &str = "cut at the limit of";
+const TOO_LARGE: &str = "bytes, more than a call may have";
 
 /// A call bears its tool's own name, in the log and in what the model reads of itself.
 fn named(mut part: Part) -> Part {
@@ -206,7 +247,7 @@ fn fitted(part: Part, room: &mut usize) -> Part {
         Some(left) => *room = left,
         None => {
             let begin: String = tool.malformed.as_ref().unwrap_or(&json).chars().take(200).collect();
-            let why = format!("{bytes} bytes, more than a call may have; do it in smaller parts: {begin}");
+            let why = format!("{bytes} {TOO_LARGE}; do it in smaller parts: {begin}");
             (tool.args, tool.malformed) = (serde_json::Value::Null, Some(why));
         }
     }
@@ -283,6 +324,24 @@ mod tests {
             withhold_calls(&mut parts);
             assert_eq!(parts, [Part::Text { text: then.into() }]);
         }
+    }
+
+    #[test]
+    fn what_is_wrong_with_arguments_is_told() {
+        for (text, words) in [
+            ("{\"a\": 1,}", "trailing comma at line 1 column 9"),
+            ("{'a': 1}", "key must be a string"),
+            ("[1]", "they are JSON, and no object"),
+            ("{\"a\": \"x\ny\"}", "control character"),
+        ] {
+            let told = not_run("edit_file", text);
+            assert!(told.contains(words) && told.contains(text), "{told}");
+        }
+        let told = not_run(
+            "create_file",
+            "cut at the limit of 8192 tokens for one answer; do it in smaller parts: {",
+        );
+        assert!(told.starts_with("The call of create_file was not run: cut at the limit"), "{told}");
     }
 
     #[test]

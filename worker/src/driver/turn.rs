@@ -271,6 +271,7 @@ pub(crate) fn reopened(state: &RunState, open: &ModelRequested) -> ModelCall {
     {
         return ModelCall { call: open.call.clone(), model: open.model.clone(), output_tokens_max, ..call };
     }
+    let messages = state.transcript.sealed_conversation();
     ModelCall {
         call: open.call.clone(),
         purpose: open.purpose,
@@ -279,11 +280,11 @@ pub(crate) fn reopened(state: &RunState, open: &ModelRequested) -> ModelCall {
         model: open.model.clone(),
         system: pins.prompts.system,
         tools: pins.prompts.tools,
-        messages: state.transcript.sealed_conversation(),
         nudge: open.nudge.clone(),
         output_tokens_max,
         wait_ms: 0,
-        manner: manner_of(pins, open.purpose, &open.model),
+        manner: manner_of(pins, open.purpose, &open.model, &messages),
+        messages,
     }
 }
 
@@ -318,6 +319,7 @@ pub async fn model_request<S: Blobs>(
         temperature_milli: call.manner.temperature_milli,
         effort: call.manner.effort,
         completion_tokens: call.manner.completion_tokens,
+        thought: call.manner.thought,
     })
 }
 

@@ -225,12 +225,7 @@ impl Workbench {
         tests: Option<&TestRunnerConfig>,
     ) -> ToolOutcome {
         if let Some(text) = &tool.malformed {
-            let shown: String = text.chars().take(400).collect();
-            let text = format!(
-                "The arguments of {} are not a JSON object. They were: {shown}\nCall it again with one JSON object.",
-                tool.name
-            );
-            return refusal(&tool.name, text);
+            return refusal(&tool.name, super::act::not_run(&tool.name, text));
         }
         tools::execute(self.context(read_set, tests), &tool.name, &tool.args).await
     }
@@ -300,7 +295,7 @@ impl Workbench {
 }
 
 /// When the run's budget of time ends, if it has one and works on from now.
-fn time_ends_at(state: &RunState) -> Option<Instant> {
+pub(super) fn time_ends_at(state: &RunState) -> Option<Instant> {
     let time_max_ms = state.pins.as_ref()?.settings.time_max_ms;
     let left_ms = time_max_ms.saturating_sub(state.asking.spent(&state.totals).worked_ms);
     (time_max_ms > 0).then(|| Instant::now().checked_add(Duration::from_millis(left_ms))).flatten()

@@ -100,6 +100,10 @@ pub struct Manner {
     /// In Chat Completions its answer is limited by `max_completion_tokens`.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub completion_tokens: bool,
+    /// Where effort is asked for and results of calls are brought: whether the answer with the calls began with a
+    /// thought of this model. Some providers want it to stay as it was until the calls are done.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub thought: Option<bool>,
 }
 
 impl Manner {

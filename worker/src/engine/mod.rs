@@ -36,8 +36,8 @@ pub use react::React;
 pub(crate) use verification::must_parse;
 
 use docket_schema::{
-    message::ModelRef,
-    run::{EngineRef, Purpose, RunStarted, RunState},
+    message::{ModelRef, Part, Role},
+    run::{Conversation, EngineRef, Purpose, RunStarted, RunState},
 };
 
 /// See the module.
@@ -60,7 +60,7 @@ pub fn usual_output_tokens(pins: &RunStarted, purpose: Purpose, model: &ModelRef
 
 /// How a model is to answer, as the run has pinned it: settings are the main model's, and go over its own terms.
 /// Nobody thinks about a summary.
-pub fn manner_of(pins: &RunStarted, purpose: Purpose, model: &ModelRef) -> Manner {
+pub fn manner_of(pins: &RunStarted, purpose: Purpose, model: &ModelRef, said: &Conversation) -> Manner {
     let terms = pins.models.terms_of(model);
     let own = (*model == pins.models.main).then_some(&pins.settings);
     let effort = match purpose {
@@ -70,7 +70,19 @@ pub fn manner_of(pins: &RunStarted, purpose: Purpose, model: &ModelRef) -> Manne
         }
     };
     let temperature_milli = own.and_then(|settings| settings.temperature_milli).or(terms.temperature_milli);
-    Manner { effort, temperature_milli, completion_tokens: terms.completion_tokens }
+    let thought = effort.and_then(|_| thought_before(said, model));
+    Manner { effort, temperature_milli, completion_tokens: terms.completion_tokens, thought }
+}
+
+/// Whether the answer whose calls the conversation's end brings the results of began with a thought of `model`; none
+/// where no call waits for its result.
+fn thought_before(said: &Conversation, model: &ModelRef) -> Option<bool> {
+    let mut last = said.since(said.len().saturating_sub(2));
+    let (answer, results) = (&last.next()?.message, &last.next()?.message);
+    let brings = results.parts.iter().any(|part| matches!(part, Part::ToolResult { .. }));
+    let own = |provider: &str| provider == model.provider || provider == model.to_string();
+    let thought = |part: &Part| matches!(part, Part::Thinking { provider, .. } if own(provider));
+    (brings && answer.role == Role::Assistant).then(|| answer.parts.iter().any(thought))
 }
 
 /// The engines of this build, every version that is still supported.

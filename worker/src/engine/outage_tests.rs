@@ -201,14 +201,16 @@ fn a_main_model_that_never_answered_and_is_refused_ends_the_task() {
 
 #[test]
 fn effort_and_temperature_are_the_main_models_and_others_have_their_own() {
-    let manner = |effort, temperature_milli| Manner { effort, temperature_milli, completion_tokens: false };
+    let manner = |effort, temperature_milli| Manner { effort, temperature_milli, ..Manner::default() };
     let asked = RunSettings { effort: Some(Effort::High), temperature_milli: Some(200), ..today() };
     let mut cheap = other("cheap", 100_000).expect("one");
     cheap.terms.effort = Some(Effort::Low);
     let mut play = Play::of(asked, Some(cheap), None);
     assert_eq!(play.next_call().manner, manner(Some(Effort::Low), None));
     play.calls(&[edit()]);
-    assert_eq!(play.next_call().manner, manner(Some(Effort::High), Some(200)));
+    // Results are brought, and the calls were made without a thought of this model.
+    let bringing = Manner { thought: Some(false), ..manner(Some(Effort::High), Some(200)) };
+    assert_eq!(play.next_call().manner, bringing);
     // Without any the decision is to the byte what it was before there were manners.
     let plain = Play::of(settings(), None, None).next_call();
     assert_eq!(plain.manner, Manner::default());

@@ -3,7 +3,7 @@
 
 use docket_schema::{
     content::Content,
-    run::{RunStarted, RunState, plan_in},
+    run::{RunStarted, RunState, TroubleKind, plan_in},
 };
 
 /// What a model that gave no plan is told.
@@ -31,11 +31,22 @@ pub(super) const NOTHING_DONE: &str = "You called no tool, which ends the task, 
                                        If there is something to do, call the tool that does it. If your answer was all \
                                        that the task asks for, give it once more.";
 
-/// Whether the last answer ends the task before any tool was called. Asked once, as above.
-pub(super) fn nothing_done(run: &RunState, pins: &RunStarted) -> bool {
-    let idle = run.answered_without_tools && run.idle_answers == 1;
-    let untouched = run.totals.tool_calls == 0 && run.overlay.is_empty();
-    pins.settings.heed_stops && idle && untouched && !run.transcript.has_notes()
+/// What a model is told that ends although no change of its own came about.
+pub(super) const NOTHING_CHANGED: &str = "You called no tool, which ends the task; but your change failed, and nothing in the \
+                                          repository is changed. Make it again, mended. If the task is done without it, say so once more.";
+
+/// What the last answer is asked that ends the task before anything was done, or although every change failed. Asked
+/// once, as above.
+pub(super) fn nothing_done(run: &RunState, pins: &RunStarted) -> Option<&'static str> {
+    let idle = run.answered_without_tools && run.idle_answers == 1 && run.overlay.is_empty();
+    if !pins.settings.heed_stops || !idle || run.transcript.has_notes() {
+        return None;
+    }
+    if run.totals.tool_calls == 0 {
+        return Some(NOTHING_DONE);
+    }
+    let failed = run.troubles.iter().any(|trouble| trouble.kind == TroubleKind::Write);
+    failed.then_some(NOTHING_CHANGED)
 }
 
 /// Whether the last answer said what it intends: a plan stood in it.

@@ -178,6 +178,15 @@ fn who_ends_before_anything_was_done_is_asked_once_whether_that_is_meant() {
     look(&mut of, "I look.");
     of.say("It adds two numbers.", &[]);
     assert!(gist(&of.decide()).starts_with("gates"), "something was looked at");
+    let mut of = log(RunSettings { plan_asks_max: 0, ..RunSettings::default() });
+    of.say("", &[("edit_file", json!({ "path": "a.py" }))]);
+    let signature = Some("edit_file: not in the file".to_owned());
+    let facts = ToolFacts { error_signature: signature, ..ToolFacts::default() };
+    of.run_batch_with(&[(ToolStatus::Error, "not in the file", facts)]);
+    of.say("I changed f to return 2.", &[]);
+    assert!(reminder(&of).expect("words").contains("nothing in the repository is changed"));
+    of.say("It returns 2 already.", &[]);
+    assert!(gist(&of.decide()).starts_with("gates"), "said twice");
 }
 
 #[test]

@@ -214,10 +214,10 @@ fn stopped(run: &RunState, pins: &RunStarted) -> Option<Unheeded> {
         return Some(Unheeded::AskedAgain(planning::STOPPED_EARLY));
     }
     if *stop != StopReason::Refusal
-        && planning::nothing_done(run, pins)
+        && let Some(words) = planning::nothing_done(run, pins)
         && blocked_question(run.last_text.as_ref(), true).is_none()
     {
-        return Some(Unheeded::AskedAgain(planning::NOTHING_DONE));
+        return Some(Unheeded::AskedAgain(words));
     }
     if pins.settings.heed_stops && *stop == StopReason::Refusal && !run.transcript.has_notes() {
         let asked = models::chosen(run, pins).model;
@@ -263,6 +263,7 @@ struct Asking {
 fn ask(run: &RunState, pins: &RunStarted, asking: Asking) -> Decision {
     let attempt = run.failed_attempts + 1;
     let chosen = models::chosen(run, pins);
+    let messages = run.transcript.conversation(asking.nudge.as_deref());
     let call = ModelCall {
         call: CallId::model(asking.turn, attempt),
         purpose: Purpose::Decide,
@@ -271,11 +272,11 @@ fn ask(run: &RunState, pins: &RunStarted, asking: Asking) -> Decision {
         model: chosen.model.clone(),
         system: pins.prompts.system,
         tools: pins.prompts.tools,
-        messages: run.transcript.conversation(asking.nudge.as_deref()),
         nudge: asking.nudge,
         output_tokens_max: answer_tokens_max(pins, chosen.terms),
         wait_ms: asking.wait_ms,
-        manner: manner_of(pins, Purpose::Decide, chosen.model),
+        manner: manner_of(pins, Purpose::Decide, chosen.model, &messages),
+        messages,
     };
     Decision { phase: run.phase, act: Act::CallModel(Box::new(call)) }
 }

@@ -25,6 +25,19 @@ pub struct ModelAnswer {
     pub total_ms: u64,
 }
 
+impl ModelAnswer {
+    /// Bytes of what was said, thought and called.
+    #[must_use]
+    pub fn bytes(&self) -> u64 {
+        let of = |part: &AnswerPart| match part {
+            AnswerPart::Text(text) => text.len(),
+            AnswerPart::Thinking { data, .. } => data.to_string().len(),
+            AnswerPart::ToolUse { args_json, .. } => args_json.len(),
+        };
+        self.parts.iter().map(of).sum::<usize>() as u64
+    }
+}
+
 /// A piece of an answer.
 #[derive(Debug, Clone, PartialEq)]
 pub enum AnswerPart {

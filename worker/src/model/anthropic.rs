@@ -80,8 +80,15 @@ fn thinking(request: &ModelRequest) -> (Option<Thinking>, Option<OutputConfig>) 
         Effort::Medium => 8 * BUDGET_TOKENS_MIN,
         Effort::High => 24 * BUDGET_TOKENS_MIN,
     };
-    let budget_tokens = wanted.min(request.max_output_tokens / 2);
-    ((budget_tokens >= BUDGET_TOKENS_MIN).then_some(Thinking::Enabled { budget_tokens }), None)
+    // Within a turn of calls thinking stays as it was: a call that was made without a thought is refused with it, and
+    // one that was made with a thought without it.
+    let fits = match request.thought {
+        Some(false) => false,
+        Some(true) => request.max_output_tokens > BUDGET_TOKENS_MIN,
+        None => request.max_output_tokens / 2 >= BUDGET_TOKENS_MIN,
+    };
+    let budget_tokens = wanted.min((request.max_output_tokens / 2).max(BUDGET_TOKENS_MIN));
+    (fits.then_some(Thinking::Enabled { budget_tokens }), None)
 }
 
 /// What follows them.
@@ -264,6 +271,11 @@ impl Fold {
         self.count(&body["usage"]);
         self.stop = body["stop_reason"].as_str().map(stop_reason);
         self.ended = true;
+    }
+
+    /// Whether the answer is whole: what may follow is the end.
+    pub(super) const fn is_whole(&self) -> bool {
+        self.stop.is_some()
     }
 
     /// Whether nothing more is to come.

@@ -43,14 +43,21 @@ const CONTEXT: [&str; 7] = [
 
 /// Reads a refusal.
 pub(crate) fn classify(refusal: Refusal<'_>, key: Option<&Secret>) -> ModelError {
-    let Refusal { status, retry_after_ms, body } = refusal;
+    let Refusal { status, body, .. } = refusal;
+    let retry_after_ms = refusal.retry_after_ms.or_else(|| told_delay_ms(body));
     let text = error_text(body, key);
     let lower = text.to_lowercase();
     let says = |words: &[&str]| words.iter().any(|word| lower.contains(word));
-    if status == 402 || says(&SPEND) || says(&["spending limit"]) {
+    // A limit by the minute is told in words of the plan, too; what may be asked again soon is no spending limit.
+    let soon = status == 429 && retry_after_ms.is_some() && !lower.contains("insufficient_quota");
+    // Others tell the request's own words back.
+    let tells = matches!(status, 200..=299 | 400 | 403 | 429);
+    if status == 402 || (tells && !soon && (says(&SPEND) || says(&["spending limit"]))) {
         return ModelError::SpendLimit { message: text };
     }
-    if status == 413 || says(&CONTEXT) {
+    // A request that is larger than what a minute allows never fits.
+    let too_large = status == 429 && says(&["request too large"]);
+    if status == 413 || too_large || says(&CONTEXT) {
         return ModelError::ContextTooLong { message: text };
     }
     match status {
@@ -96,7 +103,21 @@ fn error_text(body: &[u8], key: Option<&Secret>) -> String {
     super::text::visible(&line[..end]).into_owned()
 }
 
+/// The wait that Google's servers name in the body, as `"retryDelay": "17s"`.
+fn told_delay_ms(body: &[u8]) -> Option<u64> {
+    let value: Value = serde_json::from_slice(body).ok()?;
+    let details = unwrapped(&value)["error"]["details"].as_array()?;
+    let delay = details.iter().find_map(|detail| detail["retryDelay"].as_str())?;
+    decimal_ms(delay.strip_suffix('s')?, 1000)
+}
+
+/// Google's servers send an error as the only item of a list.
+fn unwrapped(value: &Value) -> &Value {
+    value.as_array().and_then(|items| items.first()).unwrap_or(value)
+}
+
 fn json_words(value: &Value) -> String {
+    let value = unwrapped(value);
     let error = match value.get("error") {
         Some(Value::String(text)) => return text.clone(),
         Some(error) => error,
@@ -153,6 +174,13 @@ mod tests {
             (429, anthropic("rate_limit_error", "slow down"), "rate_limited"),
             (429, openai("rate_limit_exceeded"), "rate_limited"),
             (429, openai("insufficient_quota"), "spend_limit"),
+            (429, r#"{"error":{"message":"You exceeded your current quota"}}"#.to_owned(), "rate_limited"),
+            (422, r#"{"detail":[{"input":"insufficient credits"}]}"#.to_owned(), "invalid_request"),
+            (
+                429,
+                openai("x").replace("\"m\"", "\"Request too large for gpt-9 on tokens per min\""),
+                "context_too_long",
+            ),
             (400, anthropic("invalid_request_error", "Your credit balance is too low"), "spend_limit"),
             (402, anthropic("billing_error", "pay"), "spend_limit"),
             (403, anthropic("permission_error", "monthly spend limit"), "spend_limit"),
@@ -189,6 +217,20 @@ mod tests {
         ] {
             assert_eq!(kind(status, &body), expected, "{status} {body}");
         }
+    }
+
+    #[test]
+    fn an_error_in_a_list_is_read_with_its_delay() {
+        let body = r#"[{"error":{"code":429,"message":"You exceeded your current quota","status":"RESOURCE_EXHAUSTED",
+            "details":[{"@type":"type.googleapis.com/google.rpc.RetryInfo","retryDelay":"17.5s"}]}}]"#;
+        let error = classify(Refusal { status: 429, retry_after_ms: None, body: body.as_bytes() }, None);
+        assert!(matches!(error, ModelError::RateLimited { retry_after_ms: Some(17_500) }), "{error:?}");
+        let body = body.replace("17.5s", "soon");
+        let error = classify(Refusal { status: 429, retry_after_ms: None, body: body.as_bytes() }, None);
+        assert!(
+            matches!(&error, ModelError::SpendLimit { message } if message.contains("current quota")),
+            "{error:?}"
+        );
     }
 
     #[test]

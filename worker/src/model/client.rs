@@ -44,6 +44,10 @@ pub const FIRST_BYTE_TIMEOUT: Duration = Duration::from_secs(120);
 pub const IDLE_TIMEOUT: Duration = Duration::from_secs(60);
 /// Largest answer in bytes of the stream: a hundred times what the largest output limit needs.
 pub const ANSWER_BYTES_MAX: usize = 64 * 1024 * 1024;
+/// How long the end of an answer is waited for that is whole: counts may follow, but need not.
+const END_TIMEOUT: Duration = Duration::from_secs(5);
+/// So many times the wait for the first byte a server may say that it lives before an answer begins.
+const QUEUED_TIMES: u32 = 5;
 /// How long the end of a finished stream is waited for, so that the connection can be used again.
 const DRAIN_TIMEOUT: Duration = Duration::from_millis(20);
 
@@ -303,20 +307,36 @@ impl HttpEnd {
         let mut read = 0;
         // A stream of events never begins like an object.
         let mut whole: Option<Vec<u8>> = None;
+        let mut blank = true;
+        let mut told = false;
         while !fold.ended() {
-            let (which, limit) = match first_byte_ms {
-                None => (TimeoutKind::FirstByte, self.timeouts.first_byte.saturating_sub(started.elapsed())),
-                Some(_) => (TimeoutKind::Idle, self.timeouts.idle),
+            let (which, limit) = match (first_byte_ms, told) {
+                (None, _) => {
+                    (TimeoutKind::FirstByte, self.timeouts.first_byte.saturating_sub(started.elapsed()))
+                }
+                // Signs of life alone, which some send while a request waits for its turn.
+                (Some(_), false) => {
+                    let queued = (self.timeouts.first_byte * QUEUED_TIMES).saturating_sub(started.elapsed());
+                    (TimeoutKind::Idle, self.timeouts.idle.min(queued))
+                }
+                (Some(_), true) if fold.is_whole() => {
+                    (TimeoutKind::Idle, self.timeouts.idle.min(END_TIMEOUT))
+                }
+                (Some(_), true) => (TimeoutKind::Idle, self.timeouts.idle),
             };
             let bytes = match timeout(limit, response.chunk()).await {
                 Ok(Ok(Some(bytes))) => bytes,
                 Ok(Ok(None)) => break,
                 // The reason stands in a complete answer even where its connection then broke.
                 Ok(Err(_)) => break,
+                // And so where nobody closes it.
+                Err(_) if fold.is_whole() => break,
                 Err(_) => {
                     let whole = match which {
                         TimeoutKind::Idle => self.timeouts.idle,
-                        TimeoutKind::FirstByte | TimeoutKind::Connect => self.timeouts.first_byte,
+                        TimeoutKind::FirstByte | TimeoutKind::Connect | TimeoutKind::Budget => {
+                            self.timeouts.first_byte
+                        }
                     };
                     return Err(timed_out(which, whole));
                 }
@@ -327,15 +347,20 @@ impl HttpEnd {
                 let detail = format!("an answer of more than {ANSWER_BYTES_MAX} bytes");
                 return Err(ModelError::Protocol { detail });
             }
-            if whole.is_none() && read == bytes.len() && bytes.trim_ascii_start().starts_with(b"{") {
+            if whole.is_none() && blank && bytes.trim_ascii_start().starts_with(b"{") {
                 whole = Some(Vec::new());
             }
+            blank &= bytes.trim_ascii().is_empty();
             if let Some(whole) = &mut whole {
                 whole.extend_from_slice(&bytes);
+                if is_object(whole) {
+                    break;
+                }
                 continue;
             }
             let mut events = Vec::new();
             let pushed = parser.push(&bytes, &mut |event| events.push(event));
+            told |= !events.is_empty();
             for event in events {
                 fold.event(&event.data, &mut *on_delta).map_err(|fault| refused(fault, key))?;
             }
@@ -357,6 +382,11 @@ impl HttpEnd {
             total_ms,
         })
     }
+}
+
+/// Whether this is an object to its end: nothing needs to be waited for that closes it.
+fn is_object(bytes: &[u8]) -> bool {
+    bytes.trim_ascii_end().ends_with(b"}") && serde_json::from_slice::<serde::de::IgnoredAny>(bytes).is_ok()
 }
 
 /// Takes what came as one object: an answer of a server that does not stream, or an error with status 200.

@@ -14,6 +14,8 @@ pub enum TimeoutKind {
     FirstByte,
     /// The answer stopped in the middle.
     Idle,
+    /// The run's budget of time ended.
+    Budget,
 }
 
 impl std::fmt::Display for TimeoutKind {
@@ -22,6 +24,7 @@ impl std::fmt::Display for TimeoutKind {
             Self::Connect => "no connection",
             Self::FirstByte => "no first byte",
             Self::Idle => "no further byte",
+            Self::Budget => "no whole answer before the run's budget of time ended,",
         })
     }
 }

@@ -56,6 +56,15 @@ impl AnyFold {
         Ok(true)
     }
 
+    /// Whether the answer is whole, though more may come.
+    pub(super) const fn is_whole(&self) -> bool {
+        match self {
+            Self::Anthropic(fold) => fold.is_whole(),
+            Self::OpenAi(fold) => fold.is_whole(),
+            Self::Responses(fold) => fold.ended(),
+        }
+    }
+
     pub(super) const fn ended(&self) -> bool {
         match self {
             Self::Anthropic(fold) => fold.ended(),

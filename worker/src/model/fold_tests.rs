@@ -84,7 +84,13 @@ fn anthropic_whole_and_cut_anywhere() {
         ]
     );
     assert_eq!(whole.stop_reason, StopReason::ToolUse);
-    let usage = Usage { input_tokens: 10, output_tokens: 42, cache_read_tokens: 100, cache_write_tokens: 5 };
+    let usage = Usage {
+        input_tokens: 10,
+        output_tokens: 42,
+        cache_read_tokens: 100,
+        cache_write_tokens: 5,
+        ..Usage::default()
+    };
     assert_eq!(whole.usage, usage);
     assert_eq!(
         told,
@@ -152,7 +158,13 @@ fn openai_whole_and_cut_anywhere() {
         ]
     );
     assert_eq!(whole.stop_reason, StopReason::ToolUse);
-    let usage = Usage { input_tokens: 10, output_tokens: 7, cache_read_tokens: 100, cache_write_tokens: 0 };
+    let usage = Usage {
+        input_tokens: 10,
+        output_tokens: 7,
+        cache_read_tokens: 100,
+        cache_write_tokens: 0,
+        ..Usage::default()
+    };
     assert_eq!(whole.usage, usage);
     for cut in 0..8 {
         assert_eq!(of_openai(&events[..cut]).expect_err("cut"), ModelError::CutStream, "after {cut}");
@@ -212,7 +224,13 @@ fn responses_whole_and_cut_anywhere() {
         ]
     );
     assert_eq!(whole.stop_reason, StopReason::ToolUse);
-    let usage = Usage { input_tokens: 10, output_tokens: 7, cache_read_tokens: 100, cache_write_tokens: 0 };
+    let usage = Usage {
+        input_tokens: 10,
+        output_tokens: 7,
+        cache_read_tokens: 100,
+        cache_write_tokens: 0,
+        ..Usage::default()
+    };
     assert_eq!(whole.usage, usage);
     let streamed = [
         "Thinking(\"hm\")",

@@ -307,6 +307,11 @@ impl Fold {
         }
     }
 
+    /// Whether the answer is whole: what may follow are counts and the end.
+    pub(super) const fn is_whole(&self) -> bool {
+        self.stop.is_some()
+    }
+
     /// Whether nothing more is to come.
     pub(super) const fn ended(&self) -> bool {
         self.ended
@@ -373,6 +378,7 @@ fn usage(usage: &Value) -> Usage {
         output_tokens: tokens(&usage["completion_tokens"]),
         cache_read_tokens: read,
         cache_write_tokens: write,
+        estimated: false,
     }
 }
 

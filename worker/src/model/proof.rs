@@ -146,6 +146,7 @@ mod tests {
             temperature_milli: None,
             effort: None,
             completion_tokens: false,
+            thought: None,
         }
     }
 

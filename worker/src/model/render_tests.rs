@@ -57,6 +57,7 @@ fn request(model: &str, messages: Vec<Message>) -> ModelRequest {
         temperature_milli: Some(300),
         effort: None,
         completion_tokens: false,
+        thought: None,
     }
 }
 
@@ -148,6 +149,24 @@ fn effort_is_asked_for_in_each_protocols_own_words() {
         assert_eq!(short["thinking"]["budget_tokens"], json!(budget.min(1500)));
         let shorter = body("anthropic:claude-haiku-4-5", Some(effort), 2000);
         assert_eq!((&shorter["thinking"], &shorter["temperature"]), (&Value::Null, &json!(0.3)));
+    }
+    // Between a call and its result thinking stays as it was.
+    for (thought, max_output_tokens, budget) in [
+        (Some(false), 64_000, None),
+        (Some(true), 1500, Some(1024)),
+        (Some(true), 1024, None),
+        (None, 1500, None),
+    ] {
+        let of = ModelRequest {
+            effort: Some(Effort::Low),
+            max_output_tokens,
+            thought,
+            ..request("anthropic:claude-haiku-4-5", vec![user(vec![text("go")])])
+        };
+        let body: Value =
+            serde_json::from_slice(&render(&of, &Blobs::new()).expect("well-formed")).expect("JSON");
+        let budget = budget.map_or(Value::Null, |budget: u64| json!(budget));
+        assert_eq!(body["thinking"]["budget_tokens"], budget, "{thought:?} {max_output_tokens}");
     }
     for model in ["openai:x", "openai-responses:x", "anthropic:x"] {
         let plain = body(model, None, 64_000);

@@ -41,6 +41,8 @@ pub struct ModelRequest {
     pub effort: Option<Effort>,
     /// In Chat Completions: name the limit `max_completion_tokens` wherever the model is.
     pub completion_tokens: bool,
+    /// Whether the answer whose calls' results come last began with a thought; see [`crate::engine::Manner`].
+    pub thought: Option<bool>,
 }
 
 /// A rendered request: what is sent, and where.

@@ -357,5 +357,6 @@ fn usage(usage: &Value) -> Usage {
         output_tokens: tokens(&usage["output_tokens"]),
         cache_read_tokens: read,
         cache_write_tokens: write,
+        estimated: false,
     }
 }

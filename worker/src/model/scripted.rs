@@ -156,6 +156,8 @@ pub enum FaultKind {
     Stall,
     /// The server does not stream: the answer comes as one JSON object.
     Unstreamed,
+    /// The answer is told without what it took: some servers count no tokens.
+    Uncounted,
 }
 
 /// The attempt at one call, from 1.
@@ -318,6 +320,7 @@ fn error_of(fault: Fault) -> Option<ModelError> {
         | FaultKind::Empty
         | FaultKind::OutputLimit
         | FaultKind::Unstreamed
+        | FaultKind::Uncounted
         | FaultKind::Refusal => None,
     }
 }

@@ -66,6 +66,7 @@ fn body(model: &str, task: &str, results: &[&str], tell: Option<&str>) -> Vec<u8
         temperature_milli: None,
         effort: None,
         completion_tokens: false,
+        thought: None,
     };
     render(&request, &HashMap::<BlobHash, Bytes>::new()).expect("well-formed")
 }

@@ -99,7 +99,7 @@ pub(crate) fn summary_call(run: &RunState, pins: &RunStarted) -> Option<ModelCal
         nudge: None,
         output_tokens_max: summary_tokens_max(pins, terms),
         wait_ms: 0,
-        manner: super::super::manner_of(pins, Purpose::Compact, model),
+        manner: super::super::manner_of(pins, Purpose::Compact, model, &Conversation::default()),
     })
 }
 

@@ -77,7 +77,7 @@ fn places(out: &mut Writer<'_>, run: &Run, row: &Row) {
 }
 
 fn tokens(usage: Usage) -> String {
-    let Usage { input_tokens, output_tokens, cache_read_tokens, cache_write_tokens } = usage;
+    let Usage { input_tokens, output_tokens, cache_read_tokens, cache_write_tokens, .. } = usage;
     let cache = match (cache_read_tokens, cache_write_tokens) {
         (0, 0) => String::new(),
         (read, written) => format!("; cache: {read} read, {written} written"),
