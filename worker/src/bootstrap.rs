@@ -3,7 +3,7 @@
 
 use std::{collections::BTreeMap, path::PathBuf};
 
-use docket_schema::{ids::IncarnationId, run::RunSettings, wire::Lease};
+use docket_schema::{ids::IncarnationId, policy::Policy, run::RunSettings, wire::Lease};
 use serde::{Deserialize, Serialize};
 
 use crate::sandbox::Checked;
@@ -42,6 +42,9 @@ pub struct WorkerSettings {
     /// What is struck out of prompts and results wherever it stands.
     #[serde(default)]
     pub redact: HiddenValues,
+    /// What models may do here.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub policy: Option<Policy>,
 }
 
 /// Values that nobody prints. They reach a run process through its pipe, and stay there.

@@ -22,6 +22,7 @@ mod newer;
 mod outages;
 mod past;
 mod pause;
+mod policy;
 mod prompts;
 mod provider;
 mod replay;

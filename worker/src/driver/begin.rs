@@ -76,7 +76,7 @@ pub(super) fn begin(
         linters: context.linters,
         requires: spec.requires.clone(),
         policy: None,
-        policies: Vec::new(),
+        policies: bootstrap.settings.policy.iter().cloned().collect(),
         sandbox,
         worker: bootstrap.incarnation,
     };

@@ -19,6 +19,8 @@ mod models_tests;
 #[cfg(test)]
 mod outage_tests;
 mod permission;
+#[cfg(test)]
+mod permission_tests;
 mod planning;
 #[cfg(test)]
 mod planning_tests;

@@ -290,7 +290,9 @@ fn run_tools(run: &RunState, pins: &RunStarted) -> Decision {
         let class = class_of(tool, confined);
         let policy = models::verdict(run, pins, tool);
         let asks = matches!(policy, Verdict::Ask { .. });
-        let alone = asks || class == RecoveryClass::External;
+        // What policy denies reaches nowhere.
+        let denied = matches!(policy, Verdict::Deny { .. }) && !run.policies.is_empty();
+        let alone = asks || (class == RecoveryClass::External && !denied);
         if alone && !batch.is_empty() {
             break;
         }

@@ -15,9 +15,19 @@ use crate::tools::{self, Label};
 /// Reads a policy.
 ///
 /// # Errors
-/// What is wrong, with its line or its field.
+/// What is wrong, with its field.
 pub fn parse(text: &str) -> Result<Policy, String> {
-    let policy: Policy = toml::from_str(text).map_err(|error| error.to_string().trim_end().to_owned())?;
+    let table: toml::Table = text.parse().map_err(|error: toml::de::Error| error.message().to_owned())?;
+    read(table)
+}
+
+/// The same of TOML that was read already.
+///
+/// # Errors
+/// As [`parse`].
+pub fn read(table: toml::Table) -> Result<Policy, String> {
+    let policy: Policy =
+        table.try_into().map_err(|error: toml::de::Error| error.to_string().trim().replace('\n', " "))?;
     check(&policy).map_err(|error| error.to_string())?;
     Ok(policy)
 }

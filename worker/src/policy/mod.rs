@@ -13,4 +13,4 @@ mod tests;
 mod unit;
 
 pub use judge::{Judgement, judge};
-pub use load::{check, parse};
+pub use load::{check, parse, read};

@@ -9,6 +9,7 @@ use std::path::Path;
 use docket_schema::{
     ids::QueueName,
     message::ModelRef,
+    policy::Policy,
     redact::Redactor,
     run::{RunSettings, temperature_milli},
 };
@@ -52,6 +53,8 @@ pub(crate) struct Config {
     pub(crate) redact: Vec<String>,
     /// The file's `[prices]`, as TOML text of its own.
     pub(crate) prices_toml: Option<String>,
+    /// The file's `[policy]`.
+    pub(crate) policy: Option<Policy>,
 }
 
 impl Default for Config {
@@ -71,6 +74,7 @@ impl Default for Config {
             sandbox: SandboxChoice::Auto,
             redact: Vec::new(),
             prices_toml: None,
+            policy: None,
         }
     }
 }
@@ -400,10 +404,9 @@ impl Config {
 
     fn check(self) -> Outcome<Self> {
         if self.run.command_timeout_ms > self.run.command_timeout_ms_max {
-            return Err(Failure::new(
-                Exit::Usage,
-                "run.command_timeout_ms is above run.command_timeout_ms_max; lower it or raise the limit",
-            ));
+            let message =
+                "run.command_timeout_ms is above run.command_timeout_ms_max; lower it or raise the limit";
+            return Err(Failure::new(Exit::Usage, message));
         }
         Ok(self)
     }
@@ -423,14 +426,17 @@ impl Config {
                 self.prices_toml = Some(values.to_string());
                 continue;
             }
+            if section == "policy" {
+                let read = docket_worker::policy::read(values)
+                    .map_err(|error| fail(format!("[policy]: {error}")))?;
+                self.policy = Some(read);
+                continue;
+            }
             for (name, value) in values {
                 let name = format!("{section}.{name}");
                 let key = KEYS.iter().find(|key| key.name == name).ok_or_else(|| {
-                    let known: Vec<&str> = KEYS
-                        .iter()
-                        .map(|key| key.name)
-                        .filter(|k| k.starts_with(&format!("{section}.")))
-                        .collect();
+                    let names = KEYS.iter().map(|key| key.name);
+                    let known: Vec<&str> = names.filter(|k| k.starts_with(&format!("{section}."))).collect();
                     if known.is_empty() {
                         fail(format!("there is no section [{section}]; the sections are {}", sections()))
                     } else {
@@ -465,13 +471,14 @@ impl Config {
             run: self.run.clone(),
             sandbox: self.sandbox,
             prices_toml: self.prices_toml.clone(),
+            policy: self.policy.clone(),
             redact: HiddenValues(self.hidden().collect()),
         }
     }
 }
 
 fn sections() -> &'static str {
-    "[run], [task], [server], [worker], [prices.\"PROVIDER:MODEL\"]"
+    "[run], [task], [server], [worker], [policy], [prices.\"PROVIDER:MODEL\"]"
 }
 
 /// A value as the environment would have it.

@@ -60,6 +60,7 @@ pub(crate) struct RunRow {
     model_calls: u32,
     tool_calls: u32,
     tool_errors: u32,
+    denials: u32,
     files_changed: usize,
     tree: Option<String>,
     parent: Option<RunId>,
@@ -97,6 +98,7 @@ impl RunRow {
             model_calls: totals.model_calls,
             tool_calls: totals.tool_calls,
             tool_errors: totals.tool_errors,
+            denials: totals.denials,
             files_changed: state.overlay.len(),
             tree: state.tree.map(|tree| tree.to_string()),
             parent: view.parent.map(|parent| parent.run),
@@ -263,11 +265,15 @@ fn say_run(cx: &Context, row: &RunRow) {
     )]
     let cost = money((row.cost_usd * 1e9) as u64);
     pair(cx, "cost", if row.priced { &cost } else { "unknown: no price for this model" });
-    pair(
-        cx,
-        "calls",
-        &format!("{} of models, {} of tools ({} failed)", row.model_calls, row.tool_calls, row.tool_errors),
+    let denied = match row.denials {
+        0 => String::new(),
+        denials => format!(", {denials} of them refused by policy"),
+    };
+    let calls = format!(
+        "{} of models, {} of tools ({} failed{denied})",
+        row.model_calls, row.tool_calls, row.tool_errors
     );
+    pair(cx, "calls", &calls);
     pair(cx, "changed", &format!("{} paths", row.files_changed));
     pair(cx, "tree", row.tree.as_deref().unwrap_or(""));
     pair(cx, "head", &row.head_hash);

@@ -1,0 +1,106 @@
+//! Policy on a real run: what is denied is an event and told to the model, and what is asked about waits for a person.
+
+use anyhow::{Context as _, Result, ensure};
+use docket_schema::{
+    content::Content,
+    ids::QueueName,
+    run::{RunEvent, ToolStatus, Verdict},
+    task::TaskState,
+};
+use docket_tests::{
+    model_server::ModelServer,
+    system::{Coordinator, LeaseTime, Place, Sample, Worker, WorkerOptions, room, until},
+};
+use docket_worker::model::{Provider, ScriptedModel};
+
+const SCRIPT: &str = r#"
+[[turns]]
+[[turns.calls]]
+name = "run_command"
+args = { command = "echo first > made; git push origin main" }
+[[turns.calls]]
+name = "run_command"
+args = { command = "echo second > made" }
+[[turns.calls]]
+name = "run_command"
+args = { command = "rm old.txt" }
+
+[[turns]]
+text = "Done."
+"#;
+
+const POLICY: &str = r#"
+[[policy.rules]]
+id = "no-push"
+verdict = "deny"
+commands = ["git push *"]
+reason = "results are taken from the workspace"
+matches = ["cd a && git push"]
+misses = ["git status"]
+
+[[policy.rules]]
+id = "deletes"
+verdict = "ask"
+labels = ["deletes"]
+"#;
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_is_denied_is_an_event_and_what_is_asked_about_waits_for_a_person() -> Result<()> {
+    let _room = room().await;
+    let coordinator = Coordinator::start(Place::Home, LeaseTime::Usual).await?;
+    let server = ModelServer::start(ScriptedModel::parse(SCRIPT.as_bytes())?).await?;
+    let sample = Sample::new(&[("old.txt", "old\n")])?;
+    let (template, spec) =
+        sample.submit(&coordinator, &["--model", "openai:x", "--queue", "template"]).await?;
+    coordinator.client().cancel(template, "a template").await?;
+    let queue: QueueName = "policy".parse()?;
+    let options =
+        WorkerOptions { queue: Some(queue.clone()), settings: POLICY.to_owned(), ..WorkerOptions::default() };
+    let worker = Worker::start(&coordinator, &options).await?;
+    let task = coordinator.submit_like(&spec, &queue, server.model(Provider::Anthropic, "x")).await?;
+    let blocked = until("a run that asks", async || {
+        let record = coordinator.client().task(task).await.ok()?.task;
+        (record.state == TaskState::Blocked || record.state.is_ended()).then_some(record)
+    });
+    let blocked = blocked.await.with_context(|| worker.tail())?;
+    ensure!(blocked.state == TaskState::Blocked, "{:?}", blocked.message);
+    let run = blocked.run.context("a run")?;
+    let shown = coordinator.docket(&["show", &run.to_string()]).await?.ok()?;
+    ensure!(shown.contains("rule `deletes`") && shown.contains("rm old.txt"), "{shown}");
+    coordinator.docket(&["answer", &run.to_string(), "yes"]).await?.ok()?;
+    let view = coordinator.ended(task).await.with_context(|| worker.tail())?;
+    ensure!(view.task.state == TaskState::Completed, "{:?}", view.task.message);
+
+    let history = coordinator.history(view.task.last_run.context("a run")?).await?;
+    history.verify(coordinator.client()).await?;
+    let (mut verdicts, mut results) = (Vec::new(), Vec::new());
+    for event in &history.events {
+        if let RunEvent::ToolRequested(asked) = event {
+            verdicts.push(match &asked.policy {
+                Verdict::Allow { rule } => format!("allow {rule}"),
+                Verdict::Deny { rule, .. } => format!("deny {rule}"),
+                Verdict::Ask { rule, .. } => format!("ask {rule}"),
+            });
+        } else if let RunEvent::ToolFinished(finished) = event {
+            let Content::Text(text) = &finished.content else { anyhow::bail!("not in line") };
+            results.push((finished.status, text.clone()));
+        }
+    }
+    ensure!(verdicts == ["deny no-push", "allow default", "allow deletes"], "{verdicts:?}");
+    ensure!(results[0].0 == ToolStatus::Refused && results[2].0 == ToolStatus::Ok, "{results:?}");
+    ensure!(
+        results[0].1.contains("results are taken from the workspace: git push origin main"),
+        "{results:?}"
+    );
+    // Of a line that holds what is denied nothing was run.
+    let made = coordinator.docket(&["cat", &run.to_string(), "made"]).await?.ok()?;
+    ensure!(made == "second\n", "{made}");
+    let gone = coordinator.docket(&["cat", &run.to_string(), "old.txt"]).await?;
+    ensure!(!gone.success(), "{gone:?}");
+    let json = coordinator.docket(&["show", &run.to_string(), "--json"]).await?.ok()?;
+    let json: serde_json::Value = serde_json::from_str(&json)?;
+    ensure!(json["denials"] == 1, "{json}");
+    worker.drain().await?;
+
+    coordinator.end_and_check().await
+}
