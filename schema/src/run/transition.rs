@@ -163,6 +163,7 @@ impl RunState {
         self.gates_in_turn = 0;
         self.mended = false;
         self.mends_due.clear();
+        self.unrunnable = None;
         self.stage = Stage::Model(Box::new(event));
         Ok(())
     }
@@ -348,6 +349,7 @@ impl RunState {
             failure.retry_in_ms = Some(0);
             self.forgiven_attempts = self.failed_attempts;
         }
+        self.unrunnable = None;
         let asked = self.asked.take();
         if !is_blank(&event.text) {
             let note = |text: Content| self.transcript.note(Part::Text { text });
