@@ -80,7 +80,7 @@ async fn removed_tests(bench: &Workbench, state: &RunState) -> Vec<WorkPath> {
         files.filter(|(path, _)| name(path) == name(gone)).any(|(path, _)| is_there(path))
     };
     let mut removed = Vec::new();
-    for path in state.overlay.keys().take(LOOKED_AT_MAX) {
+    for path in state.overlay.keys().filter(|path| tools::may_hold_tests(path)).take(LOOKED_AT_MAX) {
         if removed.len() == NAMED_MAX {
             break;
         }

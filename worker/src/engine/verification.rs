@@ -77,7 +77,7 @@ pub(super) fn cannot_run(run: &RunState) -> Option<Decision> {
     let question = format!(
         "The final check `{}` cannot run: {what} is not there, and commands have no network to fetch it. No correction \
          by the model mends that; its work so far is kept.\n\nInstall it where the worker runs (commands see \
-         the system's folders and those of cargo, rustup and pyenv) and let the run go on. Or cancel the task and \
+         the system's folders and those of cargo, rustup and pyenv) and answer that it is there: the check runs again. Or cancel the task and \
          submit it again: with `--setup` and a line that installs without a network, from packages in the repository; \
          or with `--tests` and a line that can run. The check's line: `{}`",
         gate.name,

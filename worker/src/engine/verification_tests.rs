@@ -158,13 +158,15 @@ fn a_check_that_cannot_run_asks_a_person_and_costs_no_round() {
 }
 
 #[test]
-fn a_person_who_lets_it_go_on_has_the_checks_run_again() {
+fn after_a_persons_answer_the_model_reads_it_and_the_checks_run_again() {
     let mut log = log(&["tests"]);
     changed(&mut log);
     log.say("Done.", &[]);
     log.gates_said(&[(false, ToolFacts { missing: Some("vitest".to_owned()), ..told(127) })]);
     let Act::Block { question, why } = log.decide().act else { panic!("it asks") };
     log.push(RunBlocked { question, why, outages: 0, decision: DecisionHash::ZERO });
-    log.push(BlockerAnswered { by: "ann".to_owned(), text: "".into() });
+    log.push(BlockerAnswered { by: "ann".to_owned(), text: "It is installed.".into() });
+    assert!(gist(&log.decide()).starts_with("ask"), "{}", gist(&log.decide()));
+    log.say("Done.", &[]);
     assert_eq!(planned(&log), ["tests"]);
 }

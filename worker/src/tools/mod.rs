@@ -57,7 +57,7 @@ pub use runner::{Captured, CommandOutput, CommandSpec, Ended, Runner, RunnerErro
 pub use search_codebase::NO_HITS;
 pub use shell::quote;
 pub use signature::error_signature;
-pub use test_files::{holds_tests, holds_tests_now};
+pub use test_files::{holds_tests, holds_tests_now, may_hold_tests};
 pub use test_output::{TestReport, parse_tests};
 pub use test_runner::{detect_tests, tests_by_names};
 pub use whole::{WholeOutputs, whole_output_note, whole_output_wanted};

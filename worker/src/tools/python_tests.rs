@@ -142,3 +142,19 @@ fn sets_pytest(folder: &Dir) -> bool {
         || says("tox.ini", "[pytest]")
         || says("setup.cfg", "[tool:pytest]")
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn logs_from_before_have_the_line_they_had() {
+        let old = "p=python3; [ ! -x .venv/bin/python ] || p=.venv/bin/python; if $p -c 'import pytest' 2>/dev/null; then $p \
+                   -m pytest --verbosity=-1 -p no:cacheprovider; else $p -m unittest discover -v; fi; s=$?; [ $s -eq 5 ] || \
+                   exit $s";
+        assert_eq!(first_line(), old);
+        let names = [b"test_a.py".as_slice()];
+        assert_eq!(crate::tools::tests_by_names(names.into_iter(), 0).as_deref(), Some(old));
+        assert_ne!(crate::tools::tests_by_names(names.into_iter(), 1).as_deref(), Some(old));
+    }
+}

@@ -81,6 +81,12 @@ fn is_for_pytest(text: &str) -> bool {
     text.lines().any(|line| line.starts_with("def test") || line.starts_with("async def test"))
 }
 
+/// Whether a file of this name may hold tests.
+#[must_use]
+pub fn may_hold_tests(path: &WorkPath) -> bool {
+    tongue(path).is_some()
+}
+
 /// Whether a file of this name and text holds tests.
 #[must_use]
 pub fn holds_tests(path: &WorkPath, bytes: &[u8]) -> bool {
