@@ -247,14 +247,17 @@ pub(super) fn choose(root: &Dir, path: Option<&str>) -> Option<Chosen> {
     Some(Chosen { found, folder, path: rest, widened, python })
 }
 
+/// Whether a file's name is that of tests.
+type IsTest = fn(&[u8]) -> bool;
+
 /// The ending that a file's name has, or most likely those of the tests in a folder.
 fn tongue_of(root: &Dir, file: &str, is_folder: bool) -> Option<String> {
     if !is_folder {
         return file.rsplit_once('.').map(|(_, end)| end.to_owned());
     }
     let folder = work_path(file).ok()?;
-    let has = |is: fn(&[u8]) -> bool| has_file(root, Some(&folder), is);
-    let kinds: [(&str, fn(&[u8]) -> bool); 4] = [
+    let has = |is: IsTest| has_file(root, Some(&folder), is);
+    let kinds: [(&str, IsTest); 4] = [
         ("py", is_python_test),
         ("js", is_node_test),
         ("go", |name| name.ends_with(b"_test.go")),
