@@ -148,6 +148,15 @@ pub struct ToolFacts {
     /// before they were noted.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub failing: Vec<String>,
+    /// What was not there, so that no test could run: a runner, or what the project depends on.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub missing: Option<String>,
+    /// Files that hold tests, the first ones, where the runner ran none at all.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub unrun: Vec<WorkPath>,
+    /// Files that held tests in the base and hold none any more; of a final check only.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub removed_tests: Vec<WorkPath>,
     /// The loosest level that an edit of this call needed.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub edit_level: Option<EditLevel>,

@@ -84,7 +84,8 @@ fn is_whole(facts: &ToolFacts) -> bool {
     failed > 0 && facts.failing.len() == failed as usize && !facts.timed_out && facts.exit.is_some()
 }
 
-fn listed(tests: &BTreeSet<String>) -> String {
+/// In a line, the first ones.
+pub(super) fn listed(tests: &BTreeSet<String>) -> String {
     let mut text = tests.iter().take(LISTED_MAX).cloned().collect::<Vec<_>>().join(", ");
     if let Some(more) = tests.len().checked_sub(LISTED_MAX).filter(|more| *more > 0) {
         text.push_str(&format!(" and {more} more"));

@@ -119,6 +119,10 @@ pub struct RunSettings {
     /// command shows or tests is never a blocker of its own.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub trouble_rules: u32,
+    /// By which rules the final checks are told: 0, the first ones, and so in logs that lack it; from 1 on a run that
+    /// fails by them names them, and tests that it wrote are found outside of packages as well.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub check_rules: u32,
     /// Requests, from the second on, that remind a model which gave no plan; 0 = none, and so in logs that lack it.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub plan_asks_max: u32,
@@ -253,6 +257,7 @@ impl Default for RunSettings {
             heed_stops: true,
             ask_at_blockers: true,
             trouble_rules: 2,
+            check_rules: 1,
             plan_asks_max: 3,
             early_end: true,
             rest_at_outage: true,

@@ -216,6 +216,10 @@ pub struct RunState {
     pub mends_due: Vec<GateSpec>,
     /// Gate intents since the model was last asked.
     pub gates_in_turn: u32,
+    /// The checks that failed in the last round, in a few words each.
+    pub failed_checks: Vec<String>,
+    /// A check of the last round that cannot run, and what it lacks: no model can mend that.
+    pub unrunnable: Option<(GateSpec, String)>,
     /// Linters that were found not to be installed.
     pub linters_missing: BTreeSet<String>,
     /// How often each linter did not end in time after a batch of edits.
@@ -264,6 +268,8 @@ pub struct RunState {
     pub asking: Asking,
     /// A gate of the round in hand failed.
     pub(super) round_failed: bool,
+    /// Of these, one that the model can mend.
+    pub(super) round_for_model: bool,
     /// Whose change of the workspace is being folded.
     pub(super) hands: Hands,
     /// Checks of the round in hand that failed and can be mended.
@@ -310,6 +316,8 @@ impl Default for RunState {
             gates_passed: false,
             mends_due: Vec::new(),
             gates_in_turn: 0,
+            failed_checks: Vec::new(),
+            unrunnable: None,
             linters_missing: BTreeSet::new(),
             lint_timeouts: BTreeMap::new(),
             lint_failures: 0,
@@ -334,6 +342,7 @@ impl Default for RunState {
             summaries: 0,
             asking: Asking::default(),
             round_failed: false,
+            round_for_model: false,
             hands: Hands::default(),
             round_mends: Vec::new(),
             round_notes: Vec::new(),

@@ -165,6 +165,7 @@ impl RunState {
         self.gates_in_turn = 0;
         self.mended = false;
         self.mends_due.clear();
+        self.unrunnable = None;
         self.stage = Stage::Model(Box::new(event));
         Ok(())
     }
@@ -352,6 +353,7 @@ impl RunState {
             failure.retry_in_ms = Some(0);
             self.forgiven_attempts = self.failed_attempts;
         }
+        self.unrunnable = None;
         let asked = self.asked.take();
         if let Some(about) = asked.as_ref().and_then(|asked| asked.about.clone()) {
             // Of a call that waits; what it comes to is its result.

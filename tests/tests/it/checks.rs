@@ -2,6 +2,7 @@
 //! goes back to it, and where all of that is pinned.
 
 mod runners;
+mod vain;
 
 use anyhow::{Context as _, Result, ensure};
 use docket_schema::{

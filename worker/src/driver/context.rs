@@ -29,7 +29,7 @@ const INSTRUCTION_FILES: [&str; 2] = ["AGENTS.md", "CLAUDE.md"];
 /// Folders whose instructions are looked at; of more only the first ones are.
 const INSTRUCTIONS_MAX: usize = 64;
 /// Rises where what is found in a tree becomes another.
-const FORM: u32 = 3;
+const FORM: u32 = 4;
 
 /// See the module.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]

@@ -9,6 +9,7 @@
 mod act;
 mod begin;
 mod causes;
+mod checks;
 mod context;
 mod failpoint;
 mod intent;

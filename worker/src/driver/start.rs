@@ -300,12 +300,25 @@ pub(super) async fn setup(
             tools::Ended::Signal(_) | tools::Ended::TimedOut | tools::Ended::OutOfMemory => None,
         };
         if exit != Some(0) {
-            return Err(StartError::Environment(format!("the setup command `{command}` failed: {text}")));
+            return Err(StartError::Environment(setup_failed(command, output.ended, &text)));
         }
         let duration_ms = u64::try_from(started.elapsed().as_millis()).unwrap_or(u64::MAX);
         done.push(SetupFinished { command: command.clone(), exit, content: text.into(), duration_ms });
     }
     Ok(done)
+}
+
+fn setup_failed(command: &str, ended: tools::Ended, said: &str) -> String {
+    let how = match ended {
+        tools::Ended::Exit(status) => format!("with exit status {status}"),
+        tools::Ended::Signal(signal) => format!("by signal {signal}"),
+        tools::Ended::TimedOut => "for it did not end in time".to_owned(),
+        tools::Ended::OutOfMemory => "for it used more memory than allowed".to_owned(),
+    };
+    match said.trim_end() {
+        "" => format!("the setup command `{command}` failed {how} and printed nothing"),
+        said => format!("the setup command `{command}` failed {how}: {said}"),
+    }
 }
 
 async fn append_setup(

@@ -15,14 +15,15 @@ use docket_schema::{
     message::{CallId, ToolUse},
     redact::Redactor,
     run::{
-        GateFinished, GateRequested, GateStep, RunSettings, RunStarted, RunState, ToolFinished,
-        ToolRequested, ToolStatus, Verdict,
+        GateFinished, GateRequested, RunSettings, RunStarted, RunState, ToolFinished, ToolRequested,
+        ToolStatus, Verdict,
     },
     tool::{RecoveryClass, ToolFacts},
 };
 use futures_util::FutureExt as _;
 
 use super::{
+    checks,
     journal::Outgoing,
     reread::Rereads,
     start::{SandboxRunner, StartError, sandbox, setup, tests_line, tool_settings, workspace_options},
@@ -30,7 +31,6 @@ use super::{
 };
 use crate::{
     bootstrap::SandboxChoice,
-    engine,
     tools::{self, TestRunnerConfig, ToolContext, ToolOutcome, ToolSettings, WholeOutputs},
     workspace::{Blobs, SnapshotError, Workspace, materialize},
 };
@@ -218,7 +218,7 @@ impl Workbench {
         Done { status, outcome, duration: started.elapsed() }
     }
 
-    async fn execute(
+    pub(super) async fn execute(
         &self,
         tool: &ToolUse,
         read_set: &BTreeMap<WorkPath, BlobHash>,
@@ -230,7 +230,7 @@ impl Workbench {
         tools::execute(self.context(read_set, tests), &tool.name, &tool.args).await
     }
 
-    fn context<'a>(
+    pub(super) fn context<'a>(
         &'a self,
         read_set: &'a BTreeMap<WorkPath, BlobHash>,
         tests: Option<&'a TestRunnerConfig>,
@@ -267,30 +267,11 @@ impl Workbench {
         batch.walk = true;
         for open in &state.open_gates {
             let started = Instant::now();
-            let outcome = self.run_gate(state, open).await;
+            let outcome = checks::run(self, state, open).await;
             batch.gate_finished(open, outcome, started.elapsed());
         }
         self.snapshot(state, &mut batch).await?;
         Ok(batch.out)
-    }
-
-    async fn run_gate(&self, state: &RunState, open: &GateRequested) -> ToolOutcome {
-        if tools::is_syntax_check(&open.gate) {
-            let mut files = Vec::new();
-            for path in engine::must_parse(state) {
-                // What the base cannot tell is nobody's fault.
-                if let Ok(before) = self.workspace.base_objects().file(path).await {
-                    files.push((path.clone(), before));
-                }
-            }
-            return tools::check_syntax(&self.root, &files);
-        }
-        match open.step {
-            GateStep::Check => {}
-            GateStep::Mend => return tools::mend(self.context(&BTreeMap::new(), None), &open.gate).await,
-        }
-        let (tool, tests) = tool_of_gate(open, self.settings.command_timeout_ms_max);
-        self.execute(&tool, &BTreeMap::new(), tests.as_ref()).await
     }
 }
 
@@ -299,21 +280,6 @@ pub(super) fn time_ends_at(state: &RunState) -> Option<Instant> {
     let time_max_ms = state.pins.as_ref()?.settings.time_max_ms;
     let left_ms = time_max_ms.saturating_sub(state.asking.spent(&state.totals).worked_ms);
     (time_max_ms > 0).then(|| Instant::now().checked_add(Duration::from_millis(left_ms))).flatten()
-}
-
-/// The call that a gate stands for. It runs the line that was pinned at the start, whatever the
-/// workspace looks like by now: a model must not choose its own judge. A linter has as much time as tests:
-/// the first look at a project may build all of it.
-fn tool_of_gate(open: &GateRequested, timeout_ms_max: u64) -> (ToolUse, Option<TestRunnerConfig>) {
-    let command = open.gate.command.clone();
-    let (name, args, tests) = if open.gate.name == "tests" {
-        ("run_tests", serde_json::json!({}), Some(TestRunnerConfig { command }))
-    } else if open.gate.mend.is_some() && timeout_ms_max >= 1000 {
-        ("run_command", serde_json::json!({ "command": command, "timeout_s": timeout_ms_max / 1000 }), None)
-    } else {
-        ("run_command", serde_json::json!({ "command": command }), None)
-    };
-    (ToolUse { call: open.call.clone(), name: name.to_owned(), args, malformed: None }, tests)
 }
 
 /// A tool error that the runtime says, not the tool.
@@ -403,7 +369,7 @@ impl Batch {
     }
 
     fn gate_finished(&mut self, open: &GateRequested, outcome: ToolOutcome, duration: Duration) {
-        let passed = passed(open, &outcome);
+        let passed = checks::passed(open, &outcome);
         let (content, full) = self.placed(&open.call, &outcome.facts, outcome.content, outcome.full);
         let call: CallId = open.call.clone();
         let facts = self.redacted(outcome.facts);
@@ -446,48 +412,6 @@ impl Batch {
     }
 }
 
-/// Whether a check passed. A linter that is not installed judges nobody; a mending only has to be tried.
-fn passed(open: &GateRequested, outcome: &ToolOutcome) -> bool {
-    let ended = !outcome.is_error && !outcome.facts.timed_out;
-    match open.step {
-        GateStep::Mend => ended,
-        GateStep::Check => {
-            let absent = open.gate.mend.is_some() && outcome.facts.exit == Some(NOT_FOUND);
-            ended && (outcome.facts.exit == Some(0) || absent)
-        }
-    }
-}
-
-/// Exit status of a shell that does not find a program.
-const NOT_FOUND: i32 = 127;
-
 fn ms(duration: Duration) -> u64 {
     u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
-}
-
-#[cfg(test)]
-mod tests {
-    use docket_schema::{
-        ids::{DecisionHash, Turn},
-        run::GateSpec,
-    };
-
-    use super::*;
-
-    #[test]
-    fn a_gate_runs_the_line_that_was_pinned() {
-        for (name, tool) in [("tests", "run_tests"), ("requires", "run_command")] {
-            let gate = GateSpec { name: name.to_owned(), command: "make test".to_owned(), mend: None };
-            let open = GateRequested {
-                call: CallId::gate(Turn(3), 0),
-                gate,
-                step: GateStep::Check,
-                decision: DecisionHash([0; 32]),
-            };
-            let (used, tests) = tool_of_gate(&open, 300_000);
-            let line = tests.map(|tests| tests.command);
-            let line = line.or_else(|| used.args["command"].as_str().map(str::to_owned));
-            assert_eq!((used.name.as_str(), line.as_deref()), (tool, Some("make test")));
-        }
-    }
 }

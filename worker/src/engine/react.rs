@@ -2,7 +2,7 @@
 //! the engine holds the loop, its caps, and the end (A1).
 //!
 //! Rules, in this order: wishes of people and limits; calls that wait; failed checks that can be
-//! mended without a model; a compaction that has begun; a failed, cut or empty answer is asked again; an answer
+//! mended without a model, or that cannot run; a compaction that has begun; a failed, cut or empty answer is asked again; an answer
 //! without a tool call is a refusal, a blocker or the claim to be done, which the gates check, as they do where all
 //! that the task requires is there and tested; else a model is asked (`models` says which), up to the turn cap, once
 //! its request fits, unless it does not get on and a person is; and no call is made that the budgets do not pay for.
@@ -78,6 +78,9 @@ fn next(run: &RunState, pins: &RunStarted) -> Decision {
     if let Some(decision) = verification::mend(run, pins) {
         return decision;
     }
+    if let Some(decision) = verification::cannot_run(run) {
+        return decision;
+    }
     if let Some(decision) = compaction::under_way(run, pins) {
         return decision;
     }
@@ -99,13 +102,7 @@ fn next(run: &RunState, pins: &RunStarted) -> Decision {
         return end(run, failed(FailureKind::EmptyAnswers, &message));
     }
     if run.corrections > pins.settings.corrections_max {
-        let mut message =
-            format!("the final checks still fail after {} rounds of correction", run.corrections - 1);
-        let failing = run.known_failures.last();
-        if !failing.is_empty() {
-            message.push_str(&format!("; failing: {failing}"));
-        }
-        return end(run, failed(FailureKind::Gates, &message));
+        return end(run, failed(FailureKind::Gates, &verification::still_failing(run, pins)));
     }
     if run.turn.0 >= turns_allowed(run, &pins.settings) {
         let message = format!("the cap of {} turns is reached", turns_allowed(run, &pins.settings));

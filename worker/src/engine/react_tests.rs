@@ -25,6 +25,7 @@ pub(super) const SETTINGS: RunSettings = RunSettings {
     refuse_syntax_errors: false,
     syntax_check: false,
     trouble_rules: 0,
+    check_rules: 0,
     auto_lint: true,
     lint_timeout_ms: 1,
     self_corrections_max: 5,

@@ -6,13 +6,13 @@
 //! still parse, whether there is a linter or not. Pure.
 
 use docket_schema::{
-    content::WorkPath,
+    content::{Content, WorkPath},
     message::CallId,
-    run::{GateSpec, GateStep, LinterSpec, Mend, Phase, RunStarted, RunState},
+    run::{BlockedWhy, GateSpec, GateStep, LinterSpec, Mend, Phase, RunStarted, RunState},
     snapshot::EntryKind,
 };
 
-use super::{Act, Decision, PlannedGate};
+use super::{Act, Decision, PlannedGate, escalation};
 use crate::{lint, syntax, tools};
 
 /// Files that a linter is given at the end, and bytes of their names: more make a command line too long. A
@@ -43,7 +43,7 @@ fn new_tests(run: &RunState, pins: &RunStarted) -> Option<GateSpec> {
         return None;
     }
     let there = run.overlay.iter().filter(|(_, entry)| entry.is_some());
-    let command = tools::tests_by_names(there.map(|(path, _)| path.as_bytes()))?;
+    let command = tools::tests_by_names(there.map(|(path, _)| path.as_bytes()), pins.settings.check_rules)?;
     Some(GateSpec { name: TESTS.to_owned(), command, mend: None })
 }
 
@@ -69,6 +69,41 @@ fn check_of(run: &RunState, linter: &LinterSpec) -> Option<GateSpec> {
     let command = lint::line(linter.project.as_ref().unwrap_or(&linter.check), &files);
     let fix = linter.fix.as_ref().map(|fix| lint::line(fix, &files));
     Some(GateSpec { name: linter.name.clone(), command, mend: Some(Mend { command: fix, files }) })
+}
+
+/// Asks a person about a check that cannot run: its runner, or what the project depends on, is not there.
+pub(super) fn cannot_run(run: &RunState) -> Option<Decision> {
+    let (gate, what) = run.unrunnable.as_ref().filter(|_| !run.transcript.has_notes())?;
+    let question = format!(
+        "The final check `{}` cannot run: {what} is not there, and commands have no network to fetch it. No correction \
+         by the model mends that; its work so far is kept.\n\nInstall it where the worker runs (commands see \
+         the system's folders and those of cargo, rustup and pyenv) and answer that it is there: the check runs again. Or cancel the task and \
+         submit it again: with `--setup` and a line that installs without a network, from packages in the repository; \
+         or with `--tests` and a line that can run. The check's line: `{}`",
+        gate.name,
+        escalation::cut(&gate.command)
+    );
+    let act = Act::Block { question: Content::Text(question), why: BlockedWhy::Escalated };
+    Some(Decision { phase: run.phase, act })
+}
+
+/// How a run ends whose checks still fail and that may not correct them again.
+pub(super) fn still_failing(run: &RunState, pins: &RunStarted) -> String {
+    let rounds = run.corrections - 1;
+    if pins.settings.check_rules > 0 {
+        let after = match rounds {
+            0 => "the final checks fail".to_owned(),
+            1 => "the final checks still fail after 1 round of correction".to_owned(),
+            rounds => format!("the final checks still fail after {rounds} rounds of correction"),
+        };
+        return format!("{after}: {}", run.failed_checks.join("; "));
+    }
+    let mut message = format!("the final checks still fail after {rounds} rounds of correction");
+    let failing = run.known_failures.last();
+    if !failing.is_empty() {
+        message.push_str(&format!("; failing: {failing}"));
+    }
+    message
 }
 
 /// Runs all checks.

@@ -1,8 +1,9 @@
 //! What the final checks are, and what of them a run answers for.
 
 use docket_schema::{
-    content::WorkPath,
-    run::{RunSettings, RunStarted},
+    content::{Content, WorkPath},
+    ids::DecisionHash,
+    run::{BlockedWhy, BlockerAnswered, RunBlocked, RunSettings, RunStarted},
     tool::{TestCounts, ToolFacts},
 };
 use serde_json::json;
@@ -59,11 +60,11 @@ fn tests_that_failed_before_the_run_changed_anything_do_not_fail_it() {
     };
     assert_eq!(run(&["old"], &["old"], |_| {}), "end succeeded");
     assert_eq!(run(&["old", "other"], &["old"], |_| {}), "end succeeded");
-    let failed = "failed Gates: the final checks still fail after 0 rounds of correction; failing: ";
-    assert_eq!(run(&["old"], &["new", "old"], |_| {}), format!("{failed}new, old"));
-    assert_eq!(run(&[], &["old"], |_| {}), format!("{failed}old"));
+    let failed = |tests: &str| format!("failed Gates: the final checks fail: tests ({tests})");
+    assert_eq!(run(&["old"], &["new", "old"], |_| {}), failed("new, old"));
+    assert_eq!(run(&[], &["old"], |_| {}), failed("old"));
     // Who names the tests wants them to pass.
-    assert_eq!(run(&["old"], &["old"], |pins| pins.tests = Some("make test".into())), format!("{failed}old"));
+    assert_eq!(run(&["old"], &["old"], |pins| pins.tests = Some("make test".into())), failed("old"));
 }
 
 #[test]
@@ -104,4 +105,68 @@ fn what_a_run_changed_is_parsed_at_the_end_whether_there_is_a_linter_or_not() {
     before.leave("b.py");
     before.say("Done.", &[]);
     assert_eq!(planned(&before), ["requires"], "logs from before decide as they did");
+}
+
+fn told(exit: i32) -> ToolFacts {
+    ToolFacts { exit: Some(exit), ..ToolFacts::default() }
+}
+
+#[test]
+fn the_checks_that_failed_are_named() {
+    let settings = RunSettings { turns_max: 100, corrections_max: 1, ..RunSettings::default() };
+    let play = |settings: RunSettings| {
+        let mut log = Log::of(settings, &["requires", "lint", "tests"], "namespaces");
+        changed(&mut log);
+        for _ in 0..2 {
+            log.say("Done.", &[]);
+            let requires = ToolFacts { failing: vec!["zzz.txt".to_owned()], ..told(1) };
+            log.gates_said(&[(false, requires), (false, told(1)), (false, told(2))]);
+        }
+        gist(&log.decide())
+    };
+    assert_eq!(
+        play(settings.clone()),
+        "failed Gates: the final checks still fail after 1 round of correction: requires (zzz.txt); lint; tests (exit status 2)"
+    );
+    // Logs from before end with their own words.
+    assert_eq!(
+        play(RunSettings { check_rules: 0, ..settings }),
+        "failed Gates: the final checks still fail after 1 rounds of correction; failing: zzz.txt"
+    );
+}
+
+#[test]
+fn a_check_that_cannot_run_asks_a_person_and_costs_no_round() {
+    let lacks = || ToolFacts { missing: Some("vitest".to_owned()), ..told(127) };
+    let mut log = log(&["lint", "tests"]);
+    changed(&mut log);
+    log.say("Done.", &[]);
+    log.gates_said(&[(true, told(0)), (false, lacks())]);
+    let Act::Block { question: Content::Text(asked), why: BlockedWhy::Escalated } = log.decide().act else {
+        panic!("it asks a person: {}", gist(&log.decide()))
+    };
+    assert!(asked.starts_with("The final check `tests` cannot run: vitest is not there"), "{asked}");
+    assert_eq!(log.state.corrections, 0);
+    // What the model can mend comes first.
+    let settings = RunSettings { turns_max: 100, ..RunSettings::default() };
+    let mut both = Log::of(settings, &["lint", "tests"], "namespaces");
+    changed(&mut both);
+    both.say("Done.", &[]);
+    both.gates_said(&[(false, told(1)), (false, lacks())]);
+    assert_eq!(both.state.corrections, 1);
+    assert!(gist(&both.decide()).starts_with("ask"), "{}", gist(&both.decide()));
+}
+
+#[test]
+fn after_a_persons_answer_the_model_reads_it_and_the_checks_run_again() {
+    let mut log = log(&["tests"]);
+    changed(&mut log);
+    log.say("Done.", &[]);
+    log.gates_said(&[(false, ToolFacts { missing: Some("vitest".to_owned()), ..told(127) })]);
+    let Act::Block { question, why } = log.decide().act else { panic!("it asks") };
+    log.push(RunBlocked { question, why, outages: 0, decision: DecisionHash::ZERO });
+    log.push(BlockerAnswered { by: "ann".to_owned(), text: "It is installed.".into() });
+    assert!(gist(&log.decide()).starts_with("ask"), "{}", gist(&log.decide()));
+    log.say("Done.", &[]);
+    assert_eq!(planned(&log), ["tests"]);
 }

@@ -6,12 +6,14 @@ use serde::Deserialize;
 use super::{
     context::{TimeLimit, ToolContext, ToolOutcome},
     files::{folder_path, work_path},
+    missing,
     output::{cut, printable},
     run_command::{as_text, ended},
     runner::{CommandOutput, CommandSpec, Ended},
     shell::quote,
+    test_files,
     test_output::parse_tests,
-    test_runner::detect,
+    test_runner::{NO_PATH, choose},
 };
 
 pub(super) const NAME: &str = "run_tests";
@@ -38,8 +40,8 @@ pub(super) struct Args {
 /// What is run.
 struct Plan {
     shell: String,
-    /// A path was given that the runner does not take.
-    whole_instead: bool,
+    /// What is said where the runner does not take all of the path.
+    not_taken: Option<&'static str>,
 }
 
 pub(super) async fn run(context: ToolContext<'_>, args: Args) -> ToolOutcome {
@@ -48,11 +50,19 @@ pub(super) async fn run(context: ToolContext<'_>, args: Args) -> ToolOutcome {
         Err(text) => return ToolOutcome::error(NAME, text),
     };
     let limit = context.settings.time_limit(context.settings.command_timeout_ms_max);
-    let spec = CommandSpec { shell: plan.shell.clone(), cwd: None, timeout_ms: limit.ms };
+    let spec = CommandSpec { shell: telling_hangs(&plan.shell, limit.ms), cwd: None, timeout_ms: limit.ms };
     match context.runner.run(spec).await {
         Ok(output) => answer(context, &args, &plan, &output, limit),
         Err(error) => ToolOutcome::error(NAME, error.to_string()),
     }
+}
+
+/// pytest shows where a test hangs, well before its end. Not at the end of the limit: other tests may go before.
+fn telling_hangs(shell: &str, limit_ms: u64) -> String {
+    let seconds = limit_ms as f64 / 2000.0;
+    format!(
+        "export PYTEST_ADDOPTS=\"${{PYTEST_ADDOPTS:+$PYTEST_ADDOPTS }}-o faulthandler_timeout={seconds:.1}\"; {shell}"
+    )
 }
 
 fn plan(context: ToolContext<'_>, args: &Args) -> Result<Plan, String> {
@@ -62,13 +72,14 @@ fn plan(context: ToolContext<'_>, args: &Args) -> Result<Plan, String> {
     }
     if let Some(config) = context.tests {
         let shell = config.command.replace(PATH, &path.map(quote).unwrap_or_default());
-        return Ok(Plan { shell, whole_instead: path.is_some() && !config.command.contains(PATH) });
+        let is_taken = path.is_none() || config.command.contains(PATH);
+        return Ok(Plan { shell, not_taken: (!is_taken).then_some(NO_PATH) });
     }
-    let runner = detect(context.root, path)
+    let runner = choose(context.root, path)
         .ok_or("no test runner was found: there is no Cargo.toml, go.mod, package.json with a test script or a runner, \
                 Python test, Makefile with a test target, tests/run.sh or test.sh. Use run_command; a person can set \
                 [tests] command in the project's docket.toml")?;
-    Ok(Plan { shell: runner.line(path), whole_instead: path.is_some() && !runner.takes_path() })
+    Ok(Plan { shell: runner.line(), not_taken: runner.not_taken() })
 }
 
 /// A test path is an argument of the runner: it must not be read as an option or lead outside.
@@ -94,34 +105,67 @@ fn answer(
     let joined = printable(&output.stdout.joined()) + "\n" + &printable(&output.stderr.joined());
     let report = parse_tests(&joined);
     let mut outcome = ended(output.ended, limit, report.first_failure.as_deref().unwrap_or(&text));
-    let mut out = format!("{}\n{}", plan.shell, outcome.text());
-    if plan.whole_instead {
-        out.push_str("this runner takes no path: all tests were run\n");
-    }
-    if let Some(counts) = report.counts {
-        out.push_str(&format!(
+    let mut out = format!("{}\n{}{}", plan.shell, outcome.text(), plan.not_taken.unwrap_or_default());
+    match report.counts {
+        Some(counts) => out.push_str(&format!(
             "{} passed, {} failed, {} errors, {} skipped\n",
             counts.passed, counts.failed, counts.errors, counts.skipped
-        ));
-        if counts.total() == 0 {
-            out.push_str("no test was run: this says nothing about the work\n");
+        )),
+        None if outcome.facts.exit.is_some() => {
+            out.push_str("the runner's counts could not be read: its exit status decides\n");
         }
-    } else {
-        out.push_str("the runner's counts could not be read: its exit status decides\n");
+        None => out.push_str("the runner's counts could not be read\n"),
     }
     let passed = output.ended == Ended::Exit(0);
+    let mut missing = missing::missing(context.root, output.ended, report.counts, &joined);
+    if report.counts.is_some_and(|counts| counts.total() == 0) {
+        let whole = args.test_path.as_deref().is_none_or(|path| path.trim().is_empty());
+        let (words, unrun) = none_ran(context, plan, &joined, passed && whole);
+        out.push_str(&words);
+        missing = missing.or_else(|| unrun.want_pytest.then(|| "pytest".to_owned()));
+        outcome.facts.unrun = unrun.files;
+    }
+    if let Some(what) = &missing {
+        out.push_str(&missing::words(what));
+    }
+    let hung = output.ended == Ended::TimedOut;
+    let running = report.running.filter(|_| hung);
+    if let Some(running) = &running {
+        out.push_str(&format!("it was running, when it was ended:\n{}\n", cut(running, FAILURE_CHARS_MAX).0));
+    }
     match report.first_failure.filter(|_| !passed) {
         Some(failure) if args.verbose != Some(true) => {
-            out.push_str(&format!("first failure:\n{}\n", cut(&failure, FAILURE_CHARS_MAX).0));
+            let which = if hung { "first failure of the tests that had ended" } else { "first failure" };
+            out.push_str(&format!("{which}:\n{}\n", cut(&failure, FAILURE_CHARS_MAX).0));
         }
-        None if passed && report.counts.is_some() && args.verbose != Some(true) => {}
+        None if (passed && report.counts.is_some() || running.is_some()) && args.verbose != Some(true) => {}
         Some(_) | None => out.push_str(&cut(&text, context.settings.output_chars_max).0),
     }
     outcome.content = out.into_bytes();
-    outcome.full = Some(text.into_bytes());
+    outcome.full = (!text.is_empty()).then(|| text.into_bytes());
     outcome.facts.tests = report.counts;
     outcome.facts.failing = if passed { Vec::new() } else { report.failing };
+    outcome.facts.missing = missing;
     outcome
+}
+
+/// What is said where no test was run; where the whole was asked for, with the files that hold some.
+fn none_ran(context: ToolContext<'_>, plan: &Plan, said: &str, whole: bool) -> (String, test_files::Unrun) {
+    let mut text = "no test was run: this says nothing about the work\n".to_owned();
+    let unrun =
+        if whole { test_files::unrun(context.root, &plan.shell, said) } else { test_files::Unrun::none() };
+    if !unrun.files.is_empty() {
+        let names: Vec<String> = unrun.files.iter().map(ToString::to_string).collect();
+        text.push_str(&format!("yet there are tests in {}", names.join(", ")));
+        text.push_str(if unrun.want_pytest {
+            ": they are written for pytest\n"
+        } else {
+            ": the runner does not look there. It finds files by their names and folders (unittest: test*.py; node: \
+             *.test.js), or by the project's settings; `[tests] command` in docket.toml or a task's `--tests` name \
+             another line\n"
+        });
+    }
+    (text, unrun)
 }
 
 #[cfg(test)]
@@ -267,6 +311,125 @@ mod tests {
         }
         let fails = Workspace::new(&[("test_a.py", "import nowhere\n")]).call(NAME, json!({}));
         assert!(fails.facts.exit.is_some_and(|exit| exit != 0), "{}", fails.text());
+    }
+
+    const UNITTEST: &str = "import unittest\nfrom calc import add\nclass T(unittest.TestCase):\n    def test_add(self):\n        \
+                            self.assertEqual(add(1, 2), 3)\n";
+
+    /// A project whose interpreter has no pytest.
+    fn without_pytest(files: &[(&str, &str)]) -> Workspace {
+        let w = Workspace::new(files);
+        w.write(".venv/bin/python", "#!/bin/sh\nexec python3 -S \"$@\"\n");
+        w.chmod(".venv/bin/python", 0o755);
+        w
+    }
+
+    #[test]
+    fn unittest_finds_tests_in_folders_that_are_no_packages() {
+        let mut w = without_pytest(&[
+            ("calc.py", "def add(a, b):\n    return a - b\n"),
+            ("tests/test_calc.py", UNITTEST),
+            ("tests/deep/test_more.py", UNITTEST),
+            ("pack/__init__.py", ""),
+            ("pack/tests/__init__.py", ""),
+            ("pack/tests/test_pack.py", UNITTEST),
+        ]);
+        let counted = |args, w: &mut Workspace| {
+            let out = w.call(NAME, args);
+            assert_eq!(out.facts.exit, Some(1), "{}", out.text());
+            out.facts.tests.map(|tests| (tests.passed, tests.failed, tests.errors))
+        };
+        assert_eq!(counted(json!({}), &mut w), Some((0, 3, 0)));
+        assert_eq!(counted(json!({ "test_path": "tests" }), &mut w), Some((0, 2, 0)));
+        assert_eq!(counted(json!({ "test_path": "tests/" }), &mut w), Some((0, 2, 0)));
+        assert_eq!(counted(json!({ "test_path": "tests/deep" }), &mut w), Some((0, 1, 0)));
+        assert_eq!(counted(json!({ "test_path": "pack/tests" }), &mut w), Some((0, 1, 0)));
+        assert_eq!(counted(json!({ "test_path": "tests/test_calc.py" }), &mut w), Some((0, 1, 0)));
+        assert_eq!(
+            counted(json!({ "test_path": "tests/test_calc.py::T::test_add" }), &mut w),
+            Some((0, 1, 0))
+        );
+        assert_eq!(counted(json!({ "test_path": "pack/tests/test_pack.py" }), &mut w), Some((0, 1, 0)));
+    }
+
+    #[test]
+    fn tests_that_no_runner_ran_are_named() {
+        let mut bare = without_pytest(&[("test_calc.py", "def test_add():\n    assert 0\n")]);
+        let out = bare.call(NAME, json!({}));
+        assert_eq!(
+            (out.facts.exit, out.facts.missing.as_deref()),
+            (Some(0), Some("pytest")),
+            "{}",
+            out.text()
+        );
+        assert_eq!(out.facts.unrun.iter().map(ToString::to_string).collect::<Vec<_>>(), ["test_calc.py"]);
+        assert!(
+            out.text().contains("written for pytest") && out.text().contains("is not there"),
+            "{}",
+            out.text()
+        );
+        // A file that unittest does not look for.
+        let mut other = without_pytest(&[("calc.py", "add = int\n"), ("calc_test.py", UNITTEST)]);
+        let out = other.call(NAME, json!({}));
+        assert_eq!((out.facts.missing.as_deref(), out.facts.unrun.len()), (None, 1), "{}", out.text());
+        assert!(out.text().contains("calc_test.py: the runner does not look there"), "{}", out.text());
+        // Where there are none, nothing is missed.
+        let mut none = without_pytest(&[("pytest.ini", ""), ("test_help.py", "x = 1\n")]);
+        let out = none.call(NAME, json!({}));
+        assert!(out.facts.unrun.is_empty() && out.facts.missing.is_none(), "{}", out.text());
+    }
+
+    #[test]
+    fn a_runner_that_is_not_there_is_named() {
+        let mut w = Workspace::new(&[("test.sh", "no-such-runner --all\n")]);
+        let out = w.call(NAME, json!({}));
+        assert_eq!((out.facts.exit, out.facts.missing.as_deref()), (Some(127), Some("no-such-runner")));
+        assert!(out.text().contains("commands have no network"), "{}", out.text());
+    }
+
+    #[test]
+    fn a_test_that_hangs_is_shown_where_it_hangs() {
+        if !Workspace::has("pytest") {
+            return;
+        }
+        let test = "import time\n\ndef helper():\n    time.sleep(60)\n\ndef test_slow():\n    helper()\n";
+        let mut w = Workspace::new(&[("test_x.py", test)]);
+        w.settings.command_timeout_ms_max = 6000;
+        let out = w.call(NAME, json!({}));
+        assert!(out.facts.timed_out, "{}", out.text());
+        let text = out.text();
+        assert!(text.contains("line 4 in helper") && text.contains("line 7 in test_slow"), "{text}");
+        assert!(!text.contains("_pytest") && !text.contains("exit status"), "{text}");
+    }
+
+    #[test]
+    fn a_folder_below_is_tested_by_its_own_runner() {
+        let mut w = Workspace::new(&[
+            ("back end/pyproject.toml", ""),
+            ("back end/app.py", "x = 1\n"),
+            (
+                "back end/tests/test_a.py",
+                "import unittest\nfrom app import x\nclass T(unittest.TestCase):\n    def test_x(self):\n        assert x\n",
+            ),
+        ]);
+        for path in ["back end/tests", "back end/tests/test_a.py", "back end"] {
+            let out = w.call(NAME, json!({ "test_path": path }));
+            assert_eq!(out.facts.exit, Some(0), "{path}: {}", out.text());
+            assert_eq!(out.facts.tests.map(|tests| tests.passed), Some(1), "{path}: {}", out.text());
+        }
+    }
+
+    #[test]
+    fn what_speaks_tap_is_counted_and_what_says_nothing_has_no_note() {
+        let tap = "test:\n\t@printf '1..3\\nok 1 - a\\nnot ok 2 - b\\nok 3 # SKIP no\\n'; exit 1\n";
+        let out = Workspace::new(&[("Makefile", tap)]).call(NAME, json!({}));
+        let counts = TestCounts { passed: 1, failed: 1, errors: 0, skipped: 1 };
+        assert_eq!(out.facts.tests, Some(counts), "{}", out.text());
+        let mut quiet = Workspace::new(&[]);
+        quiet.tests = Some(TestRunnerConfig { command: "exit 3".to_owned() });
+        assert_eq!(quiet.call(NAME, json!({})).full, None);
+        let call = docket_schema::message::CallId("t1-1".to_owned());
+        assert!(super::super::whole_output_note(&call, b"").is_empty());
     }
 
     #[test]

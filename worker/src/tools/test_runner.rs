@@ -1,4 +1,5 @@
-//! Which runner tests a project: found by what lies in its root, and by the scripts of its package.json.
+//! Which runner tests a project: found by what lies in its root, or in the folder nearest to a test's path, and by
+//! the scripts of its package.json.
 //!
 //! Gives shell lines; whether what they name is installed is known inside the sandbox only.
 
@@ -7,19 +8,10 @@ use cap_std::fs::Dir;
 use super::{
     files::{load, work_path},
     output::printable,
+    python_tests::{self, PythonTests},
     shell::quote,
-    walk::{Hidden, walk},
+    test_files::{has_file, is_node_test, is_python_test},
 };
-
-/// Names looked at to find out whether there are tests of a language.
-const LOOKED_AT_MAX: usize = 5000;
-
-/// How pytest is told to say little. It stands over the project's own `-q` and `-v`, where `-q` adds to them: a
-/// project's `-q` and another are one too many, and the counts are gone.
-const PYTEST_ARGS: &str = "--verbosity=-1 -p no:cacheprovider";
-
-/// pytest and unittest both end with 5 where they find no tests.
-const NONE_COLLECTED: &str = "; s=$?; [ $s -eq 5 ] || exit $s";
 
 /// Runners that are found by what lies in the workspace.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -43,6 +35,8 @@ pub(super) enum Script {
     Jest,
     Mocha,
     Node,
+    /// Node behind words that its flags would have to stand before.
+    NodeOf,
     Other,
 }
 
@@ -53,7 +47,8 @@ impl Script {
             () if has("vitest") => Self::Vitest,
             () if has("jest") => Self::Jest,
             () if has("mocha") => Self::Mocha,
-            () if has("node --test") || has("node:test") => Self::Node,
+            () if text.trim_end().ends_with("node --test") => Self::Node,
+            () if has("node --test") || has("node:test") => Self::NodeOf,
             () => Self::Other,
         }
     }
@@ -61,13 +56,13 @@ impl Script {
     /// Arguments that run one file, or one test of it.
     fn args(self, path: &str) -> String {
         let Some((file, test)) = path.split_once("::") else { return quote(path) };
-        let flag = match self {
-            Self::Vitest | Self::Jest => "-t",
-            Self::Mocha => "-g",
-            // Node takes its flags before the files; a script's stand there already.
-            Self::Node | Self::Other => return quote(file),
-        };
-        format!("{} {flag} {}", quote(file), quote(test))
+        match self {
+            Self::Vitest | Self::Jest => format!("{} -t {}", quote(file), quote(test)),
+            Self::Mocha => format!("{} -g {}", quote(file), quote(test)),
+            // Node takes its flags before the files.
+            Self::Node => format!("--test-name-pattern={} {}", quote(test), quote(file)),
+            Self::NodeOf | Self::Other => quote(file),
+        }
     }
 
     fn bare(self) -> &'static str {
@@ -75,45 +70,78 @@ impl Script {
             Self::Vitest => "vitest run",
             Self::Jest => "jest",
             Self::Mocha => "mocha",
-            Self::Node | Self::Other => "node --test",
+            Self::Node | Self::NodeOf | Self::Other => "node --test",
         }
+    }
+
+    const fn takes_names(self) -> bool {
+        !matches!(self, Self::NodeOf | Self::Other)
     }
 }
 
-impl Found {
-    /// The shell line; `path` as the model gave it.
-    pub(super) fn line(self, path: Option<&str>) -> String {
-        let quoted = path.map(|path| format!(" {}", quote(path))).unwrap_or_default();
-        match self {
-            Self::Cargo => format!("cargo test --no-fail-fast{}", cargo_args(path)),
-            Self::Nextest => format!("cargo nextest run --no-fail-fast{}", cargo_args(path)),
-            Self::Go => format!("go test -v{}", go_args(path)),
-            Self::Npm(script) => match path {
+/// What is run for a path, and where.
+pub(super) struct Chosen {
+    found: Found,
+    /// The folder that it is run in; the root where it is empty.
+    folder: String,
+    /// The path as seen from there.
+    path: Option<String>,
+    /// It is more than the path means.
+    widened: bool,
+    python: PythonTests,
+}
+
+impl Chosen {
+    /// The shell line.
+    pub(super) fn line(&self) -> String {
+        let path = self.path.as_deref();
+        let below = !self.folder.is_empty();
+        let line = match self.found {
+            Found::Cargo => format!("cargo test --no-fail-fast{}", cargo_args(path)),
+            Found::Nextest => format!("cargo nextest run --no-fail-fast{}", cargo_args(path)),
+            Found::Go => format!("go test -v{}", go_args(path)),
+            Found::Npm(script) => match path {
                 Some(path) => format!("CI=1 npm test --silent -- {}", script.args(path)),
                 None => "CI=1 npm test --silent".to_owned(),
             },
-            Self::Bare(script) => {
+            Found::Bare(script) => {
                 let args = path.map(|path| format!(" {}", script.args(path))).unwrap_or_default();
-                format!("PATH=\"$PWD/node_modules/.bin:$PATH\"; CI=1 {}{args}", script.bare())
+                let above = if below { "$OLDPWD/node_modules/.bin:" } else { "" };
+                format!("PATH=\"$PWD/node_modules/.bin:{above}$PATH\"; CI=1 {}{args}", script.bare())
             }
-            // Which of the two is there is known inside the sandbox only.
-            Self::Python => format!(
-                "p=python3; [ ! -x .venv/bin/python ] || p=.venv/bin/python; if $p -c 'import pytest' 2>/dev/null; \
-                 then $p -m pytest {PYTEST_ARGS}{quoted}; else $p -m unittest {}; fi{}",
-                unittest_args(path),
-                // Where nothing was asked for by name, that there are no tests is no failure.
-                if path.is_none() { NONE_COLLECTED } else { "" },
-            ),
-            Self::Make => "make test".to_owned(),
-            Self::Shell(script) => format!("sh {script}{quoted}"),
-        }
+            Found::Python => return self.python.line(&self.folder, path),
+            Found::Make => "make test".to_owned(),
+            Found::Shell(script) => {
+                format!("sh {script}{}", path.map(|path| format!(" {}", quote(path))).unwrap_or_default())
+            }
+        };
+        if below { format!("cd {} || exit 2; {line}", quote(&self.folder)) } else { line }
     }
 
-    /// Whether it runs one file where it is asked to.
-    pub(super) const fn takes_path(self) -> bool {
-        !matches!(self, Self::Make)
+    /// What of a path the runner does not take, if anything.
+    pub(super) fn not_taken(&self) -> Option<&'static str> {
+        if self.widened {
+            return Some("cargo takes no folder: all tests of its package were run\n");
+        }
+        let path = self.path.as_deref()?;
+        match self.found {
+            Found::Make => Some(NO_PATH),
+            Found::Npm(script) | Found::Bare(script) if path.contains("::") && !script.takes_names() => {
+                Some("this runner takes no test's name: all tests of the file were run\n")
+            }
+            Found::Cargo
+            | Found::Nextest
+            | Found::Go
+            | Found::Npm(_)
+            | Found::Bare(_)
+            | Found::Python
+            | Found::Shell(_) => None,
+        }
     }
 }
+
+/// What is said where a path was given in vain.
+pub(super) const NO_PATH: &str = "this runner takes no path: all tests were run\n";
 
 /// `tests/it.rs::name`, `src/a.rs::tests::name`, or a filter.
 fn cargo_args(path: Option<&str>) -> String {
@@ -126,9 +154,15 @@ fn cargo_args(path: Option<&str>) -> String {
         let test = test.map(|test| format!(" {}", quote(test))).unwrap_or_default();
         return format!(" --test {}{test}", quote(stem));
     }
+    // A module's folder has its name.
+    let stem = match (stem, file.rsplit('/').nth(1)) {
+        ("mod", Some(folder)) => folder,
+        (stem, _) => stem,
+    };
     match (stem, test) {
-        ("main" | "lib" | "mod", None) => String::new(),
-        ("main" | "lib" | "mod", Some(test)) => format!(" {}", quote(test)),
+        ("lib", None) => " --lib".to_owned(),
+        ("main", None) => " --bins".to_owned(),
+        ("main" | "lib", Some(test)) => format!(" {}", quote(test)),
         (stem, test) => format!(" {}", quote(&format!("{stem}::{}", test.unwrap_or_default()))),
     }
 }
@@ -149,67 +183,154 @@ fn go_args(path: Option<&str>) -> String {
     format!("{run} {}", quote(&package))
 }
 
-fn unittest_args(path: Option<&str>) -> String {
-    let Some(path) = path else { return "discover -v".to_owned() };
-    let (file, test) = path.split_once("::").map_or((path, None), |(file, test)| (file, Some(test)));
-    let module = file.trim_end_matches('/').strip_suffix(".py").unwrap_or(file).replace('/', ".");
-    let name = test.map_or(module.clone(), |test| format!("{module}.{}", test.replace("::", ".")));
-    if file.ends_with(".py") || test.is_some() || !file.contains('/') {
-        format!("-v {}", quote(&name))
-    } else {
-        format!("discover -v -s {}", quote(file))
-    }
-}
-
 /// The shell line that runs the whole suite of the project at `root`; `None` where none is found.
 #[must_use]
 pub fn detect_tests(root: &Dir) -> Option<String> {
-    detect(root, None).map(|found| found.line(None))
+    choose(root, None).map(|chosen| chosen.line())
 }
 
 /// The shell line for tests that a run wrote where there were none, by the names of what it wrote; `None`
-/// where they name no test. Pure.
+/// where they name no test. `rules`: the run's `check_rules`. Pure.
 #[must_use]
-pub fn tests_by_names<'a>(names: impl Iterator<Item = &'a [u8]> + Clone) -> Option<String> {
+pub fn tests_by_names<'a>(names: impl Iterator<Item = &'a [u8]> + Clone, rules: u32) -> Option<String> {
     let has = |is: &dyn Fn(&[u8]) -> bool| names.clone().any(is);
     let base = |path: &[u8]| path.rsplit(|byte| *byte == b'/').next().unwrap_or_default().to_vec();
     let found = if has(&|path| path == b"Cargo.toml") {
-        Some(Found::Cargo)
+        Found::Cargo
     } else if has(&|path| path == b"go.mod") && has(&|path| path.ends_with(b"_test.go")) {
-        Some(Found::Go)
+        Found::Go
     } else if has(&|path| path == b"package.json") && has(&|path| is_node_test(&base(path))) {
-        Some(Found::Npm(Script::Other))
+        Found::Npm(Script::Other)
     } else if has(&|path| is_python_test(&base(path))) {
-        Some(Found::Python)
+        if rules == 0 {
+            return Some(python_tests::first_line());
+        }
+        Found::Python
     } else {
-        None
+        return None;
     };
-    found.map(|found| found.line(None))
+    Some(whole(found).line())
 }
 
-/// The runner for the whole, or for this path.
-pub(super) fn detect(root: &Dir, path: Option<&str>) -> Option<Found> {
-    let is_file = |name: &str| root.metadata(name).is_ok_and(|meta| meta.is_file());
-    let cargo = || {
-        let nextest = is_file(".config/nextest.toml");
-        is_file("Cargo.toml").then_some(if nextest { Found::Nextest } else { Found::Cargo })
+fn whole(found: Found) -> Chosen {
+    Chosen { found, folder: String::new(), path: None, widened: false, python: PythonTests::Whole }
+}
+
+/// The runner for the whole, or for this path: of the nearest folder above it that has one.
+pub(super) fn choose(root: &Dir, path: Option<&str>) -> Option<Chosen> {
+    let Some(path) = path else { return of_root(root, None).map(whole) };
+    let (file, test) = path.split_once("::").map_or((path, None), |(file, test)| (file, Some(test)));
+    let file = file.trim_start_matches("./").trim_end_matches('/');
+    let is_folder = root.metadata(file).is_ok_and(|meta| meta.is_dir());
+    let tongue = tongue_of(root, file, is_folder);
+    let near = nearest(root, file, is_folder, tongue.as_deref());
+    let (folder, found) = match near {
+        Some(near) => near,
+        None => (String::new(), of_root(root, tongue.as_deref())?),
     };
-    let go = || is_file("go.mod").then_some(Found::Go);
-    let extension = path.and_then(|path| path.split("::").next()?.rsplit_once('.')).map(|(_, end)| end);
-    let by_path = match extension {
+    let rest = file.strip_prefix(&folder).unwrap_or(file).trim_start_matches('/');
+    // A folder within a crate is no target of its own, and its name would be taken for a test's.
+    let is_crate = matches!(found, Found::Cargo | Found::Nextest) && is_folder;
+    let widened = is_crate && test.is_none() && !rest.is_empty();
+    let rest = match test {
+        Some(test) => Some(format!("{rest}::{test}")),
+        None if rest.is_empty() || is_crate => None,
+        None => Some(rest.to_owned()),
+    };
+    let python = match (found, &rest) {
+        (Found::Python, Some(_)) => {
+            let near = if folder.is_empty() { None } else { root.open_dir(&folder).ok() };
+            PythonTests::of(near.as_ref().unwrap_or(root), rest.as_deref().unwrap_or_default())
+        }
+        _ => PythonTests::Whole,
+    };
+    Some(Chosen { found, folder, path: rest, widened, python })
+}
+
+/// Whether a file's name is that of tests.
+type IsTest = fn(&[u8]) -> bool;
+
+/// The ending that a file's name has, or most likely those of the tests in a folder.
+fn tongue_of(root: &Dir, file: &str, is_folder: bool) -> Option<String> {
+    if !is_folder {
+        return file.rsplit_once('.').map(|(_, end)| end.to_owned());
+    }
+    let folder = work_path(file).ok()?;
+    let has = |is: IsTest| has_file(root, Some(&folder), is);
+    let kinds: [(&str, IsTest); 4] = [
+        ("py", is_python_test),
+        ("js", is_node_test),
+        ("go", |name| name.ends_with(b"_test.go")),
+        ("rs", |name| name.ends_with(b".rs")),
+    ];
+    kinds.into_iter().find(|(_, is)| has(*is)).map(|(end, _)| end.to_owned())
+}
+
+/// The nearest folder below the root that has a runner of its own for such a file.
+fn nearest(root: &Dir, file: &str, is_folder: bool, tongue: Option<&str>) -> Option<(String, Found)> {
+    work_path(file).ok()?;
+    let above = |path: &str| path.rsplit_once('/').map_or("", |(folder, _)| folder).to_owned();
+    let mut folder = if is_folder { file.to_owned() } else { above(file) };
+    while !folder.is_empty() {
+        let own = root.open_dir(&folder).ok().and_then(|near| of_folder(root, &near, tongue));
+        if let Some(found) = own {
+            return Some((folder, found));
+        }
+        folder = above(&folder);
+    }
+    None
+}
+
+fn of_folder(root: &Dir, near: &Dir, tongue: Option<&str>) -> Option<Found> {
+    let of_node = || {
+        // A package.json that says nothing of tests goes by what the root says.
+        node(near).filter(|found| *found != Found::Bare(Script::Node) || node(root).is_none())
+    };
+    let of_cargo =
+        || cargo(near).map(|found| cargo(root).filter(|of| *of == Found::Nextest).unwrap_or(found));
+    let of_python = || python_tests::is_own_project(root, near).then_some(Found::Python);
+    match tongue {
+        Some("py") => of_python(),
+        Some("rs") => of_cargo(),
+        Some("go") => go(near),
+        Some(end) if JAVASCRIPT.contains(&end) => of_node(),
+        Some(_) | None => of_cargo().or_else(|| go(near)).or_else(of_node).or_else(of_python),
+    }
+}
+
+const JAVASCRIPT: [&str; 8] = ["js", "ts", "mjs", "cjs", "mts", "cts", "jsx", "tsx"];
+
+fn is_file(root: &Dir, name: &str) -> bool {
+    root.metadata(name).is_ok_and(|meta| meta.is_file())
+}
+
+fn cargo(root: &Dir) -> Option<Found> {
+    let nextest = is_file(root, ".config/nextest.toml");
+    is_file(root, "Cargo.toml").then_some(if nextest { Found::Nextest } else { Found::Cargo })
+}
+
+fn go(root: &Dir) -> Option<Found> {
+    is_file(root, "go.mod").then_some(Found::Go)
+}
+
+/// The root's own runner, of the language of these files first.
+fn of_root(root: &Dir, tongue: Option<&str>) -> Option<Found> {
+    let by_path = match tongue {
         Some("py") => Some(Found::Python),
-        Some("rs") => cargo(),
-        Some("go") => go(),
-        Some("js" | "ts" | "mjs" | "cjs" | "mts" | "cts" | "jsx" | "tsx") => node(root),
+        Some("rs") => cargo(root),
+        Some("go") => go(root),
+        Some(end) if JAVASCRIPT.contains(&end) => node(root),
         Some(_) | None => None,
     };
     by_path
-        .or_else(cargo)
-        .or_else(go)
+        .or_else(|| cargo(root))
+        .or_else(|| go(root))
         .or_else(|| node(root))
         .or_else(|| has_python_tests(root).then_some(Found::Python))
         .or_else(|| has_make_target(root).then_some(Found::Make))
-        .or_else(|| ["tests/run.sh", "test.sh"].into_iter().find(|script| is_file(script)).map(Found::Shell))
+        .or_else(|| {
+            ["tests/run.sh", "test.sh"].into_iter().find(|name| is_file(root, name)).map(Found::Shell)
+        })
 }
 
 fn text(root: &Dir, name: &str) -> Option<String> {
@@ -233,32 +354,13 @@ fn node(root: &Dir) -> Option<Found> {
     };
     let runners = [("vitest", Script::Vitest), ("jest", Script::Jest), ("mocha", Script::Mocha)];
     let runner = runners.into_iter().find(|(name, _)| depends(name)).map(|(_, script)| script);
-    runner.or_else(|| has_file(root, is_node_test).then_some(Script::Node)).map(Found::Bare)
+    runner.or_else(|| has_file(root, None, is_node_test).then_some(Script::Node)).map(Found::Bare)
 }
 
 fn has_python_tests(root: &Dir) -> bool {
     // A tox.ini may be there for a linter alone.
     let tox = || text(root, "tox.ini").is_some_and(|tox| tox.lines().any(|line| line.trim() == "[pytest]"));
-    root.metadata("pytest.ini").is_ok() || tox() || has_file(root, is_python_test)
-}
-
-fn is_python_test(name: &[u8]) -> bool {
-    name.ends_with(b".py") && (name.starts_with(b"test_") || name.ends_with(b"_test.py"))
-}
-
-fn is_node_test(name: &[u8]) -> bool {
-    let name = String::from_utf8_lossy(name);
-    let stem = [".js", ".mjs", ".cjs", ".ts", ".tsx", ".jsx"].iter().find_map(|end| name.strip_suffix(end));
-    let marks = [".test", "-test", "_test", ".spec"];
-    stem.is_some_and(|stem| {
-        stem == "test" || stem.starts_with("test-") || marks.iter().any(|end| stem.ends_with(end))
-    })
-}
-
-fn has_file(root: &Dir, is: impl Fn(&[u8]) -> bool) -> bool {
-    let Ok(entries) = walk(root, None, Some(4), Hidden::Skip) else { return false };
-    let mut entries = entries.take(LOOKED_AT_MAX);
-    entries.any(|entry| !entry.is_dir && is(entry.path.parts().last().unwrap_or_default()))
+    root.metadata("pytest.ini").is_ok() || tox() || has_file(root, None, is_python_test)
 }
 
 fn has_make_target(root: &Dir) -> bool {
@@ -280,7 +382,7 @@ mod tests {
     fn runners_are_found_by_what_is_there() {
         type Case<'a> = (&'a [(&'a str, &'a str)], Option<&'a str>, Option<&'a str>);
         let npm = r#"{"scripts":{"test":"vitest run"}}"#;
-        let cases: [Case<'_>; 28] = [
+        let cases: [Case<'_>; 35] = [
             (&[("Cargo.toml", "")], None, Some("cargo test --no-fail-fast")),
             (&[("Cargo.toml", "")], Some("tests/it.rs"), Some("cargo test --no-fail-fast --test it")),
             (
@@ -320,7 +422,38 @@ mod tests {
             (
                 &[("package.json", r#"{"scripts":{"test":"node --test"}}"#)],
                 Some("a.js::adds"),
+                Some("CI=1 npm test --silent -- --test-name-pattern=adds a.js"),
+            ),
+            (
+                &[("package.json", r#"{"scripts":{"test":"node --test t/"}}"#)],
+                Some("a.js::adds"),
                 Some("CI=1 npm test --silent -- a.js"),
+            ),
+            (
+                &[("Cargo.toml", "[workspace]"), ("a/Cargo.toml", ""), ("a/src/lib.rs", "")],
+                Some("a/src/lib.rs"),
+                Some("cd a || exit 2; cargo test --no-fail-fast --lib"),
+            ),
+            (
+                &[("Cargo.toml", "[workspace]"), ("a/Cargo.toml", ""), ("a/tests/it.rs", "")],
+                Some("a/tests/it.rs::works"),
+                Some("cd a || exit 2; cargo test --no-fail-fast --test it works"),
+            ),
+            (&[("Cargo.toml", ""), ("src/a.rs", "")], Some("src/"), Some("cargo test --no-fail-fast")),
+            (
+                &[("web/package.json", npm), ("web/src/a.test.ts", ""), ("api/test_a.py", "")],
+                Some("web/src/a.test.ts"),
+                Some("cd web || exit 2; CI=1 npm test --silent -- src/a.test.ts"),
+            ),
+            (
+                &[("package.json", npm), ("web/package.json", "{}"), ("web/a.test.ts", "")],
+                Some("web/a.test.ts"),
+                Some("CI=1 npm test --silent -- web/a.test.ts"),
+            ),
+            (
+                &[("web/go.mod", ""), ("web/p/a_test.go", "")],
+                Some("web/p"),
+                Some("cd web || exit 2; go test -v ./p"),
             ),
             (
                 &[("package.json", r#"{"scripts":{"test":"echo \"Error: no test specified\" && exit 1"}}"#)],
@@ -352,7 +485,7 @@ mod tests {
         ];
         for (files, path, want) in cases {
             let w = Workspace::new(files);
-            let line = detect(&w.dir, path).map(|found| found.line(path));
+            let line = choose(&w.dir, path).map(|chosen| chosen.line());
             match want {
                 Some(want) if want.starts_with("p=") => {
                     assert!(line.is_some_and(|line| line.starts_with(want)), "{path:?}")

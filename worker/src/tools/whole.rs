@@ -27,9 +27,12 @@ pub fn whole_output_wanted(tool: &ToolUse) -> Option<CallId> {
     call_of(path.as_str()?)
 }
 
-/// What a result that shows a part of `full` says at its end.
+/// What a result that shows a part of `full` says at its end; nothing where there is nothing to show.
 #[must_use]
 pub fn whole_output_note(call: &CallId, full: &[u8]) -> String {
     let lines = String::from_utf8_lossy(full).lines().count();
+    if lines == 0 {
+        return String::new();
+    }
     format!("\n[whole output: {lines} lines; read_file shows them, with the path `{PREFIX}{call}`]\n")
 }

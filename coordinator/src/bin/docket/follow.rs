@@ -141,6 +141,12 @@ pub(crate) fn shown(event: &RunEvent) -> (Option<Style>, String) {
         RunEvent::GateFinished(e) if !e.step.is_check() => {
             (Some(Style::Dim), "   a failed check was mended without the model".to_owned())
         }
+        RunEvent::GateFinished(e) if e.passed && !e.facts.removed_tests.is_empty() => {
+            let paths: Vec<String> = e.facts.removed_tests.iter().map(ToString::to_string).collect();
+            let text =
+                format!("   the final check passed; the run removed the tests of {}", paths.join(", "));
+            (Some(Style::Warn), text)
+        }
         RunEvent::GateFinished(e) if e.passed => (Some(Style::Good), "   the final check passed".to_owned()),
         RunEvent::GateFinished(_) => (Some(Style::Warn), "   the final check failed".to_owned()),
         RunEvent::Told(e) => (Some(Style::Bold), format!("{} says: {}", e.by, events::first_line(&e.text))),

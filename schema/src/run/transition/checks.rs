@@ -4,9 +4,11 @@ use crate::{
     message::Part,
     run::{
         event_work::{GateFinished, GateRequested, GateStep},
+        known_failures::listed,
         pin::GateSpec,
         state::{RunState, Stage},
     },
+    tool::ToolFacts,
 };
 
 impl RunState {
@@ -14,9 +16,12 @@ impl RunState {
         match self.stage {
             Stage::Deciding => {
                 self.round_failed = false;
+                self.round_for_model = false;
                 self.known_failures.round_begins();
                 self.round_mends.clear();
                 self.round_notes.clear();
+                self.failed_checks.clear();
+                self.unrunnable = None;
             }
             Stage::Gates => {}
             _ => return Err(String::new()),
@@ -43,11 +48,19 @@ impl RunState {
     fn checked(&mut self, gate: GateSpec, event: GateFinished) {
         let found = self.pins.as_ref().is_some_and(|pins| pins.tests.is_none());
         let excused = gate.name == "tests" && found && self.known_failures.excuse(&event.facts);
-        if !event.passed && !excused {
+        if event.passed || excused {
+            // Nothing is to be told.
+        } else if let Some(what) = event.facts.missing {
             self.round_failed = true;
+            self.failed_checks.push(format!("{} ({what} is not there)", gate.name));
+            self.unrunnable = Some((gate, what));
+        } else {
+            self.round_failed = true;
+            self.round_for_model = true;
+            self.failed_checks.push(in_short(&gate, &event.facts));
             let mut text =
                 format!("The final check `{}` (`{}`) failed. Mend the cause.", gate.name, gate.command);
-            text.push_str(&self.known_failures.words(&event.facts, found));
+            text.push_str(&self.known_failures.words(&event.facts, found && gate.name == "tests"));
             self.round_notes.push(Part::Text { text: text.into() });
             self.round_notes.push(Part::Text { text: event.content });
             if gate.mend.is_some() && !self.mended {
@@ -66,8 +79,11 @@ impl RunState {
             self.tests_passed &= !self.round_failed;
             if self.round_failed && self.mends_due.is_empty() {
                 self.round_notes.drain(..).for_each(|note| self.transcript.note(note));
-                self.corrections += 1;
-                self.answered_without_tools = false;
+                // Where all that failed cannot run, there is nothing to correct.
+                if self.round_for_model {
+                    self.corrections += 1;
+                    self.answered_without_tools = false;
+                }
             }
         }
     }
@@ -90,4 +106,17 @@ impl RunState {
             self.mends_due.clear();
         }
     }
+}
+
+/// A check that failed: its name, and the little that is known of why.
+fn in_short(gate: &GateSpec, facts: &ToolFacts) -> String {
+    let why = match facts.exit {
+        _ if facts.timed_out => "it did not end in time".to_owned(),
+        _ if !facts.failing.is_empty() => listed(&facts.failing.iter().cloned().collect()),
+        _ if facts.tests.is_some_and(|tests| tests.total() == 0) => "no test was run".to_owned(),
+        // A linter's status says nothing that its name does not.
+        Some(status) if gate.name == "tests" => format!("exit status {status}"),
+        Some(_) | None => return gate.name.clone(),
+    };
+    format!("{} ({why})", gate.name)
 }

@@ -71,3 +71,17 @@ pub(super) fn failing(lines: &[&str]) -> Vec<String> {
     }
     names
 }
+
+/// Tests that began and did not end; those that wait for others are not running.
+pub(super) fn runs(lines: &[&str]) -> Option<String> {
+    let mut open: Vec<&str> = Vec::new();
+    for line in lines {
+        let ended = line.trim_start().strip_prefix("--- ").and_then(|rest| rest.split(' ').nth(1));
+        if let Some(name) = line.strip_prefix("=== RUN   ").or_else(|| line.strip_prefix("=== CONT  ")) {
+            open.push(name.trim_end());
+        } else if let Some(name) = line.strip_prefix("=== PAUSE ").or(ended) {
+            open.retain(|one| *one != name.trim_end());
+        }
+    }
+    (!open.is_empty()).then(|| open.join("\n"))
+}

@@ -8,6 +8,7 @@ mod javascript;
 mod python;
 mod report;
 mod rust;
+mod tap;
 #[cfg(test)]
 mod tests;
 mod text;

@@ -1,5 +1,7 @@
 //! pytest and unittest.
 
+use std::collections::BTreeSet;
+
 use docket_schema::tool::TestCounts;
 
 use super::text::{after, before, block, count};
@@ -26,28 +28,78 @@ pub(super) fn pytest(lines: &[&str]) -> Option<TestCounts> {
     })
 }
 
+/// All that were run: unittest may have been started in several folders, one after the other.
 pub(super) fn unittest(lines: &[&str]) -> Option<TestCounts> {
-    let ran = lines.iter().rposition(|line| line.starts_with("Ran ") && line.contains(" test"))?;
+    let ran =
+        |at: &usize| lines[*at].starts_with("Ran ") && lines[*at].contains(" test") && is_rule(lines, *at);
+    let ends: Vec<usize> = (0..lines.len()).filter(ran).collect();
+    let mut begin = 0;
+    let mut sum: Option<TestCounts> = None;
+    for at in ends {
+        let one = unittest_once(&lines[begin..], at - begin)?;
+        let sum = sum.get_or_insert_default();
+        sum.passed = sum.passed.saturating_add(one.passed);
+        sum.failed = sum.failed.saturating_add(one.failed);
+        sum.errors = sum.errors.saturating_add(one.errors);
+        sum.skipped = sum.skipped.saturating_add(one.skipped);
+        begin = at + 1;
+    }
+    sum
+}
+
+/// The summary stands below a rule: what tests print does not.
+fn is_rule(lines: &[&str], at: usize) -> bool {
+    at > 0 && lines[at - 1].len() >= 70 && lines[at - 1].bytes().all(|byte| byte == b'-')
+}
+
+fn unittest_once(lines: &[&str], ran: usize) -> Option<TestCounts> {
     let total = before(&lines[ran].replace("tests", "test"), "test")?;
     let ends = ["OK", "FAILED", "NO TESTS RAN"];
     let end = lines[ran..].iter().find(|line| ends.iter().any(|word| line.starts_with(word)))?;
     let of = |key| after(end, key).unwrap_or(0);
-    let expected = of("expected failures=");
+    let (expected, unexpected) = (of("expected failures="), of("unexpected successes="));
     // "expected failures=" and "unexpected successes=" hold other keys' names within theirs.
-    let failed =
-        after(&end.replace("expected failures=", ""), "failures=").unwrap_or(0) + of("unexpected successes=");
+    let failed = after(&end.replace("expected failures=", ""), "failures=").unwrap_or(0) + unexpected;
     let (errors, skipped) = (of("errors="), of("skipped=") + expected);
-    // Each failed part of a test (`subTest`) counts as a failure, and the test as one that ran: so
-    // the difference may be too small, and the tests that were told as passed are counted too.
-    let told = count(lines, |line| line.ends_with(" ... ok"));
-    Some(TestCounts {
-        passed: total
-            .saturating_sub(failed.saturating_add(errors).saturating_add(skipped))
-            .max(told.min(total)),
-        failed,
-        errors,
-        skipped,
-    })
+    // Each failed part of a test (`subTest`) counts as a failure, and the test as one that ran: so tests are told
+    // apart by their names. Some versions do not count a skipped test as one that ran: hence those told as passed.
+    let told = count(&lines[..ran], |line| line.ends_with(" ... ok"));
+    let failing = failing_tests(&lines[..ran]).saturating_add(unexpected);
+    let passed = total.saturating_sub(failing.saturating_add(skipped)).max(told.min(total));
+    Some(TestCounts { passed, failed, errors, skipped })
+}
+
+/// Tests that failed or broke, each once, however many of its parts did; what stands around tests is none.
+fn failing_tests(lines: &[&str]) -> u32 {
+    let around = ["setUpClass", "tearDownClass", "setUpModule", "tearDownModule"];
+    let heads = unittest_failing(lines);
+    let tests: BTreeSet<&str> = heads
+        .iter()
+        .filter(|head| !around.iter().any(|name| head.starts_with(name)))
+        .map(|head| head.split_inclusive(')').next().unwrap_or(head))
+        .collect();
+    let unexpected = count(lines, |line| line.starts_with("UNEXPECTED SUCCESS: "));
+    u32::try_from(tests.len()).unwrap_or(u32::MAX).saturating_sub(unexpected)
+}
+
+/// Where pytest was told to show what hangs (`faulthandler_timeout`): the last test's own lines.
+pub(super) fn pytest_hangs(lines: &[&str]) -> Option<String> {
+    let at = lines.iter().rposition(|line| line.starts_with("Timeout (") && line.ends_with(")!"))?;
+    let own = |line: &str| {
+        line.trim_start().starts_with("File \"")
+            && !["/_pytest/", "/pluggy/", "<frozen "].iter().any(|of| line.contains(of))
+    };
+    // Threads of the test's own making come first; the one that runs pytest is the last.
+    let thread = lines[at..].iter().rposition(|line| line.contains("(most recent call first)"))? + at;
+    let frames: Vec<&str> = lines[thread + 1..].iter().take_while(|line| own(line)).copied().collect();
+    (!frames.is_empty()).then(|| format!("Most recent call first:\n{}", frames.join("\n")))
+}
+
+/// The test whose name the output ends with.
+pub(super) fn unittest_runs(lines: &[&str]) -> Option<String> {
+    let last = lines.iter().rfind(|line| !line.trim().is_empty())?;
+    let name = last.trim_end().strip_suffix(" ...")?;
+    name.ends_with(')').then(|| name.to_owned())
 }
 
 pub(super) fn pytest_failure(lines: &[&str]) -> Option<String> {

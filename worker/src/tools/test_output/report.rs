@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 
 use docket_schema::tool::TestCounts;
 
-use super::{go, javascript, python, rust};
+use super::{go, javascript, python, rust, tap};
 
 /// What could be read from a runner's output.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -14,6 +14,8 @@ pub struct TestReport {
     pub counts: Option<TestCounts>,
     /// The first failure, with its trace.
     pub first_failure: Option<String>,
+    /// What was running where the output ends; it means something only of a run that was ended.
+    pub running: Option<String>,
     /// Names of the tests that failed, each once, in their order; none where there are more than a fact may hold.
     pub failing: Vec<String>,
 }
@@ -26,7 +28,7 @@ type Counter = fn(&[&str]) -> Option<TestCounts>;
 type Finder = fn(&[&str]) -> Option<String>;
 
 /// Nextest goes before cargo: it shows cargo's summaries of the tests that failed.
-const COUNTERS: [Counter; 9] = [
+const COUNTERS: [Counter; 10] = [
     rust::nextest,
     rust::cargo,
     python::pytest,
@@ -36,6 +38,7 @@ const COUNTERS: [Counter; 9] = [
     javascript::jest,
     javascript::mocha,
     javascript::node,
+    tap::counts,
 ];
 
 const FINDERS: [Finder; 11] = [
@@ -51,6 +54,9 @@ const FINDERS: [Finder; 11] = [
     go::build_failure,
     rust::compile_failure,
 ];
+
+/// What was running last: a trace goes before a name.
+const RUNNERS: [Finder; 4] = [python::pytest_hangs, rust::cargo_runs, python::unittest_runs, go::runs];
 
 type Namer = fn(&[&str]) -> Vec<String>;
 
@@ -72,6 +78,7 @@ pub fn parse_tests(output: &str) -> TestReport {
     TestReport {
         counts: COUNTERS.iter().find_map(|read| read(&lines)),
         first_failure: FINDERS.iter().find_map(|find| find(&lines)),
+        running: RUNNERS.iter().find_map(|find| find(&lines)),
         failing: failing(&lines),
     }
 }

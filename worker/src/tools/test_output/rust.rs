@@ -75,3 +75,14 @@ pub(super) fn cargo_failing(lines: &[&str]) -> Vec<String> {
     let name = |line: &&str| line.strip_prefix("test ")?.strip_suffix(" ... FAILED").map(str::to_owned);
     lines.iter().filter_map(name).collect()
 }
+
+/// What libtest says of a test that takes long, and that was not told as ended.
+pub(super) fn cargo_runs(lines: &[&str]) -> Option<String> {
+    let slow = lines.iter().filter_map(|line| {
+        let name = line.strip_prefix("test ")?.split_once(" has been running for over ")?.0;
+        let ended = lines.iter().any(|line| line.starts_with(&format!("test {name} ... ")));
+        (!ended).then_some(name)
+    });
+    let names: Vec<&str> = slow.collect();
+    (!names.is_empty()).then(|| names.join("\n"))
+}

@@ -205,6 +205,34 @@ fn other_forms() {
     );
 }
 
+/// unittest in two folders, with a docstring, noise on stderr, failed parts of a test, and a summary that a test prints.
+#[test]
+fn unittest_counts_tests_and_not_lines() {
+    let rule = "-".repeat(70);
+    let text = format!(
+        "Ran 99 tests in 1s\n\nOK\n\ntest_ok (test_a.T.test_ok)\nDoc line. ... ok\ntest_s (test_a.T.test_s) ... \n\
+         test_z (test_a.T.test_z) ... noise\nok\n\n{0}\nFAIL: test_s (test_a.T.test_s) (i=1)\n{rule}\nAssertionError\n\n\
+         {0}\nFAIL: test_s (test_a.T.test_s) (i=2)\n{rule}\nAssertionError\n\n{rule}\nRan 3 tests in 0.001s\n\n\
+         FAILED (failures=2)\n\n{rule}\nRan 1 test in 0.000s\n\nOK\n",
+        "=".repeat(70)
+    );
+    let counts = parse_tests(&text).counts;
+    assert_eq!(counts, Some(TestCounts { passed: 3, failed: 2, errors: 0, skipped: 0 }));
+}
+
+#[test]
+fn what_was_running_is_named() {
+    for (text, want) in [
+        (include_str!("captured/unittest-slow.txt"), Some("test_b (test_slow.S.test_b)")),
+        ("test adds ... ok\ntest waits has been running for over 60 seconds\n", Some("waits")),
+        ("test waits has been running for over 60 seconds\ntest waits ... ok\n", None),
+        ("=== RUN   TestA\n--- PASS: TestA (0.00s)\n=== RUN   TestB\n", Some("TestB")),
+        ("", None),
+    ] {
+        assert_eq!(parse_tests(text).running.as_deref(), want, "{text}");
+    }
+}
+
 #[test]
 fn other_text_has_no_counts() {
     for text in ["", "all good\n", "5 passed the gate\n", "Ran out of memory\n", "Tests are fun\n"] {

@@ -1,0 +1,185 @@
+//! The final checks of a run, run: which call each stands for, what its result says beside, and whether it passed.
+//!
+//! Called by the workbench. What is found out here is recorded with the result, and decides nothing unrecorded.
+
+use std::collections::BTreeMap;
+
+use docket_schema::{
+    content::WorkPath,
+    message::ToolUse,
+    run::{GateRequested, GateStep, RunState},
+    snapshot::EntryKind,
+};
+
+use super::workbench::Workbench;
+use crate::{
+    engine,
+    tools::{self, TestRunnerConfig, ToolOutcome},
+};
+
+/// Exit status of a shell that does not find a program.
+const NOT_FOUND: i32 = 127;
+/// Changed files that are looked at for tests that went, and how many of them are named.
+const LOOKED_AT_MAX: usize = 2000;
+const NAMED_MAX: usize = 10;
+
+/// Runs one.
+pub(super) async fn run(bench: &Workbench, state: &RunState, open: &GateRequested) -> ToolOutcome {
+    if tools::is_syntax_check(&open.gate) {
+        let mut files = Vec::new();
+        for path in engine::must_parse(state) {
+            // What the base cannot tell is nobody's fault.
+            if let Ok(before) = bench.workspace.base_objects().file(path).await {
+                files.push((path.clone(), before));
+            }
+        }
+        return tools::check_syntax(&bench.root, &files);
+    }
+    match open.step {
+        GateStep::Check => {}
+        GateStep::Mend => return tools::mend(bench.context(&BTreeMap::new(), None), &open.gate).await,
+    }
+    let (tool, tests) = call(open, bench.settings.command_timeout_ms_max);
+    let mut outcome = bench.execute(&tool, &BTreeMap::new(), tests.as_ref()).await;
+    if tests.is_some() {
+        of_tests(bench, state, open, &mut outcome).await;
+    } else if open.gate.name == REQUIRES && outcome.facts.exit != Some(0) {
+        of_required(bench, state, &mut outcome);
+    }
+    outcome
+}
+
+const TESTS: &str = "tests";
+const REQUIRES: &str = "requires";
+
+/// Says which tests went, and takes what is missing for the run's own doing where it may be that.
+async fn of_tests(bench: &Workbench, state: &RunState, open: &GateRequested, outcome: &mut ToolOutcome) {
+    let removed = removed_tests(bench, state).await;
+    if !removed.is_empty() {
+        let names: Vec<String> = removed.iter().map(ToString::to_string).collect();
+        let mut text = format!("this run removed the tests of: {}\n", names.join(", "));
+        if none_ran(outcome) {
+            text.push_str("no test is left to run. Put them back, or write such as hold what they held\n");
+        }
+        outcome.content.splice(0..0, text.into_bytes());
+        outcome.facts.removed_tests = removed;
+    }
+    let was_pinned = state.pins.as_ref().is_some_and(|pins| pins.gates.contains(&open.gate));
+    if !was_pinned || state.overlay.keys().any(tools::says_how_to_test) {
+        outcome.facts.missing = None;
+    }
+}
+
+/// Files whose tests the run took out. One that lies elsewhere now, under its name, is still there.
+async fn removed_tests(bench: &Workbench, state: &RunState) -> Vec<WorkPath> {
+    let is_there = |path: &WorkPath| tools::holds_tests_now(&bench.root, path);
+    let name = |path: &WorkPath| path.parts().last().map(<[u8]>::to_vec);
+    let moved = |gone: &WorkPath| {
+        let files =
+            state.overlay.iter().filter(|(_, entry)| entry.is_some_and(|e| e.kind == EntryKind::File));
+        files.filter(|(path, _)| name(path) == name(gone)).any(|(path, _)| is_there(path))
+    };
+    let mut removed = Vec::new();
+    for path in state.overlay.keys().filter(|path| tools::may_hold_tests(path)).take(LOOKED_AT_MAX) {
+        if removed.len() == NAMED_MAX {
+            break;
+        }
+        // What the base cannot tell is nobody's fault.
+        let before = bench.workspace.base_objects().file(path).await.ok().flatten();
+        let held = before.is_some_and(|bytes| tools::holds_tests(path, &bytes));
+        if held && !is_there(path) && !moved(path) {
+            removed.push(path.clone());
+        }
+    }
+    removed
+}
+
+/// Names what is required and not there: the shell's own test says nothing.
+fn of_required(bench: &Workbench, state: &RunState, outcome: &mut ToolOutcome) {
+    let required = state.pins.iter().flat_map(|pins| &pins.requires);
+    let gone = required.map(ToString::to_string).filter(|path| bench.root.metadata(path).is_err());
+    let gone: Vec<String> = gone.collect();
+    if !gone.is_empty() {
+        outcome.content.extend_from_slice(format!("not there: {}\n", gone.join(", ")).as_bytes());
+    }
+    outcome.facts.failing = gone;
+}
+
+fn none_ran(outcome: &ToolOutcome) -> bool {
+    outcome.facts.tests.is_some_and(|tests| tests.total() == 0)
+}
+
+/// Whether a check passed. A linter that is not installed judges nobody; a mending only has to be tried. Tests of
+/// which none was run, though there are some or were, have shown nothing.
+pub(super) fn passed(open: &GateRequested, outcome: &ToolOutcome) -> bool {
+    let facts = &outcome.facts;
+    let ended = !outcome.is_error && !facts.timed_out;
+    match open.step {
+        GateStep::Mend => ended,
+        GateStep::Check => {
+            let absent = open.gate.mend.is_some() && facts.exit == Some(NOT_FOUND);
+            let in_vain = none_ran(outcome) && !(facts.unrun.is_empty() && facts.removed_tests.is_empty());
+            ended && (facts.exit == Some(0) && !in_vain || absent)
+        }
+    }
+}
+
+/// The call that a gate stands for. It runs the line that was pinned at the start, whatever the
+/// workspace looks like by now: a model must not choose its own judge. A linter has as much time as tests:
+/// the first look at a project may build all of it.
+fn call(open: &GateRequested, timeout_ms_max: u64) -> (ToolUse, Option<TestRunnerConfig>) {
+    let command = open.gate.command.clone();
+    let (name, args, tests) = if open.gate.name == TESTS {
+        ("run_tests", serde_json::json!({}), Some(TestRunnerConfig { command }))
+    } else if open.gate.mend.is_some() && timeout_ms_max >= 1000 {
+        ("run_command", serde_json::json!({ "command": command, "timeout_s": timeout_ms_max / 1000 }), None)
+    } else {
+        ("run_command", serde_json::json!({ "command": command }), None)
+    };
+    (ToolUse { call: open.call.clone(), name: name.to_owned(), args, malformed: None }, tests)
+}
+
+#[cfg(test)]
+mod tests {
+    use docket_schema::{
+        ids::{DecisionHash, Turn},
+        message::CallId,
+        run::GateSpec,
+        tool::{TestCounts, ToolFacts},
+    };
+
+    use super::*;
+
+    fn open(name: &str) -> GateRequested {
+        let gate = GateSpec { name: name.to_owned(), command: "make test".to_owned(), mend: None };
+        let call = CallId::gate(Turn(3), 0);
+        GateRequested { call, gate, step: GateStep::Check, decision: DecisionHash([0; 32]) }
+    }
+
+    #[test]
+    fn a_gate_runs_the_line_that_was_pinned() {
+        for (name, tool) in [("tests", "run_tests"), ("requires", "run_command")] {
+            let (used, tests) = call(&open(name), 300_000);
+            let line = tests.map(|tests| tests.command);
+            let line = line.or_else(|| used.args["command"].as_str().map(str::to_owned));
+            assert_eq!((used.name.as_str(), line.as_deref()), (tool, Some("make test")));
+        }
+    }
+
+    #[test]
+    fn a_check_that_ran_no_test_passes_only_where_there_are_none() {
+        let path = || vec![WorkPath::new("test_a.py").expect("legal")];
+        let zero = || ToolFacts { exit: Some(0), tests: Some(TestCounts::default()), ..ToolFacts::default() };
+        let ran = TestCounts { passed: 1, ..TestCounts::default() };
+        for (facts, passes) in [
+            (zero(), true),
+            (ToolFacts { unrun: path(), ..zero() }, false),
+            (ToolFacts { removed_tests: path(), ..zero() }, false),
+            (ToolFacts { removed_tests: path(), tests: Some(ran), ..zero() }, true),
+            (ToolFacts { removed_tests: path(), tests: None, ..zero() }, true),
+        ] {
+            let outcome = ToolOutcome { facts, ..ToolOutcome::default() };
+            assert_eq!(passed(&open("tests"), &outcome), passes, "{outcome:?}");
+        }
+    }
+}

@@ -1,0 +1,158 @@
+//! What kept tests from running: a runner, or what the project depends on, that is not there. No model can mend
+//! that, for commands have no network; a person is asked in its place.
+
+use cap_std::fs::Dir;
+use docket_schema::{content::WorkPath, tool::TestCounts};
+
+use super::{
+    files::{load, work_path},
+    runner::Ended,
+};
+
+/// Exit status of a shell that does not find a program.
+const NOT_FOUND: i32 = 127;
+
+/// Files by which a project says how it is tested, and what for: what is missing after a change of these may be
+/// the change's fault. So are scripts of shell.
+const SAYS_HOW: [&str; 17] = [
+    "package.json",
+    "package-lock.json",
+    "Makefile",
+    "makefile",
+    "GNUmakefile",
+    "pyproject.toml",
+    "setup.py",
+    "setup.cfg",
+    "pytest.ini",
+    "tox.ini",
+    "conftest.py",
+    "requirements.txt",
+    "docket.toml",
+    "Cargo.toml",
+    "Cargo.lock",
+    "go.mod",
+    "go.sum",
+];
+
+/// Whether a file says how a project is tested.
+#[must_use]
+pub fn says_how_to_test(path: &WorkPath) -> bool {
+    let name = path.parts().last().unwrap_or_default();
+    SAYS_HOW.iter().any(|known| known.as_bytes() == name) || name.ends_with(b".sh")
+}
+
+/// What is not there, by name; none where tests ran, or failed for another reason.
+pub(super) fn missing(root: &Dir, ended: Ended, counts: Option<TestCounts>, said: &str) -> Option<String> {
+    let ran = counts.is_some_and(|counts| counts.passed > 0 || counts.failed > 0);
+    let Ended::Exit(status) = ended else { return None };
+    if ran || status == 0 {
+        return None;
+    }
+    let lines = || said.lines().map(str::trim);
+    let no_program =
+        status == NOT_FOUND || lines().any(|line| line.starts_with("make") && line.ends_with("Error 127"));
+    let program = || lines().find_map(program).unwrap_or("a program that they call").to_owned();
+    lines()
+        .find_map(python)
+        .or_else(|| package(root, said))
+        .or_else(|| lines().find_map(fetched))
+        .or_else(|| no_program.then(program))
+}
+
+/// `sh: 1: vitest: not found`, `bash: line 1: vitest: command not found`, `make: vitest: No such file or directory`.
+fn program(line: &str) -> Option<&str> {
+    let ends = [": command not found", ": not found", ": No such file or directory"];
+    let before = ends.iter().find_map(|end| line.strip_suffix(end))?;
+    let name = before.rsplit(": ").next()?.trim_matches(['\'', '‘', '’', '`', '"']);
+    let is_name = !name.is_empty() && !name.contains(char::is_whitespace);
+    (is_name && before.contains(": ")).then_some(name)
+}
+
+/// Test runners of Python: what else a test imports may be the work itself.
+const PYTHON_RUNNERS: [&str; 4] = ["pytest", "nose", "nose2", "tox"];
+
+fn python(line: &str) -> Option<String> {
+    let name = line.split_once("No module named ")?.1.trim().trim_matches(['\'', '"']);
+    PYTHON_RUNNERS.contains(&name).then(|| name.to_owned())
+}
+
+/// A package that package.json depends on and `node_modules` does not hold.
+fn package(root: &Dir, said: &str) -> Option<String> {
+    let manifest = load(root, &work_path("package.json").ok()?).ok()?;
+    let manifest: serde_json::Value = serde_json::from_slice(&manifest.bytes).ok()?;
+    let wanted = |name: &str| {
+        let kinds = ["devDependencies", "dependencies"];
+        kinds.iter().any(|kind| manifest.get(kind).is_some_and(|all| all.get(name).is_some()))
+    };
+    let named = said.lines().filter_map(|line| {
+        let rest =
+            line.split_once("Cannot find module '").or_else(|| line.split_once("Cannot find package '"))?.1;
+        let path = rest.split('\'').next()?;
+        let parts = if path.starts_with('@') { 2 } else { 1 };
+        Some(path.split('/').take(parts).collect::<Vec<_>>().join("/"))
+    });
+    let mut absent =
+        named.filter(|name| wanted(name) && root.metadata(format!("node_modules/{name}")).is_err());
+    absent.next()
+}
+
+/// What cargo and go would have had to fetch.
+fn fetched(line: &str) -> Option<String> {
+    let of_cargo = line.strip_prefix("error: failed to get `").and_then(|rest| rest.split('`').next());
+    let of_cargo = of_cargo.map(|name| format!("crate {name}"));
+    let cargo_is_cut_off = || {
+        let hosts = ["index.crates.io", "static.crates.io", "github.com/rust-lang/crates.io-index"];
+        let fails = ["Could not resolve host", "failed to download", "spurious network error"];
+        (fails.iter().any(|word| line.contains(word)) && hosts.iter().any(|host| line.contains(host)))
+            .then(|| "crates of the lock file".to_owned())
+    };
+    let of_go = || line.contains("dial tcp: lookup proxy.golang.org").then(|| "modules of go.mod".to_owned());
+    of_cargo.or_else(cargo_is_cut_off).or_else(of_go)
+}
+
+/// What the model is told where something is missing.
+pub(super) fn words(what: &str) -> String {
+    format!(
+        "{what} is not there, so the tests cannot run; commands have no network to fetch it. Where the project is tested \
+         with it, that is not yours to mend: go on without running tests, and say so at the end. Where it is your choice, \
+         choose what is there\n"
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{super::testing::Workspace, *};
+
+    #[test]
+    fn what_is_not_there_is_named_and_what_a_test_got_wrong_is_not() {
+        let manifest = r#"{"devDependencies":{"vitest":"3","@x/y":"1"}}"#;
+        let w = Workspace::new(&[("package.json", manifest), ("node_modules/there/package.json", "{}")]);
+        for (status, said, want) in [
+            (127, "sh: 1: vitest: not found", Some("vitest")),
+            (127, "bash: line 1: go: command not found", Some("go")),
+            (
+                2,
+                "make: nope: No such file or directory\nmake: *** [Makefile:2: test] Error 127",
+                Some("nope"),
+            ),
+            (127, "", Some("a program that they call")),
+            (1, "/usr/bin/python3: No module named pytest", Some("pytest")),
+            (1, "ModuleNotFoundError: No module named 'pytest'", Some("pytest")),
+            (1, "ModuleNotFoundError: No module named 'calc'", None),
+            (1, "Error: Cannot find module 'vitest/config'", Some("vitest")),
+            (1, "Error [ERR_MODULE_NOT_FOUND]: Cannot find package '@x/y' imported from /a", Some("@x/y")),
+            (1, "Error: Cannot find module './gone.js'", None),
+            (1, "Error: Cannot find module 'unheard-of'", None),
+            (101, "error: failed to get `serde` as a dependency of package `a v0.1.0`", Some("crate serde")),
+            (1, "dial tcp: lookup proxy.golang.org: no such host", Some("modules of go.mod")),
+            (1, "cat: a.txt: No such file or directory", None),
+            (0, "sh: 1: vitest: not found", None),
+        ] {
+            let found = missing(&w.dir, Ended::Exit(status), None, said);
+            assert_eq!(found.as_deref(), want, "{said}");
+        }
+        let ran = Some(TestCounts { passed: 1, ..TestCounts::default() });
+        assert_eq!(missing(&w.dir, Ended::Exit(127), ran, "sh: 1: x: not found"), None);
+        assert_eq!(missing(&w.dir, Ended::TimedOut, None, "sh: 1: x: not found"), None);
+    }
+}
