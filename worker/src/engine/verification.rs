@@ -83,7 +83,8 @@ pub(super) fn cannot_run(run: &RunState) -> Option<Decision> {
         gate.name,
         escalation::cut(&gate.command)
     );
-    let act = Act::Block { question: Content::Text(question), why: BlockedWhy::Escalated };
+    let why = BlockedWhy::Escalated;
+    let act = Act::Block { question: Content::Text(question), why, about: None };
     Some(Decision { phase: run.phase, act })
 }
 

@@ -142,7 +142,8 @@ fn a_check_that_cannot_run_asks_a_person_and_costs_no_round() {
     changed(&mut log);
     log.say("Done.", &[]);
     log.gates_said(&[(true, told(0)), (false, lacks())]);
-    let Act::Block { question: Content::Text(asked), why: BlockedWhy::Escalated } = log.decide().act else {
+    let Act::Block { question: Content::Text(asked), why: BlockedWhy::Escalated, .. } = log.decide().act
+    else {
         panic!("it asks a person: {}", gist(&log.decide()))
     };
     assert!(asked.starts_with("The final check `tests` cannot run: vitest is not there"), "{asked}");
@@ -163,8 +164,8 @@ fn after_a_persons_answer_the_model_reads_it_and_the_checks_run_again() {
     changed(&mut log);
     log.say("Done.", &[]);
     log.gates_said(&[(false, ToolFacts { missing: Some("vitest".to_owned()), ..told(127) })]);
-    let Act::Block { question, why } = log.decide().act else { panic!("it asks") };
-    log.push(RunBlocked { question, why, outages: 0, decision: DecisionHash::ZERO });
+    let Act::Block { question, why, .. } = log.decide().act else { panic!("it asks") };
+    log.push(RunBlocked { question, why, outages: 0, about: None, decision: DecisionHash::ZERO });
     log.push(BlockerAnswered { by: "ann".to_owned(), text: "It is installed.".into() });
     assert!(gist(&log.decide()).starts_with("ask"), "{}", gist(&log.decide()));
     log.say("Done.", &[]);
