@@ -15,4 +15,4 @@ mod statements;
 pub use detect::{LinterSettings, Project, linters};
 pub use finding::{Finding, findings};
 pub use line::{is_for, line};
-pub use mend::{Mended, mend};
+pub use mend::{Mended, mend, mend_imports};
