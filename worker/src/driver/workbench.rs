@@ -18,7 +18,7 @@ use docket_schema::{
         GateFinished, GateRequested, GateStep, RunSettings, RunStarted, RunState, ToolFinished,
         ToolRequested, ToolStatus, Verdict,
     },
-    tool::{RecoveryClass, ToolFacts},
+    tool::{LintSeen, LintStatus, RecoveryClass, ToolFacts},
 };
 use futures_util::FutureExt as _;
 
@@ -47,9 +47,6 @@ pub(crate) struct Workbench {
     /// Whole outputs that the open calls ask for.
     pub(super) outputs: WholeOutputs,
 }
-
-/// Batches of edits after which a linter that never ends in time is no longer waited for.
-const LINT_TIMEOUTS_MAX: u32 = 3;
 
 /// Where a workbench is made, beside a run's own.
 pub(crate) struct Site<'a> {
@@ -113,6 +110,7 @@ impl Workbench {
     ) -> Result<Outgoing, SnapshotError> {
         self.at_hand(state, blobs).await;
         self.settings.time_ends_at = time_ends_at(state);
+        let first = self.lint_before(state).await;
         let mut batch = Batch::new(state, &self.redactor);
         let mut rereads = Rereads::new(state);
         let mut all: Vec<(&ToolRequested, Done)> = Vec::new();
@@ -143,40 +141,12 @@ impl Workbench {
                 calls = rest;
             }
         }
-        self.lint(state, &mut batch, &mut all).await;
+        self.lint(state, first, &mut batch, &mut all).await;
         for (open, done) in all {
             batch.finished(open, done);
         }
         self.snapshot(state, &mut batch).await?;
         Ok(batch.out)
-    }
-
-    /// Runs the linters of what a batch of calls changed, once, and says what they found in the result of
-    /// the last call that changed anything.
-    async fn lint(&self, state: &RunState, batch: &mut Batch, all: &mut [(&ToolRequested, Done)]) {
-        let Some(pins) = state.pins.as_deref().filter(|pins| pins.settings.auto_lint) else { return };
-        let changes = |done: &Done| !done.outcome.facts.changed.is_empty();
-        let Some((_, last)) = all.iter_mut().rfind(|(_, done)| changes(done)) else { return };
-        let started = Instant::now();
-        let slow = state.lint_timeouts.iter().filter(|(_, times)| **times >= LINT_TIMEOUTS_MAX);
-        let missing = state.linters_missing.iter().chain(slow.map(|(name, _)| name)).cloned().collect();
-        let edited = tools::Edited {
-            linters: &pins.linters,
-            files: &batch.changed,
-            missing: &missing,
-            timeout_ms: pins.settings.lint_timeout_ms,
-            listed: state.lint_failures < pins.settings.self_corrections_max,
-        };
-        let linted = tools::lint(self.context(&batch.read_set, None), &edited).await;
-        // A linter may leave files behind, as any command may.
-        batch.walk |= !linted.seen.is_empty();
-        if let Some(more) = linted.full {
-            let whole = last.outcome.full.get_or_insert_with(|| last.outcome.content.clone());
-            whole.extend_from_slice(more.as_bytes());
-        }
-        last.outcome.content.extend_from_slice(linted.text.as_bytes());
-        last.outcome.facts.lint = linted.seen;
-        last.duration += started.elapsed();
     }
 
     /// Runs calls again after a crash, as their recovery classes allow: the workspace stands at the
@@ -235,7 +205,7 @@ impl Workbench {
         tools::execute(self.context(read_set, tests), &tool.name, &tool.args).await
     }
 
-    fn context<'a>(
+    pub(super) fn context<'a>(
         &'a self,
         read_set: &'a BTreeMap<WorkPath, BlobHash>,
         tests: Option<&'a TestRunnerConfig>,
@@ -270,16 +240,30 @@ impl Workbench {
         self.settings.time_ends_at = time_ends_at(state);
         let mut batch = Batch::new(state, &self.redactor);
         batch.walk = true;
-        for open in &state.open_gates {
-            let started = Instant::now();
-            let outcome = self.run_gate(state, open).await;
-            batch.gate_finished(open, outcome, started.elapsed());
+        let mut done: Vec<(usize, GateDone<'_>)> = Vec::new();
+        // The check of syntax comes last: it asks what the others say.
+        for late in [false, true] {
+            let open = state.open_gates.iter().enumerate();
+            for (at, open) in open.filter(|(_, open)| tools::is_syntax_check(&open.gate) == late) {
+                let started = Instant::now();
+                let outcome = self.run_gate(state, open, &done).await;
+                done.push((at, GateDone { open, outcome, duration: started.elapsed() }));
+            }
+        }
+        done.sort_by_key(|(at, _)| *at);
+        for (_, GateDone { open, outcome, duration }) in done {
+            batch.gate_finished(open, outcome, duration);
         }
         self.snapshot(state, &mut batch).await?;
         Ok(batch.out)
     }
 
-    async fn run_gate(&self, state: &RunState, open: &GateRequested) -> ToolOutcome {
+    async fn run_gate(
+        &self,
+        state: &RunState,
+        open: &GateRequested,
+        others: &[(usize, GateDone<'_>)],
+    ) -> ToolOutcome {
         if tools::is_syntax_check(&open.gate) {
             let mut files = Vec::new();
             for path in engine::must_parse(state) {
@@ -288,15 +272,46 @@ impl Workbench {
                     files.push((path.clone(), before));
                 }
             }
-            return tools::check_syntax(&self.root, &files);
+            let nothing_read = BTreeMap::new();
+            return tools::check_syntax(self.context(&nothing_read, None), &files, &others_of(others)).await;
         }
         match open.step {
             GateStep::Check => {}
             GateStep::Mend => return tools::mend(self.context(&BTreeMap::new(), None), &open.gate).await,
         }
         let (tool, tests) = tool_of_gate(open, self.settings.command_timeout_ms_max);
-        self.execute(&tool, &BTreeMap::new(), tests.as_ref()).await
+        let mut outcome = self.execute(&tool, &BTreeMap::new(), tests.as_ref()).await;
+        if is_absent(open, &outcome) {
+            let name = &open.gate.name;
+            let told = format!("{name} is not installed or cannot run here: nothing was checked\n");
+            outcome.content.splice(0..0, told.into_bytes());
+            outcome.facts.lint = vec![LintSeen::plain(name, LintStatus::Missing)];
+        }
+        outcome
     }
+}
+
+/// A gate that ran.
+struct GateDone<'a> {
+    open: &'a GateRequested,
+    outcome: ToolOutcome,
+    duration: Duration,
+}
+
+/// What the check of syntax needs to know of the others.
+fn others_of(done: &[(usize, GateDone<'_>)]) -> tools::Others {
+    let mut others = tools::Others::default();
+    for GateDone { open, outcome, .. } in done.iter().map(|(_, done)| done) {
+        let passed = passed(open, outcome);
+        others.failed |= !passed;
+        if passed && outcome.facts.exit == Some(0) {
+            let ran = outcome.facts.tests.is_none_or(|tests| tests.passed > 0);
+            others.tests_passed |= open.gate.name == "tests" && ran;
+            let lints = open.gate.mend.as_ref().filter(|mend| mend.imports.is_none());
+            others.linted.extend(lints.into_iter().flat_map(|mend| mend.files.iter().cloned()));
+        }
+    }
+    others
 }
 
 /// When the run's budget of time ends, if it has one and works on from now.
@@ -328,10 +343,10 @@ fn refusal(tool: &str, text: String) -> ToolOutcome {
     ToolOutcome { content: text.into_bytes(), is_error: true, full: None, facts }
 }
 
-struct Done {
+pub(super) struct Done {
     status: ToolStatus,
-    outcome: ToolOutcome,
-    duration: Duration,
+    pub(super) outcome: ToolOutcome,
+    pub(super) duration: Duration,
 }
 
 impl Done {
@@ -345,13 +360,13 @@ impl Done {
 }
 
 /// Results of one batch as they come.
-struct Batch {
+pub(super) struct Batch {
     redactor: Redactor,
     turn: docket_schema::ids::Turn,
     out: Outgoing,
-    read_set: BTreeMap<WorkPath, BlobHash>,
-    changed: Vec<WorkPath>,
-    walk: bool,
+    pub(super) read_set: BTreeMap<WorkPath, BlobHash>,
+    pub(super) changed: Vec<WorkPath>,
+    pub(super) walk: bool,
 }
 
 impl Batch {
@@ -451,15 +466,18 @@ impl Batch {
     }
 }
 
-/// Whether a check passed. A linter that is not installed judges nobody; a mending only has to be tried.
+/// Whether a linter's check could not run.
+fn is_absent(open: &GateRequested, outcome: &ToolOutcome) -> bool {
+    let is_linter = open.gate.mend.as_ref().is_some_and(|mend| mend.imports.is_none());
+    open.step.is_check() && is_linter && outcome.facts.exit == Some(NOT_FOUND)
+}
+
+/// Whether a check passed, and whether a mending mended anything. A linter that is not installed judges nobody.
 fn passed(open: &GateRequested, outcome: &ToolOutcome) -> bool {
     let ended = !outcome.is_error && !outcome.facts.timed_out;
     match open.step {
-        GateStep::Mend => ended,
-        GateStep::Check => {
-            let absent = open.gate.mend.is_some() && outcome.facts.exit == Some(NOT_FOUND);
-            ended && (outcome.facts.exit == Some(0) || absent)
-        }
+        GateStep::Mend => ended && !outcome.facts.changed.is_empty(),
+        GateStep::Check => ended && (outcome.facts.exit == Some(0) || is_absent(open, outcome)),
     }
 }
 

@@ -1,5 +1,7 @@
 //! Patterns for imports: the unused go, the missing that have but one likely home come.
 
+use docket_schema::content::WorkPath;
+
 use super::{
     finding::Finding,
     mend::{Lines, parted},
@@ -225,6 +227,12 @@ const GO: [(&str, &str); 22] = [
     ("time", "time"),
     ("unicode", "unicode"),
 ];
+
+/// Whether a missing import can be mended in files of this name.
+#[must_use]
+pub fn may_lack_imports(path: &WorkPath) -> bool {
+    ["py", "rs", "go"].contains(&end_of(&path.to_string()))
+}
 
 /// Adds an import that is missing; answers its line where it did.
 ///

@@ -114,12 +114,7 @@ fn of_run(event: &RunEvent) -> String {
         RunEvent::GateRequested(e) if !e.step.is_check() => format!("mend {}", e.gate.name),
         RunEvent::GateRequested(e) => format!("{}: {}", e.gate.name, e.gate.command),
         RunEvent::GateFinished(e) => {
-            let word = match (e.step.is_check(), e.passed) {
-                (true, true) => "passed",
-                (true, false) => "failed",
-                (false, _) => "mended",
-            };
-            format!("{word} in {}", duration(e.duration_ms))
+            format!("{} in {}", e.came_to(), duration(e.duration_ms))
         }
         RunEvent::Told(e) => format!("{}: {}", e.by, first_line(&e.text)),
         RunEvent::CancelRequested(e) => format!("{} {}", e.by, e.reason),
