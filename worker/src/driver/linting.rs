@@ -32,17 +32,25 @@ impl Workbench {
     /// What linters find in the files that the open calls are about to edit, as far as the run never did before.
     pub(super) async fn lint_before(&self, state: &RunState) -> BTreeMap<String, tools::Before> {
         let Some(pins) = pins(state) else { return BTreeMap::new() };
-        let (mut files, mut made) = (BTreeSet::new(), Vec::new());
-        for (open, tool) in &state.open_tools {
-            let allowed = matches!(open.policy, Verdict::Allow { .. }) && tool.name == "edit_file";
-            let path = tool.args.get("path").and_then(serde_json::Value::as_str).filter(|_| allowed);
-            files.extend(path.and_then(|path| WorkPath::new(path.trim_start_matches("./"))));
+        let mut files = BTreeSet::new();
+        let changed = state.overlay.iter().filter(|(_, entry)| entry.is_some());
+        let changed = changed.map(|(path, _)| path.clone()).collect();
+        let mut changing = tools::Changing { changed, ..tools::Changing::default() };
+        let allowed = |open: &ToolRequested| matches!(open.policy, Verdict::Allow { .. });
+        for (_, tool) in state.open_tools.iter().filter(|(open, _)| allowed(open)) {
+            let path = tool.args.get("path").and_then(serde_json::Value::as_str);
+            let path = path.and_then(|path| WorkPath::new(path.trim_start_matches("./")));
+            match tool.name.as_str() {
+                "edit_file" => files.extend(path),
+                "create_file" => changing.making.extend(path),
+                _ => {}
+            }
         }
         let mut there = Vec::new();
         for path in files {
             // In a file of the run's own all is new.
             match state.overlay.contains_key(&path) {
-                true if !self.in_base(&path).await => made.push(path),
+                true if !self.in_base(&path).await => changing.made.push(path),
                 _ => there.push(path),
             }
         }
@@ -56,7 +64,7 @@ impl Workbench {
             listed: true,
         };
         let nothing_read = BTreeMap::new();
-        tools::lint_before(self.context(&nothing_read, None), &edited, &made).await
+        tools::lint_before(self.context(&nothing_read, None), &edited, &changing).await
     }
 
     async fn in_base(&self, path: &WorkPath) -> bool {

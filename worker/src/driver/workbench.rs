@@ -112,6 +112,8 @@ impl Workbench {
         self.settings.time_ends_at = time_ends_at(state);
         let first = self.lint_before(state).await;
         let mut batch = Batch::new(state, &self.redactor);
+        // A linter may leave files behind, as any command may, whatever becomes of the edits.
+        batch.walk = !first.is_empty();
         let mut rereads = Rereads::new(state);
         let mut all: Vec<(&ToolRequested, Done)> = Vec::new();
         let mut calls = state.open_tools.as_slice();

@@ -24,7 +24,7 @@ use super::{
     run_command::as_text,
     runner::{CommandOutput, CommandSpec, Ended},
 };
-use crate::lint::{Finding, findings, is_for, line};
+use crate::lint::{Finding, findings, is_for, is_of_project, line};
 
 /// Characters of all findings that the model is shown: more than a screenful is one cause, or no lint at all.
 const FINDINGS_CHARS_MAX: usize = 2000;
@@ -75,20 +75,36 @@ pub enum Before {
     TimedOut,
 }
 
-/// Runs linters on files that are about to be changed for the first time; by their names. `made`: files that the run
-/// made itself, in which all is new.
+/// What else a run changed, or is about to.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Changing {
+    /// Files of those to be edited that the run made itself: all in them is new.
+    pub made: Vec<WorkPath>,
+    /// Files that are about to be made.
+    pub making: Vec<WorkPath>,
+    /// Files that the run changed already.
+    pub changed: Vec<WorkPath>,
+}
+
+/// Runs linters on files that are about to be changed for the first time; by their names. One that looks at the whole
+/// project runs once, before the first change of all: later it would find what the run did elsewhere.
 pub async fn lint_before(
     context: ToolContext<'_>,
     edited: &Edited<'_>,
-    made: &[WorkPath],
+    changing: &Changing,
 ) -> BTreeMap<String, Before> {
     let mut all = BTreeMap::new();
     for linter in edited.linters.iter().filter(|linter| !edited.missing.contains(&linter.name)) {
         let known = edited.before.get(&linter.name);
         let is_new =
             |path: &&WorkPath| is_for(linter, path) && known.is_none_or(|known| !known.files.contains(path));
-        let own: Vec<WorkPath> = edited.files.iter().filter(is_new).cloned().collect();
-        let made = made.iter().filter(is_new).cloned();
+        let of_project = is_of_project(linter);
+        if of_project && (known.is_some() || changing.changed.iter().any(|path| is_for(linter, path))) {
+            continue;
+        }
+        let making = changing.making.iter().filter(|_| of_project);
+        let own: Vec<WorkPath> = edited.files.iter().chain(making).filter(is_new).cloned().collect();
+        let made = changing.made.iter().filter(is_new).cloned();
         if own.is_empty() {
             continue;
         }
@@ -96,11 +112,7 @@ pub async fn lint_before(
             (LintStatus::TimedOut, _) => Before::TimedOut,
             (LintStatus::Missing, _) => continue,
             (LintStatus::Clean | LintStatus::Findings, said) => {
-                // Where a linter looks at the whole project, its first word is of all files that are not changed yet.
-                let told = |found: &Finding| {
-                    known.is_none() || own.iter().any(|path| found.is_in(&path.to_string()))
-                };
-                let found = found(&said).into_iter().filter(told);
+                let found = found(&said).into_iter();
                 let mut lines = LineTexts::new(context);
                 let findings: Vec<String> =
                     found.map(|found| lines.mark(&found)).take(BEFORE_MAX + 1).collect();
@@ -435,7 +447,7 @@ mod tests {
         let unknown = BTreeMap::new();
         let first = w.with(|context| {
             let edited = edited(&unknown);
-            Box::pin(async move { lint_before(context, &edited, &[]).await })
+            Box::pin(async move { lint_before(context, &edited, &Changing::default()).await })
         });
         w.write("a.py", after);
         let linted = w.with(|context| {
@@ -448,7 +460,7 @@ mod tests {
         let later = w.with(|context| {
             let edited = edited(&known);
             Box::pin(async move {
-                assert!(lint_before(context, &edited, &[]).await.is_empty(), "once a file");
+                assert!(lint_before(context, &edited, &Changing::default()).await.is_empty(), "once a file");
                 lint(context, &edited, BTreeMap::new()).await
             })
         });
@@ -474,6 +486,39 @@ mod tests {
             assert_eq!((later.text, later.seen[0].status), (linted.text, LintStatus::Clean));
             assert!(later.seen[0].before.is_none(), "recorded once");
         }
+    }
+
+    #[test]
+    fn a_linter_of_the_whole_project_is_heard_once_before_anything_is_changed() {
+        let w = Workspace::new(&[("a.py", "x\n"), ("b.py", "x\n")]);
+        let linters = [linter("all", "echo b.py:1:1: E1 bad; exit 1")];
+        let path = |path: &str| WorkPath::new(path).expect("legal");
+        let files = [path("a.py")];
+        let before = |files: &[WorkPath], known: &BTreeMap<String, LintBefore>, changing: Changing| {
+            let missing = BTreeSet::new();
+            let edited = Edited {
+                linters: &linters,
+                files,
+                missing: &missing,
+                before: known,
+                timeout_ms: 5000,
+                listed: true,
+            };
+            w.with(|context| {
+                let (edited, changing) = (&edited, &changing);
+                Box::pin(async move { lint_before(context, edited, changing).await })
+            })
+        };
+        let nothing = BTreeMap::new();
+        let first = before(&files, &nothing, Changing::default());
+        let Some(Before::Found(found)) = first.get("all") else { panic!("{first:?}") };
+        assert_eq!(found.findings.len(), 1, "also of a file that is not changed yet");
+        let making = Changing { making: vec![path("c.py")], ..Changing::default() };
+        assert_eq!(before(&[], &nothing, making).len(), 1, "a new file may break another");
+        let known = BTreeMap::from([("all".to_owned(), found.clone())]);
+        assert!(before(&[path("b.py")], &known, Changing::default()).is_empty());
+        let changed = Changing { changed: vec![path("b.py")], ..Changing::default() };
+        assert!(before(&files, &nothing, changed).is_empty(), "too late");
     }
 
     #[test]

@@ -46,7 +46,7 @@ mod whole;
 pub use context::{ReadSet, TestRunnerConfig, TimeLimit, ToolContext, ToolOutcome, ToolSettings};
 pub use gate::{Others, check_syntax, is_syntax_check, syntax_check};
 pub use labels::{Label, labels};
-pub use lint::{Before, Edited, Linted, lint, lint_before};
+pub use lint::{Before, Changing, Edited, Linted, lint, lint_before};
 pub use mend::mend;
 pub use output::{cut, printable};
 pub use registry::{execute, meant_name, recovery_class, specs};

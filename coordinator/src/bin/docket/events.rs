@@ -205,7 +205,11 @@ pub(crate) fn mended(step: GateStep, mut gate: GateSpec) -> GateSpec {
         GateStep::Check => {}
         GateStep::Mend => {
             gate.name = format!("mend {}", gate.name);
-            gate.command = gate.mend.as_ref().and_then(|mend| mend.command.clone()).unwrap_or_default();
+            gate.command = gate
+                .mend
+                .as_ref()
+                .and_then(|mend| mend.command.clone().or_else(|| mend.imports.clone()))
+                .unwrap_or_default();
         }
     }
     gate
