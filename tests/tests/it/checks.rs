@@ -297,7 +297,7 @@ text = "Done."
     let played = house.play("absent", &[("docket.toml", settings)], script).await?;
     played.succeeded()?;
     let run = played.run()?.to_string();
-    for args in [&["replay", &run][..], &["logs", &run], &["export", &run]] {
+    for args in [&["replay", &run][..], &["logs", &run]] {
         let shown = house.docket(args).await?;
         ensure!(shown.contains("not installed"), "{args:?}: {shown}");
     }
