@@ -63,7 +63,7 @@ impl TestCounts {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum LintStatus {
-    /// It found nothing.
+    /// It found nothing, or nothing that was not there before the run.
     Clean,
     /// It found something.
     Findings,
@@ -80,9 +80,41 @@ pub struct LintSeen {
     pub linter: String,
     /// What became of it.
     pub status: LintStatus,
-    /// How many findings it told; at least 1 where it found something.
+    /// How many findings it told; at least 1 where it found something. Where it is known what was there before the
+    /// run, only those that the run added.
     #[serde(default)]
     pub findings: u32,
+    /// How many findings were there before the run.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub old: u32,
+    /// What it found in files that this batch was the first of the run to change, before it did.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub before: Option<LintBefore>,
+}
+
+impl LintSeen {
+    /// A linter's word without any finding.
+    #[must_use]
+    pub fn plain(linter: &str, status: LintStatus) -> Self {
+        Self { linter: linter.to_owned(), status, findings: 0, old: 0, before: None }
+    }
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde hands a reference")]
+const fn is_zero(number: &u32) -> bool {
+    *number == 0
+}
+
+/// What a linter found in files before a run changed them.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(default)]
+pub struct LintBefore {
+    /// Which files: those that the run made are among them.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub files: Vec<WorkPath>,
+    /// The findings, each as two short hashes: of its place and words, and of its line's text.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub findings: Vec<String>,
 }
 
 /// The hash of a file as a call read or wrote it: what "read before write" compares with.
@@ -163,7 +195,7 @@ pub struct ToolFacts {
     /// Lines that a file tool added and removed.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub lines: Option<LineCounts>,
-    /// What linters said of the batch of edits that this call ends.
+    /// What linters said of the batch of edits that this call ends; of a final check, that its linter is missing.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub lint: Vec<LintSeen>,
 }

@@ -9,7 +9,7 @@ use crate::{
     ids::{DecisionHash, Epoch, TreeHash},
     message::{CallId, ModelRef, Part, StopReason, Usage},
     snapshot::{LeftOut, PathChange},
-    tool::{RecoveryClass, ToolFacts},
+    tool::{LintStatus, RecoveryClass, ToolFacts},
 };
 
 /// What a model call is for.
@@ -182,6 +182,26 @@ pub struct ToolFinished {
     pub duration_ms: u64,
 }
 
+impl GateFinished {
+    /// Whether nothing was checked: the linter is not installed.
+    #[must_use]
+    pub fn is_absent(&self) -> bool {
+        self.facts.lint.iter().any(|seen| seen.status == LintStatus::Missing)
+    }
+
+    /// What it came to, in one word or a few: the same wherever people see it.
+    #[must_use]
+    pub fn came_to(&self) -> &'static str {
+        match (self.step.is_check(), self.passed) {
+            (true, true) if self.is_absent() => "not checked: not installed",
+            (true, true) => "passed",
+            (true, false) => "failed",
+            (false, true) => "mended",
+            (false, false) => "mended nothing",
+        }
+    }
+}
+
 /// The workspace as it is after the results before this event.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct SnapshotTaken {
@@ -269,7 +289,8 @@ pub struct GateFinished {
     /// What was done about the check, as its intent says.
     #[serde(default, skip_serializing_if = "GateStep::is_check")]
     pub step: GateStep,
-    /// Exit status 0 within the time limit; for a mending, that it could be tried.
+    /// Exit status 0 within the time limit; for a mending, that it changed something (in logs from before that was
+    /// told, that it could be tried).
     pub passed: bool,
     /// What the model reads if it failed.
     pub content: Content,

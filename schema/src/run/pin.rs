@@ -130,6 +130,11 @@ pub struct RunSettings {
     /// Not in logs that lack it.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub early_end: bool,
+    /// By which rules failed checks are mended: 0, the first ones, and so in logs that lack it; from 1 on a check that
+    /// its time limit ended is not run again to mend it, a round of mending that changed nothing is not followed by
+    /// another round of checks, and tests that fail have missing imports mended that any linter finds.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub mend_rules: u32,
     /// Where a provider stays away, wait for it with all that was paid for, in place of failing. Not in logs that
     /// lack it.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
@@ -260,6 +265,7 @@ impl Default for RunSettings {
             check_rules: 1,
             plan_asks_max: 3,
             early_end: true,
+            mend_rules: 1,
             rest_at_outage: true,
             complexity: None,
         }
@@ -287,6 +293,10 @@ pub struct Mend {
     pub command: Option<String>,
     /// Files that this run changed: no other is touched by a pattern.
     pub files: Vec<WorkPath>,
+    /// Where the check is no linter's: the shell line of linters that find missing imports, which are all that is
+    /// mended then.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub imports: Option<String>,
 }
 
 /// A linter, as configured or found when the run started.

@@ -31,6 +31,7 @@ use crate::{
     message::{CallId, Part, ToolUse, Usage},
     policy::Policy,
     snapshot::{Entry, LeftOutWhy},
+    tool::LintBefore,
 };
 
 /// Where a run stands between decision and effect.
@@ -214,6 +215,8 @@ pub struct RunState {
     pub gates_passed: bool,
     /// Failed checks of the last round that are to be mended before it counts.
     pub mends_due: Vec<GateSpec>,
+    /// Whether a mending of this round changed anything, or may have.
+    pub mend_changed: bool,
     /// Gate intents since the model was last asked.
     pub gates_in_turn: u32,
     /// The checks that failed in the last round, in a few words each.
@@ -226,6 +229,8 @@ pub struct RunState {
     pub lint_timeouts: BTreeMap<String, u32>,
     /// Batches of edits in a row that left findings.
     pub lint_failures: u32,
+    /// What linters found, by name, in files before this run changed them.
+    pub lint_before: BTreeMap<String, LintBefore>,
     /// A change failed its test, gate or lint and no change has followed: what comes next is a fix.
     pub fixing: bool,
     /// All tests passed, and nothing was run or changed since, and no check failed.
@@ -315,12 +320,14 @@ impl Default for RunState {
             corrections: 0,
             gates_passed: false,
             mends_due: Vec::new(),
+            mend_changed: false,
             gates_in_turn: 0,
             failed_checks: Vec::new(),
             unrunnable: None,
             linters_missing: BTreeSet::new(),
             lint_timeouts: BTreeMap::new(),
             lint_failures: 0,
+            lint_before: BTreeMap::new(),
             fixing: false,
             tests_passed: false,
             known_failures: KnownFailures::default(),

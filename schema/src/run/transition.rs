@@ -289,6 +289,13 @@ impl RunState {
     }
 
     fn linted(&mut self, lint: &[LintSeen]) {
+        for seen in lint {
+            if let Some(before) = &seen.before {
+                let known = self.lint_before.entry(seen.linter.clone()).or_default();
+                known.files.extend_from_slice(&before.files);
+                known.findings.extend_from_slice(&before.findings);
+            }
+        }
         let missing = lint.iter().filter(|seen| seen.status == LintStatus::Missing);
         self.linters_missing.extend(missing.map(|seen| seen.linter.clone()));
         for seen in lint.iter().filter(|seen| seen.status == LintStatus::TimedOut) {

@@ -216,7 +216,7 @@ async fn mended_without_the_model(house: &House) -> Result<()> {
 async fn back_to_the_model(house: &House) -> Result<()> {
     let script = r#"
 [[turns]]
-calls = [{ name = "create_file", args = { path = "a.txt", content = "BAD BAD\nblank \n" } }]
+calls = [{ name = "create_file", args = { path = "a.txt", content = "BAD BAD BAD\nblank \n" } }]
 [[turns]]
 text = "Done."
 [[turns]]
@@ -288,6 +288,20 @@ text = "Done."
     let slow = Played::text(played.results()[2]);
     ensure!(slow.contains("slow did not end within 0.8 s"), "{slow}");
     ensure!(played.checks().is_empty(), "{:?}", played.checks());
+    // What only a command wrote meets its linter at the end for the first time.
+    let script = r#"
+[[turns]]
+calls = [{ name = "run_command", args = { command = "echo a > a.txt" } }]
+[[turns]]
+text = "Done."
+"#;
+    let played = house.play("absent", &[("docket.toml", settings)], script).await?;
+    played.succeeded()?;
+    let run = played.run()?.to_string();
+    for args in [&["replay", &run][..], &["logs", &run]] {
+        let shown = house.docket(args).await?;
+        ensure!(shown.contains("not installed"), "{args:?}: {shown}");
+    }
     Ok(())
 }
 
@@ -377,6 +391,42 @@ text = "Done."
     ensure!(played.lint() == lint, "{:?}: {}", played.lint(), Played::text(played.results()[0]));
     ensure!(played.asked[1].contains("F821"), "{}", played.asked[1]);
     let checks = ["syntax passed", "ruff failed", "ruff mended", "syntax passed", "ruff passed"];
+    ensure!(played.checks() == checks, "{:?}", played.checks());
+    ensure!(played.asked.len() == 4, "the model was not asked again");
+    house.end().await
+}
+
+/// An ordinary project, which never asked for a linter: what was wrong before the run is not counted, what the run
+/// adds is named, and an import that its tests miss is added without the model.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_ordinary_project_has_its_imports_mended_and_old_findings_left() -> Result<()> {
+    let _room = room().await;
+    if !ruff_is_there().await? {
+        return Ok(());
+    }
+    let script = r#"
+[[turns]]
+calls = [{ name = "read_file", args = { path = "calc.py" } }]
+[[turns]]
+calls = [{ name = "edit_file", args = { path = "calc.py", edits = [{ search = "LAST = 1", replace = "LAST = 2" }] } }]
+[[turns]]
+calls = [{ name = "edit_file", args = { path = "calc.py", edits = [{ search = "return a - b", replace = "return json.loads(str(a + b))" }] } }]
+[[turns]]
+text = "Done."
+"#;
+    let calc = "import os\n\nLAST = 1\n\n\ndef add(a, b):\n    return a - b\n";
+    let test = "import unittest\n\nfrom calc import add\n\n\nclass T(unittest.TestCase):\n    def test_add(self):\n        \
+                self.assertEqual(add(1, 2), 3)\n";
+    let files = [("calc.py", calc), ("test_calc.py", test), (".gitignore", "__pycache__\n")];
+    let house = House::new("").await?;
+    let played = house.play("ordinary", &files, script).await?;
+    played.succeeded()?;
+    let lint = [None, Some(LintStatus::Clean), Some(LintStatus::Findings)];
+    ensure!(played.lint() == lint, "{:?}", played.lint());
+    let said: Vec<String> = played.results().into_iter().map(Played::text).collect();
+    ensure!(said[1].contains("ruff finds nothing new (1 from before this run"), "{}", said[1]);
+    ensure!(said[2].contains("F821") && !said[2].contains("F401"), "{}", said[2]);
+    let checks = ["syntax passed", "tests failed", "tests mended", "syntax passed", "tests passed"];
     ensure!(played.checks() == checks, "{:?}", played.checks());
     ensure!(played.asked.len() == 4, "the model was not asked again");
     house.end().await

@@ -2,13 +2,14 @@
 //!
 //! Called by the workbench. What is found out here is recorded with the result, and decides nothing unrecorded.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, time::Duration};
 
 use docket_schema::{
     content::WorkPath,
     message::ToolUse,
     run::{GateRequested, GateStep, RunState},
     snapshot::EntryKind,
+    tool::{LintSeen, LintStatus},
 };
 
 use super::workbench::Workbench;
@@ -23,8 +24,20 @@ const NOT_FOUND: i32 = 127;
 const LOOKED_AT_MAX: usize = 2000;
 const NAMED_MAX: usize = 10;
 
-/// Runs one.
-pub(super) async fn run(bench: &Workbench, state: &RunState, open: &GateRequested) -> ToolOutcome {
+/// A check that ran.
+pub(super) struct Done<'a> {
+    pub(super) open: &'a GateRequested,
+    pub(super) outcome: ToolOutcome,
+    pub(super) duration: Duration,
+}
+
+/// Runs one; `others` are those of its round that ran before.
+pub(super) async fn run(
+    bench: &Workbench,
+    state: &RunState,
+    open: &GateRequested,
+    others: &[(usize, Done<'_>)],
+) -> ToolOutcome {
     if tools::is_syntax_check(&open.gate) {
         let mut files = Vec::new();
         for path in engine::must_parse(state) {
@@ -33,7 +46,8 @@ pub(super) async fn run(bench: &Workbench, state: &RunState, open: &GateRequeste
                 files.push((path.clone(), before));
             }
         }
-        return tools::check_syntax(&bench.root, &files);
+        let nothing_read = BTreeMap::new();
+        return tools::check_syntax(bench.context(&nothing_read, None), &files, &others_of(others)).await;
     }
     match open.step {
         GateStep::Check => {}
@@ -45,8 +59,35 @@ pub(super) async fn run(bench: &Workbench, state: &RunState, open: &GateRequeste
         of_tests(bench, state, open, &mut outcome).await;
     } else if open.gate.name == REQUIRES && outcome.facts.exit != Some(0) {
         of_required(bench, state, &mut outcome);
+    } else if is_absent(open, &outcome) {
+        let name = &open.gate.name;
+        let told = format!("{name} is not installed or cannot run here: nothing was checked\n");
+        outcome.content.splice(0..0, told.into_bytes());
+        outcome.facts.lint = vec![LintSeen::plain(name, LintStatus::Missing)];
     }
     outcome
+}
+
+/// What the check of syntax needs to know of the others.
+fn others_of(done: &[(usize, Done<'_>)]) -> tools::Others {
+    let mut others = tools::Others::default();
+    for Done { open, outcome, .. } in done.iter().map(|(_, done)| done) {
+        let passed = passed(open, outcome);
+        others.failed |= !passed;
+        if passed && outcome.facts.exit == Some(0) {
+            let ran = outcome.facts.tests.is_none_or(|tests| tests.passed > 0);
+            others.tests_passed |= open.gate.name == TESTS && ran;
+            let lints = open.gate.mend.as_ref().filter(|mend| mend.imports.is_none());
+            others.linted.extend(lints.into_iter().flat_map(|mend| mend.files.iter().cloned()));
+        }
+    }
+    others
+}
+
+/// Whether a linter's check could not run.
+fn is_absent(open: &GateRequested, outcome: &ToolOutcome) -> bool {
+    let is_linter = open.gate.mend.as_ref().is_some_and(|mend| mend.imports.is_none());
+    open.step.is_check() && is_linter && outcome.facts.exit == Some(NOT_FOUND)
 }
 
 const TESTS: &str = "tests";
@@ -109,15 +150,15 @@ fn none_ran(outcome: &ToolOutcome) -> bool {
     outcome.facts.tests.is_some_and(|tests| tests.total() == 0)
 }
 
-/// Whether a check passed. A linter that is not installed judges nobody; a mending only has to be tried. Tests of
+/// Whether a check passed, and whether a mending mended anything. A linter that is not installed judges nobody. Tests of
 /// which none was run, though there are some or were, have shown nothing.
 pub(super) fn passed(open: &GateRequested, outcome: &ToolOutcome) -> bool {
     let facts = &outcome.facts;
     let ended = !outcome.is_error && !facts.timed_out;
     match open.step {
-        GateStep::Mend => ended,
+        GateStep::Mend => ended && !facts.changed.is_empty(),
         GateStep::Check => {
-            let absent = open.gate.mend.is_some() && facts.exit == Some(NOT_FOUND);
+            let absent = is_absent(open, outcome);
             let in_vain = none_ran(outcome) && !(facts.unrun.is_empty() && facts.removed_tests.is_empty());
             ended && (facts.exit == Some(0) && !in_vain || absent)
         }

@@ -14,6 +14,7 @@ mod context;
 mod failpoint;
 mod intent;
 mod journal;
+mod linting;
 mod material;
 mod process;
 mod reread;

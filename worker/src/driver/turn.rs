@@ -213,8 +213,8 @@ fn effects_at_most(state: &RunState) -> Duration {
     let settings = state.pins.as_ref().map(|pins| &pins.settings);
     let call =
         settings.map_or(0, |settings| settings.command_timeout_ms_max.max(settings.command_timeout_ms));
-    // A mending is a fix and the check once more.
-    let mends = state.open_gates.iter().filter(|open| !open.step.is_check()).count();
+    // A mending is a fix, the check once more, and the fix behind what patterns wrote.
+    let mends = 2 * state.open_gates.iter().filter(|open| !open.step.is_check()).count();
     let calls = u32::try_from(state.open_tools.len() + state.open_gates.len() + mends).unwrap_or(u32::MAX);
     let calls = (Duration::from_millis(call) + CALL_SLACK).saturating_mul(calls);
     let calls = calls.saturating_add(lint_at_most(state));
@@ -226,7 +226,8 @@ fn lint_at_most(state: &RunState) -> Duration {
     let Some(pins) = state.pins.as_ref().filter(|_| !state.open_tools.is_empty()) else {
         return Duration::ZERO;
     };
-    let linters = u32::try_from(pins.linters.len()).unwrap_or(u32::MAX);
+    // Once before the edits, once behind them.
+    let linters = u32::try_from(pins.linters.len()).unwrap_or(u32::MAX).saturating_mul(2);
     (Duration::from_millis(pins.settings.lint_timeout_ms) + CALL_SLACK).saturating_mul(linters)
 }
 

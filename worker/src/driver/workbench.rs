@@ -48,9 +48,6 @@ pub(crate) struct Workbench {
     pub(super) outputs: WholeOutputs,
 }
 
-/// Batches of edits after which a linter that never ends in time is no longer waited for.
-const LINT_TIMEOUTS_MAX: u32 = 3;
-
 /// Where a workbench is made, beside a run's own.
 pub(crate) struct Site<'a> {
     /// A folder that is empty or not there.
@@ -113,7 +110,10 @@ impl Workbench {
     ) -> Result<Outgoing, SnapshotError> {
         self.at_hand(state, blobs).await;
         self.settings.time_ends_at = time_ends_at(state);
+        let first = self.lint_before(state).await;
         let mut batch = Batch::new(state, &self.redactor);
+        // A linter may leave files behind, as any command may, whatever becomes of the edits.
+        batch.walk = !first.is_empty();
         let mut rereads = Rereads::new(state);
         let mut all: Vec<(&ToolRequested, Done)> = Vec::new();
         let mut calls = state.open_tools.as_slice();
@@ -143,40 +143,12 @@ impl Workbench {
                 calls = rest;
             }
         }
-        self.lint(state, &mut batch, &mut all).await;
+        self.lint(state, first, &mut batch, &mut all).await;
         for (open, done) in all {
             batch.finished(open, done);
         }
         self.snapshot(state, &mut batch).await?;
         Ok(batch.out)
-    }
-
-    /// Runs the linters of what a batch of calls changed, once, and says what they found in the result of
-    /// the last call that changed anything.
-    async fn lint(&self, state: &RunState, batch: &mut Batch, all: &mut [(&ToolRequested, Done)]) {
-        let Some(pins) = state.pins.as_deref().filter(|pins| pins.settings.auto_lint) else { return };
-        let changes = |done: &Done| !done.outcome.facts.changed.is_empty();
-        let Some((_, last)) = all.iter_mut().rfind(|(_, done)| changes(done)) else { return };
-        let started = Instant::now();
-        let slow = state.lint_timeouts.iter().filter(|(_, times)| **times >= LINT_TIMEOUTS_MAX);
-        let missing = state.linters_missing.iter().chain(slow.map(|(name, _)| name)).cloned().collect();
-        let edited = tools::Edited {
-            linters: &pins.linters,
-            files: &batch.changed,
-            missing: &missing,
-            timeout_ms: pins.settings.lint_timeout_ms,
-            listed: state.lint_failures < pins.settings.self_corrections_max,
-        };
-        let linted = tools::lint(self.context(&batch.read_set, None), &edited).await;
-        // A linter may leave files behind, as any command may.
-        batch.walk |= !linted.seen.is_empty();
-        if let Some(more) = linted.full {
-            let whole = last.outcome.full.get_or_insert_with(|| last.outcome.content.clone());
-            whole.extend_from_slice(more.as_bytes());
-        }
-        last.outcome.content.extend_from_slice(linted.text.as_bytes());
-        last.outcome.facts.lint = linted.seen;
-        last.duration += started.elapsed();
     }
 
     /// Runs calls again after a crash, as their recovery classes allow: the workspace stands at the
@@ -265,10 +237,19 @@ impl Workbench {
         self.settings.time_ends_at = time_ends_at(state);
         let mut batch = Batch::new(state, &self.redactor);
         batch.walk = true;
-        for open in &state.open_gates {
-            let started = Instant::now();
-            let outcome = checks::run(self, state, open).await;
-            batch.gate_finished(open, outcome, started.elapsed());
+        let mut done: Vec<(usize, checks::Done<'_>)> = Vec::new();
+        // The check of syntax comes last: it asks what the others say.
+        for late in [false, true] {
+            let open = state.open_gates.iter().enumerate();
+            for (at, open) in open.filter(|(_, open)| tools::is_syntax_check(&open.gate) == late) {
+                let started = Instant::now();
+                let outcome = checks::run(self, state, open, &done).await;
+                done.push((at, checks::Done { open, outcome, duration: started.elapsed() }));
+            }
+        }
+        done.sort_by_key(|(at, _)| *at);
+        for (_, checks::Done { open, outcome, duration }) in done {
+            batch.gate_finished(open, outcome, duration);
         }
         self.snapshot(state, &mut batch).await?;
         Ok(batch.out)
@@ -289,10 +270,10 @@ fn refusal(tool: &str, text: String) -> ToolOutcome {
     ToolOutcome { content: text.into_bytes(), is_error: true, full: None, facts }
 }
 
-struct Done {
+pub(super) struct Done {
     status: ToolStatus,
-    outcome: ToolOutcome,
-    duration: Duration,
+    pub(super) outcome: ToolOutcome,
+    pub(super) duration: Duration,
 }
 
 impl Done {
@@ -306,13 +287,13 @@ impl Done {
 }
 
 /// Results of one batch as they come.
-struct Batch {
+pub(super) struct Batch {
     redactor: Redactor,
     turn: docket_schema::ids::Turn,
     out: Outgoing,
-    read_set: BTreeMap<WorkPath, BlobHash>,
-    changed: Vec<WorkPath>,
-    walk: bool,
+    pub(super) read_set: BTreeMap<WorkPath, BlobHash>,
+    pub(super) changed: Vec<WorkPath>,
+    pub(super) walk: bool,
 }
 
 impl Batch {

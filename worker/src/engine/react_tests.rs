@@ -23,6 +23,7 @@ pub(super) const SETTINGS: RunSettings = RunSettings {
     correction_turns: 2,
     compaction_percent: 85,
     refuse_syntax_errors: false,
+    mend_rules: 0,
     syntax_check: false,
     trouble_rules: 0,
     check_rules: 0,
@@ -569,7 +570,7 @@ fn tests_that_the_run_wrote_are_run_where_there_were_none() {
 #[test]
 fn a_change_that_leaves_findings_is_followed_by_a_fix() {
     let edit = ("edit_file", json!({ "path": "a.py", "edits": [] }));
-    let seen = |status| LintSeen { linter: "ruff".into(), status, findings: 1 };
+    let seen = |status| LintSeen { findings: 1, ..LintSeen::plain("ruff", status) };
     let facts = |status| ToolFacts {
         changed: vec![WorkPath::new("a.py").expect("legal")],
         lint: vec![seen(status)],

@@ -3,7 +3,7 @@
 //! Checks are those that were pinned, and the pinned linters whose files the run changed. Where one that
 //! can be mended without thought fails (a linter's), its own fix and then patterns are tried once, and all
 //! checks run again; what still fails goes to the model. Where the run's settings say so, what it changed must
-//! still parse, whether there is a linter or not. Pure.
+//! still parse, whether there is a linter or not. Tests that fail for a missing import have it mended. Pure.
 
 use docket_schema::{
     content::{Content, WorkPath},
@@ -27,7 +27,32 @@ pub(super) fn checks(run: &RunState, pins: &RunStarted) -> Vec<GateSpec> {
     let linters = linters.filter_map(|linter| check_of(run, linter));
     let parses = pins.settings.syntax_check && must_parse(run).next().is_some();
     let syntax = parses.then(tools::syntax_check);
-    syntax.into_iter().chain(linters).chain(pins.gates.iter().cloned()).chain(new_tests(run, pins)).collect()
+    let others = pins.gates.iter().cloned().chain(new_tests(run, pins));
+    let others = others.map(|gate| GateSpec { mend: imports(run, pins, &gate), ..gate });
+    syntax.into_iter().chain(linters).chain(others).collect()
+}
+
+/// How tests that fail are mended: a missing import that a linter finds, also one that the project never asked for.
+/// Those it asked for are checks of their own.
+fn imports(run: &RunState, pins: &RunStarted, gate: &GateSpec) -> Option<Mend> {
+    if pins.settings.mend_rules == 0 || gate.name != TESTS {
+        return gate.mend.clone();
+    }
+    let mut files = Vec::new();
+    let mut lines = Vec::new();
+    for linter in pins.linters.iter().filter(|linter| !linter.gates) {
+        let known =
+            run.linters_missing.contains(&linter.name) || run.lint_timeouts.contains_key(&linter.name);
+        let own = if known { None } else { check_of(run, linter) };
+        let Some(GateSpec { command, mend: Some(mend), .. }) = own else { continue };
+        if mend.files.iter().any(lint::may_lack_imports) {
+            lines.push(format!("({command})"));
+            files.extend(mend.files.into_iter().filter(lint::may_lack_imports));
+        }
+    }
+    files.sort_unstable();
+    files.dedup();
+    (!lines.is_empty()).then(|| Mend { command: None, files, imports: Some(lines.join("; ")) })
 }
 
 /// Files that the run changed or made, and whose languages are known well enough to be judged by.
@@ -68,7 +93,11 @@ fn check_of(run: &RunState, linter: &LinterSpec) -> Option<GateSpec> {
     }
     let command = lint::line(linter.project.as_ref().unwrap_or(&linter.check), &files);
     let fix = linter.fix.as_ref().map(|fix| lint::line(fix, &files));
-    Some(GateSpec { name: linter.name.clone(), command, mend: Some(Mend { command: fix, files }) })
+    Some(GateSpec {
+        name: linter.name.clone(),
+        command,
+        mend: Some(Mend { command: fix, files, imports: None }),
+    })
 }
 
 /// Asks a person about a check that cannot run: its runner, or what the project depends on, is not there.

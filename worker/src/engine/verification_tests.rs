@@ -3,8 +3,8 @@
 use docket_schema::{
     content::{Content, WorkPath},
     ids::DecisionHash,
-    run::{BlockedWhy, BlockerAnswered, RunBlocked, RunSettings, RunStarted},
-    tool::{TestCounts, ToolFacts},
+    run::{BlockedWhy, BlockerAnswered, GateStep, LinterSpec, RunBlocked, RunSettings, RunStarted},
+    tool::{LintSeen, LintStatus, TestCounts, ToolFacts},
 };
 use serde_json::json;
 
@@ -81,6 +81,111 @@ fn only_what_failed_at_the_very_first_is_known() {
     facts.tests = Some(TestCounts { failed: 1, errors: 1, ..TestCounts::default() });
     unnamed.gates_said(&[(false, facts)]);
     assert!(gist(&unnamed.decide()).starts_with("failed Gates"));
+}
+
+/// Linters for Python; one that gates fixes by itself as well.
+fn linter(name: &str, gates: bool) -> LinterSpec {
+    LinterSpec {
+        name: name.to_owned(),
+        extensions: vec!["py".to_owned()],
+        check: format!("{name} {{files}}"),
+        project: None,
+        fix: None,
+        gates,
+    }
+}
+
+/// A run at its end that left a file of Python, under these rules.
+fn at_its_end(mend_rules: u32, linters: &[LinterSpec]) -> Log {
+    let settings = RunSettings {
+        turns_max: 100,
+        corrections_max: 1,
+        syntax_check: false,
+        mend_rules,
+        ..RunSettings::default()
+    };
+    let mut log = Log::of(settings, &["tests"], "namespaces");
+    log.pin(|pins| pins.linters = linters.to_vec());
+    log.leave("b.py");
+    log.say("Done.", &[]);
+    log
+}
+
+/// What is planned: each check by its name, a mending with a mark.
+fn steps(log: &Log) -> Vec<String> {
+    match log.decide().act {
+        Act::RunGates(gates) => gates
+            .into_iter()
+            .map(|planned| match planned.step {
+                GateStep::Check => planned.gate.name,
+                GateStep::Mend => format!("mend {}", planned.gate.name),
+            })
+            .collect(),
+        _ => Vec::new(),
+    }
+}
+
+#[test]
+fn tests_that_fail_have_imports_mended_by_linters_that_do_not_gate() {
+    let mut run = at_its_end(1, &[linter("quiet", false)]);
+    let Act::RunGates(gates) = run.decide().act else { panic!("checks") };
+    let mend = gates[0].gate.mend.clone().expect("tests can be mended");
+    assert_eq!((mend.imports.as_deref(), mend.command), (Some("(quiet b.py)"), None));
+    run.gates_said(&[(false, tests(&["a"]))]);
+    assert_eq!(steps(&run), ["mend tests"]);
+    let changed = ToolFacts { changed: mend.files, ..ToolFacts::default() };
+    run.gates_said(&[(true, changed)]);
+    assert_eq!(steps(&run), ["tests"], "they run again");
+    run.gates_said(&[(false, tests(&["a"]))]);
+    assert!(
+        steps(&run).is_empty() && gist(&run.decide()).starts_with("ask"),
+        "once: {}",
+        gist(&run.decide())
+    );
+    // As logs from before were decided, and where no linter is of use.
+    for (rules, linters) in [(0, vec![linter("quiet", false)]), (1, vec![]), (1, vec![linter("loud", true)])]
+    {
+        let run = at_its_end(rules, &linters);
+        let Act::RunGates(gates) = run.decide().act else { panic!("checks") };
+        let tests = gates.iter().find(|planned| planned.gate.name == "tests").expect("planned");
+        assert_eq!(tests.gate.mend, None, "{rules}");
+    }
+    let mut slow = at_its_end(1, &[linter("quiet", false)]);
+    slow.state.lint_timeouts.insert("quiet".to_owned(), 1);
+    let Act::RunGates(gates) = slow.decide().act else { panic!("checks") };
+    assert_eq!(gates[0].gate.mend, None, "it would not end at the end either");
+}
+
+#[test]
+fn a_mending_that_mended_nothing_goes_to_the_model_at_once() {
+    let mut run = at_its_end(1, &[linter("loud", true)]);
+    run.gates_said(&[(false, ToolFacts::default()), (true, tests(&[]))]);
+    assert_eq!(steps(&run), ["mend loud"]);
+    run.gates_said(&[(false, ToolFacts::default())]);
+    assert_eq!((steps(&run).len(), run.state.corrections), (0, 1));
+    let Act::CallModel(call) = run.decide().act else { panic!("the model is asked") };
+    let last = format!("{:?}", call.messages.iter().last());
+    assert!(last.contains("The final check `loud`") && last.contains("1 failed"), "{last}");
+    let mut old = at_its_end(0, &[linter("loud", true)]);
+    old.gates_said(&[(false, ToolFacts::default()), (true, tests(&[]))]);
+    old.gates_said(&[(true, ToolFacts::default())]);
+    assert_eq!(steps(&old), ["loud", "tests"], "logs from before check again");
+}
+
+#[test]
+fn a_check_that_does_not_end_is_not_mended_and_one_that_is_missing_is_not_run_again() {
+    let hangs = || ToolFacts { timed_out: true, ..ToolFacts::default() };
+    for (rules, then) in [(0, vec!["mend loud"]), (1, vec![])] {
+        let mut run = at_its_end(rules, &[linter("loud", true)]);
+        run.gates_said(&[(false, hangs()), (true, tests(&[]))]);
+        assert_eq!(steps(&run), then, "rules {rules}");
+    }
+    let mut run = at_its_end(1, &[linter("loud", true)]);
+    let absent =
+        ToolFacts { lint: vec![LintSeen::plain("loud", LintStatus::Missing)], ..ToolFacts::default() };
+    run.gates_said(&[(true, absent), (false, tests(&["a"]))]);
+    run.say("Done.", &[]);
+    assert_eq!(steps(&run), ["tests"]);
 }
 
 fn planned(log: &Log) -> Vec<String> {

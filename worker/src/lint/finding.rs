@@ -13,6 +13,8 @@ pub struct Finding {
     pub code: String,
     /// What is wrong.
     pub message: String,
+    /// The linter says that its own fix of this is safe.
+    pub is_safe: bool,
 }
 
 impl Finding {
@@ -56,7 +58,11 @@ fn placed(line: &str) -> Option<Finding> {
     let (at, column) = (parts.next()?.parse().ok()?, parts.next()?.parse().ok()?);
     let said = parts.next()?.trim();
     let (code, message) = code_of(said);
-    Some(Finding { path: path.to_owned(), line: at, column, code, message })
+    let (message, is_safe) = match message.strip_prefix("[*] ") {
+        Some(message) if !code.is_empty() => (message.to_owned(), true),
+        Some(_) | None => (message, false),
+    };
+    Some(Finding { path: path.to_owned(), line: at, column, code, message, is_safe })
 }
 
 fn code_of(said: &str) -> (String, String) {
@@ -71,7 +77,7 @@ fn code_of(said: &str) -> (String, String) {
     let letters = first.chars().take_while(char::is_ascii_uppercase).count();
     let digits = first.chars().skip(letters).count();
     if letters > 0 && digits > 0 && first.chars().skip(letters).all(|c| c.is_ascii_digit()) {
-        return (first.to_owned(), rest.strip_prefix("[*] ").unwrap_or(rest).to_owned());
+        return (first.to_owned(), rest.to_owned());
     }
     (String::new(), said.to_owned())
 }
@@ -90,6 +96,7 @@ fn below(path: &str, line: &str) -> Option<Finding> {
         column: column.parse().ok()?,
         code: code.trim().to_owned(),
         message: message.trim().to_owned(),
+        is_safe: false,
     })
 }
 
@@ -105,6 +112,7 @@ fn github(line: &str) -> Option<Finding> {
         column: field("col").and_then(|column| column.parse().ok()).unwrap_or(0),
         code: field("title").unwrap_or_default().to_owned(),
         message: message.to_owned(),
+        is_safe: false,
     })
 }
 
@@ -121,6 +129,7 @@ fn difference(line: &str) -> Option<Finding> {
         column: 0,
         code: FORMAT.to_owned(),
         message,
+        is_safe: false,
     })
 }
 
@@ -129,7 +138,7 @@ fn unformatted(line: &str) -> Option<Finding> {
     let (path, message) =
         line.split_once(": ").filter(|(_, message)| *message == "not as gofmt writes it")?;
     let (path, message) = (path.to_owned(), message.to_owned());
-    Some(Finding { path, line: 1, column: 0, code: FORMAT.to_owned(), message })
+    Some(Finding { path, line: 1, column: 0, code: FORMAT.to_owned(), message, is_safe: false })
 }
 
 #[cfg(test)]
@@ -153,6 +162,7 @@ mod tests {
             gist(ruff),
             ["a.py:1:8 F401 `os` imported but unused", "a.py:7:9 F821 Undefined name `Path`"]
         );
+        assert_eq!(findings(ruff).iter().map(|found| found.is_safe).collect::<Vec<_>>(), [true, false]);
         assert_eq!(gist("./a.py:6:10: W291 trailing whitespace\n"), ["./a.py:6:10 W291 trailing whitespace"]);
     }
 
@@ -206,6 +216,7 @@ mod tests {
             column: 1,
             code: String::new(),
             message: String::new(),
+            is_safe: false,
         };
         assert!(finding("./src/a.py").is_in("src/a.py") && finding("/workspace/src/a.py").is_in("src/a.py"));
         assert!(!finding("lib/src/a.py").is_in("src/a.py") && !finding("/x/ba.py").is_in("a.py"));

@@ -1,10 +1,13 @@
 //! Patterns for imports: the unused go, the missing that have but one likely home come.
 
+use docket_schema::content::WorkPath;
+
 use super::{
     finding::Finding,
     mend::{Lines, parted},
     python::{self, Used},
 };
+use crate::syntax::Literals;
 
 fn end_of(name: &str) -> &str {
     name.rsplit_once('.').map_or("", |(_, end)| end)
@@ -56,6 +59,10 @@ fn unused_python(name: &str, finding: &Finding, lines: &mut Lines) -> bool {
     let text = parted(&lines.0[at]).0.trim_end().to_owned();
     // A package's own file gives names on; other forms are not understood.
     if name.rsplit('/').next() == Some("__init__.py") || text.contains(['#', ';', '\\']) {
+        return false;
+    }
+    // ruff says of each import whether it may go; flake8, which quotes otherwise, of none.
+    if finding.message.starts_with('`') && !finding.is_safe {
         return false;
     }
     // What is imported is told as `module.name`, and `module.name as other` where it is renamed.
@@ -221,6 +228,12 @@ const GO: [(&str, &str); 22] = [
     ("unicode", "unicode"),
 ];
 
+/// Whether a missing import can be mended in files of this name.
+#[must_use]
+pub fn may_lack_imports(path: &WorkPath) -> bool {
+    ["py", "rs", "go"].contains(&end_of(&path.to_string()))
+}
+
 /// Adds an import that is missing; answers its line where it did.
 ///
 /// `used`: the finding's line from the missing name on, with what stands directly before it. A name that is but
@@ -229,7 +242,7 @@ pub(super) fn import(name: &str, finding: &Finding, used: &Used<'_>, lines: &mut
     match end_of(name) {
         "py" if finding.code == "F821" => {
             let missing = *quoted(&finding.message).first()?;
-            insert(lines, python::import_of(missing, used)?, python_place)
+            insert(lines, python::import_of(missing, used)?, &lines.literals(name), python_place)
         }
         "rs" if matches!(finding.code.as_str(), "E0412" | "E0425" | "E0433") => {
             let missing = *quoted(&finding.message).first()?;
@@ -238,7 +251,7 @@ pub(super) fn import(name: &str, finding: &Finding, used: &Used<'_>, lines: &mut
             if within_module(lines, finding.line) {
                 return None;
             }
-            insert(lines, format!("use {path};"), rust_place)
+            insert(lines, format!("use {path};"), &lines.literals(name), rust_place)
         }
         "go" => {
             let missing = ["undefined: ", "undeclared name: "]
@@ -249,8 +262,8 @@ pub(super) fn import(name: &str, finding: &Finding, used: &Used<'_>, lines: &mut
             used.member().filter(|member| member.starts_with(|c: char| c.is_ascii_uppercase()))?;
             let block = lines.0.iter().position(|line| line.trim_end() == "import (");
             match block {
-                Some(_) => insert(lines, format!("\t\"{path}\""), go_place),
-                None => insert(lines, format!("import \"{path}\""), go_place),
+                Some(_) => insert(lines, format!("\t\"{path}\""), &Literals::default(), go_place),
+                None => insert(lines, format!("import \"{path}\""), &Literals::default(), go_place),
             }
         }
         _ => None,
@@ -266,12 +279,17 @@ struct Place {
     below: bool,
 }
 
-fn insert(lines: &mut Lines, line: String, place: fn(&Lines) -> Option<Place>) -> Option<String> {
+fn insert(
+    lines: &mut Lines,
+    line: String,
+    literals: &Literals,
+    place: fn(&Lines, &Literals) -> Option<Place>,
+) -> Option<String> {
     if lines.0.iter().any(|there| parted(there).0 == line) {
         return None;
     }
     let end = lines.end();
-    let Place { at, apart, below } = place(lines)?;
+    let Place { at, apart, below } = place(lines, literals)?;
     let mut text = vec![format!("{line}{end}")];
     if below {
         text.insert(0, end.to_owned());
@@ -284,14 +302,15 @@ fn insert(lines: &mut Lines, line: String, place: fn(&Lines) -> Option<Place>) -
 }
 
 /// Before the first import but `__future__`; else after comments and the module's text.
-fn python_place(lines: &Lines) -> Option<Place> {
+fn python_place(lines: &Lines, literals: &Literals) -> Option<Place> {
     let is_import = |line: &String| {
         (line.starts_with("import ") || line.starts_with("from ")) && !line.starts_with("from __future__")
     };
-    let at = lines.0.iter().position(is_import);
     // A line within a longer text may look like an import.
-    let head = head_of_python(lines);
-    if let Some(at) = at.filter(|at| *at >= head) {
+    let head = head_of_python(lines, literals);
+    let mut rows = lines.0.iter().enumerate().skip(head).filter(|(row, _)| !literals.hold_start_of(*row));
+    let at = rows.find(|(_, line)| is_import(line)).map(|(at, _)| at);
+    if let Some(at) = at {
         return Some(Place { at, apart: false, below: false });
     }
     let future = lines.0.iter().rposition(|line| line.starts_with("from __future__"));
@@ -306,9 +325,13 @@ fn python_place(lines: &Lines) -> Option<Place> {
 }
 
 /// Lines of comments and text at the top.
-fn head_of_python(lines: &Lines) -> usize {
+fn head_of_python(lines: &Lines, literals: &Literals) -> usize {
     let comment = |line: &&String| line.starts_with('#');
     let at = lines.0.iter().take_while(comment).count();
+    let first = at + lines.0[at..].iter().take_while(|line| line.trim().is_empty()).count();
+    if let Some(last) = literals.last_row_of_one_at(first) {
+        return last + 1;
+    }
     let Some(first) = lines.0.get(at) else { return at };
     let Some(mark) = ["\"\"\"", "'''"].into_iter().find(|mark| first.starts_with(mark)) else { return at };
     if first[3..].contains(mark) {
@@ -318,8 +341,9 @@ fn head_of_python(lines: &Lines) -> usize {
     closes.map_or(at, |more| at + 2 + more)
 }
 
-fn rust_place(lines: &Lines) -> Option<Place> {
-    if let Some(at) = lines.0.iter().position(|line| line.starts_with("use ")) {
+fn rust_place(lines: &Lines, literals: &Literals) -> Option<Place> {
+    let mut rows = lines.0.iter().enumerate().filter(|(row, _)| !literals.hold_start_of(*row));
+    if let Some((at, _)) = rows.find(|(_, line)| line.starts_with("use ")) {
         return Some(Place { at, apart: false, below: false });
     }
     let head = |line: &&String| line.starts_with("//!") || line.starts_with("#![") || line.trim().is_empty();
@@ -327,7 +351,7 @@ fn rust_place(lines: &Lines) -> Option<Place> {
     Some(Place { at, apart: true, below: false })
 }
 
-fn go_place(lines: &Lines) -> Option<Place> {
+fn go_place(lines: &Lines, _: &Literals) -> Option<Place> {
     if let Some(block) = lines.0.iter().position(|line| line.trim_end() == "import (") {
         return Some(Place { at: block + 1, apart: false, below: false });
     }

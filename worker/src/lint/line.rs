@@ -17,6 +17,12 @@ pub fn is_for(linter: &LinterSpec, path: &WorkPath) -> bool {
         && end.is_some_and(|end| linter.extensions.iter().any(|extension| extension.as_bytes() == end))
 }
 
+/// Whether `linter` looks at the whole project, whatever files it is given.
+#[must_use]
+pub fn is_of_project(linter: &LinterSpec) -> bool {
+    !linter.check.contains(FILES)
+}
+
 /// `template` with the quoted paths in it. Each begins with `./` where it could be read as an option.
 #[must_use]
 pub fn line(template: &str, files: &[WorkPath]) -> String {

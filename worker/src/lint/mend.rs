@@ -11,6 +11,7 @@ use super::{
     python::Used,
     statements,
 };
+use crate::syntax::Literals;
 
 /// A file with findings mended.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -21,12 +22,28 @@ pub struct Mended {
     pub what: Vec<String>,
 }
 
-/// A file's lines, each with its end.
-pub(super) struct Lines(pub(super) Vec<String>);
+/// A file's lines, each with its end; and where its string literals stood before any of them was changed. Findings
+/// are mended from below, and so what is above one still stands there.
+pub(super) struct Lines(pub(super) Vec<String>, Literals);
 
 impl Lines {
-    fn of(text: &str) -> Self {
-        Self(text.split_inclusive('\n').map(str::to_owned).collect())
+    fn of(name: &str, text: &str) -> Self {
+        Self(text.split_inclusive('\n').map(str::to_owned).collect(), Literals::of(name, text.as_bytes()))
+    }
+
+    /// Whether the end of a finding's line may be part of a string.
+    pub(super) fn end_in_text(&self, finding: &Finding) -> bool {
+        finding.line.checked_sub(1).is_some_and(|row| self.1.hold_end_of(row))
+    }
+
+    /// Whether this byte of a finding's line may be part of a string.
+    pub(super) fn in_text(&self, finding: &Finding, byte: usize) -> bool {
+        finding.line.checked_sub(1).is_some_and(|row| self.1.hold(row, byte))
+    }
+
+    /// Where its string literals stand now.
+    pub(super) fn literals(&self, name: &str) -> Literals {
+        Literals::of(name, self.0.concat().as_bytes())
     }
 
     /// The line of a finding.
@@ -67,7 +84,7 @@ const IN_PLACE: [(&str, Pattern); 8] = [
 pub fn mend(path: &WorkPath, before: &[u8], findings: &[Finding]) -> Option<Mended> {
     let text = std::str::from_utf8(before).ok()?;
     let name = std::str::from_utf8(path.as_bytes()).ok()?;
-    let mut lines = Lines::of(text);
+    let mut lines = Lines::of(name, text);
     let mut findings: Vec<&Finding> = findings.iter().collect();
     // From below, so that no line moves before its findings are seen; on a line from the right.
     findings.sort_by_key(|finding| std::cmp::Reverse((finding.line, finding.column)));
@@ -78,12 +95,7 @@ pub fn mend(path: &WorkPath, before: &[u8], findings: &[Finding]) -> Option<Mend
         what.extend(done.map(|(called, _)| format!("{}: {called}", finding.line)));
     }
     // What is added at the top moves everything, and so goes last.
-    for finding in &findings {
-        let used = Used::of(text, finding);
-        if let Some(called) = import(name, finding, &used, &mut lines) {
-            what.push(format!("{}: missing import {called}", finding.line));
-        }
-    }
+    what.extend(imported(name, text, &findings, &mut lines));
     if findings.iter().any(|finding| statements::lacks_last_newline(finding)) {
         let end = lines.end();
         if let Some(last) = lines.0.last_mut().filter(|last| !last.ends_with('\n')) {
@@ -91,6 +103,33 @@ pub fn mend(path: &WorkPath, before: &[u8], findings: &[Finding]) -> Option<Mend
             what.push("final newline".to_owned());
         }
     }
+    mended(before, &lines, what)
+}
+
+/// Adds the imports that are missing, and mends nothing else: without them nothing runs, the rest is a matter of
+/// taste.
+#[must_use]
+pub fn mend_imports(path: &WorkPath, before: &[u8], findings: &[Finding]) -> Option<Mended> {
+    let text = std::str::from_utf8(before).ok()?;
+    let name = std::str::from_utf8(path.as_bytes()).ok()?;
+    let mut lines = Lines::of(name, text);
+    let findings: Vec<&Finding> = findings.iter().rev().collect();
+    let what = imported(name, text, &findings, &mut lines);
+    mended(before, &lines, what)
+}
+
+fn imported(name: &str, text: &str, findings: &[&Finding], lines: &mut Lines) -> Vec<String> {
+    let mut what = Vec::new();
+    for finding in findings {
+        let used = Used::of(text, finding);
+        if let Some(called) = import(name, finding, &used, lines) {
+            what.push(format!("{}: missing import {called}", finding.line));
+        }
+    }
+    what
+}
+
+fn mended(before: &[u8], lines: &Lines, mut what: Vec<String>) -> Option<Mended> {
     let after = lines.0.concat().into_bytes();
     (after != before).then(|| {
         what.reverse();
@@ -296,19 +335,19 @@ mod tests {
         check(
             "a.py",
             "if a == None:\n    pass\n",
-            "a.py:1:6: E711 comparison to None should be 'if cond is None:'\n",
+            "a.py:1:9: E711 [*] Comparison to `None` should be `cond is None`\n",
             "if a is None:\n    pass\n",
         );
         check(
             "a.py",
             "x = a != None\n",
-            "a.py:1:7: E711 Comparison to `None` should be `cond is not None`\n",
+            "a.py:1:10: E711 [*] Comparison to `None` should be `cond is not None`\n",
             "x = a is not None\n",
         );
         check(
             "a.py",
             "x = a == None and b == None\n",
-            "a.py:1:7: E711 Comparison\n",
+            "a.py:1:10: E711 [*] Comparison\n",
             "x = a == None and b == None\n",
         );
         check(
@@ -351,10 +390,56 @@ mod tests {
     }
 
     #[test]
+    fn what_a_program_says_is_left_alone() {
+        let mail = "MAIL = \"\"\"Dear all,   \n-- \n\n\"\"\"\nx = 1  \n";
+        let output = "a.py:1:19: W291 Trailing whitespace\na.py:2:3: W291 trailing whitespace\n\
+                      a.py:5:6: W291 [*] Trailing whitespace\n";
+        check("a.py", mail, output, "MAIL = \"\"\"Dear all,   \n-- \n\n\"\"\"\nx = 1\n");
+        let text = "let m = `a  \n  \nb`;  \n";
+        let eslint = "\n/p/a.js\n  1:11  error  Trailing spaces not allowed  no-trailing-spaces\n  \
+                      2:1  error  Trailing spaces not allowed  no-trailing-spaces\n  \
+                      3:4  error  Trailing spaces not allowed  no-trailing-spaces\n";
+        check("a.js", text, eslint, "let m = `a  \n  \nb`;\n");
+        check("a.py", "x = (  \n", "a.py:1:6: W291 trailing whitespace\n", "x = (  \n");
+        let says = "x = \" == None\" if a else b\n";
+        check("a.py", says, "a.py:1:9: E711 [*] Comparison to `None`\n", says);
+        let docs = "x = 1\n\nDOC = \"\"\"\nimport this\n\"\"\"\nimport sys\nos.sep\n";
+        let after = "x = 1\n\nDOC = \"\"\"\nimport this\n\"\"\"\nimport os\nimport sys\nos.sep\n";
+        check("a.py", docs, "a.py:7:1: F821 Undefined name `os`\n", after);
+        for head in ["# Head.\n\n\"\"\"Says.\"\"\"\n", "r\"\"\"Says\nmore.\"\"\"\n"] {
+            let line = head.lines().count() + 1;
+            let output = format!("a.py:{line}:1: F821 Undefined name `os`\n");
+            check("a.py", &format!("{head}os.sep\n"), &output, &format!("{head}import os\n\nos.sep\n"));
+        }
+    }
+
+    /// An operator may be a class's own: `column == None` makes a query.
+    #[test]
+    fn what_the_linter_does_not_call_safe_stays() {
+        let text = "def living():\n    return [deleted == None]\n";
+        check("a.py", text, "a.py:2:24: E711 Comparison to `None` should be `cond is None`\n", text);
+        check("a.py", text, "a.py:2:21: E711 comparison to None should be 'if cond is None:'\n", text);
+        let probe = "import os\n";
+        check("a.py", probe, "a.py:1:8: F401 `os` imported but unused; consider `find_spec`\n", probe);
+    }
+
+    #[test]
+    fn where_only_imports_are_asked_for_nothing_else_is_mended() {
+        let file = WorkPath::new("a.py").expect("legal");
+        let text = "import re\nx = os.sep  \n";
+        let found = findings(
+            "a.py:1:8: F401 [*] `re` imported but unused\na.py:2:5: F821 Undefined name `os`\na.py:2:11: W291 x\n",
+        );
+        let mended = mend_imports(&file, text.as_bytes(), &found).expect("mends");
+        assert_eq!(mended.after, b"import os\nimport re\nx = os.sep  \n");
+        assert_eq!(mended.what, ["2: missing import import os"]);
+    }
+
+    #[test]
     fn findings_of_one_file_are_mended_together() {
         let before = "import os\nimport sys  \n\n\ndef f(a):\n    return json.dumps(a) == None";
-        let output = "a.py:1:8: F401 `os` imported but unused\na.py:2:8: F401 `sys` imported but unused\na.py:2:11: W291 Trailing whitespace\n\
-                      a.py:6:12: F821 Undefined name `json`\na.py:6:29: E711 Comparison to `None`\na.py:6:33: W292 No newline at end of file\n";
+        let output = "a.py:1:8: F401 [*] `os` imported but unused\na.py:2:8: F401 [*] `sys` imported but unused\na.py:2:11: W291 Trailing whitespace\n\
+                      a.py:6:12: F821 Undefined name `json`\na.py:6:29: E711 [*] Comparison to `None`\na.py:6:33: W292 No newline at end of file\n";
         check("a.py", before, output, "import json\n\n\ndef f(a):\n    return json.dumps(a) is None\n");
     }
 
@@ -371,7 +456,7 @@ mod tests {
                 Just("unused import: `b`"), Just("'a' is defined but never used"), Just("undefined: fmt"), Just("`")],
             name in prop_oneof![Just("a.py"), Just("a.rs"), Just("a.js"), Just("a.go")],
         ) {
-            let finding = Finding { path: name.into(), line, column, code: code.into(), message: message.into() };
+            let finding = Finding { path: name.into(), line, column, code: code.into(), message: message.into(), is_safe: true };
             let path = WorkPath::new(name).expect("legal");
             if let Some(mended) = mend(&path, text.as_bytes(), &[finding]) {
                 prop_assert!(mended.after != text.as_bytes() && !mended.what.is_empty());

@@ -14,5 +14,6 @@ mod statements;
 
 pub use detect::{LinterSettings, Project, linters};
 pub use finding::{Finding, findings};
-pub use line::{is_for, line};
-pub use mend::{Mended, mend};
+pub use imports::may_lack_imports;
+pub use line::{is_for, is_of_project, line};
+pub use mend::{Mended, mend, mend_imports};

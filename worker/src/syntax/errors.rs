@@ -4,7 +4,7 @@ use std::ops::ControlFlow;
 
 use tree_sitter::{Node, ParseOptions, ParseState, Parser, Tree, TreeCursor};
 
-use super::language::Language;
+use super::{language::Language, newer};
 
 /// Errors that are told apart. A file with more is in another language.
 const ERRORS_MAX: usize = 1000;
@@ -31,8 +31,25 @@ pub(super) struct SyntaxError {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct TooHard;
 
-/// All errors of `text`.
+/// All errors of `text`, but for words that are only newer than the grammar.
 pub(super) fn errors(language: Language, text: &[u8]) -> Result<Vec<SyntaxError>, TooHard> {
+    let found = plain(language, text)?;
+    let Some(older) = (if found.is_empty() { None } else { newer::older(language, text) }) else {
+        return Ok(found);
+    };
+    let mut left = plain(language, &older)?;
+    if left.len() >= found.len() {
+        return Ok(found);
+    }
+    let lines: Vec<&[u8]> = text.split(|byte| *byte == b'\n').collect();
+    for error in &mut left {
+        error.line = line_of(&lines, *error.rows.start());
+    }
+    Ok(left)
+}
+
+/// All errors of `text` as its grammar stands.
+pub(super) fn plain(language: Language, text: &[u8]) -> Result<Vec<SyntaxError>, TooHard> {
     let tree = tree_of(language, text)?;
     let mut out = Vec::new();
     if tree.root_node().has_error() {

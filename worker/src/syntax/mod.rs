@@ -1,13 +1,16 @@
 //! What tree-sitter's grammars tell of a file: whether an edit adds errors that a parser sees (the syntax
-//! gate), and what is defined at which line (the outline).
+//! gate), what is defined at which line (the outline), and what is text within code (the literals).
 //!
 //! A file is parsed before and after; what counts is the difference, so that a file that was broken
 //! before, or that a grammar does not know in full, is nobody's fault. Pure: bytes and a file's name in,
-//! a verdict out. A parse that would take too long is told, never waited for. Called by the file tools.
+//! a verdict out. Words that are newer than a grammar are known (`newer`). A parse that would take too long is told, never waited for. Called by the file tools
+//! and quick fixes.
 
 mod errors;
 mod gate;
 mod language;
+mod literals;
+mod newer;
 mod outline;
 #[cfg(test)]
 mod tests;
@@ -15,6 +18,7 @@ mod tests;
 pub(crate) use errors::TooHard;
 pub use gate::{Addition, PARSED_BYTES_MAX, Verdict, compare};
 pub use language::must_parse;
+pub use literals::Literals;
 pub use outline::{Definition, outline};
 
 /// Steps of a shell line's parse, in hundreds. The longest line that is run takes some 700; what takes more is made to

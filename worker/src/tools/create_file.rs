@@ -28,7 +28,7 @@ pub(super) struct Args {
     content: String,
 }
 
-pub(super) fn run(context: ToolContext<'_>, args: &Args) -> ToolOutcome {
+pub(super) async fn run(context: ToolContext<'_>, args: &Args) -> ToolOutcome {
     let fail = |text: String| ToolOutcome::error(NAME, text);
     let path = match work_path(&args.path) {
         Ok(path) => path,
@@ -50,7 +50,7 @@ pub(super) fn run(context: ToolContext<'_>, args: &Args) -> ToolOutcome {
     if let Some(why) = framed(&args.path, &args.content) {
         return fail(format!("Nothing was made: {why}"));
     }
-    let remark = match gate::syntax(context.settings, &path, None, args.content.as_bytes()) {
+    let remark = match gate::syntax(context, &path, None, args.content.as_bytes()).await {
         Ok(remark) => remark,
         Err(text) => return fail(text),
     };

@@ -72,14 +72,14 @@ impl From<EditArgs> for Edit {
     }
 }
 
-pub(super) fn run(context: ToolContext<'_>, args: Args) -> ToolOutcome {
-    match apply(context, args) {
+pub(super) async fn run(context: ToolContext<'_>, args: Args) -> ToolOutcome {
+    match apply(context, args).await {
         Ok(outcome) => outcome,
         Err(text) => ToolOutcome::error(NAME, text),
     }
 }
 
-fn apply(context: ToolContext<'_>, args: Args) -> Result<ToolOutcome, String> {
+async fn apply(context: ToolContext<'_>, args: Args) -> Result<ToolOutcome, String> {
     let path = work_path(&args.path).map_err(|error| error.to_string())?;
     let loaded = load(context.root, &path).map_err(|error| near::told(context.root, &error))?;
     match context.read_set.get(&path) {
@@ -99,7 +99,7 @@ fn apply(context: ToolContext<'_>, args: Args) -> Result<ToolOutcome, String> {
             "`{path}` configures the project and is not replaced whole: change the lines in question"
         ));
     }
-    let remark = gate::syntax(context.settings, &path, Some(&before), &applied.after)?;
+    let remark = gate::syntax(context, &path, Some(&before), &applied.after).await?;
     let after = written(&path, encoding, &applied.after)?;
     let mut outcome = if after == loaded.bytes {
         ToolOutcome::ok(format!("`{path}` already reads so: nothing was changed"))
@@ -364,6 +364,19 @@ mod tests {
         );
         assert!(out.facts.changed.is_empty() && out.facts.error_signature.is_some());
         assert_eq!(w.read("a.py"), "def f(a, b):\n    return g(a, 1)\n");
+        // What the language's own parser takes is never refused: here the grammar is behind it.
+        if Workspace::has("rustfmt") {
+            let ahead = gate::AHEAD;
+            assert!(matches!(
+                crate::syntax::compare("a.rs", None, ahead.as_bytes()),
+                crate::syntax::Verdict::Worse(_)
+            ));
+            w.write("a.rs", "fn f() {}\n");
+            w.call("read_file", json!({"path": "a.rs"}));
+            let edits = json!([{"search": "fn f() {}", "replace": ahead.trim_end()}]);
+            let out = w.call(NAME, json!({"path": "a.rs", "edits": edits}));
+            assert!(!out.is_error && out.text().contains("but rustfmt takes it"), "{}", out.text());
+        }
     }
 
     #[test]

@@ -33,18 +33,25 @@ pub async fn mend(context: ToolContext<'_>, gate: &GateSpec) -> ToolOutcome {
 async fn tried(context: ToolContext<'_>, gate: &GateSpec, mend: &Mend) -> Result<ToolOutcome, RunnerError> {
     let before = hashes(context, mend);
     let mut told = Vec::new();
-    if let Some(command) = &mend.command {
-        let ended = match run(context, command).await?.0 {
-            Ended::Exit(status) => format!("exit status {status}"),
-            Ended::Signal(signal) => format!("ended by signal {signal}"),
-            Ended::TimedOut => "ended after its time limit".to_owned(),
-            Ended::OutOfMemory => "ended, for it used more memory than allowed".to_owned(),
+    let hangs = match &mend.command {
+        Some(command) => own_fix(context, command, &mut told).await? == Ended::TimedOut,
+        None => false,
+    };
+    if !hangs {
+        let (ended, said) = run(context, mend.imports.as_ref().unwrap_or(&gate.command)).await?;
+        let patterns = match (ended, &mend.imports) {
+            // Of several linters the last one's end says nothing of the others.
+            (_, Some(_)) => by_pattern(context, mend, &said, lint::mend_imports),
+            (Ended::Exit(0), None) => Vec::new(),
+            (_, None) => by_pattern(context, mend, &said, lint::mend),
         };
-        told.push(format!("its own fix: `{command}` ({ended})"));
-    }
-    let (ended, said) = run(context, &gate.command).await?;
-    if ended != Ended::Exit(0) {
-        told.extend(by_pattern(context, mend, &said));
+        // An import that was added may stand out of order: what patterns write is the linter's to put in form.
+        if let Some(command) = mend.command.as_ref().filter(|_| !patterns.is_empty()) {
+            told.extend(patterns);
+            own_fix(context, command, &mut told).await?;
+        } else {
+            told.extend(patterns);
+        }
     }
     let after = hashes(context, mend);
     let changed: Vec<WorkPath> = after
@@ -53,7 +60,10 @@ async fn tried(context: ToolContext<'_>, gate: &GateSpec, mend: &Mend) -> Result
         .map(|(path, _)| path)
         .collect();
     let names: Vec<String> = changed.iter().map(ToString::to_string).collect();
-    let mut text = format!("The check `{}` failed and was mended without you.\n", gate.name);
+    let mut text = match names.is_empty() {
+        true => format!("The check `{}` failed; nothing of that could be mended without you.\n", gate.name),
+        false => format!("The check `{}` failed and was mended without you.\n", gate.name),
+    };
     for line in told {
         text.push_str(&format!("- {line}\n"));
     }
@@ -65,6 +75,23 @@ async fn tried(context: ToolContext<'_>, gate: &GateSpec, mend: &Mend) -> Result
     outcome.facts.may_have_changed_tree = true;
     outcome.facts.changed = changed;
     Ok(outcome)
+}
+
+/// Runs the linter's own fix and tells how it ended.
+async fn own_fix(
+    context: ToolContext<'_>,
+    command: &str,
+    told: &mut Vec<String>,
+) -> Result<Ended, RunnerError> {
+    let ended = run(context, command).await?.0;
+    let words = match ended {
+        Ended::Exit(status) => format!("exit status {status}"),
+        Ended::Signal(signal) => format!("ended by signal {signal}"),
+        Ended::TimedOut => "ended after its time limit".to_owned(),
+        Ended::OutOfMemory => "ended, for it used more memory than allowed".to_owned(),
+    };
+    told.push(format!("its own fix: `{command}` ({words})"));
+    Ok(ended)
 }
 
 async fn run(context: ToolContext<'_>, line: &str) -> Result<(Ended, String), RunnerError> {
@@ -79,15 +106,18 @@ fn hashes(context: ToolContext<'_>, mend: &Mend) -> BTreeMap<WorkPath, BlobHash>
     mend.files.iter().filter_map(hash).collect()
 }
 
+/// Mends findings in a file's bytes.
+type Patterns = fn(&WorkPath, &[u8], &[lint::Finding]) -> Option<lint::Mended>;
+
 /// Applies patterns to each file, and tells what they did.
-fn by_pattern(context: ToolContext<'_>, mend: &Mend, said: &str) -> Vec<String> {
+fn by_pattern(context: ToolContext<'_>, mend: &Mend, said: &str, patterns: Patterns) -> Vec<String> {
     let found = lint::findings(said);
     let mut told = Vec::new();
     for path in mend.files.iter().filter(|path| !is_config(path)) {
         let name = path.to_string();
         let own: Vec<lint::Finding> = found.iter().filter(|finding| finding.is_in(&name)).cloned().collect();
         let Ok(loaded) = load(context.root, path) else { continue };
-        let Some(mended) = lint::mend(path, &loaded.bytes, &own) else { continue };
+        let Some(mended) = patterns(path, &loaded.bytes, &own) else { continue };
         match replace(context.root, path, &loaded, &mended.after) {
             Ok(()) => told.push(format!("{name}, line {}", mended.what.join("; line "))),
             Err(error) => told.push(format!("{name} could not be written: {error}")),
@@ -102,7 +132,7 @@ mod tests {
 
     fn gate(command: &str, fix: Option<&str>, files: &[&str]) -> GateSpec {
         let files = files.iter().map(|path| WorkPath::new(*path).expect("legal")).collect();
-        let mend = Some(Mend { command: fix.map(str::to_owned), files });
+        let mend = Some(Mend { command: fix.map(str::to_owned), files, imports: None });
         GateSpec { name: "lint".into(), command: command.into(), mend }
     }
 
@@ -147,10 +177,11 @@ mod tests {
             linters: &rust,
             files: &changed,
             missing: &missing,
+            before: &BTreeMap::new(),
             timeout_ms: 60_000,
             listed: true,
         };
-        let said = w.with(|context| Box::pin(super::super::lint(context, &edited)));
+        let said = w.with(|context| Box::pin(super::super::lint(context, &edited, BTreeMap::new())));
         assert!(said.text.contains("rustfmt finds:\nDiff in src/lib.rs:1:"), "{}", said.text);
         assert!(said.text.contains("src/lib.rs:1:") && said.text.contains("HashMap"), "{}", said.text);
         for linter in &rust {
@@ -161,8 +192,41 @@ mod tests {
         let after =
             "use std::collections::HashMap;\n\npub fn f() -> HashMap<u8, u8> {\n    HashMap::new()\n}\n";
         assert_eq!((w.read(files[1]).as_str(), w.read(files[2]).as_str()), (after, "fn good() {}\n"));
-        let said = w.with(|context| Box::pin(super::super::lint(context, &edited)));
+        let said = w.with(|context| Box::pin(super::super::lint(context, &edited, BTreeMap::new())));
         assert_eq!(said.text, "", "nothing is left");
+    }
+
+    #[test]
+    fn what_patterns_write_is_put_in_form_and_what_hangs_is_not_run_again() {
+        let w = Workspace::new(&[("a.py", "import re\n\nos.sep\n")]);
+        let sorts = "echo >> fixed; sort -u a.py > b && mv b a.py";
+        let check = "echo >> checked; echo 'a.py:3:1: F821 Undefined name `os`'; exit 1";
+        run(&w, &gate(check, Some("echo >> fixed"), &["a.py"]));
+        assert_eq!(w.read("a.py"), "import os\nimport re\n\nos.sep\n");
+        assert_eq!((w.read("fixed").len(), w.read("checked").len()), (2, 1), "once more behind the pattern");
+        run(&w, &gate(check, Some(sorts), &["a.py"]));
+        assert_eq!((w.read("fixed").len(), w.read("checked").len()), (3, 2), "nothing was there to mend");
+        let mut w = w;
+        w.settings.command_timeout_ms_max = 300;
+        let out = run(&w, &gate(check, Some("sleep 60"), &["a.py"]));
+        assert!(out.text().contains("ended after its time limit"), "{}", out.text());
+        assert_eq!(w.read("checked").len(), 2, "the check is not run behind a fix that hangs");
+    }
+
+    #[test]
+    fn where_tests_fail_imports_are_mended_and_nothing_else() {
+        let w = Workspace::new(&[("a.py", "import re\nx = os.sep  \n")]);
+        let mut gate = gate("false", None, &["a.py"]);
+        if let Some(mend) = &mut gate.mend {
+            let said = "a.py:1:8: F401 [*] `re` imported but unused\\na.py:2:5: F821 Undefined name `os`\\n";
+            mend.imports = Some(format!(
+                "(printf '{}a.py:2:11: W291 x\\n'; exit 1); (true)",
+                said.replace('`', "\\140")
+            ));
+        }
+        let out = run(&w, &gate);
+        assert_eq!(w.read("a.py"), "import os\nimport re\nx = os.sep  \n");
+        assert!(out.text().contains("line 2: missing import import os"), "{}", out.text());
     }
 
     #[test]

@@ -55,8 +55,14 @@ pub async fn execute(context: ToolContext<'_>, name: &str, args: &Value) -> Tool
     let bad = |text: String| ToolOutcome::error(name, text);
     match name {
         read_file::NAME => parse(name, args).map_or_else(bad, |args| read_file::run(context, &args)),
-        edit_file::NAME => parse(name, args).map_or_else(bad, |args| edit_file::run(context, args)),
-        create_file::NAME => parse(name, args).map_or_else(bad, |args| create_file::run(context, &args)),
+        edit_file::NAME => match parse(name, args) {
+            Ok(args) => edit_file::run(context, args).await,
+            Err(text) => bad(text),
+        },
+        create_file::NAME => match parse(name, args) {
+            Ok(args) => create_file::run(context, &args).await,
+            Err(text) => bad(text),
+        },
         search_codebase::NAME => {
             parse(name, args).map_or_else(bad, |args| search_codebase::run(context, &args))
         }

@@ -114,12 +114,7 @@ fn of_run(event: &RunEvent) -> String {
         RunEvent::GateRequested(e) if !e.step.is_check() => format!("mend {}", e.gate.name),
         RunEvent::GateRequested(e) => format!("{}: {}", e.gate.name, e.gate.command),
         RunEvent::GateFinished(e) => {
-            let word = match (e.step.is_check(), e.passed) {
-                (true, true) => "passed",
-                (true, false) => "failed",
-                (false, _) => "mended",
-            };
-            format!("{word} in {}", duration(e.duration_ms))
+            format!("{} in {}", e.came_to(), duration(e.duration_ms))
         }
         RunEvent::Told(e) => format!("{}: {}", e.by, first_line(&e.text)),
         RunEvent::CancelRequested(e) => format!("{} {}", e.by, e.reason),
@@ -210,7 +205,11 @@ pub(crate) fn mended(step: GateStep, mut gate: GateSpec) -> GateSpec {
         GateStep::Check => {}
         GateStep::Mend => {
             gate.name = format!("mend {}", gate.name);
-            gate.command = gate.mend.as_ref().and_then(|mend| mend.command.clone()).unwrap_or_default();
+            gate.command = gate
+                .mend
+                .as_ref()
+                .and_then(|mend| mend.command.clone().or_else(|| mend.imports.clone()))
+                .unwrap_or_default();
         }
     }
     gate

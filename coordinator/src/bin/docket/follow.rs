@@ -138,8 +138,14 @@ pub(crate) fn shown(event: &RunEvent) -> (Option<Style>, String) {
                 if paths.is_empty() { String::new() } else { format!("   changed {}", paths.join(", ")) },
             )
         }
-        RunEvent::GateFinished(e) if !e.step.is_check() => {
+        RunEvent::GateFinished(e) if !e.step.is_check() && e.passed => {
             (Some(Style::Dim), "   a failed check was mended without the model".to_owned())
+        }
+        RunEvent::GateFinished(e) if !e.step.is_check() => {
+            (Some(Style::Dim), "   nothing of a failed check could be mended without the model".to_owned())
+        }
+        RunEvent::GateFinished(e) if e.is_absent() => {
+            (Some(Style::Warn), format!("   a final check could not run: {}", events::first_line(&e.content)))
         }
         RunEvent::GateFinished(e) if e.passed && !e.facts.removed_tests.is_empty() => {
             let paths: Vec<String> = e.facts.removed_tests.iter().map(ToString::to_string).collect();

@@ -8,12 +8,13 @@ use crate::{
         pin::GateSpec,
         state::{RunState, Stage},
     },
-    tool::ToolFacts,
+    tool::{LintStatus, ToolFacts},
 };
 
 impl RunState {
     pub(super) fn gate_requested(&mut self, event: GateRequested) -> Result<(), String> {
         match self.stage {
+            Stage::Deciding if self.mend_rules() > 0 && !event.step.is_check() => self.mend_changed = false,
             Stage::Deciding => {
                 self.round_failed = false;
                 self.round_for_model = false;
@@ -38,6 +39,8 @@ impl RunState {
         };
         let open = self.open_gates.remove(at);
         self.outputs.extend(event.full.map(|blob| (event.call.clone(), blob)));
+        let missing = event.facts.lint.iter().filter(|seen| seen.status == LintStatus::Missing);
+        self.linters_missing.extend(missing.map(|seen| seen.linter.clone()));
         match open.step {
             GateStep::Check => self.checked(open.gate, event),
             GateStep::Mend => self.mend_finished(open.gate, event),
@@ -63,7 +66,8 @@ impl RunState {
             text.push_str(&self.known_failures.words(&event.facts, found && gate.name == "tests"));
             self.round_notes.push(Part::Text { text: text.into() });
             self.round_notes.push(Part::Text { text: event.content });
-            if gate.mend.is_some() && !self.mended {
+            let hangs = self.mend_rules() > 0 && event.facts.timed_out;
+            if gate.mend.is_some() && !self.mended && !hangs {
                 self.round_mends.push(gate);
             }
         }
@@ -78,14 +82,22 @@ impl RunState {
             self.mends_due = std::mem::take(&mut self.round_mends);
             self.tests_passed &= !self.round_failed;
             if self.round_failed && self.mends_due.is_empty() {
-                self.round_notes.drain(..).for_each(|note| self.transcript.note(note));
-                // Where all that failed cannot run, there is nothing to correct.
-                if self.round_for_model {
-                    self.corrections += 1;
-                    self.answered_without_tools = false;
-                }
+                self.back_to_the_model();
             }
         }
+    }
+
+    fn back_to_the_model(&mut self) {
+        self.round_notes.drain(..).for_each(|note| self.transcript.note(note));
+        // Where all that failed cannot run, there is nothing to correct.
+        if self.round_for_model {
+            self.corrections += 1;
+            self.answered_without_tools = false;
+        }
+    }
+
+    fn mend_rules(&self) -> u32 {
+        self.pins.as_ref().map_or(0, |pins| pins.settings.mend_rules)
     }
 
     /// Whether a check of this round that has no result yet could be mended.
@@ -96,6 +108,9 @@ impl RunState {
     fn mend_finished(&mut self, gate: GateSpec, event: GateFinished) {
         self.mended = true;
         self.mends_due.retain(|due| *due != gate);
+        // A linter's own fix may change what is not looked at here.
+        let has_own = gate.mend.is_some_and(|mend| mend.command.is_some());
+        self.mend_changed |= has_own || !event.facts.changed.is_empty();
         if !event.facts.changed.is_empty() {
             // Should the run end now, nobody needs to be told.
             self.transcript.aside(Part::Text { text: event.content });
@@ -104,6 +119,9 @@ impl RunState {
         if self.open_gates.is_empty() {
             self.stage = Stage::Deciding;
             self.mends_due.clear();
+            if self.mend_rules() > 0 && !self.mend_changed {
+                self.back_to_the_model();
+            }
         }
     }
 }

@@ -330,9 +330,11 @@ impl<'a> Making<'a> {
 
     fn gate(&mut self, event: &Envelope, gate: &GateFinished) {
         let became = match (gate.step.is_check(), gate.passed) {
+            (true, true) if gate.is_absent() => "could not run: its linter is not installed",
             (true, true) => "passed",
             (true, false) => "failed",
-            (false, _) => "that failed was mended without the model",
+            (false, true) => "that failed was mended without the model",
+            (false, false) => "that failed could not be mended without the model",
         };
         let content = self.texts.of(&gate.content);
         let extra = json!({ "gate": gate.call, "passed": gate.passed, "duration_ms": gate.duration_ms });

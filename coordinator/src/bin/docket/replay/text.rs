@@ -95,10 +95,10 @@ pub(crate) fn turn(cx: &Context, turn: &Turn, length: Length) {
         }
     }
     for gate in &turn.gates {
-        let (style, word) = match gate.passed {
-            Some(true) => (Style::Good, "passed"),
-            Some(false) => (Style::Bad, "failed"),
-            None => (Style::Warn, "has no result"),
+        let (style, word) = match (gate.passed, gate.came_to) {
+            (Some(true), "passed" | "mended") => (Style::Good, gate.came_to),
+            (Some(false), "failed") => (Style::Bad, gate.came_to),
+            (_, came_to) => (Style::Warn, came_to),
         };
         let command = line(&gate.command).into_owned();
         display::say(&format!(

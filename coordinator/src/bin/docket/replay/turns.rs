@@ -8,7 +8,7 @@ use std::ops::RangeInclusive;
 use docket_schema::{
     content::{Content, WorkPath},
     ids::{self, RunId, Seq},
-    run::{History, Overlay, RunEvent, SnapshotParts},
+    run::{GateFinished, History, Overlay, RunEvent, SnapshotParts},
     snapshot::Manifest,
     tool::TestCounts,
 };
@@ -99,6 +99,8 @@ pub(crate) struct Gate {
     pub(crate) name: String,
     pub(crate) command: String,
     pub(crate) passed: Option<bool>,
+    /// In words: also that a linter is not installed, or that a mending mended nothing.
+    pub(crate) came_to: &'static str,
     pub(crate) output: String,
     /// Size of the whole output where `output` is cut: `--output CALL` prints it.
     pub(crate) output_bytes: Option<u64>,
@@ -223,6 +225,7 @@ impl Reader<'_> {
             name: sketch.gate.name.clone(),
             command: sketch.gate.command.clone(),
             passed: result.map(|result| result.passed),
+            came_to: result.map_or("has no result", GateFinished::came_to),
             output: match result {
                 Some(result) => self.text(&result.content).await?,
                 None => String::new(),

@@ -45,6 +45,8 @@ pub(super) struct Gate {
     pub(super) spec: GateSpec,
     /// Whether it passed.
     pub(super) passed: Option<bool>,
+    /// In words.
+    pub(super) came_to: &'static str,
     /// What the model reads if it failed.
     pub(super) content: Option<Content>,
     /// The whole output where that is cut.
@@ -147,12 +149,14 @@ impl Detail {
                 call: e.call.0,
                 spec: events::mended(e.step, e.gate),
                 passed: None,
+                came_to: "has no result",
                 content: None,
                 full: None,
                 duration_ms: 0,
             }),
             RunEvent::GateFinished(e) => {
                 if let Some(gate) = self.gates.iter_mut().find(|gate| gate.call == e.call.0) {
+                    gate.came_to = e.came_to();
                     (gate.passed, gate.full, gate.duration_ms) = (Some(e.passed), e.full, e.duration_ms);
                     gate.content = Some(e.content);
                 }

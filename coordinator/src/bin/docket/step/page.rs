@@ -122,7 +122,7 @@ fn prompt(out: &mut Writer<'_>, run: &Run, at: usize, row: &Row) {
         out.line(tone, &format!("result of {} {}: {}", call.made.call, call.made.name, call.word()));
         out.content(Tone::Plain, "  ", &result.content);
     }
-    for gate in before.gates.iter().filter(|gate| gate.passed == Some(false)) {
+    for gate in before.gates.iter().filter(|gate| gate.came_to == "failed") {
         out.gap();
         out.line(Tone::Warn, &format!("final check {} failed: {}", gate.spec.name, gate.spec.command));
         if let Some(content) = &gate.content {
@@ -344,10 +344,10 @@ fn one_call(out: &mut Writer<'_>, call: &Call) {
 }
 
 fn one_gate(out: &mut Writer<'_>, gate: &Gate) {
-    let (tone, word) = match gate.passed {
-        Some(true) => (Tone::Good, "passed"),
-        Some(false) => (Tone::Bad, "failed"),
-        None => (Tone::Warn, "has no result"),
+    let (tone, word) = match (gate.passed, gate.came_to) {
+        (Some(true), "passed" | "mended") => (Tone::Good, gate.came_to),
+        (Some(false), "failed") => (Tone::Bad, gate.came_to),
+        (_, came_to) => (Tone::Warn, came_to),
     };
     let took = duration(gate.duration_ms);
     out.line(tone, &format!("{} final check {} {word} in {took}", gate.call, gate.spec.name));

@@ -263,7 +263,7 @@ fn typed(event: RunEvent) -> Fact {
         RunEvent::ModelFailed(_) => Fact::ModelFailed,
         RunEvent::ToolRequested(_) | RunEvent::GateRequested(_) => Fact::Wanted,
         RunEvent::ToolFinished(e) => Fact::Finished(CameTo::of_result(&e)),
-        RunEvent::GateFinished(e) => Fact::Checked { failed: !e.passed },
+        RunEvent::GateFinished(e) => Fact::Checked { failed: e.step.is_check() && !e.passed },
         RunEvent::SetupFinished(e) => Fact::Setup(
             e.exit.map_or(CameTo::Failed, |exit| CameTo::of(ToolStatus::Ok, Some(exit), None, false)),
         ),
