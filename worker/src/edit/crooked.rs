@@ -27,7 +27,7 @@ pub(super) fn line(doc: &Doc<'_>, found: &Found) -> Option<usize> {
     // Models drop the blanks before the first word: that line says nothing of those below.
     if let Some((_, "", real)) = pairs.first()
         && !real.is_empty()
-        && pairs[1..].iter().any(|(_, said, _)| said.len() >= real.len())
+        && pairs[1..].iter().all(|(_, said, real)| width(said) == width(real))
     {
         pairs.remove(0);
     }
@@ -93,7 +93,7 @@ mod tests {
             ("  if a:\n    x()\n  y()\n", "if a:\n    x()\ny()", "if a:\n    x()\ny(1)"),
             ("all:\n\tgo build\n\tgo vet\n", "all:\ngo build\ngo vet", "all:\ngo build\ngo vet -v"),
             ("f {\n  x(\n    1\n    );\n}\n", "    x(\n        1\n    );", "    x(\n        2\n    );"),
-            ("a:\n    b\n    c\n", "b \n    c", "b \n    d"),
+            ("a:\n    go(1)\n    go(2)\n", "go(1) \n    go(2)", "go(1) \n    go(3)"),
         ] {
             made(before, search, replace).unwrap_or_else(|error| panic!("{search:?}: {error}"));
         }

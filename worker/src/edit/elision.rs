@@ -172,11 +172,10 @@ fn vanishing(doc: &Doc<'_>, pattern: &Pattern) -> Option<String> {
                 .collect();
             let stem = |word: &&str| STEMS.contains(word);
             let only = words.iter().all(|word| stem(word) || BESIDE.contains(word));
-            let said = words.iter().any(stem) || words.as_slice() == ["no", "changes"] || words.is_empty();
+            let said = words.iter().any(stem) || words.as_slice() == ["no", "changes"];
             let first = words.iter().find(|word| !matches!(**word, "the" | "your" | "all" | "todo"));
             let begins = first.is_some_and(|word| stem(word) && !matches!(*word, "keep" | "kept" | "before"));
-            (said && only && !(words.is_empty() && !body.contains(['.', '\u{2026}'])))
-                || (begins && words.len() <= BEGUN_MAX && gone >= came)
+            (said && only) || (begins && words.len() <= BEGUN_MAX && gone >= came)
         };
         if let Some(line) = replace[change.b].iter().find(|line| says(line) && is_new(line)) {
             return Some(line.clone());

@@ -35,6 +35,7 @@ mod placeholder;
 mod plan;
 #[cfg(test)]
 mod plan_tests;
+mod reindent;
 mod sanitize;
 mod signed;
 mod statement;
