@@ -29,6 +29,8 @@ const TAGS: [&str; 19] = [
     "code",
     "diff",
 ];
+/// Those of them that are markup too.
+const MARKUP: [&str; 7] = ["search", "edit", "function", "content", "file", "code", "diff"];
 /// Names of languages, as they stand behind a fence.
 const LANGUAGES: [&str; 22] = [
     "python",
@@ -65,7 +67,9 @@ pub(super) fn written(doc: &Doc<'_>, pattern: &Pattern) -> Option<String> {
     let first = solid.first().filter(|line| is_new(line)).copied();
     let last = solid.last().filter(|line| is_new(line)).copied();
     let markup = doc.lines.iter().any(|line| line.text.trim_start().starts_with('<'));
-    let tag = || first.filter(|line| opens(line)).or_else(|| last.filter(|line| closes(line) || opens(line)));
+    let tag = || {
+        first.filter(|line| opens(line)).or_else(|| last.filter(|line| closes(pattern, line) || opens(line)))
+    };
     let frame = if markup { None } else { tag() };
     let frame = frame.or_else(|| last.filter(|line| ends(doc, pattern, &solid, line)));
     let frame = frame.or_else(|| first.filter(|line| is_language(doc, pattern, &solid, line)));
@@ -78,12 +82,17 @@ fn opens(line: &str) -> bool {
     line.starts_with("<![CDATA[") || tag.is_some_and(|tag| TAGS.contains(&tag))
 }
 
-/// A closing tag of the list, alone or behind text.
-fn closes(line: &str) -> bool {
+/// A closing tag of the list, alone or behind text, that closes nothing.
+fn closes(pattern: &Pattern, line: &str) -> bool {
     let line = line.trim_end();
     let tag = line.strip_suffix('>').and_then(|line| line.rsplit_once("</"));
+    // Some are tags of markup as well, as in a comment.
+    let opened = |tag: &str| {
+        let open = format!("<{tag}");
+        MARKUP.contains(&tag) && (pattern.replace.contains(&open) || pattern.search.contains(&open))
+    };
     // In quotes it is a value.
-    tag.is_some_and(|(before, tag)| TAGS.contains(&tag) && !before.contains(['"', '\'', '`']))
+    tag.is_some_and(|(before, tag)| TAGS.contains(&tag) && !before.contains(['"', '\'', '`']) && !opened(tag))
         || line.trim() == "]]>"
 }
 
@@ -181,6 +190,7 @@ mod tests {
             ("curl\ngit\n", "curl", "python\ncurl"),
             ("x = 1\n", "x = 1", "x = \"</code>"),
             ("<div>\n  <b/>\n</div>\n", "  <b/>", "  <b/>\n  <code>x</code>"),
+            ("/**\n * a\n */\n", " * a", " * a\n * <code>b</code>"),
             ("<pre>\n<code>\nx\n</pre>\n", "x", "x\n</code>"),
             ("x = 1\n", "x = 1", "x = '''\na\n'''"),
         ] {

@@ -18,8 +18,8 @@ pub(super) fn brought(doc: &Doc<'_>, pattern: &Pattern, region: Range<usize>, co
     }
     let replace = match Style::of(doc) {
         Some(Style::Tabs) => with_tabs(doc, pattern, &region, col),
-        Some(Style::Blanks(unit)) => with_blanks(pattern, unit),
-        None => None,
+        Some(Style::Blanks(unit)) if !pattern.replace.contains("<<-") => with_blanks(pattern, unit),
+        Some(Style::Blanks(_)) | None => None,
     };
     let replace = replace.unwrap_or_else(|| pattern.replace.clone());
     let pattern_now = Pattern { search: pattern.search.clone(), replace };
@@ -44,7 +44,8 @@ impl Style {
         match (tabs, blanks) {
             (true, false) => Some(Self::Tabs),
             // A makefile without any recipe yet needs tabs for its first.
-            (false, true) if !doc.text.contains("$(") && !doc.text.contains(".PHONY") => {
+            // So does a text for the shell that is indented by `<<-`.
+            (false, true) if !["$(", ".PHONY", "<<-"].iter().any(|sign| doc.text.contains(sign)) => {
                 // Lines that continue others tell nothing of blocks.
                 let opened = |two: &[usize]| {
                     let (above, line) = (doc.lines[two[0]].text, doc.lines[two[1]].text);
@@ -145,8 +146,10 @@ fn deepened(doc: &Doc<'_>, pattern: &Pattern, region: &Range<usize>, col: usize)
     {
         return None;
     }
-    let above = doc.lines[..region.start].iter().rev().find(|line| !line.is_blank()).map(|line| line.text);
-    let below = doc.lines.get(region.end..)?.iter().find(|line| !line.is_blank()).map(|line| line.text);
+    // Behind a blank line an indented text may be an example, and the rest prose.
+    let solid_at = |at: Option<usize>| at.and_then(|at| doc.lines.get(at)).filter(|line| !line.is_blank());
+    let above = solid_at(region.start.checked_sub(1)).map(|line| line.text);
+    let below = solid_at(Some(region.end)).map(|line| line.text);
     let opened = above.is_some_and(|above| indent_of(above).len() < real.len() && opens(above));
     let last = replace.last().map_or("", String::as_str);
     let goes_on = below.is_some_and(|below| indent_of(below) == real)
@@ -262,6 +265,8 @@ mod tests {
         let mixed = "a:\n\tb\nc:\n    d\n";
         check(mixed, "c:\n", "c:\n    e\n", &mixed.replace("c:\n", "c:\n    e\n"));
         check(mixed, "a:\n", "a:\n\te\n", &mixed.replace("a:\n", "a:\n\te\n"));
+        let shell = "f() {\n  a\n}\n";
+        check(shell, "  a\n", "  cat <<-E\n\tx\n\tE\n", "f() {\n  cat <<-E\n\tx\n\tE\n}\n");
         check("a:\n  b\n", "a:\n", "a:\n    e\n", "a:\n    e\n  b\n");
     }
 
@@ -299,6 +304,7 @@ mod tests {
                 "f() {\n#if X\n    b();\n#endif\n}\n",
             ),
             ("if a:\n    b\n", "    b", "b", "if a:\nb\n"),
+            ("Try:\n\n    run\n", "    run", "Nothing.", "Try:\n\nNothing.\n"),
         ] {
             check(before, search, replace, want);
         }
