@@ -84,7 +84,7 @@ fn first_line<'a>(found: &Found, pairs: &[(usize, &'a str)]) -> Option<(usize, u
 }
 
 /// Whether what follows a line would stand deeper.
-fn opens(line: &str) -> bool {
+pub(super) fn opens(line: &str) -> bool {
     line.trim_end().ends_with(['{', '(', '[', ':', ',', '>'])
 }
 

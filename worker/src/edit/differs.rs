@@ -5,10 +5,10 @@ use std::ops::Range;
 use unicode_normalization::UnicodeNormalization;
 
 use super::{
+    elision::is_elision,
     fuzzy::align_lines,
     locate::{Doc, Pattern},
     plan::Edit,
-    sanitize::is_elision,
     statement::code_of,
     text::{collapse, fold},
 };

@@ -8,6 +8,7 @@ use super::{
     depth,
     hint::{Hint, PLACES_COUNTED_MAX, choose},
     locate::{Doc, Found, Miss, Pattern},
+    reindent,
     text::indent_of,
 };
 
@@ -142,6 +143,8 @@ fn together(doc: &Doc<'_>, text: &Normal<'_>, pattern: &Pattern, spans: &[Span])
 
 /// Extends an exact match to whole lines, so that one merge serves all levels.
 fn found(doc: &Doc<'_>, pattern: &Pattern, span: &Span) -> Found {
+    let brought = reindent::brought(doc, pattern, span.first..span.last + 1, span.col);
+    let pattern = brought.as_ref().unwrap_or(pattern);
     let mut replace = indented_like(doc, pattern, span);
     let last_text = doc.lines[span.last].text;
     let prefix = &doc.lines[span.first].text[..span.col];

@@ -1,8 +1,9 @@
 //! The frames of [`super::sanitize`] around or in the content of a new file.
 
 use super::{
+    elision::{is_mark, is_spoken_elision},
     numbers::{Sequence, unnumbered},
-    sanitize::{is_fence, is_spoken_elision},
+    sanitize::is_fence,
 };
 
 /// Why `content` is no content for a new file at `path`: a frame that models copy along is around it or in it.
@@ -26,7 +27,7 @@ pub fn framed(path: &str, content: &str) -> Option<&'static str> {
     let mut fenced = false;
     let elided = content.lines().any(|line| {
         fenced ^= is_fence(line);
-        is_spoken_elision(line) && !(prose && fenced)
+        (is_spoken_elision(line) || is_mark(line)) && !(prose && fenced)
     });
     elided.then_some("a line of `content` stands for omitted lines: write out every line of the new file")
 }
@@ -42,6 +43,7 @@ mod tests {
             ("README.md", "```markdown\n# T\n\n```\n"),
             ("a.py", "     1| x = 1\n     2|\n     3| y = 2\n"),
             ("a.js", "function a() {\n  // ... existing code ...\n}\n"),
+            ("a.log", "one\n[… 500 characters left out …]\ntwo\n"),
         ] {
             assert!(framed(path, content).is_some(), "{content}");
         }

@@ -57,19 +57,34 @@ struct Answer {
 
 /// Reads `{"id","before","edits":[{"search","replace"}]}` lines, with the hints of [`Hint`] beside
 /// search and replace where wanted, or `{"id","before","patch","path"}` lines with a patch of another
-/// form, and answers each with `{"id","ok","after","level","error","ms"}`.
+/// form, and answers each with `{"id","ok","after","level","error","ms"}`. A line that is no case is answered
+/// as well, with its number (from 1) where it has no id.
 ///
 /// # Errors
-/// Where reading or writing fails, and at the first line that is no case.
+/// Where reading or writing fails.
 pub fn edit_jsonl(reader: impl BufRead, mut writer: impl Write) -> io::Result<()> {
-    for line in reader.split(b'\n') {
+    for (at, line) in reader.split(b'\n').enumerate() {
         let line = line?;
         if line.iter().all(u8::is_ascii_whitespace) {
             continue;
         }
-        let case: Case = serde_json::from_slice(&line)?;
         let start = Instant::now();
+        let case = match read_case(&line) {
+            Ok(case) => case,
+            Err((id, error)) => {
+                let id = id.unwrap_or_else(|| (at + 1).into());
+                let error = Some(format!("line {} is no case: {error}", at + 1));
+                write_answer(
+                    &mut writer,
+                    &Answer { id, ok: false, after: None, level: None, error, ms: 0.0 },
+                )?;
+                continue;
+            }
+        };
         let edits = match &case.patch {
+            Some(_) if !case.edits.is_empty() => {
+                Err("edits and patch are given together: give one of them".to_owned())
+            }
             Some(patch) => read_patch(case.path.as_deref(), patch).map_err(|error| error.to_string()),
             None => Ok(case.edits.into_iter().map(Edit::from).collect()),
         };
@@ -88,10 +103,21 @@ pub fn edit_jsonl(reader: impl BufRead, mut writer: impl Write) -> io::Result<()
             },
             Err(error) => Answer { id: case.id, ok: false, after: None, level: None, error: Some(error), ms },
         };
-        serde_json::to_writer(&mut writer, &answer)?;
-        writer.write_all(b"\n")?;
+        write_answer(&mut writer, &answer)?;
     }
     writer.flush()
+}
+
+fn write_answer(mut writer: impl Write, answer: &Answer) -> io::Result<()> {
+    serde_json::to_writer(&mut writer, answer)?;
+    writer.write_all(b"\n")
+}
+
+/// The case of a line; else its id, where it has one, and what is wrong with it.
+fn read_case(line: &[u8]) -> Result<Case, (Option<serde_json::Value>, serde_json::Error)> {
+    let value: serde_json::Value = serde_json::from_slice(line).map_err(|error| (None, error))?;
+    let id = value.get("id").filter(|id| !id.is_null()).cloned();
+    Case::deserialize(value).map_err(|error| (id, error))
 }
 
 #[cfg(test)]
@@ -112,5 +138,25 @@ mod tests {
             .collect();
         assert_eq!((&lines[0]["id"], &lines[0]["after"]), (&7.into(), &"a\r\nc\r\n".into()));
         assert_eq!((&lines[1]["ok"], &lines[1]["after"]), (&false.into(), &serde_json::Value::Null));
+    }
+
+    #[test]
+    fn a_line_that_is_no_case_is_answered_and_passed_over() {
+        let input = br#"{"id":"a","before":7,"edits":[]}
+no JSON
+{"before":"a","edits":[]}
+{"id":"b","before":"a\n","edits":[{"search":"a","replace":"b"}],"patch":"@@ -1 +1 @@\n-a\n+b\n"}
+{"id":"c","before":"a\n","edits":[{"search":"a","replace":"b","replace_all":true}]}
+{"id":"d","before":"a\n","edits":[{"search":"a","replace":"b"}]}
+"#;
+        let mut out = Vec::new();
+        edit_jsonl(&input[..], &mut out).expect("answers");
+        let text = String::from_utf8(out).expect("UTF-8");
+        let lines: Vec<serde_json::Value> =
+            text.lines().map(|line| serde_json::from_str(line).expect("JSON")).collect();
+        let said: Vec<_> = lines.iter().map(|line| (line["id"].clone(), line["ok"] == true)).collect();
+        let want = [("a".into(), false), (2.into(), false), (3.into(), false), ("b".into(), false)];
+        assert_eq!(said[..4], want);
+        assert_eq!(said[4..], [("c".into(), false), ("d".into(), true)]);
     }
 }

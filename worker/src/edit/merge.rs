@@ -137,6 +137,11 @@ impl Merger<'_> {
         let collapsed = |lines: &[String]| lines.iter().map(|line| collapse(line)).collect::<Vec<_>>();
         let (a, b) =
             (collapsed(&self.found.search[old.clone()]), collapsed(&self.found.replace[new.clone()]));
+        // One line for one that begins with the same sign (`#Title`, `-a`): only what follows it changes.
+        let sign = |line: &[String]| line[0].chars().next().filter(char::is_ascii_punctuation);
+        if a.len() == 1 && b.len() == 1 && sign(&a).is_some() && sign(&a) == sign(&b) {
+            return vec![(old.start, new.start)];
+        }
         let places = super::fuzzy::align_lines(&a, &b);
         places
             .into_iter()

@@ -10,14 +10,19 @@
 //! all; at each level all matches are computed and exactly one is required; lines that the edit does
 //! not change keep their bytes; nothing is removed that the search did not quote.
 
+mod crooked;
 mod depth;
 mod differs;
 mod distance;
+mod elision;
+mod escapes;
 mod exact;
 mod explain;
 mod forms;
+mod frame;
 mod framed;
 mod fuzzy;
+mod grown;
 mod hidden;
 mod hint;
 mod indent;
@@ -30,7 +35,9 @@ mod placeholder;
 mod plan;
 #[cfg(test)]
 mod plan_tests;
+mod reindent;
 mod sanitize;
+mod signed;
 mod statement;
 mod text;
 mod tokens;

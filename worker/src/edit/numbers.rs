@@ -21,7 +21,7 @@ pub(super) fn brings_numbers(doc: &Doc<'_>, pattern: &Pattern) -> bool {
             rest.trim().len() >= TELLING_MIN && said.iter().any(|said| said.trim() == rest.trim())
         })
     };
-    if pattern.replace.lines().any(|line| numbered(line) && is_said(line)) {
+    if pattern.replace.lines().any(|line| numbered(line) && (is_said(line) || is_shown(doc, pattern, line))) {
         return true;
     }
     if said.iter().any(|line| number_prefix(line).is_some()) {
@@ -54,6 +54,24 @@ pub(super) fn brings_numbers(doc: &Doc<'_>, pattern: &Pattern) -> bool {
     };
     (barred && solid.len() > 1) || (bare.lines().any(alike) && (!colons || in_place()))
 }
+
+/// Whether the number stands as read_file sets it, wide and with a bar or a tab behind it, in a file that has
+/// no such line.
+fn is_shown(doc: &Doc<'_>, pattern: &Pattern, line: &str) -> bool {
+    let set = |line: &str| {
+        let digits = line.trim_start_matches(' ');
+        let rest = digits.trim_start_matches(|c: char| c.is_ascii_digit());
+        let width = line.len() - rest.len();
+        digits != line
+            && digits != rest
+            && (SHOWN_WIDTH - 1..=SHOWN_WIDTH).contains(&width)
+            && rest.starts_with(['|', '\t', '\u{2192}'])
+    };
+    set(line) && !doc.lines.iter().any(|line| set(line.text)) && !pattern.search.lines().any(set)
+}
+
+/// Columns of a line's number in read_file's answer.
+const SHOWN_WIDTH: usize = 6;
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Sequence {
@@ -219,6 +237,9 @@ mod tests {
             (CODE, "    a = 1\n    b = 2", "L2:     a = 1\nL3:     b = 3"),
             (CODE, "    a = 1\n    b = 2", "2)     a = 1\n3)     b = 3"),
             (CODE, "    b = 2", "a.py:3:     b = 3"),
+            // On a new line only, as read_file sets it.
+            (CODE, "    b = 2", "    b = 2\n     4|     c = 3"),
+            (CODE, "    b = 2", "    b = 2\n     4\t    c = 3"),
         ] {
             let error = made(before, search, replace).expect_err(search);
             assert!(error.contains("Nothing was changed"), "{error}");

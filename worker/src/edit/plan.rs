@@ -3,14 +3,18 @@
 use docket_schema::tool::EditLevel;
 
 use super::{
-    differs, explain,
+    crooked, differs,
+    elision::is_elision,
+    explain,
     forms::{is_form, read_patch},
+    grown,
     hidden::{self, Unmasked},
     hint::{self, Anchor, Hint},
     locate::{Doc, Found, Miss, Pattern, already_there, locate},
     merge::{Splice, merge},
     placeholder::brought_in,
     sanitize::{self, Dirt},
+    signed,
     text::{decode, encode, is_escape},
 };
 
@@ -149,8 +153,10 @@ fn unfolded(doc: &Doc<'_>, edits: &[Edit]) -> Result<Vec<Edit>, EditError> {
 }
 
 fn plan_one(doc: &Doc<'_>, edit: &Edit, escaped: bool) -> Result<(EditLevel, Vec<Splice>), String> {
-    let pattern = normal(doc, edit);
     hint::check(&edit.hint)?;
+    let pattern = normal(doc, edit);
+    // The edits of a patch have had their signs taken off.
+    let pattern = if edit.hint.whole_lines { pattern } else { signed::unsigned(doc, pattern)? };
     if let Some(splice) = added(doc, edit, &pattern)? {
         return Ok((EditLevel::Exact, vec![splice]));
     }
@@ -170,6 +176,9 @@ fn plan_one(doc: &Doc<'_>, edit: &Edit, escaped: bool) -> Result<(EditLevel, Vec
         {
             return Ok((EditLevel::AlreadyApplied, Vec::new()));
         }
+        Ok(found) if found.iter().all(|found| grown::stands(doc, &pattern, found)) => {
+            return Ok((EditLevel::AlreadyApplied, Vec::new()));
+        }
         Err(Miss::Absent | Miss::Doubtful(_) | Miss::Ambiguous { alike: true, .. }) => {
             let (pattern, found) = cleaned(doc, &pattern, &edit.hint)?;
             return planned(doc, &pattern, &edit.hint, &found);
@@ -186,8 +195,8 @@ fn planned(
     hint: &Hint,
     found: &[Found],
 ) -> Result<(EditLevel, Vec<Splice>), String> {
-    if let Some(found) = sanitize::written(doc, pattern) {
-        return Err(found.text().to_owned());
+    if let Some(why) = sanitize::written(doc, pattern) {
+        return Err(why);
     }
     if hint.whole_lines && found.iter().any(|found| lacks_margin(doc, found)) {
         return Err(
@@ -195,6 +204,14 @@ fn planned(
                     each line of a hunk with ` `, `-` or `+`"
                 .to_owned(),
         );
+    }
+    if let Some(line) = found.iter().find_map(|found| crooked::line(doc, found)) {
+        return Err(format!(
+            "line {} of the file stands at another depth to the lines above it than search has it, and may be \
+             another statement: quote the lines with the file's own indentation. {}",
+            line + 1,
+            explain::nearest(doc, &pattern.search)
+        ));
     }
     let mut splices = Vec::new();
     for found in found {
@@ -230,8 +247,8 @@ fn added(doc: &Doc<'_>, edit: &Edit, pattern: &Pattern) -> Result<Option<Splice>
         },
         Some(Anchor::Line(_) | Anchor::After(_) | Anchor::End) | None => return Ok(None),
     };
-    if let Some(found) = sanitize::written(doc, pattern) {
-        return Err(found.text().to_owned());
+    if let Some(why) = sanitize::written(doc, pattern) {
+        return Err(why);
     }
     if let Some(mark) = brought_in("", &pattern.replace) {
         return Err(format!("replace brings in `{mark}`, which stands for a value that was hidden"));
@@ -267,7 +284,7 @@ fn seen(doc: &Doc<'_>, unmasked: &Unmasked, hint: &Hint) -> Result<Vec<Found>, S
 fn cleaned(doc: &Doc<'_>, pattern: &Pattern, hint: &Hint) -> Result<(Pattern, Vec<Found>), String> {
     let dirty = |why: Dirt| format!("{} {}", why.text(), explain::nearest(doc, &pattern.search));
     let sanitize::Cleaned { pattern: bare, first } = sanitize::clean(pattern).map_err(dirty)?;
-    let elided = bare.search.lines().any(sanitize::is_elision);
+    let elided = bare.search.lines().any(is_elision);
     let told = |miss: &Miss| if elided { dirty(Dirt::Elision) } else { explain::miss(doc, &bare, miss) };
     if elided && bare.search == pattern.search {
         return Err(dirty(Dirt::Elision));

@@ -2,8 +2,9 @@
 //! marks for omitted lines. None of it ever reaches a file.
 
 use super::{
+    elision, escapes,
     forms::marks,
-    fuzzy::line_similarity,
+    frame,
     locate::{Doc, Pattern},
     numbers::{Sequence, brings_numbers, labelled, number_prefix, unlabelled, unnumbered},
 };
@@ -23,14 +24,15 @@ impl Dirt {
         match self {
             Self::Elision => {
                 "a line that stands for omitted lines (`...`) is in the edit: write out every line, or make \
-             several smaller edits."
+             several smaller edits, each of the lines that change alone. Words that are meant as a comment \
+             are put otherwise."
             }
             Self::LineNumbers => {
                 "line numbers were copied into search or replace: leave out the numbers that read_file shows."
             }
             Self::Marker => {
-                "a line that frames a patch (`<<<<<<< SEARCH`, `=======`, `*** Begin Patch`, `<replace>`) is in replace: \
-                 give the text alone."
+                "a line that frames a patch (`<<<<<<< SEARCH`, `=======`, `*** Begin Patch`, `</replace>`) is in \
+                 replace: give the text alone."
             }
             Self::Fence => {
                 "a code fence was copied into search or replace: leave it out. If the file is to hold a fence, \
@@ -83,87 +85,31 @@ pub(super) fn clean(pattern: &Pattern) -> Result<Cleaned, Dirt> {
 }
 
 /// What the replacement would write that is no text of a file, and that this file does not have.
-pub(super) fn written(doc: &Doc<'_>, pattern: &Pattern) -> Option<Dirt> {
+pub(super) fn written(doc: &Doc<'_>, pattern: &Pattern) -> Option<String> {
     let is_there = |line: &str| doc.lines.iter().any(|real| real.text.trim() == line.trim());
-    let stands_for_lines = |line: &str| is_spoken_elision(line) && !is_there(line);
-    let lines = || pattern.replace.lines();
-    if lines().any(stands_for_lines) || elides(pattern) || keeps_in_words(pattern) {
-        Some(Dirt::Elision)
-    } else if lines().any(|line| marks(line) && !is_there(line))
-        || brings_tag(doc, pattern)
-        || brings_block(pattern)
-    {
-        Some(Dirt::Marker)
-    } else if brings_fence(doc, pattern) {
-        Some(Dirt::Fence)
-    } else if brings_numbers(doc, pattern) {
-        Some(Dirt::LineNumbers)
-    } else {
-        None
+    let quoted = |dirt: Dirt, line: String| format!("`{}`: {}", line.trim(), dirt.text());
+    if let Some(line) = elision::written(doc, pattern) {
+        return Some(quoted(Dirt::Elision, line));
     }
+    let mark = pattern.replace.lines().find(|line| marks(line) && !is_there(line)).map(str::to_owned);
+    if let Some(line) = mark.or_else(|| frame::written(doc, pattern)) {
+        return Some(quoted(Dirt::Marker, line));
+    }
+    if let Some(why) = escapes::written(doc, pattern) {
+        return Some(why);
+    }
+    let dirt = if brings_fence(doc, pattern) {
+        Dirt::Fence
+    } else if brings_numbers(doc, pattern) {
+        Dirt::LineNumbers
+    } else {
+        return None;
+    };
+    Some(dirt.text().to_owned())
 }
 
 /// Similarity at which two lines are taken for one line before and after.
 pub(super) const SAME_LINE_MIN: f64 = 0.5;
-/// Lines that one bare `...` must stand for to be no statement of its own.
-const ELIDED_MIN: usize = 2;
-
-/// Whether a bare `...` of the replacement stands where the search has lines between two that are kept.
-fn elides(pattern: &Pattern) -> bool {
-    let solid = |text: &str| -> Vec<String> {
-        text.lines().map(|line| line.trim().to_owned()).filter(|line| !line.is_empty()).collect()
-    };
-    let (search, replace) = (solid(&pattern.search), solid(&pattern.replace));
-    let bare = |line: &str| matches!(line, "..." | "\u{2026}");
-    // `...` as the whole body of a Python function is a stub.
-    let stub = |at: usize| {
-        at > 0 && at + 1 == replace.len() && {
-            let head = &replace[at - 1];
-            head.ends_with(':')
-                && (["def ", "class "].iter().any(|word| head.starts_with(word)) || head.contains(" def "))
-        }
-    };
-    let place = |line: &String| search.iter().position(|said| line_similarity(said, line) >= SAME_LINE_MIN);
-    replace.iter().enumerate().filter(|(at, line)| bare(line) && !search.contains(line) && !stub(*at)).any(
-        |(at, _)| {
-            let above = at.checked_sub(1).and_then(|above| place(&replace[above])).map(|place| place + 1);
-            let below = replace.get(at + 1).map_or(Some(search.len()), place);
-            above.zip(below).is_some_and(|(above, below)| below >= above + ELIDED_MIN)
-        },
-    )
-}
-
-/// Whether a comment of the replacement says, in a word or two, that lines stay as they are, while lines
-/// that the search quotes are gone: `# (unchanged)`, `// keep as is`.
-fn keeps_in_words(pattern: &Pattern) -> bool {
-    const SAID: [&str; 14] = [
-        "unchanged",
-        "no changes",
-        "no change",
-        "not changed",
-        "keep as is",
-        "kept as is",
-        "as is",
-        "as before",
-        "same as before",
-        "same as above",
-        "code above",
-        "code below",
-        "previous implementation here",
-        "previous implementation",
-    ];
-    let solid = |text: &str| -> Vec<String> {
-        text.lines().map(|line| line.trim().to_owned()).filter(|line| !line.is_empty()).collect()
-    };
-    let (search, replace) = (solid(&pattern.search), solid(&pattern.replace));
-    let says = |line: &str| {
-        let body = comment_body(line).unwrap_or_default().to_lowercase();
-        SAID.contains(&body.trim_matches(|c: char| !c.is_alphanumeric()))
-    };
-    let gone = || search.iter().filter(|line| !replace.contains(line)).count() >= ELIDED_MIN;
-    replace.iter().any(|line| says(line) && !search.contains(line)) && gone()
-}
-
 /// A fence of backticks, or one of tildes with a language: tildes alone underline titles.
 pub(super) fn is_fence(line: &str) -> bool {
     let line = line.trim_start();
@@ -196,132 +142,6 @@ fn unfenced(text: &str) -> Option<String> {
     (body.is_empty() || body.ends_with('\n')).then(|| body.to_owned())
 }
 
-/// Tags in which other editors wrap a replacement.
-const TAGS: [&str; 7] =
-    ["replace", "replacement", "new_string", "new_str", "new_text", "new_code", "![CDATA["];
-
-/// Whether the replacement is wrapped in a tag, in a file that is no markup.
-fn brings_tag(doc: &Doc<'_>, pattern: &Pattern) -> bool {
-    let first = pattern.replace.trim_start().lines().next().unwrap_or_default().trim_end();
-    let tag = first.strip_prefix('<').map(|tag| tag.strip_suffix('>').unwrap_or(tag));
-    tag.is_some_and(|tag| TAGS.contains(&tag))
-        && !doc.lines.iter().any(|line| line.text.trim_start().starts_with('<'))
-}
-
-/// Whether the replacement is a whole block, as a patch has it: the search, a line of `=`, the search changed.
-fn brings_block(pattern: &Pattern) -> bool {
-    let divides = |line: &str| line.len() >= 5 && line.bytes().all(|byte| byte == b'=');
-    let lines: Vec<&str> = pattern.replace.trim().lines().collect();
-    let Some(at) = lines.iter().position(|line| divides(line)) else { return false };
-    let (old, new) = (lines[..at].join("\n"), lines[at + 1..].join("\n"));
-    !pattern.search.lines().any(divides)
-        && old.trim() == pattern.search.trim()
-        && line_similarity(new.trim(), old.trim()) >= SAME_LINE_MIN
-}
-
-/// A line that stands for lines: `...`, `# ...`, `// ... existing code ...`, `/* … */`.
-pub(super) fn is_elision(line: &str) -> bool {
-    let line = line.trim();
-    line == "..."
-        || line == "…"
-        || comment_body(line).is_some_and(|body| body == "..." || body == "…")
-        || is_spoken_elision(line)
-}
-
-/// A line that says in words that lines are left out: a comment, or words between dots.
-pub(super) fn is_spoken_elision(line: &str) -> bool {
-    let line = line.trim();
-    let dotted_start = |text: &str| text.starts_with("...") || text.starts_with('\u{2026}');
-    let dotted_end = |text: &str| text.ends_with("...") || text.ends_with('\u{2026}');
-    let about = |text: &str| {
-        let text = text.to_lowercase();
-        let words = [
-            "existing",
-            "rest of",
-            "unchanged",
-            "remaining",
-            "same as",
-            "other code",
-            "omitted",
-            "(code above)",
-            "(code below)",
-        ];
-        words.iter().any(|word| text.contains(word))
-    };
-    let Some(body) = comment_body(line) else {
-        // `...rest` is code in some languages, `... rest of the file ...` in none.
-        return dotted_start(line) && dotted_end(line) && line.contains(' ') && about(line);
-    };
-    let empty = body.trim_matches(['.', '\u{2026}', ' ']).is_empty();
-    // `Loading existing users...` speaks of users, `existing code ...` of lines.
-    let begins = |text: &str| {
-        let text = text.to_lowercase();
-        let words = [
-            "existing",
-            "rest of",
-            "the rest",
-            "unchanged",
-            "remaining",
-            "the remaining",
-            "same as",
-            "other code",
-            "omitted",
-        ];
-        words.iter().any(|word| text.starts_with(word))
-    };
-    (dotted_start(body) && (empty || about(body))) || (dotted_end(body) && begins(body)) || says_omitted(body)
-}
-
-/// `rest of the code remains unchanged`, without any dots.
-fn says_omitted(body: &str) -> bool {
-    let body = body.to_lowercase();
-    let body = body.trim_matches(|c: char| !c.is_alphanumeric());
-    let what =
-        ["rest of ", "the rest of ", "remaining ", "the remaining ", "existing ", "other ", "previous "];
-    let how = [
-        "unchanged",
-        "remains the same",
-        "remain the same",
-        "stays the same",
-        "stay the same",
-        "as before",
-        "goes here",
-        "go here",
-        "omitted",
-        "omitted for brevity",
-        "here",
-    ];
-    let code = [
-        "code",
-        "file",
-        "function",
-        "method",
-        "class",
-        "implementation",
-        "imports",
-        "methods",
-        "functions",
-        "logic",
-        "content",
-        "contents",
-        "lines",
-        "module",
-        "script",
-        "component",
-        "body",
-    ];
-    what.iter().any(|start| body.starts_with(start))
-        && how.iter().any(|end| body.ends_with(end))
-        && body.split(|c: char| !c.is_alphanumeric()).any(|word| code.contains(&word))
-}
-
-fn comment_body(line: &str) -> Option<&str> {
-    let opens = ["//", "#", "/*", "<!--", "--", ";", "{/*"];
-    let body = opens.iter().find_map(|open| line.strip_prefix(open))?;
-    let closes = ["*/}", "*/", "-->"];
-    Some(closes.iter().find_map(|close| body.strip_suffix(close)).unwrap_or(body).trim())
-}
-
 #[cfg(test)]
 mod tests {
     use super::{
@@ -346,37 +166,6 @@ mod tests {
         let cleaned = made("  9| a\n 10|   b", "  9| a\n 10|   c");
         assert_eq!((cleaned.search.as_str(), cleaned.replace.as_str()), ("a\n  b", "a\n  c"));
         assert_eq!(clean(&pattern("1: a\n2: b", "1: a\nc")).expect_err("dirt"), Dirt::LineNumbers);
-    }
-
-    #[test]
-    fn words_about_omission_are_told_from_code() {
-        for line in [
-            "# ... existing code ...",
-            "// ...",
-            "/* … rest of the file … */",
-            "... existing code ...",
-            "// rest of the code remains the same",
-            "# (rest of the function unchanged)",
-            "    // Existing imports here",
-            "# ... (code above)",
-            "// existing code...",
-            "<!-- remaining content omitted -->",
-        ] {
-            assert!(is_elision(line), "{line}");
-        }
-        for line in [
-            "...args",
-            "...rest,",
-            "x = ...",
-            "# wait...",
-            "# Loading existing users...",
-            "// see the rest of the file",
-            "# existing users keep their code",
-            "// other threads may be here",
-            "# the rest of the world",
-        ] {
-            assert!(!is_elision(line), "{line}");
-        }
     }
 
     /// Each frame, brought in by a replacement whose search stands in the file as it is: refused, and so

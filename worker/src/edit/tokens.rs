@@ -163,7 +163,13 @@ pub(super) fn merge_line(search: &str, file: &str, replace: &str, knows_file: bo
         let base = s[next..end].concat();
         let ours = side(&s, &f, next..end, &from_file);
         let theirs = side(&s, &r, next..end, &from_replace);
-        out.push_str(&settle(&base, &ours, &theirs, knows_file)?);
+        // Blanks at the end of the line stand before nothing.
+        let blank = kept_blank(&base, &ours, &theirs).filter(|_| next < s.len()).unwrap_or_default();
+        // What is put in before a word, as in a list, leaves the blank to that word as well.
+        let both = if base.is_empty() && theirs.ends_with([',', ';']) { blank } else { "" };
+        out.push_str(blank);
+        out.push_str(&settle(&base, &ours[blank.len()..], &theirs, knows_file)?);
+        out.push_str(both);
         at = end;
     }
     s[at..].iter().for_each(|token| out.push_str(token));
@@ -189,11 +195,20 @@ fn settle(base: &str, ours: &str, theirs: &str, knows_file: bool) -> Option<Stri
         Some(theirs.to_owned())
     } else if theirs == base {
         Some(ours.to_owned())
-    } else if knows_file || is_slip(base, ours) {
+    } else if knows_file || (is_slip(base, ours) && words(base).len() == words(ours).len()) {
+        // Two words are not one word with a blank too many: the change may be of either.
         Some(theirs.to_owned())
     } else {
         None
     }
+}
+
+/// The blank that only the file has before what the replacement changes: it is none of the edit's business.
+fn kept_blank<'a>(base: &str, ours: &'a str, theirs: &str) -> Option<&'a str> {
+    let blank = &ours[..ours.len() - ours.trim_start().len()];
+    let bare = |text: &str| !text.starts_with(char::is_whitespace);
+    (!blank.is_empty() && !is_odd_blank(blank) && bare(base) && bare(theirs) && !theirs.is_empty())
+        .then_some(blank)
 }
 
 /// Blanks that no keyboard makes, such as the no-break space: a line that is written anew loses them.
@@ -260,6 +275,28 @@ mod tests {
             ("x = \"k\"", "x = 'k'", "x = \"k\" + 1", Some("x = 'k' + 1")),
         ];
         for (search, file, replace, want) in cases {
+            assert_eq!(merge_line(search, file, replace, false).as_deref(), want, "{search}");
+        }
+    }
+
+    #[test]
+    fn the_files_blank_before_a_changed_word_stays() {
+        for (search, file, replace, want) in [
+            ("replicas:2", "replicas: 2", "replicas:3", Some("replicas: 3")),
+            ("-b", "- b", "-c", Some("- c")),
+            ("#Title", "# Title", "#Other", Some("# Other")),
+            ("if [ $a=1 ]; then", "if [ $a = 1 ]; then", "if [ $a=2 ]; then", Some("if [ $a = 2 ]; then")),
+            ("y=2", "y = 2", "y=3", Some("y = 3")),
+            ("bar(c,d)", "bar(c, d)", "bar(c,e)", Some("bar(c, e)")),
+            ("y:=g(b)", "y := g(b)", "y:=h(b)", Some("y := h(b)")),
+            ("color:red;", "color: red;", "color:blue;", Some("color: blue;")),
+            ("f(a,b)", "f(a, b)", "f(a,x,b)", Some("f(a, x, b)")),
+            ("f(a,b,c)", "f(a, b, c)", "f(a,c)", Some("f(a, c)")),
+            ("y=2", "y=  2", "y= 3", Some("y= 3")),
+            ("f(a)", "f(a)  ", "f(a),", Some("f(a),")),
+            ("inta;", "int a;", "intb;", None),
+            ("x = not in", "x = notin", "x = not on", None),
+        ] {
             assert_eq!(merge_line(search, file, replace, false).as_deref(), want, "{search}");
         }
     }
