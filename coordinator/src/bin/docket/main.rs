@@ -146,7 +146,7 @@ async fn dispatch(cx: Context, command: Command) -> Outcome {
         Command::Worker(args) => worker::run(cx, args).await,
         Command::Db(args) => db::run(cx, args).await,
         Command::Doctor(args) => doctor::run(cx, args).await,
-        Command::Demo(args) => demo::run(cx, args).await,
+        Command::Demo(args) => Box::pin(demo::run(cx, args)).await,
         Command::Bench(args) => bench::run(cx, args).await,
         Command::Tool(_) | Command::Completions(_) => Ok(Exit::Ok),
     }
