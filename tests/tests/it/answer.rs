@@ -33,7 +33,10 @@ text = "Done."
 /// Cannot edit a file, three times; with the answer it can.
 const STUCK: &str = r#"
 [[turns]]
-calls = [{ name = "edit_file", args = { path = "a.txt", edits = [{ search = "one", replace = "b" }] } }]
+calls = [
+    { name = "read_file", args = { path = "a.txt" } },
+    { name = "edit_file", args = { path = "a.txt", edits = [{ search = "one", replace = "b" }] } },
+]
 [[turns]]
 calls = [{ name = "edit_file", args = { path = "a.txt", edits = [{ search = "two", replace = "b" }] } }]
 [[turns]]

@@ -24,10 +24,11 @@ pub(super) fn line(doc: &Doc<'_>, found: &Found) -> Option<usize> {
             Some((place, indent_of(said), indent_of(doc.lines[place].text)))
         })
         .collect();
-    // Models drop the blanks before the first word: that line says nothing of those below.
-    if let Some((_, "", real)) = pairs.first()
+    // Models drop the blanks before the first word: that line says nothing of those below, but for one that opens.
+    if let Some((place, "", real)) = pairs.first()
         && !real.is_empty()
-        && pairs[1..].iter().all(|(_, said, real)| width(said) == width(real))
+        && (!opens(doc.lines[*place].text)
+            || pairs[1..].iter().all(|(_, said, real)| width(said) == width(real)))
     {
         pairs.remove(0);
     }
@@ -44,6 +45,10 @@ pub(super) fn line(doc: &Doc<'_>, found: &Found) -> Option<usize> {
 
 fn width(indent: &str) -> usize {
     indent.chars().map(|c| if c == '\t' { 4 } else { 1 }).sum()
+}
+
+fn opens(line: &str) -> bool {
+    line.trim_end().ends_with([':', '{', '(', '['])
 }
 
 /// A line that only closes stands as deep as taste has it.
@@ -74,6 +79,7 @@ mod tests {
                 "for a in b:\n    x()\ny()",
                 "for a in b:\n    x()\ny(1)",
             ),
+            ("a:\n  b:\n  d: 2\n", "b:\n    d: 2", "b:\n    d: 3"),
             ("a:\n  b:\n    c: 1\n  d: 2\n", "b:\n  c: 1\n  d: 2", "b:\n  c: 1\n  d: 3"),
             (
                 "else:\n    w()\nreturn_it(a)\n",
@@ -94,6 +100,7 @@ mod tests {
             ("all:\n\tgo build\n\tgo vet\n", "all:\ngo build\ngo vet", "all:\ngo build\ngo vet -v"),
             ("f {\n  x(\n    1\n    );\n}\n", "    x(\n        1\n    );", "    x(\n        2\n    );"),
             ("a:\n    go(1)\n    go(2)\n", "go(1) \n    go(2)", "go(1) \n    go(3)"),
+            ("a:\n    go(1)\n    go(2)\n", "go(1)\n  go(2)", "go(1)\n  go(3)"),
         ] {
             made(before, search, replace).unwrap_or_else(|error| panic!("{search:?}: {error}"));
         }
