@@ -341,13 +341,7 @@ fn comment_body(line: &str) -> Option<&str> {
 
 #[cfg(test)]
 mod tests {
-    use super::{
-        super::{
-            hint::Hint,
-            plan::{Edit, apply},
-        },
-        *,
-    };
+    use super::{super::testing::made, *};
 
     #[test]
     fn words_about_omission_are_told_from_code() {
@@ -378,13 +372,6 @@ mod tests {
         ] {
             assert!(!is_elision(line), "{line}");
         }
-    }
-
-    fn made(before: &str, search: &str, replace: &str) -> Result<String, String> {
-        let edit = Edit { search: search.to_owned(), replace: replace.to_owned(), hint: Hint::default() };
-        apply(before.as_bytes(), &[edit])
-            .map(|applied| String::from_utf8(applied.after).expect("text"))
-            .map_err(|error| error.message)
     }
 
     const CODE: &str = "function f() {\n  a();\n  b();\n  c();\n}\n";

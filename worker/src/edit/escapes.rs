@@ -55,17 +55,7 @@ fn quotes(line: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use super::super::{
-        hint::Hint,
-        plan::{Edit, apply},
-    };
-
-    fn made(before: &str, search: &str, replace: &str) -> Result<String, String> {
-        let edit = Edit { search: search.to_owned(), replace: replace.to_owned(), hint: Hint::default() };
-        apply(before.as_bytes(), &[edit])
-            .map(|applied| String::from_utf8(applied.after).expect("text"))
-            .map_err(|error| error.message)
-    }
+    use super::super::testing::made;
 
     #[test]
     fn what_is_escaped_twice_is_not_written() {

@@ -39,6 +39,8 @@ mod reindent;
 mod sanitize;
 mod signed;
 mod statement;
+#[cfg(test)]
+mod testing;
 mod text;
 mod tokens;
 

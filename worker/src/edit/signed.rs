@@ -84,17 +84,7 @@ fn read(doc: &Doc<'_>, pattern: &Pattern, body: &[&str], margin: bool) -> Option
 
 #[cfg(test)]
 mod tests {
-    use super::super::{
-        hint::Hint,
-        plan::{Edit, apply},
-    };
-
-    fn made(before: &str, search: &str, replace: &str) -> Result<String, String> {
-        let edit = Edit { search: search.to_owned(), replace: replace.to_owned(), hint: Hint::default() };
-        apply(before.as_bytes(), &[edit])
-            .map(|applied| String::from_utf8(applied.after).expect("text"))
-            .map_err(|error| error.message)
-    }
+    use super::super::testing::made;
 
     const CODE: &str = "def f(x):\n    a = 1\n    b = 2\n    return x\n";
 
