@@ -16,15 +16,6 @@ use crate::tools::{self, Label};
 ///
 /// # Errors
 /// What is wrong, with its field.
-pub fn parse(text: &str) -> Result<Policy, String> {
-    let table: toml::Table = text.parse().map_err(|error: toml::de::Error| error.message().to_owned())?;
-    read(table)
-}
-
-/// The same of TOML that was read already.
-///
-/// # Errors
-/// As [`parse`].
 pub fn read(table: toml::Table) -> Result<Policy, String> {
     let policy: Policy =
         table.try_into().map_err(|error: toml::de::Error| error.to_string().trim().replace('\n', " "))?;
@@ -36,7 +27,7 @@ pub fn read(table: toml::Table) -> Result<Policy, String> {
 ///
 /// # Errors
 /// [`PolicyError`]: the first field that is wrong.
-pub fn check(policy: &Policy) -> Result<(), PolicyError> {
+fn check(policy: &Policy) -> Result<(), PolicyError> {
     policy.check()?;
     for (nth, rule) in policy.rules.iter().enumerate() {
         check_rule(rule, &format!("rules[{nth}]"))?;

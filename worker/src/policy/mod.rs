@@ -13,4 +13,10 @@ mod tests;
 mod unit;
 
 pub use judge::{Judgement, judge};
-pub use load::{check, parse, read};
+pub use load::read;
+
+/// A policy in TOML, for tests.
+#[cfg(test)]
+pub(crate) fn parse(text: &str) -> Result<docket_schema::policy::Policy, String> {
+    read(text.parse().expect("TOML"))
+}

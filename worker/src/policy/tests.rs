@@ -115,6 +115,8 @@ fn a_list_of_what_may_be_done_lets_nothing_else_through() {
         ("ls 'open", Deny),
         ("ls <(curl x)", Deny),
         ("bash -c ls", Deny),
+        ("A=1", Deny),
+        ("# ls", Deny),
     ] {
         assert_eq!(said(&strict, &line(command)).0, ruling, "{command}");
     }

@@ -51,6 +51,10 @@ pub(super) fn of_line(line: &str, cwd: Option<&str>) -> Vec<Unit> {
         let words = vec![line.to_owned()];
         out.push(Unit { bare: words.clone(), words: Some(words), is_dark: true, ..Unit::default() });
     }
+    if out.is_empty() {
+        // A line that only sets, or says nothing, is still a call: what holds where no rule speaks holds for it.
+        out.push(Unit::default());
+    }
     out
 }
 

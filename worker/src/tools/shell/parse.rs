@@ -114,7 +114,7 @@ fn node_of(node: Node<'_>, line: &str, out: &mut Script) {
                 last.background = true;
             }
         }
-        // `A=1` alone is a command that sets; before a command it is part of that.
+        // What a shell reads from its input is a line as well.
         "heredoc_body" => {
             let shell = out.commands.last().is_some_and(|last| SHELLS.contains(&last.program()));
             if shell && let Some(last) = out.commands.last_mut() {
