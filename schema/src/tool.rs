@@ -21,6 +21,33 @@ pub enum RecoveryClass {
     External,
 }
 
+/// What a command used too much of, and was ended for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum Exceeded {
+    /// Memory; the kernel ended a process of it.
+    Memory,
+    /// Processes; the kernel refused it many.
+    Processes,
+    /// Space or files of the workspace.
+    Disk,
+    /// Output.
+    Output,
+}
+
+impl Exceeded {
+    /// As part of a sentence: "it used more … than allowed".
+    #[must_use]
+    pub const fn noun(self) -> &'static str {
+        match self {
+            Self::Memory => "memory",
+            Self::Processes => "processes",
+            Self::Disk => "disk space",
+            Self::Output => "output",
+        }
+    }
+}
+
 /// How an edit's search text was found in the file, from strict to loose.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
@@ -170,6 +197,9 @@ pub struct ToolFacts {
     /// The time limit ended the command.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub timed_out: bool,
+    /// It used too much of this, and was ended for it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub exceeded: Option<Exceeded>,
     /// The error with numbers, addresses and temporary paths replaced: equal for equal causes.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub error_signature: Option<String>,

@@ -6,7 +6,7 @@ use std::{collections::BTreeMap, path::PathBuf};
 use docket_schema::{ids::IncarnationId, policy::Policy, run::RunSettings, wire::Lease};
 use serde::{Deserialize, Serialize};
 
-use crate::sandbox::Checked;
+use crate::sandbox::{Checked, Limits};
 
 /// Exit status of a run process that ended its turn because its supervisor drains: the lease is
 /// to be released. Follows sysexits' EX_TEMPFAIL.
@@ -37,6 +37,9 @@ pub struct WorkerSettings {
     pub run: RunSettings,
     /// The sandbox.
     pub sandbox: SandboxChoice,
+    /// What commands of a run may use together; what this host's size suggests where nothing is said.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub limits: Option<Limits>,
     /// Extra price table, as TOML text.
     pub prices_toml: Option<String>,
     /// What is struck out of prompts and results wherever it stands.

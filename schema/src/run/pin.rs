@@ -71,6 +71,10 @@ pub struct RunSettings {
     /// Turns with the same error after which a person is asked; 0 = never, and so in logs that lack it.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub same_error_max: u32,
+    /// Turns in which a command was ended for using too much, after which the run ends as failed; 0 = never, and so in
+    /// logs that lack it.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub exceeded_max: u32,
     /// Turns in which a write to the same file failed, none succeeding, after which a person is asked; 0 =
     /// never, and so in logs that lack it.
     #[serde(default, skip_serializing_if = "is_zero")]
@@ -249,6 +253,7 @@ impl Default for RunSettings {
             model_attempts_max: 6,
             empty_answers_max: 3,
             same_error_max: 3,
+            exceeded_max: 3,
             failed_edits_max: 3,
             failures_max: 5,
             fallback_after: 3,
@@ -366,6 +371,24 @@ pub struct SandboxLayers {
     pub active: Vec<String>,
     /// Layers this host did not give, each with the reason.
     pub missing: Vec<String>,
+    /// What commands may use together; `None` where nothing held them to it, and in older logs.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub limits: Option<SandboxLimits>,
+}
+
+/// What the commands of a run may use together.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct SandboxLimits {
+    /// Memory of all processes and of what lies in the private folders (`/tmp`, `/dev/shm`), in bytes.
+    pub memory_bytes: u64,
+    /// Processes and threads.
+    pub processes: u64,
+    /// What the workspace may hold, in bytes.
+    pub disk_bytes: u64,
+    /// Files and folders in the workspace.
+    pub disk_files: u64,
+    /// What one command may write to its outputs, in bytes; far more than is kept of it.
+    pub output_bytes: u64,
 }
 
 /// Which model does what; the main one plays every role that names no other.

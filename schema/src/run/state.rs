@@ -31,7 +31,7 @@ use crate::{
     message::{CallId, Part, ToolUse, Usage},
     policy::Policy,
     snapshot::{Entry, LeftOutWhy},
-    tool::LintBefore,
+    tool::{Exceeded, LintBefore},
 };
 
 /// Where a run stands between decision and effect.
@@ -247,6 +247,8 @@ pub struct RunState {
     pub cancel_requested: bool,
     /// Somebody wants it to rest.
     pub pause_requested: bool,
+    /// Commands that were ended for using too much, each with its turn.
+    pub exceeded: Vec<(Turn, Exceeded)>,
     /// A limit that was reached.
     pub limit: Option<Limit>,
     /// Policy in force.
@@ -336,6 +338,7 @@ impl Default for RunState {
             asked: None,
             cancel_requested: false,
             pause_requested: false,
+            exceeded: Vec::new(),
             limit: None,
             policy: None,
             policies: Vec::new(),

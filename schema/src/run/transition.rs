@@ -268,6 +268,7 @@ impl RunState {
             self.totals.tool_errors += 1;
             self.totals.denials += u32::from(matches!(asked.policy, Verdict::Deny { .. }));
         }
+        self.exceeded.extend(event.facts.exceeded.map(|what| (self.turn, what)));
         self.outputs.extend(event.full.map(|blob| (event.call.clone(), blob)));
         self.linted(&event.facts.lint);
         for seen in event.facts.read {

@@ -4,6 +4,7 @@ mod answer;
 mod bad_input;
 mod bench;
 mod bitflip;
+mod bombs;
 mod carry;
 mod checks;
 mod compaction;

@@ -36,7 +36,7 @@ use crate::{
     client::{Client, ClientError, Lineage, patiently},
     engine::{self, Engine},
     model::Secret,
-    sandbox::{BackendChoice, Checked, CommandSpec, Sandbox, SandboxConfig},
+    sandbox::{BackendChoice, Checked, CommandSpec, Limits, Sandbox, SandboxConfig},
     tools::{self, RunnerError, TestRunnerConfig, ToolSettings},
     workspace::{self, Blobs, Owner, RestoreTarget, Restored, Workspace, WorkspaceOptions},
 };
@@ -138,8 +138,8 @@ async fn ready(
     let mut workspace = workspace::materialize(&folder, &base, material, &options)
         .await
         .map_err(|error| StartError::environment(&error))?;
-    let (choice, walls) = (bootstrap.settings.sandbox, bootstrap.walls.as_ref());
-    let sandbox = sandbox(choice, walls, &workspace).await?;
+    let (settings, walls) = (&bootstrap.settings, bootstrap.walls.as_ref());
+    let sandbox = sandbox((settings.sandbox, settings.limits), walls, &workspace).await?;
     let root = cap_std::fs::Dir::open_ambient_dir(workspace.path(), cap_std::ambient_authority())
         .map_err(|error| StartError::environment(&error))?;
     let layers = layers(&sandbox);
@@ -198,12 +198,13 @@ pub(super) fn workspace_options(cache: &Path) -> WorkspaceOptions {
 
 /// The sandbox around a workspace: on a host whose walls were checked, or on one that is probed now.
 pub(super) async fn sandbox(
-    choice: SandboxChoice,
+    (choice, limits): (SandboxChoice, Option<Limits>),
     walls: Option<&Checked>,
     workspace: &Workspace,
 ) -> Result<Sandbox, StartError> {
     let mut config = SandboxConfig::new(backend(choice), workspace.path());
     config.readonly.extend(workspace.borrowed_objects());
+    config.limits = limits.unwrap_or(config.limits);
     let sandbox = match walls {
         Some(checked) => Sandbox::on(&config, checked),
         None => Sandbox::prepare(config).await,
@@ -226,6 +227,7 @@ fn layers(sandbox: &Sandbox) -> SandboxLayers {
         backend: report.backend.to_string(),
         active: report.active.iter().map(|layer| layer.name().to_owned()).collect(),
         missing: report.missing.iter().map(|gap| format!("{}: {}", gap.layer.name(), gap.reason)).collect(),
+        limits: report.limits,
     }
 }
 
@@ -297,7 +299,7 @@ pub(super) async fn setup(
         let (text, _) = tools::cut(&redactor.text(&printable), settings.output_chars_max as usize);
         let exit = match output.ended {
             tools::Ended::Exit(status) => Some(status),
-            tools::Ended::Signal(_) | tools::Ended::TimedOut | tools::Ended::OutOfMemory => None,
+            tools::Ended::Signal(_) | tools::Ended::TimedOut | tools::Ended::Exceeded(_) => None,
         };
         if exit != Some(0) {
             return Err(StartError::Environment(setup_failed(command, output.ended, &text)));
@@ -313,7 +315,7 @@ fn setup_failed(command: &str, ended: tools::Ended, said: &str) -> String {
         tools::Ended::Exit(status) => format!("with exit status {status}"),
         tools::Ended::Signal(signal) => format!("by signal {signal}"),
         tools::Ended::TimedOut => "for it did not end in time".to_owned(),
-        tools::Ended::OutOfMemory => "for it used more memory than allowed".to_owned(),
+        tools::Ended::Exceeded(what) => format!("for it used more {} than allowed", what.noun()),
     };
     match said.trim_end() {
         "" => format!("the setup command `{command}` failed {how} and printed nothing"),
@@ -382,6 +384,7 @@ impl tools::Runner for SandboxRunner {
                 ended: ended(output.ended),
                 stdout: captured(output.stdout),
                 stderr: captured(output.stderr),
+                put_back: output.put_back,
             })
         })
     }
@@ -392,7 +395,7 @@ const fn ended(ended: crate::sandbox::Ended) -> tools::Ended {
         crate::sandbox::Ended::Exit(status) => tools::Ended::Exit(status),
         crate::sandbox::Ended::Signal(signal) => tools::Ended::Signal(signal),
         crate::sandbox::Ended::TimedOut => tools::Ended::TimedOut,
-        crate::sandbox::Ended::OutOfMemory => tools::Ended::OutOfMemory,
+        crate::sandbox::Ended::Exceeded(what) => tools::Ended::Exceeded(what),
     }
 }
 

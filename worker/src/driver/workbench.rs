@@ -73,7 +73,7 @@ impl Workbench {
         let workspace = materialize(site.folder, &pins.base, blobs, &options)
             .await
             .map_err(|error| StartError::environment(&error))?;
-        let runner = SandboxRunner(sandbox(site.sandbox, None, &workspace).await?);
+        let runner = SandboxRunner(sandbox((site.sandbox, None), None, &workspace).await?);
         let root = cap_std::fs::Dir::open_ambient_dir(workspace.path(), cap_std::ambient_authority())
             .map_err(|error| StartError::environment(&error))?;
         let (tests, settings) = (tests_line(pins, tests), tool_settings(&pins.settings));

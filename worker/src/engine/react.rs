@@ -7,6 +7,8 @@
 //! that the task requires is there and tested; else a model is asked (`models` says which), up to the turn cap, once
 //! its request fits, unless it does not get on and a person is; and no call is made that the budgets do not pay for.
 
+use std::collections::BTreeSet;
+
 use docket_schema::{
     content::Content,
     ids::Turn,
@@ -243,8 +245,29 @@ fn wishes_and_limits(run: &RunState) -> Option<Decision> {
         };
         return Some(end(run, failed(FailureKind::Limit, &format!("the budget of {which} is used up"))));
     }
+    if let Some(message) = used_too_much(run) {
+        return Some(end(run, failed(FailureKind::Limit, &message)));
+    }
     // A pause waits until the batch in hand is done, so that no call is left without its result.
     (run.pause_requested && run.wanted.is_empty()).then_some(Decision { phase: run.phase, act: Act::Pause })
+}
+
+/// What to say where commands were ended for using too much in so many turns that none should follow.
+fn used_too_much(run: &RunState) -> Option<String> {
+    let max = run.pins.as_ref()?.settings.exceeded_max as usize;
+    let turns: BTreeSet<Turn> = run.exceeded.iter().map(|(turn, _)| *turn).collect();
+    if max == 0 || turns.len() < max || !run.wanted.is_empty() {
+        return None;
+    }
+    let mut nouns: Vec<&str> = run.exceeded.iter().map(|(_, what)| what.noun()).collect();
+    nouns.sort_unstable();
+    nouns.dedup();
+    let nouns = nouns.join(", ");
+    Some(format!(
+        "in {} turns commands were ended for using more than they may ({nouns}); raise the limit in [worker] if the \
+         work needs it",
+        turns.len()
+    ))
 }
 
 const fn turns_allowed(run: &RunState, settings: &RunSettings) -> u32 {

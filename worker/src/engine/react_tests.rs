@@ -37,6 +37,7 @@ pub(super) const SETTINGS: RunSettings = RunSettings {
     model_attempts_max: 3,
     empty_answers_max: 2,
     same_error_max: 0,
+    exceeded_max: 0,
     failed_edits_max: 0,
     failures_max: 0,
     ask_at_blockers: false,

@@ -34,11 +34,21 @@ pub(super) struct Capture<R> {
     tail: VecDeque<u8>,
     tail_max: usize,
     total_bytes: u64,
+    /// Who hears it as it comes.
+    listener: Option<Listener>,
 }
+
+/// Hears what a command says as it comes. It may be slow; whether it succeeds is its own affair.
+pub type Listener = Box<dyn FnMut(&[u8]) + Send>;
 
 impl<R: AsyncRead + Unpin> Capture<R> {
     /// Keeps at most `keep_bytes_max`, the larger half of it from the start.
     pub(super) fn new(pipe: Option<R>, keep_bytes_max: usize) -> Self {
+        Self::heard(pipe, keep_bytes_max, None)
+    }
+
+    /// The same, and somebody hears all of it.
+    pub(super) fn heard(pipe: Option<R>, keep_bytes_max: usize, listener: Option<Listener>) -> Self {
         let tail_max = keep_bytes_max / 2;
         Self {
             pipe,
@@ -48,12 +58,18 @@ impl<R: AsyncRead + Unpin> Capture<R> {
             tail: VecDeque::new(),
             tail_max,
             total_bytes: 0,
+            listener,
         }
     }
 
     /// Whether end of file has not been seen.
     pub(super) fn open(&self) -> bool {
         self.pipe.is_some()
+    }
+
+    /// How much came so far.
+    pub(super) fn total_bytes(&self) -> u64 {
+        self.total_bytes
     }
 
     /// Whether a whole frame of [`write_frame`](super::plan::write_frame) is here.
@@ -92,6 +108,9 @@ impl<R: AsyncRead + Unpin> Capture<R> {
             self.pipe = None;
         }
         self.total_bytes += read as u64;
+        if let Some(listener) = &mut self.listener {
+            listener(&self.chunk[..read]);
+        }
         let to_head = read.min(self.head_max - self.head.len());
         self.head.extend_from_slice(&self.chunk[..to_head]);
         let rest = &self.chunk[to_head..read];

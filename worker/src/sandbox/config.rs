@@ -6,9 +6,13 @@ use std::{
     time::Duration,
 };
 
+use docket_schema::tool::Exceeded;
 use serde::{Deserialize, Serialize};
 
-use super::capture::Captured;
+use super::{
+    capture::Captured,
+    limits::{self, Limits},
+};
 
 /// First argument of docket's own binary when it is to act as the init of a sandbox.
 pub const INIT_MARKER: &str = "__sandbox-init";
@@ -61,6 +65,8 @@ pub struct SandboxConfig {
     pub readonly: Vec<PathBuf>,
     /// Environment on top of the scrubbed one.
     pub env: Vec<(String, String)>,
+    /// What commands may use together. Not held without walls.
+    pub limits: Limits,
     /// The program that acts as init.
     pub init_program: InitProgram,
 }
@@ -73,6 +79,7 @@ impl SandboxConfig {
             workspace: workspace.to_owned(),
             readonly: Vec::new(),
             env: Vec::new(),
+            limits: limits::of_this_host(),
             init_program: InitProgram::default(),
         }
     }
@@ -142,8 +149,8 @@ pub enum Ended {
     Signal(i32),
     /// At its deadline, by us.
     TimedOut,
-    /// At the memory limit of its cgroup, by the kernel. Never reported where no cgroup is delegated.
-    OutOfMemory,
+    /// For it used more than allowed. Memory and processes only where control groups can be made.
+    Exceeded(Exceeded),
 }
 
 /// What a command left behind.
@@ -157,4 +164,6 @@ pub struct CommandOutput {
     pub stderr: Captured,
     /// From the start of the init to the end of the last process.
     pub duration_ms: u64,
+    /// Protected paths that it made or changed, and that are as before again. A few names; the rest as a number.
+    pub put_back: Vec<String>,
 }

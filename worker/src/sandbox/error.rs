@@ -105,6 +105,22 @@ pub enum SandboxError {
         #[source]
         source: io::Error,
     },
+    /// The control group that bounds the commands cannot be used any more.
+    #[error(
+        "the control group for the sandbox's commands cannot be used; nothing was run (docket doctor tells more)"
+    )]
+    Limits(#[source] io::Error),
+    /// The workspace could not be looked through, or what a command changed of hooks and configuration not be put back.
+    #[error(
+        "hooks and configuration of the workspace {path} could not be protected: look at its permissions"
+    )]
+    Protect {
+        /// The workspace.
+        path: PathBuf,
+        /// The reason.
+        #[source]
+        source: io::Error,
+    },
     /// The init died without a word; everything in it died with it.
     #[error(
         "the sandbox's init ended without a report, and every process in it too: look for a kill by memory shortage ({said})"

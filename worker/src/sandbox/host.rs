@@ -6,8 +6,10 @@ use nix::unistd::geteuid;
 use serde::{Deserialize, Serialize};
 
 use super::{
+    cgroup,
     config::InitProgram,
     init::{PROBE_ARGUMENT, ProbeAnswer, landlock_abi},
+    limits::Limits,
     plan::{Backend, Plan},
 };
 
@@ -85,6 +87,9 @@ pub struct SandboxReport {
     pub active: Vec<Layer>,
     /// What does not.
     pub missing: Vec<MissingLayer>,
+    /// What commands may use together; without walls nothing holds them to it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub limits: Option<Limits>,
 }
 
 /// One layer as the host offers it.
@@ -128,14 +133,14 @@ impl HostReport {
     }
 
     /// What a sandbox with this plan has.
-    pub(super) fn report(&self, plan: &Plan) -> SandboxReport {
+    pub(super) fn report(&self, plan: &Plan, limits: Limits) -> SandboxReport {
         let walls = match plan.backend {
             Backend::Bubblewrap | Backend::Namespaces => true,
             Backend::None => false,
         };
         let used = |layer: Layer| match layer {
             Layer::Landlock => plan.landlock,
-            Layer::Cgroup => false,
+            Layer::Cgroup => walls && self.has(Layer::Cgroup),
             Layer::Userns
             | Layer::Mount
             | Layer::Pid
@@ -154,6 +159,7 @@ impl HostReport {
             backend: plan.backend.name().to_owned(),
             active: active.into_iter().map(|state| state.layer).collect(),
             missing: rest.into_iter().map(|s| MissingLayer { layer: s.layer, reason: reason(s) }).collect(),
+            limits: walls.then_some(limits),
         }
     }
 }
@@ -211,9 +217,7 @@ pub(super) fn probe_host_with(init: &InitProgram) -> HostReport {
     };
     layers.push(LayerState { layer: Layer::Seccomp, missing_because: seccomp });
     layers.push(LayerState { layer: Layer::Rlimits, missing_because: None });
-    let cgroup =
-        "limits on totals are not made by this version; each process is limited by itself".to_owned();
-    layers.push(LayerState { layer: Layer::Cgroup, missing_because: Some(cgroup) });
+    layers.push(LayerState { layer: Layer::Cgroup, missing_because: cgroup::available().err() });
     HostReport { layers, bubblewrap: bubblewrap(), landlock_abi: abi.unwrap_or(0), root: geteuid().is_root() }
 }
 

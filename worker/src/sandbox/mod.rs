@@ -2,7 +2,7 @@
 //! starts in a workspace.
 //!
 //! Layers together, none alone: namespaces (user, mount, pid, net, ipc, uts) over a root that is an allow
-//! list, Landlock and seccomp inside, resource limits. [`Sandbox::prepare`] probes the host and runs harmless
+//! list, Landlock and seccomp inside, control groups and limits, a look at what must not change. [`Sandbox::prepare`] probes the host and runs harmless
 //! controls before it answers, for a sandbox that cannot start must not count as a wall.
 //!
 //! Inside, the workspace is `/workspace` whatever its path on the host, so recorded outputs do not depend on
@@ -17,18 +17,26 @@
 //! command's user inside is that user outside, and never uid 0 of the host.
 
 mod capture;
+mod cgroup;
 mod config;
 mod error;
 mod host;
 mod init;
+mod inits;
+mod lend;
+mod limits;
 mod plan;
+mod protect;
+mod quota;
 mod root;
 mod run;
+mod running;
 mod terminal;
 #[cfg(test)]
 mod tests;
+mod tree;
 
-pub use capture::Captured;
+pub use capture::{Captured, Listener};
 pub use config::{
     Attended, BackendChoice, CommandOutput, CommandSpec, Ended, INIT_MARKER, InitProgram, KEEP_BYTES_DEFAULT,
     SandboxConfig, WORKSPACE_INSIDE,
@@ -36,4 +44,7 @@ pub use config::{
 pub use error::SandboxError;
 pub use host::{HostReport, Layer, LayerState, MissingLayer, SandboxReport, probe_host, workspace_owner};
 pub use init::{init_call, sandbox_init_main};
+pub use lend::{LendError, Lent};
+pub use limits::{Limits, of_this_host as limits_of_this_host};
 pub use run::{Checked, Sandbox};
+pub use running::Heard;

@@ -61,11 +61,11 @@ pub(super) struct Plan {
     pub(super) entries: Vec<Entry>,
     /// The workspace as commands see it.
     pub(super) workspace: PathBuf,
-    /// Below the workspace, made read-only where they exist and are no links.
-    pub(super) protected: Vec<PathBuf>,
     /// The host's uid and gid that commands get, when docket is root.
     pub(super) drop_to: Option<(u32, u32)>,
     pub(super) landlock: bool,
+    /// Processes and threads of a call.
+    pub(super) processes: u64,
     pub(super) env: Vec<(OsString, OsString)>,
 }
 
@@ -94,6 +94,8 @@ pub(super) struct Call {
     pub(super) argv: Vec<OsString>,
     /// Relative to the workspace, no `..`.
     pub(super) cwd: PathBuf,
+    /// Below the workspace, made read-only where they still exist and are no links.
+    pub(super) protected: Vec<PathBuf>,
     /// Whether a frame with bytes for stdin follows.
     pub(super) stdin: bool,
     /// Standard output is a terminal of the call's own: it becomes the command's input as well, and the

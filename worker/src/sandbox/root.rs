@@ -87,7 +87,7 @@ pub(super) fn plan(
             bubblewrap: None,
             entries: Vec::new(),
             workspace,
-            protected: Vec::new(),
+            processes: config.limits.processes,
             drop_to: None,
             landlock: false,
             env: environment_bare(config),
@@ -127,11 +127,20 @@ pub(super) fn plan(
         bubblewrap,
         entries,
         workspace: WORKSPACE_INSIDE.into(),
-        protected: vec![".git/hooks".into(), ".git/config".into()],
+        processes: config.limits.processes,
         drop_to: workspace_owner(),
         landlock,
         env,
     })
+}
+
+/// The workspace on the host.
+pub(super) fn source_of_workspace(plan: &Plan) -> PathBuf {
+    let writable = plan.entries.iter().find_map(|entry| match entry {
+        Entry::Writable { source, target } if *target == plan.workspace => Some(source.clone()),
+        _ => None,
+    });
+    writable.unwrap_or_else(|| plan.workspace.clone())
 }
 
 fn workspace(config: &SandboxConfig, backend: Backend) -> Result<PathBuf, SandboxError> {

@@ -6,41 +6,35 @@
 
 use std::{
     io,
-    os::{
-        fd::{AsFd, BorrowedFd},
-        unix::net::UnixStream as StdUnixStream,
-    },
-    path::{Component, Path},
-    pin::Pin,
+    os::unix::net::UnixStream as StdUnixStream,
+    path::{Component, Path, PathBuf},
     process::Stdio,
     sync::Arc,
-    task::{Context, Poll},
     time::Duration,
 };
 
 use serde::{Deserialize, Serialize};
 use tokio::{
-    io::{AsyncRead, AsyncWriteExt, ReadBuf},
-    net::{UnixStream, unix::OwnedReadHalf},
-    process::{Child, ChildStderr, ChildStdout, Command},
+    net::UnixStream,
+    process::{Child, Command},
     sync::Mutex,
-    time::{Instant, sleep_until},
+    time::Instant,
 };
 
 use super::{
-    capture::Capture,
+    cgroup::Cgroup,
     config::{Attended, BackendChoice, CommandOutput, CommandSpec, Ended, InitProgram, SandboxConfig},
     error::SandboxError,
     host::{HostReport, Layer, SandboxReport, bubblewrap, probe_host_with},
-    plan::{Backend, Call, FRAME_BYTES_MAX, InitReport, Plan, read_json, write_frame},
-    root, terminal,
+    inits::Inits,
+    limits::Limits,
+    plan::{Backend, Call, FRAME_BYTES_MAX, InitReport, Plan, write_frame},
+    protect::Protected,
+    quota::Watch,
+    root,
+    running::{Bounds, Cut, Heard, Running},
+    terminal,
 };
-
-/// How long the kernel may take to end a namespace after its deadline before the init itself is killed.
-const END_GRACE: Duration = Duration::from_secs(5);
-
-/// An init's report is one small frame.
-const REPORT_BYTES_MAX: usize = 64 * 1024;
 
 /// A control that takes longer says that the host is not usable.
 const CONTROL_TIMEOUT: Duration = Duration::from_secs(30);
@@ -62,9 +56,12 @@ pub struct Sandbox {
 struct Inner {
     plan: Plan,
     plan_frame: Vec<u8>,
-    init: InitProgram,
+    inits: Arc<Inits>,
     host: HostReport,
     report: SandboxReport,
+    /// The workspace on the host; `None` without walls.
+    walled: Option<PathBuf>,
+    limits: Limits,
     /// bubblewrap resolves links of the workspace on the host, so nothing may change them meanwhile.
     alone: Mutex<()>,
 }
@@ -132,11 +129,26 @@ impl Sandbox {
         let mut plan_frame = Vec::new();
         let bytes = serde_json::to_vec(&plan).map_err(SandboxError::Plan)?;
         write_frame(&mut plan_frame, &bytes).map_err(SandboxError::Frame)?;
-        let report = host.report(&plan);
-        let init = config.init_program.clone();
-        let host = host.clone();
-        let alone = Mutex::new(());
-        Ok(Self { inner: Arc::new(Inner { plan, plan_frame, init, host, report, alone }) })
+        let walled = match backend {
+            Backend::Bubblewrap | Backend::Namespaces => Some(root::source_of_workspace(&plan)),
+            Backend::None => None,
+        };
+        let group = match host.has(Layer::Cgroup) && walled.is_some() {
+            true => Some(Cgroup::make(config.limits).map_err(SandboxError::Limits)?),
+            false => None,
+        };
+        Ok(Self {
+            inner: Arc::new(Inner {
+                report: host.report(&plan, config.limits),
+                inits: Arc::new(Inits::new(config.init_program.clone(), group)),
+                host: host.clone(),
+                alone: Mutex::new(()),
+                limits: config.limits,
+                plan,
+                plan_frame,
+                walled,
+            }),
+        })
     }
 
     /// The layers that are really there.
@@ -154,21 +166,69 @@ impl Sandbox {
     /// # Errors
     /// [`SandboxError`]; a command that ran and failed is no error.
     pub async fn run(&self, spec: CommandSpec) -> Result<CommandOutput, SandboxError> {
-        let orders = self.orders(&spec, Terminal::None)?;
+        Box::pin(self.run_heard(spec, Heard::default())).await
+    }
+
+    /// The same, with somebody who hears what it says as it comes.
+    ///
+    /// # Errors
+    /// As [`Sandbox::run`].
+    pub async fn run_heard(&self, spec: CommandSpec, heard: Heard) -> Result<CommandOutput, SandboxError> {
         let _alone = self.alone().await;
+        let before = self.look().await?;
+        let orders = self.orders(&spec, Terminal::None, &before)?;
         let begun = Instant::now();
-        let failed = |source| SandboxError::Start { program: self.inner.init.program.clone(), source };
-        let mut running = Running::start(&self.inner.init, spec.keep_bytes_max).map_err(failed)?;
-        let told = running.tell(&self.inner.plan_frame, &orders, begun + spec.timeout);
+        let failed = |source| self.not_started(source);
+        let init = self.inner.inits.take().await.map_err(failed)?;
+        let mut running = Running::new(init, spec.keep_bytes_max, heard);
+        let watch = self.inner.walled.clone().map(|workspace| Watch::begin(workspace, self.inner.limits));
+        let watch = watch.transpose().map_err(failed)?;
+        let bounds = Bounds::begin(&self.inner.inits, watch, &self.inner.limits);
+        let told = running.tell(&self.inner.plan_frame, &orders, begun + spec.timeout, bounds);
         let report = told.await.map_err(failed)?;
-        let timed_out = running.timed_out;
+        let cut = running.cut;
         let (stdout, stderr) = (running.stdout.finish(), running.stderr.finish());
-        let ended = match report {
-            None if timed_out => Ended::TimedOut,
-            report => ended(report, &spec, || of_bubblewrap(&stderr.bytes))?,
+        let put_back = self.restore(before).await?;
+        self.inner.inits.make_ready();
+        let ended = match (cut, report) {
+            (Some(Cut::Exceeded(exceeded)), _) => Ended::Exceeded(exceeded),
+            (Some(Cut::TimedOut), None) => Ended::TimedOut,
+            (_, report) => ended(report, &spec, || of_bubblewrap(&stderr.bytes))?,
         };
         let duration_ms = u64::try_from(begun.elapsed().as_millis()).unwrap_or(u64::MAX);
-        Ok(CommandOutput { ended, stdout, stderr, duration_ms })
+        Ok(CommandOutput { ended, stdout, stderr, duration_ms, put_back })
+    }
+
+    fn not_started(&self, source: io::Error) -> SandboxError {
+        SandboxError::Start { program: self.inner.inits.program().program.clone(), source }
+    }
+
+    /// What stands under protected names before a command.
+    async fn look(&self) -> Result<Protected, SandboxError> {
+        let Some(workspace) = self.inner.walled.clone() else { return Ok(Protected::default()) };
+        let looked = tokio::task::spawn_blocking({
+            let workspace = workspace.clone();
+            move || Protected::look(&workspace)
+        });
+        looked
+            .await
+            .map_err(io::Error::other)
+            .flatten()
+            .map_err(|source| SandboxError::Protect { path: workspace, source })
+    }
+
+    /// The same after it.
+    async fn restore(&self, before: Protected) -> Result<Vec<String>, SandboxError> {
+        let Some(workspace) = self.inner.walled.clone() else { return Ok(Vec::new()) };
+        let restored = tokio::task::spawn_blocking({
+            let workspace = workspace.clone();
+            move || before.restore(&workspace)
+        });
+        restored
+            .await
+            .map_err(io::Error::other)
+            .flatten()
+            .map_err(|source| SandboxError::Protect { path: workspace, source })
     }
 
     /// Runs one command with a person, or a script of a person's, at it: what it says goes to docket's own
@@ -182,15 +242,17 @@ impl Sandbox {
             Attended::Terminal => Terminal::Own,
             Attended::Pipes | Attended::Aside => Terminal::None,
         };
-        let frames = [self.inner.plan_frame.clone(), self.orders(&spec, terminal)?].concat();
         let _alone = self.alone().await;
-        let failed = |source| SandboxError::Start { program: self.inner.init.program.clone(), source };
+        let before = self.look().await?;
+        let frames = [self.inner.plan_frame.clone(), self.orders(&spec, terminal, &before)?].concat();
+        let inits = &self.inner.inits;
         let report = match how {
-            Attended::Terminal => terminal::relay(&self.inner.init, &frames).await,
-            Attended::Pipes => terminal::pass(&self.inner.init, &frames, io::stdout()).await,
-            Attended::Aside => terminal::pass(&self.inner.init, &frames, io::stderr()).await,
+            Attended::Terminal => terminal::relay(inits, &frames).await,
+            Attended::Pipes => terminal::pass(inits, &frames, io::stdout()).await,
+            Attended::Aside => terminal::pass(inits, &frames, io::stderr()).await,
         };
-        ended(report.map_err(failed)?, &spec, String::new)
+        self.restore(before).await?;
+        ended(report.map_err(|source| self.not_started(source))?, &spec, String::new)
     }
 
     async fn alone(&self) -> Option<tokio::sync::MutexGuard<'_, ()>> {
@@ -201,7 +263,12 @@ impl Sandbox {
     }
 
     /// Checks a command and writes it down for the init.
-    fn orders(&self, spec: &CommandSpec, terminal: Terminal) -> Result<Vec<u8>, SandboxError> {
+    fn orders(
+        &self,
+        spec: &CommandSpec,
+        terminal: Terminal,
+        before: &Protected,
+    ) -> Result<Vec<u8>, SandboxError> {
         if spec.argv.first().is_none_or(|program| program.is_empty()) {
             return Err(SandboxError::EmptyCommand);
         }
@@ -216,6 +283,7 @@ impl Sandbox {
         let call = Call {
             argv: spec.argv.clone(),
             cwd: spec.cwd.clone(),
+            protected: before.to_lay(),
             stdin: spec.stdin.is_some(),
             terminal: terminal == Terminal::Own,
         };
@@ -225,6 +293,12 @@ impl Sandbox {
             .and_then(|()| spec.stdin.as_ref().map_or(Ok(()), |stdin| write_frame(&mut frames, stdin)));
         framed.map_err(SandboxError::Frame)?;
         Ok(frames)
+    }
+
+    /// The name of its control group.
+    #[cfg(test)]
+    pub(super) fn group_name(&self) -> Option<String> {
+        self.inner.inits.group_name()
     }
 
     /// Looks at the walls from inside. Each line is one property; all must hold.
@@ -330,103 +404,4 @@ pub(super) fn start_init(
         .process_group(0)
         .spawn()?;
     Ok((child, UnixStream::from_std(ours)?))
-}
-
-/// An init that was started and what comes out of it.
-struct Running {
-    child: Child,
-    control: Option<UnixStream>,
-    stdout: Capture<ChildStdout>,
-    stderr: Capture<ChildStderr>,
-    timed_out: bool,
-}
-
-impl Running {
-    fn start(init: &InitProgram, keep_bytes_max: usize) -> io::Result<Self> {
-        let (mut child, control) = start_init(init, Stdio::piped(), Stdio::piped())?;
-        Ok(Self {
-            stdout: Capture::new(child.stdout.take(), keep_bytes_max),
-            stderr: Capture::new(child.stderr.take(), keep_bytes_max),
-            control: Some(control),
-            child,
-            timed_out: false,
-        })
-    }
-
-    /// Gives the orders and stays until the init has ended. `None` when it ended without a report.
-    async fn tell(
-        &mut self,
-        plan: &[u8],
-        orders: &[u8],
-        deadline: Instant,
-    ) -> io::Result<Option<InitReport>> {
-        let Some(control) = self.control.take() else { return Ok(None) };
-        let (answers, mut out) = control.into_split();
-        let mut answers = answer_of(answers);
-        // An init that dies early breaks this pipe; its missing report says so.
-        let give = async {
-            let _ = out.write_all(plan).await;
-            let _ = out.write_all(orders).await;
-        };
-        tokio::select! {
-            () = give => {}
-            () = sleep_until(deadline) => {}
-        }
-        let mut out = Some(out);
-        let mut kill_at = None;
-        // A report comes after the last process of the call has ended; what they wrote is in the pipes then.
-        while !answers.ends_frame() {
-            tokio::select! {
-                _status = self.child.wait() => break,
-                step = self.stdout.step(), if self.stdout.open() => step?,
-                step = self.stderr.step(), if self.stderr.open() => step?,
-                step = answers.step(), if answers.open() => step?,
-                () = sleep_until(deadline), if !self.timed_out => {
-                    // The init sees end of file and exits, and the kernel ends its namespace. Killing the
-                    // outer process first would leave nobody to wait for that.
-                    self.timed_out = true;
-                    kill_at = Some(Instant::now() + END_GRACE);
-                    drop(out.take());
-                }
-                () = sleep_until(kill_at.unwrap_or(deadline)), if kill_at.is_some() => {
-                    self.child.start_kill()?;
-                    kill_at = None;
-                }
-            }
-        }
-        self.stdout.drain()?;
-        self.stderr.drain()?;
-        answers.drain()?;
-        Ok(read_answer(answers))
-    }
-}
-
-/// An init's one answer, as it comes.
-pub(super) fn answer_of(answers: OwnedReadHalf) -> Capture<Answers> {
-    Capture::new(Some(Answers(answers)), REPORT_BYTES_MAX)
-}
-
-/// The answer that came, if one did.
-pub(super) fn read_answer(answers: Capture<Answers>) -> Option<InitReport> {
-    read_json(&mut &answers.finish().bytes[..]).ok()
-}
-
-/// The reading half of the socket, with the descriptor that a last read without waiting needs.
-pub(super) struct Answers(OwnedReadHalf);
-
-impl AsFd for Answers {
-    fn as_fd(&self) -> BorrowedFd<'_> {
-        let socket: &UnixStream = self.0.as_ref();
-        socket.as_fd()
-    }
-}
-
-impl AsyncRead for Answers {
-    fn poll_read(
-        mut self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        buf: &mut ReadBuf<'_>,
-    ) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.0).poll_read(cx, buf)
-    }
 }

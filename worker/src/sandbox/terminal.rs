@@ -8,6 +8,7 @@ use std::{
     io::{self, Write as _},
     os::fd::{AsFd, AsRawFd as _, BorrowedFd, OwnedFd},
     process::Stdio,
+    sync::Arc,
 };
 
 use nix::{
@@ -25,9 +26,9 @@ use tokio::{
 };
 
 use super::{
-    config::InitProgram,
+    inits::{Init, Inits},
     plan::InitReport,
-    run::{answer_of, read_answer, start_init},
+    running::{answer_of, read_answer},
 };
 
 /// One read of either side.
@@ -37,7 +38,7 @@ const CHUNK_BYTES: usize = 16 * 1024;
 const TYPED_BYTES_MAX: usize = 64 * 1024;
 
 /// Runs what `frames` order on a terminal of its own. `None` where the init ended without an answer.
-pub(super) async fn relay(init: &InitProgram, frames: &[u8]) -> io::Result<Option<InitReport>> {
+pub(super) async fn relay(inits: &Arc<Inits>, frames: &[u8]) -> io::Result<Option<InitReport>> {
     let (stdin, stdout) = (io::stdin(), io::stdout());
     let settings = tcgetattr(&stdin)?;
     let pair = openpty(&window(stdin.as_fd())?, &settings)?;
@@ -45,7 +46,7 @@ pub(super) async fn relay(init: &InitProgram, frames: &[u8]) -> io::Result<Optio
         fcntl(end, FcntlArg::F_SETFD(FdFlag::FD_CLOEXEC))?;
     }
     fcntl(&pair.master, FcntlArg::F_SETFL(OFlag::O_RDWR | OFlag::O_NONBLOCK))?;
-    let (mut child, control) = start_init(init, pair.slave.try_clone()?.into(), pair.slave.into())?;
+    let Init { mut child, control } = inits.start(pair.slave.try_clone()?.into(), pair.slave.into()).await?;
     let (answers, mut out) = control.into_split();
     let mut answers = answer_of(answers);
     // An init that dies early breaks this pipe; its missing answer says so.
@@ -84,11 +85,11 @@ pub(super) async fn relay(init: &InitProgram, frames: &[u8]) -> io::Result<Optio
 
 /// Runs what `frames` order; what it says is passed on as it comes, its standard output to `said`.
 pub(super) async fn pass(
-    init: &InitProgram,
+    inits: &Arc<Inits>,
     frames: &[u8],
     said: impl io::Write,
 ) -> io::Result<Option<InitReport>> {
-    let (mut child, control) = start_init(init, Stdio::piped(), Stdio::piped())?;
+    let Init { mut child, control } = inits.start(Stdio::piped(), Stdio::piped()).await?;
     let (answers, mut out) = control.into_split();
     let mut answers = answer_of(answers);
     let _ = out.write_all(frames).await;

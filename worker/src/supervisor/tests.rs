@@ -211,6 +211,7 @@ impl House {
                 run: RunSettings::default(),
                 sandbox: SandboxChoice::None,
                 prices_toml: None,
+                limits: None,
                 policy: None,
             },
             grace: setup.grace,

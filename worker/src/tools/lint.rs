@@ -298,7 +298,7 @@ fn status_of(output: &CommandOutput) -> (LintStatus, String) {
         Ended::Exit(0) => LintStatus::Clean,
         Ended::Exit(NOT_FOUND) => LintStatus::Missing,
         Ended::TimedOut => LintStatus::TimedOut,
-        Ended::Exit(_) | Ended::Signal(_) | Ended::OutOfMemory => LintStatus::Findings,
+        Ended::Exit(_) | Ended::Signal(_) | Ended::Exceeded(_) => LintStatus::Findings,
     };
     let (out, err) = (printable(&output.stdout.joined()), printable(&output.stderr.joined()));
     let said = match (out.trim().is_empty(), err.trim().is_empty()) {

@@ -88,7 +88,7 @@ async fn own_fix(
         Ended::Exit(status) => format!("exit status {status}"),
         Ended::Signal(signal) => format!("ended by signal {signal}"),
         Ended::TimedOut => "ended after its time limit".to_owned(),
-        Ended::OutOfMemory => "ended, for it used more memory than allowed".to_owned(),
+        Ended::Exceeded(what) => format!("ended, for it used more {} than allowed", what.noun()),
     };
     told.push(format!("its own fix: `{command}` ({words})"));
     Ok(ended)

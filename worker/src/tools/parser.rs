@@ -109,7 +109,7 @@ pub(super) async fn asked(context: ToolContext<'_>, path: &WorkPath, source: Sou
         };
         match output.ended {
             Ended::Exit(0) => return Opinion::Accepts(name),
-            Ended::Exit(NOT_FOUND) | Ended::Signal(_) | Ended::TimedOut | Ended::OutOfMemory => {}
+            Ended::Exit(NOT_FOUND) | Ended::Signal(_) | Ended::TimedOut | Ended::Exceeded(_) => {}
             Ended::Exit(_) => opinion = Opinion::Objects(name),
         }
     }

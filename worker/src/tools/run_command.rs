@@ -93,8 +93,21 @@ fn answer(output: &CommandOutput, limit: TimeLimit, settings: &ToolSettings) -> 
     let (shown, was_cut) = cut(&text, settings.output_chars_max);
     let mut outcome = ended(output.ended, limit, &text);
     outcome.content.extend_from_slice(shown.as_bytes());
+    outcome.content.extend_from_slice(protected(&output.put_back).as_bytes());
     outcome.full = was_cut.then(|| text.into_bytes());
     outcome
+}
+
+/// What is told of protected paths that a command changed.
+fn protected(put_back: &[String]) -> String {
+    if put_back.is_empty() {
+        return String::new();
+    }
+    let names: Vec<String> = put_back.iter().map(|name| printable(name.as_bytes())).collect();
+    format!(
+        "[made as before again: {}; hooks and configuration of git, and docket's own, cannot be changed by a run]\n",
+        names.join(", ")
+    )
 }
 
 /// Both streams, each under its name where it has anything.
@@ -121,15 +134,19 @@ pub(super) fn ended(ended: Ended, limit: TimeLimit, text: &str) -> ToolOutcome {
             limit.ms as f64 / 1000.0
         ),
         Ended::TimedOut => format!("ended after its time limit of {} s\n", limit.ms / 1000),
-        Ended::OutOfMemory => "ended, for it used more memory than allowed\n".to_owned(),
+        Ended::Exceeded(what) => format!("ended, for it used more {} than allowed\n", what.noun()),
     };
     let mut outcome = ToolOutcome::ok(line.clone());
     outcome.is_error = !matches!(ended, Ended::Exit(_));
     outcome.facts.may_have_changed_tree = true;
     outcome.facts.timed_out = ended == Ended::TimedOut;
+    outcome.facts.exceeded = match ended {
+        Ended::Exceeded(what) => Some(what),
+        Ended::Exit(_) | Ended::Signal(_) | Ended::TimedOut => None,
+    };
     outcome.facts.exit = match ended {
         Ended::Exit(status) => Some(status),
-        Ended::Signal(_) | Ended::TimedOut | Ended::OutOfMemory => None,
+        Ended::Signal(_) | Ended::TimedOut | Ended::Exceeded(_) => None,
     };
     if ended != Ended::Exit(0) {
         let said = error_line(text).unwrap_or_default();

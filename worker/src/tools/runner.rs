@@ -1,6 +1,6 @@
 //! What the tools ask of the sandbox: one shell line in, its end and its output back.
 
-use docket_schema::content::WorkPath;
+use docket_schema::{content::WorkPath, tool::Exceeded};
 use futures_util::future::BoxFuture;
 
 /// A shell line to run.
@@ -50,8 +50,8 @@ pub enum Ended {
     Signal(i32),
     /// By its time limit.
     TimedOut,
-    /// By its memory limit.
-    OutOfMemory,
+    /// For it used more than allowed.
+    Exceeded(Exceeded),
 }
 
 /// What a command left.
@@ -63,6 +63,8 @@ pub struct CommandOutput {
     pub stdout: Captured,
     /// Standard error.
     pub stderr: Captured,
+    /// Protected paths that it changed, and that are as before again.
+    pub put_back: Vec<String>,
 }
 
 /// The command could not be started.

@@ -162,5 +162,5 @@ fn run(root: &Path, spec: &CommandSpec) -> std::io::Result<CommandOutput> {
     };
     let captured =
         |bytes: Vec<u8>| Captured { total_bytes: bytes.len() as u64, head: bytes, tail: Vec::new() };
-    Ok(CommandOutput { ended, stdout: captured(stdout), stderr: captured(stderr) })
+    Ok(CommandOutput { ended, stdout: captured(stdout), stderr: captured(stderr), put_back: Vec::new() })
 }

@@ -110,6 +110,8 @@ pub(crate) enum Command {
     Fork(crate::fork::Args),
     /// A shell in a run's workspace as it was at a turn
     Shell(crate::shell::Args),
+    /// One command behind the walls of a run's commands, to try them and a policy
+    Sandbox(crate::sandbox::Args),
     /// Step through a run, turn by turn, offline
     Replay(crate::replay::Args),
     /// A run on the screen: each turn's prompt, decision, calls, changes, files

@@ -6,20 +6,19 @@
 
 use std::path::Path;
 
-use docket_schema::{
-    ids::QueueName,
-    message::ModelRef,
-    policy::Policy,
-    redact::Redactor,
-    run::{RunSettings, temperature_milli},
+use docket_schema::{ids::QueueName, message::ModelRef, policy::Policy, redact::Redactor, run::RunSettings};
+use docket_worker::{
+    bootstrap::{HiddenValues, SandboxChoice, WorkerSettings},
+    sandbox::{Limits, limits_of_this_host},
 };
-use docket_worker::bootstrap::{HiddenValues, SandboxChoice, WorkerSettings};
 
 use crate::fail::{Exit, FailWith as _, Failure, Outcome};
 
 mod amounts;
+mod keys;
 
-pub(crate) use amounts::{DOLLARS, TEMPERATURE, dollars, sandbox};
+pub(crate) use amounts::{DOLLARS, TEMPERATURE, dollars, sandbox, size};
+use keys::KEYS;
 
 /// The settings of this machine.
 #[derive(Debug, Clone)]
@@ -49,6 +48,8 @@ pub(crate) struct Config {
     pub(crate) queues: Vec<QueueName>,
     /// Walls around commands.
     pub(crate) sandbox: SandboxChoice,
+    /// What a run's commands may use together.
+    pub(crate) limits: Limits,
     /// Environment variables whose values are struck out of prompts, results and events.
     pub(crate) redact: Vec<String>,
     /// The file's `[prices]`, as TOML text of its own.
@@ -72,6 +73,7 @@ impl Default for Config {
             hang_ms: None,
             queues: Vec::new(),
             sandbox: SandboxChoice::Auto,
+            limits: limits_of_this_host(),
             redact: Vec::new(),
             prices_toml: None,
             policy: None,
@@ -79,294 +81,19 @@ impl Default for Config {
     }
 }
 
-/// One setting.
-struct Key {
-    /// Section and name in the file.
-    name: &'static str,
-    /// Name in the environment.
-    env: &'static str,
-    /// What is allowed, for people.
-    allowed: &'static str,
-    /// Takes a value's text; `None` = not allowed.
-    set: fn(&mut Config, &str) -> Option<()>,
+/// Reads a policy's own file.
+///
+/// # Errors
+/// It cannot be read, or what is wrong in it, with its field.
+pub(crate) fn policy_file(file: &Path) -> Outcome<Policy> {
+    let shown = file.display();
+    let text = std::fs::read_to_string(file)
+        .fail_with(Exit::Usage, || format!("cannot read the policy {shown}; check path and permissions"))?;
+    let fail = |error: String| Failure::new(Exit::Usage, format!("{shown}: {error}"));
+    let table: toml::Table =
+        text.parse().map_err(|error: toml::de::Error| fail(error.message().to_owned()))?;
+    docket_worker::policy::read(table).map_err(fail)
 }
-
-/// Reads a number within a range into a place.
-fn number<T: TryFrom<u64>>(text: &str, range: std::ops::RangeInclusive<u64>, place: &mut T) -> Option<()> {
-    let number: u64 = text.replace('_', "").parse().ok()?;
-    *place = range.contains(&number).then_some(number).and_then(|number| T::try_from(number).ok())?;
-    Some(())
-}
-
-const KEYS: [Key; 43] = [
-    Key {
-        name: "run.turns_max",
-        env: "DOCKET_TURNS_MAX",
-        allowed: "a whole number from 1 to 1000",
-        set: |c, t| number(t, 1..=1000, &mut c.run.turns_max),
-    },
-    Key {
-        name: "run.corrections_max",
-        env: "DOCKET_CORRECTIONS_MAX",
-        allowed: "a whole number from 0 to 100",
-        set: |c, t| number(t, 0..=100, &mut c.run.corrections_max),
-    },
-    Key {
-        name: "run.correction_turns",
-        env: "DOCKET_CORRECTION_TURNS",
-        allowed: "a whole number from 0 to 100",
-        set: |c, t| number(t, 0..=100, &mut c.run.correction_turns),
-    },
-    Key {
-        name: "run.compaction_percent",
-        env: "DOCKET_COMPACTION_PERCENT",
-        allowed: "a whole number from 10 to 100",
-        set: |c, t| number(t, 10..=100, &mut c.run.compaction_percent),
-    },
-    Key {
-        name: "run.auto_lint",
-        env: "DOCKET_AUTO_LINT",
-        allowed: "true or false",
-        set: |c, t| t.parse().ok().map(|on| c.run.auto_lint = on),
-    },
-    Key {
-        name: "run.refuse_syntax_errors",
-        env: "DOCKET_REFUSE_SYNTAX_ERRORS",
-        allowed: "true or false",
-        set: |c, t| t.parse().ok().map(|on| c.run.refuse_syntax_errors = on),
-    },
-    Key {
-        name: "run.syntax_check",
-        env: "DOCKET_SYNTAX_CHECK",
-        allowed: "true or false",
-        set: |c, t| t.parse().ok().map(|on| c.run.syntax_check = on),
-    },
-    Key {
-        name: "run.read_cache",
-        env: "DOCKET_READ_CACHE",
-        allowed: "true or false",
-        set: |c, t| t.parse().ok().map(|on| c.run.read_cache = on),
-    },
-    Key {
-        name: "run.lint_timeout_ms",
-        env: "DOCKET_LINT_TIMEOUT_MS",
-        allowed: "milliseconds from 100 to 600000",
-        set: |c, t| number(t, 100..=600_000, &mut c.run.lint_timeout_ms),
-    },
-    Key {
-        name: "run.self_corrections_max",
-        env: "DOCKET_SELF_CORRECTIONS_MAX",
-        allowed: "a whole number from 0 to 1000",
-        set: |c, t| number(t, 0..=1000, &mut c.run.self_corrections_max),
-    },
-    Key {
-        name: "run.output_chars_max",
-        env: "DOCKET_OUTPUT_CHARS_MAX",
-        allowed: "a whole number from 200 to 1000000",
-        set: |c, t| number(t, 200..=1_000_000, &mut c.run.output_chars_max),
-    },
-    Key {
-        name: "run.command_timeout_ms",
-        env: "DOCKET_COMMAND_TIMEOUT_MS",
-        allowed: "milliseconds from 100 to 3600000",
-        set: |c, t| number(t, 100..=3_600_000, &mut c.run.command_timeout_ms),
-    },
-    Key {
-        name: "run.command_timeout_ms_max",
-        env: "DOCKET_COMMAND_TIMEOUT_MS_MAX",
-        allowed: "milliseconds from 100 to 3600000",
-        set: |c, t| number(t, 100..=3_600_000, &mut c.run.command_timeout_ms_max),
-    },
-    Key {
-        name: "run.output_tokens_max",
-        env: "DOCKET_OUTPUT_TOKENS_MAX",
-        allowed: "a whole number from 256 to 1000000",
-        set: |c, t| number(t, 256..=1_000_000, &mut c.run.output_tokens_max),
-    },
-    Key {
-        name: "run.model_attempts_max",
-        env: "DOCKET_MODEL_ATTEMPTS_MAX",
-        allowed: "a whole number from 1 to 100",
-        set: |c, t| number(t, 1..=100, &mut c.run.model_attempts_max),
-    },
-    Key {
-        name: "run.empty_answers_max",
-        env: "DOCKET_EMPTY_ANSWERS_MAX",
-        allowed: "a whole number from 1 to 100",
-        set: |c, t| number(t, 1..=100, &mut c.run.empty_answers_max),
-    },
-    Key {
-        name: "run.same_error_max",
-        env: "DOCKET_SAME_ERROR_MAX",
-        allowed: "a whole number from 0 to 1000; 0 = never",
-        set: |c, t| number(t, 0..=1000, &mut c.run.same_error_max),
-    },
-    Key {
-        name: "run.failed_edits_max",
-        env: "DOCKET_FAILED_EDITS_MAX",
-        allowed: "a whole number from 0 to 1000; 0 = never",
-        set: |c, t| number(t, 0..=1000, &mut c.run.failed_edits_max),
-    },
-    Key {
-        name: "run.failures_max",
-        env: "DOCKET_FAILURES_MAX",
-        allowed: "a whole number from 0 to 1000; 0 = never",
-        set: |c, t| number(t, 0..=1000, &mut c.run.failures_max),
-    },
-    Key {
-        name: "run.fallback_after",
-        env: "DOCKET_FALLBACK_AFTER",
-        allowed: "a whole number from 0 to 100; 0 = never",
-        set: |c, t| number(t, 0..=100, &mut c.run.fallback_after),
-    },
-    Key {
-        name: "run.fallback_turns",
-        env: "DOCKET_FALLBACK_TURNS",
-        allowed: "a whole number from 0 to 1000; 0 = the next turn tries the model itself again",
-        set: |c, t| number(t, 0..=1000, &mut c.run.fallback_turns),
-    },
-    Key {
-        name: "run.effort",
-        env: "DOCKET_EFFORT",
-        allowed: "low, medium, high; without, the provider decides",
-        set: |c, t| t.parse().ok().map(|effort| c.run.effort = Some(effort)),
-    },
-    Key {
-        name: "run.temperature",
-        env: "DOCKET_TEMPERATURE",
-        allowed: TEMPERATURE,
-        set: |c, t| temperature_milli(t).map(|milli| c.run.temperature_milli = Some(milli)),
-    },
-    Key {
-        name: "run.tokens_max",
-        env: "DOCKET_TOKENS_MAX",
-        allowed: "a whole number from 0; 0 = no budget",
-        set: |c, t| number(t, 0..=u64::MAX, &mut c.run.tokens_max),
-    },
-    Key {
-        name: "run.cost_max",
-        env: "DOCKET_COST_MAX",
-        allowed: DOLLARS,
-        set: |c, t| dollars(t).map(|nusd| c.run.cost_max_nusd = nusd),
-    },
-    Key {
-        name: "run.time_max_ms",
-        env: "DOCKET_TIME_MAX_MS",
-        allowed: "milliseconds from 0; 0 = no budget",
-        set: |c, t| number(t, 0..=u64::MAX, &mut c.run.time_max_ms),
-    },
-    Key {
-        name: "run.ask_at_blockers",
-        env: "DOCKET_ASK_AT_BLOCKERS",
-        allowed: "true or false",
-        set: |c, t| t.parse().ok().map(|on| c.run.ask_at_blockers = on),
-    },
-    Key {
-        name: "run.plan_asks_max",
-        env: "DOCKET_PLAN_ASKS_MAX",
-        allowed: "a whole number from 0 to 1000; 0 = never",
-        set: |c, t| number(t, 0..=1000, &mut c.run.plan_asks_max),
-    },
-    Key {
-        name: "run.early_end",
-        env: "DOCKET_EARLY_END",
-        allowed: "true or false",
-        set: |c, t| t.parse().ok().map(|on| c.run.early_end = on),
-    },
-    Key {
-        name: "run.rest_at_outage",
-        env: "DOCKET_REST_AT_OUTAGE",
-        allowed: "true or false",
-        set: |c, t| t.parse().ok().map(|on| c.run.rest_at_outage = on),
-    },
-    Key {
-        name: "run.complexity",
-        env: "DOCKET_COMPLEXITY",
-        allowed: "low, medium, high; without, each task is judged by its words",
-        set: |c, t| t.parse().ok().map(|size| c.run.complexity = Some(size)),
-    },
-    Key {
-        name: "task.model",
-        env: "DOCKET_MODEL",
-        allowed: "anthropic:NAME, openai:NAME, openai-responses:NAME or scripted:NAME",
-        set: |c, t| t.parse().ok().map(|model| c.model = Some(model)),
-    },
-    Key {
-        name: "task.explore_model",
-        env: "DOCKET_EXPLORE_MODEL",
-        allowed: "anthropic:NAME, openai:NAME, openai-responses:NAME or scripted:NAME",
-        set: |c, t| t.parse().ok().map(|model| c.explore_model = Some(model)),
-    },
-    Key {
-        name: "task.fallback_model",
-        env: "DOCKET_FALLBACK_MODEL",
-        allowed: "anthropic:NAME, openai:NAME, openai-responses:NAME or scripted:NAME",
-        set: |c, t| t.parse().ok().map(|model| c.fallback_model = Some(model)),
-    },
-    Key {
-        name: "task.engine",
-        env: "DOCKET_ENGINE",
-        allowed: "an engine's name, such as react",
-        set: |c, t| {
-            (!t.is_empty() && t.bytes().all(|b| b.is_ascii_lowercase())).then(|| t.clone_into(&mut c.engine))
-        },
-    },
-    Key {
-        name: "server.listen",
-        env: "DOCKET_LISTEN",
-        allowed: "ADDRESS:PORT, such as 127.0.0.1:7117; port 0 takes a free one",
-        set: |c, t| t.parse::<std::net::SocketAddr>().ok().map(|_| t.clone_into(&mut c.listen)),
-    },
-    Key {
-        name: "server.store",
-        env: "DATABASE_URL",
-        allowed: "sqlite:PATH or postgres://USER:PASSWORD@HOST/DATABASE",
-        set: |c, t| is_store(t).then(|| c.store = Some(t.to_owned())),
-    },
-    Key {
-        name: "server.lease_ms",
-        env: "DOCKET_LEASE_MS",
-        allowed: "milliseconds from 200 to 3600000",
-        set: |c, t| number(t, 200..=3_600_000, &mut c.lease_ms),
-    },
-    Key {
-        name: "worker.slots",
-        env: "DOCKET_SLOTS",
-        allowed: "a whole number from 1 to 1000",
-        set: |c, t| number(t, 1..=1000, &mut c.slots),
-    },
-    Key {
-        name: "worker.hang_ms",
-        env: "DOCKET_HANG_MS",
-        allowed: "milliseconds from 1000 to 86400000",
-        set: |c, t| number(t, 1000..=86_400_000, c.hang_ms.get_or_insert_default()),
-    },
-    Key {
-        name: "worker.queues",
-        env: "DOCKET_QUEUES",
-        allowed: "queue names (letters, digits, . _ -), in the environment separated by commas",
-        set: |c, t| {
-            let names = t.split(',').map(str::trim).filter(|name| !name.is_empty()).map(str::parse);
-            names.collect::<Result<_, _>>().ok().map(|queues| c.queues = queues)
-        },
-    },
-    Key {
-        name: "worker.sandbox",
-        env: "DOCKET_SANDBOX",
-        allowed: "auto, bubblewrap, namespaces or none",
-        set: |c, t| sandbox(t).map(|choice| c.sandbox = choice),
-    },
-    Key {
-        name: "worker.redact",
-        env: "DOCKET_REDACT",
-        allowed: "names of environment variables, in the environment separated by commas",
-        set: |c, t| {
-            let names: Vec<&str> = t.split(',').map(str::trim).filter(|name| !name.is_empty()).collect();
-            let legal = |name: &&str| name.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_');
-            names.iter().all(legal).then(|| c.redact = names.iter().map(ToString::to_string).collect())
-        },
-    },
-];
 
 /// Whether this can name a store.
 pub(crate) fn is_store(text: &str) -> bool {
@@ -471,6 +198,7 @@ impl Config {
             run: self.run.clone(),
             sandbox: self.sandbox,
             prices_toml: self.prices_toml.clone(),
+            limits: Some(self.limits),
             policy: self.policy.clone(),
             redact: HiddenValues(self.hidden().collect()),
         }

@@ -25,6 +25,8 @@ pub(crate) enum Exit {
     EngineMissing,
     /// `docket bench --strict`: a target was missed.
     TargetMissed,
+    /// `docket sandbox`: the status of the command that was run, or what stands for its end.
+    Status(u8),
 }
 
 impl Exit {
@@ -49,6 +51,7 @@ impl Exit {
             Self::Verification => 6,
             Self::EngineMissing => 7,
             Self::TargetMissed => 8,
+            Self::Status(status) => status,
         }
     }
 }

@@ -49,6 +49,7 @@ mod resolve;
 mod resume;
 mod retry;
 mod run;
+mod sandbox;
 mod serve;
 mod shell;
 mod show;
@@ -135,7 +136,8 @@ async fn dispatch(cx: Context, command: Command) -> Outcome {
         Command::Resume(args) => resume::run(cx, args).await,
         Command::Fork(args) => fork::run(cx, args).await,
         Command::Shell(args) => shell::run(cx, args).await,
-        Command::Replay(args) => replay::run(cx, args).await,
+        Command::Sandbox(args) => sandbox::run(cx, args).await,
+        Command::Replay(args) => Box::pin(replay::run(cx, args)).await,
         Command::Step(args) => step::run(cx, args).await,
         Command::Verify(args) => verify::run(cx, args).await,
         Command::Export(args) => export::run(cx, args).await,

@@ -203,7 +203,7 @@ async fn attend(cx: &Context, visit: &Visit, target: &Target, command: Vec<OsStr
     tokio::select! {
         ended = visit.sandbox().attend(spec, how) => match ended.fail_as(Exit::Failed)? {
             Ended::Exit(status) => Ok(status == 0),
-            Ended::Signal(_) | Ended::TimedOut | Ended::OutOfMemory => Ok(false),
+            Ended::Signal(_) | Ended::TimedOut | Ended::Exceeded(_) => Ok(false),
         },
         () = stop.drain.cancelled() => Err(Failure::new(Exit::Failed, "interrupted; nothing was kept")),
     }

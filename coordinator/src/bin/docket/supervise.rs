@@ -5,7 +5,7 @@ use std::{future::Future, num::NonZeroU32, path::PathBuf, time::Duration};
 use docket_schema::ids::{IncarnationId, QueueName};
 use docket_worker::{
     bootstrap::{Failpoint, SandboxChoice},
-    sandbox::{BackendChoice, Sandbox, SandboxConfig, workspace_owner},
+    sandbox::{BackendChoice, Limits, Sandbox, SandboxConfig, workspace_owner},
     secret::Secret,
     supervisor::{self, Preflight, RunProgram, SupervisorConfig, SupervisorEnd},
 };
@@ -43,7 +43,7 @@ pub(crate) struct WorkerArgs {
     failpoints: Option<Failpoints>,
 }
 
-fn sandbox(text: &str) -> Result<SandboxChoice, String> {
+pub(crate) fn sandbox(text: &str) -> Result<SandboxChoice, String> {
     crate::config::sandbox(text).ok_or_else(|| "it is one of auto, bubblewrap, namespaces, none".to_owned())
 }
 
@@ -136,7 +136,7 @@ pub(crate) fn start(
         program: RunProgram::default(),
         failpoints: job.failpoints,
     };
-    let preflight = preflight(cx.config.sandbox, cx.home.folder("scratch")?);
+    let preflight = preflight((cx.config.sandbox, cx.config.limits), cx.home.folder("scratch")?);
     let wishes = [stop.drain.clone(), stop.now.clone()];
     let signals = stream::iter(wishes).then(|wish| async move { wish.cancelled().await });
     Ok(async move {
@@ -150,13 +150,14 @@ pub(crate) fn start(
 }
 
 /// Makes a sandbox as runs will, and reports its layers: a worker without walls must not start.
-async fn preflight(choice: SandboxChoice, scratch: PathBuf) -> Result<Preflight, String> {
+async fn preflight((choice, limits): (SandboxChoice, Limits), scratch: PathBuf) -> Result<Preflight, String> {
     let flat = |error: &dyn std::fmt::Display| error.to_string();
     let folder = tempfile::Builder::new().prefix("preflight-").tempdir_in(scratch).map_err(|e| flat(&e))?;
     if let Some((uid, gid)) = workspace_owner() {
         std::os::unix::fs::chown(folder.path(), Some(uid), Some(gid)).map_err(|e| flat(&e))?;
     }
-    let config = SandboxConfig::new(backend(choice), folder.path());
+    let mut config = SandboxConfig::new(backend(choice), folder.path());
+    config.limits = limits;
     let sandbox = Sandbox::prepare(config).await.map_err(|e| flat(&e))?;
     let report = sandbox.report();
     let active: Vec<&str> = report.active.iter().map(|layer| layer.name()).collect();

@@ -138,7 +138,8 @@ fn start(orders: &Orders, program: &Path) -> Result<(), Failure> {
     prctl::set_pdeathsig(Signal::SIGKILL).map_err(at("parent death signal"))?;
     let bubblewrap = orders.plan.bubblewrap.as_deref().ok_or_else(|| at("find bubblewrap")(Errno::ENOENT))?;
     let mut files = Vec::new();
-    let args = arguments(&orders.plan, program, &mut files).map_err(at("files for bubblewrap"))?;
+    let args = arguments(&orders.plan, &orders.call.protected, program, &mut files)
+        .map_err(at("files for bubblewrap"))?;
     let mut told = Vec::new();
     for part in [serde_json::to_vec(&orders.plan), serde_json::to_vec(&orders.call)] {
         let part = part.map_err(io::Error::from).map_err(at("orders for inside"))?;
@@ -174,7 +175,12 @@ fn number(fd: &impl AsRawFd) -> OsString {
     fd.as_raw_fd().to_string().into()
 }
 
-fn arguments(plan: &Plan, program: &Path, files: &mut Vec<OwnedFd>) -> io::Result<Vec<OsString>> {
+fn arguments(
+    plan: &Plan,
+    protected: &[PathBuf],
+    program: &Path,
+    files: &mut Vec<OwnedFd>,
+) -> io::Result<Vec<OsString>> {
     let mut args: Vec<OsString> = Vec::new();
     let mut say = |words: &[&OsStr]| args.extend(words.iter().map(|word| word.to_os_string()));
     let word = OsStr::new;
@@ -210,7 +216,7 @@ fn arguments(plan: &Plan, program: &Path, files: &mut Vec<OwnedFd>) -> io::Resul
             }
         }
         if let Entry::Writable { source, target } = entry {
-            for path in &plan.protected {
+            for path in protected {
                 if without_links(source, path) {
                     say(&[word("--ro-bind"), source.join(path).as_ref(), target.join(path).as_ref()]);
                 }

@@ -58,7 +58,7 @@ fn prepare(orders: &Orders) -> Result<Prepared, Failure> {
         dup2_stdin(orders.stdin.as_fd()).map_err(at("stdin"))?;
     }
     restore_signals()?;
-    confine::limit(plan.backend).map_err(at("resource limits"))?;
+    confine::limit(plan.backend, plan.processes).map_err(at("resource limits"))?;
     if plan.landlock {
         confine::landlock(plan)?;
     }

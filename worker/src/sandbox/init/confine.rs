@@ -21,24 +21,21 @@ use super::{
 /// More than any build or test server opens, less than what exhausts the host's table.
 const NOFILE: u64 = 4096;
 
-/// Processes and threads of one call: parallel builds fit, a fork bomb does not. Counted per sealed user
-/// namespace, so calls do not take from each other.
-const NPROC: u64 = 1024;
-
 /// The largest single file.
 const FILE_BYTES: u64 = 4 * 1024 * 1024 * 1024;
 
 /// The newest rules this code knows; older kernels give what they have.
 const LANDLOCK_ABI: ABI = ABI::V6;
 
-/// Resource limits. They bound one process each, so they are the weakest layer.
-pub(super) fn limit(backend: Backend) -> io::Result<()> {
+/// Resource limits. They bound one process each, so they are the weakest layer; only `processes` are counted per sealed
+/// user namespace, so that calls do not take from each other.
+pub(super) fn limit(backend: Backend, processes: u64) -> io::Result<()> {
     setrlimit(Resource::RLIMIT_CORE, 0, 0)?;
     match backend {
         Backend::None => {}
         Backend::Bubblewrap | Backend::Namespaces => {
             setrlimit(Resource::RLIMIT_NOFILE, NOFILE, NOFILE)?;
-            setrlimit(Resource::RLIMIT_NPROC, NPROC, NPROC)?;
+            setrlimit(Resource::RLIMIT_NPROC, processes, processes)?;
             setrlimit(Resource::RLIMIT_FSIZE, FILE_BYTES, FILE_BYTES)?;
         }
     }

@@ -74,7 +74,7 @@ fn enter(orders: &Orders) -> Result<(), Failure> {
 fn inside(orders: &Orders) -> Result<(), Failure> {
     // Set again after the identity changed, which clears it.
     prctl::set_pdeathsig(Signal::SIGKILL).map_err(at("parent death signal"))?;
-    mounts::build(&orders.plan)?;
+    mounts::build(&orders.plan, &orders.call.protected)?;
     sethostname("docket").map_err(at("hostname"))?;
     let socket = sys::request_socket().map_err(at("loopback socket"))?;
     sys::loopback_up(std::os::fd::AsFd::as_fd(&socket)).map_err(at("loopback up"))?;

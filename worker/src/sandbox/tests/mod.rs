@@ -4,6 +4,7 @@
 //! thread, exactly where the real binary's `main` asks.
 
 mod ends;
+mod limits;
 mod probe;
 mod walls;
 

@@ -29,3 +29,35 @@ pub(crate) fn sandbox(text: &str) -> Option<SandboxChoice> {
         _ => None,
     }
 }
+
+/// What [`size`] takes, for people.
+pub(crate) const SIZE: &str = "a size from 16MiB, such as 512MiB, 2GiB or a number of bytes";
+
+/// A number of bytes: plain, or with KiB, MiB, GiB or TiB behind it.
+///
+/// # Errors
+/// What it must be.
+pub(crate) fn size(text: &str) -> Result<u64, String> {
+    const UNITS: [(&str, u32); 4] = [("KiB", 10), ("MiB", 20), ("GiB", 30), ("TiB", 40)];
+    let (number, shift) = UNITS
+        .iter()
+        .find_map(|(unit, shift)| text.strip_suffix(unit).map(|number| (number, *shift)))
+        .unwrap_or((text, 0));
+    let bytes = number.trim().replace('_', "").parse::<u64>().ok().and_then(|n| n.checked_mul(1 << shift));
+    bytes.filter(|bytes| *bytes > 0).ok_or_else(|| format!("`{text}` is not {SIZE}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes_have_units_of_1024() {
+        assert_eq!(size("512MiB"), Ok(512 << 20));
+        assert_eq!(size("3 GiB"), Ok(3 << 30));
+        assert_eq!(size("4_096"), Ok(4096));
+        for wrong in ["", "0", "MiB", "-1", "1.5GiB", "5MB", "20000000TiB"] {
+            assert!(size(wrong).is_err(), "{wrong}");
+        }
+    }
+}

@@ -1,0 +1,406 @@
+//! Control groups: the bound on what all processes of a sandbox use together.
+//!
+//! Both versions are spoken. A group is made below the one docket runs in, so whatever bounds docket bounds its
+//! commands too: `OWN/docket/PID-START-N`. Where docket may not make one there (no root, nothing delegated), the layer
+//! is missing, and the report says so. Version 2 lets no group with processes share out its controllers: a worker
+//! that is alone in its delegated group first moves itself into a leaf ([`LEAF`]).
+//!
+//! Invariants: a process is put into its group before it is told what to run, so nothing of a call is ever outside;
+//! a group is removed with its sandbox; those of processes that were killed are removed by whoever makes one next.
+
+use std::{
+    fs, io,
+    path::{Path, PathBuf},
+    process,
+    sync::atomic::{AtomicU64, Ordering},
+    thread,
+    time::Duration,
+};
+
+use super::limits::{self, Limits, host_memory_bytes};
+
+/// Holds every group of docket's, and bounds them together.
+const PARENT: &str = "docket";
+
+/// Where a worker goes that must leave its own group, version 2.
+const LEAF: &str = "docket-worker";
+
+/// What is bounded. Without the first two there is no layer; the third only shares out processor time.
+const NEEDED: [&str; 2] = ["memory", "pids"];
+const WANTED: &str = "cpu";
+
+/// Of the machine's memory, what all commands of all runs may use together, in percent: docket and the system live on
+/// the rest.
+const TOGETHER_PERCENT: u64 = 80;
+
+/// How long a group may keep its remover waiting.
+const REMOVE_TRIES: u32 = 100;
+const REMOVE_WAIT: Duration = Duration::from_millis(1);
+
+/// Where groups can be made.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Hierarchy {
+    /// A folder for each controller.
+    V1(Vec<(&'static str, PathBuf)>),
+    /// One folder.
+    V2(PathBuf),
+}
+
+/// A group of this process's, removed when dropped.
+#[derive(Debug)]
+pub(super) struct Cgroup {
+    version: Version,
+    /// With version 1 one for each controller, memory first, then pids.
+    folders: Vec<PathBuf>,
+    limits: Limits,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Version {
+    V1,
+    V2,
+}
+
+/// How often the kernel had to step in.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Interventions {
+    /// Processes ended for memory.
+    pub(super) memory: u64,
+    /// Processes refused.
+    pub(super) processes: u64,
+}
+
+/// Whether groups can be made here; why not, for people.
+pub(super) fn available() -> Result<(), String> {
+    let limits = limits::of_this_host();
+    Cgroup::make(limits).map(drop).map_err(|error| {
+        format!(
+            "no control group for memory and processes can be made below docket's own ({error}): start the worker as \
+             root, or as a systemd unit with Delegate=yes; each process is limited by itself"
+        )
+    })
+}
+
+impl Cgroup {
+    /// Makes one with these limits.
+    pub(super) fn make(limits: Limits) -> io::Result<Self> {
+        let own = fs::read_to_string("/proc/self/cgroup")?;
+        let mounts = fs::read_to_string("/proc/self/mountinfo")?;
+        let hierarchy = find(&own, &mounts).ok_or_else(|| io::Error::other("no controllers here"))?;
+        Self::below(&hierarchy, limits)
+    }
+
+    fn below(hierarchy: &Hierarchy, limits: Limits) -> io::Result<Self> {
+        let (version, parents) = match hierarchy {
+            Hierarchy::V1(folders) => {
+                let parents: Vec<PathBuf> = folders.iter().map(|(_, folder)| folder.join(PARENT)).collect();
+                for parent in &parents {
+                    make_folder(parent)?;
+                }
+                (Version::V1, parents)
+            }
+            Hierarchy::V2(own) => (Version::V2, vec![share_out(own)?]),
+        };
+        // Not every kernel lets it; each group below is bounded all the same.
+        let _ = bound_together(version, &parents);
+        for parent in &parents {
+            sweep(parent);
+        }
+        let name = name();
+        let made =
+            Self { version, folders: parents.iter().map(|parent| parent.join(&name)).collect(), limits };
+        for folder in &made.folders {
+            fs::create_dir(folder)?;
+        }
+        made.bound()?;
+        Ok(made)
+    }
+
+    fn bound(&self) -> io::Result<()> {
+        let Limits { memory_bytes, processes, .. } = self.limits;
+        match self.version {
+            Version::V1 => {
+                write(&self.folders[0].join("memory.limit_in_bytes"), memory_bytes)?;
+                // Only kernels that account for swap have it.
+                optional(write(&self.folders[0].join("memory.memsw.limit_in_bytes"), memory_bytes))?;
+                write(&self.folders[1].join("pids.max"), processes)
+            }
+            Version::V2 => {
+                write(&self.folders[0].join("memory.max"), memory_bytes)?;
+                optional(write(&self.folders[0].join("memory.swap.max"), 0))?;
+                write(&self.folders[0].join("pids.max"), processes)
+            }
+        }
+    }
+
+    #[cfg(test)]
+    pub(super) fn name(&self) -> String {
+        self.folders[0].file_name().unwrap().to_str().unwrap().to_owned()
+    }
+
+    /// Puts a process, which has no child yet, into the group.
+    pub(super) fn adopt(&self, pid: u32) -> io::Result<()> {
+        self.folders.iter().try_for_each(|folder| write(&folder.join("cgroup.procs"), pid.into()))
+    }
+
+    /// What the kernel counted so far. A file that cannot be read counts nothing: the limits hold all the same.
+    pub(super) fn interventions(&self) -> Interventions {
+        let (memory, pids) = match self.version {
+            Version::V1 => ("memory.oom_control", self.folders.get(1)),
+            Version::V2 => ("memory.events", self.folders.first()),
+        };
+        let of = |folder: Option<&PathBuf>, file: &str, name: &str| {
+            folder.and_then(|folder| counted(&folder.join(file), name)).unwrap_or(0)
+        };
+        Interventions {
+            memory: of(self.folders.first(), memory, "oom_kill"),
+            processes: of(pids, "pids.events", "max"),
+        }
+    }
+}
+
+impl Drop for Cgroup {
+    fn drop(&mut self) {
+        // A process that is still being taken apart keeps it, for milliseconds; what stays all the same is swept.
+        for folder in &self.folders {
+            for _ in 0..REMOVE_TRIES {
+                match fs::remove_dir(folder) {
+                    Err(error) if error.kind() == io::ErrorKind::ResourceBusy => thread::sleep(REMOVE_WAIT),
+                    Ok(()) | Err(_) => break,
+                }
+            }
+        }
+    }
+}
+
+fn write(file: &Path, value: u64) -> io::Result<()> {
+    fs::write(file, value.to_string())
+        .map_err(|error| io::Error::new(error.kind(), format!("{}: {error}", file.display())))
+}
+
+fn optional(done: io::Result<()>) -> io::Result<()> {
+    match done {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+        other => other,
+    }
+}
+
+fn make_folder(folder: &Path) -> io::Result<()> {
+    match fs::create_dir(folder) {
+        Err(error) if error.kind() != io::ErrorKind::AlreadyExists => {
+            Err(io::Error::new(error.kind(), format!("{}: {error}", folder.display())))
+        }
+        Ok(()) | Err(_) => Ok(()),
+    }
+}
+
+/// The number behind a name in a file of `name number` lines.
+fn counted(file: &Path, name: &str) -> Option<u64> {
+    let text = fs::read_to_string(file).ok()?;
+    let mut words = text.lines().filter_map(|line| line.split_once(' '));
+    words.find(|(found, _)| *found == name)?.1.trim().parse().ok()
+}
+
+fn bound_together(version: Version, parents: &[PathBuf]) -> io::Result<()> {
+    let Some(whole) = host_memory_bytes() else { return Ok(()) };
+    let file = match version {
+        Version::V1 => "memory.limit_in_bytes",
+        Version::V2 => "memory.max",
+    };
+    write(&parents[0].join(file), whole / 100 * TOGETHER_PERCENT)
+}
+
+/// The parent of groups below docket's own, with its controllers shared out, version 2.
+fn share_out(own: &Path) -> io::Result<PathBuf> {
+    let above = own.parent().filter(|_| own.file_name().is_some_and(|name| name == LEAF));
+    let base = above.unwrap_or(own);
+    if !shares(base) {
+        let alone = fs::read_to_string(base.join("cgroup.procs"))?;
+        let me = process::id().to_string();
+        if alone.lines().any(|pid| pid != me) {
+            return Err(io::Error::other("other processes are in docket's group"));
+        }
+        if !alone.is_empty() {
+            make_folder(&base.join(LEAF))?;
+            write(&base.join(LEAF).join("cgroup.procs"), process::id().into())?;
+        }
+        share(base)?;
+    }
+    let parent = base.join(PARENT);
+    make_folder(&parent)?;
+    if !shares(&parent) {
+        share(&parent)?;
+    }
+    Ok(parent)
+}
+
+fn shares(folder: &Path) -> bool {
+    let text = fs::read_to_string(folder.join("cgroup.subtree_control")).unwrap_or_default();
+    NEEDED.iter().all(|needed| text.split_whitespace().any(|shared| shared == *needed))
+}
+
+fn share(folder: &Path) -> io::Result<()> {
+    let file = folder.join("cgroup.subtree_control");
+    fs::write(&file, format!("+{} +{}", NEEDED[0], NEEDED[1]))
+        .map_err(|error| io::Error::new(error.kind(), format!("{}: {error}", file.display())))?;
+    // Processor time is shared out where it can be; nothing depends on it.
+    let _ = fs::write(&file, format!("+{WANTED}"));
+    Ok(())
+}
+
+/// A name that no living process's group has: `PID-START-N`.
+fn name() -> String {
+    static MADE: AtomicU64 = AtomicU64::new(0);
+    let pid = process::id();
+    format!("{pid}-{}-{}", started(pid).unwrap_or(0), MADE.fetch_add(1, Ordering::Relaxed))
+}
+
+/// When a process started, in ticks since the machine did; `None` when there is none.
+fn started(pid: u32) -> Option<u64> {
+    let text = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    // The name in brackets may hold blanks and brackets itself. Field 22, counted from behind it.
+    text.rsplit_once(')')?.1.split_whitespace().nth(19)?.parse().ok()
+}
+
+/// Removes what processes left that are no more. A group that still has processes stays: the kernel sees to that.
+fn sweep(parent: &Path) {
+    let Ok(found) = fs::read_dir(parent) else { return };
+    for entry in found.flatten() {
+        let name = entry.file_name();
+        let mut parts = name.to_str().unwrap_or_default().split('-').map(str::parse::<u64>);
+        let (Some(Ok(pid)), Some(Ok(start)), Some(Ok(_)), None) =
+            (parts.next(), parts.next(), parts.next(), parts.next())
+        else {
+            continue;
+        };
+        if u32::try_from(pid).ok().and_then(started) != Some(start) {
+            let _ = fs::remove_dir(entry.path());
+        }
+    }
+}
+
+/// Where this process's groups are: from `/proc/self/cgroup` and `/proc/self/mountinfo`.
+fn find(own: &str, mounts: &str) -> Option<Hierarchy> {
+    let group_of = |controller: &str| {
+        own.lines().find_map(|line| {
+            let mut parts = line.splitn(3, ':').skip(1);
+            let (names, path) = (parts.next()?, parts.next()?);
+            names.split(',').any(|name| name == controller).then_some(path)
+        })
+    };
+    let v1 = |controller: &'static str| {
+        let group = group_of(controller)?;
+        let folder = mounted(mounts, "cgroup", Some(controller), group)?;
+        Some((controller, folder))
+    };
+    if let [Some(memory), Some(pids)] = NEEDED.map(v1) {
+        return Some(Hierarchy::V1([Some(memory), Some(pids), v1(WANTED)].into_iter().flatten().collect()));
+    }
+    let folder = mounted(mounts, "cgroup2", None, group_of("")?)?;
+    let offered = fs::read_to_string(folder.join("cgroup.controllers")).ok()?;
+    let has = |needed: &str| offered.split_whitespace().any(|name| name == needed);
+    // In a leaf nothing is offered that was not shared out above.
+    NEEDED.into_iter().all(has).then_some(Hierarchy::V2(folder))
+}
+
+/// The folder of a group in a mounted hierarchy. What is mounted may be a part of it only, as in containers.
+fn mounted(mounts: &str, kind: &str, controller: Option<&str>, group: &str) -> Option<PathBuf> {
+    mounts.lines().find_map(|line| {
+        let (before, after) = line.split_once(" - ")?;
+        let mut before = before.split(' ').skip(3);
+        let (root, point) = (before.next()?, before.next()?);
+        let mut after = after.split(' ');
+        let (found, options) = (after.next()?, after.nth(1)?);
+        let right = found == kind
+            && controller.is_none_or(|wanted| options.split(',').any(|option| option == wanted));
+        if !right {
+            return None;
+        }
+        let below =
+            Path::new(group).strip_prefix(root).or_else(|_| Path::new(group).strip_prefix("/")).ok()?;
+        let folder = Path::new(point).join(below);
+        // A group of another namespace is named by `..`; what is mounted is then its own root.
+        Some(if group.starts_with("/..") || !folder.is_dir() { point.into() } else { folder })
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn limits() -> Limits {
+        Limits { memory_bytes: 64 << 20, processes: 20, ..limits::of_this_host() }
+    }
+
+    #[test]
+    fn hierarchies_are_found_as_hosts_and_containers_mount_them() {
+        let dir = tempfile::tempdir().unwrap();
+        let at = dir.path().to_str().unwrap();
+        for folder in ["memory/a", "pids/a", "unified/u"] {
+            fs::create_dir_all(dir.path().join(folder)).unwrap();
+        }
+        let mounts = format!(
+            "30 20 0:5 / {at}/memory rw - cgroup cgroup rw,memory\n31 20 0:6 / {at}/pids rw - cgroup cgroup rw,pids\n\
+             32 20 0:7 / {at}/unified rw,nosuid shared:4 - cgroup2 cgroup2 rw\n"
+        );
+        let own = "9:memory:/a\n8:pids:/a\n7:blkio:/\n0::/u\n";
+        let memory = ("memory", dir.path().join("memory/a"));
+        assert_eq!(
+            find(own, &mounts),
+            Some(Hierarchy::V1(vec![memory, ("pids", dir.path().join("pids/a"))]))
+        );
+        // Version 2 counts where it has the controllers.
+        assert_eq!(find("0::/u\n", &mounts), None);
+        fs::write(dir.path().join("unified/u/cgroup.controllers"), "cpu memory pids\n").unwrap();
+        assert_eq!(find("0::/u\n", &mounts), Some(Hierarchy::V2(dir.path().join("unified/u"))));
+        // A container that sees its own part only.
+        let part = format!("32 20 0:7 /box/one {at}/unified/u rw - cgroup2 cgroup2 rw\n");
+        assert_eq!(find("0::/box/one\n", &part), Some(Hierarchy::V2(dir.path().join("unified/u"))));
+        assert_eq!(find("", ""), None);
+    }
+
+    /// Whatever kernel is under this: the files of version 2 by their documented names, in plain folders.
+    #[test]
+    fn version_two_moves_the_worker_to_a_leaf_and_shares_out() {
+        let dir = tempfile::tempdir().unwrap();
+        let own = dir.path();
+        fs::write(own.join("cgroup.procs"), format!("{}\n", process::id())).unwrap();
+        fs::write(own.join("cgroup.subtree_control"), "").unwrap();
+        let group = Cgroup::below(&Hierarchy::V2(own.to_owned()), limits()).unwrap();
+        assert_eq!(
+            fs::read_to_string(own.join(LEAF).join("cgroup.procs")).unwrap(),
+            process::id().to_string()
+        );
+        let folder = group.folders[0].clone();
+        assert!(folder.starts_with(own.join(PARENT)));
+        assert_eq!(fs::read_to_string(folder.join("memory.max")).unwrap(), (64 << 20).to_string());
+        assert_eq!(fs::read_to_string(folder.join("pids.max")).unwrap(), "20");
+        fs::write(folder.join("memory.events"), "low 0\noom 3\noom_kill 2\n").unwrap();
+        fs::write(folder.join("pids.events"), "max 7\n").unwrap();
+        assert_eq!(group.interventions(), Interventions { memory: 2, processes: 7 });
+        // Somebody else in the group: nothing is moved, nothing made.
+        let other = tempfile::tempdir().unwrap();
+        fs::write(other.path().join("cgroup.procs"), format!("1\n{}\n", process::id())).unwrap();
+        assert!(Cgroup::below(&Hierarchy::V2(other.path().to_owned()), limits()).is_err());
+    }
+
+    #[test]
+    fn groups_of_processes_that_are_gone_are_swept() {
+        let dir = tempfile::tempdir().unwrap();
+        let mine = name();
+        // No process has the largest number a pid can have; a pid that lives, with another start, is another process.
+        let stale = ["4194305-7-0".to_owned(), format!("{}-1-0", process::id())];
+        for folder in stale.iter().chain([&mine, &"something-else".to_owned()]) {
+            fs::create_dir(dir.path().join(folder)).unwrap();
+        }
+        sweep(dir.path());
+        let mut left: Vec<String> = fs::read_dir(dir.path())
+            .unwrap()
+            .map(|e| e.unwrap().file_name().into_string().unwrap())
+            .collect();
+        left.sort();
+        let mut want = vec![mine, "something-else".to_owned()];
+        want.sort();
+        assert_eq!(left, want);
+    }
+}

@@ -1,0 +1,189 @@
+//! A folder of a person's, lent to commands: where docket is root, commands are another user of the host, and can only
+//! write what belongs to that one.
+
+use std::{
+    collections::BTreeMap,
+    io,
+    os::fd::AsFd as _,
+    path::{Path, PathBuf},
+};
+
+use nix::{
+    dir::Type,
+    fcntl::AtFlags,
+    sys::stat::fstat,
+    unistd::{Gid, Uid, fchown, fchownat},
+};
+
+use super::{
+    host::workspace_owner,
+    tree::{self, Go, Met, Visitor},
+};
+
+/// Folders nobody lends whole: a slip of the keyboard must not give a system away. Of a home, folders in it.
+const NEVER: [&str; 16] = [
+    "bin", "boot", "dev", "etc", "home", "lib", "lib64", "opt", "proc", "root", "run", "sbin", "srv", "sys",
+    "usr", "var",
+];
+
+type Owner = (u32, u32);
+
+/// A folder that belongs to commands as long as this lives.
+#[derive(Debug)]
+pub struct Lent {
+    folder: PathBuf,
+    back: Option<Back>,
+}
+
+/// Whose everything was.
+#[derive(Debug)]
+struct Back {
+    owner: Owner,
+    others: BTreeMap<PathBuf, Owner>,
+}
+
+/// A folder that cannot be lent.
+#[derive(Debug, thiserror::Error)]
+pub enum LendError {
+    /// It is one of the system's.
+    #[error("{0} is a folder of the system: name one that commands may write to, and nothing else is in")]
+    System(PathBuf),
+    /// It cannot be read, or its owner not be changed.
+    #[error(
+        "the folder {folder} cannot be given to commands: it must exist, and docket may change whose it is"
+    )]
+    Folder {
+        /// The folder.
+        folder: PathBuf,
+        /// Why.
+        #[source]
+        source: io::Error,
+    },
+}
+
+impl Lent {
+    /// Lends `folder`, and all in it but files that have another name elsewhere too. Where docket is no root, or the
+    /// folder is the commands' already, nothing is changed.
+    ///
+    /// # Errors
+    /// [`LendError`]
+    pub fn new(folder: &Path) -> Result<Self, LendError> {
+        let refuse = |source| LendError::Folder { folder: folder.to_owned(), source };
+        let folder = folder.canonicalize().map_err(refuse)?;
+        let mut parts = folder.iter().skip(1);
+        let (first, more) = (parts.next(), parts.next().is_some());
+        let of_system = first.is_none_or(|first| !more && NEVER.iter().any(|never| first == *never));
+        if of_system || std::env::var_os("HOME").is_some_and(|home| folder == Path::new(&home)) {
+            return Err(LendError::System(folder));
+        }
+        let root = tree::open_root(&folder).map_err(refuse)?;
+        let stat = fstat(&root).map_err(|errno| refuse(errno.into()))?;
+        let owner = (stat.st_uid, stat.st_gid);
+        let Some(to) = workspace_owner().filter(|to| *to != owner) else {
+            return Ok(Self { folder, back: None });
+        };
+        fchown(root.as_fd(), Some(Uid::from_raw(to.0)), Some(Gid::from_raw(to.1)))
+            .map_err(|errno| refuse(errno.into()))?;
+        let mut lending = Lending { to, owner, others: BTreeMap::new() };
+        let walked = tree::walk(root, &mut lending);
+        let lent = Self { folder: folder.clone(), back: Some(Back { owner, others: lending.others }) };
+        walked.map_err(|source| LendError::Folder { folder, source })?;
+        Ok(lent)
+    }
+
+    /// The folder, without links in its path.
+    pub fn folder(&self) -> &Path {
+        &self.folder
+    }
+}
+
+impl Drop for Lent {
+    fn drop(&mut self) {
+        let (Some(back), Some(from)) = (self.back.take(), workspace_owner()) else { return };
+        let Ok(root) = tree::open_root(&self.folder) else { return };
+        // What cannot be given back stays the commands'.
+        let _ = fchown(root.as_fd(), Some(Uid::from_raw(back.owner.0)), Some(Gid::from_raw(back.owner.1)));
+        let _ = tree::walk(root, &mut Returning { from, back });
+    }
+}
+
+struct Lending {
+    to: Owner,
+    owner: Owner,
+    others: BTreeMap<PathBuf, Owner>,
+}
+
+impl Visitor for Lending {
+    fn meet(&mut self, met: &Met<'_>) -> Go {
+        if let Ok(stat) = met.stat() {
+            let owner = (stat.st_uid, stat.st_gid);
+            let elsewhere = met.kind != Type::Directory && stat.st_nlink > 1;
+            if !elsewhere && owner != self.to && give(met, self.to) && owner != self.owner {
+                self.others.insert(met.path(), owner);
+            }
+        }
+        Go::Into
+    }
+}
+
+struct Returning {
+    from: Owner,
+    back: Back,
+}
+
+impl Visitor for Returning {
+    fn meet(&mut self, met: &Met<'_>) -> Go {
+        if met.stat().is_ok_and(|stat| (stat.st_uid, stat.st_gid) == self.from) {
+            let owner = self.back.others.get(&met.path()).copied().unwrap_or(self.back.owner);
+            give(met, owner);
+        }
+        Go::Into
+    }
+}
+
+fn give(met: &Met<'_>, (uid, gid): Owner) -> bool {
+    let (uid, gid) = (Some(Uid::from_raw(uid)), Some(Gid::from_raw(gid)));
+    fchownat(met.folder, met.name, uid, gid, AtFlags::AT_SYMLINK_NOFOLLOW).is_ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{fs, os::unix::fs::MetadataExt as _};
+
+    use super::*;
+
+    #[test]
+    fn what_is_lent_comes_back_as_it_was() {
+        let dir = tempfile::tempdir().unwrap();
+        let at = |path: &str| dir.path().join(path);
+        fs::create_dir_all(at("work/sub")).unwrap();
+        fs::write(at("work/sub/file"), "x").unwrap();
+        fs::write(at("outside"), "x").unwrap();
+        fs::hard_link(at("outside"), at("work/linked")).unwrap();
+        let owner = |path: &str| {
+            (fs::symlink_metadata(at(path)).unwrap().uid(), fs::symlink_metadata(at(path)).unwrap().gid())
+        };
+        let before = owner("work/sub/file");
+        let lent = Lent::new(&at("work")).unwrap();
+        if let Some(to) = workspace_owner() {
+            assert_eq!((owner("work"), owner("work/sub/file")), (to, to));
+            fs::write(at("work/new"), "made meanwhile").unwrap();
+            std::os::unix::fs::chown(at("work/new"), Some(to.0), Some(to.1)).unwrap();
+            assert_eq!(owner("outside"), before, "what has a name elsewhere is not given away");
+        } else {
+            fs::write(at("work/new"), "made meanwhile").unwrap();
+        }
+        drop(lent);
+        for path in ["work", "work/sub", "work/sub/file", "work/new", "outside"] {
+            assert_eq!(owner(path), before, "{path}");
+        }
+    }
+
+    #[test]
+    fn folders_of_the_system_are_not_lent() {
+        for folder in ["/", "/etc", "/usr", "/root", "/home"] {
+            assert!(matches!(Lent::new(Path::new(folder)), Err(LendError::System(_))), "{folder}");
+        }
+        assert!(matches!(Lent::new(Path::new("/no/such/folder")), Err(LendError::Folder { .. })));
+    }
+}

@@ -1,0 +1,212 @@
+//! One command under way: its init is told what to do, its outputs are read, its bounds are watched, until all of it
+//! has ended.
+
+use std::{
+    io,
+    os::fd::{AsFd, BorrowedFd},
+    pin::{Pin, pin},
+    sync::Arc,
+    task::{Context, Poll},
+    time::Duration,
+};
+
+use docket_schema::tool::Exceeded;
+use tokio::{
+    io::{AsyncRead, AsyncWriteExt, ReadBuf},
+    net::{UnixStream, unix::OwnedReadHalf},
+    process::{Child, ChildStderr, ChildStdout},
+    time::{Instant, sleep, sleep_until},
+};
+
+use super::{
+    capture::{Capture, Listener},
+    cgroup::Interventions,
+    inits::{Init, Inits},
+    limits::Limits,
+    plan::{InitReport, read_json},
+    quota::{LOOK_EVERY, Watch},
+};
+
+/// How long the kernel may take to end a namespace after its deadline before the init itself is killed.
+const END_GRACE: Duration = Duration::from_secs(5);
+
+/// An init's report is one small frame.
+const REPORT_BYTES_MAX: usize = 64 * 1024;
+
+/// Processes the kernel may refuse to one command before it is ended. A build that asks for a few too many copes, or
+/// fails by itself; what goes on asking is a bomb.
+const REFUSED_MAX: u64 = 64;
+
+/// Why docket ended a command.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Cut {
+    /// Its time was over.
+    TimedOut,
+    /// It used too much.
+    Exceeded(Exceeded),
+}
+
+/// Who hears a command's outputs as they come.
+#[derive(Default)]
+pub struct Heard {
+    /// Its standard output.
+    pub stdout: Option<Listener>,
+    /// Its standard error.
+    pub stderr: Option<Listener>,
+}
+
+/// An init that was started and what comes out of it.
+pub(super) struct Running {
+    child: Child,
+    control: Option<UnixStream>,
+    pub(super) stdout: Capture<ChildStdout>,
+    pub(super) stderr: Capture<ChildStderr>,
+    pub(super) cut: Option<Cut>,
+}
+
+/// What one command is held to.
+pub(super) struct Bounds {
+    inits: Arc<Inits>,
+    /// What the kernel had done before.
+    before: Interventions,
+    /// Without walls nothing is watched.
+    watch: Option<Watch>,
+    output_bytes: u64,
+}
+
+impl Bounds {
+    /// From here on.
+    pub(super) fn begin(inits: &Arc<Inits>, watch: Option<Watch>, limits: &Limits) -> Self {
+        let output_bytes = if watch.is_some() { limits.output_bytes } else { u64::MAX };
+        Self { inits: Arc::clone(inits), before: inits.interventions(), watch, output_bytes }
+    }
+
+    /// Ends when a bound was crossed, and never before.
+    async fn crossed(&mut self) -> Exceeded {
+        loop {
+            sleep(LOOK_EVERY).await;
+            if let Some(exceeded) = self.look().await {
+                return exceeded;
+            }
+        }
+    }
+
+    async fn look(&mut self) -> Option<Exceeded> {
+        let now = self.inits.interventions();
+        if now.memory > self.before.memory {
+            return Some(Exceeded::Memory);
+        }
+        if now.processes.saturating_sub(self.before.processes) >= REFUSED_MAX {
+            return Some(Exceeded::Processes);
+        }
+        let mut watch = self.watch.take()?;
+        // A workspace that cannot be measured now is measured at the next look.
+        let looked = tokio::task::spawn_blocking(move || (watch.look().unwrap_or(None), watch)).await.ok();
+        let (exceeded, watch) = looked?;
+        self.watch = Some(watch);
+        exceeded
+    }
+}
+
+impl Running {
+    pub(super) fn new(init: Init, keep_bytes_max: usize, heard: Heard) -> Self {
+        let Init { mut child, control } = init;
+        Self {
+            stdout: Capture::heard(child.stdout.take(), keep_bytes_max, heard.stdout),
+            stderr: Capture::heard(child.stderr.take(), keep_bytes_max, heard.stderr),
+            control: Some(control),
+            child,
+            cut: None,
+        }
+    }
+
+    /// Gives the orders and stays until the init has ended. `None` when it ended without a report.
+    pub(super) async fn tell(
+        &mut self,
+        plan: &[u8],
+        orders: &[u8],
+        deadline: Instant,
+        mut bounds: Bounds,
+    ) -> io::Result<Option<InitReport>> {
+        let Some(control) = self.control.take() else { return Ok(None) };
+        let (answers, mut out) = control.into_split();
+        let mut answers = answer_of(answers);
+        // An init that dies early breaks this pipe; its missing report says so.
+        let give = async {
+            let _ = out.write_all(plan).await;
+            let _ = out.write_all(orders).await;
+        };
+        tokio::select! {
+            () = give => {}
+            () = sleep_until(deadline) => {}
+        }
+        let mut out = Some(out);
+        let mut kill_at = None;
+        let output_bytes = bounds.output_bytes;
+        {
+            let mut crossed = pin!(bounds.crossed());
+            // A report comes after the last process of the call has ended; what they wrote is in the pipes then.
+            while !answers.ends_frame() {
+                let wrote = self.stdout.total_bytes() + self.stderr.total_bytes();
+                let cut = tokio::select! {
+                    _status = self.child.wait() => break,
+                    step = self.stdout.step(), if self.stdout.open() => step.map(|()| None)?,
+                    step = self.stderr.step(), if self.stderr.open() => step.map(|()| None)?,
+                    step = answers.step(), if answers.open() => step.map(|()| None)?,
+                    () = sleep_until(deadline), if self.cut.is_none() => Some(Cut::TimedOut),
+                    exceeded = &mut crossed, if self.cut.is_none() => Some(Cut::Exceeded(exceeded)),
+                    () = sleep_until(kill_at.unwrap_or(deadline)), if kill_at.is_some() => {
+                        self.child.start_kill()?;
+                        kill_at = None;
+                        None
+                    }
+                };
+                let cut = cut.or_else(|| (wrote > output_bytes).then_some(Cut::Exceeded(Exceeded::Output)));
+                if let (Some(cut), None) = (cut, self.cut) {
+                    // The init sees end of file and exits, and the kernel ends its namespace. Killing the outer
+                    // process first would leave nobody to wait for that.
+                    self.cut = Some(cut);
+                    kill_at = Some(Instant::now() + END_GRACE);
+                    drop(out.take());
+                }
+            }
+        }
+        self.stdout.drain()?;
+        self.stderr.drain()?;
+        answers.drain()?;
+        if self.cut.is_none() {
+            self.cut = bounds.look().await.map(Cut::Exceeded);
+        }
+        Ok(read_answer(answers))
+    }
+}
+
+/// An init's one answer, as it comes.
+pub(super) fn answer_of(answers: OwnedReadHalf) -> Capture<Answers> {
+    Capture::new(Some(Answers(answers)), REPORT_BYTES_MAX)
+}
+
+/// The answer that came, if one did.
+pub(super) fn read_answer(answers: Capture<Answers>) -> Option<InitReport> {
+    read_json(&mut &answers.finish().bytes[..]).ok()
+}
+
+/// The reading half of the socket, with the descriptor that a last read without waiting needs.
+pub(super) struct Answers(OwnedReadHalf);
+
+impl AsFd for Answers {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        let socket: &UnixStream = self.0.as_ref();
+        socket.as_fd()
+    }
+}
+
+impl AsyncRead for Answers {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buf: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.0).poll_read(cx, buf)
+    }
+}
