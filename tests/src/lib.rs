@@ -1,6 +1,7 @@
 //! Support for whole-system tests, and the suites themselves.
 
 pub mod conformance;
+pub mod fuzz;
 pub mod model_server;
 pub mod pg_cluster;
 pub mod system;

@@ -14,6 +14,7 @@ mod crash;
 mod demo;
 mod edit_tool;
 mod fork;
+mod fuzz;
 mod golden;
 mod hang;
 mod lost_blob;

@@ -120,7 +120,7 @@ impl HostReport {
     }
 
     /// Whether a root of its own, and a filter, can be had.
-    pub(super) fn missing_for_walls(&self) -> Vec<MissingLayer> {
+    pub(crate) fn missing_for_walls(&self) -> Vec<MissingLayer> {
         let needed = |layer: &Layer| NAMESPACES.contains(layer) || *layer == Layer::Seccomp;
         self.missing().into_iter().filter(|missing| needed(&missing.layer)).collect()
     }

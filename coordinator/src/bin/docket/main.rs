@@ -77,6 +77,10 @@ fn main() -> ExitCode {
     if let Some(args) = docket_worker::sandbox::init_call(std::env::args_os()) {
         docket_worker::sandbox::sandbox_init_main(args);
     }
+    // Tokens and keys are in this process's memory, whatever it does.
+    if let Err(error) = docket_worker::process::leave_no_traces() {
+        display::note(&format!("warning: a crash of docket may leave its memory in a core dump: {error}"));
+    }
     if std::env::args_os().nth(1).is_some_and(|first| first == "run-process") {
         return local::run_process();
     }

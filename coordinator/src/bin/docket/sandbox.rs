@@ -20,6 +20,7 @@ use docket_worker::{
         BackendChoice, Captured, CommandOutput, CommandSpec, Ended, Heard, LendError, Lent, Limits, Listener,
         Sandbox, SandboxConfig, SandboxReport,
     },
+    tools::quote,
 };
 use serde::Serialize;
 
@@ -152,19 +153,10 @@ fn policies(cx: &Context, file: Option<&Path>) -> Outcome<Vec<Policy>> {
 fn as_tool(command: &[OsString]) -> ToolUse {
     let line = match command {
         [line] => line.to_string_lossy().into_owned(),
-        words => words.iter().map(|word| quoted(&word.to_string_lossy())).collect::<Vec<_>>().join(" "),
+        words => words.iter().map(|word| quote(&word.to_string_lossy())).collect::<Vec<_>>().join(" "),
     };
     let args = serde_json::json!({ "command": line });
     ToolUse { call: CallId("sandbox".to_owned()), name: "run_command".to_owned(), args, malformed: None }
-}
-
-/// A word that a shell reads as itself.
-fn quoted(word: &str) -> String {
-    let plain = |c: char| c.is_ascii_alphanumeric() || "-_./=:@%+,".contains(c);
-    if !word.is_empty() && word.chars().all(plain) {
-        return word.to_owned();
-    }
-    format!("'{}'", word.replace('\'', r"'\''"))
 }
 
 fn say_refused(cx: &Context, judged: &Judgement) {

@@ -1,0 +1,4 @@
+//! See `tests/src/fuzz`.
+#![no_main]
+
+libfuzzer_sys::fuzz_target!(|input: &[u8]| docket_tests::fuzz::run("call", input));
