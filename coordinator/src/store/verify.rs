@@ -16,9 +16,10 @@ use std::{
 
 use docket_schema::{
     event::{Chain, DecodeError, EventRef, Head, TypedEvent as _},
-    ids::{BlobHash, Seq, StreamId},
+    ids::{BlobHash, Seq, StreamId, SystemTopic},
     names::{Named, NamedAs},
     run::{CorruptLog, Forked, RunEvent},
+    system::Tokens,
 };
 use futures_util::StreamExt as _;
 use serde::Serialize;
@@ -355,6 +356,9 @@ async fn begin<R: LogReader + ?Sized>(
 ) -> Result<Result<(Head, Fold), LogFault>, R::Error> {
     match stream {
         StreamId::Task(_) => return Ok(Ok((Head::EMPTY, Fold::Task(None)))),
+        StreamId::System(SystemTopic::Tokens) => {
+            return Ok(Ok((Head::EMPTY, Fold::Tokens(Tokens::default()))));
+        }
         StreamId::Queue(_) | StreamId::System(_) => return Ok(Ok((Head::EMPTY, Fold::None))),
         StreamId::Run(_) => {}
     }

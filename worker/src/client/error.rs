@@ -45,7 +45,7 @@ impl ClientError {
     pub fn is_retryable(&self) -> bool {
         match self {
             Self::Unreachable { .. } => true,
-            Self::Refused(problem) => problem.status == 503,
+            Self::Refused(problem) => matches!(problem.code, ProblemCode::Unavailable | ProblemCode::TooMany),
             Self::Protocol { .. } | Self::BadUrl | Self::Setup(_) => false,
         }
     }
@@ -83,6 +83,7 @@ fn refusal(problem: &Problem) -> String {
         | ProblemCode::MethodNotAllowed
         | ProblemCode::UnsupportedMedia
         | ProblemCode::TooLarge
+        | ProblemCode::TooMany
         | ProblemCode::Unavailable
         | ProblemCode::StorageFull
         | ProblemCode::Corrupt

@@ -173,6 +173,7 @@ fn exit_of(error: &ClientError) -> Exit {
             | ProblemCode::MethodNotAllowed
             | ProblemCode::UnsupportedMedia
             | ProblemCode::TooLarge
+            | ProblemCode::TooMany
             | ProblemCode::StorageFull
             | ProblemCode::Internal => Exit::Failed,
         },

@@ -47,13 +47,13 @@ impl Local {
         let config = ServerConfig {
             bind,
             exposure,
-            tokens: vec![ApiToken::of(user(), Role::Admin, token.expose())],
             lease_ms: cx.config.lease_ms,
             heartbeat_ms: cx.config.lease_ms / 3,
             connections_max: CONNECTIONS_MAX,
             shutdown_grace_ms: SHUTDOWN_GRACE_MS,
             redactor: cx.config.redactor(),
             answers_lost,
+            ..ServerConfig::loopback(0, vec![ApiToken::of(user(), Role::Admin, token.expose())])
         };
         let running = match server::start(Arc::clone(&store), config, Arc::new(Clock::new())).await {
             Ok(running) => running,
@@ -61,7 +61,10 @@ impl Local {
                 store.close().await;
                 let exit = match error {
                     ServeError::NotLoopback(_) | ServeError::Times { .. } => Exit::Usage,
-                    ServeError::PortInUse(_) | ServeError::Bind { .. } | ServeError::Store(_) => Exit::Failed,
+                    ServeError::PortInUse(_)
+                    | ServeError::Bind { .. }
+                    | ServeError::Store(_)
+                    | ServeError::Tokens(_) => Exit::Failed,
                 };
                 return Err(error).fail_as(exit);
             }

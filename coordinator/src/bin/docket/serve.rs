@@ -58,7 +58,7 @@ impl Served {
             cx.config.listen = listen.to_string();
         }
         cx.config.store = args.store.clone().or(cx.config.store.take());
-        let exposure = if args.insecure { Exposure::Insecure } else { Exposure::Loopback };
+        let exposure = if args.insecure { Exposure::Open } else { Exposure::Loopback };
         let mut lock = own(cx)?;
         let local = Local::start(cx, &cx.config.listen, exposure, args.answers_lost.clone()).await?;
         cx.home.tell_if_open_to_others()?;
