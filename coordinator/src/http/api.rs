@@ -63,7 +63,23 @@ impl Api {
         if let Some((run, epoch)) = self.run_tokens.check(token) {
             return Some(Caller::Run { run, epoch });
         }
-        self.tokens.find(token, self.clock.now()).map(|(name, role)| Caller::Api { name, role })
+        let hash = *blake3::hash(token.as_bytes()).as_bytes();
+        self.tokens.find(&hash, self.clock.now()).map(|(name, role)| Caller::Api { name, role, hash })
+    }
+
+    /// Refuses whoever's token has ended since: before each step of a request that waits.
+    pub(crate) fn must_still_be(&self, caller: &Caller) -> Result<(), Refusal> {
+        let ended = match caller {
+            Caller::Api { hash, .. } => self.tokens.find(hash, self.clock.now()).is_none(),
+            Caller::Anyone | Caller::Run { .. } => false,
+        };
+        if ended {
+            return Err(Refusal::new(
+                ProblemCode::Unauthorized,
+                "this token has been revoked, or has expired",
+            ));
+        }
+        Ok(())
     }
 
     /// Refuses a run token whose epoch is past. Appends are not asked here: the store's own condition

@@ -87,6 +87,8 @@ pub(crate) enum Caller {
         name: String,
         /// Its role.
         role: Role,
+        /// Its hash: a name may be given again.
+        hash: [u8; 32],
     },
     /// A run process.
     Run {

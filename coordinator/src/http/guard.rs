@@ -94,7 +94,7 @@ fn check_host(api: &Api, parts: &Parts) -> Result<(), Refusal> {
 /// can; behind a translation of addresses it need not be one of this machine's.
 fn is_ours(authority: &str, near: bool, names: &[String]) -> bool {
     let (host, port) = match authority.strip_prefix('[').and_then(|rest| rest.split_once(']')) {
-        Some((host, rest)) if rest.is_empty() => (host, None),
+        Some((host, "")) => (host, None),
         Some((host, rest)) => (host, Some(rest.strip_prefix(':').unwrap_or("none"))),
         None => authority.split_once(':').map_or((authority, None), |(host, port)| (host, Some(port))),
     };

@@ -95,6 +95,9 @@ pub(super) async fn revoke(api: Arc<Api>, call: Call) -> Answered {
     if may(&api.tokens.stored())? {
         audit::record(&api, &call, AdminAct::RevokeToken { name: name.clone() }).await?;
         append(&api, TokenRevoked { name: name.clone(), by: call.caller.name() }.into(), may).await?;
+        // Whoever waits under it is told now, not when the wait ends.
+        api.wakes.work();
+        api.wakes.leases();
     }
     json(&view(&api, &name)?)
 }

@@ -67,6 +67,9 @@ impl TlsIdentity {
         let chain: Vec<CertificateDer<'static>> = CertificateDer::pem_file_iter(cert)
             .and_then(Iterator::collect)
             .map_err(failed(cert, "certificate"))?;
+        if chain.is_empty() {
+            return Err(failed(cert, "certificate")(rustls::pki_types::pem::Error::NoItemsFound));
+        }
         if let Ok(found) = std::fs::metadata(key)
             && found.mode() & OPEN_TO_OTHERS != 0
         {

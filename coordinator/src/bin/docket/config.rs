@@ -18,8 +18,10 @@ use docket_worker::bootstrap::{HiddenValues, SandboxChoice, WorkerSettings};
 use crate::fail::{Exit, FailWith as _, Failure, Outcome};
 
 mod amounts;
+mod server;
 
 pub(crate) use amounts::{DOLLARS, TEMPERATURE, dollars, sandbox};
+pub(crate) use server::{CONNECTIONS_MAX, ServerSettings, is_store};
 
 /// The settings of this machine.
 #[derive(Debug, Clone)]
@@ -34,12 +36,12 @@ pub(crate) struct Config {
     pub(crate) fallback_model: Option<ModelRef>,
     /// Engine of tasks that name none.
     pub(crate) engine: String,
-    /// Where `serve` and `up` listen.
-    pub(crate) listen: String,
     /// Store of `serve`, `up`, `db` and `verify`; none = the home's own database.
     pub(crate) store: Option<String>,
-    /// How long a lease lasts without a heartbeat.
-    pub(crate) lease_ms: u64,
+    /// How `serve` and `up` serve.
+    pub(crate) server: ServerSettings,
+    /// The one CA to trust where the coordinator is https; none = the system's.
+    pub(crate) ca: Option<std::path::PathBuf>,
     /// Runs that a worker has at once.
     pub(crate) slots: u32,
     /// A run process without progress for so long counts as hanging, whatever it is at; none = the longest
@@ -65,9 +67,9 @@ impl Default for Config {
             explore_model: None,
             fallback_model: None,
             engine: "react".to_owned(),
-            listen: "127.0.0.1:7117".to_owned(),
             store: None,
-            lease_ms: 30_000,
+            server: ServerSettings::default(),
+            ca: None,
             slots: 2,
             hang_ms: None,
             queues: Vec::new(),
@@ -98,7 +100,7 @@ fn number<T: TryFrom<u64>>(text: &str, range: std::ops::RangeInclusive<u64>, pla
     Some(())
 }
 
-const KEYS: [Key; 43] = [
+static KEYS: [Key; 40] = [
     Key {
         name: "run.turns_max",
         env: "DOCKET_TURNS_MAX",
@@ -312,24 +314,6 @@ const KEYS: [Key; 43] = [
         },
     },
     Key {
-        name: "server.listen",
-        env: "DOCKET_LISTEN",
-        allowed: "ADDRESS:PORT, such as 127.0.0.1:7117; port 0 takes a free one",
-        set: |c, t| t.parse::<std::net::SocketAddr>().ok().map(|_| t.clone_into(&mut c.listen)),
-    },
-    Key {
-        name: "server.store",
-        env: "DATABASE_URL",
-        allowed: "sqlite:PATH or postgres://USER:PASSWORD@HOST/DATABASE",
-        set: |c, t| is_store(t).then(|| c.store = Some(t.to_owned())),
-    },
-    Key {
-        name: "server.lease_ms",
-        env: "DOCKET_LEASE_MS",
-        allowed: "milliseconds from 200 to 3600000",
-        set: |c, t| number(t, 200..=3_600_000, &mut c.lease_ms),
-    },
-    Key {
         name: "worker.slots",
         env: "DOCKET_SLOTS",
         allowed: "a whole number from 1 to 1000",
@@ -368,9 +352,9 @@ const KEYS: [Key; 43] = [
     },
 ];
 
-/// Whether this can name a store.
-pub(crate) fn is_store(text: &str) -> bool {
-    ["sqlite:", "postgres://", "postgresql://"].iter().any(|scheme| text.starts_with(scheme))
+/// All settings.
+fn keys() -> impl Iterator<Item = &'static Key> {
+    KEYS.iter().chain(&server::KEYS)
 }
 
 impl Config {
@@ -389,7 +373,7 @@ impl Config {
                 });
             }
         }
-        for key in &KEYS {
+        for key in keys() {
             let Some(text) = env(key.env).filter(|text| !text.trim().is_empty()) else { continue };
             if (key.set)(&mut config, text.trim()).is_none() {
                 // A database's address holds a password.
@@ -408,6 +392,7 @@ impl Config {
                 "run.command_timeout_ms is above run.command_timeout_ms_max; lower it or raise the limit";
             return Err(Failure::new(Exit::Usage, message));
         }
+        self.server.check()?;
         Ok(self)
     }
 
@@ -434,8 +419,8 @@ impl Config {
             }
             for (name, value) in values {
                 let name = format!("{section}.{name}");
-                let key = KEYS.iter().find(|key| key.name == name).ok_or_else(|| {
-                    let names = KEYS.iter().map(|key| key.name);
+                let key = keys().find(|key| key.name == name).ok_or_else(|| {
+                    let names = keys().map(|key| key.name);
                     let known: Vec<&str> = names.filter(|k| k.starts_with(&format!("{section}."))).collect();
                     if known.is_empty() {
                         fail(format!("there is no section [{section}]; the sections are {}", sections()))
@@ -478,7 +463,7 @@ impl Config {
 }
 
 fn sections() -> &'static str {
-    "[run], [task], [server], [worker], [policy], [prices.\"PROVIDER:MODEL\"]"
+    "[run], [task], [server], [client], [worker], [policy], [prices.\"PROVIDER:MODEL\"]"
 }
 
 /// A value as the environment would have it.

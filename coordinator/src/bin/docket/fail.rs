@@ -154,7 +154,7 @@ fn coordinators_word(failure: Failure) -> Failure {
 fn exit_of(error: &ClientError) -> Exit {
     match error {
         ClientError::Unreachable { .. } => Exit::Unreachable,
-        ClientError::BadUrl => Exit::Usage,
+        ClientError::BadUrl | ClientError::Ca => Exit::Usage,
         ClientError::Protocol { .. } | ClientError::Setup(_) => Exit::Failed,
         ClientError::Refused(problem) => match problem.code {
             ProblemCode::NotFound | ProblemCode::Ambiguous => Exit::NotFound,

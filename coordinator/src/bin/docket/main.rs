@@ -57,6 +57,7 @@ mod step;
 mod submit;
 mod supervise;
 mod tell;
+mod token;
 mod tool;
 mod up;
 mod verify;
@@ -135,7 +136,7 @@ async fn dispatch(cx: Context, command: Command) -> Outcome {
         Command::Resume(args) => resume::run(cx, args).await,
         Command::Fork(args) => fork::run(cx, args).await,
         Command::Shell(args) => shell::run(cx, args).await,
-        Command::Replay(args) => replay::run(cx, args).await,
+        Command::Replay(args) => Box::pin(replay::run(cx, args)).await,
         Command::Step(args) => step::run(cx, args).await,
         Command::Verify(args) => verify::run(cx, args).await,
         Command::Export(args) => export::run(cx, args).await,
@@ -144,6 +145,7 @@ async fn dispatch(cx: Context, command: Command) -> Outcome {
         Command::Up(args) => up::run(cx, args).await,
         Command::Serve(args) => serve::run(cx, args).await,
         Command::Worker(args) => worker::run(cx, args).await,
+        Command::Token(args) => token::run(cx, args).await,
         Command::Db(args) => db::run(cx, args).await,
         Command::Doctor(args) => doctor::run(cx, args).await,
         Command::Demo(args) => Box::pin(demo::run(cx, args)).await,

@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 
 use super::{
     events::spec,
-    support::{House, serve, token},
+    support::{House, lease_request, serve, token},
 };
 use crate::{
     http::Role,
@@ -43,7 +43,7 @@ async fn a_token_is_told_once_good_at_once_and_gone_at_once() {
     let text = String::from_utf8_lossy(&list.body).into_owned();
     assert!(!text.contains(&made.secret) && !text.contains("hash"), "{text}");
     let list: TokenList = list.good();
-    assert_eq!(list.tokens, [made.token.clone()]);
+    assert_eq!(list.tokens, std::slice::from_ref(&made.token));
     assert_eq!((made.token.state, made.token.created_by.as_str()), (TokenState::Good, "Admin"));
 
     let again = json!({ "name": "ci", "role": "read" });
@@ -95,6 +95,32 @@ async fn a_token_is_told_once_good_at_once_and_gone_at_once() {
         walked.fault.is_none() && matches!(walked.fold, Fold::Tokens(tokens) if tokens.all().count() == 1),
         "verify folds them"
     );
+}
+
+#[tokio::test]
+async fn whoever_waits_under_a_revoked_token_gets_nothing_any_more() {
+    let house = House::open().await;
+    let made = house.made("builder", Role::Worker, None).await;
+    let request = lease_request(60_000);
+    let waiting = house.post("/v1/lease", &made.secret, &request);
+    let revoke = async {
+        house.admin("/v1/tokens/builder/revoke", &json!({})).await.good::<TokenView>();
+        // Another of the name is another token.
+        house.made("builder", Role::Worker, None).await;
+        house.submit(spec("work")).await
+    };
+    let (answer, task) = tokio::join!(waiting, revoke);
+    assert_eq!(answer.problem().code, ProblemCode::Unauthorized);
+    assert_eq!(house.task_state(task).await, "available");
+
+    let reader = house.made("eve", Role::Read, None).await;
+    let lease = house.lease(&lease_request(0)).await.remove(0);
+    let url = format!("{}/v1/runs/{}/follow", house.running.url(), lease.run);
+    let follow = house.client.get(url).bearer_auth(&reader.secret).send().await.expect("answer");
+    assert_eq!(follow.status(), 200);
+    house.admin("/v1/tokens/eve/revoke", &json!({})).await.good::<TokenView>();
+    let rest = follow.bytes().await.expect("it ends by itself");
+    assert!(!rest.windows(5).any(|word| word == b"event"), "{}", String::from_utf8_lossy(&rest));
 }
 
 #[tokio::test]

@@ -17,4 +17,5 @@ mod resume;
 mod serving;
 mod slow;
 mod support;
+mod tls;
 mod tokens;
