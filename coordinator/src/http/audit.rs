@@ -1,7 +1,7 @@
 //! Administrative acts in the log: `system/audit`.
 //!
-//! Invariant: an act's record is durable before the act begins; where it cannot be written, the act is not
-//! done.
+//! Invariant: the record of an act that comes over the API is durable before the act begins; where it cannot
+//! be written, the act is not done. What is done to the database past the API is noted after.
 
 use docket_schema::{
     event::TypedEvent as _,

@@ -1,9 +1,13 @@
 //! The API tokens that a coordinator accepts: those of its configuration, and those of the log.
 //!
 //! Invariants: no token is kept in clear; every entry is compared, each in constant time, so that the time
-//! says nothing; a token that is revoked or has expired is not found.
+//! says nothing; a token that is revoked or has expired is not found; where the log goes on with something
+//! that cannot be read, none of its tokens is.
 
-use std::sync::{PoisonError, RwLock};
+use std::sync::{
+    PoisonError, RwLock,
+    atomic::{AtomicBool, Ordering},
+};
 
 use docket_schema::{
     event::Envelope,
@@ -35,12 +39,14 @@ pub enum TokensUnread {
 pub struct TokenTable {
     fixed: Vec<ApiToken>,
     stored: RwLock<Tokens>,
+    /// The log goes on with what this build cannot read, which may revoke any of those it could.
+    is_unread: AtomicBool,
 }
 
 impl TokenTable {
     /// A table of these, as far as the log has not been read.
     pub fn new(fixed: Vec<ApiToken>) -> Self {
-        Self { fixed, stored: RwLock::default() }
+        Self { fixed, stored: RwLock::default(), is_unread: AtomicBool::new(false) }
     }
 
     /// Name and role of whoever holds the token of this BLAKE3 at `now`.
@@ -54,7 +60,7 @@ impl TokenTable {
         let stored = self.stored.read().unwrap_or_else(PoisonError::into_inner);
         for record in stored.all() {
             let same = bool::from(record.made.hash.0.ct_eq(hash));
-            if same && record.is_good(now) {
+            if same && record.is_good(now) && !self.is_unread.load(Ordering::Relaxed) {
                 found = Some((record.made.name.to_string(), record.made.role));
             }
         }
@@ -92,9 +98,12 @@ impl TokenTable {
         for event in page {
             // Another may have read the same meanwhile.
             if event.seq > stored.head() {
-                stored.apply(&event.by_ref())?;
+                stored
+                    .apply(&event.by_ref())
+                    .inspect_err(|_| self.is_unread.store(true, Ordering::Relaxed))?;
             }
         }
+        self.is_unread.store(false, Ordering::Relaxed);
         Ok(())
     }
 }

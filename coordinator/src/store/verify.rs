@@ -19,7 +19,7 @@ use docket_schema::{
     ids::{BlobHash, Seq, StreamId, SystemTopic},
     names::{Named, NamedAs},
     run::{CorruptLog, Forked, RunEvent},
-    system::Tokens,
+    system::{Tokens, TokensError},
 };
 use futures_util::StreamExt as _;
 use serde::Serialize;
@@ -249,6 +249,7 @@ impl Folded {
             let unknown = matches!(
                 error,
                 Unfolded::Corrupt(CorruptLog::Decode { source: DecodeError::Unknown { .. }, .. })
+                    | Unfolded::Tokens(TokensError::Decode { source: DecodeError::Unknown { .. }, .. })
             );
             let what = format!("{}: {}", self.stream, error.describe());
             self.broken = Some(LogFault { unknown, ..fault(&self.stream, event.seq, what) });

@@ -1,7 +1,7 @@
 //! What the stream `system/audit` holds: administrative acts, and calls that were refused.
 //!
-//! An act is recorded before it is done, so that none is without its record; one that is refused or fails
-//! after stands there too. No token, and nothing of one, ever stands in these events.
+//! An act that comes over the API is recorded before it is done, so that none is without its record; one that
+//! fails after stands there too. What is done to the database past the API is recorded after. No token, and nothing of one, ever stands in these events.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use docket_schema::{
-    event::TypedEvent as _,
-    ids::{BlobHash, Seq, StreamId, SystemTopic},
+    event::{NewEvent, Payload, TypedEvent as _},
+    ids::{BlobHash, Seq, StreamId, SystemTopic, Timestamp, Turn},
     system::{AdminAct, AdminActed, CallsRefused, SystemEvent, TokenCreated},
     wire::{ProblemCode, TokenList, TokenState, TokenView},
 };
@@ -12,11 +12,11 @@ use serde_json::{Value, json};
 
 use super::{
     events::spec,
-    support::{House, lease_request, serve, token},
+    support::{House, in_time, lease_request, serve, token},
 };
 use crate::{
     http::Role,
-    store::{Fold, Store, walk},
+    store::{Append, Condition, Fold, Store, walk},
 };
 
 async fn events(store: &dyn Store, topic: SystemTopic) -> Vec<SystemEvent> {
@@ -109,7 +109,7 @@ async fn whoever_waits_under_a_revoked_token_gets_nothing_any_more() {
         house.made("builder", Role::Worker, None).await;
         house.submit(spec("work")).await
     };
-    let (answer, task) = tokio::join!(waiting, revoke);
+    let (answer, task) = in_time("an answer", async { tokio::join!(waiting, revoke) }).await;
     assert_eq!(answer.problem().code, ProblemCode::Unauthorized);
     assert_eq!(house.task_state(task).await, "available");
 
@@ -119,7 +119,7 @@ async fn whoever_waits_under_a_revoked_token_gets_nothing_any_more() {
     let follow = house.client.get(url).bearer_auth(&reader.secret).send().await.expect("answer");
     assert_eq!(follow.status(), 200);
     house.admin("/v1/tokens/eve/revoke", &json!({})).await.good::<TokenView>();
-    let rest = follow.bytes().await.expect("it ends by itself");
+    let rest = in_time("the end", follow.bytes()).await.expect("it ends by itself");
     assert!(!rest.windows(5).any(|word| word == b"event"), "{}", String::from_utf8_lossy(&rest));
 }
 
@@ -132,10 +132,10 @@ async fn every_coordinator_of_a_store_learns_of_it_and_one_that_starts_knows() {
         let url = other.url() + "/v1/status";
         house.client.get(url).bearer_auth(&made.secret).send().await.expect("answer").status().as_u16()
     };
-    while at_other().await == 401 {}
+    in_time("the token", async { while at_other().await == 401 {} }).await;
     assert_eq!(at_other().await, 200);
     house.admin("/v1/tokens/ci/revoke", &json!({})).await.good::<TokenView>();
-    while at_other().await == 200 {}
+    in_time("its end", async { while at_other().await == 200 {} }).await;
     assert_eq!(at_other().await, 401);
     let third = serve(Arc::clone(&house.store), 30_000).await;
     let url = third.url() + "/v1/tokens";
@@ -150,6 +150,34 @@ async fn every_coordinator_of_a_store_learns_of_it_and_one_that_starts_knows() {
         .await
         .expect("list");
     assert_eq!(list.tokens[0].state, TokenState::Revoked);
+}
+
+#[tokio::test]
+async fn where_the_log_goes_on_with_what_cannot_be_read_none_of_its_tokens_is_good() {
+    let house = House::open().await;
+    let made = house.made("ci", Role::Read, None).await;
+    let status = async || house.send("GET", "/v1/status", &made.secret, Vec::new(), None).await.status;
+    assert_eq!(status().await, 200);
+    // A newer docket may have a way to revoke that this one does not know.
+    let event = NewEvent {
+        kind: "TokensAllRevoked".to_owned(),
+        version: 1,
+        turn: Turn(0),
+        payload: Payload::parse("{}".to_owned()).expect("json"),
+    };
+    let append = Append {
+        stream: StreamId::System(SystemTopic::Tokens),
+        condition: Condition::AtHead,
+        events: vec![event],
+        blobs: Vec::new(),
+        names: Vec::new(),
+        now: Timestamp(0),
+    };
+    house.store.append(append).await.expect("appends");
+    in_time("its end", async { while status().await == 200 {} }).await;
+    assert_eq!(status().await, 401);
+    assert_eq!(house.get("/v1/status").await.status, 200, "the home's own token is not of the log");
+    assert_eq!(house.get("/v1/tokens").await.problem().code, ProblemCode::Corrupt);
 }
 
 #[tokio::test]

@@ -8,7 +8,7 @@ use tokio::{
     net::{TcpSocket, TcpStream},
 };
 
-use super::support::{House, token};
+use super::support::{House, in_time, token};
 use crate::http::Role;
 
 fn client_at(last: u8) -> reqwest::Client {
@@ -96,5 +96,5 @@ async fn one_address_cannot_take_every_connection() {
     assert!(!is_served(&mut connect(&house, 9).await).await, "six of eight are the most of loopback");
     assert!(is_served(&mut connect(&house, 10).await).await, "another address is served");
     drop(held.pop());
-    while !is_served(&mut connect(&house, 9).await).await {}
+    in_time("a free seat", async { while !is_served(&mut connect(&house, 9).await).await {} }).await;
 }

@@ -11,7 +11,7 @@ use tokio::{
 
 use super::{
     events::{answered_with, started},
-    support::{House, token},
+    support::{House, in_time, token},
 };
 use crate::{http::Role, server::Patience};
 
@@ -47,7 +47,7 @@ async fn trickle(house: &House, first: &str, byte: &[u8]) -> String {
         std::future::pending::<()>().await;
     };
     tokio::select! {
-        answer = answer => answer,
+        answer = in_time("an end", answer) => answer,
         () = feed => unreachable!("it never ends"),
     }
 }
@@ -95,9 +95,12 @@ async fn never_read(house: &House, path: &str) {
     );
     stream.write_all(request.as_bytes()).await.expect("is taken");
     // What comes after the server has closed is answered with a reset, and the next write fails.
-    while stream.write_all(b"\r\n").await.is_ok() {
-        tokio::time::sleep(TRICKLE).await;
-    }
+    let dropped = async {
+        while stream.write_all(b"\r\n").await.is_ok() {
+            tokio::time::sleep(TRICKLE).await;
+        }
+    };
+    in_time("the end of a connection that nobody reads", dropped).await;
 }
 
 #[tokio::test]

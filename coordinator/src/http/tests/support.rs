@@ -190,6 +190,12 @@ pub(super) async fn serve_with(store: Arc<dyn Store>, change: impl FnOnce(&mut S
     start(store, config, Arc::new(Clock::new())).await.expect("serves")
 }
 
+/// Waits for something that must come, and fails where it does not.
+pub(super) async fn in_time<T>(what: &str, wait: impl Future<Output = T>) -> T {
+    let long = std::time::Duration::from_secs(60);
+    tokio::time::timeout(long, wait).await.unwrap_or_else(|_| panic!("{what}: not within {long:?}"))
+}
+
 /// Sends this, and reads until the other side has closed.
 pub(super) async fn raw(house: &House, request: &str) -> String {
     let stream = TcpStream::connect(house.running.local_addr()).await.expect("connects");

@@ -10,7 +10,7 @@ use docket_schema::{
 use serde_json::{Value, json};
 
 use super::events::{spec, started};
-use super::support::{House, append_request, lease_request, token};
+use super::support::{House, append_request, in_time, lease_request, token};
 use crate::http::{
     Role, RunTokens,
     auth::Access,
@@ -113,7 +113,10 @@ async fn good_for_nothing(house: &House, lease: &Lease) -> Vec<(&'static str, Ve
     let bearer = |token: &str| vec![format!("Bearer {token}")];
     let admin = token(Role::Admin);
     // Its millisecond is over once the log's clock says so.
-    while house.get("/v1/tokens").await.good::<TokenList>().tokens[1].state == TokenState::Good {}
+    let expiry = async {
+        while house.get("/v1/tokens").await.good::<TokenList>().tokens[1].state == TokenState::Good {}
+    };
+    in_time("an expiry", expiry).await;
     vec![
         ("garbage", bearer("nobody's")),
         ("empty", bearer("")),
