@@ -211,3 +211,29 @@ pub(crate) fn empty(status: StatusCode) -> Response<Body> {
     *response.status_mut() = status;
     response
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn depth_is_counted_outside_of_strings_alone() {
+        let nested = |deep: usize| format!("{}1{}", "[".repeat(deep), "]".repeat(deep));
+        assert!(!is_too_deep(nested(JSON_DEPTH_MAX).as_bytes()));
+        assert!(is_too_deep(nested(JSON_DEPTH_MAX + 1).as_bytes()));
+        assert!(is_too_deep("{\"a\":".repeat(JSON_DEPTH_MAX + 1).as_bytes()));
+        let brackets = "[".repeat(1000);
+        for flat in [
+            format!("\"{brackets}\""),
+            format!("[\"\\\"{brackets}\"]"),
+            format!("[\"\\\\\",\"{brackets}\"]"),
+            "[],".repeat(1000),
+            format!("\"{brackets}"),
+            format!("\"{brackets}\\"),
+        ] {
+            assert!(!is_too_deep(flat.as_bytes()), "{flat}");
+        }
+        let after = format!("[\"\\\\\",{}]", nested(JSON_DEPTH_MAX));
+        assert!(is_too_deep(after.as_bytes()), "a string that ends in a backslash has ended");
+    }
+}

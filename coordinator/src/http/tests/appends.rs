@@ -31,6 +31,12 @@ async fn what_no_fold_reads_or_no_worker_says_is_refused() {
     let table: Vec<(&str, Vec<NewEvent>, ProblemCode, &str)> = vec![
         ("no events", vec![], ProblemCode::InvalidRequest, "events"),
         ("too many", vec![phase(0); EVENTS_PER_APPEND_MAX + 1], ProblemCode::TooLarge, "events"),
+        (
+            "half a pair in a field that nobody knows",
+            vec![raw("PhaseChanged", 1, r#"{"phase":"editing","more":"\ud800"}"#)],
+            ProblemCode::InvalidRequest,
+            "events[0]",
+        ),
         ("unknown kind", vec![raw("Danced", 1, "{}")], ProblemCode::InvalidRequest, "events[0]"),
         ("unknown version", vec![raw("PhaseChanged", 9, "{}")], ProblemCode::InvalidRequest, "events[0]"),
         (
