@@ -1,51 +1,76 @@
 //! The coordinator as a running thing: listener, connections, periodic tasks, shutdown.
 //!
 //! Invariants: every spawned task belongs to the tracker that [`Running::shutdown`] awaits; never
-//! more connections than the configuration allows; a bind beyond loopback is refused unless the
+//! more connections than the configuration allows; a bind beyond loopback is refused without TLS, unless the
 //! configuration says that it is meant.
 
-use std::{net::SocketAddr, sync::Arc, time::Duration};
+mod accept;
+mod connection;
+mod seats;
+mod tls;
 
-use axum::Router;
+use std::{
+    net::{Ipv4Addr, Ipv6Addr, SocketAddr},
+    sync::Arc,
+    time::Duration,
+};
+
 use docket_schema::{
     ids::{Epoch, RunId},
     redact::Redactor,
 };
-use hyper::server::conn::http1;
-use hyper_util::{
-    rt::{TokioIo, TokioTimer},
-    service::TowerToHyperService,
-};
-use tokio::{
-    net::{TcpListener, TcpStream},
-    sync::Semaphore,
-};
+use tokio::net::TcpListener;
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use crate::{
     clock::{self, Clock},
-    http::{AnswerLost, Api, ApiToken, Limits, RunTokens, TokenTable, error_chain, router},
+    http::{
+        AnswerLost, Api, ApiToken, Limits, Pace, Rates, RefusedCalls, RunTokens, TokenTable, TokensUnread,
+        router,
+    },
     store::{Store, StoreError},
-    tasks::{Wakes, expire_leases, make_due_available},
+    tasks::{Wakes, expire_leases, follow_tokens, make_due_available, write_refused},
 };
 
-/// How long a connection may take to send a request's head, idle time between requests included.
-/// Above the 90 s after which clients drop idle connections, so that it is they who do: a request
-/// sent into a closing connection is lost.
-const HEAD_READ: Duration = Duration::from_secs(100);
-/// Wait after `accept` failed: out of descriptors, mostly, and those come back.
-const ACCEPT_RETRY: Duration = Duration::from_millis(50);
-/// Largest head of a request, in bytes, and most headers.
-const HEAD_BYTES_MAX: usize = 64 * 1024;
-const HEADERS_MAX: usize = 64;
+use accept::Accept;
+use seats::Seats;
+pub use tls::{TlsError, TlsIdentity};
+
+/// How long slow clients are waited for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Patience {
+    /// Nothing at all on a connection between two requests. Above the 90 s after which clients drop idle
+    /// connections, so that it is they who do: a request sent into a closing connection is lost.
+    pub idle: Duration,
+    /// From the first byte of a request's head to its last.
+    pub head: Duration,
+    /// One body: what a thin line needs for the largest one.
+    pub body: Duration,
+    /// An answer of which nothing at all can be sent on: its reader has gone, or never reads.
+    pub stalled: Duration,
+    /// A TLS handshake.
+    pub handshake: Duration,
+}
+
+impl Default for Patience {
+    fn default() -> Self {
+        Self {
+            idle: Duration::from_secs(100),
+            head: Duration::from_secs(20),
+            body: Duration::from_secs(60),
+            stalled: Duration::from_secs(30),
+            handshake: Duration::from_secs(10),
+        }
+    }
+}
 
 /// Who may reach the listener.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Exposure {
     /// This machine. Any other address is refused.
     Loopback,
-    /// Whoever can reach the address, without encryption: tokens travel in clear.
-    Insecure,
+    /// Whoever can reach the address. Without TLS tokens travel in clear.
+    Open,
 }
 
 /// How a coordinator serves.
@@ -61,8 +86,20 @@ pub struct ServerConfig {
     pub lease_ms: u64,
     /// How often workers are asked to send heartbeats.
     pub heartbeat_ms: u64,
+    /// With it the listener speaks TLS, and a second one, on a free port of loopback, does not: for whoever is
+    /// on this machine.
+    pub tls: Option<TlsIdentity>,
+    /// Names by which it may be called, beside its addresses.
+    pub hosts: Vec<String>,
     /// Most connections at a time; further ones wait to be accepted.
     pub connections_max: u32,
+    /// Most of them from one other address; further ones are closed at once. Loopback has three quarters of
+    /// all, if that is more.
+    pub connections_per_peer: u32,
+    /// How fast somebody may ask.
+    pub rates: Rates,
+    /// How long slow clients are waited for.
+    pub patience: Patience,
     /// How long requests in hand may take at shutdown.
     pub shutdown_grace_ms: u64,
     /// What is struck out of what people write, before it is stored.
@@ -80,7 +117,12 @@ impl ServerConfig {
             tokens,
             lease_ms: 30_000,
             heartbeat_ms: 10_000,
+            tls: None,
+            hosts: Vec::new(),
             connections_max: 1024,
+            connections_per_peer: 256,
+            rates: Rates::default(),
+            patience: Patience::default(),
             shutdown_grace_ms: 5000,
             redactor: Redactor::default(),
             answers_lost: Vec::new(),
@@ -93,7 +135,7 @@ impl ServerConfig {
 pub enum ServeError {
     /// Beyond loopback without saying so.
     #[error(
-        "{0} is reachable from other machines, and tokens would travel in clear; bind to 127.0.0.1, or say --insecure behind a proxy with TLS"
+        "{0} is reachable from other machines, and tokens would travel in clear; bind to 127.0.0.1, give --tls-cert and --tls-key, or say --insecure behind a proxy with TLS"
     )]
     NotLoopback(SocketAddr),
     /// Another process has the port.
@@ -111,6 +153,9 @@ pub enum ServeError {
     /// The store does not give its secret.
     #[error("the store cannot be used; see `docket doctor`")]
     Store(#[from] StoreError),
+    /// The log does not give its tokens.
+    #[error("who may call is not known")]
+    Tokens(#[from] TokensUnread),
     /// Times that cannot work.
     #[error(
         "heartbeats every {heartbeat_ms} ms cannot keep leases of {lease_ms} ms; set the lease to at least twice that"
@@ -133,43 +178,65 @@ pub async fn start(
     clock: Arc<Clock>,
 ) -> Result<Running, ServeError> {
     let ServerConfig { bind, exposure, lease_ms, heartbeat_ms, .. } = config;
-    if exposure == Exposure::Loopback && !bind.ip().is_loopback() {
+    if exposure == Exposure::Loopback && config.tls.is_none() && !bind.ip().is_loopback() {
         return Err(ServeError::NotLoopback(bind));
     }
     if heartbeat_ms == 0 || lease_ms < heartbeat_ms.saturating_mul(2) {
         return Err(ServeError::Times { lease_ms, heartbeat_ms });
     }
-    let listener = TcpListener::bind(bind).await.map_err(|source| bind_error(bind, source))?;
-    let local_addr = listener.local_addr().map_err(|source| ServeError::Bind { bind, source })?;
+    let (listener, local_addr) = listen(bind).await?;
+    let near = match config.tls {
+        Some(_) => Some(listen(SocketAddr::from((Ipv4Addr::LOCALHOST, 0))).await?),
+        None => None,
+    };
     let secret = store.secret(clock::fresh_secret()).await?;
+    let tokens = Arc::new(TokenTable::new(config.tokens));
+    tokens.catch_up(&*store).await?;
     let (shutdown, tasks) = (CancellationToken::new(), TaskTracker::new());
     let (stop_now, wakes) = (CancellationToken::new(), Arc::new(Wakes::default()));
-    let loopback_hosts_only = exposure == Exposure::Loopback;
+    let Patience { body, .. } = config.patience;
+    let seats = Seats::new(config.connections_max, config.connections_per_peer);
     let api = Arc::new(Api {
         store: Arc::clone(&store),
         clock: Arc::clone(&clock),
-        tokens: TokenTable::new(config.tokens),
+        tokens: Arc::clone(&tokens),
         run_tokens: RunTokens::new(&secret),
         wakes: Arc::clone(&wakes),
-        limits: Limits { lease_ms, heartbeat_ms, loopback_hosts_only },
+        pace: Pace::new(config.rates),
+        refused: RefusedCalls::default(),
+        limits: Limits { lease_ms, heartbeat_ms, body_read: body, hosts: config.hosts },
         redactor: config.redactor,
         answers_lost: config.answers_lost,
         shutdown: shutdown.clone(),
     });
     let ended = shutdown.clone();
     tasks.spawn(expire_leases(Arc::clone(&store), Arc::clone(&clock), Arc::clone(&wakes), lease_ms, ended));
+    tasks.spawn(follow_tokens(Arc::clone(&store), tokens, shutdown.clone()));
     tasks.spawn(make_due_available(store, clock, Arc::clone(&wakes), shutdown.clone()));
-    let accept = Accept {
+    tasks.spawn(write_refused(Arc::clone(&api), shutdown.clone()));
+    let accept = |listener, tls| Accept {
         listener,
+        tls,
         service: router(Arc::clone(&api)),
-        connections: Arc::new(Semaphore::new(config.connections_max as usize)),
+        seats: Arc::clone(&seats),
+        patience: config.patience,
         tasks: tasks.clone(),
         shutdown: shutdown.clone(),
         stop_now: stop_now.clone(),
     };
-    tasks.spawn(accept.run());
+    let near = near.map(|(listener, at)| {
+        tasks.spawn(accept(listener, None).run());
+        at
+    });
+    tasks.spawn(accept(listener, config.tls).run());
     let grace = Duration::from_millis(config.shutdown_grace_ms);
-    Ok(Running { local_addr, handle: Handle { api }, tasks, shutdown, stop_now, grace })
+    Ok(Running { local_addr, near, handle: Handle { api }, tasks, shutdown, stop_now, grace })
+}
+
+async fn listen(bind: SocketAddr) -> Result<(TcpListener, SocketAddr), ServeError> {
+    let listener = TcpListener::bind(bind).await.map_err(|source| bind_error(bind, source))?;
+    let at = listener.local_addr().map_err(|source| ServeError::Bind { bind, source })?;
+    Ok((listener, at))
 }
 
 fn bind_error(bind: SocketAddr, source: std::io::Error) -> ServeError {
@@ -183,6 +250,8 @@ fn bind_error(bind: SocketAddr, source: std::io::Error) -> ServeError {
 /// A coordinator that serves until [`Running::shutdown`], or until this is dropped.
 pub struct Running {
     local_addr: SocketAddr,
+    /// The listener without TLS beside one with it.
+    near: Option<SocketAddr>,
     handle: Handle,
     tasks: TaskTracker,
     shutdown: CancellationToken,
@@ -196,9 +265,19 @@ impl Running {
         self.local_addr
     }
 
-    /// The address as clients take it: `http://127.0.0.1:7070`.
+    /// The address as clients of this machine take it: `http://127.0.0.1:7070`.
     pub fn url(&self) -> String {
-        format!("http://{}", self.local_addr)
+        let mut at = self.near.unwrap_or(self.local_addr);
+        if at.ip().is_unspecified() {
+            let here = if at.is_ipv4() { Ipv4Addr::LOCALHOST.into() } else { Ipv6Addr::LOCALHOST.into() };
+            at.set_ip(here);
+        }
+        format!("http://{at}")
+    }
+
+    /// The address as clients elsewhere take it, where that is another.
+    pub fn tls_url(&self) -> Option<String> {
+        self.near.map(|_| format!("https://{}", self.local_addr))
     }
 
     /// For other parts of the same process.
@@ -238,6 +317,12 @@ impl Handle {
         Arc::clone(&self.api.store)
     }
 
+    /// What routes share.
+    #[cfg(test)]
+    pub(crate) fn api(&self) -> Arc<Api> {
+        Arc::clone(&self.api)
+    }
+
     /// The token of a run's holder under an epoch.
     pub fn run_token(&self, run: RunId, epoch: Epoch) -> String {
         self.api.run_tokens.make(run, epoch)
@@ -246,74 +331,5 @@ impl Handle {
     /// The wake-ups: whoever writes to the store past the API says so here.
     pub fn wakes(&self) -> Arc<Wakes> {
         Arc::clone(&self.api.wakes)
-    }
-}
-
-struct Accept {
-    listener: TcpListener,
-    service: Router,
-    connections: Arc<Semaphore>,
-    tasks: TaskTracker,
-    shutdown: CancellationToken,
-    stop_now: CancellationToken,
-}
-
-impl Accept {
-    async fn run(self) {
-        loop {
-            let permit = tokio::select! {
-                () = self.shutdown.cancelled() => return,
-                permit = Arc::clone(&self.connections).acquire_owned() => permit,
-            };
-            // Nobody closes the semaphore.
-            let Ok(permit) = permit else { return };
-            let stream = tokio::select! {
-                () = self.shutdown.cancelled() => return,
-                accepted = self.listener.accept() => accepted,
-            };
-            match stream {
-                Ok((stream, _)) => {
-                    let (service, shutdown) = (self.service.clone(), self.shutdown.clone());
-                    let stop_now = self.stop_now.clone();
-                    self.tasks.spawn(async move {
-                        serve(stream, service, shutdown, stop_now).await;
-                        drop(permit);
-                    });
-                }
-                Err(error) => {
-                    tracing::warn!("a connection was not accepted: {error}");
-                    tokio::time::sleep(ACCEPT_RETRY).await;
-                }
-            }
-        }
-    }
-}
-
-async fn serve(stream: TcpStream, service: Router, shutdown: CancellationToken, stop_now: CancellationToken) {
-    // An answer is one small write; Nagle would hold it back for the client's acknowledgement.
-    if let Err(error) = stream.set_nodelay(true) {
-        tracing::debug!("TCP_NODELAY: {error}");
-    }
-    let connection = http1::Builder::new()
-        .timer(TokioTimer::new())
-        .header_read_timeout(HEAD_READ)
-        .max_headers(HEADERS_MAX)
-        .max_buf_size(HEAD_BYTES_MAX)
-        .serve_connection(TokioIo::new(stream), TowerToHyperService::new(service));
-    let mut connection = std::pin::pin!(connection);
-    let ended = tokio::select! {
-        ended = connection.as_mut() => ended,
-        () = stop_now.cancelled() => return,
-        () = shutdown.cancelled() => {
-            connection.as_mut().graceful_shutdown();
-            tokio::select! {
-                ended = connection => ended,
-                () = stop_now.cancelled() => return,
-            }
-        }
-    };
-    if let Err(error) = ended {
-        // A client that goes away in the middle is no event of ours.
-        tracing::debug!("a connection ended: {}", error_chain(&error));
     }
 }

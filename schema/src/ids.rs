@@ -20,7 +20,7 @@ pub struct ParseIdError {
 }
 
 impl ParseIdError {
-    fn new(expected: &'static str, text: &str) -> Self {
+    pub(crate) fn new(expected: &'static str, text: &str) -> Self {
         Self { expected, text: text.chars().take(80).collect() }
     }
 }

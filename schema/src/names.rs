@@ -272,7 +272,11 @@ pub fn of_task(event: &TaskEvent, named: &mut Vec<Named>) {
 
 fn of_system(event: &SystemEvent, _: &mut Vec<Named>) {
     match event {
-        SystemEvent::RunImported(_) => {}
+        SystemEvent::RunImported(_)
+        | SystemEvent::TokenCreated(_)
+        | SystemEvent::TokenRevoked(_)
+        | SystemEvent::AdminActed(_)
+        | SystemEvent::CallsRefused(_) => {}
     }
 }
 

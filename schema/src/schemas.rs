@@ -52,12 +52,17 @@ fn requests(all: &mut BTreeMap<String, Value>) {
     one::<wire::BlobCheckQuery>(all, "wire.BlobCheckQuery");
     one::<wire::ImportRequest>(all, "wire.ImportRequest");
     one::<wire::GcRequest>(all, "wire.GcRequest");
+    one::<wire::CreateTokenRequest>(all, "wire.CreateTokenRequest");
+    one::<wire::RevokeTokenRequest>(all, "wire.RevokeTokenRequest");
     one::<wire::MissingBlobsRequest>(all, "wire.MissingBlobsRequest");
 }
 
 fn answers(all: &mut BTreeMap<String, Value>) {
     one::<wire::SubmitResponse>(all, "wire.SubmitResponse");
     one::<wire::TaskPage>(all, "wire.TaskPage");
+    one::<wire::CreatedToken>(all, "wire.CreatedToken");
+    one::<wire::TokenList>(all, "wire.TokenList");
+    one::<wire::TokenView>(all, "wire.TokenView");
     one::<wire::TaskView>(all, "wire.TaskView");
     one::<wire::RunView>(all, "wire.RunView");
     one::<wire::ResumeResponse>(all, "wire.ResumeResponse");

@@ -1,5 +1,8 @@
 //! The events of the system's streams: what happens to an installation and belongs to no task.
 
+mod audit;
+mod tokens;
+
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -8,10 +11,20 @@ use crate::{
     ids::{RunId, Seq, StreamId, TaskId},
 };
 
+pub use audit::{AdminAct, AdminActed, CallsRefused};
+pub use tokens::{
+    Role, TOKEN_NAME_BYTES_MAX, TOKENS_MAX, TokenCreated, TokenName, TokenRecord, TokenRevoked, Tokens,
+    TokensError,
+};
+
 typed_events! {
     /// An event of a system stream.
     pub enum SystemEvent {
         RunImported 1,
+        TokenCreated 1,
+        TokenRevoked 1,
+        AdminActed 1,
+        CallsRefused 1,
     }
 }
 

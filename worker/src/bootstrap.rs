@@ -66,6 +66,9 @@ impl std::fmt::Debug for HiddenValues {
 pub struct Bootstrap {
     /// The coordinator, as `http://host:port`.
     pub coordinator: String,
+    /// The one CA to trust where that is https, as PEM; none = the system's.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ca: Option<String>,
     /// The lease, with its token.
     pub lease: Lease,
     /// The worker's incarnation.

@@ -11,31 +11,43 @@ use docket_schema::{
 use tokio_util::sync::CancellationToken;
 
 use super::{
-    auth::{Caller, RunTokens, TokenTable},
+    auth::{Caller, RunTokens},
     errors::Refusal,
     failpoint::AnswerLost,
+    pace::Pace,
+    refused::RefusedCalls,
+    table::TokenTable,
 };
-use crate::{clock::Clock, store::Store, tasks::Wakes};
+use crate::{
+    clock::Clock,
+    store::{AppendError, Holding, Store},
+    tasks::Wakes,
+};
 
 /// Times and exposure that routes need.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 pub struct Limits {
     /// How long a lease lasts without a heartbeat.
     pub lease_ms: u64,
     /// How often workers are asked to send heartbeats.
     pub heartbeat_ms: u64,
-    /// Only requests that name a loopback host are answered: a page of a stranger's must not reach
-    /// the API through a name that resolves to this machine.
-    pub loopback_hosts_only: bool,
+    /// How long a client may take to send one body.
+    pub body_read: Duration,
+    /// Names by which the coordinator may be called, beside its addresses: a page of a stranger's must not
+    /// reach the API through a name of theirs that resolves to this machine.
+    pub hosts: Vec<String>,
 }
 
 /// See the module.
 pub struct Api {
     pub(crate) store: Arc<dyn Store>,
     pub(crate) clock: Arc<Clock>,
-    pub(crate) tokens: TokenTable,
+    pub(crate) tokens: Arc<TokenTable>,
     pub(crate) run_tokens: RunTokens,
     pub(crate) wakes: Arc<Wakes>,
+    pub(crate) pace: Pace,
+    /// Calls that were refused for their token, until they are written down.
+    pub(crate) refused: RefusedCalls,
     pub(crate) limits: Limits,
     /// Strikes secrets out of what people write.
     pub(crate) redactor: Redactor,
@@ -51,7 +63,36 @@ impl Api {
         if let Some((run, epoch)) = self.run_tokens.check(token) {
             return Some(Caller::Run { run, epoch });
         }
-        self.tokens.find(token).map(|entry| Caller::Api { name: entry.name.clone(), role: entry.role })
+        let hash = *blake3::hash(token.as_bytes()).as_bytes();
+        self.tokens.find(&hash, self.clock.now()).map(|(name, role)| Caller::Api { name, role, hash })
+    }
+
+    /// Refuses whoever's token has ended since: before each step of a request that waits.
+    pub(crate) fn must_still_be(&self, caller: &Caller) -> Result<(), Refusal> {
+        let ended = match caller {
+            Caller::Api { hash, .. } => self.tokens.find(hash, self.clock.now()).is_none(),
+            Caller::Anyone | Caller::Run { .. } => false,
+        };
+        if ended {
+            return Err(Refusal::new(
+                ProblemCode::Unauthorized,
+                "this token has been revoked, or has expired",
+            ));
+        }
+        Ok(())
+    }
+
+    /// Refuses a run token whose epoch is past. Appends are not asked here: the store's own condition
+    /// refuses them, and one sent again after the end is answered as the first time.
+    pub(crate) async fn must_be_in_force(&self, caller: &Caller) -> Result<(), Refusal> {
+        let Caller::Run { run, epoch } = caller else { return Ok(()) };
+        match self.store.holding(*run).await? {
+            Some(Holding::Open(current)) if current == *epoch => Ok(()),
+            Some(Holding::Open(current)) => Err(AppendError::Fenced { asked: *epoch, current }.into()),
+            Some(Holding::Shut(_)) => Err(AppendError::LeaseEnded { asked: *epoch }.into()),
+            Some(Holding::Closed) => Err(AppendError::Closed.into()),
+            None => Err(AppendError::NoStream.into()),
+        }
     }
 
     /// Refuses whoever is not a process of this run.

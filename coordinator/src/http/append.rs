@@ -188,6 +188,11 @@ fn check_events(run: RunId, events: &[NewEvent]) -> Result<bool, Refusal> {
         if settles {
             return Err(wrong(n, "nothing follows an event that ends the run or makes it rest".to_owned()));
         }
+        // What no field of ours holds is not looked at by the decoder, and could not be read as text later.
+        let half_a_pair = payload.contains("\\ud") || payload.contains("\\uD");
+        if half_a_pair && let Err(error) = serde_json::from_str::<serde_json::Value>(payload) {
+            return Err(wrong(n, format!("the payload is no text: {error}")));
+        }
         let typed = RunEvent::decode(&event.kind, event.version, payload)
             .map_err(|error| wrong(n, super::error_chain(&error)))?;
         match part_of(run, &typed) {

@@ -1,4 +1,4 @@
-//! Who calls, and what they may. API tokens are compared by hash against a table; run tokens carry
+//! Who calls, and what they may. API tokens are looked up in a [table](super::table); run tokens carry
 //! their own proof.
 //!
 //! Invariants: no token is kept or logged in clear; every comparison takes the same time whatever
@@ -6,28 +6,13 @@
 
 use std::fmt::Write as _;
 
-use docket_schema::ids::{Epoch, RunId};
+use docket_schema::{
+    ids::{Epoch, RunId},
+    system::Role,
+};
 use subtle::ConstantTimeEq as _;
 
-/// What an API token is good for.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Role {
-    /// Everything but a run's own appends.
-    Admin,
-    /// Submits, cancels, retries, tells, resumes; reads.
-    Submit,
-    /// Leases, heartbeats, gives back.
-    Worker,
-    /// Reads tasks, runs and events.
-    Read,
-}
-
-impl Role {
-    /// All roles, in declaration order.
-    pub const ALL: [Self; 4] = [Self::Admin, Self::Submit, Self::Worker, Self::Read];
-}
-
-/// An API token as the coordinator knows it.
+/// An API token that the configuration names: that of the coordinator's home. Others are in the log.
 #[derive(Debug, Clone)]
 pub struct ApiToken {
     /// Whose it is: stands in the log as who submitted, told or cancelled.
@@ -42,29 +27,6 @@ impl ApiToken {
     /// The entry of a token given in clear, which is forgotten.
     pub fn of(name: impl Into<String>, role: Role, token: &str) -> Self {
         Self { name: name.into(), role, hash: *blake3::hash(token.as_bytes()).as_bytes() }
-    }
-}
-
-/// The API tokens that are accepted.
-#[derive(Debug, Clone, Default)]
-pub struct TokenTable(Vec<ApiToken>);
-
-impl TokenTable {
-    /// A table of these.
-    pub const fn new(tokens: Vec<ApiToken>) -> Self {
-        Self(tokens)
-    }
-
-    /// The entry of `token`. Looks at every entry, so that the time says nothing.
-    pub fn find(&self, token: &str) -> Option<&ApiToken> {
-        let hash = blake3::hash(token.as_bytes());
-        let mut found = None;
-        for entry in &self.0 {
-            if bool::from(entry.hash.ct_eq(hash.as_bytes())) {
-                found = Some(entry);
-            }
-        }
-        found
     }
 }
 
@@ -125,6 +87,8 @@ pub(crate) enum Caller {
         name: String,
         /// Its role.
         role: Role,
+        /// Its hash: a name may be given again.
+        hash: [u8; 32],
     },
     /// A run process.
     Run {
@@ -156,11 +120,20 @@ pub(crate) enum Access {
     /// Holders of these roles, admins, and run processes; what a run process sees is checked by
     /// the route.
     RolesAndRuns(&'static [Role]),
-    /// Run processes alone.
-    Runs,
+    /// Run processes, and holders of these roles; no admins where there are none. These routes append.
+    Appends(&'static [Role]),
 }
 
 impl Access {
+    /// Whether a run's token must be of the epoch in force before the route is entered. Those that append
+    /// say so by a condition of their own, for an append sent again after the end is answered as the first.
+    pub(crate) const fn asks_who_holds(self) -> bool {
+        match self {
+            Self::Open | Self::Roles(_) | Self::RolesAndRuns(_) => true,
+            Self::Appends(_) => false,
+        }
+    }
+
     /// Whether `caller` may call.
     pub(crate) fn admits(self, caller: &Caller) -> bool {
         let role_in = |roles: &[Role]| match caller {
@@ -172,7 +145,8 @@ impl Access {
             Self::Open => true,
             Self::Roles(roles) => role_in(roles),
             Self::RolesAndRuns(roles) => is_run || role_in(roles),
-            Self::Runs => is_run,
+            Self::Appends([]) => is_run,
+            Self::Appends(roles) => is_run || role_in(roles),
         }
     }
 }
@@ -197,15 +171,5 @@ mod tests {
             assert_eq!(tokens.check(&token[..cut]), None);
         }
         assert_eq!(tokens.check(&format!("{token}_")), None);
-    }
-
-    #[test]
-    fn the_table_knows_its_tokens_and_no_other() {
-        let table = TokenTable::new(vec![
-            ApiToken::of("ann", Role::Admin, "one"),
-            ApiToken::of("bob", Role::Read, "two"),
-        ]);
-        assert_eq!(table.find("two").map(|t| (t.name.as_str(), t.role)), Some(("bob", Role::Read)));
-        assert!(table.find("").is_none() && table.find("three").is_none());
     }
 }

@@ -15,13 +15,15 @@ use serde::{Serialize, de::DeserializeOwned};
 
 use super::{auth::Caller, errors::Refusal};
 
-/// How long a client may take to send one body: what a thin line needs for the largest one.
-const BODY_READ: Duration = Duration::from_secs(60);
+/// Deepest JSON of a body: what its reader would take, less what stands around a payload.
+const JSON_DEPTH_MAX: usize = 100;
 
 /// See the module.
 #[derive(Debug)]
 pub(crate) struct Call {
     pub(crate) caller: Caller,
+    /// From where, as far as that is known.
+    pub(crate) peer: Option<std::net::IpAddr>,
     /// The one placeholder of the path; empty where the route has none.
     pub(crate) param: String,
     pub(crate) uri: Uri,
@@ -33,7 +35,15 @@ impl Call {
     /// The body as JSON. An empty body reads as `{}`, so that acts without parameters need none.
     pub(crate) fn json<T: DeserializeOwned>(&self) -> Result<T, Refusal> {
         self.check_content_type()?;
+        if self.headers.get(header::CONTENT_ENCODING).is_some_and(|coding| coding != "identity") {
+            let detail = "send the body without a content-encoding";
+            return Err(Refusal::new(ProblemCode::UnsupportedMedia, detail).field("content-encoding"));
+        }
         let body: &[u8] = if self.body.is_empty() { b"{}" } else { &self.body };
+        if is_too_deep(body) {
+            let detail = format!("JSON may be nested {JSON_DEPTH_MAX} deep at most");
+            return Err(Refusal::new(ProblemCode::InvalidRequest, detail).field("body"));
+        }
         // Decoded twice where it is wrong: tracking the path costs more than decoding, and
         // nearly all bodies are right.
         serde_json::from_slice(body).map_err(|error| {
@@ -78,14 +88,54 @@ impl Call {
     }
 
     fn check_content_type(&self) -> Result<(), Refusal> {
-        let Some(given) = self.headers.get(header::CONTENT_TYPE) else { return Ok(()) };
+        let Some(given) = self.headers.get(header::CONTENT_TYPE) else {
+            return if self.body.is_empty() { Ok(()) } else { Err(not_json()) };
+        };
         let media = given.as_bytes().split(|b| *b == b';').next().unwrap_or_default();
         if media.trim_ascii().eq_ignore_ascii_case(b"application/json") {
             return Ok(());
         }
-        Err(Refusal::new(ProblemCode::UnsupportedMedia, "send the body as `content-type: application/json`")
-            .field("content-type"))
+        Err(not_json())
     }
+}
+
+/// A page of another site can send a form or plain text behind a person's back, but no JSON.
+fn not_json() -> Refusal {
+    Refusal::new(ProblemCode::UnsupportedMedia, "send the body as `content-type: application/json`")
+        .field("content-type")
+}
+
+/// Whether arrays and objects stand within each other deeper than [`JSON_DEPTH_MAX`]. Counted here because
+/// a payload is kept as text, whatever its depth, and read by others later.
+fn is_too_deep(json: &[u8]) -> bool {
+    let (mut depth, mut at) = (0_usize, 0);
+    while let Some(byte) = json.get(at) {
+        match byte {
+            b'[' | b'{' => {
+                depth += 1;
+                if depth > JSON_DEPTH_MAX {
+                    return true;
+                }
+            }
+            b']' | b'}' => depth = depth.saturating_sub(1),
+            b'"' => at = end_of_string(json, at + 1),
+            _ => {}
+        }
+        at += 1;
+    }
+    false
+}
+
+/// Where the string that begins at `at` ends.
+fn end_of_string(json: &[u8], mut at: usize) -> usize {
+    while let Some(found) = memchr::memchr2(b'"', b'\\', json.get(at..).unwrap_or_default()) {
+        at += found;
+        if json.get(at) == Some(&b'"') {
+            return at;
+        }
+        at += 2;
+    }
+    json.len()
 }
 
 /// The field that a serde message names: "unknown field `colour`, expected …".
@@ -98,7 +148,12 @@ fn named_field(message: &str) -> Option<String> {
 }
 
 /// Reads a body of at most `limit` bytes. One that comes in one piece is not copied.
-pub(crate) async fn read_body(headers: &HeaderMap, body: Body, limit: usize) -> Result<Bytes, Refusal> {
+pub(crate) async fn read_body(
+    headers: &HeaderMap,
+    body: Body,
+    limit: usize,
+    within: Duration,
+) -> Result<Bytes, Refusal> {
     let too_large = || {
         Refusal::new(ProblemCode::TooLarge, format!("the body may have at most {limit} bytes; split it"))
             .field("body")
@@ -127,8 +182,9 @@ pub(crate) async fn read_body(headers: &HeaderMap, body: Body, limit: usize) -> 
         }
         Ok(whole.freeze())
     };
-    tokio::time::timeout(BODY_READ, read).await.unwrap_or_else(|_| {
-        Err(Refusal::new(ProblemCode::InvalidRequest, "the body did not come within 60 s").field("body"))
+    tokio::time::timeout(within, read).await.unwrap_or_else(|_| {
+        let detail = format!("the body did not come within {within:?}");
+        Err(Refusal::new(ProblemCode::InvalidRequest, detail).field("body"))
     })
 }
 
@@ -154,4 +210,30 @@ pub(crate) fn empty(status: StatusCode) -> Response<Body> {
     let mut response = Response::new(Body::empty());
     *response.status_mut() = status;
     response
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn depth_is_counted_outside_of_strings_alone() {
+        let nested = |deep: usize| format!("{}1{}", "[".repeat(deep), "]".repeat(deep));
+        assert!(!is_too_deep(nested(JSON_DEPTH_MAX).as_bytes()));
+        assert!(is_too_deep(nested(JSON_DEPTH_MAX + 1).as_bytes()));
+        assert!(is_too_deep("{\"a\":".repeat(JSON_DEPTH_MAX + 1).as_bytes()));
+        let brackets = "[".repeat(1000);
+        for flat in [
+            format!("\"{brackets}\""),
+            format!("[\"\\\"{brackets}\"]"),
+            format!("[\"\\\\\",\"{brackets}\"]"),
+            "[],".repeat(1000),
+            format!("\"{brackets}"),
+            format!("\"{brackets}\\"),
+        ] {
+            assert!(!is_too_deep(flat.as_bytes()), "{flat}");
+        }
+        let after = format!("[\"\\\\\",{}]", nested(JSON_DEPTH_MAX));
+        assert!(is_too_deep(after.as_bytes()), "a string that ends in a backslash has ended");
+    }
 }

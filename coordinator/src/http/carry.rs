@@ -16,7 +16,7 @@ use docket_schema::{
     ids::{BlobHash, RunId, StreamId},
     names::Needs,
     snapshot::Manifest,
-    system::RunOf,
+    system::{AdminAct, RunOf},
     wire::{
         GC_UNTOUCHED_MS_MIN, GcRequest, IMPORT_BYTES_MAX, IMPORT_PAGES_MAX, ImportRequest, ImportResponse,
         ProblemCode,
@@ -25,6 +25,7 @@ use docket_schema::{
 
 use super::{
     api::Api,
+    audit,
     call::{Call, json},
     errors::Refusal,
 };
@@ -65,6 +66,7 @@ pub(super) async fn import(api: Arc<Api>, call: Call) -> Answered {
         return Err(Refusal::new(ProblemCode::InvalidRequest, detail).field("task"));
     }
     let names = names(&api, &mut needs).await?;
+    audit::record(&api, &call, AdminAct::Import { run, task }).await?;
     let import = Import { run, task, by: call.caller.name(), made_by, streams, names };
     let imported = api.store.import(import, api.clock.now()).await?;
     json(&ImportResponse { run, task, streams: imported.streams })
@@ -168,5 +170,6 @@ pub(super) async fn gc(api: Arc<Api>, call: Call) -> Answered {
         let detail = "another garbage collection is under way; wait for its end";
         return Err(Refusal::new(ProblemCode::WrongState, detail));
     };
+    audit::record(&api, &call, AdminAct::CollectGarbage { delete: request.delete }).await?;
     json(&gc::collect(&*api.store, request, api.clock.now()).await?)
 }

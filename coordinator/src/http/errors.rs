@@ -5,6 +5,8 @@
 //! Invariant: a problem never holds SQL, a path of this machine, a token or a payload; faults are
 //! logged here, once, with their whole chain.
 
+use std::time::Duration;
+
 use axum::{
     body::Body,
     http::{HeaderValue, Response, StatusCode, header},
@@ -22,12 +24,12 @@ use crate::{
 
 /// A request that is answered with a problem. Boxed: it travels in the error half of every result.
 #[derive(Debug)]
-pub(crate) struct Refusal(Box<Problem>);
+pub(crate) struct Refusal(Box<Problem>, Option<Duration>);
 
 impl Refusal {
     /// A refusal of this code; `detail` says what went wrong here and what helps.
     pub(crate) fn new(code: ProblemCode, detail: impl Into<String>) -> Self {
-        Self(Box::new(code.problem(detail)))
+        Self(Box::new(code.problem(detail)), None)
     }
 
     /// Names the field at fault.
@@ -50,6 +52,18 @@ impl Refusal {
         self.0.head = Some(head);
         self.0.missing = missing;
         self
+    }
+
+    /// Says after how long the same may be sent again.
+    #[must_use]
+    pub(crate) fn retry_after(mut self, wait: Duration) -> Self {
+        self.1 = Some(wait);
+        self
+    }
+
+    /// Its code.
+    pub(crate) fn code(&self) -> ProblemCode {
+        self.0.code
     }
 
     /// For `wrong_seq`: where the head is.
@@ -76,6 +90,10 @@ impl Refusal {
             }
             ProblemCode::Unavailable => {
                 headers.insert(header::RETRY_AFTER, HeaderValue::from_static("1"));
+            }
+            ProblemCode::TooMany => {
+                let wait = self.1.map_or(1, |wait| wait.as_secs_f64().ceil().max(1.0) as u64);
+                headers.insert(header::RETRY_AFTER, HeaderValue::from(wait));
             }
             ProblemCode::InvalidRequest
             | ProblemCode::Forbidden

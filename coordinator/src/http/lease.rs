@@ -46,6 +46,7 @@ pub(super) async fn lease(api: Arc<Api>, call: Call) -> Answered {
     let (came, end) = (Instant::now(), Api::poll_end(request.wait_ms));
     loop {
         let news = api.wakes.wait_for_work();
+        api.must_still_be(&call.caller)?;
         let held_ms = u64::try_from(came.elapsed().as_millis()).unwrap_or(u64::MAX);
         let runs = (0..request.max).map(|_| RunId(clock::new_id())).collect();
         let granted = api.store.lease(request.clone(), runs, api.limits.lease_ms, api.clock.now()).await?;
@@ -71,6 +72,11 @@ fn check(request: &LeaseRequest) -> Result<(), Refusal> {
     }
     if request.name.len() > NAME_BYTES_MAX {
         return wrong("name", format!("at most {NAME_BYTES_MAX} bytes"));
+    }
+    // A NUL is none of PostgreSQL's characters, and would fail whoever shares the transaction.
+    let has_nul = |text: &str| text.contains('\0');
+    if has_nul(&request.name) || request.engines.iter().any(|engine| has_nul(&engine.name)) {
+        return wrong("name", "text without NUL, and so must be the names of engines".to_owned());
     }
     if request.engines.is_empty() || request.engines.len() > LIST_MAX {
         return wrong("engines", format!("1 to {LIST_MAX} engines the worker has"));
@@ -106,6 +112,7 @@ pub(super) async fn heartbeat(api: Arc<Api>, call: Call) -> Answered {
     let end = Api::poll_end(request.wait_ms);
     loop {
         let news = api.wakes.wait_for_leases();
+        api.must_still_be(&call.caller)?;
         let (held, now) = (request.held.clone(), api.clock.now());
         let known = api.store.heartbeat(request.incarnation, held, api.limits.lease_ms, now).await?;
         if !known.lost.is_empty() || Instant::now() >= end || api.shutdown.is_cancelled() {

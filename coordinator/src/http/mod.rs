@@ -1,11 +1,12 @@
 //! The HTTP API: one table of routes, one file per group of them.
 //!
 //! [`router`] holds the table, and everything that is the same for all routes is done there once:
-//! host check, token, role, size, decoding, problem details. A route's own code sees a [`Call`]
+//! host check, pace, token, role, size, decoding, problem details. A route's own code sees a [`Call`]
 //! whose caller is known and allowed. Nothing here holds SQL or decides about the queue.
 
 mod api;
 mod append;
+mod audit;
 mod auth;
 mod blobs;
 mod call;
@@ -15,23 +16,35 @@ mod errors;
 mod failpoint;
 mod feed;
 mod fork;
+mod guard;
 mod health;
 mod lease;
 mod lineage;
 mod openapi;
+mod pace;
+mod refused;
 mod resolve;
 mod router;
 mod runs;
 mod sse;
 mod status;
+mod table;
 mod tasks;
+mod tokens;
 
 #[cfg(test)]
 mod tests;
 
 pub use api::{Api, Limits};
-pub use auth::{ApiToken, Role, RunTokens, TokenTable};
+pub use audit::write as write_audit;
+pub use auth::{ApiToken, RunTokens};
+pub use docket_schema::system::Role;
 pub(crate) use errors::error_chain;
 pub use failpoint::AnswerLost;
+pub(crate) use guard::Ends;
 pub use openapi::document as openapi_document;
+pub use pace::Rates;
+pub(crate) use pace::{Pace, network};
+pub(crate) use refused::RefusedCalls;
 pub(crate) use router::router;
+pub use table::{TokenTable, TokensUnread};

@@ -89,16 +89,17 @@ fn operation(route: &Route, generator: &mut SchemaGenerator, problem: &Value) ->
         Access::Open => (json!([]), "anyone".to_owned()),
         Access::Roles(roles) => (json!([{ "token": [] }]), role_names(roles)),
         Access::RolesAndRuns(roles) => (json!([{ "token": [] }]), format!("{}, a run", role_names(roles))),
-        Access::Runs => (json!([{ "token": [] }]), "the run".to_owned()),
+        Access::Appends([]) => (json!([{ "token": [] }]), "the run".to_owned()),
+        Access::Appends(roles) => (json!([{ "token": [] }]), format!("{}, a run", role_names(roles))),
     };
     operation["security"] = security;
     operation["description"] = json!(format!("For: {who}."));
     operation
 }
 
-fn role_names(roles: &[super::auth::Role]) -> String {
+fn role_names(roles: &[docket_schema::system::Role]) -> String {
     let mut names = vec!["admin".to_owned()];
-    names.extend(roles.iter().map(|role| format!("{role:?}").to_ascii_lowercase()));
+    names.extend(roles.iter().map(|role| role.as_str().to_owned()));
     names.join(", ")
 }
 

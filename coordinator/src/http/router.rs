@@ -1,7 +1,7 @@
 //! The table of routes, and what is the same for all of them.
 //!
 //! [`ROUTES`] is the only list: the router, the OpenAPI document and the test of tokens are all
-//! made from it. Order of checks: host, token, role, size, then the route's own.
+//! made from it. Order of checks: head, host, pace, token, role, epoch, size, then the route's own.
 
 use std::{future::Future, panic::AssertUnwindSafe, pin::Pin, sync::Arc};
 
@@ -9,22 +9,25 @@ use axum::{
     Router,
     body::Body,
     extract::{FromRequestParts as _, RawPathParams, Request},
-    http::{HeaderMap, Response, header, request::Parts},
+    http::{Response, request::Parts},
     routing::{MethodFilter, on},
 };
-use docket_schema::wire::{self, BODY_BYTES_MAX, ProblemCode};
+use docket_schema::{
+    system::Role,
+    wire::{self, BODY_BYTES_MAX, ProblemCode},
+};
 use futures_util::FutureExt as _;
 use schemars::{JsonSchema, Schema, SchemaGenerator};
 
 use super::{
     api::Api,
     append,
-    auth::{Access, Caller, Role},
+    auth::Access,
     blobs,
     call::{Call, read_body},
     carry,
     errors::Refusal,
-    feed, fork, health, lease, lineage, openapi, resolve, runs, sse, status, tasks,
+    feed, fork, guard, health, lease, lineage, openapi, resolve, runs, sse, status, tasks, tokens,
 };
 
 /// Bodies of routes that carry no events, blobs or tasks.
@@ -86,12 +89,12 @@ pub(crate) struct Route {
     pub(crate) query: Option<SchemaOf>,
     pub(crate) request: Shape,
     pub(crate) response: Shape,
-    body_bytes_max: usize,
+    pub(super) body_bytes_max: usize,
     handler: Handler,
 }
 
 impl Route {
-    const fn new(
+    pub(super) const fn new(
         (verb, path): (Verb, &'static str),
         access: Access,
         summary: &'static str,
@@ -154,7 +157,8 @@ const READS: Access = Access::Roles(&[Role::Read, Role::Submit]);
 const SUBMITS: Access = Access::Roles(&[Role::Submit]);
 const WORKS: Access = Access::Roles(&[Role::Worker]);
 const READS_OR_OWN_RUN: Access = Access::RolesAndRuns(&[Role::Read, Role::Submit]);
-const APPENDS_MANY: Access = Access::RolesAndRuns(&[Role::Worker]);
+const APPENDS: Access = Access::Appends(&[]);
+const APPENDS_MANY: Access = Access::Appends(&[Role::Worker]);
 const STORES_BLOBS: Access = Access::RolesAndRuns(&[Role::Submit, Role::Worker]);
 /// Blobs hold snapshots, and those are exact: no redaction was done on them.
 const READS_BLOBS: Access = Access::RolesAndRuns(&[]);
@@ -198,7 +202,7 @@ pub(crate) static ROUTES: &[Route] = &[
         .takes::<wire::ForkRequest>().large().gives::<wire::ForkResponse>(),
     Route::new((Verb::Get, "/v1/runs/{id}/lineage"), READS, "The tree of runs that share history with this one", by!(lineage::lineage))
         .gives::<wire::LineageView>(),
-    Route::new((Verb::Post, "/v1/runs/{id}/append"), Access::Runs, "Adds events to a run", by!(append::append))
+    Route::new((Verb::Post, "/v1/runs/{id}/append"), APPENDS, "Adds events to a run", by!(append::append))
         .takes::<wire::AppendRequest>().large().gives::<wire::AppendResponse>(),
     Route::new((Verb::Post, "/v1/append"), APPENDS_MANY, "Adds events to several runs; each append stands alone", by!(append::append_many))
         .takes::<wire::AppendManyRequest>().large().gives::<wire::AppendManyResponse>(),
@@ -225,6 +229,12 @@ pub(crate) static ROUTES: &[Route] = &[
         .takes::<wire::ImportRequest>().gives::<wire::ImportResponse>(),
     Route::new((Verb::Post, "/v1/gc"), ADMINS, "Counts, or drops, blobs that nothing names", by!(carry::gc))
         .takes::<wire::GcRequest>().gives::<wire::GcResponse>(),
+    Route::new((Verb::Get, "/v1/tokens"), ADMINS, "Tokens that were made, without themselves", by!(tokens::list))
+        .gives::<wire::TokenList>(),
+    Route::new((Verb::Post, "/v1/tokens"), ADMINS, "Makes a token; it is told this once", by!(tokens::create))
+        .takes::<wire::CreateTokenRequest>().gives::<wire::CreatedToken>(),
+    Route::new((Verb::Post, "/v1/tokens/{name}/revoke"), ADMINS, "Ends a token", by!(tokens::revoke))
+        .takes::<wire::RevokeTokenRequest>().gives::<wire::TokenView>(),
     Route::new((Verb::Get, "/healthz"), Access::Open, "The process answers", by!(health::healthz))
         .gives::<wire::Health>(),
     Route::new((Verb::Get, "/readyz"), Access::Open, "The store answers as well", by!(health::readyz))
@@ -234,8 +244,13 @@ pub(crate) static ROUTES: &[Route] = &[
 
 /// The router over the table.
 pub(crate) fn router(api: Arc<Api>) -> Router {
+    router_of(api, ROUTES)
+}
+
+/// A router over these routes.
+pub(super) fn router_of(api: Arc<Api>, routes: &'static [Route]) -> Router {
     let mut router = Router::new();
-    for route in ROUTES {
+    for route in routes {
         let api = Arc::clone(&api);
         let handler = move |request: Request| dispatch(Arc::clone(&api), route, request);
         router = router.route(route.path, on(route.verb.filter(), handler));
@@ -257,28 +272,34 @@ pub(crate) fn router(api: Arc<Api>) -> Router {
 
 async fn unrouted(api: Arc<Api>, request: Request, refusal: Refusal) -> Response<Body> {
     let (parts, _) = request.into_parts();
-    check_host(&api, &parts.headers).err().unwrap_or(refusal).into_response()
+    let refusal = guard::check(&api, &parts).err().unwrap_or(refusal);
+    guard::dressed(refusal.into_response())
 }
 
 async fn dispatch(api: Arc<Api>, route: &'static Route, request: Request) -> Response<Body> {
     let (mut parts, body) = request.into_parts();
     let answer = async {
-        check_host(&api, &parts.headers)?;
-        let caller = authorize(&api, route, &parts.headers)?;
+        guard::check(&api, &parts)?;
+        let peer = guard::peer(&parts);
+        let caller = guard::authorize(&api, route.access, peer, &parts.headers)?;
+        if route.access.asks_who_holds() {
+            api.must_be_in_force(&caller).await?;
+        }
         let param = path_param(&mut parts).await?;
-        let body = read_body(&parts.headers, body, route.body_bytes_max).await?;
-        let call = Call { caller, param, uri: parts.uri, headers: parts.headers, body };
+        let body = read_body(&parts.headers, body, route.body_bytes_max, api.limits.body_read).await?;
+        let call = Call { caller, peer, param, uri: parts.uri, headers: parts.headers, body };
         (route.handler)(api, call).await
     };
     // A panic is a fault of ours: one request is lost, not the connection's others.
-    match AssertUnwindSafe(answer).catch_unwind().await {
+    let response = match AssertUnwindSafe(answer).catch_unwind().await {
         Ok(Ok(response)) => response,
         Ok(Err(refusal)) => refusal.into_response(),
         Err(_) => {
             tracing::error!(route = route.path, "a route panicked");
             Refusal::new(ProblemCode::Internal, "a fault of docket; its log says more").into_response()
         }
-    }
+    };
+    guard::dressed(response)
 }
 
 /// The path's one placeholder.
@@ -289,100 +310,9 @@ async fn path_param(parts: &mut Parts) -> Result<String, Refusal> {
     Ok(params.iter().next().map(|(_, value)| value.to_owned()).unwrap_or_default())
 }
 
-fn authorize(api: &Api, route: &Route, headers: &HeaderMap) -> Result<Caller, Refusal> {
-    let caller = match bearer(headers)? {
-        None => Caller::Anyone,
-        Some(token) => api.caller(token).ok_or_else(|| {
-            Refusal::new(
-                ProblemCode::Unauthorized,
-                "this token is not one of this coordinator's; take the one of its DOCKET_HOME",
-            )
-        })?,
-    };
-    if route.access.admits(&caller) {
-        return Ok(caller);
-    }
-    Err(match caller {
-        Caller::Anyone => Refusal::new(
-            ProblemCode::Unauthorized,
-            "send a token: `authorization: Bearer TOKEN` (the CLI takes it from DOCKET_TOKEN)",
-        ),
-        Caller::Api { .. } | Caller::Run { .. } => Refusal::new(
-            ProblemCode::Forbidden,
-            "this token's role is not good for this route; take one whose role is",
-        ),
-    })
-}
-
-fn bearer(headers: &HeaderMap) -> Result<Option<&str>, Refusal> {
-    let Some(value) = headers.get(header::AUTHORIZATION) else { return Ok(None) };
-    let token = value.to_str().ok().and_then(|text| {
-        let (scheme, token) = text.split_once(' ')?;
-        scheme.eq_ignore_ascii_case("bearer").then_some(token.trim())
-    });
-    match token {
-        Some(token) => Ok(Some(token)),
-        None => {
-            Err(Refusal::new(ProblemCode::Unauthorized, "send the token as `authorization: Bearer TOKEN`")
-                .field("authorization"))
-        }
-    }
-}
-
-/// On a loopback bind, refuses a host or origin that is none: a page elsewhere may have its name
-/// resolve to this machine.
-fn check_host(api: &Api, headers: &HeaderMap) -> Result<(), Refusal> {
-    if !api.limits.loopback_hosts_only {
-        return Ok(());
-    }
-    let host = headers.get(header::HOST).map(|host| host.as_bytes());
-    if !host.is_some_and(is_loopback) {
-        return Err(Refusal::new(ProblemCode::Forbidden, "call this coordinator as 127.0.0.1 or localhost")
-            .field("host"));
-    }
-    let Some(origin) = headers.get(header::ORIGIN) else { return Ok(()) };
-    let of = origin.as_bytes();
-    let host = of.strip_prefix(b"http://").or_else(|| of.strip_prefix(b"https://"));
-    if host.is_some_and(is_loopback) {
-        return Ok(());
-    }
-    Err(Refusal::new(ProblemCode::Forbidden, "pages of other origins may not call this coordinator")
-        .field("origin"))
-}
-
-fn is_loopback(authority: &[u8]) -> bool {
-    let Ok(authority) = std::str::from_utf8(authority) else { return false };
-    let (host, port) = match authority.strip_prefix('[').and_then(|rest| rest.split_once(']')) {
-        Some((host, rest)) => (host, rest.strip_prefix(':')),
-        None => authority.split_once(':').map_or((authority, None), |(host, port)| (host, Some(port))),
-    };
-    let port_is_one = port.is_none_or(|port| port.parse::<u16>().is_ok());
-    let named = host.eq_ignore_ascii_case("localhost");
-    port_is_one && (named || host.parse::<std::net::IpAddr>().is_ok_and(|ip| ip.is_loopback()))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn loopback_hosts_are_told_from_others() {
-        for good in ["localhost", "LOCALHOST:80", "127.0.0.1:7070", "127.9.9.9", "[::1]", "[::1]:80"] {
-            assert!(is_loopback(good.as_bytes()), "{good}");
-        }
-        for bad in [
-            "",
-            "evil.example",
-            "127.0.0.1.evil.example",
-            "localhost.evil",
-            "10.0.0.1",
-            "[::2]:1",
-            "127.0.0.1:x",
-            "localhost:80@evil",
-        ] {
-            assert!(!is_loopback(bad.as_bytes()), "{bad}");
-        }
-    }
 
     #[test]
     fn every_path_has_at_most_one_placeholder_and_stands_once_per_method() {

@@ -19,6 +19,7 @@ use tokio::time::{Instant, sleep_until};
 
 use super::{
     api::Api,
+    auth::Caller,
     call::Call,
     errors::{Refusal, error_chain},
 };
@@ -39,8 +40,16 @@ pub(super) async fn follow(api: Arc<Api>, call: Call) -> Result<Response<Body>, 
         return Err(Refusal::new(ProblemCode::NotFound, format!("there is no run {run}")));
     }
     let watch = api.wakes.follow(run);
-    let follower =
-        Follower { api, run, watch, after, page: VecDeque::new(), said_at: Instant::now(), over: false };
+    let follower = Follower {
+        api,
+        caller: call.caller,
+        run,
+        watch,
+        after,
+        page: VecDeque::new(),
+        said_at: Instant::now(),
+        over: false,
+    };
     let body = stream::unfold(follower, |mut follower| async move {
         let chunk = follower.next().await?;
         Some((Ok::<_, Infallible>(chunk), follower))
@@ -62,6 +71,7 @@ fn last_event_id(call: &Call) -> Result<Option<Seq>, Refusal> {
 
 struct Follower {
     api: Arc<Api>,
+    caller: Caller,
     run: RunId,
     watch: FollowerGuard,
     after: Seq,
@@ -80,7 +90,7 @@ impl Follower {
             if let Some(event) = self.page.pop_front() {
                 return Some(self.say(&event));
             }
-            if self.api.shutdown.is_cancelled() {
+            if self.api.shutdown.is_cancelled() || self.api.must_still_be(&self.caller).is_err() {
                 return None;
             }
             let waited_until = self.said_at + KEEP_ALIVE;

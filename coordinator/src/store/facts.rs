@@ -81,7 +81,12 @@ pub(super) async fn add_imported(conn: &mut Conn<'_>, runs: &mut Facts) -> Resul
             after = event.seq;
             let SystemEvent::RunImported(imported) =
                 SystemEvent::decode(&event.kind, event.version, event.payload.as_str())
-                    .map_err(|e| corrupt(format!("{stream}, event {after}: {e}")))?;
+                    .map_err(|e| corrupt(format!("{stream}, event {after}: {e}")))?
+            else {
+                return Err(
+                    corrupt(format!("{stream}, event {after}: a {} belongs elsewhere", event.kind)).into()
+                );
+            };
             for stream in imported.streams {
                 if let (StreamId::Run(run), Some(of)) = (stream.stream, stream.run_of) {
                     let (task, attempt) = (of.task, of.attempt);

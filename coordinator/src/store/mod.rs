@@ -302,6 +302,17 @@ pub type Due = (Vec<TaskId>, Option<Timestamp>);
 /// A run and the event its stream begins with, if it has begun.
 pub type RunAndFirst = (RunView, Option<RunEvent>);
 
+/// Who may append to a run as its holder.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Holding {
+    /// The holder of this epoch.
+    Open(Epoch),
+    /// Nobody until the next lease; the last was of this epoch.
+    Shut(Epoch),
+    /// Nobody, ever.
+    Closed,
+}
+
 /// Tasks by state, and workers.
 pub type Standing = (Vec<StateCount>, Vec<WorkerView>);
 
@@ -375,6 +386,9 @@ pub trait Store: Send + Sync + 'static {
 
     /// A run.
     fn run(&self, id: RunId) -> Answer<'_, Result<Option<RunView>, StoreError>>;
+
+    /// Who holds a run; `None` where there is no such run.
+    fn holding(&self, id: RunId) -> Answer<'_, Result<Option<Holding>, StoreError>>;
 
     /// Every run of the tree of shared history that `run` belongs to, in order of their ids, each
     /// with the event its stream begins with; at most `limit`. Empty where there is no such run.

@@ -15,10 +15,13 @@ use docket_schema::{
 use uuid::Uuid;
 
 use super::{
-    EachEvent, StoreError,
+    EachEvent, Holding, StoreError,
     conn::{Arg, Db, Dialect, Row},
     fault::store_error,
-    row::{EVENT_COLUMNS, TASK_COLUMNS, TASK_TABLES, envelope, run_row, task_row},
+    row::{
+        EVENT_COLUMNS, Fence, STREAM_COLUMNS, TASK_COLUMNS, TASK_TABLES, envelope, run_row, stream_row,
+        task_row,
+    },
     sqlite::Range,
 };
 
@@ -141,6 +144,19 @@ pub(super) async fn runs_of(db: &Db, task: TaskId) -> Result<Vec<RunView>, Store
 
 pub(super) async fn run(db: &Db, id: RunId) -> Result<Option<RunView>, StoreError> {
     Ok(run_views(db, "r.id", id.0).await?.pop())
+}
+
+pub(super) async fn holding(db: &Db, id: RunId) -> Result<Option<Holding>, StoreError> {
+    let sql = format!("SELECT {STREAM_COLUMNS} FROM streams s WHERE s.name = $1");
+    let name = Arg::Text(StreamId::Run(id).to_string());
+    let mut found = rows(db, "looking who holds a run", &sql, vec![name]).await?;
+    let Some(row) = found.first_mut() else { return Ok(None) };
+    let stream = stream_row(row, 0)?;
+    Ok(Some(match stream.fence {
+        Fence::Open => Holding::Open(stream.epoch),
+        Fence::None | Fence::Shut => Holding::Shut(stream.epoch),
+        Fence::Closed => Holding::Closed,
+    }))
 }
 
 pub(super) async fn resolve(db: &Db, digits: String) -> Result<Resolved, StoreError> {

@@ -14,8 +14,8 @@ use tokio::sync::{mpsc, oneshot};
 
 use super::{
     Answer, Append, AppendError, Appended, BlobTotals, CommandBlobs, CommandError, Decide, Difference, Due,
-    EachEvent, Granted, Import, ImportError, Imported, NewBlob, NewTask, Renewed, RunAndFirst, Standing,
-    Store, StoreError, TaskAndDeadline,
+    EachEvent, Granted, Holding, Import, ImportError, Imported, NewBlob, NewTask, Renewed, RunAndFirst,
+    Standing, Store, StoreError, TaskAndDeadline,
     ask::{Answered, Ask, AskAppend, AskCommand, AskImport, Job, pack},
     conn::Db,
     fault::store_error,
@@ -178,6 +178,10 @@ impl Store for SqlStore {
 
     fn run(&self, id: RunId) -> Answer<'_, Result<Option<RunView>, StoreError>> {
         Box::pin(read::run(&self.db, id))
+    }
+
+    fn holding(&self, id: RunId) -> Answer<'_, Result<Option<Holding>, StoreError>> {
+        Box::pin(read::holding(&self.db, id))
     }
 
     fn lineage(&self, run: RunId, limit: u32) -> Answer<'_, Result<Vec<RunAndFirst>, StoreError>> {

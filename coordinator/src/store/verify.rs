@@ -16,9 +16,10 @@ use std::{
 
 use docket_schema::{
     event::{Chain, DecodeError, EventRef, Head, TypedEvent as _},
-    ids::{BlobHash, Seq, StreamId},
+    ids::{BlobHash, Seq, StreamId, SystemTopic},
     names::{Named, NamedAs},
     run::{CorruptLog, Forked, RunEvent},
+    system::{Tokens, TokensError},
 };
 use futures_util::StreamExt as _;
 use serde::Serialize;
@@ -248,6 +249,7 @@ impl Folded {
             let unknown = matches!(
                 error,
                 Unfolded::Corrupt(CorruptLog::Decode { source: DecodeError::Unknown { .. }, .. })
+                    | Unfolded::Tokens(TokensError::Decode { source: DecodeError::Unknown { .. }, .. })
             );
             let what = format!("{}: {}", self.stream, error.describe());
             self.broken = Some(LogFault { unknown, ..fault(&self.stream, event.seq, what) });
@@ -355,6 +357,9 @@ async fn begin<R: LogReader + ?Sized>(
 ) -> Result<Result<(Head, Fold), LogFault>, R::Error> {
     match stream {
         StreamId::Task(_) => return Ok(Ok((Head::EMPTY, Fold::Task(None)))),
+        StreamId::System(SystemTopic::Tokens) => {
+            return Ok(Ok((Head::EMPTY, Fold::Tokens(Tokens::default()))));
+        }
         StreamId::Queue(_) | StreamId::System(_) => return Ok(Ok((Head::EMPTY, Fold::None))),
         StreamId::Run(_) => {}
     }

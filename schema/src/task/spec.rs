@@ -18,6 +18,8 @@ pub const TITLE_CHARS_MAX: usize = 200;
 pub const TEXT_BYTES_MAX: usize = 128 * 1024;
 /// Longest deduplication key, in bytes: it stands in an index.
 pub const DEDUP_KEY_BYTES_MAX: usize = 256;
+/// Longest name of an engine, in bytes.
+pub const ENGINE_BYTES_MAX: usize = 64;
 /// Priorities lie within ± this.
 pub const PRIORITY_MAX: i16 = 1000;
 
@@ -117,8 +119,13 @@ impl TaskSpec {
         if self.priority.abs() > PRIORITY_MAX {
             return fail("priority", "within -1000 and 1000");
         }
-        if self.dedup_key.as_ref().is_some_and(|key| key.is_empty() || key.len() > DEDUP_KEY_BYTES_MAX) {
-            return fail("dedup_key", "1 to 256 bytes");
+        // A NUL is none of PostgreSQL's characters.
+        let illegal = |key: &String| key.is_empty() || key.len() > DEDUP_KEY_BYTES_MAX || key.contains('\0');
+        if self.dedup_key.as_ref().is_some_and(illegal) {
+            return fail("dedup_key", "1 to 256 bytes without NUL");
+        }
+        if self.engine.len() > ENGINE_BYTES_MAX || self.engine.contains('\0') {
+            return fail("engine", "an engine's name");
         }
         if self.attempts_max == 0 || self.crashes_max == 0 {
             return fail("attempts_max and crashes_max", "at least 1");

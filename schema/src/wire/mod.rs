@@ -7,6 +7,7 @@ mod limits;
 mod log;
 mod problem;
 mod task;
+mod token;
 
 pub use carry::*;
 pub use fork::*;
@@ -15,3 +16,4 @@ pub use limits::*;
 pub use log::*;
 pub use problem::*;
 pub use task::*;
+pub use token::*;

@@ -71,6 +71,8 @@ pub enum ProblemCode {
     UnsupportedMedia,
     /// A body, or a count in it, is over its limit.
     TooLarge,
+    /// Too many requests in too short a time.
+    TooMany,
     /// The store cannot take it now; nothing was written.
     Unavailable,
     /// The store is full; nothing was written.
@@ -83,7 +85,7 @@ pub enum ProblemCode {
 
 impl ProblemCode {
     /// All codes, in declaration order.
-    pub const ALL: [Self; 19] = [
+    pub const ALL: [Self; 20] = [
         Self::InvalidRequest,
         Self::Unauthorized,
         Self::Forbidden,
@@ -99,6 +101,7 @@ impl ProblemCode {
         Self::MethodNotAllowed,
         Self::UnsupportedMedia,
         Self::TooLarge,
+        Self::TooMany,
         Self::Unavailable,
         Self::StorageFull,
         Self::Corrupt,
@@ -123,6 +126,7 @@ impl ProblemCode {
             Self::MethodNotAllowed => ("method_not_allowed", 405, "The route has no such method"),
             Self::UnsupportedMedia => ("unsupported_media", 415, "The body is of another content type"),
             Self::TooLarge => ("too_large", 413, "The request is too large"),
+            Self::TooMany => ("too_many", 429, "Too many requests"),
             Self::Unavailable => ("unavailable", 503, "The store cannot be reached"),
             Self::StorageFull => ("storage_full", 507, "The store is full"),
             Self::Corrupt => ("corrupt", 500, "The log does not hold"),

@@ -202,7 +202,7 @@ pub(super) async fn system_streams_begin_by_themselves(database: Database) {
     let audit = StreamId::System(SystemTopic::Audit);
     world.tell(audit.clone(), 1).await.expect("begins");
     let at = |seq| Append {
-        stream: StreamId::System(SystemTopic::Tokens),
+        stream: StreamId::System(SystemTopic::Memory),
         condition: Condition::Expected(seq),
         events: vec![note(seq.0)],
         blobs: Vec::new(),

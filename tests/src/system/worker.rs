@@ -28,6 +28,8 @@ pub struct WorkerOptions {
     pub hang_ms: Option<u64>,
     /// Its `docket.toml`.
     pub settings: String,
+    /// Its token; none = the coordinator's own, an administrator's.
+    pub token: Option<String>,
     /// Variables of its environment, beside its own.
     pub env: Vec<(String, String)>,
 }
@@ -40,6 +42,7 @@ impl Default for WorkerOptions {
             failpoints: Vec::new(),
             hang_ms: None,
             settings: String::new(),
+            token: None,
             env: Vec::new(),
         }
     }
@@ -64,7 +67,7 @@ impl Worker {
         let hang_ms = options.hang_ms.map(|ms| ms.to_string());
         let mut env: Vec<(&str, &OsStr)> = vec![
             ("DOCKET_URL", coordinator.address().as_ref()),
-            ("DOCKET_TOKEN", coordinator.token().as_ref()),
+            ("DOCKET_TOKEN", options.token.as_deref().unwrap_or(coordinator.token()).as_ref()),
             ("DOCKET_FAILPOINTS", failpoints.as_ref()),
             ("OPENAI_API_KEY", ModelServer::KEY.as_ref()),
             ("ANTHROPIC_API_KEY", ModelServer::KEY.as_ref()),

@@ -88,10 +88,13 @@ async fn the_golden_logs_of_this_release_are_recorded_when_asked_for() -> Result
             fs::write(file, run.write())?;
         }
     }
-    let lines: Result<Vec<String>, _> = made::system().iter().map(serde_json::to_string).collect();
-    let file = of_release.join("by-hand.stream.jsonl");
-    if !file.exists() {
-        fs::write(file, lines?.join("\n") + "\n")?;
+    let streams = [("by-hand", made::imports()), ("tokens", made::tokens()), ("audit", made::audit())];
+    for (name, events) in streams {
+        let lines: Result<Vec<String>, _> = events.iter().map(serde_json::to_string).collect();
+        let file = of_release.join(format!("{name}.stream.jsonl"));
+        if !file.exists() {
+            fs::write(file, lines?.join("\n") + "\n")?;
+        }
     }
     Ok(())
 }

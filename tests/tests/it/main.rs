@@ -1,6 +1,7 @@
 //! The one integration test binary.
 
 mod answer;
+mod api;
 mod bad_input;
 mod bench;
 mod bitflip;

@@ -35,6 +35,9 @@ pub enum ClientError {
     /// The address cannot be one.
     #[error("the coordinator's address must look like http://HOST:PORT, without user, path or query")]
     BadUrl,
+    /// The private CA is none.
+    #[error("DOCKET_CA (`client.ca`) holds no certificate in PEM that can be read")]
+    Ca,
     /// The HTTP client could not be made.
     #[error("cannot prepare connections to the coordinator; for https, check the system's certificates")]
     Setup(#[source] reqwest::Error),
@@ -45,8 +48,8 @@ impl ClientError {
     pub fn is_retryable(&self) -> bool {
         match self {
             Self::Unreachable { .. } => true,
-            Self::Refused(problem) => problem.status == 503,
-            Self::Protocol { .. } | Self::BadUrl | Self::Setup(_) => false,
+            Self::Refused(problem) => matches!(problem.code, ProblemCode::Unavailable | ProblemCode::TooMany),
+            Self::Protocol { .. } | Self::BadUrl | Self::Ca | Self::Setup(_) => false,
         }
     }
 
@@ -59,7 +62,9 @@ impl ClientError {
     pub fn problem(&self) -> Option<&Problem> {
         match self {
             Self::Refused(problem) => Some(problem),
-            Self::Unreachable { .. } | Self::Protocol { .. } | Self::BadUrl | Self::Setup(_) => None,
+            Self::Unreachable { .. } | Self::Protocol { .. } | Self::BadUrl | Self::Ca | Self::Setup(_) => {
+                None
+            }
         }
     }
 }
@@ -83,6 +88,7 @@ fn refusal(problem: &Problem) -> String {
         | ProblemCode::MethodNotAllowed
         | ProblemCode::UnsupportedMedia
         | ProblemCode::TooLarge
+        | ProblemCode::TooMany
         | ProblemCode::Unavailable
         | ProblemCode::StorageFull
         | ProblemCode::Corrupt

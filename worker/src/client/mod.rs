@@ -13,6 +13,7 @@ mod carry;
 mod error;
 mod follow;
 mod retry;
+mod tokens;
 mod transport;
 
 #[cfg(test)]

@@ -42,6 +42,14 @@ impl Client {
     /// [`ClientError::BadUrl`]; [`ClientError::Setup`] where https is asked for and the system's
     /// certificates cannot be read.
     pub fn new(base_url: &str, token: Secret) -> Result<Self, ClientError> {
+        Self::trusting(base_url, token, None)
+    }
+
+    /// The same, trusting for https the certificates in `ca` (PEM) and no others; without, the system's.
+    ///
+    /// # Errors
+    /// As [`Client::new`]; [`ClientError::Ca`] where `ca` holds none.
+    pub fn trusting(base_url: &str, token: Secret, ca: Option<&str>) -> Result<Self, ClientError> {
         let base = Url::parse(base_url.trim()).map_err(|_| ClientError::BadUrl)?;
         let plain = base.username().is_empty()
             && base.password().is_none()
@@ -57,7 +65,7 @@ impl Client {
         if !plain {
             return Err(ClientError::BadUrl);
         }
-        let http = connections(tls).map_err(ClientError::Setup)?;
+        let http = if tls { encrypted(ca)? } else { plain_connections().map_err(ClientError::Setup)? };
         Ok(Self { http, base: Arc::new(base), token: Arc::new(token) })
     }
 
@@ -91,27 +99,39 @@ impl Client {
     }
 }
 
-/// Loading the system's certificates costs a run process some 10 ms and 5 MB, so plain http gets a
-/// TLS setup that trusts nobody instead: it is never used.
-fn connections(tls: bool) -> Result<reqwest::Client, reqwest::Error> {
-    let mut builder = reqwest::Client::builder()
+fn connections() -> reqwest::ClientBuilder {
+    reqwest::Client::builder()
         .connect_timeout(CONNECT_TIMEOUT)
         .pool_max_idle_per_host(IDLE_CONNECTIONS_MAX)
-        .redirect(reqwest::redirect::Policy::none());
-    if tls {
-        // A second install is refused with the first one still in force, which is what is wanted.
-        drop(rustls::crypto::ring::default_provider().install_default());
-        builder = builder.https_only(true);
-    } else {
-        let ring = Arc::new(rustls::crypto::ring::default_provider());
-        let nobody = rustls::ClientConfig::builder_with_provider(ring)
-            .with_safe_default_protocol_versions()
-            .expect("ring has the default protocol versions")
-            .with_root_certificates(rustls::RootCertStore::empty())
-            .with_no_client_auth();
-        builder = builder.tls_backend_preconfigured(nobody).no_proxy();
+        .redirect(reqwest::redirect::Policy::none())
+}
+
+fn encrypted(ca: Option<&str>) -> Result<reqwest::Client, ClientError> {
+    // A second install is refused with the first one still in force, which is what is wanted.
+    drop(rustls::crypto::ring::default_provider().install_default());
+    let mut builder = connections().https_only(true);
+    if let Some(ca) = ca {
+        let certificates =
+            reqwest::Certificate::from_pem_bundle(ca.as_bytes()).map_err(|_| ClientError::Ca)?;
+        if certificates.is_empty() {
+            return Err(ClientError::Ca);
+        }
+        // A private CA is named because nobody else is to vouch for this host.
+        builder = builder.tls_certs_only(certificates);
     }
-    builder.build()
+    builder.build().map_err(ClientError::Setup)
+}
+
+/// Loading the system's certificates costs a run process some 10 ms and 5 MB, so plain http gets a
+/// TLS setup that trusts nobody instead: it is never used.
+fn plain_connections() -> Result<reqwest::Client, reqwest::Error> {
+    let ring = Arc::new(rustls::crypto::ring::default_provider());
+    let nobody = rustls::ClientConfig::builder_with_provider(ring)
+        .with_safe_default_protocol_versions()
+        .expect("ring has the default protocol versions")
+        .with_root_certificates(rustls::RootCertStore::empty())
+        .with_no_client_auth();
+    connections().tls_backend_preconfigured(nobody).no_proxy().build()
 }
 
 /// One request being put together.

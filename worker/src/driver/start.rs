@@ -77,7 +77,7 @@ impl StartError {
 /// [`StartError`]. An environment that cannot be made is recorded as the run's end before.
 pub(super) async fn start(bootstrap: Bootstrap, drain: watch::Receiver<bool>) -> Result<Driver, StartError> {
     let token = Secret::new(&bootstrap.lease.token).ok_or(StartError::Token)?;
-    let client = Client::new(&bootstrap.coordinator, token)?;
+    let client = Client::trusting(&bootstrap.coordinator, token, bootstrap.ca.as_deref())?;
     let state = folded(&client, &bootstrap).await?;
     let lease = &bootstrap.lease;
     let mut journal = Journal::new(

@@ -58,6 +58,8 @@ impl Default for RunProgram {
 pub struct SupervisorConfig {
     /// The coordinator, as `http://host:port`.
     pub coordinator: String,
+    /// The one CA to trust where that is https, as PEM; none = the system's.
+    pub ca: Option<String>,
     /// A token of the role `worker`.
     pub token: Secret,
     /// The worker's name, for people. At most 200 bytes.

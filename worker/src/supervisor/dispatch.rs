@@ -68,7 +68,8 @@ pub async fn run(
     preflight: impl Future<Output = Result<Preflight, String>> + Send,
     signals: impl Stream<Item = ()> + Unpin + Send,
 ) -> Result<SupervisorReport, SupervisorError> {
-    let client = Client::new(&config.coordinator, config.token.clone()).map_err(SupervisorError::Client)?;
+    let client = Client::trusting(&config.coordinator, config.token.clone(), config.ca.as_deref())
+        .map_err(SupervisorError::Client)?;
     let Preflight { lines, walls } = preflight.await.map_err(SupervisorError::Preflight)?;
     for line in lines {
         tracing::info!("{line}");
@@ -268,6 +269,7 @@ impl Dispatcher {
         );
         let keys = self.config.keys.iter();
         let bootstrap = Bootstrap {
+            ca: self.config.ca.clone(),
             coordinator: self.client.address().to_owned(),
             lease,
             incarnation: self.incarnation,

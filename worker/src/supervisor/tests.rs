@@ -197,6 +197,7 @@ impl House {
             axum::serve(listener, router).await.unwrap();
         });
         let config = SupervisorConfig {
+            ca: None,
             coordinator: format!("http://{address}"),
             token: Secret::new("dk_worker").unwrap(),
             name: "test".to_owned(),

@@ -7,7 +7,6 @@
 
 use std::time::{Duration, Instant};
 
-use docket_coordinator::server::Exposure;
 use docket_worker::{client::Client, secret::Secret};
 
 use crate::{
@@ -15,7 +14,7 @@ use crate::{
     fail::{Exit, FailWith as _, Failure, Outcome},
     home::{Lock, Ownership},
     lineage::Source,
-    local::Local,
+    local::{Listening, Local},
 };
 
 /// How long to wait for an owner that starts, or for a writing command to be done.
@@ -104,7 +103,7 @@ impl Access {
     }
 
     async fn here(cx: &Context, lock: Option<Lock>) -> Outcome<Self> {
-        let local = Local::start(cx, "127.0.0.1:0", Exposure::Loopback, Vec::new()).await?;
+        let local = Local::start(cx, Listening::for_a_moment()).await?;
         let client = Client::new(local.address(), cx.home.token()?)?;
         Ok(Self { client, local: Some(local), lock })
     }
@@ -129,6 +128,8 @@ impl Access {
                 )),
             }
         })?;
-        Client::new(url, token).map(|client| Self { client, local: None, lock: None }).fail_as(Exit::Usage)
+        Client::trusting(url, token, cx.ca()?.as_deref())
+            .map(|client| Self { client, local: None, lock: None })
+            .fail_as(Exit::Usage)
     }
 }

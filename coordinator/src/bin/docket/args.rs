@@ -130,6 +130,8 @@ pub(crate) enum Command {
     Serve(crate::serve::Args),
     /// A worker for a coordinator elsewhere
     Worker(crate::worker::Args),
+    /// Who may call the coordinator: make, list, revoke tokens
+    Token(crate::token::Args),
     /// The database: migrate it, rebuild what is derived from the log
     Db(crate::db::Args),
     /// What this machine can do: sandbox, store, toolchains
@@ -198,6 +200,11 @@ mod tests {
             "docket import run.docket --json",
             "docket gc",
             "docket gc --delete --untouched-for 7d",
+            "docket token create --name ci --role submit --expires 90d --json",
+            "docket token list",
+            "docket token revoke ci",
+            "docket logs system/audit",
+            "docket serve --listen 0.0.0.0:7117 --tls-cert /c.pem --tls-key /k.pem",
             "docket up --slots 4 --listen 127.0.0.1:0",
             "docket worker --slots 2 --queues a,b",
             "docket demo --keep",
@@ -250,6 +257,11 @@ mod tests {
             "docket replay abc --turn 3 --request --tools",
             "docket replay abc --gates",
             "docket verify --tools",
+            "docket token create --name ci",
+            "docket token create --name a/b --role read",
+            "docket token create --name ci --role king",
+            "docket token create --name ci --role read --expires 0d",
+            "docket token revoke",
             "docket up --slots 0",
             "docket up --listen nowhere",
             "docket verify --store mysql://x",

@@ -16,9 +16,11 @@ use crate::fail::{Exit, FailWith as _, Failure, Outcome};
 
 mod amounts;
 mod keys;
+mod server;
 
 pub(crate) use amounts::{DOLLARS, TEMPERATURE, dollars, sandbox, size};
-use keys::KEYS;
+use keys::{KEYS, Key, number};
+pub(crate) use server::{CONNECTIONS_MAX, ServerSettings, is_store};
 
 /// The settings of this machine.
 #[derive(Debug, Clone)]
@@ -33,12 +35,12 @@ pub(crate) struct Config {
     pub(crate) fallback_model: Option<ModelRef>,
     /// Engine of tasks that name none.
     pub(crate) engine: String,
-    /// Where `serve` and `up` listen.
-    pub(crate) listen: String,
     /// Store of `serve`, `up`, `db` and `verify`; none = the home's own database.
     pub(crate) store: Option<String>,
-    /// How long a lease lasts without a heartbeat.
-    pub(crate) lease_ms: u64,
+    /// How `serve` and `up` serve.
+    pub(crate) server: ServerSettings,
+    /// The one CA to trust where the coordinator is https; none = the system's.
+    pub(crate) ca: Option<std::path::PathBuf>,
     /// Runs that a worker has at once.
     pub(crate) slots: u32,
     /// A run process without progress for so long counts as hanging, whatever it is at; none = the longest
@@ -66,9 +68,9 @@ impl Default for Config {
             explore_model: None,
             fallback_model: None,
             engine: "react".to_owned(),
-            listen: "127.0.0.1:7117".to_owned(),
             store: None,
-            lease_ms: 30_000,
+            server: ServerSettings::default(),
+            ca: None,
             slots: 2,
             hang_ms: None,
             queues: Vec::new(),
@@ -95,9 +97,9 @@ pub(crate) fn policy_file(file: &Path) -> Outcome<Policy> {
     docket_worker::policy::read(table).map_err(fail)
 }
 
-/// Whether this can name a store.
-pub(crate) fn is_store(text: &str) -> bool {
-    ["sqlite:", "postgres://", "postgresql://"].iter().any(|scheme| text.starts_with(scheme))
+/// All settings.
+fn keys() -> impl Iterator<Item = &'static Key> {
+    KEYS.iter().chain(&server::KEYS)
 }
 
 impl Config {
@@ -116,7 +118,7 @@ impl Config {
                 });
             }
         }
-        for key in &KEYS {
+        for key in keys() {
             let Some(text) = env(key.env).filter(|text| !text.trim().is_empty()) else { continue };
             if (key.set)(&mut config, text.trim()).is_none() {
                 // A database's address holds a password.
@@ -135,6 +137,7 @@ impl Config {
                 "run.command_timeout_ms is above run.command_timeout_ms_max; lower it or raise the limit";
             return Err(Failure::new(Exit::Usage, message));
         }
+        self.server.check()?;
         Ok(self)
     }
 
@@ -161,8 +164,8 @@ impl Config {
             }
             for (name, value) in values {
                 let name = format!("{section}.{name}");
-                let key = KEYS.iter().find(|key| key.name == name).ok_or_else(|| {
-                    let names = KEYS.iter().map(|key| key.name);
+                let key = keys().find(|key| key.name == name).ok_or_else(|| {
+                    let names = keys().map(|key| key.name);
                     let known: Vec<&str> = names.filter(|k| k.starts_with(&format!("{section}."))).collect();
                     if known.is_empty() {
                         fail(format!("there is no section [{section}]; the sections are {}", sections()))
@@ -206,7 +209,7 @@ impl Config {
 }
 
 fn sections() -> &'static str {
-    "[run], [task], [server], [worker], [policy], [prices.\"PROVIDER:MODEL\"]"
+    "[run], [task], [server], [client], [worker], [policy], [prices.\"PROVIDER:MODEL\"]"
 }
 
 /// A value as the environment would have it.

@@ -1,6 +1,12 @@
 //! What every subcommand starts with: home, settings, screen, and how output is wanted.
 
-use crate::{args::Cli, config::Config, display::Screen, fail::Outcome, home::Home};
+use crate::{
+    args::Cli,
+    config::Config,
+    display::Screen,
+    fail::{Exit, FailWith as _, Outcome},
+    home::Home,
+};
 
 /// See the module.
 #[derive(Debug, Clone)]
@@ -36,6 +42,18 @@ impl Context {
         let url = cli.url.clone().filter(|url| !url.trim().is_empty());
         let output = if cli.json { Output::Json } else { Output::Text };
         Ok(Self { home, config, url, screen: Screen::stdout(cli.color), output, verbose: cli.verbose })
+    }
+
+    /// The certificates of the one CA to trust, as the setting's file has them.
+    pub(crate) fn ca(&self) -> Outcome<Option<String>> {
+        let Some(path) = &self.config.ca else { return Ok(None) };
+        let read = std::fs::read_to_string(path);
+        read.map(Some).fail_with(Exit::Usage, || {
+            format!(
+                "cannot read {} (DOCKET_CA, `client.ca`); it must be a file of certificates",
+                path.display()
+            )
+        })
     }
 
     /// Whether programs read the output.

@@ -1,5 +1,8 @@
 //! `docket db`: the database itself.
 
+use docket_coordinator::{clock::Clock, http::write_audit, store::Store};
+use docket_schema::system::{AdminAct, AdminActed};
+
 use crate::{
     context::Context,
     display,
@@ -52,6 +55,8 @@ pub(crate) async fn run(mut cx: Context, args: Args) -> Outcome {
             let _lock = alone(&cx)?;
             let store = local::open_store(&cx).await?;
             let backend = store.backend();
+            let version = env!("CARGO_PKG_VERSION").to_owned();
+            noted(&*store, AdminAct::Migrate { version }).await?;
             store.close().await;
             if cx.json() {
                 display::say_json(&serde_json::json!({ "store": backend, "migrated": true }));
@@ -71,6 +76,8 @@ pub(crate) async fn run(mut cx: Context, args: Args) -> Outcome {
 async fn rebuild(cx: &Context) -> Outcome {
     let store = local::open_store(cx).await?;
     let differences = store.rebuild().await.fail_as(Exit::Failed)?;
+    // Past the API, and its outcome is what matters: told after.
+    noted(&*store, AdminAct::Rebuild { differences: differences.len() as u64 }).await?;
     store.close().await;
     if cx.json() {
         display::say_json(&serde_json::json!({ "ok": differences.is_empty(), "differences": differences }));
@@ -86,6 +93,11 @@ async fn rebuild(cx: &Context) -> Outcome {
         });
     }
     Ok(if differences.is_empty() { Exit::Ok } else { Exit::Verification })
+}
+
+async fn noted(store: &dyn Store, act: AdminAct) -> Outcome<()> {
+    let acted = AdminActed { by: local::user(), from: None, act };
+    write_audit(store, vec![acted.into()], Clock::new().now()).await.fail_as(Exit::Failed)
 }
 
 /// The embedded store must not be in use; a PostgreSQL one may be.

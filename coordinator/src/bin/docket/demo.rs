@@ -70,8 +70,8 @@ pub(crate) async fn run(mut cx: Context, args: Args) -> Outcome {
         cx.home = Home::open(Some(folder.path()))?;
         Some(folder)
     };
-    cx.config.lease_ms = LEASE_MS;
-    "127.0.0.1:0".clone_into(&mut cx.config.listen);
+    cx.config.server.lease_ms = LEASE_MS;
+    "127.0.0.1:0".clone_into(&mut cx.config.server.listen);
     cx.config.store = None;
     say(
         &cx,

@@ -6,6 +6,7 @@ use docket_schema::{
     ids::{StreamId, Timestamp},
     message::{Part, ToolUse},
     run::{Compacted, GateSpec, GateStep, RunEvent, RunOutcome, ToolStatus},
+    system::{AdminAct, SystemEvent},
     task::{TaskBlocked, TaskBlockedWhy, TaskEvent},
 };
 use serde_json::Value;
@@ -29,10 +30,43 @@ pub(crate) fn summary(event: &Envelope) -> String {
         StreamId::Task(_) => {
             TaskEvent::decode(&event.kind, event.version, payload).map(|event| of_task(&event))
         }
-        StreamId::Queue(_) | StreamId::System(_) => Ok(String::new()),
+        StreamId::System(_) => {
+            SystemEvent::decode(&event.kind, event.version, payload).map(|event| of_system(&event))
+        }
+        StreamId::Queue(_) => Ok(String::new()),
     };
     let detail = typed.unwrap_or_else(|error| error.to_string());
     line(&format!("{:<16} {detail}", event.kind)).trim_end().to_owned()
+}
+
+fn of_system(event: &SystemEvent) -> String {
+    match event {
+        SystemEvent::RunImported(e) => format!("run {} of task {} by {}", e.run, e.task, e.by),
+        SystemEvent::TokenCreated(e) => {
+            let until = e.expires_at.map_or_else(String::new, |at| format!(" until {at}"));
+            format!("{} ({}){until} by {}", e.name, e.role.as_str(), e.by)
+        }
+        SystemEvent::TokenRevoked(e) => format!("{} by {}", e.name, e.by),
+        SystemEvent::AdminActed(e) => {
+            let from = e.from.as_ref().map_or_else(String::new, |from| format!(" from {from}"));
+            format!("{} by {}{from}", act(&e.act), e.by)
+        }
+        SystemEvent::CallsRefused(e) => {
+            format!("{} calls from {} since {}: {}", e.count, e.from, e.since, e.code.row().0)
+        }
+    }
+}
+
+fn act(act: &AdminAct) -> String {
+    match act {
+        AdminAct::CreateToken { name, role } => format!("token {name} ({}) made", role.as_str()),
+        AdminAct::RevokeToken { name } => format!("token {name} revoked"),
+        AdminAct::Import { run, .. } => format!("run {run} imported"),
+        AdminAct::CollectGarbage { delete: true } => "unnamed blobs dropped".to_owned(),
+        AdminAct::CollectGarbage { delete: false } => "unnamed blobs counted".to_owned(),
+        AdminAct::Migrate { version } => format!("database migrated by docket {version}"),
+        AdminAct::Rebuild { differences } => format!("tables derived again, {differences} differences"),
+    }
 }
 
 /// What a piece of content says in place; a blob only by its size.

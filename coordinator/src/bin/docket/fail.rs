@@ -157,7 +157,7 @@ fn coordinators_word(failure: Failure) -> Failure {
 fn exit_of(error: &ClientError) -> Exit {
     match error {
         ClientError::Unreachable { .. } => Exit::Unreachable,
-        ClientError::BadUrl => Exit::Usage,
+        ClientError::BadUrl | ClientError::Ca => Exit::Usage,
         ClientError::Protocol { .. } | ClientError::Setup(_) => Exit::Failed,
         ClientError::Refused(problem) => match problem.code {
             ProblemCode::NotFound | ProblemCode::Ambiguous => Exit::NotFound,
@@ -176,6 +176,7 @@ fn exit_of(error: &ClientError) -> Exit {
             | ProblemCode::MethodNotAllowed
             | ProblemCode::UnsupportedMedia
             | ProblemCode::TooLarge
+            | ProblemCode::TooMany
             | ProblemCode::StorageFull
             | ProblemCode::Internal => Exit::Failed,
         },

@@ -5,12 +5,13 @@ use std::{net::SocketAddr, path::Path, process::ExitCode, sync::Arc};
 
 use docket_coordinator::{
     clock::Clock,
-    http::{AnswerLost, ApiToken, Role},
-    server::{self, Exposure, Running, ServeError, ServerConfig},
+    http::{AnswerLost, ApiToken, Rates, Role},
+    server::{self, Exposure, Running, ServeError, ServerConfig, TlsIdentity},
     store::{SqlStore, Store, StoreError, postgres, sqlite},
 };
 
 use crate::{
+    config::CONNECTIONS_MAX,
     context::Context,
     fail::{Exit, FailWith as _, Outcome},
     logging,
@@ -19,10 +20,28 @@ use crate::{
 /// Providers and the variables their keys come in.
 pub(crate) const KEYS: [(&str, &str); 2] = [("anthropic", "ANTHROPIC_API_KEY"), ("openai", "OPENAI_API_KEY")];
 
-/// Most connections at once: each run process keeps a few open.
-const CONNECTIONS_MAX: u32 = 4096;
 /// How long requests in hand may take when the coordinator ends.
 const SHUTDOWN_GRACE_MS: u64 = 5000;
+
+/// How a coordinator in this process is reached.
+pub(crate) struct Listening {
+    /// Where.
+    pub(crate) at: String,
+    /// By whom.
+    pub(crate) exposure: Exposure,
+    /// With TLS.
+    pub(crate) tls: Option<TlsIdentity>,
+    /// Tests only: where it dies.
+    pub(crate) answers_lost: Vec<AnswerLost>,
+}
+
+impl Listening {
+    /// For a command of this machine, while it lasts.
+    pub(crate) fn for_a_moment() -> Self {
+        let at = "127.0.0.1:0".to_owned();
+        Self { at, exposure: Exposure::Loopback, tls: None, answers_lost: Vec::new() }
+    }
+}
 
 /// A coordinator in this process, and the store under it.
 pub(crate) struct Local {
@@ -32,28 +51,32 @@ pub(crate) struct Local {
 }
 
 impl Local {
-    /// Opens the store and serves it at `listen`.
-    pub(crate) async fn start(
-        cx: &Context,
-        listen: &str,
-        exposure: Exposure,
-        answers_lost: Vec<AnswerLost>,
-    ) -> Outcome<Self> {
-        let bind: SocketAddr = listen.parse().fail_with(Exit::Usage, || {
-            format!("`{listen}` is no address; it must look like 127.0.0.1:7117")
-        })?;
+    /// Opens the store and serves it.
+    pub(crate) async fn start(cx: &Context, listening: Listening) -> Outcome<Self> {
+        let Listening { at, exposure, tls, answers_lost } = listening;
+        let bind: SocketAddr = at
+            .parse()
+            .fail_with(Exit::Usage, || format!("`{at}` is no address; it must look like 127.0.0.1:7117"))?;
+        let settings = &cx.config.server;
         let token = cx.home.token()?;
         let store = open_store(cx).await?;
         let config = ServerConfig {
             bind,
             exposure,
-            tokens: vec![ApiToken::of(user(), Role::Admin, token.expose())],
-            lease_ms: cx.config.lease_ms,
-            heartbeat_ms: cx.config.lease_ms / 3,
+            tls,
+            hosts: settings.hosts.clone(),
+            lease_ms: settings.lease_ms,
+            heartbeat_ms: settings.lease_ms / 3,
             connections_max: CONNECTIONS_MAX,
+            connections_per_peer: settings.connections_per_peer,
+            rates: Rates {
+                requests_per_second: settings.requests_per_second,
+                auth_failures_per_minute: settings.auth_failures_per_minute,
+            },
             shutdown_grace_ms: SHUTDOWN_GRACE_MS,
             redactor: cx.config.redactor(),
             answers_lost,
+            ..ServerConfig::loopback(0, vec![ApiToken::of(user(), Role::Admin, token.expose())])
         };
         let running = match server::start(Arc::clone(&store), config, Arc::new(Clock::new())).await {
             Ok(running) => running,
@@ -61,7 +84,10 @@ impl Local {
                 store.close().await;
                 let exit = match error {
                     ServeError::NotLoopback(_) | ServeError::Times { .. } => Exit::Usage,
-                    ServeError::PortInUse(_) | ServeError::Bind { .. } | ServeError::Store(_) => Exit::Failed,
+                    ServeError::PortInUse(_)
+                    | ServeError::Bind { .. }
+                    | ServeError::Store(_)
+                    | ServeError::Tokens(_) => Exit::Failed,
                 };
                 return Err(error).fail_as(exit);
             }
@@ -70,7 +96,12 @@ impl Local {
         Ok(Self { running, store, address })
     }
 
-    /// Where it answers.
+    /// Where it answers with TLS, if it does.
+    pub(crate) fn tls_address(&self) -> Option<String> {
+        self.running.tls_url()
+    }
+
+    /// Where it answers whoever is on this machine.
     pub(crate) fn address(&self) -> &str {
         &self.address
     }
@@ -88,7 +119,7 @@ impl Local {
 }
 
 /// Who stands in the log for what this home's token does.
-fn user() -> String {
+pub(crate) fn user() -> String {
     std::env::var("USER").ok().filter(|name| !name.is_empty()).unwrap_or_else(|| "local".to_owned())
 }
 

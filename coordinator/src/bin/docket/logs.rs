@@ -1,14 +1,17 @@
 //! `docket logs`: the events as the log holds them.
 
-use docket_schema::ids::{Seq, StreamId};
-use docket_worker::client::Lineage;
+use docket_schema::{
+    event::Envelope,
+    ids::{Seq, StreamId},
+};
+use docket_worker::client::{Client, Lineage};
 
 use crate::{
     access::{Access, Need},
     context::Context,
     display::{self, Style},
     events,
-    fail::{Exit, Outcome},
+    fail::{Exit, FailWith as _, Outcome},
     resolve::{self, Named},
 };
 
@@ -19,37 +22,44 @@ use crate::{
 
 Examples:
   docket logs 3f9c01ab
+  docket logs system/audit
   docket logs 3f9c01ab --json | jq -r .kind | sort | uniq -c"
 )]
 pub(crate) struct Args {
-    /// A task or a run
+    /// A task, a run, or a stream: system/audit, system/tokens, system/imports
     id: String,
     /// For a run that stands on another's history: that history first
     #[arg(long)]
     lineage: bool,
 }
 
+async fn whole(client: &Client, stream: &StreamId) -> Outcome<Vec<Envelope>> {
+    let mut all: Vec<Envelope> = Vec::new();
+    loop {
+        let after = all.last().map_or(Seq(0), |last| last.seq);
+        let page = client.stream_events(stream, after, None).await?;
+        let more = page.more && !page.events.is_empty();
+        all.extend(page.events);
+        if !more {
+            return Ok(all);
+        }
+    }
+}
+
 /// Prints the events.
 pub(crate) async fn run(cx: Context, args: Args) -> Outcome {
     let access = Access::open(&cx, Need::Read).await?;
-    let events = match resolve::named(&access.client, &args.id).await? {
-        Named::Run(run) => {
-            let lineage = if args.lineage { Lineage::Whole } else { Lineage::Own };
-            access.client.all_events(run, lineage).await?
-        }
-        Named::Task(task) => {
-            let mut all = Vec::new();
-            let mut after = Seq(0);
-            loop {
-                let page = access.client.stream_events(&StreamId::Task(task), after, None).await?;
-                let more = page.more && !page.events.is_empty();
-                all.extend(page.events);
-                match all.last() {
-                    Some(last) if more => after = last.seq,
-                    Some(_) | None => break all,
-                }
+    let stream =
+        args.id.contains('/').then(|| args.id.parse::<StreamId>().fail_as(Exit::Usage)).transpose()?;
+    let events = match stream {
+        Some(stream) => whole(&access.client, &stream).await?,
+        None => match resolve::named(&access.client, &args.id).await? {
+            Named::Run(run) => {
+                let lineage = if args.lineage { Lineage::Whole } else { Lineage::Own };
+                access.client.all_events(run, lineage).await?
             }
-        }
+            Named::Task(task) => whole(&access.client, &StreamId::Task(task)).await?,
+        },
     };
     access.close().await?;
     for event in &events {

@@ -58,6 +58,7 @@ mod step;
 mod submit;
 mod supervise;
 mod tell;
+mod token;
 mod tool;
 mod up;
 mod verify;
@@ -150,6 +151,7 @@ async fn dispatch(cx: Context, command: Command) -> Outcome {
         Command::Up(args) => up::run(cx, args).await,
         Command::Serve(args) => serve::run(cx, args).await,
         Command::Worker(args) => worker::run(cx, args).await,
+        Command::Token(args) => token::run(cx, args).await,
         Command::Db(args) => db::run(cx, args).await,
         Command::Doctor(args) => doctor::run(cx, args).await,
         Command::Demo(args) => Box::pin(demo::run(cx, args)).await,

@@ -89,7 +89,7 @@ pub(crate) async fn run(mut cx: Context, args: Args) -> Outcome {
         access.close().await?;
     }
     let queue: QueueName = format!("run-{}", id.short()).parse().expect("digits make a queue name");
-    "127.0.0.1:0".clone_into(&mut cx.config.listen);
+    "127.0.0.1:0".clone_into(&mut cx.config.server.listen);
     cx.config.slots = 1;
     cx.config.queues = vec![queue.clone()];
     let served = Served::start(&mut cx, &ServerArgs::default()).await?;

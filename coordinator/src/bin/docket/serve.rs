@@ -1,13 +1,18 @@
 //! `docket serve`: a coordinator alone.
 
-use docket_coordinator::{http::AnswerLost, server::Exposure};
+use std::path::PathBuf;
+
+use docket_coordinator::{
+    http::AnswerLost,
+    server::{Exposure, TlsIdentity},
+};
 
 use crate::{
     context::Context,
     display,
-    fail::{Exit, Failure, Outcome},
+    fail::{Exit, FailWith as _, Failure, Outcome},
     home::{Lock, Ownership},
-    local::Local,
+    local::{Listening, Local},
     logging,
     signals::Stop,
 };
@@ -15,12 +20,16 @@ use crate::{
 /// Flags.
 #[derive(Debug, clap::Args)]
 #[command(
-    after_help = "Workers reach it with DOCKET_URL and DOCKET_TOKEN; the token is the file `token` in the home.
+    after_help = "Workers reach it with DOCKET_URL and DOCKET_TOKEN, and DOCKET_CA where its certificate is signed by a CA of
+yours. The file `token` in the home is an administrator's; `docket token create` makes others. By a name it is
+called only if `server.hosts` has it.
 With --store postgres://... any number of coordinators may serve the same backlog.
 
 Examples:
   docket serve
-  docket serve --store postgres://docket@db/docket --listen 10.0.0.5:7117 --insecure"
+  docket serve --store postgres://docket@db/docket --listen 10.0.0.5:7117 --insecure
+  docket serve --listen 0.0.0.0:7117 --tls-cert /etc/docket/cert.pem --tls-key /etc/docket/key.pem
+  docket token create --name builder --role worker   # for a worker on another machine"
 )]
 pub(crate) struct Args {
     #[command(flatten)]
@@ -34,6 +43,12 @@ pub(crate) struct ServerArgs {
     /// Where to listen; port 0 takes a free one [default: `server.listen` of docket.toml, 127.0.0.1:7117]
     #[arg(long, value_name = "ADDRESS:PORT")]
     listen: Option<std::net::SocketAddr>,
+    /// Speak TLS with this certificate, the server's own first in PEM [default: `server.tls_cert`]
+    #[arg(long, value_name = "FILE")]
+    tls_cert: Option<PathBuf>,
+    /// Its private key [default: `server.tls_key`]
+    #[arg(long, value_name = "FILE")]
+    tls_key: Option<PathBuf>,
     /// Listen beyond this machine without encryption: for networks you trust, or behind a proxy with TLS
     #[arg(long)]
     insecure: bool,
@@ -55,12 +70,22 @@ impl Served {
     /// Takes the home and starts to serve.
     pub(crate) async fn start(cx: &mut Context, args: &ServerArgs) -> Outcome<Self> {
         if let Some(listen) = args.listen {
-            cx.config.listen = listen.to_string();
+            cx.config.server.listen = listen.to_string();
         }
         cx.config.store = args.store.clone().or(cx.config.store.take());
-        let exposure = if args.insecure { Exposure::Insecure } else { Exposure::Loopback };
+        let server = &mut cx.config.server;
+        server.tls_cert = args.tls_cert.clone().or(server.tls_cert.take());
+        server.tls_key = args.tls_key.clone().or(server.tls_key.take());
+        server.check()?;
+        let tls = match (&server.tls_cert, &server.tls_key) {
+            (Some(cert), Some(key)) => Some(TlsIdentity::read(cert, key).fail_as(Exit::Usage)?),
+            _ => None,
+        };
+        let exposure = if args.insecure { Exposure::Open } else { Exposure::Loopback };
         let mut lock = own(cx)?;
-        let local = Local::start(cx, &cx.config.listen, exposure, args.answers_lost.clone()).await?;
+        let (at, answers_lost) = (cx.config.server.listen.clone(), args.answers_lost.clone());
+        let listening = Listening { at, exposure, tls, answers_lost };
+        let local = Local::start(cx, listening).await?;
         cx.home.tell_if_open_to_others()?;
         lock.announce(Some(local.address().to_owned()))?;
         Ok(Self { local, lock })
@@ -69,6 +94,11 @@ impl Served {
     /// Where it answers.
     pub(crate) fn address(&self) -> &str {
         self.local.address()
+    }
+
+    /// Where it answers others, where that is somewhere else.
+    pub(crate) fn tls_address(&self) -> Option<String> {
+        self.local.tls_address()
     }
 
     /// Ends it, then gives the home back.
@@ -100,13 +130,17 @@ pub(crate) fn own(cx: &Context) -> Outcome<Lock> {
 }
 
 /// Says that it serves, to people or programs.
-pub(crate) fn announce(cx: &Context, address: &str, workers: u32) {
+pub(crate) fn announce(cx: &Context, served: &Served, workers: u32) {
+    let (address, tls) = (served.address(), served.tls_address());
     if cx.json() {
-        display::say_json(
-            &serde_json::json!({ "address": address, "pid": std::process::id(), "slots": workers }),
-        );
+        let mut said = serde_json::json!({ "address": address, "pid": std::process::id(), "slots": workers });
+        if let Some(tls) = tls {
+            said["tls_address"] = tls.into();
+        }
+        display::say_json(&said);
         return;
     }
+    let address = tls.map_or_else(|| address.to_owned(), |tls| format!("{tls} (here {address})"));
     let slots = if workers == 0 { String::new() } else { format!(", up to {workers} runs at once") };
     display::say(&format!(
         "docket serves {} at {address}{slots}; Ctrl-C ends it in order",
@@ -119,7 +153,7 @@ pub(crate) async fn run(mut cx: Context, args: Args) -> Outcome {
     logging::start(cx.verbose);
     let stop = Stop::listen()?;
     let served = Served::start(&mut cx, &args.server).await?;
-    announce(&cx, served.address(), 0);
+    announce(&cx, &served, 0);
     stop.drain.cancelled().await;
     tokio::select! {
         () = served.stop() => {}

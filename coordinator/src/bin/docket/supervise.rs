@@ -121,6 +121,7 @@ pub(crate) fn start(
     });
     let config = SupervisorConfig {
         coordinator: job.address,
+        ca: cx.ca()?,
         token: job.token,
         name: job.name,
         slots: cx.config.slots,

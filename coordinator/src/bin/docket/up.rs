@@ -43,7 +43,7 @@ pub(crate) async fn run(mut cx: Context, args: Args) -> Outcome {
     let client = Client::new(served.address(), cx.home.token()?)?;
     predecessor::take_back(&cx.home, &client, job.incarnation()).await;
     let worker = supervise::start(&cx, job, &stop)?;
-    serve::announce(&cx, served.address(), cx.config.slots);
+    serve::announce(&cx, &served, cx.config.slots);
     let deliveries = CancellationToken::new();
     let (until, at) = (deliveries.clone(), cx.clone());
     let deliverer = tokio::spawn(async move { deliverer::run(&at, &client, until).await });

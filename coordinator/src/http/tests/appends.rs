@@ -28,9 +28,22 @@ async fn what_no_fold_reads_or_no_worker_says_is_refused() {
     let cancel = RunEvent::from(cancel).encode(Turn(0));
     let long = format!(r#"{{"phase":"editing","more":"{}"}}"#, "x".repeat(PAYLOAD_BYTES_MAX));
     let other = started(lease.task, RunId(uuid::Uuid::from_u128(1)));
+    let deep = format!(r#"{{"phase":"editing","more":{}{}}}"#, "[".repeat(200), "]".repeat(200));
     let table: Vec<(&str, Vec<NewEvent>, ProblemCode, &str)> = vec![
         ("no events", vec![], ProblemCode::InvalidRequest, "events"),
         ("too many", vec![phase(0); EVENTS_PER_APPEND_MAX + 1], ProblemCode::TooLarge, "events"),
+        (
+            "half a pair in a field that nobody knows",
+            vec![raw("PhaseChanged", 1, r#"{"phase":"editing","more":"\ud800"}"#)],
+            ProblemCode::InvalidRequest,
+            "events[0]",
+        ),
+        (
+            "depth in a field that nobody knows",
+            vec![raw("PhaseChanged", 1, &deep)],
+            ProblemCode::InvalidRequest,
+            "body",
+        ),
         ("unknown kind", vec![raw("Danced", 1, "{}")], ProblemCode::InvalidRequest, "events[0]"),
         ("unknown version", vec![raw("PhaseChanged", 9, "{}")], ProblemCode::InvalidRequest, "events[0]"),
         (

@@ -98,9 +98,13 @@ pub(in crate::http) fn asked(turn: u32) -> NewEvent {
 }
 
 pub(in crate::http) fn answered(turn: u32) -> NewEvent {
+    answered_with(turn, "thinking aloud")
+}
+
+pub(in crate::http) fn answered_with(turn: u32, text: &str) -> NewEvent {
     let event = ModelAnswered {
         call: CallId(format!("m{turn}")),
-        parts: vec![Part::Text { text: "thinking aloud".into() }],
+        parts: vec![Part::Text { text: text.into() }],
         stop: StopReason::EndTurn,
         usage: Usage::default(),
         cost_nusd: 0,

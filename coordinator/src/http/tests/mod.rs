@@ -2,14 +2,20 @@
 
 mod appends;
 mod carry;
+mod doors;
 pub(super) mod events;
 mod expiry;
 mod follow;
 mod forks;
+mod hostile;
 mod life;
+mod made_tokens;
 mod malformed;
+mod pace;
 mod polls;
 mod resume;
 mod serving;
+mod slow;
 mod support;
+mod tls;
 mod tokens;

@@ -56,9 +56,9 @@ async fn a_run_is_gone_on_with_from_a_turns_end() {
     assert_eq!((kinds(&none).len(), none["more"].as_bool()), (0, Some(false)));
     let shared: Value = read(parent, "?lineage=true").await.good();
     assert_eq!(kinds(&shared).len(), 4);
-    // And the parent's token reads nothing of the child.
+    // And the parent's token reads nothing of the child, nor anything: the parent has ended.
     let path = format!("/v1/runs/{}/events", child.run);
-    assert_eq!(house.send("GET", &path, &lease.token, Vec::new(), None).await.status, 403);
+    assert_eq!(house.send("GET", &path, &lease.token, Vec::new(), None).await.status, 409);
 }
 
 #[tokio::test]

@@ -31,11 +31,11 @@ async fn what_cannot_be_served_says_what_helps() {
     let mut hasty = ServerConfig::loopback(0, Vec::new());
     hasty.lease_ms = 10;
     assert!(matches!(refusal(&house, hasty).await, ServeError::Times { .. }));
-    open.exposure = Exposure::Insecure;
+    open.exposure = Exposure::Open;
     let running = start(Arc::clone(&house.store), open, Arc::new(Clock::new())).await.expect("serves");
     let url = format!("http://127.0.0.1:{}/healthz", running.local_addr().port());
-    let answer = house.client.get(url).header("host", "coordinator.internal").send().await.expect("answer");
-    assert_eq!(answer.status(), 200, "any host, for it is meant to be reached");
+    let answer = house.client.get(url).send().await.expect("answer");
+    assert_eq!(answer.status(), 200);
     running.shutdown().await;
 }
 

@@ -7,10 +7,17 @@ use docket_schema::{
     event::NewEvent,
     ids::{Epoch, IncarnationId, Seq, TaskId},
     task::TaskSpec,
-    wire::{AppendRequest, HeartbeatRequest, Held, Lease, LeaseRequest, LeaseResponse, Problem},
+    wire::{
+        AppendRequest, CreateTokenRequest, CreatedToken, HeartbeatRequest, Held, Lease, LeaseRequest,
+        LeaseResponse, Problem,
+    },
 };
 use serde::{Serialize, de::DeserializeOwned};
 use serde_json::Value;
+use tokio::{
+    io::{AsyncReadExt as _, AsyncWriteExt as _},
+    net::TcpStream,
+};
 
 use super::events::{MANIFEST, engine, spec};
 use crate::{
@@ -73,9 +80,14 @@ impl House {
     }
 
     pub(super) async fn with_lease_ms(lease_ms: u64) -> Self {
+        Self::with(|config| (config.lease_ms, config.heartbeat_ms) = (lease_ms, lease_ms / 3)).await
+    }
+
+    /// A house whose coordinator is configured otherwise.
+    pub(super) async fn with(change: impl FnOnce(&mut ServerConfig)) -> Self {
         let folder = tempfile::tempdir().expect("folder");
         let store = open_store(folder.path()).await;
-        let running = serve(Arc::clone(&store), lease_ms).await;
+        let running = serve_with(Arc::clone(&store), change).await;
         let house = Self { running, store, client: client(), _folder: folder };
         let blob = BlobRef::of(MANIFEST);
         let put = house
@@ -111,6 +123,12 @@ impl House {
             content_type: content_type.unwrap_or_default(),
             body: answer.bytes().await.expect("body").to_vec(),
         }
+    }
+
+    /// Makes a token of this role, for `expires_in_ms`.
+    pub(super) async fn made(&self, name: &str, role: Role, expires_in_ms: Option<u64>) -> CreatedToken {
+        let request = CreateTokenRequest { name: name.parse().expect("a name"), role, expires_in_ms };
+        self.admin("/v1/tokens", &request).await.good()
     }
 
     pub(super) async fn get(&self, path: &str) -> Answer {
@@ -160,10 +178,32 @@ impl House {
 }
 
 pub(super) async fn serve(store: Arc<dyn Store>, lease_ms: u64) -> Running {
+    serve_with(store, |config| (config.lease_ms, config.heartbeat_ms) = (lease_ms, lease_ms / 3)).await
+}
+
+pub(super) async fn serve_with(store: Arc<dyn Store>, change: impl FnOnce(&mut ServerConfig)) -> Running {
     let tokens = Role::ALL.into_iter().map(|role| ApiToken::of(format!("{role:?}"), role, token(role)));
     let mut config = ServerConfig::loopback(0, tokens.collect());
-    (config.lease_ms, config.heartbeat_ms) = (lease_ms, lease_ms / 3);
+    // Most tests send wrong tokens to see that they are refused as such.
+    config.rates.auth_failures_per_minute = 1_000_000;
+    change(&mut config);
     start(store, config, Arc::new(Clock::new())).await.expect("serves")
+}
+
+/// Waits for something that must come, and fails where it does not.
+pub(super) async fn in_time<T>(what: &str, wait: impl Future<Output = T>) -> T {
+    let long = std::time::Duration::from_secs(60);
+    tokio::time::timeout(long, wait).await.unwrap_or_else(|_| panic!("{what}: not within {long:?}"))
+}
+
+/// Sends this, and reads until the other side has closed.
+pub(super) async fn raw(house: &House, request: &str) -> String {
+    let stream = TcpStream::connect(house.running.local_addr()).await.expect("connects");
+    let (mut read, mut write) = stream.into_split();
+    let mut answer = Vec::new();
+    // Whoever is refused may be cut off while it still sends.
+    let (_, _) = tokio::join!(write.write_all(request.as_bytes()), read.read_to_end(&mut answer));
+    String::from_utf8_lossy(&answer).into_owned()
 }
 
 pub(super) async fn open_store(folder: &Path) -> Arc<dyn Store> {

@@ -5,6 +5,7 @@ use docket_schema::{
     ids::StreamId,
     names::{self, Named},
     run::{CorruptLog, RunEvent, RunState},
+    system::{Tokens, TokensError},
     task::{TaskEvent, TaskEventMeta, TaskRecord},
 };
 
@@ -17,11 +18,14 @@ pub enum Fold {
     Task(Option<Box<TaskRecord>>),
     /// A run.
     Run(Box<RunState>),
+    /// The API tokens.
+    Tokens(Tokens),
 }
 
 /// Why an event does not fold.
 pub(super) enum Unfolded {
     Corrupt(CorruptLog),
+    Tokens(TokensError),
     NotSubmitted(&'static str),
 }
 
@@ -35,16 +39,19 @@ impl Unfolded {
     pub(super) fn describe(&self) -> String {
         match self {
             Self::NotSubmitted(kind) => format!("a task begins with {kind}"),
-            Self::Corrupt(error) => {
-                let (mut text, mut cause) = (error.to_string(), std::error::Error::source(error));
-                while let Some(source) = cause {
-                    text = format!("{text}: {source}");
-                    cause = source.source();
-                }
-                text
-            }
+            Self::Corrupt(error) => chain(error),
+            Self::Tokens(error) => chain(error),
         }
     }
+}
+
+fn chain(error: &dyn std::error::Error) -> String {
+    let (mut text, mut cause) = (error.to_string(), error.source());
+    while let Some(source) = cause {
+        text = format!("{text}: {source}");
+        cause = source.source();
+    }
+    text
 }
 
 impl Fold {
@@ -62,6 +69,7 @@ impl Fold {
                 drop(names::of_event(stream, event, named));
                 Ok(())
             }
+            Self::Tokens(tokens) => tokens.apply(event).map_err(Unfolded::Tokens),
             Self::Run(state) => {
                 let typed = RunEvent::decode(event.kind, event.version, event.payload).map_err(unread)?;
                 names::of_run(&typed, named);

@@ -15,9 +15,13 @@ use docket_schema::{
     message::{CallId, ModelRef, Part, StopReason, ToolUse, Usage},
     run::*,
     snapshot::{Base, Manifest},
-    system::{RunImported, RunOf, StreamImported, SystemEvent},
+    system::{
+        AdminAct, AdminActed, CallsRefused, Role, RunImported, RunOf, StreamImported, SystemEvent,
+        TokenCreated, TokenName, TokenRevoked,
+    },
     task::*,
     tool::ToolFacts,
+    wire::ProblemCode,
 };
 use docket_worker::{
     driver::{Material, rendered},
@@ -353,8 +357,41 @@ fn task_events(task: TaskId, run: RunId, base: Base) -> Vec<Envelope> {
     stream.events
 }
 
-/// The system's streams.
-pub(super) fn system() -> Vec<Envelope> {
+/// The stream of tokens.
+pub(super) fn tokens() -> Vec<Envelope> {
+    let mut stream = Stream::new(StreamId::System(SystemTopic::Tokens));
+    let name: TokenName = "ci".parse().expect("a name");
+    let (by, hash) = ("a person".to_owned(), BlobHash::of(b"not a token"));
+    let expires_at = Some(Timestamp(AT.0 + 1_000_000));
+    let made = TokenCreated { name: name.clone(), role: Role::Submit, hash, expires_at, by: by.clone() };
+    stream.push(Turn(0), &SystemEvent::from(made));
+    stream.push(Turn(0), &SystemEvent::from(TokenRevoked { name, by }));
+    stream.events
+}
+
+/// The stream of administrative acts.
+pub(super) fn audit() -> Vec<Envelope> {
+    let mut stream = Stream::new(StreamId::System(SystemTopic::Audit));
+    let name: TokenName = "ci".parse().expect("a name");
+    let acts = [
+        AdminAct::CreateToken { name: name.clone(), role: Role::Submit },
+        AdminAct::RevokeToken { name },
+        AdminAct::Import { run: RunId(id(2)), task: TaskId(id(1)) },
+        AdminAct::CollectGarbage { delete: true },
+        AdminAct::Migrate { version: "0.1.0".to_owned() },
+        AdminAct::Rebuild { differences: 0 },
+    ];
+    for act in acts {
+        let from = Some("127.0.0.1".to_owned());
+        stream.push(Turn(0), &SystemEvent::from(AdminActed { by: "a person".to_owned(), from, act }));
+    }
+    let (from, code) = ("10.0.0.1".to_owned(), ProblemCode::Unauthorized);
+    stream.push(Turn(0), &SystemEvent::from(CallsRefused { from, code, count: 3, since: AT }));
+    stream.events
+}
+
+/// The stream of imports.
+pub(super) fn imports() -> Vec<Envelope> {
     let mut stream = Stream::new(StreamId::System(SystemTopic::Imports));
     let (task, run) = (TaskId(id(1)), RunId(id(2)));
     let head = Head { seq: Seq(30), hash: EventHash([7; 32]) };

@@ -5,7 +5,6 @@ use docket_schema::run::temperature_milli;
 use super::{
     Config,
     amounts::{DOLLARS, SIZE, TEMPERATURE, dollars, sandbox, size},
-    is_store,
 };
 
 const MIB: u64 = 1024 * 1024;
@@ -23,7 +22,7 @@ pub(super) struct Key {
 }
 
 /// Reads a number within a range into a place.
-fn number<T: TryFrom<u64>>(text: &str, range: std::ops::RangeInclusive<u64>, place: &mut T) -> Option<()> {
+pub(super) fn number<T: TryFrom<u64>>(text: &str, range: std::ops::RangeInclusive<u64>, place: &mut T) -> Option<()> {
     let number: u64 = text.replace('_', "").parse().ok()?;
     *place = range.contains(&number).then_some(number).and_then(|number| T::try_from(number).ok())?;
     Some(())
@@ -35,7 +34,7 @@ fn within(text: &str, range: std::ops::RangeInclusive<u64>) -> Option<u64> {
 }
 
 /// See the module.
-pub(super) const KEYS: [Key; 49] = [
+pub(super) static KEYS: [Key; 46] = [
     Key {
         name: "run.turns_max",
         env: "DOCKET_TURNS_MAX",
@@ -253,24 +252,6 @@ pub(super) const KEYS: [Key; 49] = [
         set: |c, t| {
             (!t.is_empty() && t.bytes().all(|b| b.is_ascii_lowercase())).then(|| t.clone_into(&mut c.engine))
         },
-    },
-    Key {
-        name: "server.listen",
-        env: "DOCKET_LISTEN",
-        allowed: "ADDRESS:PORT, such as 127.0.0.1:7117; port 0 takes a free one",
-        set: |c, t| t.parse::<std::net::SocketAddr>().ok().map(|_| t.clone_into(&mut c.listen)),
-    },
-    Key {
-        name: "server.store",
-        env: "DATABASE_URL",
-        allowed: "sqlite:PATH or postgres://USER:PASSWORD@HOST/DATABASE",
-        set: |c, t| is_store(t).then(|| c.store = Some(t.to_owned())),
-    },
-    Key {
-        name: "server.lease_ms",
-        env: "DOCKET_LEASE_MS",
-        allowed: "milliseconds from 200 to 3600000",
-        set: |c, t| number(t, 200..=3_600_000, &mut c.lease_ms),
     },
     Key {
         name: "worker.slots",

@@ -10,8 +10,8 @@ fn read(text: &str) -> Outcome<Config> {
 
 #[test]
 fn every_key_is_named_once_and_the_file_is_read() {
-    let names: std::collections::BTreeSet<_> = KEYS.iter().flat_map(|key| [key.name, key.env]).collect();
-    assert_eq!(names.len(), KEYS.len() * 2);
+    let names: std::collections::BTreeSet<_> = keys().flat_map(|key| [key.name, key.env]).collect();
+    assert_eq!(names.len(), keys().count() * 2);
     let text = "[run]\nturns_max = 40\nauto_lint = false\nrefuse_syntax_errors = true\n[worker]\nqueues = [\"a\", \"b\"]\n\
                 [prices.\"openai:x\"]\ninput = \"1\"\n";
     let config = read(text).expect("legal");
@@ -35,11 +35,11 @@ fn what_is_wrong_is_named_with_what_is_allowed() {
         ),
         (
             "slots = 1",
-            "docket.toml: `slots` must stand in a section: [run], [task], [server], [worker], [policy], [prices.\"PROVIDER:MODEL\"]",
+            "docket.toml: `slots` must stand in a section: [run], [task], [server], [client], [worker], [policy], [prices.\"PROVIDER:MODEL\"]",
         ),
         (
             "[wroker]\nslots = 1",
-            "docket.toml: there is no section [wroker]; the sections are [run], [task], [server], [worker], [policy], [prices.\"PROVIDER:MODEL\"]",
+            "docket.toml: there is no section [wroker]; the sections are [run], [task], [server], [client], [worker], [policy], [prices.\"PROVIDER:MODEL\"]",
         ),
         (
             "[[policy.rules]]\nid = \"a\"\nverdict = \"deny\"\ncommands = [\"x\"]\nmisses = [\"ls; x\"]",
@@ -69,6 +69,47 @@ fn the_environment_goes_over_the_file_and_never_shows_a_password() {
     assert_eq!(with("DOCKET_SLOTS", "").expect("empty is absent").slots, 3);
     let failure = with("DATABASE_URL", "mysql://me:secret@host/db").expect_err("no store of ours");
     assert!(!failure.error.to_string().contains("secret"), "{}", failure.error);
+}
+
+#[test]
+fn the_settings_of_servers_are_documented_with_their_defaults() {
+    let server = ServerSettings::default();
+    let readme = include_str!("../../../../../README.md");
+    for key in &server::KEYS {
+        let (section, name) = key.name.split_once('.').expect("a section");
+        let name = if section == "server" { name } else { key.name };
+        let default = match name {
+            "listen" => server.listen.clone(),
+            "lease_ms" => server.lease_ms.to_string(),
+            "requests_per_second" => server.requests_per_second.to_string(),
+            "auth_failures_per_minute" => server.auth_failures_per_minute.to_string(),
+            "connections_per_peer" => server.connections_per_peer.to_string(),
+            "store" => "the home's".to_owned(),
+            "client.ca" => "the system's".to_owned(),
+            _ => "none".to_owned(),
+        };
+        let row = readme.lines().find(|line| line.starts_with(&format!("| `{name}`:")));
+        let row = row.unwrap_or_else(|| panic!("README.md has no row for {name}"));
+        let told = format!("| `{}` | {default} |", key.env);
+        assert!(row.ends_with(&told), "{row} does not end with {told}");
+    }
+}
+
+#[test]
+fn a_certificate_without_its_key_is_refused_and_hosts_are_names() {
+    let with = |name: &'static str, value: &'static str| {
+        Config::load(std::path::Path::new("/none/docket.toml"), move |asked| {
+            (asked == name).then(|| value.to_owned())
+        })
+    };
+    let failure = with("DOCKET_TLS_CERT", "/c.pem").expect_err("half");
+    assert!(failure.error.to_string().contains("belong together"), "{}", failure.error);
+    let config = with("DOCKET_HOSTS", "docket.example, build-1").expect("names");
+    assert_eq!(config.server.hosts, ["docket.example", "build-1"]);
+    for bad in ["http://x", "a:80", "*", "a b"] {
+        assert!(with("DOCKET_HOSTS", bad).is_err(), "{bad}");
+    }
+    assert!(with("DOCKET_CA", "relative.pem").is_err());
 }
 
 #[test]

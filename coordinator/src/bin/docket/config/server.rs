@@ -1,0 +1,141 @@
+//! Settings of a coordinator, and of whoever calls one elsewhere.
+
+use std::path::PathBuf;
+
+use super::{Key, number};
+use crate::fail::{Exit, Failure, Outcome};
+
+/// Most connections at once: each run process keeps a few open.
+pub(crate) const CONNECTIONS_MAX: u32 = 4096;
+
+/// How `serve` and `up` serve.
+#[derive(Debug, Clone)]
+pub(crate) struct ServerSettings {
+    /// Where they listen.
+    pub(crate) listen: String,
+    /// How long a lease lasts without a heartbeat.
+    pub(crate) lease_ms: u64,
+    /// Names by which the coordinator may be called, beside its addresses.
+    pub(crate) hosts: Vec<String>,
+    /// Certificate and key for TLS, in PEM.
+    pub(crate) tls_cert: Option<PathBuf>,
+    /// See `tls_cert`.
+    pub(crate) tls_key: Option<PathBuf>,
+    /// Requests of one token per second.
+    pub(crate) requests_per_second: u32,
+    /// Wrong tokens from one address per minute.
+    pub(crate) auth_failures_per_minute: u32,
+    /// Connections from one other address.
+    pub(crate) connections_per_peer: u32,
+}
+
+impl Default for ServerSettings {
+    fn default() -> Self {
+        let rates = docket_coordinator::http::Rates::default();
+        Self {
+            listen: "127.0.0.1:7117".to_owned(),
+            lease_ms: 30_000,
+            hosts: Vec::new(),
+            tls_cert: None,
+            tls_key: None,
+            requests_per_second: rates.requests_per_second,
+            auth_failures_per_minute: rates.auth_failures_per_minute,
+            connections_per_peer: CONNECTIONS_MAX / 4,
+        }
+    }
+}
+
+impl ServerSettings {
+    /// Refuses half of what belongs together.
+    pub(crate) fn check(&self) -> Outcome<()> {
+        if self.tls_cert.is_some() == self.tls_key.is_some() {
+            return Ok(());
+        }
+        let message = "a certificate and its key belong together: give --tls-cert and --tls-key, or set \
+                       server.tls_cert and server.tls_key";
+        Err(Failure::new(Exit::Usage, message))
+    }
+}
+
+/// Whether this can name a store.
+pub(crate) fn is_store(text: &str) -> bool {
+    ["sqlite:", "postgres://", "postgresql://"].iter().any(|scheme| text.starts_with(scheme))
+}
+
+/// Host names as a list.
+fn hosts(text: &str) -> Option<Vec<String>> {
+    let names: Vec<&str> = text.split(',').map(str::trim).filter(|name| !name.is_empty()).collect();
+    let legal = |name: &&str| {
+        name.len() <= 253
+            && name.bytes().all(|b| b.is_ascii_alphanumeric() || matches!(b, b'.' | b'-' | b'_'))
+    };
+    names.iter().all(legal).then(|| names.iter().map(ToString::to_string).collect())
+}
+
+fn path(text: &str) -> Option<PathBuf> {
+    let path = PathBuf::from(text);
+    path.is_absolute().then_some(path)
+}
+
+pub(super) static KEYS: [Key; 10] = [
+    Key {
+        name: "server.listen",
+        env: "DOCKET_LISTEN",
+        allowed: "ADDRESS:PORT, such as 127.0.0.1:7117; port 0 takes a free one",
+        set: |c, t| t.parse::<std::net::SocketAddr>().ok().map(|_| t.clone_into(&mut c.server.listen)),
+    },
+    Key {
+        name: "server.store",
+        env: "DATABASE_URL",
+        allowed: "sqlite:PATH or postgres://USER:PASSWORD@HOST/DATABASE",
+        set: |c, t| is_store(t).then(|| c.store = Some(t.to_owned())),
+    },
+    Key {
+        name: "server.lease_ms",
+        env: "DOCKET_LEASE_MS",
+        allowed: "milliseconds from 200 to 3600000",
+        set: |c, t| number(t, 200..=3_600_000, &mut c.server.lease_ms),
+    },
+    Key {
+        name: "server.hosts",
+        env: "DOCKET_HOSTS",
+        allowed: "host names without port, in the environment separated by commas",
+        set: |c, t| hosts(t).map(|names| c.server.hosts = names),
+    },
+    Key {
+        name: "server.tls_cert",
+        env: "DOCKET_TLS_CERT",
+        allowed: "the absolute path of a file of certificates in PEM, the server's own first",
+        set: |c, t| path(t).map(|path| c.server.tls_cert = Some(path)),
+    },
+    Key {
+        name: "server.tls_key",
+        env: "DOCKET_TLS_KEY",
+        allowed: "the absolute path of a private key in PEM that others cannot read",
+        set: |c, t| path(t).map(|path| c.server.tls_key = Some(path)),
+    },
+    Key {
+        name: "server.requests_per_second",
+        env: "DOCKET_REQUESTS_PER_SECOND",
+        allowed: "a whole number from 1 to 1000000",
+        set: |c, t| number(t, 1..=1_000_000, &mut c.server.requests_per_second),
+    },
+    Key {
+        name: "server.auth_failures_per_minute",
+        env: "DOCKET_AUTH_FAILURES_PER_MINUTE",
+        allowed: "a whole number from 1 to 1000000",
+        set: |c, t| number(t, 1..=1_000_000, &mut c.server.auth_failures_per_minute),
+    },
+    Key {
+        name: "server.connections_per_peer",
+        env: "DOCKET_CONNECTIONS_PER_PEER",
+        allowed: "a whole number from 1 to 4096",
+        set: |c, t| number(t, 1..=u64::from(CONNECTIONS_MAX), &mut c.server.connections_per_peer),
+    },
+    Key {
+        name: "client.ca",
+        env: "DOCKET_CA",
+        allowed: "the absolute path of a file of certificates in PEM",
+        set: |c, t| path(t).map(|path| c.ca = Some(path)),
+    },
+];

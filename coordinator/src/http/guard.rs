@@ -1,0 +1,222 @@
+//! What every request passes before its route: bounds of its head, host and origin, pace, token, role. And
+//! what every answer bears.
+//!
+//! Invariants: no answer ever allows another origin anything; a token is neither logged nor told; a token
+//! that is good is never kept out by others that are not.
+
+use std::net::IpAddr;
+
+use axum::{
+    body::Body,
+    http::{HeaderMap, HeaderName, HeaderValue, Response, header, request::Parts},
+};
+use docket_schema::wire::ProblemCode;
+
+use super::{
+    api::Api,
+    auth::{Access, Caller},
+    errors::Refusal,
+    pace::Paced,
+};
+
+/// Longest path and query, in bytes: an id and a dozen parameters fit many times.
+const URI_BYTES_MAX: usize = 8 * 1024;
+/// Most parameters of a query.
+const PARAMETERS_MAX: usize = 32;
+/// Longest `Authorization`, in bytes. Longer is no token of ours, and not hashed.
+const TOKEN_BYTES_MAX: usize = 512;
+
+/// The two ends of a connection: stands in each request's extensions.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Ends {
+    /// The other side's address.
+    pub(crate) peer: IpAddr,
+    /// The address it reached.
+    pub(crate) local: IpAddr,
+}
+
+/// Where a request comes from.
+pub(super) fn peer(parts: &Parts) -> Option<IpAddr> {
+    parts.extensions.get::<Ends>().map(|ends| ends.peer)
+}
+
+/// Refuses a head that is too long, another host or origin, and whoever asks too fast.
+pub(super) fn check(api: &Api, parts: &Parts) -> Result<(), Refusal> {
+    let path_and_query = parts.uri.path_and_query().map_or("", |both| both.as_str());
+    if path_and_query.len() > URI_BYTES_MAX {
+        let detail = format!("path and query may have at most {URI_BYTES_MAX} bytes");
+        return Err(Refusal::new(ProblemCode::TooLarge, detail).field("path"));
+    }
+    let query = parts.uri.query().unwrap_or_default();
+    if query.bytes().filter(|b| *b == b'&').count() >= PARAMETERS_MAX {
+        let detail = format!("a query may have at most {PARAMETERS_MAX} parameters");
+        return Err(Refusal::new(ProblemCode::TooLarge, detail).field("query"));
+    }
+    check_host(api, parts)?;
+    if let Some(peer) = peer(parts) {
+        api.pace.request_of(Paced::peer(peer))?;
+    }
+    Ok(())
+}
+
+/// Refuses a host that a name of a stranger's may have led here, and pages of other origins: what a person
+/// looks at in a browser must not reach the coordinator behind their back.
+fn check_host(api: &Api, parts: &Parts) -> Result<(), Refusal> {
+    let wrong = |detail: &str, field: &str| Refusal::new(ProblemCode::Forbidden, detail).field(field);
+    let mut hosts = parts.headers.get_all(header::HOST).iter();
+    let (host, more) = (hosts.next().and_then(|host| host.to_str().ok()), hosts.next());
+    let near = parts.extensions.get::<Ends>().is_none_or(|ends| ends.local.to_canonical().is_loopback());
+    let good = |host: &str| is_ours(host, near, &api.limits.hosts);
+    let target = parts.uri.authority().is_none_or(|target| good(target.as_str()));
+    let Some(host) = host.filter(|host| more.is_none() && target && good(host)) else {
+        let detail = if near {
+            "call this coordinator as 127.0.0.1 or localhost, or name the host in `server.hosts`"
+        } else {
+            "call this coordinator by its address, or name the host in `server.hosts`"
+        };
+        return Err(wrong(detail, "host"));
+    };
+    if let Some(origin) = parts.headers.get(header::ORIGIN) {
+        let of = origin.as_bytes();
+        let of = of.strip_prefix(b"http://").or_else(|| of.strip_prefix(b"https://"));
+        if !of.is_some_and(|of| of.eq_ignore_ascii_case(host.as_bytes())) {
+            return Err(wrong("pages of other origins may not call this coordinator", "origin"));
+        }
+    }
+    let site = parts.headers.get(HeaderName::from_static("sec-fetch-site"));
+    if site.is_some_and(|site| site != "same-origin" && site != "none") {
+        return Err(wrong("pages of other sites may not call this coordinator", "sec-fetch-site"));
+    }
+    Ok(())
+}
+
+/// Whether `authority` can only mean this coordinator. An address cannot be made to lead elsewhere, as a name
+/// can; behind a translation of addresses it need not be one of this machine's.
+fn is_ours(authority: &str, near: bool, names: &[String]) -> bool {
+    let (host, port) = match authority.strip_prefix('[').and_then(|rest| rest.split_once(']')) {
+        Some((host, "")) => (host, None),
+        Some((host, rest)) => (host, Some(rest.strip_prefix(':').unwrap_or("none"))),
+        None => authority.split_once(':').map_or((authority, None), |(host, port)| (host, Some(port))),
+    };
+    if port.is_some_and(|port| port.is_empty() || !port.bytes().all(|b| b.is_ascii_digit())) {
+        return false;
+    }
+    if names.iter().any(|name| name.eq_ignore_ascii_case(host)) || host.eq_ignore_ascii_case("localhost") {
+        return true;
+    }
+    host.parse::<IpAddr>().is_ok_and(|ip| !near || ip.to_canonical().is_loopback())
+}
+
+/// Who calls, and whether they may.
+pub(super) fn authorize(
+    api: &Api,
+    access: Access,
+    peer: Option<IpAddr>,
+    headers: &HeaderMap,
+) -> Result<Caller, Refusal> {
+    let caller = match bearer(headers) {
+        Ok(None) => Caller::Anyone,
+        Ok(Some(token)) => match api.caller(token) {
+            Some(caller) => caller,
+            None => {
+                let detail = "this token is not one of this coordinator's, or is no more; take the one of its \
+                              DOCKET_HOME, or have one made by `docket token create`";
+                return Err(unknown(api, peer, Refusal::new(ProblemCode::Unauthorized, detail)));
+            }
+        },
+        Err(refusal) => return Err(unknown(api, peer, refusal)),
+    };
+    if let Some(paced) = Paced::caller(&caller) {
+        api.pace.request_of(paced)?;
+    }
+    if access.admits(&caller) {
+        return Ok(caller);
+    }
+    let refusal = match caller {
+        Caller::Anyone => Refusal::new(
+            ProblemCode::Unauthorized,
+            "send a token: `authorization: Bearer TOKEN` (the CLI takes it from DOCKET_TOKEN)",
+        ),
+        Caller::Api { .. } | Caller::Run { .. } => Refusal::new(
+            ProblemCode::Forbidden,
+            "this token's role is not good for this route; take one whose role is",
+        ),
+    };
+    api.refused.note(peer, refusal.code(), api.clock.now());
+    Err(refusal)
+}
+
+/// A wrong token: counted, and from some number on not even answered as such.
+fn unknown(api: &Api, peer: Option<IpAddr>, refusal: Refusal) -> Refusal {
+    api.refused.note(peer, refusal.code(), api.clock.now());
+    match peer.map(|peer| api.pace.wrong_token_of(peer)) {
+        Some(Err(too_many)) => too_many,
+        Some(Ok(())) | None => refusal,
+    }
+}
+
+fn bearer(headers: &HeaderMap) -> Result<Option<&str>, Refusal> {
+    let mut values = headers.get_all(header::AUTHORIZATION).iter();
+    let (Some(value), more) = (values.next(), values.next()) else { return Ok(None) };
+    let token = value.to_str().ok().filter(|text| text.len() <= TOKEN_BYTES_MAX).and_then(|text| {
+        let (scheme, token) = text.split_once(' ')?;
+        scheme.eq_ignore_ascii_case("bearer").then_some(token.trim())
+    });
+    match token.filter(|_| more.is_none()) {
+        Some(token) => Ok(Some(token)),
+        None => {
+            Err(Refusal::new(ProblemCode::Unauthorized, "send one token, as `authorization: Bearer TOKEN`")
+                .field("authorization"))
+        }
+    }
+}
+
+/// The answer as it goes out. Whatever its bytes are, no browser is to make a page of them or keep them.
+pub(super) fn dressed(mut response: Response<Body>) -> Response<Body> {
+    let headers = response.headers_mut();
+    headers.insert(header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
+    headers.entry(header::CACHE_CONTROL).or_insert(HeaderValue::from_static("no-store"));
+    response
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_host_that_can_only_mean_this_machine_is_told_from_others() {
+        let names = ["docket.example".to_owned()];
+        for good in [
+            "localhost",
+            "LOCALHOST:80",
+            "127.0.0.1:7070",
+            "127.9.9.9",
+            "[::1]",
+            "[::1]:80",
+            "Docket.Example:1",
+        ] {
+            assert!(is_ours(good, true, &names), "{good}");
+        }
+        for bad in [
+            "",
+            "evil.example",
+            "127.0.0.1.evil.example",
+            "localhost.evil",
+            "10.0.0.1",
+            "[::2]:1",
+            "127.0.0.1:x",
+            "127.0.0.1:",
+            "localhost:80@evil",
+            "[::1]evil",
+            "x.docket.example",
+        ] {
+            assert!(!is_ours(bad, true, &names), "{bad}");
+        }
+        for good in ["10.0.0.1:7117", "[2001:db8::1]:7117", "docket.example", "127.0.0.1"] {
+            assert!(is_ours(good, false, &names), "{good}");
+        }
+        for bad in ["coordinator.internal", "10.0.0.1.evil.example", "10.0.0.1:x", ""] {
+            assert!(!is_ours(bad, false, &names), "{bad}");
+        }
+    }
+}

@@ -1,0 +1,77 @@
+//! Calls that were refused for their token: counted here, and written to log and audit at a bounded rate.
+//!
+//! Invariant: whatever comes in, memory and the events of a minute are bounded; nothing of a token is kept.
+
+use std::{
+    collections::HashMap,
+    net::IpAddr,
+    sync::{Mutex, PoisonError},
+};
+
+use docket_schema::{
+    ids::Timestamp,
+    system::{CallsRefused, SystemEvent},
+    wire::ProblemCode,
+};
+
+/// Most addresses and codes told apart between two writings.
+const TOLD_APART_MAX: usize = 1024;
+/// Most events of one writing: those with the most calls.
+const EVENTS_MAX: usize = 16;
+
+/// See the module.
+#[derive(Default)]
+pub(crate) struct RefusedCalls {
+    counts: Mutex<HashMap<(IpAddr, ProblemCode), (u64, Timestamp)>>,
+}
+
+impl RefusedCalls {
+    pub(super) fn note(&self, peer: Option<IpAddr>, code: ProblemCode, now: Timestamp) {
+        let Some(peer) = peer else { return };
+        let mut counts = self.counts.lock().unwrap_or_else(PoisonError::into_inner);
+        let full = counts.len() >= TOLD_APART_MAX;
+        match counts.get_mut(&(peer, code)) {
+            Some((count, _)) => *count += 1,
+            None if full => {}
+            None => {
+                counts.insert((peer, code), (1, now));
+            }
+        }
+    }
+
+    /// What was counted since the last call, as events.
+    pub(crate) fn take(&self) -> Vec<SystemEvent> {
+        let counts = std::mem::take(&mut *self.counts.lock().unwrap_or_else(PoisonError::into_inner));
+        let mut all: Vec<CallsRefused> = counts
+            .into_iter()
+            .map(|((from, code), (count, since))| CallsRefused { from: from.to_string(), code, count, since })
+            .collect();
+        all.sort_by(|a, b| b.count.cmp(&a.count).then_with(|| a.from.cmp(&b.from)));
+        all.truncate(EVENTS_MAX);
+        all.into_iter().map(SystemEvent::from).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_flood_of_addresses_is_a_few_events_and_the_busiest_are_among_them() {
+        let refused = RefusedCalls::default();
+        let code = ProblemCode::Unauthorized;
+        let busy: IpAddr = "10.9.9.9".parse().expect("an address");
+        for n in 0..100_000_u32 {
+            refused.note(Some(IpAddr::from(n.to_be_bytes())), code, Timestamp(i64::from(n)));
+            if n < 500 {
+                refused.note(Some(busy), code, Timestamp(7));
+            }
+        }
+        assert_eq!(refused.counts.lock().expect("lock").len(), TOLD_APART_MAX);
+        let events = refused.take();
+        assert_eq!(events.len(), EVENTS_MAX);
+        let first = CallsRefused { from: busy.to_string(), code, count: 500, since: Timestamp(7) };
+        assert_eq!(events.first(), Some(&SystemEvent::from(first)));
+        assert!(refused.take().is_empty(), "each is told once");
+    }
+}

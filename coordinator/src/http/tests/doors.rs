@@ -1,0 +1,135 @@
+//! Hosts, origins, sites, and what answers bear: nothing that a browser looks at elsewhere reaches in.
+
+use docket_schema::wire::ProblemCode;
+use serde_json::json;
+
+use super::{
+    events::spec,
+    support::{House, raw, token},
+};
+use crate::{http::Role, server::Exposure};
+
+/// A path of each kind: open, closed, none.
+const PATHS: [&str; 3] = ["/healthz", "/v1/tasks", "/no/such/route"];
+
+#[tokio::test]
+async fn other_hosts_origins_and_sites_are_refused_at_every_door() {
+    let house = House::open().await;
+    let own = house.running.local_addr();
+    let near = format!("http://localhost:{}", own.port());
+    for (header, value) in [
+        ("host", "evil.example"),
+        ("host", "127.0.0.1.evil.example:80"),
+        ("host", "10.0.0.1"),
+        ("origin", "https://evil.example"),
+        ("origin", "null"),
+        ("origin", "http://localhost:1"),
+        ("origin", &near),
+        ("origin", "file://"),
+        ("sec-fetch-site", "cross-site"),
+        ("sec-fetch-site", "same-site"),
+        ("sec-fetch-site", "whatever"),
+    ] {
+        for path in PATHS {
+            for method in ["GET", "OPTIONS", "POST"] {
+                let answer =
+                    house.send(method, path, token(Role::Admin), Vec::new(), Some((header, value))).await;
+                let problem = answer.problem();
+                assert_eq!(
+                    (problem.code, problem.field.as_deref()),
+                    (ProblemCode::Forbidden, Some(header)),
+                    "{method} {path} {value}"
+                );
+            }
+        }
+    }
+    let own_origin = house.running.url();
+    for (header, value) in
+        [("origin", own_origin.as_str()), ("sec-fetch-site", "same-origin"), ("sec-fetch-site", "none")]
+    {
+        let answer =
+            house.send("GET", "/v1/tasks", token(Role::Admin), Vec::new(), Some((header, value))).await;
+        assert_eq!(answer.status, 200, "{header}: {value}");
+    }
+    let host = format!("LocalHost:{}", own.port());
+    let answer = house.send("GET", "/v1/tasks", token(Role::Admin), Vec::new(), Some(("host", &host))).await;
+    assert_eq!(answer.status, 200, "{host}");
+}
+
+#[tokio::test]
+async fn a_name_is_good_once_it_is_configured_and_never_by_itself() {
+    let house = House::with(|config| {
+        config.bind = "0.0.0.0:0".parse().expect("address");
+        config.exposure = Exposure::Open;
+        config.hosts = vec!["docket.example".to_owned()];
+    })
+    .await;
+    let url = format!("http://127.0.0.1:{}/healthz", house.running.local_addr().port());
+    for (host, status) in
+        [("docket.example", 200), ("DOCKET.example:443", 200), ("coordinator.internal", 403)]
+    {
+        let answer = house.client.get(&url).header("host", host).send().await.expect("answer");
+        assert_eq!(answer.status(), status, "{host}");
+    }
+}
+
+#[tokio::test]
+async fn every_answer_says_that_it_is_no_page_and_allows_nobody_anything() {
+    let house = House::open().await;
+    let lease = house.leased().await;
+    let blob = format!("/v1/blobs/{}", docket_schema::ids::BlobHash::of(super::events::MANIFEST));
+    let follow = format!("/v1/runs/{}/follow", lease.run);
+    let openapi = "/openapi.json".to_owned();
+    for path in PATHS.map(str::to_owned).into_iter().chain([blob, follow, openapi, "/v1/tasks/x".to_owned()])
+    {
+        for method in ["GET", "OPTIONS", "DELETE"] {
+            let request = house.client.request(method.parse().expect("method"), house.running.url() + &path);
+            let asked =
+                request.bearer_auth(token(Role::Admin)).header("access-control-request-method", "PUT");
+            let answer = asked.send().await.expect("answer");
+            let headers = answer.headers();
+            assert_eq!(headers["x-content-type-options"], "nosniff", "{method} {path}");
+            assert!(headers.contains_key("cache-control"), "{method} {path}");
+            let cors = headers.keys().find(|name| name.as_str().starts_with("access-control"));
+            assert_eq!(cors, None, "{method} {path}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn json_is_taken_as_json_alone() {
+    let house = House::open().await;
+    let body = json!({ "tasks": [spec("a")] }).to_string().into_bytes();
+    for header in [
+        None,
+        Some(("content-type", "text/plain")),
+        Some(("content-type", "application/x-www-form-urlencoded")),
+        Some(("content-type", "multipart/form-data; boundary=x")),
+        Some(("content-type", "application/jsonx")),
+        Some(("content-type", "")),
+    ] {
+        let answer = house.send("POST", "/v1/tasks", token(Role::Admin), body.clone(), header).await;
+        assert_eq!(answer.problem().code, ProblemCode::UnsupportedMedia, "{header:?}");
+    }
+    let good = Some(("content-type", "Application/JSON; charset=utf-8"));
+    let answer = house.send("POST", "/v1/tasks", token(Role::Admin), body, good).await;
+    assert_eq!(answer.status, 200, "{answer:?}");
+}
+
+#[tokio::test]
+async fn long_heads_are_refused_within_bounds() {
+    let house = House::open().await;
+    let long = |n: usize| format!("/v1/tasks?queue={}", "q".repeat(n));
+    let problem = house.get(&long(9000)).await.problem();
+    assert_eq!((problem.code, problem.field.as_deref()), (ProblemCode::TooLarge, Some("path")));
+    let problem = house.get(&format!("/v1/tasks?{}", "limit=1&".repeat(100))).await.problem();
+    assert_eq!((problem.code, problem.field.as_deref()), (ProblemCode::TooLarge, Some("query")));
+    // These hyper answers itself, without a body, and ends the connection.
+    let answer = raw(&house, &format!("GET {} HTTP/1.1\r\nhost: localhost\r\n\r\n", long(100_000))).await;
+    assert!(answer.starts_with("HTTP/1.1 414") || answer.starts_with("HTTP/1.1 431"), "{answer}");
+    let many = (0..100).fold(house.client.get(house.running.url() + "/healthz"), |request, n| {
+        request.header(format!("x-{n}"), "y")
+    });
+    assert_eq!(many.send().await.expect("answer").status(), 431);
+    assert_eq!(house.get("/healthz").await.status, 200, "and goes on");
+}

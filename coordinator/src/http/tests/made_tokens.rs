@@ -1,0 +1,232 @@
+//! Tokens made, listed, revoked: by the log, at every coordinator, with a record of who and from where.
+
+use std::sync::Arc;
+
+use docket_schema::{
+    event::{NewEvent, Payload, TypedEvent as _},
+    ids::{BlobHash, Seq, StreamId, SystemTopic, Timestamp, Turn},
+    system::{AdminAct, AdminActed, CallsRefused, SystemEvent, TokenCreated},
+    wire::{ProblemCode, TokenList, TokenState, TokenView},
+};
+use serde_json::{Value, json};
+
+use super::{
+    events::spec,
+    support::{House, in_time, lease_request, serve, token},
+};
+use crate::{
+    http::Role,
+    store::{Append, Condition, Fold, Store, walk},
+};
+
+async fn events(store: &dyn Store, topic: SystemTopic) -> Vec<SystemEvent> {
+    let events = store.read(StreamId::System(topic), Seq(0), 1000).await.expect("reads");
+    let decode = |event: &docket_schema::event::Envelope| {
+        SystemEvent::decode(&event.kind, event.version, event.payload.as_str()).expect("decodes")
+    };
+    events.iter().map(decode).collect()
+}
+
+#[tokio::test]
+async fn a_token_is_told_once_good_at_once_and_gone_at_once() {
+    let house = House::open().await;
+    let made = house.made("ci", Role::Submit, None).await;
+    assert!(made.secret.starts_with("dkt_") && made.secret.len() >= 47, "256 bits");
+    let task: Value =
+        house.post("/v1/tasks", &made.secret, &json!({ "tasks": [spec("by ci")] })).await.good();
+    let task = task["tasks"][0]["id"].as_str().expect("an id").to_owned();
+    let of = StreamId::Task(task.parse().expect("an id"));
+    let first = house.store.read(of, Seq(0), 1).await.expect("reads").remove(0);
+    assert!(first.payload.as_str().contains(r#""by":"ci""#), "{}", first.payload.as_str());
+    assert_eq!(house.post("/v1/gc", &made.secret, &json!({})).await.status, 403, "its role holds");
+    let list = house.get("/v1/tokens").await;
+    let text = String::from_utf8_lossy(&list.body).into_owned();
+    assert!(!text.contains(&made.secret) && !text.contains("hash"), "{text}");
+    let list: TokenList = list.good();
+    assert_eq!(list.tokens, std::slice::from_ref(&made.token));
+    assert_eq!((made.token.state, made.token.created_by.as_str()), (TokenState::Good, "Admin"));
+
+    let again = json!({ "name": "ci", "role": "read" });
+    assert_eq!(house.admin("/v1/tokens", &again).await.problem().code, ProblemCode::WrongState);
+    let homes = json!({ "name": "Worker", "role": "admin" });
+    assert_eq!(house.admin("/v1/tokens", &homes).await.problem().code, ProblemCode::WrongState);
+    assert_eq!(
+        house.admin("/v1/tokens/Worker/revoke", &json!({})).await.problem().code,
+        ProblemCode::WrongState
+    );
+    assert_eq!(house.admin("/v1/tokens/none/revoke", &json!({})).await.problem().code, ProblemCode::NotFound);
+    for _ in 0..2 {
+        let view: TokenView = house.admin("/v1/tokens/ci/revoke", &json!({})).await.good();
+        assert_eq!((view.state, view.revoked_by.as_deref()), (TokenState::Revoked, Some("Admin")));
+    }
+    let problem = house.post("/v1/tasks", &made.secret, &json!({ "tasks": [] })).await.problem();
+    assert_eq!(problem.code, ProblemCode::Unauthorized);
+    let next = house.made("ci", Role::Read, None).await;
+    assert_ne!(next.secret, made.secret, "the name is free, the token another");
+
+    let log = events(&*house.store, SystemTopic::Tokens).await;
+    let [SystemEvent::TokenCreated(TokenCreated { hash, .. }), SystemEvent::TokenRevoked(_), _] = &log[..]
+    else {
+        panic!("{log:?}")
+    };
+    assert_eq!(*hash, BlobHash::of(made.secret.as_bytes()));
+    let acts = events(&*house.store, SystemTopic::Audit).await;
+    let acts: Vec<AdminAct> = acts
+        .into_iter()
+        .map(|event| match event {
+            SystemEvent::AdminActed(AdminActed { by, from, act }) => {
+                assert_eq!((by.as_str(), from.as_deref()), ("Admin", Some("127.0.0.1")));
+                act
+            }
+            other => panic!("{other:?}"),
+        })
+        .collect();
+    let ci = || "ci".parse().expect("a name");
+    let expected = [
+        AdminAct::CreateToken { name: ci(), role: Role::Submit },
+        AdminAct::RevokeToken { name: ci() },
+        AdminAct::CreateToken { name: ci(), role: Role::Read },
+    ];
+    assert_eq!(acts, expected, "refused calls are no acts");
+    let stream = StreamId::System(SystemTopic::Tokens);
+    let head = house.store.head(stream.clone()).await.expect("reads");
+    let walked = walk(&*house.store, &stream, head).await.expect("walks");
+    assert!(
+        walked.fault.is_none() && matches!(walked.fold, Fold::Tokens(tokens) if tokens.all().count() == 1),
+        "verify folds them"
+    );
+}
+
+#[tokio::test]
+async fn whoever_waits_under_a_revoked_token_gets_nothing_any_more() {
+    let house = House::open().await;
+    let made = house.made("builder", Role::Worker, None).await;
+    let request = lease_request(60_000);
+    let waiting = house.post("/v1/lease", &made.secret, &request);
+    let revoke = async {
+        house.admin("/v1/tokens/builder/revoke", &json!({})).await.good::<TokenView>();
+        // Another of the name is another token.
+        house.made("builder", Role::Worker, None).await;
+        house.submit(spec("work")).await
+    };
+    let (answer, task) = in_time("an answer", async { tokio::join!(waiting, revoke) }).await;
+    assert_eq!(answer.problem().code, ProblemCode::Unauthorized);
+    assert_eq!(house.task_state(task).await, "available");
+
+    let reader = house.made("eve", Role::Read, None).await;
+    let lease = house.lease(&lease_request(0)).await.remove(0);
+    let url = format!("{}/v1/runs/{}/follow", house.running.url(), lease.run);
+    let follow = house.client.get(url).bearer_auth(&reader.secret).send().await.expect("answer");
+    assert_eq!(follow.status(), 200);
+    house.admin("/v1/tokens/eve/revoke", &json!({})).await.good::<TokenView>();
+    let rest = in_time("the end", follow.bytes()).await.expect("it ends by itself");
+    assert!(!rest.windows(5).any(|word| word == b"event"), "{}", String::from_utf8_lossy(&rest));
+}
+
+#[tokio::test]
+async fn every_coordinator_of_a_store_learns_of_it_and_one_that_starts_knows() {
+    let house = House::open().await;
+    let other = serve(Arc::clone(&house.store), 30_000).await;
+    let made = house.made("ci", Role::Read, None).await;
+    let at_other = async || {
+        let url = other.url() + "/v1/status";
+        house.client.get(url).bearer_auth(&made.secret).send().await.expect("answer").status().as_u16()
+    };
+    in_time("the token", async { while at_other().await == 401 {} }).await;
+    assert_eq!(at_other().await, 200);
+    house.admin("/v1/tokens/ci/revoke", &json!({})).await.good::<TokenView>();
+    in_time("its end", async { while at_other().await == 200 {} }).await;
+    assert_eq!(at_other().await, 401);
+    let third = serve(Arc::clone(&house.store), 30_000).await;
+    let url = third.url() + "/v1/tokens";
+    let list: TokenList = house
+        .client
+        .get(url)
+        .bearer_auth(token(Role::Admin))
+        .send()
+        .await
+        .expect("answer")
+        .json()
+        .await
+        .expect("list");
+    assert_eq!(list.tokens[0].state, TokenState::Revoked);
+}
+
+#[tokio::test]
+async fn where_the_log_goes_on_with_what_cannot_be_read_none_of_its_tokens_is_good() {
+    let house = House::open().await;
+    let made = house.made("ci", Role::Read, None).await;
+    let status = async || house.send("GET", "/v1/status", &made.secret, Vec::new(), None).await.status;
+    assert_eq!(status().await, 200);
+    // A newer docket may have a way to revoke that this one does not know.
+    let event = NewEvent {
+        kind: "TokensAllRevoked".to_owned(),
+        version: 1,
+        turn: Turn(0),
+        payload: Payload::parse("{}".to_owned()).expect("json"),
+    };
+    let append = Append {
+        stream: StreamId::System(SystemTopic::Tokens),
+        condition: Condition::AtHead,
+        events: vec![event],
+        blobs: Vec::new(),
+        names: Vec::new(),
+        now: Timestamp(0),
+    };
+    house.store.append(append).await.expect("appends");
+    in_time("its end", async { while status().await == 200 {} }).await;
+    assert_eq!(status().await, 401);
+    assert_eq!(house.get("/v1/status").await.status, 200, "the home's own token is not of the log");
+    assert_eq!(house.get("/v1/tokens").await.problem().code, ProblemCode::Corrupt);
+}
+
+#[tokio::test]
+async fn of_many_who_make_one_token_at_once_one_does() {
+    let house = House::open().await;
+    let request = json!({ "name": "ci", "role": "read" });
+    let answers = futures_util::future::join_all((0..16).map(|_| house.admin("/v1/tokens", &request))).await;
+    let statuses: Vec<u16> = answers.iter().map(|answer| answer.status).collect();
+    assert_eq!(statuses.iter().filter(|status| **status == 200).count(), 1, "{statuses:?}");
+    assert!(statuses.iter().all(|status| [200, 409].contains(status)), "{statuses:?}");
+}
+
+#[tokio::test]
+async fn refused_calls_are_in_the_log_without_what_they_said() {
+    let house = House::open().await;
+    for n in 0..3 {
+        assert_eq!(
+            house.send("GET", "/v1/tasks", &format!("dkt_guess{n}"), Vec::new(), None).await.status,
+            401
+        );
+    }
+    assert_eq!(house.send("POST", "/v1/gc", token(Role::Read), Vec::new(), None).await.status, 403);
+    let House { running, store, .. } = house;
+    // What was not written yet is at the end.
+    running.shutdown().await;
+    let log = events(&*store, SystemTopic::Audit).await;
+    let told: Vec<(ProblemCode, u64)> = log
+        .iter()
+        .map(|event| match event {
+            SystemEvent::CallsRefused(CallsRefused { from, code, count, .. }) => {
+                assert_eq!(from, "127.0.0.1");
+                (*code, *count)
+            }
+            other => panic!("{other:?}"),
+        })
+        .collect();
+    assert_eq!(told, [(ProblemCode::Unauthorized, 3), (ProblemCode::Forbidden, 1)]);
+}
+
+#[tokio::test]
+async fn who_imports_or_collects_is_in_the_log_before_it_is_done() {
+    let house = House::open().await;
+    house.admin("/v1/gc", &json!({ "delete": true })).await.good::<Value>();
+    let log = events(&*house.store, SystemTopic::Audit).await;
+    assert!(
+        matches!(
+            &log[..],
+            [SystemEvent::AdminActed(AdminActed { act: AdminAct::CollectGarbage { delete: true }, .. })]
+        ),
+        "{log:?}"
+    );
+}

@@ -1,0 +1,100 @@
+//! Whoever asks too fast is told to wait, and nobody else is.
+
+use std::net::{IpAddr, Ipv4Addr};
+
+use docket_schema::wire::ProblemCode;
+use tokio::{
+    io::{AsyncReadExt as _, AsyncWriteExt as _},
+    net::{TcpSocket, TcpStream},
+};
+
+use super::support::{House, in_time, token};
+use crate::http::Role;
+
+fn client_at(last: u8) -> reqwest::Client {
+    let _ = rustls::crypto::ring::default_provider().install_default();
+    let from = IpAddr::from(Ipv4Addr::new(127, 0, 0, last));
+    reqwest::Client::builder().no_proxy().local_address(from).build().expect("client")
+}
+
+async fn get(house: &House, client: &reqwest::Client, token: &str) -> reqwest::Response {
+    let url = house.running.url() + "/v1/status";
+    client.get(url).bearer_auth(token).send().await.expect("answer")
+}
+
+#[tokio::test]
+async fn a_token_and_an_address_have_their_rates_and_others_theirs() {
+    // One a second, two at once; an address four a second, eight at once.
+    let house = House::with(|config| config.rates.requests_per_second = 1).await;
+    let one = client_at(2);
+    let mut refused = get(&house, &one, token(Role::Read)).await;
+    assert_eq!(refused.status(), 200);
+    // Three on a machine that does not stand still.
+    for _ in 0..100 {
+        if refused.status() != 429 {
+            refused = get(&house, &one, token(Role::Read)).await;
+        }
+    }
+    assert_eq!(refused.status(), 429);
+    let wait: u64 = refused.headers()["retry-after"].to_str().expect("text").parse().expect("seconds");
+    assert!((1..=2).contains(&wait), "{wait}");
+    assert_eq!(refused.headers()["content-type"], "application/problem+json");
+    let problem: docket_schema::wire::Problem = refused.json().await.expect("a problem");
+    assert_eq!(problem.code, ProblemCode::TooMany);
+    assert_eq!(get(&house, &one, token(Role::Submit)).await.status(), 200, "another token of the address");
+    let mut statuses = Vec::new();
+    for _ in 0..12 {
+        statuses
+            .push(one.get(house.running.url() + "/healthz").send().await.expect("answer").status().as_u16());
+    }
+    assert!(statuses.contains(&429), "open doors count for the address: {statuses:?}");
+    assert_eq!(get(&house, &client_at(3), token(Role::Worker)).await.status(), 200, "another address");
+}
+
+#[tokio::test]
+async fn wrong_tokens_are_limited_and_right_ones_are_let_in_all_the_same() {
+    let house = House::with(|config| config.rates.auth_failures_per_minute = 5).await;
+    let one = client_at(2);
+    let mut statuses = Vec::new();
+    for n in 0..8 {
+        statuses.push(get(&house, &one, &format!("guess-{n}")).await.status().as_u16());
+    }
+    assert_eq!(statuses, [401, 401, 401, 401, 401, 429, 429, 429]);
+    assert_eq!(
+        get(&house, &one, token(Role::Read)).await.status(),
+        200,
+        "a right one, from the same address"
+    );
+    assert_eq!(get(&house, &client_at(3), "guess").await.status(), 401, "another address has its own");
+}
+
+async fn connect(house: &House, last: u8) -> TcpStream {
+    let socket = TcpSocket::new_v4().expect("socket");
+    socket.bind((Ipv4Addr::new(127, 0, 0, last), 0).into()).expect("binds");
+    socket.connect(house.running.local_addr()).await.expect("connects")
+}
+
+/// Whether somebody answers on it.
+async fn is_served(stream: &mut TcpStream) -> bool {
+    let request = "GET /healthz HTTP/1.1\r\nhost: localhost\r\n\r\n";
+    if stream.write_all(request.as_bytes()).await.is_err() {
+        return false;
+    }
+    let mut first = [0; 12];
+    stream.read_exact(&mut first).await.is_ok() && &first == b"HTTP/1.1 200"
+}
+
+#[tokio::test]
+async fn one_address_cannot_take_every_connection() {
+    let house = House::with(|config| (config.connections_max, config.connections_per_peer) = (8, 1)).await;
+    let mut held = Vec::new();
+    for _ in 0..6 {
+        let mut stream = connect(&house, 9).await;
+        assert!(is_served(&mut stream).await);
+        held.push(stream);
+    }
+    assert!(!is_served(&mut connect(&house, 9).await).await, "six of eight are the most of loopback");
+    assert!(is_served(&mut connect(&house, 10).await).await, "another address is served");
+    drop(held.pop());
+    in_time("a free seat", async { while !is_served(&mut connect(&house, 9).await).await {} }).await;
+}

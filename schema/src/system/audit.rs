@@ -1,0 +1,79 @@
+//! What the stream `system/audit` holds: administrative acts, and calls that were refused.
+//!
+//! An act that comes over the API is recorded before it is done, so that none is without its record; one that
+//! fails after stands there too. What is done to the database past the API is recorded after. No token, and nothing of one, ever stands in these events.
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use super::{Role, TokenName};
+use crate::{
+    ids::{RunId, TaskId, Timestamp},
+    wire::ProblemCode,
+};
+
+/// An administrative act. Stands in `system/audit`.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct AdminActed {
+    /// Who: the name of the token.
+    pub by: String,
+    /// From which address; none where it was done on the coordinator's own machine past the API.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub from: Option<String>,
+    /// What.
+    pub act: AdminAct,
+}
+
+/// What an administrator did.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum AdminAct {
+    /// Made a token.
+    CreateToken {
+        /// Its name.
+        name: TokenName,
+        /// What it is good for.
+        role: Role,
+    },
+    /// Revoked a token.
+    RevokeToken {
+        /// Its name.
+        name: TokenName,
+    },
+    /// Took in a run from another installation.
+    Import {
+        /// The run.
+        run: RunId,
+        /// Its task.
+        task: TaskId,
+    },
+    /// Counted or dropped blobs that nothing names.
+    CollectGarbage {
+        /// They were dropped.
+        delete: bool,
+    },
+    /// Brought the database's schema up to a build's.
+    Migrate {
+        /// The build's version.
+        version: String,
+    },
+    /// Derived every table from the log again.
+    Rebuild {
+        /// How many values were not what the log says.
+        differences: u64,
+    },
+}
+
+/// Calls of one address that were refused for their token: how many, within some time. Written at a
+/// bounded rate. Stands in `system/audit`.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct CallsRefused {
+    /// The address.
+    pub from: String,
+    /// As what they were refused.
+    pub code: ProblemCode,
+    /// How many.
+    pub count: u64,
+    /// The first of them.
+    pub since: Timestamp,
+}
