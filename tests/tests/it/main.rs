@@ -11,6 +11,7 @@ mod compare;
 mod conformance;
 mod crash;
 mod demo;
+mod display;
 mod edit_tool;
 mod fork;
 mod golden;
