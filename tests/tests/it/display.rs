@@ -62,7 +62,7 @@ text = {hostile}
         ))?;
         let mut scene = Self {
             home,
-            sample: sample,
+            sample,
             task: String::new(),
             run: String::new(),
             lived: String::new(),

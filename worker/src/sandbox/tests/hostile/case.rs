@@ -26,7 +26,7 @@ const CASE_TIMEOUT: Duration = Duration::from_secs(30);
 const LOOKS_MAX: usize = 10;
 
 /// Laid before the code of each case in Python: raw system calls, and words for what they gave.
-const PRELUDE: &str = r#"
+pub(super) const PRELUDE: &str = r#"
 import ctypes, errno, os, signal, socket, stat, struct, sys, time
 _c = ctypes.CDLL(None, use_errno=True)
 def sc(number, *args):
@@ -281,7 +281,8 @@ impl Case {
     }
 }
 
-async fn sandbox(backend: BackendChoice, world: &World, checked: Option<&Checked>) -> Sandbox {
+/// A sandbox around a world's workspace.
+pub(super) async fn sandbox(backend: BackendChoice, world: &World, checked: Option<&Checked>) -> Sandbox {
     let mut config = SandboxConfig::new(backend, &world.workspace());
     config.env.push(("DOCKET_HOSTILE_CASE".to_owned(), world.nonce.clone()));
     match checked {
@@ -290,7 +291,8 @@ async fn sandbox(backend: BackendChoice, world: &World, checked: Option<&Checked
     }
 }
 
-fn all_of(out: &CommandOutput) -> Vec<u8> {
+/// Both streams of a call.
+pub(super) fn all_of(out: &CommandOutput) -> Vec<u8> {
     [&out.stdout.bytes[..], b"\n", &out.stderr.bytes].concat()
 }
 

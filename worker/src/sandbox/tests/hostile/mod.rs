@@ -28,10 +28,11 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use futures_util::{StreamExt as _, stream};
 
-use super::{BackendChoice, Ended, Fixture, shell, text, walls};
-use case::Case;
+use super::{BackendChoice, CommandSpec, Ended, Fixture, SandboxError, shell, spec, text, walls};
+use case::{Case, PRELUDE, all_of, python, sandbox};
 use ground::Ground;
 pub(super) use world::ENV_SECRET;
+use world::{Sees, World, own};
 
 /// The least that must have been tried on each backend where the usual tools are.
 const COUNTED_MIN: usize = 150;
@@ -158,5 +159,69 @@ async fn our_own_namespaces_contain_the_battery() {
 async fn bubblewrap_contains_the_battery() {
     if walls().contains(&BackendChoice::Bubblewrap) {
         battery(BackendChoice::Bubblewrap).await;
+    }
+}
+
+/// Exchanges a folder, and git's, with links to the outside for as long as the calls beside it take.
+const SWAPPING: &str = r#"
+for name in ("d", ".git"):
+    os.mkdir(name); os.mkdir(name + "/hooks"); open(name + "/config", "w").close()
+    os.symlink("{out}", name + ".link")
+open("swaps", "w").close()
+until = time.time() + 2.5
+while time.time() < until:
+    for name in (b"d", b".git"):
+        sc(316, -100, ctypes.c_char_p(name), -100, ctypes.c_char_p(name + b".link"), 2)
+# bubblewrap lets no two calls run at once: those that come after find a folder to enter, and a link for git's.
+for name, link in ((b"d", False), (b".git", True)):
+    if os.path.islink(name) != link:
+        sc(316, -100, ctypes.c_char_p(name), -100, ctypes.c_char_p(name + b".link"), 2)
+"#;
+
+/// Reads, and writes, what the names lead to just then.
+const CAUGHT: &str = "for n in 1 2 3 4 5 6 7 8; do cat secret ../d/secret .git/config ../.git/config ../.git/hooks/planted; \
+    echo x > ../d/planted; done 2>/dev/null";
+
+/// Escapes of calls that begin while another call of the same workspace swaps their folders for links.
+async fn swapped_meanwhile(backend: BackendChoice) -> (usize, Vec<(Sees, String)>) {
+    const CALLS: usize = 40;
+    let mut world = World::new();
+    own(&world.workspace());
+    let sandbox = sandbox(backend, &world, None).await;
+    let code = format!("{PRELUDE}{}", world.fill(SWAPPING));
+    let swapping = CommandSpec::new([python().into_os_string(), "-c".into(), code.into()]);
+    let beside = sandbox.clone();
+    let swapper = tokio::spawn(async move { beside.run(swapping).await });
+    while !world.workspace().join("swaps").exists() {
+        tokio::time::sleep(std::time::Duration::from_millis(2)).await;
+    }
+    let (mut ran, mut said) = (0, Vec::new());
+    for _ in 0..CALLS {
+        match sandbox.run(CommandSpec { cwd: "d".into(), ..spec(CAUGHT) }).await {
+            Ok(out) => {
+                ran += 1;
+                said.extend(all_of(&out));
+            }
+            // A folder that is a link just then, or a path that changed while it was protected: nothing is run.
+            Err(SandboxError::Cwd { .. } | SandboxError::Setup { .. }) => {}
+            Err(error) => panic!("{backend:?}: {error:?}"),
+        }
+    }
+    swapper.await.unwrap().unwrap();
+    (ran, world.escapes(&said))
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn folders_swapped_for_links_while_a_call_begins_lead_nowhere() {
+    if python().as_os_str().is_empty() {
+        return told(&all().into_iter().filter(|case| case.missing() == Some("python3")).collect::<Vec<_>>());
+    }
+    let (ran, seen) = swapped_meanwhile(BackendChoice::None).await;
+    let caught = |wanted: Sees| seen.iter().any(|(sees, _)| *sees == wanted);
+    assert!(ran > 0 && caught(Sees::Secret) && caught(Sees::Outside), "control: {ran} {seen:?}");
+    for backend in walls() {
+        let (ran, seen) = swapped_meanwhile(backend).await;
+        assert!(ran > 0, "{backend:?}: some calls met the folder itself");
+        assert!(seen.is_empty(), "{backend:?}: {seen:?}");
     }
 }
