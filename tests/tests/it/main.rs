@@ -13,6 +13,7 @@ mod compare;
 mod conformance;
 mod crash;
 mod demo;
+mod display;
 mod edit_tool;
 mod fork;
 mod fuzz;

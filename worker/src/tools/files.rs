@@ -17,8 +17,8 @@ use nix::{
 /// Largest file that is read into memory, in bytes: larger ones are data, not source.
 pub(super) const FILE_BYTES_MAX: u64 = 10 * 1024 * 1024;
 
-/// Parts of a path that no file tool writes below: git's own folder runs what is put there, and
-/// docket's settings are not the model's.
+/// Parts of a path that no file tool writes below, in any letter case, for some file systems take all for one:
+/// git's own folder runs what is put there, and docket's settings are not the model's.
 const PROTECTED: [&[u8]; 3] = [b".git", b".docket", b"docket.toml"];
 
 /// Names of the temporary file beside the one that is written.
@@ -43,10 +43,16 @@ pub(super) enum FileError {
     Outside(WorkPath),
     #[error("`{0}` is a symbolic link, or lies below one: name the file it points to")]
     Link(WorkPath),
-    #[error("`{0}` has other names (hard links) and is not written: copy it first")]
+    #[error(
+        "`{0}` has other names (hard links), perhaps outside the workspace: file tools neither read nor write it; copy it first"
+    )]
     Shared(WorkPath),
-    #[error("`{0}` is protected and cannot be written by file tools")]
+    #[error(
+        "`{0}` is protected and cannot be written by file tools: git's own folder and docket's settings are a person's"
+    )]
     Protected(WorkPath),
+    #[error("the workspace cannot be opened")]
+    Root(#[source] io::Error),
     #[error(
         "`{0}` has {1} bytes, more than the {FILE_BYTES_MAX} that are edited or shown whole: change it by a command"
     )]
@@ -131,6 +137,10 @@ pub(super) fn open(root: &Dir, path: &WorkPath) -> Result<(File, Metadata), File
     }
     if !meta.is_file() {
         return Err(FileError::NotAFile(path.clone(), kind_of(meta.file_type())));
+    }
+    // One of its names may stand outside, and what is read here goes to a model.
+    if meta.nlink() > 1 {
+        return Err(FileError::Shared(path.clone()));
     }
     Ok((file, meta))
 }
@@ -249,7 +259,7 @@ enum Parents {
 /// The folder of `path`, reached without following any link, and the name in it.
 fn parent(root: &Dir, path: &WorkPath, parents: Parents) -> Result<(Dir, std::ffi::OsString), FileError> {
     use std::os::unix::ffi::OsStrExt as _;
-    if path.parts().any(|part| PROTECTED.contains(&part)) {
+    if path.parts().any(|part| PROTECTED.iter().any(|name| part.eq_ignore_ascii_case(name))) {
         return Err(FileError::Protected(path.clone()));
     }
     let fail = |error| FileError::io(path, error);
@@ -373,7 +383,10 @@ mod tests {
         assert!(matches!(load(&w.dir, &path("fifo")), Err(FileError::NotAFile(..))));
         assert!(matches!(load(&w.dir, &path("d")), Err(FileError::Folder(_))));
         std::fs::hard_link(w.path("a"), w.path("a2")).expect("link");
+        assert!(matches!(load(&w.dir, &path("a")), Err(FileError::Shared(_))));
+        std::fs::remove_file(w.path("a2")).expect("removes");
         let old = load(&w.dir, &path("a")).expect("reads");
+        std::fs::hard_link(w.path("a"), w.path("a2")).expect("link");
         assert!(matches!(replace(&w.dir, &path("a"), &old, b"x"), Err(FileError::Shared(_))));
         assert_eq!(w.read("a"), "1\n");
     }

@@ -66,6 +66,8 @@ fn list(context: ToolContext<'_>, args: &Args) -> Result<String, String> {
             more.count(folder.as_ref(), &entry.path);
             continue;
         }
+        // Through the handle: a folder that became a link while it was walked gave names from elsewhere.
+        let Ok(meta) = context.root.symlink_metadata(os(&entry.path)) else { continue };
         shown += 1;
         out.push_str(&printable(entry.path.as_bytes()).replace('\n', "\\n"));
         if entry.is_dir {
@@ -73,8 +75,7 @@ fn list(context: ToolContext<'_>, args: &Args) -> Result<String, String> {
         } else if entry.is_link {
             out.push_str("  (link)\n");
         } else {
-            let size = context.root.symlink_metadata(os(&entry.path)).map_or(0, |meta| meta.size());
-            out.push_str(&format!("  {}\n", size_text(size)));
+            out.push_str(&format!("  {}\n", size_text(meta.size())));
         }
     }
     more.tell(&mut out);

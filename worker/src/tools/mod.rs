@@ -16,7 +16,10 @@ mod encoding;
 mod files;
 mod gate;
 mod guard;
+#[cfg(test)]
+mod hostile_tests;
 mod huge;
+mod ignore_files;
 mod labels;
 mod lint;
 mod list_files;

@@ -1,19 +1,20 @@
 //! The names below a folder of the workspace, ignore files respected, in one order everywhere.
 //!
-//! The walk gives names only. Whoever opens one goes through the workspace's handle again, so that a
+//! The walk gives names only. Whoever opens or shows one goes through the workspace's handle again, so that a
 //! folder that is swapped for a link meanwhile leads nowhere.
 
 use std::{
     os::fd::AsRawFd as _,
     path::{Path, PathBuf},
+    sync::Arc,
 };
 
 use cap_std::fs::Dir;
 use docket_schema::content::WorkPath;
 use globset::{Glob, GlobMatcher};
-use ignore::{DirEntry, ParallelVisitor, ParallelVisitorBuilder, WalkBuilder, WalkState};
+use ignore::{DirEntry, Match, ParallelVisitor, ParallelVisitorBuilder, WalkBuilder, WalkState};
 
-use super::files::FileError;
+use super::{files::FileError, ignore_files::IgnoreFiles};
 
 /// Names that one walk visits at most: beyond it an answer would be cut anyway.
 pub(super) const VISITED_MAX: usize = 200_000;
@@ -56,7 +57,8 @@ pub(super) fn walk(
     let within = folder.cloned();
     let below = within.clone();
     let extra = folder.map_or(0, |folder| folder.parts().count());
-    let (base, mut builder) = builder(root, hidden);
+    let (base, mut builder) = builder(root);
+    let wanted = wanted(root, &base, hidden)?;
     builder
         .max_depth(depth_max.map(|depth| depth.saturating_add(extra)))
         .sort_by_file_name(std::cmp::Ord::cmp);
@@ -64,7 +66,7 @@ pub(super) fn walk(
     // Ignore rules of the folders above apply, so the walk begins at the root and enters only what
     // leads to the folder that was asked for.
     builder.filter_entry(move |entry| {
-        if entry.file_name() == ".git" {
+        if !wanted(entry) {
             return false;
         }
         let Some(folder) = &within else { return true };
@@ -90,20 +92,40 @@ pub(super) fn walk(
     }))
 }
 
-/// A walk of the root, with the rules that ripgrep has; what is above the workspace or a user's own does not
-/// matter.
-fn builder(root: &Dir, hidden: Hidden) -> (PathBuf, WalkBuilder) {
+/// A walk of the root by name alone; what is above the workspace or a user's own does not matter.
+fn builder(root: &Dir) -> (PathBuf, WalkBuilder) {
     // The handle's own name in /proc: the walk starts where the handle points, whatever was renamed.
     let base = PathBuf::from(format!("/proc/self/fd/{}/.", root.as_raw_fd()));
     let mut builder = WalkBuilder::new(&base);
-    builder
-        .hidden(hidden == Hidden::Skip)
-        .parents(false)
-        .git_global(false)
-        .require_git(false)
-        .follow_links(false)
-        .add_custom_ignore_filename(".rgignore");
+    builder.standard_filters(false).follow_links(false);
     (base, builder)
+}
+
+/// Whether a walk visits an entry, by the rules that ripgrep has.
+fn wanted(
+    root: &Dir,
+    base: &Path,
+    hidden: Hidden,
+) -> Result<impl Fn(&DirEntry) -> bool + Send + Sync + Clone + 'static, FileError> {
+    use std::os::unix::ffi::OsStrExt as _;
+    let files = IgnoreFiles::new(root).map_err(FileError::Root)?;
+    let (files, base) = (Arc::new(files), base.to_owned());
+    Ok(move |entry: &DirEntry| {
+        let Ok(path) = entry.path().strip_prefix(&base) else { return true };
+        if path.as_os_str().is_empty() {
+            return true;
+        }
+        let name = entry.file_name().as_bytes();
+        if name == b".git" {
+            return false;
+        }
+        let is_dir = entry.file_type().is_some_and(|kind| kind.is_dir());
+        match files.judge(path.as_os_str().as_bytes(), is_dir) {
+            Match::Ignore(()) => false,
+            Match::Whitelist(()) => true,
+            Match::None => hidden == Hidden::Show || !name.starts_with(b"."),
+        }
+    })
 }
 
 fn path_of(base: &Path, entry: &DirEntry) -> Option<WorkPath> {
@@ -117,11 +139,13 @@ pub(super) fn walk_files<V>(root: &Dir, visitor: impl Fn() -> V + Sync)
 where
     V: FnMut(WorkPath) -> WalkState + Send,
 {
-    let (base, mut builder) = builder(root, Hidden::Skip);
+    let (base, mut builder) = builder(root);
+    // A handle that cannot be had twice can open nothing either.
+    let Ok(wanted) = wanted(root, &base, Hidden::Skip) else { return };
     // Two threads are enough to keep a small tree's names coming; beyond eight nothing is gained.
     let threads =
         std::thread::available_parallelism().map_or(2, std::num::NonZero::get).clamp(2, THREADS_MAX);
-    builder.threads(threads).filter_entry(|entry| entry.file_name() != ".git");
+    builder.threads(threads).filter_entry(wanted);
     builder.build_parallel().visit(&mut Threads { base: &base, visitor: &visitor });
 }
 

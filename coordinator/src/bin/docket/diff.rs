@@ -21,7 +21,8 @@ const BY_HAND_SHOWN_MAX: usize = 5;
 /// Flags.
 #[derive(Debug, clap::Args)]
 #[command(
-    after_help = "The patch goes to standard output, byte for byte. Without --turn, --from and --to it is what the run
+    after_help = "The patch goes to standard output, byte for byte; on a terminal, characters that it would obey are
+shown instead. Without --turn, --from and --to it is what the run
 changed since its base; a turn that has not ended is shown as far as it went. Turn 0 is what came
 before the first: the setup commands. What a person changed in `docket shell` where a turn ended is no
 work of that turn: --turn leaves it out and says so, --by-hand shows it alone. What git cannot hold
@@ -154,12 +155,7 @@ async fn say(cx: &Context, args: &Args, past: &Past, compared: &Compared, diff: 
         return Ok(());
     }
     let patch = diff.patch().await.fail_as(Exit::Failed)?;
-    // A patch must stay what it is; on a terminal it would be obeyed.
-    if std::io::IsTerminal::is_terminal(&std::io::stdout()) {
-        display::say(&display::block(&String::from_utf8_lossy(&patch)));
-    } else {
-        display::say_bytes(&patch);
-    }
+    display::say_exact(&patch);
     for (path, why) in diff.beyond_git() {
         display::note(&format!("not in the patch: {} ({})", display::line(&path.to_string()), why.as_str()));
     }

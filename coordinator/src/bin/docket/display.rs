@@ -2,7 +2,8 @@
 //!
 //! Model output, file names and tool output come from strangers. Everything of theirs passes
 //! [`line`] or [`block`] before it is printed, so that it can neither move the cursor, nor reorder
-//! what is read, nor hide in it. JSON output needs none of this: its own escaping is enough.
+//! what is read, nor hide in it. JSON says the same characters by their numbers ([`json_text`]): it means what
+//! it meant, and drives no terminal either. Patches and files are exact, unless they go to a terminal.
 
 use std::{
     borrow::Cow,
@@ -118,10 +119,39 @@ pub(crate) fn say(text: &str) {
 
 /// Prints a value as one line of JSON.
 pub(crate) fn say_json<T: serde::Serialize>(value: &T) {
-    say(&serde_json::to_string(value).expect("what is shown has string keys only"));
+    say(&json_text(&serde_json::to_string(value).expect("what is shown has string keys only")));
 }
 
-/// Prints bytes as they are: a patch.
+/// JSON whose harmful characters are written by number. They stand in its strings only, so it means the same.
+pub(crate) fn json_text(json: &str) -> Cow<'_, str> {
+    if !json.chars().any(is_harmful) {
+        return Cow::Borrowed(json);
+    }
+    let mut out = String::with_capacity(json.len() + 16);
+    for c in json.chars() {
+        if is_harmful(c) {
+            for unit in c.encode_utf16(&mut [0; 2]) {
+                // Writing to a String cannot fail.
+                let _ = write!(out, "\\u{unit:04x}");
+            }
+        } else {
+            out.push(c);
+        }
+    }
+    Cow::Owned(out)
+}
+
+/// Prints what a program may take, a patch or an output: byte for byte into a pipe or a file; on a terminal, which
+/// would obey it, as harmless text.
+pub(crate) fn say_exact(bytes: &[u8]) {
+    if std::io::stdout().is_terminal() {
+        say(&block(&String::from_utf8_lossy(bytes)));
+    } else {
+        say_bytes(bytes);
+    }
+}
+
+/// Prints bytes as they are, on a terminal too.
 pub(crate) fn say_bytes(bytes: &[u8]) {
     let mut out = std::io::stdout().lock();
     if out.write_all(bytes).and_then(|()| out.flush()).is_err() {

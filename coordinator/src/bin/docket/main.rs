@@ -93,7 +93,8 @@ fn main() -> ExitCode {
         Err(failure) => {
             let text = failure.text(chain);
             if for_programs {
-                display::note(&serde_json::json!({ "error": text, "exit": failure.exit.code() }).to_string());
+                let row = serde_json::json!({ "error": text, "exit": failure.exit.code() }).to_string();
+                display::note(&display::json_text(&row));
             } else {
                 display::note(&format!("error: {text}"));
             }

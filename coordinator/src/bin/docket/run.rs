@@ -50,8 +50,8 @@ const SPIN: Duration = Duration::from_millis(100);
 /// Flags.
 #[derive(Debug, clap::Args)]
 #[command(
-    after_help = "Works on a copy: your work tree stays as it is. The patch goes to standard output, or with --branch the
-result becomes a branch. Ctrl-C stops it after its turn; `docket up` would go on with it. Where a
+    after_help = "Works on a copy: your work tree stays as it is. The patch goes to standard output, byte for byte
+unless that is a terminal, or with --branch the result becomes a branch. Ctrl-C stops it after its turn; `docket up` would go on with it. Where a
 coordinator serves the home already, or one is named, its workers do it: Ctrl-C ends the watching
 only, and says how to look again.
 
@@ -302,7 +302,7 @@ async fn finish(
                 branch = Some((name.clone(), commit));
             }
             (Some(_) | None, _) if !cx.json() => {
-                display::say_bytes(&result.patch().await.fail_as(Exit::Failed)?);
+                display::say_exact(&result.patch().await.fail_as(Exit::Failed)?);
             }
             (Some(_) | None, _) => {}
         }

@@ -4,6 +4,7 @@
 //! thread, exactly where the real binary's `main` asks.
 
 mod ends;
+mod hostile;
 mod limits;
 mod probe;
 mod walls;
@@ -27,6 +28,12 @@ extern "C" fn before_main() {
         sandbox_init_main(args);
     }
     probe::answer_if_asked();
+    let (name, value) = hostile::ENV_SECRET;
+    #[expect(unsafe_code, reason = "a docket whose environment holds a key")]
+    // SAFETY: one thread, before main.
+    unsafe {
+        std::env::set_var(name, value);
+    }
 }
 
 #[used]

@@ -22,7 +22,11 @@ pub(super) struct Key {
 }
 
 /// Reads a number within a range into a place.
-pub(super) fn number<T: TryFrom<u64>>(text: &str, range: std::ops::RangeInclusive<u64>, place: &mut T) -> Option<()> {
+pub(super) fn number<T: TryFrom<u64>>(
+    text: &str,
+    range: std::ops::RangeInclusive<u64>,
+    place: &mut T,
+) -> Option<()> {
     let number: u64 = text.replace('_', "").parse().ok()?;
     *place = range.contains(&number).then_some(number).and_then(|number| T::try_from(number).ok())?;
     Some(())

@@ -110,7 +110,7 @@ impl Row {
 pub(super) fn names(diff: &TreeDiff, null: bool) {
     for path in diff.paths() {
         if null {
-            display::say_bytes(&[path.path.as_bytes(), b"\0"].concat());
+            display::say_exact(&[path.path.as_bytes(), b"\0"].concat());
         } else {
             display::say(&display::line(&path.path.to_string()));
         }

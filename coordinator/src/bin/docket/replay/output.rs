@@ -1,7 +1,5 @@
 //! `--output`: all that a tool call or a gate put out, as it was recorded.
 
-use std::io::IsTerminal as _;
-
 use docket_schema::{
     content::{BlobRef, Content},
     ids::RunId,
@@ -64,12 +62,7 @@ fn show(cx: &Context, run: RunId, (call, name): (&str, &str), bytes: &[u8]) {
         }));
         return;
     }
-    // Output must stay what it is; on a terminal it would be obeyed.
-    if std::io::stdout().is_terminal() {
-        display::say(&display::block(&String::from_utf8_lossy(bytes)));
-    } else {
-        display::say_bytes(bytes);
-    }
+    display::say_exact(bytes);
     let (run, name) = (run.short(), display::line(name));
     display::note(&format!("replay (view) of run {run}: output of {call} ({name}), {} bytes", bytes.len()));
 }

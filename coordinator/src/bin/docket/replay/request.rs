@@ -1,7 +1,5 @@
 //! `--request`: the exact body that a model was sent, made again and proven by the recorded hash.
 
-use std::io::IsTerminal as _;
-
 use docket_schema::{
     ids::{RunId, Turn},
     run::History,
@@ -71,12 +69,7 @@ pub(crate) async fn say(
     if attempts.len() > 1 {
         display::note(&choices(&attempts, wanted));
     }
-    // A body must stay what it is; on a terminal it would be obeyed.
-    if std::io::stdout().is_terminal() {
-        display::say(&display::block(&String::from_utf8_lossy(&rebuilt.rendered.body)));
-    } else {
-        display::say_bytes(&rebuilt.rendered.body);
-    }
+    display::say_exact(&rebuilt.rendered.body);
     Ok(Exit::Ok)
 }
 

@@ -1,0 +1,227 @@
+//! The hostile battery: what an attacker who has read this sandbox would try, by class, on every backend.
+//!
+//! Each case is looked at from the host afterwards ([`world`]); where it is safe, the same command is run
+//! without walls first, and the look must then see the escape. A case that cannot be tried here says so and
+//! is not counted.
+
+mod build;
+mod case;
+mod environment;
+mod files;
+mod git;
+mod ground;
+mod ipc;
+mod links;
+mod network;
+mod paths;
+mod privileges;
+mod processes;
+mod procfs;
+mod races;
+mod resources;
+mod sockets;
+mod syscalls;
+mod terminal;
+mod world;
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use futures_util::{StreamExt as _, stream};
+
+use super::{BackendChoice, CommandSpec, Ended, Fixture, SandboxError, shell, spec, text, walls};
+use case::{Case, PRELUDE, all_of, python, sandbox};
+use ground::Ground;
+pub(super) use world::ENV_SECRET;
+use world::{Sees, World, own};
+
+/// The least that must have been tried on each backend where the usual tools are.
+const COUNTED_MIN: usize = 150;
+
+/// Cases at once: one sleeps while another works.
+const AT_ONCE: usize = 4;
+
+fn all() -> Vec<Case> {
+    [
+        paths::cases(),
+        links::cases(),
+        races::cases(),
+        procfs::cases(),
+        environment::cases(),
+        network::cases(),
+        sockets::cases(),
+        processes::cases(),
+        resources::cases(),
+        privileges::cases(),
+        syscalls::cases(),
+        git::cases(),
+        build::cases(),
+        terminal::cases(),
+        files::cases(),
+    ]
+    .concat()
+}
+
+/// All cases, or those whose names hold what `DOCKET_HOSTILE_ONLY` says: for a person who looks at one.
+fn chosen() -> (Vec<Case>, bool) {
+    let only = std::env::var("DOCKET_HOSTILE_ONLY").unwrap_or_default();
+    (all().into_iter().filter(|case| case.id.contains(&only)).collect(), only.is_empty())
+}
+
+#[test]
+fn every_case_has_a_name_of_its_own_and_can_fail() {
+    let mut names = BTreeSet::new();
+    let mut classes: BTreeMap<&str, usize> = BTreeMap::new();
+    for case in &all() {
+        assert!(names.insert(case.id), "{} stands twice", case.id);
+        assert!(case.can_fail(), "{} has no control, says nothing and is not captured", case.id);
+        *classes.entry(case.id.split('-').next().unwrap()).or_default() += 1;
+        assert!(case.class().starts_with(case.id.split('-').next().unwrap()));
+    }
+    assert!(names.len() >= COUNTED_MIN, "{classes:?}");
+    assert_eq!(classes.len(), 15, "{classes:?}");
+    assert!(classes.values().all(|count| *count >= 8), "a class with hardly a case: {classes:?}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+#[expect(clippy::print_stderr, reason = "a part that is not tried must be told")]
+async fn without_walls_the_check_sees_the_escapes() {
+    let ground = Ground::new().await;
+    let (cases, whole) = chosen();
+    let controls: Vec<Case> =
+        cases.into_iter().filter(|case| case.has_control() && case.missing().is_none()).collect();
+    let count = controls.len();
+    let run = |case: Case| {
+        let ground = &ground;
+        async move { case.outside(ground).await.map(|wrong| format!("{}: {wrong}", case.id)) }
+    };
+    let wrong: Vec<String> = stream::iter(controls)
+        .map(run)
+        .buffer_unordered(AT_ONCE)
+        .filter_map(|wrong| async { wrong })
+        .collect()
+        .await;
+    eprintln!("{count} controls");
+    assert!(wrong.is_empty(), "{} of {count}:\n{}", wrong.len(), wrong.join("\n"));
+    assert!(!whole || count >= 100, "hardly a control: {count}");
+}
+
+async fn battery(backend: BackendChoice) {
+    let ground = Ground::new().await;
+    let fixture = Fixture::new();
+    // The walls' own controls, and that a signal to everybody reaches nobody of the host: harmless, first.
+    let proven = fixture.sandbox(backend).await;
+    let host = std::fs::read_link("/proc/self/ns/pid").unwrap();
+    let inside = shell(&proven, "readlink /proc/self/ns/pid; kill -0 -1; echo $?").await;
+    assert_eq!(inside.ended, Ended::Exit(0));
+    assert!(
+        !text(&inside.stdout.bytes).contains(host.to_str().unwrap()),
+        "{backend:?} shares the host's processes"
+    );
+    let checked = proven.checked();
+    let (cases, whole) = chosen();
+    let (there, missing): (Vec<Case>, Vec<Case>) =
+        cases.into_iter().partition(|case| case.missing().is_none());
+    told(&missing);
+    let run = |case: Case| {
+        let (ground, checked) = (&ground, &checked);
+        async move {
+            let wrong = case.inside(backend, checked, ground).await;
+
+            (!wrong.is_empty()).then(|| format!("{}:\n  {}", case.id, wrong.join("\n  ")))
+        }
+    };
+    let count = there.len();
+    let wrong: Vec<String> = stream::iter(there)
+        .map(run)
+        .buffer_unordered(AT_ONCE)
+        .filter_map(|wrong| async { wrong })
+        .collect()
+        .await;
+    assert!(wrong.is_empty(), "{backend:?}: {} of {count} not contained:\n{}", wrong.len(), wrong.join("\n"));
+    let usual =
+        ["python3", "git", "cc"].iter().all(|tool| !missing.iter().any(|case| case.missing() == Some(tool)));
+    assert!(!whole || !usual || count >= COUNTED_MIN, "only {count} were tried");
+}
+
+#[expect(clippy::print_stderr, reason = "a part that is not tried must be told")]
+fn told(missing: &[Case]) {
+    for case in missing {
+        eprintln!("NOT TRIED and not counted: {} needs {:?}", case.id, case.missing());
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn our_own_namespaces_contain_the_battery() {
+    battery(BackendChoice::Namespaces).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn bubblewrap_contains_the_battery() {
+    if walls().contains(&BackendChoice::Bubblewrap) {
+        battery(BackendChoice::Bubblewrap).await;
+    }
+}
+
+/// Exchanges a folder, and git's, with links to the outside for as long as the calls beside it take.
+const SWAPPING: &str = r#"
+for name in ("d", ".git"):
+    os.mkdir(name); os.mkdir(name + "/hooks"); open(name + "/config", "w").close()
+    os.symlink("{out}", name + ".link")
+open("swaps", "w").close()
+until = time.time() + 2.5
+while time.time() < until:
+    for name in (b"d", b".git"):
+        sc(316, -100, ctypes.c_char_p(name), -100, ctypes.c_char_p(name + b".link"), 2)
+# bubblewrap lets no two calls run at once: those that come after find a folder to enter, and a link for git's.
+for name, link in ((b"d", False), (b".git", True)):
+    if os.path.islink(name) != link:
+        sc(316, -100, ctypes.c_char_p(name), -100, ctypes.c_char_p(name + b".link"), 2)
+"#;
+
+/// Reads, and writes, what the names lead to just then.
+const CAUGHT: &str = "for n in 1 2 3 4 5 6 7 8; do cat secret ../d/secret .git/config ../.git/config ../.git/hooks/planted; \
+    echo x > ../d/planted; done 2>/dev/null";
+
+/// Escapes of calls that begin while another call of the same workspace swaps their folders for links.
+async fn swapped_meanwhile(backend: BackendChoice) -> (usize, Vec<(Sees, String)>) {
+    const CALLS: usize = 40;
+    let mut world = World::new();
+    own(&world.workspace());
+    let sandbox = sandbox(backend, &world, None).await;
+    let code = format!("{PRELUDE}{}", world.fill(SWAPPING));
+    let swapping = CommandSpec::new([python().into_os_string(), "-c".into(), code.into()]);
+    let beside = sandbox.clone();
+    let swapper = tokio::spawn(async move { beside.run(swapping).await });
+    while !world.workspace().join("swaps").exists() {
+        tokio::time::sleep(std::time::Duration::from_millis(2)).await;
+    }
+    let (mut ran, mut said) = (0, Vec::new());
+    for _ in 0..CALLS {
+        match sandbox.run(CommandSpec { cwd: "d".into(), ..spec(CAUGHT) }).await {
+            Ok(out) => {
+                ran += 1;
+                said.extend(all_of(&out));
+            }
+            // A folder that is a link just then, or a path that changed while it was protected: nothing is run.
+            Err(SandboxError::Cwd { .. } | SandboxError::Setup { .. }) => {}
+            Err(error) => panic!("{backend:?}: {error:?}"),
+        }
+    }
+    swapper.await.unwrap().unwrap();
+    (ran, world.escapes(&said))
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn folders_swapped_for_links_while_a_call_begins_lead_nowhere() {
+    if python().as_os_str().is_empty() {
+        return told(&all().into_iter().filter(|case| case.missing() == Some("python3")).collect::<Vec<_>>());
+    }
+    let (ran, seen) = swapped_meanwhile(BackendChoice::None).await;
+    let caught = |wanted: Sees| seen.iter().any(|(sees, _)| *sees == wanted);
+    assert!(ran > 0 && caught(Sees::Secret) && caught(Sees::Outside), "control: {ran} {seen:?}");
+    for backend in walls() {
+        let (ran, seen) = swapped_meanwhile(backend).await;
+        assert!(ran > 0, "{backend:?}: some calls met the folder itself");
+        assert!(seen.is_empty(), "{backend:?}: {seen:?}");
+    }
+}

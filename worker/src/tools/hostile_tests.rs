@@ -1,0 +1,255 @@
+//! File tools in a workspace that is against them: what leads out, what never ends, what changes meanwhile.
+
+use std::{
+    ffi::CString,
+    os::unix::{ffi::OsStrExt as _, fs::symlink, net::UnixListener},
+    path::Path,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+        mpsc::sync_channel,
+    },
+    thread,
+    time::Duration,
+};
+
+use nix::libc;
+use serde_json::{Value, json};
+
+use super::{ToolOutcome, testing::Workspace};
+
+const CANARY: &str = "canary-from-outside";
+
+/// Far above what any call here takes.
+const CALL_TIMEOUT: Duration = Duration::from_secs(20);
+
+fn fifo(path: &Path) {
+    nix::unistd::mkfifo(path, nix::sys::stat::Mode::S_IRWXU).expect("fifo");
+}
+
+/// Makes a call that must come back: the thread of one that does not is left behind.
+fn call(mut w: Workspace, name: &'static str, args: Value) -> (Workspace, ToolOutcome) {
+    let (told, answer) = sync_channel(1);
+    thread::spawn(move || {
+        let outcome = w.call(name, args);
+        let _ = told.send((w, outcome));
+    });
+    answer.recv_timeout(CALL_TIMEOUT).unwrap_or_else(|_| panic!("{name} hangs"))
+}
+
+#[test]
+fn what_never_ends_is_refused_at_once() {
+    let mut w = Workspace::new(&[("a.txt", "needle\n"), ("d/b.txt", "needle\n")]);
+    for name in ["fifo", ".gitignore", "d/.gitignore", ".ignore", ".rgignore", "package.json", "Cargo.toml"] {
+        fifo(&w.path(name));
+    }
+    std::fs::create_dir_all(w.path(".git/info")).expect("makes");
+    fifo(&w.path(".git/info/exclude"));
+    let _socket = UnixListener::bind(w.path("socket")).expect("binds");
+    w.link("zero", "/dev/zero");
+    w.write("e/c.txt", "needle\n");
+    w.link("e/.gitignore", "/dev/zero");
+    for path in ["fifo", "socket", "zero", "package.json"] {
+        for (name, args) in [
+            ("read_file", json!({"path": path})),
+            ("edit_file", json!({"path": path, "edits": [{"search": "a", "replace": "b"}]})),
+            ("create_file", json!({"path": path, "content": "x"})),
+        ] {
+            let (back, out) = call(w, name, args);
+            w = back;
+            assert!(out.is_error, "{name} {path}: {}", out.text());
+        }
+    }
+    for (name, args) in [
+        ("list_files", json!({})),
+        ("search_codebase", json!({"regex": "needle"})),
+        ("read_file", json!({"path": "missing.txt"})),
+        ("run_tests", json!({})),
+    ] {
+        let (back, out) = call(w, name, args);
+        w = back;
+        assert!(
+            name == "run_tests" || name == "read_file" || out.text().contains("d/b.txt"),
+            "{}",
+            out.text()
+        );
+    }
+}
+
+/// An ignore file that is a link would tell, by what it hides, what the file it points to holds.
+#[test]
+fn an_ignore_file_is_not_read_outside() {
+    let outside = tempfile::tempdir().expect("temp");
+    std::fs::write(outside.path().join("secret"), "guessed.txt\n").expect("write");
+    for name in [".gitignore", ".ignore", ".rgignore", ".git/info/exclude"] {
+        let mut w = Workspace::new(&[("guessed.txt", "needle\n"), ("other.txt", "needle\n")]);
+        std::fs::create_dir_all(w.path(".git/info")).expect("makes");
+        w.write(name, "guessed.txt\n");
+        let listed = w.call("list_files", json!({})).text().into_owned();
+        assert!(!listed.contains("guessed.txt"), "control: {name} hides: {listed}");
+        std::fs::remove_file(w.path(name)).expect("removes");
+        w.link(name, outside.path().join("secret"));
+        let listed = w.call("list_files", json!({})).text().into_owned();
+        assert!(listed.contains("guessed.txt"), "{name}: {listed}");
+        let found = w.call("search_codebase", json!({"regex": "needle"})).text().into_owned();
+        assert!(found.contains("guessed.txt"), "{name}: {found}");
+    }
+}
+
+#[test]
+fn rules_of_ignore_files_weigh_as_they_do_for_ripgrep() {
+    let w = Workspace::new(&[
+        (".gitignore", "*.log\n/build/\n!.shown\n"),
+        (".ignore", "!kept.log\n"),
+        ("sub/.gitignore", "!here.log\nx/\n"),
+        (".shown/f.txt", "needle\n"),
+        (".hidden/f.txt", "needle\n"),
+        ("a.log", "needle\n"),
+        ("kept.log", "needle\n"),
+        ("build/f.txt", "needle\n"),
+        ("sub/build/f.txt", "needle\n"),
+        ("sub/here.log", "needle\n"),
+        ("sub/there.log", "needle\n"),
+        ("sub/x/f.txt", "needle\n"),
+    ]);
+    let mut w = w;
+    let found = w.call("search_codebase", json!({"regex": "needle"})).text().into_owned();
+    let mut names: Vec<&str> =
+        found.lines().filter_map(|line| line.split_once(":1:")).map(|hit| hit.0).collect();
+    names.sort_unstable();
+    assert_eq!(names, [".shown/f.txt", "kept.log", "sub/build/f.txt", "sub/here.log"], "{found}");
+}
+
+#[test]
+fn protected_paths_are_neither_made_nor_changed_in_any_case_at_any_depth() {
+    let mut w = Workspace::new(&[
+        (".git/config", "[core]\n"),
+        ("a/docket.toml", "x = 1\n"),
+        (".GIT/config", "[core]\n"),
+        (".docket/policy.toml", "x = 1\n"),
+    ]);
+    for path in [
+        ".git/hooks/pre-commit",
+        ".git",
+        "a/b/.git/config",
+        ".GIT/hooks/pre-commit",
+        "x/.Git/HEAD",
+        "docket.toml",
+        "a/b/Docket.TOML",
+        ".docket/x",
+        "a/.DOCKET/policy.toml",
+        "./.git/./hooks//post-checkout",
+    ] {
+        let out = w.call("create_file", json!({"path": path, "content": "x"}));
+        assert!(out.is_error && out.text().contains("protected"), "{path}: {}", out.text());
+        assert!(!w.path(path).is_file(), "{path}");
+    }
+    for path in [".git/config", ".GIT/config", "a/docket.toml", ".docket/policy.toml"] {
+        let before = w.read(path);
+        w.call("read_file", json!({"path": path}));
+        let edits = json!([{"search": before.trim(), "replace": "y"}]);
+        let out = w.call("edit_file", json!({"path": path, "edits": edits}));
+        assert!(out.is_error, "{path}: {}", out.text());
+        assert_eq!(w.read(path), before, "{path}");
+    }
+    for path in
+        [".github/workflows/ci.yml", ".gitignore", "a/.gitattributes", ".gitmodules", "docs/docket.md"]
+    {
+        let out = w.call("create_file", json!({"path": path, "content": "a: 1\n"}));
+        assert!(!out.is_error && w.path(path).is_file(), "{path}: {}", out.text());
+    }
+}
+
+#[test]
+fn a_hard_link_to_an_outside_file_is_neither_read_nor_written() {
+    let outside = tempfile::tempdir().expect("temp");
+    let secret = outside.path().join("secret");
+    std::fs::write(&secret, CANARY).expect("write");
+    let mut w = Workspace::new(&[("given.txt", "x\n")]);
+    std::fs::hard_link(&secret, w.path("l.txt")).expect("links");
+    assert_eq!(w.read("l.txt"), CANARY, "control");
+    for (name, args) in [
+        ("read_file", json!({"path": "l.txt"})),
+        ("edit_file", json!({"path": "l.txt", "edits": [{"search": "canary", "replace": "b"}]})),
+        ("create_file", json!({"path": "l.txt", "content": "x"})),
+        ("search_codebase", json!({"regex": "from-outside"})),
+    ] {
+        let out = w.call(name, args);
+        assert!(!out.text().contains(CANARY), "{name}: {}", out.text());
+    }
+    assert_eq!(std::fs::read_to_string(&secret).expect("reads"), CANARY);
+}
+
+/// Exchanges two names again and again, until it is told to end.
+struct Swapper {
+    end: Arc<AtomicBool>,
+    thread: Option<thread::JoinHandle<()>>,
+}
+
+impl Swapper {
+    fn new(one: &Path, other: &Path) -> Self {
+        let text = |path: &Path| CString::new(path.as_os_str().as_bytes()).expect("no NUL");
+        let (one, other, end) = (text(one), text(other), Arc::new(AtomicBool::new(false)));
+        let told = Arc::clone(&end);
+        let thread = thread::spawn(move || {
+            while !told.load(Ordering::Relaxed) {
+                #[expect(unsafe_code, reason = "an exchange of two names has no safe wrapper")]
+                // SAFETY: both strings live across the call.
+                unsafe {
+                    let here = libc::AT_FDCWD;
+                    libc::renameat2(here, one.as_ptr(), here, other.as_ptr(), libc::RENAME_EXCHANGE);
+                }
+            }
+        });
+        Self { end, thread: Some(thread) }
+    }
+}
+
+impl Drop for Swapper {
+    fn drop(&mut self) {
+        self.end.store(true, Ordering::Relaxed);
+        if let Some(thread) = self.thread.take() {
+            thread.join().expect("no panic");
+        }
+    }
+}
+
+#[test]
+fn a_folder_that_is_swapped_for_a_link_leads_nowhere() {
+    const ROUNDS: usize = 300;
+    let outside = tempfile::tempdir().expect("temp");
+    std::fs::write(outside.path().join("f.txt"), CANARY).expect("write");
+    std::fs::write(outside.path().join("canary-named.txt"), "x").expect("write");
+    let mut w = Workspace::new(&[("d/f.txt", "inside\n"), ("given.txt", "x\n")]);
+    symlink(outside.path(), w.path("link")).expect("links");
+    let swapper = Swapper::new(&w.path("d"), &w.path("link"));
+    // The control: looking first and opening then loses.
+    let lost = (0..200_000).any(|_| {
+        let path = w.path("d");
+        let is_folder = std::fs::symlink_metadata(&path).is_ok_and(|meta| meta.is_dir());
+        is_folder && std::fs::read_to_string(path.join("f.txt")).is_ok_and(|text| text == CANARY)
+    });
+    assert!(lost, "control: the race is one");
+    let (mut read, mut wrote) = (0, 0);
+    for round in 0..ROUNDS {
+        let got = w.call("read_file", json!({"path": "d/f.txt"}));
+        read += usize::from(!got.is_error);
+        let text = format!("inside {round}\n");
+        let edits = json!([{"search": "inside", "replace": "inside"}]);
+        let edited = w.call("edit_file", json!({"path": "d/f.txt", "edits": edits}));
+        let made = w.call("create_file", json!({"path": format!("d/new-{round}.txt"), "content": text}));
+        wrote += usize::from(!made.is_error);
+        let found = w.call("search_codebase", json!({"regex": "canary|inside"}));
+        let listed = w.call("list_files", json!({"path": "d"}));
+        for out in [&got, &edited, &made, &found, &listed] {
+            assert!(!out.text().contains("canary"), "{}", out.text());
+        }
+    }
+    drop(swapper);
+    assert!(read > 0 && wrote > 0, "some calls met the folder itself: {read} {wrote}");
+    let mut names: Vec<_> =
+        std::fs::read_dir(outside.path()).expect("lists").map(|e| e.expect("entry").file_name()).collect();
+    names.sort();
+    assert_eq!(names, ["canary-named.txt", "f.txt"]);
+    assert_eq!(std::fs::read_to_string(outside.path().join("f.txt")).expect("reads"), CANARY);
+}
