@@ -3,9 +3,11 @@
 use std::{
     ffi::OsString,
     path::{Path, PathBuf},
+    sync::Arc,
     time::Duration,
 };
 
+use docket_schema::{policy::AllowList, tool::NetworkSeen};
 use serde::{Deserialize, Serialize};
 
 use super::capture::Captured;
@@ -91,6 +93,9 @@ pub struct CommandSpec {
     pub stdin: Option<Vec<u8>>,
     /// How much of stdout and of stderr is kept, each.
     pub keep_bytes_max: usize,
+    /// What of the network it may reach, through docket; `None` is nothing. Without walls it reaches what docket does,
+    /// and this says nothing.
+    pub network: Option<Arc<AllowList>>,
 }
 
 impl CommandSpec {
@@ -102,6 +107,7 @@ impl CommandSpec {
             timeout: Duration::from_secs(120),
             stdin: None,
             keep_bytes_max: KEEP_BYTES_DEFAULT,
+            network: None,
         }
     }
 
@@ -157,4 +163,6 @@ pub struct CommandOutput {
     pub stderr: Captured,
     /// From the start of the init to the end of the last process.
     pub duration_ms: u64,
+    /// What it reached, and what it was refused, where it had the network.
+    pub network: Option<NetworkSeen>,
 }

@@ -19,9 +19,11 @@
 mod capture;
 mod config;
 mod error;
+mod hand;
 mod host;
 mod init;
 mod plan;
+mod proxy;
 mod root;
 mod run;
 mod terminal;

@@ -18,6 +18,7 @@ use std::{
     time::Duration,
 };
 
+use docket_schema::{policy::AllowList, tool::NetworkSeen};
 use serde::{Deserialize, Serialize};
 use tokio::{
     io::{AsyncRead, AsyncWriteExt, ReadBuf},
@@ -33,6 +34,7 @@ use super::{
     error::SandboxError,
     host::{HostReport, Layer, SandboxReport, bubblewrap, probe_host_with},
     plan::{Backend, Call, FRAME_BYTES_MAX, InitReport, Plan, read_json, write_frame},
+    proxy::Uplink,
     root, terminal,
 };
 
@@ -159,16 +161,16 @@ impl Sandbox {
         let begun = Instant::now();
         let failed = |source| SandboxError::Start { program: self.inner.init.program.clone(), source };
         let mut running = Running::start(&self.inner.init, spec.keep_bytes_max).map_err(failed)?;
-        let told = running.tell(&self.inner.plan_frame, &orders, begun + spec.timeout);
+        let told = running.tell(&self.inner.plan_frame, &orders, begun + spec.timeout, self.way_out(&spec));
         let report = told.await.map_err(failed)?;
-        let timed_out = running.timed_out;
+        let (timed_out, network) = (running.timed_out, running.network.take());
         let (stdout, stderr) = (running.stdout.finish(), running.stderr.finish());
         let ended = match report {
             None if timed_out => Ended::TimedOut,
             report => ended(report, &spec, || of_bubblewrap(&stderr.bytes))?,
         };
         let duration_ms = u64::try_from(begun.elapsed().as_millis()).unwrap_or(u64::MAX);
-        Ok(CommandOutput { ended, stdout, stderr, duration_ms })
+        Ok(CommandOutput { ended, stdout, stderr, duration_ms, network })
     }
 
     /// Runs one command with a person, or a script of a person's, at it: what it says goes to docket's own
@@ -184,13 +186,22 @@ impl Sandbox {
         };
         let frames = [self.inner.plan_frame.clone(), self.orders(&spec, terminal)?].concat();
         let _alone = self.alone().await;
+        let way_out = self.way_out(&spec);
         let failed = |source| SandboxError::Start { program: self.inner.init.program.clone(), source };
         let report = match how {
-            Attended::Terminal => terminal::relay(&self.inner.init, &frames).await,
-            Attended::Pipes => terminal::pass(&self.inner.init, &frames, io::stdout()).await,
-            Attended::Aside => terminal::pass(&self.inner.init, &frames, io::stderr()).await,
+            Attended::Terminal => terminal::relay(&self.inner.init, &frames, way_out).await,
+            Attended::Pipes => terminal::pass(&self.inner.init, (&frames, way_out), io::stdout()).await,
+            Attended::Aside => terminal::pass(&self.inner.init, (&frames, way_out), io::stderr()).await,
         };
         ended(report.map_err(failed)?, &spec, String::new)
+    }
+
+    /// What of the network a command gets: without walls there is no inside from which a way would lead.
+    fn way_out(&self, spec: &CommandSpec) -> Option<Arc<AllowList>> {
+        match self.inner.plan.backend {
+            Backend::Bubblewrap | Backend::Namespaces => spec.network.clone(),
+            Backend::None => None,
+        }
     }
 
     async fn alone(&self) -> Option<tokio::sync::MutexGuard<'_, ()>> {
@@ -218,6 +229,7 @@ impl Sandbox {
             cwd: spec.cwd.clone(),
             stdin: spec.stdin.is_some(),
             terminal: terminal == Terminal::Own,
+            no_proxy: self.way_out(spec).map(|allow| allow.no_proxy()),
         };
         let bytes = serde_json::to_vec(&call).map_err(SandboxError::Plan)?;
         let mut frames = Vec::with_capacity(bytes.len() + stdin_bytes + 8);
@@ -339,6 +351,8 @@ struct Running {
     stdout: Capture<ChildStdout>,
     stderr: Capture<ChildStderr>,
     timed_out: bool,
+    /// What the call did on the network, where it had it.
+    network: Option<NetworkSeen>,
 }
 
 impl Running {
@@ -350,6 +364,7 @@ impl Running {
             control: Some(control),
             child,
             timed_out: false,
+            network: None,
         })
     }
 
@@ -359,10 +374,10 @@ impl Running {
         plan: &[u8],
         orders: &[u8],
         deadline: Instant,
+        way_out: Option<Arc<AllowList>>,
     ) -> io::Result<Option<InitReport>> {
         let Some(control) = self.control.take() else { return Ok(None) };
         let (answers, mut out) = control.into_split();
-        let mut answers = answer_of(answers);
         // An init that dies early breaks this pipe; its missing report says so.
         let give = async {
             let _ = out.write_all(plan).await;
@@ -372,6 +387,11 @@ impl Running {
             () = give => {}
             () = sleep_until(deadline) => {}
         }
+        let mut uplink = tokio::select! {
+            taken = uplink(&answers, way_out) => taken?,
+            () = sleep_until(deadline) => None,
+        };
+        let mut answers = answer_of(answers);
         let mut out = Some(out);
         let mut kill_at = None;
         // A report comes after the last process of the call has ended; what they wrote is in the pipes then.
@@ -381,6 +401,7 @@ impl Running {
                 step = self.stdout.step(), if self.stdout.open() => step?,
                 step = self.stderr.step(), if self.stderr.open() => step?,
                 step = answers.step(), if answers.open() => step?,
+                () = Uplink::serve(&mut uplink), if uplink.is_some() => {}
                 () = sleep_until(deadline), if !self.timed_out => {
                     // The init sees end of file and exits, and the kernel ends its namespace. Killing the
                     // outer process first would leave nobody to wait for that.
@@ -394,10 +415,22 @@ impl Running {
                 }
             }
         }
+        self.network = uplink.map(Uplink::end);
         self.stdout.drain()?;
         self.stderr.drain()?;
         answers.drain()?;
         Ok(read_answer(answers))
+    }
+}
+
+/// The way out of a call that has one.
+pub(super) async fn uplink(
+    answers: &OwnedReadHalf,
+    way_out: Option<Arc<AllowList>>,
+) -> io::Result<Option<Uplink>> {
+    match way_out {
+        Some(allow) => Uplink::taken(answers.as_ref(), allow).await,
+        None => Ok(None),
     }
 }
 

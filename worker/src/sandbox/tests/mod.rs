@@ -4,7 +4,9 @@
 //! thread, exactly where the real binary's `main` asks.
 
 mod ends;
+mod network;
 mod probe;
+pub(super) mod servers;
 mod walls;
 
 use std::{
