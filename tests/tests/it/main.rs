@@ -18,6 +18,7 @@ mod hang;
 mod lost_blob;
 mod many;
 mod models;
+mod network;
 mod newer;
 mod outages;
 mod past;
