@@ -32,6 +32,7 @@ mod resume;
 mod secrets;
 mod step;
 mod storage;
+mod task_policy;
 mod tidy;
 mod tracker;
 mod travel;

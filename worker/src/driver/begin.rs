@@ -5,6 +5,7 @@ use bytes::Bytes;
 use docket_schema::{
     content::BlobRef,
     message::ModelRef,
+    policy::Policy,
     redact::Redactor,
     run::{EngineRef, GateSpec, Models, OtherModel, Prompts, RunSettings, RunStarted, SandboxLayers},
     task::TaskSpec,
@@ -15,7 +16,7 @@ use crate::{
     bootstrap::Bootstrap,
     engine::{self, prompt},
     model::{PriceTable, unpriced},
-    tools,
+    policy, tools,
     workspace::Workspace,
 };
 
@@ -76,11 +77,20 @@ pub(super) fn begin(
         linters: context.linters,
         requires: spec.requires.clone(),
         policy: None,
-        policies: bootstrap.settings.policy.iter().cloned().collect(),
+        policies: policies(bootstrap)?,
         sandbox,
         worker: bootstrap.incarnation,
     };
     Ok(Begun { started, blobs })
+}
+
+/// The worker's policy, then the task's. A task never widens: where it has one, a worker without says so by an empty one.
+fn policies(bootstrap: &Bootstrap) -> Result<Vec<Policy>, StartError> {
+    let (worker, task) = (bootstrap.settings.policy.clone(), bootstrap.lease.spec.policy.clone());
+    let Some(task) = task else { return Ok(worker.into_iter().collect()) };
+    // The coordinator looked at its bounds; what its rules match, and their examples, only a worker knows.
+    policy::check(&task).map_err(|error| StartError::Configuration(format!("the task's policy: {error}")))?;
+    Ok(vec![worker.unwrap_or_default(), task])
 }
 
 fn models(bootstrap: &Bootstrap, spec: &TaskSpec) -> Result<Models, StartError> {

@@ -185,7 +185,7 @@ impl Workbench {
         let outcome = match &open.policy {
             Verdict::Allow { .. } => match self.grants.get(&open.call) {
                 None => self.execute(tool, read_set, self.tests.as_ref()).await,
-                Some(allow) => self.execute_granted(tool, read_set, Arc::clone(allow)).await,
+                Some(allow) => Box::pin(self.execute_granted(tool, read_set, Arc::clone(allow))).await,
             },
             Verdict::Deny { rule, reason } => {
                 let text = format!("Refused by policy ({rule}): {reason}");

@@ -120,6 +120,10 @@ fn of_run(event: &RunEvent) -> String {
         RunEvent::CancelRequested(e) => format!("{} {}", e.by, e.reason),
         RunEvent::PauseRequested(e) => e.by.clone(),
         RunEvent::Unpaused(e) => e.by.clone(),
+        RunEvent::PolicyChanged(e) if e.of_task => {
+            let rules = e.rules.as_ref().map_or(0, |policy| policy.rules.len());
+            format!("{}: {rules} rules in the place of the task's policy", e.by)
+        }
         RunEvent::PolicyChanged(e) => e.policy.hash.to_string(),
         RunEvent::LimitReached(e) => format!("{:?}", e.which).to_lowercase(),
         RunEvent::RunPaused(_) => String::new(),
