@@ -113,6 +113,9 @@ text = "Done."
     let history = coordinator.history(run).await?;
     history.verify(coordinator.client()).await?;
 
+    let request =
+        coordinator.docket(&["replay", &run.to_string(), "--turn", "1", "--request"]).await?.ok()?;
+    ensure!(request.contains(&format!("names: {listed}, *.example.org.")), "{request}");
     let classes: Vec<RecoveryClass> = intents(&history).iter().map(|intent| intent.class).collect();
     use RecoveryClass::{External, Workspace};
     // The third is one for its label, though it gets nothing: not all of its line may.

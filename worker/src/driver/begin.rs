@@ -58,10 +58,16 @@ pub(super) fn begin(
         blobs.push((blob, bytes));
         blob
     };
+    let policies = policies(bootstrap)?;
+    let mut task = prompt::task(&spec.title, &spec.text, &requires, complexity);
+    // With the task, for the bytes before it are shared by all tasks on the tree.
+    if let Some(told) = policy::told(&policies) {
+        task.push_str(&format!("\n\n{told}"));
+    }
     let prompts = Prompts {
         system: pin(redactor.bytes(prompt::system(&specs, &project).into_bytes())),
         tools: pin(serde_json::to_vec(&specs).expect("tool specifications have string keys only")),
-        task: pin(redactor.bytes(prompt::task(&spec.title, &spec.text, &requires, complexity).into_bytes())),
+        task: pin(redactor.bytes(task.into_bytes())),
     };
     let started = RunStarted {
         task: lease.task,
@@ -77,7 +83,7 @@ pub(super) fn begin(
         linters: context.linters,
         requires: spec.requires.clone(),
         policy: None,
-        policies: policies(bootstrap)?,
+        policies,
         sandbox,
         worker: bootstrap.incarnation,
     };

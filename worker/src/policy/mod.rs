@@ -15,7 +15,7 @@ mod unit;
 
 pub use judge::{Judgement, judge};
 pub use load::{check, read};
-pub use network::network;
+pub use network::{network, told};
 
 /// A policy in TOML, for tests.
 #[cfg(test)]

@@ -22,6 +22,25 @@ pub fn network(policies: &[Policy], tool: &ToolUse) -> Option<AllowList> {
     networks.iter().all(|network| gets(network, tool)).then(|| AllowList::of(networks)).flatten()
 }
 
+/// What a model is told that has the network at times; `None` where it never has. Its prompt says that there is none.
+#[must_use]
+pub fn told(policies: &[Policy]) -> Option<String> {
+    let networks: Vec<&Network> =
+        policies.iter().map(|policy| policy.network.as_ref()).collect::<Option<_>>()?;
+    let hosts = networks.iter().all(|network| !network.hosts.is_empty());
+    let list = AllowList::of(networks.iter().copied()).filter(|_| hosts)?;
+    let mut text = format!(
+        "Commands reach some hosts after all, through the proxy that their environment names: {}. A call that does is \
+         not repeated by itself after a crash.",
+        list.told()
+    );
+    for network in networks.iter().filter(|network| !network.commands.is_empty()) {
+        let commands: Vec<String> = network.commands.iter().map(|one| format!("`{one}`")).collect();
+        text.push_str(&format!(" Only lines made of these commands get it: {}.", commands.join(", ")));
+    }
+    Some(text)
+}
+
 /// Whether every command of the line is like a pattern. The whole line gets the network or none of it, for its
 /// commands share what they are run in.
 fn gets(network: &Network, tool: &ToolUse) -> bool {
@@ -107,6 +126,14 @@ mod tests {
             |place: &str| both.allows(&Place::parse(place, Some(443)).expect("a place"), Way::Tunnel);
         assert!(allows("crates.io") && !allows("pypi.org") && !allows("static.crates.io"));
         assert_eq!(network(&[policy(FETCH), policy(ALL)], &call("run_command", "ls")), None);
+        let told = told(&[policy(FETCH), policy(ALL)]).expect("there is a network");
+        assert!(
+            told.contains("crates.io") && told.contains("made of these commands get it: `cargo fetch *`."),
+            "{told}"
+        );
+        for none in [&[][..], &[policy(ALL), Policy::default()], &[policy("[network]\nhosts = []")]] {
+            assert_eq!(super::told(none), None);
+        }
     }
 
     #[test]

@@ -161,7 +161,8 @@ impl Sandbox {
         let begun = Instant::now();
         let failed = |source| SandboxError::Start { program: self.inner.init.program.clone(), source };
         let mut running = Running::start(&self.inner.init, spec.keep_bytes_max).map_err(failed)?;
-        let told = running.tell(&self.inner.plan_frame, &orders, begun + spec.timeout, self.way_out(&spec));
+        let (deadline, way_out) = (begun + spec.timeout, self.way_out(&spec));
+        let told = running.tell(&self.inner.plan_frame, &orders, deadline, way_out);
         let report = told.await.map_err(failed)?;
         let (timed_out, network) = (running.timed_out, running.network.take());
         let (stdout, stderr) = (running.stdout.finish(), running.stderr.finish());

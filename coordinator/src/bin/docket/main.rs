@@ -137,7 +137,7 @@ async fn dispatch(cx: Context, command: Command) -> Outcome {
         Command::Resume(args) => resume::run(cx, args).await,
         Command::Fork(args) => fork::run(cx, args).await,
         Command::Shell(args) => shell::run(cx, args).await,
-        Command::Replay(args) => replay::run(cx, args).await,
+        Command::Replay(args) => Box::pin(replay::run(cx, args)).await,
         Command::Step(args) => step::run(cx, args).await,
         Command::Verify(args) => verify::run(cx, args).await,
         Command::Export(args) => export::run(cx, args).await,
