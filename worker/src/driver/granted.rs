@@ -1,7 +1,7 @@
 //! Calls that policy grants the network: which of the open ones, and the runner that gives it to one call.
 //!
-//! Invariant: only a call whose intent says `external` gets it. One that was announced otherwise may be run again
-//! after a crash, and nothing that reaches out may.
+//! Invariants: only a call whose intent says `external` gets it, for one that was announced otherwise may be run again
+//! after a crash; and no worker gives more than its own policy lists, wherever the run began.
 
 use std::{
     collections::BTreeMap,
@@ -11,7 +11,7 @@ use std::{
 
 use docket_schema::{
     message::CallId,
-    policy::AllowList,
+    policy::{AllowList, Policy},
     run::{RunState, Verdict},
     tool::{NetworkSeen, RecoveryClass},
 };
@@ -26,19 +26,38 @@ use crate::{
 /// Places that a result names to the model, of each kind.
 const TOLD_MAX: usize = 10;
 
-/// What each open call may reach.
-pub(super) type Grants = BTreeMap<CallId, Arc<AllowList>>;
+/// What each open call may reach. Without a policy of this worker's own that gives it, nothing.
+#[derive(Default)]
+pub(super) struct Grants {
+    own: Option<Policy>,
+    open: BTreeMap<CallId, Arc<AllowList>>,
+}
 
-/// The grants of the open calls.
-pub(super) fn grants(state: &RunState) -> Grants {
-    let external = state.open_tools.iter().filter(|(open, _)| {
-        open.class == RecoveryClass::External && matches!(open.policy, Verdict::Allow { .. })
-    });
-    let granted = external.filter_map(|(open, tool)| {
-        let list = policy::network(&state.policies, tool)?;
-        Some((open.call.clone(), Arc::new(list)))
-    });
-    granted.collect()
+impl Grants {
+    /// On a worker with this policy. A run may have begun on another: what that one gave is not this one's to give.
+    pub(super) const fn on(own: Option<Policy>) -> Self {
+        Self { own, open: BTreeMap::new() }
+    }
+
+    /// Notes what the open calls may reach.
+    pub(super) fn note(&mut self, state: &RunState) {
+        self.open.clear();
+        let Some(own) = &self.own else { return };
+        let policies: Vec<Policy> = state.policies.iter().chain([own]).cloned().collect();
+        let external = state.open_tools.iter().filter(|(open, _)| {
+            open.class == RecoveryClass::External && matches!(open.policy, Verdict::Allow { .. })
+        });
+        self.open.extend(external.filter_map(|(open, tool)| {
+            // Its class says so only where the pinned policies gave it.
+            policy::network(&state.policies, tool)?;
+            Some((open.call.clone(), Arc::new(policy::network(&policies, tool)?)))
+        }));
+    }
+
+    /// What a call may reach.
+    pub(super) fn of(&self, call: &CallId) -> Option<Arc<AllowList>> {
+        self.open.get(call).map(Arc::clone)
+    }
 }
 
 /// Runs the command of one call with the network that it was granted.
@@ -91,9 +110,59 @@ pub(super) fn told(seen: &NetworkSeen) -> String {
 
 #[cfg(test)]
 mod tests {
-    use docket_schema::tool::PlaceRefused;
+    use docket_schema::{
+        ids::DecisionHash,
+        message::ToolUse,
+        policy::{Network, Place, Way},
+        run::ToolRequested,
+        tool::PlaceRefused,
+    };
 
     use super::*;
+
+    fn gives(hosts: &[&str]) -> Policy {
+        let hosts = hosts.iter().map(|&host| host.to_owned()).collect();
+        Policy { network: Some(Network { hosts, ..Network::default() }), ..Policy::default() }
+    }
+
+    fn open(class: RecoveryClass, policies: Vec<Policy>) -> RunState {
+        let call = CallId("t1-0".to_owned());
+        let args = serde_json::json!({ "command": "fetch" });
+        let tool = ToolUse { call: call.clone(), name: "run_command".to_owned(), args, malformed: None };
+        let policy = Verdict::Allow { rule: "default".to_owned() };
+        let (labels, decision) = (Vec::new(), DecisionHash::ZERO);
+        let asked = ToolRequested { call, tool: tool.name.clone(), class, policy, labels, decision };
+        let mut state = RunState::default();
+        state.policies = policies;
+        state.open_tools = vec![(asked, tool)];
+        state
+    }
+
+    #[test]
+    fn a_call_gets_what_its_run_and_this_worker_list_and_only_as_external() {
+        use RecoveryClass::{External, Workspace};
+        let both = gives(&["a.org", "b.org"]);
+        let of = |own: Option<Policy>, class, policies: &[&Policy]| {
+            let mut grants = Grants::on(own);
+            grants.note(&open(class, policies.iter().map(|&policy| policy.clone()).collect()));
+            grants.of(&CallId("t1-0".to_owned()))
+        };
+        let list = of(Some(gives(&["a.org"])), External, &[&both]).expect("both give it");
+        let allows = |host: &str| list.allows(&Place::parse(host, Some(443)).expect("a place"), Way::Tunnel);
+        assert!(allows("a.org") && !allows("b.org"));
+        for (own, class, policies) in [
+            // The run began elsewhere, or is only looked at again.
+            (None, External, &[&both][..]),
+            (Some(Policy::default()), External, &[&both]),
+            // A crash came, and then the policy was changed.
+            (Some(both.clone()), Workspace, &[&both]),
+            // `external` for another reason: it was not to have it when that was decided.
+            (Some(both.clone()), External, &[]),
+            (Some(both.clone()), External, &[&both, &Policy::default()]),
+        ] {
+            assert_eq!(of(own, class, policies), None, "{class:?} {policies:?}");
+        }
+    }
 
     #[test]
     fn a_result_names_the_first_places_and_counts_the_rest() {

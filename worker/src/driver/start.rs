@@ -183,8 +183,8 @@ async fn ready(
     let tests = tests_line(&pins, spec.tests.clone());
     let settings = ToolSettings { redactor: redactor.clone(), ..tool_settings(&pins.settings) };
     let outputs = tools::WholeOutputs::new();
-    let bench =
-        Workbench { workspace, root, runner, settings, tests, redactor, outputs, grants: Grants::new() };
+    let grants = Grants::on(bootstrap.settings.policy.clone());
+    let bench = Workbench { workspace, root, runner, settings, tests, redactor, outputs, grants };
     Ok((engine, Hands { voices, bench }))
 }
 

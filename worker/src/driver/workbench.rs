@@ -26,7 +26,7 @@ use futures_util::FutureExt as _;
 
 use super::{
     checks,
-    granted::{Granted, Grants, grants, told},
+    granted::{Granted, Grants, told},
     journal::Outgoing,
     reread::Rereads,
     start::{SandboxRunner, StartError, sandbox, setup, tests_line, tool_settings, workspace_options},
@@ -84,7 +84,8 @@ impl Workbench {
         let (tests, settings) = (tests_line(pins, tests), tool_settings(&pins.settings));
         // What was configured where the run was carried out is not known here.
         let redactor = Redactor::default();
-        let (outputs, grants) = (WholeOutputs::new(), Grants::new());
+        // What was done again reaches nowhere.
+        let (outputs, grants) = (WholeOutputs::new(), Grants::default());
         Ok(Self { workspace, root, runner, settings, tests, redactor, outputs, grants })
     }
 
@@ -116,7 +117,7 @@ impl Workbench {
     ) -> Result<Outgoing, SnapshotError> {
         self.at_hand(state, blobs).await;
         self.settings.time_ends_at = time_ends_at(state);
-        self.grants = grants(state);
+        self.grants.note(state);
         let first = self.lint_before(state).await;
         let mut batch = Batch::new(state, &self.redactor);
         // A linter may leave files behind, as any command may, whatever becomes of the edits.
@@ -183,9 +184,9 @@ impl Workbench {
     ) -> Done {
         let started = Instant::now();
         let outcome = match &open.policy {
-            Verdict::Allow { .. } => match self.grants.get(&open.call) {
+            Verdict::Allow { .. } => match self.grants.of(&open.call) {
                 None => self.execute(tool, read_set, self.tests.as_ref()).await,
-                Some(allow) => Box::pin(self.execute_granted(tool, read_set, Arc::clone(allow))).await,
+                Some(allow) => Box::pin(self.execute_granted(tool, read_set, allow)).await,
             },
             Verdict::Deny { rule, reason } => {
                 let text = format!("Refused by policy ({rule}): {reason}");

@@ -9,7 +9,8 @@
 //! what goes through a tunnel by TLS says the same host as the tunnel; every buffer, count and wait is bounded; all
 //! ends with [`Uplink`], which lives as long as the call.
 //!
-//! Not seen is what goes on within TLS: a host that serves others' contents as well serves those too.
+//! Not seen is what goes on within TLS: a host that serves others' contents as well serves those too. At a port that
+//! the list names a tunnel may hold something else than TLS, as ssh; at 443 it may not.
 
 mod address;
 mod body;

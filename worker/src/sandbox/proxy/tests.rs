@@ -131,7 +131,8 @@ async fn each_request_on_a_kept_connection_is_looked_at_anew() {
 async fn what_is_not_listed_or_not_of_the_internet_is_refused_by_name() {
     let (server, asked) = servers::http().await;
     let port = server.port();
-    let hosts = [format!("localhost:{port}"), "127.0.0.1:1".to_owned(), "*.example.org".to_owned()];
+    let hosts = ["localhost:PORT", "127.0.0.1:1", "[::1]:1", "*.example.org"];
+    let hosts = hosts.map(|host| host.replace("PORT", &port.to_string()));
     let proxy = Proxy::start(&hosts, None, Reach::Global);
     for (target, status, why) in [
         ("GET http://evil.example/ HTTP/1.1".to_owned(), 403, "not on the list"),
@@ -143,6 +144,9 @@ async fn what_is_not_listed_or_not_of_the_internet_is_refused_by_name() {
         (format!("GET http://localhost:{port}/ HTTP/1.1"), 403, "no address of the open internet"),
         (format!("CONNECT localhost:{port} HTTP/1.1"), 403, "no address of the open internet"),
         ("CONNECT 127.0.0.1:1 HTTP/1.1".to_owned(), 502, "cannot be connected to"),
+        ("CONNECT [::1]:1 HTTP/1.1".to_owned(), 502, "cannot be connected to"),
+        ("CONNECT [::1]:443 HTTP/1.1".to_owned(), 403, "not on the list"),
+        ("GET http://[::ffff:127.0.0.1]/ HTTP/1.1".to_owned(), 403, "not on the list"),
         ("GET / HTTP/1.1".to_owned(), 400, "this is a proxy"),
         (
             format!(
@@ -162,7 +166,7 @@ async fn what_is_not_listed_or_not_of_the_internet_is_refused_by_name() {
     }
     assert!(asked.lock().unwrap().is_empty());
     let seen = proxy.end().await;
-    assert_eq!((seen.reached.len(), seen.refused.len()), (0, 11), "{seen:?}");
+    assert_eq!((seen.reached.len(), seen.refused.len()), (0, 14), "{seen:?}");
     assert!(seen.refused.iter().any(|one| one.place == "169.254.169.254:80"), "{seen:?}");
 }
 
