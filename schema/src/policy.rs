@@ -6,6 +6,10 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+pub use network::{AllowList, HostName, HostPattern, NETWORK_BYTES_MAX, Network, Place, Way};
+
+mod network;
+
 /// Rules of one policy at most.
 pub const RULES_MAX: usize = 200;
 /// Patterns and examples of one rule at most.
@@ -69,6 +73,9 @@ pub struct Policy {
     /// The rules.
     #[serde(default)]
     pub rules: Vec<Rule>,
+    /// What of the network commands may reach; none = nothing.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub network: Option<Network>,
 }
 
 /// A policy that cannot be.
@@ -104,7 +111,7 @@ impl Policy {
                 return Err(PolicyError::new(format!("rules[{nth}].id"), must));
             }
         }
-        Ok(())
+        self.network.as_ref().map_or(Ok(()), Network::check)
     }
 }
 
@@ -164,7 +171,7 @@ mod tests {
             matches: Vec::new(),
             misses: Vec::new(),
         };
-        let policy = |rules: Vec<Rule>| Policy { default: Ruling::Allow, rules };
+        let policy = |rules: Vec<Rule>| Policy { rules, ..Policy::default() };
         assert_eq!(policy(vec![rule("a"), rule("b")]).check(), Ok(()));
         let long = Rule { reason: "x".repeat(401), ..rule("a") };
         for (policy, field) in [

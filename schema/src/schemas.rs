@@ -40,6 +40,7 @@ fn requests(all: &mut BTreeMap<String, Value>) {
     one::<wire::ResumeRequest>(all, "wire.ResumeRequest");
     one::<wire::ForkRequest>(all, "wire.ForkRequest");
     one::<wire::TellRequest>(all, "wire.TellRequest");
+    one::<wire::PolicyRequest>(all, "wire.PolicyRequest");
     one::<wire::LeaseRequest>(all, "wire.LeaseRequest");
     one::<wire::HeartbeatRequest>(all, "wire.HeartbeatRequest");
     one::<wire::ReleaseRequest>(all, "wire.ReleaseRequest");

@@ -7,7 +7,11 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+pub use network::{NetworkSeen, PLACES_MAX, PlaceReached, PlaceRefused};
+
 use crate::{content::WorkPath, ids::BlobHash, message::CallId};
+
+mod network;
 
 /// What recovery may do with a call that has an intent and no result.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
@@ -228,6 +232,9 @@ pub struct ToolFacts {
     /// What linters said of the batch of edits that this call ends; of a final check, that its linter is missing.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub lint: Vec<LintSeen>,
+    /// What a command did on the network, where policy granted it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub network: Option<NetworkSeen>,
 }
 
 #[cfg(test)]

@@ -44,6 +44,7 @@ pub(super) fn spec() -> TaskSpec {
         tests: None,
         requires: Vec::new(),
         setup: Vec::new(),
+        policy: None,
         branch: None,
         batch: None,
     }

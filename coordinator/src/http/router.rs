@@ -196,6 +196,8 @@ pub(crate) static ROUTES: &[Route] = &[
         .query::<wire::FollowQuery>().gives_shape(Shape::Events),
     Route::new((Verb::Post, "/v1/runs/{id}/tell"), SUBMITS, "Tells a run something", by!(runs::tell))
         .takes::<wire::TellRequest>().gives::<wire::TellResponse>(),
+    Route::new((Verb::Post, "/v1/runs/{id}/policy"), ADMINS, "Changes what a run's model may do, from its next turn on", by!(runs::policy))
+        .takes::<wire::PolicyRequest>().gives::<wire::TellResponse>(),
     Route::new((Verb::Post, "/v1/runs/{id}/resume"), SUBMITS, "Goes on from a turn's end as a new run of the task", by!(fork::resume))
         .takes::<wire::ResumeRequest>().large().gives::<wire::ResumeResponse>(),
     Route::new((Verb::Post, "/v1/runs/{id}/fork"), SUBMITS, "Goes on from a turn's end as new tasks", by!(fork::fork))

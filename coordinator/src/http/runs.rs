@@ -9,15 +9,19 @@ use docket_schema::{
     content::{BlobRef, Content},
     event::{Envelope, TypedEvent as _},
     ids::{RunId, Seq, StreamId, Turn},
-    run::{RunEvent, Told},
+    policy::Policy,
+    redact::Redactor,
+    run::{PolicyChanged, RunEvent, Told},
+    system::AdminAct,
     wire::{
-        EventPage, EventsQuery, PAGE_EVENTS_MAX, ParentRef, ProblemCode, RunView, TELL_BYTES_MAX,
-        TellRequest, TellResponse,
+        EventPage, EventsQuery, PAGE_EVENTS_MAX, ParentRef, PolicyRequest, ProblemCode, RunView,
+        TELL_BYTES_MAX, TellRequest, TellResponse,
     },
 };
 
 use super::{
     api::Api,
+    audit,
     auth::Caller,
     call::{Call, json},
     errors::Refusal,
@@ -136,11 +140,41 @@ pub(super) async fn tell(api: Arc<Api>, call: Call) -> Answered {
     let (text, aside) = Content::place(api.redactor.bytes(text.into_bytes()));
     let blobs = aside.map(|bytes| NewBlob { blob: BlobRef::of(&bytes), bytes: bytes.into() });
     let told = RunEvent::from(Told { text, by: call.caller.name() });
+    said(&api, run, told, blobs.into_iter().collect()).await
+}
+
+/// Takes the place of the task's policy. The worker's own stays whatever is said here.
+pub(super) async fn policy(api: Arc<Api>, call: Call) -> Answered {
+    let run: RunId = call.id()?;
+    let PolicyRequest { policy } = call.json()?;
+    policy.check().map_err(|error| {
+        Refusal::new(ProblemCode::InvalidRequest, error.to_string()).field(format!("policy.{}", error.field))
+    })?;
+    let rules = redacted(policy, &api.redactor);
+    let bytes = serde_json::to_vec(&rules)
+        .map_err(|error| Refusal::new(ProblemCode::InvalidRequest, error.to_string()).field("policy"))?;
+    let blob = BlobRef::of(&bytes);
+    let by = call.caller.name();
+    audit::record(&api, &call, AdminAct::ChangePolicy { run }).await?;
+    let changed = RunEvent::from(PolicyChanged { policy: blob, rules: Some(rules), of_task: true, by });
+    said(&api, run, changed, vec![NewBlob { blob, bytes: bytes.into() }]).await
+}
+
+/// What stands in the log for ever holds no secret, whoever wrote it there.
+pub(super) fn redacted(mut policy: Policy, redactor: &Redactor) -> Policy {
+    for rule in &mut policy.rules {
+        rule.reason = redactor.text(&rule.reason).into_owned();
+    }
+    policy
+}
+
+/// Writes what somebody has for a run.
+async fn said(api: &Api, run: RunId, event: RunEvent, blobs: Vec<NewBlob>) -> Answered {
     let append = Append {
         stream: StreamId::Run(run),
         condition: Condition::AtHead,
-        events: vec![told.encode(Turn(0))],
-        blobs: blobs.into_iter().collect(),
+        events: vec![event.encode(Turn(0))],
+        blobs,
         names: Vec::new(),
         now: api.clock.now(),
     };

@@ -6,6 +6,7 @@ use axum::{body::Body, http::Response};
 use docket_schema::{
     content::{BlobRef, Content},
     ids::TaskId,
+    policy::Policy,
     redact::Redactor,
     task::{TaskSpec, check_models},
     wire::{
@@ -19,6 +20,7 @@ use super::{
     call::{Call, json},
     commands,
     errors::Refusal,
+    runs::redacted,
 };
 use crate::{
     clock,
@@ -62,6 +64,10 @@ fn checked(request: SubmitRequest, redactor: &Redactor) -> Result<Vec<NewTask>, 
         return Err(Refusal::new(ProblemCode::TooLarge, detail).field("tasks"));
     }
     for (n, spec) in tasks.iter().enumerate() {
+        spec.policy
+            .as_ref()
+            .map_or(Ok(()), Policy::check)
+            .map_err(|error| wrong(error.to_string()).field(format!("tasks[{n}].policy.{}", error.field)))?;
         spec.check()
             .and_then(|()| check_models(spec))
             .map_err(|error| wrong(error.to_string()).field(format!("tasks[{n}].{}", error.field)))?;
@@ -70,6 +76,7 @@ fn checked(request: SubmitRequest, redactor: &Redactor) -> Result<Vec<NewTask>, 
     let with = |id: TaskId, mut spec: TaskSpec| {
         spec.title = redactor.text(&spec.title).into_owned();
         spec.text = redactor.text(&spec.text).into_owned();
+        spec.policy = spec.policy.map(|policy| redacted(policy, redactor));
         NewTask { id, spec, fork: None }
     };
     match ids {

@@ -52,6 +52,12 @@ pub struct PolicyChanged {
     /// What it says; in place of those before.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rules: Option<Policy>,
+    /// It takes the place of the task's policy alone, and its worker's stays. Not in logs that lack it.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub of_task: bool,
+    /// Who; nobody in logs that lack it.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub by: String,
 }
 
 /// Limits that only a clock or the coordinator can know.

@@ -56,6 +56,11 @@ impl Permits {
         self.calls.insert(about.call, permit);
     }
 
+    /// Another policy is in force: its rules may bear the same names and ask about something else.
+    pub(super) fn forget_rules(&mut self) {
+        self.rules.clear();
+    }
+
     /// What was said of a call.
     pub fn of(&self, call: &CallId) -> Option<&Permit> {
         self.calls.get(call)

@@ -255,6 +255,8 @@ pub struct RunState {
     pub policy: Option<BlobRef>,
     /// What they say.
     pub policies: Vec<Policy>,
+    /// The task's policy, where it was changed before the run began.
+    pub policy_wanted: Option<Policy>,
     /// What people said of calls that policy asked about.
     pub permits: Permits,
     /// Its workspace was made ready, and the snapshots hold what that left in captured paths.
@@ -342,6 +344,7 @@ impl Default for RunState {
             limit: None,
             policy: None,
             policies: Vec::new(),
+            policy_wanted: None,
             permits: Permits::default(),
             set_up: false,
             sandbox: SandboxLayers::default(),

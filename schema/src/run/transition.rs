@@ -1,6 +1,7 @@
 //! What each event does to the state of a run: one method per event that does more than set a field.
 
 mod checks;
+mod policy;
 
 use std::sync::Arc;
 
@@ -66,8 +67,7 @@ impl RunState {
             }
             RunEvent::Unpaused(_) => self.unpaused(),
             RunEvent::PolicyChanged(e) => {
-                self.policy = Some(e.policy);
-                self.policies = e.rules.into_iter().collect();
+                self.policy_changed(e);
                 Ok(())
             }
             RunEvent::LimitReached(e) => {
@@ -95,7 +95,11 @@ impl RunState {
         self.transcript.note(Part::Text { text: Content::Blob(event.prompts.task) });
         self.tree = Some(event.base.tree);
         self.policy = event.policy;
+        let changed = self.policy_wanted.take();
         self.policies.clone_from(&event.policies);
+        if let Some(rules) = changed {
+            self.tasks_policy(rules);
+        }
         self.sandbox = event.sandbox.clone();
         self.pins = Some(Arc::new(event));
         self.stage = Stage::Deciding;

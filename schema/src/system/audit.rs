@@ -40,6 +40,11 @@ pub enum AdminAct {
         /// Its name.
         name: TokenName,
     },
+    /// Changed the policy of a run's task, while it works.
+    ChangePolicy {
+        /// The run.
+        run: RunId,
+    },
     /// Took in a run from another installation.
     Import {
         /// The run.

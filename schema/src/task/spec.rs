@@ -8,6 +8,7 @@ use crate::{
     content::{BlobRef, WorkPath},
     ids::{BatchId, QueueName, Timestamp},
     message::ModelRef,
+    policy::Policy,
     run::{Complexity, Effort},
     snapshot::Base,
 };
@@ -80,6 +81,9 @@ pub struct TaskSpec {
     /// Shell lines that make a fresh workspace ready.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub setup: Vec<String>,
+    /// What the model may do, beside what its worker's policy says: of both the strictest holds.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub policy: Option<Policy>,
     /// Branch that the result is to be delivered to.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub branch: Option<String>,
@@ -129,6 +133,9 @@ impl TaskSpec {
         }
         if self.attempts_max == 0 || self.crashes_max == 0 {
             return fail("attempts_max and crashes_max", "at least 1");
+        }
+        if self.policy.as_ref().is_some_and(|policy| policy.check().is_err()) {
+            return fail("policy", "a policy within its bounds; `docket policy check FILE` says what is not");
         }
         if self.settings.temperature_milli.is_some_and(|milli| milli > 2000) {
             return fail("settings.temperature_milli", "from 0 to 2000");

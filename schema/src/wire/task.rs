@@ -6,6 +6,7 @@ use serde::{Deserialize, Serialize};
 use crate::{
     event::Head,
     ids::{BatchId, IncarnationId, QueueName, RunId, Seq, TaskId, Timestamp},
+    policy::Policy,
     task::{TaskRecord, TaskSpec, TaskState},
 };
 
@@ -142,6 +143,14 @@ pub struct AnswerRequest {
 pub struct TellRequest {
     /// The words. At most [`TELL_BYTES_MAX`].
     pub text: String,
+}
+
+/// `POST /v1/runs/{id}/policy`.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct PolicyRequest {
+    /// What takes the place of the task's policy, in this run.
+    pub policy: Policy,
 }
 
 /// The words, or the wish, stand in the run's log; its worker finds them at its next append.

@@ -293,6 +293,7 @@ pub fn spec(title: &str) -> TaskSpec {
         tests: None,
         requires: Vec::new(),
         setup: Vec::new(),
+        policy: None,
         branch: None,
         batch: None,
     }

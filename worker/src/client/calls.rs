@@ -3,13 +3,14 @@
 use docket_schema::{
     event::Envelope,
     ids::{BlobHash, Position, RunId, Seq, StreamId, TaskId},
+    policy::Policy,
     task::TaskRecord,
     wire::{
         ActRequest, AnswerRequest, AppendRequest, AppendResponse, BlobCheck, EventPage, ForkRequest,
         ForkResponse, HeartbeatRequest, HeartbeatResponse, LeaseRequest, LeaseResponse, LineageView,
-        PAGE_EVENTS_MAX, PauseRequest, ReleaseRequest, ReleaseResponse, Resolved, ResumeRequest,
-        ResumeResponse, RunView, Status, StreamPage, SubmitRequest, SubmitResponse, TaskPage, TaskQuery,
-        TaskView, TellRequest, TellResponse,
+        PAGE_EVENTS_MAX, PauseRequest, PolicyRequest, ReleaseRequest, ReleaseResponse, Resolved,
+        ResumeRequest, ResumeResponse, RunView, Status, StreamPage, SubmitRequest, SubmitResponse, TaskPage,
+        TaskQuery, TaskView, TellRequest, TellResponse,
     },
 };
 use reqwest::Method;
@@ -286,6 +287,17 @@ impl Client {
     pub async fn tell(&self, run: RunId, text: &str) -> Result<TellResponse, ClientError> {
         self.call("tell a run", Method::POST, &format!("/v1/runs/{run}/tell"))
             .json(&TellRequest { text: text.to_owned() })?
+            .answer()
+            .await
+    }
+
+    /// Puts a policy in the place of the task's, for this run, from its next turn on.
+    ///
+    /// # Errors
+    /// [`ClientError`].
+    pub async fn set_policy(&self, run: RunId, policy: Policy) -> Result<TellResponse, ClientError> {
+        self.call("change a run's policy", Method::POST, &format!("/v1/runs/{run}/policy"))
+            .json(&PolicyRequest { policy })?
             .answer()
             .await
     }

@@ -5,6 +5,7 @@ use bytes::Bytes;
 use docket_schema::{
     content::BlobRef,
     message::ModelRef,
+    policy::Policy,
     redact::Redactor,
     run::{EngineRef, GateSpec, Models, OtherModel, Prompts, RunSettings, RunStarted, SandboxLayers},
     task::TaskSpec,
@@ -15,7 +16,7 @@ use crate::{
     bootstrap::Bootstrap,
     engine::{self, prompt},
     model::{PriceTable, unpriced},
-    tools,
+    policy, tools,
     workspace::Workspace,
 };
 
@@ -57,10 +58,16 @@ pub(super) fn begin(
         blobs.push((blob, bytes));
         blob
     };
+    let policies = policies(bootstrap)?;
+    let mut task = prompt::task(&spec.title, &spec.text, &requires, complexity);
+    // With the task, for the bytes before it are shared by all tasks on the tree.
+    if let Some(told) = policy::told(&policies) {
+        task.push_str(&format!("\n\n{told}"));
+    }
     let prompts = Prompts {
         system: pin(redactor.bytes(prompt::system(&specs, &project).into_bytes())),
         tools: pin(serde_json::to_vec(&specs).expect("tool specifications have string keys only")),
-        task: pin(redactor.bytes(prompt::task(&spec.title, &spec.text, &requires, complexity).into_bytes())),
+        task: pin(redactor.bytes(task.into_bytes())),
     };
     let started = RunStarted {
         task: lease.task,
@@ -76,11 +83,20 @@ pub(super) fn begin(
         linters: context.linters,
         requires: spec.requires.clone(),
         policy: None,
-        policies: bootstrap.settings.policy.iter().cloned().collect(),
+        policies,
         sandbox,
         worker: bootstrap.incarnation,
     };
     Ok(Begun { started, blobs })
+}
+
+/// The worker's policy, then the task's. A task never widens: where it has one, a worker without says so by an empty one.
+fn policies(bootstrap: &Bootstrap) -> Result<Vec<Policy>, StartError> {
+    let (worker, task) = (bootstrap.settings.policy.clone(), bootstrap.lease.spec.policy.clone());
+    let Some(task) = task else { return Ok(worker.into_iter().collect()) };
+    // The coordinator looked at its bounds; what its rules match, and their examples, only a worker knows.
+    policy::check(&task).map_err(|error| StartError::Configuration(format!("the task's policy: {error}")))?;
+    Ok(vec![worker.unwrap_or_default(), task])
 }
 
 fn models(bootstrap: &Bootstrap, spec: &TaskSpec) -> Result<Models, StartError> {

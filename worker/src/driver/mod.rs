@@ -12,6 +12,7 @@ mod causes;
 mod checks;
 mod context;
 mod failpoint;
+mod granted;
 mod intent;
 mod journal;
 mod linting;

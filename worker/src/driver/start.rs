@@ -10,12 +10,14 @@ use std::{
 use docket_schema::{
     content::WorkPath,
     ids::{TreeHash, Turn},
+    policy::AllowList,
     redact::Redactor,
     run::{
         FailureKind, RunEnded, RunOutcome, RunRecovered, RunSettings, RunStarted, RunState, SandboxLayers,
         SetupFinished,
     },
     snapshot::{LeftOut, LeftOutWhy},
+    tool::NetworkSeen,
 };
 use futures_util::future::BoxFuture;
 use tokio::sync::watch;
@@ -25,6 +27,7 @@ use super::{
     begin::{Begun, begin},
     causes,
     failpoint::Failpoints,
+    granted::Grants,
     journal::{Journal, JournalError, Outgoing},
     material::{Material, READ_PATIENCE},
     turn::Driver,
@@ -180,7 +183,8 @@ async fn ready(
     let tests = tests_line(&pins, spec.tests.clone());
     let settings = ToolSettings { redactor: redactor.clone(), ..tool_settings(&pins.settings) };
     let outputs = tools::WholeOutputs::new();
-    let bench = Workbench { workspace, root, runner, settings, tests, redactor, outputs };
+    let grants = Grants::on(bootstrap.settings.policy.clone());
+    let bench = Workbench { workspace, root, runner, settings, tests, redactor, outputs, grants };
     Ok((engine, Hands { voices, bench }))
 }
 
@@ -372,21 +376,32 @@ pub(super) struct SandboxRunner(pub(super) Sandbox);
 
 impl tools::Runner for SandboxRunner {
     fn run(&self, spec: tools::CommandSpec) -> BoxFuture<'_, Result<tools::CommandOutput, RunnerError>> {
-        Box::pin(async move {
-            let mut command = CommandSpec::shell(spec.shell);
-            if let Some(cwd) = spec.cwd {
-                command.cwd = cwd.to_string().into();
-            }
-            command.timeout = Duration::from_millis(spec.timeout_ms);
-            let output =
-                self.0.run(command).await.map_err(|error| RunnerError { reason: error.to_string() })?;
-            Ok(tools::CommandOutput {
-                ended: ended(output.ended),
-                stdout: captured(output.stdout),
-                stderr: captured(output.stderr),
-                put_back: output.put_back,
-            })
-        })
+        Box::pin(async move { Ok(self.run_with(spec, None).await?.0) })
+    }
+}
+
+impl SandboxRunner {
+    /// Runs one command, with what of the network it was granted; says what it did there.
+    pub(super) async fn run_with(
+        &self,
+        spec: tools::CommandSpec,
+        network: Option<Arc<AllowList>>,
+    ) -> Result<(tools::CommandOutput, Option<NetworkSeen>), RunnerError> {
+        let mut command = CommandSpec::shell(spec.shell);
+        if let Some(cwd) = spec.cwd {
+            command.cwd = cwd.to_string().into();
+        }
+        command.timeout = Duration::from_millis(spec.timeout_ms);
+        command.network = network;
+        let output = self.0.run(command).await.map_err(|error| RunnerError { reason: error.to_string() })?;
+        let seen = output.network;
+        let output = tools::CommandOutput {
+            ended: ended(output.ended),
+            stdout: captured(output.stdout),
+            stderr: captured(output.stderr),
+            put_back: output.put_back,
+        };
+        Ok((output, seen))
     }
 }
 

@@ -6,6 +6,7 @@
 use std::{
     collections::BTreeMap,
     path::Path,
+    sync::Arc,
     time::{Duration, Instant},
 };
 
@@ -13,6 +14,7 @@ use docket_schema::{
     content::{BlobRef, Content, WorkPath},
     ids::BlobHash,
     message::{CallId, ToolUse},
+    policy::AllowList,
     redact::Redactor,
     run::{
         GateFinished, GateRequested, RunSettings, RunStarted, RunState, ToolFinished, ToolRequested,
@@ -24,6 +26,7 @@ use futures_util::FutureExt as _;
 
 use super::{
     checks,
+    granted::{Granted, Grants, told},
     journal::Outgoing,
     reread::Rereads,
     start::{SandboxRunner, StartError, sandbox, setup, tests_line, tool_settings, workspace_options},
@@ -46,6 +49,8 @@ pub(crate) struct Workbench {
     pub(super) redactor: Redactor,
     /// Whole outputs that the open calls ask for.
     pub(super) outputs: WholeOutputs,
+    /// What of the network the open calls may reach.
+    pub(super) grants: Grants,
 }
 
 /// Where a workbench is made, beside a run's own.
@@ -79,7 +84,9 @@ impl Workbench {
         let (tests, settings) = (tests_line(pins, tests), tool_settings(&pins.settings));
         // What was configured where the run was carried out is not known here.
         let redactor = Redactor::default();
-        Ok(Self { workspace, root, runner, settings, tests, redactor, outputs: WholeOutputs::new() })
+        // What was done again reaches nowhere.
+        let (outputs, grants) = (WholeOutputs::new(), Grants::default());
+        Ok(Self { workspace, root, runner, settings, tests, redactor, outputs, grants })
     }
 
     /// Runs one setup line.
@@ -110,6 +117,7 @@ impl Workbench {
     ) -> Result<Outgoing, SnapshotError> {
         self.at_hand(state, blobs).await;
         self.settings.time_ends_at = time_ends_at(state);
+        self.grants.note(state);
         let first = self.lint_before(state).await;
         let mut batch = Batch::new(state, &self.redactor);
         // A linter may leave files behind, as any command may, whatever becomes of the edits.
@@ -176,7 +184,10 @@ impl Workbench {
     ) -> Done {
         let started = Instant::now();
         let outcome = match &open.policy {
-            Verdict::Allow { .. } => self.execute(tool, read_set, self.tests.as_ref()).await,
+            Verdict::Allow { .. } => match self.grants.of(&open.call) {
+                None => self.execute(tool, read_set, self.tests.as_ref()).await,
+                Some(allow) => Box::pin(self.execute_granted(tool, read_set, allow)).await,
+            },
             Verdict::Deny { rule, reason } => {
                 let text = format!("Refused by policy ({rule}): {reason}");
                 return Done::refused(refusal(&tool.name, text), started);
@@ -200,6 +211,23 @@ impl Workbench {
             return refusal(&tool.name, super::act::not_run(&tool.name, text));
         }
         tools::execute(self.context(read_set, tests), &tool.name, &tool.args).await
+    }
+
+    /// Runs a call that was granted the network. What it did there stands below its result.
+    async fn execute_granted(
+        &self,
+        tool: &ToolUse,
+        read_set: &BTreeMap<WorkPath, BlobHash>,
+        allow: Arc<AllowList>,
+    ) -> ToolOutcome {
+        let runner = Granted::new(&self.runner, allow);
+        let context = ToolContext { runner: &runner, ..self.context(read_set, self.tests.as_ref()) };
+        let mut outcome = tools::execute(context, &tool.name, &tool.args).await;
+        if let Some(seen) = runner.seen() {
+            outcome.content.extend_from_slice(told(&seen).as_bytes());
+            outcome.facts.network = Some(seen);
+        }
+        outcome
     }
 
     pub(super) fn context<'a>(
@@ -364,7 +392,16 @@ impl Batch {
     fn redacted(&self, facts: ToolFacts) -> ToolFacts {
         let signature = facts.error_signature.as_deref().map(|text| self.redactor.text(text).into_owned());
         let failing = facts.failing.iter().map(|name| self.redactor.text(name).into_owned()).collect();
-        ToolFacts { error_signature: signature, failing, ..facts }
+        let network = facts.network.map(|mut seen| {
+            // A name that was refused may hold what was to be carried out with it.
+            let places = seen.reached.iter_mut().map(|one| &mut one.place);
+            let refused = seen.refused.iter_mut().flat_map(|one| [&mut one.place, &mut one.why]);
+            for text in places.chain(refused) {
+                *text = self.redactor.text(text).into_owned();
+            }
+            seen
+        });
+        ToolFacts { error_signature: signature, failing, network, ..facts }
     }
 
     fn placed(

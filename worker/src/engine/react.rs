@@ -24,7 +24,7 @@ use super::{
     Act, Decision, Engine, ModelCall, PlannedTool, answer_tokens_max, blockers, budget, compaction,
     early_end, escalation, manner_of, models, planning, verification,
 };
-use crate::tools;
+use crate::{policy, tools};
 
 /// What the model is told after an answer that said nothing.
 pub(super) const NUDGE_EMPTY: &str = "Your last answer was empty. Call a tool to go on; or, if the work is done, say in a \
@@ -307,7 +307,7 @@ fn run_tools(run: &RunState, pins: &RunStarted) -> Decision {
     let confined = run.sandbox.backend != "none";
     let mut batch: Vec<PlannedTool> = Vec::new();
     for tool in &run.wanted {
-        let class = class_of(tool, confined);
+        let class = class_of(run, tool, confined);
         let policy = models::verdict(run, pins, tool);
         let asks = matches!(policy, Verdict::Ask { .. });
         // What policy denies reaches nowhere.
@@ -342,7 +342,10 @@ fn label_names(tool: &ToolUse) -> Vec<String> {
     labels.and_then(serde_json::from_value).expect("labels are words in JSON")
 }
 
-fn class_of(tool: &ToolUse, confined: bool) -> RecoveryClass {
+fn class_of(run: &RunState, tool: &ToolUse, confined: bool) -> RecoveryClass {
+    if policy::network(&run.policies, tool).is_some() {
+        return RecoveryClass::External;
+    }
     match tools::recovery_class(&tool.name, &tool.args) {
         RecoveryClass::Reads => RecoveryClass::Reads,
         RecoveryClass::Workspace if confined => RecoveryClass::Workspace,

@@ -89,8 +89,13 @@ fn by_command(rule: &Rule, unit: &Unit) -> bool {
 }
 
 fn by_path(rule: &Rule, unit: &Unit) -> bool {
-    let globs = || rule.paths.iter().filter_map(|glob| glob_of(glob).ok());
-    rule.paths.is_empty() || unit.path.as_ref().is_some_and(|path| globs().any(|glob| glob.is_match(path)))
+    // Checked where the policy was read. One that does not parse all the same must not let through what it refuses.
+    let is_match = |glob: &String, path: &String| match glob_of(glob) {
+        Ok(glob) => glob.is_match(path),
+        Err(_) => rule.verdict != Ruling::Allow,
+    };
+    rule.paths.is_empty()
+        || unit.path.as_ref().is_some_and(|path| rule.paths.iter().any(|glob| is_match(glob, path)))
 }
 
 /// `*` stays within a folder and `**` goes on below; a glob without a slash is about the name in any folder.

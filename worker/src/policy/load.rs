@@ -27,7 +27,7 @@ pub fn read(table: toml::Table) -> Result<Policy, String> {
 ///
 /// # Errors
 /// [`PolicyError`]: the first field that is wrong.
-fn check(policy: &Policy) -> Result<(), PolicyError> {
+pub fn check(policy: &Policy) -> Result<(), PolicyError> {
     policy.check()?;
     for (nth, rule) in policy.rules.iter().enumerate() {
         check_rule(rule, &format!("rules[{nth}]"))?;

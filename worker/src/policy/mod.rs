@@ -7,13 +7,15 @@
 
 mod judge;
 mod load;
+mod network;
 mod pattern;
 #[cfg(test)]
 mod tests;
 mod unit;
 
 pub use judge::{Judgement, judge};
-pub use load::read;
+pub use load::{check, read};
+pub use network::{network, told};
 
 /// A policy in TOML, for tests.
 #[cfg(test)]

@@ -3,10 +3,14 @@
 use std::{
     ffi::OsString,
     path::{Path, PathBuf},
+    sync::Arc,
     time::Duration,
 };
 
-use docket_schema::tool::Exceeded;
+use docket_schema::{
+    policy::AllowList,
+    tool::{Exceeded, NetworkSeen},
+};
 use serde::{Deserialize, Serialize};
 
 use super::{
@@ -98,6 +102,9 @@ pub struct CommandSpec {
     pub stdin: Option<Vec<u8>>,
     /// How much of stdout and of stderr is kept, each.
     pub keep_bytes_max: usize,
+    /// What of the network it may reach, through docket; `None` is nothing. Without walls it reaches what docket does,
+    /// and this says nothing.
+    pub network: Option<Arc<AllowList>>,
 }
 
 impl CommandSpec {
@@ -109,6 +116,7 @@ impl CommandSpec {
             timeout: Duration::from_secs(120),
             stdin: None,
             keep_bytes_max: KEEP_BYTES_DEFAULT,
+            network: None,
         }
     }
 
@@ -166,4 +174,6 @@ pub struct CommandOutput {
     pub duration_ms: u64,
     /// Protected paths that it made or changed, and that are as before again. A few names; the rest as a number.
     pub put_back: Vec<String>,
+    /// What it reached, and what it was refused, where it had the network.
+    pub network: Option<NetworkSeen>,
 }

@@ -101,6 +101,8 @@ pub(super) struct Call {
     /// Standard output is a terminal of the call's own: it becomes the command's input as well, and the
     /// one that controls its session.
     pub(super) terminal: bool,
+    /// It has a way out: what is reached without it, as `NO_PROXY` has it.
+    pub(super) no_proxy: Option<String>,
 }
 
 /// The init's one answer.

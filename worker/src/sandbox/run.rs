@@ -13,6 +13,7 @@ use std::{
     time::Duration,
 };
 
+use docket_schema::policy::AllowList;
 use serde::{Deserialize, Serialize};
 use tokio::{
     net::UnixStream,
@@ -184,9 +185,10 @@ impl Sandbox {
         let watch = self.inner.walled.clone().map(|workspace| Watch::begin(workspace, self.inner.limits));
         let watch = watch.transpose().map_err(failed)?;
         let bounds = Bounds::begin(&self.inner.inits, watch, &self.inner.limits);
-        let told = running.tell(&self.inner.plan_frame, &orders, begun + spec.timeout, bounds);
+        let (deadline, way_out) = (begun + spec.timeout, self.way_out(&spec));
+        let told = running.tell(&self.inner.plan_frame, &orders, (deadline, bounds), way_out);
         let report = told.await.map_err(failed)?;
-        let cut = running.cut;
+        let (cut, network) = (running.cut, running.network.take());
         let (stdout, stderr) = (running.stdout.finish(), running.stderr.finish());
         let put_back = self.restore(before).await?;
         self.inner.inits.make_ready();
@@ -196,7 +198,7 @@ impl Sandbox {
             (_, report) => ended(report, &spec, || of_bubblewrap(&stderr.bytes))?,
         };
         let duration_ms = u64::try_from(begun.elapsed().as_millis()).unwrap_or(u64::MAX);
-        Ok(CommandOutput { ended, stdout, stderr, duration_ms, put_back })
+        Ok(CommandOutput { ended, stdout, stderr, duration_ms, put_back, network })
     }
 
     fn not_started(&self, source: io::Error) -> SandboxError {
@@ -245,14 +247,22 @@ impl Sandbox {
         let _alone = self.alone().await;
         let before = self.look().await?;
         let frames = [self.inner.plan_frame.clone(), self.orders(&spec, terminal, &before)?].concat();
-        let inits = &self.inner.inits;
+        let (inits, way_out) = (&self.inner.inits, self.way_out(&spec));
         let report = match how {
-            Attended::Terminal => terminal::relay(inits, &frames).await,
-            Attended::Pipes => terminal::pass(inits, &frames, io::stdout()).await,
-            Attended::Aside => terminal::pass(inits, &frames, io::stderr()).await,
+            Attended::Terminal => terminal::relay(inits, &frames, way_out).await,
+            Attended::Pipes => terminal::pass(inits, (&frames, way_out), io::stdout()).await,
+            Attended::Aside => terminal::pass(inits, (&frames, way_out), io::stderr()).await,
         };
         self.restore(before).await?;
         ended(report.map_err(|source| self.not_started(source))?, &spec, String::new)
+    }
+
+    /// What of the network a command gets: without walls there is no inside from which a way would lead.
+    fn way_out(&self, spec: &CommandSpec) -> Option<Arc<AllowList>> {
+        match self.inner.plan.backend {
+            Backend::Bubblewrap | Backend::Namespaces => spec.network.clone(),
+            Backend::None => None,
+        }
     }
 
     async fn alone(&self) -> Option<tokio::sync::MutexGuard<'_, ()>> {
@@ -286,6 +296,7 @@ impl Sandbox {
             protected: before.to_lay(),
             stdin: spec.stdin.is_some(),
             terminal: terminal == Terminal::Own,
+            no_proxy: self.way_out(spec).map(|allow| allow.no_proxy()),
         };
         let bytes = serde_json::to_vec(&call).map_err(SandboxError::Plan)?;
         let mut frames = Vec::with_capacity(bytes.len() + stdin_bytes + 8);

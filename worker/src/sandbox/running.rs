@@ -10,7 +10,10 @@ use std::{
     time::Duration,
 };
 
-use docket_schema::tool::Exceeded;
+use docket_schema::{
+    policy::AllowList,
+    tool::{Exceeded, NetworkSeen},
+};
 use tokio::{
     io::{AsyncRead, AsyncWriteExt, ReadBuf},
     net::{UnixStream, unix::OwnedReadHalf},
@@ -24,6 +27,7 @@ use super::{
     inits::{Init, Inits},
     limits::Limits,
     plan::{InitReport, read_json},
+    proxy::Uplink,
     quota::{LOOK_EVERY, Watch},
 };
 
@@ -62,6 +66,8 @@ pub(super) struct Running {
     pub(super) stdout: Capture<ChildStdout>,
     pub(super) stderr: Capture<ChildStderr>,
     pub(super) cut: Option<Cut>,
+    /// What the call did on the network, where it had it.
+    pub(super) network: Option<NetworkSeen>,
 }
 
 /// What one command is held to.
@@ -117,6 +123,7 @@ impl Running {
             control: Some(control),
             child,
             cut: None,
+            network: None,
         }
     }
 
@@ -125,12 +132,11 @@ impl Running {
         &mut self,
         plan: &[u8],
         orders: &[u8],
-        deadline: Instant,
-        mut bounds: Bounds,
+        (deadline, mut bounds): (Instant, Bounds),
+        way_out: Option<Arc<AllowList>>,
     ) -> io::Result<Option<InitReport>> {
         let Some(control) = self.control.take() else { return Ok(None) };
         let (answers, mut out) = control.into_split();
-        let mut answers = answer_of(answers);
         // An init that dies early breaks this pipe; its missing report says so.
         let give = async {
             let _ = out.write_all(plan).await;
@@ -140,6 +146,11 @@ impl Running {
             () = give => {}
             () = sleep_until(deadline) => {}
         }
+        let mut uplink = tokio::select! {
+            taken = uplink(&answers, way_out) => taken?,
+            () = sleep_until(deadline) => None,
+        };
+        let mut answers = answer_of(answers);
         let mut out = Some(out);
         let mut kill_at = None;
         let output_bytes = bounds.output_bytes;
@@ -153,6 +164,7 @@ impl Running {
                     step = self.stdout.step(), if self.stdout.open() => step.map(|()| None)?,
                     step = self.stderr.step(), if self.stderr.open() => step.map(|()| None)?,
                     step = answers.step(), if answers.open() => step.map(|()| None)?,
+                    () = Uplink::serve(&mut uplink), if uplink.is_some() => None,
                     () = sleep_until(deadline), if self.cut.is_none() => Some(Cut::TimedOut),
                     exceeded = &mut crossed, if self.cut.is_none() => Some(Cut::Exceeded(exceeded)),
                     () = sleep_until(kill_at.unwrap_or(deadline)), if kill_at.is_some() => {
@@ -171,6 +183,7 @@ impl Running {
                 }
             }
         }
+        self.network = uplink.map(Uplink::end);
         self.stdout.drain()?;
         self.stderr.drain()?;
         answers.drain()?;
@@ -178,6 +191,17 @@ impl Running {
             self.cut = bounds.look().await.map(Cut::Exceeded);
         }
         Ok(read_answer(answers))
+    }
+}
+
+/// The way out of a call that has one.
+pub(super) async fn uplink(
+    answers: &OwnedReadHalf,
+    way_out: Option<Arc<AllowList>>,
+) -> io::Result<Option<Uplink>> {
+    match way_out {
+        Some(allow) => Uplink::taken(answers.as_ref(), allow).await,
+        None => Ok(None),
     }
 }
 

@@ -11,6 +11,7 @@ use std::{
     sync::Arc,
 };
 
+use docket_schema::policy::AllowList;
 use nix::{
     fcntl::{FcntlArg, FdFlag, OFlag, fcntl},
     libc,
@@ -28,7 +29,8 @@ use tokio::{
 use super::{
     inits::{Init, Inits},
     plan::InitReport,
-    running::{answer_of, read_answer},
+    proxy::Uplink,
+    running::{answer_of, read_answer, uplink},
 };
 
 /// One read of either side.
@@ -38,7 +40,11 @@ const CHUNK_BYTES: usize = 16 * 1024;
 const TYPED_BYTES_MAX: usize = 64 * 1024;
 
 /// Runs what `frames` order on a terminal of its own. `None` where the init ended without an answer.
-pub(super) async fn relay(inits: &Arc<Inits>, frames: &[u8]) -> io::Result<Option<InitReport>> {
+pub(super) async fn relay(
+    inits: &Arc<Inits>,
+    frames: &[u8],
+    way_out: Option<Arc<AllowList>>,
+) -> io::Result<Option<InitReport>> {
     let (stdin, stdout) = (io::stdin(), io::stdout());
     let settings = tcgetattr(&stdin)?;
     let pair = openpty(&window(stdin.as_fd())?, &settings)?;
@@ -48,9 +54,10 @@ pub(super) async fn relay(inits: &Arc<Inits>, frames: &[u8]) -> io::Result<Optio
     fcntl(&pair.master, FcntlArg::F_SETFL(OFlag::O_RDWR | OFlag::O_NONBLOCK))?;
     let Init { mut child, control } = inits.start(pair.slave.try_clone()?.into(), pair.slave.into()).await?;
     let (answers, mut out) = control.into_split();
-    let mut answers = answer_of(answers);
     // An init that dies early breaks this pipe; its missing answer says so.
     let _ = out.write_all(frames).await;
+    let mut uplink = uplink(&answers, way_out).await?;
+    let mut answers = answer_of(answers);
 
     let master = registered(pair.master, Interest::READABLE | Interest::WRITABLE)?;
     let keys = registered(stdin.as_fd().try_clone_to_owned()?, Interest::READABLE)?;
@@ -68,6 +75,7 @@ pub(super) async fn relay(inits: &Arc<Inits>, frames: &[u8]) -> io::Result<Optio
                 typed.extend(key);
             }
             taken = write_to(&master, &typed), if open && !typed.is_empty() => drop(typed.drain(..taken?)),
+            () = Uplink::serve(&mut uplink), if uplink.is_some() => {}
             _ = resized.recv() => resize(master.as_fd(), &window(stdin.as_fd())?)?,
         }
     }
@@ -86,16 +94,20 @@ pub(super) async fn relay(inits: &Arc<Inits>, frames: &[u8]) -> io::Result<Optio
 /// Runs what `frames` order; what it says is passed on as it comes, its standard output to `said`.
 pub(super) async fn pass(
     inits: &Arc<Inits>,
-    frames: &[u8],
+    (frames, way_out): (&[u8], Option<Arc<AllowList>>),
     said: impl io::Write,
 ) -> io::Result<Option<InitReport>> {
     let Init { mut child, control } = inits.start(Stdio::piped(), Stdio::piped()).await?;
     let (answers, mut out) = control.into_split();
-    let mut answers = answer_of(answers);
     let _ = out.write_all(frames).await;
+    let mut uplink = uplink(&answers, way_out).await?;
+    let mut answers = answer_of(answers);
     let listen = async {
         while !answers.ends_frame() && answers.open() {
-            answers.step().await?;
+            tokio::select! {
+                step = answers.step() => step?,
+                () = Uplink::serve(&mut uplink), if uplink.is_some() => {}
+            }
         }
         Ok::<_, io::Error>(())
     };

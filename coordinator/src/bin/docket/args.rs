@@ -94,6 +94,8 @@ pub(crate) enum Command {
     Apply(crate::apply::Args),
     /// Say something to a running run
     Tell(crate::tell::Args),
+    /// What models may do: check a policy, see what holds in a run, change it
+    Policy(crate::policy::Args),
     /// Answer what a run asks; it goes on where it stood
     Answer(crate::answer::Args),
     /// Let a task rest: its run ends its turn, and its slot is free
@@ -176,6 +178,11 @@ mod tests {
             "docket fork abc",
             "docket fork abc --turn 7 --model anthropic:m --engine react --hint look --count 3",
             "docket answer abc",
+            "docket policy check p.toml",
+            "docket policy check p.toml -- git push origin main",
+            "docket policy show abc --json",
+            "docket policy set abc p.toml",
+            "docket submit hi --repo . --policy p.toml",
             "docket answer abc the second one",
             "docket answer abc - --json",
             "docket answer abc --file answer.md",
@@ -232,6 +239,8 @@ mod tests {
             "docket submit hi --repo . --require ../x",
             "docket submit hi --repo . --queue no/slash",
             "docket tell abc",
+            "docket policy",
+            "docket policy set abc",
             "docket cancel",
             "docket answer",
             "docket answer abc text --file answer.md",

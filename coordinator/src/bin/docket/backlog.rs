@@ -1,11 +1,17 @@
 //! A backlog file: JSON Lines, a task each. What is wrong is told with its line and field, of all lines at once.
 
-use std::{collections::BTreeMap, path::Path};
+use std::{
+    collections::BTreeMap,
+    path::{Path, PathBuf},
+};
 
-use docket_schema::content::WorkPath;
+use docket_schema::{content::WorkPath, policy::Policy};
 use serde::{Deserialize, Deserializer};
 
-use crate::fail::{Exit, FailWith as _, Failure, Outcome};
+use crate::{
+    fail::{Exit, FailWith as _, Failure, Outcome},
+    policy,
+};
 
 /// Faults that are shown of one file.
 const FAULTS_MAX: usize = 10;
@@ -28,6 +34,12 @@ pub(crate) struct Line {
     /// Shell lines that make a fresh workspace ready.
     #[serde(default)]
     pub(crate) setup: Vec<String>,
+    /// What the model may do: a file, from the folder of the backlog.
+    #[serde(default, rename = "policy")]
+    policy_file: Option<PathBuf>,
+    /// What that file says.
+    #[serde(skip)]
+    pub(crate) policy: Option<Policy>,
 }
 
 fn paths<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<WorkPath>, D::Error> {
@@ -64,7 +76,7 @@ pub(crate) fn tasks(text: &str, name: &str) -> Outcome<Vec<Line>> {
     let mut met: BTreeMap<(Option<String>, String), usize> = BTreeMap::new();
     let numbered = text.trim_start_matches('\u{feff}').lines().enumerate();
     for (nth, line) in numbered.map(|(at, line)| (at + 1, line)).filter(|(_, line)| !line.trim().is_empty()) {
-        match parsed(line) {
+        match parsed(line).and_then(|line| with_policy(line, name)) {
             Ok(line) => {
                 if let Some(first) = met.insert((line.title.clone(), line.text.clone()), nth) {
                     faults.push(format!("{name}:{nth}: the same task as in line {first}"));
@@ -88,6 +100,15 @@ pub(crate) fn tasks(text: &str, name: &str) -> Outcome<Vec<Line>> {
         )),
         true => Ok(lines),
     }
+}
+
+/// A line with the policy that it names.
+fn with_policy(mut line: Line, backlog: &str) -> Result<Line, String> {
+    if let Some(file) = &line.policy_file {
+        let file = Path::new(backlog).parent().unwrap_or(Path::new("")).join(file);
+        line.policy = Some(policy::read(&file).map_err(|failure| format!("`policy`: {:#}", failure.error))?);
+    }
+    Ok(line)
 }
 
 fn parsed(line: &str) -> Result<Line, String> {

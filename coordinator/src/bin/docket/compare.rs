@@ -63,7 +63,7 @@ Examples:
 )]
 pub(crate) struct Args {
     /// The tasks, a file each; `-` is standard input. A .jsonl file is a backlog, with an object in each line: `text`,
-    /// and as it needs them `title`, `tests`, `requires`, `setup`
+    /// and as it needs them `title`, `tests`, `requires`, `setup`, `policy`
     #[arg(value_name = "FILE", required_unless_present = "of", conflicts_with = "of")]
     files: Vec<PathBuf>,
     /// Compare what is there already: tasks, or a batch by its whole id

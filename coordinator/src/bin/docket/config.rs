@@ -83,20 +83,6 @@ impl Default for Config {
     }
 }
 
-/// Reads a policy's own file.
-///
-/// # Errors
-/// It cannot be read, or what is wrong in it, with its field.
-pub(crate) fn policy_file(file: &Path) -> Outcome<Policy> {
-    let shown = file.display();
-    let text = std::fs::read_to_string(file)
-        .fail_with(Exit::Usage, || format!("cannot read the policy {shown}; check path and permissions"))?;
-    let fail = |error: String| Failure::new(Exit::Usage, format!("{shown}: {error}"));
-    let table: toml::Table =
-        text.parse().map_err(|error: toml::de::Error| fail(error.message().to_owned()))?;
-    docket_worker::policy::read(table).map_err(fail)
-}
-
 /// All settings.
 fn keys() -> impl Iterator<Item = &'static Key> {
     KEYS.iter().chain(&server::KEYS)

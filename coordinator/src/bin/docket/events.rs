@@ -61,6 +61,7 @@ fn act(act: &AdminAct) -> String {
     match act {
         AdminAct::CreateToken { name, role } => format!("token {name} ({}) made", role.as_str()),
         AdminAct::RevokeToken { name } => format!("token {name} revoked"),
+        AdminAct::ChangePolicy { run } => format!("policy of run {run} changed"),
         AdminAct::Import { run, .. } => format!("run {run} imported"),
         AdminAct::CollectGarbage { delete: true } => "unnamed blobs dropped".to_owned(),
         AdminAct::CollectGarbage { delete: false } => "unnamed blobs counted".to_owned(),
@@ -154,6 +155,10 @@ fn of_run(event: &RunEvent) -> String {
         RunEvent::CancelRequested(e) => format!("{} {}", e.by, e.reason),
         RunEvent::PauseRequested(e) => e.by.clone(),
         RunEvent::Unpaused(e) => e.by.clone(),
+        RunEvent::PolicyChanged(e) if e.of_task => {
+            let rules = e.rules.as_ref().map_or(0, |policy| policy.rules.len());
+            format!("{}: {rules} rules in the place of the task's policy", e.by)
+        }
         RunEvent::PolicyChanged(e) => e.policy.hash.to_string(),
         RunEvent::LimitReached(e) => format!("{:?}", e.which).to_lowercase(),
         RunEvent::RunPaused(_) => String::new(),

@@ -41,6 +41,7 @@ mod logging;
 mod logs;
 mod past;
 mod pause;
+mod policy;
 mod predecessor;
 mod projects;
 mod ps;
@@ -133,6 +134,7 @@ async fn dispatch(cx: Context, command: Command) -> Outcome {
         Command::Cat(args) => cat::run(cx, args).await,
         Command::Blame(args) => blame::run(cx, args).await,
         Command::Apply(args) => apply::run(cx, args).await,
+        Command::Policy(args) => policy::run(cx, args).await,
         Command::Tell(args) => tell::run(cx, args).await,
         Command::Pause(args) => pause::run(cx, args).await,
         Command::Answer(args) => answer::run(cx, args).await,

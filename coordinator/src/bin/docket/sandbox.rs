@@ -5,17 +5,18 @@ use std::{
     ffi::OsString,
     io::IsTerminal as _,
     path::{Path, PathBuf},
+    sync::Arc,
     time::Duration,
 };
 
 use docket_schema::{
     message::{CallId, ToolUse},
-    policy::{Policy, Ruling},
-    tool::Exceeded,
+    policy::{AllowList, Policy, Ruling},
+    tool::{Exceeded, NetworkSeen},
 };
 use docket_worker::{
     bootstrap::SandboxChoice,
-    policy::{Judgement, judge},
+    policy::{Judgement, judge, network},
     sandbox::{
         BackendChoice, Captured, CommandOutput, CommandSpec, Ended, Heard, LendError, Lent, Limits, Listener,
         Sandbox, SandboxConfig, SandboxReport,
@@ -28,6 +29,7 @@ use crate::{
     context::Context,
     display,
     fail::{Exit, FailWith as _, Failure, Outcome},
+    policy,
     signals::Stop,
     supervise,
 };
@@ -45,7 +47,8 @@ const SIGNALLED: u8 = 128;
 #[derive(Debug, clap::Args)]
 #[command(
     after_help = "The command stands as a run's own commands do: an allow list of the system, read-only; the workspace as
-/workspace, writable but for hooks and configuration of git and of docket; no network; the same limits.
+/workspace, writable but for hooks and configuration of git and of docket; no network but what the
+policy lists; the same limits.
 One argument is a shell line, as a model gives it; several are a program and its arguments. Its input is
 empty. What it says is passed on as it comes; on a terminal control characters are shown as text.
 
@@ -124,6 +127,9 @@ struct Row<'a> {
     /// Protected paths that were made as before again.
     put_back: &'a [String],
     duration_ms: u64,
+    /// What it reached, and what it was refused, where the policy gives it the network.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    network: Option<&'a NetworkSeen>,
     /// The walls.
     layers: &'a SandboxReport,
 }
@@ -136,7 +142,8 @@ pub(crate) async fn run(cx: Context, args: Args) -> Outcome {
         say_refused(&cx, &judged);
         return Ok(Exit::Status(FORBIDDEN));
     }
-    match Box::pin(sandboxed(&cx, &args)).await {
+    let network = network(&policies, &as_tool(&args.command));
+    match Box::pin(sandboxed(&cx, &args, network)).await {
         Err(failure) if failure.exit == Exit::Failed => {
             Err(Failure { exit: Exit::Status(NOT_RUN), error: failure.error })
         }
@@ -145,7 +152,7 @@ pub(crate) async fn run(cx: Context, args: Args) -> Outcome {
 }
 
 fn policies(cx: &Context, file: Option<&Path>) -> Outcome<Vec<Policy>> {
-    let given = file.map(crate::config::policy_file).transpose()?;
+    let given = file.map(policy::read).transpose()?;
     Ok(cx.config.policy.iter().cloned().chain(given).collect())
 }
 
@@ -173,7 +180,7 @@ fn say_refused(cx: &Context, judged: &Judgement) {
     display::note(&format!("{says} by the policy's rule `{}`{why} ({about})", judged.rule));
 }
 
-async fn sandboxed(cx: &Context, args: &Args) -> Outcome {
+async fn sandboxed(cx: &Context, args: &Args, network: Option<AllowList>) -> Outcome {
     let choice = supervise::backend(args.sandbox.unwrap_or(cx.config.sandbox));
     let lent = lend(&args.workspace, choice)?;
     let mut config =
@@ -186,6 +193,7 @@ async fn sandboxed(cx: &Context, args: &Args) -> Outcome {
         words => CommandSpec::new(words),
     };
     spec.timeout = Duration::from_secs(args.timeout);
+    spec.network = network.map(Arc::new);
     let heard = if cx.json() { Heard::default() } else { passed_on() };
     let stop = Stop::listen()?;
     let output = tokio::select! {
@@ -274,6 +282,7 @@ fn row<'a>(output: &'a CommandOutput, layers: &'a SandboxReport) -> Row<'a> {
         left_out: [left(&output.stdout), left(&output.stderr)],
         put_back: &output.put_back,
         duration_ms: output.duration_ms,
+        network: output.network.as_ref(),
         layers,
     }
 }

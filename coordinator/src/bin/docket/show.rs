@@ -19,7 +19,7 @@ use crate::{
     display::{self, Cell, Style, Table, duration, line, money},
     events,
     fail::{Exit, FailWith as _, Outcome},
-    ps,
+    policy, ps,
     resolve::{self, Named},
 };
 
@@ -61,6 +61,8 @@ pub(crate) struct RunRow {
     tool_calls: u32,
     tool_errors: u32,
     denials: u32,
+    /// Of all calls of tools, how many policy refused.
+    policy_denial_rate: f64,
     files_changed: usize,
     tree: Option<String>,
     parent: Option<RunId>,
@@ -99,6 +101,7 @@ impl RunRow {
             tool_calls: totals.tool_calls,
             tool_errors: totals.tool_errors,
             denials: totals.denials,
+            policy_denial_rate: policy::rate(totals.denials, totals.tool_calls),
             files_changed: state.overlay.len(),
             tree: state.tree.map(|tree| tree.to_string()),
             parent: view.parent.map(|parent| parent.run),

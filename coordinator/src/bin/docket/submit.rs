@@ -6,6 +6,7 @@ use docket_schema::{
     content::{BlobRef, WorkPath},
     ids::{QueueName, TaskId, Timestamp},
     message::ModelRef,
+    policy::Policy,
     run::{Complexity, Effort, temperature_milli},
     snapshot::Base,
     task::{Backoff, PRIORITY_MAX, SettingsPatch, TITLE_CHARS_MAX, TaskSpec, check_model},
@@ -25,6 +26,7 @@ use crate::{
     delivery::Upload,
     display,
     fail::{Exit, FailWith as _, Failure, Outcome},
+    policy,
 };
 
 /// Flags.
@@ -112,6 +114,9 @@ pub(crate) struct TaskArgs {
     /// A shell line that makes a fresh workspace ready; may be given more than once
     #[arg(long, value_name = "CMD")]
     pub(crate) setup: Vec<String>,
+    /// What the model may do, from a file; a worker's own policy stays in force beside it (`docket policy check`)
+    #[arg(long, value_name = "FILE")]
+    pub(crate) policy: Option<PathBuf>,
     /// Turns before the run ends as failed
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1000))]
     pub(crate) turns: Option<u32>,
@@ -190,6 +195,7 @@ pub(crate) struct Asked {
     explore: Option<ModelRef>,
     fallback: Option<ModelRef>,
     script: Option<Vec<u8>>,
+    policy: Option<Policy>,
 }
 
 impl TaskArgs {
@@ -212,6 +218,7 @@ impl TaskArgs {
         let script =
             self.read_script(scripted.into_iter().flatten().any(|one| one.provider == "scripted"))?;
         self.check_engine(cx)?;
+        let policy = self.policy.as_deref().map(policy::read).transpose()?;
         let chars = text.chars().count();
         if chars > TASK_CHARS_MAX {
             display::note(&format!(
@@ -219,7 +226,7 @@ impl TaskArgs {
                  the repository and name it in the task"
             ));
         }
-        Ok(Asked { title, text, model, explore, fallback, script })
+        Ok(Asked { title, text, model, explore, fallback, script, policy })
     }
 
     /// A budget of money is kept by prices: told here, not by a run that ends before it began. Workers of a
@@ -360,6 +367,7 @@ impl TaskArgs {
             tests: self.tests.clone(),
             requires: self.require.clone(),
             setup: self.setup.clone(),
+            policy: asked.policy,
             branch: self.branch.clone(),
             batch: None,
         };

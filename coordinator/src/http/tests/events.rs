@@ -49,6 +49,7 @@ pub(in crate::http) fn spec(title: &str) -> TaskSpec {
         tests: None,
         requires: Vec::new(),
         setup: Vec::new(),
+        policy: None,
         branch: None,
         batch: None,
     }

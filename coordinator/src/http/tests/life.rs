@@ -251,3 +251,30 @@ async fn a_tell_in_the_middle_comes_back_with_the_refused_append() {
     let long: Value = house.admin(&tell, &json!({ "text": "x".repeat(20_000) })).await.good();
     assert_eq!(long["head"]["seq"], json!(4));
 }
+
+#[tokio::test]
+async fn a_policy_is_changed_by_admins_and_within_its_bounds() {
+    let house = House::open().await;
+    let lease = house.leased().await;
+    house.appended(&lease, 0, vec![started(lease.task, lease.run)]).await;
+    let path = format!("/v1/runs/{}/policy", lease.run);
+    let rule = json!({ "id": "a", "verdict": "deny", "commands": ["x"], "reason": "sk-ant-api03-0123456789abcdefghijklmnop" });
+    let body = |rule: &Value| json!({ "policy": { "rules": [rule] } });
+    let problem = house.post(&path, token(Role::Submit), &body(&rule)).await.problem();
+    assert_eq!(problem.code, ProblemCode::Forbidden);
+    let bad = json!({ "id": "a b", "verdict": "deny" });
+    assert_eq!(house.admin(&path, &body(&bad)).await.problem().field.as_deref(), Some("policy.rules[0].id"));
+    let bad = json!({ "policy": { "network": { "hosts": ["https://a.org"] } } });
+    assert_eq!(house.admin(&path, &bad).await.problem().field.as_deref(), Some("policy.network.hosts[0]"));
+    let changed: Value = house.admin(&path, &body(&rule)).await.good();
+    assert_eq!(changed["head"]["seq"], json!(2));
+    let problem = house.append(&lease, 1, vec![asked(1)]).await.problem();
+    let payload = problem.missing[0].payload.as_str();
+    assert!(problem.missing[0].kind == "PolicyChanged" && payload.contains("\"of_task\":true"), "{payload}");
+    assert!(!payload.contains("0123456789abcdef"), "{payload}");
+
+    let mut spec = serde_json::to_value(spec("bad")).expect("json");
+    spec["policy"] = json!({ "rules": [{ "id": "", "verdict": "deny" }] });
+    let problem = house.admin("/v1/tasks", &json!({ "tasks": [spec] })).await.problem();
+    assert_eq!(problem.field.as_deref(), Some("tasks[0].policy.rules[0].id"));
+}

@@ -58,6 +58,11 @@ async fn a_good_body_with_one_byte_changed_or_its_end_cut_never_is_a_fault() {
         ("/v1/tasks".to_owned(), token(Role::Admin), json(json!({ "tasks": [spec("a")] }))),
         (format!("{run}/append"), &lease.token, json(serde_json::to_value(append).expect("json"))),
         (format!("{run}/tell"), token(Role::Admin), json(json!({ "text": "words" }))),
+        (
+            format!("{run}/policy"),
+            token(Role::Admin),
+            json(json!({ "policy": { "network": { "hosts": ["crates.io"] } } })),
+        ),
         ("/v1/lease".to_owned(), token(Role::Admin), json(serde_json::to_value(&worker).expect("json"))),
         (
             "/v1/heartbeat".to_owned(),

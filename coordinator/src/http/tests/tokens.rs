@@ -34,6 +34,7 @@ const ALLOWED: &[(&str, &str)] = &[
     ("GET /v1/runs/{id}/events", "submit read run"),
     ("GET /v1/runs/{id}/follow", "submit read"),
     ("POST /v1/runs/{id}/tell", "submit"),
+    ("POST /v1/runs/{id}/policy", ""),
     ("POST /v1/runs/{id}/resume", "submit"),
     ("POST /v1/runs/{id}/fork", "submit"),
     ("GET /v1/runs/{id}/lineage", "submit read"),

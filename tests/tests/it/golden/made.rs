@@ -254,7 +254,7 @@ pub(super) async fn run() -> Result<Export> {
     begun.blobs.insert(begun.policy.hash, POLICY.to_vec());
     let (policy, tree) = (begun.policy, begun.base.tree);
     let hand = &mut begun.hand;
-    hand.push(PolicyChanged { policy, rules: None })?;
+    hand.push(PolicyChanged { policy, rules: None, of_task: false, by: String::new() })?;
     hand.turn("I look around.", Some("list_files")).await?;
     hand.push(PauseRequested { by: "a person".to_owned() })?;
     let decision = hand.decide()?.hash();
@@ -325,6 +325,7 @@ fn spec(base: Base) -> TaskSpec {
         tests: None,
         requires: Vec::new(),
         setup: Vec::new(),
+        policy: None,
         branch: None,
         batch: None,
     }

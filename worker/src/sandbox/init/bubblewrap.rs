@@ -38,7 +38,7 @@ use super::{
         plan::{Entry, INNER_ID, Plan, read_json, write_frame},
     },
     namespaces::{become_user, seal},
-    reaper,
+    network, reaper,
     start::{Failure, Orders, at, keep_on_exec},
     sys,
 };
@@ -251,8 +251,8 @@ pub(super) fn inner(args: &[OsString]) -> i32 {
     });
     drop(told);
     let Ok((plan, call)) = read else { return 2 };
-    let orders = Orders { plan, call, stdin, control };
-    match seal(None) {
+    let mut orders = Orders { plan, call, stdin, control, proxy_port: None };
+    match seal(None).and_then(|()| network::open(&mut orders)) {
         Ok(()) => reaper::run(orders, reaper::Place::PidNamespace),
         Err(failure) => refuse(&orders, failure),
     }

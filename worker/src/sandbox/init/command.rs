@@ -21,7 +21,7 @@ use nix::{
 
 use super::{
     super::plan::{Backend, InitReport, Plan},
-    confine,
+    confine, network,
     start::{Failure, Orders, at},
     sys,
 };
@@ -96,7 +96,7 @@ fn execute(orders: &Orders) -> Result<Infallible, Errno> {
     let text = |value: &OsStr| CString::new(value.as_bytes()).map_err(|_| Errno::EINVAL);
     let argv = orders.call.argv.iter().map(|arg| text(arg)).collect::<Result<Vec<_>, _>>()?;
     let mut env: Vec<CString> = Vec::new();
-    for (name, value) in &plan.env {
+    for (name, value) in &network::environment(&plan.env, orders) {
         env.push(text(&OsString::from_vec([name.as_bytes(), b"=", value.as_bytes()].concat()))?);
     }
     let program = orders.call.argv.first().ok_or(Errno::EINVAL)?;

@@ -12,6 +12,7 @@ mod command;
 mod confine;
 mod mounts;
 mod namespaces;
+mod network;
 mod probe;
 mod reaper;
 mod seccomp;

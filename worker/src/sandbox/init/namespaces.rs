@@ -19,13 +19,13 @@ use nix::{
 
 use super::{
     super::plan::INNER_ID,
-    mounts, reaper,
+    mounts, network, reaper,
     start::{Failure, Orders, at},
     sys,
 };
 
 /// Runs as the first process outside: unshares, forks pid 1, waits for it.
-pub(super) fn run(orders: Orders) -> i32 {
+pub(super) fn run(mut orders: Orders) -> i32 {
     if let Err(failure) = enter(&orders) {
         Orders::report_failure(&orders.control, failure);
         return 1;
@@ -35,7 +35,7 @@ pub(super) fn run(orders: Orders) -> i32 {
             Orders::report_failure(&orders.control, at("fork pid 1")(error));
             1
         }
-        Ok(ForkResult::Child) => match inside(&orders) {
+        Ok(ForkResult::Child) => match inside(&orders).and_then(|()| network::open(&mut orders)) {
             Ok(()) => reaper::run(orders, reaper::Place::PidNamespace),
             Err(failure) => {
                 Orders::report_failure(&orders.control, failure);

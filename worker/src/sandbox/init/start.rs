@@ -49,6 +49,8 @@ pub(super) struct Orders {
     pub(super) stdin: OwnedFd,
     /// To docket. Its end of file means that docket is gone or wants an end.
     pub(super) control: UnixStream,
+    /// Where the way out listens, once it is open.
+    pub(super) proxy_port: Option<u16>,
 }
 
 impl Orders {
@@ -68,7 +70,7 @@ impl Orders {
         } else {
             null
         };
-        Ok(Self { plan, call, stdin, control })
+        Ok(Self { plan, call, stdin, control, proxy_port: None })
     }
 
     /// Answers docket. The first answer counts; a socket that is gone needs none.

@@ -6,7 +6,9 @@
 mod ends;
 mod hostile;
 mod limits;
+mod network;
 mod probe;
+pub(super) mod servers;
 mod walls;
 
 use std::{

@@ -80,6 +80,7 @@ pub(super) fn task(model: ModelRef) -> TaskSpec {
         tests: None,
         requires: Vec::new(),
         setup: Vec::new(),
+        policy: None,
         branch: None,
         batch: None,
     }

@@ -144,6 +144,7 @@ impl Args {
             branch: None,
             require: self.require.clone(),
             setup: self.setup.clone(),
+            policy: None,
             turns: self.turns,
             explore_model: None,
             fallback_model: None,
@@ -253,5 +254,8 @@ fn with(mut spec: TaskSpec, line: &Line) -> TaskSpec {
     }
     spec.requires.extend(line.requires.iter().cloned());
     spec.setup.extend(line.setup.iter().cloned());
+    if line.policy.is_some() {
+        spec.policy.clone_from(&line.policy);
+    }
     spec
 }

@@ -132,6 +132,7 @@ async fn spec(client: &Client, project: &Project, sample: &SampleTask, base: Bas
         tests: Some(sample.tests.clone()),
         requires: sample.requires.iter().filter_map(|path| WorkPath::new(path.as_str())).collect(),
         setup: Vec::new(),
+        policy: None,
         branch: None,
         batch: None,
     })

@@ -1,0 +1,183 @@
+//! The network by policy on a real run: what is listed is reached through docket, what is not is refused and told, and
+//! a call that may have reached out is never run again.
+
+use std::{
+    io::{Read as _, Write as _},
+    net::{SocketAddr, TcpListener},
+    sync::{Arc, Mutex},
+    thread,
+};
+
+use anyhow::{Context as _, Result, ensure};
+use docket_schema::{
+    content::Content,
+    run::{RunEvent, ToolFinished, ToolRequested, ToolStatus},
+    task::TaskState,
+    tool::RecoveryClass,
+};
+use docket_tests::system::{
+    Coordinator, History, LeaseTime, Place, Sample, Signal, Worker, WorkerOptions, room, seen, send,
+};
+
+/// Request lines that a server got.
+type Asked = Arc<Mutex<Vec<String>>>;
+
+/// A server on loopback. Of `/slow` it says nothing until its other side is gone.
+fn server() -> Result<(SocketAddr, Asked)> {
+    let listener = TcpListener::bind("127.0.0.1:0")?;
+    let address = listener.local_addr()?;
+    let asked = Asked::default();
+    let noted = Arc::clone(&asked);
+    thread::spawn(move || {
+        for mut socket in listener.incoming().flatten() {
+            let noted = Arc::clone(&noted);
+            thread::spawn(move || {
+                let mut bytes = [0; 4096];
+                let read = socket.read(&mut bytes).unwrap_or(0);
+                let text = String::from_utf8_lossy(&bytes[..read]).into_owned();
+                let line = text.lines().next().unwrap_or_default().to_owned();
+                let slow = line.contains("/slow");
+                noted.lock().expect("no test panics with it").push(line);
+                if slow {
+                    let _ = socket.read(&mut bytes);
+                } else {
+                    let _ = socket.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 6\r\n\r\nhello\n");
+                }
+            });
+        }
+    });
+    Ok((address, asked))
+}
+
+fn policy(listed: SocketAddr) -> WorkerOptions {
+    let settings = format!(
+        "[policy.network]\nhosts = [\"{listed}\", \"*.example.org\"]\ncommands = [\"curl *\", \"echo *\", \"python3 *\"]\n"
+    );
+    WorkerOptions { settings, ..WorkerOptions::default() }
+}
+
+fn intents(history: &History) -> Vec<&ToolRequested> {
+    let events = history.events.iter();
+    events
+        .filter_map(|event| if let RunEvent::ToolRequested(one) = event { Some(one) } else { None })
+        .collect()
+}
+
+fn results(history: &History) -> Vec<&ToolFinished> {
+    let events = history.events.iter();
+    events
+        .filter_map(|event| if let RunEvent::ToolFinished(one) = event { Some(one) } else { None })
+        .collect()
+}
+
+fn text(content: &Content) -> Result<&str> {
+    let Content::Text(text) = content else { anyhow::bail!("not in line") };
+    Ok(text)
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_listed_host_is_reached_and_others_are_refused_and_told() -> Result<()> {
+    let _room = room().await;
+    let (listed, asked) = server()?;
+    let (other, others) = server()?;
+    let script = format!(
+        r#"
+[[turns]]
+[[turns.calls]]
+name = "run_command"
+args = {{ command = "echo made > a.txt" }}
+[[turns.calls]]
+name = "run_command"
+args = {{ command = "curl -sS http://{listed}/one; curl -sS -o /dev/null -w '%{{http_code}}\n' http://{other}/two" }}
+[[turns.calls]]
+name = "run_command"
+args = {{ command = "cat a.txt && curl -sS -m 5 http://{listed}/three" }}
+[[turns.calls]]
+name = "run_tests"
+args = {{ }}
+
+[[turns]]
+text = "Done."
+"#
+    );
+    let coordinator = Coordinator::start(Place::Home, LeaseTime::Usual).await?;
+    let worker = Worker::start(&coordinator, &policy(listed)).await?;
+    let sample = Sample::new(&[("keep.txt", "kept\n")])?;
+    let script = sample.script(&script)?;
+    let tests = format!("curl -sS -m 5 http://{listed}/tests || echo 1 passed");
+    let args = ["--model", "scripted:net", "--script", script.to_str().context("UTF-8")?, "--tests", &tests];
+    let (task, _) = sample.submit(&coordinator, &args).await?;
+    let view = coordinator.ended(task).await.with_context(|| worker.tail())?;
+    ensure!(view.task.state == TaskState::Completed, "{:?}", view.task.message);
+    let run = view.task.last_run.context("a run")?;
+    let history = coordinator.history(run).await?;
+    history.verify(coordinator.client()).await?;
+
+    let request =
+        coordinator.docket(&["replay", &run.to_string(), "--turn", "1", "--request"]).await?.ok()?;
+    ensure!(request.contains(&format!("names: {listed}, *.example.org.")), "{request}");
+    let classes: Vec<RecoveryClass> = intents(&history).iter().map(|intent| intent.class).collect();
+    use RecoveryClass::{External, Workspace};
+    // The third is one for its label, though it gets nothing: not all of its line may.
+    ensure!(classes == [External, External, External, Workspace], "{classes:?}");
+    let results = results(&history);
+    let said = text(&results[1].content)?;
+    ensure!(said.contains("hello\n403\n"), "{said}");
+    ensure!(said.contains(&format!("network: reached {listed}, ")), "{said}");
+    ensure!(said.contains(&format!("network: refused: {other} (it is not on the list)\n")), "{said}");
+    let facts = results[1].facts.network.as_ref().context("an audit")?;
+    ensure!(
+        facts.reached[0].place == listed.to_string() && facts.reached[0].received_bytes > 40,
+        "{facts:?}"
+    );
+    ensure!(facts.refused[0].place == other.to_string(), "{facts:?}");
+    for without in [2, 3] {
+        ensure!(results[without].facts.network.is_none(), "{:?}", results[without]);
+    }
+    let asked = asked.lock().expect("whole").clone();
+    ensure!(asked == ["GET /one HTTP/1.1"], "{asked:?}");
+    ensure!(others.lock().expect("whole").is_empty());
+    worker.drain().await?;
+    coordinator.end_and_check().await
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_call_with_the_network_that_a_crash_ended_is_told_as_unknown_and_not_run_again() -> Result<()> {
+    let _room = room().await;
+    let (listed, asked) = server()?;
+    // Nothing in the line says what it does: the grant alone makes it one that may have reached out.
+    let script = format!(
+        r#"
+[[turns]]
+[[turns.calls]]
+name = "run_command"
+args = {{ command = "python3 -c 'import urllib.request; urllib.request.urlopen(\"http://{listed}/slow\")'" }}
+
+[[turns]]
+text = "Done."
+"#
+    );
+    let coordinator = Coordinator::start(Place::Home, LeaseTime::Usual).await?;
+    let worker = Worker::start(&coordinator, &policy(listed)).await?;
+    let sample = Sample::new(&[("keep.txt", "kept\n")])?;
+    let script = sample.script(&script)?;
+    let args = ["--model", "scripted:net", "--script", script.to_str().context("UTF-8")?];
+    let (task, _) = sample.submit(&coordinator, &args).await?;
+    let reached =
+        seen("a request that came through", || (!asked.lock().expect("whole").is_empty()).then_some(()));
+    reached.await.with_context(|| worker.tail())?;
+    send(*worker.run_processes().first().context("a run process")?, Signal::SIGKILL);
+    let view = coordinator.ended(task).await.with_context(|| worker.tail())?;
+    ensure!(view.task.state == TaskState::Completed, "{:?}", view.task.message);
+    let history = coordinator.history(view.task.last_run.context("a run")?).await?;
+    history.verify(coordinator.client()).await?;
+    let (intents, results) = (intents(&history), results(&history));
+    ensure!(intents.len() == 1 && intents[0].class == RecoveryClass::External, "{intents:?}");
+    ensure!(intents[0].labels == ["command"], "{:?}", intents[0].labels);
+    ensure!(results.len() == 1 && results[0].status == ToolStatus::Unknown, "{results:?}");
+    let said = text(&results[0].content)?;
+    ensure!(said.contains("whether it took effect is unknown"), "{said}");
+    ensure!(asked.lock().expect("whole").len() == 1, "it was run again");
+    worker.drain().await?;
+    coordinator.end_and_check().await
+}
