@@ -3,7 +3,8 @@
 //! Both versions are spoken. A group is made below the one docket runs in, so whatever bounds docket bounds its
 //! commands too: `OWN/docket/PID-START-N`. Where docket may not make one there (no root, nothing delegated), the layer
 //! is missing, and the report says so. Version 2 lets no group with processes share out its controllers: a worker
-//! that is alone in its delegated group first moves itself into a leaf ([`LEAF`]).
+//! that is alone in its delegated group first moves itself into a leaf ([`LEAF`]). One that is not alone, such as root's
+//! in a terminal, takes the hierarchy's top, where it may.
 //!
 //! Invariants: a process is put into its group before it is told what to run, so nothing of a call is ever outside;
 //! a group is removed with its sandbox; those of processes that were killed are removed by whoever makes one next.
@@ -42,8 +43,8 @@ const REMOVE_WAIT: Duration = Duration::from_millis(1);
 enum Hierarchy {
     /// A folder for each controller.
     V1(Vec<(&'static str, PathBuf)>),
-    /// One folder.
-    V2(PathBuf),
+    /// The group docket is in, and the hierarchy's top.
+    V2 { own: PathBuf, top: PathBuf },
 }
 
 /// A group of this process's, removed when dropped.
@@ -76,7 +77,7 @@ pub(super) fn available() -> Result<(), String> {
     Cgroup::make(limits).map(drop).map_err(|error| {
         format!(
             "no control group for memory and processes can be made below docket's own ({error}): start the worker as \
-             root, or as a systemd unit with Delegate=yes; each process is limited by itself"
+             root, as a systemd unit with Delegate=yes, or by `systemd-run --user --scope -p Delegate=yes`; each process is limited by itself"
         )
     })
 }
@@ -99,7 +100,10 @@ impl Cgroup {
                 }
                 (Version::V1, parents)
             }
-            Hierarchy::V2(own) => (Version::V2, vec![share_out(own)?]),
+            Hierarchy::V2 { own, top } => {
+                let parent = share_out(own).or_else(|error| below_top(top).map_err(|_closed| error))?;
+                (Version::V2, vec![parent])
+            }
         };
         // Not every kernel lets it; each group below is bounded all the same.
         let _ = bound_together(version, &parents);
@@ -234,6 +238,19 @@ fn share_out(own: &Path) -> io::Result<PathBuf> {
     Ok(parent)
 }
 
+/// The parent of groups at the hierarchy's top, which shares out its controllers already.
+fn below_top(top: &Path) -> io::Result<PathBuf> {
+    if !shares(top) {
+        return Err(io::Error::other("nothing is shared out at the top"));
+    }
+    let parent = top.join(PARENT);
+    make_folder(&parent)?;
+    if !shares(&parent) {
+        share(&parent)?;
+    }
+    Ok(parent)
+}
+
 fn shares(folder: &Path) -> bool {
     let text = fs::read_to_string(folder.join("cgroup.subtree_control")).unwrap_or_default();
     NEEDED.iter().all(|needed| text.split_whitespace().any(|shared| shared == *needed))
@@ -297,10 +314,11 @@ fn find(own: &str, mounts: &str) -> Option<Hierarchy> {
         return Some(Hierarchy::V1([Some(memory), Some(pids), v1(WANTED)].into_iter().flatten().collect()));
     }
     let folder = mounted(mounts, "cgroup2", None, group_of("")?)?;
+    let top = mounted(mounts, "cgroup2", None, "/")?;
     let offered = fs::read_to_string(folder.join("cgroup.controllers")).ok()?;
     let has = |needed: &str| offered.split_whitespace().any(|name| name == needed);
     // In a leaf nothing is offered that was not shared out above.
-    NEEDED.into_iter().all(has).then_some(Hierarchy::V2(folder))
+    NEEDED.into_iter().all(has).then_some(Hierarchy::V2 { own: folder, top })
 }
 
 /// The folder of a group in a mounted hierarchy. What is mounted may be a part of it only, as in containers.
@@ -352,10 +370,14 @@ mod tests {
         // Version 2 counts where it has the controllers.
         assert_eq!(find("0::/u\n", &mounts), None);
         fs::write(dir.path().join("unified/u/cgroup.controllers"), "cpu memory pids\n").unwrap();
-        assert_eq!(find("0::/u\n", &mounts), Some(Hierarchy::V2(dir.path().join("unified/u"))));
+        let top = dir.path().join("unified");
+        assert_eq!(find("0::/u\n", &mounts), Some(Hierarchy::V2 { own: top.join("u"), top: top.clone() }));
         // A container that sees its own part only.
         let part = format!("32 20 0:7 /box/one {at}/unified/u rw - cgroup2 cgroup2 rw\n");
-        assert_eq!(find("0::/box/one\n", &part), Some(Hierarchy::V2(dir.path().join("unified/u"))));
+        assert_eq!(
+            find("0::/box/one\n", &part),
+            Some(Hierarchy::V2 { own: top.join("u"), top: top.join("u") })
+        );
         assert_eq!(find("", ""), None);
     }
 
@@ -366,7 +388,8 @@ mod tests {
         let own = dir.path();
         fs::write(own.join("cgroup.procs"), format!("{}\n", process::id())).unwrap();
         fs::write(own.join("cgroup.subtree_control"), "").unwrap();
-        let group = Cgroup::below(&Hierarchy::V2(own.to_owned()), limits()).unwrap();
+        let both = |own: &Path, top: &Path| Hierarchy::V2 { own: own.to_owned(), top: top.to_owned() };
+        let group = Cgroup::below(&both(own, own), limits()).unwrap();
         assert_eq!(
             fs::read_to_string(own.join(LEAF).join("cgroup.procs")).unwrap(),
             process::id().to_string()
@@ -381,7 +404,12 @@ mod tests {
         // Somebody else in the group: nothing is moved, nothing made.
         let other = tempfile::tempdir().unwrap();
         fs::write(other.path().join("cgroup.procs"), format!("1\n{}\n", process::id())).unwrap();
-        assert!(Cgroup::below(&Hierarchy::V2(other.path().to_owned()), limits()).is_err());
+        assert!(Cgroup::below(&both(other.path(), other.path()), limits()).is_err());
+        // At the top, where that shares out.
+        let top = tempfile::tempdir().unwrap();
+        fs::write(top.path().join("cgroup.subtree_control"), "cpu memory pids\n").unwrap();
+        let group = Cgroup::below(&both(other.path(), top.path()), limits()).unwrap();
+        assert!(group.folders[0].starts_with(top.path().join(PARENT)));
     }
 
     #[test]

@@ -2,19 +2,18 @@
 //! next one is made ready while nobody waits.
 //!
 //! To move a process into a group makes the kernel wait for every processor once, some milliseconds where nothing was
-//! moved lately. A spare that was moved beforehand takes that, and its own start, out of a call.
+//! moved lately, and walls take some more. A spare that has its group and its walls, and waits for a command, takes both
+//! out of a call. It has run nothing, and nothing of an earlier call can reach it.
 
 use std::{
     io,
+    os::unix::fs::MetadataExt as _,
+    path::PathBuf,
     process::Stdio,
     sync::{Arc, Mutex, PoisonError},
 };
 
-use nix::{
-    sys::signal::{Signal, kill},
-    unistd::Pid,
-};
-use tokio::{net::UnixStream, process::Child};
+use tokio::{io::AsyncWriteExt as _, net::UnixStream, process::Child, task::JoinHandle};
 
 use super::{
     cgroup::{Cgroup, Interventions},
@@ -28,18 +27,35 @@ pub(super) struct Init {
     pub(super) child: Child,
     /// Orders go in, the report comes out.
     pub(super) control: UnixStream,
+    /// Goes last: a group that has a process in it cannot be removed, and a closed socket ends the process.
+    _group: Option<Arc<Cgroup>>,
 }
 
 /// See the module.
 pub(super) struct Inits {
     program: InitProgram,
-    spare: Mutex<Option<Init>>,
-    group: Option<Cgroup>,
+    /// What every init of the sandbox is told first, as a frame.
+    plan: Vec<u8>,
+    /// The workspace on the host, where there are walls.
+    workspace: Option<PathBuf>,
+    spare: Mutex<Option<JoinHandle<io::Result<Spare>>>>,
+    group: Option<Arc<Cgroup>>,
+}
+
+/// An init made ready, and the folder it has laid as its workspace.
+struct Spare {
+    init: Init,
+    workspace: Option<(u64, u64)>,
 }
 
 impl Inits {
-    pub(super) const fn new(program: InitProgram, group: Option<Cgroup>) -> Self {
-        Self { program, spare: Mutex::new(None), group }
+    pub(super) fn new(
+        program: InitProgram,
+        plan: Vec<u8>,
+        workspace: Option<PathBuf>,
+        group: Option<Cgroup>,
+    ) -> Self {
+        Self { program, plan, workspace, spare: Mutex::new(None), group: group.map(Arc::new) }
     }
 
     pub(super) const fn program(&self) -> &InitProgram {
@@ -48,19 +64,21 @@ impl Inits {
 
     #[cfg(test)]
     pub(super) fn group_name(&self) -> Option<String> {
-        self.group.as_ref().map(Cgroup::name)
+        self.group.as_ref().map(|group| group.name())
     }
 
     /// What the kernel had to do in the group so far.
     pub(super) fn interventions(&self) -> Interventions {
-        self.group.as_ref().map(Cgroup::interventions).unwrap_or_default()
+        self.group.as_ref().map(|group| group.interventions()).unwrap_or_default()
     }
 
-    /// An init in its group.
+    /// An init in its group that knows the plan.
     pub(super) async fn take(self: &Arc<Self>) -> io::Result<Init> {
         let spare = self.spare.lock().unwrap_or_else(PoisonError::into_inner).take();
-        if let Some(mut init) = spare
+        if let Some(spare) = spare
+            && let Ok(Ok(Spare { mut init, workspace })) = spare.await
             && matches!(init.child.try_wait(), Ok(None))
+            && workspace == self.folder()
         {
             return Ok(init);
         }
@@ -69,41 +87,36 @@ impl Inits {
 
     /// A new one with these outputs.
     pub(super) async fn start(self: &Arc<Self>, stdout: Stdio, stderr: Stdio) -> io::Result<Init> {
-        let (child, control) = start_init(&self.program, stdout, stderr)?;
-        if let (Some(pid), true) = (child.id(), self.group.is_some()) {
-            let this = Arc::clone(self);
-            let adopted = tokio::task::spawn_blocking(move || match &this.group {
-                Some(group) => group.adopt(pid),
-                None => Ok(()),
-            });
+        let (child, mut control) = start_init(&self.program, stdout, stderr)?;
+        if let (Some(pid), Some(group)) = (child.id(), self.group.clone()) {
+            let adopted = tokio::task::spawn_blocking(move || group.adopt(pid));
             adopted.await.map_err(io::Error::other)??;
         }
-        Ok(Init { child, control })
+        // An init that dies early breaks this pipe; its missing report says so.
+        let _ = control.write_all(&self.plan).await;
+        Ok(Init { child, control, _group: self.group.clone() })
     }
 
     /// Makes one ready. It ends by itself when its socket is closed, which the end of this process does too.
     pub(super) fn make_ready(self: &Arc<Self>) {
-        if self.group.is_none() || self.spare.lock().unwrap_or_else(PoisonError::into_inner).is_some() {
+        // Without walls there is little to make ready.
+        if self.workspace.is_none() {
             return;
         }
         let this = Arc::clone(self);
-        tokio::spawn(async move {
-            // Where it fails, the next call says why.
-            if let Ok(init) = this.start(Stdio::piped(), Stdio::piped()).await {
-                this.spare.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(init);
-            }
+        let mut spare = self.spare.lock().unwrap_or_else(PoisonError::into_inner);
+        spare.get_or_insert_with(|| {
+            tokio::spawn(async move {
+                let workspace = this.folder();
+                let init = this.start(Stdio::piped(), Stdio::piped()).await?;
+                Ok(Spare { init, workspace })
+            })
         });
     }
-}
 
-impl Drop for Inits {
-    fn drop(&mut self) {
-        let spare = self.spare.get_mut().unwrap_or_else(PoisonError::into_inner).take();
-        // A group with a process in it cannot be removed, and this one would take a moment to see its end of file.
-        if let Some(pid) =
-            spare.as_ref().and_then(|init| init.child.id()).and_then(|pid| i32::try_from(pid).ok())
-        {
-            let _ = kill(Pid::from_raw(pid), Signal::SIGKILL);
-        }
+    /// Which folder the workspace is now: one that was made anew in its place is another.
+    fn folder(&self) -> Option<(u64, u64)> {
+        let meta = std::fs::symlink_metadata(self.workspace.as_ref()?).ok()?;
+        Some((meta.dev(), meta.ino()))
     }
 }

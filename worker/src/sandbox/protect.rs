@@ -25,7 +25,7 @@ use nix::{
     errno::Errno,
     fcntl::{AtFlags, OFlag, openat, readlinkat},
     sys::stat::{FileStat, Mode, fstatat, mkdirat},
-    unistd::{UnlinkatFlags, symlinkat, unlinkat},
+    unistd::{Gid, Uid, UnlinkatFlags, fchownat, symlinkat, unlinkat},
 };
 
 use super::{
@@ -348,6 +348,14 @@ fn put_back(root: &Dir, path: &Path, before: &Held) -> io::Result<bool> {
             }
             clear(folder.as_fd(), &last)?;
             symlinkat(target.as_path(), &folder, last.as_c_str())?;
+            if let Some((uid, gid)) = workspace_owner() {
+                let (uid, gid) = (Some(Uid::from_raw(uid)), Some(Gid::from_raw(gid)));
+                match fchownat(&folder, last.as_c_str(), uid, gid, AtFlags::AT_SYMLINK_NOFOLLOW) {
+                    // Another call of this workspace took it.
+                    Ok(()) | Err(Errno::ENOENT) => {}
+                    Err(errno) => return Err(errno.into()),
+                }
+            }
             Ok(true)
         }
         Held::File { mode, bytes } => {

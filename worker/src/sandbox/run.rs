@@ -56,7 +56,6 @@ pub struct Sandbox {
 
 struct Inner {
     plan: Plan,
-    plan_frame: Vec<u8>,
     inits: Arc<Inits>,
     host: HostReport,
     report: SandboxReport,
@@ -141,12 +140,11 @@ impl Sandbox {
         Ok(Self {
             inner: Arc::new(Inner {
                 report: host.report(&plan, config.limits),
-                inits: Arc::new(Inits::new(config.init_program.clone(), group)),
+                inits: Arc::new(Inits::new(config.init_program.clone(), plan_frame, walled.clone(), group)),
                 host: host.clone(),
                 alone: Mutex::new(()),
                 limits: config.limits,
                 plan,
-                plan_frame,
                 walled,
             }),
         })
@@ -186,7 +184,7 @@ impl Sandbox {
         let watch = watch.transpose().map_err(failed)?;
         let bounds = Bounds::begin(&self.inner.inits, watch, &self.inner.limits);
         let (deadline, way_out) = (begun + spec.timeout, self.way_out(&spec));
-        let told = running.tell(&self.inner.plan_frame, &orders, (deadline, bounds), way_out);
+        let told = running.tell(&orders, (deadline, bounds), way_out);
         let report = told.await.map_err(failed)?;
         let (cut, network) = (running.cut, running.network.take());
         let (stdout, stderr) = (running.stdout.finish(), running.stderr.finish());
@@ -246,7 +244,7 @@ impl Sandbox {
         };
         let _alone = self.alone().await;
         let before = self.look().await?;
-        let frames = [self.inner.plan_frame.clone(), self.orders(&spec, terminal, &before)?].concat();
+        let frames = self.orders(&spec, terminal, &before)?;
         let (inits, way_out) = (&self.inner.inits, self.way_out(&spec));
         let report = match how {
             Attended::Terminal => terminal::relay(inits, &frames, way_out).await,

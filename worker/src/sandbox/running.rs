@@ -116,7 +116,7 @@ impl Bounds {
 
 impl Running {
     pub(super) fn new(init: Init, keep_bytes_max: usize, heard: Heard) -> Self {
-        let Init { mut child, control } = init;
+        let Init { mut child, control, .. } = init;
         Self {
             stdout: Capture::heard(child.stdout.take(), keep_bytes_max, heard.stdout),
             stderr: Capture::heard(child.stderr.take(), keep_bytes_max, heard.stderr),
@@ -130,7 +130,6 @@ impl Running {
     /// Gives the orders and stays until the init has ended. `None` when it ended without a report.
     pub(super) async fn tell(
         &mut self,
-        plan: &[u8],
         orders: &[u8],
         (deadline, mut bounds): (Instant, Bounds),
         way_out: Option<Arc<AllowList>>,
@@ -139,7 +138,6 @@ impl Running {
         let (answers, mut out) = control.into_split();
         // An init that dies early breaks this pipe; its missing report says so.
         let give = async {
-            let _ = out.write_all(plan).await;
             let _ = out.write_all(orders).await;
         };
         tokio::select! {

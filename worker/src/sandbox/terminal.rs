@@ -52,7 +52,8 @@ pub(super) async fn relay(
         fcntl(end, FcntlArg::F_SETFD(FdFlag::FD_CLOEXEC))?;
     }
     fcntl(&pair.master, FcntlArg::F_SETFL(OFlag::O_RDWR | OFlag::O_NONBLOCK))?;
-    let Init { mut child, control } = inits.start(pair.slave.try_clone()?.into(), pair.slave.into()).await?;
+    let Init { mut child, control, .. } =
+        inits.start(pair.slave.try_clone()?.into(), pair.slave.into()).await?;
     let (answers, mut out) = control.into_split();
     // An init that dies early breaks this pipe; its missing answer says so.
     let _ = out.write_all(frames).await;
@@ -97,7 +98,7 @@ pub(super) async fn pass(
     (frames, way_out): (&[u8], Option<Arc<AllowList>>),
     said: impl io::Write,
 ) -> io::Result<Option<InitReport>> {
-    let Init { mut child, control } = inits.start(Stdio::piped(), Stdio::piped()).await?;
+    let Init { mut child, control, .. } = inits.start(Stdio::piped(), Stdio::piped()).await?;
     let (answers, mut out) = control.into_split();
     let _ = out.write_all(frames).await;
     let mut uplink = uplink(&answers, way_out).await?;

@@ -35,7 +35,7 @@ const ROOT_OPTIONS: &str = "mode=0755,size=4m,nr_inodes=4096";
 const NONE: Option<&str> = None;
 
 /// Builds the root of the current mount namespace and makes it `/`.
-pub(super) fn build(plan: &Plan, protected: &[PathBuf]) -> Result<(), Failure> {
+pub(super) fn build(plan: &Plan) -> Result<(), Failure> {
     mount(NONE, "/", NONE, MsFlags::MS_REC | MsFlags::MS_PRIVATE, NONE).map_err(at("private mounts"))?;
     let base = "/tmp";
     mount(Some("tmpfs"), base, Some("tmpfs"), MsFlags::MS_NOSUID | MsFlags::MS_NODEV, Some(ROOT_OPTIONS))
@@ -53,12 +53,17 @@ pub(super) fn build(plan: &Plan, protected: &[PathBuf]) -> Result<(), Failure> {
     mount(Some("proc"), "/proc", Some("proc"), quiet, NONE).map_err(at("mount proc"))?;
     umount2(OLD, MntFlags::MNT_DETACH).map_err(at("leave the host's root"))?;
     fs::remove_dir(OLD).map_err(at("remove old root"))?;
+    let closed = MsFlags::MS_REMOUNT | MsFlags::MS_BIND | MsFlags::MS_RDONLY;
+    mount(NONE, "/", NONE, closed | MsFlags::MS_NOSUID | MsFlags::MS_NODEV, NONE).map_err(at("close root"))
+}
+
+/// Makes what a command must not change read-only in the workspace.
+pub(super) fn protect_all(plan: &Plan, protected: &[PathBuf]) -> Result<(), Failure> {
     for path in protected {
         protect(&plan.workspace.join(path), &plan.workspace)
             .map_err(at(format!("protect {}", path.display())))?;
     }
-    let closed = MsFlags::MS_REMOUNT | MsFlags::MS_BIND | MsFlags::MS_RDONLY;
-    mount(NONE, "/", NONE, closed | MsFlags::MS_NOSUID | MsFlags::MS_NODEV, NONE).map_err(at("close root"))
+    Ok(())
 }
 
 fn describe(entry: &Entry) -> String {

@@ -18,33 +18,28 @@ use nix::{
 };
 
 use super::{
-    super::plan::INNER_ID,
+    super::plan::{INNER_ID, Plan},
     mounts, network, reaper,
-    start::{Failure, Orders, at},
+    start::{Failure, Orders, Waiting, at},
     sys,
 };
 
-/// Runs as the first process outside: unshares, forks pid 1, waits for it.
-pub(super) fn run(mut orders: Orders) -> i32 {
-    if let Err(failure) = enter(&orders) {
-        Orders::report_failure(&orders.control, failure);
+/// Runs as the first process outside: unshares, forks pid 1, waits for it. All walls that are the same for every
+/// command stand before the command is known.
+pub(super) fn run(waiting: Waiting) -> i32 {
+    if let Err(failure) = enter(&waiting.plan) {
+        Orders::report_failure(&waiting.control, failure);
         return 1;
     }
     match sys::fork_single_threaded() {
         Err(error) => {
-            Orders::report_failure(&orders.control, at("fork pid 1")(error));
+            Orders::report_failure(&waiting.control, at("fork pid 1")(error));
             1
         }
-        Ok(ForkResult::Child) => match inside(&orders).and_then(|()| network::open(&mut orders)) {
-            Ok(()) => reaper::run(orders, reaper::Place::PidNamespace),
-            Err(failure) => {
-                Orders::report_failure(&orders.control, failure);
-                1
-            }
-        },
+        Ok(ForkResult::Child) => first_inside(waiting),
         Ok(ForkResult::Parent { child }) => {
             // pid 1 reports by itself; this process only has to outlive the namespace.
-            drop(orders);
+            drop(waiting);
             loop {
                 match waitpid(child, None) {
                     Ok(WaitStatus::Exited(_, status)) => return status,
@@ -56,14 +51,34 @@ pub(super) fn run(mut orders: Orders) -> i32 {
     }
 }
 
-fn enter(orders: &Orders) -> Result<(), Failure> {
+/// The life of pid 1.
+fn first_inside(waiting: Waiting) -> i32 {
+    if let Err(failure) = walls(&waiting.plan) {
+        Orders::report_failure(&waiting.control, failure);
+        return 1;
+    }
+    // Without a command there is nothing to do, and nobody to tell.
+    let Ok(mut orders) = waiting.orders() else { return 0 };
+    let sealed = mounts::protect_all(&orders.plan, &orders.call.protected)
+        .and_then(|()| seal(orders.plan.drop_to))
+        .and_then(|()| network::open(&mut orders));
+    match sealed {
+        Ok(()) => reaper::run(orders, reaper::Place::PidNamespace),
+        Err(failure) => {
+            Orders::report_failure(&orders.control, failure);
+            1
+        }
+    }
+}
+
+fn enter(plan: &Plan) -> Result<(), Failure> {
     let spaces = CloneFlags::CLONE_NEWNS
         | CloneFlags::CLONE_NEWPID
         | CloneFlags::CLONE_NEWNET
         | CloneFlags::CLONE_NEWIPC
         | CloneFlags::CLONE_NEWUTS
         | CloneFlags::CLONE_NEWCGROUP;
-    if orders.plan.drop_to.is_some() {
+    if plan.drop_to.is_some() {
         return unshare(spaces).map_err(at("unshare"));
     }
     let (uid, gid) = (geteuid(), getegid());
@@ -71,15 +86,13 @@ fn enter(orders: &Orders) -> Result<(), Failure> {
     map_ids(uid, gid)
 }
 
-fn inside(orders: &Orders) -> Result<(), Failure> {
+fn walls(plan: &Plan) -> Result<(), Failure> {
     // Set again after the identity changed, which clears it.
     prctl::set_pdeathsig(Signal::SIGKILL).map_err(at("parent death signal"))?;
-    mounts::build(&orders.plan, &orders.call.protected)?;
+    mounts::build(plan)?;
     sethostname("docket").map_err(at("hostname"))?;
     let socket = sys::request_socket().map_err(at("loopback socket"))?;
-    sys::loopback_up(std::os::fd::AsFd::as_fd(&socket)).map_err(at("loopback up"))?;
-    drop(socket);
-    seal(orders.plan.drop_to)
+    sys::loopback_up(std::os::fd::AsFd::as_fd(&socket)).map_err(at("loopback up"))
 }
 
 /// Gives up what built the walls. No way back: no capability, no identity, no namespace above is left.

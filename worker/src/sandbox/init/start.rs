@@ -53,14 +53,27 @@ pub(super) struct Orders {
     pub(super) proxy_port: Option<u16>,
 }
 
-impl Orders {
-    /// Reads the orders from the socket at descriptor 0 and moves that socket away from there.
+/// An init that knows its sandbox and waits for a command: some time may pass until one comes, or none ever does.
+pub(super) struct Waiting {
+    pub(super) plan: Plan,
+    pub(super) control: UnixStream,
+    null: OwnedFd,
+}
+
+impl Waiting {
+    /// Reads the plan from the socket at descriptor 0 and moves that socket away from there.
     pub(super) fn read() -> io::Result<Self> {
         let control = UnixStream::from(io::stdin().as_fd().try_clone_to_owned()?);
         let plan = read_json(&mut &control)?;
-        let call: Call = read_json(&mut &control)?;
         let null: OwnedFd = File::open("/dev/null")?.into();
         dup2_stdin(&null)?;
+        Ok(Self { plan, control, null })
+    }
+
+    /// Waits for the command. An error is an end without one.
+    pub(super) fn orders(self) -> io::Result<Orders> {
+        let Self { plan, control, null } = self;
+        let call: Call = read_json(&mut &control)?;
         let stdin = if call.stdin {
             let bytes = read_frame(&mut &control)?;
             let mut file = File::from(memfd_create("stdin", MFdFlags::MFD_CLOEXEC)?);
@@ -70,9 +83,11 @@ impl Orders {
         } else {
             null
         };
-        Ok(Self { plan, call, stdin, control, proxy_port: None })
+        Ok(Orders { plan, call, stdin, control, proxy_port: None })
     }
+}
 
+impl Orders {
     /// Answers docket. The first answer counts; a socket that is gone needs none.
     pub(super) fn report(control: &UnixStream, report: &InitReport) {
         if let Ok(bytes) = serde_json::to_vec(report) {
@@ -112,10 +127,13 @@ pub fn sandbox_init_main(args: Vec<OsString>) -> ! {
 }
 
 fn outer() -> i32 {
-    let Ok(orders) = Orders::read() else { return 2 };
-    match orders.plan.backend {
-        Backend::Namespaces => namespaces::run(orders),
-        Backend::Bubblewrap => bubblewrap::outer(orders),
-        Backend::None => reaper::run(orders, reaper::Place::Host),
+    const NOTHING_TO_DO: i32 = 2;
+    let Ok(waiting) = Waiting::read() else { return NOTHING_TO_DO };
+    match waiting.plan.backend {
+        Backend::Namespaces => namespaces::run(waiting),
+        Backend::Bubblewrap => waiting.orders().map_or(NOTHING_TO_DO, bubblewrap::outer),
+        Backend::None => {
+            waiting.orders().map_or(NOTHING_TO_DO, |orders| reaper::run(orders, reaper::Place::Host))
+        }
     }
 }

@@ -18,13 +18,14 @@ pub(super) fn cases() -> Vec<Case> {
             .sees(Secret),
         sh("races-hooks-become-link-to-proc", "rm -rf .git; mkdir .git; ln -s /proc/1/root/etc .git/hooks")
             .then("ls .git/hooks/; echo x > .git/hooks/x; cat .git/hooks/shadow")
-            .says("denied"),
+            // The link was taken away when its call had ended.
+            .says("No such file"),
         sh("races-hooks-become-file", "rm -rf .git; mkdir .git; echo x > .git/hooks; mkdir .git/config")
             .then("cat .git/hooks; ls -d .git/config")
             .says(".git/config"),
         sh("races-hooks-become-fifo", "rm -rf .git; mkdir .git; mkfifo .git/hooks .git/config")
             .then("ls -l .git")
-            .says("prw"),
+            .says("total 0"),
         sh("races-left-swapper-is-gone",
             "mkdir a; ln -s {out} b; (setsid sh -c 'while :; do mv a c; mv b a; mv a b; mv c a; done' >/dev/null 2>&1 &); sleep 0.1")
             .then("for n in $(seq 200); do cat a/secret b/secret; done 2>/dev/null; ls")
