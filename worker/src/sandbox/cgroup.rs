@@ -34,6 +34,9 @@ const WANTED: &str = "cpu";
 /// the rest.
 const TOGETHER_PERCENT: u64 = 80;
 
+/// Open files of one process that are looked at.
+const OPEN_LOOKED_AT_MAX: usize = 4096;
+
 /// How long a group may keep its remover waiting.
 const REMOVE_TRIES: u32 = 100;
 const REMOVE_WAIT: Duration = Duration::from_millis(1);
@@ -145,6 +148,26 @@ impl Cgroup {
     /// Puts a process, which has no child yet, into the group.
     pub(super) fn adopt(&self, pid: u32) -> io::Result<()> {
         self.folders.iter().try_for_each(|folder| write(&folder.join("cgroup.procs"), pid.into()))
+    }
+
+    /// Space of files on the file system `device` that the group's processes hold open and that have no name any more,
+    /// in bytes. What may not be looked at counts nothing.
+    pub(super) fn unnamed_bytes(&self, device: u64) -> u64 {
+        use std::os::unix::fs::MetadataExt as _;
+        const STAT_BLOCK: u64 = 512;
+        let pids = self.folders.first().map(|folder| fs::read_to_string(folder.join("cgroup.procs")));
+        let pids = pids.and_then(Result::ok).unwrap_or_default();
+        let mut seen = std::collections::BTreeMap::new();
+        for pid in pids.lines() {
+            let Ok(open) = fs::read_dir(format!("/proc/{pid}/fd")) else { continue };
+            for entry in open.flatten().take(OPEN_LOOKED_AT_MAX) {
+                let Ok(meta) = fs::metadata(entry.path()) else { continue };
+                if meta.nlink() == 0 && meta.is_file() && meta.dev() == device {
+                    seen.insert(meta.ino(), meta.blocks() * STAT_BLOCK);
+                }
+            }
+        }
+        seen.values().sum()
     }
 
     /// What the kernel counted so far. A file that cannot be read counts nothing: the limits hold all the same.

@@ -110,10 +110,14 @@ pub enum SandboxError {
         "the control group for the sandbox's commands cannot be used; nothing was run (docket doctor tells more)"
     )]
     Limits(#[source] io::Error),
+    /// Another docket has commands in the workspace.
+    #[error("another docket runs commands in the workspace {path}: wait for their end")]
+    Busy {
+        /// The workspace.
+        path: PathBuf,
+    },
     /// The workspace could not be looked through, or what a command changed of hooks and configuration not be put back.
-    #[error(
-        "hooks and configuration of the workspace {path} could not be protected: look at its permissions"
-    )]
+    #[error("hooks and configuration of the workspace {path} could not be protected: {source}")]
     Protect {
         /// The workspace.
         path: PathBuf,

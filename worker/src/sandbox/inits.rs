@@ -67,6 +67,14 @@ impl Inits {
         self.group.as_ref().map(|group| group.name())
     }
 
+    /// Space of files without a name that commands hold.
+    pub(super) fn unnamed_bytes(&self) -> u64 {
+        match (&self.group, self.folder()) {
+            (Some(group), Some((device, _))) => group.unnamed_bytes(device),
+            _ => 0,
+        }
+    }
+
     /// What the kernel had to do in the group so far.
     pub(super) fn interventions(&self) -> Interventions {
         self.group.as_ref().map(|group| group.interventions()).unwrap_or_default()

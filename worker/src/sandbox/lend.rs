@@ -3,14 +3,16 @@
 
 use std::{
     collections::BTreeMap,
+    ffi::{CStr, OsStr},
     io,
-    os::fd::AsFd as _,
+    os::fd::{AsFd as _, AsRawFd as _, BorrowedFd},
     path::{Path, PathBuf},
 };
 
 use nix::{
     dir::Type,
     fcntl::AtFlags,
+    libc,
     sys::stat::fstat,
     unistd::{Gid, Uid, fchown, fchownat},
 };
@@ -20,11 +22,16 @@ use super::{
     tree::{self, Go, Met, Visitor},
 };
 
-/// Folders nobody lends whole: a slip of the keyboard must not give a system away. Of a home, folders in it.
-const NEVER: [&str; 16] = [
-    "bin", "boot", "dev", "etc", "home", "lib", "lib64", "opt", "proc", "root", "run", "sbin", "srv", "sys",
-    "usr", "var",
-];
+/// Folders nobody lends: a slip of the keyboard must not give a system away. Not these, nor anything in them …
+const NEVER: [&str; 11] =
+    ["bin", "boot", "dev", "etc", "lib", "lib32", "lib64", "proc", "sbin", "sys", "usr"];
+/// … of these only folders in them …
+const NEVER_WHOLE: [&str; 9] = ["home", "media", "mnt", "opt", "root", "run", "srv", "tmp", "var"];
+/// … and of these only folders in folders in them.
+const NEVER_NEXT: [&str; 2] = ["home", "var"];
+
+/// Says on a folder whose it was, where its lender is killed before it gives it back. Only root can write it.
+const LENT: &CStr = c"trusted.docket.owner";
 
 type Owner = (u32, u32);
 
@@ -70,18 +77,21 @@ impl Lent {
     pub fn new(folder: &Path) -> Result<Self, LendError> {
         let refuse = |source| LendError::Folder { folder: folder.to_owned(), source };
         let folder = folder.canonicalize().map_err(refuse)?;
-        let mut parts = folder.iter().skip(1);
-        let (first, more) = (parts.next(), parts.next().is_some());
-        let of_system = first.is_none_or(|first| !more && NEVER.iter().any(|never| first == *never));
-        if of_system || std::env::var_os("HOME").is_some_and(|home| folder == Path::new(&home)) {
+        if is_of_system(&folder) || std::env::var_os("HOME").is_some_and(|home| folder == Path::new(&home)) {
             return Err(LendError::System(folder));
         }
         let root = tree::open_root(&folder).map_err(refuse)?;
         let stat = fstat(&root).map_err(|errno| refuse(errno.into()))?;
-        let owner = (stat.st_uid, stat.st_gid);
-        let Some(to) = workspace_owner().filter(|to| *to != owner) else {
+        let found = (stat.st_uid, stat.st_gid);
+        let Some(to) = workspace_owner() else { return Ok(Self { folder, back: None }) };
+        // Its last lender may have been killed.
+        let noted = note_of(root.as_fd());
+        let owner = noted.filter(|_| found == to).unwrap_or(found);
+        if owner == to {
             return Ok(Self { folder, back: None });
-        };
+        }
+        // On a file system that cannot note it, a killed lender's folder stays the commands'.
+        let _ = set_note(root.as_fd(), Some(owner));
         fchown(root.as_fd(), Some(Uid::from_raw(to.0)), Some(Gid::from_raw(to.1)))
             .map_err(|errno| refuse(errno.into()))?;
         let mut lending = Lending { to, owner, others: BTreeMap::new() };
@@ -103,8 +113,46 @@ impl Drop for Lent {
         let Ok(root) = tree::open_root(&self.folder) else { return };
         // What cannot be given back stays the commands'.
         let _ = fchown(root.as_fd(), Some(Uid::from_raw(back.owner.0)), Some(Gid::from_raw(back.owner.1)));
-        let _ = tree::walk(root, &mut Returning { from, back });
+        let note = root.as_fd().try_clone_to_owned();
+        let walked = tree::walk(root, &mut Returning { from, back });
+        if let (Ok(note), Ok(_)) = (note, walked) {
+            let _ = set_note(note.as_fd(), None);
+        }
     }
+}
+
+fn is_of_system(folder: &Path) -> bool {
+    let parts: Vec<&OsStr> = folder.iter().skip(1).collect();
+    let Some(first) = parts.first() else { return true };
+    let is_one = |names: &[&str]| names.iter().any(|never| *first == *never);
+    is_one(&NEVER) || (parts.len() == 1 && is_one(&NEVER_WHOLE)) || (parts.len() == 2 && is_one(&NEVER_NEXT))
+}
+
+/// Whose a folder was before it was lent.
+#[expect(unsafe_code, reason = "extended attributes have no wrapper in nix")]
+fn note_of(folder: BorrowedFd<'_>) -> Option<Owner> {
+    let mut bytes = [0_u8; 8];
+    // SAFETY: the name ends in a zero byte, and at most eight bytes are written to a buffer of eight.
+    let read =
+        unsafe { libc::fgetxattr(folder.as_raw_fd(), LENT.as_ptr(), bytes.as_mut_ptr().cast(), bytes.len()) };
+    let part = |at: usize| bytes[at..at + 4].try_into().map(u32::from_le_bytes).ok();
+    (read == 8).then(|| Some((part(0)?, part(4)?))).flatten()
+}
+
+/// Notes whose a folder is, or that it is back.
+#[expect(unsafe_code, reason = "extended attributes have no wrapper in nix")]
+fn set_note(folder: BorrowedFd<'_>, owner: Option<Owner>) -> io::Result<()> {
+    // SAFETY: the name ends in a zero byte; eight bytes are read from a buffer of eight.
+    let done = unsafe {
+        match owner {
+            Some((uid, gid)) => {
+                let bytes = [uid.to_le_bytes(), gid.to_le_bytes()].concat();
+                libc::fsetxattr(folder.as_raw_fd(), LENT.as_ptr(), bytes.as_ptr().cast(), bytes.len(), 0)
+            }
+            None => libc::fremovexattr(folder.as_raw_fd(), LENT.as_ptr()),
+        }
+    };
+    if done < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
 }
 
 struct Lending {
@@ -180,8 +228,24 @@ mod tests {
     }
 
     #[test]
+    fn a_folder_whose_lender_was_killed_comes_back_all_the_same() {
+        let Some(to) = workspace_owner() else { return assert!(!nix::unistd::geteuid().is_root()) };
+        let dir = tempfile::tempdir().unwrap();
+        let work = dir.path().join("work");
+        fs::create_dir(&work).unwrap();
+        let owner = || fs::metadata(&work).map(|meta| (meta.uid(), meta.gid())).unwrap();
+        let before = owner();
+        let mut killed = Lent::new(&work).unwrap();
+        killed.back = None;
+        drop(killed);
+        assert_eq!(owner(), to, "control");
+        drop(Lent::new(&work).unwrap());
+        assert_eq!(owner(), before);
+    }
+
+    #[test]
     fn folders_of_the_system_are_not_lent() {
-        for folder in ["/", "/etc", "/usr", "/root", "/home"] {
+        for folder in ["/", "/etc", "/usr", "/usr/share", "/root", "/home", "/tmp", "/var", "/var/lib"] {
             assert!(matches!(Lent::new(Path::new(folder)), Err(LendError::System(_))), "{folder}");
         }
         assert!(matches!(Lent::new(Path::new("/no/such/folder")), Err(LendError::Folder { .. })));

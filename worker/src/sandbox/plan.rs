@@ -50,6 +50,8 @@ pub(super) enum Entry {
     File { target: PathBuf, text: String },
     /// A symbolic link.
     Link { target: PathBuf, points_to: PathBuf },
+    /// Nothing is to be read there: a file of what was laid before that holds a credential.
+    Empty { target: PathBuf },
 }
 
 /// The part of a sandbox that is the same for all its commands.
@@ -76,7 +78,7 @@ impl Plan {
             Entry::ReadOnly { target, .. } | Entry::File { target, .. } => Some((target, Access::Read)),
             Entry::Writable { target, .. } | Entry::Tmpfs { target, .. } => Some((target, Access::Write)),
             Entry::Device { path } => Some((path, Access::Device)),
-            Entry::Link { .. } => None,
+            Entry::Link { .. } | Entry::Empty { .. } => None,
         })
     }
 }
@@ -96,6 +98,8 @@ pub(super) struct Call {
     pub(super) cwd: PathBuf,
     /// Below the workspace, made read-only where they still exist and are no links.
     pub(super) protected: Vec<PathBuf>,
+    /// Below the workspace, sockets and FIFOs of others: an empty file is laid over each.
+    pub(super) covered: Vec<PathBuf>,
     /// Whether a frame with bytes for stdin follows.
     pub(super) stdin: bool,
     /// Standard output is a terminal of the call's own: it becomes the command's input as well, and the

@@ -8,6 +8,7 @@
 use std::{
     io,
     path::PathBuf,
+    sync::{Arc, Mutex, PoisonError},
     time::{Duration, Instant},
 };
 
@@ -27,6 +28,9 @@ pub(super) const LOOK_EVERY: Duration = Duration::from_millis(100);
 const STEP_BYTES: u64 = 64 * 1024 * 1024;
 const STEP_FILES: u64 = 10_000;
 
+/// What a command must have written for a file system that is nearly full to be its fault.
+const NOTICED_BYTES: u64 = 1024 * 1024;
+
 /// Of its file system what commands must leave free, in percent.
 const RESERVE_PERCENT: u64 = 2;
 
@@ -44,14 +48,24 @@ pub(super) struct Usage {
     pub(super) files: u64,
 }
 
+/// What is known of a workspace from the commands before: many that each write little are seen as one that writes much.
+#[derive(Debug, Default)]
+pub(super) struct Known {
+    /// The file system when the workspace was measured last.
+    seen: Option<Free>,
+    last: Option<Usage>,
+}
+
 /// Looks at one workspace during one command.
 pub(super) struct Watch {
     workspace: PathBuf,
     limits: Limits,
-    seen: Free,
-    /// What the workspace held when it was measured last in this command.
-    last: Option<Usage>,
+    known: Arc<Mutex<Known>>,
+    /// The file system when the command began.
+    begun: Free,
     measured_at: Instant,
+    /// Space of files without a name, which only processes hold.
+    unnamed: Box<dyn Fn() -> u64 + Send>,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -63,31 +77,44 @@ struct Free {
 }
 
 impl Watch {
-    pub(super) fn begin(workspace: PathBuf, limits: Limits) -> io::Result<Self> {
-        let seen = free(&workspace)?;
-        Ok(Self { workspace, limits, seen, last: None, measured_at: Instant::now() })
+    /// From here on. `unnamed` tells the space of files that commands opened and removed.
+    pub(super) fn begin(
+        workspace: PathBuf,
+        limits: Limits,
+        known: Arc<Mutex<Known>>,
+        unnamed: impl Fn() -> u64 + Send + 'static,
+    ) -> io::Result<Self> {
+        let begun = free(&workspace)?;
+        known.lock().unwrap_or_else(PoisonError::into_inner).seen.get_or_insert(begun);
+        let unnamed = Box::new(unnamed);
+        Ok(Self { workspace, limits, known, begun, measured_at: Instant::now(), unnamed })
     }
 
     /// Whether the workspace is over its bound and this command made it larger. Cheap as long as little is written.
     pub(super) fn look(&mut self) -> io::Result<Option<Exceeded>> {
         let now = free(&self.workspace)?;
+        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
         let gone = |before: u64, after: u64, step: u64, bound: u64| {
             before.saturating_sub(after) >= step.min(bound / 8).max(1)
         };
-        let grows = gone(self.seen.bytes, now.bytes, STEP_BYTES, self.limits.disk_bytes)
-            || gone(self.seen.files, now.files, STEP_FILES, self.limits.disk_files);
+        let seen = *known.seen.get_or_insert(now);
+        let grows = gone(seen.bytes, now.bytes, STEP_BYTES, self.limits.disk_bytes)
+            || gone(seen.files, now.files, STEP_FILES, self.limits.disk_files);
+        let wrote = gone(self.begun.bytes, now.bytes, NOTICED_BYTES, self.limits.disk_bytes);
+        let starves = wrote && now.bytes < now.whole_bytes / 100 * RESERVE_PERCENT;
         let every = if now.counts_files { AT_LEAST_EVERY } else { AT_LEAST_EVERY_UNCOUNTED };
-        if !grows && self.measured_at.elapsed() < every {
+        if !grows && !starves && self.measured_at.elapsed() < every {
             return Ok(None);
         }
         let (usage, walked) = measure(&self.workspace)?;
-        let before = self.last.replace(usage);
-        (self.seen, self.measured_at) = (now, Instant::now());
+        let usage = Usage { bytes: usage.bytes + (self.unnamed)(), ..usage };
+        let before = known.last.replace(usage);
+        known.seen = Some(now);
+        self.measured_at = Instant::now();
         let over = usage.bytes > self.limits.disk_bytes || usage.files > self.limits.disk_files;
         // One that only makes room in a workspace that is too full goes on.
         let grew = grows || before.is_some_and(|old| usage.bytes > old.bytes || usage.files > old.files);
-        let starves = now.bytes < now.whole_bytes / 100 * RESERVE_PERCENT;
-        Ok((grew && (over || starves || walked == Walked::TooDeep)).then_some(Exceeded::Disk))
+        Ok((starves || grew && (over || walked == Walked::InPart)).then_some(Exceeded::Disk))
     }
 }
 
@@ -145,12 +172,47 @@ mod tests {
         assert!((100_000..200_000).contains(&usage.bytes), "{usage:?}");
     }
 
+    fn begin(workspace: &std::path::Path, limits: Limits) -> Watch {
+        Watch::begin(workspace.to_owned(), limits, Arc::default(), || 0).unwrap()
+    }
+
+    #[test]
+    fn many_commands_that_each_write_little_are_seen_as_one() {
+        let dir = tempfile::tempdir().unwrap();
+        let limits = Limits { disk_bytes: 16 << 20, ..crate::sandbox::limits_of_this_host() };
+        let known: Arc<Mutex<Known>> = Arc::default();
+        let mut ended = None;
+        for n in 0..40 {
+            let mut watch = Watch::begin(dir.path().to_owned(), limits, Arc::clone(&known), || 0).unwrap();
+            fs::write(dir.path().join(n.to_string()), vec![1; 1 << 20]).unwrap();
+            ended = ended.or(watch.look().unwrap());
+        }
+        assert_eq!(ended, Some(Exceeded::Disk));
+    }
+
     #[test]
     fn what_nests_without_end_is_told() {
         let dir = tempfile::tempdir().unwrap();
-        let deep: PathBuf = (0..tree::DEPTH_MAX + 5).map(|_| "d").collect();
-        fs::create_dir_all(dir.path().join(deep)).unwrap();
-        assert_eq!(measure(dir.path()).unwrap().1, Walked::TooDeep);
+        let mut at =
+            nix::dir::Dir::open(dir.path(), nix::fcntl::OFlag::O_DIRECTORY, nix::sys::stat::Mode::empty())
+                .unwrap();
+        for _ in 0..tree::DEPTH_MAX + 5 {
+            nix::sys::stat::mkdirat(&at, "d", nix::sys::stat::Mode::S_IRWXU).unwrap();
+            at = tree::open_folder(std::os::fd::AsFd::as_fd(&at), c"d").unwrap();
+        }
+        let (usage, walked) = measure(dir.path()).unwrap();
+        assert_eq!((usage.files, walked), (tree::DEPTH_MAX as u64, Walked::InPart));
+        // Too long for a path: taken away from the top by moving what is below up.
+        let top = dir.path();
+        for n in 0..tree::DEPTH_MAX {
+            let next = top.join("d/d");
+            if !next.exists() {
+                break;
+            }
+            fs::rename(next, top.join(format!("up{n}"))).unwrap();
+            fs::remove_dir(top.join("d")).unwrap();
+            fs::rename(top.join(format!("up{n}")), top.join("d")).unwrap();
+        }
     }
 
     #[test]
@@ -158,14 +220,13 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let limits =
             Limits { disk_bytes: 8 << 20, disk_files: 1000, ..crate::sandbox::limits_of_this_host() };
-        let mut watch = Watch::begin(dir.path().to_owned(), limits).unwrap();
+        let mut watch = begin(dir.path(), limits);
         fs::write(dir.path().join("small"), vec![1; 1 << 20]).unwrap();
         assert_eq!(watch.look().unwrap(), None);
         fs::write(dir.path().join("large"), vec![1; 9 << 20]).unwrap();
         assert_eq!(watch.look().unwrap(), Some(Exceeded::Disk));
         assert_eq!(watch.look().unwrap(), None, "nothing was written since");
-        let mut watch =
-            Watch::begin(dir.path().to_owned(), Limits { disk_bytes: 1 << 30, ..limits }).unwrap();
+        let mut watch = begin(dir.path(), Limits { disk_bytes: 1 << 30, ..limits });
         for n in 0..1100 {
             fs::write(dir.path().join(n.to_string()), "").unwrap();
         }

@@ -112,6 +112,9 @@ pub(super) fn plan(
     if let Some(home) = &home {
         relocated(home, &mut entries);
     }
+    for target in credentials(&entries) {
+        entries.push(Entry::Empty { target });
+    }
     for path in &config.readonly {
         let whole = path.is_absolute() && path.to_str().is_some();
         // A folder that holds the workspace, `/` first of all, would bring everything beside it in.
@@ -206,6 +209,56 @@ fn toolchains(home: &Path) -> Vec<PathBuf> {
     TOOLCHAINS.iter().map(|name| home.join(name)).filter(|path| readable(path)).collect()
 }
 
+/// Files in laid folders that may hold a credential, by where they lie below one: `*` is any one name.
+const CREDENTIALS: [(&str, &str); 12] = [
+    (".nvm/versions", "node/*/etc/npmrc"),
+    (".nvm/versions", "node/*/lib/node_modules/npm/npmrc"),
+    (".volta/tools", "image/node/*/etc/npmrc"),
+    (".pyenv/versions", "*/pip.conf"),
+    (".pyenv/versions", "*/etc/pip.conf"),
+    (".cargo/git", "db/*/FETCH_HEAD"),
+    (".cargo/git", "db/*/config"),
+    ("go/pkg/mod", "cache/vcs/*/config"),
+    ("go/pkg/mod", "cache/vcs/*/FETCH_HEAD"),
+    (".local/share/uv/python", "*/pip.conf"),
+    ("/usr", "local/etc/*"),
+    ("/usr", "etc/npmrc"),
+];
+
+/// Those of them that this host has, as they are seen inside.
+fn credentials(entries: &[Entry]) -> Vec<PathBuf> {
+    let mut found = Vec::new();
+    for entry in entries {
+        let Entry::ReadOnly { source, target } = entry else { continue };
+        let patterns =
+            CREDENTIALS.iter().filter(|(folder, _)| source.ends_with(folder.trim_start_matches('/')));
+        for (folder, below) in patterns {
+            if folder.starts_with('/') && source != Path::new(folder) {
+                continue;
+            }
+            let mut paths = vec![PathBuf::new()];
+            for part in below.split('/') {
+                paths = paths.into_iter().flat_map(|path| matching(source, &path, part)).collect();
+            }
+            let files = paths.into_iter().filter(|path| {
+                fs::symlink_metadata(source.join(path)).is_ok_and(|meta| meta.is_file())
+                    && path.to_str().is_some()
+            });
+            found.extend(files.map(|path| target.join(path)));
+        }
+    }
+    found
+}
+
+/// What `part` names in a folder.
+fn matching(root: &Path, folder: &Path, part: &str) -> Vec<PathBuf> {
+    if part != "*" {
+        return vec![folder.join(part)];
+    }
+    let entries = fs::read_dir(root.join(folder)).into_iter().flatten().flatten();
+    entries.map(|entry| folder.join(entry.file_name())).collect()
+}
+
 /// cargo and rustup must write beside what they read: it is laid into folders of the private home.
 const RELOCATED: [&str; 4] = [".cargo/registry", ".cargo/git", ".rustup/toolchains", ".rustup/settings.toml"];
 
@@ -229,7 +282,11 @@ fn exists_inside(path: &Path, entries: &[Entry]) -> bool {
         && entries.iter().any(|entry| match entry {
             Entry::ReadOnly { target, .. } => path.starts_with(target),
             Entry::Link { target, .. } => path == target,
-            Entry::Writable { .. } | Entry::Tmpfs { .. } | Entry::Device { .. } | Entry::File { .. } => false,
+            Entry::Writable { .. }
+            | Entry::Tmpfs { .. }
+            | Entry::Device { .. }
+            | Entry::File { .. }
+            | Entry::Empty { .. } => false,
         })
 }
 
@@ -289,4 +346,28 @@ fn fixed(path: OsString, home: OsString) -> Vec<(OsString, OsString)> {
         // What a run leaves behind is its result: compiled modules beside sources are none.
         ("PYTHONDONTWRITEBYTECODE".into(), "1".into()),
     ]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn credentials_in_tool_folders_are_found_where_they_lie() {
+        let home = tempfile::tempdir().unwrap();
+        let at = |path: &str| home.path().join(path);
+        for path in [
+            ".nvm/versions/node/v20/etc/npmrc",
+            ".pyenv/versions/3.11/pip.conf",
+            ".cargo/git/db/x-1/FETCH_HEAD",
+        ] {
+            fs::create_dir_all(at(path).parent().unwrap()).unwrap();
+            fs::write(at(path), "token").unwrap();
+        }
+        let lay = |source: &str, target: &str| Entry::ReadOnly { source: at(source), target: target.into() };
+        let entries =
+            [lay(".nvm/versions", "/h/.nvm/versions"), lay(".pyenv/versions", "/p"), lay(".cargo/git", "/c")];
+        let want = ["/h/.nvm/versions/node/v20/etc/npmrc", "/p/3.11/pip.conf", "/c/db/x-1/FETCH_HEAD"];
+        assert_eq!(credentials(&entries), want.map(PathBuf::from));
+    }
 }

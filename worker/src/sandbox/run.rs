@@ -9,7 +9,7 @@ use std::{
     os::unix::net::UnixStream as StdUnixStream,
     path::{Component, Path, PathBuf},
     process::Stdio,
-    sync::Arc,
+    sync::{Arc, OnceLock},
     time::Duration,
 };
 
@@ -30,12 +30,15 @@ use super::{
     inits::Inits,
     limits::Limits,
     plan::{Backend, Call, FRAME_BYTES_MAX, InitReport, Plan, write_frame},
-    protect::Protected,
-    quota::Watch,
+    protect::Baseline,
+    quota::{Known, Watch},
     root,
     running::{Bounds, Cut, Heard, Running},
     terminal,
 };
+
+/// Sockets and FIFOs of others that are covered; a workspace with more is none.
+const ENDS_MAX: usize = 128;
 
 /// A control that takes longer says that the host is not usable.
 const CONTROL_TIMEOUT: Duration = Duration::from_secs(30);
@@ -62,6 +65,10 @@ struct Inner {
     /// The workspace on the host; `None` without walls.
     walled: Option<PathBuf>,
     limits: Limits,
+    /// What the workspace held when it was measured last.
+    known: Arc<std::sync::Mutex<Known>>,
+    /// Sockets and FIFOs that were in the workspace before the first command.
+    ends: OnceLock<Vec<PathBuf>>,
     /// bubblewrap resolves links of the workspace on the host, so nothing may change them meanwhile.
     alone: Mutex<()>,
 }
@@ -144,6 +151,8 @@ impl Sandbox {
                 host: host.clone(),
                 alone: Mutex::new(()),
                 limits: config.limits,
+                known: Arc::default(),
+                ends: OnceLock::new(),
                 plan,
                 walled,
             }),
@@ -174,29 +183,46 @@ impl Sandbox {
     /// As [`Sandbox::run`].
     pub async fn run_heard(&self, spec: CommandSpec, heard: Heard) -> Result<CommandOutput, SandboxError> {
         let _alone = self.alone().await;
-        let before = self.look().await?;
-        let orders = self.orders(&spec, Terminal::None, &before)?;
         let begun = Instant::now();
-        let failed = |source| self.not_started(source);
-        let init = self.inner.inits.take().await.map_err(failed)?;
-        let mut running = Running::new(init, spec.keep_bytes_max, heard);
-        let watch = self.inner.walled.clone().map(|workspace| Watch::begin(workspace, self.inner.limits));
-        let watch = watch.transpose().map_err(failed)?;
-        let bounds = Bounds::begin(&self.inner.inits, watch, &self.inner.limits);
-        let (deadline, way_out) = (begun + spec.timeout, self.way_out(&spec));
-        let told = running.tell(&orders, (deadline, bounds), way_out);
-        let report = told.await.map_err(failed)?;
+        let baseline = self.look().await?;
+        let done = self.run_on(&spec, heard, baseline.as_ref(), begun).await;
+        // However it went: what the command left under protected names must not be the next one's beginning.
+        let put_back = self.restore(baseline).await?;
+        let (mut running, report) = done?;
+        self.inner.inits.make_ready();
         let (cut, network) = (running.cut, running.network.take());
         let (stdout, stderr) = (running.stdout.finish(), running.stderr.finish());
-        let put_back = self.restore(before).await?;
-        self.inner.inits.make_ready();
         let ended = match (cut, report) {
             (Some(Cut::Exceeded(exceeded)), _) => Ended::Exceeded(exceeded),
-            (Some(Cut::TimedOut), None) => Ended::TimedOut,
+            (Some(Cut::TimedOut | Cut::Stopped), None) => Ended::TimedOut,
             (_, report) => ended(report, &spec, || of_bubblewrap(&stderr.bytes))?,
         };
         let duration_ms = u64::try_from(begun.elapsed().as_millis()).unwrap_or(u64::MAX);
         Ok(CommandOutput { ended, stdout, stderr, duration_ms, put_back, network })
+    }
+
+    async fn run_on(
+        &self,
+        spec: &CommandSpec,
+        heard: Heard,
+        baseline: Option<&Baseline>,
+        begun: Instant,
+    ) -> Result<(Running, Option<InitReport>), SandboxError> {
+        let inner = &self.inner;
+        let orders = self.orders(spec, Terminal::None, baseline)?;
+        let failed = |source| self.not_started(source);
+        let init = inner.inits.take().await.map_err(failed)?;
+        let stop = heard.stop.clone();
+        let mut running = Running::new(init, spec.keep_bytes_max, heard);
+        let watch = inner.walled.clone().map(|workspace| {
+            let inits = Arc::clone(&inner.inits);
+            Watch::begin(workspace, inner.limits, Arc::clone(&inner.known), move || inits.unnamed_bytes())
+        });
+        let watch = watch.transpose().map_err(failed)?;
+        let bounds = Bounds::begin(&inner.inits, watch, &inner.limits, stop);
+        let told = running.tell(&orders, (begun + spec.timeout, bounds), self.way_out(spec));
+        let report = told.await.map_err(failed)?;
+        Ok((running, report))
     }
 
     fn not_started(&self, source: io::Error) -> SandboxError {
@@ -204,31 +230,32 @@ impl Sandbox {
     }
 
     /// What stands under protected names before a command.
-    async fn look(&self) -> Result<Protected, SandboxError> {
-        let Some(workspace) = self.inner.walled.clone() else { return Ok(Protected::default()) };
+    async fn look(&self) -> Result<Option<Baseline>, SandboxError> {
+        let Some(workspace) = self.inner.walled.clone() else { return Ok(None) };
         let looked = tokio::task::spawn_blocking({
             let workspace = workspace.clone();
-            move || Protected::look(&workspace)
+            move || Baseline::begin(&workspace)
         });
-        looked
-            .await
-            .map_err(io::Error::other)
-            .flatten()
-            .map_err(|source| SandboxError::Protect { path: workspace, source })
+        let baseline =
+            looked.await.map_err(io::Error::other).flatten().map_err(|source| match source.kind() {
+                io::ErrorKind::WouldBlock => SandboxError::Busy { path: workspace.clone() },
+                _ => SandboxError::Protect { path: workspace.clone(), source },
+            })?;
+        // Those that come later are the commands' own: nobody is behind them any more.
+        let ends = self.inner.ends.get_or_init(|| baseline.before().ends_of_others().to_vec());
+        if ends.len() > ENDS_MAX {
+            let source = io::Error::other(format!("it holds {} sockets and FIFOs: remove them", ends.len()));
+            return Err(SandboxError::Protect { path: workspace, source });
+        }
+        Ok(Some(baseline))
     }
 
     /// The same after it.
-    async fn restore(&self, before: Protected) -> Result<Vec<String>, SandboxError> {
-        let Some(workspace) = self.inner.walled.clone() else { return Ok(Vec::new()) };
-        let restored = tokio::task::spawn_blocking({
-            let workspace = workspace.clone();
-            move || before.restore(&workspace)
-        });
-        restored
-            .await
-            .map_err(io::Error::other)
-            .flatten()
-            .map_err(|source| SandboxError::Protect { path: workspace, source })
+    async fn restore(&self, baseline: Option<Baseline>) -> Result<Vec<String>, SandboxError> {
+        let Some(baseline) = baseline else { return Ok(Vec::new()) };
+        let path = self.inner.walled.clone().unwrap_or_default();
+        let restored = tokio::task::spawn_blocking(move || baseline.end()).await;
+        restored.map_err(io::Error::other).flatten().map_err(|source| SandboxError::Protect { path, source })
     }
 
     /// Runs one command with a person, or a script of a person's, at it: what it says goes to docket's own
@@ -243,15 +270,15 @@ impl Sandbox {
             Attended::Pipes | Attended::Aside => Terminal::None,
         };
         let _alone = self.alone().await;
-        let before = self.look().await?;
-        let frames = self.orders(&spec, terminal, &before)?;
+        let baseline = self.look().await?;
+        let frames = self.orders(&spec, terminal, baseline.as_ref())?;
         let (inits, way_out) = (&self.inner.inits, self.way_out(&spec));
         let report = match how {
             Attended::Terminal => terminal::relay(inits, &frames, way_out).await,
             Attended::Pipes => terminal::pass(inits, (&frames, way_out), io::stdout()).await,
             Attended::Aside => terminal::pass(inits, (&frames, way_out), io::stderr()).await,
         };
-        self.restore(before).await?;
+        self.restore(baseline).await?;
         ended(report.map_err(|source| self.not_started(source))?, &spec, String::new)
     }
 
@@ -275,7 +302,7 @@ impl Sandbox {
         &self,
         spec: &CommandSpec,
         terminal: Terminal,
-        before: &Protected,
+        baseline: Option<&Baseline>,
     ) -> Result<Vec<u8>, SandboxError> {
         if spec.argv.first().is_none_or(|program| program.is_empty()) {
             return Err(SandboxError::EmptyCommand);
@@ -291,7 +318,8 @@ impl Sandbox {
         let call = Call {
             argv: spec.argv.clone(),
             cwd: spec.cwd.clone(),
-            protected: before.to_lay(),
+            protected: baseline.map(|baseline| baseline.before().to_lay()).unwrap_or_default(),
+            covered: self.inner.ends.get().cloned().unwrap_or_default(),
             stdin: spec.stdin.is_some(),
             terminal: terminal == Terminal::Own,
             no_proxy: self.way_out(spec).map(|allow| allow.no_proxy()),

@@ -18,6 +18,7 @@ use tokio::{
     io::{AsyncRead, AsyncWriteExt, ReadBuf},
     net::{UnixStream, unix::OwnedReadHalf},
     process::{Child, ChildStderr, ChildStdout},
+    sync::watch,
     time::{Instant, sleep, sleep_until},
 };
 
@@ -48,6 +49,8 @@ pub(super) enum Cut {
     TimedOut,
     /// It used too much.
     Exceeded(Exceeded),
+    /// Whoever asked for it wants its end.
+    Stopped,
 }
 
 /// Who hears a command's outputs as they come.
@@ -57,6 +60,8 @@ pub struct Heard {
     pub stdout: Option<Listener>,
     /// Its standard error.
     pub stderr: Option<Listener>,
+    /// Ends the command as its deadline would, in order.
+    pub stop: Option<watch::Receiver<bool>>,
 }
 
 /// An init that was started and what comes out of it.
@@ -78,13 +83,19 @@ pub(super) struct Bounds {
     /// Without walls nothing is watched.
     watch: Option<Watch>,
     output_bytes: u64,
+    stop: Option<watch::Receiver<bool>>,
 }
 
 impl Bounds {
     /// From here on.
-    pub(super) fn begin(inits: &Arc<Inits>, watch: Option<Watch>, limits: &Limits) -> Self {
+    pub(super) fn begin(
+        inits: &Arc<Inits>,
+        watch: Option<Watch>,
+        limits: &Limits,
+        stop: Option<watch::Receiver<bool>>,
+    ) -> Self {
         let output_bytes = if watch.is_some() { limits.output_bytes } else { u64::MAX };
-        Self { inits: Arc::clone(inits), before: inits.interventions(), watch, output_bytes }
+        Self { inits: Arc::clone(inits), before: inits.interventions(), watch, output_bytes, stop }
     }
 
     /// Ends when a bound was crossed, and never before.
@@ -152,6 +163,8 @@ impl Running {
         let mut out = Some(out);
         let mut kill_at = None;
         let output_bytes = bounds.output_bytes;
+        let stopped = stopped(bounds.stop.take());
+        let mut stopped = pin!(stopped);
         {
             let mut crossed = pin!(bounds.crossed());
             // A report comes after the last process of the call has ended; what they wrote is in the pipes then.
@@ -164,6 +177,7 @@ impl Running {
                     step = answers.step(), if answers.open() => step.map(|()| None)?,
                     () = Uplink::serve(&mut uplink), if uplink.is_some() => None,
                     () = sleep_until(deadline), if self.cut.is_none() => Some(Cut::TimedOut),
+                    () = &mut stopped, if self.cut.is_none() => Some(Cut::Stopped),
                     exceeded = &mut crossed, if self.cut.is_none() => Some(Cut::Exceeded(exceeded)),
                     () = sleep_until(kill_at.unwrap_or(deadline)), if kill_at.is_some() => {
                         self.child.start_kill()?;
@@ -190,6 +204,16 @@ impl Running {
         }
         Ok(read_answer(answers))
     }
+}
+
+/// Ends when somebody wants the command's end.
+async fn stopped(stop: Option<watch::Receiver<bool>>) {
+    if let Some(mut stop) = stop
+        && stop.wait_for(|stop| *stop).await.is_ok()
+    {
+        return;
+    }
+    std::future::pending().await
 }
 
 /// The way out of a call that has one.

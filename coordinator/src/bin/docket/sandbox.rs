@@ -24,14 +24,13 @@ use docket_worker::{
     tools::quote,
 };
 use serde::Serialize;
+use tokio::signal::unix::{SignalKind, signal};
 
 use crate::{
     context::Context,
     display,
     fail::{Exit, FailWith as _, Failure, Outcome},
-    policy,
-    signals::Stop,
-    supervise,
+    policy, supervise,
 };
 
 /// What `timeout` and others answer with: ended for its time, or for using too much.
@@ -182,6 +181,16 @@ fn say_refused(cx: &Context, judged: &Judgement) {
 
 async fn sandboxed(cx: &Context, args: &Args, network: Option<AllowList>) -> Outcome {
     let choice = supervise::backend(args.sandbox.unwrap_or(cx.config.sandbox));
+    let (workspace, home) = (args.workspace.canonicalize(), cx.home.path().canonicalize());
+    if let (Ok(workspace), Ok(home)) = (workspace, home)
+        && (workspace.starts_with(&home) || home.starts_with(&workspace))
+    {
+        let message = format!(
+            "{} holds docket's own home, or lies in it: name another folder, or another home with --home",
+            workspace.display()
+        );
+        return Err(Failure::new(Exit::Usage, message));
+    }
     let lent = lend(&args.workspace, choice)?;
     let mut config =
         SandboxConfig::new(choice, lent.as_ref().map_or(&args.workspace, |lent| lent.0.folder()));
@@ -194,12 +203,15 @@ async fn sandboxed(cx: &Context, args: &Args, network: Option<AllowList>) -> Out
     };
     spec.timeout = Duration::from_secs(args.timeout);
     spec.network = network.map(Arc::new);
-    let heard = if cx.json() { Heard::default() } else { passed_on() };
-    let stop = Stop::listen()?;
-    let output = tokio::select! {
-        output = sandbox.run_heard(spec, heard) => output.fail_as(Exit::Failed)?,
-        () = stop.drain.cancelled() => return Err(Failure::new(Exit::Failed, "interrupted; the command was ended")),
-    };
+    let mut heard = if cx.json() { Heard::default() } else { passed_on() };
+    let (stop, stopped) = tokio::sync::watch::channel(false);
+    heard.stop = Some(stopped);
+    let waited = tokio::spawn(wait_for_signal(stop)?);
+    // A signal ends the command as its deadline would: what it changed of protected names is put back all the same, and
+    // the folder given back.
+    let output = sandbox.run_heard(spec, heard).await.fail_as(Exit::Failed)?;
+    let interrupted = waited.is_finished();
+    waited.abort();
     if cx.json() {
         display::say_json(&row(&output, sandbox.report()));
     } else {
@@ -207,11 +219,28 @@ async fn sandboxed(cx: &Context, args: &Args, network: Option<AllowList>) -> Out
     }
     drop(sandbox);
     drop(lent);
+    if interrupted {
+        return Err(Failure::new(Exit::Failed, "interrupted; the command was ended"));
+    }
     Ok(Exit::Status(match output.ended {
         Ended::Exit(status) => u8::try_from(status & 0xff).unwrap_or(1),
         Ended::Signal(signal) => u8::try_from(signal).unwrap_or(0).saturating_add(SIGNALLED),
         Ended::TimedOut | Ended::Exceeded(_) => CUT,
     }))
+}
+
+/// Ends at the first signal that asks for an end, and says so.
+fn wait_for_signal(stop: tokio::sync::watch::Sender<bool>) -> Outcome<impl Future<Output = ()>> {
+    let kinds = [SignalKind::interrupt(), SignalKind::terminate(), SignalKind::hangup(), SignalKind::quit()];
+    let mut signals = Vec::new();
+    for kind in kinds {
+        signals.push(signal(kind)?);
+    }
+    Ok(async move {
+        let first = signals.iter_mut().map(|signal| Box::pin(signal.recv()));
+        futures_util::future::select_all(first).await;
+        let _ = stop.send(true);
+    })
 }
 
 /// The workspace in the hands of the user that commands run as.
@@ -245,6 +274,7 @@ fn passed_on() -> Heard {
     Heard {
         stdout: Some(to(std::io::stdout(), std::io::stdout().is_terminal())),
         stderr: Some(to(std::io::stderr(), std::io::stderr().is_terminal())),
+        stop: None,
     }
 }
 

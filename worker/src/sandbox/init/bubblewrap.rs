@@ -106,7 +106,11 @@ fn stage(plan: &mut Plan, program: PathBuf) -> Result<PathBuf, Failure> {
         .iter_mut()
         .filter_map(|entry| match entry {
             Entry::ReadOnly { source, .. } | Entry::Writable { source, .. } => Some(source),
-            Entry::Tmpfs { .. } | Entry::Device { .. } | Entry::File { .. } | Entry::Link { .. } => None,
+            Entry::Tmpfs { .. }
+            | Entry::Device { .. }
+            | Entry::File { .. }
+            | Entry::Link { .. }
+            | Entry::Empty { .. } => None,
         })
         .chain([&mut program])
         .filter(|source| !PUBLIC.iter().any(|public| source.starts_with(public)))
@@ -138,7 +142,7 @@ fn start(orders: &Orders, program: &Path) -> Result<(), Failure> {
     prctl::set_pdeathsig(Signal::SIGKILL).map_err(at("parent death signal"))?;
     let bubblewrap = orders.plan.bubblewrap.as_deref().ok_or_else(|| at("find bubblewrap")(Errno::ENOENT))?;
     let mut files = Vec::new();
-    let args = arguments(&orders.plan, &orders.call.protected, program, &mut files)
+    let args = arguments(&orders.plan, (&orders.call.protected, &orders.call.covered), program, &mut files)
         .map_err(at("files for bubblewrap"))?;
     let mut told = Vec::new();
     for part in [serde_json::to_vec(&orders.plan), serde_json::to_vec(&orders.call)] {
@@ -177,7 +181,7 @@ fn number(fd: &impl AsRawFd) -> OsString {
 
 fn arguments(
     plan: &Plan,
-    protected: &[PathBuf],
+    (protected, covered): (&[PathBuf], &[PathBuf]),
     program: &Path,
     files: &mut Vec<OwnedFd>,
 ) -> io::Result<Vec<OsString>> {
@@ -214,8 +218,20 @@ fn arguments(
             Entry::Link { target, points_to } => {
                 say(&[word("--symlink"), points_to.as_ref(), target.as_ref()])
             }
+            Entry::Empty { target } => {
+                let file = memory("empty", b"")?;
+                say(&[word("--ro-bind-data"), &number(&file), target.as_ref()]);
+                files.push(file);
+            }
         }
         if let Entry::Writable { source, target } = entry {
+            for path in covered {
+                if without_links(source, path) {
+                    let file = memory("empty", b"")?;
+                    say(&[word("--ro-bind-data"), &number(&file), target.join(path).as_ref()]);
+                    files.push(file);
+                }
+            }
             for path in protected {
                 if without_links(source, path) {
                     say(&[word("--ro-bind"), source.join(path).as_ref(), target.join(path).as_ref()]);

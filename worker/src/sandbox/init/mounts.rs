@@ -51,14 +51,37 @@ pub(super) fn build(plan: &Plan) -> Result<(), Failure> {
     folder(Path::new("/proc")).map_err(at("folder for proc"))?;
     let quiet = MsFlags::MS_NOSUID | MsFlags::MS_NODEV | MsFlags::MS_NOEXEC;
     mount(Some("proc"), "/proc", Some("proc"), quiet, NONE).map_err(at("mount proc"))?;
+    parent(Path::new(EMPTY)).and_then(|()| File::create(EMPTY).map(drop)).map_err(at("empty file"))?;
     umount2(OLD, MntFlags::MNT_DETACH).map_err(at("leave the host's root"))?;
     fs::remove_dir(OLD).map_err(at("remove old root"))?;
     let closed = MsFlags::MS_REMOUNT | MsFlags::MS_BIND | MsFlags::MS_RDONLY;
     mount(NONE, "/", NONE, closed | MsFlags::MS_NOSUID | MsFlags::MS_NODEV, NONE).map_err(at("close root"))
 }
 
-/// Makes what a command must not change read-only in the workspace.
-pub(super) fn protect_all(plan: &Plan, protected: &[PathBuf]) -> Result<(), Failure> {
+/// An empty file that is laid over others.
+const EMPTY: &str = "/etc/.empty";
+
+/// Lays an empty file over another.
+fn cover(target: &Path) -> io::Result<()> {
+    if !Path::new(EMPTY).exists() {
+        parent(Path::new(EMPTY))?;
+        File::create(EMPTY)?;
+    }
+    mount(Some(EMPTY), target, NONE, MsFlags::MS_BIND, NONE)?;
+    let attributes = libc::MOUNT_ATTR_RDONLY | libc::MOUNT_ATTR_NOSUID | libc::MOUNT_ATTR_NODEV;
+    sys::harden_mount(&CString::new(target.as_os_str().as_bytes())?, attributes)
+}
+
+/// Makes what a command must not change read-only in the workspace, and what leads to others unreachable.
+pub(super) fn protect_all(plan: &Plan, protected: &[PathBuf], covered: &[PathBuf]) -> Result<(), Failure> {
+    for path in covered {
+        let path = plan.workspace.join(path);
+        match is_reached_without_links(&path, &plan.workspace) {
+            Ok(true) => cover(&path).map_err(at(format!("cover {}", path.display())))?,
+            Ok(false) => {}
+            Err(error) => return Err(at(format!("cover {}", path.display()))(error)),
+        }
+    }
     for path in protected {
         protect(&plan.workspace.join(path), &plan.workspace)
             .map_err(at(format!("protect {}", path.display())))?;
@@ -74,6 +97,7 @@ fn describe(entry: &Entry) -> String {
         Entry::Device { path } => ("device", path),
         Entry::File { target, .. } => ("file", target),
         Entry::Link { target, .. } => ("link", target),
+        Entry::Empty { target } => ("empty", target),
     };
     format!("lay {what} {}", path.display())
 }
@@ -113,6 +137,7 @@ fn lay(entry: &Entry, uid: u32, gid: u32) -> io::Result<()> {
             parent(target)?;
             symlink(points_to, target)
         }
+        Entry::Empty { target } => cover(target),
     }
 }
 
@@ -144,20 +169,28 @@ fn bind(source: &Path, target: &Path, attributes: u64) -> io::Result<()> {
     sys::harden_mount(&CString::new(target.as_os_str().as_bytes())?, attributes)
 }
 
-/// Makes a path of the workspace read-only where it stands. The host's root is gone by now, so whatever a
-/// link may point to is inside; a link as any component of the path is left alone.
-fn protect(path: &Path, workspace: &Path) -> io::Result<()> {
+/// Whether a path of the workspace exists and no part of it is a link.
+fn is_reached_without_links(path: &Path, workspace: &Path) -> io::Result<bool> {
     let mut current = workspace.to_owned();
     for part in path.strip_prefix(workspace).unwrap_or(path) {
         current.push(part);
         match fs::symlink_metadata(&current) {
-            Ok(meta) if meta.is_symlink() => return Ok(()),
+            Ok(meta) if meta.is_symlink() => return Ok(false),
             Ok(_) => {}
             Err(error) if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) => {
-                return Ok(());
+                return Ok(false);
             }
             Err(error) => return Err(error),
         }
+    }
+    Ok(true)
+}
+
+/// Makes a path of the workspace read-only where it stands. The host's root is gone by now, so whatever a
+/// link may point to is inside; a link as any component of the path is left alone.
+fn protect(path: &Path, workspace: &Path) -> io::Result<()> {
+    if !is_reached_without_links(path, workspace)? {
+        return Ok(());
     }
     mount(Some(path), path, NONE, MsFlags::MS_BIND | MsFlags::MS_REC, NONE)?;
     let attributes = libc::MOUNT_ATTR_RDONLY | libc::MOUNT_ATTR_NOSUID | libc::MOUNT_ATTR_NODEV;

@@ -215,3 +215,80 @@ async fn hooks_and_configuration_that_are_not_there_yet_cannot_come_to_be() {
         assert_eq!(text(&out.stdout.bytes), "one\n", "it goes on without its configuration");
     }
 }
+
+/// Somebody of the host's listens in the workspace: a debugger, a daemon of git's.
+#[tokio::test]
+async fn sockets_and_pipes_of_the_host_in_the_workspace_lead_to_nobody() {
+    use std::{io::Read as _, os::unix::net::UnixListener};
+    let fixture = Fixture::new();
+    let socket = UnixListener::bind(fixture.workspace().join("host.sock")).unwrap();
+    socket.set_nonblocking(true).unwrap();
+    let fifo = fixture.workspace().join("host.fifo");
+    nix::unistd::mkfifo(&fifo, nix::sys::stat::Mode::from_bits_truncate(0o666)).unwrap();
+    for path in ["host.sock", "host.fifo"] {
+        let path = fixture.workspace().join(path);
+        fixture.own(&path);
+        fs::set_permissions(&path, std::os::unix::fs::PermissionsExt::from_mode(0o777)).unwrap();
+    }
+    let mut reader = fs::OpenOptions::new().read(true).write(true).open(&fifo).unwrap();
+    nix::fcntl::fcntl(&reader, nix::fcntl::FcntlArg::F_SETFL(nix::fcntl::OFlag::O_NONBLOCK)).unwrap();
+    let code = "import socket,sys\nfor p in ('host.sock','./host.sock'):\n  s=socket.socket(1)\n  try: s.connect(p); print('reached')\n  except OSError as e: print('refused')";
+    let line = format!("python3 -c \"{code}\"; echo told > host.fifo");
+    for backend in walls() {
+        let sandbox = fixture.sandbox(backend).await;
+        let out = shell(&sandbox, &line).await;
+        assert_eq!(text(&out.stdout.bytes), "refused\nrefused\n", "{backend:?} {}", text(&out.stderr.bytes));
+        assert!(socket.accept().is_err(), "{backend:?}");
+        assert!(reader.read(&mut [0; 8]).is_err(), "{backend:?}");
+        // One's own work as they always do.
+        let own = "import socket\na=socket.socket(1); a.bind('own.sock'); a.listen(1)\nb=socket.socket(1); b.connect('own.sock'); print('own')";
+        let out = shell(
+            &sandbox,
+            &format!("python3 -c \"{own}\"; rm own.sock && mkfifo p && (echo x > p &) && cat p && rm p"),
+        )
+        .await;
+        assert_eq!(text(&out.stdout.bytes), "own\nx\n", "{backend:?} {}", text(&out.stderr.bytes));
+    }
+    nix::unistd::write(&reader, b"x").unwrap();
+    assert_eq!(reader.read(&mut [0; 8]).unwrap(), 1, "control: the pipe has a reader");
+}
+
+#[tokio::test]
+async fn files_without_a_name_count() {
+    if !groups() {
+        return;
+    }
+    let fixture = Fixture::new();
+    let code = "import os,time\nf=open('x','wb'); os.unlink('x')\nfor n in range(200): f.write(b'y'*(1<<20))\nf.flush(); time.sleep(20)";
+    for backend in walls() {
+        let sandbox = bounded(&fixture, backend).await;
+        let spec =
+            CommandSpec { timeout: Duration::from_secs(60), ..CommandSpec::new(["python3", "-c", code]) };
+        assert_eq!(sandbox.run(spec).await.unwrap().ended, Ended::Exceeded(Exceeded::Disk), "{backend:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_command_that_is_stopped_leaves_nothing_planted() {
+    use crate::sandbox::Heard;
+    let fixture = Fixture::new();
+    for backend in walls() {
+        let sandbox = fixture.sandbox(backend).await;
+        let (stop, stopped) = tokio::sync::watch::channel(false);
+        let heard = Heard { stop: Some(stopped), ..Heard::default() };
+        let line = "mkdir -p .git/hooks && echo evil > .git/hooks/x && touch began && sleep 60";
+        let running = tokio::spawn({
+            let sandbox = sandbox.clone();
+            async move { sandbox.run_heard(spec(line), heard).await }
+        });
+        while !fixture.workspace().join("began").exists() {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+        stop.send(true).unwrap();
+        let out = running.await.unwrap().unwrap();
+        assert_eq!(out.ended, Ended::TimedOut, "{backend:?}");
+        assert!(!fixture.workspace().join(".git/hooks").exists());
+        fs::remove_dir_all(fixture.workspace().join(".git")).unwrap();
+        fs::remove_file(fixture.workspace().join("began")).unwrap();
+    }
+}

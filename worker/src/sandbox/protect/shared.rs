@@ -1,0 +1,95 @@
+//! One look for all commands that are in a workspace at once: what the first found is what the last puts back.
+
+use std::{
+    collections::HashMap,
+    fs::File,
+    io,
+    os::unix::fs::MetadataExt as _,
+    path::{Path, PathBuf},
+    sync::{Arc, Mutex, PoisonError},
+};
+
+use nix::fcntl::{Flock, FlockArg};
+
+use super::Protected;
+
+/// Which folder a workspace is, whatever its path.
+type Folder = (u64, u64);
+
+/// What was there before the first of the commands that are in a workspace now.
+struct Shared {
+    before: Arc<Protected>,
+    commands: usize,
+    /// Other processes of docket keep out meanwhile: what one puts back, another must not take for its beginning.
+    _lock: Flock<File>,
+}
+
+static WORKSPACES: Mutex<Option<HashMap<Folder, Shared>>> = Mutex::new(None);
+
+/// A command's share of it.
+pub(in super::super) struct Baseline {
+    workspace: PathBuf,
+    folder: Folder,
+    before: Arc<Protected>,
+    ended: bool,
+}
+
+impl Baseline {
+    /// Looks through the workspace, unless another command of this process is in it. Blocks as long as that takes.
+    ///
+    /// # Errors
+    /// `WouldBlock` where another process has commands in it; it cannot be looked through.
+    pub(in super::super) fn begin(workspace: &Path) -> io::Result<Self> {
+        let file = File::open(workspace)?;
+        let meta = file.metadata()?;
+        let folder = (meta.dev(), meta.ino());
+        let mut workspaces = WORKSPACES.lock().unwrap_or_else(PoisonError::into_inner);
+        let workspaces = workspaces.get_or_insert_default();
+        let before = if let Some(shared) = workspaces.get_mut(&folder) {
+            shared.commands += 1;
+            Arc::clone(&shared.before)
+        } else {
+            let lock = Flock::lock(file, FlockArg::LockExclusiveNonblock).map_err(|(_, errno)| errno)?;
+            let before = Arc::new(Protected::look(workspace)?);
+            workspaces.insert(folder, Shared { before: Arc::clone(&before), commands: 1, _lock: lock });
+            before
+        };
+        Ok(Self { workspace: workspace.to_owned(), folder, before, ended: false })
+    }
+
+    /// What was there.
+    pub(in super::super) fn before(&self) -> &Protected {
+        &self.before
+    }
+
+    /// The command and all it started have ended. The last one makes the workspace what it was, and says what that was.
+    ///
+    /// # Errors
+    /// See [`Protected::restore`].
+    pub(in super::super) fn end(mut self) -> io::Result<Vec<String>> {
+        self.ended = true;
+        let mut workspaces = WORKSPACES.lock().unwrap_or_else(PoisonError::into_inner);
+        let last = Self::leave(workspaces.get_or_insert_default(), self.folder);
+        // Within the lock, so that no command begins on what is about to be taken away.
+        let done = if last.is_some() { self.before.restore(&self.workspace) } else { Ok(Vec::new()) };
+        drop(last);
+        done
+    }
+
+    /// The share of the last command there.
+    fn leave(workspaces: &mut HashMap<Folder, Shared>, folder: Folder) -> Option<Shared> {
+        let shared = workspaces.get_mut(&folder)?;
+        shared.commands -= 1;
+        if shared.commands == 0 { workspaces.remove(&folder) } else { None }
+    }
+}
+
+impl Drop for Baseline {
+    /// Nobody waited for the command's end: it may still be ending, and nothing is put back.
+    fn drop(&mut self) {
+        if !self.ended {
+            let mut workspaces = WORKSPACES.lock().unwrap_or_else(PoisonError::into_inner);
+            drop(Self::leave(workspaces.get_or_insert_default(), self.folder));
+        }
+    }
+}
