@@ -98,6 +98,8 @@ pub(super) struct Call {
     pub(super) cwd: PathBuf,
     /// Below the workspace, made read-only where they still exist and are no links.
     pub(super) protected: Vec<PathBuf>,
+    /// Below the workspace, folders that cannot be renamed or removed: laid over themselves.
+    pub(super) pinned: Vec<PathBuf>,
     /// Below the workspace, sockets and FIFOs of others: an empty file is laid over each.
     pub(super) covered: Vec<PathBuf>,
     /// Whether a frame with bytes for stdin follows.

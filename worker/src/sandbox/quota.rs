@@ -56,6 +56,13 @@ pub(super) struct Known {
     last: Option<Usage>,
 }
 
+impl Known {
+    /// The next command's growth is counted from its own beginning.
+    pub(super) fn forget(&mut self) {
+        self.seen = None;
+    }
+}
+
 /// Looks at one workspace during one command.
 pub(super) struct Watch {
     workspace: PathBuf,

@@ -9,11 +9,11 @@ use std::{
     os::unix::net::UnixStream as StdUnixStream,
     path::{Component, Path, PathBuf},
     process::Stdio,
-    sync::{Arc, OnceLock},
+    sync::{Arc, OnceLock, PoisonError},
     time::Duration,
 };
 
-use docket_schema::policy::AllowList;
+use docket_schema::{policy::AllowList, tool::Exceeded};
 use serde::{Deserialize, Serialize};
 use tokio::{
     net::UnixStream,
@@ -222,6 +222,10 @@ impl Sandbox {
         let bounds = Bounds::begin(&inner.inits, watch, &inner.limits, stop);
         let told = running.tell(&orders, (begun + spec.timeout, bounds), self.way_out(spec));
         let report = told.await.map_err(failed)?;
+        if running.cut == Some(Cut::Exceeded(Exceeded::Disk)) {
+            // What it still wrote before it was gone is not the next one's growth, which may be there to make room.
+            inner.known.lock().unwrap_or_else(PoisonError::into_inner).forget();
+        }
         Ok((running, report))
     }
 
@@ -319,6 +323,7 @@ impl Sandbox {
             argv: spec.argv.clone(),
             cwd: spec.cwd.clone(),
             protected: baseline.map(|baseline| baseline.before().to_lay()).unwrap_or_default(),
+            pinned: baseline.map(|baseline| baseline.before().to_pin()).unwrap_or_default(),
             covered: self.inner.ends.get().cloned().unwrap_or_default(),
             stdin: spec.stdin.is_some(),
             terminal: terminal == Terminal::Own,

@@ -35,7 +35,7 @@ use nix::{
 use super::{
     super::{
         config::INIT_MARKER,
-        plan::{Entry, INNER_ID, Plan, read_json, write_frame},
+        plan::{Call, Entry, INNER_ID, Plan, read_json, write_frame},
     },
     namespaces::{become_user, seal},
     network, reaper,
@@ -142,8 +142,8 @@ fn start(orders: &Orders, program: &Path) -> Result<(), Failure> {
     prctl::set_pdeathsig(Signal::SIGKILL).map_err(at("parent death signal"))?;
     let bubblewrap = orders.plan.bubblewrap.as_deref().ok_or_else(|| at("find bubblewrap")(Errno::ENOENT))?;
     let mut files = Vec::new();
-    let args = arguments(&orders.plan, (&orders.call.protected, &orders.call.covered), program, &mut files)
-        .map_err(at("files for bubblewrap"))?;
+    let args =
+        arguments(&orders.plan, &orders.call, program, &mut files).map_err(at("files for bubblewrap"))?;
     let mut told = Vec::new();
     for part in [serde_json::to_vec(&orders.plan), serde_json::to_vec(&orders.call)] {
         let part = part.map_err(io::Error::from).map_err(at("orders for inside"))?;
@@ -181,7 +181,7 @@ fn number(fd: &impl AsRawFd) -> OsString {
 
 fn arguments(
     plan: &Plan,
-    (protected, covered): (&[PathBuf], &[PathBuf]),
+    call: &Call,
     program: &Path,
     files: &mut Vec<OwnedFd>,
 ) -> io::Result<Vec<OsString>> {
@@ -225,14 +225,19 @@ fn arguments(
             }
         }
         if let Entry::Writable { source, target } = entry {
-            for path in covered {
+            for path in &call.pinned {
+                if without_links(source, path) {
+                    say(&[word("--bind"), source.join(path).as_ref(), target.join(path).as_ref()]);
+                }
+            }
+            for path in &call.covered {
                 if without_links(source, path) {
                     let file = memory("empty", b"")?;
                     say(&[word("--ro-bind-data"), &number(&file), target.join(path).as_ref()]);
                     files.push(file);
                 }
             }
-            for path in protected {
+            for path in &call.protected {
                 if without_links(source, path) {
                     say(&[word("--ro-bind"), source.join(path).as_ref(), target.join(path).as_ref()]);
                 }

@@ -21,7 +21,7 @@ use nix::{
 };
 
 use super::{
-    super::plan::{Entry, INNER_HOME, INNER_ID, Plan},
+    super::plan::{Call, Entry, INNER_HOME, INNER_ID, Plan},
     start::{Failure, at},
     sys,
 };
@@ -73,8 +73,19 @@ fn cover(target: &Path) -> io::Result<()> {
 }
 
 /// Makes what a command must not change read-only in the workspace, and what leads to others unreachable.
-pub(super) fn protect_all(plan: &Plan, protected: &[PathBuf], covered: &[PathBuf]) -> Result<(), Failure> {
-    for path in covered {
+pub(super) fn protect_all(plan: &Plan, call: &Call) -> Result<(), Failure> {
+    for path in &call.pinned {
+        let path = plan.workspace.join(path);
+        let pinned = is_reached_without_links(&path, &plan.workspace).and_then(|there| {
+            if there {
+                Ok(mount(Some(&path), &path, NONE, MsFlags::MS_BIND | MsFlags::MS_REC, NONE)?)
+            } else {
+                Ok(())
+            }
+        });
+        pinned.map_err(at(format!("pin {}", path.display())))?;
+    }
+    for path in &call.covered {
         let path = plan.workspace.join(path);
         match is_reached_without_links(&path, &plan.workspace) {
             Ok(true) => cover(&path).map_err(at(format!("cover {}", path.display())))?,
@@ -82,7 +93,7 @@ pub(super) fn protect_all(plan: &Plan, protected: &[PathBuf], covered: &[PathBuf
             Err(error) => return Err(at(format!("cover {}", path.display()))(error)),
         }
     }
-    for path in protected {
+    for path in &call.protected {
         protect(&plan.workspace.join(path), &plan.workspace)
             .map_err(at(format!("protect {}", path.display())))?;
     }

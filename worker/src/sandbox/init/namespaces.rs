@@ -59,7 +59,7 @@ fn first_inside(waiting: Waiting) -> i32 {
     }
     // Without a command there is nothing to do, and nobody to tell.
     let Ok(mut orders) = waiting.orders() else { return 0 };
-    let sealed = mounts::protect_all(&orders.plan, &orders.call.protected, &orders.call.covered)
+    let sealed = mounts::protect_all(&orders.plan, &orders.call)
         .and_then(|()| seal(orders.plan.drop_to))
         .and_then(|()| network::open(&mut orders));
     match sealed {

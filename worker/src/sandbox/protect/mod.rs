@@ -105,6 +105,17 @@ impl Protected {
         all
     }
 
+    /// What cannot be renamed: the workspace's own repository, whose configuration would go with it.
+    pub(super) fn to_pin(&self) -> Vec<PathBuf> {
+        let own = || PathBuf::from(".git");
+        self.tops
+            .iter()
+            .any(|top| top.starts_with(".git") && top.iter().count() > 1)
+            .then(own)
+            .into_iter()
+            .collect()
+    }
+
     /// Sockets and FIFOs, behind which there may be somebody.
     pub(super) fn ends_of_others(&self) -> &[PathBuf] {
         &self.ends

@@ -292,3 +292,34 @@ async fn a_command_that_is_stopped_leaves_nothing_planted() {
         fs::remove_file(fixture.workspace().join("began")).unwrap();
     }
 }
+
+#[tokio::test]
+async fn the_workspaces_own_repository_stays_where_it_is() {
+    for backend in walls() {
+        let fixture = Fixture::new();
+        for (path, bytes) in
+            [("HEAD", "ref: refs/heads/main\n"), ("config", "[core]\n"), ("refs/x", ""), ("objects/x", "")]
+        {
+            fixture.write(&format!(".git/{path}"), bytes);
+        }
+        let sandbox = fixture.sandbox(backend).await;
+        let out =
+            shell(&sandbox, "git add -A && git commit -q --allow-empty -m one && git log --format=%s").await;
+        let said = text(&out.stderr.bytes);
+        assert_eq!(
+            (out.ended, text(&out.stdout.bytes).as_str()),
+            (Ended::Exit(0), "one\n"),
+            "{backend:?} {said}"
+        );
+        for line in [
+            "mv .git g",
+            "mv .git g; mkdir .git; echo evil > .git/config",
+            "mkdir x; mv -T --exchange x .git",
+            "rm -rf .git",
+        ] {
+            assert_ne!(shell(&sandbox, line).await.ended, Ended::Exit(0), "{backend:?} {line}");
+            let config = fs::read_to_string(fixture.workspace().join(".git/config")).unwrap();
+            assert_eq!(config, "[core]\n", "{backend:?} {line}");
+        }
+    }
+}
