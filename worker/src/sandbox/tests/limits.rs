@@ -64,6 +64,31 @@ async fn memory_is_bounded_in_sum_and_the_private_folders_count() {
     }
 }
 
+/// bubblewrap knows no limit on the files of a private folder; what the kernel keeps of each counts as memory.
+#[tokio::test]
+async fn empty_files_in_a_private_folder_come_to_an_end() {
+    if !groups() {
+        return;
+    }
+    let fixture = Fixture::new();
+    for backend in walls() {
+        let sandbox = bounded(&fixture, backend).await;
+        // Some 130,000 fill the memory.
+        let line = "i=0; while [ $i -lt 400000 ]; do : > /tmp/f$i || break; i=$((i + 1)); done; \
+                    [ $i -lt 400000 ] || echo without end";
+        let full = shell(&sandbox, line).await;
+        let said = text(&full.stdout.bytes) + &text(&full.stderr.bytes);
+        let refused = said.contains("No space left");
+        assert!(
+            full.ended == Ended::Exceeded(Exceeded::Memory) || refused,
+            "{backend:?}: {:?} {said}",
+            full.ended
+        );
+        let after = shell(&sandbox, ": > /tmp/again && echo room").await;
+        assert_eq!(text(&after.stdout.bytes).trim(), "room", "{backend:?}");
+    }
+}
+
 #[tokio::test]
 async fn a_fork_bomb_is_ended_and_the_next_command_runs() {
     if !groups() {
