@@ -74,9 +74,7 @@ async fn nothing_that_a_stranger_defined_is_run_by_any_command() -> Result<()> {
     let mut expected = BTreeSet::new();
     for (hook, args) in HOOKS {
         expected.insert(hook.to_owned());
-        seen.extend(
-            control(&scene, None, &[&["-c", "core.hooksPath=.git/hooks"], &args[..]].concat()).await?,
-        );
+        seen.extend(control(&scene, None, &[&["-c", "core.hooksPath=.git/hooks"][..], args].concat()).await?);
     }
     for (key, name, args) in SETTINGS.iter().filter(|(_, _, args)| !args.is_empty()) {
         expected.insert((*name).to_owned());

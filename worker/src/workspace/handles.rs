@@ -64,8 +64,13 @@ fn open_below(root: BorrowedFd<'_>, path: &[u8], flags: OFlag) -> nix::Result<Ow
     let how =
         OpenHow::new().flags(flags).resolve(ResolveFlag::RESOLVE_BENEATH | ResolveFlag::RESOLVE_NO_SYMLINKS);
     match openat2(root, path, how) {
-        // An old kernel, a seccomp filter, or a path longer than one call takes: step by step then.
-        Err(Errno::ENOSYS | Errno::EPERM | Errno::ENAMETOOLONG) => {}
+        // Piece by piece: folder by folder it would cost the square of the depth in calls.
+        Err(Errno::ENAMETOOLONG) => match open_pieces(root, path, flags) {
+            Err(Errno::ENOSYS | Errno::EPERM | Errno::ENAMETOOLONG) => {}
+            result => return result,
+        },
+        // An old kernel, or a seccomp filter: step by step then.
+        Err(Errno::ENOSYS | Errno::EPERM) => {}
         result => return result,
     }
     let (folders, last) = split(path);
@@ -74,6 +79,39 @@ fn open_below(root: BorrowedFd<'_>, path: &[u8], flags: OFlag) -> nix::Result<Ow
     let parts = folders.split(|b| *b == b'/').filter(|part| !part.is_empty());
     let parent = parts.into_iter().try_fold(start, step)?;
     openat(parent, last, flags, Mode::empty())
+}
+
+/// A path that is longer than one call takes, in as few calls as it needs.
+fn open_pieces(root: BorrowedFd<'_>, path: &[u8], flags: OFlag) -> nix::Result<OwnedFd> {
+    let how = |flags| {
+        OpenHow::new().flags(flags).resolve(ResolveFlag::RESOLVE_BENEATH | ResolveFlag::RESOLVE_NO_SYMLINKS)
+    };
+    let mut here: Option<OwnedFd> = None;
+    let mut rest = path;
+    loop {
+        let (piece, after) = piece(rest);
+        let from = here.as_ref().map_or(root, AsFd::as_fd);
+        if after.is_empty() {
+            return openat2(from, piece, how(flags));
+        }
+        here = Some(openat2(from, piece, how(ENTERED_FLAGS))?);
+        rest = after;
+    }
+}
+
+/// What one call takes of a path, in bytes, with room for the zero at its end.
+const PIECE_BYTES_MAX: usize = 4000;
+
+/// The first folders of a path, as many as one call takes, and the rest.
+fn piece(path: &[u8]) -> (&[u8], &[u8]) {
+    if path.len() <= PIECE_BYTES_MAX {
+        return (path, &[]);
+    }
+    // A name alone is shorter than that, so there is a slash; where not, the call itself refuses.
+    match path[..PIECE_BYTES_MAX].iter().rposition(|b| *b == b'/') {
+        Some(slash) => (&path[..slash], &path[slash + 1..]),
+        None => (path, &[]),
+    }
 }
 
 /// `fstat` of an open folder.
@@ -373,4 +411,27 @@ pub(super) fn join(folder: &[u8], name: &[u8]) -> Vec<u8> {
 
 fn errno_of(error: io::Error) -> Errno {
     error.raw_os_error().map_or(Errno::EIO, Errno::from_raw)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_long_path_takes_calls_by_its_length_and_not_by_its_depth() {
+        for (name, depth) in [(60, 512), (1, 512), (255, 120), (1, 1), (60, 66)] {
+            let path = vec!["x".repeat(name); depth].join("/").into_bytes();
+            let (mut pieces, mut rest) = (Vec::new(), path.as_slice());
+            while !rest.is_empty() {
+                let (first, after) = piece(rest);
+                pieces.push(first);
+                rest = after;
+            }
+            assert_eq!(pieces.join(&b'/'), path);
+            assert!(pieces.iter().all(|piece| piece.len() <= PIECE_BYTES_MAX));
+            let most = 1 + path.len() / (PIECE_BYTES_MAX - 256);
+            assert!(pieces.len() <= most, "{} calls for {depth} names of {name} bytes", pieces.len());
+        }
+        assert_eq!(piece(&[b'x'; 5000]), (&[b'x'; 5000][..], &[][..]));
+    }
 }

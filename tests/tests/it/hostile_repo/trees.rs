@@ -7,8 +7,11 @@ use docket_tests::system::{Tool, room, run_fed};
 
 use super::scene::Scene;
 
-/// Writes a tree of raw entries (mode, name, object) as git itself would refuse to; its id.
-async fn tree(scene: &Scene, entries: &[(&str, &[u8], &str)]) -> Result<String> {
+/// Mode, name and object.
+type Raw<'a> = (&'a str, &'a [u8], &'a str);
+
+/// Writes a tree of raw entries as git itself would refuse to; its id.
+async fn tree(scene: &Scene, entries: &[Raw<'_>]) -> Result<String> {
     let mut raw = Vec::new();
     for (mode, name, object) in entries {
         raw.extend_from_slice(mode.as_bytes());
@@ -40,7 +43,7 @@ async fn a_tree_that_leads_out_or_into_a_git_folder_is_refused() -> Result<()> {
     let file = blob(&scene, b"evil\n").await?;
     let inner = tree(&scene, &[("100644", b"config", &file)]).await?;
     let target = blob(&scene, scene.text_at("outside").as_bytes()).await?;
-    let shapes: [(&str, Vec<(&str, &[u8], &str)>); 12] = [
+    let shapes: [(&str, Vec<Raw<'_>>); 12] = [
         ("upwards", vec![("40000", b"..", &inner)]),
         ("here", vec![("40000", b".", &inner)]),
         ("a slash", vec![("100644", b"../outside/x", &file)]),

@@ -84,8 +84,19 @@ async fn empty_files_in_a_private_folder_come_to_an_end() {
             "{backend:?}: {:?} {said}",
             full.ended
         );
-        let after = shell(&sandbox, ": > /tmp/again && echo room").await;
-        assert_eq!(text(&after.stdout.bytes).trim(), "room", "{backend:?}");
+        // The kernel takes its time to give back what it kept of so many: until then a command may be ended for
+        // memory, and for no other reason.
+        let mut refused = Vec::new();
+        loop {
+            let after = shell(&sandbox, ": > /tmp/again && echo room").await;
+            if text(&after.stdout.bytes).trim() == "room" {
+                break;
+            }
+            let said = text(&after.stderr.bytes);
+            assert_eq!(after.ended, Ended::Exceeded(Exceeded::Memory), "{backend:?}: {said}");
+            refused.push(after.ended);
+            assert!(refused.len() < 100, "{backend:?}: there is never room again");
+        }
     }
 }
 
