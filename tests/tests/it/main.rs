@@ -19,6 +19,7 @@ mod fork;
 mod fuzz;
 mod golden;
 mod hang;
+mod hostile_repo;
 mod lost_blob;
 mod many;
 mod models;

@@ -30,8 +30,12 @@ const PROGRAMS: [&str; 5] = [
 ];
 
 /// Settings that stand over whatever a repository's own configuration says.
-const SETTINGS: [(&str, &str); 20] = [
+const SETTINGS: [(&str, &str); 22] = [
     ("core.hooksPath", "/dev/null"),
+    // Since 2.54 settings name hooks too; later gits take this for all of an event.
+    ("hook.reference-transaction.enabled", "false"),
+    // It says what a commit holds, and nobody checks that against the commit.
+    ("core.commitGraph", "false"),
     ("core.fsmonitor", "false"),
     ("core.attributesFile", "/dev/null"),
     ("core.excludesFile", "/dev/null"),
@@ -64,6 +68,18 @@ pub enum GitError {
     Run(#[source] TrustedError),
 }
 
+/// The environment that puts `more` beside the fixed settings; laid over a call's environment it stands.
+pub fn settings_env(more: &[(String, String)]) -> Vec<(OsString, OsString)> {
+    let fixed = SETTINGS.iter().copied();
+    let all: Vec<_> = fixed.chain(more.iter().map(|(key, value)| (key.as_str(), value.as_str()))).collect();
+    let mut env = vec![("GIT_CONFIG_COUNT".into(), all.len().to_string().into())];
+    for (index, (key, value)) in all.into_iter().enumerate() {
+        env.push((format!("GIT_CONFIG_KEY_{index}").into(), key.into()));
+        env.push((format!("GIT_CONFIG_VALUE_{index}").into(), value.into()));
+    }
+    env
+}
+
 /// The call of git that [`run_git`] would make, for callers that need another limit or deadline.
 ///
 /// # Errors
@@ -92,11 +108,7 @@ pub fn git_spec<A: AsRef<OsStr>>(
     ];
     let mut all: Vec<(OsString, OsString)> =
         fixed.iter().map(|(name, value)| (OsString::from(name), OsString::from(value))).collect();
-    all.push(("GIT_CONFIG_COUNT".into(), SETTINGS.len().to_string().into()));
-    for (index, (key, value)) in SETTINGS.iter().enumerate() {
-        all.push((format!("GIT_CONFIG_KEY_{index}").into(), key.into()));
-        all.push((format!("GIT_CONFIG_VALUE_{index}").into(), value.into()));
-    }
+    all.extend(settings_env(&[]));
     all.extend_from_slice(env);
     Ok(TrustedSpec {
         program,

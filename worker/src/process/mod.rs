@@ -18,6 +18,6 @@ mod trusted;
 pub use child::{
     ChildError, ChildHandle, ChildLog, ChildSpec, LIFELINE_FD, Lifeline, PAYLOAD_BYTES_MAX, start_child,
 };
-pub use git::{GIT_OUTPUT_BYTES_MAX, GIT_TIMEOUT, GitError, git_spec, run_git};
+pub use git::{GIT_OUTPUT_BYTES_MAX, GIT_TIMEOUT, GitError, git_spec, run_git, settings_env};
 pub use traces::leave_no_traces;
 pub use trusted::{ChildExit, TrustedError, TrustedOutput, TrustedSpec, run_trusted};

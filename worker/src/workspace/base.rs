@@ -5,6 +5,7 @@
 //! one commit, its trees and its blobs; the manifest names each file's exact bytes, before any filter.
 
 use std::{
+    collections::HashSet,
     ffi::OsStr,
     fs, io,
     path::{Path, PathBuf},
@@ -20,8 +21,9 @@ use fastcdc::v2020::StreamCDC;
 
 use super::{
     blobs::{BlobError, BlobSink},
+    dot_git::is_dot_git,
     git::{GitCallError, GitDir, line},
-    source::{DirtyTree, LocalRepo, Resolved, Source, dirty_error},
+    source::{DirtyTree, LocalRepo, Resolved, Source, Untracked, dirty_error},
 };
 
 /// A pack travels in parts of at most this size: small enough for one request body and one row of a
@@ -92,6 +94,23 @@ pub enum PinError {
         #[source]
         source: io::Error,
     },
+    /// The repository is made of parts that lie elsewhere and do not know it.
+    #[error(
+        "{path} leads to {to}, which does not name it back, so that it may be somebody else's: name the repository \
+         itself with --repo, or if they do belong together, say so there (`git worktree repair` for a linked work \
+         tree, else `git config core.worktree FOLDER`)"
+    )]
+    Elsewhere {
+        /// The link, or the file that names another place.
+        path: PathBuf,
+        /// The place.
+        to: PathBuf,
+    },
+    /// A part of the repository is a pipe, a device, or a name far too long.
+    #[error(
+        "{0} is no file that git writes: a repository with such a file is not read; look who put it there"
+    )]
+    NoFile(PathBuf),
     /// The revision names no commit.
     #[error(
         "`{rev}` names no commit in the repository ({message}): commit first, or name a branch, tag or commit"
@@ -175,7 +194,7 @@ pub async fn pin(
     if options.rev.is_some() && options.dirty == DirtyTree::Include {
         return Err(PinError::DirtyOfOther);
     }
-    let repo = LocalRepo::find(path)?;
+    let repo = LocalRepo::find(path).await?;
     let mut resolved = repo.resolve(options.rev.as_deref()).await?;
     let scratch_error = |source| PinError::Scratch { path: options.scratch.clone(), source };
     let scratch =
@@ -184,7 +203,7 @@ pub async fn pin(
 
     let mut notes = Vec::new();
     if options.rev.is_none() {
-        let dirty = repo.dirty_paths(&own, &resolved.commit).await?;
+        let dirty = repo.dirty_paths(&own, &resolved.commit, Untracked::Folders).await?;
         if !dirty.is_empty() {
             if options.dirty == DirtyTree::Refuse {
                 return Err(dirty_error(&repo, &dirty));
@@ -223,7 +242,12 @@ async fn commit_dirty(repo: &LocalRepo, own: &GitDir, resolved: &Resolved) -> Re
     }
     let env: [(&str, &OsStr); 2] =
         [("GIT_WORK_TREE", work_tree.as_os_str()), ("GIT_INDEX_FILE", index.as_os_str())];
-    own.run_env(&["add", "-A", "--", "."], &[env[0], env[1]], Vec::new()).await.map_err(PinError::Git)?;
+    // Path by path: `git add` looks into each submodule with another git, and that one runs the filters which
+    // the submodule's own settings name.
+    let mut paths = repo.dirty_paths(own, &resolved.commit, Untracked::Files).await?.join(&0);
+    paths.push(0);
+    let args = ["update-index", "--add", "--remove", "--replace", "-z", "--stdin"];
+    own.run_env(&args, &env, paths).await?;
     let tree = line(own.run_env(&["write-tree"], &env, Vec::new()).await?);
     let date = line(
         own.run(&["log", "-1", "--no-walk", "--format=@%cd", "--date=raw", &resolved.commit], Vec::new())
@@ -267,8 +291,14 @@ async fn read_manifest(
 ) -> Result<Manifest, PinError> {
     let mut manifest = Manifest::default();
     let mut files = Vec::new();
+    let mut seen = HashSet::with_capacity(listed.len());
     for item in listed {
         let path = safe_path(&item.path)?;
+        // A link and a folder of one name: what is in the folder would be written through the link.
+        if !seen.insert(&item.path) {
+            let why = "two things have this name";
+            return Err(PinError::UnsafePath { path: path.to_string(), why });
+        }
         match item.mode {
             MODE_TREE => {}
             // An empty folder is what git itself puts in the place of a submodule that was not fetched.
@@ -303,7 +333,7 @@ async fn read_manifest(
 pub(super) fn safe_path(bytes: &[u8]) -> Result<WorkPath, PinError> {
     let unsafe_path = |why| PinError::UnsafePath { path: String::from_utf8_lossy(bytes).into_owned(), why };
     let path = WorkPath::new(bytes).ok_or_else(|| unsafe_path("it could lead out of the workspace"))?;
-    if path.parts().any(|part| part.eq_ignore_ascii_case(b".git")) {
+    if path.parts().any(is_dot_git) {
         return Err(unsafe_path("it would write into a git folder"));
     }
     Ok(path)

@@ -22,7 +22,10 @@ use super::{
     base::PinError,
     blobs::Blobs,
     contents::{BaseObjects, Contents, ContentsError},
-    git::{GitCallError, GitDir, ObjectFormat, line, run_at},
+    dot_git::{is_dot_git, is_dot_gitmodules},
+    git::{GitCallError, GitDir, ObjectFormat, line, look_at, run_at, without_hooks},
+    handles::split,
+    reach::check_writing,
     source::LocalRepo,
 };
 
@@ -131,12 +134,17 @@ pub(super) const DIFF_AS_PATCH: [&str; 9] = [
     "--dst-prefix=b/",
 ];
 
+/// Whether git takes the link into no tree, whatever it leads to.
+pub(super) fn is_refused_link(path: &WorkPath, entry: &Entry) -> bool {
+    entry.kind == EntryKind::Symlink && is_dot_gitmodules(split(path.as_bytes()).1)
+}
+
 /// Splits off what a git tree cannot hold: folders without files, and git folders of nested repositories.
 fn committable(overlay: &Changes, base: &BaseObjects) -> (Changes, Vec<WorkPath>) {
     let mut changes = Changes::new();
     let mut skipped = Vec::new();
     for (path, entry) in overlay {
-        let nested = path.parts().any(|part| part.eq_ignore_ascii_case(b".git"));
+        let nested = path.parts().any(is_dot_git) || entry.is_some_and(|entry| is_refused_link(path, &entry));
         match entry {
             Some(_) if nested => skipped.push(path.clone()),
             // A file or link that a folder replaced is removed; a folder itself git does not record.
@@ -262,14 +270,18 @@ impl ResultCommit {
         ];
         let args = ["commit-tree", "-p", &self.base_commit, &self.tree];
         let commit = line(self.own.run_env(&args, &person, message.as_bytes().to_vec()).await?);
-        let repo = LocalRepo::find(repository)?;
+        let repo = LocalRepo::find(repository).await?;
+        check_writing(&repo.git_dir, &repo.common_dir, &reference)?;
         if let Some(at) = branch_at(&repo, &reference).await? {
             return taken_or_done(branch, at, commit);
         }
         self.send_objects(&repo, &commit).await?;
         let update = format!("create {reference}\0{commit}\0");
         let args = ["update-ref", "--stdin", "-z", "--create-reflog", "-m", "docket: delivered"];
-        match run_at(&repo.git_dir, &args, &person, update.into_bytes()).await {
+        let quiet = without_hooks(&repo.git_dir).await?;
+        let quiet = quiet.iter().filter_map(|(name, value)| Some((name.to_str()?, value.as_os_str())));
+        let env: Vec<(&str, &OsStr)> = person.into_iter().chain(quiet).collect();
+        match run_at(&repo.git_dir, &args, &env, update.into_bytes()).await {
             Ok(_) => Ok(commit),
             // Somebody made the branch since we looked.
             Err(error) => match branch_at(&repo, &reference).await? {
@@ -283,7 +295,7 @@ impl ResultCommit {
     /// there (uncommitted changes were part of it).
     async fn send_objects(&self, repo: &LocalRepo, commit: &str) -> Result<(), DeliverError> {
         let known = format!("{}^{{commit}}", self.base_commit);
-        let has_base = match run_at(&repo.git_dir, &["cat-file", "-e", &known], &[], Vec::new()).await {
+        let has_base = match look_at(&repo.git_dir, &["cat-file", "-e", &known]).await {
             Ok(_) => true,
             Err(GitCallError::Refused { .. }) => false,
             Err(error) => return Err(error.into()),
@@ -306,7 +318,7 @@ fn taken_or_done(branch: &str, at: String, commit: String) -> Result<String, Del
 
 async fn branch_at(repo: &LocalRepo, reference: &str) -> Result<Option<String>, DeliverError> {
     let args = ["rev-parse", "--verify", "--quiet", "--end-of-options", reference];
-    match run_at(&repo.git_dir, &args, &[], Vec::new()).await {
+    match look_at(&repo.git_dir, &args).await {
         Ok(output) => Ok(Some(line(output))),
         Err(GitCallError::Refused { .. }) => Ok(None),
         Err(error) => Err(error.into()),

@@ -5,16 +5,22 @@
 //! repository configures (filters, hooks, fsmonitor, textconv, promisor remotes) is never read.
 
 use std::{
+    collections::BTreeSet,
     ffi::{OsStr, OsString},
     fs, io,
     os::unix::ffi::OsStrExt,
     path::{Path, PathBuf},
+    time::Duration,
 };
 
-use crate::process::{GitError, run_git};
+use crate::process::{GitError, TrustedOutput, TrustedSpec, git_spec, run_git, run_trusted, settings_env};
 
 /// Contents are read from git in groups of about this many bytes, so that memory stays bounded.
 const READ_GROUP_BYTES: u64 = 32 * 1024 * 1024;
+
+/// How long a look into a repository may take that docket did not make. It answers in milliseconds; but its
+/// settings may include a pipe that nobody writes to.
+const LOOK_TIME_MAX: Duration = Duration::from_secs(30);
 
 /// A git call that did not do what it was started for.
 #[derive(Debug, thiserror::Error)]
@@ -180,7 +186,38 @@ pub(super) async fn run_at(
     env: &[(&str, &OsStr)],
     stdin: Vec<u8>,
 ) -> Result<Vec<u8>, GitCallError> {
-    let verb = || args.iter().find(|arg| !arg.starts_with('-')).map_or("?", |verb| verb).to_owned();
+    let output = run_git(args, git_dir, &environment(git_dir, env), stdin).await;
+    answered(args, output)
+}
+
+/// As [`run_at`], for a quick look into a repository that docket did not make.
+pub(super) async fn look_at(git_dir: &Path, args: &[&str]) -> Result<Vec<u8>, GitCallError> {
+    let output = match git_spec(args, git_dir, &environment(git_dir, &[]), Vec::new()) {
+        Ok(spec) => run_trusted(TrustedSpec { timeout: LOOK_TIME_MAX, ..spec }).await.map_err(GitError::Run),
+        Err(error) => Err(error),
+    };
+    answered(args, output)
+}
+
+/// The environment under which git runs none of the hooks that the settings of `git_dir` name (git 2.54 and
+/// later): no one setting ends them all, so each is ended by its name.
+pub(super) async fn without_hooks(git_dir: &Path) -> Result<Vec<(OsString, OsString)>, GitCallError> {
+    let args = ["config", "--null", "--name-only", "--get-regexp", r"^hook\."];
+    let found = match look_at(git_dir, &args).await {
+        Ok(found) => found,
+        // There is none.
+        Err(GitCallError::Refused { .. }) => Vec::new(),
+        Err(error) => return Err(error),
+    };
+    let unknown = |_| GitCallError::Answer { verb: "config", what: "the name of a hook is not UTF-8" };
+    let found = String::from_utf8(found).map_err(unknown)?;
+    let names = found.split('\0').filter_map(|key| key.strip_prefix("hook.")?.rsplit_once('.'));
+    let off: BTreeSet<String> = names.map(|(name, _)| format!("hook.{name}.enabled")).collect();
+    let off: Vec<_> = off.into_iter().map(|key| (key, "false".to_owned())).collect();
+    Ok(settings_env(&off))
+}
+
+fn environment(git_dir: &Path, env: &[(&str, &OsStr)]) -> Vec<(OsString, OsString)> {
     let mut all: Vec<(OsString, OsString)> = vec![
         ("GIT_DIR".into(), git_dir.into()),
         // A partial clone must not fetch behind our back: fetching runs what its configuration says.
@@ -188,9 +225,12 @@ pub(super) async fn run_at(
         ("GIT_LITERAL_PATHSPECS".into(), "1".into()),
     ];
     all.extend(env.iter().map(|(name, value)| ((*name).into(), (*value).into())));
-    let output = run_git(args, git_dir, &all, stdin)
-        .await
-        .map_err(|source| GitCallError::Run { verb: verb(), source })?;
+    all
+}
+
+fn answered(args: &[&str], output: Result<TrustedOutput, GitError>) -> Result<Vec<u8>, GitCallError> {
+    let verb = || args.iter().find(|arg| !arg.starts_with('-')).map_or("?", |verb| verb).to_owned();
+    let output = output.map_err(|source| GitCallError::Run { verb: verb(), source })?;
     if output.success() {
         return Ok(output.stdout);
     }

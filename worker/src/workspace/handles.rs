@@ -26,7 +26,10 @@ use nix::{
     unistd::{Gid, Uid, UnlinkatFlags, fchown, fchownat, symlinkat, unlinkat},
 };
 
-use super::materialize::Owner;
+use super::{
+    index::{Kind, Stat},
+    materialize::Owner,
+};
 
 const FOLDER_FLAGS: OFlag =
     OFlag::O_RDONLY.union(OFlag::O_DIRECTORY).union(OFlag::O_NOFOLLOW).union(OFlag::O_CLOEXEC);
@@ -61,8 +64,13 @@ fn open_below(root: BorrowedFd<'_>, path: &[u8], flags: OFlag) -> nix::Result<Ow
     let how =
         OpenHow::new().flags(flags).resolve(ResolveFlag::RESOLVE_BENEATH | ResolveFlag::RESOLVE_NO_SYMLINKS);
     match openat2(root, path, how) {
-        // An old kernel, a seccomp filter, or a path longer than one call takes: step by step then.
-        Err(Errno::ENOSYS | Errno::EPERM | Errno::ENAMETOOLONG) => {}
+        // Piece by piece: folder by folder it would cost the square of the depth in calls.
+        Err(Errno::ENAMETOOLONG) => match open_pieces(root, path, flags) {
+            Err(Errno::ENOSYS | Errno::EPERM | Errno::ENAMETOOLONG) => {}
+            result => return result,
+        },
+        // An old kernel, or a seccomp filter: step by step then.
+        Err(Errno::ENOSYS | Errno::EPERM) => {}
         result => return result,
     }
     let (folders, last) = split(path);
@@ -71,6 +79,39 @@ fn open_below(root: BorrowedFd<'_>, path: &[u8], flags: OFlag) -> nix::Result<Ow
     let parts = folders.split(|b| *b == b'/').filter(|part| !part.is_empty());
     let parent = parts.into_iter().try_fold(start, step)?;
     openat(parent, last, flags, Mode::empty())
+}
+
+/// A path that is longer than one call takes, in as few calls as it needs.
+fn open_pieces(root: BorrowedFd<'_>, path: &[u8], flags: OFlag) -> nix::Result<OwnedFd> {
+    let how = |flags| {
+        OpenHow::new().flags(flags).resolve(ResolveFlag::RESOLVE_BENEATH | ResolveFlag::RESOLVE_NO_SYMLINKS)
+    };
+    let mut here: Option<OwnedFd> = None;
+    let mut rest = path;
+    loop {
+        let (piece, after) = piece(rest);
+        let from = here.as_ref().map_or(root, AsFd::as_fd);
+        if after.is_empty() {
+            return openat2(from, piece, how(flags));
+        }
+        here = Some(openat2(from, piece, how(ENTERED_FLAGS))?);
+        rest = after;
+    }
+}
+
+/// What one call takes of a path, in bytes, with room for the zero at its end.
+const PIECE_BYTES_MAX: usize = 4000;
+
+/// The first folders of a path, as many as one call takes, and the rest.
+fn piece(path: &[u8]) -> (&[u8], &[u8]) {
+    if path.len() <= PIECE_BYTES_MAX {
+        return (path, &[]);
+    }
+    // A name alone is shorter than that, so there is a slash; where not, the call itself refuses.
+    match path[..PIECE_BYTES_MAX].iter().rposition(|b| *b == b'/') {
+        Some(slash) => (&path[..slash], &path[slash + 1..]),
+        None => (path, &[]),
+    }
 }
 
 /// `fstat` of an open folder.
@@ -123,27 +164,48 @@ type Name = Box<[u8]>;
 
 /// Removes whatever stands at `name`, a whole folder too; nothing there is fine. One handle is open at a
 /// time, however deep the folder is: a command may have made it deeper than handles or the stack reach.
+///
+/// # Errors
+/// `ESTALE` where somebody moved a folder meanwhile: its `..` would lead to where others keep what they have.
 pub(super) fn remove_child(parent: BorrowedFd<'_>, name: &[u8]) -> nix::Result<()> {
     if remove_alone(parent, name)? {
         return Ok(());
     }
     let (mut here, children) = names(open_unlocked(parent, name)?)?;
-    let mut left: Vec<(Name, Vec<Name>)> = vec![(name.into(), children)];
-    while let Some((own, children)) = left.last_mut() {
-        if let Some(child) = children.pop() {
+    let mut left = vec![Emptied { name: name.into(), children, above: identity(&fstat(parent)?) }];
+    while let Some(folder) = left.last_mut() {
+        if let Some(child) = folder.children.pop() {
             if !remove_alone(here.as_fd(), &child)? {
+                let above = identity(&fstat(here.as_fd())?);
                 let (below, children) = names(open_unlocked(here.as_fd(), &child)?)?;
                 here = below;
-                left.push((child, children));
+                left.push(Emptied { name: child, children, above });
             }
         } else {
             let above = Dir::openat(here.as_fd(), "..", FOLDER_FLAGS, Mode::empty())?;
-            unlinkat(above.as_fd(), own.as_ref(), UnlinkatFlags::RemoveDir)?;
+            if identity(&fstat(above.as_fd())?) != folder.above {
+                return Err(Errno::ESTALE);
+            }
+            unlinkat(above.as_fd(), folder.name.as_ref(), UnlinkatFlags::RemoveDir)?;
             here = above;
             left.pop();
         }
     }
     Ok(())
+}
+
+/// A folder whose content is being removed.
+struct Emptied {
+    name: Name,
+    /// What of it is left to remove.
+    children: Vec<Name>,
+    /// The folder it was entered from.
+    above: (u64, u64),
+}
+
+/// What two handles of one folder have in common, and no others.
+fn identity(stat: &FileStat) -> (u64, u64) {
+    (stat.st_dev, stat.st_ino)
 }
 
 /// Removes what is no folder, or an empty one; answers whether nothing is there now.
@@ -161,8 +223,8 @@ fn remove_alone(parent: BorrowedFd<'_>, name: &[u8]) -> nix::Result<bool> {
 fn open_unlocked(parent: BorrowedFd<'_>, name: &[u8]) -> nix::Result<OwnedFd> {
     let folder = match open_child(parent, name) {
         Err(Errno::EACCES) => {
-            // No link is followed: a link gave ELOOP or ENOTDIR above, and no process of the run is alive.
-            fchmodat(parent, name, Mode::S_IRWXU, FchmodatFlags::FollowSymlink)?;
+            // A link gave ELOOP or ENOTDIR above; one that came since is not followed.
+            fchmodat(parent, name, Mode::S_IRWXU, FchmodatFlags::NoFollowSymlink)?;
             open_child(parent, name)?
         }
         result => result?,
@@ -222,7 +284,16 @@ impl TreeWriter {
         let (parent, name) = self.parent(path)?;
         remove_child(parent, name)?;
         symlinkat(target, parent, name)?;
-        own(parent, name, owner)
+        let Some(owner) = owner else { return Ok(()) };
+        // By handle: what stands at the name by now may be a second name of somebody's file.
+        let flags = OFlag::O_PATH | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC;
+        let link = openat(parent, name, flags, Mode::empty())?;
+        let stat = fstat(&link)?;
+        if Stat::of(&stat).kind() != Kind::Link || stat.st_nlink != 1 {
+            return Err(Errno::ESTALE);
+        }
+        let (uid, gid) = (Uid::from_raw(owner.uid), Gid::from_raw(owner.gid));
+        fchownat(&link, c"", Some(uid), Some(gid), AtFlags::AT_EMPTY_PATH)
     }
 
     /// Removes what stands at `path`, if its folder is there.
@@ -287,17 +358,36 @@ fn make_folder(parent: BorrowedFd<'_>, name: &[u8], owner: Option<Owner>) -> nix
         },
         Err(error) => return Err(error),
     }
-    own(parent, name, owner)?;
     let folder = open_child(parent, name)?;
+    if let Some(owner) = owner {
+        fchown(&folder, Some(Uid::from_raw(owner.uid)), Some(Gid::from_raw(owner.gid)))?;
+    }
     // The umask of this process is not part of the workspace.
     fchmod(&folder, everyone_reads)?;
     Ok(folder)
 }
 
-fn own(parent: BorrowedFd<'_>, name: &[u8], owner: Option<Owner>) -> nix::Result<()> {
-    let Some(owner) = owner else { return Ok(()) };
-    let (uid, gid) = (Some(Uid::from_raw(owner.uid)), Some(Gid::from_raw(owner.gid)));
-    fchownat(parent, name, uid, gid, AtFlags::AT_SYMLINK_NOFOLLOW)
+/// A file of no name in `folder`, or of one that is gone again: its stamps are the file system's own time.
+pub(super) fn nameless_file(folder: BorrowedFd<'_>) -> nix::Result<FileStat> {
+    let mode = Mode::S_IRUSR | Mode::S_IWUSR;
+    match openat(folder, ".", OFlag::O_TMPFILE | OFlag::O_RDWR | OFlag::O_CLOEXEC, mode) {
+        Ok(file) => return fstat(&file),
+        Err(Errno::EOPNOTSUPP | Errno::EISDIR | Errno::ENOENT | Errno::EINVAL) => {}
+        Err(error) => return Err(error),
+    }
+    let name = format!(".docket-{}", std::process::id());
+    let flags = OFlag::O_RDWR | OFlag::O_CREAT | OFlag::O_EXCL | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC;
+    let file = match openat(folder, name.as_str(), flags, mode) {
+        // Left by a process of this number that was killed between the two calls.
+        Err(Errno::EEXIST) => {
+            unlinkat(folder, name.as_str(), UnlinkatFlags::NoRemoveDir)?;
+            openat(folder, name.as_str(), flags, mode)?
+        }
+        opened => opened?,
+    };
+    let stat = fstat(&file);
+    unlinkat(folder, name.as_str(), UnlinkatFlags::NoRemoveDir)?;
+    stat
 }
 
 /// Folder and name of a path.
@@ -321,4 +411,27 @@ pub(super) fn join(folder: &[u8], name: &[u8]) -> Vec<u8> {
 
 fn errno_of(error: io::Error) -> Errno {
     error.raw_os_error().map_or(Errno::EIO, Errno::from_raw)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_long_path_takes_calls_by_its_length_and_not_by_its_depth() {
+        for (name, depth) in [(60, 512), (1, 512), (255, 120), (1, 1), (60, 66)] {
+            let path = vec!["x".repeat(name); depth].join("/").into_bytes();
+            let (mut pieces, mut rest) = (Vec::new(), path.as_slice());
+            while !rest.is_empty() {
+                let (first, after) = piece(rest);
+                pieces.push(first);
+                rest = after;
+            }
+            assert_eq!(pieces.join(&b'/'), path);
+            assert!(pieces.iter().all(|piece| piece.len() <= PIECE_BYTES_MAX));
+            let most = 1 + path.len() / (PIECE_BYTES_MAX - 256);
+            assert!(pieces.len() <= most, "{} calls for {depth} names of {name} bytes", pieces.len());
+        }
+        assert_eq!(piece(&[b'x'; 5000]), (&[b'x'; 5000][..], &[][..]));
+    }
 }

@@ -19,7 +19,10 @@ use docket_schema::{
     ids::BlobHash,
     snapshot::{Base, Entry, EntryKind, GitBase, Manifest, ManifestError, Tree},
 };
-use nix::errno::Errno;
+use nix::{
+    errno::Errno,
+    unistd::{Gid, Uid, fchown},
+};
 
 use super::{
     base::safe_path,
@@ -121,7 +124,8 @@ pub async fn materialize(
     let cached = cached_base(base, blobs, &options.cache_dir).await?;
     let mut workspace = Workspace::bare(dir, cached, options)?;
     if let Some(owner) = options.owner {
-        std::os::unix::fs::lchown(dir, Some(owner.uid), Some(owner.gid)).map_err(&io)?;
+        let (uid, gid) = (Uid::from_raw(owner.uid), Gid::from_raw(owner.gid));
+        fchown(&workspace.root, Some(uid), Some(gid)).map_err(MaterializeError::errno(dir))?;
     }
     let result = fill(&mut workspace).await;
     let base = &workspace.base.base;

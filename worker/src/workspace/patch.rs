@@ -14,7 +14,8 @@ use docket_schema::{
 use super::{
     blobs::Blobs,
     contents::BaseObjects,
-    deliver::{Changes, DIFF_AS_PATCH, DeliverError, index_info, write_objects},
+    deliver::{Changes, DIFF_AS_PATCH, DeliverError, index_info, is_refused_link, write_objects},
+    dot_git::is_dot_git,
     git::{GitCallError, GitDir, ObjectFormat, line},
     merge::FOLDER_MODE,
     past::{PathDiff, changed_paths, holds_something},
@@ -40,6 +41,8 @@ pub enum BeyondGit {
     Mode,
     /// git does not look into the git folder of a repository inside the tree.
     NestedGit,
+    /// git takes no link of this name into a tree.
+    RefusedLink,
 }
 
 impl BeyondGit {
@@ -48,6 +51,7 @@ impl BeyondGit {
         match self {
             Self::Folder => "git records no folders of their own",
             Self::Mode => "git records of modes only 644 and 755",
+            Self::RefusedLink => "git takes no link of this name into a tree",
             Self::NestedGit => "git leaves out git folders inside a tree",
         }
     }
@@ -83,6 +87,7 @@ pub async fn compare_trees(
     let side = |of: fn(&PathDiff) -> Option<Entry>| -> Changes {
         let held = paths.iter().filter(|diff| !is_nested_git(&diff.path));
         let held = held.filter_map(|diff| Some((diff.path.clone(), of(diff)?)));
+        let held = held.filter(|(path, entry)| !is_refused_link(path, entry));
         held.filter(|(_, entry)| entry.kind != EntryKind::Dir).map(|(path, e)| (path, Some(e))).collect()
     };
     let sides = [("index-old", side(|diff| diff.old)), ("index-new", side(|diff| diff.new))];
@@ -101,13 +106,16 @@ pub async fn compare_trees(
 }
 
 fn is_nested_git(path: &WorkPath) -> bool {
-    path.parts().any(|part| part.eq_ignore_ascii_case(b".git"))
+    path.parts().any(is_dot_git)
 }
 
 /// Whether applying a patch would leave this path other than it is in the new tree.
 fn beyond_git(diff: &PathDiff, new: &Manifest) -> Option<BeyondGit> {
     if is_nested_git(&diff.path) {
         return Some(BeyondGit::NestedGit);
+    }
+    if diff.new.is_some_and(|now| is_refused_link(&diff.path, &now)) {
+        return Some(BeyondGit::RefusedLink);
     }
     let odd_mode = |entry: &Entry| entry.kind == EntryKind::File && !matches!(entry.mode, 0o644 | 0o755);
     match (diff.old, diff.new) {

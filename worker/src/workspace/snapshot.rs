@@ -9,10 +9,7 @@
 use std::{
     collections::BTreeMap,
     io,
-    os::{
-        fd::{AsFd, OwnedFd},
-        unix::fs::MetadataExt,
-    },
+    os::fd::{AsFd, OwnedFd},
     path::{Path, PathBuf},
 };
 
@@ -26,7 +23,7 @@ use nix::errno::Errno;
 use super::{
     blobs::PendingBlobs,
     contents::BaseObjects,
-    handles::{open_folder, split, stat_child},
+    handles::{nameless_file, open_folder, split, stat_child},
     ignored::IgnoreRules,
     index::{FsTime, Kind, Stat, What},
     materialize::Owner,
@@ -359,9 +356,10 @@ impl Workspace {
 
     /// The file system's own time, which is what its stamps are compared with.
     pub(super) fn now(&self) -> Result<FsTime, SnapshotError> {
-        let stamp = tempfile::tempfile_in(&self.path).and_then(|file| file.metadata());
-        let stamp = stamp.map_err(|source| SnapshotError::Root { path: self.path.clone(), source })?;
-        Ok((stamp.mtime(), stamp.mtime_nsec()))
+        let stamp = nameless_file(self.root.as_fd());
+        let stamp =
+            stamp.map_err(|errno| SnapshotError::Root { path: self.path.clone(), source: errno.into() })?;
+        Ok((stamp.st_mtime, stamp.st_mtime_nsec))
     }
 }
 

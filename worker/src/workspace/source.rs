@@ -12,7 +12,8 @@ use std::{
 
 use super::{
     base::PinError,
-    git::{GitCallError, GitDir, ObjectFormat, line, run_at},
+    git::{GitCallError, GitDir, ObjectFormat, line, look_at},
+    reach::{check_reading, common_of, is_linked_from, read_name},
 };
 
 /// How many dirty paths an error names: enough to recognize them, few enough to read.
@@ -37,6 +38,15 @@ pub enum DirtyTree {
     Include,
 }
 
+/// How untracked paths are listed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Untracked {
+    /// A folder in which nothing is tracked is one path.
+    Folders,
+    /// File by file.
+    Files,
+}
+
 /// A repository on this machine.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct LocalRepo {
@@ -57,33 +67,47 @@ pub(super) struct Resolved {
 }
 
 impl LocalRepo {
-    /// The repository that `path` is in, looked for upwards as git does.
-    pub(super) fn find(path: &Path) -> Result<Self, PinError> {
-        let none = || PinError::NoRepository { path: path.to_owned() };
+    /// The repository that `path` is in, looked for upwards as git does. What it is made of lies in it, or
+    /// names it back.
+    pub(super) async fn find(path: &Path) -> Result<Self, PinError> {
         let start = fs::canonicalize(path)
             .map_err(|source| PinError::SourceFolder { path: path.to_owned(), source })?;
         for folder in start.ancestors() {
             let dot_git = folder.join(".git");
-            if dot_git.is_dir() && is_git_dir(&dot_git) {
-                return Ok(Self::at(dot_git, Some(folder.to_owned())));
+            let found = fs::symlink_metadata(&dot_git).ok();
+            let target = match found {
+                Some(found) if found.is_dir() => is_git_dir(&dot_git).then(|| dot_git.clone()),
+                Some(found) if found.is_file() => {
+                    let text = read_name(&dot_git)?.unwrap_or_default();
+                    let none = || PinError::NoRepository { path: path.to_owned() };
+                    Some(folder.join(path_of(text.strip_prefix(b"gitdir: ").ok_or_else(none)?)))
+                }
+                Some(found) if found.is_symlink() => is_git_dir(&dot_git).then(|| dot_git.clone()),
+                Some(_) | None => None,
+            };
+            if let Some(target) = target {
+                let git_dir = fs::canonicalize(&target)
+                    .map_err(|source| PinError::SourceFolder { path: target.clone(), source })?;
+                if git_dir != dot_git && !names_back(&git_dir, folder, &dot_git).await? {
+                    return Err(PinError::Elsewhere { path: dot_git, to: git_dir });
+                }
+                return Self::at(git_dir, Some(folder.to_owned()));
             }
-            if dot_git.is_file() {
-                let text = fs::read(&dot_git)
-                    .map_err(|source| PinError::SourceFolder { path: dot_git.clone(), source })?;
-                let target = text.strip_prefix(b"gitdir: ").ok_or_else(none)?;
-                return Ok(Self::at(folder.join(path_of(target)), Some(folder.to_owned())));
-            }
-            if is_git_dir(folder) {
-                return Ok(Self::at(folder.to_owned(), None));
+            // A bare one has to be named itself: a folder of a work tree may be made to look like one.
+            if folder == start && is_git_dir(folder) {
+                return Self::at(folder.to_owned(), None);
             }
         }
-        Err(none())
+        Err(PinError::NoRepository { path: path.to_owned() })
     }
 
-    fn at(git_dir: PathBuf, work_tree: Option<PathBuf>) -> Self {
-        let common_dir = fs::read(git_dir.join("commondir"))
-            .map_or_else(|_| git_dir.clone(), |text| git_dir.join(path_of(&text)));
-        Self { git_dir, common_dir, work_tree }
+    fn at(git_dir: PathBuf, work_tree: Option<PathBuf>) -> Result<Self, PinError> {
+        let common_dir = match read_name(&git_dir.join("commondir"))? {
+            Some(text) => common_of(&git_dir, path_of(&text))?,
+            None => git_dir.clone(),
+        };
+        check_reading(&git_dir, &common_dir)?;
+        Ok(Self { git_dir, common_dir, work_tree })
     }
 
     /// Where its objects are.
@@ -96,7 +120,7 @@ impl LocalRepo {
         let name = rev.unwrap_or("HEAD");
         let peeled = format!("{name}^{{commit}}");
         let args = ["rev-parse", "--verify", "--end-of-options", &peeled];
-        let commit = match run_at(&self.git_dir, &args, &[], Vec::new()).await {
+        let commit = match look_at(&self.git_dir, &args).await {
             Ok(output) => line(output),
             Err(GitCallError::Refused { message, .. }) => {
                 return Err(PinError::NoCommit { rev: name.to_owned(), message });
@@ -106,7 +130,7 @@ impl LocalRepo {
         let format = ObjectFormat::of_hex(&commit)
             .ok_or(GitCallError::Answer { verb: "rev-parse", what: "no object name" })?;
         let args = ["rev-parse", "--symbolic-full-name", "--end-of-options", name];
-        let full = match run_at(&self.git_dir, &args, &[], Vec::new()).await {
+        let full = match look_at(&self.git_dir, &args).await {
             Ok(output) => line(output),
             Err(GitCallError::Refused { .. }) => String::new(),
             Err(error) => return Err(error.into()),
@@ -115,19 +139,28 @@ impl LocalRepo {
         Ok(Resolved { commit, branch, format })
     }
 
-    /// The paths of the work tree that differ from `commit`, untracked ones included. Runs in docket's own
-    /// git folder, so that neither an fsmonitor nor a clean filter of the source is started.
-    pub(super) async fn dirty_paths(&self, own: &GitDir, commit: &str) -> Result<Vec<String>, PinError> {
+    /// The paths of the work tree that differ from `commit`, untracked ones included. Runs in docket's own git folder, so that neither an fsmonitor
+    /// nor a clean filter of the source is started, and looks into no submodule: that has settings of its own.
+    pub(super) async fn dirty_paths(
+        &self,
+        own: &GitDir,
+        commit: &str,
+        untracked: Untracked,
+    ) -> Result<Vec<Vec<u8>>, PinError> {
         let Some(work_tree) = &self.work_tree else { return Ok(Vec::new()) };
         self.lend_index(own, commit)
             .map_err(|source| PinError::Scratch { path: own.path().to_owned(), source })?;
         let index = self.git_dir.join("index");
         let env: [(&str, &OsStr); 2] =
             [("GIT_WORK_TREE", work_tree.as_os_str()), ("GIT_INDEX_FILE", index.as_os_str())];
-        let args = ["status", "--porcelain=v1", "-z", "--no-renames", "--ignore-submodules=all"];
+        let untracked = match untracked {
+            Untracked::Folders => "--untracked-files=normal",
+            Untracked::Files => "--untracked-files=all",
+        };
+        let args = ["status", "--porcelain=v1", "-z", "--no-renames", "--ignore-submodules=all", untracked];
         let output = own.run_env(&args, &env, Vec::new()).await?;
         let records = output.split(|b| *b == 0).filter(|record| record.len() > 3);
-        Ok(records.map(|record| String::from_utf8_lossy(&record[3..]).into_owned()).collect())
+        Ok(records.map(|record| record[3..].to_vec()).collect())
     }
 
     /// Makes `own` judge this work tree as the source would: same HEAD, same excludes, same shared index.
@@ -151,13 +184,40 @@ impl LocalRepo {
 }
 
 /// The error for a dirty tree, naming the first few paths.
-pub(super) fn dirty_error(repo: &LocalRepo, paths: &[String]) -> PinError {
-    let mut named = paths.iter().take(DIRTY_NAMED_MAX).cloned().collect::<Vec<_>>().join(", ");
+pub(super) fn dirty_error(repo: &LocalRepo, paths: &[Vec<u8>]) -> PinError {
+    let named = paths.iter().take(DIRTY_NAMED_MAX).map(|path| String::from_utf8_lossy(path));
+    let mut named = named.collect::<Vec<_>>().join(", ");
     if paths.len() > DIRTY_NAMED_MAX {
         named.push_str(", …");
     }
     let path = repo.work_tree.clone().unwrap_or_else(|| repo.git_dir.clone());
     PinError::Dirty { path, count: paths.len(), named }
+}
+
+/// Whether the git folder `git_dir`, which lies elsewhere, belongs to the work tree in `folder`: a linked work
+/// tree's says so in a file, a submodule's in its settings.
+async fn names_back(git_dir: &Path, folder: &Path, dot_git: &Path) -> Result<bool, PinError> {
+    if let Some(back) = read_name(&git_dir.join("gitdir"))? {
+        return Ok(is_linked_from(git_dir, path_of(&back), dot_git));
+    }
+    // Before git opens its settings.
+    check_reading(git_dir, git_dir)?;
+    for settings in ["config", "config.worktree"] {
+        if !git_dir.join(settings).is_file() {
+            continue;
+        }
+        let args = ["config", "--file", settings, "--no-includes", "--null", "--get", "core.worktree"];
+        let named = match look_at(git_dir, &args).await {
+            Ok(output) => output,
+            Err(GitCallError::Refused { .. }) => continue,
+            Err(error) => return Err(error.into()),
+        };
+        let named = named.strip_suffix(b"\0").unwrap_or(&named);
+        if fs::canonicalize(git_dir.join(OsStr::from_bytes(named))).is_ok_and(|back| back == folder) {
+            return Ok(true);
+        }
+    }
+    Ok(false)
 }
 
 fn is_git_dir(folder: &Path) -> bool {

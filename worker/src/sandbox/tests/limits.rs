@@ -64,6 +64,42 @@ async fn memory_is_bounded_in_sum_and_the_private_folders_count() {
     }
 }
 
+/// bubblewrap knows no limit on the files of a private folder; what the kernel keeps of each counts as memory.
+#[tokio::test]
+async fn empty_files_in_a_private_folder_come_to_an_end() {
+    if !groups() {
+        return;
+    }
+    let fixture = Fixture::new();
+    for backend in walls() {
+        let sandbox = bounded(&fixture, backend).await;
+        // Some 130,000 fill the memory.
+        let line = "i=0; while [ $i -lt 400000 ]; do : > /tmp/f$i || break; i=$((i + 1)); done; \
+                    [ $i -lt 400000 ] || echo without end";
+        let full = shell(&sandbox, line).await;
+        let said = text(&full.stdout.bytes) + &text(&full.stderr.bytes);
+        let refused = said.contains("No space left");
+        assert!(
+            full.ended == Ended::Exceeded(Exceeded::Memory) || refused,
+            "{backend:?}: {:?} {said}",
+            full.ended
+        );
+        // The kernel takes its time to give back what it kept of so many: until then a command may be ended for
+        // memory, and for no other reason.
+        let mut refused = Vec::new();
+        loop {
+            let after = shell(&sandbox, ": > /tmp/again && echo room").await;
+            if text(&after.stdout.bytes).trim() == "room" {
+                break;
+            }
+            let said = text(&after.stderr.bytes);
+            assert_eq!(after.ended, Ended::Exceeded(Exceeded::Memory), "{backend:?}: {said}");
+            refused.push(after.ended);
+            assert!(refused.len() < 100, "{backend:?}: there is never room again");
+        }
+    }
+}
+
 #[tokio::test]
 async fn a_fork_bomb_is_ended_and_the_next_command_runs() {
     if !groups() {

@@ -6,6 +6,7 @@ mod effects;
 mod hostile;
 mod past;
 mod property;
+mod races;
 mod round_trip;
 mod support;
 mod unusual;

@@ -1,0 +1,232 @@
+//! Folders that become links to the outside, or move, while docket writes, reads and removes below them. The
+//! outside is never written, read or emptied; plain paths lose the same races, which the controls show.
+
+use std::{
+    fs,
+    os::{fd::AsFd as _, unix::fs::symlink},
+    path::{Path, PathBuf},
+    sync::atomic::{AtomicBool, Ordering},
+    thread,
+};
+
+use nix::{
+    dir::Dir,
+    fcntl::{AT_FDCWD, OFlag, RenameFlags, renameat2},
+    sys::stat::Mode,
+    unistd::{UnlinkatFlags, unlinkat},
+};
+
+use super::support::{House, Recorded, put};
+
+/// Rounds of docket's own: each is some hundred chances.
+const ROUNDS: usize = 25;
+
+/// Tries after which a careless writer must have lost.
+const TRIES: usize = 200_000;
+
+const SECRET: &[u8] = b"of the outside";
+
+/// What lies outside: a file that may be read by mistake, under the names that the workspace has too.
+fn set_outside(house: &House) -> PathBuf {
+    let outside = house.at("outside");
+    for name in ["a", "in/b", "in/c"] {
+        put(&outside, name, SECRET);
+    }
+    outside
+}
+
+fn is_whole(outside: &Path) -> bool {
+    let names = |dir: &Path| {
+        let entries = fs::read_dir(dir).into_iter().flatten();
+        let mut names: Vec<_> = entries.map(|entry| entry.unwrap().file_name()).collect();
+        names.sort();
+        names
+    };
+    names(outside) == ["a", "in"]
+        && names(&outside.join("in")) == ["b", "c"]
+        && ["a", "in/b", "in/c"].iter().all(|name| fs::read(outside.join(name)).is_ok_and(|at| at == SECRET))
+}
+
+/// Exchanges `folder` with a link to `outside`, again and again, while `work` runs.
+fn under_fire<T>(folder: &Path, swap: &Path, outside: &Path, work: impl FnOnce() -> T) -> T {
+    struct End<'a>(&'a AtomicBool);
+    impl Drop for End<'_> {
+        fn drop(&mut self) {
+            self.0.store(true, Ordering::Relaxed);
+        }
+    }
+    let ended = AtomicBool::new(false);
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            while !ended.load(Ordering::Relaxed) {
+                if !swap.is_symlink() {
+                    let _gone = fs::remove_dir_all(swap);
+                    // Not yet, where somebody who holds the folder put a file into it meanwhile.
+                    let _status = symlink(outside, swap);
+                }
+                for _ in 0..2 {
+                    // Fails while docket has neither a folder nor a link there.
+                    let _status = renameat2(AT_FDCWD, folder, AT_FDCWD, swap, RenameFlags::RENAME_EXCHANGE);
+                    thread::yield_now();
+                }
+            }
+        });
+        let _end = End(&ended);
+        work()
+    })
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_restore_and_a_snapshot_under_fire_stay_inside() {
+    let mut house = House::new();
+    for name in ["deep/a", "deep/in/b", "deep/in/c"] {
+        put(&house.source(), name, "recorded\n");
+    }
+    house.commit_source().await;
+    let pinned = house.pin().await;
+    let outside = set_outside(&house);
+    let mut workspace = house.workspace("run", &pinned).await;
+    let (folder, swap) = (house.at("run/deep"), house.at("swap"));
+    let mut recorded = Recorded::default();
+    for n in 0..40 {
+        put(&house.at("run"), format!("deep/in/new-{n}"), format!("{n}\n"));
+    }
+    recorded.take(workspace.snapshot_walk().unwrap(), &mut house.blobs);
+    let runtime = tokio::runtime::Handle::current();
+    let mut read = Vec::new();
+    for _ in 0..ROUNDS {
+        let _gone = fs::remove_file(&folder).or_else(|_| fs::remove_dir_all(&folder));
+        put(&house.at("run"), "deep/in/b", "in the way\n");
+        put(&house.at("run"), "deep/extra/x/y", "in the way\n");
+        under_fire(&folder, &swap, &outside, || {
+            tokio::task::block_in_place(|| {
+                // Whether it succeeds does not matter: it may say that the tree is another.
+                let _result = runtime.block_on(recorded.restore_into(&mut workspace, &house.blobs));
+                for _ in 0..20 {
+                    if let Ok(delta) = workspace.snapshot_walk() {
+                        read.extend(delta.blobs.into_vec().into_iter().map(|(_, bytes)| bytes));
+                    }
+                }
+            });
+        });
+        assert!(is_whole(&outside), "docket wrote outside");
+    }
+    assert!(read.iter().all(|bytes| bytes != SECRET), "docket read what is outside");
+    // Nobody disturbs: it comes back.
+    recorded.restore_into(&mut workspace, &house.blobs).await.unwrap();
+
+    // The controls: plain paths.
+    let lost = under_fire(&folder, &swap, &outside, || {
+        (0..TRIES).any(|_| fs::read(folder.join("in/b")).is_ok_and(|bytes| bytes == SECRET))
+    });
+    assert!(lost, "a careless reader was never led outside");
+    let lost = under_fire(&folder, &swap, &outside, || {
+        (0..TRIES).any(|_| {
+            let _status = fs::write(folder.join("in/c"), "careless\n");
+            !is_whole(&outside)
+        })
+    });
+    assert!(lost, "a careless writer was never led outside");
+}
+
+/// Moves each folder out of `from` into `to`, under its own name, as soon as its first file is gone: whoever is
+/// emptying it finds another `..` than it came from.
+fn moved_away(from: &Path, to: &Path, full: usize, work: impl FnOnce()) {
+    let ended = AtomicBool::new(false);
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            while !ended.load(Ordering::Relaxed) {
+                for n in 0..FOLDERS {
+                    let (inside, away) = (from.join(format!("f{n}")), to.join(format!("f{n}")));
+                    let count = fs::read_dir(&inside).map_or(full, Iterator::count);
+                    if count < full {
+                        let _status = fs::rename(inside, away);
+                    }
+                }
+            }
+        });
+        work();
+        ended.store(true, Ordering::Relaxed);
+    });
+}
+
+const FOLDERS: usize = 6;
+const FILES: usize = 120;
+
+/// A folder full of folders, beside one that bears the outside's name.
+fn fill(dir: &Path) {
+    for n in 0..FOLDERS {
+        fs::create_dir_all(dir.join(format!("f{n}"))).unwrap();
+        for file in 0..FILES {
+            fs::write(dir.join(format!("f{n}/{file}")), "").unwrap();
+        }
+    }
+    put(dir, "outside/x", "inside\n");
+}
+
+/// What [`crate::workspace`] did once: it trusts `..`.
+fn careless_removal(folder: &Path) -> nix::Result<()> {
+    fn listed(dir: &mut Dir) -> Vec<Vec<u8>> {
+        let names = dir.iter().filter_map(|entry| Some(entry.ok()?.file_name().to_bytes().to_vec()));
+        names.filter(|name| name != b"." && name != b"..").collect()
+    }
+    let flags = OFlag::O_DIRECTORY | OFlag::O_NOFOLLOW;
+    let mut here = Dir::open(folder, flags, Mode::empty())?;
+    let mut left = vec![(Vec::new(), listed(&mut here))];
+    while let Some((own, children)) = left.last_mut() {
+        if let Some(child) = children.pop() {
+            if unlinkat(here.as_fd(), &child[..], UnlinkatFlags::NoRemoveDir).is_err() {
+                here = Dir::openat(here.as_fd(), &child[..], flags, Mode::empty())?;
+                let children = listed(&mut here);
+                left.push((child, children));
+            }
+        } else {
+            if own.is_empty() {
+                return Ok(());
+            }
+            here = Dir::openat(here.as_fd(), "..", flags, Mode::empty())?;
+            unlinkat(here.as_fd(), &own[..], UnlinkatFlags::RemoveDir)?;
+            left.pop();
+        }
+    }
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_folder_that_moves_while_it_is_emptied_takes_nothing_else_with_it() {
+    let mut house = House::new();
+    put(&house.source(), "kept", "1\n");
+    house.commit_source().await;
+    let pinned = house.pin().await;
+    let mut workspace = house.workspace("run", &pinned).await;
+    let outside = set_outside(&house);
+    let away = house.folder.path().to_owned();
+    let extra = house.at("run/extra");
+    let runtime = tokio::runtime::Handle::current();
+    let clear = || {
+        for n in 0..FOLDERS {
+            let _gone = fs::remove_dir_all(away.join(format!("f{n}")));
+        }
+        let _gone = fs::remove_dir_all(&extra);
+    };
+    for _ in 0..5 {
+        fill(&extra);
+        moved_away(&extra, &away, FILES, || {
+            tokio::task::block_in_place(|| {
+                let _result =
+                    runtime.block_on(Recorded::default().restore_into(&mut workspace, &house.blobs));
+            });
+        });
+        assert!(is_whole(&outside), "docket emptied what is outside");
+        clear();
+    }
+    let lost = (0..200).any(|_| {
+        fill(&extra);
+        moved_away(&extra, &away, FILES, || {
+            let _status = careless_removal(&extra);
+        });
+        clear();
+        !outside.exists() || !is_whole(&outside)
+    });
+    assert!(lost, "one that trusts `..` was never led outside");
+}
