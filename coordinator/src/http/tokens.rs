@@ -30,7 +30,7 @@ use crate::{
 };
 
 /// What every API token begins with: by it secrets are known where they do not belong.
-const PREFIX: &str = "dkt_";
+pub(super) const PREFIX: &str = "dkt_";
 /// How often an append that another was faster with is decided anew.
 const TRIES: u32 = 8;
 

@@ -107,7 +107,8 @@ async fn wrong_bodies_name_the_field() {
         ("/v1/tasks", with("priority", json!(7000)), "tasks[0].priority"),
         ("/v1/tasks", with("queue", json!("a b")), "tasks[0].queue"),
         ("/v1/tasks", with("model", json!({ "provider": "x" })), "tasks[0].model"),
-        ("/v1/lease", json!([]), "incarnation"),
+        ("/v1/lease", json!([]), "body"),
+        ("/v1/tasks", json!([[]]), "body"),
         ("/v1/heartbeat", json!({ "incarnation": "x", "held": [] }), "incarnation"),
         ("/v1/blobs/missing", json!({ "hashes": ["abc"] }), "hashes[0]"),
     ];
