@@ -272,3 +272,12 @@ async fn a_call_that_is_told_to_wait_waits_and_is_sent_again_whole() {
     assert_eq!(error.code(), Some(ProblemCode::TooMany), "longer than anybody waits is told at once");
     assert!(error.is_retryable());
 }
+
+#[tokio::test]
+async fn why_tls_failed_is_in_the_first_line() {
+    let (plain, _server) = serve(Router::new().fallback(async || "no TLS here")).await;
+    let url = plain.address().replace("http://", "https://");
+    let error = Client::new(&url, secret("t")).unwrap().status().await.unwrap_err();
+    assert!(matches!(error, ClientError::Tls { .. }) && error.is_retryable(), "{error:?}");
+    assert!(error.to_string().contains("InvalidContentType"), "{error}");
+}

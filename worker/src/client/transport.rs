@@ -99,7 +99,23 @@ impl Client {
         if source.is_builder() {
             return self.protocol(doing, "the request cannot be written (is the token one line of ASCII?)");
         }
-        ClientError::Unreachable { doing, url: self.address().to_owned(), source: Box::new(source) }
+        let url = self.address().to_owned();
+        match tls_fault(&source) {
+            Some(why) => ClientError::Tls { doing, url, why: why.to_string() },
+            None => ClientError::Unreachable { doing, url, source: Box::new(source) },
+        }
+    }
+}
+
+/// What TLS itself said, where a call failed for that. An IO error does not name what it holds as its source.
+fn tls_fault<'e>(error: &'e (dyn std::error::Error + 'static)) -> Option<&'e rustls::Error> {
+    if let Some(fault) = error.downcast_ref() {
+        return Some(fault);
+    }
+    let held = error.downcast_ref::<std::io::Error>().and_then(std::io::Error::get_ref);
+    match held {
+        Some(held) => tls_fault(held),
+        None => tls_fault(error.source()?),
     }
 }
 
