@@ -161,3 +161,21 @@ async fn wrong_queries_paths_methods_and_sizes_are_told() {
     let problem = house.send("POST", "/v1/lease", token(Role::Admin), large, JSON).await.problem();
     assert_eq!((problem.code, problem.field.as_deref()), (ProblemCode::TooLarge, Some("body")));
 }
+
+#[tokio::test]
+async fn a_problem_repeats_little_of_what_it_is_about() {
+    let house = House::open().await;
+    let long = "x".repeat(500_000);
+    let name = |field: &str| serde_json::to_vec(&json!({ field: 1 })).expect("json");
+    for (path, body) in [
+        ("/v1/tasks", name(&long)),
+        ("/v1/tokens", serde_json::to_vec(&json!({ "name": long, "role": "read" })).expect("json")),
+        ("/v1/lease", name(&"\u{10ffff}".repeat(100_000))),
+    ] {
+        let answer = house.send("POST", path, token(Role::Admin), body, JSON).await;
+        assert!(answer.body.len() < 4096, "{path}: {} bytes", answer.body.len());
+        let problem = answer.problem();
+        assert!(problem.detail.starts_with("the body is wrong"), "{}", problem.detail);
+        assert!(problem.field.is_some_and(|field| field.chars().count() <= 201));
+    }
+}
