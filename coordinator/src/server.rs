@@ -6,6 +6,7 @@
 
 mod accept;
 mod connection;
+mod descriptors;
 mod seats;
 mod tls;
 
@@ -33,6 +34,7 @@ use crate::{
 };
 
 use accept::Accept;
+pub use descriptors::raise as raise_descriptors;
 use seats::Seats;
 pub use tls::{TlsError, TlsIdentity};
 
@@ -42,7 +44,10 @@ pub struct Patience {
     /// Nothing at all on a connection between two requests. Above the 90 s after which clients drop idle
     /// connections, so that it is they who do: a request sent into a closing connection is lost.
     pub idle: Duration,
-    /// From the first byte of a request's head to its last.
+    /// From a connection's beginning until its first request's head is whole: whoever connects has something
+    /// to ask.
+    pub first: Duration,
+    /// From the first byte of a later request's head to its last.
     pub head: Duration,
     /// One body: what a thin line needs for the largest one.
     pub body: Duration,
@@ -56,6 +61,7 @@ impl Default for Patience {
     fn default() -> Self {
         Self {
             idle: Duration::from_secs(100),
+            first: Duration::from_secs(10),
             head: Duration::from_secs(20),
             body: Duration::from_secs(60),
             stalled: Duration::from_secs(30),
@@ -91,9 +97,11 @@ pub struct ServerConfig {
     pub tls: Option<TlsIdentity>,
     /// Names by which it may be called, beside its addresses.
     pub hosts: Vec<String>,
-    /// Most connections at a time; further ones wait to be accepted.
+    /// Most connections at a time, as far as the descriptors of this process reach. A further one takes the
+    /// place of the oldest that never brought a good token; where there is none, it waits.
     pub connections_max: u32,
-    /// Most of them from one other address; further ones are closed at once. Loopback has three quarters of
+    /// Most of them from one other address; further ones take such a place of
+    /// its own, or are closed at once. Loopback has three quarters of
     /// all, if that is more.
     pub connections_per_peer: u32,
     /// How fast somebody may ask.
@@ -195,7 +203,7 @@ pub async fn start(
     let (shutdown, tasks) = (CancellationToken::new(), TaskTracker::new());
     let (stop_now, wakes) = (CancellationToken::new(), Arc::new(Wakes::default()));
     let Patience { body, .. } = config.patience;
-    let seats = Seats::new(config.connections_max, config.connections_per_peer);
+    let seats = Seats::new(descriptors::bounded(config.connections_max), config.connections_per_peer);
     let api = Arc::new(Api {
         store: Arc::clone(&store),
         clock: Arc::clone(&clock),

@@ -134,6 +134,20 @@ impl Access {
         }
     }
 
+    /// Who may call, in words.
+    pub(crate) fn takes(self) -> String {
+        let (roles, runs) = match self {
+            Self::Open => return "anybody".to_owned(),
+            Self::Appends([]) => return "a run's own token".to_owned(),
+            Self::Roles(roles) => (roles, false),
+            Self::RolesAndRuns(roles) | Self::Appends(roles) => (roles, true),
+        };
+        let mut words: Vec<&str> = roles.iter().map(|role| role.as_str()).collect();
+        words.push(Role::Admin.as_str());
+        let run = if runs { ", or a run's own token" } else { "" };
+        format!("a token of role {}{run}", words.join(" or "))
+    }
+
     /// Whether `caller` may call.
     pub(crate) fn admits(self, caller: &Caller) -> bool {
         let role_in = |roles: &[Role]| match caller {

@@ -40,6 +40,11 @@ impl Call {
             return Err(Refusal::new(ProblemCode::UnsupportedMedia, detail).field("content-encoding"));
         }
         let body: &[u8] = if self.body.is_empty() { b"{}" } else { &self.body };
+        if body.trim_ascii_start().first() == Some(&b'[') {
+            // A struct is also read from the list of its fields, by their order: nobody means that.
+            let detail = "the body is wrong: it must be a JSON object";
+            return Err(Refusal::new(ProblemCode::InvalidRequest, detail).field("body"));
+        }
         if is_too_deep(body) {
             let detail = format!("JSON may be nested {JSON_DEPTH_MAX} deep at most");
             return Err(Refusal::new(ProblemCode::InvalidRequest, detail).field("body"));

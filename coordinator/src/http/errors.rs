@@ -22,6 +22,22 @@ use crate::{
     store::{AppendError, CommandError, StoreError},
 };
 
+/// Longest text of a problem, in characters: most of it is docket's own words, and of a request that is
+/// repeated a reader needs no more, however long it was.
+const DETAIL_CHARS_MAX: usize = 500;
+/// Longest name of a field.
+const FIELD_CHARS_MAX: usize = 200;
+
+/// `text`, or its beginning and a sign that it goes on.
+fn bounded(mut text: String, most: usize) -> String {
+    if let Some((at, _)) = text.char_indices().nth(most) {
+        text.truncate(at);
+        text.push('…');
+        text.shrink_to_fit();
+    }
+    text
+}
+
 /// A request that is answered with a problem. Boxed: it travels in the error half of every result.
 #[derive(Debug)]
 pub(crate) struct Refusal(Box<Problem>, Option<Duration>);
@@ -29,13 +45,13 @@ pub(crate) struct Refusal(Box<Problem>, Option<Duration>);
 impl Refusal {
     /// A refusal of this code; `detail` says what went wrong here and what helps.
     pub(crate) fn new(code: ProblemCode, detail: impl Into<String>) -> Self {
-        Self(Box::new(code.problem(detail)), None)
+        Self(Box::new(code.problem(bounded(detail.into(), DETAIL_CHARS_MAX))), None)
     }
 
     /// Names the field at fault.
     #[must_use]
     pub(crate) fn field(mut self, field: impl Into<String>) -> Self {
-        self.0.field = Some(field.into());
+        self.0.field = Some(bounded(field.into(), FIELD_CHARS_MAX));
         self
     }
 

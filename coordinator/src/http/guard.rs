@@ -4,13 +4,19 @@
 //! Invariants: no answer ever allows another origin anything; a token is neither logged nor told; a token
 //! that is good is never kept out by others that are not.
 
-use std::net::IpAddr;
+use std::{
+    net::IpAddr,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+};
 
 use axum::{
     body::Body,
     http::{HeaderMap, HeaderName, HeaderValue, Response, header, request::Parts},
 };
-use docket_schema::wire::ProblemCode;
+use docket_schema::{system::Role, wire::ProblemCode};
 
 use super::{
     api::Api,
@@ -35,12 +41,17 @@ pub(crate) struct Ends {
     pub(crate) local: IpAddr,
 }
 
+/// Whether a connection ever brought a good token: stands in each request's extensions, and is told to
+/// whoever gives out seats.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Proven(pub(crate) Arc<AtomicBool>);
+
 /// Where a request comes from.
 pub(super) fn peer(parts: &Parts) -> Option<IpAddr> {
     parts.extensions.get::<Ends>().map(|ends| ends.peer)
 }
 
-/// Refuses a head that is too long, another host or origin, and whoever asks too fast.
+/// Refuses a head that is too long, and another host or origin.
 pub(super) fn check(api: &Api, parts: &Parts) -> Result<(), Refusal> {
     let path_and_query = parts.uri.path_and_query().map_or("", |both| both.as_str());
     if path_and_query.len() > URI_BYTES_MAX {
@@ -52,23 +63,70 @@ pub(super) fn check(api: &Api, parts: &Parts) -> Result<(), Refusal> {
         let detail = format!("a query may have at most {PARAMETERS_MAX} parameters");
         return Err(Refusal::new(ProblemCode::TooLarge, detail).field("query"));
     }
-    check_host(api, parts)?;
-    if let Some(peer) = peer(parts) {
-        api.pace.request_of(Paced::peer(peer))?;
+    check_host(api, parts)
+}
+
+/// Who calls, paced: a good token has a bucket of its own; everything else of an address shares the address's,
+/// so that strangers at an address keep no good token out.
+async fn paced(api: &Api, peer: Option<IpAddr>, headers: &HeaderMap) -> Result<Caller, Refusal> {
+    let stranger = || peer.map_or(Ok(()), |peer| api.pace.request_of(Paced::peer(peer)));
+    let refusal = match bearer(headers) {
+        Ok(None) => return stranger().map(|()| Caller::Anyone),
+        Ok(Some(token)) => match known(api, token).await {
+            Some(caller) => {
+                if let Some(paced) = Paced::caller(&caller) {
+                    api.pace.request_of(paced)?;
+                }
+                return Ok(caller);
+            }
+            None => Refusal::new(
+                ProblemCode::Unauthorized,
+                "this token is not one of this coordinator's, or is no more; take the one of its DOCKET_HOME, or \
+                 have one made by `docket token create`",
+            ),
+        },
+        Err(refusal) => refusal,
+    };
+    stranger()?;
+    Err(unknown(api, peer, refusal))
+}
+
+/// Who holds `token`. One that another coordinator made just now is in the log before it is in this one's table.
+async fn known(api: &Api, token: &str) -> Option<Caller> {
+    if let Some(caller) = api.caller(token) {
+        return Some(caller);
     }
-    Ok(())
+    if !token.starts_with(super::tokens::PREFIX) {
+        return None;
+    }
+    // A store that cannot be read now says so to whoever follows it.
+    api.tokens.look_again(&*api.store).await.ok()?;
+    api.caller(token)
+}
+
+/// The pace of a request that no route takes.
+pub(super) async fn pace(api: &Api, parts: &Parts) -> Result<(), Refusal> {
+    paced(api, peer(parts), &parts.headers).await.map(drop)
 }
 
 /// Refuses a host that a name of a stranger's may have led here, and pages of other origins: what a person
 /// looks at in a browser must not reach the coordinator behind their back.
 fn check_host(api: &Api, parts: &Parts) -> Result<(), Refusal> {
     let wrong = |detail: &str, field: &str| Refusal::new(ProblemCode::Forbidden, detail).field(field);
-    let mut hosts = parts.headers.get_all(header::HOST).iter();
-    let (host, more) = (hosts.next().and_then(|host| host.to_str().ok()), hosts.next());
+    let site = HeaderName::from_static("sec-fetch-site");
+    for (name, field) in
+        [(header::HOST, "host"), (header::ORIGIN, "origin"), (site.clone(), "sec-fetch-site")]
+    {
+        // Which of two counts is what somebody else may read otherwise.
+        if parts.headers.get_all(name).iter().count() > 1 {
+            return Err(wrong("send this header once", field));
+        }
+    }
+    let host = parts.headers.get(header::HOST).and_then(|host| host.to_str().ok());
     let near = parts.extensions.get::<Ends>().is_none_or(|ends| ends.local.to_canonical().is_loopback());
     let good = |host: &str| is_ours(host, near, &api.limits.hosts);
     let target = parts.uri.authority().is_none_or(|target| good(target.as_str()));
-    let Some(host) = host.filter(|host| more.is_none() && target && good(host)) else {
+    let Some(host) = host.filter(|host| target && good(host)) else {
         let detail = if near {
             "call this coordinator as 127.0.0.1 or localhost, or name the host in `server.hosts`"
         } else {
@@ -83,8 +141,7 @@ fn check_host(api: &Api, parts: &Parts) -> Result<(), Refusal> {
             return Err(wrong("pages of other origins may not call this coordinator", "origin"));
         }
     }
-    let site = parts.headers.get(HeaderName::from_static("sec-fetch-site"));
-    if site.is_some_and(|site| site != "same-origin" && site != "none") {
+    if parts.headers.get(site).is_some_and(|site| site != "same-origin" && site != "none") {
         return Err(wrong("pages of other sites may not call this coordinator", "sec-fetch-site"));
     }
     Ok(())
@@ -98,7 +155,8 @@ fn is_ours(authority: &str, near: bool, names: &[String]) -> bool {
         Some((host, rest)) => (host, Some(rest.strip_prefix(':').unwrap_or("none"))),
         None => authority.split_once(':').map_or((authority, None), |(host, port)| (host, Some(port))),
     };
-    if port.is_some_and(|port| port.is_empty() || !port.bytes().all(|b| b.is_ascii_digit())) {
+    let is_port = |port: &str| port.bytes().all(|b| b.is_ascii_digit()) && port.parse::<u16>().is_ok();
+    if port.is_some_and(|port| !is_port(port)) {
         return false;
     }
     if names.iter().any(|name| name.eq_ignore_ascii_case(host)) || host.eq_ignore_ascii_case("localhost") {
@@ -108,26 +166,13 @@ fn is_ours(authority: &str, near: bool, names: &[String]) -> bool {
 }
 
 /// Who calls, and whether they may.
-pub(super) fn authorize(
-    api: &Api,
-    access: Access,
-    peer: Option<IpAddr>,
-    headers: &HeaderMap,
-) -> Result<Caller, Refusal> {
-    let caller = match bearer(headers) {
-        Ok(None) => Caller::Anyone,
-        Ok(Some(token)) => match api.caller(token) {
-            Some(caller) => caller,
-            None => {
-                let detail = "this token is not one of this coordinator's, or is no more; take the one of its \
-                              DOCKET_HOME, or have one made by `docket token create`";
-                return Err(unknown(api, peer, Refusal::new(ProblemCode::Unauthorized, detail)));
-            }
-        },
-        Err(refusal) => return Err(unknown(api, peer, refusal)),
-    };
-    if let Some(paced) = Paced::caller(&caller) {
-        api.pace.request_of(paced)?;
+pub(super) async fn authorize(api: &Api, access: Access, parts: &Parts) -> Result<Caller, Refusal> {
+    let peer = peer(parts);
+    let caller = paced(api, peer, &parts.headers).await?;
+    if caller != Caller::Anyone
+        && let Some(proven) = parts.extensions.get::<Proven>()
+    {
+        proven.0.store(true, Ordering::Relaxed);
     }
     if access.admits(&caller) {
         return Ok(caller);
@@ -139,11 +184,24 @@ pub(super) fn authorize(
         ),
         Caller::Api { .. } | Caller::Run { .. } => Refusal::new(
             ProblemCode::Forbidden,
-            "this token's role is not good for this route; take one whose role is",
+            format!("this route is not for {}; it takes {}", role_of(&caller), access.takes()),
         ),
     };
     api.refused.note(peer, refusal.code(), api.clock.now());
     Err(refusal)
+}
+
+fn role_of(caller: &Caller) -> &'static str {
+    match caller {
+        Caller::Anyone => "callers without a token",
+        Caller::Api { role, .. } => match role {
+            Role::Admin => "tokens of role admin",
+            Role::Submit => "tokens of role submit",
+            Role::Worker => "tokens of role worker",
+            Role::Read => "tokens of role read",
+        },
+        Caller::Run { .. } => "run tokens",
+    }
 }
 
 /// A wrong token: counted, and from some number on not even answered as such.
@@ -206,6 +264,8 @@ mod tests {
             "[::2]:1",
             "127.0.0.1:x",
             "127.0.0.1:",
+            "127.0.0.1:65536",
+            "localhost:+80",
             "localhost:80@evil",
             "[::1]evil",
             "x.docket.example",

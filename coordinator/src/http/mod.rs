@@ -41,7 +41,7 @@ pub use auth::{ApiToken, RunTokens};
 pub use docket_schema::system::Role;
 pub(crate) use errors::error_chain;
 pub use failpoint::AnswerLost;
-pub(crate) use guard::Ends;
+pub(crate) use guard::{Ends, Proven};
 pub use openapi::document as openapi_document;
 pub use pace::Rates;
 pub(crate) use pace::{Pace, network};

@@ -1,7 +1,7 @@
 //! The table of routes, and what is the same for all of them.
 //!
 //! [`ROUTES`] is the only list: the router, the OpenAPI document and the test of tokens are all
-//! made from it. Order of checks: head, host, pace, token, role, epoch, size, then the route's own.
+//! made from it. Order of checks: head, host, token, pace, role, epoch, size, then the route's own.
 
 use std::{future::Future, panic::AssertUnwindSafe, pin::Pin, sync::Arc};
 
@@ -274,7 +274,11 @@ pub(super) fn router_of(api: Arc<Api>, routes: &'static [Route]) -> Router {
 
 async fn unrouted(api: Arc<Api>, request: Request, refusal: Refusal) -> Response<Body> {
     let (parts, _) = request.into_parts();
-    let refusal = guard::check(&api, &parts).err().unwrap_or(refusal);
+    let passed = match guard::check(&api, &parts) {
+        Ok(()) => guard::pace(&api, &parts).await,
+        Err(refused) => Err(refused),
+    };
+    let refusal = passed.err().unwrap_or(refusal);
     guard::dressed(refusal.into_response())
 }
 
@@ -283,7 +287,7 @@ async fn dispatch(api: Arc<Api>, route: &'static Route, request: Request) -> Res
     let answer = async {
         guard::check(&api, &parts)?;
         let peer = guard::peer(&parts);
-        let caller = guard::authorize(&api, route.access, peer, &parts.headers)?;
+        let caller = guard::authorize(&api, route.access, &parts).await?;
         if route.access.asks_who_holds() {
             api.must_be_in_force(&caller).await?;
         }

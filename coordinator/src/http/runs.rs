@@ -27,7 +27,7 @@ use super::{
     errors::Refusal,
     feed::{answer, page, page_limit},
 };
-use crate::store::{Append, Condition, NewBlob};
+use crate::store::{Append, AppendError, Condition, Holding, NewBlob};
 
 /// Longest chain of runs that stand on each other's history.
 const LINEAGE_RUNS_MAX: usize = 100;
@@ -155,6 +155,11 @@ pub(super) async fn policy(api: Arc<Api>, call: Call) -> Answered {
         .map_err(|error| Refusal::new(ProblemCode::InvalidRequest, error.to_string()).field("policy"))?;
     let blob = BlobRef::of(&bytes);
     let by = call.caller.name();
+    match api.store.holding(run).await? {
+        None => return Err(AppendError::NoStream.into()),
+        Some(Holding::Closed) => return Err(AppendError::Closed.into()),
+        Some(Holding::Open(_) | Holding::Shut(_)) => {}
+    }
     audit::record(&api, &call, AdminAct::ChangePolicy { run }).await?;
     let changed = RunEvent::from(PolicyChanged { policy: blob, rules: Some(rules), of_task: true, by });
     said(&api, run, changed, vec![NewBlob { blob, bytes: bytes.into() }]).await

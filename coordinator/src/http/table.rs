@@ -4,9 +4,12 @@
 //! says nothing; a token that is revoked or has expired is not found; where the log goes on with something
 //! that cannot be read, none of its tokens is.
 
-use std::sync::{
-    PoisonError, RwLock,
-    atomic::{AtomicBool, Ordering},
+use std::{
+    sync::{
+        PoisonError, RwLock,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Duration,
 };
 
 use docket_schema::{
@@ -16,12 +19,16 @@ use docket_schema::{
     wire::PAGE_EVENTS_MAX,
 };
 use subtle::ConstantTimeEq as _;
+use tokio::time::Instant;
 
 use super::auth::ApiToken;
 use crate::store::{Store, StoreError};
 
 /// The stream that holds them.
 pub(crate) const STREAM: StreamId = StreamId::System(SystemTopic::Tokens);
+
+/// The least time between two looks for tokens that are not known.
+const LOOK_AGAIN: Duration = Duration::from_millis(100);
 
 /// Reading the log's tokens failed.
 #[derive(Debug, thiserror::Error)]
@@ -41,12 +48,14 @@ pub struct TokenTable {
     stored: RwLock<Tokens>,
     /// The log goes on with what this build cannot read, which may revoke any of those it could.
     is_unread: AtomicBool,
+    /// When the log was last read for a token that was not known.
+    looked: tokio::sync::Mutex<Option<Instant>>,
 }
 
 impl TokenTable {
     /// A table of these, as far as the log has not been read.
     pub fn new(fixed: Vec<ApiToken>) -> Self {
-        Self { fixed, stored: RwLock::default(), is_unread: AtomicBool::new(false) }
+        Self { fixed, ..Self::default() }
     }
 
     /// Name and role of whoever holds the token of this BLAKE3 at `now`.
@@ -91,6 +100,21 @@ impl TokenTable {
                 return Ok(());
             }
         }
+    }
+
+    /// Catches up for somebody whose token is not known. However many ask, the log is read at most once in
+    /// [`LOOK_AGAIN`], and whoever asks is answered by a look that began after: those who wait share it.
+    pub(crate) async fn look_again(&self, store: &dyn Store) -> Result<(), TokensUnread> {
+        let asked = Instant::now();
+        let mut looked = self.looked.lock().await;
+        if let Some(at) = *looked {
+            if at >= asked {
+                return Ok(());
+            }
+            tokio::time::sleep_until(at + LOOK_AGAIN).await;
+        }
+        *looked = Some(Instant::now());
+        self.catch_up(store).await
     }
 
     fn fold(&self, page: &[Envelope]) -> Result<(), TokensError> {

@@ -30,7 +30,7 @@ use crate::{
 };
 
 /// What every API token begins with: by it secrets are known where they do not belong.
-const PREFIX: &str = "dkt_";
+pub(super) const PREFIX: &str = "dkt_";
 /// How often an append that another was faster with is decided anew.
 const TRIES: u32 = 8;
 
@@ -45,6 +45,10 @@ pub(super) async fn list(api: Arc<Api>, _: Call) -> Answered {
 
 pub(super) async fn create(api: Arc<Api>, call: Call) -> Answered {
     let CreateTokenRequest { name, role, expires_in_ms } = call.json()?;
+    if !name.is_new() {
+        let detail = "a token's name begins with a letter or digit";
+        return Err(Refusal::new(ProblemCode::InvalidRequest, detail).field("name"));
+    }
     if expires_in_ms.is_some_and(|ms| ms == 0 || ms > TOKEN_LIFE_MS_MAX) {
         let detail = format!("`expires_in_ms` must be within 1 and {TOKEN_LIFE_MS_MAX}");
         return Err(Refusal::new(ProblemCode::InvalidRequest, detail).field("expires_in_ms"));

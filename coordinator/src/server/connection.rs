@@ -15,8 +15,17 @@ use std::{
     time::Duration,
 };
 
-use axum::{Router, body::Body, http::Response};
-use hyper::{Request, body::Incoming, server::conn::http1, service::Service};
+use axum::{
+    Router,
+    body::{Body, Bytes},
+    http::Response,
+};
+use hyper::{
+    Request,
+    body::{Frame, Incoming, SizeHint},
+    server::conn::http1,
+    service::Service,
+};
 use hyper_util::{
     rt::{TokioIo, TokioTimer},
     service::TowerToHyperService,
@@ -28,7 +37,7 @@ use tokio::{
 use tokio_util::sync::CancellationToken;
 
 use super::Patience;
-use crate::http::{Ends, error_chain};
+use crate::http::{Ends, Proven, error_chain};
 
 /// Largest head of a request, in bytes, and most headers: beyond them hyper itself answers 431, or 414 for the
 /// target alone, and ends the connection.
@@ -38,6 +47,8 @@ const HEADERS_MAX: usize = 64;
 /// See the module.
 pub(super) struct Connection {
     pub(super) service: Router,
+    /// Told when a good token came.
+    pub(super) proven: Proven,
     pub(super) patience: Patience,
     pub(super) shutdown: CancellationToken,
     pub(super) stop_now: CancellationToken,
@@ -51,7 +62,8 @@ impl Connection {
     {
         let phase = Arc::new(Phase::default());
         let stream = Watched::new(stream, Arc::clone(&phase), self.patience);
-        let service = Served { router: TowerToHyperService::new(self.service), ends, phase };
+        let router = TowerToHyperService::new(self.service);
+        let service = Served { router, ends, proven: self.proven, phase };
         let connection = http1::Builder::new()
             .timer(TokioTimer::new())
             .header_read_timeout(self.patience.idle)
@@ -82,12 +94,14 @@ impl Connection {
 struct Phase(AtomicU8);
 
 impl Phase {
+    /// Before the first request was whole.
+    const FRESH: u8 = 0;
     /// Between two requests.
-    const IDLE: u8 = 0;
+    const IDLE: u8 = 1;
     /// A head has begun to come.
-    const HEAD: u8 = 1;
-    /// A request is being answered.
-    const BUSY: u8 = 2;
+    const HEAD: u8 = 2;
+    /// A request is being answered, up to the last byte of the answer's body.
+    const BUSY: u8 = 3;
 
     fn get(&self) -> u8 {
         self.0.load(Ordering::Relaxed)
@@ -102,6 +116,7 @@ impl Phase {
 struct Served {
     router: TowerToHyperService<Router>,
     ends: Ends,
+    proven: Proven,
     phase: Arc<Phase>,
 }
 
@@ -115,12 +130,43 @@ impl Service<Request<Incoming>> for Served {
     fn call(&self, mut request: Request<Incoming>) -> Answering {
         self.phase.set(Phase::BUSY);
         request.extensions_mut().insert(self.ends);
+        request.extensions_mut().insert(self.proven.clone());
         let (answer, phase) = (self.router.call(request), Arc::clone(&self.phase));
-        Box::pin(async move {
-            let answer = answer.await;
-            phase.set(Phase::IDLE);
-            answer
-        })
+        Box::pin(async move { answer.await.map(|answer| answer.map(|body| Body::new(Told { body, phase }))) })
+    }
+}
+
+/// An answer's body, at whose end the connection is idle again: a stream that lasts for hours is an answer
+/// all that time, whatever its reader sends meanwhile.
+struct Told {
+    body: Body,
+    phase: Arc<Phase>,
+}
+
+impl hyper::body::Body for Told {
+    type Data = Bytes;
+    type Error = axum::Error;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, axum::Error>>> {
+        Pin::new(&mut self.body).poll_frame(cx)
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.size_hint()
+    }
+}
+
+impl Drop for Told {
+    /// hyper drops a body once it has all of it, or needs none.
+    fn drop(&mut self) {
+        self.phase.set(Phase::IDLE);
     }
 }
 
@@ -130,6 +176,9 @@ struct Watched<S> {
     phase: Arc<Phase>,
     /// When the head that is being read began.
     begun: Option<Instant>,
+    /// Until the first request is whole.
+    first: Timer,
+    opened: Instant,
     head: Timer,
     stalled: Timer,
 }
@@ -137,7 +186,8 @@ struct Watched<S> {
 impl<S> Watched<S> {
     fn new(stream: S, phase: Arc<Phase>, patience: Patience) -> Self {
         let (head, stalled) = (Timer::new(patience.head), Timer::new(patience.stalled));
-        Self { stream, phase, begun: None, head, stalled }
+        let (first, opened) = (Timer::new(patience.first), Instant::now());
+        Self { stream, phase, begun: None, first, opened, head, stalled }
     }
 }
 
@@ -183,6 +233,14 @@ impl<S: AsyncRead + Unpin> AsyncRead for Watched<S> {
     ) -> Poll<io::Result<()>> {
         let before = buf.filled().len();
         let read = Pin::new(&mut self.stream).poll_read(cx, buf);
+        if self.phase.get() == Phase::FRESH {
+            let opened = self.opened;
+            let late = match &read {
+                Poll::Ready(_) => opened.elapsed() >= self.first.within,
+                Poll::Pending => self.first.poll(cx, Some(opened)).is_ready(),
+            };
+            return if late { Poll::Ready(Err(too_slow("no request came"))) } else { read };
+        }
         if buf.filled().len() > before && self.phase.get() == Phase::IDLE {
             self.phase.set(Phase::HEAD);
             self.begun = Some(Instant::now());

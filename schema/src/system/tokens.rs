@@ -53,7 +53,8 @@ impl Role {
     }
 }
 
-/// A token's name: letters, digits, `.`, `_`, `-`; at most [`TOKEN_NAME_BYTES_MAX`] bytes.
+/// A token's name: letters, digits, `.`, `_`, `-`; at most [`TOKEN_NAME_BYTES_MAX`] bytes. A new one begins with a
+/// letter or digit ([`TokenName::is_new`]): others are a path's own words, or a flag. Old logs may hold such.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, JsonSchema)]
 #[serde(transparent)]
 pub struct TokenName(String);
@@ -62,6 +63,11 @@ impl TokenName {
     /// The name as text.
     pub fn as_str(&self) -> &str {
         &self.0
+    }
+
+    /// Whether a token may be made of this name.
+    pub fn is_new(&self) -> bool {
+        self.0.starts_with(|first: char| first.is_ascii_alphanumeric())
     }
 }
 
@@ -257,6 +263,18 @@ mod tests {
 
     fn revoked(name: &str) -> SystemEvent {
         TokenRevoked { name: name.parse().expect("a name"), by: "ann".to_owned() }.into()
+    }
+
+    #[test]
+    fn new_names_begin_with_a_letter_or_digit_and_old_ones_fold() {
+        let mut tokens = Tokens::default();
+        for old in [".", "..", "-x", "_a", "--role"] {
+            assert!(!old.parse::<TokenName>().expect("stands in logs").is_new(), "{old}");
+            fold(&mut tokens, 10, made(old, None)).expect("folds");
+        }
+        for new in ["a", "0", "ci.2_x-"] {
+            assert!(new.parse::<TokenName>().expect("a name").is_new(), "{new}");
+        }
     }
 
     #[test]

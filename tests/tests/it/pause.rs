@@ -164,9 +164,9 @@ async fn a_run_rests_and_goes_on(place: Place) -> Result<()> {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_paused_run_frees_its_slot_and_goes_on_where_it_stood() -> Result<()> {
     let _room = room().await;
-    a_run_rests_and_goes_on(Place::Home).await?;
+    Box::pin(a_run_rests_and_goes_on(Place::Home)).await?;
     let Some(cluster) = Cluster::start() else { return Ok(()) };
-    a_run_rests_and_goes_on(fresh_database(&cluster).await?).await
+    Box::pin(a_run_rests_and_goes_on(fresh_database(&cluster).await?)).await
 }
 
 /// Nobody could answer while it waits: the command ends, and says what the run is.

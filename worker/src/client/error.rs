@@ -20,6 +20,19 @@ pub enum ClientError {
         #[source]
         source: Box<dyn std::error::Error + Send + Sync>,
     },
+    /// Somebody is there, and no encrypted connection to them can be made: another CA, another host's or an
+    /// expired certificate, no TLS at all.
+    #[error(
+        "no trusted connection to the coordinator at {url} to {doing}: {why}; check the address, DOCKET_CA (`client.ca`) and the coordinator's certificate"
+    )]
+    Tls {
+        /// What was wanted: "append events".
+        doing: &'static str,
+        /// The coordinator's address.
+        url: String,
+        /// What TLS says.
+        why: String,
+    },
     /// An answer came that is none of ours.
     #[error(
         "what answered at {url} ({doing}) does not speak docket's protocol: {what}; check the address and that both sides have the same version"
@@ -47,7 +60,7 @@ impl ClientError {
     /// Whether the same call may succeed later without anything being changed.
     pub fn is_retryable(&self) -> bool {
         match self {
-            Self::Unreachable { .. } => true,
+            Self::Unreachable { .. } | Self::Tls { .. } => true,
             Self::Refused(problem) => matches!(problem.code, ProblemCode::Unavailable | ProblemCode::TooMany),
             Self::Protocol { .. } | Self::BadUrl | Self::Ca | Self::Setup(_) => false,
         }
@@ -62,9 +75,12 @@ impl ClientError {
     pub fn problem(&self) -> Option<&Problem> {
         match self {
             Self::Refused(problem) => Some(problem),
-            Self::Unreachable { .. } | Self::Protocol { .. } | Self::BadUrl | Self::Ca | Self::Setup(_) => {
-                None
-            }
+            Self::Unreachable { .. }
+            | Self::Tls { .. }
+            | Self::Protocol { .. }
+            | Self::BadUrl
+            | Self::Ca
+            | Self::Setup(_) => None,
         }
     }
 }

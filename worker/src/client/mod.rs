@@ -2,7 +2,9 @@
 //!
 //! Owns connections, time limits, the shape of errors and the patience of retries; knows nothing of
 //! leases or runs. Nothing here retries by itself but [`Client::follow`]: only the caller knows how
-//! long an attempt is worth making, and says so with [`patiently`].
+//! long an attempt is worth making, and says so with [`patiently`]. Except for "too many requests": that was
+//! refused before anything was done, so every call sends it again after the wait that was asked for, for
+//! half a minute at most.
 //!
 //! Invariants: the token stands in the `Authorization` header only; an answer is read to a named
 //! limit; a blob is handed out only when its bytes have its hash.

@@ -243,3 +243,41 @@ async fn a_coordinator_that_comes_back_is_found_again() {
     }
     assert!(attempts.load(Ordering::SeqCst) >= 1);
 }
+
+#[tokio::test]
+async fn a_call_that_is_told_to_wait_waits_and_is_sent_again_whole() {
+    let seen = Arc::new(AtomicUsize::new(0));
+    let busy = |State(seen): State<Arc<AtomicUsize>>, body: Bytes| async move {
+        assert!(!body.is_empty(), "the body is sent again, too");
+        match seen.fetch_add(1, Ordering::SeqCst) {
+            0 => (StatusCode::TOO_MANY_REQUESTS, [("retry-after", "1")], "a proxy's own").into_response(),
+            1 => {
+                let problem = Json(ProblemCode::TooMany.problem("slower"));
+                (StatusCode::TOO_MANY_REQUESTS, [("retry-after", "1")], problem).into_response()
+            }
+            _ => r#"{"missing":[]}"#.into_response(),
+        }
+    };
+    let never = async || (StatusCode::TOO_MANY_REQUESTS, [("retry-after", "31")], "later");
+    let router = Router::new()
+        .route("/v1/blobs/missing", post(busy))
+        .route("/v1/status", get(never))
+        .with_state(Arc::clone(&seen));
+    let (client, _server) = serve(router).await;
+    let begun = Instant::now();
+    assert!(client.missing_blobs(&[BlobHash::of(b"x")]).await.unwrap().is_empty());
+    assert!(begun.elapsed() >= Duration::from_secs(2), "{:?}", begun.elapsed());
+    assert_eq!(seen.load(Ordering::SeqCst), 3);
+    let error = client.status().await.unwrap_err();
+    assert_eq!(error.code(), Some(ProblemCode::TooMany), "longer than anybody waits is told at once");
+    assert!(error.is_retryable());
+}
+
+#[tokio::test]
+async fn why_tls_failed_is_in_the_first_line() {
+    let (plain, _server) = serve(Router::new().fallback(async || "no TLS here")).await;
+    let url = plain.address().replace("http://", "https://");
+    let error = Client::new(&url, secret("t")).unwrap().status().await.unwrap_err();
+    assert!(matches!(error, ClientError::Tls { .. }) && error.is_retryable(), "{error:?}");
+    assert!(error.to_string().contains("InvalidContentType"), "{error}");
+}

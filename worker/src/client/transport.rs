@@ -17,6 +17,10 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 pub(super) const ANSWER_TIMEOUT: Duration = Duration::from_secs(30);
 /// Largest answer that is read: a whole lineage comes in one.
 pub(super) const ANSWER_BYTES_MAX: usize = 512 * 1024 * 1024;
+/// How long a call in all waits because the coordinator says that too many come.
+const TOO_MANY_WAIT_MAX: Duration = Duration::from_secs(30);
+/// Those that were told the same wait do not come back in step.
+const TOO_MANY_JITTER_MS: u64 = 250;
 /// Idle connections kept: each run process speaks to one coordinator, some calls at a time.
 const IDLE_CONNECTIONS_MAX: usize = 16;
 
@@ -95,7 +99,23 @@ impl Client {
         if source.is_builder() {
             return self.protocol(doing, "the request cannot be written (is the token one line of ASCII?)");
         }
-        ClientError::Unreachable { doing, url: self.address().to_owned(), source: Box::new(source) }
+        let url = self.address().to_owned();
+        match tls_fault(&source) {
+            Some(why) => ClientError::Tls { doing, url, why: why.to_string() },
+            None => ClientError::Unreachable { doing, url, source: Box::new(source) },
+        }
+    }
+}
+
+/// What TLS itself said, where a call failed for that. An IO error does not name what it holds as its source.
+fn tls_fault<'e>(error: &'e (dyn std::error::Error + 'static)) -> Option<&'e rustls::Error> {
+    if let Some(fault) = error.downcast_ref() {
+        return Some(fault);
+    }
+    let held = error.downcast_ref::<std::io::Error>().and_then(std::io::Error::get_ref);
+    match held {
+        Some(held) => tls_fault(held),
+        None => tls_fault(error.source()?),
     }
 }
 
@@ -176,21 +196,27 @@ impl Call<'_> {
         self
     }
 
-    fn request(&mut self) -> RequestBuilder {
+    fn request(&self) -> RequestBuilder {
         let url = self.url.clone();
         let request =
             self.client.http.request(self.method.clone(), url).bearer_auth(self.client.token.expose());
-        match self.body.take() {
-            Some((kind, bytes)) => request.header(reqwest::header::CONTENT_TYPE, kind).body(bytes),
+        match &self.body {
+            Some((kind, bytes)) => request.header(reqwest::header::CONTENT_TYPE, *kind).body(bytes.clone()),
             None => request,
         }
     }
 
     /// Sends, and reads the whole answer.
-    pub(super) async fn bytes(mut self, limit: usize) -> Result<Bytes, ClientError> {
-        let request = self.request().timeout(ANSWER_TIMEOUT + self.wait);
-        let response = request.send().await.map_err(|source| self.client.failed(self.doing, source))?;
-        self.checked(response, limit).await
+    pub(super) async fn bytes(self, limit: usize) -> Result<Bytes, ClientError> {
+        let mut patience = TOO_MANY_WAIT_MAX;
+        loop {
+            let request = self.request().timeout(ANSWER_TIMEOUT + self.wait);
+            let response = request.send().await.map_err(|source| self.client.failed(self.doing, source))?;
+            match wait_of(&response, &mut patience) {
+                Some(wait) => tokio::time::sleep(wait).await,
+                None => return self.checked(response, limit).await,
+            }
+        }
     }
 
     async fn checked(&self, response: Response, limit: usize) -> Result<Bytes, ClientError> {
@@ -231,6 +257,11 @@ impl Call<'_> {
                 let detail = format!("nobody answers behind {} (status {status})", self.client.address());
                 ClientError::Refused(Box::new(ProblemCode::Unavailable.problem(detail)))
             }
+            // What a proxy says for itself.
+            StatusCode::TOO_MANY_REQUESTS => {
+                let detail = format!("{} takes no more requests for now", self.client.address());
+                ClientError::Refused(Box::new(ProblemCode::TooMany.problem(detail)))
+            }
             _ => self.client.protocol(self.doing, format!("status {status} without a problem body")),
         }
     }
@@ -250,18 +281,25 @@ impl Call<'_> {
 
     /// Sends, and gives the open answer of an event stream. The head must come in time; what
     /// follows has the caller's limits.
-    pub(super) async fn open(mut self, last_event_id: u64) -> Result<Response, ClientError> {
-        let request = self
-            .request()
-            .header(reqwest::header::ACCEPT, "text/event-stream")
-            .header("last-event-id", last_event_id.to_string());
+    pub(super) async fn open(self, last_event_id: u64) -> Result<Response, ClientError> {
+        let mut patience = TOO_MANY_WAIT_MAX;
         let late = |_| ClientError::Unreachable {
             doing: self.doing,
             url: self.client.address().to_owned(),
             source: Box::new(std::io::Error::from(std::io::ErrorKind::TimedOut)),
         };
-        let sent = tokio::time::timeout(ANSWER_TIMEOUT, request.send()).await.map_err(late)?;
-        let response = sent.map_err(|source| self.client.failed(self.doing, source))?;
+        let response = loop {
+            let request = self
+                .request()
+                .header(reqwest::header::ACCEPT, "text/event-stream")
+                .header("last-event-id", last_event_id.to_string());
+            let sent = tokio::time::timeout(ANSWER_TIMEOUT, request.send()).await.map_err(late)?;
+            let response = sent.map_err(|source| self.client.failed(self.doing, source))?;
+            match wait_of(&response, &mut patience) {
+                Some(wait) => tokio::time::sleep(wait).await,
+                None => break response,
+            }
+        };
         if response.status().is_success() {
             return Ok(response);
         }
@@ -271,4 +309,17 @@ impl Call<'_> {
             .map_err(late)??;
         Err(self.refused(status, &body))
     }
+}
+
+/// For "too many requests": how long until the same is sent again, while `patience` lasts. What nobody says a
+/// time for is worth a second.
+fn wait_of(response: &Response, patience: &mut Duration) -> Option<Duration> {
+    if response.status() != StatusCode::TOO_MANY_REQUESTS {
+        return None;
+    }
+    let said = response.headers().get(reqwest::header::RETRY_AFTER);
+    let seconds = said.and_then(|value| value.to_str().ok()?.trim().parse::<u64>().ok()).unwrap_or(1).max(1);
+    let wait = Duration::from_secs(seconds);
+    *patience = patience.checked_sub(wait)?;
+    Some(wait + Duration::from_millis(crate::clock::jitter() % TOO_MANY_JITTER_MS))
 }

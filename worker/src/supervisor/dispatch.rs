@@ -353,10 +353,12 @@ fn ms(wait: Duration) -> u64 {
     u64::try_from(wait.as_millis()).unwrap_or(u64::MAX)
 }
 
+/// What may pass without anything being changed is waited out: only what cannot is the end of a worker.
 fn failure_of(error: &ClientError) -> Failure {
     match error.code() {
         Some(
             ProblemCode::Unavailable
+            | ProblemCode::TooMany
             | ProblemCode::StorageFull
             | ProblemCode::Corrupt
             | ProblemCode::Internal,
@@ -364,5 +366,23 @@ fn failure_of(error: &ClientError) -> Failure {
         Some(_) => Failure::Final,
         None if error.is_retryable() => Failure::Away,
         None => Failure::Final,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_worker_that_is_told_to_wait_waits() {
+        for (code, failure) in [
+            (ProblemCode::TooMany, Failure::Away),
+            (ProblemCode::Unavailable, Failure::Away),
+            (ProblemCode::Unauthorized, Failure::Final),
+            (ProblemCode::Forbidden, Failure::Final),
+        ] {
+            let error = ClientError::Refused(Box::new(code.problem("no")));
+            assert_eq!(failure_of(&error), failure, "{code:?}");
+        }
     }
 }

@@ -57,14 +57,15 @@ fn of_system(event: &SystemEvent) -> String {
     }
 }
 
+/// What comes over the API is recorded before it is done: as asked, for it may have failed.
 fn act(act: &AdminAct) -> String {
     match act {
-        AdminAct::CreateToken { name, role } => format!("token {name} ({}) made", role.as_str()),
-        AdminAct::RevokeToken { name } => format!("token {name} revoked"),
-        AdminAct::ChangePolicy { run } => format!("policy of run {run} changed"),
-        AdminAct::Import { run, .. } => format!("run {run} imported"),
-        AdminAct::CollectGarbage { delete: true } => "unnamed blobs dropped".to_owned(),
-        AdminAct::CollectGarbage { delete: false } => "unnamed blobs counted".to_owned(),
+        AdminAct::CreateToken { name, role } => format!("asked to make token {name} ({})", role.as_str()),
+        AdminAct::RevokeToken { name } => format!("asked to revoke token {name}"),
+        AdminAct::ChangePolicy { run } => format!("asked to change the policy of run {run}"),
+        AdminAct::Import { run, .. } => format!("asked to import run {run}"),
+        AdminAct::CollectGarbage { delete: true } => "asked to drop unnamed blobs".to_owned(),
+        AdminAct::CollectGarbage { delete: false } => "asked to count unnamed blobs".to_owned(),
         AdminAct::Migrate { version } => format!("database migrated by docket {version}"),
         AdminAct::Rebuild { differences } => format!("tables derived again, {differences} differences"),
     }

@@ -156,7 +156,7 @@ fn coordinators_word(failure: Failure) -> Failure {
 
 fn exit_of(error: &ClientError) -> Exit {
     match error {
-        ClientError::Unreachable { .. } => Exit::Unreachable,
+        ClientError::Unreachable { .. } | ClientError::Tls { .. } => Exit::Unreachable,
         ClientError::BadUrl | ClientError::Ca => Exit::Usage,
         ClientError::Protocol { .. } | ClientError::Setup(_) => Exit::Failed,
         ClientError::Refused(problem) => match problem.code {

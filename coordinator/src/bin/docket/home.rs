@@ -29,6 +29,11 @@ const WRITABLE_BY_OTHERS: u32 = 0o022;
 /// Bits that let others see what is in it.
 const READABLE_BY_OTHERS: u32 = 0o055;
 
+/// Bits of a secret file's mode that let others read or change it.
+const OPEN_TO_OTHERS: u32 = 0o077;
+/// Shortest token that somebody may have written by hand.
+const TOKEN_CHARS_MIN: usize = 32;
+
 /// A home. Its folder exists, and nobody else may write to it.
 #[derive(Debug, Clone)]
 pub(crate) struct Home {
@@ -144,8 +149,8 @@ impl Home {
     pub(crate) fn token(&self) -> Outcome<Secret> {
         let path = self.path.join("token");
         let failed = || format!("cannot read or make the token {}; check its permissions", path.display());
-        match std::fs::read_to_string(&path) {
-            Ok(text) => return token_of(&text, &path),
+        match File::open(&path) {
+            Ok(file) => return token_in(file, &path),
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
             Err(error) => return Err(error).fail_with(Exit::Failed, failed),
         }
@@ -159,7 +164,7 @@ impl Home {
             Err(error) if error.error.kind() == std::io::ErrorKind::AlreadyExists => {}
             Err(error) => return Err(error.error).fail_with(Exit::Failed, failed),
         }
-        token_of(&std::fs::read_to_string(&path).fail_with(Exit::Failed, failed)?, &path)
+        token_in(File::open(&path).fail_with(Exit::Failed, failed)?, &path)
     }
 
     /// Takes the lock, if nobody has it.
@@ -236,12 +241,31 @@ fn whole_file(kind: i32) -> libc::flock {
     }
 }
 
-fn token_of(text: &str, path: &Path) -> Outcome<Secret> {
-    Secret::new(text).ok_or_else(|| {
-        Failure::new(
-            Exit::Failed,
-            format!("the token file {} is empty; remove it and start again", path.display()),
-        )
+/// The token in the open file. One that others may read is no secret, and a short one can be guessed: both
+/// can only be of somebody's own making.
+fn token_in(mut file: File, path: &Path) -> Outcome<Secret> {
+    let failed = || format!("cannot read the token {}; check its permissions", path.display());
+    let found = file.metadata().fail_with(Exit::Failed, failed)?;
+    let mode = found.permissions().mode() & 0o7777;
+    let at = path.display();
+    if mode & OPEN_TO_OTHERS != 0 {
+        let message = format!(
+            "others may read or change the token file {at} (mode {mode:04o}), and it is an administrator's; remove \
+             it and start again for a fresh one, or `chmod 600 {at}` where nobody can have seen it"
+        );
+        return Err(Failure::new(Exit::Refused, message));
+    }
+    let mut text = String::new();
+    file.read_to_string(&mut text).fail_with(Exit::Failed, failed)?;
+    if text.trim().len() < TOKEN_CHARS_MIN {
+        let message = format!(
+            "the token file {at} holds fewer than {TOKEN_CHARS_MIN} characters; remove it and start again for a fresh \
+             one"
+        );
+        return Err(Failure::new(Exit::Refused, message));
+    }
+    Secret::new(&text).ok_or_else(|| {
+        Failure::new(Exit::Refused, format!("the token file {at} is wrong; remove it and start again"))
     })
 }
 
@@ -331,7 +355,29 @@ mod tests {
         assert_eq!(tokens.len(), 1);
         let mode = std::fs::metadata(folder.path().join("token")).expect("is there").permissions().mode();
         assert_eq!(mode & 0o777, 0o600);
-        std::fs::write(folder.path().join("token"), " \n").expect("writes");
-        assert!(home.token().is_err());
+    }
+
+    #[test]
+    fn a_token_file_that_others_may_read_or_that_is_short_is_refused() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let home = Home::open(Some(folder.path())).expect("opens");
+        let path = folder.path().join("token");
+        let by_hand = "x".repeat(TOKEN_CHARS_MIN);
+        for (text, mode, says) in [
+            (by_hand.clone(), 0o644, "chmod 600"),
+            (by_hand.clone(), 0o640, "chmod 600"),
+            (by_hand.clone(), 0o602, "chmod 600"),
+            (" \n".to_owned(), 0o600, "32 characters"),
+            ("x".repeat(TOKEN_CHARS_MIN - 1) + "\n", 0o600, "32 characters"),
+        ] {
+            std::fs::write(&path, &text).expect("writes");
+            std::fs::set_permissions(&path, Permissions::from_mode(mode)).expect("sets");
+            let refused = home.token().expect_err("is refused");
+            let told = refused.error.to_string();
+            assert!(refused.exit == Exit::Refused && told.contains(says), "{mode:o}: {told}");
+            assert!(!told.contains("xx"), "{told}");
+        }
+        std::fs::write(&path, by_hand.clone() + "\n").expect("writes");
+        assert_eq!(home.token().expect("is good").expose(), by_hand);
     }
 }

@@ -118,9 +118,13 @@ impl Local {
     }
 }
 
-/// Who stands in the log for what this home's token does.
+/// Who stands in the log for what this home's token does. Where nobody has a name (a service, a container), the
+/// machine's tells two coordinators of one store apart.
 pub(crate) fn user() -> String {
-    std::env::var("USER").ok().filter(|name| !name.is_empty()).unwrap_or_else(|| "local".to_owned())
+    std::env::var("USER").ok().filter(|name| !name.is_empty()).unwrap_or_else(|| {
+        let host = nix::unistd::gethostname().ok().and_then(|name| name.into_string().ok());
+        host.map_or_else(|| "local".to_owned(), |host| format!("local@{host}"))
+    })
 }
 
 /// Opens the store that the settings name: the home's own database, or another.

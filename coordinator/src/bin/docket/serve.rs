@@ -69,6 +69,7 @@ pub(crate) struct Served {
 impl Served {
     /// Takes the home and starts to serve.
     pub(crate) async fn start(cx: &mut Context, args: &ServerArgs) -> Outcome<Self> {
+        docket_coordinator::server::raise_descriptors();
         if let Some(listen) = args.listen {
             cx.config.server.listen = listen.to_string();
         }

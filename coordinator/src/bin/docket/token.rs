@@ -23,7 +23,8 @@ done with it. What is revoked is refused at once, at other coordinators of the s
 The file `token` of the home is an administrator's token of its own, and no token of this list.
 
 Roles: admin may do everything; submit puts tasks in, steers and reads them; worker leases and reports;
-read looks.
+read looks. Blobs are for admin alone (and run processes), and so are commands that need them, as diff, cat
+and export: snapshots are exact, and may hold secrets that were struck out everywhere else.
 
 Examples:
   docket token create --name ci --role submit --expires 90d
@@ -52,8 +53,8 @@ enum What {
 
 #[derive(Debug, clap::Args)]
 struct CreateArgs {
-    /// Its name: letters, digits, . _ -
-    #[arg(long)]
+    /// Its name: letters, digits, . _ - after a first letter or digit
+    #[arg(long, value_parser = new_name)]
     name: TokenName,
     /// What it is good for: admin, submit, worker, read
     #[arg(long, value_parser = role)]
@@ -61,6 +62,12 @@ struct CreateArgs {
     /// How long: 12h, 90d [default: until it is revoked]
     #[arg(long, value_name = "TIME", value_parser = life)]
     expires: Option<u64>,
+}
+
+fn new_name(text: &str) -> Result<TokenName, String> {
+    let name: TokenName =
+        text.parse().map_err(|error: docket_schema::ids::ParseIdError| error.to_string())?;
+    if name.is_new() { Ok(name) } else { Err("it must begin with a letter or digit".to_owned()) }
 }
 
 fn role(text: &str) -> Result<Role, String> {

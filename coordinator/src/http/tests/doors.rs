@@ -133,3 +133,42 @@ async fn long_heads_are_refused_within_bounds() {
     assert_eq!(many.send().await.expect("answer").status(), 431);
     assert_eq!(house.get("/healthz").await.status, 200, "and goes on");
 }
+
+#[tokio::test]
+async fn headers_that_decide_come_once() {
+    let house = House::open().await;
+    let good = format!("http://{}", house.running.local_addr());
+    for (header, value) in [("host", "localhost"), ("origin", good.as_str()), ("sec-fetch-site", "none")] {
+        let host = if header == "host" { "" } else { "host: localhost\r\n" };
+        let host = if header == "origin" {
+            format!("host: {}\r\n", house.running.local_addr())
+        } else {
+            host.to_owned()
+        };
+        let line = format!("{header}: {value}\r\n");
+        for (times, status) in [(1, "200"), (2, "403")] {
+            let lines = line.repeat(times);
+            let request = format!("GET /healthz HTTP/1.1\r\n{host}{lines}connection: close\r\n\r\n");
+            let answer = raw(&house, &request).await;
+            assert!(answer.starts_with(&format!("HTTP/1.1 {status}")), "{times} {header}: {answer}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_refusal_for_a_role_says_which_would_do() {
+    let house = House::open().await;
+    for (method, path, by, says) in [
+        (
+            "GET",
+            "/v1/tasks",
+            Role::Worker,
+            "not for tokens of role worker; it takes a token of role read or submit or admin",
+        ),
+        ("POST", "/v1/gc", Role::Submit, "takes a token of role admin"),
+        ("POST", "/v1/runs/x/append", Role::Admin, "takes a run's own token"),
+    ] {
+        let problem = house.send(method, path, token(by), Vec::new(), None).await.problem();
+        assert!(problem.detail.contains(says), "{path}: {}", problem.detail);
+    }
+}

@@ -107,7 +107,8 @@ async fn wrong_bodies_name_the_field() {
         ("/v1/tasks", with("priority", json!(7000)), "tasks[0].priority"),
         ("/v1/tasks", with("queue", json!("a b")), "tasks[0].queue"),
         ("/v1/tasks", with("model", json!({ "provider": "x" })), "tasks[0].model"),
-        ("/v1/lease", json!([]), "incarnation"),
+        ("/v1/lease", json!([]), "body"),
+        ("/v1/tasks", json!([[]]), "body"),
         ("/v1/heartbeat", json!({ "incarnation": "x", "held": [] }), "incarnation"),
         ("/v1/blobs/missing", json!({ "hashes": ["abc"] }), "hashes[0]"),
     ];
@@ -159,4 +160,22 @@ async fn wrong_queries_paths_methods_and_sizes_are_told() {
     let large = vec![b' '; 2 * 1024 * 1024];
     let problem = house.send("POST", "/v1/lease", token(Role::Admin), large, JSON).await.problem();
     assert_eq!((problem.code, problem.field.as_deref()), (ProblemCode::TooLarge, Some("body")));
+}
+
+#[tokio::test]
+async fn a_problem_repeats_little_of_what_it_is_about() {
+    let house = House::open().await;
+    let long = "x".repeat(500_000);
+    let name = |field: &str| serde_json::to_vec(&json!({ field: 1 })).expect("json");
+    for (path, body) in [
+        ("/v1/tasks", name(&long)),
+        ("/v1/tokens", serde_json::to_vec(&json!({ "name": long, "role": "read" })).expect("json")),
+        ("/v1/lease", name(&"\u{10ffff}".repeat(100_000))),
+    ] {
+        let answer = house.send("POST", path, token(Role::Admin), body, JSON).await;
+        assert!(answer.body.len() < 4096, "{path}: {} bytes", answer.body.len());
+        let problem = answer.problem();
+        assert!(problem.detail.starts_with("the body is wrong"), "{}", problem.detail);
+        assert!(problem.field.is_some_and(|field| field.chars().count() <= 201));
+    }
 }

@@ -75,26 +75,86 @@ async fn connect(house: &House, last: u8) -> TcpStream {
 }
 
 /// Whether somebody answers on it.
-async fn is_served(stream: &mut TcpStream) -> bool {
-    let request = "GET /healthz HTTP/1.1\r\nhost: localhost\r\n\r\n";
+async fn is_answered(stream: &mut TcpStream, token: &str) -> bool {
+    let request = if token.is_empty() {
+        "GET /healthz HTTP/1.1\r\nhost: localhost\r\n\r\n".to_owned()
+    } else {
+        format!("HEAD /v1/status HTTP/1.1\r\nhost: localhost\r\nauthorization: Bearer {token}\r\n\r\n")
+    };
     if stream.write_all(request.as_bytes()).await.is_err() {
         return false;
     }
     let mut first = [0; 12];
-    stream.read_exact(&mut first).await.is_ok() && &first == b"HTTP/1.1 200"
+    if stream.read_exact(&mut first).await.is_err() {
+        return false;
+    }
+    // The rest of the head: what comes next on the connection is another answer.
+    let mut last = [0; 4];
+    while &last != b"\r\n\r\n" {
+        let Ok(byte) = stream.read_u8().await else { return false };
+        last.rotate_left(1);
+        last[3] = byte;
+    }
+    first.starts_with(b"HTTP/1.1 2")
 }
 
 #[tokio::test]
 async fn one_address_cannot_take_every_connection() {
     let house = House::with(|config| (config.connections_max, config.connections_per_peer) = (8, 1)).await;
     let mut held = Vec::new();
+    // One of the eight may still be the house's own.
     for _ in 0..6 {
         let mut stream = connect(&house, 9).await;
-        assert!(is_served(&mut stream).await);
+        assert!(is_answered(&mut stream, token(Role::Read)).await);
         held.push(stream);
     }
-    assert!(!is_served(&mut connect(&house, 9).await).await, "six of eight are the most of loopback");
-    assert!(is_served(&mut connect(&house, 10).await).await, "another address is served");
+    assert!(!is_answered(&mut connect(&house, 9).await, "").await, "six of eight are the most of loopback");
+    assert!(is_answered(&mut connect(&house, 10).await, "").await, "another address is served");
     drop(held.pop());
-    in_time("a free seat", async { while !is_served(&mut connect(&house, 9).await).await {} }).await;
+    in_time("a free seat", async { while !is_answered(&mut connect(&house, 9).await, "").await {} }).await;
+}
+
+#[tokio::test]
+async fn connections_that_bring_no_token_keep_nobody_out() {
+    let house = House::with(|config| (config.connections_max, config.connections_per_peer) = (8, 1)).await;
+    let mut good = connect(&house, 9).await;
+    assert!(is_answered(&mut good, token(Role::Read)).await);
+    let mut idle = Vec::new();
+    for n in 0..40 {
+        let mut stream = connect(&house, 9 + n % 4).await;
+        if n % 2 == 0 {
+            // Open doors and wrong tokens prove nothing.
+            let _ = is_answered(&mut stream, if n % 4 == 0 { "" } else { "guess" }).await;
+        }
+        idle.push(stream);
+    }
+    for last in [9, 10, 20] {
+        let fresh = in_time("a seat", async {
+            is_answered(&mut connect(&house, last).await, token(Role::Read)).await
+        });
+        assert!(fresh.await, "a good token finds a seat");
+    }
+    assert!(is_answered(&mut good, token(Role::Read)).await, "who brought one keeps it");
+}
+
+#[tokio::test]
+async fn strangers_at_an_address_keep_no_good_token_out() {
+    // An address eight at once, then four a second.
+    let house = House::with(|config| config.rates.requests_per_second = 1).await;
+    let one = client_at(2);
+    for (path, token) in [("/healthz", ""), ("/v1/status", "guess"), ("/none", ""), ("/v1/status", "")] {
+        let mut last = 0;
+        for _ in 0..100 {
+            let mut request = one.get(house.running.url() + path);
+            if !token.is_empty() {
+                request = request.bearer_auth(token);
+            }
+            last = request.send().await.expect("answer").status().as_u16();
+            if last == 429 {
+                break;
+            }
+        }
+        assert_eq!(last, 429, "{path} counts for the address");
+    }
+    assert_eq!(get(&house, &one, token(Role::Read)).await.status(), 200, "a good one has its own");
 }

@@ -21,7 +21,8 @@ const TRICKLE: Duration = Duration::from_millis(20);
 async fn house() -> House {
     let limit = Duration::from_millis(300);
     let idle = Duration::from_secs(600);
-    let patience = Patience { idle, head: limit, body: limit, stalled: limit, handshake: limit };
+    let patience =
+        Patience { idle, first: limit, head: limit, body: limit, stalled: limit, handshake: limit };
     House::with(|config| config.patience = patience).await
 }
 
@@ -56,6 +57,7 @@ async fn trickle(house: &House, first: &str, byte: &[u8]) -> String {
 async fn a_head_that_trickles_is_given_up_and_an_idle_connection_is_not() {
     let house = house().await;
     let mut idle = connect(&house).await;
+    idle.write_all(b"GET /healthz HTTP/1.1\r\nhost: localhost\r\n\r\n").await.expect("is taken");
     let answer = trickle(&house, "GET /healthz HTTP/1.1\r\nhost: localhost\r\nx: ", b"y").await;
     assert_eq!(answer, "", "nothing was asked yet");
     let second = "GET /healthz HTTP/1.1\r\nhost: localhost\r\n\r\nGET /healthz HTTP/1.1\r\nx: ";
@@ -65,7 +67,46 @@ async fn a_head_that_trickles_is_given_up_and_an_idle_connection_is_not() {
     idle.write_all(request.as_bytes()).await.expect("still open");
     let mut answer = String::new();
     idle.read_to_string(&mut answer).await.expect("an answer");
-    assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
+    assert_eq!(answer.matches("HTTP/1.1 200").count(), 2, "{answer}");
+}
+
+#[tokio::test]
+async fn who_connects_and_asks_nothing_is_given_up_soon() {
+    let house = house().await;
+    let mut silent = connect(&house).await;
+    let mut answer = Vec::new();
+    in_time("the end of a silent connection", silent.read_to_end(&mut answer)).await.expect("closed");
+    assert!(answer.is_empty());
+}
+
+#[tokio::test]
+async fn a_reader_who_sends_a_byte_keeps_its_stream() {
+    let house = house().await;
+    let lease = house.leased().await;
+    let mut at = house.appended(&lease, 0, vec![started(lease.task, lease.run)]).await;
+    let mut stream = connect(&house).await;
+    let request = format!(
+        "GET /v1/runs/{}/follow HTTP/1.1\r\nhost: localhost\r\nauthorization: Bearer {}\r\n\r\n",
+        lease.run,
+        token(Role::Admin)
+    );
+    stream.write_all(request.as_bytes()).await.expect("is taken");
+    let mut got = String::new();
+    let mut wait_for = async |stream: &mut TcpStream, what: &str| {
+        while !got.contains(what) {
+            let mut some = [0; 4096];
+            let read = in_time(what, stream.read(&mut some)).await.expect("reads");
+            assert!(read > 0, "the stream was cut before {what}: {got}");
+            got.push_str(&String::from_utf8_lossy(&some[..read]));
+        }
+    };
+    wait_for(&mut stream, "RunStarted").await;
+    // The first byte of a next request, perhaps: its time begins when this answer has ended.
+    stream.write_all(b"G").await.expect("is taken");
+    tokio::time::sleep(Duration::from_millis(900)).await;
+    at = house.appended(&lease, at, vec![super::events::asked(1), answered_with(1, "still here")]).await;
+    assert!(at > 1);
+    wait_for(&mut stream, "still here").await;
 }
 
 #[tokio::test]
