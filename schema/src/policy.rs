@@ -40,17 +40,17 @@ pub struct Rule {
     /// What it says.
     pub verdict: Ruling,
     /// Names of tools; empty = any.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[serde(default, deserialize_with = "some_or_left_out", skip_serializing_if = "Vec::is_empty")]
     pub tools: Vec<String>,
     /// Patterns of commands, word by word: `git push *`. In a word `*` stands for any characters; alone at the end for
     /// any words, or none.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[serde(default, deserialize_with = "some_or_left_out", skip_serializing_if = "Vec::is_empty")]
     pub commands: Vec<String>,
     /// Globs of paths from the workspace: what a file tool names, and what a command writes to by a redirection.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[serde(default, deserialize_with = "some_or_left_out", skip_serializing_if = "Vec::is_empty")]
     pub paths: Vec<String>,
     /// Labels of calls, such as `network` or `deletes`.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[serde(default, deserialize_with = "some_or_left_out", skip_serializing_if = "Vec::is_empty")]
     pub labels: Vec<String>,
     /// Why, for the model that is refused and the person who is asked.
     #[serde(default, skip_serializing_if = "String::is_empty")]
@@ -61,6 +61,15 @@ pub struct Rule {
     /// Others of which it must not speak.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub misses: Vec<String>,
+}
+
+/// A list that stands there and is empty was meant as nothing, and would hold as anything: it is refused.
+fn some_or_left_out<'de, D: serde::Deserializer<'de>>(from: D) -> Result<Vec<String>, D::Error> {
+    let list = Vec::<String>::deserialize(from)?;
+    if list.is_empty() {
+        return Err(serde::de::Error::custom("an empty list is none: leave the field out to mean any"));
+    }
+    Ok(list)
 }
 
 /// A policy. Of a shell line each command is held against it, and the strictest verdict wins; so of several policies.

@@ -166,6 +166,45 @@ impl Redactor {
         }
     }
 
+    /// `text` without the configured values alone: what a model writes may have the shape of a secret, for its calls
+    /// are carried out as asked, and never one that it was not to know.
+    pub fn values<'a>(&self, text: &'a str) -> Cow<'a, str> {
+        let mut out = Cow::Borrowed(text);
+        for value in self.values.iter() {
+            if let Some(without) = replaced(out.as_bytes(), value.as_bytes()) {
+                out = Cow::Owned(String::from_utf8_lossy(&without).into_owned());
+            }
+        }
+        out
+    }
+
+    /// The same of all texts of a JSON value, names of fields included. Answers whether there was anything to strike.
+    pub fn values_of(&self, json: &mut serde_json::Value) -> bool {
+        use serde_json::Value;
+        match json {
+            Value::Null | Value::Bool(_) | Value::Number(_) => false,
+            Value::String(text) => {
+                let Cow::Owned(without) = self.values(text) else { return false };
+                *text = without;
+                true
+            }
+            Value::Array(items) => items.iter_mut().fold(false, |any, item| self.values_of(item) | any),
+            Value::Object(fields) => {
+                let mut any = false;
+                let taken = std::mem::take(fields).into_iter();
+                *fields = taken
+                    .map(|(name, mut value)| {
+                        any |= self.values_of(&mut value);
+                        let without = self.values(&name);
+                        any |= matches!(without, Cow::Owned(_));
+                        (without.into_owned(), value)
+                    })
+                    .collect();
+                any
+            }
+        }
+    }
+
     /// The same of bytes that are mostly text.
     pub fn bytes(&self, bytes: Vec<u8>) -> Vec<u8> {
         self.struck_out(&bytes).unwrap_or(bytes)
@@ -432,6 +471,20 @@ mod tests {
         );
         assert_eq!(lines.text(r#"{"a":"first-line\nsecond \"line\""}"#), format!(r#"{{"a":"{mark}"}}"#));
         assert!(!format!("{redactor:?}").contains("hunter2"));
+    }
+
+    #[test]
+    fn of_an_answer_only_configured_values_are_struck_out_wherever_they_stand() {
+        let redactor = Redactor::new(["hunter2-long".to_owned()]);
+        let shape = &samples()[3].1;
+        assert_eq!(redactor.values(shape), shape.as_str());
+        let mark = "[REDACTED: configured value]";
+        let mut json = serde_json::json!({ "b": [1, { "x hunter2-long": "a hunter2-long" }], "a": shape });
+        assert!(redactor.values_of(&mut json));
+        let expected =
+            serde_json::json!({ "b": [1, { format!("x {mark}"): format!("a {mark}") }], "a": shape });
+        assert_eq!(json.to_string(), expected.to_string());
+        assert!(!redactor.values_of(&mut json));
     }
 
     #[test]

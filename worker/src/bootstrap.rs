@@ -45,6 +45,9 @@ pub struct WorkerSettings {
     /// What is struck out of prompts and results wherever it stands.
     #[serde(default)]
     pub redact: HiddenValues,
+    /// Model servers that get this worker's keys, beside the providers' own.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub base_urls: Vec<String>,
     /// What models may do here.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub policy: Option<Policy>,

@@ -10,7 +10,7 @@ use docket_schema::{
     content::{BlobRef, Content},
     event::{Envelope, NewEvent, TypedEvent as _},
     ids::{BlobHash, RunId, Seq, StreamId, TaskId, Turn},
-    run::{CorruptLog, ForkWhy, Forked, History, NoSuchTurn, RunEvent, WorkspaceEdited},
+    run::{CorruptLog, ForkWhy, Forked, History, NoSuchTurn, PolicyChanged, RunEvent, WorkspaceEdited},
     task::{ForkedFrom, TITLE_CHARS_MAX, TaskRecord, TaskSpec, check_model},
     wire::{
         BLOB_HASHES_MAX, EDIT_SNAPSHOTS_MAX, Edit, FORK_SIBLINGS_MAX, ForkRequest, ForkResponse, ParentRef,
@@ -24,6 +24,7 @@ use super::{
     commands,
     errors::Refusal,
     runs::{lineage, view},
+    task_policy,
 };
 use crate::{
     clock,
@@ -40,7 +41,10 @@ pub(super) async fn resume(api: Arc<Api>, call: Call) -> Answered {
     let run = RunId(clock::new_id());
     let forked = point.forked(view.task, run, ForkWhy::Resume);
     let by = call.caller.name();
-    let (edits, names) = edits(edit.as_ref(), &by, point.turn);
+    let (mut edits, mut names) = edits(edit.as_ref(), &by, point.turn);
+    let (policy, named) = point.carried(task_policy::changed(&api, view.task).await?.as_ref());
+    edits.extend(policy);
+    names.extend(named);
     let decide = commands::resume(by, forked, edits);
     let blobs = CommandBlobs { blobs: Vec::new(), names };
     let (record, _) = api.store.command(view.task, decide, blobs, api.clock.now()).await?;
@@ -59,10 +63,13 @@ pub(super) async fn fork(api: Arc<Api>, call: Call) -> Answered {
     if let Some(before) = answer(&api, &request.siblings).await? {
         return json(&before);
     }
-    let Some((task, _)) = api.store.task(view.task).await? else {
+    let changed = task_policy::changed(&api, view.task).await?;
+    let Some((mut task, _)) = api.store.task(view.task).await? else {
         return Err(Refusal::new(ProblemCode::NotFound, format!("there is no task {}", view.task)));
     };
     let point = Point::find(&api, &view, request.turn, request.edit.as_ref()).await?;
+    let (policy, named) = point.carried(changed.as_ref());
+    task.spec.policy = task_policy::in_force(changed, task.spec.policy);
     let by = call.caller.name();
     let hint = hint(&api, request.hint.as_deref()).await?;
     let tasks = request.siblings.iter().enumerate().map(|(nth, sibling)| {
@@ -75,6 +82,8 @@ pub(super) async fn fork(api: Arc<Api>, call: Call) -> Answered {
         let spec = spec(&task, &request, sibling.task, (nth, point.turn));
         let mut events = vec![RunEvent::from(forked).encode(point.turn)];
         events.extend(edits);
+        events.extend(policy.iter().cloned());
+        names.extend(&named);
         let from = ForkedFrom { run: point.owner, seq: point.end.seq, turn: point.turn };
         let fork = NewFork { from, run: sibling.run, events, names };
         NewTask { id: sibling.task, spec, fork: Some(Box::new(fork)) }
@@ -188,6 +197,8 @@ struct Point {
     turn: Turn,
     /// What the run asked for has changed of its pins since.
     later: Vec<Forked>,
+    /// Changes of policy up to there.
+    before: Vec<Envelope>,
 }
 
 impl Point {
@@ -212,7 +223,13 @@ impl Point {
         let after = history.events().iter().rev().take_while(|event| event.hash != end.hash);
         let later = after.filter(|event| event.kind == "Forked");
         let later = later.filter_map(|event| serde_json::from_str(event.payload.as_str()).ok()).collect();
-        Ok(Self { end: end.clone(), owner, turn, later })
+        let before = history.events().iter().take_while(|event| event.hash != end.hash);
+        let before = before.filter(|event| event.kind == "PolicyChanged").cloned().collect();
+        Ok(Self { end: end.clone(), owner, turn, later, before })
+    }
+
+    fn carried(&self, changed: Option<&PolicyChanged>) -> (Vec<NewEvent>, Vec<BlobHash>) {
+        task_policy::carried(changed, &self.before, self.turn)
     }
 
     const fn parent(&self) -> ParentRef {

@@ -20,6 +20,7 @@ use super::{
     call::{Call, json},
     commands,
     errors::Refusal,
+    task_policy,
 };
 use crate::{
     clock,
@@ -51,7 +52,10 @@ pub(super) async fn lease(api: Arc<Api>, call: Call) -> Answered {
         let runs = (0..request.max).map(|_| RunId(clock::new_id())).collect();
         let granted = api.store.lease(request.clone(), runs, api.limits.lease_ms, api.clock.now()).await?;
         if !granted.is_empty() || Instant::now() >= end || api.shutdown.is_cancelled() {
-            let leases = granted.into_iter().map(|granted| lease_of(&api, granted)).collect();
+            let mut leases = Vec::with_capacity(granted.len());
+            for granted in granted {
+                leases.push(lease_of(&api, granted).await?);
+            }
             return json(&LeaseResponse { leases, held_ms });
         }
         let look = end.min(Instant::now() + jittered(LEASE_POLL));
@@ -87,9 +91,14 @@ fn check(request: &LeaseRequest) -> Result<(), Refusal> {
     Ok(())
 }
 
-fn lease_of(api: &Api, granted: Granted) -> Lease {
-    let Granted { record, run, head, forked } = granted;
-    Lease {
+async fn lease_of(api: &Api, granted: Granted) -> Result<Lease, Refusal> {
+    let Granted { mut record, run, head, forked } = granted;
+    // A later try begins with the policy that an earlier one was given. What stands on a history has it there.
+    if record.runs > 1 && !forked {
+        let changed = task_policy::changed(api, record.id).await?;
+        record.spec.policy = task_policy::in_force(changed, record.spec.policy);
+    }
+    Ok(Lease {
         task: record.id,
         run,
         attempt: record.runs,
@@ -100,7 +109,7 @@ fn lease_of(api: &Api, granted: Granted) -> Lease {
         head,
         forked,
         spec: record.spec,
-    }
+    })
 }
 
 pub(super) async fn heartbeat(api: Arc<Api>, call: Call) -> Answered {

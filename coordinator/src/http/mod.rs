@@ -29,6 +29,7 @@ mod runs;
 mod sse;
 mod status;
 mod table;
+mod task_policy;
 mod tasks;
 mod tokens;
 

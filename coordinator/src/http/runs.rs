@@ -90,7 +90,7 @@ async fn readable_until(api: &Api, caller: &Caller, run: RunId) -> Result<Seq, R
 }
 
 /// The runs whose history `of` shares, nearest first, each up to where.
-async fn parents(api: &Api, of: &RunView) -> Result<Vec<ParentRef>, Refusal> {
+pub(super) async fn parents(api: &Api, of: &RunView) -> Result<Vec<ParentRef>, Refusal> {
     let mut parents = Vec::new();
     let mut next = of.parent;
     while let Some(parent) = next {

@@ -22,7 +22,7 @@ pub struct Network {
     pub hosts: Vec<String>,
     /// Patterns of the commands that get it, as rules have them; empty = every command. Of a shell line each
     /// command must be like one of them.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[serde(default, deserialize_with = "super::some_or_left_out", skip_serializing_if = "Vec::is_empty")]
     pub commands: Vec<String>,
     /// Bytes that one call may send and receive; none = [`NETWORK_BYTES_MAX`].
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -31,6 +31,11 @@ fn key() -> Secret {
     Secret::new(ModelServer::KEY).expect("a key")
 }
 
+/// What a worker's owner lists who has servers on this machine.
+fn listed() -> [String; 1] {
+    ["http://127.0.0.1:*".to_owned()]
+}
+
 fn ask() -> Vec<Message> {
     vec![Message { role: Role::User, parts: vec![Part::Text { text: "go".into() }] }]
 }
@@ -56,7 +61,7 @@ fn rendered(model: ModelRef, messages: Vec<Message>) -> Rendered {
 }
 
 async fn call(model: &ModelRef, timeouts: Timeouts, key: Option<&Secret>) -> Result<ModelAnswer, ModelError> {
-    let client = ModelClient::new(model, timeouts).expect("an address");
+    let client = ModelClient::new(model, &listed(), timeouts).expect("an address");
     // The driver may move a call to another thread.
     sendable(client.call(&rendered(model.clone(), ask()), Attempt(1), key, &mut |_| {})).await
 }
@@ -179,7 +184,7 @@ async fn a_conversation_is_taken_by_the_strict_server_turn_after_turn_on_one_con
     for provider in ALL {
         let server = ModelServer::start(script(CONVERSATION)).await.expect("a port");
         let model = server.model(provider, "m");
-        let client = ModelClient::new(&model, Timeouts::default()).expect("an address");
+        let client = ModelClient::new(&model, &listed(), Timeouts::default()).expect("an address");
         let mut messages = ask();
         let mut reasons = Vec::new();
         let mut streamed = String::new();
@@ -373,6 +378,42 @@ async fn servers_that_do_not_speak_the_protocol() {
             assert!(!error.to_string().contains(ModelServer::KEY), "{error}");
         }
     }
+}
+
+/// Whoever may submit a task names its server: that must not be a way to the worker's key, nor to what others say.
+#[tokio::test]
+async fn a_server_that_nobody_listed_gets_no_key_and_is_not_repeated() {
+    for provider in ALL {
+        let server = ModelServer::start(script(CONVERSATION)).await.expect("a port");
+        let model = server.model(provider, "m");
+        let request = rendered(model.clone(), ask());
+        let client = ModelClient::new(&model, &[], Timeouts::default()).expect("on this machine");
+        let error = client.call(&request, Attempt(1), Some(&key()), &mut |_| {}).await.expect_err("no key");
+        let told = error.to_string();
+        // With its key the server would have answered; what it says is its own.
+        assert!(matches!(error, ModelError::Unauthorized { .. }), "{told}");
+        assert!(told.contains("status 401") && told.contains("worker.base_urls"), "{told}");
+        assert!(!told.contains("incorrect API key"), "{told}");
+        call(&model, Timeouts::default(), Some(&key())).await.expect("listed, it gets the key");
+    }
+    for reply in [
+        "HTTP/1.1 404 Not Found\r\ncontent-length: 11\r\n\r\ninside-word",
+        "HTTP/1.1 200 OK\r\ncontent-length: 26\r\n\r\n{\"password\":\"inside-word\"}",
+        "HTTP/1.1 200 OK\r\ncontent-length: 19\r\n\r\ndata: inside-word\n\n",
+    ] {
+        let base_url = Some(canned(reply).await);
+        let model = ModelRef { provider: "openai".to_owned(), name: "m".to_owned(), base_url };
+        let client = ModelClient::new(&model, &[], Timeouts::default()).expect("on this machine");
+        let request = rendered(model.clone(), ask());
+        let error = client.call(&request, Attempt(1), Some(&key()), &mut |_| {}).await.expect_err(reply);
+        assert!(!error.to_string().contains("inside"), "{error}");
+        let told = call(&model, Timeouts::default(), Some(&key())).await.expect_err(reply).to_string();
+        assert!(told.contains("inside-word"), "listed, its words are told: {told}");
+    }
+    let far = Some("http://192.0.2.1/v1".to_owned());
+    let model = ModelRef { provider: "openai".to_owned(), name: "m".to_owned(), base_url: far };
+    let refused = ModelClient::new(&model, &listed(), Timeouts::default()).expect_err("nobody listed it");
+    assert!(refused.to_string().contains("worker.base_urls"), "{refused}");
 }
 
 #[tokio::test]

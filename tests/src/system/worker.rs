@@ -71,6 +71,8 @@ impl Worker {
             ("DOCKET_FAILPOINTS", failpoints.as_ref()),
             ("OPENAI_API_KEY", ModelServer::KEY.as_ref()),
             ("ANTHROPIC_API_KEY", ModelServer::KEY.as_ref()),
+            // The model server of tests wants its key, wherever it listens.
+            ("DOCKET_BASE_URLS", "http://127.0.0.1:*".as_ref()),
         ];
         env.extend(hang_ms.as_ref().map(|ms| ("DOCKET_HANG_MS", OsStr::new(ms))));
         env.extend(options.env.iter().map(|(name, value)| (name.as_str(), OsStr::new(value))));

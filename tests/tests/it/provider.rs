@@ -122,3 +122,33 @@ async fn a_key_that_is_not_there_stops_the_run_before_anything_is_asked() -> Res
     ensure!(states >= 3 && !rows.contains("retryable"), "{rows}");
     Ok(())
 }
+
+/// Whoever may submit tasks names servers; whoever owns the worker says which of them it speaks to, and with its key.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_task_cannot_send_the_workers_key_to_a_server_that_its_owner_did_not_list() -> Result<()> {
+    let _room = room().await;
+    let coordinator = Coordinator::start(Place::Home, LeaseTime::Usual).await?;
+    let server = ModelServer::start(ScriptedModel::parse(b"[[turns]]\ntext = \"Done.\"\n")?).await?;
+    let env = vec![("DOCKET_BASE_URLS".to_owned(), String::new())];
+    let worker = Worker::start(&coordinator, &WorkerOptions { env, ..WorkerOptions::default() }).await?;
+    let sample = Sample::new(&[("keep.txt", "kept\n")])?;
+    let near = server.base_url(Provider::OpenAi);
+    let (task, _) = sample.submit(&coordinator, &["--model", "openai:x", "--base-url", &near]).await?;
+    let rests = until("a run that was refused", async || {
+        let record = coordinator.client().task(task).await.ok()?.task;
+        (record.state == TaskState::Blocked || record.state.is_ended()).then_some(record)
+    });
+    let rests = rests.await.with_context(|| worker.tail())?;
+    let told = rests.message.unwrap_or_default();
+    // The server asks for the key, and echoes what it got.
+    ensure!(rests.state == TaskState::Blocked && told.contains("status 401"), "{told}");
+    ensure!(told.contains("worker.base_urls") && !told.contains("incorrect API key"), "{told}");
+    let far = "http://192.0.2.1/v1";
+    let (task, _) = sample.submit(&coordinator, &["--model", "openai:x", "--base-url", far]).await?;
+    let ended = coordinator.ended(task).await.with_context(|| worker.tail())?.task;
+    let told = ended.message.unwrap_or_default();
+    ensure!(ended.state == TaskState::Discarded, "{:?} {told}", ended.state);
+    ensure!(told.contains(far) && told.contains("worker.base_urls"), "{told}");
+    worker.drain().await?;
+    coordinator.end_and_check().await
+}

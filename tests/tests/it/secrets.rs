@@ -51,6 +51,11 @@ name = "edit_file"
 path = "deploy.sh"
 edits = [{ search = "echo start", replace = "echo begin" }]
 [[turns]]
+text = "Pass correct-horse-battery, key SERVERS-KEY."
+[[turns.calls]]
+name = "run_command"
+args = { command = "echo 'correct-horse-battery SERVERS-KEY' | wc -c" }
+[[turns]]
 text = "BLOCKED: which account?"
 [[turns]]
 text = "Done."
@@ -63,7 +68,9 @@ async fn no_secret_is_in_a_prompt_or_an_event_and_the_files_keep_theirs() -> Res
     let deploy = format!("#!/bin/sh\nTOKEN={}\nPASS={}\necho start\n", github.1, configured.1);
     let env = [("DOCKET_REDACT", "DEPLOY_PASS"), ("DEPLOY_PASS", configured.1.as_str())];
     let coordinator = Coordinator::start_with_env(Place::Home, LeaseTime::Usual, &env).await?;
-    let server = ModelServer::start(ScriptedModel::parse(SCRIPT.as_bytes())?).await?;
+    // A server that echoes the key it was called with, in an answer that is none of a refusal.
+    let script = SCRIPT.replace("SERVERS-KEY", ModelServer::KEY);
+    let server = ModelServer::start(ScriptedModel::parse(script.as_bytes())?).await?;
     let rules = format!("Deploy with {}.\n", openai.1);
     let sample = Sample::new(&[("deploy.sh", &deploy), ("AGENTS.md", &rules)])?;
     let args =
@@ -108,7 +115,7 @@ async fn no_secret_is_in_a_prompt_or_an_event_and_the_files_keep_theirs() -> Res
         .collect();
     let statuses: Vec<ToolStatus> = results.iter().map(|result| result.status).collect();
     use ToolStatus::{Error, Ok as Done};
-    let expected = [Done, Done, Done, Done, Error, Done];
+    let expected = [Done, Done, Done, Done, Error, Done, Done];
     ensure!(statuses == expected, "{statuses:?}");
     ensure!(results[2].full.is_some(), "the command said more than is shown");
 
@@ -140,6 +147,9 @@ async fn no_secret_is_in_a_prompt_or_an_event_and_the_files_keep_theirs() -> Res
         }
         let mark = format!("[REDACTED: {kind}]");
         ensure!(said.iter().any(|(what, bytes)| what == "a request" && holds(bytes, &mark)), "{mark}");
+    }
+    for (what, bytes) in &said {
+        ensure!(!holds(bytes, ModelServer::KEY), "{what} holds the worker's key");
     }
     ensure!(!worker.tail().contains(&configured.1));
 

@@ -1,11 +1,12 @@
 //! Effects: asking a model, and what that leaves behind as events. Tools and gates have a [`Workbench`].
 
-use std::time::Instant;
+use std::{borrow::Cow, time::Instant};
 
 use bytes::Bytes;
 use docket_schema::{
     content::{BlobRef, Content},
     message::{Part, StopReason, Usage},
+    redact::Redactor,
     run::{ModelAnswered, ModelFailed, Purpose, RunEvent, RunState, is_cut},
 };
 
@@ -70,14 +71,19 @@ impl Hands {
                 let prices = pins.as_ref().map(|pins| pins.models.terms_of(&call.model).prices);
                 let prices = prices.unwrap_or_default();
                 let several = pins.as_ref().is_some_and(|pins| pins.models.are_several());
-                let stop = answer.stop_reason.clone();
+                let stop = match answer.stop_reason.clone() {
+                    StopReason::Other(said) => {
+                        StopReason::Other(self.bench.redactor.values(&said).into_owned())
+                    }
+                    known => known,
+                };
                 let silent = answer.usage.asked_tokens() == 0 && answer.usage.output_tokens == 0;
                 let usage = match silent {
                     true => Usage::estimated(rendered.body.len() as u64, answer.bytes()),
                     false => answer.usage,
                 };
                 let (first_byte_ms, total_ms) = (answer.first_byte_ms, answer.total_ms);
-                let mut parts = answer.into_parts(call.turn);
+                let mut parts = struck(answer.into_parts(call.turn), &self.bench.redactor);
                 if stop == StopReason::Refusal && pins.as_ref().is_some_and(|pins| pins.settings.heed_stops) {
                     withhold_calls(&mut parts);
                 }
@@ -158,6 +164,41 @@ fn keep_results(out: &Outgoing, material: &Material) {
             material.keep(blob, Bytes::copy_from_slice(bytes));
         }
     }
+}
+
+/// An answer without the worker's keys and configured values, which a server may echo. All that follows from it,
+/// its calls and the next request included, follows from what is struck here.
+fn struck(parts: Vec<Part>, redactor: &Redactor) -> Vec<Part> {
+    let text = |text: &mut String| {
+        if let Cow::Owned(without) = redactor.values(text) {
+            *text = without;
+        }
+    };
+    let one = |mut part: Part| {
+        match &mut part {
+            Part::Text { text: Content::Text(said) } => text(said),
+            Part::Text { text: Content::B64(_) | Content::Blob(_) } | Part::ToolResult { .. } => {}
+            Part::Thinking { data, .. } => {
+                let sealed = is_sealed(data);
+                // What is signed cannot be changed and still be taken back: it goes.
+                if redactor.values_of(data) && sealed {
+                    return None;
+                }
+            }
+            Part::ToolUse(tool) => {
+                text(&mut tool.name);
+                redactor.values_of(&mut tool.args);
+                tool.malformed.iter_mut().for_each(text);
+            }
+        }
+        Some(part)
+    };
+    parts.into_iter().filter_map(one).collect()
+}
+
+/// Whether reasoning bears a signature, or is a cipher.
+fn is_sealed(data: &serde_json::Value) -> bool {
+    ["signature", "data", "encrypted_content"].iter().any(|field| !data[*field].is_null())
 }
 
 /// Reasoning is its own model's alone: its signature, or cipher, is refused from any other.
@@ -305,6 +346,35 @@ mod tests {
                 other => assert!(!told && *other == last, "{other:?}"),
             }
         }
+    }
+
+    #[test]
+    fn what_a_server_echoes_of_the_workers_keys_is_struck_out_of_every_part() {
+        use serde_json::json;
+        let redactor = Redactor::new(["sk-of-this-worker".to_owned()]);
+        let thinking = |data| Part::Thinking { provider: "anthropic".to_owned(), data };
+        let call = |name: &str, args, malformed: Option<&str>| {
+            let malformed = malformed.map(str::to_owned);
+            let call = CallId::tool(Turn(1), 0);
+            Part::ToolUse(ToolUse { call, name: name.to_owned(), args, malformed })
+        };
+        let said = |key: &str| {
+            vec![
+                Part::Text { text: format!("It is {key}.").into() },
+                thinking(json!({ "thinking": format!("{key}!") })),
+                call(key, json!({ "a": { key: [key] } }), None),
+                call("x", json!(null), Some(&format!("{{ {key}"))),
+            ]
+        };
+        let sealed = |key: &str| thinking(json!({ "thinking": key, "signature": "s" }));
+        let mut parts = said("sk-of-this-worker");
+        parts.extend([sealed("sk-of-this-worker"), sealed("other")]);
+        let mut expected = said("[REDACTED: configured value]");
+        expected.push(sealed("other"));
+        assert_eq!(struck(parts, &redactor), expected);
+        // And the shape of a secret stays: calls are carried out as asked.
+        let shape = vec![Part::Text { text: format!("ghp_{}", "aB3dE5gH7j".repeat(4)).into() }];
+        assert_eq!(struck(shape.clone(), &redactor), shape);
     }
 
     #[test]

@@ -72,7 +72,14 @@ impl Voice {
             let client = ModelClient::scripted(Arc::new(script));
             return Ok(Self { model: model.clone(), client, key: None });
         }
-        let client = ModelClient::new(model, Timeouts::default()).map_err(|error| environment(&error))?;
+        let listed = &bootstrap.settings.base_urls;
+        let client = ModelClient::new(model, listed, Timeouts::default()).map_err(|error| match &error {
+            ClientError::Unlisted(_) => StartError::Configuration(error.to_string()),
+            ClientError::Provider(_)
+            | ClientError::BaseUrl(_)
+            | ClientError::NoScript(_)
+            | ClientError::Tls(_) => environment(&error),
+        })?;
         let key = bootstrap.keys.get(provider.key_name()).and_then(|key| Secret::new(key));
         Ok(Self { model: model.clone(), client, key })
     }

@@ -28,6 +28,7 @@ use super::{
     request::{Provider, RenderError, Rendered},
     responses,
     scripted::{Attempt, ScriptedModel},
+    trust::{Trust, trust, untold},
 };
 use crate::sse::SseParser;
 
@@ -77,6 +78,9 @@ pub enum ClientError {
     /// The address is none.
     #[error("`{0}` is not an http or https address; check --base-url")]
     BaseUrl(String),
+    /// The worker's owner did not name it, and it is not on this machine.
+    #[error("this worker speaks to no model server at `{0}`; its owner lists servers in worker.base_urls")]
+    Unlisted(String),
     /// `scripted:NAME` without a script.
     #[error("no script named `{0}`; give one with the task or use a real model")]
     NoScript(String),
@@ -103,6 +107,7 @@ struct HttpEnd {
     protocol: Protocol,
     url: Url,
     timeouts: Timeouts,
+    trust: Trust,
     /// It is the provider's own address, and none of those takes a request without a key.
     needs_key: bool,
 }
@@ -116,11 +121,12 @@ enum Protocol {
 }
 
 impl ModelClient {
-    /// A client of `model`. For `http:` no certificates are read, which is most of a client's start.
+    /// A client of `model`, on a worker whose owner lists these servers. For `http:` no certificates are read, which
+    /// is most of a client's start.
     ///
     /// # Errors
     /// [`ClientError`]; a `scripted` model is made with [`ModelClient::scripted`].
-    pub fn new(model: &ModelRef, timeouts: Timeouts) -> Result<Self, ClientError> {
+    pub fn new(model: &ModelRef, listed: &[String], timeouts: Timeouts) -> Result<Self, ClientError> {
         let protocol = match Provider::of(model)? {
             Provider::Anthropic => Protocol::Anthropic,
             Provider::OpenAi => Protocol::OpenAi,
@@ -128,10 +134,11 @@ impl ModelClient {
             Provider::Scripted => return Err(ClientError::NoScript(model.name.clone())),
         };
         let url = endpoint(protocol, model.base_url.as_deref())?;
+        let trust = trust(model, &url, listed)
+            .ok_or_else(|| ClientError::Unlisted(model.base_url.clone().unwrap_or_default()))?;
         let http = http_client(&url, timeouts).map_err(ClientError::Tls)?;
-        Ok(Self {
-            end: End::Http(HttpEnd { http, protocol, url, timeouts, needs_key: model.base_url.is_none() }),
-        })
+        let needs_key = model.base_url.is_none();
+        Ok(Self { end: End::Http(HttpEnd { http, protocol, url, timeouts, trust, needs_key }) })
     }
 
     /// A client that plays `script` in this process.
@@ -204,7 +211,7 @@ fn http_client(url: &Url, timeouts: Timeouts) -> Result<reqwest::Client, reqwest
     builder.build()
 }
 
-fn is_loopback(url: &Url) -> bool {
+pub(super) fn is_loopback(url: &Url) -> bool {
     let host = url.host_str().unwrap_or_default();
     let address = host.trim_start_matches('[').trim_end_matches(']').parse::<IpAddr>();
     host == "localhost" || address.is_ok_and(|address| address.is_loopback())
@@ -217,6 +224,8 @@ impl HttpEnd {
         key: Option<&Secret>,
         on_delta: OnDelta<'_>,
     ) -> Result<ModelAnswer, ModelError> {
+        // Whoever names a server in a task must not learn the worker's key by it.
+        let key = key.filter(|_| self.trust == Trust::Full);
         if self.needs_key && key.is_none() {
             let variable = match self.protocol {
                 Protocol::Anthropic => "ANTHROPIC_API_KEY",
@@ -230,7 +239,8 @@ impl HttpEnd {
         if !response.status().is_success() {
             let wait = retry_after_ms(|name| header(response.headers(), name));
             let body = self.read_refusal(response).await;
-            return Err(classify(Refusal { status, retry_after_ms: wait, body: &body }, key));
+            let error = classify(Refusal { status, retry_after_ms: wait, body: &body }, key);
+            return Err(self.told(error, status));
         }
         let request_id = ["request-id", "x-request-id"]
             .into_iter()
@@ -242,9 +252,17 @@ impl HttpEnd {
                 detail: "text/html instead of a stream of events".to_owned(),
             });
         }
-        let mut answer = self.read_stream(response, started, key, on_delta).await?;
-        answer.provider_request_id = request_id;
-        Ok(answer)
+        let answer = self.read_stream(response, started, key, on_delta).await;
+        let answer = answer.map_err(|error| self.told(error, status))?;
+        Ok(ModelAnswer { provider_request_id: request_id, ..answer })
+    }
+
+    /// An error as whoever submitted the task may read it.
+    fn told(&self, error: ModelError, status: u16) -> ModelError {
+        match self.trust {
+            Trust::Full => error,
+            Trust::Keyless => untold(error, status),
+        }
     }
 
     async fn send(&self, body: Bytes, key: Option<&Secret>) -> Result<Response, ModelError> {
@@ -486,7 +504,7 @@ mod tests {
     fn a_client_for_tls_can_be_made_twice() {
         let model: ModelRef = "anthropic:x".parse().expect("legal");
         for _ in 0..2 {
-            ModelClient::new(&model, Timeouts::default()).expect("ring and the system's roots");
+            ModelClient::new(&model, &[], Timeouts::default()).expect("ring and the system's roots");
         }
     }
 }

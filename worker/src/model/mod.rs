@@ -23,6 +23,7 @@ mod retry;
 mod scripted;
 mod text;
 mod transcript;
+mod trust;
 
 pub use crate::secret::Secret;
 pub use answer::{AnswerPart, Delta, ModelAnswer, OnDelta, parse_args};
@@ -43,6 +44,7 @@ pub use scripted::{
     ScriptedCall, ScriptedModel, Step, When, thinking_signature,
 };
 pub use transcript::{LEFT_OUT_MARK, SUMMARY_MARK, Transcript};
+pub use trust::can_be_listed;
 
 #[cfg(test)]
 mod fold_tests;

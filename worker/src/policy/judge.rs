@@ -84,7 +84,10 @@ fn by_command(rule: &Rule, unit: &Unit) -> bool {
         // What is wrapped, or comes from another folder, is something else than what was allowed.
         Ruling::Allow if unit.is_dark => pattern.trim() == "*",
         Ruling::Allow => speaks_of(pattern, words),
-        Ruling::Ask | Ruling::Deny => speaks_of(pattern, words) || speaks_of(pattern, &unit.bare),
+        Ruling::Ask | Ruling::Deny => {
+            let plain = !unit.plain.is_empty() && speaks_of(pattern, &unit.plain);
+            plain || speaks_of(pattern, words) || speaks_of(pattern, &unit.bare)
+        }
     })
 }
 

@@ -17,10 +17,26 @@ use crate::tools::{self, Label};
 /// # Errors
 /// What is wrong, with its field.
 pub fn read(table: toml::Table) -> Result<Policy, String> {
+    let rules = table.get("rules").and_then(toml::Value::as_array).into_iter().flatten();
+    for (nth, rule) in rules.enumerate() {
+        if let Err(error) = rule.clone().try_into::<Rule>() {
+            return Err(of_rule(nth, &error));
+        }
+    }
     let policy: Policy =
         table.try_into().map_err(|error: toml::de::Error| error.to_string().trim().replace('\n', " "))?;
     check(&policy).map_err(|error| error.to_string())?;
     Ok(policy)
+}
+
+/// What is wrong with a rule, as `rules[0].verdict: …`. The reader names a field in its text alone.
+fn of_rule(nth: usize, error: &toml::de::Error) -> String {
+    let text = error.to_string();
+    let (what, path) = text.trim().rsplit_once("in `").unwrap_or((text.trim(), ""));
+    let missing = || what.strip_prefix("missing field `").and_then(|rest| rest.split('`').next());
+    let field = Some(path.trim_end_matches('`')).filter(|path| !path.is_empty()).or_else(missing);
+    let field = field.map_or(String::new(), |field| format!(".{field}"));
+    format!("rules[{nth}]{field}: {}", what.trim().replace('\n', " "))
 }
 
 /// Checks a policy, patterns and examples included.

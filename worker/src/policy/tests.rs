@@ -97,6 +97,115 @@ fn the_strictest_of_what_is_said_of_any_piece_holds() {
 }
 
 #[test]
+fn what_is_denied_is_found_in_everyday_forms_and_what_is_harmless_is_not_taken_for_it() {
+    let careful = [parse(CAREFUL).expect("a policy")];
+    for denied in [
+        "git -C . push",
+        "git -c a.b=c push",
+        "git --no-pager push",
+        "git --git-dir=x push",
+        "git --git-dir x --work-tree y -p push origin main",
+        "/usr/bin/git -C . push",
+        "echo 'git push' | sh",
+        "echo git push | sudo bash -s",
+        "printf 'git push\\n' | bash",
+        "printf '%s' 'git push' | bash",
+        "bash <<< 'git push'",
+        "bash <<< 'git push' > log",
+        "sh <<'A'\ngit push\nA",
+        "cat <<'A' | sh\ngit push\nA",
+        "env -S 'git push'",
+        "env -iS 'git push'",
+        "env --split-string='git push'",
+        "coproc git push",
+        "stdbuf -oL git push",
+        "stdbuf -o L git push",
+        "flock /tmp/l git push",
+        "flock /tmp/l -c 'git push'",
+        "su -c 'git push'",
+        "su someone -c 'git push'",
+        "watch git push",
+        "watch -n 1 'git push'",
+        "strace -f -o x git push",
+        "unshare -r git push",
+        "busybox sh -c 'git push'",
+        "parallel git push ::: a b",
+        "parallel ::: 'git push'",
+        "trap 'git push' EXIT",
+        "alias p='git push'; p",
+        "sudo -u root git push",
+        "sudo env -S 'git push'",
+        "timeout -s KILL 5 git push",
+    ] {
+        assert_eq!(said(&careful, &line(denied)).0, Ruling::Deny, "{denied}");
+    }
+    for harmless in [
+        "git -C push status",
+        "git -c push.default=simple status",
+        "git --no-pager log --grep push",
+        "git log -- push",
+        "echo git push",
+        "echo 'git push' | cat",
+        "grep -r 'git push' docs | sort",
+        "cat <<'A' > notes\ngit push\nA",
+        "grep x <<< 'git push'",
+        "sudo -u git make push",
+        "flock git make",
+        "watch -n 2 ls git push",
+        "env A=git ls push",
+        "man su; which trap env",
+        "sh run.sh 'git push'",
+        "find . -name trap",
+        "type alias watch",
+        "cat script | sh",
+        "make | tee log",
+        "strace -o git ls push",
+        "xargs -n 1 echo git push",
+    ] {
+        assert_eq!(said(&careful, &line(harmless)).0, Ruling::Allow, "{harmless}");
+    }
+}
+
+#[test]
+fn what_a_wrapper_carries_out_unseen_is_on_no_list_of_what_may_be_done() {
+    let list = r#"
+default = "deny"
+[[rules]]
+id = "looks"
+verdict = "allow"
+commands = ["cat *", "echo *", "sh", "bash *", "su *", "git *", "parallel *", "source *", "timeout *", "ls *", "env *"]
+"#;
+    let strict = [parse(list).expect("a policy")];
+    for dark in [
+        "cat x | sh",
+        "echo $X | sh",
+        "echo -e 'l\\163' | sh",
+        "(cat x) | bash -s",
+        "bash <<< $X",
+        "su - root",
+        "cat x | parallel",
+        "source <(cat x)",
+        "git -c alias.x=push x",
+        "timeout 5 $X",
+        "echo curl x | sh",
+        "env -S 'curl x'",
+    ] {
+        assert_eq!(said(&strict, &line(dark)).0, Ruling::Deny, "{dark}");
+    }
+    for seen in [
+        "echo ls | sh",
+        "bash run.sh",
+        "cat x | cat y",
+        "bash -c 'ls a'",
+        "su -c ls",
+        "env A=1 ls",
+        "source venv",
+    ] {
+        assert_eq!(said(&strict, &line(seen)).0, Ruling::Allow, "{seen}");
+    }
+}
+
+#[test]
 fn a_list_of_what_may_be_done_lets_nothing_else_through() {
     let strict = [parse(STRICT).expect("a policy")];
     use Ruling::{Allow, Deny};
@@ -140,7 +249,21 @@ fn of_several_policies_the_strictest_holds() {
 fn what_is_wrong_in_a_policy_is_told_by_line_or_field() {
     for (text, words) in [
         ("default = \"maybe\"", "unknown variant `maybe`, expected one of `allow`, `ask`, `deny`"),
-        ("[[rules]]\nid = \"a\"", "missing field `verdict`"),
+        ("[[rules]]\nid = \"a\"", "rules[0].verdict: missing field `verdict`"),
+        (
+            "[[rules]]\nid = \"a\"\nverdict = \"deny\"\n[[rules]]\nid = \"b\"\nverdict = \"never\"",
+            "rules[1].verdict: unknown variant `never`",
+        ),
+        ("[[rules]]\nid = \"a\"\nverdict = \"deny\"\npaths = 3", "rules[0].paths: invalid type"),
+        // Nothing would hold as anything.
+        (
+            "[[rules]]\nid = \"a\"\nverdict = \"allow\"\ncommands = []",
+            "rules[0].commands: an empty list is none",
+        ),
+        ("[[rules]]\nid = \"a\"\nverdict = \"allow\"\npaths = []", "rules[0].paths: an empty list is none"),
+        ("[[rules]]\nid = \"a\"\nverdict = \"allow\"\ntools = []", "rules[0].tools: an empty list is none"),
+        ("[[rules]]\nid = \"a\"\nverdict = \"allow\"\nlabels = []", "rules[0].labels: an empty list is none"),
+        ("[network]\nhosts = [\"h\"]\ncommands = []", "an empty list is none"),
         ("[[rules]]\nid = \"a\"\nverdict = \"deny\"\ncommand = [\"x\"]", "unknown field `command`"),
         (
             "[[rules]]\nid = \"a\"\nverdict = \"deny\"\ntools = [\"write\"]",

@@ -12,6 +12,8 @@ pub(super) struct Unit {
     pub(super) words: Option<Vec<String>>,
     /// The same without what only wraps it (`sudo`, `env A=1`, `timeout 5`), and without its program's folder.
     pub(super) bare: Vec<String>,
+    /// Once more without git's own options: `git -C a push` pushes. Empty where that is the same.
+    pub(super) plain: Vec<String>,
     /// The file it names or writes to, from the workspace where that is known.
     pub(super) path: Option<String>,
     /// What it does, as far as can be told.
@@ -38,7 +40,9 @@ pub(super) fn of_line(line: &str, cwd: Option<&str>) -> Vec<Unit> {
         let labels = tools::labels_of(command);
         if !command.words.is_empty() {
             let bare = std::iter::once(command.program().to_owned()).chain(command.args().iter().cloned());
-            let unit = Unit { words: Some(command.words.clone()), bare: bare.collect(), ..Unit::default() };
+            let bare: Vec<String> = bare.collect();
+            let plain = tools::without_git_options(&bare).unwrap_or_default();
+            let unit = Unit { words: Some(command.words.clone()), bare, plain, ..Unit::default() };
             out.push(Unit { labels: labels.clone(), is_dark: is_dark(command), ..unit });
         }
         let harmless = |path: &&String| !["/dev/null", "/dev/stdout", "/dev/stderr"].contains(&path.as_str());
@@ -58,10 +62,14 @@ pub(super) fn of_line(line: &str, cwd: Option<&str>) -> Vec<Unit> {
     out
 }
 
-/// The program itself is put in by the shell.
+/// The program is put in by the shell, also behind what wraps it; or it does what is written elsewhere.
 fn is_dark(command: &Simple) -> bool {
-    let program = command.words.first().map_or("", String::as_str);
-    program.contains(['$', '`'])
+    let put_in = |program: &str| program.contains(['$', '`']);
+    let aliased = command.program() == "git" && tools::sets_git_alias(command.args());
+    command.is_dark
+        || aliased
+        || put_in(command.words.first().map_or("", String::as_str))
+        || put_in(command.program())
 }
 
 /// A path from the workspace: `./a//b` is `a/b`, and `..` takes a folder away. What leads out keeps its beginning.

@@ -213,6 +213,7 @@ impl House {
                 sandbox: SandboxChoice::None,
                 prices_toml: None,
                 limits: None,
+                base_urls: Vec::new(),
                 policy: None,
             },
             grace: setup.grace,

@@ -63,7 +63,7 @@ pub use registry::{execute, meant_name, recovery_class, specs};
 pub use runner::{Captured, CommandOutput, CommandSpec, Ended, Runner, RunnerError};
 pub use search_codebase::NO_HITS;
 pub use shell::quote;
-pub(crate) use shell::{Simple, script};
+pub(crate) use shell::{Simple, script, sets_git_alias, without_git_options};
 pub use signature::error_signature;
 pub use test_files::{holds_tests, holds_tests_now, may_hold_tests};
 pub use test_output::{TestReport, parse_tests};

@@ -2,8 +2,10 @@
 //! protect nothing: that is the sandbox's part.
 
 mod parse;
+mod wrap;
 
 pub(crate) use parse::script;
+pub(crate) use wrap::{sets_git_alias, without_git_options};
 
 /// One command of a line: its words without quotes, and where its output is redirected.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -11,6 +13,10 @@ pub(crate) struct Simple {
     pub(crate) words: Vec<String>,
     pub(crate) writes_to: Vec<String>,
     pub(crate) background: bool,
+    /// It carries out a line that is not to be seen here.
+    pub(crate) is_dark: bool,
+    /// The line that a shell gets through a pipe, until it is read.
+    input: Option<String>,
 }
 
 impl Simple {
@@ -30,30 +36,7 @@ impl Simple {
     }
 
     fn command(&self) -> &[String] {
-        let mut words = self.words.as_slice();
-        while let [first, rest @ ..] = words {
-            let name = first.rsplit('/').next().unwrap_or(first);
-            let assigns = first.split_once('=').is_some_and(|(name, _)| {
-                !name.is_empty() && name.chars().all(|c| c.is_alphanumeric() || c == '_')
-            });
-            let keyword = ["{", "(", "!", "if", "then", "do", "else", "while", "time"].contains(&name);
-            let wraps =
-                ["sudo", "doas", "env", "nohup", "nice", "exec", "command", "xargs", "timeout", "setsid"];
-            if assigns || keyword {
-                words = rest;
-            } else if wraps.contains(&name) {
-                let skip = rest
-                    .iter()
-                    .take_while(|word| {
-                        word.starts_with('-') || word.starts_with(|c: char| c.is_ascii_digit())
-                    })
-                    .count();
-                words = &rest[skip..];
-            } else {
-                break;
-            }
-        }
-        words
+        wrap::unwrapped(&self.words)
     }
 }
 
@@ -143,6 +126,19 @@ mod tests {
             programs("cd a && FOO=1 /usr/bin/make -j2 | tee log; echo 'x; y'"),
             ["cd", "make", "tee", "echo"]
         );
+        for wrapped in [
+            "sudo -u root git push",
+            "stdbuf -o L git push",
+            "flock /tmp/l git push",
+            "flock -w 3 l timeout -s KILL 5 git push",
+            "strace -f -o out git push",
+            "unshare -r git push",
+            "coproc git push",
+            "chroot /x git push",
+            "ionice -c 3 nice -n 5 git push",
+        ] {
+            assert_eq!(programs(wrapped).last().map(String::as_str), Some("git"), "{wrapped}");
+        }
         assert_eq!(programs("echo $(git push) `rm x`"), ["echo", "git", "rm"]);
         assert_eq!(programs("echo \"$(curl x)\""), ["echo", "curl"]);
         assert_eq!(programs("sudo -n timeout 5 rm x # gone"), ["rm"]);
@@ -174,6 +170,17 @@ mod tests {
             ("export A=1; unset B", "export A=1|unset B"),
             ("! grep -q x y && { echo a; }", "grep -q x y|echo a"),
             ("echo a\\ b \"c\\\"d\" e\"f\"'g'", "echo a b c\"d efg"),
+            ("bash <<< 'git push'", "bash -c git push|git push"),
+            ("echo 'git push' | sh", "echo git push|sh|git push"),
+            ("printf 'git push\\n' | sudo bash -s", "printf git push\\n|sudo bash -s|git push"),
+            ("env -S 'git push' origin", "env -S git push origin|git push origin"),
+            ("su -c 'git push' root", "su -c git push root|git push"),
+            ("watch -n 5 git push", "watch -n 5 git push|git push"),
+            ("flock -c 'git push' /l", "flock -c git push /l|git push"),
+            ("parallel ::: 'git push' ls", "parallel ::: git push ls|git push|ls"),
+            ("trap 'git push' EXIT", "trap git push EXIT|git push"),
+            ("alias g='git push'; g", "alias g=git push|g|git push"),
+            ("busybox sh -c 'rm z'", "busybox sh -c rm z|rm z"),
             ("timeout 5 sh -c \"sh -c 'rm z'\"", "timeout 5 sh -c sh -c 'rm z'|sh -c rm z|rm z"),
         ] {
             assert_eq!(words(line), all, "{line}");

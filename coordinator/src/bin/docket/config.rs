@@ -54,6 +54,8 @@ pub(crate) struct Config {
     pub(crate) limits: Limits,
     /// Environment variables whose values are struck out of prompts, results and events.
     pub(crate) redact: Vec<String>,
+    /// Model servers that get this worker's keys, beside the providers' own.
+    pub(crate) base_urls: Vec<String>,
     /// The file's `[prices]`, as TOML text of its own.
     pub(crate) prices_toml: Option<String>,
     /// The file's `[policy]`.
@@ -77,6 +79,7 @@ impl Default for Config {
             sandbox: SandboxChoice::Auto,
             limits: limits_of_this_host(),
             redact: Vec::new(),
+            base_urls: Vec::new(),
             prices_toml: None,
             policy: None,
         }
@@ -189,6 +192,7 @@ impl Config {
             prices_toml: self.prices_toml.clone(),
             limits: Some(self.limits),
             policy: self.policy.clone(),
+            base_urls: self.base_urls.clone(),
             redact: HiddenValues(self.hidden().collect()),
         }
     }

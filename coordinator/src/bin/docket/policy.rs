@@ -68,7 +68,7 @@ struct ShowArgs {
 #[derive(Debug, clap::Args)]
 #[command(
     after_help = "It holds from the run's next turn on, beside its worker's own policy, which nothing here changes: of
-both the strictest verdict wins. It is this run's: another run of the task begins with the task's policy.
+both the strictest verdict wins. It is the task's from then on: another try, a run that is resumed and forks have it too.
 
 Examples:
   docket policy set 3f9c01ab careful.toml"
@@ -97,7 +97,12 @@ pub(crate) fn read(file: &Path) -> Outcome<Policy> {
     let name = file.display();
     let wrong = |message: String| Failure::new(Exit::Usage, format!("{name}: {message}"));
     let unreadable = || format!("cannot read the policy {name}; is it UTF-8 text?");
-    let size = std::fs::metadata(file).fail_with(Exit::Usage, unreadable)?.len();
+    let size = match std::fs::metadata(file) {
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
+            return Err(Failure::new(Exit::Usage, format!("there is no file {name}")));
+        }
+        found => found.fail_with(Exit::Usage, unreadable)?.len(),
+    };
     if size > FILE_BYTES_MAX {
         return Err(wrong(format!("it has {size} bytes, and a policy at most {FILE_BYTES_MAX}")));
     }
@@ -294,7 +299,8 @@ mod tests {
             let told = format!("{:#}", failure.error);
             assert!(told.contains(words), "{words} in {told}");
         }
-        assert!(read(&folder.path().join("none")).is_err());
+        let none = read(&folder.path().join("none")).expect_err("no such file");
+        assert!(format!("{:#}", none.error).starts_with("there is no file "), "{:#}", none.error);
         let text = "[[rules]]\nid = \"no-push\"\nverdict = \"deny\"\ncommands = [\"git push *\"]\n\
                     [network]\nhosts = [\"crates.io\"]\ncommands = [\"cargo fetch *\"]";
         std::fs::write(&file, text).expect("written");

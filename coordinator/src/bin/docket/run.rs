@@ -92,6 +92,8 @@ pub(crate) async fn run(mut cx: Context, args: Args) -> Outcome {
     "127.0.0.1:0".clone_into(&mut cx.config.server.listen);
     cx.config.slots = 1;
     cx.config.queues = vec![queue.clone()];
+    // Who names the server is who owns this worker, and no other task comes to its queue.
+    cx.config.base_urls.extend(args.task.base_url.clone());
     let served = Served::start(&mut cx, &ServerArgs::default()).await?;
     let token = cx.home.token()?;
     let client = Client::new(served.address(), token.clone())?;

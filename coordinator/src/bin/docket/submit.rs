@@ -73,7 +73,7 @@ pub(crate) struct TaskArgs {
     #[arg(long, short, value_name = "MODEL", value_parser = model)]
     pub(crate) model: Option<ModelRef>,
     /// Where the model's API is, for Ollama, vLLM, llama.cpp and the like; also that of the task's other models
-    /// of the same protocol
+    /// of the same protocol. A worker sends its key only to servers of its `worker.base_urls`
     #[arg(long, value_name = "URL")]
     pub(crate) base_url: Option<String>,
     /// A cheap model that looks around until something is to be changed; --model then takes over [default:

@@ -17,5 +17,6 @@ mod resume;
 mod serving;
 mod slow;
 mod support;
+mod task_policy;
 mod tls;
 mod tokens;

@@ -5,13 +5,14 @@
 
 use tree_sitter::Node;
 
-use super::Simple;
+use super::{
+    Simple,
+    wrap::{is_shell, lines_of, printed},
+};
 use crate::syntax;
 
 /// Lines within lines (`bash -c '…'`) that are read.
 const DEPTH_MAX: usize = 4;
-/// Programs whose argument is a line.
-const SHELLS: [&str; 6] = ["sh", "bash", "dash", "zsh", "ksh", "ash"];
 
 /// What a line holds.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -59,16 +60,14 @@ fn read(line: &str, depth: usize, out: &mut Script) {
 fn inner(from: usize, depth: usize, out: &mut Script) {
     let mut lines: Vec<String> = Vec::new();
     let mut commands: Vec<Simple> = Vec::new();
-    for command in &out.commands[from..] {
+    for at in from..out.commands.len() {
+        let command = &mut out.commands[at];
+        let (held, is_dark) = lines_of(&command.words);
+        lines.extend(held);
+        lines.extend(command.input.take());
+        command.is_dark |= is_dark;
         let (program, args) = (command.program(), command.args());
-        if SHELLS.contains(&program) {
-            let line = args
-                .iter()
-                .position(|arg| arg.starts_with('-') && !arg.starts_with("--") && arg.contains('c'));
-            lines.extend(line.and_then(|at| args.get(at + 1)).cloned());
-        } else if program == "eval" {
-            lines.push(args.join(" "));
-        } else if program == "find" {
+        if program == "find" {
             let exec = |arg: &String| ["-exec", "-execdir", "-ok", "-okdir"].contains(&arg.as_str());
             for at in (0..args.len()).filter(|at| exec(&args[*at])) {
                 let words = args[at + 1..].iter().take_while(|arg| *arg != ";" && *arg != "+");
@@ -94,11 +93,19 @@ fn node_of(node: Node<'_>, line: &str, out: &mut Script) {
             for child in node.children(&mut children) {
                 match child.kind() {
                     "file_redirect" => command.writes_to.extend(written(child, line)),
-                    "herestring_redirect" | "heredoc_redirect" | "subshell" => {}
+                    "herestring_redirect" => reads(&mut command, child, line),
+                    "heredoc_redirect" | "subshell" => {}
                     _ => command.words.push(word(child, line)),
                 }
             }
+            fed(node, line, &mut command);
             out.commands.push(command);
+        }
+        // Of a command itself it was taken with the command.
+        "herestring_redirect" if node.parent().is_none_or(|parent| parent.kind() != "command") => {
+            if let Some(last) = out.commands.last_mut() {
+                reads(last, node, line);
+            }
         }
         // Of a command itself it was taken with the command.
         "file_redirect" if node.parent().is_none_or(|parent| parent.kind() != "command") => {
@@ -116,14 +123,62 @@ fn node_of(node: Node<'_>, line: &str, out: &mut Script) {
         }
         // What a shell reads from its input is a line as well.
         "heredoc_body" => {
-            let shell = out.commands.last().is_some_and(|last| SHELLS.contains(&last.program()));
-            if shell && let Some(last) = out.commands.last_mut() {
+            let shell = out.commands.last().is_some_and(|last| is_shell(last.program()));
+            // `cat <<A | sh`: it comes to the shell all the same.
+            let piped = out.commands.iter().any(|command| command.is_dark && is_shell(command.program()));
+            if !shell && piped {
+                let words = ["sh", "-c", source(node, line)].map(str::to_owned).to_vec();
+                out.commands.push(Simple { words, ..Simple::default() });
+            } else if shell && let Some(last) = out.commands.last_mut() {
                 let text = source(node, line).to_owned();
                 last.words.extend(["-c".to_owned(), text]);
             }
         }
         _ => {}
     }
+}
+
+/// A shell that reads a line from a here-string.
+fn reads(command: &mut Simple, redirect: Node<'_>, line: &str) {
+    let mut children = redirect.walk();
+    let Some(said) = redirect.named_children(&mut children).last() else { return };
+    if is_shell(command.program()) {
+        let text = word(said, line);
+        command.is_dark |= text.contains(['$', '`']);
+        command.words.extend(["-c".to_owned(), text]);
+    }
+}
+
+/// A shell behind a pipe: what is printed into it is a line, and where that is not to be seen it is dark.
+fn fed(node: Node<'_>, line: &str, command: &mut Simple) {
+    let reads_input = command.args().iter().all(|arg| arg.starts_with('-') && !is_c(arg))
+        || command.args().iter().any(|arg| arg == "-s");
+    if !is_shell(command.program()) || !reads_input {
+        return;
+    }
+    let is = |node: &Node<'_>, kind: &str| node.kind() == kind;
+    let outer = node.parent().filter(|parent| is(parent, "redirected_statement"));
+    let stage = outer.unwrap_or(node);
+    let Some(parent) = stage.parent() else { return };
+    let before = match parent.kind() {
+        "pipeline" => stage.prev_named_sibling(),
+        "heredoc_redirect" => None,
+        _ => return,
+    };
+    let Some(before) = before else {
+        // `cat <<A | sh` hangs on the redirection.
+        command.is_dark |= is(&parent, "heredoc_redirect")
+            || parent.parent().is_some_and(|parent| is(&parent, "heredoc_redirect"));
+        return;
+    };
+    let mut parts = before.walk();
+    let words: Vec<String> = before.children(&mut parts).map(|part| word(part, line)).collect();
+    command.input = if is(&before, "command") { printed(&words) } else { None };
+    command.is_dark |= command.input.is_none();
+}
+
+fn is_c(arg: &str) -> bool {
+    arg.starts_with('-') && !arg.starts_with("--") && arg.contains('c')
 }
 
 /// Where a redirection writes to; nothing where it reads, or names a stream.

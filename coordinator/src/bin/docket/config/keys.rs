@@ -1,6 +1,7 @@
 //! Every setting: its name in the file and in the environment, what is allowed, and where it goes.
 
 use docket_schema::run::temperature_milli;
+use docket_worker::model::can_be_listed;
 
 use super::{
     Config,
@@ -38,7 +39,7 @@ fn within(text: &str, range: std::ops::RangeInclusive<u64>) -> Option<u64> {
 }
 
 /// See the module.
-pub(super) static KEYS: [Key; 46] = [
+pub(super) static KEYS: [Key; 47] = [
     Key {
         name: "run.turns_max",
         env: "DOCKET_TURNS_MAX",
@@ -322,6 +323,16 @@ pub(super) static KEYS: [Key; 46] = [
             let names: Vec<&str> = t.split(',').map(str::trim).filter(|name| !name.is_empty()).collect();
             let legal = |name: &&str| name.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_');
             names.iter().all(legal).then(|| c.redact = names.iter().map(ToString::to_string).collect())
+        },
+    },
+    Key {
+        name: "worker.base_urls",
+        env: "DOCKET_BASE_URLS",
+        allowed: "addresses like http://127.0.0.1:11434 (`:*` for any port), in the environment separated by commas",
+        set: |c, t| {
+            let urls: Vec<&str> = t.split(',').map(str::trim).filter(|url| !url.is_empty()).collect();
+            let legal = urls.iter().all(|url| can_be_listed(url));
+            legal.then(|| c.base_urls = urls.iter().map(ToString::to_string).collect())
         },
     },
 ];

@@ -1,0 +1,93 @@
+//! The policy of a task as an administrator last changed it, which holds for the task from then on: for a new try, for a
+//! run that goes on from an earlier turn, and for forks. Any submitter may ask for those, and none may widen by it.
+//!
+//! It is read from the log of the task's runs, where the change stands; nothing else knows it.
+
+use std::{
+    ops::ControlFlow,
+    sync::{Arc, Mutex, PoisonError},
+};
+
+use docket_schema::{
+    event::{Envelope, NewEvent, TypedEvent as _},
+    ids::{BlobHash, Position, Seq, StreamId, TaskId, Turn},
+    policy::Policy,
+    run::{PolicyChanged, RunEvent},
+    wire::{ParentRef, ProblemCode},
+};
+
+use super::{api::Api, errors::Refusal, runs::parents};
+
+type Found = Option<(Position, PolicyChanged)>;
+
+/// What a task's policy was last changed to, in any of its runs or in what they stand on.
+pub(super) async fn changed(api: &Api, task: TaskId) -> Result<Option<PolicyChanged>, Refusal> {
+    let mut latest: Found = None;
+    for run in api.store.runs_of(task).await? {
+        let mut parts = parents(api, &run).await?;
+        parts.push(ParentRef { run: run.id, seq: Seq(u64::MAX) });
+        for part in parts {
+            let found = last_of(api, part).await?;
+            latest = [latest, found].into_iter().flatten().max_by_key(|(position, _)| *position);
+        }
+    }
+    Ok(latest.map(|(_, changed)| changed))
+}
+
+async fn last_of(api: &Api, part: ParentRef) -> Result<Found, Refusal> {
+    let found: Arc<Mutex<Result<Found, String>>> = Arc::new(Mutex::new(Ok(None)));
+    let kept = Arc::clone(&found);
+    let each = Box::new(move |event: &docket_schema::event::EventRef<'_>| {
+        if event.seq > part.seq {
+            return ControlFlow::Break(());
+        }
+        if event.kind == "PolicyChanged" {
+            let read = of_task(event.kind, event.version, event.payload);
+            let mut kept = kept.lock().unwrap_or_else(PoisonError::into_inner);
+            match read {
+                Ok(Some(changed)) => *kept = Ok(Some((event.position, changed))),
+                Ok(None) => {}
+                // What cannot be read may be what refuses: nobody goes on without it.
+                Err(error) => {
+                    *kept = Err(error);
+                    return ControlFlow::Break(());
+                }
+            }
+        }
+        ControlFlow::Continue(())
+    });
+    api.store.scan(StreamId::Run(part.run), Seq(0), each).await?;
+    let found = std::mem::replace(&mut *found.lock().unwrap_or_else(PoisonError::into_inner), Ok(None));
+    found.map_err(|error| {
+        tracing::error!(run = %part.run, "{error}");
+        Refusal::new(ProblemCode::Internal, "a run's log cannot be read; run `docket verify`")
+    })
+}
+
+/// The change, where it is one of the task's policy and says to what.
+fn of_task(kind: &str, version: u16, payload: &str) -> Result<Option<PolicyChanged>, String> {
+    match RunEvent::decode(kind, version, payload).map_err(|error| error.to_string())? {
+        RunEvent::PolicyChanged(changed) if changed.of_task && changed.rules.is_some() => Ok(Some(changed)),
+        _ => Ok(None),
+    }
+}
+
+/// What must follow `Forked` for the task's policy to hold in a run that stands on `history`; nothing where it does.
+pub(super) fn carried(
+    changed: Option<&PolicyChanged>,
+    history: &[Envelope],
+    turn: Turn,
+) -> (Vec<NewEvent>, Vec<BlobHash>) {
+    let Some(changed) = changed else { return (Vec::new(), Vec::new()) };
+    let there = history.iter().rev().filter(|event| event.kind == "PolicyChanged");
+    let there = there.filter_map(|event| of_task(&event.kind, event.version, event.payload.as_str()).ok()?);
+    if there.map(|there| there.rules).next() == Some(changed.rules.clone()) {
+        return (Vec::new(), Vec::new());
+    }
+    (vec![RunEvent::from(changed.clone()).encode(turn)], vec![changed.policy.hash])
+}
+
+/// A task's policy: as it was changed, else as it was submitted.
+pub(super) fn in_force(changed: Option<PolicyChanged>, submitted: Option<Policy>) -> Option<Policy> {
+    changed.and_then(|changed| changed.rules).or(submitted)
+}

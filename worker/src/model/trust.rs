@@ -1,0 +1,147 @@
+//! Which model servers a worker speaks to, and which of them gets its key. A task names a server, and whoever may
+//! submit tasks is not whoever owns the worker: so the worker's owner lists servers (`worker.base_urls`). Pure.
+//!
+//! Invariant: a key goes to its provider's own address and to listed servers, and nowhere else.
+
+use docket_schema::message::ModelRef;
+use reqwest::Url;
+
+use super::{
+    client::{ANTHROPIC_BASE_URL, OPENAI_BASE_URL, is_loopback},
+    error::ModelError,
+};
+
+/// What a server may have.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Trust {
+    /// It is the provider itself, or listed: it gets the key, and what it says is told.
+    Full,
+    /// It is on this machine and nobody listed it, as a local model is that wants no key: it gets none, and its
+    /// refusals are told by their status alone, for it may be no model server at all.
+    Keyless,
+}
+
+/// An entry of the list: scheme, host and port count.
+#[derive(Debug)]
+struct Listed {
+    url: Url,
+    any_port: bool,
+}
+
+impl Listed {
+    /// `http://127.0.0.1:11434`, also with a path behind it; `:*` stands for any port.
+    fn parse(text: &str) -> Option<Self> {
+        let (scheme, rest) = text.trim().split_once("://")?;
+        let authority = rest.split(['/', '?', '#']).next().unwrap_or_default();
+        let (host, any_port) = match authority.strip_suffix(":*") {
+            Some(host) => (host, true),
+            None => (authority, false),
+        };
+        let url = Url::parse(&format!("{scheme}://{host}/")).ok()?;
+        let is_bare = url.username().is_empty() && url.password().is_none();
+        let legal = matches!(url.scheme(), "http" | "https") && url.has_host() && is_bare;
+        legal.then_some(Self { url, any_port })
+    }
+
+    fn is_of(&self, url: &Url) -> bool {
+        self.url.scheme() == url.scheme()
+            && self.url.host() == url.host()
+            && (self.any_port || self.url.port_or_known_default() == url.port_or_known_default())
+    }
+}
+
+/// Whether `text` can stand in `worker.base_urls`.
+#[must_use]
+pub fn can_be_listed(text: &str) -> bool {
+    Listed::parse(text).is_some()
+}
+
+/// What the server of `model` at `url` may have; `None` where it is not spoken to.
+pub(super) fn trust(model: &ModelRef, url: &Url, listed: &[String]) -> Option<Trust> {
+    if model.base_url.is_none() {
+        return Some(Trust::Full);
+    }
+    let own = if model.provider == "anthropic" { ANTHROPIC_BASE_URL } else { OPENAI_BASE_URL };
+    let mut known = listed.iter().map(String::as_str).chain([own]).filter_map(Listed::parse);
+    if known.any(|known| known.is_of(url)) {
+        return Some(Trust::Full);
+    }
+    is_loopback(url).then_some(Trust::Keyless)
+}
+
+/// An error without the words of a server that nobody listed.
+pub(super) fn untold(error: ModelError, status: u16) -> ModelError {
+    let said = || {
+        format!(
+            "status {status}; its worker does not list this server in worker.base_urls, so it gets no key and its words are \
+             not repeated"
+        )
+    };
+    match error {
+        ModelError::SpendLimit { .. } => ModelError::SpendLimit { message: said() },
+        ModelError::Unauthorized { .. } => ModelError::Unauthorized { message: said() },
+        ModelError::InvalidRequest { .. } => ModelError::InvalidRequest { message: said() },
+        ModelError::ContextTooLong { .. } => ModelError::ContextTooLong { message: said() },
+        ModelError::Protocol { .. } => ModelError::Protocol { detail: said() },
+        error @ (ModelError::RateLimited { .. }
+        | ModelError::Overloaded { .. }
+        | ModelError::Server { .. }
+        | ModelError::NoKey { .. }
+        | ModelError::CutStream
+        | ModelError::Timeout { .. }
+        | ModelError::Connect { .. }) => error,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_key_goes_to_its_provider_and_to_listed_servers_alone() {
+        let listed =
+            ["https://models.example/v1", "http://127.0.0.1:11434", "http://[::1]:*"].map(str::to_owned);
+        use Trust::{Full, Keyless};
+        for (provider, base, expected) in [
+            ("anthropic", None, Some(Full)),
+            ("anthropic", Some("https://api.anthropic.com"), Some(Full)),
+            ("anthropic", Some("https://API.anthropic.com:443/v1"), Some(Full)),
+            ("openai", Some("https://api.openai.com/v1"), Some(Full)),
+            // Another's key, or the key in the clear.
+            ("openai", Some("https://api.anthropic.com"), None),
+            ("openai", Some("http://api.openai.com/v1"), None),
+            ("openai", Some("https://api.openai.com:8443/v1"), None),
+            ("openai", Some("https://api.openai.com.evil.example/v1"), None),
+            ("openai", Some("https://models.example/other"), Some(Full)),
+            ("openai-responses", Some("https://models.example:443"), Some(Full)),
+            ("openai", Some("http://models.example/v1"), None),
+            ("openai", Some("https://models.example:444/v1"), None),
+            ("openai", Some("http://127.0.0.1:11434/v1"), Some(Full)),
+            ("openai", Some("http://127.0.0.1:11435/v1"), Some(Keyless)),
+            ("openai", Some("http://127.0.0.2:11434/v1"), Some(Keyless)),
+            ("openai", Some("http://localhost:11434/v1"), Some(Keyless)),
+            ("openai", Some("http://2130706433:1/v1"), Some(Keyless)),
+            ("openai", Some("http://[::1]:7/v1"), Some(Full)),
+            // The metadata of clouds, and whatever else stands in a worker's network.
+            ("openai", Some("http://169.254.169.254/latest"), None),
+            ("openai", Some("http://10.0.0.1"), None),
+            ("openai", Some("http://0.0.0.0:11434"), None),
+            ("openai", Some("http://localhost.example"), None),
+        ] {
+            let base_url = base.map(str::to_owned);
+            let model = ModelRef { provider: provider.to_owned(), name: "m".to_owned(), base_url };
+            let url = Url::parse(base.unwrap_or(ANTHROPIC_BASE_URL)).expect("an address");
+            assert_eq!(trust(&model, &url, &listed), expected, "{provider} {base:?}");
+        }
+    }
+
+    #[test]
+    fn what_can_be_listed_names_a_server() {
+        for good in ["http://h", "https://h:1/v1/", "http://127.0.0.1:*", "http://[::1]:*/v1"] {
+            assert!(can_be_listed(good), "{good}");
+        }
+        for bad in ["", "h", "h:1", "ftp://h", "http://", "http://a:b@h", "http://:*", "*", "http://h:x"] {
+            assert!(!can_be_listed(bad), "{bad}");
+        }
+    }
+}
