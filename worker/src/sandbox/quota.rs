@@ -31,8 +31,9 @@ const STEP_FILES: u64 = 10_000;
 /// What a command must have written for a file system that is nearly full to be its fault.
 const NOTICED_BYTES: u64 = 1024 * 1024;
 
-/// Of its file system what commands must leave free, in percent.
+/// Of its file system what commands must leave free, in percent, and never more than this.
 const RESERVE_PERCENT: u64 = 2;
+const RESERVE_BYTES_MAX: u64 = 512 * 1024 * 1024;
 
 /// Measured at least so often, for others may free what a command takes.
 const AT_LEAST_EVERY: Duration = Duration::from_secs(15);
@@ -108,7 +109,7 @@ impl Watch {
         let grows = gone(seen.bytes, now.bytes, STEP_BYTES, self.limits.disk_bytes)
             || gone(seen.files, now.files, STEP_FILES, self.limits.disk_files);
         let wrote = gone(self.begun.bytes, now.bytes, NOTICED_BYTES, self.limits.disk_bytes);
-        let starves = wrote && now.bytes < now.whole_bytes / 100 * RESERVE_PERCENT;
+        let starves = wrote && now.bytes < (now.whole_bytes / 100 * RESERVE_PERCENT).min(RESERVE_BYTES_MAX);
         let every = if now.counts_files { AT_LEAST_EVERY } else { AT_LEAST_EVERY_UNCOUNTED };
         if !grows && !starves && self.measured_at.elapsed() < every {
             return Ok(None);
