@@ -1,6 +1,8 @@
 //! Limits that hold for every process, every scratch folder and every output. What bounds the sum of a tree
 //! has tests of its own.
 
+use docket_schema::tool::Exceeded;
+
 use super::{
     super::Ended,
     case::{Case, py, sh},
@@ -21,7 +23,7 @@ pub(super) fn cases() -> Vec<Case> {
             "made = []\nwith no():\n    for _ in range(3000):\n        pid = os.fork()\n        if pid == 0: time.sleep(30); os._exit(0)\n        made.append(pid)\n    got('3000 processes')\nprint('made', len(made))\nfor pid in made: os.kill(pid, 9)",
         )
         .says("refused EAGAIN"),
-        sh("resources-shell-bomb", "b() { b | b & }; b 2>/dev/null; sleep 60").within(SHORT).ends(Ended::TimedOut),
+        sh("resources-shell-bomb", "b() { b | b & }; b 2>/dev/null; sleep 60").within(SHORT).ends(Ended::TimedOut).or_exceeds(Exceeded::Processes),
         py(
             "resources-threads",
             "import threading\nthreading.stack_size(65536)\ntry:\n    for _ in range(3000):\n        threading.Thread(target=time.sleep, args=(30,), daemon=True).start()\n    got('threads')\nexcept RuntimeError as e: print('refused', e)\nprint('TRIED', flush=True)\nos._exit(0)",
@@ -33,7 +35,7 @@ pub(super) fn cases() -> Vec<Case> {
         sh("resources-home-filled", "head -c 300M /dev/zero > ~/x; ls -l ~").says("No space left"),
         sh("resources-tmp-filled", "head -c 600M /dev/zero > /tmp/x; ls -l /tmp").says("No space left"),
         sh("resources-flood", "head -c 100M /dev/zero; head -c 100M /dev/zero >&2").says("TRIED"),
-        sh("resources-flood-for-ever", "yes '{nonce}' & yes >&2").within(SHORT).ends(Ended::TimedOut),
+        sh("resources-flood-for-ever", "yes '{nonce}' & yes >&2").within(SHORT).ends(Ended::TimedOut).or_exceeds(Exceeded::Output),
         sh("resources-core", "ulimit -c unlimited; sh -c 'kill -SEGV $$'; ls; ulimit -Hc").says("0"),
         sh("resources-sparse-captured", "truncate -s 3G sparse; truncate -s 3G other").captured(),
         py("resources-many-files-captured", "for d in range(12):\n    os.mkdir(f'd{d}')\n    for n in range(250): open(f'd{d}/{n}', 'w').close()").captured(),
