@@ -41,7 +41,12 @@ const CHECKED_BYTES_MAX: i64 = 16 * 1024 * 1024;
 /// Largest blob that is uncompressed, in bytes: what a body may hold, and the same again.
 const BLOB_BYTES_MAX: usize = 1024 * 1024 * 1024;
 
-async fn rows(db: &Db, doing: &'static str, sql: &str, args: Vec<Arg>) -> Result<Vec<Row>, StoreError> {
+pub(super) async fn rows(
+    db: &Db,
+    doing: &'static str,
+    sql: &str,
+    args: Vec<Arg>,
+) -> Result<Vec<Row>, StoreError> {
     db.rows(sql, args).await.map_err(|source| store_error(db.dialect(), doing, source))
 }
 

@@ -8,7 +8,7 @@ use docket_schema::{
     event::{Envelope, Head},
     ids::{BlobHash, Epoch, IncarnationId, Position, RunId, Seq, StreamId, TaskId, Timestamp},
     task::TaskRecord,
-    wire::{BlobCheck, LeaseRequest, Resolved, RunView, TaskQuery},
+    wire::{BlobCheck, LeaseRequest, QueueView, Resolved, RunView, TaskQuery},
 };
 use tokio::sync::{mpsc, oneshot};
 
@@ -21,7 +21,7 @@ use super::{
     fault::store_error,
     gc,
     lane::{self, Committer, WAITING_MAX},
-    lineage, read,
+    lineage, read, read_flow,
 };
 
 /// A store on SQLite or PostgreSQL.
@@ -278,6 +278,18 @@ impl Store for SqlStore {
         since: Timestamp,
     ) -> Answer<'_, Result<Vec<BlobRef>, StoreError>> {
         Box::pin(async move { answered!(self, DropBlobs, Ask::DropBlobs { hashes, untouched_since: since }) })
+    }
+
+    fn queues(&self) -> Answer<'_, Result<Vec<QueueView>, StoreError>> {
+        Box::pin(read_flow::queues(&self.db))
+    }
+
+    fn ahead(&self, record: TaskRecord) -> Answer<'_, Result<u64, StoreError>> {
+        Box::pin(async move { read_flow::ahead(&self.db, &record).await })
+    }
+
+    fn sharing(&self, key: String) -> Answer<'_, Result<Vec<TaskId>, StoreError>> {
+        Box::pin(read_flow::sharing(&self.db, key))
     }
 
     fn status(&self, since: Timestamp) -> Answer<'_, Result<Standing, StoreError>> {

@@ -6,6 +6,7 @@ mod lease;
 mod limits;
 mod log;
 mod problem;
+mod queue;
 mod task;
 mod token;
 
@@ -15,5 +16,6 @@ pub use lease::*;
 pub use limits::*;
 pub use log::*;
 pub use problem::*;
+pub use queue::*;
 pub use task::*;
 pub use token::*;

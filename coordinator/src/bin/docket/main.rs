@@ -18,6 +18,7 @@ mod cat;
 mod checkout;
 mod compare;
 mod completions;
+mod conditions;
 mod config;
 mod context;
 mod db;
@@ -45,6 +46,7 @@ mod policy;
 mod predecessor;
 mod projects;
 mod ps;
+mod queue;
 mod replay;
 mod resolve;
 mod resume;
@@ -63,7 +65,9 @@ mod token;
 mod tool;
 mod up;
 mod verify;
+mod why;
 mod worker;
+mod workers;
 
 use std::process::ExitCode;
 
@@ -125,6 +129,7 @@ async fn dispatch(cx: Context, command: Command) -> Outcome {
         Command::Run(args) => run::run(cx, args).await,
         Command::Submit(args) => submit::run(cx, args).await,
         Command::Ps(args) => ps::run(cx, args).await,
+        Command::Why(args) => why::run(cx, args).await,
         Command::Compare(args) => compare::run(cx, args).await,
         Command::Show(args) => show::run(cx, args).await,
         Command::Follow(args) => follow::run(cx, args).await,
@@ -154,6 +159,8 @@ async fn dispatch(cx: Context, command: Command) -> Outcome {
         Command::Up(args) => up::run(cx, args).await,
         Command::Serve(args) => serve::run(cx, args).await,
         Command::Worker(args) => worker::run(cx, args).await,
+        Command::Workers(args) => workers::run(cx, args).await,
+        Command::Queue(args) => queue::run(cx, args).await,
         Command::Token(args) => token::run(cx, args).await,
         Command::Db(args) => db::run(cx, args).await,
         Command::Doctor(args) => doctor::run(cx, args).await,
