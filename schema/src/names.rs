@@ -266,7 +266,13 @@ pub fn of_task(event: &TaskEvent, named: &mut Vec<Named>) {
         | TaskEvent::TaskRetried(_)
         | TaskEvent::TaskResumed(_)
         | TaskEvent::TaskReprioritized(_)
-        | TaskEvent::TaskPaused(_) => {}
+        | TaskEvent::TaskPaused(_)
+        | TaskEvent::TaskDeliveryRequested(_)
+        | TaskEvent::TaskDelivered(_)
+        | TaskEvent::TaskDeliveryBlocked(_)
+        | TaskEvent::TaskDeliveryHookRan(_)
+        | TaskEvent::TaskAccepted(_)
+        | TaskEvent::TaskRejected(_) => {}
     }
 }
 

@@ -5,6 +5,7 @@
 mod answer;
 mod cancel;
 mod crash;
+mod deliver;
 mod due;
 mod expire;
 mod fork;
@@ -25,6 +26,7 @@ mod table;
 pub use answer::answer;
 pub use cancel::cancel;
 pub use crash::crash;
+pub use deliver::{accept, deliver, reject};
 pub use due::make_available;
 pub use expire::expire;
 pub use fork::fork;

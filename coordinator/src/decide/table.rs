@@ -46,6 +46,7 @@ pub(super) fn spec() -> TaskSpec {
         setup: Vec::new(),
         policy: None,
         branch: None,
+        delivery: None,
         batch: None,
     }
 }

@@ -133,6 +133,12 @@ fn fence(runs: &mut Facts, record: &TaskRecord, event: &TaskEvent, before: Optio
         | TaskEvent::TaskMadeAvailable(_)
         | TaskEvent::TaskUnblocked(_)
         | TaskEvent::TaskReprioritized(_)
-        | TaskEvent::TaskPaused(_) => {}
+        | TaskEvent::TaskPaused(_)
+        | TaskEvent::TaskDeliveryRequested(_)
+        | TaskEvent::TaskDelivered(_)
+        | TaskEvent::TaskDeliveryBlocked(_)
+        | TaskEvent::TaskDeliveryHookRan(_)
+        | TaskEvent::TaskAccepted(_)
+        | TaskEvent::TaskRejected(_) => {}
     }
 }

@@ -3,7 +3,13 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::spec::TaskSpec;
+use super::{
+    delivery::{
+        TaskAccepted, TaskDelivered, TaskDeliveryBlocked, TaskDeliveryHookRan, TaskDeliveryRequested,
+        TaskRejected,
+    },
+    spec::TaskSpec,
+};
 use crate::{
     event::typed_events,
     ids::{Epoch, IncarnationId, RunId, Seq, Timestamp, Turn},
@@ -30,6 +36,12 @@ typed_events! {
         TaskResumed 1,
         TaskReprioritized 1,
         TaskPaused 1,
+        TaskDeliveryRequested 1,
+        TaskDelivered 1,
+        TaskDeliveryBlocked 1,
+        TaskDeliveryHookRan 1,
+        TaskAccepted 1,
+        TaskRejected 1,
     }
 }
 

@@ -1,5 +1,6 @@
 //! A task of the backlog: what is asked, its events, and the state they fold to.
 
+mod delivery;
 mod event;
 mod record;
 mod spec;
@@ -7,6 +8,7 @@ mod state;
 #[cfg(test)]
 mod tests;
 
+pub use delivery::*;
 pub use event::*;
 pub use record::*;
 pub use spec::*;

@@ -4,9 +4,10 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use url::Url;
 
+use super::delivery::Delivery;
 use crate::{
     content::{BlobRef, WorkPath},
-    ids::{BatchId, QueueName, Timestamp},
+    ids::{BatchId, QueueName, TaskId, Timestamp},
     message::ModelRef,
     policy::Policy,
     run::{Complexity, Effort},
@@ -87,6 +88,9 @@ pub struct TaskSpec {
     /// Branch that the result is to be delivered to.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub branch: Option<String>,
+    /// What its end gives by itself; none = that branch, if there is one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub delivery: Option<Delivery>,
     /// Tasks submitted together.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub batch: Option<BatchId>,
@@ -103,6 +107,20 @@ impl TaskSpec {
 
     fn default_engine() -> String {
         "react".to_owned()
+    }
+
+    /// What its end gives by itself.
+    pub const fn delivery(&self) -> Delivery {
+        match (self.delivery, &self.branch) {
+            (Some(delivery), _) => delivery,
+            (None, Some(_)) => Delivery::Branch,
+            (None, None) => Delivery::Patch,
+        }
+    }
+
+    /// The branch that its result goes to where nobody names another.
+    pub fn branch_of(&self, task: TaskId) -> String {
+        self.branch.clone().unwrap_or_else(|| format!("docket/{}", task.short()))
     }
 
     /// Checks what the types do not.

@@ -295,6 +295,7 @@ pub fn spec(title: &str) -> TaskSpec {
         setup: Vec::new(),
         policy: None,
         branch: None,
+        delivery: None,
         batch: None,
     }
 }

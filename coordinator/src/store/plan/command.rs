@@ -279,7 +279,13 @@ const fn epoch_of(event: &TaskEvent, holder: Epoch) -> Epoch {
         | TaskEvent::TaskRetried(_)
         | TaskEvent::TaskResumed(_)
         | TaskEvent::TaskReprioritized(_)
-        | TaskEvent::TaskPaused(_) => holder,
+        | TaskEvent::TaskPaused(_)
+        | TaskEvent::TaskDeliveryRequested(_)
+        | TaskEvent::TaskDelivered(_)
+        | TaskEvent::TaskDeliveryBlocked(_)
+        | TaskEvent::TaskDeliveryHookRan(_)
+        | TaskEvent::TaskAccepted(_)
+        | TaskEvent::TaskRejected(_) => holder,
     }
 }
 

@@ -327,6 +327,7 @@ fn spec(base: Base) -> TaskSpec {
         setup: Vec::new(),
         policy: None,
         branch: None,
+        delivery: None,
         batch: None,
     }
 }

@@ -82,6 +82,7 @@ pub(super) fn task(model: ModelRef) -> TaskSpec {
         setup: Vec::new(),
         policy: None,
         branch: None,
+        delivery: None,
         batch: None,
     }
 }
