@@ -30,7 +30,7 @@ async fn a_result_is_merged_onto_what_came_meanwhile_and_is_one_commit_for_ever(
         scene.git(&["show", "merged:a.txt"]).await? == scene::text("by a person", "by the run").trim_end()
     );
     let changed = scene.git(&["diff", "--name-only", "merged^", "merged"]).await?;
-    ensure!(changed == "a.txt", "the run's change alone: {changed}");
+    ensure!(changed == "a.txt\nnew.txt", "the run's change alone: {changed}");
     ensure!(
         scene.git(&["status", "--porcelain=v2", "--branch"]).await? == before,
         "what is checked out stays"

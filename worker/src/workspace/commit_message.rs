@@ -179,7 +179,7 @@ mod tests {
             let expected = format!("Docket-Run: {}\nDocket-Task: {}\n", text.run, text.task);
             assert_eq!(trailers(&message).await, expected, "{message}");
             let found: Vec<&str> =
-                message.lines().filter(|l| l.to_ascii_lowercase().starts_with("docket-")).skip(0).collect();
+                message.lines().filter(|l| l.to_ascii_lowercase().starts_with("docket-")).collect();
             let ours = found.len() - usize::from(message.lines().next() == Some(forged));
             assert_eq!(ours, 2, "{message}");
             assert!(message.chars().all(|c| c == '\n' || !c.is_control()), "{message:?}");

@@ -136,8 +136,8 @@ async fn the_users_hook_runs_after_a_delivery_and_undoes_nothing() -> Result<()>
     );
     // What a repository says of hooks is nobody's word.
     let theirs = format!("[delivery]\nhook = \"touch {}\"\n", scene.at("fired").display());
-    scene.commit(&[("docket.toml", &theirs)]).await?;
     let id = scene.play(EDIT, &[]).await?;
+    scene.commit(&[("docket.toml", &theirs)]).await?;
     fs::write(scene.home().join("docket.toml"), format!("[delivery]\nhook = \"{line}\"\n"))?;
 
     let done = scene.docket(&["apply", &id, "--branch", "x"]).await?;
