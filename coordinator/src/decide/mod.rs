@@ -21,6 +21,8 @@ mod submit;
 mod unblock;
 
 #[cfg(test)]
+mod deliver_tests;
+#[cfg(test)]
 mod table;
 
 pub use answer::answer;

@@ -3,24 +3,24 @@
 
 use docket_schema::{
     content::BlobRef,
-    event::{Head, NewEvent, TypedEvent},
+    event::{Head, NewEvent, TypedEvent as _},
     ids::{DecisionHash, Epoch, EventHash, IncarnationId, RunId, Seq, TaskId, Timestamp, TreeHash, Turn},
     message::ModelRef,
     run::{BlockedWhy, FailureKind, ForkWhy, Forked, RunBlocked, RunEnded, RunEvent, RunOutcome, RunPaused},
     snapshot::Base,
     task::{
-        Backoff, Delivery, DeliveryBlockedWhy, LeaseEnd, ReleaseWhy, SettingsPatch, TaskBlockedWhy,
-        TaskEvent, TaskEventMeta, TaskRecord, TaskSpec, TaskState, TaskSubmitted,
+        Backoff, LeaseEnd, ReleaseWhy, SettingsPatch, TaskBlockedWhy, TaskEvent, TaskEventMeta, TaskRecord,
+        TaskSpec, TaskState, TaskSubmitted,
     },
-    wire::{DeliveryStep, LostWhy},
+    wire::LostWhy,
 };
 use uuid::Uuid;
 
 use super::*;
 
 const NOW: Timestamp = Timestamp(1_700_000_000_000_000);
-const TASK: TaskId = TaskId(Uuid::from_u128(1));
-const RUN: RunId = RunId(Uuid::from_u128(2));
+pub(super) const TASK: TaskId = TaskId(Uuid::from_u128(1));
+pub(super) const RUN: RunId = RunId(Uuid::from_u128(2));
 const WORKER: IncarnationId = IncarnationId(Uuid::from_u128(3));
 
 pub(super) fn spec() -> TaskSpec {
@@ -56,7 +56,7 @@ fn submitted() -> TaskRecord {
     TaskRecord::submitted(TASK, meta, TaskSubmitted { spec: spec(), by: String::new(), forked_from: None })
 }
 
-fn carried_out(record: &TaskRecord, plan: &Plan) -> TaskRecord {
+pub(super) fn carried_out(record: &TaskRecord, plan: &Plan) -> TaskRecord {
     let mut record = record.clone();
     for event in &plan.task {
         let meta = TaskEventMeta { seq: record.seq.next(), hash: EventHash::ZERO, recorded_at: NOW };
@@ -69,7 +69,7 @@ fn lessee() -> Lessee {
     Lessee { incarnation: WORKER, name: "w".to_owned() }
 }
 
-fn leased() -> TaskRecord {
+pub(super) fn leased() -> TaskRecord {
     let record = submitted();
     carried_out(&record, &lease(&record, &lessee(), RUN).expect("available"))
 }
@@ -111,7 +111,7 @@ fn settling(record: &TaskRecord, event: NewEvent) -> Settling {
     Settling { run: RUN, seq: Seq(4), epoch: record.epoch, events: vec![event], jitter: 0 }
 }
 
-fn decided(record: &TaskRecord, end: &LeaseEnd) -> Result<Plan, Rejection> {
+pub(super) fn decided(record: &TaskRecord, end: &LeaseEnd) -> Result<Plan, Rejection> {
     if let Some(event) = event_of(end) {
         return settle(record, &settling(record, event), NOW);
     }
@@ -243,7 +243,7 @@ fn a_run_in_hand_goes_on_under_a_higher_epoch() {
     assert!(lease(&again, &lessee(), other).is_err(), "one lease at a time");
 }
 
-fn in_state(state: TaskState) -> TaskRecord {
+pub(super) fn in_state(state: TaskState) -> TaskRecord {
     let blocked_why = (state == TaskState::Blocked).then_some(TaskBlockedWhy::Person);
     let keeps_run = matches!(state, TaskState::Running | TaskState::Blocked | TaskState::Available);
     TaskRecord { state, blocked_why, run: keeps_run.then_some(RUN), ..leased() }
@@ -439,98 +439,4 @@ fn only_the_last_event_ends_a_lease() {
     let refused = settle(&leased(), &settling(&leased(), other), NOW);
     assert!(matches!(refused, Err(Rejection::WrongState { .. })));
     assert_eq!(Head::EMPTY.seq, Seq(0));
-}
-
-fn step(record: &TaskRecord, step: DeliveryStep) -> TaskRecord {
-    carried_out(record, &deliver("ann", record.last_run.expect("a run"), step))
-}
-
-fn blocked_delivery() -> DeliveryStep {
-    DeliveryStep::Blocked {
-        branch: "fix/it".to_owned(),
-        why: DeliveryBlockedWhy::Conflict,
-        paths: vec!["a.txt".to_owned()],
-        kept: None,
-        message: "conflicts in a.txt".to_owned(),
-    }
-}
-
-fn delivered() -> DeliveryStep {
-    DeliveryStep::Delivered { branch: "fix/it".to_owned(), commit: "1".repeat(40), remote: None }
-}
-
-/// A task that its run completed, and that was to give `delivery`.
-fn done(delivery: Option<Delivery>) -> TaskRecord {
-    let mut record = leased();
-    record.spec.delivery = delivery;
-    let plan = decided(&record, &LeaseEnd::Ended(RunOutcome::Succeeded)).expect("it ends");
-    carried_out(&record, &plan)
-}
-
-#[test]
-fn what_was_to_be_delivered_and_cannot_be_blocks_until_it_is_settled() {
-    let told = step(&done(None), blocked_delivery());
-    assert!(told.state == TaskState::Completed && told.message.is_none(), "nobody waits for it: {told:?}");
-
-    for wanted in [Delivery::Branch, Delivery::Push] {
-        let blocked = step(&done(Some(wanted)), blocked_delivery());
-        assert!(
-            blocked.is_undelivered() && blocked.ended_at.is_none() && blocked.run.is_none(),
-            "{blocked:?}"
-        );
-        assert_eq!(blocked.message.as_deref(), Some("conflicts in a.txt"));
-        assert!(answer(&blocked, "ann", &"go on".into()).is_err(), "no run is there to hear it");
-        assert!(pause(&blocked, "ann").is_err() && unpause(&blocked, "ann").is_err());
-        assert!(retry(&blocked, "ann").is_ok() && cancel(&blocked, "ann", "").is_ok());
-
-        let run = blocked.last_run.expect("a run");
-        let accepted = accept(&blocked, "ann", run, "by hand").expect("settled");
-        for settled in [step(&blocked, delivered()), carried_out(&blocked, &accepted)] {
-            assert_eq!((settled.state, settled.message.as_deref()), (TaskState::Completed, None));
-            assert!(settled.ended_at.is_some() && settled.blocked_why.is_none());
-        }
-        let again = step(
-            &blocked,
-            DeliveryStep::Blocked {
-                branch: "fix/it".to_owned(),
-                why: DeliveryBlockedWhy::Taken,
-                paths: Vec::new(),
-                kept: None,
-                message: "taken".to_owned(),
-            },
-        );
-        assert!(again.is_undelivered() && again.message.as_deref() == Some("taken"));
-    }
-}
-
-#[test]
-fn only_the_run_that_completed_a_task_is_judged_and_a_no_goes_on() {
-    let forked = |parent| Forked {
-        run: RunId(Uuid::from_u128(77)),
-        task: TASK,
-        parent,
-        seq: Seq(3),
-        hash: EventHash::ZERO,
-        turn: Turn(1),
-        why: ForkWhy::Resume,
-        engine: None,
-        models: None,
-        hint: Some("no".into()),
-    };
-    for record in [done(None), step(&done(Some(Delivery::Push)), blocked_delivery())] {
-        let run = record.last_run.expect("a run");
-        let other = RunId(Uuid::from_u128(99));
-        assert!(accept(&record, "ann", other, "").is_err());
-        assert!(reject(&record, "ann", (other, "no"), forked(other), Vec::new()).is_err());
-        let plan = reject(&record, "ann", (run, "no"), forked(run), Vec::new()).expect("it goes on");
-        let kinds: Vec<&str> = plan.task.iter().map(TypedEvent::kind).collect();
-        assert_eq!(kinds, ["TaskRejected", "TaskResumed"], "one step, so that none stands alone");
-        let after = carried_out(&record, &plan);
-        assert_eq!((after.state, after.run), (TaskState::Available, Some(RunId(Uuid::from_u128(77)))));
-        assert!(after.ended_at.is_none() && after.message.is_none());
-    }
-    for state in TaskState::ALL.into_iter().filter(|state| *state != TaskState::Completed) {
-        let record = in_state(state);
-        assert!(accept(&record, "ann", record.last_run.unwrap_or(RUN), "").is_err(), "{state}");
-    }
 }

@@ -82,6 +82,8 @@ pub enum DeliveryBlockedWhy {
     Conflict,
     /// A branch of that name holds other work, here or at the remote.
     Taken,
+    /// The remote is not there, refuses, or stays away.
+    Remote,
 }
 
 /// A result could not be delivered as it was to be. Nothing is lost: it stands in the log, and on a branch of its own.

@@ -22,6 +22,8 @@ pub const TEXT_BYTES_MAX: usize = 128 * 1024;
 pub const DEDUP_KEY_BYTES_MAX: usize = 256;
 /// Longest name of an engine, in bytes.
 pub const ENGINE_BYTES_MAX: usize = 64;
+/// Longest name of a branch, in bytes: its parts are names of files.
+const BRANCH_BYTES_MAX: usize = 240;
 /// Priorities lie within ± this.
 pub const PRIORITY_MAX: i16 = 1000;
 
@@ -152,6 +154,9 @@ impl TaskSpec {
         if self.attempts_max == 0 || self.crashes_max == 0 {
             return fail("attempts_max and crashes_max", "at least 1");
         }
+        if self.branch.as_ref().is_some_and(|branch| !is_branch_name(branch)) {
+            return fail("branch", "a name that git takes for a branch, as fix/rounding");
+        }
         if self.policy.as_ref().is_some_and(|policy| policy.check().is_err()) {
             return fail("policy", "a policy within its bounds; `docket policy check FILE` says what is not");
         }
@@ -160,6 +165,21 @@ impl TaskSpec {
         }
         Ok(())
     }
+}
+
+/// Whether git takes the name for a branch: the rules of `git check-ref-format --branch`.
+pub(super) fn is_branch_name(name: &str) -> bool {
+    let illegal = |c: char| c.is_ascii_control() || " ~^:?*[\\".contains(c);
+    let part = |part: &str| !part.is_empty() && !part.starts_with('.') && !part.ends_with(".lock");
+    name.len() <= BRANCH_BYTES_MAX
+        && name != "@"
+        && name != "HEAD"
+        && !name.starts_with('-')
+        && !name.ends_with('.')
+        && !name.contains("..")
+        && !name.contains("@{")
+        && !name.contains(illegal)
+        && name.split('/').all(part)
 }
 
 /// Checks where the models of a task are to be asked.

@@ -8,7 +8,7 @@ mod scene;
 use std::fs;
 
 use anyhow::{Context as _, Result, ensure};
-use docket_tests::system::{Tool, room, run_fed};
+use docket_tests::system::{Tool, room, run_fed, until};
 use scene::{EDIT, Scene};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -143,5 +143,36 @@ async fn a_commit_names_run_and_task_and_no_model_can_say_otherwise() -> Result<
     ensure!(scene.git(&["log", "-1", format, "x"]).await? == run);
     ensure!(message.starts_with("Do it\n\nThe work is done.\n"), "{message}");
     ensure!(!message.contains('\u{1b}') && message.contains("\n> Signed-off-by: root"), "{message:?}");
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_branch_that_was_merged_and_deleted_is_not_made_again() -> Result<()> {
+    let _room = room().await;
+    let scene = Scene::new()?;
+    let id = scene.submit(EDIT, &["--branch", "fix/it"]).await?;
+    let refused = scene.submit(EDIT, &["--branch", "a..b"]).await;
+    ensure!(refused.is_err_and(|error| error.to_string().contains("branch")), "told before any work is done");
+    let mut up = scene.up().await?;
+    scene.is(&id, "completed").await?;
+    until("the branch", async || scene.git(&["rev-parse", "--verify", "fix/it"]).await.ok())
+        .await
+        .with_context(|| up.tail())?;
+    until("the log", async || {
+        (scene.row(&id).await.ok()?["delivery"]["delivered"].as_array()?.len() == 1).then_some(())
+    })
+    .await?;
+    scene.git(&["merge", "--quiet", "--ff-only", "fix/it"]).await?;
+    scene.git(&["branch", "--quiet", "-d", "fix/it"]).await?;
+    up.kill().await?;
+    // All is looked at again, from the first event on.
+    fs::remove_file(scene.home().join("delivered.position"))?;
+    let up = scene.up().await?;
+    let other = scene
+        .submit(&EDIT.replace("new.txt", "other.txt").replace("nine", "eight"), &["--branch", "fix/other"])
+        .await?;
+    scene.is(&other, "completed").await.with_context(|| up.tail())?;
+    until("the other branch", async || scene.git(&["rev-parse", "--verify", "fix/other"]).await.ok()).await?;
+    ensure!(scene.git(&["branch", "--list", "fix/it"]).await?.is_empty(), "who deleted it had a reason");
     Ok(())
 }

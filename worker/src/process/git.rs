@@ -165,16 +165,30 @@ const PUSH_SETTINGS: [(&str, &str); 4] = [
     ("core.alternateRefsCommand", "true"),
 ];
 
+/// Which ssh a remote is spoken with.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Ssh {
+    /// That of the system, which asks nobody anything.
+    Quiet,
+    /// The one that the person's own settings name.
+    OfSettings,
+}
+
 /// The call of git that speaks with a remote in the name of whoever runs docket: with their own settings, keys
 /// and helpers. To be made in a git folder of docket's own, so that no settings of a repository are read.
 ///
 /// # Errors
 /// [`GitError::NotInstalled`].
-pub fn remote_spec<A: AsRef<OsStr>>(args: &[A], git_dir: &Path) -> Result<TrustedSpec, GitError> {
+pub fn remote_spec<A: AsRef<OsStr>>(args: &[A], git_dir: &Path, ssh: Ssh) -> Result<TrustedSpec, GitError> {
     let spec = git_spec(args, git_dir, &[], Vec::new())?;
     let is_setting = |name: &OsStr| name.to_str().is_some_and(|name| name.starts_with("GIT_CONFIG_"));
+    let is_dropped = |name: &OsString| {
+        is_setting(name)
+            || name == "GIT_ATTR_NOSYSTEM"
+            || (ssh == Ssh::OfSettings && name == "GIT_SSH_COMMAND")
+    };
     let mut env: Vec<(OsString, OsString)> =
-        spec.env.into_iter().filter(|(name, _)| !is_setting(name) && name != "GIT_ATTR_NOSYSTEM").collect();
+        spec.env.into_iter().filter(|(name, _)| !is_dropped(name)).collect();
     let own = OWN_ENVIRONMENT.iter().filter_map(|name| Some(((*name).into(), std::env::var_os(name)?)));
     env.extend(own);
     let settings: Vec<(&str, &str)> = SETTINGS

@@ -14,7 +14,7 @@ use std::{
 };
 
 use crate::process::{
-    GitError, TrustedOutput, TrustedSpec, git_spec, remote_spec, run_git, run_trusted, settings_env,
+    GitError, Ssh, TrustedOutput, TrustedSpec, git_spec, remote_spec, run_git, run_trusted, settings_env,
 };
 
 /// Contents are read from git in groups of about this many bytes, so that memory stays bounded.
@@ -206,8 +206,13 @@ pub(super) async fn ended_at(
 /// Speaks with a remote from `git_dir`, one of docket's own, in the name of whoever runs docket.
 pub(super) async fn remote_at(git_dir: &Path, args: &[&str]) -> Result<TrustedOutput, GitCallError> {
     let failed = |source| GitCallError::Run { verb: verb_of(args), source };
-    let spec = remote_spec(args, git_dir).map_err(failed)?;
-    run_trusted(spec).await.map_err(|error| failed(GitError::Run(error)))
+    let own = ["config", "--global", "--get", "core.sshCommand"];
+    let own = remote_spec(&own, git_dir, Ssh::Quiet).map_err(failed)?;
+    let own = run_trusted(own).await.map_err(|error| failed(GitError::Run(error)))?;
+    let ssh = if own.success() { Ssh::OfSettings } else { Ssh::Quiet };
+    run_trusted(remote_spec(args, git_dir, ssh).map_err(failed)?)
+        .await
+        .map_err(|error| failed(GitError::Run(error)))
 }
 
 /// As [`run_at`], for a quick look into a repository that docket did not make.

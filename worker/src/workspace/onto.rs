@@ -121,7 +121,7 @@ impl ResultCommit {
         Ok(())
     }
 
-    /// Lets docket's own folder read what the repository holds.
+    /// Lets docket's own folder read what the repository holds, and know where its history is cut.
     fn borrow_objects(&self, repo: &LocalRepo) -> Result<(), DeliverError> {
         let list = self.own.path().join("objects/info/alternates");
         let fail = |source| DeliverError::Scratch { path: list.clone(), source };
@@ -131,7 +131,11 @@ impl ResultCommit {
             return Ok(());
         }
         let mut file = fs::OpenOptions::new().append(true).create(true).open(&list).map_err(fail)?;
-        file.write_all(&more).map_err(fail)
+        file.write_all(&more).map_err(fail)?;
+        let cut = fs::read(repo.common_dir.join("shallow")).unwrap_or_default();
+        let mut file =
+            fs::OpenOptions::new().append(true).open(self.own.path().join("shallow")).map_err(fail)?;
+        file.write_all(&cut).map_err(fail)
     }
 
     /// What the branch that the base was taken from is at now; the base where it has not gone on.

@@ -13,7 +13,8 @@ use std::{
 use docket_schema::{
     event::{Envelope, TypedEvent as _},
     ids::{Position, RunId, StreamId, TaskId},
-    task::{Delivery, TaskEvent, TaskState},
+    task::{Delivery, DeliveryBlockedWhy, TaskEvent, TaskState},
+    wire::DeliveryStep,
 };
 use docket_worker::client::{Client, ClientError};
 use tokio::time::Instant;
@@ -55,17 +56,21 @@ struct Waiting {
 enum Tried {
     /// Done, or nothing to do, or a person's now.
     Over,
-    /// It may work later.
-    Failed,
+    /// It may work later. What was wrong.
+    Failed(String),
 }
 
-/// Delivers until cancelled.
+/// Delivers until cancelled, and then at once no more: what was broken off is safe to repeat.
 pub(crate) async fn run(cx: &Context, client: &Client, stop: CancellationToken) {
+    stop.run_until_cancelled(deliver_on(cx, client)).await;
+}
+
+async fn deliver_on(cx: &Context, client: &Client) {
     let cursor = cx.home.path().join(CURSOR);
     let mut position = read_cursor(&cursor);
     let mut written = position;
     let mut waiting: Vec<Waiting> = Vec::new();
-    while !stop.is_cancelled() {
+    loop {
         let before = position;
         match follow(cx, client, position, &mut waiting).await {
             Ok(next) => position = next,
@@ -84,10 +89,7 @@ pub(crate) async fn run(cx: &Context, client: &Client, stop: CancellationToken) 
         if position != before {
             continue;
         }
-        tokio::select! {
-            () = tokio::time::sleep(POLL) => {}
-            () = stop.cancelled() => {}
-        }
+        tokio::time::sleep(POLL).await;
     }
 }
 
@@ -109,10 +111,12 @@ async fn follow(
         if let Some((task, run)) = completed(event) {
             match deliver(cx, client, task, run).await? {
                 Tried::Over => {}
-                Tried::Failed if waiting.len() < WAITING_MAX => {
+                // A page that was cut short is read again.
+                Tried::Failed(_) if waiting.iter().any(|one| (one.task, one.run) == (task, run)) => {}
+                Tried::Failed(_) if waiting.len() < WAITING_MAX => {
                     waiting.push(Waiting { task, run, after: at, tries: 1, due: Instant::now() + AGAIN });
                 }
-                Tried::Failed => {
+                Tried::Failed(_) => {
                     tracing::warn!(%task, "not delivered, as too many others; `docket apply` tries again");
                 }
             }
@@ -125,15 +129,32 @@ async fn follow(
 async fn try_again(cx: &Context, client: &Client, waiting: &mut Vec<Waiting>) {
     let now = Instant::now();
     for one in waiting.iter_mut().filter(|one| one.due <= now) {
-        let failed = matches!(deliver(cx, client, one.task, one.run).await, Ok(Tried::Failed) | Err(_));
-        one.tries = if failed { one.tries + 1 } else { u32::MAX };
+        let failed = match deliver(cx, client, one.task, one.run).await {
+            Ok(Tried::Over) => None,
+            Ok(Tried::Failed(why)) => Some(why),
+            Err(error) => Some(error.to_string()),
+        };
+        one.tries = if failed.is_some() { one.tries + 1 } else { u32::MAX };
         let wait = AGAIN.saturating_mul(1 << one.tries.min(12)).min(AGAIN_MAX);
         one.due = Instant::now() + wait;
-        if failed && one.tries > TRIES_MAX {
-            tracing::warn!(task = %one.task, "not delivered and not tried again; `docket apply` does");
+        if let Some(why) = failed.filter(|_| one.tries > TRIES_MAX) {
+            give_up(client, one, why).await;
         }
     }
     waiting.retain(|one| one.tries <= TRIES_MAX);
+}
+
+/// Leaves it to a person: its task is undelivered.
+async fn give_up(client: &Client, one: &Waiting, message: String) {
+    tracing::warn!(task = %one.task, "not delivered and not tried again; `docket push` does");
+    let told = async {
+        let branch = client.task(one.task).await?.task.spec.branch_of(one.task);
+        let (why, paths, kept) = (DeliveryBlockedWhy::Remote, Vec::new(), None);
+        client.delivery(one.task, one.run, DeliveryStep::Blocked { branch, why, paths, kept, message }).await
+    };
+    if let Err(error) = told.await {
+        tracing::warn!(task = %one.task, %error, "the log does not say so");
+    }
 }
 
 /// The task and the run, of the event that says that it is done.
@@ -160,6 +181,9 @@ async fn deliver(cx: &Context, client: &Client, id: TaskId, run: RunId) -> Resul
     // A source that is not on this machine is somebody else's to deliver to.
     let Some(repository): Option<PathBuf> = delivery::source_of(&task) else { return Ok(Tried::Over) };
     let ask = Ask { push, ..Ask::of(&task, run, &repository) };
+    if is_delivered(cx, client, &ask).await {
+        return Ok(Tried::Over);
+    }
     match Box::pin(delivery::deliver(cx, client, &ask)).await {
         Ok(done) => {
             tracing::info!(task = %id, branch = %done.branch, commit = %done.commit, "delivered");
@@ -168,7 +192,18 @@ async fn deliver(cx: &Context, client: &Client, id: TaskId, run: RunId) -> Resul
         Err(failure) => {
             tracing::warn!(task = %id, branch = %ask.branch, error = %failure.error, "not delivered; `docket apply` tries again");
             let may_work_later = matches!(failure.exit, Exit::Failed | Exit::Unreachable);
-            Ok(if may_work_later { Tried::Failed } else { Tried::Over })
+            Ok(if may_work_later { Tried::Failed(failure.error.to_string()) } else { Tried::Over })
         }
     }
+}
+
+/// Whether the log says so. A branch that was deleted since, as one that was merged, is not made again.
+async fn is_delivered(cx: &Context, client: &Client, ask: &Ask<'_>) -> bool {
+    let Ok(found) = delivery::deliveries(client, ask.task.id).await else { return false };
+    let done = found
+        .delivered
+        .iter()
+        .rfind(|one| one.run == ask.run && one.branch == ask.branch && one.remote.as_deref() == ask.push);
+    let hooked = |commit: &str| found.hook.as_ref().is_some_and(|hook| hook.commit == commit);
+    done.is_some_and(|done| cx.config.delivery.hook.is_none() || hooked(&done.commit))
 }

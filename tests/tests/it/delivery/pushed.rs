@@ -117,6 +117,15 @@ async fn a_remote_branch_with_other_work_stays_and_blocks() -> Result<()> {
     let ours = scene.git_at(&bare, &["rev-parse", "fix/mine"]).await?;
     ensure!(ours == scene.git(&["rev-parse", "fix/mine"]).await?);
 
+    // One that cannot be delivered for want of a remote is told as well.
+    scene.git(&["remote", "rename", "origin", "elsewhere"]).await?;
+    let lost = scene.submit(EDIT, &["--push"]).await?;
+    let row = scene.is(&lost, "blocked").await.with_context(|| up.tail())?;
+    ensure!(row["delivery"]["blocked"]["why"] == "remote", "{row}");
+    scene.git(&["remote", "rename", "elsewhere", "origin"]).await?;
+    scene.docket(&["push", &lost]).await?.ok()?;
+    scene.is(&lost, "completed").await?;
+
     let nowhere = scene.docket(&["push", &id, "--remote", "nowhere"]).await?;
     ensure!(nowhere.code() == Some(4) && nowhere.stderr.contains("there are: origin"), "{nowhere:?}");
     scene.git(&["remote", "add", "gone", "/does/not/exist.git"]).await?;

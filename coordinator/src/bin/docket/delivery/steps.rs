@@ -220,7 +220,11 @@ impl<'a> Under<'a> {
         };
         let made = match result.deliver_onto(ask.repository, &wanted).await {
             Ok(made) => made,
-            Err(error @ (DeliverError::Conflict { .. } | DeliverError::BranchTaken { .. })) => {
+            Err(
+                error @ (DeliverError::Conflict { .. }
+                | DeliverError::BranchTaken { .. }
+                | DeliverError::CheckedOut(_)),
+            ) => {
                 return Err(self.blocked_here(result, error).await);
             }
             Err(error) => return Err(error).fail_as(Exit::Refused),
@@ -258,7 +262,9 @@ impl<'a> Under<'a> {
                  `docket reject {id} --comment TEXT`"
             ),
             (DeliveryBlockedWhy::Conflict, None) => format!("`docket apply {id} --on-base --branch NAME`"),
-            (DeliveryBlockedWhy::Taken, _) => format!("`docket apply {id} --branch NAME`"),
+            (DeliveryBlockedWhy::Taken | DeliveryBlockedWhy::Remote, _) => {
+                format!("`docket apply {id} --branch NAME`")
+            }
         };
         let error = error.to_string();
         self.blocked(why, paths, kept, format!("{error}; {place}; {helps}")).await
@@ -293,7 +299,14 @@ impl<'a> Under<'a> {
     async fn push(&self, made: &Made, name: &str) -> Outcome<Pushed> {
         let (ask, commit) = (self.ask, &made.commit);
         let scratch = self.cx.home.folder("scratch")?;
-        let remote = GitRemote::find(ask.repository, name, commit, &scratch).await.fail_as(Exit::Refused)?;
+        let remote = match GitRemote::find(ask.repository, name, commit, &scratch).await {
+            Ok(remote) => remote,
+            Err(error @ PushError::NoRemote { .. }) => {
+                let message = format!("{error}; then `docket push {}`", ask.task.id.short());
+                return Err(self.blocked(DeliveryBlockedWhy::Remote, Vec::new(), None, message).await);
+            }
+            Err(error) => return Err(error).fail_as(Exit::Refused),
+        };
         let there = remote.branch_at(&ask.branch).await.fail_as(Exit::Failed)?;
         let pushed = if there.as_ref() == Some(commit) {
             Pushed::Before
