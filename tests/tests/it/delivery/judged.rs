@@ -62,5 +62,12 @@ async fn a_rejected_result_goes_on_with_the_comment_and_lands_on_top() -> Result
         "what it was to give is there again"
     );
     scene.docket(&["verify"]).await?.ok()?;
+
+    scene.docket(&["resume", &id, "--hint", "mind the README"]).await?.ok()?;
+    let run = scene.row(&id).await?["run"].as_str().context("a run")?.to_owned();
+    let log = scene.docket(&["logs", &run, "--json"]).await?.ok()?;
+    let first: serde_json::Value =
+        serde_json::from_str(log.lines().find(|line| line.contains(&run)).context("its own")?)?;
+    ensure!(first["kind"] == "Forked" && first["payload"]["hint"]["text"] == "mind the README", "{first}");
     Ok(())
 }

@@ -85,6 +85,11 @@ async fn a_push_that_is_killed_after_it_took_effect_is_found_done() -> Result<()
     let shown = scene.docket(&["show", &id]).await?.ok()?;
     ensure!(shown.contains("its end is not known"), "{shown}");
 
+    // This time by the person's own settings.
+    let (own, through) = (scene.at("gitconfig"), scene.at("bin/own"));
+    scene.executable(&through, "#!/bin/sh\nfor last; do :; done\nexec sh -c \"$last\"\n")?;
+    fs::write(&own, format!("[core]\n\tsshCommand = {}\n[ssh]\n\tvariant = ssh\n", through.display()))?;
+    let env: [(&str, &OsStr); 1] = [("GIT_CONFIG_GLOBAL", own.as_os_str())];
     let again = scene.docket_with(&env, &["push", &id, "--branch", "x"]).await?.ok()?;
     ensure!(again.contains("origin had it already"), "{again}");
     let kinds = ["TaskDelivered", "TaskDeliveryRequested", "TaskDelivered"];
