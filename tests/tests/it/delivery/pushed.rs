@@ -188,3 +188,37 @@ async fn the_users_hook_runs_after_a_delivery_and_undoes_nothing() -> Result<()>
     ensure!(!scene.at("fired").exists(), "a repository's word is no hook");
     Ok(())
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_remote_that_is_away_is_tried_again_and_a_restart_forgets_nothing() -> Result<()> {
+    let _room = room().await;
+    let scene = Scene::new()?;
+    let bare = scene.remote().await?;
+    let away = scene.at("away.git");
+    fs::rename(&bare, &away)?;
+    let id = scene.submit(EDIT, &["--push"]).await?;
+    let mut up = scene.up().await?;
+    until("a push that fails", async || up.tail().contains("not delivered").then_some(())).await?;
+    let row = scene.row(&id).await?;
+    ensure!(
+        row["state"] == "completed" && row["delivery"]["delivered"].as_array().is_some_and(|d| d.len() == 1),
+        "{row}"
+    );
+    // The feed goes on meanwhile, and what waits holds the place in it.
+    let other = scene.submit(&EDIT.replace("new.txt", "other.txt"), &["--branch", "fix/other"]).await?;
+    scene.is(&other, "completed").await?;
+    until("the other branch", async || scene.git(&["rev-parse", "--verify", "fix/other"]).await.ok()).await?;
+    up.kill().await?;
+    fs::rename(&away, &bare)?;
+    let up = scene.up().await?;
+    let row = until("the push", async || {
+        let row = scene.row(&id).await.ok()?;
+        (row["delivery"]["delivered"].as_array()?.len() == 2).then_some(row)
+    });
+    let row = row.await.with_context(|| up.tail())?;
+    let branch = row["delivery"]["delivered"][1]["branch"].as_str().context("a branch")?;
+    ensure!(scene.git_at(&bare, &["rev-parse", branch]).await? == scene.git(&["rev-parse", branch]).await?);
+    let kinds = ["TaskDelivered", "TaskDeliveryRequested", "TaskDelivered"];
+    ensure!(scene.kinds(&id, "TaskDeliver").await? == kinds, "one intent, however often it was tried");
+    Ok(())
+}
