@@ -271,7 +271,13 @@ pub fn of_task(event: &TaskEvent, named: &mut Vec<Named>) {
         | TaskEvent::TaskResumed(_)
         | TaskEvent::TaskReprioritized(_)
         | TaskEvent::TaskPaused(_)
-        | TaskEvent::TaskDependencyEnded(_) => {}
+        | TaskEvent::TaskDependencyEnded(_)
+        | TaskEvent::TaskDeliveryRequested(_)
+        | TaskEvent::TaskDelivered(_)
+        | TaskEvent::TaskDeliveryBlocked(_)
+        | TaskEvent::TaskDeliveryHookRan(_)
+        | TaskEvent::TaskAccepted(_)
+        | TaskEvent::TaskRejected(_) => {}
     }
 }
 

@@ -17,6 +17,12 @@ use super::{Plan, Rejection, unblock};
 /// The task waits for nobody's answer, or its run asked something and `text` says nothing.
 pub fn answer(record: &TaskRecord, by: &str, text: &Content) -> Result<Plan, Rejection> {
     let refused = |remedy| Err(Rejection::WrongState { state: record.state, remedy });
+    if record.is_undelivered() {
+        return refused(
+            "its work is done, and its result could not be delivered: `docket show` says what helps; \
+             `docket accept` says that it is settled",
+        );
+    }
     match (record.state, record.blocked_why) {
         (TaskState::Blocked, Some(TaskBlockedWhy::Person)) if is_empty(text) => {
             refused("its run asks something: give an answer, as `docket answer ID TEXT`")

@@ -6,6 +6,7 @@ mod answer;
 mod cancel;
 mod choose;
 mod crash;
+mod deliver;
 mod depend;
 mod due;
 mod expire;
@@ -23,12 +24,15 @@ mod unblock;
 mod why;
 
 #[cfg(test)]
+mod deliver_tests;
+#[cfg(test)]
 mod table;
 
 pub use answer::answer;
 pub use cancel::cancel;
 pub use choose::{Candidate, Choice, FlowHead, Party, Running, choose};
 pub use crash::crash;
+pub use deliver::{accept, deliver, reject};
 pub use depend::{BY_DEPENDENCY, dependency_ended};
 pub use due::make_available;
 pub use expire::expire;

@@ -19,8 +19,8 @@ use uuid::Uuid;
 use super::*;
 
 const NOW: Timestamp = Timestamp(1_700_000_000_000_000);
-const TASK: TaskId = TaskId(Uuid::from_u128(1));
-const RUN: RunId = RunId(Uuid::from_u128(2));
+pub(super) const TASK: TaskId = TaskId(Uuid::from_u128(1));
+pub(super) const RUN: RunId = RunId(Uuid::from_u128(2));
 const WORKER: IncarnationId = IncarnationId(Uuid::from_u128(3));
 
 pub(super) fn spec() -> TaskSpec {
@@ -46,6 +46,7 @@ pub(super) fn spec() -> TaskSpec {
         setup: Vec::new(),
         policy: None,
         branch: None,
+        delivery: None,
         batch: None,
         conditions: docket_schema::task::Conditions::default(),
     }
@@ -56,7 +57,7 @@ fn submitted() -> TaskRecord {
     TaskRecord::submitted(TASK, meta, TaskSubmitted { spec: spec(), by: String::new(), forked_from: None })
 }
 
-fn carried_out(record: &TaskRecord, plan: &Plan) -> TaskRecord {
+pub(super) fn carried_out(record: &TaskRecord, plan: &Plan) -> TaskRecord {
     let mut record = record.clone();
     for event in &plan.task {
         let meta = TaskEventMeta { seq: record.seq.next(), hash: EventHash::ZERO, recorded_at: NOW };
@@ -69,7 +70,7 @@ fn lessee() -> Lessee {
     Lessee { incarnation: WORKER, name: "w".to_owned() }
 }
 
-fn leased() -> TaskRecord {
+pub(super) fn leased() -> TaskRecord {
     let record = submitted();
     carried_out(&record, &lease(&record, &lessee(), RUN).expect("available"))
 }
@@ -112,7 +113,7 @@ fn settling(record: &TaskRecord, event: NewEvent) -> Settling {
     Settling { run: RUN, seq: Seq(4), epoch: record.epoch, events: vec![event], jitter: 0 }
 }
 
-fn decided(record: &TaskRecord, end: &LeaseEnd) -> Result<Plan, Rejection> {
+pub(super) fn decided(record: &TaskRecord, end: &LeaseEnd) -> Result<Plan, Rejection> {
     if let Some(event) = event_of(end) {
         return settle(record, &settling(record, event), NOW);
     }
@@ -245,7 +246,7 @@ fn a_run_in_hand_goes_on_under_a_higher_epoch() {
     assert!(lease(&again, &lessee(), other).is_err(), "one lease at a time");
 }
 
-fn in_state(state: TaskState) -> TaskRecord {
+pub(super) fn in_state(state: TaskState) -> TaskRecord {
     let blocked_why = (state == TaskState::Blocked).then_some(TaskBlockedWhy::Person);
     let keeps_run = matches!(state, TaskState::Running | TaskState::Blocked | TaskState::Available);
     TaskRecord { state, blocked_why, run: keeps_run.then_some(RUN), ..leased() }

@@ -4,9 +4,10 @@
 use docket_schema::{
     content::Content,
     event::NewEvent,
-    ids::{Epoch, Timestamp},
+    ids::{Epoch, RunId, Timestamp},
     run::Forked,
     task::ReleaseWhy,
+    wire::DeliveryStep,
 };
 
 use crate::{
@@ -44,6 +45,18 @@ pub(super) fn crash(epoch: Epoch, how: String) -> Decide {
 
 pub(super) fn settle(settling: Settling, now: Timestamp) -> Decide {
     Box::new(move |record| decide::settle(record, &settling, now))
+}
+
+pub(super) fn deliver(by: String, run: RunId, step: DeliveryStep) -> Decide {
+    Box::new(move |_| Ok(decide::deliver(&by, run, step.clone())))
+}
+
+pub(super) fn accept(by: String, run: RunId, comment: String) -> Decide {
+    Box::new(move |record| decide::accept(record, &by, run, &comment))
+}
+
+pub(super) fn reject(by: String, of: RunId, comment: String, forked: Forked, edits: Vec<NewEvent>) -> Decide {
+    Box::new(move |record| decide::reject(record, &by, (of, &comment), forked.clone(), edits.clone()))
 }
 
 pub(super) fn resume(by: String, forked: Forked, edits: Vec<NewEvent>) -> Decide {

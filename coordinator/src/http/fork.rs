@@ -14,7 +14,7 @@ use docket_schema::{
     task::{ForkedFrom, TITLE_CHARS_MAX, TaskRecord, TaskSpec, check_model},
     wire::{
         BLOB_HASHES_MAX, EDIT_SNAPSHOTS_MAX, Edit, FORK_SIBLINGS_MAX, ForkRequest, ForkResponse, ParentRef,
-        ProblemCode, ResumeRequest, ResumeResponse, RunView, Sibling, TELL_BYTES_MAX,
+        ProblemCode, RejectRequest, ResumeRequest, ResumeResponse, RunView, Sibling, TELL_BYTES_MAX,
     },
 };
 
@@ -35,18 +35,46 @@ type Answered = Result<Response<Body>, Refusal>;
 
 pub(super) async fn resume(api: Arc<Api>, call: Call) -> Answered {
     let of: RunId = call.id()?;
-    let ResumeRequest { turn, edit } = call.json()?;
-    let view = view(&api, of).await?;
-    let point = Point::find(&api, &view, turn, edit.as_ref()).await?;
+    let request: ResumeRequest = call.json()?;
+    go_on(&api, of, request, call.caller.name(), Why::Resumed).await
+}
+
+/// Not taken, and gone on with: one step, so that no rejection stands without its run.
+pub(super) async fn reject(api: Arc<Api>, call: Call) -> Answered {
+    let of: RunId = call.id()?;
+    let RejectRequest { comment } = call.json()?;
+    check_words("comment", Some(&comment))?;
+    let comment = api.redactor.text(comment.trim()).into_owned();
+    let request = ResumeRequest { hint: Some(comment.clone()), ..ResumeRequest::default() };
+    go_on(&api, of, request, call.caller.name(), Why::Rejected(comment)).await
+}
+
+/// Why a run is gone on with.
+enum Why {
+    /// Somebody wants it so.
+    Resumed,
+    /// Its result was not taken, for this reason.
+    Rejected(String),
+}
+
+async fn go_on(api: &Api, of: RunId, request: ResumeRequest, by: String, why: Why) -> Answered {
+    let ResumeRequest { turn, edit, hint } = request;
+    check_words("hint", hint.as_deref())?;
+    let view = view(api, of).await?;
+    let point = Point::find(api, &view, turn, edit.as_ref()).await?;
     let run = RunId(clock::new_id());
-    let forked = point.forked(view.task, run, ForkWhy::Resume);
-    let by = call.caller.name();
+    let mut forked = point.forked(view.task, run, ForkWhy::Resume);
+    let (hint, aside) = hinted(api, hint.as_deref());
+    forked.hint = hint;
     let (mut edits, mut names) = edits(edit.as_ref(), &by, point.turn);
-    let (policy, named) = point.carried(task_policy::changed(&api, view.task).await?.as_ref());
+    let (policy, named) = point.carried(task_policy::changed(api, view.task).await?.as_ref());
     edits.extend(policy);
     names.extend(named);
-    let decide = commands::resume(by, forked, edits);
-    let blobs = CommandBlobs { blobs: Vec::new(), names };
+    let decide = match why {
+        Why::Resumed => commands::resume(by, forked, edits),
+        Why::Rejected(comment) => commands::reject(by, of, comment, forked, edits),
+    };
+    let blobs = CommandBlobs { blobs: aside.into_iter().collect(), names };
     let (record, _) = api.store.command(view.task, decide, blobs, api.clock.now()).await?;
     api.announce(&record);
     // The run whose place is taken may be in a worker's hands, and followed.
@@ -115,9 +143,7 @@ fn check(request: &ForkRequest) -> Result<(), Refusal> {
     if ids.len() != count * 2 {
         return wrong("siblings", "give each task and each run an id of its own".to_owned());
     }
-    if request.hint.as_ref().is_some_and(|hint| hint.trim().is_empty() || hint.len() > TELL_BYTES_MAX) {
-        return wrong("hint", format!("`hint` must be 1 to {TELL_BYTES_MAX} bytes"));
-    }
+    check_words("hint", request.hint.as_deref())?;
     let models = request.models.iter().flat_map(|models| models.all());
     if let Some(error) = models.filter_map(|(model, _)| check_model(model).err()).next() {
         return wrong("models.main.base_url", error.to_string());
@@ -172,13 +198,26 @@ fn spec(parent: &TaskRecord, request: &ForkRequest, id: TaskId, (nth, turn): (us
 }
 
 async fn hint(api: &Api, text: Option<&str>) -> Result<Option<Content>, Refusal> {
-    let Some(text) = text else { return Ok(None) };
-    let (content, aside) = Content::place(api.redactor.text(text).as_bytes().to_vec());
-    if let Some(bytes) = aside {
-        let blob = NewBlob { blob: BlobRef::of(&bytes), bytes: bytes.into() };
+    let (content, aside) = hinted(api, text);
+    if let Some(blob) = aside {
         api.store.put_blobs(vec![blob], api.clock.now()).await?;
     }
-    Ok(Some(content))
+    Ok(content)
+}
+
+/// Words as they stand in the log, and their blob where they are long.
+fn hinted(api: &Api, text: Option<&str>) -> (Option<Content>, Option<NewBlob>) {
+    let Some(text) = text else { return (None, None) };
+    let (content, aside) = Content::place(api.redactor.text(text).as_bytes().to_vec());
+    (Some(content), aside.map(|bytes| NewBlob { blob: BlobRef::of(&bytes), bytes: bytes.into() }))
+}
+
+fn check_words(field: &str, text: Option<&str>) -> Result<(), Refusal> {
+    if text.is_none_or(|text| !text.trim().is_empty() && text.len() <= TELL_BYTES_MAX) {
+        return Ok(());
+    }
+    let detail = format!("`{field}` must be 1 to {TELL_BYTES_MAX} bytes");
+    Err(Refusal::new(ProblemCode::InvalidRequest, detail).field(field))
 }
 
 /// What a person changed, as events that follow `Forked`, and the blobs they name.

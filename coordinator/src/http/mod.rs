@@ -12,6 +12,7 @@ mod blobs;
 mod call;
 mod carry;
 mod commands;
+mod delivery;
 mod errors;
 mod failpoint;
 mod feed;

@@ -25,7 +25,7 @@ use super::{
     auth::Access,
     blobs,
     call::{Call, read_body},
-    carry,
+    carry, delivery,
     errors::Refusal,
     feed, fork, guard, health, lease, lineage, openapi, queues, resolve, runs, sse, status, tasks, tokens,
 };
@@ -190,6 +190,8 @@ pub(crate) static ROUTES: &[Route] = &[
         .takes::<wire::SetQueueRequest>().gives::<wire::QueueView>(),
     Route::new((Verb::Post, "/v1/workers/{id}/drain"), ADMINS, "Lets a worker end what it has, take no more, and end", by!(queues::drain_worker))
         .takes::<wire::DrainWorkerRequest>().gives::<wire::DrainWorkerRequest>(),
+    Route::new((Verb::Post, "/v1/tasks/{id}/delivery"), SUBMITS, "Records a step of delivering a run's result", by!(delivery::record))
+        .takes::<wire::DeliveryRequest>().gives::<docket_schema::task::TaskRecord>(),
     Route::new((Verb::Post, "/v1/tasks/{id}/release"), WORKS, "Gives a lease back", by!(lease::release))
         .takes::<wire::ReleaseRequest>().gives::<wire::ReleaseResponse>(),
     Route::new((Verb::Post, "/v1/lease"), WORKS, "Asks for work; waits for some", by!(lease::lease))
@@ -208,6 +210,10 @@ pub(crate) static ROUTES: &[Route] = &[
         .takes::<wire::PolicyRequest>().gives::<wire::TellResponse>(),
     Route::new((Verb::Post, "/v1/runs/{id}/resume"), SUBMITS, "Goes on from a turn's end as a new run of the task", by!(fork::resume))
         .takes::<wire::ResumeRequest>().large().gives::<wire::ResumeResponse>(),
+    Route::new((Verb::Post, "/v1/runs/{id}/accept"), SUBMITS, "Takes a run's result", by!(delivery::accept))
+        .takes::<wire::AcceptRequest>().gives::<docket_schema::task::TaskRecord>(),
+    Route::new((Verb::Post, "/v1/runs/{id}/reject"), SUBMITS, "Goes on from a run's end as a new run that is told what is wrong", by!(fork::reject))
+        .takes::<wire::RejectRequest>().gives::<wire::ResumeResponse>(),
     Route::new((Verb::Post, "/v1/runs/{id}/fork"), SUBMITS, "Goes on from a turn's end as new tasks", by!(fork::fork))
         .takes::<wire::ForkRequest>().large().gives::<wire::ForkResponse>(),
     Route::new((Verb::Get, "/v1/runs/{id}/lineage"), READS, "The tree of runs that share history with this one", by!(lineage::lineage))

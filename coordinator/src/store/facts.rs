@@ -134,6 +134,12 @@ fn fence(runs: &mut Facts, record: &TaskRecord, event: &TaskEvent, before: Optio
         | TaskEvent::TaskUnblocked(_)
         | TaskEvent::TaskReprioritized(_)
         | TaskEvent::TaskPaused(_)
-        | TaskEvent::TaskDependencyEnded(_) => {}
+        | TaskEvent::TaskDependencyEnded(_)
+        | TaskEvent::TaskDeliveryRequested(_)
+        | TaskEvent::TaskDelivered(_)
+        | TaskEvent::TaskDeliveryBlocked(_)
+        | TaskEvent::TaskDeliveryHookRan(_)
+        | TaskEvent::TaskAccepted(_)
+        | TaskEvent::TaskRejected(_) => {}
     }
 }

@@ -3,7 +3,14 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::{spec::TaskSpec, state::TaskState};
+use super::{
+    delivery::{
+        TaskAccepted, TaskDelivered, TaskDeliveryBlocked, TaskDeliveryHookRan, TaskDeliveryRequested,
+        TaskRejected,
+    },
+    spec::TaskSpec,
+    state::TaskState,
+};
 use crate::{
     event::typed_events,
     ids::{Epoch, IncarnationId, RunId, Seq, TaskId, Timestamp, Turn},
@@ -31,6 +38,12 @@ typed_events! {
         TaskReprioritized 1,
         TaskPaused 1,
         TaskDependencyEnded 1,
+        TaskDeliveryRequested 1,
+        TaskDelivered 1,
+        TaskDeliveryBlocked 1,
+        TaskDeliveryHookRan 1,
+        TaskAccepted 1,
+        TaskRejected 1,
     }
 }
 

@@ -1,6 +1,7 @@
 //! A task of the backlog: what is asked, its events, and the state they fold to.
 
 mod conditions;
+mod delivery;
 mod event;
 mod flow;
 mod record;
@@ -10,6 +11,7 @@ mod state;
 mod tests;
 
 pub use conditions::*;
+pub use delivery::*;
 pub use event::*;
 pub use flow::*;
 pub use record::*;

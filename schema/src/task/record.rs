@@ -4,6 +4,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::{
+    delivery::Delivery,
     event::{
         DiscardWhy, ForkedFrom, ReleaseWhy, TaskBlocked, TaskBlockedWhy, TaskCompleted, TaskDependencyEnded,
         TaskDiscarded, TaskEvent, TaskLeaseExpired, TaskLeased, TaskReleased, TaskRunCrashed, TaskRunFailed,
@@ -207,6 +208,26 @@ impl TaskRecord {
                 self.rest(TaskState::Blocked);
                 self.blocked_why = Some(TaskBlockedWhy::Paused);
             }
+            TaskEvent::TaskDeliveryBlocked(e) => {
+                // Whatever else could not be delivered is told and left: nobody waits for it.
+                if self.state == TaskState::Completed && self.spec.delivery() != Delivery::Patch {
+                    self.rest(TaskState::Blocked);
+                    self.blocked_why = Some(TaskBlockedWhy::Person);
+                    self.ended_at = None;
+                }
+                if self.is_undelivered() {
+                    self.message = Some(e.message);
+                }
+            }
+            TaskEvent::TaskDelivered(_) | TaskEvent::TaskAccepted(_) => {
+                if self.is_undelivered() {
+                    self.message = None;
+                    self.end(TaskState::Completed, now);
+                }
+            }
+            TaskEvent::TaskDeliveryRequested(_)
+            | TaskEvent::TaskDeliveryHookRan(_)
+            | TaskEvent::TaskRejected(_) => {}
             TaskEvent::TaskCompleted(_) => {
                 // What went wrong on the way was mended; its events keep it.
                 self.message = None;
@@ -264,7 +285,13 @@ impl TaskRecord {
             TaskEvent::TaskUnblocked(_) => state == TaskState::Blocked,
             TaskEvent::TaskCancelled(_) | TaskEvent::TaskReprioritized(_) => !state.is_ended(),
             TaskEvent::TaskRetried(_) => state != TaskState::Running,
-            TaskEvent::TaskResumed(_) => true,
+            TaskEvent::TaskResumed(_)
+            | TaskEvent::TaskDeliveryRequested(_)
+            | TaskEvent::TaskDelivered(_)
+            | TaskEvent::TaskDeliveryBlocked(_)
+            | TaskEvent::TaskDeliveryHookRan(_)
+            | TaskEvent::TaskAccepted(_)
+            | TaskEvent::TaskRejected(_) => true,
             TaskEvent::TaskDependencyEnded(TaskDependencyEnded { on, .. }) => self.waits_for.contains(on),
         }
     }
@@ -280,6 +307,13 @@ impl TaskRecord {
         } else {
             self.wait_for_lease(now);
         }
+    }
+
+    /// Whether the work is done and its result could not be delivered: blocked on a person, with no run in hand.
+    pub fn is_undelivered(&self) -> bool {
+        self.state == TaskState::Blocked
+            && self.blocked_why == Some(TaskBlockedWhy::Person)
+            && self.run.is_none()
     }
 
     fn leased(&mut self, event: TaskLeased, now: Timestamp) {

@@ -5,9 +5,10 @@ use serde::{Deserialize, Serialize};
 use url::Url;
 
 use super::conditions::Conditions;
+use super::delivery::Delivery;
 use crate::{
     content::{BlobRef, WorkPath},
-    ids::{BatchId, QueueName, Timestamp},
+    ids::{BatchId, QueueName, TaskId, Timestamp},
     message::ModelRef,
     policy::Policy,
     run::{Complexity, Effort},
@@ -22,6 +23,8 @@ pub const TEXT_BYTES_MAX: usize = 128 * 1024;
 pub const DEDUP_KEY_BYTES_MAX: usize = 256;
 /// Longest name of an engine, in bytes.
 pub const ENGINE_BYTES_MAX: usize = 64;
+/// Longest name of a branch, in bytes: its parts are names of files.
+const BRANCH_BYTES_MAX: usize = 240;
 /// Priorities lie within ± this.
 pub const PRIORITY_MAX: i16 = 1000;
 
@@ -88,6 +91,9 @@ pub struct TaskSpec {
     /// Branch that the result is to be delivered to.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub branch: Option<String>,
+    /// What its end gives by itself; none = that branch, if there is one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub delivery: Option<Delivery>,
     /// Tasks submitted together.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub batch: Option<BatchId>,
@@ -107,6 +113,20 @@ impl TaskSpec {
 
     fn default_engine() -> String {
         "react".to_owned()
+    }
+
+    /// What its end gives by itself.
+    pub const fn delivery(&self) -> Delivery {
+        match (self.delivery, &self.branch) {
+            (Some(delivery), _) => delivery,
+            (None, Some(_)) => Delivery::Branch,
+            (None, None) => Delivery::Patch,
+        }
+    }
+
+    /// The branch that its result goes to where nobody names another.
+    pub fn branch_of(&self, task: TaskId) -> String {
+        self.branch.clone().unwrap_or_else(|| format!("docket/{}", task.short()))
     }
 
     /// Checks what the types do not.
@@ -138,6 +158,9 @@ impl TaskSpec {
         if self.attempts_max == 0 || self.crashes_max == 0 {
             return fail("attempts_max and crashes_max", "at least 1");
         }
+        if self.branch.as_ref().is_some_and(|branch| !is_branch_name(branch)) {
+            return fail("branch", "a name that git takes for a branch, as fix/rounding");
+        }
         if self.policy.as_ref().is_some_and(|policy| policy.check().is_err()) {
             return fail("policy", "a policy within its bounds; `docket policy check FILE` says what is not");
         }
@@ -146,6 +169,21 @@ impl TaskSpec {
         }
         self.conditions.check()
     }
+}
+
+/// Whether git takes the name for a branch: the rules of `git check-ref-format --branch`.
+pub(super) fn is_branch_name(name: &str) -> bool {
+    let illegal = |c: char| c.is_ascii_control() || " ~^:?*[\\".contains(c);
+    let part = |part: &str| !part.is_empty() && !part.starts_with('.') && !part.ends_with(".lock");
+    name.len() <= BRANCH_BYTES_MAX
+        && name != "@"
+        && name != "HEAD"
+        && !name.starts_with('-')
+        && !name.ends_with('.')
+        && !name.contains("..")
+        && !name.contains("@{")
+        && !name.contains(illegal)
+        && name.split('/').all(part)
 }
 
 /// Checks where the models of a task are to be asked.

@@ -61,3 +61,17 @@ fn a_models_address_is_one_that_may_be_asked_and_may_be_written_down() {
     let own = ModelRef { provider: "openai".into(), name: "x".into(), base_url: None };
     assert_eq!(check_model(&own), Ok(()));
 }
+
+#[test]
+fn a_branch_has_a_name_that_git_takes() {
+    for good in ["x", "fix/rounding", "a-b_c.d", "\u{fc}n\u{ef}", "@x", "a@b", "HEADS"] {
+        assert!(spec::is_branch_name(good), "{good}");
+    }
+    let long = "x".repeat(300);
+    for bad in [
+        "", "-x", "a b", "a..b", "a/", "/a", "a//b", ".a", "a/.b", "a.lock", "a.lock/b", "a.", "a~1", "a^",
+        "a:b", "a?", "a*", "a[b", "a\\b", "a@{b", "@", "HEAD", "a\nb", "a\u{7f}", &long,
+    ] {
+        assert!(!spec::is_branch_name(bad), "{bad}");
+    }
+}

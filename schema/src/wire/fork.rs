@@ -39,6 +39,11 @@ pub struct ResumeRequest {
     /// What a person changed there before it goes on. `turn` must be given with it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub edit: Option<Edit>,
+    /// Words for the model, as a person's; at most [`TELL_BYTES_MAX`] bytes.
+    ///
+    /// [`TELL_BYTES_MAX`]: super::TELL_BYTES_MAX
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub hint: Option<String>,
 }
 
 /// The run that goes on.

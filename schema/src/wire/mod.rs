@@ -1,6 +1,7 @@
 //! HTTP bodies. Coordinator, worker and CLI share these and nothing else.
 
 mod carry;
+mod delivery;
 mod fork;
 mod lease;
 mod limits;
@@ -11,6 +12,7 @@ mod task;
 mod token;
 
 pub use carry::*;
+pub use delivery::*;
 pub use fork::*;
 pub use lease::*;
 pub use limits::*;

@@ -5,6 +5,7 @@
 
 mod carry;
 mod database;
+mod delivery;
 mod faults;
 mod flow;
 mod leases;
@@ -58,6 +59,7 @@ pub const CASES: &[(&str, Case)] = cases![
     queue::retry_begins_a_new_run,
     queue::resume_forks_and_supersedes,
     queue::ids_resolve_by_prefix_or_end,
+    delivery::an_undelivered_task_is_not_ended_until_it_is_settled,
     lineage::fork_is_all_or_none_and_once,
     lineage::a_fork_is_leased_settled_and_not_retried,
     lineage::the_tree_is_the_same_from_any_of_its_runs,

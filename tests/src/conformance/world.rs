@@ -297,6 +297,7 @@ pub fn spec(title: &str) -> TaskSpec {
         setup: Vec::new(),
         policy: None,
         branch: None,
+        delivery: None,
         batch: None,
         conditions: docket_schema::task::Conditions::default(),
     }

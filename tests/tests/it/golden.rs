@@ -6,6 +6,7 @@
 //! by hand through the types (`by-hand`). `UPDATE_FIXTURES=1 cargo test -p docket-tests --test it golden`
 //! records this release's anew, which may be done until it is out and never after.
 
+mod delivered;
 mod hold;
 mod made;
 mod record;
@@ -82,6 +83,7 @@ async fn the_golden_logs_of_this_release_are_recorded_when_asked_for() -> Result
     let mut all = Box::pin(record::all()).await?;
     all.push(("by-hand", made::run().await?));
     all.push(("by-hand-cancelled", made::cancelled().await?));
+    all.push(("by-hand-delivered", delivered::run().await?));
     for (name, run) in all {
         let file = of_release.join(format!("{name}.run.jsonl"));
         // One that is there is what an earlier build wrote: that is its worth.

@@ -12,6 +12,7 @@ mod compaction;
 mod compare;
 mod conformance;
 mod crash;
+mod delivery;
 mod demo;
 mod display;
 mod edit_tool;

@@ -244,7 +244,7 @@ impl Client {
     /// # Errors
     /// [`ClientError`].
     pub async fn resume(&self, run: RunId, turn: Option<u32>) -> Result<ResumeResponse, ClientError> {
-        self.resume_with(run, &ResumeRequest { turn, edit: None }).await
+        self.resume_with(run, &ResumeRequest { turn, ..ResumeRequest::default() }).await
     }
 
     /// The same with all that can be asked.

@@ -12,6 +12,7 @@
 mod blobs;
 mod calls;
 mod carry;
+mod delivery;
 mod error;
 mod flow;
 mod follow;

@@ -72,8 +72,12 @@ pub enum GitError {
 pub fn settings_env(more: &[(String, String)]) -> Vec<(OsString, OsString)> {
     let fixed = SETTINGS.iter().copied();
     let all: Vec<_> = fixed.chain(more.iter().map(|(key, value)| (key.as_str(), value.as_str()))).collect();
+    counted(&all)
+}
+
+fn counted(all: &[(&str, &str)]) -> Vec<(OsString, OsString)> {
     let mut env = vec![("GIT_CONFIG_COUNT".into(), all.len().to_string().into())];
-    for (index, (key, value)) in all.into_iter().enumerate() {
+    for (index, (key, value)) in all.iter().enumerate() {
         env.push((format!("GIT_CONFIG_KEY_{index}").into(), key.into()));
         env.push((format!("GIT_CONFIG_VALUE_{index}").into(), value.into()));
     }
@@ -119,6 +123,91 @@ pub fn git_spec<A: AsRef<OsStr>>(
         timeout: GIT_TIMEOUT,
         stdout_bytes_max: GIT_OUTPUT_BYTES_MAX,
     })
+}
+
+/// What a person's own git needs to know them by at a remote: keys, agents, helpers, proxies.
+const OWN_ENVIRONMENT: [&str; 25] = [
+    "HOME",
+    "PATH",
+    "USER",
+    "LOGNAME",
+    "XDG_CONFIG_HOME",
+    "XDG_DATA_HOME",
+    "XDG_RUNTIME_DIR",
+    "DBUS_SESSION_BUS_ADDRESS",
+    "GNUPGHOME",
+    "SSH_AUTH_SOCK",
+    "SSH_AGENT_PID",
+    "GIT_SSH_COMMAND",
+    "GIT_SSH_VARIANT",
+    "GIT_CONFIG_GLOBAL",
+    "GH_TOKEN",
+    "GITHUB_TOKEN",
+    "GITLAB_TOKEN",
+    "SSL_CERT_FILE",
+    "SSL_CERT_DIR",
+    "HTTPS_PROXY",
+    "https_proxy",
+    "ALL_PROXY",
+    "all_proxy",
+    "NO_PROXY",
+    "no_proxy",
+];
+
+/// Settings that a push leaves to the person: how they are known.
+const OWN_SETTINGS: [&str; 2] = ["credential.helper", "core.askPass"];
+
+/// Settings of a push alone.
+const PUSH_SETTINGS: [(&str, &str); 4] = [
+    ("push.gpgSign", "false"),
+    ("push.followTags", "false"),
+    ("push.recurseSubmodules", "no"),
+    ("core.alternateRefsCommand", "true"),
+];
+
+/// Which ssh a remote is spoken with.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Ssh {
+    /// That of the system, which asks nobody anything.
+    Quiet,
+    /// The one that the person's own settings name.
+    OfSettings,
+}
+
+/// The call of git that speaks with a remote in the name of whoever runs docket: with their own settings, keys
+/// and helpers. To be made in a git folder of docket's own, so that no settings of a repository are read.
+///
+/// # Errors
+/// [`GitError::NotInstalled`].
+pub fn remote_spec<A: AsRef<OsStr>>(args: &[A], git_dir: &Path, ssh: Ssh) -> Result<TrustedSpec, GitError> {
+    let spec = git_spec(args, git_dir, &[], Vec::new())?;
+    let is_setting = |name: &OsStr| name.to_str().is_some_and(|name| name.starts_with("GIT_CONFIG_"));
+    let is_dropped = |name: &OsString| {
+        is_setting(name)
+            || name == "GIT_ATTR_NOSYSTEM"
+            || (ssh == Ssh::OfSettings && name == "GIT_SSH_COMMAND")
+    };
+    let mut env: Vec<(OsString, OsString)> =
+        spec.env.into_iter().filter(|(name, _)| !is_dropped(name)).collect();
+    let own = OWN_ENVIRONMENT.iter().filter_map(|name| Some(((*name).into(), std::env::var_os(name)?)));
+    env.extend(own);
+    let settings: Vec<(&str, &str)> = SETTINGS
+        .iter()
+        .copied()
+        .filter(|(key, _)| !OWN_SETTINGS.contains(key))
+        .chain(PUSH_SETTINGS)
+        .collect();
+    env.extend(counted(&settings));
+    env.push(("GIT_DIR".into(), git_dir.into()));
+    Ok(TrustedSpec { env, ..spec })
+}
+
+/// The command line of a git that a remote on this machine is served by (`receive-pack`): a repository like any
+/// other, whose hooks and settings start nothing.
+pub fn serving_command(verb: &str) -> String {
+    let settings = SETTINGS.iter().chain(&PUSH_SETTINGS).chain(&[("receive.autogc", "false")]);
+    let settings: Vec<String> = settings.map(|(key, value)| format!("-c {key}={value}")).collect();
+    format!("git {} {verb}", settings.join(" "))
 }
 
 /// Runs git in `cwd`. `env` is laid over the fixed environment (`GIT_DIR`, `GIT_INDEX_FILE`, author and

@@ -9,6 +9,7 @@
 
 mod child;
 mod git;
+mod hook;
 mod spawner;
 #[cfg(test)]
 pub(crate) mod tests_support;
@@ -18,6 +19,10 @@ mod trusted;
 pub use child::{
     ChildError, ChildHandle, ChildLog, ChildSpec, LIFELINE_FD, Lifeline, PAYLOAD_BYTES_MAX, start_child,
 };
-pub use git::{GIT_OUTPUT_BYTES_MAX, GIT_TIMEOUT, GitError, git_spec, run_git, settings_env};
+pub use git::{
+    GIT_OUTPUT_BYTES_MAX, GIT_TIMEOUT, GitError, Ssh, git_spec, remote_spec, run_git, serving_command,
+    settings_env,
+};
+pub use hook::{HOOK_OUTPUT_BYTES_MAX, HookEnd, run_hook};
 pub use traces::leave_no_traces;
 pub use trusted::{ChildExit, TrustedError, TrustedOutput, TrustedSpec, run_trusted};

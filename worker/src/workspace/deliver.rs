@@ -7,7 +7,6 @@
 
 use std::{
     collections::BTreeMap,
-    ffi::OsStr,
     fs, io,
     path::{Path, PathBuf},
 };
@@ -23,9 +22,9 @@ use super::{
     blobs::Blobs,
     contents::{BaseObjects, Contents, ContentsError},
     dot_git::{is_dot_git, is_dot_gitmodules},
-    git::{GitCallError, GitDir, ObjectFormat, line, look_at, run_at, without_hooks},
+    git::{GitCallError, GitDir, ObjectFormat, line, look_at},
     handles::split,
-    reach::check_writing,
+    onto::Wanted,
     source::LocalRepo,
 };
 
@@ -78,15 +77,40 @@ pub enum DeliverError {
         /// Where it is.
         at: String,
     },
+    /// The branch would move under a work tree that has it checked out.
+    #[error(
+        "the branch `{0}` is checked out in a work tree, which would not follow: check out another, or deliver under \
+         another name"
+    )]
+    CheckedOut(String),
+    /// What came onto the branch meanwhile conflicts with the result.
+    #[error("the result conflicts with what came onto `{onto}` since the task began, in {}", named(paths))]
+    Conflict {
+        /// What the result was to be laid onto.
+        onto: String,
+        /// The paths, lossily.
+        paths: Vec<String>,
+    },
+}
+
+/// Paths that a message names: enough to see what it is about.
+const CONFLICTS_SHOWN_MAX: usize = 8;
+
+fn named(paths: &[String]) -> String {
+    let mut named = paths.iter().take(CONFLICTS_SHOWN_MAX).map(String::as_str).collect::<Vec<_>>().join(", ");
+    if paths.len() > CONFLICTS_SHOWN_MAX {
+        named.push_str(&format!(" and {} more", paths.len() - CONFLICTS_SHOWN_MAX));
+    }
+    named
 }
 
 /// A recorded tree as git objects in a temporary folder of docket's own.
 #[derive(Debug)]
 pub struct ResultCommit {
-    own: GitDir,
+    pub(super) own: GitDir,
     _scratch: tempfile::TempDir,
-    base_commit: String,
-    tree: String,
+    pub(super) base_commit: String,
+    pub(super) tree: String,
     skipped: Vec<WorkPath>,
 }
 
@@ -238,8 +262,8 @@ impl ResultCommit {
         Ok(self.own.run(&args, Vec::new()).await?)
     }
 
-    /// Puts the result as one commit on top of the base into `repository`, as the new branch `branch`; the
-    /// commit's id. Delivering the same again changes nothing and answers the same.
+    /// Puts the result as one commit on top of the base into `repository`, as the new branch `branch`, whatever came
+    /// there since; the commit's id. Delivering the same again changes nothing and answers the same.
     ///
     /// # Errors
     /// [`DeliverError`]; [`DeliverError::BranchTaken`] where the branch is another commit.
@@ -250,73 +274,12 @@ impl ResultCommit {
         message: &str,
         signature: &Signature,
     ) -> Result<String, DeliverError> {
-        let reference = format!("refs/heads/{branch}");
-        match self.own.run(&["check-ref-format", &reference], Vec::new()).await {
-            Ok(_) if !branch.starts_with('-') => {}
-            Ok(_) | Err(GitCallError::Refused { .. }) => {
-                return Err(DeliverError::BranchName(branch.to_owned()));
-            }
-            Err(error) => return Err(error.into()),
-        }
-        // Without the sign git takes small numbers for years.
-        let date = format!("@{} +0000", signature.at_seconds);
-        let person: [(&str, &OsStr); 6] = [
-            ("GIT_AUTHOR_NAME", signature.name.as_ref()),
-            ("GIT_AUTHOR_EMAIL", signature.email.as_ref()),
-            ("GIT_AUTHOR_DATE", date.as_ref()),
-            ("GIT_COMMITTER_NAME", signature.name.as_ref()),
-            ("GIT_COMMITTER_EMAIL", signature.email.as_ref()),
-            ("GIT_COMMITTER_DATE", date.as_ref()),
-        ];
-        let args = ["commit-tree", "-p", &self.base_commit, &self.tree];
-        let commit = line(self.own.run_env(&args, &person, message.as_bytes().to_vec()).await?);
-        let repo = LocalRepo::find(repository).await?;
-        check_writing(&repo.git_dir, &repo.common_dir, &reference)?;
-        if let Some(at) = branch_at(&repo, &reference).await? {
-            return taken_or_done(branch, at, commit);
-        }
-        self.send_objects(&repo, &commit).await?;
-        let update = format!("create {reference}\0{commit}\0");
-        let args = ["update-ref", "--stdin", "-z", "--create-reflog", "-m", "docket: delivered"];
-        let quiet = without_hooks(&repo.git_dir).await?;
-        let quiet = quiet.iter().filter_map(|(name, value)| Some((name.to_str()?, value.as_os_str())));
-        let env: Vec<(&str, &OsStr)> = person.into_iter().chain(quiet).collect();
-        match run_at(&repo.git_dir, &args, &env, update.into_bytes()).await {
-            Ok(_) => Ok(commit),
-            // Somebody made the branch since we looked.
-            Err(error) => match branch_at(&repo, &reference).await? {
-                Some(at) => taken_or_done(branch, at, commit),
-                None => Err(error.into()),
-            },
-        }
-    }
-
-    /// The objects of the commit that the repository may lack; the whole base too where its commit is not
-    /// there (uncommitted changes were part of it).
-    async fn send_objects(&self, repo: &LocalRepo, commit: &str) -> Result<(), DeliverError> {
-        let known = format!("{}^{{commit}}", self.base_commit);
-        let has_base = match look_at(&repo.git_dir, &["cat-file", "-e", &known]).await {
-            Ok(_) => true,
-            Err(GitCallError::Refused { .. }) => false,
-            Err(error) => return Err(error.into()),
-        };
-        let mut args = vec!["rev-list", "--objects", "--no-object-names", commit];
-        let not = format!("^{}", self.base_commit);
-        if has_base {
-            args.push(&not);
-        }
-        let names = self.own.run(&args, Vec::new()).await?;
-        let pack = self.own.run(&["pack-objects", "-q", "--stdout", "--window=0"], names).await?;
-        run_at(&repo.git_dir, &["unpack-objects", "-q"], &[], pack).await?;
-        Ok(())
+        let wanted = Wanted { branch, message, signature, own: &[], from: None };
+        self.deliver_onto(repository, &wanted).await.map(|made| made.commit)
     }
 }
 
-fn taken_or_done(branch: &str, at: String, commit: String) -> Result<String, DeliverError> {
-    if at == commit { Ok(commit) } else { Err(DeliverError::BranchTaken { branch: branch.to_owned(), at }) }
-}
-
-async fn branch_at(repo: &LocalRepo, reference: &str) -> Result<Option<String>, DeliverError> {
+pub(super) async fn branch_at(repo: &LocalRepo, reference: &str) -> Result<Option<String>, DeliverError> {
     let args = ["rev-parse", "--verify", "--quiet", "--end-of-options", reference];
     match look_at(&repo.git_dir, &args).await {
         Ok(output) => Ok(Some(line(output))),

@@ -13,7 +13,9 @@ use std::{
     time::Duration,
 };
 
-use crate::process::{GitError, TrustedOutput, TrustedSpec, git_spec, run_git, run_trusted, settings_env};
+use crate::process::{
+    GitError, Ssh, TrustedOutput, TrustedSpec, git_spec, remote_spec, run_git, run_trusted, settings_env,
+};
 
 /// Contents are read from git in groups of about this many bytes, so that memory stays bounded.
 const READ_GROUP_BYTES: u64 = 32 * 1024 * 1024;
@@ -190,6 +192,29 @@ pub(super) async fn run_at(
     answered(args, output)
 }
 
+/// As [`run_at`], in `cwd`, and whatever status it ends with.
+pub(super) async fn ended_at(
+    (git_dir, cwd): (&Path, &Path),
+    args: &[&str],
+    env: &[(&str, &OsStr)],
+    stdin: Vec<u8>,
+) -> Result<TrustedOutput, GitCallError> {
+    let output = run_git(args, cwd, &environment(git_dir, env), stdin).await;
+    output.map_err(|source| GitCallError::Run { verb: verb_of(args), source })
+}
+
+/// Speaks with a remote from `git_dir`, one of docket's own, in the name of whoever runs docket.
+pub(super) async fn remote_at(git_dir: &Path, args: &[&str]) -> Result<TrustedOutput, GitCallError> {
+    let failed = |source| GitCallError::Run { verb: verb_of(args), source };
+    let own = ["config", "--global", "--get", "core.sshCommand"];
+    let own = remote_spec(&own, git_dir, Ssh::Quiet).map_err(failed)?;
+    let own = run_trusted(own).await.map_err(|error| failed(GitError::Run(error)))?;
+    let ssh = if own.success() { Ssh::OfSettings } else { Ssh::Quiet };
+    run_trusted(remote_spec(args, git_dir, ssh).map_err(failed)?)
+        .await
+        .map_err(|error| failed(GitError::Run(error)))
+}
+
 /// As [`run_at`], for a quick look into a repository that docket did not make.
 pub(super) async fn look_at(git_dir: &Path, args: &[&str]) -> Result<Vec<u8>, GitCallError> {
     let output = match git_spec(args, git_dir, &environment(git_dir, &[]), Vec::new()) {
@@ -229,13 +254,21 @@ fn environment(git_dir: &Path, env: &[(&str, &OsStr)]) -> Vec<(OsString, OsStrin
 }
 
 fn answered(args: &[&str], output: Result<TrustedOutput, GitError>) -> Result<Vec<u8>, GitCallError> {
-    let verb = || args.iter().find(|arg| !arg.starts_with('-')).map_or("?", |verb| verb).to_owned();
-    let output = output.map_err(|source| GitCallError::Run { verb: verb(), source })?;
+    let output = output.map_err(|source| GitCallError::Run { verb: verb_of(args), source })?;
     if output.success() {
         return Ok(output.stdout);
     }
+    Err(refused(args, &output))
+}
+
+/// What git said as it failed.
+pub(super) fn refused(args: &[&str], output: &TrustedOutput) -> GitCallError {
     let message: String = String::from_utf8_lossy(&output.stderr).trim().chars().take(2000).collect();
-    Err(GitCallError::Refused { verb: verb(), message })
+    GitCallError::Refused { verb: verb_of(args), message }
+}
+
+fn verb_of(args: &[&str]) -> String {
+    args.iter().find(|arg| !arg.starts_with('-')).map_or("?", |verb| verb).to_owned()
 }
 
 /// Text of one line that git wrote.

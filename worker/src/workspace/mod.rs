@@ -9,14 +9,14 @@
 //! - [`checkout`] hands a recorded tree to a person; [`blame`] says which turn wrote each line of a file.
 //!
 //! Called by the driver, by submit and by the reading commands. Invariants: no filter, hook or helper that a
-//! repository defines is ever run; the source repository is written by [`ResultCommit::deliver_branch`]
-//! alone; no path is followed through a symbolic link; git is never pointed at a workspace's own `.git`,
+//! repository defines is ever run; the source repository is written by [`ResultCommit`] alone; no path is followed through a symbolic link; git is never pointed at a workspace's own `.git`,
 //! for a model may write there.
 
 mod base;
 mod blame;
 mod blobs;
 mod checkout;
+mod commit_message;
 mod contents;
 mod deliver;
 mod dot_git;
@@ -26,8 +26,10 @@ mod ignored;
 mod index;
 mod materialize;
 mod merge;
+mod onto;
 mod past;
 mod patch;
+mod push;
 mod reach;
 mod restore;
 mod snapshot;
@@ -42,12 +44,15 @@ pub use base::{PIN_PART_BYTES, PinError, PinNote, PinOptions, Pinned, pin};
 pub use blame::{BLAME_BYTES_MAX, BlameError, BlamedLine, LineAuthors, blame};
 pub use blobs::{BlobError, BlobSink, Blobs, MemoryBlobs, PendingBlobs};
 pub use checkout::{CheckedOut, CheckoutError, checkout};
+pub use commit_message::CommitText;
 pub use contents::{BaseObjects, Contents, ContentsError};
 pub use deliver::{DeliverError, ResultCommit, Signature, build_result};
 pub use git::GitCallError;
 pub use materialize::{MaterializeError, Owner, WorkspaceOptions, cached_base, materialize};
+pub use onto::{Made, Wanted};
 pub use past::{Child, PathDiff, Standing, changed_paths, nearest_paths, standing_at, tree_of};
 pub use patch::{BeyondGit, LinesChanged, TreeDiff, compare_trees};
+pub use push::{PushError, Pushed, Remote};
 pub use restore::{RestoreError, RestoreTarget, Restored, restore};
 pub use snapshot::{FILE_BYTES_MAX, SNAPSHOT_BYTES_MAX, SnapshotDelta, SnapshotError, Workspace};
 pub use source::{DirtyTree, Source};

@@ -80,6 +80,13 @@ pub(crate) async fn run(cx: Context, args: Args) -> Outcome {
 
 /// How a task that waits for a person goes on; `None` where it waits for none.
 pub(crate) fn how(task: &TaskRecord) -> Option<String> {
+    if task.is_undelivered() {
+        let id = task.id.short();
+        return Some(format!(
+            "its work is done: `docket apply {id}` tries again, `docket reject {id} --comment TEXT` lets the model \
+             mend it, `docket accept {id}` says it is settled"
+        ));
+    }
     how_for(task.id, task.blocked_why?)
 }
 

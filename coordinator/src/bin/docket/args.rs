@@ -94,6 +94,12 @@ pub(crate) enum Command {
     Blame(crate::blame::Args),
     /// Put what a run changed onto a branch of its source repository
     Apply(crate::apply::Args),
+    /// Push that branch to the repository's remote
+    Push(crate::push::Args),
+    /// Take a result: what was asked for is delivered
+    Accept(crate::accept::Args),
+    /// Do not take a result: a new run goes on from it and is told why
+    Reject(crate::reject::Args),
     /// Say something to a running run
     Tell(crate::tell::Args),
     /// What models may do: check a policy, see what holds in a run, change it
@@ -174,6 +180,13 @@ mod tests {
             "docket submit --file task.md --empty --model anthropic:m --at 2026-01-31T12:00:00Z --dedup k",
             "docket submit hi --repo . --commit main --require a.txt --require b/c --tests true --branch fix/x",
             "docket run hi --repo . --include-dirty",
+            "docket submit hi --repo . --push --branch fix/x",
+            "docket apply abc --on-base --branch x",
+            "docket apply abc --work-tree",
+            "docket push abc --remote fork --branch x",
+            "docket accept abc --comment good",
+            "docket reject abc --comment no",
+            "docket resume abc --hint look",
             "docket replay abc --turn 3 --json",
             "docket replay abc --from 2 --to 4 --full",
             "docket replay abc --turn 3 --request --attempt 2",

@@ -64,6 +64,25 @@ pub(crate) struct Config {
     pub(crate) prices_toml: Option<String>,
     /// The file's `[policy]`.
     pub(crate) policy: Option<Policy>,
+    /// How results are handed over.
+    pub(crate) delivery: DeliverySettings,
+}
+
+/// How results are handed over. Of the user's own settings alone: a repository says nothing here.
+#[derive(Debug, Clone)]
+pub(crate) struct DeliverySettings {
+    /// The remote that results are pushed to.
+    pub(crate) remote: String,
+    /// The shell line that runs after a branch was made or pushed.
+    pub(crate) hook: Option<String>,
+    /// How long it may take.
+    pub(crate) hook_timeout_ms: u64,
+}
+
+impl Default for DeliverySettings {
+    fn default() -> Self {
+        Self { remote: "origin".to_owned(), hook: None, hook_timeout_ms: 120_000 }
+    }
 }
 
 impl Default for Config {
@@ -87,6 +106,7 @@ impl Default for Config {
             base_urls: Vec::new(),
             prices_toml: None,
             policy: None,
+            delivery: DeliverySettings::default(),
         }
     }
 }
@@ -204,7 +224,7 @@ impl Config {
 }
 
 fn sections() -> &'static str {
-    "[run], [task], [server], [client], [worker], [policy], [prices.\"PROVIDER:MODEL\"]"
+    "[run], [task], [server], [client], [worker], [delivery], [policy], [prices.\"PROVIDER:MODEL\"]"
 }
 
 /// A value as the environment would have it.

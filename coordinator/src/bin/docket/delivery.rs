@@ -1,18 +1,19 @@
-//! What a run left behind, as a patch or a branch; and blobs in both directions.
+//! What a run left behind, as git objects; and blobs in both directions. [`deliver`] hands it over.
 
-use std::path::Path;
+mod steps;
 
 use bytes::Bytes;
 use docket_schema::{
     content::BlobRef,
     ids::RunId,
     run::{RunState, Stage},
-    task::TaskRecord,
 };
 use docket_worker::{
     client::Client,
-    workspace::{BlobError, BlobSink, Blobs, ResultCommit, Signature, build_result, cached_base},
+    workspace::{BlobError, BlobSink, Blobs, ResultCommit, build_result, cached_base},
 };
+
+pub(crate) use steps::{Ask, Done, deliver, deliveries, say, source_of};
 
 use crate::{
     context::Context,
@@ -96,22 +97,4 @@ pub(crate) async fn result_of(
     let scratch = cx.home.folder("scratch")?;
     let result = build_result(&base, &state.overlay, &blobs, &scratch).await.fail_as(Exit::Failed)?;
     Ok((result, state))
-}
-
-/// Puts a run's result onto a branch of a repository; the commit's id.
-pub(crate) async fn deliver(
-    result: &ResultCommit,
-    task: &TaskRecord,
-    run: RunId,
-    repository: &Path,
-    branch: &str,
-) -> Outcome<String> {
-    let at = task.ended_at.unwrap_or(task.submitted_at);
-    let signature = Signature {
-        name: "docket".to_owned(),
-        email: "docket@localhost".to_owned(),
-        at_seconds: at.0.div_euclid(1_000_000),
-    };
-    let message = format!("{}\n\nDocket-Task: {}\nDocket-Run: {run}\n", task.spec.title, task.id);
-    result.deliver_branch(repository, branch, &message, &signature).await.fail_as(Exit::Refused)
 }

@@ -249,6 +249,20 @@ fn of_task(event: &TaskEvent) -> String {
         TaskEvent::TaskReprioritized(e) => e.priority.to_string(),
         TaskEvent::TaskPaused(e) => e.by.clone(),
         TaskEvent::TaskDependencyEnded(e) => format!("task {} is {}", e.on.short(), e.state),
+        TaskEvent::TaskDeliveryRequested(e) => {
+            format!("run {}: branch {} to {}", e.run.short(), e.branch, e.remote)
+        }
+        TaskEvent::TaskDelivered(e) => {
+            let place = e.remote.as_ref().map_or_else(String::new, |remote| format!(" of {remote}"));
+            format!("run {}: branch {}{place} is at {}", e.run.short(), e.branch, e.commit)
+        }
+        TaskEvent::TaskDeliveryBlocked(e) => format!("run {}: {}", e.run.short(), e.message),
+        TaskEvent::TaskDeliveryHookRan(e) => match e.exit {
+            Some(exit) => format!("exit {exit}"),
+            None => e.output.clone(),
+        },
+        TaskEvent::TaskAccepted(e) => format!("run {} by {} {}", e.run.short(), e.by, e.comment),
+        TaskEvent::TaskRejected(e) => format!("run {} by {}: {}", e.run.short(), e.by, e.comment),
     }
 }
 

@@ -4,6 +4,7 @@
 //! first process start here as well, before anything else: no runtime, no threads, no parsing of
 //! the command line stands between their start and their work.
 
+mod accept;
 mod access;
 mod act;
 mod answer;
@@ -46,7 +47,9 @@ mod policy;
 mod predecessor;
 mod projects;
 mod ps;
+mod push;
 mod queue;
+mod reject;
 mod replay;
 mod resolve;
 mod resume;
@@ -139,6 +142,9 @@ async fn dispatch(cx: Context, command: Command) -> Outcome {
         Command::Cat(args) => cat::run(cx, args).await,
         Command::Blame(args) => blame::run(cx, args).await,
         Command::Apply(args) => apply::run(cx, args).await,
+        Command::Push(args) => push::run(cx, args).await,
+        Command::Accept(args) => accept::run(cx, args).await,
+        Command::Reject(args) => reject::run(cx, args).await,
         Command::Policy(args) => policy::run(cx, args).await,
         Command::Tell(args) => tell::run(cx, args).await,
         Command::Pause(args) => pause::run(cx, args).await,

@@ -94,7 +94,10 @@ impl Row {
 }
 
 /// A task's state, as people read it: a paused one is blocked, but waits for nothing else.
-pub(crate) const fn word(task: &TaskRecord) -> &'static str {
+pub(crate) fn word(task: &TaskRecord) -> &'static str {
+    if task.is_undelivered() {
+        return "undelivered";
+    }
     match task.blocked_why {
         Some(TaskBlockedWhy::Paused) => "paused",
         Some(
@@ -124,7 +127,8 @@ fn say_questions(cx: &Context, tasks: &[TaskRecord]) {
         tasks.iter().filter_map(|task| answer::how(task).map(|how| (task, how))).collect();
     for (task, how) in waiting.iter().take(QUESTIONS_SHOWN_MAX) {
         let asks = task.message.as_deref().unwrap_or("it does not say what");
-        display::say(&format!("\n{} asks:", cx.screen.paint(Style::Bold, &task.id.short())));
+        let verb = if task.is_undelivered() { "is not delivered" } else { "asks" };
+        display::say(&format!("\n{} {verb}:", cx.screen.paint(Style::Bold, &task.id.short())));
         let excerpt = display::excerpt(asks, QUESTION_LINES_MAX, "  ", usize::MAX);
         display::say(&format!("{}\n  {how}", excerpt.trim_end()));
     }

@@ -3,7 +3,7 @@
 use docket_schema::{
     ids::Turn,
     run::{History, NoSuchTurn},
-    wire::ResumeResponse,
+    wire::{ResumeRequest, ResumeResponse},
 };
 
 use crate::{
@@ -24,7 +24,8 @@ still runs: that one is stopped and ends as superseded. `docket fork` leaves the
 
 Examples:
   docket resume 3f9c01ab
-  docket resume 3f9c01ab --turn 7"
+  docket resume 3f9c01ab --turn 7
+  docket resume 3f9c01ab --hint \"The tests live in spec/.\""
 )]
 pub(crate) struct Args {
     /// A run, or a task whose last run is meant
@@ -32,6 +33,9 @@ pub(crate) struct Args {
     /// The last turn that is kept [default: the last one that ended]
     #[arg(long, value_name = "N")]
     turn: Option<u32>,
+    /// Words for the model, as a person's
+    #[arg(long, value_name = "TEXT")]
+    hint: Option<String>,
 }
 
 /// The turn at whose end something is wanted: `asked`, or the last one that ended.
@@ -67,7 +71,8 @@ pub(crate) fn say(cx: &Context, made: &ResumeResponse) {
 pub(crate) async fn run(cx: Context, args: Args) -> Outcome {
     let access = Access::open(&cx, Need::Write).await?;
     let run = resolve::run(&access.client, &args.id).await?;
-    let made = access.client.resume(run, args.turn).await?;
+    let request = ResumeRequest { turn: args.turn, edit: None, hint: args.hint };
+    let made = access.client.resume_with(run, &request).await?;
     if cx.json() {
         display::say_json(&crate::ps::Row::of(&access.client.task(made.task).await?.task));
     } else {

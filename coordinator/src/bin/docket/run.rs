@@ -14,7 +14,7 @@ use docket_schema::{
     event::TypedEvent as _,
     ids::{QueueName, RunId, Seq, TaskId},
     run::RunEvent,
-    task::{TaskBlockedWhy, TaskRecord, TaskState},
+    task::{Delivery, TaskBlockedWhy, TaskRecord, TaskState},
 };
 use docket_worker::client::Client;
 use futures_util::{FutureExt as _, StreamExt as _, future::FusedFuture as _};
@@ -24,7 +24,7 @@ use crate::{
     access::{Access, Need},
     answer,
     context::Context,
-    delivery,
+    delivery::{self, Ask, Done},
     display::{self, duration, line, money},
     events,
     fail::{Exit, FailWith as _, Failure, Outcome},
@@ -296,17 +296,18 @@ async fn finish(
     let has_repository = task.spec.base.git.is_some();
     let mut branch = None;
     if has_repository {
-        let (result, _) = delivery::result_of(cx, client, run).await?;
-        match (&task.spec.branch, exit) {
-            (Some(name), Exit::Ok) => {
+        let push = (task.spec.delivery() == Delivery::Push).then_some(cx.config.delivery.remote.as_str());
+        match (task.spec.delivery(), exit) {
+            (Delivery::Branch | Delivery::Push, Exit::Ok) => {
                 let repository = asked.repo.clone().unwrap_or_else(|| PathBuf::from("."));
-                let commit = delivery::deliver(&result, task, run, &repository, name).await?;
-                branch = Some((name.clone(), commit));
+                let ask = Ask { push, ..Ask::of(task, run, &repository) };
+                branch = Some(Box::pin(delivery::deliver(cx, client, &ask)).await?);
             }
-            (Some(_) | None, _) if !cx.json() => {
+            (Delivery::Patch | Delivery::Branch | Delivery::Push, _) if !cx.json() => {
+                let (result, _) = delivery::result_of(cx, client, run).await?;
                 display::say_exact(&result.patch().await.fail_as(Exit::Failed)?);
             }
-            (Some(_) | None, _) => {}
+            (Delivery::Patch | Delivery::Branch | Delivery::Push, _) => {}
         }
     }
     summary(cx, client, task, run, workers, branch).await?;
@@ -319,7 +320,7 @@ async fn summary(
     task: &TaskRecord,
     run: RunId,
     workers: Workers,
-    branch: Option<(String, String)>,
+    branch: Option<Done>,
 ) -> Outcome<()> {
     if cx.json() {
         display::say_json(&ps::Row::of(task));
@@ -350,8 +351,8 @@ async fn summary(
         };
         display::note(&format!("{how}{next}"));
     }
-    if let Some((name, commit)) = branch {
-        display::note(&format!("branch {name} is at {}", &commit[..commit.len().min(12)]));
+    if let Some(done) = branch {
+        display::note(&done.text());
     }
     display::note(&format!("docket replay {} shows it turn by turn", run.short()));
     Ok(())

@@ -266,7 +266,7 @@ async fn go_on(cx: &Context, target: &Target, changed: Changed, then: Then) -> O
             fork::rows(&made).next()
         }
         Then::Resume => {
-            let made = client.resume_with(target.run, &ResumeRequest { turn, edit }).await?;
+            let made = client.resume_with(target.run, &ResumeRequest { turn, edit, hint: None }).await?;
             if !cx.json() {
                 crate::resume::say(cx, &made);
             }

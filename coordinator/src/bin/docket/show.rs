@@ -1,12 +1,13 @@
 //! `docket show`: everything the queue knows of a task, and of each of its runs.
 
+mod deliveries;
 mod lineage;
 
 use docket_schema::{
     ids::{RunId, TaskId, Timestamp},
     message::ModelRef,
     run::{ModelTerms, Models, OtherModel, RunState},
-    task::{TaskRecord, TaskSpec},
+    task::{Delivery, TaskRecord, TaskSpec},
     wire::{RunView, TaskView},
 };
 use docket_worker::client::{Client, Lineage};
@@ -161,10 +162,12 @@ pub(crate) async fn run(cx: Context, args: Args) -> Outcome {
                 let mut row = serde_json::to_value(ps::Row::of(&view.task)).fail_as(Exit::Failed)?;
                 row["run"] = serde_json::json!(resolve::last_here(&view).or(view.task.last_run));
                 row["forked_from"] = serde_json::json!(view.task.forked_from.map(|from| from.run));
+                row["delivery"] = deliveries::row(&access.client, &view.task).await?;
                 row["lineage"] = serde_json::to_value(lineage::rows(&trees)).fail_as(Exit::Failed)?;
                 display::say_json(&row);
             } else {
                 say_task(&cx, &view);
+                deliveries::say(&cx, &access.client, &view.task).await?;
                 say_question(&cx, &access.client, &view.task).await?;
                 lineage::say(&cx, &trees, &runs);
             }
@@ -197,7 +200,12 @@ fn say_task(cx: &Context, view: &TaskView) {
     pair(cx, "commit", task.spec.base.git.as_ref().map_or("", |git| &git.commit));
     let from = task.forked_from.map(|from| format!("turn {} of run {}", from.turn, from.run));
     pair(cx, "forked", from.as_deref().unwrap_or(""));
-    pair(cx, "branch", task.spec.branch.as_deref().unwrap_or(""));
+    let gives = match task.spec.delivery() {
+        Delivery::Patch => String::new(),
+        Delivery::Branch => task.spec.branch_of(task.id),
+        Delivery::Push => format!("{}, pushed", task.spec.branch_of(task.id)),
+    };
+    pair(cx, "branch", &gives);
     pair(cx, "submitted", &task.submitted_at.to_string());
     pair(cx, "ended", &task.ended_at.map_or_else(String::new, |at| at.to_string()));
     pair(

@@ -9,7 +9,7 @@ use docket_schema::{
     policy::Policy,
     run::{Complexity, Effort, temperature_milli},
     snapshot::Base,
-    task::{Backoff, PRIORITY_MAX, SettingsPatch, TITLE_CHARS_MAX, TaskSpec, check_model},
+    task::{Backoff, Delivery, PRIORITY_MAX, SettingsPatch, TITLE_CHARS_MAX, TaskSpec, check_model},
     wire::SubmitRequest,
 };
 use docket_worker::{
@@ -111,6 +111,9 @@ pub(crate) struct TaskArgs {
     /// Branch for the result
     #[arg(long, value_name = "NAME")]
     pub(crate) branch: Option<String>,
+    /// Push the result as that branch [default: docket/ID] to the repository's remote, from the machine that has it
+    #[arg(long)]
+    pub(crate) push: bool,
     /// A path that must exist at the end; may be given more than once
     #[arg(long, value_name = "PATH", value_parser = work_path)]
     pub(crate) require: Vec<WorkPath>,
@@ -374,6 +377,7 @@ impl TaskArgs {
             setup: self.setup.clone(),
             policy: asked.policy,
             branch: self.branch.clone(),
+            delivery: self.push.then_some(Delivery::Push),
             batch: None,
             conditions: self.conditions.conditions(client).await?,
         };

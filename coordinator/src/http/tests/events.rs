@@ -51,6 +51,7 @@ pub(in crate::http) fn spec(title: &str) -> TaskSpec {
         setup: Vec::new(),
         policy: None,
         branch: None,
+        delivery: None,
         batch: None,
         conditions: docket_schema::task::Conditions::default(),
     }

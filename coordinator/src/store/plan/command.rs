@@ -280,7 +280,13 @@ const fn epoch_of(event: &TaskEvent, holder: Epoch) -> Epoch {
         | TaskEvent::TaskResumed(_)
         | TaskEvent::TaskReprioritized(_)
         | TaskEvent::TaskPaused(_)
-        | TaskEvent::TaskDependencyEnded(_) => holder,
+        | TaskEvent::TaskDependencyEnded(_)
+        | TaskEvent::TaskDeliveryRequested(_)
+        | TaskEvent::TaskDelivered(_)
+        | TaskEvent::TaskDeliveryBlocked(_)
+        | TaskEvent::TaskDeliveryHookRan(_)
+        | TaskEvent::TaskAccepted(_)
+        | TaskEvent::TaskRejected(_) => holder,
     }
 }
 

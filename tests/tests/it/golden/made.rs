@@ -37,7 +37,7 @@ const POLICY: &[u8] = b"{\"allow\":[]}";
 
 const AT: Timestamp = Timestamp(1_763_000_000_000_000);
 
-fn id(n: u128) -> uuid::Uuid {
+pub(super) fn id(n: u128) -> uuid::Uuid {
     uuid::Uuid::from_u128(0x019a_0000_0000_7000_8000_0000_0000_0000 + n)
 }
 
@@ -46,11 +46,11 @@ fn model() -> ModelRef {
 }
 
 /// One stream, event by event.
-struct Stream {
+pub(super) struct Stream {
     id: StreamId,
     head: Head,
-    epoch: Epoch,
-    events: Vec<Envelope>,
+    pub(super) epoch: Epoch,
+    pub(super) events: Vec<Envelope>,
 }
 
 impl Stream {
@@ -58,7 +58,7 @@ impl Stream {
         Self { id, head: Head::EMPTY, epoch: Epoch(0), events: Vec::new() }
     }
 
-    fn push(&mut self, turn: Turn, event: &impl TypedEvent) -> Envelope {
+    pub(super) fn push(&mut self, turn: Turn, event: &impl TypedEvent) -> Envelope {
         let NewEvent { kind, version, turn, payload } = event.encode(turn);
         let mut envelope = Envelope {
             stream: self.id.clone(),
@@ -81,7 +81,7 @@ impl Stream {
 }
 
 /// A run that is made event by event, and asks its engine.
-struct Hand {
+pub(super) struct Hand {
     stream: Stream,
     state: RunState,
     material: Material<MemoryBlobs>,
@@ -98,7 +98,7 @@ impl Hand {
         Ok(self.state.apply_envelope(&envelope)?)
     }
 
-    fn decide(&mut self) -> Result<Decision> {
+    pub(super) fn decide(&mut self) -> Result<Decision> {
         let pins = self.state.pins.clone().context("started")?;
         let decision = engine::engine(&pins.engine).context("an engine")?.decide(&self.state);
         if decision.phase != self.state.phase {
@@ -108,7 +108,7 @@ impl Hand {
     }
 
     /// The model is asked and answers: a text, and a call of a tool where one is named.
-    async fn turn(&mut self, text: &str, tool: Option<&str>) -> Result<()> {
+    pub(super) async fn turn(&mut self, text: &str, tool: Option<&str>) -> Result<()> {
         let decision = self.decide()?;
         let Act::CallModel(call) = &decision.act else { anyhow::bail!("no question: {decision:?}") };
         let body = rendered(&self.material, call).await?.body;
@@ -198,8 +198,8 @@ fn started(task: TaskId, run: RunId, blobs: [BlobRef; 3], base: Base) -> RunStar
 }
 
 /// A run that has begun, with what it pins.
-struct Begun {
-    hand: Hand,
+pub(super) struct Begun {
+    pub(super) hand: Hand,
     task: TaskId,
     run: RunId,
     base: Base,
@@ -208,7 +208,7 @@ struct Begun {
 }
 
 impl Begun {
-    async fn new(task: u128, run: u128) -> Result<Self> {
+    pub(super) async fn new(task: u128, run: u128) -> Result<Self> {
         let (task, run) = (TaskId(id(task)), RunId(id(run)));
         let mut blobs = BTreeMap::new();
         let mut keep = |bytes: &[u8]| {
@@ -236,7 +236,10 @@ impl Begun {
     }
 
     /// The end that the engine decides on, and all of it as a file.
-    fn end(mut self, of_task: impl FnOnce(TaskId, RunId, Base) -> Vec<Envelope>) -> Result<Export> {
+    pub(super) fn end(
+        mut self,
+        of_task: impl FnOnce(TaskId, RunId, Base) -> Vec<Envelope>,
+    ) -> Result<Export> {
         let decision = self.hand.decide()?;
         let hash = decision.hash();
         let Act::End { result, summary } = decision.act else { anyhow::bail!("no end") };
@@ -298,7 +301,7 @@ pub(super) async fn cancelled() -> Result<Export> {
     })
 }
 
-fn submitted(task: TaskId, base: Base) -> Stream {
+pub(super) fn submitted(task: TaskId, base: Base) -> Stream {
     let mut stream = Stream::new(StreamId::Task(task));
     let by = "a person".to_owned();
     stream.push(Turn(0), &TaskEvent::from(TaskSubmitted { spec: spec(base), by, forked_from: None }));
@@ -328,6 +331,7 @@ fn spec(base: Base) -> TaskSpec {
         setup: Vec::new(),
         policy: None,
         branch: None,
+        delivery: None,
         batch: None,
         conditions: docket_schema::task::Conditions::default(),
     }

@@ -84,6 +84,7 @@ pub(super) fn task(model: ModelRef) -> TaskSpec {
         setup: Vec::new(),
         policy: None,
         branch: None,
+        delivery: None,
         batch: None,
         conditions: docket_schema::task::Conditions::default(),
     }

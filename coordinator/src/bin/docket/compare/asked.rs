@@ -132,6 +132,7 @@ impl Args {
             empty: self.empty,
             commit: self.commit.clone(),
             include_dirty: false,
+            push: false,
             model: Some(variant.model.clone()),
             base_url: None,
             script: None,

@@ -39,7 +39,7 @@ fn within(text: &str, range: std::ops::RangeInclusive<u64>) -> Option<u64> {
 }
 
 /// See the module.
-pub(super) static KEYS: [Key; 48] = [
+pub(super) static KEYS: [Key; 51] = [
     Key {
         name: "run.turns_max",
         env: "DOCKET_TURNS_MAX",
@@ -340,5 +340,29 @@ pub(super) static KEYS: [Key; 48] = [
             let legal = urls.iter().all(|url| can_be_listed(url));
             legal.then(|| c.base_urls = urls.iter().map(ToString::to_string).collect())
         },
+    },
+    Key {
+        name: "delivery.remote",
+        env: "DOCKET_DELIVERY_REMOTE",
+        allowed: "the name of a remote, as origin",
+        set: |c, t| {
+            let legal = !t.is_empty() && !t.starts_with('-') && !t.contains(char::is_whitespace);
+            legal.then(|| c.delivery.remote = t.to_owned())
+        },
+    },
+    Key {
+        name: "delivery.hook",
+        env: "DOCKET_DELIVERY_HOOK",
+        allowed: "a shell line",
+        set: |c, t| {
+            c.delivery.hook = Some(t.to_owned());
+            Some(())
+        },
+    },
+    Key {
+        name: "delivery.hook_timeout_ms",
+        env: "DOCKET_DELIVERY_HOOK_TIMEOUT_MS",
+        allowed: "milliseconds from 100 to 3600000",
+        set: |c, t| number(t, 100..=3_600_000, &mut c.delivery.hook_timeout_ms),
     },
 ];

@@ -134,6 +134,7 @@ async fn spec(client: &Client, project: &Project, sample: &SampleTask, base: Bas
         setup: Vec::new(),
         policy: None,
         branch: None,
+        delivery: None,
         batch: None,
         conditions: docket_schema::task::Conditions::default(),
     })

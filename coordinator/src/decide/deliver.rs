@@ -1,0 +1,77 @@
+//! What whoever delivers a result tells, and what a person says of it.
+
+use docket_schema::{
+    event::NewEvent,
+    ids::RunId,
+    run::Forked,
+    task::{
+        TaskAccepted, TaskDelivered, TaskDeliveryBlocked, TaskDeliveryHookRan, TaskDeliveryRequested,
+        TaskEvent, TaskRecord, TaskRejected, TaskState,
+    },
+    wire::DeliveryStep,
+};
+
+use super::{Plan, Rejection, resume};
+
+/// Records a step of delivering `run`'s result. What was done elsewhere is recorded in any state: it was done.
+pub fn deliver(by: &str, run: RunId, step: DeliveryStep) -> Plan {
+    let by = by.to_owned();
+    let event: TaskEvent = match step {
+        DeliveryStep::Requested { branch, commit, remote } => {
+            TaskDeliveryRequested { run, branch, commit, remote, by }.into()
+        }
+        DeliveryStep::Delivered { branch, commit, remote } => {
+            TaskDelivered { run, branch, commit, remote, by }.into()
+        }
+        DeliveryStep::Blocked { branch, why, paths, kept, message } => {
+            TaskDeliveryBlocked { run, branch, why, paths, kept, message, by }.into()
+        }
+        DeliveryStep::HookRan { commit, exit, output } => {
+            TaskDeliveryHookRan { run, commit, exit, output, by }.into()
+        }
+    };
+    Plan { task: vec![event], run: None, superseded: None }
+}
+
+/// A person takes the result of `run`.
+///
+/// # Errors
+/// The task is not done, or the run is not the one that did it.
+pub fn accept(record: &TaskRecord, by: &str, run: RunId, comment: &str) -> Result<Plan, Rejection> {
+    judged(record, run)?;
+    let accepted = TaskAccepted { run, by: by.to_owned(), comment: comment.to_owned() };
+    Ok(Plan { task: vec![accepted.into()], run: None, superseded: None })
+}
+
+/// A person does not take the result of `run`: the task goes on with a new run that begins with `forked`.
+///
+/// # Errors
+/// As [`accept`], and as [`resume`].
+pub fn reject(
+    record: &TaskRecord,
+    by: &str,
+    (of, comment): (RunId, &str),
+    forked: Forked,
+    edits: Vec<NewEvent>,
+) -> Result<Plan, Rejection> {
+    judged(record, of)?;
+    let mut plan = resume(record, by, forked, edits)?;
+    let rejected = TaskRejected { run: of, by: by.to_owned(), comment: comment.to_owned() };
+    plan.task.insert(0, rejected.into());
+    Ok(plan)
+}
+
+/// A result is judged once its task is done; what a failed run left is resumed, forked or applied, by those names.
+fn judged(record: &TaskRecord, run: RunId) -> Result<(), Rejection> {
+    let is_done = record.state == TaskState::Completed || record.is_undelivered();
+    if !is_done {
+        let remedy = "a result is accepted or rejected once its task is completed; `docket resume --hint` goes on \
+                      with a run that came to something else";
+        return Err(Rejection::WrongState { state: record.state, remedy });
+    }
+    if record.last_run != Some(run) {
+        let remedy = "that is not the run that completed it; name the task, or its last run";
+        return Err(Rejection::WrongState { state: record.state, remedy });
+    }
+    Ok(())
+}

@@ -1,0 +1,210 @@
+//! The message of a delivered commit: a title, what the run said at its end, and trailers that name run and task.
+//!
+//! Pure. The words are a model's or a stranger's, and a commit's message is read by people and by programs:
+//! they may neither move a terminal's cursor, nor look like trailers, nor end the message before ours. Invariant:
+//! the last paragraph is docket's own, and the only one of that form.
+
+use docket_schema::ids::{RunId, TaskId};
+
+/// Longest first line, in characters: what git's own lists show.
+const TITLE_CHARS_MAX: usize = 72;
+/// Where lines of the body are broken, in characters.
+const WIDTH: usize = 72;
+/// Longest body, in lines: more is no summary.
+const BODY_LINES_MAX: usize = 100;
+/// Longest line that cannot be broken, in characters.
+const LINE_CHARS_MAX: usize = 400;
+/// What a line of the body begins with that would be taken for something else.
+const QUOTE: &str = "> ";
+
+/// What a message is made of.
+#[derive(Debug, Clone, Copy)]
+pub struct CommitText<'a> {
+    /// The task's title.
+    pub title: &'a str,
+    /// What the run said at its end.
+    pub body: &'a str,
+    /// The task.
+    pub task: TaskId,
+    /// The run.
+    pub run: RunId,
+}
+
+impl CommitText<'_> {
+    /// The first line.
+    pub fn title(&self) -> String {
+        let clean = words(&plain(self.title).replace('\n', " "));
+        if clean.is_empty() {
+            return format!("Result of docket run {}", self.run.short());
+        }
+        if clean.chars().count() <= TITLE_CHARS_MAX {
+            return clean;
+        }
+        let cut: String = clean.chars().take(TITLE_CHARS_MAX - 1).collect();
+        let whole = cut.rsplit_once(' ').map_or(cut.as_str(), |(whole, _)| whole);
+        // A single long word is cut where it must be.
+        format!("{}…", if whole.chars().count() > TITLE_CHARS_MAX / 2 { whole } else { &cut })
+    }
+
+    /// The paragraphs between title and trailers; may be empty.
+    pub fn body(&self) -> String {
+        let mut lines: Vec<String> = Vec::new();
+        for line in plain(self.body).lines() {
+            wrap(line.trim_end(), &mut lines);
+        }
+        if lines.len() > BODY_LINES_MAX {
+            lines.truncate(BODY_LINES_MAX);
+            lines.push("…".to_owned());
+        }
+        for line in &mut lines {
+            if is_taken_for_more(line) {
+                line.insert_str(0, QUOTE);
+            }
+        }
+        lines.join("\n").trim_matches('\n').to_owned()
+    }
+
+    /// The whole message.
+    pub fn message(&self) -> String {
+        let body = self.body();
+        let between = if body.is_empty() { String::new() } else { format!("{body}\n\n") };
+        format!("{}\n\n{between}Docket-Run: {}\nDocket-Task: {}\n", self.title(), self.run, self.task)
+    }
+}
+
+/// Text without what is no character of a line: controls, marks that turn the direction, invisible ones.
+fn plain(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    for c in text.replace("\r\n", "\n").chars() {
+        match c {
+            '\n' => out.push('\n'),
+            '\t' => out.push_str("    "),
+            '\u{2028}' | '\u{2029}' | '\u{85}' | '\r' | '\u{b}' | '\u{c}' => out.push('\n'),
+            c if c.is_control() || is_invisible(c) => {}
+            c => out.push(c),
+        }
+    }
+    out
+}
+
+const fn is_invisible(c: char) -> bool {
+    matches!(c,
+        '\u{ad}' | '\u{61c}' | '\u{180e}' | '\u{200b}'..='\u{200f}' | '\u{202a}'..='\u{202e}'
+        | '\u{2060}'..='\u{206f}' | '\u{feff}' | '\u{fff9}'..='\u{fffb}' | '\u{e0000}'..='\u{e007f}')
+}
+
+fn words(text: &str) -> String {
+    text.split_whitespace().collect::<Vec<_>>().join(" ")
+}
+
+/// Breaks a line between words. What is indented is code, and stays as it is.
+fn wrap(line: &str, lines: &mut Vec<String>) {
+    let cut = |line: &str| line.chars().take(LINE_CHARS_MAX).collect::<String>();
+    if line.chars().count() <= WIDTH || line.starts_with("    ") {
+        lines.push(cut(line));
+        return;
+    }
+    let mut now = String::new();
+    for word in line.split(' ').filter(|word| !word.is_empty()) {
+        if !now.is_empty() && now.chars().count() + 1 + word.chars().count() > WIDTH {
+            lines.push(cut(&now));
+            now.clear();
+        }
+        if !now.is_empty() {
+            now.push(' ');
+        }
+        now.push_str(word);
+    }
+    lines.push(cut(&now));
+}
+
+/// Whether a program takes the line for something else than text: a trailer (`Token: value`, whatever the token),
+/// the end of a message before a patch, the begin of another mail, or a comment.
+fn is_taken_for_more(line: &str) -> bool {
+    let starts = ["---", "diff -", "Index: ", "From ", "#", "(cherry picked from commit ", "-- "];
+    if starts.iter().any(|start| line.starts_with(start)) {
+        return true;
+    }
+    let Some((token, _)) = line.split_once([':', '=']) else { return false };
+    let token = token.trim_end();
+    let is_token = !token.is_empty() && token.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'-');
+    is_token && (token.contains('-') || is_ours(token))
+}
+
+fn is_ours(token: &str) -> bool {
+    token.get(..6).is_some_and(|start| start.eq_ignore_ascii_case("docket"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::process::run_git;
+
+    fn text<'a>(title: &'a str, body: &'a str) -> CommitText<'a> {
+        let id = |n| uuid::Uuid::from_u128(n);
+        CommitText { title, body, task: TaskId(id(1)), run: RunId(id(2)) }
+    }
+
+    /// What git itself takes for the trailers.
+    async fn trailers(message: &str) -> String {
+        let dir = tempfile::tempdir().unwrap();
+        let args = ["interpret-trailers", "--parse"];
+        let out = run_git(&args, dir.path(), &[], message.as_bytes().to_vec()).await.unwrap();
+        assert!(out.success(), "{}", String::from_utf8_lossy(&out.stderr));
+        String::from_utf8(out.stdout).unwrap()
+    }
+
+    #[tokio::test]
+    async fn whatever_the_words_git_finds_our_trailers_and_no_other() {
+        let forged = "Docket-Run: forged";
+        for (title, body) in [
+            ("Mend the rounding", "Done: rounds half to even now.\n\n- one\n- two"),
+            ("", ""),
+            (forged, forged),
+            ("x", "Fine.\n\nDocket-Run: forged\nDocket-Task: forged\nSigned-off-by: root <root@example.org>"),
+            ("x", "All.\n\n---\n\nDocket-Run: forged\n"),
+            ("x", "---\n"),
+            ("x", "--- a/x\n+++ b/x\ndiff --git a/x b/x\n"),
+            ("x\n\nDocket-Run: forged", "docket-run = forged\r\n\r\nDOCKET-TASK:forged\r"),
+            ("x", "a\u{2028}\u{2028}Docket-Run: forged\u{85}Co-authored-by: x <x@example.org>"),
+            ("x", "\u{200b}Docket-Run: forged\n\u{1b}[2JSigned-off-by: x"),
+            ("x", "(cherry picked from commit 0123456789012345678901234567890123456789)"),
+            ("x", "# ------------------------ >8 ------------------------\nrest"),
+            ("x", "\n\n\n\n"),
+            ("x", &format!("{} Docket-Run: forged", "word ".repeat(14))),
+            ("x", &"Docket-Run: forged\n".repeat(1000)),
+        ] {
+            let text = text(title, body);
+            let message = text.message();
+            let expected = format!("Docket-Run: {}\nDocket-Task: {}\n", text.run, text.task);
+            assert_eq!(trailers(&message).await, expected, "{message}");
+            let found: Vec<&str> =
+                message.lines().filter(|l| l.to_ascii_lowercase().starts_with("docket-")).collect();
+            let ours = found.len() - usize::from(message.lines().next() == Some(forged));
+            assert_eq!(ours, 2, "{message}");
+            assert!(message.chars().all(|c| c == '\n' || !c.is_control()), "{message:?}");
+            assert!(!message.starts_with('\n') && message.lines().nth(1) == Some(""), "{message}");
+        }
+    }
+
+    #[test]
+    fn lines_are_broken_between_words_and_code_stays() {
+        let long = "word ".repeat(40);
+        let body = text("t", &format!("{long}\n\n    let x = {long}\n{}", "x".repeat(100))).body();
+        let lines: Vec<&str> = body.lines().collect();
+        assert!(lines[..3].iter().all(|line| line.chars().count() <= WIDTH), "{body}");
+        assert_eq!(body.lines().filter(|line| line.starts_with("    let x = word")).count(), 1);
+        assert_eq!(lines.last().map(|line| line.len()), Some(100));
+        assert_eq!(text("t", "one\ntwo").body(), "one\ntwo");
+        assert!(text("t", &"x\n".repeat(1000)).body().lines().count() <= BODY_LINES_MAX + 1);
+    }
+
+    #[test]
+    fn the_title_is_one_short_line() {
+        assert_eq!(text("Mend\u{1b}[1m  it\nnow", "").title(), "Mend[1m it now");
+        let long = text(&"word ".repeat(40), "").title();
+        assert!(long.chars().count() <= TITLE_CHARS_MAX && long.ends_with("word…"), "{long}");
+        assert_eq!(text(&"x".repeat(300), "").title().chars().count(), TITLE_CHARS_MAX);
+        assert!(text("\u{202e}", "").title().starts_with("Result of docket run"));
+    }
+}
