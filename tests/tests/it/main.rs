@@ -2,6 +2,7 @@
 
 mod answer;
 mod api;
+mod backup;
 mod bad_input;
 mod bench;
 mod bitflip;

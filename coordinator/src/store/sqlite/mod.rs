@@ -1,11 +1,13 @@
 //! SQLite: one file, one writer, any number of readers.
 
+mod backup;
 pub(in crate::store) mod direct;
 mod open;
 mod private;
 mod scan;
 mod writer;
 
+pub use backup::{BackupError, Copied, Existing, backup};
 pub use open::{open, open_limited};
 pub(in crate::store) use scan::{Range, Scans};
 
