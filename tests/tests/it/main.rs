@@ -8,6 +8,7 @@ mod bench;
 mod bitflip;
 mod bombs;
 mod carry;
+mod checkpoints;
 mod checks;
 mod compaction;
 mod compare;

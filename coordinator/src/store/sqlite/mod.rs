@@ -1,6 +1,7 @@
 //! SQLite: one file, one writer, any number of readers.
 
 mod backup;
+mod checkpoint;
 pub(in crate::store) mod direct;
 mod open;
 mod private;
@@ -8,7 +9,8 @@ mod scan;
 mod writer;
 
 pub use backup::{BackupError, Copied, Existing, backup};
-pub use open::{open, open_limited};
+pub use checkpoint::Checkpoints;
+pub use open::{open, open_limited, open_with};
 pub(in crate::store) use scan::{Range, Scans};
 
 /// How long SQLite itself waits for another process's lock; the writer then asks again.
