@@ -7,14 +7,15 @@ use docket_schema::{
     content::BlobRef,
     event::NewEvent,
     ids::{BlobHash, IncarnationId, Position, RunId, StreamId, TaskId, Timestamp},
+    system::StreamsArchived,
     task::TaskRecord,
     wire::{Held, LeaseRequest},
 };
 use tokio::sync::oneshot;
 
 use super::{
-    AppendError, Appended, CommandError, Condition, Decide, Difference, Granted, Import, ImportError,
-    Imported, NewBlob, NewTask, Renewed, StoreError,
+    AppendError, Appended, ArchiveError, CommandError, Condition, Decide, Difference, Granted, Import,
+    ImportError, Imported, NewBlob, NewTask, Renewed, Restore, RestoreError, StoreError, Term,
 };
 
 /// Level of zstd: what is stored is mostly text of some KiB, written on the way of an append.
@@ -86,9 +87,12 @@ pub(super) enum Ask {
     PutBlobs { blobs: Vec<PackedBlob>, now: Timestamp },
     TouchBlobs { hashes: Vec<BlobHash>, now: Timestamp },
     Import(Box<AskImport>),
+    Remove(Box<(StreamsArchived, Timestamp)>),
+    Restore(Box<(Restore, Timestamp)>),
     DropBlobs { hashes: Vec<BlobHash>, untouched_since: Timestamp },
     Grace { lease_ms: u64, now: Timestamp },
     Secret { fresh: [u8; 32] },
+    Term(Term),
     Rebuild,
 }
 
@@ -96,7 +100,11 @@ impl Ask {
     /// Has a transaction of its own.
     pub(super) const fn is_lone(&self) -> bool {
         match self {
-            Self::Grace { .. } | Self::Secret { .. } | Self::Rebuild | Self::DropBlobs { .. } => true,
+            Self::Grace { .. }
+            | Self::Secret { .. }
+            | Self::Term(_)
+            | Self::Rebuild
+            | Self::DropBlobs { .. } => true,
             Self::Append(_)
             | Self::Command(_)
             | Self::Submit { .. }
@@ -104,7 +112,9 @@ impl Ask {
             | Self::Heartbeat { .. }
             | Self::PutBlobs { .. }
             | Self::TouchBlobs { .. }
-            | Self::Import(_) => false,
+            | Self::Import(_)
+            | Self::Remove(_)
+            | Self::Restore(_) => false,
         }
     }
 
@@ -119,13 +129,15 @@ impl Ask {
             Self::Append(ask) => ask.now,
             Self::Command(ask) => ask.now,
             Self::Import(ask) => ask.now,
+            Self::Remove(ask) => ask.1,
+            Self::Restore(ask) => ask.1,
             Self::Submit { now, .. }
             | Self::Lease { now, .. }
             | Self::Heartbeat { now, .. }
             | Self::PutBlobs { now, .. }
             | Self::TouchBlobs { now, .. }
             | Self::Grace { now, .. } => *now,
-            Self::Secret { .. } | Self::Rebuild | Self::DropBlobs { .. } => Timestamp(0),
+            Self::Secret { .. } | Self::Term(_) | Self::Rebuild | Self::DropBlobs { .. } => Timestamp(0),
         }
     }
 
@@ -140,9 +152,12 @@ impl Ask {
             Self::PutBlobs { .. } => "storing blobs",
             Self::TouchBlobs { .. } => "touching blobs",
             Self::Import(_) => "importing a run",
+            Self::Remove(_) => "removing archived streams",
+            Self::Restore(_) => "bringing streams back from the archive",
             Self::DropBlobs { .. } => "dropping blobs",
             Self::Grace { .. } => "giving leases a grace",
             Self::Secret { .. } => "reading the secret",
+            Self::Term(_) => "taking a term",
             Self::Rebuild => "rebuilding projections",
         }
     }
@@ -158,9 +173,12 @@ impl Ask {
             Self::PutBlobs { .. } => Answered::PutBlobs(Err(error)),
             Self::TouchBlobs { .. } => Answered::TouchBlobs(Err(error)),
             Self::Import(_) => Answered::Import(Err(error.into())),
+            Self::Remove(_) => Answered::Remove(Err(error.into())),
+            Self::Restore(_) => Answered::Restore(Err(error.into())),
             Self::DropBlobs { .. } => Answered::DropBlobs(Err(error)),
             Self::Grace { .. } => Answered::Grace(Err(error)),
             Self::Secret { .. } => Answered::Secret(Err(error)),
+            Self::Term(_) => Answered::Term(Err(error)),
             Self::Rebuild => Answered::Rebuild(Err(error)),
         }
     }
@@ -176,9 +194,12 @@ pub(super) enum Answered {
     PutBlobs(Result<(), StoreError>),
     TouchBlobs(Result<Vec<BlobHash>, StoreError>),
     Import(Result<Imported, ImportError>),
+    Remove(Result<(), ArchiveError>),
+    Restore(Result<(), RestoreError>),
     DropBlobs(Result<Vec<BlobRef>, StoreError>),
     Grace(Result<u64, StoreError>),
     Secret(Result<[u8; 32], StoreError>),
+    Term(Result<bool, StoreError>),
     Rebuild(Result<Vec<Difference>, StoreError>),
 }
 
@@ -198,9 +219,12 @@ impl Answered {
             | Self::PutBlobs(_)
             | Self::TouchBlobs(_)
             | Self::Import(_)
+            | Self::Remove(_)
+            | Self::Restore(_)
             | Self::DropBlobs(_)
             | Self::Grace(_)
             | Self::Secret(_)
+            | Self::Term(_)
             | Self::Rebuild(_) => None,
         };
         if let Some(appended) = appended.filter(|appended| !appended.repeated) {

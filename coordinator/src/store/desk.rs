@@ -55,6 +55,13 @@ pub(super) enum Deadline {
     Set(Timestamp),
 }
 
+/// A stream that goes into the archive.
+#[derive(Debug)]
+pub(super) struct Removed {
+    pub(super) stream_id: i64,
+    pub(super) stub: super::Stub,
+}
+
 /// What a batch writes.
 #[derive(Debug, Default)]
 pub(super) struct Staged {
@@ -71,6 +78,10 @@ pub(super) struct Staged {
     pub(super) blobs: BTreeMap<BlobHash, PackedBlob>,
     /// Blobs named, and so kept from garbage collection.
     pub(super) touched: HashSet<BlobHash>,
+    /// Streams that go, and what stays in their place.
+    pub(super) removed: Vec<Removed>,
+    /// Streams whose stubs go.
+    pub(super) restored: Vec<StreamId>,
     pub(super) now: Timestamp,
 }
 
@@ -82,6 +93,11 @@ impl Staged {
             && self.workers.is_empty()
             && self.blobs.is_empty()
             && self.touched.is_empty()
+    }
+
+    /// The database still has it, until this batch is written.
+    fn removes(&self, stream: &StreamId) -> bool {
+        self.removed.iter().any(|removed| removed.stub.stream == *stream)
     }
 
     fn change_run(&mut self, run: RunId, change: RunChange) {
@@ -302,8 +318,8 @@ impl Desk {
         conn: &mut Conn<'_>,
         wanted: impl IntoIterator<Item = StreamId>,
     ) -> Result<(), LoadError> {
-        let mut names: Vec<String> =
-            wanted.into_iter().filter(|id| !self.streams.contains_key(id)).map(|id| id.to_string()).collect();
+        let is_new = |id: &StreamId| !self.streams.contains_key(id) && !self.staged.removes(id);
+        let mut names: Vec<String> = wanted.into_iter().filter(is_new).map(|id| id.to_string()).collect();
         if names.is_empty() {
             return Ok(());
         }
@@ -328,7 +344,8 @@ impl Desk {
         conn: &mut Conn<'_>,
         wanted: &[TaskId],
     ) -> Result<(), LoadError> {
-        let mut ids: Vec<TaskId> = wanted.iter().copied().filter(|id| !self.tasks.contains_key(id)).collect();
+        let is_new = |id: &TaskId| !self.tasks.contains_key(id) && !self.staged.removes(&StreamId::Task(*id));
+        let mut ids: Vec<TaskId> = wanted.iter().copied().filter(is_new).collect();
         ids.sort_unstable();
         ids.dedup();
         if !ids.is_empty() {

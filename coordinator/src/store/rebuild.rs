@@ -9,7 +9,7 @@ use docket_schema::{
 };
 
 use super::{
-    Difference, StoreError,
+    Difference, StoreError, archived,
     conn::{Arg, Conn, Dialect, Row},
     desk::{LoadError, corrupt, forked, run_change},
     facts::{self, Facts, RunFacts},
@@ -36,7 +36,7 @@ struct Rebuild {
 pub(super) async fn rebuild(conn: &mut Conn<'_>) -> Result<Vec<Difference>, LoadError> {
     if conn.dialect() == Dialect::Postgres {
         // Readers go on; writers wait.
-        conn.run("LOCK TABLE streams, tasks, runs IN EXCLUSIVE MODE", Vec::new()).await?;
+        conn.run("LOCK TABLE streams, tasks, runs, archived_streams IN EXCLUSIVE MODE", Vec::new()).await?;
     }
     let mut work = Rebuild { differences: Vec::new(), runs: Facts::new() };
     // Tasks first: they say which run belongs to whom, and under which fence.
@@ -66,6 +66,7 @@ pub(super) async fn rebuild(conn: &mut Conn<'_>) -> Result<Vec<Difference>, Load
     }
     work.strays(conn, "tasks", "task/").await?;
     work.strays(conn, "runs", "run/").await?;
+    work.stubs(conn).await?;
     Ok(work.differences)
 }
 
@@ -162,6 +163,24 @@ impl Rebuild {
             None => {}
         }
         conn.run(&format!("UPDATE {table} SET {} WHERE {key} = $1", set.join(", ")), args).await?;
+        Ok(())
+    }
+
+    /// Stubs of archived streams: what `system/archive` says, and nothing else.
+    async fn stubs(&mut self, conn: &mut Conn<'_>) -> Result<(), LoadError> {
+        let stubs = archived::derived(conn).await?;
+        for stub in stubs.values() {
+            self.compare(conn, "archived_streams", &archived::STUB_ROW, archived::stub_cells(stub), None)
+                .await?;
+        }
+        for mut row in conn.rows("SELECT name FROM archived_streams ORDER BY name", Vec::new()).await? {
+            let name = row.text(0)?;
+            if name.parse().is_ok_and(|stream: StreamId| stubs.contains_key(&stream)) {
+                continue;
+            }
+            self.differences.push(difference("archived_streams", &name, "(row)", "present", "missing"));
+            conn.run("DELETE FROM archived_streams WHERE name = $1", vec![Arg::Text(name)]).await?;
+        }
         Ok(())
     }
 

@@ -1,5 +1,6 @@
 //! HTTP bodies. Coordinator, worker and CLI share these and nothing else.
 
+mod archive;
 mod carry;
 mod fork;
 mod lease;
@@ -9,6 +10,7 @@ mod problem;
 mod task;
 mod token;
 
+pub use archive::*;
 pub use carry::*;
 pub use fork::*;
 pub use lease::*;

@@ -88,7 +88,12 @@ async fn the_golden_logs_of_this_release_are_recorded_when_asked_for() -> Result
             fs::write(file, run.write())?;
         }
     }
-    let streams = [("by-hand", made::imports()), ("tokens", made::tokens()), ("audit", made::audit())];
+    let streams = [
+        ("by-hand", made::imports()),
+        ("tokens", made::tokens()),
+        ("audit", made::audit()),
+        ("archive", made::archive()),
+    ];
     for (name, events) in streams {
         let lines: Result<Vec<String>, _> = events.iter().map(serde_json::to_string).collect();
         let file = of_release.join(format!("{name}.stream.jsonl"));

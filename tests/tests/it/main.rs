@@ -2,6 +2,7 @@
 
 mod answer;
 mod api;
+mod archive;
 mod backup;
 mod bad_input;
 mod bench;

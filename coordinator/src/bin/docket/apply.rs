@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use crate::{
-    access::{Access, Need},
+    access::Access,
     context::Context,
     delivery, display,
     fail::{Exit, Failure, Outcome},
@@ -33,7 +33,7 @@ pub(crate) struct Args {
 
 /// Makes the branch.
 pub(crate) async fn run(cx: Context, args: Args) -> Outcome {
-    let access = Access::open(&cx, Need::Read).await?;
+    let access = Access::to_read(&cx, &args.id).await?;
     let run = resolve::run(&access.client, &args.id).await?;
     let task = access.client.task(access.client.run(run).await?.task).await?.task;
     let source = task.spec.base.git.as_ref().map(|git| PathBuf::from(&git.source));
