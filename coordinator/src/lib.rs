@@ -3,6 +3,7 @@
 //! Knows `docket-schema` only. The `docket` binary beside it is the one place that knows the worker
 //! as well.
 
+pub mod archive;
 pub mod clock;
 pub mod decide;
 pub mod gc;

@@ -24,13 +24,14 @@ use tokio::net::TcpListener;
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use crate::{
+    archive::{ArchiveSettings, Archiver},
     clock::{self, Clock},
     http::{
         AnswerLost, Api, ApiToken, Limits, Pace, Rates, RefusedCalls, RunTokens, TokenTable, TokensUnread,
         router,
     },
     store::{Store, StoreError},
-    tasks::{Wakes, expire_leases, follow_tokens, make_due_available, write_refused},
+    tasks::{Wakes, archive_old, expire_leases, follow_tokens, make_due_available, write_refused},
 };
 
 use accept::Accept;
@@ -112,6 +113,8 @@ pub struct ServerConfig {
     pub shutdown_grace_ms: u64,
     /// What is struck out of what people write, before it is stored.
     pub redactor: Redactor,
+    /// How it archives.
+    pub archive: ArchiveSettings,
     /// Tests only: where the coordinator dies between a commit and its answer.
     pub answers_lost: Vec<AnswerLost>,
 }
@@ -133,6 +136,7 @@ impl ServerConfig {
             patience: Patience::default(),
             shutdown_grace_ms: 5000,
             redactor: Redactor::default(),
+            archive: ArchiveSettings::default(),
             answers_lost: Vec::new(),
         }
     }
@@ -214,9 +218,13 @@ pub async fn start(
         refused: RefusedCalls::default(),
         limits: Limits { lease_ms, heartbeat_ms, body_read: body, hosts: config.hosts },
         redactor: config.redactor,
+        archive: config.archive.clone(),
         answers_lost: config.answers_lost,
         shutdown: shutdown.clone(),
     });
+    let archiver =
+        Archiver { store: Arc::clone(&store), clock: Arc::clone(&clock), settings: config.archive };
+    tasks.spawn(archive_old(archiver, shutdown.clone()));
     let ended = shutdown.clone();
     tasks.spawn(expire_leases(Arc::clone(&store), Arc::clone(&clock), Arc::clone(&wakes), lease_ms, ended));
     tasks.spawn(follow_tokens(Arc::clone(&store), tokens, shutdown.clone()));

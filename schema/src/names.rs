@@ -287,7 +287,9 @@ fn of_system(event: &SystemEvent, _: &mut Vec<Named>) {
         | SystemEvent::TokenCreated(_)
         | SystemEvent::TokenRevoked(_)
         | SystemEvent::AdminActed(_)
-        | SystemEvent::CallsRefused(_) => {}
+        | SystemEvent::CallsRefused(_)
+        | SystemEvent::StreamsArchived(_)
+        | SystemEvent::StreamsRestored(_) => {}
     }
 }
 

@@ -1,5 +1,6 @@
 //! The events of the system's streams: what happens to an installation and belongs to no task.
 
+mod archive;
 mod audit;
 mod tokens;
 
@@ -11,6 +12,7 @@ use crate::{
     ids::{RunId, Seq, StreamId, TaskId},
 };
 
+pub use archive::{StreamArchived, StreamsArchived, StreamsRestored};
 pub use audit::{AdminAct, AdminActed, CallsRefused};
 pub use tokens::{
     Role, TOKEN_NAME_BYTES_MAX, TOKENS_MAX, TokenCreated, TokenName, TokenRecord, TokenRevoked, Tokens,
@@ -25,6 +27,8 @@ typed_events! {
         TokenRevoked 1,
         AdminActed 1,
         CallsRefused 1,
+        StreamsArchived 1,
+        StreamsRestored 1,
     }
 }
 

@@ -19,6 +19,7 @@ use super::{
     table::TokenTable,
 };
 use crate::{
+    archive::ArchiveSettings,
     clock::Clock,
     store::{AppendError, Holding, Store},
     tasks::Wakes,
@@ -51,6 +52,8 @@ pub struct Api {
     pub(crate) limits: Limits,
     /// Strikes secrets out of what people write.
     pub(crate) redactor: Redactor,
+    /// How it archives.
+    pub(crate) archive: ArchiveSettings,
     /// Tests only: where the coordinator dies before it answers.
     pub(crate) answers_lost: Vec<AnswerLost>,
     /// Cancelled when the coordinator shuts down: long polls answer at once, followers end.

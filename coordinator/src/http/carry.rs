@@ -102,7 +102,7 @@ fn check(run: RunId, pages: &[Bytes]) -> Result<Checked, Refusal> {
     for (line, number) in lines.zip(1..) {
         let event = match serde_json::from_slice(line) {
             Ok(Record::Event(event)) => *event,
-            Ok(Record::Header(_) | Record::Blob(_) | Record::End(_)) => {
+            Ok(Record::Header(_) | Record::Archive(_) | Record::Blob(_) | Record::End(_)) => {
                 return Err(wrong(number, "a page holds nothing but events".to_owned()));
             }
             Err(error) => return Err(wrong(number, error.to_string())),
@@ -148,7 +148,7 @@ impl From<ImportError> for Refusal {
     fn from(error: ImportError) -> Self {
         let text = error.to_string();
         match error {
-            ImportError::Differs { .. } | ImportError::Lives { .. } => {
+            ImportError::Differs { .. } | ImportError::Lives { .. } | ImportError::Archived(_) => {
                 Self::new(ProblemCode::WrongState, text).field("run")
             }
             ImportError::BlobMissing(_) => Self::new(ProblemCode::BlobMissing, text),

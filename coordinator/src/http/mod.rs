@@ -6,6 +6,7 @@
 
 mod api;
 mod append;
+mod archive;
 mod audit;
 mod auth;
 mod blobs;

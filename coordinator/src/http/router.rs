@@ -21,7 +21,7 @@ use schemars::{JsonSchema, Schema, SchemaGenerator};
 
 use super::{
     api::Api,
-    append,
+    append, archive,
     auth::Access,
     blobs,
     call::{Call, read_body},
@@ -245,6 +245,16 @@ pub(crate) static ROUTES: &[Route] = &[
         .takes::<wire::ImportRequest>().gives::<wire::ImportResponse>(),
     Route::new((Verb::Post, "/v1/gc"), ADMINS, "Counts, or drops, blobs that nothing names", by!(carry::gc))
         .takes::<wire::GcRequest>().gives::<wire::GcResponse>(),
+    Route::new((Verb::Post, "/v1/archive"), ADMINS, "Moves tasks that ended long ago to the archive", by!(archive::archive))
+        .takes::<wire::ArchiveRequest>().gives::<wire::ArchiveResponse>(),
+    Route::new((Verb::Get, "/v1/archived"), READS, "What stands in the place of archived streams", by!(archive::list))
+        .query::<wire::ArchivedQuery>().gives::<wire::ArchivedPage>(),
+    Route::new((Verb::Get, "/v1/archived/{id}"), READS, "What stands in the place of a task or run", by!(archive::show))
+        .gives::<wire::ArchivedView>(),
+    Route::new((Verb::Get, "/v1/archived/{id}/file"), ADMINS, "A part of the file that holds a task or run", by!(archive::file))
+        .query::<wire::ArchiveFileQuery>().gives_shape(Shape::Bytes),
+    Route::new((Verb::Post, "/v1/archived/{id}/restore"), ADMINS, "Brings a task or run back, with all that shares its history", by!(archive::bring_back))
+        .gives::<wire::RestoreResponse>(),
     Route::new((Verb::Get, "/v1/tokens"), ADMINS, "Tokens that were made, without themselves", by!(tokens::list))
         .gives::<wire::TokenList>(),
     Route::new((Verb::Post, "/v1/tokens"), ADMINS, "Makes a token; it is told this once", by!(tokens::create))

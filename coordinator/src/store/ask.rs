@@ -7,14 +7,15 @@ use docket_schema::{
     content::BlobRef,
     event::NewEvent,
     ids::{BlobHash, IncarnationId, Position, RunId, StreamId, TaskId, Timestamp},
+    system::StreamsArchived,
     task::TaskRecord,
     wire::LeaseRequest,
 };
 use tokio::sync::oneshot;
 
 use super::{
-    AppendError, Appended, CommandError, Condition, Decide, Difference, Heartbeat, Import, ImportError,
-    Imported, Leased, NewBlob, NewTask, Renewed, StoreError,
+    AppendError, Appended, ArchiveError, CommandError, Condition, Decide, Difference, Heartbeat, Import,
+    ImportError, Imported, Leased, NewBlob, NewTask, Renewed, Restore, RestoreError, StoreError, Term,
 };
 
 /// Level of zstd: what is stored is mostly text of some KiB, written on the way of an append.
@@ -86,10 +87,13 @@ pub(super) enum Ask {
     PutBlobs { blobs: Vec<PackedBlob>, now: Timestamp },
     TouchBlobs { hashes: Vec<BlobHash>, now: Timestamp },
     Import(Box<AskImport>),
+    Remove(Box<(StreamsArchived, Timestamp)>),
+    Restore(Box<(Restore, Timestamp)>),
     DropBlobs { hashes: Vec<BlobHash>, untouched_since: Timestamp },
     DrainWorker { incarnation: IncarnationId },
     Grace { lease_ms: u64, now: Timestamp },
     Secret { fresh: [u8; 32] },
+    Term(Term),
     Rebuild,
 }
 
@@ -99,9 +103,10 @@ impl Ask {
         match self {
             Self::Grace { .. }
             | Self::Secret { .. }
+            | Self::Term(_)
             | Self::Rebuild
-            | Self::DropBlobs { .. }
-            | Self::DrainWorker { .. } => true,
+            | Self::DrainWorker { .. }
+            | Self::DropBlobs { .. } => true,
             Self::Append(_)
             | Self::Command(_)
             | Self::Submit { .. }
@@ -109,7 +114,9 @@ impl Ask {
             | Self::Heartbeat { .. }
             | Self::PutBlobs { .. }
             | Self::TouchBlobs { .. }
-            | Self::Import(_) => false,
+            | Self::Import(_)
+            | Self::Remove(_)
+            | Self::Restore(_) => false,
         }
     }
 
@@ -124,15 +131,19 @@ impl Ask {
             Self::Append(ask) => ask.now,
             Self::Command(ask) => ask.now,
             Self::Import(ask) => ask.now,
+            Self::Remove(ask) => ask.1,
+            Self::Restore(ask) => ask.1,
             Self::Submit { now, .. }
             | Self::Lease { now, .. }
             | Self::Heartbeat { now, .. }
             | Self::PutBlobs { now, .. }
             | Self::TouchBlobs { now, .. }
             | Self::Grace { now, .. } => *now,
-            Self::Secret { .. } | Self::Rebuild | Self::DropBlobs { .. } | Self::DrainWorker { .. } => {
-                Timestamp(0)
-            }
+            Self::Secret { .. }
+            | Self::Term(_)
+            | Self::Rebuild
+            | Self::DropBlobs { .. }
+            | Self::DrainWorker { .. } => Timestamp(0),
         }
     }
 
@@ -147,10 +158,13 @@ impl Ask {
             Self::PutBlobs { .. } => "storing blobs",
             Self::TouchBlobs { .. } => "touching blobs",
             Self::Import(_) => "importing a run",
+            Self::Remove(_) => "removing archived streams",
+            Self::Restore(_) => "bringing streams back from the archive",
             Self::DropBlobs { .. } => "dropping blobs",
             Self::DrainWorker { .. } => "draining a worker",
             Self::Grace { .. } => "giving leases a grace",
             Self::Secret { .. } => "reading the secret",
+            Self::Term(_) => "taking a term",
             Self::Rebuild => "rebuilding projections",
         }
     }
@@ -166,10 +180,13 @@ impl Ask {
             Self::PutBlobs { .. } => Answered::PutBlobs(Err(error)),
             Self::TouchBlobs { .. } => Answered::TouchBlobs(Err(error)),
             Self::Import(_) => Answered::Import(Err(error.into())),
+            Self::Remove(_) => Answered::Remove(Err(error.into())),
+            Self::Restore(_) => Answered::Restore(Err(error.into())),
             Self::DropBlobs { .. } => Answered::DropBlobs(Err(error)),
             Self::DrainWorker { .. } => Answered::DrainWorker(Err(error)),
             Self::Grace { .. } => Answered::Grace(Err(error)),
             Self::Secret { .. } => Answered::Secret(Err(error)),
+            Self::Term(_) => Answered::Term(Err(error)),
             Self::Rebuild => Answered::Rebuild(Err(error)),
         }
     }
@@ -185,10 +202,13 @@ pub(super) enum Answered {
     PutBlobs(Result<(), StoreError>),
     TouchBlobs(Result<Vec<BlobHash>, StoreError>),
     Import(Result<Imported, ImportError>),
+    Remove(Result<(), ArchiveError>),
+    Restore(Result<(), RestoreError>),
     DropBlobs(Result<Vec<BlobRef>, StoreError>),
     DrainWorker(Result<bool, StoreError>),
     Grace(Result<u64, StoreError>),
     Secret(Result<[u8; 32], StoreError>),
+    Term(Result<bool, StoreError>),
     Rebuild(Result<Vec<Difference>, StoreError>),
 }
 
@@ -208,10 +228,13 @@ impl Answered {
             | Self::PutBlobs(_)
             | Self::TouchBlobs(_)
             | Self::Import(_)
+            | Self::Remove(_)
+            | Self::Restore(_)
             | Self::DropBlobs(_)
             | Self::DrainWorker(_)
             | Self::Grace(_)
             | Self::Secret(_)
+            | Self::Term(_)
             | Self::Rebuild(_) => None,
         };
         if let Some(appended) = appended.filter(|appended| !appended.repeated) {

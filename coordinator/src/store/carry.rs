@@ -65,6 +65,9 @@ pub enum ImportError {
         /// Its head in the file.
         file: Seq,
     },
+    /// It is here already, in the archive.
+    #[error("{0} is archived here; `docket archive restore` brings it back, nothing was imported")]
+    Archived(StreamId),
     /// A needed blob is not stored.
     #[error("blob {0} is not stored; upload it first")]
     BlobMissing(BlobHash),

@@ -5,22 +5,18 @@
 //! Nothing reaches the desk from a request that is refused: a request drafts, and the draft is
 //! taken over whole.
 
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{HashMap, HashSet};
 
 use docket_schema::{
     event::{Hashed, NewEvent, TypedEvent as _, chain_hash},
-    ids::{
-        BlobHash, Epoch, EventHash, IncarnationId, QueueName, RunId, Seq, StreamId, TaskId, Timestamp, Turn,
-    },
+    ids::{BlobHash, Epoch, QueueName, RunId, Seq, StreamId, TaskId, Timestamp},
     queue::{QueueEvent, QueueSettings},
     run::Forked,
     task::TaskRecord,
-    wire::Room,
 };
 
 use super::{
     StoreError,
-    ask::PackedBlob,
     conn::{Arg, Conn, Dialect},
     row::{RunRow, STREAM_COLUMNS, StreamRow, TASK_COLUMNS, TASK_TABLES, TASK_WIDTH, stream_row, task_row},
 };
@@ -28,118 +24,7 @@ use super::{
 /// Streams and tasks kept between batches; beyond this the desk is cleared. About 2 KB each.
 const KEPT_MAX: usize = 8192;
 
-/// An event that is about to be written.
-#[derive(Debug, Clone)]
-pub(super) struct StagedEvent {
-    pub(super) stream_id: i64,
-    pub(super) seq: Seq,
-    pub(super) recorded_at: Timestamp,
-    pub(super) turn: Turn,
-    pub(super) epoch: Epoch,
-    pub(super) kind: String,
-    pub(super) version: u16,
-    pub(super) payload: String,
-    pub(super) prev_hash: EventHash,
-    pub(super) hash: EventHash,
-}
-
-/// What a run's event does to its row.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct RunChange {
-    pub(super) to: &'static str,
-    /// Only where the row's stage is this one.
-    pub(super) from: Option<&'static str>,
-    pub(super) ended_at: Option<Timestamp>,
-}
-
-/// What becomes of a lease's deadline where its task stays running.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Deadline {
-    Keep,
-    Set(Timestamp),
-}
-
-/// Whether one task waits for another, where that changes.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Waits {
-    Begins,
-    Ends,
-}
-
-/// What a worker says of itself.
-#[derive(Debug, Clone, Default)]
-pub(super) struct WorkerSeen {
-    /// Empty = as before.
-    pub(super) name: String,
-    pub(super) at: Timestamp,
-    /// A [`WorkerAbout`](docket_schema::wire::WorkerAbout) in JSON; none = as before.
-    pub(super) about: Option<String>,
-    /// None = as before.
-    pub(super) room: Option<Room>,
-}
-
-/// What a batch writes.
-#[derive(Debug, Default)]
-pub(super) struct Staged {
-    pub(super) events: Vec<StagedEvent>,
-    /// Streams that change, as they stand in the database; `None` = not yet there.
-    pub(super) streams: BTreeMap<StreamId, Option<StreamRow>>,
-    /// Tasks that change.
-    pub(super) tasks: BTreeMap<TaskId, Deadline>,
-    pub(super) new_runs: BTreeMap<RunId, RunRow>,
-    pub(super) runs: BTreeMap<RunId, RunChange>,
-    pub(super) deadlines: BTreeMap<TaskId, (Epoch, Timestamp)>,
-    pub(super) workers: BTreeMap<IncarnationId, WorkerSeen>,
-    pub(super) lease_answers: BTreeMap<IncarnationId, (u64, String)>,
-    /// Queues whose settings change.
-    pub(super) queues: BTreeMap<QueueName, QueueSettings>,
-    /// Which task waits for which, and no longer: by the one that is waited for.
-    pub(super) dependencies: BTreeMap<(TaskId, TaskId), Waits>,
-    pub(super) blobs: BTreeMap<BlobHash, PackedBlob>,
-    /// Blobs named, and so kept from garbage collection.
-    pub(super) touched: HashSet<BlobHash>,
-    pub(super) now: Timestamp,
-}
-
-impl Staged {
-    pub(super) fn is_empty(&self) -> bool {
-        self.events.is_empty()
-            && self.streams.is_empty()
-            && self.deadlines.is_empty()
-            && self.workers.is_empty()
-            && self.blobs.is_empty()
-            && self.touched.is_empty()
-    }
-
-    /// Notes for whom `task` waits now, and for whom no longer.
-    fn wait(&mut self, task: TaskId, before: &[TaskId], after: &[TaskId]) {
-        let begins = after.iter().filter(|on| !before.contains(on)).map(|on| ((*on, task), Waits::Begins));
-        let ends = before.iter().filter(|on| !after.contains(on)).map(|on| ((*on, task), Waits::Ends));
-        self.dependencies.extend(begins.chain(ends));
-    }
-
-    fn change_run(&mut self, run: RunId, change: RunChange) {
-        if let Some(row) = self.new_runs.get_mut(&run) {
-            if change.from.is_none_or(|from| from == row.stage) {
-                row.stage = change.to.to_owned();
-                row.ended_at = change.ended_at;
-            }
-            return;
-        }
-        match self.runs.get_mut(&run) {
-            None => {
-                self.runs.insert(run, change);
-            }
-            Some(before) => {
-                if change.from.is_none() {
-                    *before = change;
-                } else if change.from == Some(before.to) {
-                    before.to = change.to;
-                }
-            }
-        }
-    }
-}
+pub(super) use super::staged::{Deadline, Removed, RunChange, Staged, StagedEvent, Waits, WorkerSeen};
 
 /// What one request writes, until it is sure to succeed.
 #[derive(Debug, Default)]
@@ -349,8 +234,8 @@ impl Desk {
         conn: &mut Conn<'_>,
         wanted: impl IntoIterator<Item = StreamId>,
     ) -> Result<(), LoadError> {
-        let mut names: Vec<String> =
-            wanted.into_iter().filter(|id| !self.streams.contains_key(id)).map(|id| id.to_string()).collect();
+        let is_new = |id: &StreamId| !self.streams.contains_key(id) && !self.staged.removes(id);
+        let mut names: Vec<String> = wanted.into_iter().filter(is_new).map(|id| id.to_string()).collect();
         if names.is_empty() {
             return Ok(());
         }
@@ -375,7 +260,8 @@ impl Desk {
         conn: &mut Conn<'_>,
         wanted: &[TaskId],
     ) -> Result<(), LoadError> {
-        let mut ids: Vec<TaskId> = wanted.iter().copied().filter(|id| !self.tasks.contains_key(id)).collect();
+        let is_new = |id: &TaskId| !self.tasks.contains_key(id) && !self.staged.removes(&StreamId::Task(*id));
+        let mut ids: Vec<TaskId> = wanted.iter().copied().filter(is_new).collect();
         ids.sort_unstable();
         ids.dedup();
         if !ids.is_empty() {

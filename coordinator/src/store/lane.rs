@@ -27,6 +27,9 @@ pub(super) trait Committer: Send + 'static {
     /// Carries out an ask that has a transaction of its own.
     fn lone(&mut self, ask: &Ask) -> impl Future<Output = Answered> + Send;
 
+    /// After a transaction, once its answers are on their way: what must be done between two of them.
+    fn between(&mut self) {}
+
     /// Ends.
     fn close(self) -> impl Future<Output = ()> + Send;
 }
@@ -75,6 +78,7 @@ async fn run<C: Committer>(mut queue: mpsc::Receiver<Job>, mut committer: C) {
                 let answer = committer.lone(&job.ask).await;
                 // Who asked may have gone.
                 let _ = job.reply.send(answer);
+                committer.between();
             } else {
                 batch.push(job);
             }
@@ -111,4 +115,5 @@ async fn flush<C: Committer>(committer: &mut C, batch: &mut Vec<Job>) {
     for (job, answer) in batch.drain(..).zip(answers) {
         let _ = job.reply.send(answer);
     }
+    committer.between();
 }

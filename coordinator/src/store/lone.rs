@@ -3,7 +3,7 @@
 use docket_schema::ids::Timestamp;
 
 use super::{
-    StoreError,
+    StoreError, Term,
     ask::{Answered, Ask},
     conn::{Arg, Conn},
     desk::LoadError,
@@ -16,6 +16,7 @@ pub(super) async fn run_lone(conn: &mut Conn<'_>, ask: &Ask) -> Result<Answered,
     match ask {
         Ask::Grace { lease_ms, now } => Ok(Answered::Grace(Ok(grace(conn, *lease_ms, *now).await?))),
         Ask::Secret { fresh } => Ok(Answered::Secret(Ok(secret(conn, fresh).await?))),
+        Ask::Term(term) => Ok(Answered::Term(Ok(take_term(conn, term).await?))),
         Ask::Rebuild => Ok(Answered::Rebuild(Ok(rebuild(conn).await?))),
         Ask::DropBlobs { hashes, untouched_since } => {
             Ok(Answered::DropBlobs(Ok(drop_untouched(conn, hashes, *untouched_since).await?)))
@@ -32,7 +33,9 @@ pub(super) async fn run_lone(conn: &mut Conn<'_>, ask: &Ask) -> Result<Answered,
         | Ask::Heartbeat { .. }
         | Ask::PutBlobs { .. }
         | Ask::TouchBlobs { .. }
-        | Ask::Import(_) => unreachable!("it is planned in a batch"),
+        | Ask::Import(_)
+        | Ask::Remove(_)
+        | Ask::Restore(_) => unreachable!("it is planned in a batch"),
     }
 }
 
@@ -48,4 +51,18 @@ async fn secret(conn: &mut Conn<'_>, fresh: &[u8; 32]) -> Result<[u8; 32], LoadE
     let row =
         rows.first_mut().ok_or_else(|| StoreError::Corrupt { what: "the secret is gone".to_owned() })?;
     Ok(row.fixed(0)?)
+}
+
+/// Takes a term, or goes on with one's own; `false` where another holds it.
+async fn take_term(conn: &mut Conn<'_>, term: &Term) -> Result<bool, sqlx::Error> {
+    let sql = "INSERT INTO terms (name, holder, until_at) VALUES ($1, $2, $3) ON CONFLICT (name) DO UPDATE \
+               SET holder = excluded.holder, until_at = excluded.until_at \
+               WHERE terms.holder = excluded.holder OR terms.until_at <= $4";
+    let args = vec![
+        Arg::Word(term.name),
+        Arg::Text(term.holder.clone()),
+        Arg::Int(term.until.0),
+        Arg::Int(term.now.0),
+    ];
+    Ok(conn.run(sql, args).await? > 0)
 }

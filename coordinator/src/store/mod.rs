@@ -4,6 +4,7 @@
 //! command means is decided in [`crate::decide`]; the store loads, calls the decision, appends what
 //! it says, projects, and commits, or does none of it.
 
+mod archived;
 mod ask;
 mod carry;
 mod conn;
@@ -25,14 +26,19 @@ mod rebuild;
 mod row;
 mod sql_store;
 pub mod sqlite;
+mod staged;
 mod task_rows;
 mod verify;
 mod write;
 
+pub use archived::{
+    AfterEnded, ArchiveError, ArchiveRefusal, Archives, Ended, Into, Queues, Restore, RestoreError,
+    RestoreStream, Stub, Term,
+};
 pub use carry::{BlobTotals, Import, ImportError, ImportStream, Imported};
 pub use error::{AppendError, CommandError, StoreError};
 pub use sql_store::SqlStore;
-pub use verify::{Fold, LogFault, LogReader, Verified, Walked, verify, verify_stream, walk};
+pub use verify::{Fold, LogFault, LogReader, Verified, Walked, verify, verify_stream, walk, walk_listed};
 pub(crate) use write::TOUCH_MS;
 
 use std::{future::Future, ops::ControlFlow, pin::Pin};
@@ -226,7 +232,7 @@ pub enum Holding {
 pub type Standing = (Vec<StateCount>, Vec<WorkerView>);
 
 /// The store. Every method is durable when it answers, or has done nothing.
-pub trait Store: Send + Sync + 'static {
+pub trait Store: Archives + Send + Sync + 'static {
     /// `sqlite` or `postgres`.
     fn backend(&self) -> &'static str;
 

@@ -168,7 +168,7 @@ pub(super) async fn resolve(db: &Db, digits: String) -> Result<Resolved, StoreEr
     let digits: String = digits.chars().filter(|c| *c != '-').map(|c| c.to_ascii_lowercase()).collect();
     let legal = !digits.is_empty() && digits.len() <= DIGITS && digits.bytes().all(|b| b.is_ascii_hexdigit());
     if !legal {
-        return Ok(Resolved { tasks: Vec::new(), runs: Vec::new() });
+        return Ok(Resolved { tasks: Vec::new(), runs: Vec::new(), archived: Vec::new() });
     }
     let bound = |filler: &str| {
         let full = format!("{digits}{}", filler.repeat(DIGITS - digits.len()));
@@ -181,7 +181,8 @@ pub(super) async fn resolve(db: &Db, digits: String) -> Result<Resolved, StoreEr
         |table: &str| format!("SELECT id FROM {table} WHERE id >= $1 AND id <= $2 ORDER BY id LIMIT $3");
     let found = Resolved {
         tasks: ids(db, &begin("tasks"), range.clone()).await?.into_iter().map(TaskId).collect(),
-        runs: ids(db, &begin("runs"), range).await?.into_iter().map(RunId).collect(),
+        runs: ids(db, &begin("runs"), range.clone()).await?.into_iter().map(RunId).collect(),
+        archived: Vec::new(),
     };
     if !found.tasks.is_empty() || !found.runs.is_empty() {
         return Ok(found);
@@ -192,10 +193,30 @@ pub(super) async fn resolve(db: &Db, digits: String) -> Result<Resolved, StoreEr
     };
     let tail = vec![Arg::Text(format!("%{digits}")), Arg::Int(RESOLVED_MAX)];
     let end = |table: &str| format!("SELECT id FROM {table} WHERE {hex} LIKE $1 ORDER BY id LIMIT $2");
-    Ok(Resolved {
+    let found = Resolved {
         tasks: ids(db, &end("tasks"), tail.clone()).await?.into_iter().map(TaskId).collect(),
-        runs: ids(db, &end("runs"), tail).await?.into_iter().map(RunId).collect(),
-    })
+        runs: ids(db, &end("runs"), tail.clone()).await?.into_iter().map(RunId).collect(),
+        archived: Vec::new(),
+    };
+    if !found.tasks.is_empty() || !found.runs.is_empty() {
+        return Ok(found);
+    }
+    let begin = "SELECT name FROM archived_streams WHERE id >= $1 AND id <= $2 ORDER BY id LIMIT $3";
+    let mut archived = streams_named(db, begin, range).await?;
+    if archived.is_empty() {
+        let end = format!("SELECT name FROM archived_streams WHERE {hex} LIKE $1 ORDER BY id LIMIT $2");
+        archived = streams_named(db, &end, tail).await?;
+    }
+    Ok(Resolved { archived, ..found })
+}
+
+async fn streams_named(db: &Db, sql: &str, args: Vec<Arg>) -> Result<Vec<StreamId>, StoreError> {
+    let corrupt = |name: &str| StoreError::Corrupt { what: format!("an archived stream named `{name}`") };
+    rows(db, "resolving an id", sql, args)
+        .await?
+        .iter_mut()
+        .map(|row| row.text(0).and_then(|name| name.parse().map_err(|_| corrupt(&name))))
+        .collect()
 }
 
 async fn ids(db: &Db, sql: &str, args: Vec<Arg>) -> Result<Vec<Uuid>, StoreError> {

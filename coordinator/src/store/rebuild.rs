@@ -12,7 +12,7 @@ use docket_schema::{
 };
 
 use super::{
-    Difference, StoreError,
+    Difference, StoreError, archived,
     conn::{Arg, Conn, Dialect, Row},
     desk::{LoadError, corrupt, forked, queue_settings, run_change},
     facts::{self, Facts, RunFacts},
@@ -42,7 +42,8 @@ struct Rebuild {
 pub(super) async fn rebuild(conn: &mut Conn<'_>) -> Result<Vec<Difference>, LoadError> {
     if conn.dialect() == Dialect::Postgres {
         // Readers go on; writers wait.
-        let tables = "LOCK TABLE streams, tasks, runs, queues, task_dependencies IN EXCLUSIVE MODE";
+        let tables =
+            "LOCK TABLE streams, tasks, runs, archived_streams, queues, task_dependencies IN EXCLUSIVE MODE";
         conn.run(tables, Vec::new()).await?;
     }
     let mut work = Rebuild {
@@ -81,6 +82,7 @@ pub(super) async fn rebuild(conn: &mut Conn<'_>) -> Result<Vec<Difference>, Load
     let Rebuild { differences, dependencies, queues, .. } = &mut work;
     flow_rows::rebuild_dependencies(conn, dependencies, differences).await?;
     flow_rows::rebuild_queues(conn, queues, differences).await?;
+    work.stubs(conn).await?;
     Ok(work.differences)
 }
 
@@ -188,6 +190,24 @@ impl Rebuild {
             None => {}
         }
         conn.run(&format!("UPDATE {table} SET {} WHERE {key} = $1", set.join(", ")), args).await?;
+        Ok(())
+    }
+
+    /// Stubs of archived streams: what `system/archive` says, and nothing else.
+    async fn stubs(&mut self, conn: &mut Conn<'_>) -> Result<(), LoadError> {
+        let stubs = archived::derived(conn).await?;
+        for stub in stubs.values() {
+            self.compare(conn, "archived_streams", &archived::STUB_ROW, archived::stub_cells(stub), None)
+                .await?;
+        }
+        for mut row in conn.rows("SELECT name FROM archived_streams ORDER BY name", Vec::new()).await? {
+            let name = row.text(0)?;
+            if name.parse().is_ok_and(|stream: StreamId| stubs.contains_key(&stream)) {
+                continue;
+            }
+            self.differences.push(difference("archived_streams", &name, "(row)", "present", "missing"));
+            conn.run("DELETE FROM archived_streams WHERE name = $1", vec![Arg::Text(name)]).await?;
+        }
         Ok(())
     }
 

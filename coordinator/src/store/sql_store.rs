@@ -7,15 +7,17 @@ use docket_schema::{
     content::BlobRef,
     event::{Envelope, Head},
     ids::{BlobHash, Epoch, IncarnationId, Position, RunId, Seq, StreamId, TaskId, Timestamp},
+    system::StreamsArchived,
     task::TaskRecord,
     wire::{BlobCheck, LeaseRequest, QueueView, Resolved, RunView, TaskQuery},
 };
 use tokio::sync::{mpsc, oneshot};
 
 use super::{
-    Answer, Append, AppendError, Appended, BlobTotals, CommandBlobs, CommandError, Decide, Difference, Due,
-    EachEvent, Heartbeat, Holding, Import, ImportError, Imported, Leased, NewBlob, NewTask, Renewed,
-    RunAndFirst, Standing, Store, StoreError, TaskAndDeadline,
+    AfterEnded, Answer, Append, AppendError, Appended, ArchiveError, Archives, BlobTotals, CommandBlobs,
+    CommandError, Decide, Difference, Due, EachEvent, Ended, Heartbeat, Holding, Import, ImportError,
+    Imported, Leased, NewBlob, NewTask, Queues, Renewed, Restore, RestoreError, RunAndFirst, Standing, Store,
+    StoreError, Stub, TaskAndDeadline, Term, archived,
     ask::{Answered, Ask, AskAppend, AskCommand, AskImport, Job, pack},
     conn::Db,
     fault::store_error,
@@ -320,5 +322,37 @@ impl Store for SqlStore {
                 Db::Postgres(pool) => pool.close().await,
             }
         })
+    }
+}
+
+impl Archives for SqlStore {
+    fn ended(
+        &self,
+        before: Timestamp,
+        queues: Queues,
+        after: Option<AfterEnded>,
+        limit: u32,
+    ) -> Answer<'_, Result<Vec<Ended>, StoreError>> {
+        Box::pin(archived::ended(&self.db, before, queues, after, limit))
+    }
+
+    fn remove(&self, archived: StreamsArchived, now: Timestamp) -> Answer<'_, Result<(), ArchiveError>> {
+        Box::pin(async move { answered!(self, Remove, Ask::Remove(Box::new((archived, now)))) })
+    }
+
+    fn restore(&self, restore: Restore, now: Timestamp) -> Answer<'_, Result<(), RestoreError>> {
+        Box::pin(async move { answered!(self, Restore, Ask::Restore(Box::new((restore, now)))) })
+    }
+
+    fn stubs(&self, after: Option<StreamId>, limit: u32) -> Answer<'_, Result<Vec<Stub>, StoreError>> {
+        Box::pin(archived::stubs(&self.db, after, limit))
+    }
+
+    fn stub(&self, id: uuid::Uuid) -> Answer<'_, Result<Option<Stub>, StoreError>> {
+        Box::pin(archived::of_id(&self.db, id))
+    }
+
+    fn take_term(&self, term: Term) -> Answer<'_, Result<bool, StoreError>> {
+        Box::pin(async move { answered!(self, Term, Ask::Term(term)) })
     }
 }

@@ -24,7 +24,7 @@ use docket_schema::{
 use futures_util::StreamExt as _;
 use serde::Serialize;
 
-use super::{EachEvent, Store, StoreError};
+use super::{EachEvent, Store, StoreError, archived::id_of};
 pub use fold::Fold;
 use fold::Unfolded;
 pub use reader::LogReader;
@@ -105,7 +105,7 @@ pub async fn verify(store: &dyn Store) -> Result<Verified, StoreError> {
         let page = store.streams(after.take(), PAGE).await?;
         let Some((last, _)) = page.last() else { return Ok(seen) };
         after = Some(last.clone());
-        let walks = page.into_iter().map(|(stream, head)| one(store, stream, head));
+        let walks = page.into_iter().map(|(stream, head)| walk_listed(store, stream, head));
         // In order, so that the first fault is the first by name.
         let mut walks = futures_util::stream::iter(walks).buffered(WALKS);
         while let Some(walked) = walks.next().await {
@@ -117,8 +117,19 @@ pub async fn verify(store: &dyn Store) -> Result<Verified, StoreError> {
     }
 }
 
-async fn one(store: &dyn Store, stream: StreamId, head: Head) -> Result<Walked, StoreError> {
-    walk(store, &stream, Some(head)).await
+/// Walks a stream that was listed with this head. It may have gone to the archive since: that is no fault.
+///
+/// # Errors
+/// As [`verify`].
+pub async fn walk_listed(store: &dyn Store, stream: StreamId, head: Head) -> Result<Walked, StoreError> {
+    let mut walked = walk(store, &stream, Some(head)).await?;
+    if walked.fault.is_some()
+        && let Some(id) = id_of(&stream)
+        && store.stub(id).await?.is_some()
+    {
+        walked.fault = None;
+    }
+    Ok(walked)
 }
 
 /// Walks one stream.

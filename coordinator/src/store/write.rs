@@ -4,6 +4,7 @@
 use std::borrow::Cow;
 
 use super::{
+    archived::stub_cells,
     conn::Arg,
     desk::{Desk, Staged},
     flow_rows::{dependencies, queues},
@@ -144,7 +145,8 @@ fn push_cell(column: &mut Arg, cell: Arg) {
 pub(super) fn writes(desk: &mut Desk, base: u64) -> Vec<Write> {
     let events = events(&mut desk.staged, base);
     let (staged, desk) = (&desk.staged, &*desk);
-    let mut all = Vec::from(streams(staged, desk));
+    let mut all = vec![restored(staged)];
+    all.extend(streams(staged, desk));
     all.push(events);
     all.extend(tasks(staged, desk));
     all.extend(dependencies(staged));
@@ -153,6 +155,7 @@ pub(super) fn writes(desk: &mut Desk, base: u64) -> Vec<Write> {
     all.push(deadlines(staged));
     all.extend(workers(staged));
     all.extend(blobs(staged));
+    all.extend(removed(staged));
     all.retain(|write| !write.cells.is_empty());
     all
 }
@@ -414,4 +417,60 @@ pub(super) fn named_blobs_are_there(staged: &Staged) -> Write {
     let names = staged.touched.iter().filter(|hash| !staged.blobs.contains_key(hash));
     write.cells.extend(names.map(|hash| Arg::Blob(hash.0.to_vec())));
     write
+}
+
+/// Stubs of streams that come back: before the streams, whose names they hold.
+fn restored(staged: &Staged) -> Write {
+    let mut write = Write::update(
+        "WITH u(name) AS ({rows}) DELETE FROM archived_streams USING u WHERE archived_streams.name = u.name",
+        "DELETE FROM archived_streams WHERE name = ?1",
+        &[Text],
+    );
+    write.cells.extend(staged.restored.iter().map(|stream| Arg::Text(stream.to_string())));
+    write
+}
+
+/// Streams that go: first what stays in their place, for the database deletes no event without it.
+fn removed(staged: &Staged) -> [Write; 7] {
+    let mut stubs = Write::insert(
+        "INSERT INTO archived_streams (name, id, head_seq, head_hash, archived_at, place, file, file_hash, \
+         file_bytes) {rows}",
+        &[Text, Blob, Int, Blob, Int, Text, Text, Blob, Int],
+    );
+    for super::desk::Removed { stub, .. } in &staged.removed {
+        stubs.cells.extend(stub_cells(stub));
+    }
+    let each = |mut write: Write| {
+        write.cells.extend(staged.removed.iter().map(|removed| Arg::Int(removed.stream_id)));
+        write
+    };
+    [
+        stubs,
+        each(Write::insert("INSERT INTO archiving (stream_id) {rows}", &[Int])),
+        each(Write::update(
+            "WITH u(id) AS ({rows}) DELETE FROM events USING u WHERE events.stream_id = u.id",
+            "DELETE FROM events WHERE stream_id = ?1",
+            &[Int],
+        )),
+        each(Write::update(
+            "WITH u(id) AS ({rows}) DELETE FROM tasks USING u WHERE tasks.stream_id = u.id",
+            "DELETE FROM tasks WHERE stream_id = ?1",
+            &[Int],
+        )),
+        each(Write::update(
+            "WITH u(id) AS ({rows}) DELETE FROM runs USING u WHERE runs.stream_id = u.id",
+            "DELETE FROM runs WHERE stream_id = ?1",
+            &[Int],
+        )),
+        each(Write::update(
+            "WITH u(id) AS ({rows}) DELETE FROM streams USING u WHERE streams.id = u.id",
+            "DELETE FROM streams WHERE id = ?1",
+            &[Int],
+        )),
+        each(Write::update(
+            "WITH u(id) AS ({rows}) DELETE FROM archiving USING u WHERE archiving.stream_id = u.id",
+            "DELETE FROM archiving WHERE stream_id = ?1",
+            &[Int],
+        )),
+    ]
 }

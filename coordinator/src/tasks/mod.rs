@@ -1,15 +1,17 @@
 //! What a coordinator does by itself: gives back leases that nobody renews, makes tasks available
 //! whose time has come, wakes those who wait for either, learns
-//! of tokens that others revoked, and writes down which calls were refused.
+//! of tokens that others revoked, writes down which calls were refused, and archives what is old.
 //!
 //! Every task here is idempotent: any number of coordinators run them on one store at a time.
 
+mod archiver;
 mod expirer;
 mod refused;
 mod scheduler;
 mod tokens;
 mod wake;
 
+pub(crate) use archiver::archive_old;
 #[cfg(test)]
 pub(crate) use expirer::end_if_past;
 pub(crate) use expirer::expire_leases;

@@ -3,6 +3,7 @@
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use serde::{Deserialize, Serialize};
 
+use super::ArchiveHeader;
 use crate::{
     content::{BlobRef, Content},
     event::Envelope,
@@ -60,6 +61,9 @@ pub enum Record {
     /// The first.
     #[serde(rename = "docket_export")]
     Header(Header),
+    /// The first of a file of the archive.
+    #[serde(rename = "docket_archive")]
+    Archive(ArchiveHeader),
     /// An event.
     Event(Box<Envelope>),
     /// A blob.
@@ -103,9 +107,13 @@ pub struct Writer {
 impl Writer {
     /// A writer, and the first line.
     pub fn begin(run: RunId, task: TaskId, made_by: &str) -> (Self, String) {
+        Self::begin_with(&Record::Header(Header { version: VERSION, run, task, made_by: made_by.to_owned() }))
+    }
+
+    /// A writer, and `first` as its line.
+    pub(super) fn begin_with(first: &Record) -> (Self, String) {
         let mut writer = Self { digest: blake3::Hasher::new(), events: 0, blobs: 0 };
-        let header = Header { version: VERSION, run, task, made_by: made_by.to_owned() };
-        let line = writer.counted(Record::Header(header).line());
+        let line = writer.counted(first.line());
         (writer, line)
     }
 

@@ -17,6 +17,7 @@
 //! [`LINE_BYTES_MAX`] before it holds it in memory; beyond that a reader keeps hashes and folds, no contents.
 //! Whatever is wrong is named with its line, and nothing of a file is to be used before [`Reader::finish`].
 
+mod family;
 mod line;
 mod lineage;
 mod reader;
@@ -24,6 +25,7 @@ mod reader;
 mod tests;
 mod whole;
 
+pub use family::*;
 pub use line::*;
 pub use lineage::*;
 pub use reader::*;

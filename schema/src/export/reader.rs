@@ -164,6 +164,7 @@ impl Reader {
         }
         match record {
             Record::Header(header) => self.header(header),
+            Record::Archive(_) => Err(ExportFault::NotAnExport),
             Record::Event(event) => self.event(event),
             Record::Blob(blob) => self.blob(&blob),
             Record::End(end) => self.end(&end),

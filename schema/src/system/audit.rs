@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{Role, TokenName};
 use crate::{
-    ids::{IncarnationId, RunId, TaskId, Timestamp},
+    ids::{IncarnationId, QueueName, RunId, StreamId, TaskId, Timestamp},
     wire::ProblemCode,
 };
 
@@ -56,6 +56,19 @@ pub enum AdminAct {
     CollectGarbage {
         /// They were dropped.
         delete: bool,
+    },
+    /// Moved tasks that ended long ago to the archive.
+    Archive {
+        /// How long ago they must have ended.
+        older_than_ms: u64,
+        /// Of which queue; none = of all.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        queue: Option<QueueName>,
+    },
+    /// Brought a task back from the archive, with what shares history with it.
+    Restore {
+        /// What was asked for.
+        stream: StreamId,
     },
     /// Brought the database's schema up to a build's.
     Migrate {

@@ -1,5 +1,6 @@
 //! HTTP bodies. Coordinator, worker and CLI share these and nothing else.
 
+mod archive;
 mod carry;
 mod delivery;
 mod fork;
@@ -11,6 +12,7 @@ mod queue;
 mod task;
 mod token;
 
+pub use archive::*;
 pub use carry::*;
 pub use delivery::*;
 pub use fork::*;

@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 use super::Room;
 use crate::{
     event::Head,
-    ids::{BatchId, IncarnationId, QueueName, RunId, Seq, TaskId, Timestamp},
+    ids::{BatchId, IncarnationId, QueueName, RunId, Seq, StreamId, TaskId, Timestamp},
     policy::Policy,
     run::EngineRef,
     task::{Labels, TaskRecord, TaskSpec, TaskState},
@@ -169,6 +169,9 @@ pub struct Resolved {
     pub tasks: Vec<TaskId>,
     /// Runs.
     pub runs: Vec<RunId>,
+    /// Streams of tasks and runs that are archived, where none of those that are here has such an id.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub archived: Vec<StreamId>,
 }
 
 /// `GET /v1/status`: what a coordinator is and how the queue stands.

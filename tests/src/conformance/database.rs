@@ -147,6 +147,14 @@ impl Database {
         }
     }
 
+    /// Its file, if it is one.
+    pub fn file(&self) -> Option<&std::path::Path> {
+        match &self.at {
+            At::Sqlite { path, .. } => Some(path),
+            At::Postgres { .. } => None,
+        }
+    }
+
     /// Whether it is SQLite: for the few cases only one database can have.
     pub const fn is_sqlite(&self) -> bool {
         matches!(self.at, At::Sqlite { .. })

@@ -17,7 +17,7 @@ use super::{
 };
 
 /// A task that goes on from `parent` at `at`.
-fn fork_of(world: &World, parent: RunId, at: Head) -> NewTask {
+pub(super) fn fork_of(world: &World, parent: RunId, at: Head) -> NewTask {
     let (task, run) = (TaskId(world.id()), RunId(world.id()));
     let forked = Forked {
         run,
@@ -37,7 +37,7 @@ fn fork_of(world: &World, parent: RunId, at: Head) -> NewTask {
     NewTask { id: task, spec: TaskSpec { attempts_max: 1, ..spec("fork") }, fork: Some(Box::new(fork)) }
 }
 
-fn run_of(task: &NewTask) -> RunId {
+pub(super) fn run_of(task: &NewTask) -> RunId {
     task.fork.as_ref().expect("a fork").run
 }
 

@@ -3,6 +3,7 @@
 //! The `it` binary runs it on SQLite and on PostgreSQL. A case takes a [`Database`] and panics with
 //! what is wrong; it may open the store several times and may reach around it with raw SQL.
 
+mod archive;
 mod carry;
 mod database;
 mod delivery;
@@ -96,6 +97,14 @@ pub const CASES: &[(&str, Case)] = cases![
     carry::what_is_kept_for_a_later_name_is_not_collected,
     carry::a_blob_about_to_be_named_is_not_lost,
     carry::appends_and_collections_at_once_lose_nothing,
+    archive::a_family_goes_and_comes_back_as_it_was,
+    archive::nothing_goes_that_something_stands_on,
+    archive::what_another_task_waits_for_stays,
+    archive::a_fork_and_the_archive_at_once,
+    archive::no_event_is_deleted_past_the_one_path,
+    archive::a_family_comes_back_once_and_whole,
+    archive::a_copy_that_does_not_hold_removes_nothing,
+    archive::terms_are_one_holders_at_a_time,
     oracle::random_commands_agree_with_a_model,
 ];
 

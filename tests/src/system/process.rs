@@ -195,9 +195,23 @@ impl Proc {
         env: &[(&str, &OsStr)],
         args: &[&str],
     ) -> Result<(Self, String)> {
+        Self::start_tool(Tool::Docket, name, home, env, args).await
+    }
+
+    /// As [`Proc::start`], of another program.
+    ///
+    /// # Errors
+    /// As there.
+    pub async fn start_tool(
+        tool: Tool,
+        name: &str,
+        home: &Path,
+        env: &[(&str, &OsStr)],
+        args: &[&str],
+    ) -> Result<(Self, String)> {
         let log = home.join(format!("{name}.log"));
         let stderr = File::options().create(true).append(true).open(&log)?;
-        let mut command = tokio::process::Command::from(Tool::Docket.command());
+        let mut command = tokio::process::Command::from(tool.command());
         command.current_dir(home).env("DOCKET_HOME", home).envs(env.iter().copied()).args(args);
         command.stdout(Stdio::piped()).stderr(stderr).kill_on_drop(true);
         let mut child = command.spawn().context("docket cannot be started")?;

@@ -2,11 +2,14 @@
 
 mod answer;
 mod api;
+mod archive;
+mod backup;
 mod bad_input;
 mod bench;
 mod bitflip;
 mod bombs;
 mod carry;
+mod checkpoints;
 mod checks;
 mod compaction;
 mod compare;

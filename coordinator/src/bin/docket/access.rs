@@ -15,7 +15,11 @@ use crate::{
     home::{Lock, Ownership},
     lineage::Source,
     local::{Listening, Local},
+    resolve,
 };
+
+mod aside;
+pub(crate) use aside::fetch as fetch_archived;
 
 /// How long to wait for an owner that starts, or for a writing command to be done.
 const OWNER_WAIT_MAX: Duration = Duration::from_secs(20);
@@ -38,6 +42,8 @@ pub(crate) struct Access {
     local: Option<Local>,
     /// Released after the coordinator has ended.
     lock: Option<Lock>,
+    /// Removed last.
+    scratch: Option<tempfile::TempDir>,
 }
 
 impl Access {
@@ -80,6 +86,24 @@ impl Access {
         }
     }
 
+    /// As [`Access::open`] for looking at what `id` names: where that is archived, at a store of its own that its
+    /// file was unpacked into, which goes with this.
+    pub(crate) async fn to_read(cx: &Context, id: &str) -> Outcome<Self> {
+        let access = Self::open(cx, Need::Read).await?;
+        match resolve::archived(&access.client, id).await {
+            Ok(None) => Ok(access),
+            Ok(Some(stream)) => {
+                let aside = aside::open(cx, &access.client, &stream).await;
+                access.close().await?;
+                aside
+            }
+            Err(failure) => {
+                access.close().await?;
+                Err(failure)
+            }
+        }
+    }
+
     /// Whether nobody else serves it: then nothing goes on by itself.
     pub(crate) const fn is_alone(&self) -> bool {
         self.local.is_some()
@@ -99,17 +123,18 @@ impl Access {
             local.stop().await;
         }
         drop(self.lock);
+        drop(self.scratch);
         Ok(())
     }
 
     async fn here(cx: &Context, lock: Option<Lock>) -> Outcome<Self> {
         let local = Local::start(cx, Listening::for_a_moment()).await?;
         let client = Client::new(local.address(), cx.home.token()?)?;
-        Ok(Self { client, local: Some(local), lock })
+        Ok(Self { client, local: Some(local), lock, scratch: None })
     }
 
     fn of(address: &str, token: Secret) -> Outcome<Self> {
-        Ok(Self { client: Client::new(address, token)?, local: None, lock: None })
+        Ok(Self { client: Client::new(address, token)?, local: None, lock: None, scratch: None })
     }
 
     fn remote(cx: &Context, url: &str) -> Outcome<Self> {
@@ -129,7 +154,7 @@ impl Access {
             }
         })?;
         Client::trusting(url, token, cx.ca()?.as_deref())
-            .map(|client| Self { client, local: None, lock: None })
+            .map(|client| Self { client, local: None, lock: None, scratch: None })
             .fail_as(Exit::Usage)
     }
 }

@@ -81,8 +81,10 @@ impl What {
 
 /// Makes the branch, or changes the files.
 pub(crate) async fn run(cx: Context, args: Args) -> Outcome {
-    let need = if args.work_tree { Need::Read } else { Need::Write };
-    let access = Access::open(&cx, need).await?;
+    let access = match args.work_tree {
+        true => Access::to_read(&cx, &args.what.id).await?,
+        false => Access::open(&cx, Need::Write).await?,
+    };
     let found = args.what.find(&access).await?;
     if args.work_tree {
         let (result, _) = delivery::result_of(&cx, &access.client, found.run).await?;

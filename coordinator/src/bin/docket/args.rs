@@ -134,6 +134,8 @@ pub(crate) enum Command {
     Import(crate::import::Args),
     /// Which blobs nothing names any more; drop them
     Gc(crate::gc::Args),
+    /// Move tasks that ended long ago to files; bring them back
+    Archive(crate::archive::Args),
     /// Coordinator and workers on this machine, until Ctrl-C
     Up(crate::up::Args),
     /// A coordinator alone
@@ -231,6 +233,9 @@ mod tests {
             "docket export abc --format atif --text-bytes 100 -o x.json",
             "docket import run.docket --json",
             "docket gc",
+            "docket archive --older-than 90d --queue ci --dry-run",
+            "docket archive restore abc",
+            "docket db backup copy.db --replace",
             "docket gc --delete --untouched-for 7d",
             "docket token create --name ci --role submit --expires 90d --json",
             "docket token list",
@@ -251,6 +256,9 @@ mod tests {
         let bad = [
             "docket",
             "docket pss",
+            "docket archive",
+            "docket archive --older-than soon",
+            "docket archive --older-than 90d restore abc",
             "docket ps --state asleep",
             "docket ps -n 0",
             "docket submit",

@@ -13,7 +13,7 @@ use serde::Serialize;
 use unicode_width::UnicodeWidthStr as _;
 
 use crate::{
-    access::{Access, Need},
+    access::Access,
     context::Context,
     delivery::Remote,
     display::{self, Style, fit},
@@ -77,7 +77,7 @@ pub(crate) async fn run(cx: Context, args: Args) -> Outcome {
     let Some(path) = path_in_tree(&args.path)? else {
         return Err(Failure::new(Exit::Usage, "`.` is a folder, and only files have lines; name a file"));
     };
-    let access = Access::open(&cx, Need::Read).await?;
+    let access = Access::to_read(&cx, &args.id).await?;
     let run = resolve::run(&access.client, &args.id).await?;
     let past = Past::open(&cx, &access.client, run).await?;
     let after = past.after(args.turn)?;

@@ -11,7 +11,7 @@ use docket_worker::workspace::{Child, Contents, Standing, standing_at};
 use serde::Serialize;
 
 use crate::{
-    access::{Access, Need},
+    access::Access,
     context::Context,
     delivery::Remote,
     display::{self, Cell, Style, Table},
@@ -74,7 +74,7 @@ struct ChildRow {
 /// Prints it.
 pub(crate) async fn run(cx: Context, args: Args) -> Outcome {
     let path = path_in_tree(&args.path)?;
-    let access = Access::open(&cx, Need::Read).await?;
+    let access = Access::to_read(&cx, &args.id).await?;
     let run = resolve::run(&access.client, &args.id).await?;
     let past = Past::open(&cx, &access.client, run).await?;
     let after = past.after(args.turn)?;

@@ -13,7 +13,7 @@ use docket_schema::snapshot::LeftOut;
 use docket_worker::workspace::{CheckedOut, RestoreTarget, WorkspaceOptions, checkout};
 
 use crate::{
-    access::{Access, Need},
+    access::Access,
     context::Context,
     delivery::Remote,
     display,
@@ -54,7 +54,7 @@ pub(crate) struct Args {
 /// Makes the folder.
 pub(crate) async fn run(cx: Context, args: Args) -> Outcome {
     let place = Place::look(&cx, &args.dir, args.force)?;
-    let access = Access::open(&cx, Need::Read).await?;
+    let access = Access::to_read(&cx, &args.id).await?;
     let run = resolve::run(&access.client, &args.id).await?;
     let past = Past::open(&cx, &access.client, run).await?;
     place.spare_the_source(&past)?;

@@ -17,10 +17,12 @@ use docket_worker::{
 use crate::fail::{Exit, FailWith as _, Failure, Outcome};
 
 mod amounts;
+mod archive;
 mod keys;
 mod server;
 
 pub(crate) use amounts::{DOLLARS, TEMPERATURE, dollars, sandbox, size};
+pub(crate) use archive::{ArchiveConfig, time};
 use keys::{KEYS, Key, number};
 pub(crate) use server::{CONNECTIONS_MAX, ServerSettings, is_store};
 
@@ -41,6 +43,8 @@ pub(crate) struct Config {
     pub(crate) store: Option<String>,
     /// How `serve` and `up` serve.
     pub(crate) server: ServerSettings,
+    /// Where old tasks go, and when.
+    pub(crate) archive: ArchiveConfig,
     /// The one CA to trust where the coordinator is https; none = the system's.
     pub(crate) ca: Option<std::path::PathBuf>,
     /// Runs that a worker has at once.
@@ -95,6 +99,7 @@ impl Default for Config {
             engine: "react".to_owned(),
             store: None,
             server: ServerSettings::default(),
+            archive: ArchiveConfig::default(),
             ca: None,
             slots: 2,
             hang_ms: None,
@@ -113,7 +118,7 @@ impl Default for Config {
 
 /// All settings.
 fn keys() -> impl Iterator<Item = &'static Key> {
-    KEYS.iter().chain(&server::KEYS)
+    KEYS.iter().chain(&server::KEYS).chain(&archive::KEYS)
 }
 
 impl Config {
@@ -224,7 +229,7 @@ impl Config {
 }
 
 fn sections() -> &'static str {
-    "[run], [task], [server], [client], [worker], [delivery], [policy], [prices.\"PROVIDER:MODEL\"]"
+    "[run], [task], [server], [client], [archive], [worker], [delivery], [policy], [prices.\"PROVIDER:MODEL\"]"
 }
 
 /// A value as the environment would have it.

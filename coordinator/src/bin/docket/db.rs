@@ -1,5 +1,7 @@
 //! `docket db`: the database itself.
 
+mod backup;
+
 use docket_coordinator::{clock::Clock, http::write_audit, store::Store};
 use docket_schema::system::{AdminAct, AdminActed};
 
@@ -15,7 +17,8 @@ use crate::{
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   docket db migrate --store postgres://docket@db/docket
-  docket db rebuild")]
+  docket db rebuild
+  docket db backup /backups/docket.db")]
 pub(crate) struct Args {
     #[command(subcommand)]
     what: What,
@@ -28,6 +31,8 @@ enum What {
     Migrate(StoreArgs),
     /// Derive every table from the log again, and say what differed
     Rebuild(StoreArgs),
+    /// Copy the embedded database while it is in use
+    Backup(backup::Args),
 }
 
 /// Which database.
@@ -70,6 +75,7 @@ pub(crate) async fn run(mut cx: Context, args: Args) -> Outcome {
             let _lock = alone(&cx)?;
             rebuild(&cx).await
         }
+        What::Backup(args) => backup::run(&cx, args).await,
     }
 }
 

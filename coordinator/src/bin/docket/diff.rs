@@ -6,7 +6,7 @@ use docket_schema::{content::WorkPath, snapshot::Manifest};
 use docket_worker::workspace::{TreeDiff, compare_trees};
 
 use crate::{
-    access::{Access, Need},
+    access::Access,
     context::Context,
     delivery::Remote,
     display,
@@ -74,7 +74,7 @@ struct Compared {
 
 /// Prints the difference.
 pub(crate) async fn run(cx: Context, args: Args) -> Outcome {
-    let access = Access::open(&cx, Need::Read).await?;
+    let access = Access::to_read(&cx, &args.id).await?;
     let run = resolve::run(&access.client, &args.id).await?;
     let past = Past::open(&cx, &access.client, run).await?;
     let compared = trees(&past, &args)?;

@@ -64,6 +64,12 @@ fn of_system(event: &SystemEvent) -> String {
         SystemEvent::CallsRefused(e) => {
             format!("{} calls from {} since {}: {}", e.count, e.from, e.since, e.code.row().0)
         }
+        SystemEvent::StreamsArchived(e) => {
+            format!("task {}, {} streams, by {}: {}/{}", e.task, e.streams.len(), e.by, e.place, e.file)
+        }
+        SystemEvent::StreamsRestored(e) => {
+            format!("task {}, {} streams, by {}", e.task, e.streams.len(), e.by)
+        }
     }
 }
 
@@ -76,6 +82,11 @@ fn act(act: &AdminAct) -> String {
         AdminAct::Import { run, .. } => format!("asked to import run {run}"),
         AdminAct::CollectGarbage { delete: true } => "asked to drop unnamed blobs".to_owned(),
         AdminAct::CollectGarbage { delete: false } => "asked to count unnamed blobs".to_owned(),
+        AdminAct::Archive { older_than_ms, queue } => {
+            let queue = queue.as_ref().map_or_else(String::new, |queue| format!(" of queue {queue}"));
+            format!("asked to archive tasks{queue} that ended {} days ago", older_than_ms / 86_400_000)
+        }
+        AdminAct::Restore { stream } => format!("asked to bring {stream} back from the archive"),
         AdminAct::Migrate { version } => format!("database migrated by docket {version}"),
         AdminAct::DrainWorker { incarnation } => format!("drained worker {incarnation}"),
         AdminAct::Rebuild { differences } => format!("tables derived again, {differences} differences"),

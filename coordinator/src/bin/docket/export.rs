@@ -12,7 +12,7 @@ use docket_schema::ids::RunId;
 use docket_worker::client::{Client, Lineage};
 
 use crate::{
-    access::{Access, Need},
+    access::Access,
     context::Context,
     display,
     fail::{Exit, FailWith as _, Failure, Outcome},
@@ -91,7 +91,7 @@ pub(crate) async fn run(cx: Context, args: Args) -> Outcome {
             "the file is not for a terminal; name one with -o FILE, or take --plain",
         ));
     }
-    let access = Access::open(&cx, Need::Read).await?;
+    let access = Access::to_read(&cx, &args.id).await?;
     let run = resolve::run(&access.client, &args.id).await?;
     // Beside its goal first: a file is there whole or not at all, whatever happens meanwhile.
     let folder = match output {

@@ -9,7 +9,7 @@ use docket_schema::{
 use futures_util::StreamExt as _;
 
 use crate::{
-    access::{Access, Need},
+    access::Access,
     came_to::CameTo,
     context::Context,
     display::{self, Style},
@@ -37,7 +37,7 @@ pub(crate) struct Args {
 
 /// Follows it. Ends with 0 where the run succeeded.
 pub(crate) async fn run(cx: Context, args: Args) -> Outcome {
-    let access = Access::open(&cx, Need::Read).await?;
+    let access = Access::to_read(&cx, &args.id).await?;
     let run = resolve::run(&access.client, &args.id).await?;
     if access.is_alone() && access.client.run(run).await?.ended_at.is_none() {
         let message = "nobody serves this home, so the run does not go on; `docket up` starts workers";

@@ -4,6 +4,7 @@
 use std::{net::SocketAddr, path::Path, process::ExitCode, sync::Arc};
 
 use docket_coordinator::{
+    archive::{ArchiveDies, ArchiveSettings, Retention},
     clock::Clock,
     http::{AnswerLost, ApiToken, Rates, Role},
     server::{self, Exposure, Running, ServeError, ServerConfig, TlsIdentity},
@@ -33,13 +34,25 @@ pub(crate) struct Listening {
     pub(crate) tls: Option<TlsIdentity>,
     /// Tests only: where it dies.
     pub(crate) answers_lost: Vec<AnswerLost>,
+    /// Tests only: where it dies while it archives.
+    pub(crate) archive_dies: Option<ArchiveDies>,
+    /// What it archives by itself.
+    pub(crate) retention: Retention,
 }
 
 impl Listening {
     /// For a command of this machine, while it lasts.
     pub(crate) fn for_a_moment() -> Self {
         let at = "127.0.0.1:0".to_owned();
-        Self { at, exposure: Exposure::Loopback, tls: None, answers_lost: Vec::new() }
+        let ArchiveSettings { retention, .. } = ArchiveSettings::default();
+        Self {
+            at,
+            exposure: Exposure::Loopback,
+            tls: None,
+            answers_lost: Vec::new(),
+            archive_dies: None,
+            retention,
+        }
     }
 }
 
@@ -53,7 +66,7 @@ pub(crate) struct Local {
 impl Local {
     /// Opens the store and serves it.
     pub(crate) async fn start(cx: &Context, listening: Listening) -> Outcome<Self> {
-        let Listening { at, exposure, tls, answers_lost } = listening;
+        let Listening { at, exposure, tls, answers_lost, archive_dies, retention } = listening;
         let bind: SocketAddr = at
             .parse()
             .fail_with(Exit::Usage, || format!("`{at}` is no address; it must look like 127.0.0.1:7117"))?;
@@ -75,6 +88,13 @@ impl Local {
             },
             shutdown_grace_ms: SHUTDOWN_GRACE_MS,
             redactor: cx.config.redactor(),
+            archive: ArchiveSettings {
+                to: cx.config.archive.to.clone(),
+                retention,
+                scratch: cx.home.folder("scratch")?,
+                every: None,
+                dies: archive_dies,
+            },
             answers_lost,
             ..ServerConfig::loopback(0, vec![ApiToken::of(user(), Role::Admin, token.expose())])
         };

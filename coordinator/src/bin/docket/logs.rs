@@ -7,7 +7,7 @@ use docket_schema::{
 use docket_worker::client::{Client, Lineage};
 
 use crate::{
-    access::{Access, Need},
+    access::Access,
     context::Context,
     display::{self, Style},
     events,
@@ -48,7 +48,7 @@ async fn whole(client: &Client, stream: &StreamId) -> Outcome<Vec<Envelope>> {
 
 /// Prints the events.
 pub(crate) async fn run(cx: Context, args: Args) -> Outcome {
-    let access = Access::open(&cx, Need::Read).await?;
+    let access = Access::to_read(&cx, &args.id).await?;
     let stream =
         args.id.contains('/').then(|| args.id.parse::<StreamId>().fail_as(Exit::Usage)).transpose()?;
     let events = match stream {

@@ -9,6 +9,7 @@ mod access;
 mod act;
 mod answer;
 mod apply;
+mod archive;
 mod args;
 mod backlog;
 mod bench;
@@ -162,6 +163,7 @@ async fn dispatch(cx: Context, command: Command) -> Outcome {
         Command::Export(args) => export::run(cx, args).await,
         Command::Import(args) => import::run(cx, args).await,
         Command::Gc(args) => gc::run(cx, args).await,
+        Command::Archive(args) => archive::run(cx, args).await,
         Command::Up(args) => up::run(cx, args).await,
         Command::Serve(args) => serve::run(cx, args).await,
         Command::Worker(args) => worker::run(cx, args).await,

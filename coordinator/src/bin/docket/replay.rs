@@ -25,7 +25,7 @@ pub(crate) use self::{
     tools::{Choice, run_again},
 };
 use crate::{
-    access::{Access, Need},
+    access::Access,
     context::Context,
     delivery::Remote,
     display,
@@ -118,7 +118,7 @@ pub(crate) async fn run(cx: Context, args: Args) -> Outcome {
         let message = format!("--from {from} comes after --to {to}; the first turn stands in --from");
         return Err(Failure::new(Exit::Usage, message));
     }
-    let access = Access::open(&cx, Need::Read).await?;
+    let access = Access::to_read(&cx, &args.id).await?;
     let run = resolve::run(&access.client, &args.id).await?;
     let exit = say(&cx, &access.client, run, &args).await?;
     access.close().await?;

@@ -1,7 +1,7 @@
 //! From what a person types to an id: any part that begins, or ends, just one.
 
 use docket_schema::{
-    ids::{RunId, TaskId},
+    ids::{RunId, StreamId, TaskId},
     wire::TaskView,
 };
 use docket_worker::client::Client;
@@ -29,6 +29,12 @@ pub(crate) async fn named(client: &Client, text: &str) -> Outcome<Named> {
     match (found.tasks.as_slice(), found.runs.as_slice()) {
         ([task], []) => Ok(Named::Task(*task)),
         ([], [run]) => Ok(Named::Run(*run)),
+        ([], []) if !found.archived.is_empty() => {
+            let all: Vec<String> = found.archived.iter().map(crate::archive::short).collect();
+            let message =
+                format!("{} is archived; `docket archive restore {text}` brings it back", all.join(", "));
+            Err(Failure::new(Exit::Refused, message))
+        }
         ([], []) => Err(Failure::new(
             Exit::NotFound,
             format!("no task or run has an id with `{text}`; `docket ps` lists them"),
@@ -37,6 +43,24 @@ pub(crate) async fn named(client: &Client, text: &str) -> Outcome<Named> {
             let tasks = tasks.iter().map(|id| format!("task {id}"));
             let all: Vec<String> = tasks.chain(runs.iter().map(|id| format!("run {id}"))).collect();
             let message = format!("`{text}` fits several ids, give more digits: {}", all.join(", "));
+            Err(Failure::new(Exit::NotFound, message))
+        }
+    }
+}
+
+/// The archived task or run that `text` names, where none that is here has such an id.
+pub(crate) async fn archived(client: &Client, text: &str) -> Outcome<Option<StreamId>> {
+    let digits: String = text.chars().filter(|c| *c != '-').collect();
+    if digits.is_empty() || !digits.chars().all(|c| c.is_ascii_hexdigit()) {
+        return Ok(None);
+    }
+    let found = client.resolve(&digits.to_ascii_lowercase()).await?.archived;
+    match found.as_slice() {
+        [] => Ok(None),
+        [one] => Ok(Some(one.clone())),
+        several => {
+            let all: Vec<String> = several.iter().map(ToString::to_string).collect();
+            let message = format!("`{text}` fits several archived ids, give more digits: {}", all.join(", "));
             Err(Failure::new(Exit::NotFound, message))
         }
     }

@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use docket_coordinator::{
+    archive::ArchiveDies,
     http::AnswerLost,
     server::{Exposure, TlsIdentity},
 };
@@ -58,6 +59,9 @@ pub(crate) struct ServerArgs {
     /// Tests only: appends after whose commit the coordinator dies unanswered, as SEQ@EPOCH
     #[arg(long, hide = true, env = "DOCKET_ANSWERS_LOST", hide_env_values = true, value_delimiter = ',')]
     answers_lost: Vec<AnswerLost>,
+    /// Tests only: where the coordinator dies while it archives: copied, removed
+    #[arg(long, hide = true, env = "DOCKET_ARCHIVE_DIES", hide_env_values = true)]
+    archive_dies: Option<ArchiveDies>,
 }
 
 /// A coordinator that owns the home and says so.
@@ -85,7 +89,14 @@ impl Served {
         let exposure = if args.insecure { Exposure::Open } else { Exposure::Loopback };
         let mut lock = own(cx)?;
         let (at, answers_lost) = (cx.config.server.listen.clone(), args.answers_lost.clone());
-        let listening = Listening { at, exposure, tls, answers_lost };
+        let listening = Listening {
+            at,
+            exposure,
+            tls,
+            answers_lost,
+            archive_dies: args.archive_dies,
+            retention: cx.config.archive.retention.clone(),
+        };
         let local = Local::start(cx, listening).await?;
         cx.home.tell_if_open_to_others()?;
         lock.announce(Some(local.address().to_owned()))?;

@@ -14,7 +14,7 @@ use docket_worker::client::{Client, Lineage};
 use serde::Serialize;
 
 use crate::{
-    access::{Access, Need},
+    access::Access,
     answer,
     context::Context,
     display::{self, Cell, Style, Table, duration, line, money},
@@ -140,7 +140,7 @@ pub(crate) async fn fold(client: &Client, run: RunId) -> Outcome<RunState> {
 
 /// Shows it.
 pub(crate) async fn run(cx: Context, args: Args) -> Outcome {
-    let access = Access::open(&cx, Need::Read).await?;
+    let access = Access::to_read(&cx, &args.id).await?;
     match resolve::named(&access.client, &args.id).await? {
         Named::Run(run) => {
             let view = access.client.run(run).await?;

@@ -29,7 +29,7 @@ mod view;
 use ratatui::{buffer::Buffer, layout::Rect};
 
 use crate::{
-    access::{Access, Need},
+    access::Access,
     context::Context,
     display,
     fail::{Exit, Failure, Outcome},
@@ -69,7 +69,7 @@ pub(crate) async fn run(cx: Context, args: Args) -> Outcome {
         let message = "`docket step` needs a terminal; `docket replay RUN` prints the same anywhere";
         return Err(Failure::new(Exit::Usage, message));
     }
-    let access = Access::open(&cx, Need::Read).await?;
+    let access = Access::to_read(&cx, &args.id).await?;
     let loaded = load::named(&access.client, &access.source(), &args.id).await?;
     let size = terminal::size().filter(|_| terminal::is_there()).unwrap_or(SIZE);
     let mut stepper = Stepper::new(cx, &access, loaded, size)?;

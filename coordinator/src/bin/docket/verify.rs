@@ -9,6 +9,7 @@
 //! those too). For one run this is the *verify* kind of replay, and `docket replay RUN
 //! --verify` says the same; `--tools` runs the recorded calls again as well.
 
+mod archived;
 mod stored;
 
 use docket_coordinator::store::{Fold, LogReader as _, StoreError, Walked, walk};
@@ -64,6 +65,9 @@ pub(crate) struct Args {
     /// With --tools: run the final checks too
     #[arg(long, requires = "tools")]
     gates: bool,
+    /// Read every file of the archive, too, and compare it with what stands in its place here
+    #[arg(long, conflicts_with = "id")]
+    archives: bool,
     /// Another store than this home's
     #[arg(long, value_name = "URL", value_parser = crate::db::store)]
     store: Option<String>,
@@ -83,6 +87,10 @@ pub(crate) struct Report {
     pub(crate) blobs: usize,
     /// Stored blobs that were hashed again.
     pub(crate) blobs_checked: u64,
+    /// Streams that are archived: stubs stand for them.
+    pub(crate) archived: usize,
+    /// Files of the archive that were read and proven.
+    pub(crate) archive_files: usize,
     /// Decisions derived again and found equal.
     pub(crate) decisions: u64,
     /// Requests rendered again and found equal.
@@ -150,7 +158,11 @@ impl Report {
 /// Verifies.
 pub(crate) async fn run(mut cx: Context, args: Args) -> Outcome {
     cx.config.store = args.store.or(cx.config.store);
-    let access = Access::open(&cx, Need::Read).await.map_err(|failure| {
+    let opened = match &args.id {
+        None => Access::open(&cx, Need::Read).await,
+        Some(id) => Access::to_read(&cx, id).await,
+    };
+    let access = opened.map_err(|failure| {
         let damaged = failure
             .error
             .chain()
@@ -159,7 +171,12 @@ pub(crate) async fn run(mut cx: Context, args: Args) -> Outcome {
     })?;
     let mut runs = Vec::new();
     let report = match &args.id {
-        None => whole_log(&access.client, &access.source()).await?,
+        None => {
+            let mut report = whole_log(&access.client, &access.source()).await?;
+            archived::check(&cx, &access.client, args.archives, &mut report).await?;
+            report.ok = report.faults_count == 0;
+            report
+        }
         Some(id) => match resolve::named(&access.client, id).await? {
             Named::Task(task) => {
                 let mut report = Report::new();
@@ -227,6 +244,13 @@ pub(crate) fn say(cx: &Context, report: &Report) {
             "every hash follows from the one before; {} decisions and {} requests derived again are the same",
             report.decisions, report.requests
         ));
+        if report.archived > 0 {
+            let files = match report.archive_files {
+                0 => "--archives reads their files, too".to_owned(),
+                count => format!("their {count} files hold"),
+            };
+            display::say(&format!("{} streams are archived; {files}", report.archived));
+        }
         for engine in &report.engines_missing {
             display::say(&format!("not derived again: this build has no engine {}", display::line(engine)));
         }
@@ -246,6 +270,7 @@ pub(crate) async fn whole_log(client: &Client, source: &Source) -> Outcome<Repor
     while let Some(page) = report.read(client.streams(after.as_ref()).await)? {
         for StreamHead { stream, head } in &page.streams {
             report.streams += 1;
+            let before = (report.faults_count, report.faults.len());
             match log.check(stream, *head, &mut report).await {
                 Err(failure) if failure.exit != Exit::Unreachable => {
                     // What the coordinator itself could not make sense of is a fault of this stream; the
@@ -253,6 +278,11 @@ pub(crate) async fn whole_log(client: &Client, source: &Source) -> Outcome<Repor
                     report.fault(format!("{stream}: {}", failure.text(Chain::Hidden)));
                 }
                 other => other?,
+            }
+            // It was listed, and has gone to the archive since: that is no fault.
+            if report.faults_count > before.0 && client.archived_one(stream).await.is_ok() {
+                report.faults_count = before.0;
+                report.faults.truncate(before.1);
             }
         }
         match page.streams.last() {

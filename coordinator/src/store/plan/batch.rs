@@ -2,7 +2,7 @@
 
 use docket_schema::ids::{BlobHash, StreamId, SystemTopic, TaskId};
 
-use super::{append, command, depend, import, lease, submit};
+use super::{append, archive, command, depend, import, lease, submit};
 use crate::store::{
     ask::{Answered, Ask, PackedBlob},
     conn::Conn,
@@ -41,8 +41,11 @@ pub(in crate::store) async fn plan_batch(
                 Answered::TouchBlobs(Ok(stored))
             }
             Ask::Import(ask) => Answered::Import(import::plan_import(desk, conn, ask).await?),
+            Ask::Remove(ask) => Answered::Remove(archive::plan_removal(desk, conn, &ask.0, ask.1).await?),
+            Ask::Restore(ask) => Answered::Restore(archive::plan_restore(desk, conn, &ask.0, ask.1).await?),
             Ask::Grace { .. }
             | Ask::Secret { .. }
+            | Ask::Term(_)
             | Ask::Rebuild
             | Ask::DropBlobs { .. }
             | Ask::DrainWorker { .. } => {
@@ -95,8 +98,23 @@ async fn load(desk: &mut Desk, conn: &mut Conn<'_>, asks: &[&Ask]) -> Result<(),
                 names.extend(&ask.import.names);
             }
             Ask::Submit { .. } | Ask::Lease { .. } | Ask::PutBlobs { .. } => {}
+            Ask::Remove(ask) => {
+                let going = ask.0.streams.iter().map(|archived| &archived.stream);
+                tasks.extend(going.clone().filter_map(|stream| match stream {
+                    StreamId::Task(task) => Some(*task),
+                    StreamId::Run(_) | StreamId::Queue(_) | StreamId::System(_) => None,
+                }));
+                streams.extend(going.cloned());
+                streams.push(archive::STREAM);
+            }
+            Ask::Restore(ask) => {
+                streams.extend(ask.0.streams.iter().map(|stream| stream.stream.clone()));
+                streams.push(archive::STREAM);
+                names.extend(&ask.0.names);
+            }
             Ask::Grace { .. }
             | Ask::Secret { .. }
+            | Ask::Term(_)
             | Ask::Rebuild
             | Ask::DropBlobs { .. }
             | Ask::DrainWorker { .. } => {}

@@ -204,7 +204,12 @@ pub(super) async fn draft_first_run(
     record: &TaskRecord,
 ) -> Result<Result<(), AppendError>, LoadError> {
     let stream = StreamId::Run(write.run);
-    desk.load_streams(conn, [stream.clone()]).await?;
+    // What it stands on is locked as well, so that it does not go to the archive meanwhile.
+    let parent = write.events.first().and_then(forked).map(|forked| StreamId::Run(forked.parent));
+    desk.load_streams(conn, [stream.clone()].into_iter().chain(parent.clone())).await?;
+    if parent.is_some_and(|parent| draft.stream(desk, &parent).is_none()) {
+        return Ok(Err(AppendError::NoStream));
+    }
     if let Some(there) = draft.stream(desk, &stream) {
         return Ok(Err(AppendError::WrongSeq { expected: docket_schema::ids::Seq(0), head: there.head }));
     }

@@ -39,6 +39,9 @@ pub(super) async fn plan_import(
 ) -> Result<Result<Imported, ImportError>, LoadError> {
     let mut draft = Draft::default();
     let mut written = Vec::new();
+    if let Some(archived) = archived_among(conn, &ask.import.streams).await? {
+        return Ok(Err(ImportError::Archived(archived)));
+    }
     for stream in &ask.import.streams {
         let drafted = match &stream.stream {
             StreamId::Task(task) => task_stream(desk, conn, &mut draft, *task, stream, ask.now).await?,
@@ -62,6 +65,21 @@ pub(super) async fn plan_import(
     desk.staged.touched.extend(&ask.import.names);
     desk.accept(draft);
     Ok(Ok(Imported { streams: written }))
+}
+
+/// One of the streams that is archived here: it is brought back, not imported.
+async fn archived_among(
+    conn: &mut Conn<'_>,
+    streams: &[ImportStream],
+) -> Result<Option<StreamId>, LoadError> {
+    let sql = format!(
+        "SELECT name FROM archived_streams WHERE {} ORDER BY name LIMIT 1",
+        conn.dialect().any_text("name", 1)
+    );
+    let names = streams.iter().map(|stream| stream.stream.to_string()).collect();
+    let Some(mut row) = conn.rows(&sql, vec![Arg::Texts(names)]).await?.pop() else { return Ok(None) };
+    let name = row.text(0)?;
+    Ok(Some(name.parse().map_err(|_| corrupt(format!("an archived stream named `{name}`")))?))
 }
 
 /// What a stream's part of the import is; `None` = all of it is here.
@@ -186,7 +204,7 @@ fn unstaged(stream: &StreamId, event: &StagedEvent) -> Envelope {
     }
 }
 
-fn as_new(event: &Envelope) -> NewEvent {
+pub(super) fn as_new(event: &Envelope) -> NewEvent {
     NewEvent {
         kind: event.kind.clone(),
         version: event.version,
@@ -196,7 +214,7 @@ fn as_new(event: &Envelope) -> NewEvent {
 }
 
 /// Drafts events with the hashes they have.
-fn take_over(draft: &mut Draft, row: &mut StreamRow, events: &[Envelope]) {
+pub(super) fn take_over(draft: &mut Draft, row: &mut StreamRow, events: &[Envelope]) {
     for event in events {
         draft.events.push(StagedEvent {
             stream_id: row.id,

@@ -2,6 +2,7 @@
 //! everything that decides is here, everything that is SQL of one of them is not.
 
 mod append;
+mod archive;
 mod batch;
 mod choose;
 mod command;

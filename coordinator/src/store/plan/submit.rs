@@ -126,7 +126,11 @@ async fn load_known(
         .filter(|task| !known.contains(&task.id))
         .map(|task| task.id.0.as_bytes().to_vec())
         .collect();
-    let sql = format!("SELECT id FROM tasks WHERE {}", conn.dialect().any_blob("id", 1));
+    let known_id = conn.dialect().any_blob("id", 1);
+    // One that was archived was accepted, too.
+    let sql = format!(
+        "SELECT id FROM tasks WHERE {known_id} UNION ALL SELECT id FROM archived_streams WHERE {known_id}"
+    );
     for mut row in conn.rows(&sql, vec![Arg::Blobs(ids)]).await? {
         known.insert(TaskId(uuid::Uuid::from_bytes(row.fixed(0)?)));
     }

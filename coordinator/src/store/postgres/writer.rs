@@ -253,6 +253,9 @@ fn is_quick(ask: &Ask) -> bool {
         | Ask::PutBlobs { .. }
         | Ask::TouchBlobs { .. }
         | Ask::Import(_)
+        | Ask::Remove(_)
+        | Ask::Restore(_)
+        | Ask::Term(_)
         | Ask::DropBlobs { .. }
         | Ask::DrainWorker { .. }
         | Ask::Grace { .. }

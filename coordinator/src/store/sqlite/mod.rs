@@ -1,12 +1,16 @@
 //! SQLite: one file, one writer, any number of readers.
 
+mod backup;
+mod checkpoint;
 pub(in crate::store) mod direct;
 mod open;
 mod private;
 mod scan;
 mod writer;
 
-pub use open::{open, open_limited};
+pub use backup::{BackupError, Copied, Existing, backup};
+pub use checkpoint::Checkpoints;
+pub use open::{open, open_limited, open_with};
 pub(in crate::store) use scan::{Range, Scans};
 
 /// How long SQLite itself waits for another process's lock; the writer then asks again.

@@ -9,7 +9,9 @@ use sqlx::{
     sqlite::{SqliteConnectOptions, SqliteJournalMode, SqlitePoolOptions, SqliteSynchronous},
 };
 
-use super::{BUSY_MS, CACHE, direct, private, scan::Scans, writer::SqliteWriter};
+use super::{
+    BUSY_MS, CACHE, Checkpoints, checkpoint::Checkpointer, direct, private, scan::Scans, writer::SqliteWriter,
+};
 use crate::store::{
     StoreError,
     conn::{Conn, Db, Dialect},
@@ -18,8 +20,8 @@ use crate::store::{
     sql_store::SqlStore,
 };
 
-/// Pages after which the log is copied back: more than SQLite's 1000, for each copy costs two syncs.
-const CHECKPOINT_PAGES: &str = "8000";
+/// Pages after which a commit copies the log back: none, for there is a thread for that ([`super::checkpoint`]).
+const CHECKPOINT_PAGES: &str = "0";
 
 /// Bytes that the write-ahead log keeps after a copy.
 const JOURNAL_BYTES: &str = "67108864";
@@ -47,6 +49,18 @@ pub async fn open(path: &Path) -> Result<SqlStore, StoreError> {
 /// # Errors
 /// As [`open`].
 pub async fn open_limited(path: &Path, pages: u32) -> Result<SqlStore, StoreError> {
+    open_as(path, pages, Checkpoints::Beside).await
+}
+
+/// As [`open`], with or without checkpoints: for benches.
+///
+/// # Errors
+/// As [`open`].
+pub async fn open_with(path: &Path, checkpoints: Checkpoints) -> Result<SqlStore, StoreError> {
+    open_as(path, PAGES_MAX, checkpoints).await
+}
+
+async fn open_as(path: &Path, pages: u32, checkpoints: Checkpoints) -> Result<SqlStore, StoreError> {
     let sql_error = |source| store_error(Dialect::Sqlite, "opening", source);
     private::for_its_owner_only(path);
     let options = SqliteConnectOptions::new()
@@ -68,7 +82,9 @@ pub async fn open_limited(path: &Path, pages: u32) -> Result<SqlStore, StoreErro
         .connect_with(options.pragma("query_only", "ON"))
         .await
         .map_err(sql_error)?;
-    let committer = SqliteWriter::new(own(path, pages).map_err(|e| sql_error(direct::failed(e)))?).await?;
+    let own = own(path, pages).map_err(|e| sql_error(direct::failed(e)))?;
+    let checkpointer = Checkpointer::start(path, checkpoints).map_err(sql_error)?;
+    let committer = SqliteWriter::new(own, checkpointer).await?;
     // Not before the others are there: the last to go ends the write-ahead log.
     drop(first.close().await);
     let scans = Arc::new(Scans::of(path.to_owned()));

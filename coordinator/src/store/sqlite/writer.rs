@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use rusqlite::Connection;
 
-use super::direct;
+use super::{checkpoint::Checkpointer, direct};
 use crate::store::{
     StoreError,
     ask::{Answered, Ask},
@@ -32,11 +32,13 @@ pub(super) struct SqliteWriter {
     conn: Connection,
     desk: Desk,
     next_position: u64,
+    checkpointer: Checkpointer,
 }
 
 impl SqliteWriter {
-    pub(super) async fn new(conn: Connection) -> Result<Self, StoreError> {
-        let mut writer = Self { conn, desk: Desk::new(Dialect::Sqlite, 0..0), next_position: 1 };
+    pub(super) async fn new(conn: Connection, checkpointer: Checkpointer) -> Result<Self, StoreError> {
+        let mut writer =
+            Self { conn, desk: Desk::new(Dialect::Sqlite, 0..0), next_position: 1, checkpointer };
         writer.forget().await.map_err(|source| store_error(Dialect::Sqlite, "opening", source))?;
         Ok(writer)
     }
@@ -177,7 +179,13 @@ impl Committer for SqliteWriter {
         }
     }
 
-    async fn close(self) {
+    fn between(&mut self) {
+        self.checkpointer.committed(&self.conn);
+    }
+
+    async fn close(mut self) {
+        // Before the last connection goes: that empties the log.
+        self.checkpointer.end();
         // What was acknowledged is in the write-ahead log already.
         let _ = self.conn.close();
     }

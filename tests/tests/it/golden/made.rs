@@ -17,8 +17,8 @@ use docket_schema::{
     run::*,
     snapshot::{Base, Manifest},
     system::{
-        AdminAct, AdminActed, CallsRefused, Role, RunImported, RunOf, StreamImported, SystemEvent,
-        TokenCreated, TokenName, TokenRevoked,
+        AdminAct, AdminActed, CallsRefused, Role, RunImported, RunOf, StreamArchived, StreamImported,
+        StreamsArchived, StreamsRestored, SystemEvent, TokenCreated, TokenName, TokenRevoked,
     },
     task::*,
     tool::ToolFacts,
@@ -431,5 +431,29 @@ pub(super) fn imports() -> Vec<Envelope> {
     let streams = vec![StreamImported { stream: StreamId::Run(run), from: Seq(1), head, run_of }];
     let (by, made_by) = ("a person".to_owned(), "docket 0.1.0".to_owned());
     stream.push(Turn(0), &SystemEvent::from(RunImported { run, task, by, made_by, streams }));
+    stream.events
+}
+
+/// The stream of what was archived.
+pub(super) fn archive() -> Vec<Envelope> {
+    let mut stream = Stream::new(StreamId::System(SystemTopic::Archive));
+    let (task, run) = (TaskId(id(1)), RunId(id(2)));
+    let head = Head { seq: Seq(30), hash: EventHash([7; 32]) };
+    let archived = StreamsArchived {
+        task,
+        by: "retention".to_owned(),
+        place: "file:///archive".to_owned(),
+        file: "2026/11/a.docket".to_owned(),
+        hash: BlobHash::of(b"not a file"),
+        bytes: 1000,
+        streams: vec![
+            StreamArchived { stream: StreamId::Task(task), head, run_of: None },
+            StreamArchived { stream: StreamId::Run(run), head, run_of: Some(RunOf { task, attempt: 1 }) },
+        ],
+    };
+    let streams = vec![StreamId::Task(task), StreamId::Run(run)];
+    let restored = StreamsRestored { task, by: "a person".to_owned(), streams };
+    stream.push(Turn(0), &SystemEvent::from(archived));
+    stream.push(Turn(0), &SystemEvent::from(restored));
     stream.events
 }

@@ -128,7 +128,12 @@ fn append_to(held: &Held, seq: Seq, events: Vec<NewEvent>, clock: &Clock) -> App
 }
 
 /// Appends `events`, made beforehand as the raw commits' row is: what is measured is the store.
-async fn next(store: &dyn Store, clock: &Clock, held: &mut Held, events: &[NewEvent]) -> anyhow::Result<()> {
+pub(super) async fn next(
+    store: &dyn Store,
+    clock: &Clock,
+    held: &mut Held,
+    events: &[NewEvent],
+) -> anyhow::Result<()> {
     let events = events.to_vec();
     let done =
         store.append(append_to(held, held.seq, events, clock)).await.context("an append was refused")?;
@@ -154,7 +159,7 @@ async fn one_run(
     Ok(rate(count, started.elapsed()))
 }
 
-fn results(count: usize) -> Vec<NewEvent> {
+pub(super) fn results(count: usize) -> Vec<NewEvent> {
     (0..count).map(|n| stream::one_result(n as u32)).collect()
 }
 

@@ -9,7 +9,7 @@ use anyhow::Context as _;
 use serde_json::{Map, json};
 
 use super::{
-    appends, drain, edit, engine, fold,
+    appends, checkpoints, drain, edit, engine, fold,
     group::Group,
     http, latency, long,
     places::{PgSchema, Place, Served, empty, sqlite_in},
@@ -238,7 +238,8 @@ async fn measure(
             let measured = appends::measure(&store, &mut raw, &appends::SQLITE, effort, report).await;
             raw.close().await;
             store.close().await;
-            measured
+            measured?;
+            checkpoints::measure(&folder, effort, report).await
         }
         Group::Postgres => match &args.postgres {
             Some(url) => postgres(url, effort, report).await,

@@ -47,7 +47,7 @@ const fn plain(group: Group, name: &'static str, what: &'static str) -> Figure {
 }
 
 /// All figures, in the order they are shown.
-pub(super) const FIGURES: [Figure; 80] = [
+pub(super) const FIGURES: [Figure; 82] = [
     at_most(
         Group::Turns,
         "turn_overhead_ms_p50",
@@ -88,6 +88,8 @@ pub(super) const FIGURES: [Figure; 80] = [
     plain(Group::Sqlite, "appends_per_s_sqlite", "32 writers, 32 runs"),
     at_least(Group::Sqlite, "append_ratio_sqlite", 5.0, "32 writers over raw commits"),
     plain(Group::Sqlite, "append_alone_ms_p50_sqlite", "one writer, nobody else"),
+    plain(Group::Sqlite, "append_ms_p99_sqlite", "32 writers of 16 events, while the log is copied back"),
+    plain(Group::Sqlite, "append_p99_checkpoints_ratio_sqlite", "that, over a log that is never copied back"),
     at_least(
         Group::Sqlite,
         "appends_one_run_serial_ratio",

@@ -10,6 +10,7 @@
 
 mod appends;
 mod backlog;
+mod checkpoints;
 mod command;
 mod crash;
 mod drain;

@@ -1,0 +1,266 @@
+//! Which streams go together, and writing them into a file.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    io::Write as _,
+    path::{Path, PathBuf},
+};
+
+use docket_schema::{
+    event::{Envelope, Head, TypedEvent as _},
+    export::{ArchiveHeader, FAMILY_EVENTS_MAX, FAMILY_STREAMS_MAX, VERSION, Writer},
+    ids::{BlobHash, RunId, Seq, StreamId, TaskId, Timestamp},
+    names::Needs,
+    snapshot::Manifest,
+    system::{RunOf, StreamArchived},
+    task::{TaskEvent, TaskEventMeta, TaskRecord},
+    wire::{PAGE_EVENTS_MAX, RunView},
+};
+use tokio::sync::mpsc;
+
+use crate::store::{Store, StoreError};
+
+/// Level of zstd: most of it is packs, which do not shrink, and texts, which do at any level.
+const ZSTD_LEVEL: i32 = 6;
+
+/// Lines that wait for the thread that compresses them.
+const LINES_WAITING: usize = 64;
+
+/// Why a family is not copied.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum NotCopied {
+    /// It stays as it is; for people.
+    #[error("{0}")]
+    Kept(String),
+    /// The store cannot.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    /// The file cannot be written.
+    #[error("{path} cannot be written")]
+    File {
+        /// Which.
+        path: PathBuf,
+        /// Why.
+        #[source]
+        source: std::io::Error,
+    },
+}
+
+fn kept(why: impl Into<String>) -> NotCopied {
+    NotCopied::Kept(why.into())
+}
+
+/// A family: its streams in the order of its file.
+#[derive(Debug)]
+pub(super) struct Gathered {
+    /// The task that was looked at first among them, by id.
+    pub(super) task: TaskId,
+    pub(super) tasks: Vec<(TaskId, Head)>,
+    /// Each after the one that it stands on.
+    pub(super) runs: Vec<RunView>,
+}
+
+impl Gathered {
+    /// Events of all streams.
+    pub(super) fn events(&self) -> u64 {
+        let tasks: u64 = self.tasks.iter().map(|(_, head)| head.seq.0).sum();
+        tasks + self.runs.iter().map(|run| run.head.seq.0).sum::<u64>()
+    }
+}
+
+/// Finds the family of `task`; `may_go` says of each task why it must stay, if it must.
+pub(super) async fn gather(
+    store: &dyn Store,
+    task: TaskId,
+    may_go: impl Fn(&TaskRecord) -> Result<Timestamp, String>,
+) -> Result<Gathered, NotCopied> {
+    let mut runs: BTreeMap<RunId, RunView> = BTreeMap::new();
+    let mut tasks: BTreeMap<TaskId, Head> = BTreeMap::new();
+    let mut waiting = BTreeSet::from([task]);
+    while let Some(task) = waiting.pop_first() {
+        let Some((record, _)) = store.task(task).await? else {
+            return Err(kept(format!("task {} is not here", task.short())));
+        };
+        may_go(&record).map_err(NotCopied::Kept)?;
+        tasks.insert(task, Head { seq: record.seq, hash: record.hash });
+        for run in store.runs_of(task).await? {
+            if runs.contains_key(&run.id) {
+                continue;
+            }
+            for (kin, _) in store.lineage(run.id, FAMILY_STREAMS_MAX as u32 + 1).await? {
+                if !tasks.contains_key(&kin.task) {
+                    waiting.insert(kin.task);
+                }
+                runs.insert(kin.id, kin);
+            }
+        }
+        if runs.len() + tasks.len() + waiting.len() > FAMILY_STREAMS_MAX {
+            return Err(kept(format!("more than {FAMILY_STREAMS_MAX} streams share its history")));
+        }
+    }
+    let first = tasks.keys().next().copied().unwrap_or(task);
+    let gathered = Gathered { task: first, tasks: tasks.into_iter().collect(), runs: in_order(runs)? };
+    if gathered.events() > FAMILY_EVENTS_MAX {
+        return Err(kept(format!(
+            "it has more than {FAMILY_EVENTS_MAX} events, which do not come back at once"
+        )));
+    }
+    if gathered.runs.iter().any(|run| run.ended_at.is_none() && run.status == "running") {
+        return Err(kept("one of its runs still runs"));
+    }
+    Ok(gathered)
+}
+
+/// Parents first, otherwise by id.
+fn in_order(runs: BTreeMap<RunId, RunView>) -> Result<Vec<RunView>, NotCopied> {
+    let (mut left, mut done, mut placed) = (runs, Vec::new(), BTreeSet::new());
+    while !left.is_empty() {
+        let ready: Vec<RunId> = left
+            .values()
+            .filter(|run| run.parent.is_none_or(|parent| placed.contains(&parent.run)))
+            .map(|run| run.id)
+            .collect();
+        if ready.is_empty() {
+            return Err(kept("one of its runs stands on a run that is not here"));
+        }
+        for id in ready {
+            placed.insert(id);
+            done.extend(left.remove(&id));
+        }
+    }
+    Ok(done)
+}
+
+/// What was written.
+#[derive(Debug)]
+pub(super) struct Copied {
+    pub(super) header: ArchiveHeader,
+    pub(super) events: u64,
+}
+
+/// Writes a family into the file at `path`.
+pub(super) async fn copy(store: &dyn Store, family: &Gathered, path: &Path) -> Result<Copied, NotCopied> {
+    let failed = |source| NotCopied::File { path: path.to_owned(), source };
+    let told = told(store, family).await?;
+    let tasks = family.tasks.iter().map(|(task, head)| StreamArchived {
+        stream: StreamId::Task(*task),
+        head: *head,
+        run_of: None,
+    });
+    let mut streams: Vec<StreamArchived> = tasks.collect();
+    for run in &family.runs {
+        let Some(of) = told.get(&run.id).filter(|of| of.task == run.task) else {
+            return Err(kept(format!(
+                "its task does not speak of run {}, which was imported",
+                run.id.short()
+            )));
+        };
+        streams.push(StreamArchived { stream: StreamId::Run(run.id), head: run.head, run_of: Some(*of) });
+    }
+    let made_by = concat!("docket ", env!("CARGO_PKG_VERSION")).to_owned();
+    let header = ArchiveHeader { version: VERSION, task: family.task, made_by, streams };
+    let (lines, waiting) = mpsc::channel::<String>(LINES_WAITING);
+    let to = path.to_owned();
+    let compressed = tokio::task::spawn_blocking(move || compress(&to, waiting));
+    let written = write(store, &header, &lines).await;
+    drop(lines);
+    compressed.await.map_err(|error| failed(std::io::Error::other(error)))?.map_err(failed)?;
+    Ok(Copied { header, events: written? })
+}
+
+fn compress(path: &Path, mut lines: mpsc::Receiver<String>) -> std::io::Result<()> {
+    let mut to = zstd::Encoder::new(std::fs::File::create(path)?, ZSTD_LEVEL)?;
+    while let Some(line) = lines.blocking_recv() {
+        to.write_all(line.as_bytes())?;
+    }
+    to.finish().map(drop)
+}
+
+async fn write(
+    store: &dyn Store,
+    header: &ArchiveHeader,
+    lines: &mpsc::Sender<String>,
+) -> Result<u64, NotCopied> {
+    // Where the other end broke off, it says why.
+    let put = async |line: String| lines.send(line).await.map_err(|_| kept("the file broke off"));
+    let (mut writer, first) = Writer::begin_family(header.clone());
+    put(first).await?;
+    let (mut needs, mut events) = (Needs::default(), 0);
+    for StreamArchived { stream, head, .. } in &header.streams {
+        let mut after = Seq(0);
+        while after < head.seq {
+            let page = store.read(stream.clone(), after, PAGE_EVENTS_MAX).await?;
+            let Some(last) = page.last().map(|event| event.seq) else {
+                return Err(kept(format!("{stream} ends before its head; `docket verify` says more")));
+            };
+            for event in page.iter().filter(|event| event.seq <= head.seq) {
+                let unknown = |error| kept(format!("{stream}, event {}: {error}", event.seq));
+                needs.event(event).map_err(unknown)?;
+                put(writer.event(event)).await?;
+                events += 1;
+            }
+            after = last;
+        }
+    }
+    for hash in blobs(store, &mut needs).await? {
+        let bytes = store.blob(hash).await?.ok_or_else(|| kept(format!("blob {hash} is not stored")))?;
+        put(writer.blob(&bytes)).await?;
+    }
+    put(writer.end()).await?;
+    Ok(events)
+}
+
+/// The blobs that are named and stored, manifests before what they name; an error where one is needed and gone.
+async fn blobs(store: &dyn Store, needs: &mut Needs) -> Result<Vec<BlobHash>, NotCopied> {
+    let manifests: Vec<BlobHash> =
+        needs.all().filter(|(_, need)| need.manifest.is_some()).map(|(blob, _)| blob.hash).collect();
+    for hash in &manifests {
+        let bytes = store.blob(*hash).await?.ok_or_else(|| kept(format!("blob {hash} is not stored")))?;
+        let manifest = Manifest::decode(&bytes).map_err(|error| kept(format!("blob {hash}: {error}")))?;
+        needs.manifest(*hash, &manifest);
+    }
+    let all: Vec<BlobHash> = needs.all().map(|(blob, _)| blob.hash).collect();
+    let present: BTreeSet<BlobHash> = store.blobs_present(all.clone()).await?.into_iter().collect();
+    if let Some((blob, need)) = needs.required().find(|(blob, _)| !present.contains(&blob.hash)) {
+        let why =
+            format!("blob {} is not stored, which event {} of {} names", blob.hash, need.seq, need.stream);
+        return Err(kept(why));
+    }
+    let first: BTreeSet<BlobHash> = manifests.iter().copied().collect();
+    let rest = all.into_iter().filter(|hash| present.contains(hash) && !first.contains(hash));
+    Ok(manifests.iter().copied().chain(rest).collect())
+}
+
+/// What the family's tasks say of their runs.
+async fn told(store: &dyn Store, family: &Gathered) -> Result<BTreeMap<RunId, RunOf>, NotCopied> {
+    let mut told = BTreeMap::new();
+    for (task, head) in &family.tasks {
+        let (mut record, mut after): (Option<TaskRecord>, _) = (None, Seq(0));
+        while after < head.seq {
+            let page = store.read(StreamId::Task(*task), after, PAGE_EVENTS_MAX).await?;
+            let Some(last) = page.last().map(|event| event.seq) else { break };
+            for event in &page {
+                fold(&mut record, *task, event)
+                    .map_err(|what| kept(format!("task {task}, event {}: {what}", event.seq)))?;
+                let run = record.as_ref().and_then(|record| Some((record.last_run?, record.runs)));
+                if let Some((run, attempt)) = run {
+                    told.entry(run).or_insert(RunOf { task: *task, attempt });
+                }
+            }
+            after = last;
+        }
+    }
+    Ok(told)
+}
+
+fn fold(record: &mut Option<TaskRecord>, task: TaskId, event: &Envelope) -> Result<(), String> {
+    let typed = TaskEvent::decode(&event.kind, event.version, event.payload.as_str())
+        .map_err(|error| error.to_string())?;
+    let meta = TaskEventMeta { seq: event.seq, hash: event.hash, recorded_at: event.recorded_at };
+    match (record.as_mut(), typed) {
+        (None, TaskEvent::TaskSubmitted(first)) => *record = Some(TaskRecord::submitted(task, meta, first)),
+        (None, _) => return Err("a task does not begin like this".to_owned()),
+        (Some(record), typed) => record.apply(meta, typed).map_err(|error| error.to_string())?,
+    }
+    Ok(())
+}

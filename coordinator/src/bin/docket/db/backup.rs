@@ -1,0 +1,107 @@
+//! `docket db backup`: a copy of the embedded database while coordinators write to it.
+//!
+//! Read from the file itself, beside whoever owns it, and not through the owner: SQLite lets a second process
+//! read, so nothing has to be sent and written twice, and a backup can be made of a database that no build
+//! at hand can open.
+
+use std::path::{Path, PathBuf};
+
+use docket_coordinator::store::sqlite::{self, BackupError, Copied, Existing};
+use indicatif::{ProgressBar, ProgressStyle};
+
+use crate::{
+    context::Context,
+    display,
+    fail::{Exit, FailWith as _, Failure, Outcome},
+};
+
+/// Bytes of a page of SQLite, as docket makes databases: for the bar alone.
+const PAGE_BYTES: u64 = 4096;
+
+/// Flags.
+#[derive(Debug, clap::Args)]
+#[command(
+    after_help = "Coordinators and workers go on meanwhile; the copy is the database as it stood when the command
+began. It is a database like the other: `docket verify --store sqlite:FILE` proves it, and in the place of
+DOCKET_HOME/docket.db it is the store again. It holds everything but what was archived before: copy the
+archive's folder after it, not before.
+
+On PostgreSQL use the server's own tools: pg_dump, or pgBackRest for continuous archiving.
+
+Examples:
+  docket db backup /backups/docket-$(date +%F).db
+  docket db backup nightly.db --replace && docket verify --store sqlite:nightly.db"
+)]
+pub(super) struct Args {
+    /// Where the copy goes
+    #[arg(value_name = "FILE")]
+    file: PathBuf,
+    /// Take the place of a file that is there already
+    #[arg(long)]
+    replace: bool,
+}
+
+/// Copies.
+pub(super) async fn run(cx: &Context, args: Args) -> Outcome {
+    let from = source(cx)?;
+    let existing = if args.replace { Existing::Replace } else { Existing::Keep };
+    let bar = ProgressBar::new(0);
+    let style = ProgressStyle::with_template("{bar:30} {bytes} of {total_bytes} {eta}");
+    bar.set_style(style.fail_as(Exit::Failed)?);
+    let (to, shown, of) = (args.file.clone(), bar.clone(), from.clone());
+    let copied = tokio::task::spawn_blocking(move || {
+        sqlite::backup(&of, &to, existing, |Copied { pages, of }| {
+            shown.set_length(of * PAGE_BYTES);
+            shown.set_position(pages * PAGE_BYTES);
+        })
+    });
+    let copied = copied.await.fail_as(Exit::Failed)?;
+    bar.finish_and_clear();
+    let bytes = match copied {
+        Ok(bytes) => bytes,
+        Err(error @ BackupError::Exists(_)) => {
+            return Err(error).fail_with(Exit::Refused, || {
+                format!("{} is there already; --replace takes its place", args.file.display())
+            });
+        }
+        Err(error @ (BackupError::Source { .. } | BackupError::Goal { .. })) => {
+            return Err(error).fail_as(Exit::Failed);
+        }
+    };
+    if cx.json() {
+        display::say_json(&serde_json::json!({ "file": args.file, "bytes": bytes, "of": from }));
+    } else {
+        let file = args.file.display();
+        display::say(&display::line(&format!(
+            "{file} is a copy of {}, {bytes} bytes; `docket verify --store sqlite:{file}` proves it",
+            from.display()
+        )));
+    }
+    Ok(Exit::Ok)
+}
+
+/// The file to copy.
+fn source(cx: &Context) -> Outcome<PathBuf> {
+    if let Some(url) = &cx.url {
+        let message = format!(
+            "a backup is read from the database's own file; run it on the machine of {url}, with its --home"
+        );
+        return Err(Failure::new(Exit::Refused, message));
+    }
+    let path = match cx.config.store.as_deref() {
+        None => cx.home.database(),
+        Some(address) => match address.strip_prefix("sqlite:") {
+            Some(path) => Path::new(path.trim_start_matches("//")).to_owned(),
+            None => return Err(Failure::new(Exit::Refused, POSTGRES)),
+        },
+    };
+    if !path.is_file() {
+        return Err(Failure::new(Exit::NotFound, format!("there is no database {}", path.display())));
+    }
+    Ok(path)
+}
+
+/// What is said on PostgreSQL.
+const POSTGRES: &str = "PostgreSQL is backed up with its own tools: `pg_dump -Fc DATABASE` (one snapshot of every table, as \
+     it must be: never dump tables one by one, events, streams and blobs belong together) or, for large and busy \
+     ones, pgBackRest or another that ships the write-ahead log; copy the archive's folder or bucket after it";

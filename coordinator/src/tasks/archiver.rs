@@ -1,0 +1,94 @@
+//! Archives what is old enough by the settings, if they say so.
+//!
+//! One coordinator does so at a time, by its term; where two do, for a clock is wrong, they make the same
+//! files, and one of them finds the streams gone.
+
+use std::time::Duration;
+
+use docket_schema::ids::QueueName;
+use tokio_util::sync::CancellationToken;
+
+use super::jittered;
+use crate::{
+    archive::{Archiver, Asked, KeepFor, Place},
+    clock,
+    http::error_chain,
+    store::{Queues, Term},
+};
+
+/// How often it is looked for old tasks.
+const EVERY: Duration = Duration::from_secs(3600);
+
+/// The first look after a start: not while everything else begins.
+const FIRST: Duration = Duration::from_secs(60);
+
+/// How long a term lasts: longer than a page takes.
+const TERM_MS: u64 = 120_000;
+
+/// How long one page takes at most, after which the term is taken again.
+const PAGE_TIME: Duration = Duration::from_secs(10);
+
+/// Runs until `shutdown`.
+pub(crate) async fn archive_old(archiver: Archiver, shutdown: CancellationToken) {
+    if archiver.settings.to.is_none() || archiver.settings.retention.is_for_ever() {
+        return;
+    }
+    let holder = clock::new_id().to_string();
+    // Tests of the whole wait no hour.
+    let (first, every) = archiver.settings.every.map_or((FIRST, EVERY), |every| (every, every));
+    let mut wait = first;
+    loop {
+        tokio::select! {
+            () = shutdown.cancelled() => return,
+            () = tokio::time::sleep(jittered(wait)) => {}
+        }
+        wait = every;
+        if let Err(error) = look(&archiver, &holder, &shutdown).await {
+            tracing::error!("nothing is archived for now: {error}");
+        }
+    }
+}
+
+async fn look(archiver: &Archiver, holder: &str, shutdown: &CancellationToken) -> Result<(), String> {
+    let Some(to) = &archiver.settings.to else { return Ok(()) };
+    let retention = &archiver.settings.retention;
+    let named: Vec<QueueName> = retention.queues.keys().cloned().collect();
+    let mut looks: Vec<(Queues, KeepFor)> =
+        retention.queues.iter().map(|(queue, keep)| (Queues::One(queue.clone()), *keep)).collect();
+    looks.push((Queues::AllBut(named), retention.others));
+    for (queues, keep) in looks {
+        let KeepFor::Ms(ms) = keep else { continue };
+        let mut after = None;
+        loop {
+            let now = archiver.clock.now();
+            let term = Term { name: "archive", holder: holder.to_owned(), until: now.plus_ms(TERM_MS), now };
+            let ours = archiver.store.take_term(term).await.map_err(|error| error_chain(&error))?;
+            if !ours || shutdown.is_cancelled() {
+                return Ok(());
+            }
+            let place = Place::open(to).map_err(|error| error_chain(&error))?;
+            let ago = i64::try_from(ms.saturating_mul(1000)).unwrap_or(i64::MAX);
+            let asked = Asked {
+                retention: retention.clone(),
+                queues: queues.clone(),
+                before: docket_schema::ids::Timestamp(now.0.saturating_sub(ago)),
+                after,
+                dry_run: false,
+                by: "retention".to_owned(),
+                time: PAGE_TIME,
+            };
+            let done = archiver.page(Some(&place), &asked).await.map_err(|error| error_chain(&error))?;
+            if !done.archived.is_empty() {
+                tracing::info!(families = done.archived.len(), "old tasks were archived");
+            }
+            for kept in &done.kept {
+                tracing::debug!(task = %kept.task, "an old task is not archived: {}", kept.why);
+            }
+            after = done.next;
+            if after.is_none() {
+                break;
+            }
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,262 @@
+//! A family as one file: what the archive holds. The lines are those of an exported run ([`super`]), with
+//! another first line and without the rule that all runs stand in one row: a family is every run that shares
+//! history with another of it, their tasks, and those tasks' other runs. Nothing outside stands on it, and it
+//! stands on nothing outside.
+//!
+//! 1. `{"docket_archive":{"version":1,"task":…,"made_by":…,"streams":[{"stream":…,"head":…,"run_of":…}]}}`: which
+//!    streams, in the order in which they stand there, and where each ends;
+//! 2. the events of each stream from its first on: tasks first, each run after the one that it stands on;
+//! 3. every blob that they name; 4. the end, with a digest over all lines before it.
+//!
+//! [`FamilyReader`] proves that the streams are the ones that were archived: each chain is computed again
+//! from its beginning to the head that the first line names, and that head stands in the log that let them
+//! go. Pure, and bounded as [`super::Reader`] is.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use serde::{Deserialize, Serialize};
+
+use super::{
+    BlobLine, EXPORT_EVENTS_MAX, End, ExportError, ExportFault, Item, LINE_BYTES_MAX, LineageError, Record,
+    VERSION, Writer,
+};
+use crate::{
+    content::BlobRef,
+    event::{Envelope, Head, TypedEvent as _, follow},
+    ids::{BlobHash, EventHash, Seq, StreamId, TaskId},
+    names::Needs,
+    run::RunEvent,
+    snapshot::Manifest,
+    system::StreamArchived,
+    wire::BODY_BYTES_MAX,
+};
+
+/// How every uncompressed file of the archive begins.
+pub const ARCHIVE_START: &[u8] = b"{\"docket_archive\":";
+
+/// Most streams of one family that is archived: its first line, and the event that tells of it, name all.
+pub const FAMILY_STREAMS_MAX: usize = 1000;
+
+/// Most events of it: it is brought back in one transaction.
+pub const FAMILY_EVENTS_MAX: u64 = EXPORT_EVENTS_MAX;
+
+/// The first line of a file of the archive.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ArchiveHeader {
+    /// Version of the format: [`VERSION`].
+    pub version: u32,
+    /// The family's first task.
+    pub task: TaskId,
+    /// What made the file: `docket 0.1.0`.
+    pub made_by: String,
+    /// Its streams, in order.
+    pub streams: Vec<StreamArchived>,
+}
+
+impl Writer {
+    /// A writer of a file of the archive, and its first line.
+    pub fn begin_family(header: ArchiveHeader) -> (Self, String) {
+        Self::begin_with(&Record::Archive(header))
+    }
+}
+
+/// What a line of a file of the archive brought.
+#[derive(Debug)]
+pub enum FamilyItem {
+    /// The first line.
+    Header(ArchiveHeader),
+    /// As in an export.
+    Item(Item),
+}
+
+/// A file that was read to its end and holds.
+#[derive(Debug)]
+pub struct Family {
+    /// Its first line, which its events were compared with.
+    pub header: ArchiveHeader,
+    /// How many events it has.
+    pub events: u64,
+    /// Its blobs.
+    pub blobs: BTreeSet<BlobHash>,
+    /// Those of them that must be stored where its streams are.
+    pub required: Vec<BlobHash>,
+}
+
+/// See the module.
+#[derive(Debug, Default)]
+pub struct FamilyReader {
+    lines: u64,
+    digest: blake3::Hasher,
+    header: Option<ArchiveHeader>,
+    /// Streams that were read, and where each stands.
+    heads: Vec<(StreamId, Head)>,
+    /// Every event's hash, by which a fork finds what it stands on.
+    hashes: BTreeMap<StreamId, Vec<EventHash>>,
+    events: u64,
+    needs: Needs,
+    blobs: BTreeSet<BlobHash>,
+    ended: bool,
+}
+
+impl FamilyReader {
+    /// A reader before the first line.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Takes a line without its line break.
+    ///
+    /// # Errors
+    /// [`ExportError`]: nothing of the file may be used.
+    pub fn line(&mut self, line: &[u8]) -> Result<FamilyItem, ExportError> {
+        self.lines += 1;
+        let number = self.lines;
+        self.take(line).map_err(|fault| ExportError { line: number, fault })
+    }
+
+    fn take(&mut self, line: &[u8]) -> Result<FamilyItem, ExportFault> {
+        if self.ended {
+            return Err(ExportFault::Order("something stands after the last record"));
+        }
+        if line.len() > LINE_BYTES_MAX {
+            return Err(ExportFault::TooLong);
+        }
+        if self.header.is_none() && !line.starts_with(ARCHIVE_START) {
+            return Err(ExportFault::NotAnExport);
+        }
+        let record: Record =
+            serde_json::from_slice(line).map_err(|error| ExportFault::Record(error.to_string()))?;
+        if !matches!(record, Record::End(_)) {
+            self.digest.update(line);
+            self.digest.update(b"\n");
+        }
+        match record {
+            Record::Archive(header) => self.header(header),
+            Record::Header(_) => Err(ExportFault::Order("an exported run stands within an archive")),
+            Record::Event(event) => self.event(event).map(FamilyItem::Item),
+            Record::Blob(blob) => self.blob(&blob).map(FamilyItem::Item),
+            Record::End(end) => self.end(&end).map(FamilyItem::Item),
+        }
+    }
+
+    fn header(&mut self, header: ArchiveHeader) -> Result<FamilyItem, ExportFault> {
+        if self.header.is_some() {
+            return Err(ExportFault::Order("the file begins again in its middle"));
+        }
+        if header.version == 0 || header.version > VERSION {
+            return Err(ExportFault::Version { found: header.version });
+        }
+        if header.streams.len() > FAMILY_STREAMS_MAX {
+            return Err(ExportFault::Lineage(LineageError::TooLong));
+        }
+        self.header = Some(header.clone());
+        Ok(FamilyItem::Header(header))
+    }
+
+    fn event(&mut self, event: Box<Envelope>) -> Result<Item, ExportFault> {
+        if !self.blobs.is_empty() {
+            return Err(ExportFault::Order("an event stands after a blob"));
+        }
+        self.events += 1;
+        if self.events > FAMILY_EVENTS_MAX {
+            return Err(ExportFault::Lineage(LineageError::TooLong));
+        }
+        let goes_on = self.heads.last().is_some_and(|(stream, _)| *stream == event.stream);
+        if !goes_on {
+            self.skip_empty();
+            let next = self.header.as_ref().and_then(|header| header.streams.get(self.heads.len()));
+            if next.is_none_or(|next| next.stream != event.stream) {
+                return Err(misplaced(&event, "its stream is not the one that the first line names next"));
+            }
+            let begins_at = self.begins_at(&event)?;
+            self.heads.push((event.stream.clone(), begins_at));
+        }
+        let (_, head) = self.heads.last_mut().expect("a stream was just put there");
+        *head = follow(*head, &event).map_err(|error| ExportFault::Lineage(error.into()))?;
+        self.hashes.entry(event.stream.clone()).or_default().push(event.hash);
+        self.needs.event(&event).map_err(|e| ExportFault::Record(e.to_string()))?;
+        Ok(Item::Event(event))
+    }
+
+    /// Streams that never had an event stand in the first line alone: a run that was leased and never began.
+    fn skip_empty(&mut self) {
+        let named = self.header.iter().flat_map(|header| &header.streams).skip(self.heads.len());
+        let empty = named.take_while(|named| named.head == Head::EMPTY);
+        let empty: Vec<_> = empty.map(|named| (named.stream.clone(), Head::EMPTY)).collect();
+        self.heads.extend(empty);
+    }
+
+    /// What a stream's first event follows: nothing, or the event that the run stands on.
+    fn begins_at(&self, event: &Envelope) -> Result<Head, ExportFault> {
+        let StreamId::Run(_) = event.stream else { return Ok(Head::EMPTY) };
+        let typed = RunEvent::decode(&event.kind, event.version, event.payload.as_str())
+            .map_err(|error| ExportFault::Record(error.to_string()))?;
+        let RunEvent::Forked(forked) = typed else { return Ok(Head::EMPTY) };
+        let parent = self.hashes.get(&StreamId::Run(forked.parent));
+        let at = usize::try_from(forked.seq.0).ok().and_then(|seq| seq.checked_sub(1));
+        if parent.zip(at).and_then(|(hashes, at)| hashes.get(at)) != Some(&forked.hash) {
+            return Err(misplaced(event, "what it stands on does not stand before it"));
+        }
+        Ok(Head { seq: Seq(0), hash: forked.hash })
+    }
+
+    fn blob(&mut self, line: &BlobLine) -> Result<Item, ExportFault> {
+        let hash = line.blob.hash;
+        let need = self.needs.get(&hash).filter(|need| need.bytes == line.blob.bytes);
+        let Some(need) = need.filter(|_| !self.blobs.contains(&hash)) else {
+            return Err(ExportFault::BlobUnwanted(hash));
+        };
+        let bytes = line.content.inline_bytes().ok_or(ExportFault::BlobDamaged(hash))?;
+        if bytes.len() > BODY_BYTES_MAX || BlobRef::of(&bytes) != line.blob {
+            return Err(ExportFault::BlobDamaged(hash));
+        }
+        if need.manifest.is_some() {
+            let manifest =
+                Manifest::decode(&bytes).map_err(|source| ExportFault::Manifest { blob: hash, source })?;
+            self.needs.manifest(hash, &manifest);
+        }
+        self.blobs.insert(hash);
+        Ok(Item::Blob(line.blob, bytes))
+    }
+
+    fn end(&mut self, end: &End) -> Result<Item, ExportFault> {
+        let digest = BlobHash(*self.digest.finalize().as_bytes());
+        let counted = End { events: self.events, blobs: self.blobs.len() as u64, digest };
+        if *end != counted {
+            return Err(ExportFault::Digest);
+        }
+        self.ended = true;
+        Ok(Item::End)
+    }
+
+    /// The file is read: is it whole, and what its first line says?
+    ///
+    /// # Errors
+    /// [`ExportError`]: it was cut, or lacks something.
+    pub fn finish(self) -> Result<Family, ExportError> {
+        let line = self.lines;
+        self.whole().map_err(|fault| ExportError { line, fault })
+    }
+
+    fn whole(mut self) -> Result<Family, ExportFault> {
+        self.skip_empty();
+        let header = self.header.ok_or(ExportFault::NotAnExport)?;
+        if !self.ended {
+            return Err(ExportFault::Cut);
+        }
+        let named = header.streams.iter().map(|named| (&named.stream, named.head));
+        if !named.eq(self.heads.iter().map(|(stream, head)| (stream, *head))) {
+            return Err(ExportFault::Order("its streams do not end where the first line says"));
+        }
+        if let Some((blob, need)) = self.needs.required().find(|(blob, _)| !self.blobs.contains(&blob.hash)) {
+            let (blob, stream, seq) = (blob.hash, need.stream.clone(), need.seq);
+            return Err(ExportFault::BlobLacking { blob, stream, seq });
+        }
+        let required = self.needs.required().map(|(blob, _)| blob.hash).collect();
+        Ok(Family { header, events: self.events, blobs: self.blobs, required })
+    }
+}
+
+fn misplaced(event: &Envelope, what: &'static str) -> ExportFault {
+    ExportFault::Lineage(LineageError::Misplaced { stream: event.stream.clone(), seq: event.seq, what })
+}

@@ -1,0 +1,402 @@
+//! Streams that go to the archive, and come back: whole families, by one path, as they were.
+
+use std::{collections::BTreeMap, sync::Arc};
+
+use docket_coordinator::{
+    archive::{ArchiveSettings, Archiver, Asked, KeepFor, Place, Retention, fetch, restore, unpack},
+    clock::Clock,
+    decide, gc,
+    store::{AppendError, Into, NewTask, Queues, Store as _, Term, walk_listed},
+};
+use docket_schema::{
+    content::BlobRef,
+    event::Envelope,
+    ids::{BlobHash, RunId, Seq, StreamId, SystemTopic, TaskId, Timestamp},
+    run::RunOutcome,
+    snapshot::{Base, Manifest},
+    system::{StreamArchived, StreamsArchived},
+    task::{Conditions, TaskSpec},
+    wire::{ArchiveResponse, GcRequest},
+};
+
+use crate::system::LONG;
+
+use super::{
+    Database, World,
+    lineage::{fork_of, run_of},
+    world::{blob, failure, note, spec},
+};
+
+/// A task whose base can be read.
+fn real(title: &str) -> TaskSpec {
+    let manifest = Manifest::default().encode();
+    TaskSpec { base: Base { manifest: BlobRef::of(&manifest), ..spec("").base }, ..spec(title) }
+}
+
+struct House {
+    world: World,
+    archiver: Archiver,
+    place: Place,
+    folder: tempfile::TempDir,
+}
+
+impl House {
+    async fn new(database: Database) -> Self {
+        let world = World::open(database).await;
+        world.store.put_blobs(vec![blob(&Manifest::default().encode())], world.now()).await.expect("stores");
+        let folder = tempfile::tempdir().expect("a folder");
+        let place = Place::open(&format!("file://{}/archive", folder.path().display())).expect("opens");
+        let settings = ArchiveSettings { scratch: folder.path().to_owned(), ..ArchiveSettings::default() };
+        let archiver = Archiver { store: Arc::clone(&world.store), clock: Arc::new(Clock::new()), settings };
+        Self { world, archiver, place, folder }
+    }
+
+    async fn archive(&self) -> ArchiveResponse {
+        let retention = Retention { others: KeepFor::Ms(1), queues: BTreeMap::new() };
+        let (queues, before) = (Queues::AllBut(Vec::new()), self.archiver.clock.now());
+        let by = "tester".to_owned();
+        let asked = Asked { retention, queues, before, after: None, dry_run: false, by, time: LONG };
+        self.archiver.page(Some(&self.place), &asked).await.expect("archives")
+    }
+
+    async fn restore(&self, id: uuid::Uuid) -> Result<u64, String> {
+        let stub = self.world.store.stub(id).await.expect("reads").ok_or("no stub")?;
+        let restored = restore(&self.archiver, &stub, "tester".to_owned()).await;
+        restored.map(|restored| restored.events).map_err(|error| format!("{error:?}"))
+    }
+
+    /// A task of two tries, of which the second succeeded; and its runs.
+    async fn done(&self) -> (TaskId, Vec<RunId>) {
+        let task = self.world.submit(real("done")).await;
+        let worker = self.world.worker();
+        let mut runs = Vec::new();
+        for outcome in [failure(), RunOutcome::Succeeded] {
+            self.world.pass(3_600_000);
+            self.world.due().await;
+            let lease = worker.lease_one().await;
+            let epoch = lease.record.epoch;
+            self.world.append(lease.run, Seq(0), epoch, vec![note(1), note(2)]).await.expect("appends");
+            worker.end(&lease, outcome).await;
+            runs.push(lease.run);
+        }
+        (task, runs)
+    }
+
+    /// What is asked of the store once a task's file is proven.
+    async fn removal(&self, task: TaskId, runs: &[RunId]) -> StreamsArchived {
+        let mut streams = Vec::new();
+        for stream in [StreamId::Task(task)].into_iter().chain(runs.iter().copied().map(StreamId::Run)) {
+            let head = self.world.store.head(stream.clone()).await.expect("reads").expect("is there");
+            streams.push(StreamArchived { stream, head, run_of: None });
+        }
+        let (place, hash) = (self.place.url().to_owned(), BlobHash([1; 32]));
+        StreamsArchived { task, by: String::new(), place, file: "a".to_owned(), hash, bytes: 1, streams }
+    }
+
+    async fn state(&self, task: TaskId, runs: &[RunId]) -> (String, Vec<Vec<Envelope>>) {
+        let world = &self.world;
+        let views = world.store.runs_of(task).await.expect("reads");
+        let mut streams = vec![world.stream(StreamId::Task(task)).await];
+        for run in runs {
+            streams.push(world.stream(StreamId::Run(*run)).await);
+        }
+        for event in streams.iter_mut().flatten() {
+            event.position = docket_schema::ids::Position(0);
+        }
+        (format!("{:?} {views:?}", world.store.task(task).await.expect("reads")), streams)
+    }
+}
+
+pub(super) async fn a_family_goes_and_comes_back_as_it_was(database: Database) {
+    let house = House::new(database).await;
+    let world = &house.world;
+    let (task, runs) = house.done().await;
+    let head = world.store.head(StreamId::Run(runs[0])).await.expect("reads").expect("is there");
+    let fork = fork_of(world, runs[0], head);
+    let fork = NewTask { spec: TaskSpec { base: real("").base, ..fork.spec.clone() }, ..fork };
+    world.store.submit(vec![fork.clone()], String::new(), world.now()).await.expect("accepted");
+    let worker = world.worker();
+    let lease = worker.lease_one().await;
+    worker.end(&lease, RunOutcome::Succeeded).await;
+    let living = world.submit(spec("living")).await;
+    let before = (house.state(task, &runs).await, house.state(fork.id, &[run_of(&fork)]).await);
+    let feed = world.feed().await;
+    let listed = world.store.streams(None, 100).await.expect("reads");
+
+    let done = house.archive().await;
+    assert_eq!((done.archived.len(), done.kept.len()), (1, 0), "{done:?}");
+    assert_eq!((done.archived[0].tasks, done.archived[0].runs), (2, 3));
+    for stream in [StreamId::Task(task), StreamId::Run(runs[0]), StreamId::Task(fork.id)] {
+        assert_eq!(world.store.head(stream).await.expect("reads"), None);
+    }
+    assert!(world.store.task(task).await.expect("reads").is_none());
+    assert_eq!(world.store.stubs(None, 100).await.expect("reads").len(), 5);
+    let stub = world.store.stub(runs[0].0).await.expect("reads").expect("a stub");
+    assert_eq!(stub.head, head);
+    let digits = runs[1].0.simple().to_string();
+    let resolved = world.store.resolve(digits).await.expect("reads");
+    assert_eq!(resolved.archived, [StreamId::Run(runs[1])]);
+    world.check().await;
+    // Whoever verifies meanwhile has listed them.
+    for (stream, head) in listed {
+        let walked = walk_listed(&*world.store, stream, head).await.expect("reads");
+        assert_eq!(walked.fault, None);
+    }
+    let again = house.archive().await;
+    assert!(again.archived.is_empty() && again.kept.is_empty(), "{again:?}");
+    world.task(living).await;
+
+    // The same submit again is accepted once, as ever.
+    let late = NewTask { id: task, spec: real("done"), fork: None };
+    let answer = world.store.submit(vec![late], String::new(), world.now()).await.expect("accepted");
+    assert_eq!(answer, [(task, false)]);
+    assert!(world.store.task(task).await.expect("reads").is_none(), "it is not made anew");
+
+    // What only archived streams name is nobody's any more, and the file has it.
+    let week = Timestamp(house.archiver.clock.now().0 + 7 * 86_400_000_000);
+    let collected =
+        gc::collect(&*world.store, GcRequest { delete: true, ..GcRequest::default() }, week).await;
+    assert!(collected.expect("collects").dropped > 0);
+    assert!(world.store.blob(fork.spec.base.manifest.hash).await.expect("reads").is_none());
+
+    house.restore(runs[0].0).await.expect("comes back");
+    let after = (house.state(task, &runs).await, house.state(fork.id, &[run_of(&fork)]).await);
+    assert_eq!(after, before, "as it was");
+    assert!(world.store.blob(fork.spec.base.manifest.hash).await.expect("reads").is_some());
+    assert!(world.store.stubs(None, 100).await.expect("reads").is_empty());
+    world.check().await;
+    // New places in the whole log, in order, behind all that was there.
+    let last = feed.last().expect("events").position;
+    let back: Vec<Envelope> =
+        world.feed().await.into_iter().filter(|event| event.stream == StreamId::Task(task)).collect();
+    assert!(back.iter().all(|event| event.position > last));
+
+    // And once more: the same name, the same bytes.
+    let again = house.archive().await;
+    assert_eq!(again.archived, done.archived);
+    world.check().await;
+    let told = world.stream(StreamId::System(SystemTopic::Archive)).await;
+    let kinds: Vec<&str> = told.iter().map(|event| event.kind.as_str()).collect();
+    assert_eq!(kinds, ["StreamsArchived", "StreamsRestored", "StreamsArchived"]);
+}
+
+pub(super) async fn nothing_goes_that_something_stands_on(database: Database) {
+    let house = House::new(database).await;
+    let world = &house.world;
+    let (task, runs) = house.done().await;
+    let head = world.store.head(StreamId::Run(runs[1])).await.expect("reads").expect("is there");
+    let fork = fork_of(world, runs[1], head);
+    world.store.submit(vec![fork.clone()], String::new(), world.now()).await.expect("accepted");
+    let done = house.archive().await;
+    assert!(done.archived.is_empty(), "{done:?}");
+    assert!(done.kept[0].why.contains("has not ended"), "{done:?}");
+    world.task(task).await;
+
+    // What goes after it was looked at stays, and so does what is forked meanwhile.
+    let (other, other_runs) = {
+        let lease = world.worker().lease_one().await;
+        world.worker().end(&lease, RunOutcome::Succeeded).await;
+        house.done().await
+    };
+    let removal = house.removal(other, &other_runs).await;
+    let head = world.store.head(StreamId::Run(other_runs[0])).await.expect("reads").expect("is there");
+    let late = fork_of(world, other_runs[0], head);
+    world.store.submit(vec![late], String::new(), world.now()).await.expect("accepted");
+    let refused = world.store.remove(removal.clone(), world.now()).await.expect_err("is stood on");
+    assert!(refused.to_string().contains("stands on"), "{refused}");
+    let mut moved = removal;
+    moved.streams[0].head.seq = Seq(1);
+    let refused = world.store.remove(moved, world.now()).await.expect_err("went on");
+    assert!(refused.to_string().contains("went on"), "{refused}");
+    world.check().await;
+
+    // A fork of what is archived finds nothing to stand on.
+    let lease = world.worker().lease_one().await;
+    world.worker().end(&lease, RunOutcome::Succeeded).await;
+    let (_, gone) = house.done().await;
+    let head = world.store.head(StreamId::Run(gone[1])).await.expect("reads").expect("is there");
+    let late = fork_of(world, gone[1], head);
+    assert!(!house.archive().await.archived.is_empty());
+    let refused = world.store.submit(vec![late], String::new(), world.now()).await;
+    assert!(matches!(refused, Err(AppendError::NoStream)), "{refused:?}");
+    world.check().await;
+}
+
+/// A task that failed and that another holds out for stays until that one is done with it.
+pub(super) async fn what_another_task_waits_for_stays(database: Database) {
+    let house = House::new(database).await;
+    let world = &house.world;
+    let first = world.submit(TaskSpec { attempts_max: 1, ..real("fails") }).await;
+    let conditions = Conditions { after: vec![first], ..Conditions::default() };
+    let waits = world.submit(TaskSpec { conditions, ..real("waits") }).await;
+    let lease = world.worker().lease_one().await;
+    world.worker().end(&lease, failure()).await;
+    world.pass(3_600_000);
+    let done = house.archive().await;
+    assert!(done.archived.is_empty() && done.kept[0].why.contains("waits for task"), "{done:?}");
+    world.act(waits, |record| decide::cancel(record, "me", "")).await.expect("cancels");
+    world.pass(3_600_000);
+    assert_eq!(house.archive().await.archived.len(), 2);
+    let late =
+        TaskSpec { conditions: Conditions { after: vec![first], ..Conditions::default() }, ..real("late") };
+    let late = NewTask { id: TaskId(world.id()), spec: late, fork: None };
+    let refused = world.store.submit(vec![late], String::new(), world.now()).await;
+    assert!(matches!(refused, Err(AppendError::NoDependency(on)) if on == first), "{refused:?}");
+    world.check().await;
+}
+
+/// Whichever comes first: no fork ever stands on what is not here. Through two coordinators, where there may be.
+pub(super) async fn a_fork_and_the_archive_at_once(database: Database) {
+    let house = House::new(database).await;
+    let world = &house.world;
+    let other = if world.database.is_sqlite() { world.clone() } else { world.beside().await };
+    let (mut forked, mut gone) = (0, 0);
+    for round in 0..16 {
+        let (task, runs) = house.done().await;
+        let head = world.store.head(StreamId::Run(runs[1])).await.expect("reads").expect("is there");
+        let fork = fork_of(world, runs[1], head);
+        let removal = house.removal(task, &runs).await;
+        let submit = other.store.submit(vec![fork], String::new(), other.now());
+        let remove = world.store.remove(removal, world.now());
+        let (submitted, removed) = if round % 2 == 0 {
+            tokio::join!(submit, remove)
+        } else {
+            let (removed, submitted) = tokio::join!(remove, submit);
+            (submitted, removed)
+        };
+        let is_here = world.store.task(task).await.expect("reads").is_some();
+        match submitted {
+            Ok(_) => {
+                assert!(is_here && removed.is_err(), "a fork stands on it");
+                let lease = world.worker().lease_one().await;
+                world.worker().end(&lease, RunOutcome::Succeeded).await;
+                forked += 1;
+            }
+            Err(AppendError::NoStream) => {
+                assert!(!is_here && removed.is_ok());
+                gone += 1;
+            }
+            Err(other) => panic!("{other:?}"),
+        }
+        world.check().await;
+    }
+    assert_eq!(forked + gone, 16);
+    if world.database.is_sqlite() {
+        assert_eq!((forked, gone), (8, 8), "in the order in which they were asked");
+    }
+}
+
+pub(super) async fn no_event_is_deleted_past_the_one_path(database: Database) {
+    let house = House::new(database).await;
+    let (task, _) = house.done().await;
+    let mut raw = house.world.database.raw().await;
+    let one = "stream_id = (SELECT stream_id FROM tasks)";
+    for sql in [
+        format!("DELETE FROM events WHERE {one}"),
+        // Not even with the guard, where no stub of this very head is left behind.
+        format!(
+            "BEGIN; INSERT INTO archiving SELECT stream_id FROM tasks; DELETE FROM events WHERE {one}; COMMIT"
+        ),
+        format!(
+            "BEGIN; INSERT INTO archiving SELECT stream_id FROM tasks; INSERT INTO archived_streams \
+             SELECT s.name, t.id, s.head_seq - 1, s.head_hash, 0, 'p', 'f', s.head_hash, 1 FROM streams s \
+             JOIN tasks t ON t.stream_id = s.id; DELETE FROM events WHERE {one}; COMMIT"
+        ),
+    ] {
+        let refused = raw.run(&sql).await.expect_err(&sql).to_string();
+        assert!(refused.contains("immutable"), "{sql}: {refused}");
+        // Not every error ends a transaction by itself.
+        drop(raw.run("ROLLBACK").await);
+    }
+    assert_eq!(raw.number("SELECT count(*) FROM archiving").await.expect("counts"), 0);
+    house.world.check().await;
+    assert_eq!(house.archive().await.archived.len(), 1);
+    assert_eq!(raw.number("SELECT count(*) FROM archiving").await.expect("counts"), 0);
+    let sql = format!(
+        "INSERT INTO streams (id, name, head_seq, head_hash, head_at, epoch, fence) \
+         SELECT 999999, name, 0, head_hash, 0, 0, 'none' FROM archived_streams WHERE name = 'task/{task}'"
+    );
+    let refused = raw.run(&sql).await.expect_err("its name is taken").to_string();
+    assert!(refused.contains("archived"), "{refused}");
+
+    // Stubs are what the log says.
+    raw.run("UPDATE archived_streams SET head_seq = head_seq + 1").await.expect("tampers");
+    raw.run(&format!("DELETE FROM archived_streams WHERE name = 'task/{task}'")).await.expect("tampers");
+    let found = house.world.store.rebuild().await.expect("rebuilds");
+    assert_eq!(found.len(), 3, "{found:?}");
+    house.world.check().await;
+}
+
+pub(super) async fn a_family_comes_back_once_and_whole(database: Database) {
+    let house = House::new(database).await;
+    let (task, runs) = house.done().await;
+    let before = house.state(task, &runs).await;
+    house.archive().await;
+    let stub = house.world.store.stub(task.0).await.expect("reads").expect("a stub");
+    let file = fetch(&stub, house.folder.path()).await.expect("fetches");
+    let store = &*house.world.store;
+    let back = async |into| {
+        let now = house.archiver.clock.now();
+        unpack(file.path(), stub.file_hash, store, "me".to_owned(), into, now).await
+    };
+    // In a store of its own it needs no stub, and leaves none.
+    let scratch = tempfile::tempdir().expect("a folder");
+    let aside = docket_coordinator::store::sqlite::open(&scratch.path().join("a.db")).await.expect("opens");
+    let now = house.archiver.clock.now();
+    unpack(file.path(), stub.file_hash, &aside, "me".to_owned(), Into::Scratch, now).await.expect("unpacks");
+    let report = docket_coordinator::store::verify(&aside).await.expect("verifies");
+    assert_eq!((report.fault, report.streams), (None, 3));
+    assert!(aside.rebuild().await.expect("rebuilds").is_empty());
+    docket_coordinator::store::Store::close(&aside).await;
+
+    assert_eq!(back(Into::ItsLog).await.expect("comes back").events, 3 + stub.head.seq.0 + 3);
+    assert_eq!(house.state(task, &runs).await, before);
+    let twice = back(Into::ItsLog).await.expect_err("it is here").to_string();
+    assert!(twice.contains("not archived"), "{twice}");
+    house.world.check().await;
+}
+
+pub(super) async fn a_copy_that_does_not_hold_removes_nothing(database: Database) {
+    let house = House::new(database).await;
+    let (task, runs) = house.done().await;
+    house.archive().await;
+    let stub = house.world.store.stub(task.0).await.expect("reads").expect("a stub");
+    let path = house.folder.path().join("archive").join(&stub.file);
+    let whole = std::fs::read(&path).expect("reads");
+    for at in [0, whole.len() / 2, whole.len() - 1] {
+        let mut bad = whole.clone();
+        bad[at] ^= 1;
+        std::fs::write(&path, &bad).expect("writes");
+        let refused = house.restore(runs[0].0).await.expect_err("was altered");
+        assert!(refused.contains("Altered"), "{refused}");
+    }
+    std::fs::write(&path, &whole[..whole.len() - 1]).expect("writes");
+    house.restore(runs[0].0).await.expect_err("was cut");
+    assert!(house.world.store.task(task).await.expect("reads").is_none(), "nothing came back");
+    house.world.check().await;
+    std::fs::write(&path, &whole).expect("writes");
+    house.restore(runs[0].0).await.expect("comes back");
+
+    // A place that takes nothing: nothing goes.
+    let full = house.folder.path().join("archive").join(&stub.file);
+    std::fs::remove_file(&full).expect("removes");
+    std::fs::create_dir(&full).expect("stands in the way");
+    let retention = Retention { others: KeepFor::Ms(1), queues: BTreeMap::new() };
+    let (queues, before) = (Queues::AllBut(Vec::new()), house.archiver.clock.now());
+    let asked =
+        Asked { retention, queues, before, after: None, dry_run: false, by: String::new(), time: LONG };
+    house.archiver.page(Some(&house.place), &asked).await.expect_err("cannot be written");
+    house.world.task(task).await;
+    house.world.check().await;
+}
+
+pub(super) async fn terms_are_one_holders_at_a_time(database: Database) {
+    let world = World::open(database).await;
+    let take = async |holder: &str, now: i64| {
+        let term =
+            Term { name: "a", holder: holder.to_owned(), until: Timestamp(now + 10), now: Timestamp(now) };
+        world.store.take_term(term).await.expect("answers")
+    };
+    assert!(take("one", 0).await && !take("two", 5).await && take("one", 5).await);
+    assert!(!take("two", 14).await && take("two", 15).await && !take("one", 16).await);
+}

@@ -1,0 +1,127 @@
+//! `docket db backup`: a whole copy of a database that is written to meanwhile.
+
+use std::{
+    os::unix::fs::PermissionsExt as _,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, AtomicU64, Ordering},
+    },
+    time::{Duration, Instant},
+};
+
+use anyhow::{Context as _, Result, ensure};
+use docket_coordinator::store::{Store, sqlite, verify};
+use docket_schema::ids::{Epoch, Seq, StreamId};
+use docket_tests::{
+    conformance::{
+        Database, Kind, World,
+        world::{blob, note, spec},
+    },
+    system::{Coordinator, LONG, LeaseTime, Place, room},
+};
+
+/// Blobs that make the database larger than a step of a backup: they do not compress.
+const BLOBS: u64 = 12;
+
+/// Bytes that zstd makes nothing of.
+fn noise(seed: u64) -> Vec<u8> {
+    let mut reader = blake3::Hasher::new().update(&seed.to_le_bytes()).finalize_xof();
+    let mut bytes = vec![0; 512 * 1024];
+    reader.fill(&mut bytes);
+    bytes
+}
+
+/// Between any two steps of the copy another append is acknowledged: nobody waits for its end.
+#[tokio::test(flavor = "multi_thread", worker_threads = 3)]
+async fn appends_go_on_while_it_is_copied() -> Result<()> {
+    let world = World::open(Database::new(&Kind::Sqlite, "backup").await).await;
+    for n in 0..BLOBS {
+        world.store.put_blobs(vec![blob(&noise(n))], world.now()).await?;
+    }
+    world.submit(spec("a")).await;
+    let lease = world.worker().lease_one().await;
+    let first = world.append(lease.run, Seq(0), Epoch(1), vec![note(0)]).await?;
+    let (count, stop) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicBool::new(false)));
+    let writer = tokio::spawn({
+        let (world, count, stop) = (world.clone(), Arc::clone(&count), Arc::clone(&stop));
+        async move {
+            let mut at = first.head.seq;
+            while !stop.load(Ordering::Acquire) {
+                at = world.append(lease.run, at, Epoch(1), vec![note(at.0)]).await.expect("appends").head.seq;
+                count.fetch_add(1, Ordering::AcqRel);
+            }
+            at
+        }
+    });
+    let folder = tempfile::tempdir()?;
+    let goal = folder.path().join("copy.db");
+    let from = world.database.file().context("a file")?.to_owned();
+    let (to, appended) = (goal.clone(), Arc::clone(&count));
+    let steps = tokio::task::spawn_blocking(move || {
+        let mut steps = 0;
+        sqlite::backup(&from, &to, sqlite::Existing::Keep, |_| {
+            let (before, began) = (appended.load(Ordering::Acquire), Instant::now());
+            while appended.load(Ordering::Acquire) == before {
+                assert!(began.elapsed() < LONG, "appends wait for the backup");
+                std::thread::sleep(Duration::from_millis(1));
+            }
+            steps += 1;
+        })
+        .map(|_| steps)
+    })
+    .await??;
+    stop.store(true, Ordering::Release);
+    let head = writer.await?;
+    ensure!(steps > 3, "{steps} steps");
+    let copy: Arc<dyn Store> = Arc::new(sqlite::open(&goal).await?);
+    let verified = verify(&*copy).await?;
+    ensure!(verified.fault.is_none(), "{verified:?}");
+    ensure!(copy.rebuild().await?.is_empty(), "its tables are what its log says");
+    let copied = copy.head(StreamId::Run(lease.run)).await?.context("the run")?;
+    ensure!(copied.seq < head, "{copied:?}: the copy is of the instant at which it began, {head}");
+    copy.close().await;
+    world.check().await;
+    let left: Vec<_> = std::fs::read_dir(folder.path())?.filter_map(|e| Some(e.ok()?.file_name())).collect();
+    ensure!(left == ["copy.db"], "{left:?}");
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_coordinator_goes_on_and_no_file_is_lost() -> Result<()> {
+    let _room = room().await;
+    let coordinator = Coordinator::start(Place::Home, LeaseTime::Usual).await?;
+    let folder = tempfile::tempdir()?;
+    let file = folder.path().join("copy.db");
+    let path = file.to_str().context("UTF-8")?;
+    let store = format!("sqlite:{path}");
+    coordinator.docket(&["db", "backup", path]).await?.ok()?;
+    coordinator.docket(&["verify", "--store", &store]).await?.ok()?;
+    ensure!(file.metadata()?.permissions().mode() & 0o777 == 0o600, "its owner's alone");
+    std::fs::write(&file, "mine")?;
+    let refused = coordinator.docket(&["db", "backup", path]).await?;
+    ensure!(refused.code() == Some(4) && refused.stderr.contains("--replace"), "{refused:?}");
+    ensure!(std::fs::read(&file)? == b"mine", "left alone");
+    coordinator.docket(&["db", "backup", path, "--replace"]).await?.ok()?;
+    let said = coordinator.docket(&["verify", "--store", &store, "--json"]).await?.ok()?;
+    ensure!(said.contains("\"ok\":true"), "{said}");
+    let nowhere = coordinator.docket(&["db", "backup", "/proc/no/such.db"]).await?;
+    ensure!(nowhere.code() == Some(1), "{nowhere:?}");
+    coordinator.end_and_check().await
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn on_postgres_its_own_tools_are_named() -> Result<()> {
+    let home = tempfile::tempdir()?;
+    let env = [
+        ("DOCKET_HOME", home.path().as_os_str()),
+        ("DATABASE_URL", "postgres://nobody@127.0.0.1:1/none".as_ref()),
+    ];
+    let args = ["db", "backup", "copy.db"];
+    let said =
+        docket_tests::system::run(docket_tests::system::Tool::Docket, home.path(), &env, &args).await?;
+    ensure!(said.code() == Some(4), "{said:?}");
+    for word in ["pg_dump", "pgBackRest", "one snapshot"] {
+        ensure!(said.stderr.contains(word), "{said:?}");
+    }
+    Ok(())
+}
