@@ -5,6 +5,7 @@
 //! it says, projects, and commits, or does none of it.
 
 mod ask;
+mod batches;
 mod carry;
 mod conn;
 mod desk;
@@ -13,6 +14,7 @@ mod fault;
 mod gc;
 mod lane;
 mod lineage;
+mod listing;
 mod lone;
 mod migrate;
 mod plan;
@@ -37,10 +39,13 @@ use bytes::Bytes;
 use docket_schema::{
     content::BlobRef,
     event::{Envelope, EventRef, Head, NewEvent},
-    ids::{BlobHash, Epoch, IncarnationId, Position, RunId, Seq, StreamId, TaskId, Timestamp},
+    ids::{BatchId, BlobHash, Epoch, IncarnationId, Position, RunId, Seq, StreamId, TaskId, Timestamp},
     run::RunEvent,
     task::{ForkedFrom, TaskRecord, TaskSpec},
-    wire::{BlobCheck, Held, LeaseRequest, LostLease, Resolved, RunView, StateCount, TaskQuery, WorkerView},
+    wire::{
+        BatchList, BatchView, BlobCheck, Held, LeaseRequest, LostLease, Resolved, RunView, StateCount,
+        TaskPage, TaskQuery, WorkerView,
+    },
 };
 
 use crate::decide::{Plan, Rejection};
@@ -378,8 +383,18 @@ pub trait Store: Send + Sync + 'static {
     /// A task.
     fn task(&self, id: TaskId) -> Answer<'_, Result<Option<TaskAndDeadline>, StoreError>>;
 
-    /// A page of tasks, newest first.
-    fn tasks(&self, query: TaskQuery) -> Answer<'_, Result<Vec<TaskRecord>, StoreError>>;
+    /// A page of tasks, newest first. How much is
+    /// looked at is bounded: where filters admit few of many, a page may be short, or empty, and have a next.
+    fn tasks(&self, query: TaskQuery) -> Answer<'_, Result<TaskPage, StoreError>>;
+
+    /// How the database goes about that, in its own words: for tests, and for whoever wonders.
+    fn explain_tasks(&self, query: TaskQuery) -> Answer<'_, Result<Vec<String>, StoreError>>;
+
+    /// How a batch stands; `None` where it has no task.
+    fn batch(&self, id: BatchId) -> Answer<'_, Result<Option<BatchView>, StoreError>>;
+
+    /// The batches of the newest tasks.
+    fn batches(&self) -> Answer<'_, Result<BatchList, StoreError>>;
 
     /// The runs of a task, oldest first.
     fn runs_of(&self, task: TaskId) -> Answer<'_, Result<Vec<RunView>, StoreError>>;

@@ -1,19 +1,25 @@
 //! HTTP bodies. Coordinator, worker and CLI share these and nothing else.
 
+mod batch;
+mod bulk;
 mod carry;
 mod fork;
 mod lease;
 mod limits;
 mod log;
 mod problem;
+mod query;
 mod task;
 mod token;
 
+pub use batch::*;
+pub use bulk::*;
 pub use carry::*;
 pub use fork::*;
 pub use lease::*;
 pub use limits::*;
 pub use log::*;
 pub use problem::*;
+pub use query::*;
 pub use task::*;
 pub use token::*;

@@ -8,6 +8,7 @@ mod database;
 mod faults;
 mod leases;
 mod lineage;
+mod listing;
 mod log;
 mod oracle;
 mod queue;
@@ -57,6 +58,9 @@ pub const CASES: &[(&str, Case)] = cases![
     queue::retry_begins_a_new_run,
     queue::resume_forks_and_supersedes,
     queue::ids_resolve_by_prefix_or_end,
+    listing::lists_by_every_filter,
+    listing::lists_look_at_a_bounded_part_and_by_an_index,
+    listing::lists_batches_and_counts_them,
     lineage::fork_is_all_or_none_and_once,
     lineage::a_fork_is_leased_settled_and_not_retried,
     lineage::the_tree_is_the_same_from_any_of_its_runs,

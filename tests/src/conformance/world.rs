@@ -296,6 +296,7 @@ pub fn spec(title: &str) -> TaskSpec {
         policy: None,
         branch: None,
         batch: None,
+        batch_name: None,
     }
 }
 

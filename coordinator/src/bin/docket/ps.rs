@@ -135,8 +135,12 @@ fn say_questions(cx: &Context, tasks: &[TaskRecord]) {
 /// Lists tasks.
 pub(crate) async fn run(cx: Context, args: Args) -> Outcome {
     let access = Access::open(&cx, Need::Read).await?;
-    let query =
-        TaskQuery { state: args.state, queue: args.queue, limit: Some(args.limit), ..TaskQuery::default() };
+    let query = TaskQuery {
+        state: args.state.map(Into::into),
+        queue: args.queue,
+        limit: Some(args.limit),
+        ..TaskQuery::default()
+    };
     let page = access.client.tasks(&query).await?;
     access.close().await?;
     if cx.json() {

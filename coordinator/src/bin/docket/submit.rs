@@ -370,6 +370,7 @@ impl TaskArgs {
             policy: asked.policy,
             branch: self.branch.clone(),
             batch: None,
+            batch_name: None,
         };
         spec.check().fail_as(Exit::Usage)?;
         Ok(spec)

@@ -52,6 +52,7 @@ pub(in crate::http) fn spec(title: &str) -> TaskSpec {
         policy: None,
         branch: None,
         batch: None,
+        batch_name: None,
     }
 }
 

@@ -328,6 +328,7 @@ fn spec(base: Base) -> TaskSpec {
         policy: None,
         branch: None,
         batch: None,
+        batch_name: None,
     }
 }
 

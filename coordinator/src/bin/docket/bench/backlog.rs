@@ -83,6 +83,7 @@ pub(super) fn task(model: ModelRef) -> TaskSpec {
         policy: None,
         branch: None,
         batch: None,
+        batch_name: None,
     }
 }
 

@@ -135,6 +135,7 @@ async fn spec(client: &Client, project: &Project, sample: &SampleTask, base: Bas
         policy: None,
         branch: None,
         batch: None,
+        batch_name: None,
     })
 }
 
