@@ -74,6 +74,8 @@ pub(crate) enum Command {
     Submit(crate::submit::Args),
     /// List tasks
     Ps(crate::ps::Args),
+    /// Tasks that were submitted together, and how they stand
+    Batch(crate::batch::Args),
     /// The same tasks through several models or engines, side by side
     Compare(crate::compare::Args),
     /// Everything about a task or a run
@@ -122,8 +124,8 @@ pub(crate) enum Command {
     Verify(crate::verify::Args),
     /// Write a run to a file: for another installation, or for other programs
     Export(crate::export::Args),
-    /// Take in a run that was exported elsewhere
-    Import(crate::import::Args),
+    /// Take in a backlog: JSON Lines, a checklist, issues, SWE-bench; or a run that was exported elsewhere
+    Import(Box<crate::import::Args>),
     /// Which blobs nothing names any more; drop them
     Gc(crate::gc::Args),
     /// Coordinator and workers on this machine, until Ctrl-C
@@ -205,6 +207,10 @@ mod tests {
             "docket export abc --plain",
             "docket export abc --format atif --text-bytes 100 -o x.json",
             "docket import run.docket --json",
+            "docket import - --format github --repo . --label-priority bug=10 --dry-run",
+            "docket import b.jsonl --empty --model scripted:x --script s.toml --batch b --skip-bad --again",
+            "docket batch",
+            "docket batch todo --wait --json",
             "docket gc",
             "docket gc --delete --untouched-for 7d",
             "docket token create --name ci --role submit --expires 90d --json",
@@ -277,6 +283,10 @@ mod tests {
             "docket completions cmd",
             "docket export abc --format traj",
             "docket import",
+            "docket import a --repo . --empty",
+            "docket import a --format csv",
+            "docket import a --label-priority bug",
+            "docket batch --wait",
             "docket gc --untouched-for 1h",
             "docket gc --untouched-for soon",
         ];

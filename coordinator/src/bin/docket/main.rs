@@ -10,6 +10,7 @@ mod answer;
 mod apply;
 mod args;
 mod backlog;
+mod batch;
 mod bench;
 mod blame;
 mod came_to;
@@ -125,6 +126,7 @@ async fn dispatch(cx: Context, command: Command) -> Outcome {
         Command::Run(args) => run::run(cx, args).await,
         Command::Submit(args) => submit::run(cx, args).await,
         Command::Ps(args) => ps::run(cx, args).await,
+        Command::Batch(args) => batch::run(cx, args).await,
         Command::Compare(args) => compare::run(cx, args).await,
         Command::Show(args) => show::run(cx, args).await,
         Command::Follow(args) => follow::run(cx, args).await,
@@ -149,7 +151,7 @@ async fn dispatch(cx: Context, command: Command) -> Outcome {
         Command::Step(args) => step::run(cx, args).await,
         Command::Verify(args) => verify::run(cx, args).await,
         Command::Export(args) => export::run(cx, args).await,
-        Command::Import(args) => import::run(cx, args).await,
+        Command::Import(args) => Box::pin(import::run(cx, *args)).await,
         Command::Gc(args) => gc::run(cx, args).await,
         Command::Up(args) => up::run(cx, args).await,
         Command::Serve(args) => serve::run(cx, args).await,
