@@ -106,6 +106,8 @@ pub(crate) enum Command {
     Unpause(crate::pause::UnpauseArgs),
     /// Cancel a task, running or not
     Cancel(crate::cancel::Args),
+    /// Give tasks another priority
+    Reprioritize(crate::reprioritize::Args),
     /// Put an ended task back into the backlog, from its start
     Retry(crate::retry::Args),
     /// Go on with a run from the end of a turn
@@ -209,6 +211,14 @@ mod tests {
             "docket import run.docket --json",
             "docket import - --format github --repo . --label-priority bug=10 --dry-run",
             "docket import b.jsonl --empty --model scripted:x --script s.toml --batch b --skip-bad --again",
+            "docket cancel --queue q --state available,running --before 2d --yes",
+            "docket retry --state discarded --title *x* --batch b --dry-run --reason r",
+            "docket pause abc def",
+            "docket reprioritize --priority -5 abc",
+            "docket ps --state running --state blocked,retryable --model openai:* --worker w --since 2h -n 5000",
+            "docket ps --sort priority --columns task,state,title",
+            "docket ps --watch",
+            "docket ps --watch=5 --queue q",
             "docket batch",
             "docket batch todo --wait --json",
             "docket gc",
@@ -287,6 +297,13 @@ mod tests {
             "docket import a --format csv",
             "docket import a --label-priority bug",
             "docket batch --wait",
+            "docket cancel abc --queue q",
+            "docket cancel --yes",
+            "docket reprioritize abc",
+            "docket reprioritize --priority 1",
+            "docket ps --since soon",
+            "docket ps --columns task,nothing",
+            "docket ps --watch=0",
             "docket gc --untouched-for 1h",
             "docket gc --untouched-for soon",
         ];

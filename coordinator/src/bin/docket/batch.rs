@@ -226,7 +226,7 @@ fn show(cx: &Context, view: &BatchView) {
 
 #[cfg(test)]
 mod tests {
-    use docket_schema::wire::StateCount;
+    use docket_schema::{ids::Timestamp, wire::StateCount};
 
     use super::*;
 

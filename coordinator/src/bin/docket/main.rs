@@ -31,6 +31,7 @@ mod doctor;
 mod events;
 mod export;
 mod fail;
+mod filter;
 mod follow;
 mod fork;
 mod gc;
@@ -47,6 +48,7 @@ mod predecessor;
 mod projects;
 mod ps;
 mod replay;
+mod reprioritize;
 mod resolve;
 mod resume;
 mod retry;
@@ -142,6 +144,7 @@ async fn dispatch(cx: Context, command: Command) -> Outcome {
         Command::Answer(args) => answer::run(cx, args).await,
         Command::Unpause(args) => pause::unpause(cx, args).await,
         Command::Cancel(args) => cancel::run(cx, args).await,
+        Command::Reprioritize(args) => reprioritize::run(cx, args).await,
         Command::Retry(args) => retry::run(cx, args).await,
         Command::Resume(args) => resume::run(cx, args).await,
         Command::Fork(args) => fork::run(cx, args).await,

@@ -237,10 +237,13 @@ pub(super) fn said(error: &serde_json::Error) -> String {
 /// A field that there is not: the one that is meant, or all.
 fn unknown(name: &str, words: &str) -> String {
     let other = OTHER_NAMES.iter().find(|(other, _)| other.eq_ignore_ascii_case(name)).map(|(_, ours)| *ours);
-    let known = || words.split('`').skip(3).step_by(2);
+    let ours = words.split('`').skip(3).step_by(2).map(|known| (known, known));
     let alike = || {
-        let likeness = |known: &&str| strsim::jaro_winkler(known, &name.to_ascii_lowercase());
-        known().max_by(|a, b| likeness(a).total_cmp(&likeness(b))).filter(|best| likeness(best) >= ALIKE)
+        let likeness = |(known, _): &(&str, &str)| strsim::jaro_winkler(known, &name.to_ascii_lowercase());
+        let all = ours.chain(OTHER_NAMES);
+        all.max_by(|a, b| likeness(a).total_cmp(&likeness(b)))
+            .filter(|best| likeness(best) >= ALIKE)
+            .map(|(_, ours)| ours)
     };
     match other.or_else(alike) {
         Some(meant) => format!("unknown field `{name}`; `{meant}` is meant?"),

@@ -142,14 +142,14 @@ fn text_of(path: &Path, from: Box<dyn io::Read>) -> Outcome<String> {
 }
 
 fn refused(faults: &backlog::Faults, name: &str) -> Failure {
-    let failure = faults.failure(name);
+    faults.lines(name).iter().for_each(|fault| display::note(&display::line(fault)));
     let lines = match faults.count() {
         1 => "one fault".to_owned(),
         count => format!("{count} faults"),
     };
     Failure::new(
         Exit::Usage,
-        format!("{}\n{lines}; nothing was submitted (--skip-bad leaves such tasks out)", failure.error),
+        format!("{lines} in {name}; nothing was submitted (--skip-bad leaves such tasks out)"),
     )
 }
 
