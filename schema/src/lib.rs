@@ -13,6 +13,7 @@ pub mod message;
 pub mod migrations;
 pub mod names;
 pub mod policy;
+pub mod queue;
 pub mod redact;
 pub mod run;
 pub mod schemas;

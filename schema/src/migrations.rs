@@ -23,12 +23,10 @@ macro_rules! migrations {
 }
 
 /// For SQLite.
-pub const SQLITE: &[Migration] =
-    migrations!("sqlite": 1 "log", 2 "queue", 3 "lineage", 4 "provider", 5 "completed", 6 "outage",);
+pub const SQLITE: &[Migration] = migrations!("sqlite": 1 "log", 2 "queue", 3 "lineage", 4 "provider", 5 "completed", 6 "outage", 7 "flow",);
 
 /// For PostgreSQL.
-pub const POSTGRES: &[Migration] =
-    migrations!("postgres": 1 "log", 2 "queue", 3 "lineage", 4 "provider", 5 "completed", 6 "outage",);
+pub const POSTGRES: &[Migration] = migrations!("postgres": 1 "log", 2 "queue", 3 "lineage", 4 "provider", 5 "completed", 6 "outage", 7 "flow",);
 
 #[cfg(test)]
 mod tests {

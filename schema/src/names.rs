@@ -11,6 +11,7 @@ use crate::{
     event::{DecodeError, Envelope, EventRef, TypedEvent as _},
     ids::{BlobHash, Seq, StreamId},
     message::Part,
+    queue::QueueEvent,
     run::RunEvent,
     snapshot::{Base, Entry, EntryKind, Manifest, PathChange},
     system::SystemEvent,
@@ -61,7 +62,10 @@ pub fn of_event(stream: &StreamId, event: &EventRef<'_>, named: &mut Vec<Named>)
         StreamId::Run(_) => of_run(&RunEvent::decode(kind, version, payload)?, named),
         StreamId::Task(_) => of_task(&TaskEvent::decode(kind, version, payload)?, named),
         StreamId::System(_) => of_system(&SystemEvent::decode(kind, version, payload)?, named),
-        StreamId::Queue(_) => return Err(DecodeError::Unknown { kind: kind.to_owned(), version }),
+        // Its events are read all the same: one that cannot be is told.
+        StreamId::Queue(_) => {
+            QueueEvent::decode(kind, version, payload)?;
+        }
     }
     Ok(())
 }
@@ -266,7 +270,8 @@ pub fn of_task(event: &TaskEvent, named: &mut Vec<Named>) {
         | TaskEvent::TaskRetried(_)
         | TaskEvent::TaskResumed(_)
         | TaskEvent::TaskReprioritized(_)
-        | TaskEvent::TaskPaused(_) => {}
+        | TaskEvent::TaskPaused(_)
+        | TaskEvent::TaskDependencyEnded(_) => {}
     }
 }
 

@@ -11,6 +11,7 @@ use serde_json::{Value, json};
 
 use crate::{
     event::{Envelope, NewEvent},
+    queue::QueueEvent,
     run::RunEvent,
     system::SystemEvent,
     task::{TaskEvent, TaskRecord, TaskSpec},
@@ -22,6 +23,7 @@ pub fn all() -> BTreeMap<String, Value> {
     let mut all = BTreeMap::new();
     all.extend(family("run", RunEvent::schemas));
     all.extend(family("task", TaskEvent::schemas));
+    all.extend(family("queue", QueueEvent::schemas));
     all.extend(family("system", SystemEvent::schemas));
     one::<Envelope>(&mut all, "event.Envelope");
     one::<NewEvent>(&mut all, "event.NewEvent");

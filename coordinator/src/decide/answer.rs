@@ -23,7 +23,12 @@ pub fn answer(record: &TaskRecord, by: &str, text: &Content) -> Result<Plan, Rej
         }
         (
             TaskState::Blocked,
-            Some(TaskBlockedWhy::Person | TaskBlockedWhy::Provider | TaskBlockedWhy::Outage),
+            Some(
+                TaskBlockedWhy::Person
+                | TaskBlockedWhy::Provider
+                | TaskBlockedWhy::Outage
+                | TaskBlockedWhy::Budget,
+            ),
         ) => {
             let answered = BlockerAnswered { text: text.clone(), by: by.to_owned() };
             unblock(record, vec![RunEvent::from(answered).encode(Turn(0))])

@@ -4,7 +4,9 @@
 
 mod answer;
 mod cancel;
+mod choose;
 mod crash;
+mod depend;
 mod due;
 mod expire;
 mod fork;
@@ -24,7 +26,9 @@ mod table;
 
 pub use answer::answer;
 pub use cancel::cancel;
+pub use choose::{Candidate, Choice, FlowHead, Party, Running, choose};
 pub use crash::crash;
+pub use depend::{BY_DEPENDENCY, dependency_ended};
 pub use due::make_available;
 pub use expire::expire;
 pub use fork::fork;

@@ -26,11 +26,10 @@ pub fn pause(record: &TaskRecord, by: &str) -> Result<Plan, Rejection> {
         (TaskState::Running, None) => refused("a task that runs has a run: the log is damaged"),
         (TaskState::Blocked, _) if record.blocked_why == Some(TaskBlockedWhy::Paused) => Ok(Plan::default()),
         (TaskState::Blocked, _) => refused("it rests already, until what it waits for is answered"),
-        (TaskState::Scheduled | TaskState::Available | TaskState::Retryable, _) => {
+        (TaskState::Pending | TaskState::Scheduled | TaskState::Available | TaskState::Retryable, _) => {
             let task = vec![TaskPaused { by: by.to_owned() }.into()];
             Ok(Plan { task, run: None, superseded: None })
         }
-        (TaskState::Pending, _) => refused("it waits for other tasks; pause those"),
         (TaskState::Completed | TaskState::Cancelled | TaskState::Discarded, _) => {
             refused("it has ended; there is nothing to pause")
         }

@@ -16,7 +16,8 @@ use super::{Plan, Rejection, RunWrite, answer};
 /// The task runs, or waits for a worker anyway; it is a fork, which has no start of its own; or
 /// another task holds its deduplication key (the store knows).
 pub fn retry(record: &TaskRecord, by: &str, reason: &str) -> Result<Plan, Rejection> {
-    if matches!(record.blocked_why, Some(TaskBlockedWhy::Provider | TaskBlockedWhy::Outage)) {
+    let waits_for = record.blocked_why;
+    if matches!(waits_for, Some(TaskBlockedWhy::Provider | TaskBlockedWhy::Outage | TaskBlockedWhy::Budget)) {
         return answer(record, by, &"".into());
     }
     if record.forked_from.is_some() && record.state != TaskState::Running {
@@ -29,10 +30,12 @@ pub fn retry(record: &TaskRecord, by: &str, reason: &str) -> Result<Plan, Reject
         TaskState::Running => {
             Err(Rejection::WrongState { state: record.state, remedy: "cancel it first, then retry" })
         }
-        TaskState::Pending | TaskState::Scheduled | TaskState::Available => {
+        TaskState::Scheduled | TaskState::Available => {
             Err(Rejection::WrongState { state: record.state, remedy: "it is going to run anyway" })
         }
-        TaskState::Retryable
+        // Without what it waits for: that may have failed for good.
+        TaskState::Pending
+        | TaskState::Retryable
         | TaskState::Blocked
         | TaskState::Completed
         | TaskState::Cancelled

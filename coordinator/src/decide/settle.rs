@@ -47,6 +47,7 @@ pub fn ending(events: &[NewEvent]) -> Option<LeaseEnd> {
             BlockedWhy::Child => TaskBlockedWhy::Child,
             BlockedWhy::Provider if (1..=OUTAGES_MAX).contains(&blocked.outages) => TaskBlockedWhy::Outage,
             BlockedWhy::Provider => TaskBlockedWhy::Provider,
+            BlockedWhy::Budget => TaskBlockedWhy::Budget,
             BlockedWhy::Model | BlockedWhy::Policy | BlockedWhy::Escalated => TaskBlockedWhy::Person,
         }))
     } else if let Ok(RunEvent::RunPaused(_)) = decoded {

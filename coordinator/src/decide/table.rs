@@ -48,6 +48,7 @@ pub(super) fn spec() -> TaskSpec {
         branch: None,
         batch: None,
         batch_name: None,
+        conditions: docket_schema::task::Conditions::default(),
     }
 }
 
@@ -97,6 +98,7 @@ fn event_of(end: &LeaseEnd) -> Option<NewEvent> {
             let why = match why {
                 TaskBlockedWhy::Child => BlockedWhy::Child,
                 TaskBlockedWhy::Provider | TaskBlockedWhy::Outage => BlockedWhy::Provider,
+                TaskBlockedWhy::Budget => BlockedWhy::Budget,
                 TaskBlockedWhy::Person | TaskBlockedWhy::Paused => BlockedWhy::Model,
             };
             let outages = u32::from(*end == LeaseEnd::Blocked(TaskBlockedWhy::Outage));
@@ -134,6 +136,7 @@ fn ends() -> Vec<(&'static str, LeaseEnd)> {
         ("run blocked on a person", LeaseEnd::Blocked(TaskBlockedWhy::Person)),
         ("run blocked on its provider", LeaseEnd::Blocked(TaskBlockedWhy::Provider)),
         ("run blocked on an outage", LeaseEnd::Blocked(TaskBlockedWhy::Outage)),
+        ("run blocked on a budget", LeaseEnd::Blocked(TaskBlockedWhy::Budget)),
         ("run blocked on a child", LeaseEnd::Blocked(TaskBlockedWhy::Child)),
         ("run paused", LeaseEnd::Blocked(TaskBlockedWhy::Paused)),
         ("run process died", LeaseEnd::Crashed("signal 9".to_owned())),
@@ -289,7 +292,7 @@ fn which_state_admits_which_command_of_a_person() {
         );
     }
     let expected = "\
-pending: cancel cancelled, retry refused, resume available, unblock refused, due nothing, pause refused, unpause refused, answer refused
+pending: cancel cancelled, retry available, resume available, unblock refused, due nothing, pause blocked, unpause refused, answer refused
 scheduled: cancel cancelled, retry refused, resume available, unblock refused, due available, pause blocked, unpause refused, answer refused
 available: cancel cancelled*, retry refused, resume available*, unblock refused, due nothing, pause blocked, unpause available, answer refused
 running: cancel cancelled*, retry refused, resume available*, unblock refused, due nothing, pause running, unpause running, answer refused

@@ -182,6 +182,9 @@ impl From<AppendError> for Refusal {
             AppendError::Closed => Self::new(ProblemCode::Ended, "the run has ended; nothing can be added"),
             AppendError::NoStream => Self::new(ProblemCode::NotFound, "there is no such run"),
             AppendError::BlobMissing(_) => Self::new(ProblemCode::BlobMissing, text),
+            AppendError::NoDependency(_) => {
+                Self::new(ProblemCode::InvalidRequest, text).field("conditions.after")
+            }
             AppendError::Rejected(rejection) => rejection.into(),
             AppendError::Store(error) => error.into(),
         }

@@ -10,7 +10,7 @@ use docket_schema::{
     ids::{RunId, TaskId},
     wire::{
         HeartbeatRequest, HeartbeatResponse, LEASE_MAX, Lease, LeaseRequest, LeaseResponse, ProblemCode,
-        ReleaseReason, ReleaseRequest, ReleaseResponse,
+        ROOM_WHY_BYTES_MAX, ReleaseReason, ReleaseRequest, ReleaseResponse, Room,
     },
 };
 use tokio::time::{Instant, sleep_until};
@@ -24,7 +24,7 @@ use super::{
 };
 use crate::{
     clock,
-    store::{CommandBlobs, Granted},
+    store::{CommandBlobs, Granted, Heartbeat},
     tasks::jittered,
 };
 
@@ -51,12 +51,13 @@ pub(super) async fn lease(api: Arc<Api>, call: Call) -> Answered {
         let held_ms = u64::try_from(came.elapsed().as_millis()).unwrap_or(u64::MAX);
         let runs = (0..request.max).map(|_| RunId(clock::new_id())).collect();
         let granted = api.store.lease(request.clone(), runs, api.limits.lease_ms, api.clock.now()).await?;
-        if !granted.is_empty() || Instant::now() >= end || api.shutdown.is_cancelled() {
-            let mut leases = Vec::with_capacity(granted.len());
-            for granted in granted {
+        if !granted.leases.is_empty() || granted.drain || Instant::now() >= end || api.shutdown.is_cancelled()
+        {
+            let mut leases = Vec::with_capacity(granted.leases.len());
+            for granted in granted.leases {
                 leases.push(lease_of(&api, granted).await?);
             }
-            return json(&LeaseResponse { leases, held_ms });
+            return json(&LeaseResponse { leases, held_ms, drain: granted.drain });
         }
         let look = end.min(Instant::now() + jittered(LEASE_POLL));
         tokio::select! {
@@ -88,6 +89,15 @@ fn check(request: &LeaseRequest) -> Result<(), Refusal> {
     if request.queues.len() > LIST_MAX {
         return wrong("queues", format!("at most {LIST_MAX} queues; none stands for all"));
     }
+    check_room(request.room.as_ref())
+}
+
+fn check_room(room: Option<&Room>) -> Result<(), Refusal> {
+    let bad = |why: &String| why.len() > ROOM_WHY_BYTES_MAX || why.contains('\0');
+    if room.and_then(|room| room.full.as_ref()).is_some_and(bad) {
+        let detail = format!("`room.full` may have at most {ROOM_WHY_BYTES_MAX} bytes, and no NUL");
+        return Err(Refusal::new(ProblemCode::InvalidRequest, detail).field("room.full"));
+    }
     Ok(())
 }
 
@@ -118,14 +128,17 @@ pub(super) async fn heartbeat(api: Arc<Api>, call: Call) -> Answered {
         let detail = format!("a heartbeat lists at most {LEASE_MAX} leases; send several");
         return Err(Refusal::new(ProblemCode::TooLarge, detail).field("held"));
     }
+    check_room(request.room.as_ref())?;
     let end = Api::poll_end(request.wait_ms);
     loop {
         let news = api.wakes.wait_for_leases();
         api.must_still_be(&call.caller)?;
-        let (held, now) = (request.held.clone(), api.clock.now());
-        let known = api.store.heartbeat(request.incarnation, held, api.limits.lease_ms, now).await?;
-        if !known.lost.is_empty() || Instant::now() >= end || api.shutdown.is_cancelled() {
-            return json(&HeartbeatResponse { renewed: known.renewed, lost: known.lost });
+        let HeartbeatRequest { incarnation, held, room, .. } = request.clone();
+        let beat = Heartbeat { incarnation, held, room };
+        let known = api.store.heartbeat(beat, api.limits.lease_ms, api.clock.now()).await?;
+        if !known.lost.is_empty() || known.drain || Instant::now() >= end || api.shutdown.is_cancelled() {
+            let (renewed, lost, drain) = (known.renewed, known.lost, known.drain);
+            return json(&HeartbeatResponse { renewed, lost, drain });
         }
         // Each look renews, so a wait longer than a lease keeps the leases all the same.
         let poll = HEARTBEAT_POLL.min(Duration::from_millis(api.limits.lease_ms / 3));

@@ -8,13 +8,13 @@ use docket_schema::{
     event::NewEvent,
     ids::{BlobHash, IncarnationId, Position, RunId, StreamId, TaskId, Timestamp},
     task::TaskRecord,
-    wire::{Held, LeaseRequest},
+    wire::LeaseRequest,
 };
 use tokio::sync::oneshot;
 
 use super::{
-    AppendError, Appended, CommandError, Condition, Decide, Difference, Granted, Import, ImportError,
-    Imported, NewBlob, NewTask, Renewed, StoreError,
+    AppendError, Appended, CommandError, Condition, Decide, Difference, Heartbeat, Import, ImportError,
+    Imported, Leased, NewBlob, NewTask, Renewed, StoreError,
 };
 
 /// Level of zstd: what is stored is mostly text of some KiB, written on the way of an append.
@@ -82,11 +82,12 @@ pub(super) enum Ask {
     Command(AskCommand),
     Submit { tasks: Vec<NewTask>, by: String, now: Timestamp },
     Lease { request: LeaseRequest, runs: Vec<RunId>, lease_ms: u64, now: Timestamp },
-    Heartbeat { incarnation: IncarnationId, held: Vec<Held>, lease_ms: u64, now: Timestamp },
+    Heartbeat { beat: Heartbeat, lease_ms: u64, now: Timestamp },
     PutBlobs { blobs: Vec<PackedBlob>, now: Timestamp },
     TouchBlobs { hashes: Vec<BlobHash>, now: Timestamp },
     Import(Box<AskImport>),
     DropBlobs { hashes: Vec<BlobHash>, untouched_since: Timestamp },
+    DrainWorker { incarnation: IncarnationId },
     Grace { lease_ms: u64, now: Timestamp },
     Secret { fresh: [u8; 32] },
     Rebuild,
@@ -96,7 +97,11 @@ impl Ask {
     /// Has a transaction of its own.
     pub(super) const fn is_lone(&self) -> bool {
         match self {
-            Self::Grace { .. } | Self::Secret { .. } | Self::Rebuild | Self::DropBlobs { .. } => true,
+            Self::Grace { .. }
+            | Self::Secret { .. }
+            | Self::Rebuild
+            | Self::DropBlobs { .. }
+            | Self::DrainWorker { .. } => true,
             Self::Append(_)
             | Self::Command(_)
             | Self::Submit { .. }
@@ -125,7 +130,9 @@ impl Ask {
             | Self::PutBlobs { now, .. }
             | Self::TouchBlobs { now, .. }
             | Self::Grace { now, .. } => *now,
-            Self::Secret { .. } | Self::Rebuild | Self::DropBlobs { .. } => Timestamp(0),
+            Self::Secret { .. } | Self::Rebuild | Self::DropBlobs { .. } | Self::DrainWorker { .. } => {
+                Timestamp(0)
+            }
         }
     }
 
@@ -141,6 +148,7 @@ impl Ask {
             Self::TouchBlobs { .. } => "touching blobs",
             Self::Import(_) => "importing a run",
             Self::DropBlobs { .. } => "dropping blobs",
+            Self::DrainWorker { .. } => "draining a worker",
             Self::Grace { .. } => "giving leases a grace",
             Self::Secret { .. } => "reading the secret",
             Self::Rebuild => "rebuilding projections",
@@ -159,6 +167,7 @@ impl Ask {
             Self::TouchBlobs { .. } => Answered::TouchBlobs(Err(error)),
             Self::Import(_) => Answered::Import(Err(error.into())),
             Self::DropBlobs { .. } => Answered::DropBlobs(Err(error)),
+            Self::DrainWorker { .. } => Answered::DrainWorker(Err(error)),
             Self::Grace { .. } => Answered::Grace(Err(error)),
             Self::Secret { .. } => Answered::Secret(Err(error)),
             Self::Rebuild => Answered::Rebuild(Err(error)),
@@ -171,12 +180,13 @@ pub(super) enum Answered {
     Append(Result<Appended, AppendError>),
     Command(Box<Result<(TaskRecord, Option<Appended>), CommandError>>),
     Submit(Result<Vec<(TaskId, bool)>, AppendError>),
-    Lease(Result<Vec<Granted>, StoreError>),
+    Lease(Result<Leased, StoreError>),
     Heartbeat(Result<Renewed, StoreError>),
     PutBlobs(Result<(), StoreError>),
     TouchBlobs(Result<Vec<BlobHash>, StoreError>),
     Import(Result<Imported, ImportError>),
     DropBlobs(Result<Vec<BlobRef>, StoreError>),
+    DrainWorker(Result<bool, StoreError>),
     Grace(Result<u64, StoreError>),
     Secret(Result<[u8; 32], StoreError>),
     Rebuild(Result<Vec<Difference>, StoreError>),
@@ -199,6 +209,7 @@ impl Answered {
             | Self::TouchBlobs(_)
             | Self::Import(_)
             | Self::DropBlobs(_)
+            | Self::DrainWorker(_)
             | Self::Grace(_)
             | Self::Secret(_)
             | Self::Rebuild(_) => None,

@@ -8,17 +8,21 @@
 use std::collections::{BTreeMap, HashMap, HashSet};
 
 use docket_schema::{
-    event::{Hashed, NewEvent, chain_hash},
-    ids::{BlobHash, Epoch, EventHash, IncarnationId, RunId, Seq, StreamId, TaskId, Timestamp, Turn},
+    event::{Hashed, NewEvent, TypedEvent as _, chain_hash},
+    ids::{
+        BlobHash, Epoch, EventHash, IncarnationId, QueueName, RunId, Seq, StreamId, TaskId, Timestamp, Turn,
+    },
+    queue::{QueueEvent, QueueSettings},
     run::Forked,
     task::TaskRecord,
+    wire::Room,
 };
 
 use super::{
     StoreError,
     ask::PackedBlob,
     conn::{Arg, Conn, Dialect},
-    row::{RunRow, STREAM_COLUMNS, StreamRow, TASK_COLUMNS, TASK_TABLES, stream_row, task_row},
+    row::{RunRow, STREAM_COLUMNS, StreamRow, TASK_COLUMNS, TASK_TABLES, TASK_WIDTH, stream_row, task_row},
 };
 
 /// Streams and tasks kept between batches; beyond this the desk is cleared. About 2 KB each.
@@ -55,6 +59,25 @@ pub(super) enum Deadline {
     Set(Timestamp),
 }
 
+/// Whether one task waits for another, where that changes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Waits {
+    Begins,
+    Ends,
+}
+
+/// What a worker says of itself.
+#[derive(Debug, Clone, Default)]
+pub(super) struct WorkerSeen {
+    /// Empty = as before.
+    pub(super) name: String,
+    pub(super) at: Timestamp,
+    /// A [`WorkerAbout`](docket_schema::wire::WorkerAbout) in JSON; none = as before.
+    pub(super) about: Option<String>,
+    /// None = as before.
+    pub(super) room: Option<Room>,
+}
+
 /// What a batch writes.
 #[derive(Debug, Default)]
 pub(super) struct Staged {
@@ -66,8 +89,12 @@ pub(super) struct Staged {
     pub(super) new_runs: BTreeMap<RunId, RunRow>,
     pub(super) runs: BTreeMap<RunId, RunChange>,
     pub(super) deadlines: BTreeMap<TaskId, (Epoch, Timestamp)>,
-    pub(super) workers: BTreeMap<IncarnationId, (String, Timestamp)>,
+    pub(super) workers: BTreeMap<IncarnationId, WorkerSeen>,
     pub(super) lease_answers: BTreeMap<IncarnationId, (u64, String)>,
+    /// Queues whose settings change.
+    pub(super) queues: BTreeMap<QueueName, QueueSettings>,
+    /// Which task waits for which, and no longer: by the one that is waited for.
+    pub(super) dependencies: BTreeMap<(TaskId, TaskId), Waits>,
     pub(super) blobs: BTreeMap<BlobHash, PackedBlob>,
     /// Blobs named, and so kept from garbage collection.
     pub(super) touched: HashSet<BlobHash>,
@@ -82,6 +109,13 @@ impl Staged {
             && self.workers.is_empty()
             && self.blobs.is_empty()
             && self.touched.is_empty()
+    }
+
+    /// Notes for whom `task` waits now, and for whom no longer.
+    fn wait(&mut self, task: TaskId, before: &[TaskId], after: &[TaskId]) {
+        let begins = after.iter().filter(|on| !before.contains(on)).map(|on| ((*on, task), Waits::Begins));
+        let ends = before.iter().filter(|on| !after.contains(on)).map(|on| ((*on, task), Waits::Ends));
+        self.dependencies.extend(begins.chain(ends));
     }
 
     fn change_run(&mut self, run: RunId, change: RunChange) {
@@ -115,6 +149,7 @@ pub(super) struct Draft {
     pub(super) tasks: Vec<(TaskRecord, i64, Deadline)>,
     pub(super) new_runs: Vec<RunRow>,
     pub(super) runs: Vec<(RunId, RunChange)>,
+    pub(super) queues: Vec<(QueueName, QueueSettings)>,
 }
 
 impl Draft {
@@ -175,6 +210,11 @@ impl Draft {
             {
                 self.runs.push((*run, change));
             }
+            if let StreamId::Queue(queue) = id
+                && let Some(settings) = queue_settings(event)
+            {
+                self.queues.push((queue.clone(), settings));
+            }
         }
         if !events.is_empty() {
             row.head_at = recorded_at;
@@ -185,6 +225,13 @@ impl Draft {
 /// The fork a stream begins with: its first event follows the parent's, not nothing.
 pub(super) fn forked(event: &NewEvent) -> Option<Forked> {
     if event.kind == "Forked" { serde_json::from_str(event.payload.as_str()).ok() } else { None }
+}
+
+/// What an event of a queue's stream sets.
+pub(super) fn queue_settings(event: &NewEvent) -> Option<QueueSettings> {
+    match QueueEvent::decode(&event.kind, event.version, event.payload.as_str()).ok()? {
+        QueueEvent::QueueSet(set) => Some(set.settings),
+    }
 }
 
 /// What an event does to the row of its run. Names alone decide, but for the end's outcome.
@@ -356,7 +403,7 @@ impl Desk {
     /// Puts a row of [`TASK_COLUMNS`] and the stream's id on the desk.
     pub(super) fn put_task(&mut self, row: &mut super::conn::Row) -> Result<TaskId, StoreError> {
         let (record, _) = task_row(row)?;
-        let stream_id = row.int(20)?;
+        let stream_id = row.int(TASK_WIDTH)?;
         let id = record.id;
         self.tasks.insert(id, (record, stream_id));
         Ok(id)
@@ -400,6 +447,8 @@ impl Desk {
                     self.keys.insert(key.clone(), holder);
                 }
             }
+            let waited = self.tasks.get(&id).map(|(before, _)| before.waits_for.clone()).unwrap_or_default();
+            self.staged.wait(id, &waited, &record.waits_for);
             self.tasks.insert(id, (record, stream_id));
             let entry = self.staged.tasks.entry(id).or_insert(deadline);
             if deadline != Deadline::Keep {
@@ -412,6 +461,7 @@ impl Desk {
         for (run, change) in draft.runs {
             self.staged.change_run(run, change);
         }
+        self.staged.queues.extend(draft.queues);
         self.staged.events.extend(draft.events);
     }
 }

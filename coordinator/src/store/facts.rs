@@ -133,6 +133,7 @@ fn fence(runs: &mut Facts, record: &TaskRecord, event: &TaskEvent, before: Optio
         | TaskEvent::TaskMadeAvailable(_)
         | TaskEvent::TaskUnblocked(_)
         | TaskEvent::TaskReprioritized(_)
-        | TaskEvent::TaskPaused(_) => {}
+        | TaskEvent::TaskPaused(_)
+        | TaskEvent::TaskDependencyEnded(_) => {}
     }
 }

@@ -20,6 +20,11 @@ pub(super) async fn run_lone(conn: &mut Conn<'_>, ask: &Ask) -> Result<Answered,
         Ask::DropBlobs { hashes, untouched_since } => {
             Ok(Answered::DropBlobs(Ok(drop_untouched(conn, hashes, *untouched_since).await?)))
         }
+        Ask::DrainWorker { incarnation } => {
+            let sql = "UPDATE workers SET draining = 1 WHERE incarnation = $1";
+            let args = vec![Arg::Blob(incarnation.0.as_bytes().to_vec())];
+            Ok(Answered::DrainWorker(Ok(conn.run(sql, args).await? > 0)))
+        }
         Ask::Append(_)
         | Ask::Command(_)
         | Ask::Submit { .. }

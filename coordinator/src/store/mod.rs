@@ -9,8 +9,10 @@ mod batches;
 mod carry;
 mod conn;
 mod desk;
+mod error;
 mod facts;
 mod fault;
+mod flow_rows;
 mod gc;
 mod lane;
 mod lineage;
@@ -29,6 +31,7 @@ mod verify;
 mod write;
 
 pub use carry::{BlobTotals, Import, ImportError, ImportStream, Imported};
+pub use error::{AppendError, CommandError, StoreError};
 pub use sql_store::SqlStore;
 pub use verify::{Fold, LogFault, LogReader, Verified, Walked, verify, verify_stream, walk};
 pub(crate) use write::TOUCH_MS;
@@ -43,7 +46,7 @@ use docket_schema::{
     run::RunEvent,
     task::{ForkedFrom, TaskRecord, TaskSpec},
     wire::{
-        BatchList, BatchView, BlobCheck, Held, LeaseRequest, LostLease, Resolved, RunView, StateCount,
+        BatchList, BatchView, BlobCheck, Held, LeaseRequest, LostLease, Resolved, Room, RunView, StateCount,
         TaskPage, TaskQuery, WorkerView,
     },
 };
@@ -101,126 +104,6 @@ pub struct Appended {
     pub repeated: bool,
 }
 
-/// The store cannot do it now. Nothing was written.
-#[derive(Debug, thiserror::Error)]
-pub enum StoreError {
-    /// It cannot be reached, or gave up: the same call may succeed later.
-    #[error("the {backend} store is unavailable while {doing}; docket tries again by itself once it is back")]
-    Unavailable {
-        /// `sqlite` or `postgres`.
-        backend: &'static str,
-        /// What was being done.
-        doing: &'static str,
-        /// Why.
-        #[source]
-        source: sqlx::Error,
-    },
-    /// No space is left.
-    #[error("no space is left in the {backend} store while {doing}; free some, nothing was written")]
-    Full {
-        /// `sqlite` or `postgres`.
-        backend: &'static str,
-        /// What was being done.
-        doing: &'static str,
-        /// Why.
-        #[source]
-        source: sqlx::Error,
-    },
-    /// The database's own file is damaged, or is none.
-    #[error("the {backend} database is damaged, or is no database ({doing}); put a backup in its place")]
-    Damaged {
-        /// `sqlite` or `postgres`.
-        backend: &'static str,
-        /// What was being done.
-        doing: &'static str,
-        /// Why.
-        #[source]
-        source: sqlx::Error,
-    },
-    /// What is stored is not what docket writes.
-    #[error("the store holds something docket cannot have written ({what}); run `docket verify`")]
-    Corrupt {
-        /// What and where.
-        what: String,
-    },
-    /// The schema is newer than the build, or a migration failed.
-    #[error("the database's schema does not fit this build: {what}")]
-    Schema {
-        /// What, and what helps.
-        what: String,
-    },
-    /// A fault of docket in its own SQL.
-    #[error("a fault of docket in the {backend} store while {doing}")]
-    Fault {
-        /// `sqlite` or `postgres`.
-        backend: &'static str,
-        /// What was being done.
-        doing: &'static str,
-        /// Why.
-        #[source]
-        source: sqlx::Error,
-    },
-}
-
-/// An append that was refused. Nothing of it was written.
-#[derive(Debug, thiserror::Error)]
-pub enum AppendError {
-    /// The head is elsewhere.
-    #[error("the stream's head is {}, not {expected}", head.seq)]
-    WrongSeq {
-        /// Where it was expected.
-        expected: Seq,
-        /// Where it is.
-        head: Head,
-    },
-    /// The fence is open for another epoch: a higher one was leased.
-    #[error("epoch {asked} is past: epoch {current} is in force")]
-    Fenced {
-        /// The epoch of the append.
-        asked: Epoch,
-        /// The epoch in force.
-        current: Epoch,
-    },
-    /// The lease ended (expired, released, cancelled), and no other has begun.
-    #[error("the lease under epoch {asked} has ended and no other has begun")]
-    LeaseEnded {
-        /// The epoch of the append.
-        asked: Epoch,
-    },
-    /// The stream is closed: its run has ended.
-    #[error("the stream is closed")]
-    Closed,
-    /// There is no such stream.
-    #[error("there is no such stream")]
-    NoStream,
-    /// A named blob is not stored.
-    #[error("blob {0} is not stored; upload it first")]
-    BlobMissing(BlobHash),
-    /// The command that belongs to the append was rejected.
-    #[error(transparent)]
-    Rejected(#[from] Rejection),
-    /// The store cannot.
-    #[error(transparent)]
-    Store(#[from] StoreError),
-}
-
-/// A command on a task that was refused.
-#[derive(Debug, thiserror::Error)]
-pub enum CommandError {
-    /// There is no such task.
-    #[error("there is no task {0}")]
-    NoTask(TaskId),
-    /// The task's state does not allow it.
-    #[error(transparent)]
-    Rejected(#[from] Rejection),
-    /// The run's part was refused.
-    #[error("the run's part of the command was refused")]
-    Append(#[source] Box<AppendError>),
-    /// The store cannot.
-    #[error(transparent)]
-    Store(#[from] StoreError),
-}
-
 /// A decision to be made inside the store's transaction, on the record as it stands there.
 /// May be called again if the transaction has to be repeated, so it must be pure.
 pub type Decide = Box<dyn Fn(&TaskRecord) -> Result<Plan, Rejection> + Send + Sync>;
@@ -271,6 +154,26 @@ pub struct Granted {
     pub forked: bool,
 }
 
+/// What a lease request gets.
+#[derive(Debug, Clone, Default)]
+pub struct Leased {
+    /// What the worker now holds.
+    pub leases: Vec<Granted>,
+    /// Somebody wants the worker to take no more and to end.
+    pub drain: bool,
+}
+
+/// A worker that lives, and what it holds.
+#[derive(Debug, Clone)]
+pub struct Heartbeat {
+    /// The worker.
+    pub incarnation: IncarnationId,
+    /// What it holds.
+    pub held: Vec<Held>,
+    /// How much room it has, if it says so.
+    pub room: Option<Room>,
+}
+
 /// What became of heartbeats.
 #[derive(Debug, Clone, Default)]
 pub struct Renewed {
@@ -278,6 +181,8 @@ pub struct Renewed {
     pub renewed: Vec<TaskId>,
     /// Lost.
     pub lost: Vec<LostLease>,
+    /// As of [`Leased::drain`].
+    pub drain: bool,
 }
 
 /// A difference between a projection and the log it is derived from.
@@ -349,7 +254,7 @@ pub trait Store: Send + Sync + 'static {
         now: Timestamp,
     ) -> Answer<'_, Result<Vec<(TaskId, bool)>, AppendError>>;
 
-    /// Leases up to `request.max` available tasks: highest priority, then longest available. `runs`
+    /// Leases up to `request.max` available tasks: those that [`crate::decide::choose`] chooses. `runs`
     /// gives an id for each new run that may be needed, at least `request.max` of them. The same
     /// (incarnation, number) again gets the same answer while its leases stand.
     fn lease(
@@ -358,16 +263,18 @@ pub trait Store: Send + Sync + 'static {
         runs: Vec<RunId>,
         lease_ms: u64,
         now: Timestamp,
-    ) -> Answer<'_, Result<Vec<Granted>, StoreError>>;
+    ) -> Answer<'_, Result<Leased, StoreError>>;
 
     /// Renews leases until `now + lease_ms`. No event.
     fn heartbeat(
         &self,
-        incarnation: IncarnationId,
-        held: Vec<Held>,
+        beat: Heartbeat,
         lease_ms: u64,
         now: Timestamp,
     ) -> Answer<'_, Result<Renewed, StoreError>>;
+
+    /// Wants a worker to take no more tasks: it is told at its next request. `false` = there is no such worker.
+    fn drain_worker(&self, incarnation: IncarnationId) -> Answer<'_, Result<bool, StoreError>>;
 
     /// Running tasks whose deadline is before `now`, at most `limit`.
     fn expired(&self, now: Timestamp, limit: u32) -> Answer<'_, Result<Vec<(TaskId, Epoch)>, StoreError>>;

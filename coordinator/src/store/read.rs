@@ -10,7 +10,7 @@ use docket_schema::{
     event::{Envelope, Head},
     ids::{BlobHash, Epoch, EventHash, IncarnationId, Position, RunId, Seq, StreamId, TaskId, Timestamp},
     task::{TaskRecord, TaskState},
-    wire::{BlobCheck, ParentRef, Resolved, RunView, StateCount, WorkerView},
+    wire::{BlobCheck, ParentRef, Resolved, Room, RunView, StateCount, WorkerView},
 };
 use uuid::Uuid;
 
@@ -387,7 +387,8 @@ pub(super) async fn status(
         })
         .collect::<Result<Vec<_>, StoreError>>()?;
     let sql = "SELECT w.incarnation, w.name, w.seen_at, \
-               (SELECT count(*) FROM tasks t WHERE t.state = 'running' AND t.worker = w.incarnation) \
+               (SELECT count(*) FROM tasks t WHERE t.state = 'running' AND t.worker = w.incarnation), \
+               w.about, w.slots, w.full_why, w.draining \
                FROM workers w WHERE w.seen_at >= $1 ORDER BY w.name, w.incarnation";
     let workers = rows(db, DOING, sql, vec![Arg::Int(since.0)])
         .await?
@@ -398,6 +399,12 @@ pub(super) async fn status(
                 name: row.text(1)?,
                 seen_at: Timestamp(row.int(2)?),
                 held: row.small(3)?,
+                about: row.text_or_null(4)?.and_then(|text| serde_json::from_str(&text).ok()),
+                room: match (row.int_or_null(5)?, row.text_or_null(6)?) {
+                    (Some(slots), full) => Some(Room { slots: u32::try_from(slots).unwrap_or(0), full }),
+                    (None, _) => None,
+                },
+                draining: row.int(7)? != 0,
             })
         })
         .collect::<Result<Vec<_>, StoreError>>()?;

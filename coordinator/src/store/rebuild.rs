@@ -2,17 +2,21 @@
 //! stream its head and fence. Runs within one transaction; memory holds a page of streams and a
 //! few words per run.
 
+use std::collections::{BTreeMap, BTreeSet};
+
 use docket_schema::{
     event::{Envelope, Head, NewEvent},
-    ids::{Epoch, RunId, Seq, StreamId, Timestamp},
+    ids::{Epoch, QueueName, RunId, Seq, StreamId, TaskId, Timestamp},
+    queue::QueueSettings,
     task::{TaskRecord, TaskState},
 };
 
 use super::{
     Difference, StoreError,
     conn::{Arg, Conn, Dialect, Row},
-    desk::{LoadError, corrupt, forked, run_change},
+    desk::{LoadError, corrupt, forked, queue_settings, run_change},
     facts::{self, Facts, RunFacts},
+    flow_rows,
     row::{EVENT_COLUMNS, Fence, envelope},
     task_rows::{TASK_ROW, task_cells},
 };
@@ -30,15 +34,23 @@ const STREAM_ROW: [&str; 6] = ["id", "head_seq", "head_hash", "head_at", "epoch"
 struct Rebuild {
     differences: Vec<Difference>,
     runs: Facts,
+    dependencies: BTreeSet<(TaskId, TaskId)>,
+    queues: BTreeMap<QueueName, QueueSettings>,
 }
 
 /// Derives, compares, and writes what the log says; within the caller's transaction.
 pub(super) async fn rebuild(conn: &mut Conn<'_>) -> Result<Vec<Difference>, LoadError> {
     if conn.dialect() == Dialect::Postgres {
         // Readers go on; writers wait.
-        conn.run("LOCK TABLE streams, tasks, runs IN EXCLUSIVE MODE", Vec::new()).await?;
+        let tables = "LOCK TABLE streams, tasks, runs, queues, task_dependencies IN EXCLUSIVE MODE";
+        conn.run(tables, Vec::new()).await?;
     }
-    let mut work = Rebuild { differences: Vec::new(), runs: Facts::new() };
+    let mut work = Rebuild {
+        differences: Vec::new(),
+        runs: Facts::new(),
+        dependencies: BTreeSet::new(),
+        queues: BTreeMap::new(),
+    };
     // Tasks first: they say which run belongs to whom, and under which fence.
     for class in ["task/", "run/", "queue/", "system/"] {
         if class == "run/" {
@@ -66,6 +78,9 @@ pub(super) async fn rebuild(conn: &mut Conn<'_>) -> Result<Vec<Difference>, Load
     }
     work.strays(conn, "tasks", "task/").await?;
     work.strays(conn, "runs", "run/").await?;
+    let Rebuild { differences, dependencies, queues, .. } = &mut work;
+    flow_rows::rebuild_dependencies(conn, dependencies, differences).await?;
+    flow_rows::rebuild_queues(conn, queues, differences).await?;
     Ok(work.differences)
 }
 
@@ -92,6 +107,7 @@ impl Rebuild {
             StreamId::Task(task) => {
                 let record =
                     seen.record.take().ok_or_else(|| corrupt(format!("task {task} has no first event")))?;
+                self.dependencies.extend(record.waits_for.iter().map(|on| (*on, record.id)));
                 self.compare(conn, "tasks", &TASK_ROW, task_cells(&record, id), Some(record.state)).await?;
             }
             StreamId::Run(run) => {
@@ -123,7 +139,17 @@ impl Rebuild {
                 seen.run.event(event);
                 Ok(())
             }
-            StreamId::Queue(_) | StreamId::System(_) => Ok(()),
+            StreamId::Queue(name) => {
+                let event = NewEvent {
+                    kind: event.kind,
+                    version: event.version,
+                    turn: event.turn,
+                    payload: event.payload,
+                };
+                self.queues.extend(queue_settings(&event).map(|settings| (name.clone(), settings)));
+                Ok(())
+            }
+            StreamId::System(_) => Ok(()),
         }
     }
 
@@ -202,7 +228,13 @@ async fn insert(
     Ok(())
 }
 
-fn difference(table: &'static str, key: &str, column: &str, stored: &str, derived: &str) -> Difference {
+pub(super) fn difference(
+    table: &'static str,
+    key: &str,
+    column: &str,
+    stored: &str,
+    derived: &str,
+) -> Difference {
     Difference {
         table,
         key: key.to_owned(),

@@ -101,7 +101,10 @@ fn event_of(row: &mut Row, stream: StreamId) -> Result<Envelope, StoreError> {
 /// Columns of [`task_row`]; `f` is the task's first event.
 pub(super) const TASK_COLUMNS: &str = "t.id, t.seq, t.hash, t.state, t.priority, t.epoch, t.failures, \
      t.crashes, t.runs, t.run, t.last_run, t.worker, t.available_at, t.blocked_why, t.message, \
-     t.submitted_at, t.ended_at, t.deadline_at, f.version, f.payload";
+     t.submitted_at, t.ended_at, t.deadline_at, f.version, f.payload, t.waits_for, t.leased_at";
+
+/// How many there are of [`TASK_COLUMNS`]: where the next column of a statement stands.
+pub(super) const TASK_WIDTH: usize = 22;
 
 /// Tasks with the event that holds their specification.
 pub(super) const TASK_TABLES: &str = "tasks t JOIN events f ON f.stream_id = t.stream_id AND f.seq = 1";
@@ -132,7 +135,9 @@ pub(super) fn task_row(row: &mut Row) -> Result<(TaskRecord, Option<Timestamp>),
         runs: row.small(8)?,
         run: run(row.fixed_or_null(9)?),
         last_run: run(row.fixed_or_null(10)?),
+        waits_for: ids_of(&row.blob_or_null(20)?.unwrap_or_default()),
         worker: row.fixed_or_null(11)?.map(|b| IncarnationId(Uuid::from_bytes(b))),
+        leased_at: row.int_or_null(21)?.map(Timestamp),
         available_at: Timestamp(row.int(12)?),
         blocked_why: row.text_or_null(13)?.map(|why| parse_blocked(&why)).transpose()?,
         message: row.text_or_null(14)?,
@@ -150,6 +155,7 @@ pub(super) const fn blocked_word(why: TaskBlockedWhy) -> &'static str {
         TaskBlockedWhy::Paused => "paused",
         TaskBlockedWhy::Provider => "provider",
         TaskBlockedWhy::Outage => "outage",
+        TaskBlockedWhy::Budget => "budget",
     }
 }
 
@@ -160,6 +166,7 @@ fn parse_blocked(text: &str) -> Result<TaskBlockedWhy, StoreError> {
         TaskBlockedWhy::Paused,
         TaskBlockedWhy::Provider,
         TaskBlockedWhy::Outage,
+        TaskBlockedWhy::Budget,
     ]
     .into_iter()
     .find(|why| blocked_word(*why) == text)
@@ -198,4 +205,14 @@ pub(super) fn run_row(row: &mut Row, at: usize) -> Result<RunRow, StoreError> {
 /// Bytes of an optional batch id.
 pub(super) fn batch_bytes(batch: Option<BatchId>) -> Option<Vec<u8>> {
     batch.map(|id| id.0.as_bytes().to_vec())
+}
+
+/// Ids of tasks as they stand in a column, one after the other; none for no task.
+pub(super) fn ids_bytes(ids: &[TaskId]) -> Option<Vec<u8>> {
+    let bytes: Vec<u8> = ids.iter().flat_map(|id| *id.0.as_bytes()).collect();
+    (!bytes.is_empty()).then_some(bytes)
+}
+
+fn ids_of(bytes: &[u8]) -> Vec<TaskId> {
+    bytes.as_chunks::<16>().0.iter().map(|id| TaskId(Uuid::from_bytes(*id))).collect()
 }

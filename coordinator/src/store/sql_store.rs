@@ -8,14 +8,14 @@ use docket_schema::{
     event::{Envelope, Head},
     ids::{BatchId, BlobHash, Epoch, IncarnationId, Position, RunId, Seq, StreamId, TaskId, Timestamp},
     task::TaskRecord,
-    wire::{BatchList, BatchView, BlobCheck, Held, LeaseRequest, Resolved, RunView, TaskPage, TaskQuery},
+    wire::{BatchList, BatchView, BlobCheck, LeaseRequest, Resolved, RunView, TaskPage, TaskQuery},
 };
 use tokio::sync::{mpsc, oneshot};
 
 use super::{
     Answer, Append, AppendError, Appended, BlobTotals, CommandBlobs, CommandError, Decide, Difference, Due,
-    EachEvent, Granted, Holding, Import, ImportError, Imported, NewBlob, NewTask, Renewed, RunAndFirst,
-    Standing, Store, StoreError, TaskAndDeadline,
+    EachEvent, Heartbeat, Holding, Import, ImportError, Imported, Leased, NewBlob, NewTask, Renewed,
+    RunAndFirst, Standing, Store, StoreError, TaskAndDeadline,
     ask::{Answered, Ask, AskAppend, AskCommand, AskImport, Job, pack},
     batches,
     conn::Db,
@@ -137,20 +137,21 @@ impl Store for SqlStore {
         runs: Vec<RunId>,
         lease_ms: u64,
         now: Timestamp,
-    ) -> Answer<'_, Result<Vec<Granted>, StoreError>> {
+    ) -> Answer<'_, Result<Leased, StoreError>> {
         Box::pin(async move { answered!(self, Lease, Ask::Lease { request, runs, lease_ms, now }) })
     }
 
     fn heartbeat(
         &self,
-        incarnation: IncarnationId,
-        held: Vec<Held>,
+        beat: Heartbeat,
         lease_ms: u64,
         now: Timestamp,
     ) -> Answer<'_, Result<Renewed, StoreError>> {
-        Box::pin(
-            async move { answered!(self, Heartbeat, Ask::Heartbeat { incarnation, held, lease_ms, now }) },
-        )
+        Box::pin(async move { answered!(self, Heartbeat, Ask::Heartbeat { beat, lease_ms, now }) })
+    }
+
+    fn drain_worker(&self, incarnation: IncarnationId) -> Answer<'_, Result<bool, StoreError>> {
+        Box::pin(async move { answered!(self, DrainWorker, Ask::DrainWorker { incarnation }) })
     }
 
     fn expired(&self, now: Timestamp, limit: u32) -> Answer<'_, Result<Vec<(TaskId, Epoch)>, StoreError>> {

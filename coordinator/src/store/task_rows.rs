@@ -2,13 +2,13 @@
 
 use docket_schema::{
     ids::{StreamId, Timestamp},
-    task::{TaskRecord, TaskState},
+    task::{Flow, TaskRecord, TaskState},
 };
 
 use super::{
     conn::Arg,
     desk::{Deadline, Desk, Staged},
-    row::{batch_bytes, blocked_word},
+    row::{batch_bytes, blocked_word, ids_bytes},
     write::{
         Kind::{Blob, Int, Text},
         Write, int,
@@ -20,28 +20,28 @@ pub(super) fn tasks(staged: &Staged, desk: &Desk) -> [Write; 2] {
     let mut new = Write::insert(
         "INSERT INTO tasks (id, stream_id, seq, hash, state, queue, engine, priority, dedup_key, batch, epoch, \
          failures, crashes, runs, run, last_run, worker, available_at, blocked_why, message, submitted_at, \
-         ended_at, deadline_at) {rows}",
+         ended_at, flow, rank, concurrency_key, concurrency_max, waits_for, leased_at, deadline_at) {rows}",
         &[
             Blob, Int, Int, Blob, Text, Text, Text, Int, Text, Blob, Int, Int, Int, Int, Blob, Blob, Blob,
-            Int, Text, Text, Int, Int, Int,
+            Int, Text, Text, Int, Int, Text, Int, Text, Int, Blob, Int, Int,
         ],
     );
     // A deadline of 0 keeps the one that is there.
     let mut changed = Write::update(
         "WITH u(id, seq, hash, state, priority, epoch, failures, crashes, runs, run, last_run, worker, \
-         available_at, blocked_why, message, ended_at, deadline_at) AS ({rows}) UPDATE tasks SET seq = u.seq, \
+         available_at, blocked_why, message, ended_at, rank, waits_for, leased_at, deadline_at) AS ({rows}) UPDATE tasks SET seq = u.seq, \
          hash = u.hash, state = u.state, priority = u.priority, epoch = u.epoch, failures = u.failures, \
          crashes = u.crashes, runs = u.runs, run = u.run, last_run = u.last_run, worker = u.worker, \
          available_at = u.available_at, blocked_why = u.blocked_why, message = u.message, \
-         ended_at = u.ended_at, \
+         ended_at = u.ended_at, rank = u.rank, waits_for = u.waits_for, leased_at = u.leased_at, \
          deadline_at = CASE u.deadline_at WHEN 0 THEN tasks.deadline_at ELSE u.deadline_at END \
          FROM u WHERE tasks.id = u.id",
         "UPDATE tasks SET seq = ?2, hash = ?3, state = ?4, priority = ?5, epoch = ?6, failures = ?7, \
          crashes = ?8, runs = ?9, run = ?10, last_run = ?11, worker = ?12, available_at = ?13, \
-         blocked_why = ?14, message = ?15, ended_at = ?16, \
-         deadline_at = CASE ?17 WHEN 0 THEN deadline_at ELSE ?17 END WHERE id = ?1",
+         blocked_why = ?14, message = ?15, ended_at = ?16, rank = ?17, waits_for = ?18, leased_at = ?19, \
+         deadline_at = CASE ?20 WHEN 0 THEN deadline_at ELSE ?20 END WHERE id = ?1",
         &[
-            Blob, Int, Blob, Text, Int, Int, Int, Int, Int, Blob, Blob, Blob, Int, Text, Text, Int, Int,
+            Blob, Int, Blob, Text, Int, Int, Int, Int, Int, Blob, Blob, Blob, Int, Text, Text, Int, Int, Blob, Int, Int,
         ],
     )
     .that_must_change();
@@ -67,7 +67,7 @@ pub(super) fn tasks(staged: &Staged, desk: &Desk) -> [Write; 2] {
 }
 
 /// The columns that an event may change, but the deadline.
-fn changing_cells(record: &TaskRecord) -> [Arg; 16] {
+fn changing_cells(record: &TaskRecord) -> [Arg; 19] {
     let uuid = |id: uuid::Uuid| id.as_bytes().to_vec();
     [
         Arg::Blob(uuid(record.id.0)),
@@ -86,11 +86,14 @@ fn changing_cells(record: &TaskRecord) -> [Arg; 16] {
         Arg::TextOrNull(record.blocked_why.map(|why| blocked_word(why).to_owned())),
         Arg::TextOrNull(record.message.clone()),
         Arg::IntOrNull(record.ended_at.map(|at| at.0)),
+        Arg::Int(record.rank()),
+        Arg::BlobOrNull(ids_bytes(&record.waits_for)),
+        Arg::IntOrNull(record.leased_at.map(|at| at.0)),
     ]
 }
 
 /// The columns of a task that the log decides: all but the deadline.
-pub(super) const TASK_ROW: [&str; 22] = [
+pub(super) const TASK_ROW: [&str; 28] = [
     "id",
     "stream_id",
     "seq",
@@ -113,11 +116,18 @@ pub(super) const TASK_ROW: [&str; 22] = [
     "message",
     "submitted_at",
     "ended_at",
+    "flow",
+    "rank",
+    "concurrency_key",
+    "concurrency_max",
+    "waits_for",
+    "leased_at",
 ];
 
 /// What stands in them.
 pub(super) fn task_cells(record: &TaskRecord, stream_id: i64) -> Vec<Arg> {
     let uuid = |id: uuid::Uuid| id.as_bytes().to_vec();
+    let concurrency = record.spec.conditions.concurrency.as_ref();
     vec![
         Arg::Blob(uuid(record.id.0)),
         Arg::Int(stream_id),
@@ -141,5 +151,11 @@ pub(super) fn task_cells(record: &TaskRecord, stream_id: i64) -> Vec<Arg> {
         Arg::TextOrNull(record.message.clone()),
         Arg::Int(record.submitted_at.0),
         Arg::IntOrNull(record.ended_at.map(|at| at.0)),
+        Arg::Text(Flow::of(&record.spec).to_string()),
+        Arg::Int(record.rank()),
+        Arg::TextOrNull(concurrency.map(|shared| shared.key.clone())),
+        Arg::IntOrNull(concurrency.map(|shared| shared.max.into())),
+        Arg::BlobOrNull(ids_bytes(&record.waits_for)),
+        Arg::IntOrNull(record.leased_at.map(|at| at.0)),
     ]
 }

@@ -6,6 +6,7 @@ use std::borrow::Cow;
 use super::{
     conn::Arg,
     desk::{Desk, Staged},
+    flow_rows::{dependencies, queues},
     sqlite::direct,
     task_rows::tasks,
 };
@@ -146,6 +147,8 @@ pub(super) fn writes(desk: &mut Desk, base: u64) -> Vec<Write> {
     let mut all = Vec::from(streams(staged, desk));
     all.push(events);
     all.extend(tasks(staged, desk));
+    all.extend(dependencies(staged));
+    all.push(queues(staged));
     all.extend(runs(staged));
     all.push(deadlines(staged));
     all.extend(workers(staged));
@@ -339,15 +342,21 @@ fn deadlines(staged: &Staged) -> Write {
 
 fn workers(staged: &Staged) -> [Write; 2] {
     let mut seen = Write::insert(
-        "INSERT INTO workers (incarnation, name, seen_at) {rows} ON CONFLICT (incarnation) DO UPDATE SET \
-         name = CASE excluded.name WHEN '' THEN workers.name ELSE excluded.name END, seen_at = excluded.seen_at",
-        &[Blob, Text, Int],
+        "INSERT INTO workers (incarnation, name, seen_at, about, slots, full_why) {rows} \
+         ON CONFLICT (incarnation) DO UPDATE SET \
+         name = CASE excluded.name WHEN '' THEN workers.name ELSE excluded.name END, seen_at = excluded.seen_at, \
+         about = coalesce(excluded.about, workers.about), slots = coalesce(excluded.slots, workers.slots), \
+         full_why = CASE WHEN excluded.slots IS NULL THEN workers.full_why ELSE excluded.full_why END",
+        &[Blob, Text, Int, Text, Int, Text],
     );
-    for (incarnation, (name, at)) in &staged.workers {
+    for (incarnation, worker) in &staged.workers {
         seen.cells.extend([
             Arg::Blob(incarnation.0.as_bytes().to_vec()),
-            Arg::Text(name.clone()),
-            Arg::Int(at.0),
+            Arg::Text(worker.name.clone()),
+            Arg::Int(worker.at.0),
+            Arg::TextOrNull(worker.about.clone()),
+            Arg::IntOrNull(worker.room.as_ref().map(|room| room.slots.into())),
+            Arg::TextOrNull(worker.room.as_ref().and_then(|room| room.full.clone())),
         ]);
     }
     let mut answers = Write::insert(

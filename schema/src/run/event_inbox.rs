@@ -125,6 +125,8 @@ pub enum BlockedWhy {
     Child,
     /// The model's provider takes no request before a person acts: money, key.
     Provider,
+    /// What its batch may use is used up.
+    Budget,
 }
 
 /// A person answered a blocker, or did what it asked for.

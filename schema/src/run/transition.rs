@@ -438,7 +438,9 @@ fn answer_words(asked: Option<RunBlocked>, answer: Content) -> Vec<Content> {
         Some(RunBlocked { why: BlockedWhy::Escalated | BlockedWhy::Policy, question, .. }) => {
             vec!["The run stopped and asked a person:".into(), question, "The person answers:".into(), answer]
         }
-        Some(RunBlocked { why: BlockedWhy::Provider, .. }) => vec!["A person says:".into(), answer],
+        Some(RunBlocked { why: BlockedWhy::Provider | BlockedWhy::Budget, .. }) => {
+            vec!["A person says:".into(), answer]
+        }
         Some(RunBlocked { why: BlockedWhy::Model | BlockedWhy::Child, .. }) | None => {
             vec!["A person answers your question:".into(), answer]
         }

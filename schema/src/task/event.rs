@@ -3,10 +3,10 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::spec::TaskSpec;
+use super::{spec::TaskSpec, state::TaskState};
 use crate::{
     event::typed_events,
-    ids::{Epoch, IncarnationId, RunId, Seq, Timestamp, Turn},
+    ids::{Epoch, IncarnationId, RunId, Seq, TaskId, Timestamp, Turn},
     run::FailureKind,
 };
 
@@ -30,6 +30,7 @@ typed_events! {
         TaskResumed 1,
         TaskReprioritized 1,
         TaskPaused 1,
+        TaskDependencyEnded 1,
     }
 }
 
@@ -135,6 +136,8 @@ pub enum TaskBlockedWhy {
     Paused,
     /// The model's provider wants a person: money, or a key. `docket retry` then goes on with the run.
     Provider,
+    /// What its batch may use is used up.
+    Budget,
     /// The model's provider stays away. It goes on by itself when its time has come; `docket retry` does so at once.
     Outage,
 }
@@ -231,4 +234,13 @@ pub struct TaskResumed {
 pub struct TaskReprioritized {
     /// The priority from here on.
     pub priority: i16,
+}
+
+/// A task that it waited for has ended, and keeps it back no longer. It goes on when none does.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct TaskDependencyEnded {
+    /// Which.
+    pub on: TaskId,
+    /// As what.
+    pub state: TaskState,
 }

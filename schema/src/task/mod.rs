@@ -1,13 +1,17 @@
 //! A task of the backlog: what is asked, its events, and the state they fold to.
 
+mod conditions;
 mod event;
+mod flow;
 mod record;
 mod spec;
 mod state;
 #[cfg(test)]
 mod tests;
 
+pub use conditions::*;
 pub use event::*;
+pub use flow::*;
 pub use record::*;
 pub use spec::*;
 pub use state::*;

@@ -5,8 +5,9 @@ use serde::{Deserialize, Serialize};
 
 use super::{
     event::{
-        DiscardWhy, ForkedFrom, ReleaseWhy, TaskBlocked, TaskBlockedWhy, TaskCompleted, TaskDiscarded,
-        TaskEvent, TaskLeaseExpired, TaskLeased, TaskReleased, TaskRunCrashed, TaskRunFailed, TaskSubmitted,
+        DiscardWhy, ForkedFrom, ReleaseWhy, TaskBlocked, TaskBlockedWhy, TaskCompleted, TaskDependencyEnded,
+        TaskDiscarded, TaskEvent, TaskLeaseExpired, TaskLeased, TaskReleased, TaskRunCrashed, TaskRunFailed,
+        TaskSubmitted,
     },
     spec::TaskSpec,
     state::TaskState,
@@ -65,9 +66,15 @@ pub struct TaskRecord {
     /// The last run, in hand or ended.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub last_run: Option<RunId>,
+    /// Tasks that it still waits for.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub waits_for: Vec<TaskId>,
     /// The worker that has it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub worker: Option<IncarnationId>,
+    /// Since when a worker has it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub leased_at: Option<Timestamp>,
     /// When it may be leased: its schedule or its backoff.
     pub available_at: Timestamp,
     /// For what it is blocked.
@@ -99,11 +106,16 @@ impl TaskRecord {
     pub fn submitted(id: TaskId, meta: TaskEventMeta, event: TaskSubmitted) -> Self {
         let now = meta.recorded_at;
         let available_at = event.spec.run_at.map_or(now, |at| at.max(now));
+        let waits_for = event.spec.conditions.after.clone();
         Self {
             id,
             seq: meta.seq,
             hash: meta.hash,
-            state: if available_at > now { TaskState::Scheduled } else { TaskState::Available },
+            state: match (waits_for.is_empty(), available_at > now) {
+                (false, _) => TaskState::Pending,
+                (true, true) => TaskState::Scheduled,
+                (true, false) => TaskState::Available,
+            },
             spec: event.spec,
             forked_from: event.forked_from,
             epoch: Epoch(0),
@@ -112,7 +124,9 @@ impl TaskRecord {
             runs: 0,
             run: None,
             last_run: None,
+            waits_for,
             worker: None,
+            leased_at: None,
             available_at,
             blocked_why: None,
             message: None,
@@ -160,13 +174,15 @@ impl TaskRecord {
             TaskEvent::TaskUnblocked(_) => {
                 self.message = None;
                 // Held before its time had come: it waits for that again. An outage's is over.
-                if self.available_at > now && self.blocked_why != Some(TaskBlockedWhy::Outage) {
+                if !self.waits_for.is_empty() {
+                    self.rest(TaskState::Pending);
+                } else if self.available_at > now && self.blocked_why != Some(TaskBlockedWhy::Outage) {
                     self.rest(TaskState::Scheduled);
                 } else {
                     self.wait_for_lease(now);
                 }
             }
-            TaskEvent::TaskLeased(e) => self.leased(e),
+            TaskEvent::TaskLeased(e) => self.leased(e, now),
             TaskEvent::TaskReleased(_) | TaskEvent::TaskLeaseExpired(_) => self.wait_for_lease(now),
             TaskEvent::TaskRunCrashed(e) => {
                 self.crashes += 1;
@@ -212,6 +228,7 @@ impl TaskRecord {
                 self.begin_again(Some(e.run), now);
             }
             TaskEvent::TaskReprioritized(e) => self.spec.priority = e.priority,
+            TaskEvent::TaskDependencyEnded(e) => self.dependency_ended(e.on, now),
         }
         self.seq = meta.seq;
         self.hash = meta.hash;
@@ -239,16 +256,33 @@ impl TaskRecord {
                 state == TaskState::Running && Some(*run) == self.run
             }
             TaskEvent::TaskPaused(_) => {
-                matches!(state, TaskState::Scheduled | TaskState::Available | TaskState::Retryable)
+                matches!(
+                    state,
+                    TaskState::Pending | TaskState::Scheduled | TaskState::Available | TaskState::Retryable
+                )
             }
             TaskEvent::TaskUnblocked(_) => state == TaskState::Blocked,
             TaskEvent::TaskCancelled(_) | TaskEvent::TaskReprioritized(_) => !state.is_ended(),
             TaskEvent::TaskRetried(_) => state != TaskState::Running,
             TaskEvent::TaskResumed(_) => true,
+            TaskEvent::TaskDependencyEnded(TaskDependencyEnded { on, .. }) => self.waits_for.contains(on),
         }
     }
 
-    fn leased(&mut self, event: TaskLeased) {
+    fn dependency_ended(&mut self, on: TaskId, now: Timestamp) {
+        self.waits_for.retain(|task| *task != on);
+        // Held by a person as well: it goes on waiting for that.
+        if self.state != TaskState::Pending || !self.waits_for.is_empty() {
+            return;
+        }
+        if self.available_at > now {
+            self.rest(TaskState::Scheduled);
+        } else {
+            self.wait_for_lease(now);
+        }
+    }
+
+    fn leased(&mut self, event: TaskLeased, now: Timestamp) {
         if self.run != Some(event.run) {
             self.runs += 1;
         }
@@ -257,6 +291,7 @@ impl TaskRecord {
         self.run = Some(event.run);
         self.last_run = Some(event.run);
         self.worker = Some(event.worker);
+        self.leased_at = Some(now);
     }
 
     fn wait_for_lease(&mut self, now: Timestamp) {
@@ -270,18 +305,21 @@ impl TaskRecord {
         self.run = run;
         self.ended_at = None;
         self.message = None;
+        self.waits_for.clear();
         self.wait_for_lease(now);
     }
 
     fn end(&mut self, state: TaskState, now: Timestamp) {
         self.rest(state);
         self.run = None;
+        self.waits_for.clear();
         self.ended_at = Some(now);
     }
 
     fn rest(&mut self, state: TaskState) {
         self.state = state;
         self.worker = None;
+        self.leased_at = None;
         self.blocked_why = None;
     }
 }

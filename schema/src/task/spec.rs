@@ -4,6 +4,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use url::Url;
 
+use super::conditions::Conditions;
 use crate::{
     content::{BlobRef, WorkPath},
     ids::{BatchId, QueueName, Timestamp},
@@ -93,6 +94,9 @@ pub struct TaskSpec {
     /// What people call that batch: one line, at most [`TITLE_CHARS_MAX`] characters.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub batch_name: Option<String>,
+    /// What must hold before it is leased.
+    #[serde(default, skip_serializing_if = "Conditions::is_none")]
+    pub conditions: Conditions,
 }
 
 impl TaskSpec {
@@ -149,7 +153,7 @@ impl TaskSpec {
         if self.settings.temperature_milli.is_some_and(|milli| milli > 2000) {
             return fail("settings.temperature_milli", "from 0 to 2000");
         }
-        Ok(())
+        self.conditions.check()
     }
 }
 

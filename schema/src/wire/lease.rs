@@ -7,7 +7,7 @@ use crate::{
     event::Head,
     ids::{Epoch, IncarnationId, QueueName, RunId, TaskId},
     run::EngineRef,
-    task::{TaskSpec, TaskState},
+    task::{Labels, TaskSpec, TaskState},
 };
 
 /// `POST /v1/lease`: asks for work; waits up to `wait_ms` for some.
@@ -26,12 +26,32 @@ pub struct LeaseRequest {
     pub queues: Vec<QueueName>,
     /// Engines and versions it has.
     pub engines: Vec<EngineRef>,
+    /// What the worker says of itself: a task may want a worker that has these.
+    #[serde(default, skip_serializing_if = "Labels::is_empty")]
+    pub labels: Labels,
+    /// How many runs it takes at most, and why it takes no more now.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub room: Option<Room>,
     /// Most leases wanted, at most [`LEASE_MAX`].
     pub max: u32,
     /// How long to wait for work, at most [`LONG_POLL_MS_MAX`].
     #[serde(default)]
     pub wait_ms: u64,
 }
+
+/// How much room a worker has.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct Room {
+    /// Runs it takes at most.
+    pub slots: u32,
+    /// Why it takes no more now; none where it would. At most [`ROOM_WHY_BYTES_MAX`] bytes.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub full: Option<String>,
+}
+
+/// Longest [`Room::full`], in bytes.
+pub const ROOM_WHY_BYTES_MAX: usize = 200;
 
 /// Work.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -42,6 +62,9 @@ pub struct LeaseResponse {
     /// and a worker knows when it asked.
     #[serde(default)]
     pub held_ms: u64,
+    /// As in a heartbeat's answer; there are no leases then.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub drain: bool,
 }
 
 /// A task in a worker's hands.
@@ -77,6 +100,9 @@ pub struct HeartbeatRequest {
     pub incarnation: IncarnationId,
     /// What it holds.
     pub held: Vec<Held>,
+    /// As in a lease request.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub room: Option<Room>,
     /// How long to wait for news, at most [`LONG_POLL_MS_MAX`].
     #[serde(default)]
     pub wait_ms: u64,
@@ -99,6 +125,9 @@ pub struct HeartbeatResponse {
     pub renewed: Vec<TaskId>,
     /// Lost, each with the reason: the worker ends the run process at once.
     pub lost: Vec<LostLease>,
+    /// Somebody wants the worker to take no more, to end what it has, and then itself.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub drain: bool,
 }
 
 /// A lease that is no more.

@@ -3,11 +3,13 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use super::Room;
 use crate::{
     event::Head,
-    ids::{IncarnationId, RunId, Seq, TaskId, Timestamp},
+    ids::{IncarnationId, QueueName, RunId, Seq, TaskId, Timestamp},
     policy::Policy,
-    task::{TaskRecord, TaskSpec, TaskState},
+    run::EngineRef,
+    task::{Labels, TaskRecord, TaskSpec, TaskState},
 };
 
 /// `POST /v1/tasks`: puts tasks into the backlog, all or none.
@@ -181,4 +183,28 @@ pub struct WorkerView {
     pub held: u32,
     /// When it was last heard of.
     pub seen_at: Timestamp,
+    /// What it takes; none where it never asked for work.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub about: Option<WorkerAbout>,
+    /// How much room it has.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub room: Option<Room>,
+    /// Somebody wants it to take no more and to end.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub draining: bool,
+}
+
+/// What a worker takes, as it said with its last request for work.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(default)]
+pub struct WorkerAbout {
+    /// Queues; empty = all.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub queues: Vec<QueueName>,
+    /// Engines and versions.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub engines: Vec<EngineRef>,
+    /// Labels.
+    #[serde(skip_serializing_if = "Labels::is_empty")]
+    pub labels: Labels,
 }

@@ -2,7 +2,7 @@
 
 use docket_coordinator::{
     decide::{self, Rejection},
-    store::{AppendError, CommandError, Granted},
+    store::{AppendError, CommandError, Granted, Heartbeat},
 };
 use docket_schema::{
     ids::{Epoch, Seq, StreamId},
@@ -86,8 +86,11 @@ async fn late(worker: &Worker, lease: &Granted) -> Late {
     let world = &worker.world;
     let (task, epoch) = (lease.record.id, lease.record.epoch);
     let held = vec![Held { task, epoch }];
-    let renewed =
-        world.store.heartbeat(worker.incarnation, held, LEASE_MS, world.now()).await.expect("answers");
+    let renewed = world
+        .store
+        .heartbeat(Heartbeat { incarnation: worker.incarnation, held, room: None }, LEASE_MS, world.now())
+        .await
+        .expect("answers");
     let head = world.store.head(StreamId::Run(lease.run)).await.expect("reads").expect("exists");
     let append = world.append(lease.run, head.seq, epoch, vec![note(1)]).await.map(|_| ());
     let at = if append.is_ok() { head.seq.next() } else { head.seq };

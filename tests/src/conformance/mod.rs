@@ -6,6 +6,7 @@
 mod carry;
 mod database;
 mod faults;
+mod flow;
 mod leases;
 mod lineage;
 mod listing;
@@ -64,6 +65,16 @@ pub const CASES: &[(&str, Case)] = cases![
     lineage::fork_is_all_or_none_and_once,
     lineage::a_fork_is_leased_settled_and_not_retried,
     lineage::the_tree_is_the_same_from_any_of_its_runs,
+    flow::a_task_waits_until_the_others_are_completed,
+    flow::what_becomes_of_who_waits_for_a_task_that_failed,
+    flow::a_dependency_that_nobody_knows_refuses_the_submit,
+    flow::ends_and_submits_at_once_strand_nobody,
+    flow::one_key_runs_one_at_a_time_however_many_lease,
+    flow::tasks_behind_a_full_key_are_found,
+    flow::a_queue_is_paused_limited_and_opened,
+    flow::a_worker_gets_what_its_labels_satisfy,
+    flow::batches_share_and_nobody_starves,
+    flow::a_drained_worker_gets_no_more_and_is_told,
     leases::lease_request_repeated_answers_the_same,
     leases::concurrent_leases_never_share_a_task,
     leases::late_calls_before_the_expirer_are_accepted,

@@ -225,6 +225,8 @@ impl Worker {
     /// A lease request.
     pub fn request(&self, max: u32) -> LeaseRequest {
         LeaseRequest {
+            labels: docket_schema::task::Labels::default(),
+            room: None,
             incarnation: self.incarnation,
             number: self.number.fetch_add(1, Ordering::Relaxed) + 1,
             name: "tester".to_owned(),
@@ -238,7 +240,7 @@ impl Worker {
     /// Sends a lease request.
     pub async fn send(&self, request: LeaseRequest) -> Vec<Granted> {
         let runs = (0..request.max).map(|_| RunId(self.world.id())).collect();
-        self.world.store.lease(request, runs, LEASE_MS, self.world.now()).await.expect("leases")
+        self.world.store.lease(request, runs, LEASE_MS, self.world.now()).await.expect("leases").leases
     }
 
     /// Leases up to `max` tasks.
@@ -297,6 +299,7 @@ pub fn spec(title: &str) -> TaskSpec {
         branch: None,
         batch: None,
         batch_name: None,
+        conditions: docket_schema::task::Conditions::default(),
     }
 }
 

@@ -393,6 +393,8 @@ async fn what_was_cancelled_before_it_began_is_not_waited_for() -> Result<()> {
     let (begun, _) = sample.submit(&coordinator, &["--model", "openai:x"]).await?;
     // A worker that has it and does not come to begin.
     let request = LeaseRequest {
+        labels: docket_schema::task::Labels::default(),
+        room: None,
         incarnation: docket_worker::clock::new_incarnation(),
         number: 1,
         name: "idle".to_owned(),

@@ -18,6 +18,7 @@ use docket_schema::{
     event::{Envelope, Head, TypedEvent as _, follow},
     export::Export,
     ids::StreamId,
+    queue::QueueEvent,
     run::RunEvent,
     system::SystemEvent,
     task::TaskEvent,
@@ -88,7 +89,13 @@ async fn the_golden_logs_of_this_release_are_recorded_when_asked_for() -> Result
             fs::write(file, run.write())?;
         }
     }
-    let streams = [("by-hand", made::imports()), ("tokens", made::tokens()), ("audit", made::audit())];
+    let streams = [
+        ("by-hand", made::imports()),
+        ("tokens", made::tokens()),
+        ("audit", made::audit()),
+        ("queue", made::queue()),
+        ("waits", made::waits()),
+    ];
     for (name, events) in streams {
         let lines: Result<Vec<String>, _> = events.iter().map(serde_json::to_string).collect();
         let file = of_release.join(format!("{name}.stream.jsonl"));
@@ -112,7 +119,12 @@ fn every_kind_of_event_occurs_in_a_golden_log() -> Result<()> {
         };
         found.insert((family, event.kind, event.version));
     }
-    let families = [("run", RunEvent::READ), ("task", TaskEvent::READ), ("system", SystemEvent::READ)];
+    let families = [
+        ("run", RunEvent::READ),
+        ("task", TaskEvent::READ),
+        ("system", SystemEvent::READ),
+        ("queue", QueueEvent::READ),
+    ];
     let lacking: Vec<String> = families
         .into_iter()
         .flat_map(|(family, read)| read.iter().map(move |(kind, version)| (family, *kind, *version)))
@@ -129,7 +141,13 @@ fn the_streams_of_no_run_are_chained_and_read() -> Result<()> {
         let mut head = Head::EMPTY;
         for event in &events {
             head = follow(head, event).with_context(|| name.clone())?;
-            SystemEvent::decode(&event.kind, event.version, event.payload.as_str())?;
+            let (kind, payload) = (event.kind.as_str(), event.payload.as_str());
+            match event.stream {
+                StreamId::Run(_) => RunEvent::decode(kind, event.version, payload).map(drop)?,
+                StreamId::Task(_) => TaskEvent::decode(kind, event.version, payload).map(drop)?,
+                StreamId::System(_) => SystemEvent::decode(kind, event.version, payload).map(drop)?,
+                StreamId::Queue(_) => QueueEvent::decode(kind, event.version, payload).map(drop)?,
+            }
         }
     }
     Ok(())

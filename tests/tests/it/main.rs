@@ -2,6 +2,7 @@
 
 mod answer;
 mod api;
+mod backlog;
 mod bad_input;
 mod bench;
 mod bitflip;

@@ -5,6 +5,7 @@ use std::{collections::BTreeMap, ffi::OsString, path::PathBuf, time::Duration};
 use docket_schema::{
     ids::{IncarnationId, QueueName},
     run::EngineRef,
+    task::Labels,
 };
 
 use crate::{
@@ -68,6 +69,8 @@ pub struct SupervisorConfig {
     pub slots: u32,
     /// Queues it serves; empty = all.
     pub queues: Vec<QueueName>,
+    /// What it says of itself: a task may want a worker that has these.
+    pub labels: Labels,
     /// Engines its run program has.
     pub engines: Vec<EngineRef>,
     /// Keys by provider, for the run processes.

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use docket_schema::{
     ids::TaskId,
-    wire::{LONG_POLL_MS_MAX, Lease, LostWhy, ReleaseReason},
+    wire::{LONG_POLL_MS_MAX, Lease, LostWhy, ReleaseReason, Room},
 };
 
 use super::state::{
@@ -454,6 +454,16 @@ fn renew(state: &mut State, at: Moment, out: &mut Vec<Command>) {
         out.push(Command::Heartbeat { held: keys.iter().map(|key| key.held()).collect(), wait });
         state.beat = Poll::Asked(keys, at.now);
     }
+}
+
+/// What a worker says of its room.
+pub(super) fn room(state: &State) -> Room {
+    let full = match state.phase {
+        Phase::Draining(_) | Phase::Killing | Phase::Over => Some("it drains".to_owned()),
+        Phase::Leasing if free(state) == 0 => Some(format!("its {} slots are taken", state.slots)),
+        Phase::Leasing => None,
+    };
+    Room { slots: state.slots, full }
 }
 
 fn free(state: &State) -> u32 {

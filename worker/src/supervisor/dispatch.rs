@@ -21,10 +21,10 @@ use tokio::{sync::watch, task::JoinHandle};
 use super::{
     child::{Attended, Order, attend},
     config::SupervisorConfig,
-    decide::{Moment, next_wake, on},
+    decide::{Moment, next_wake, on, room},
     report::{SupervisorEnd, SupervisorError, SupervisorReport},
     scratch::Scratch,
-    state::{Command, Event, Failure, Key, KilledFor, State},
+    state::{Command, Event, Failure, Key, KilledFor, Phase, State},
 };
 use crate::{
     bootstrap::Bootstrap,
@@ -148,9 +148,16 @@ impl Dispatcher {
     async fn work(mut self, mut signals: impl Stream<Item = ()> + Unpin + Send) -> SupervisorReport {
         let mut event = Event::Begun;
         let mut signals_open = true;
+        // Somebody told the coordinator that this worker is to end.
+        let mut drained = false;
         loop {
             let at = Moment { now: Instant::now(), jitter: crate::clock::jitter() };
-            for command in on(&mut self.state, at, event) {
+            let mut commands = on(&mut self.state, at, event);
+            if drained && self.state.phase == Phase::Leasing {
+                tracing::info!("drained: no new work, runs end their turn");
+                commands.extend(on(&mut self.state, at, Event::Signal));
+            }
+            for command in commands {
                 if command == Command::Finish {
                     return self.report().await;
                 }
@@ -181,15 +188,17 @@ impl Dispatcher {
                     Event::RunEnded(key, end)
                 }
                 answer = under_way(&mut self.lease) => match answer {
-                    Ok(LeaseResponse { leases, held_ms }) => {
+                    Ok(LeaseResponse { leases, held_ms, drain }) => {
                         self.answered();
+                        drained |= drain;
                         Event::Leased(leases, Duration::from_millis(held_ms))
                     }
                     Err(error) => Event::LeaseFailed(self.lease_failure(&error)),
                 },
                 answer = under_way(&mut self.beat) => match answer {
-                    Ok(HeartbeatResponse { renewed, lost }) => {
+                    Ok(HeartbeatResponse { renewed, lost, drain }) => {
                         self.answered();
+                        drained |= drain;
                         let lost = lost.into_iter().map(|lost| (lost.task, lost.why)).collect();
                         Event::Beaten { renewed, lost }
                     }
@@ -217,6 +226,8 @@ impl Dispatcher {
                     name: self.config.name.clone(),
                     queues: self.config.queues.clone(),
                     engines: self.config.engines.clone(),
+                    labels: self.config.labels.clone(),
+                    room: Some(room(&self.state)),
                     max: wanted.max,
                     wait_ms: ms(wait),
                 };
@@ -224,7 +235,8 @@ impl Dispatcher {
                 self.lease = Some(Box::pin(async move { client.lease(&request).await }));
             }
             Command::Heartbeat { held, wait } => {
-                let request = HeartbeatRequest { incarnation: self.incarnation, held, wait_ms: ms(wait) };
+                let (incarnation, room) = (self.incarnation, Some(room(&self.state)));
+                let request = HeartbeatRequest { incarnation, held, room, wait_ms: ms(wait) };
                 let client = self.client.clone();
                 self.beat = Some(Box::pin(async move {
                     let late = |_| ClientError::Unreachable {

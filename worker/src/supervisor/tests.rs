@@ -81,7 +81,7 @@ async fn lease(State(it): State<Arc<Coordinator>>, Json(request): Json<LeaseRequ
             work.drain(..count).collect()
         };
         if !leases.is_empty() || !it.wait(request.wait_ms).await {
-            return Json(LeaseResponse { leases, held_ms }).into_response();
+            return Json(LeaseResponse { leases, held_ms, drain: false }).into_response();
         }
     }
 }
@@ -96,7 +96,7 @@ async fn heartbeat(State(it): State<Arc<Coordinator>>, Json(request): Json<Heart
     let lost = lost();
     let kept = |task: &TaskId| lost.iter().all(|lost| lost.task != *task);
     let renewed = request.held.iter().map(|held| held.task).filter(kept).collect();
-    Json(HeartbeatResponse { renewed, lost }).into_response()
+    Json(HeartbeatResponse { renewed, lost, drain: false }).into_response()
 }
 
 async fn release(
@@ -203,6 +203,7 @@ impl House {
             name: "test".to_owned(),
             slots: setup.slots,
             queues: Vec::new(),
+            labels: docket_schema::task::Labels::default(),
             engines: SupervisorConfig::engines_of_this_build(),
             keys: BTreeMap::from([("anthropic".to_owned(), Secret::new("sk-1").unwrap())]),
             scratch: dir.path().join("scratch"),

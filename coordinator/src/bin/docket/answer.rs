@@ -91,6 +91,9 @@ fn how_for(task: TaskId, why: TaskBlockedWhy) -> Option<String> {
         TaskBlockedWhy::Outage => Some(format!(
             "it goes on by itself while a coordinator serves; `docket retry {id}` does so at once"
         )),
+        TaskBlockedWhy::Budget => {
+            Some(format!("once its batch may use more, `docket retry {id}` lets it go on"))
+        }
         TaskBlockedWhy::Child | TaskBlockedWhy::Paused => None,
     }
 }

@@ -14,7 +14,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use docket_schema::policy::Policy;
+use docket_schema::{ids::TaskId, policy::Policy};
 
 pub(crate) use github::{LabelPriority, label_priority};
 pub(crate) use line::Line;
@@ -200,7 +200,71 @@ pub(crate) fn parse(text: &str, reading: &Reading) -> Read {
         read.entries.truncate(TASKS_MAX);
     }
     once(&mut read);
+    in_order(&mut read);
     read
+}
+
+/// Brings each task behind those that it waits for, in the order of the file otherwise, and names of lines that
+/// were dropped to those that stay. What waits for nobody, or for itself, is a fault.
+fn in_order(read: &mut Read) {
+    let mut at: HashMap<&str, usize> = HashMap::new();
+    let mut bad: Vec<(usize, String)> = Vec::new();
+    for (n, (line, task)) in read.entries.iter().enumerate() {
+        if let Some(key) = &task.key
+            && let first = *at.entry(key).or_insert(n)
+            && first != n
+        {
+            bad.push((*line, format!("`key`: line {} is called `{key}` already", read.entries[first].0)));
+        }
+    }
+    let mut waits: Vec<Vec<usize>> = vec![Vec::new(); read.entries.len()];
+    for (n, (line, task)) in read.entries.iter().enumerate() {
+        for name in &task.after {
+            match at.get(name.as_str()) {
+                Some(first) => waits[n].push(*first),
+                None if name.parse::<TaskId>().is_ok() => {}
+                None => bad
+                    .push((*line, format!("`after`: no line has the key `{name}`, and it is no task's id"))),
+            }
+        }
+    }
+    // Each is placed once all that it waits for are; a stack of its own, for a chain may be as long as the file.
+    let (mut state, mut order) = (vec![0_u8; waits.len()], Vec::with_capacity(waits.len()));
+    for n in 0..waits.len() {
+        let mut stack = vec![(n, 0)];
+        while let Some((task, next)) = stack.pop() {
+            if next == 0 && state[task] != 0 {
+                continue;
+            }
+            state[task] = 1;
+            match waits[task].get(next) {
+                None => {
+                    state[task] = 2;
+                    order.push(task);
+                }
+                Some(first) => {
+                    stack.push((task, next + 1));
+                    if state[*first] == 1 {
+                        bad.push((
+                            read.entries[task].0,
+                            format!("`after`: it waits for itself, by line {}", read.entries[*first].0),
+                        ));
+                    } else {
+                        stack.push((*first, 0));
+                    }
+                }
+            }
+        }
+    }
+    let moved = order.iter().enumerate().any(|(at, n)| at != *n);
+    if bad.is_empty() && moved {
+        let mut old: Vec<Option<(usize, Line)>> =
+            std::mem::take(&mut read.entries).into_iter().map(Some).collect();
+        read.entries = order.into_iter().filter_map(|n| old[n].take()).collect();
+    }
+    for (line, why) in bad {
+        read.faults.add(line, why);
+    }
 }
 
 /// Drops what is asked twice: under one key, or in the same words of the same repository.

@@ -6,7 +6,9 @@
 
 use std::path::Path;
 
-use docket_schema::{ids::QueueName, message::ModelRef, policy::Policy, redact::Redactor, run::RunSettings};
+use docket_schema::{
+    ids::QueueName, message::ModelRef, policy::Policy, redact::Redactor, run::RunSettings, task::Labels,
+};
 use docket_worker::{
     bootstrap::{HiddenValues, SandboxChoice, WorkerSettings},
     sandbox::{Limits, limits_of_this_host},
@@ -48,6 +50,8 @@ pub(crate) struct Config {
     pub(crate) hang_ms: Option<u64>,
     /// Queues a worker serves; none = all.
     pub(crate) queues: Vec<QueueName>,
+    /// What a worker says of itself.
+    pub(crate) labels: Labels,
     /// Walls around commands.
     pub(crate) sandbox: SandboxChoice,
     /// What a run's commands may use together.
@@ -76,6 +80,7 @@ impl Default for Config {
             slots: 2,
             hang_ms: None,
             queues: Vec::new(),
+            labels: Labels::default(),
             sandbox: SandboxChoice::Auto,
             limits: limits_of_this_host(),
             redact: Vec::new(),

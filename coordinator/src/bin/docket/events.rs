@@ -5,6 +5,7 @@ use docket_schema::{
     event::{Envelope, TypedEvent as _},
     ids::{StreamId, Timestamp},
     message::{Part, ToolUse},
+    queue::{QueueEvent, QueueSet},
     run::{Compacted, GateSpec, GateStep, RunEvent, RunOutcome, ToolStatus},
     system::{AdminAct, SystemEvent},
     task::{TaskBlocked, TaskBlockedWhy, TaskEvent},
@@ -33,10 +34,19 @@ pub(crate) fn summary(event: &Envelope) -> String {
         StreamId::System(_) => {
             SystemEvent::decode(&event.kind, event.version, payload).map(|event| of_system(&event))
         }
-        StreamId::Queue(_) => Ok(String::new()),
+        StreamId::Queue(_) => {
+            QueueEvent::decode(&event.kind, event.version, payload).map(|event| of_queue(&event))
+        }
     };
     let detail = typed.unwrap_or_else(|error| error.to_string());
     line(&format!("{:<16} {detail}", event.kind)).trim_end().to_owned()
+}
+
+fn of_queue(event: &QueueEvent) -> String {
+    let QueueEvent::QueueSet(QueueSet { by, settings }) = event;
+    let paused = if settings.paused { "paused" } else { "open" };
+    let most = settings.running_max.map_or(String::new(), |max| format!(", at most {max} at a time"));
+    format!("{paused}{most} ({by})")
 }
 
 fn of_system(event: &SystemEvent) -> String {
@@ -212,6 +222,7 @@ fn blocked(event: &TaskBlocked) -> String {
         TaskBlockedWhy::Paused => format!("run {run}: paused"),
         TaskBlockedWhy::Outage => format!("run {run}: its provider stays away; it goes on by itself"),
         TaskBlockedWhy::Provider => format!("run {run}: its provider wants a person"),
+        TaskBlockedWhy::Budget => format!("run {run}: its batch has used up what it may"),
     }
 }
 
@@ -236,6 +247,7 @@ fn of_task(event: &TaskEvent) -> String {
         TaskEvent::TaskResumed(e) => format!("run {} stands on run {}", e.run.short(), e.parent.short()),
         TaskEvent::TaskReprioritized(e) => e.priority.to_string(),
         TaskEvent::TaskPaused(e) => e.by.clone(),
+        TaskEvent::TaskDependencyEnded(e) => format!("task {} is {}", e.on.short(), e.state),
     }
 }
 

@@ -225,7 +225,8 @@ pub(crate) const fn word(task: &TaskRecord) -> &'static str {
             TaskBlockedWhy::Person
             | TaskBlockedWhy::Child
             | TaskBlockedWhy::Provider
-            | TaskBlockedWhy::Outage,
+            | TaskBlockedWhy::Outage
+            | TaskBlockedWhy::Budget,
         )
         | None => task.state.as_str(),
     }

@@ -381,6 +381,7 @@ impl TaskArgs {
             branch: self.branch.clone(),
             batch: None,
             batch_name: None,
+            conditions: docket_schema::task::Conditions::default(),
         }
     }
 

@@ -2,7 +2,10 @@
 
 use std::{future::Future, num::NonZeroU32, path::PathBuf, time::Duration};
 
-use docket_schema::ids::{IncarnationId, QueueName};
+use docket_schema::{
+    ids::{IncarnationId, QueueName},
+    task::Labels,
+};
 use docket_worker::{
     bootstrap::{Failpoint, SandboxChoice},
     sandbox::{BackendChoice, Limits, Sandbox, SandboxConfig, workspace_owner},
@@ -32,6 +35,10 @@ pub(crate) struct WorkerArgs {
     /// Queues to serve, separated by commas [default: all]
     #[arg(long, value_name = "QUEUES", value_delimiter = ',')]
     queues: Option<Vec<QueueName>>,
+    /// What to say of itself, as gpu=a100,arch=arm64: a task may want a worker that has a label [default:
+    /// `worker.labels` of docket.toml]
+    #[arg(long, value_name = "LABELS")]
+    labels: Option<Labels>,
     /// Walls around commands: auto, bubblewrap, namespaces, none [default: auto]
     #[arg(long, value_name = "KIND", value_parser = sandbox)]
     sandbox: Option<SandboxChoice>,
@@ -53,6 +60,9 @@ impl WorkerArgs {
         config.slots = self.slots.map_or(config.slots, NonZeroU32::get);
         if let Some(queues) = &self.queues {
             config.queues.clone_from(queues);
+        }
+        if let Some(labels) = &self.labels {
+            config.labels.clone_from(labels);
         }
         config.sandbox = self.sandbox.unwrap_or(config.sandbox);
     }
@@ -126,6 +136,7 @@ pub(crate) fn start(
         name: job.name,
         slots: cx.config.slots,
         queues: cx.config.queues.clone(),
+        labels: cx.config.labels.clone(),
         engines: SupervisorConfig::engines_of_this_build(),
         keys: keys.collect(),
         incarnation: job.incarnation,

@@ -13,7 +13,7 @@ use super::{
 };
 use crate::{
     clock::{Clock, new_id},
-    store::{NewBlob, NewTask},
+    store::{Heartbeat, NewBlob, NewTask},
     tasks::{Wakes, end_if_past},
 };
 
@@ -34,14 +34,15 @@ async fn who_is_heard_of_while_a_round_goes_on_keeps_the_lease() {
     let mut request = lease_request(0);
     request.max = 2;
     let runs = vec![RunId(new_id()), RunId(new_id())];
-    let granted = store.lease(request.clone(), runs, 1000, early).await.expect("leases");
+    let granted = store.lease(request.clone(), runs, 1000, early).await.expect("leases").leases;
     assert_eq!(granted.len(), 2);
 
     let expired = store.expired(clock.now(), 10).await.expect("reads");
     assert_eq!(expired.len(), 2, "the round begins with both");
     let (heard_of, epoch) = expired[0];
     let held = vec![Held { task: heard_of, epoch }];
-    store.heartbeat(request.incarnation, held, 30_000, clock.now()).await.expect("renews");
+    let beat = Heartbeat { incarnation: request.incarnation, held, room: None };
+    store.heartbeat(beat, 30_000, clock.now()).await.expect("renews");
     for (task, epoch) in &expired {
         end_if_past(store.as_ref(), &clock, &wakes, *task, *epoch).await.expect("looks");
     }

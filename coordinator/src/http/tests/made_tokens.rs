@@ -113,7 +113,7 @@ async fn whoever_waits_under_a_revoked_token_gets_nothing_any_more() {
         house.made("builder", Role::Worker, None).await;
         house.submit(spec("work")).await
     };
-    let (answer, task) = in_time("an answer", async { tokio::join!(waiting, revoke) }).await;
+    let (answer, task) = Box::pin(in_time("an answer", async { tokio::join!(waiting, revoke) })).await;
     assert_eq!(answer.problem().code, ProblemCode::Unauthorized);
     assert_eq!(house.task_state(task).await, "available");
 

@@ -216,6 +216,8 @@ pub(super) fn append_request(epoch: Epoch, at: u64, events: Vec<NewEvent>) -> Ap
 
 pub(super) fn lease_request(wait_ms: u64) -> LeaseRequest {
     LeaseRequest {
+        labels: docket_schema::task::Labels::default(),
+        room: None,
         incarnation: IncarnationId(clock::new_id()),
         number: 1,
         name: "worker".to_owned(),
@@ -228,5 +230,5 @@ pub(super) fn lease_request(wait_ms: u64) -> LeaseRequest {
 
 pub(super) fn heartbeat(request: &LeaseRequest, lease: &Lease, wait_ms: u64) -> HeartbeatRequest {
     let held = vec![Held { task: lease.task, epoch: lease.epoch }];
-    HeartbeatRequest { incarnation: request.incarnation, held, wait_ms }
+    HeartbeatRequest { incarnation: request.incarnation, held, room: None, wait_ms }
 }

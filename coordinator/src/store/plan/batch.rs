@@ -2,7 +2,7 @@
 
 use docket_schema::ids::{BlobHash, StreamId, SystemTopic, TaskId};
 
-use super::{append, command, import, lease, submit};
+use super::{append, command, depend, import, lease, submit};
 use crate::store::{
     ask::{Answered, Ask, PackedBlob},
     conn::Conn,
@@ -27,8 +27,8 @@ pub(in crate::store) async fn plan_batch(
             Ask::Lease { request, runs, lease_ms, now } => {
                 Answered::Lease(Ok(lease::plan_lease(desk, conn, request, runs, *lease_ms, *now).await?))
             }
-            Ask::Heartbeat { incarnation, held, lease_ms, now } => {
-                Answered::Heartbeat(Ok(lease::plan_heartbeat(desk, *incarnation, held, *lease_ms, *now)))
+            Ask::Heartbeat { beat, lease_ms, now } => {
+                Answered::Heartbeat(Ok(lease::plan_heartbeat(desk, conn, beat, *lease_ms, *now).await?))
             }
             Ask::PutBlobs { blobs, .. } => {
                 stage_blobs(desk, blobs);
@@ -41,11 +41,17 @@ pub(in crate::store) async fn plan_batch(
                 Answered::TouchBlobs(Ok(stored))
             }
             Ask::Import(ask) => Answered::Import(import::plan_import(desk, conn, ask).await?),
-            Ask::Grace { .. } | Ask::Secret { .. } | Ask::Rebuild | Ask::DropBlobs { .. } => {
+            Ask::Grace { .. }
+            | Ask::Secret { .. }
+            | Ask::Rebuild
+            | Ask::DropBlobs { .. }
+            | Ask::DrainWorker { .. } => {
                 unreachable!("lone asks are not planned in a batch")
             }
         });
     }
+    let now = desk.staged.now;
+    depend::set_free(desk, conn, now).await?;
     Ok(answers)
 }
 
@@ -81,7 +87,7 @@ async fn load(desk: &mut Desk, conn: &mut Conn<'_>, asks: &[&Ask]) -> Result<(),
                 tasks.push(ask.task);
                 names.extend(&ask.names);
             }
-            Ask::Heartbeat { held, .. } => tasks.extend(held.iter().map(|held| held.task)),
+            Ask::Heartbeat { beat, .. } => tasks.extend(beat.held.iter().map(|held| held.task)),
             Ask::TouchBlobs { hashes, .. } => names.extend(hashes),
             Ask::Import(ask) => {
                 streams.extend(ask.import.streams.iter().map(|stream| stream.stream.clone()));
@@ -89,7 +95,11 @@ async fn load(desk: &mut Desk, conn: &mut Conn<'_>, asks: &[&Ask]) -> Result<(),
                 names.extend(&ask.import.names);
             }
             Ask::Submit { .. } | Ask::Lease { .. } | Ask::PutBlobs { .. } => {}
-            Ask::Grace { .. } | Ask::Secret { .. } | Ask::Rebuild | Ask::DropBlobs { .. } => {}
+            Ask::Grace { .. }
+            | Ask::Secret { .. }
+            | Ask::Rebuild
+            | Ask::DropBlobs { .. }
+            | Ask::DrainWorker { .. } => {}
         }
     }
     names.sort_unstable();

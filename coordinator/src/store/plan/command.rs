@@ -279,7 +279,8 @@ const fn epoch_of(event: &TaskEvent, holder: Epoch) -> Epoch {
         | TaskEvent::TaskRetried(_)
         | TaskEvent::TaskResumed(_)
         | TaskEvent::TaskReprioritized(_)
-        | TaskEvent::TaskPaused(_) => holder,
+        | TaskEvent::TaskPaused(_)
+        | TaskEvent::TaskDependencyEnded(_) => holder,
     }
 }
 

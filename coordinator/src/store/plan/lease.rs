@@ -2,17 +2,20 @@
 
 use docket_schema::{
     ids::{Epoch, IncarnationId, RunId, StreamId, TaskId, Timestamp},
-    wire::{Held, LeaseRequest, LostLease, LostWhy},
+    wire::{LeaseRequest, LostLease, LostWhy, WorkerAbout},
 };
 use serde::{Deserialize, Serialize};
 
-use super::command::{Execution, draft_plan};
+use super::{
+    choose::choose,
+    command::{Execution, draft_plan},
+};
 use crate::{
     decide::{self, Lessee, lost_why},
     store::{
-        CommandError, Granted, Renewed,
-        conn::{Arg, Conn, Dialect},
-        desk::{Deadline, Desk, Draft, LoadError, corrupt},
+        CommandError, Granted, Heartbeat, Leased, Renewed,
+        conn::{Arg, Conn},
+        desk::{Deadline, Desk, Draft, LoadError, WorkerSeen, corrupt},
     },
 };
 
@@ -31,9 +34,17 @@ pub(super) async fn plan_lease(
     runs: &[RunId],
     lease_ms: u64,
     now: Timestamp,
-) -> Result<Vec<Granted>, LoadError> {
-    desk.staged.workers.insert(request.incarnation, (request.name.clone(), now));
-    if let Some((number, kept)) = kept_answer(desk, conn, request.incarnation).await?
+) -> Result<Leased, LoadError> {
+    let about = WorkerAbout {
+        queues: request.queues.clone(),
+        engines: request.engines.clone(),
+        labels: request.labels.clone(),
+    };
+    let about = serde_json::to_string(&about).map_err(|e| corrupt(e.to_string()))?;
+    let (name, room) = (request.name.clone(), request.room.clone());
+    desk.staged.workers.insert(request.incarnation, WorkerSeen { name, at: now, about: Some(about), room });
+    let KnownWorker { kept, drain } = known_worker(desk, conn, request.incarnation).await?;
+    if let Some((number, kept)) = kept
         && number >= request.number
     {
         // A lower number is a request that its worker has given up; it must not take work with it.
@@ -45,14 +56,17 @@ pub(super) async fn plan_lease(
                 let lease = (granted.record.epoch, now.plus_ms(lease_ms));
                 desk.staged.deadlines.insert(granted.record.id, lease);
             }
-            Ok(standing)
+            Ok(Leased { leases: standing, drain })
         } else {
-            Ok(Vec::new())
+            Ok(Leased { leases: Vec::new(), drain })
         };
     }
-    let chosen = choose(desk, conn, request, runs.len()).await?;
-    let resumed: Vec<TaskId> = chosen.clone();
-    desk.load_tasks(conn, &resumed).await?;
+    if drain {
+        return Ok(Leased { leases: Vec::new(), drain });
+    }
+    let wanted = (request.max as usize).min(runs.len());
+    let chosen = choose(desk, conn, request, wanted, now).await?;
+    desk.load_tasks(conn, &chosen).await?;
     let lessee = Lessee { incarnation: request.incarnation, name: request.name.clone() };
     let when = Execution { now, deadline: Deadline::Set(now.plus_ms(lease_ms)) };
     let mut fresh = runs.iter().copied();
@@ -84,65 +98,39 @@ pub(super) async fn plan_lease(
         let answer = serde_json::to_string(&kept).map_err(|e| corrupt(e.to_string()))?;
         desk.staged.lease_answers.insert(request.incarnation, (request.number, answer));
     }
-    grants(desk, conn, &granted).await
+    Ok(Leased { leases: grants(desk, conn, &granted).await?, drain })
 }
 
-/// Available tasks in order, without those this batch has already changed.
-async fn choose(
-    desk: &Desk,
-    conn: &mut Conn<'_>,
-    request: &LeaseRequest,
-    runs: usize,
-) -> Result<Vec<TaskId>, LoadError> {
-    let dialect = conn.dialect();
-    let wanted = (request.max as usize).min(runs);
-    let mut args = vec![Arg::Int((wanted + desk.staged.tasks.len()) as i64)];
-    let mut filters = String::new();
-    for (column, list) in [
-        ("queue", request.queues.iter().map(|queue| queue.as_str().to_owned()).collect::<Vec<_>>()),
-        ("engine", request.engines.iter().map(|engine| engine.name.clone()).collect()),
-    ] {
-        if !list.is_empty() {
-            args.push(Arg::Texts(list));
-            filters = format!("{filters} AND {}", dialect.any_text(column, args.len() as u8));
-        }
-    }
-    let lock = match dialect {
-        Dialect::Sqlite => "",
-        Dialect::Postgres => " FOR UPDATE SKIP LOCKED",
-    };
-    let sql = format!(
-        "SELECT id FROM tasks WHERE state = 'available'{filters} \
-         ORDER BY priority DESC, available_at, id LIMIT $1{lock}"
-    );
-    let mut chosen = Vec::new();
-    for mut row in conn.rows(&sql, args).await? {
-        let id = TaskId(uuid::Uuid::from_bytes(row.fixed(0)?));
-        if chosen.len() < wanted && !desk.staged.tasks.contains_key(&id) {
-            chosen.push(id);
-        }
-    }
-    Ok(chosen)
+/// What is known of a worker that asks.
+struct KnownWorker {
+    /// Number of its last request that got leases, and what it got.
+    kept: Option<(u64, Vec<Kept>)>,
+    /// Somebody wants it to take no more.
+    drain: bool,
 }
 
-/// The answer that was last given to this incarnation.
-async fn kept_answer(
+async fn known_worker(
     desk: &Desk,
     conn: &mut Conn<'_>,
     incarnation: IncarnationId,
-) -> Result<Option<(u64, Vec<Kept>)>, LoadError> {
+) -> Result<KnownWorker, LoadError> {
     let parse = |text: &str| {
         serde_json::from_str(text).map_err(|e| corrupt(format!("the lease answer of {incarnation}: {e}")))
     };
-    if let Some((number, answer)) = desk.staged.lease_answers.get(&incarnation) {
-        return Ok(Some((*number, parse(answer)?)));
-    }
-    let sql = "SELECT number, answer FROM lease_requests WHERE incarnation = $1";
+    let sql = "SELECT w.draining, r.number, r.answer FROM workers w \
+               LEFT JOIN lease_requests r ON r.incarnation = w.incarnation WHERE w.incarnation = $1";
     let args = vec![Arg::Blob(incarnation.0.as_bytes().to_vec())];
-    match conn.rows(sql, args).await?.first_mut() {
-        None => Ok(None),
-        Some(row) => Ok(Some((row.count(0)?, parse(&row.text(1)?)?))),
+    let mut known = KnownWorker { kept: None, drain: false };
+    if let Some(row) = conn.rows(sql, args).await?.first_mut() {
+        known.drain = row.int(0)? != 0;
+        if let (Some(number), Some(answer)) = (row.int_or_null(1)?, row.text_or_null(2)?) {
+            known.kept = Some((number.unsigned_abs(), parse(&answer)?));
+        }
     }
+    if let Some((number, answer)) = desk.staged.lease_answers.get(&incarnation) {
+        known.kept = Some((*number, parse(answer)?));
+    }
+    Ok(known)
 }
 
 /// The same answer again, as far as its leases stand.
@@ -196,21 +184,25 @@ async fn grants(
         .collect()
 }
 
-/// Plans heartbeats: in memory, for a deadline is no event.
-pub(super) fn plan_heartbeat(
+/// Plans heartbeats. A deadline is no event.
+pub(super) async fn plan_heartbeat(
     desk: &mut Desk,
-    incarnation: IncarnationId,
-    held: &[Held],
+    conn: &mut Conn<'_>,
+    beat: &Heartbeat,
     lease_ms: u64,
     now: Timestamp,
-) -> Renewed {
-    let mut renewed = Renewed::default();
-    desk.staged.workers.entry(incarnation).or_insert((String::new(), now)).1 = now;
+) -> Result<Renewed, LoadError> {
+    let Heartbeat { incarnation, held, room } = beat;
+    let drain = known_worker(desk, conn, *incarnation).await?.drain;
+    let mut renewed = Renewed { drain, ..Renewed::default() };
+    let seen = desk.staged.workers.entry(*incarnation).or_default();
+    seen.at = now;
+    seen.room = room.clone().or(seen.room.take());
     for held in held {
         let why = match desk.tasks.get(&held.task) {
             None => Some(LostWhy::Unknown),
             Some((record, _)) => lost_why(record, held.epoch)
-                .or_else(|| (record.worker != Some(incarnation)).then_some(LostWhy::Fenced)),
+                .or_else(|| (record.worker != Some(*incarnation)).then_some(LostWhy::Fenced)),
         };
         match why {
             Some(why) => renewed.lost.push(LostLease { task: held.task, why }),
@@ -220,5 +212,5 @@ pub(super) fn plan_heartbeat(
             }
         }
     }
-    renewed
+    Ok(renewed)
 }

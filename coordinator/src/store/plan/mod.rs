@@ -3,7 +3,9 @@
 
 mod append;
 mod batch;
+mod choose;
 mod command;
+mod depend;
 mod import;
 mod lease;
 mod submit;

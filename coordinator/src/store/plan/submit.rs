@@ -1,14 +1,17 @@
 //! Submit: all tasks or none, each id and each deduplication key once.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 
 use docket_schema::{
     event::TypedEvent as _,
     ids::{BlobHash, Epoch, StreamId, TaskId, Timestamp, Turn},
-    task::{TaskEvent, TaskEventMeta, TaskRecord},
+    task::{TaskEvent, TaskEventMeta, TaskRecord, TaskState},
 };
 
-use super::command::{draft_first_run, draft_task};
+use super::{
+    command::{draft_first_run, draft_task},
+    depend::{draft_ended, load_states},
+};
 use crate::{
     decide::{self, Plan},
     store::{
@@ -36,11 +39,12 @@ pub(super) async fn plan_submit(
     names.dedup();
     names.retain(|name| !desk.blobs.contains(name));
     desk.load_blobs(conn, names).await?;
+    let mut states = load_states(desk, conn, tasks).await?;
 
     let mut draft = Draft::default();
     let mut touched: Vec<BlobHash> = Vec::new();
     let mut answer = Vec::with_capacity(tasks.len());
-    let mut own_keys: std::collections::HashMap<&str, TaskId> = std::collections::HashMap::new();
+    let mut own_keys: HashMap<&str, TaskId> = HashMap::new();
     for task in tasks {
         if !known.insert(task.id) {
             answer.push((task.id, false));
@@ -59,7 +63,7 @@ pub(super) async fn plan_submit(
             return Ok(Err(AppendError::BlobMissing(missing)));
         }
         touched.extend(blobs_of(task));
-        if let Err(refused) = draft_new(desk, conn, &mut draft, task, by, now).await? {
+        if let Err(refused) = draft_new(desk, conn, &mut draft, task, by, &mut states, now).await? {
             return Ok(Err(refused));
         }
         answer.push((task.id, false));
@@ -75,6 +79,7 @@ async fn draft_new(
     draft: &mut Draft,
     task: &NewTask,
     by: &str,
+    states: &mut HashMap<TaskId, TaskState>,
     now: Timestamp,
 ) -> Result<Result<(), AppendError>, LoadError> {
     let plan = match &task.fork {
@@ -100,6 +105,10 @@ async fn draft_new(
     {
         return Ok(Err(refused));
     }
+    if let Err(refused) = draft_ended(desk, draft, &mut record, states, now)? {
+        return Ok(Err(refused));
+    }
+    states.insert(record.id, record.state);
     draft.tasks.push((record, stream_id, Deadline::Keep));
     Ok(Ok(()))
 }

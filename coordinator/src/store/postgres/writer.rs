@@ -156,7 +156,10 @@ impl PgWriter {
         let answers = plan_batch(&mut heads, &mut conn, asks).await?;
         let staged = &heads.staged;
         // A run's row that changes, or a stream that begins, is more than this statement writes.
-        if staged.events.is_empty() || !staged.runs.is_empty() || staged.streams.values().any(Option::is_none)
+        if staged.events.is_empty()
+            || !staged.runs.is_empty()
+            || !staged.queues.is_empty()
+            || staged.streams.values().any(Option::is_none)
         {
             return Ok(undecided());
         }
@@ -251,6 +254,7 @@ fn is_quick(ask: &Ask) -> bool {
         | Ask::TouchBlobs { .. }
         | Ask::Import(_)
         | Ask::DropBlobs { .. }
+        | Ask::DrainWorker { .. }
         | Ask::Grace { .. }
         | Ask::Secret { .. }
         | Ask::Rebuild => false,

@@ -10,9 +10,10 @@ use docket_schema::{
     export::{Export, Header, VERSION},
     ids::{
         BlobHash, Epoch, EventHash, IncarnationId, Position, RunId, Seq, StreamId, SystemTopic, TaskId,
-        Timestamp, Turn,
+        Timestamp, TreeHash, Turn,
     },
     message::{CallId, ModelRef, Part, StopReason, ToolUse, Usage},
+    queue::{QueueEvent, QueueSet, QueueSettings},
     run::*,
     snapshot::{Base, Manifest},
     system::{
@@ -329,6 +330,7 @@ fn spec(base: Base) -> TaskSpec {
         branch: None,
         batch: None,
         batch_name: None,
+        conditions: docket_schema::task::Conditions::default(),
     }
 }
 
@@ -356,6 +358,31 @@ fn task_events(task: TaskId, run: RunId, base: Base) -> Vec<Envelope> {
     push(3, lease(3).into());
     let message = "the budget of money is used up".to_owned();
     push(3, TaskDiscarded { run, why: DiscardWhy::Failures, message }.into());
+    stream.events
+}
+
+/// The stream of a queue.
+pub(super) fn queue() -> Vec<Envelope> {
+    let mut stream = Stream::new(StreamId::Queue(Default::default()));
+    let settings = QueueSettings { paused: true, running_max: Some(4) };
+    stream.push(Turn(0), &QueueEvent::from(QueueSet { by: "a person".to_owned(), settings }));
+    stream.events
+}
+
+/// The stream of a task that waits for two others.
+pub(super) fn waits() -> Vec<Envelope> {
+    let (one, two) = (TaskId(id(21)), TaskId(id(22)));
+    let mut stream = Stream::new(StreamId::Task(TaskId(id(23))));
+    let concurrency = Some(Concurrency { key: "branch/main".to_owned(), max: 2 });
+    let selector = "gpu=a100".parse().expect("labels");
+    let conditions = Conditions { after: vec![one, two], if_failed: IfFailed::Run, concurrency, selector };
+    let base = Base { manifest: BlobRef::of(b""), tree: TreeHash::ZERO, git: None };
+    let spec = TaskSpec { conditions, ..spec(base) };
+    let by = "a person".to_owned();
+    stream.push(Turn(0), &TaskEvent::from(TaskSubmitted { spec, by, forked_from: None }));
+    for (on, state) in [(one, TaskState::Completed), (two, TaskState::Discarded)] {
+        stream.push(Turn(0), &TaskEvent::from(TaskDependencyEnded { on, state }));
+    }
     stream.events
 }
 

@@ -8,7 +8,7 @@ use docket_schema::{
     message::ModelRef,
     policy::Policy,
     run::{Complexity, Effort},
-    task::{PRIORITY_MAX, TEXT_BYTES_MAX},
+    task::{Concurrency, IfFailed, Labels, PRIORITY_MAX, TEXT_BYTES_MAX},
 };
 use serde::{Deserialize, Deserializer, de};
 
@@ -101,10 +101,29 @@ pub(crate) struct Line {
     /// Runs that may fail.
     #[serde(default)]
     pub(crate) attempts: Option<u32>,
+    /// What other lines of the file call it in their `after`.
+    #[serde(default)]
+    pub(crate) key: Option<String>,
+    /// Tasks that come first: keys of other lines, or ids of tasks.
+    #[serde(default)]
+    pub(crate) after: Vec<String>,
+    /// What becomes of it where one of those fails.
+    #[serde(default)]
+    pub(crate) if_failed: IfFailed,
+    /// Tasks that must not all run at the same time.
+    #[serde(default)]
+    pub(crate) concurrency: Option<Concurrency>,
+    /// Labels that its worker must have.
+    #[serde(default)]
+    pub(crate) selector: Labels,
 }
 
 /// Names that other tools have for a field.
-const OTHER_NAMES: [(&str, &str); 16] = [
+const OTHER_NAMES: [(&str, &str); 20] = [
+    ("labels", "selector"),
+    ("depends_on", "after"),
+    ("dependencies", "after"),
+    ("id", "key"),
     ("prompt", "text"),
     ("body", "text"),
     ("description", "text"),
@@ -218,6 +237,11 @@ impl Line {
             ("max_cost", self.max_cost.is_some()),
             ("max_time", self.max_time.is_some()),
             ("attempts", self.attempts.is_some()),
+            ("key", self.key.is_some()),
+            ("after", !self.after.is_empty()),
+            ("if_failed", self.if_failed != IfFailed::default()),
+            ("concurrency", self.concurrency.is_some()),
+            ("selector", !self.selector.is_empty()),
         ];
         is_set.into_iter().find_map(|(field, set)| set.then_some(field))
     }

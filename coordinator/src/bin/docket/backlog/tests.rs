@@ -175,7 +175,8 @@ fn every_field_of_a_line_is_read_and_bounded() {
         "tests": "make test", "requires": ["a"], "setup": ["make"], "branch": "b", "model": "openai:m",
         "base_url": "http://h/v1", "explore_model": "openai:e", "fallback_model": "openai:f", "engine": "react",
         "repo": "r", "commit": "c", "turns": 5, "complexity": "low", "effort": "high", "temperature": 0.5,
-        "max_tokens": 9, "max_cost": "2.50", "max_time": "30m", "attempts": 2, "script": "s.toml"}"#
+        "key": "me", "if_failed": "cancel",
+        "concurrency": {"key": "k", "max": 2}, "selector": {"gpu": "a100"}, "max_tokens": 9, "max_cost": "2.50", "max_time": "30m", "attempts": 2, "script": "s.toml"}"#
         .replace('\n', " ");
     let line = Line::parse(&all).expect("a task");
     assert_eq!(
@@ -204,6 +205,42 @@ fn every_field_of_a_line_is_read_and_bounded() {
     }
     let long = format!("{{\"text\": \"{}\"}}", "x".repeat(200_000));
     assert!(Line::parse(&long).expect_err("too long").contains("`text` has 200000 bytes"));
+}
+
+#[test]
+fn a_task_stands_behind_what_it_waits_for() {
+    let line = |text: &str, key: &str, after: &[&str]| {
+        serde_json::json!({ "text": text, "key": key, "after": after }).to_string()
+    };
+    let read = |lines: &[String]| parse(&lines.join("\n"), &reading_of(Form::Jsonl));
+    let some = "00000000-0000-7000-8000-000000000001";
+    let good = read(&[
+        line("c", "c", &["b", "a"]),
+        line("x", "x", &[some]),
+        line("b", "b", &["a"]),
+        line("a", "a", &[]),
+    ]);
+    assert_eq!(good.faults.lines("f"), Vec::<String>::new());
+    assert_eq!(good.entries.iter().map(|(at, _)| *at).collect::<Vec<_>>(), [4, 3, 1, 2]);
+    let bad = read(&[
+        line("a", "a", &["b"]),
+        line("b", "b", &["a"]),
+        line("c", "c", &["nobody"]),
+        line("d", "c", &[]),
+    ]);
+    let said = bad.faults.lines("f").join("\n");
+    for says in [
+        "it waits for itself",
+        "f:3: `after`: no line has the key `nobody`",
+        "f:4: `key`: line 3 is called `c` already",
+    ] {
+        assert!(said.contains(says), "{says} in {said}");
+    }
+    // A chain as long as a file is no deeper on any stack.
+    let chain: Vec<String> =
+        (0..50_000).map(|n| line(&n.to_string(), &n.to_string(), &[&(n + 1).to_string()])).collect();
+    let long = read(&[chain, vec![line("50000", "50000", &[])]].concat());
+    assert_eq!((long.faults.count(), long.entries[0].0, long.entries[50_000].0), (0, 50_001, 1));
 }
 
 #[test]

@@ -47,6 +47,8 @@ impl Hand {
     pub(super) fn request(&mut self, max: u32, wait_ms: u64) -> LeaseRequest {
         self.number += 1;
         LeaseRequest {
+            labels: docket_schema::task::Labels::default(),
+            room: None,
             incarnation: self.incarnation,
             number: self.number,
             name: "bench".to_owned(),
@@ -84,6 +86,7 @@ pub(super) fn task(model: ModelRef) -> TaskSpec {
         branch: None,
         batch: None,
         batch_name: None,
+        conditions: docket_schema::task::Conditions::default(),
     }
 }
 
@@ -133,7 +136,7 @@ pub(super) async fn lease(
         epoch: granted.record.epoch,
         seq: granted.head.seq,
     };
-    Ok(granted.into_iter().map(held).collect())
+    Ok(granted.leases.into_iter().map(held).collect())
 }
 
 /// `count` fresh runs, leased.

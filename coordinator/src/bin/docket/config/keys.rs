@@ -39,7 +39,7 @@ fn within(text: &str, range: std::ops::RangeInclusive<u64>) -> Option<u64> {
 }
 
 /// See the module.
-pub(super) static KEYS: [Key; 47] = [
+pub(super) static KEYS: [Key; 48] = [
     Key {
         name: "run.turns_max",
         env: "DOCKET_TURNS_MAX",
@@ -278,6 +278,12 @@ pub(super) static KEYS: [Key; 47] = [
             let names = t.split(',').map(str::trim).filter(|name| !name.is_empty()).map(str::parse);
             names.collect::<Result<_, _>>().ok().map(|queues| c.queues = queues)
         },
+    },
+    Key {
+        name: "worker.labels",
+        env: "DOCKET_LABELS",
+        allowed: "labels as gpu=a100,arch=arm64, at most 32",
+        set: |c, t| t.parse().ok().map(|labels| c.labels = labels),
     },
     Key {
         name: "worker.sandbox",

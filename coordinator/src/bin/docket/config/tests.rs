@@ -31,7 +31,7 @@ fn what_is_wrong_is_named_with_what_is_allowed() {
         ),
         (
             "[worker]\nslot = 1",
-            "docket.toml: there is no setting `worker.slot`; in [worker] there are worker.slots, worker.hang_ms, worker.queues, worker.sandbox, worker.memory, worker.processes, worker.disk, worker.files, worker.output, worker.redact, worker.base_urls",
+            "docket.toml: there is no setting `worker.slot`; in [worker] there are worker.slots, worker.hang_ms, worker.queues, worker.labels, worker.sandbox, worker.memory, worker.processes, worker.disk, worker.files, worker.output, worker.redact, worker.base_urls",
         ),
         (
             "slots = 1",

@@ -12,7 +12,10 @@ use docket_schema::{
 use docket_worker::client::{Client, patiently};
 use indicatif::ProgressBar;
 
-use super::specs::Ready;
+use super::{
+    flags::Flags,
+    specs::{CONTENT_KEY, Ready},
+};
 use crate::fail::{Exit, Failure, Outcome};
 
 /// Tasks of a page: a transaction that others wait for is to be short, and the progress is to move.
@@ -54,18 +57,43 @@ pub(super) async fn known(client: &Client, batch: BatchId) -> Outcome<HashMap<St
 }
 
 /// Submits all of them.
-pub(super) async fn submit(client: &Client, tasks: Vec<Ready>, bar: &ProgressBar) -> Outcome<Vec<Sent>> {
+pub(super) async fn submit(
+    client: &Client,
+    tasks: Vec<Ready>,
+    flags: &Flags,
+    bar: &ProgressBar,
+) -> Outcome<Vec<Sent>> {
     let mut sent = Vec::with_capacity(tasks.len());
     let all = tasks.len();
     let mut tasks = tasks.into_iter().peekable();
     let mut size = 0;
     let mut page: Vec<Ready> = Vec::new();
-    while let Some(task) = tasks.next() {
+    // Tasks that were there already, under another id than theirs: what waits for one waits for that.
+    let mut renamed: HashMap<TaskId, TaskId> = HashMap::new();
+    while let Some(mut task) = tasks.next() {
+        for after in &mut task.spec.conditions.after {
+            if let Some(there) = renamed.get(after) {
+                *after = *there;
+            }
+        }
         size += serde_json::to_vec(&task.spec).map_or(PAGE_BYTES, |json| json.len());
         page.push(task);
-        if page.len() < PAGE_TASKS && size < PAGE_BYTES && tasks.peek().is_some() {
+        // A task that others wait for may be there already, under an id that only the answer tells.
+        // One that is known by its content was looked for before.
+        let by_content =
+            |task: &Ready| task.spec.dedup_key.as_ref().is_some_and(|key| key.starts_with(CONTENT_KEY));
+        let is_awaited = |task: &Ready| task.key.is_some() && (flags.again || !by_content(task));
+        let breaks = tasks.peek().is_none_or(|next| {
+            next.spec
+                .conditions
+                .after
+                .iter()
+                .any(|id| page.iter().any(|task| is_awaited(task) && task.id == *id))
+        });
+        if page.len() < PAGE_TASKS && size < PAGE_BYTES && !breaks {
             continue;
         }
+        let own: Vec<TaskId> = page.iter().map(|task| task.id).collect();
         let of_page = send(client, std::mem::take(&mut page)).await.map_err(|failure| {
             let done = sent.len();
             let error = failure
@@ -74,6 +102,12 @@ pub(super) async fn submit(client: &Client, tasks: Vec<Ready>, bar: &ProgressBar
             Failure { error, ..failure }
         })?;
         size = 0;
+        renamed.extend(
+            own.iter()
+                .zip(&of_page)
+                .filter(|(own, sent)| **own != sent.id)
+                .map(|(own, sent)| (*own, sent.id)),
+        );
         bar.inc(of_page.len() as u64);
         sent.extend(of_page);
     }
@@ -82,7 +116,7 @@ pub(super) async fn submit(client: &Client, tasks: Vec<Ready>, bar: &ProgressBar
 
 async fn send(client: &Client, page: Vec<Ready>) -> Outcome<Vec<Sent>> {
     let lines: Vec<usize> = page.iter().map(|task| task.line).collect();
-    let ids = page.iter().map(|_| TaskId(docket_coordinator::clock::new_id())).collect();
+    let ids = page.iter().map(|task| task.id).collect();
     let request = SubmitRequest { tasks: page.into_iter().map(|task| task.spec).collect(), ids: Some(ids) };
     let answer = patiently(Instant::now() + PATIENCE, || client.submit(&request)).await?;
     if answer.tasks.len() != lines.len() {

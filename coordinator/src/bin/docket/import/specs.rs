@@ -7,9 +7,9 @@ use std::{
 
 use docket_schema::{
     content::BlobRef,
-    ids::BatchId,
+    ids::{BatchId, TaskId},
     snapshot::Base,
-    task::{TaskSpec, check_models},
+    task::{Conditions, TaskSpec, check_models},
 };
 use docket_worker::{
     engine::prompt::TASK_CHARS_MAX,
@@ -35,12 +35,19 @@ pub(super) struct Ready {
     pub(super) spec: TaskSpec,
     /// Repository and commit that it starts from.
     pub(super) place: Place,
+    /// Its id, if it is new.
+    pub(super) id: TaskId,
+    /// What other lines call it.
+    pub(super) key: Option<String>,
     /// The script of its model, as it is stored.
     pub(super) script: Option<Vec<u8>>,
 }
 
 /// A repository and a commit of it; `None` is an empty folder.
 pub(super) type Place = Option<(PathBuf, Option<String>)>;
+
+/// How the key of a task begins that has none of its own.
+pub(super) const CONTENT_KEY: &str = "import:";
 
 /// The batch of an import.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -80,12 +87,19 @@ pub(super) fn ready(
 ) -> Vec<Ready> {
     let mut checked = Checked(HashMap::new());
     let mut folders: HashMap<PathBuf, Result<PathBuf, String>> = HashMap::new();
-    let mut all = Vec::with_capacity(entries.len());
+    let mut all: Vec<Ready> = Vec::with_capacity(entries.len());
+    let mut called: HashMap<String, TaskId> = HashMap::new();
     let mut long = 0_usize;
     for (line, entry) in entries {
         long += usize::from(entry.text.chars().count() > TASK_CHARS_MAX);
-        match one(cx, &flags.of(&entry, folder), &entry, (form, batch), &mut checked, &mut folders) {
-            Ok((spec, place, script)) => all.push(Ready { line, spec, place, script }),
+        let made = one(cx, &flags.of(&entry, folder), &entry, (form, batch), &mut checked, &mut folders)
+            .and_then(|(spec, place, script)| Ok((with_conditions(spec, &entry, &called)?, place, script)));
+        match made {
+            Ok((spec, place, script)) => {
+                let (id, key) = (TaskId(docket_coordinator::clock::new_id()), entry.key);
+                called.extend(key.clone().map(|key| (key, id)));
+                all.push(Ready { line, spec, place, id, key, script });
+            }
             Err(why) => faults.add(line, why),
         }
     }
@@ -96,6 +110,28 @@ pub(super) fn ready(
         ));
     }
     all
+}
+
+/// With what must hold before it is leased. What it waits for stands before it.
+fn with_conditions(
+    mut spec: TaskSpec,
+    line: &Line,
+    called: &HashMap<String, TaskId>,
+) -> Result<TaskSpec, String> {
+    let after = |name: &String| {
+        let known = called.get(name).copied().or_else(|| name.parse().ok());
+        known.ok_or_else(|| format!("`after`: `{name}` is left out, so what waits for it is, too"))
+    };
+    spec.conditions = Conditions {
+        after: line.after.iter().map(after).collect::<Result<_, _>>()?,
+        if_failed: line.if_failed,
+        concurrency: line.concurrency.clone(),
+        selector: line.selector.clone(),
+    };
+    spec.conditions.check().map_err(|error| {
+        format!("`{}` must be {}", error.field.trim_start_matches("conditions."), error.must)
+    })?;
+    Ok(spec)
 }
 
 fn one(
@@ -152,7 +188,7 @@ fn key(spec: &TaskSpec, place: &Place, form: Form, batch: &Batch) -> String {
         (Some(key), _) => key.clone(),
         (None, _) => {
             let content = format!("{:?}", (&batch.id, &spec.title, &spec.text, place, &spec.queue));
-            format!("import:{}", &blake3::hash(content.as_bytes()).to_hex()[..32])
+            format!("{CONTENT_KEY}{}", &blake3::hash(content.as_bytes()).to_hex()[..32])
         }
     }
 }

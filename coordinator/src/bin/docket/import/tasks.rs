@@ -69,14 +69,20 @@ pub(super) async fn run(cx: Context, path: &Path, from: Box<dyn io::Read>, flags
     let (there, new): (Vec<Ready>, Vec<Ready>) = tasks
         .into_iter()
         .partition(|task| task.spec.dedup_key.as_ref().is_some_and(|key| known.contains_key(key)));
-    let there: Vec<Sent> = there
+    let there: Vec<(TaskId, Sent)> = there
         .iter()
         .filter_map(|task| {
             let id = *known.get(task.spec.dedup_key.as_ref()?)?;
-            Some(Sent { line: task.line, id, duplicate: true })
+            Some((task.id, Sent { line: task.line, id, duplicate: true }))
         })
         .collect();
 
+    let mut new = new;
+    let renamed: HashMap<TaskId, TaskId> = there.iter().map(|(own, sent)| (*own, sent.id)).collect();
+    for after in new.iter_mut().flat_map(|task| &mut task.spec.conditions.after) {
+        *after = renamed.get(after).copied().unwrap_or(*after);
+    }
+    let there: Vec<Sent> = there.into_iter().map(|(_, sent)| sent).collect();
     let waiting = spinner();
     let mut upload = Upload::new(&access.client);
     let to = if flags.dry_run { None } else { Some(&mut upload) };
@@ -107,7 +113,7 @@ pub(super) async fn run(cx: Context, path: &Path, from: Box<dyn io::Read>, flags
     let bar = bar(new.len());
     let sent = async {
         scripts(&mut upload, &new).await?;
-        send::submit(&access.client, new, &bar).await
+        send::submit(&access.client, new, &flags, &bar).await
     };
     // Who interrupts it is told that the same command goes on.
     let sent = tokio::select! {

@@ -1,0 +1,233 @@
+//! `choose`: which of the tasks that a worker may take it gets.
+//!
+//! Tasks stand in flows, each in the order of its ranks. Between flows the higher level goes first: priority, and
+//! aging on top for as long as nothing of its party was leased. A party is a batch, or all tasks of a queue that
+//! have none: of two at the same level the one with fewer tasks running goes first, so that a batch of ten thousand
+//! leaves a batch of ten its share, and none starves (max-min fairness over running tasks). Limits of queues and of
+//! concurrency keys hold within one choice as between choices.
+
+use std::{cmp::Reverse, collections::HashMap};
+
+use docket_schema::{
+    ids::{BatchId, QueueName, TaskId, Timestamp},
+    queue::QueueSettings,
+    task::{AGING_MS, Concurrency, Flow},
+};
+
+/// A task that may be leased.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Candidate {
+    /// The task.
+    pub task: TaskId,
+    /// Its place in its flow.
+    pub rank: i64,
+    /// Its priority.
+    pub priority: i16,
+    /// Since when it may be leased.
+    pub available_at: Timestamp,
+    /// What it must not run beside.
+    pub concurrency: Option<Concurrency>,
+}
+
+/// A flow with its first tasks, by rank.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct FlowHead {
+    /// The flow.
+    pub flow: Flow,
+    /// Its first tasks.
+    pub candidates: Vec<Candidate>,
+}
+
+/// Who shares between themselves: a batch, or what has none in a queue.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct Party {
+    queue: QueueName,
+    batch: Option<BatchId>,
+}
+
+impl Party {
+    /// The party of a flow.
+    pub fn of(flow: &Flow) -> Self {
+        Self { queue: flow.queue.clone(), batch: flow.batch }
+    }
+}
+
+/// What runs now, as far as a choice depends on it.
+#[derive(Debug, Clone, Default)]
+pub struct Running {
+    /// Of each party: how many, and when the last one was leased.
+    parties: HashMap<Party, (u32, Timestamp)>,
+    queues: HashMap<QueueName, u32>,
+    keys: HashMap<String, u32>,
+}
+
+impl Running {
+    /// Counts one that runs since `leased_at`.
+    pub fn add(&mut self, flow: &Flow, key: Option<&str>, leased_at: Timestamp) {
+        let party = self.parties.entry(Party::of(flow)).or_insert((0, leased_at));
+        *party = (party.0 + 1, party.1.max(leased_at));
+        *self.queues.entry(flow.queue.clone()).or_default() += 1;
+        if let Some(key) = key {
+            *self.keys.entry(key.to_owned()).or_default() += 1;
+        }
+    }
+
+    /// How many of a queue run.
+    pub fn of_queue(&self, queue: &QueueName) -> u32 {
+        self.queues.get(queue).copied().unwrap_or(0)
+    }
+
+    /// How many with a concurrency key run.
+    pub fn of_key(&self, key: &str) -> u32 {
+        self.keys.get(key).copied().unwrap_or(0)
+    }
+}
+
+/// What was chosen.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Choice {
+    /// In order.
+    pub tasks: Vec<TaskId>,
+    /// Concurrency keys that kept tasks back: others may stand behind those that were seen.
+    pub full_keys: Vec<String>,
+}
+
+/// Chooses up to `wanted` tasks. `running` is what runs before, and comes to count what was chosen.
+pub fn choose(
+    flows: &[FlowHead],
+    queues: &HashMap<QueueName, QueueSettings>,
+    running: &mut Running,
+    wanted: usize,
+    now: Timestamp,
+) -> Choice {
+    let mut choice = Choice::default();
+    let mut next: Vec<usize> = vec![0; flows.len()];
+    while choice.tasks.len() < wanted {
+        let mut best = None;
+        for (at, head) in flows.iter().enumerate() {
+            let settings = queues.get(&head.flow.queue).copied().unwrap_or_default();
+            let full = settings.running_max.is_some_and(|max| running.of_queue(&head.flow.queue) >= max);
+            if settings.paused || full {
+                continue;
+            }
+            while let Some(shared) = head.candidates.get(next[at]).and_then(|one| one.concurrency.as_ref()) {
+                if running.of_key(&shared.key) < shared.max {
+                    break;
+                }
+                if !choice.full_keys.contains(&shared.key) {
+                    choice.full_keys.push(shared.key.clone());
+                }
+                next[at] += 1;
+            }
+            let Some(candidate) = head.candidates.get(next[at]) else { continue };
+            let (share, last) =
+                running.parties.get(&Party::of(&head.flow)).copied().unwrap_or((0, candidate.available_at));
+            let order = (Reverse(level(candidate, last, now)), share, candidate.rank, candidate.task);
+            if best.as_ref().is_none_or(|(before, _)| order < *before) {
+                best = Some((order, at));
+            }
+        }
+        let Some((_, at)) = best else { break };
+        let (head, candidate) = (&flows[at], &flows[at].candidates[next[at]]);
+        choice.tasks.push(candidate.task);
+        running.add(&head.flow, candidate.concurrency.as_ref().map(|shared| shared.key.as_str()), now);
+        next[at] += 1;
+    }
+    choice
+}
+
+/// Priority, and a point for each [`AGING_MS`] that nothing of its party was leased while it could have been.
+fn level(candidate: &Candidate, party_leased_at: Timestamp, now: Timestamp) -> u64 {
+    let waits = now.ms_since(candidate.available_at.max(party_leased_at));
+    let base = i64::from(candidate.priority) - i64::from(i16::MIN);
+    base.unsigned_abs().saturating_add(waits / AGING_MS)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const NOW: Timestamp = Timestamp(1_700_000_000_000_000);
+
+    fn flow(batch: u128) -> Flow {
+        Flow {
+            queue: QueueName::default(),
+            batch: (batch > 0).then(|| BatchId(uuid::Uuid::from_u128(batch))),
+            selector: docket_schema::task::Labels::default(),
+            engine: "react".to_owned(),
+        }
+    }
+
+    /// Tasks `from..to` of a batch, each a microsecond after the one before it, all an age ago.
+    fn head(batch: u128, tasks: std::ops::Range<u128>, priority: i16, age_ms: u64) -> FlowHead {
+        let candidates = tasks
+            .map(|n| {
+                let available_at = Timestamp(NOW.0 - (age_ms as i64) * 1000 + n as i64);
+                let rank = available_at.0 - i64::from(priority) * (AGING_MS as i64) * 1000;
+                let task = TaskId(uuid::Uuid::from_u128(batch * 1000 + n));
+                Candidate { task, rank, priority, available_at, concurrency: None }
+            })
+            .collect();
+        FlowHead { flow: flow(batch), candidates }
+    }
+
+    fn batches(choice: &Choice) -> Vec<u128> {
+        choice.tasks.iter().map(|task| task.0.as_u128() / 1000).collect()
+    }
+
+    fn chosen(flows: &[FlowHead], running: &mut Running, wanted: usize) -> Vec<u128> {
+        batches(&choose(flows, &HashMap::new(), running, wanted, NOW))
+    }
+
+    #[test]
+    fn a_small_batch_gets_its_share_beside_a_large_one_that_came_before() {
+        let flows = [head(1, 0..100, 0, 5000), head(2, 0..3, 0, 0)];
+        let mut running = Running::default();
+        for _ in 0..4 {
+            running.add(&flow(1), None, NOW);
+        }
+        assert_eq!(chosen(&flows, &mut running, 10), [2, 2, 2, 1, 1, 1, 1, 1, 1, 1]);
+        assert_eq!(chosen(&flows, &mut Running::default(), 6), [1, 2, 1, 2, 1, 2]);
+    }
+
+    #[test]
+    fn priority_goes_first_and_aging_overtakes_it() {
+        let hour = 3_600_000;
+        let high = head(1, 0..100, 10, 0);
+        assert_eq!(chosen(&[high.clone(), head(2, 0..9, 0, 0)], &mut Running::default(), 3), [1, 1, 1]);
+        // An hour is more than ten points. One of it goes, and then it has just been served.
+        let mut running = Running::default();
+        assert_eq!(chosen(&[high, head(2, 0..9, 0, hour)], &mut running, 4), [2, 1, 1, 1]);
+    }
+
+    #[test]
+    fn a_full_queue_and_a_paused_one_give_nothing() {
+        let flows = [head(1, 0..9, 0, 0)];
+        let with = |paused, running_max| {
+            let settings = QueueSettings { paused, running_max };
+            let queues = HashMap::from([(QueueName::default(), settings)]);
+            let mut running = Running::default();
+            running.add(&flow(7), None, NOW);
+            choose(&flows, &queues, &mut running, 9, NOW).tasks.len()
+        };
+        assert_eq!(
+            [with(false, None), with(true, None), with(false, Some(4)), with(false, Some(1))],
+            [9, 0, 3, 0]
+        );
+    }
+
+    #[test]
+    fn a_key_keeps_back_its_own_tasks_and_no_others() {
+        let mut flows = [head(1, 0..6, 0, 0)];
+        for (at, key) in [(0, "a"), (1, "a"), (2, "b"), (4, "b")] {
+            let max = if key == "a" { 1 } else { 2 };
+            flows[0].candidates[at].concurrency = Some(Concurrency { key: key.to_owned(), max });
+        }
+        let mut running = Running::default();
+        running.add(&flow(9), Some("b"), NOW);
+        let choice = choose(&flows, &HashMap::new(), &mut running, 9, NOW);
+        let places: Vec<u128> = choice.tasks.iter().map(|task| task.0.as_u128() % 1000).collect();
+        assert_eq!(places, [0, 2, 3, 5]);
+        assert_eq!(choice.full_keys, ["a", "b"]);
+    }
+}

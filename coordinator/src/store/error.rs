@@ -1,0 +1,131 @@
+//! Why the store did not do what it was asked for.
+
+use docket_schema::{
+    event::Head,
+    ids::{BlobHash, Epoch, Seq, TaskId},
+};
+
+use crate::decide::Rejection;
+
+/// The store cannot do it now. Nothing was written.
+#[derive(Debug, thiserror::Error)]
+pub enum StoreError {
+    /// It cannot be reached, or gave up: the same call may succeed later.
+    #[error("the {backend} store is unavailable while {doing}; docket tries again by itself once it is back")]
+    Unavailable {
+        /// `sqlite` or `postgres`.
+        backend: &'static str,
+        /// What was being done.
+        doing: &'static str,
+        /// Why.
+        #[source]
+        source: sqlx::Error,
+    },
+    /// No space is left.
+    #[error("no space is left in the {backend} store while {doing}; free some, nothing was written")]
+    Full {
+        /// `sqlite` or `postgres`.
+        backend: &'static str,
+        /// What was being done.
+        doing: &'static str,
+        /// Why.
+        #[source]
+        source: sqlx::Error,
+    },
+    /// The database's own file is damaged, or is none.
+    #[error("the {backend} database is damaged, or is no database ({doing}); put a backup in its place")]
+    Damaged {
+        /// `sqlite` or `postgres`.
+        backend: &'static str,
+        /// What was being done.
+        doing: &'static str,
+        /// Why.
+        #[source]
+        source: sqlx::Error,
+    },
+    /// What is stored is not what docket writes.
+    #[error("the store holds something docket cannot have written ({what}); run `docket verify`")]
+    Corrupt {
+        /// What and where.
+        what: String,
+    },
+    /// The schema is newer than the build, or a migration failed.
+    #[error("the database's schema does not fit this build: {what}")]
+    Schema {
+        /// What, and what helps.
+        what: String,
+    },
+    /// A fault of docket in its own SQL.
+    #[error("a fault of docket in the {backend} store while {doing}")]
+    Fault {
+        /// `sqlite` or `postgres`.
+        backend: &'static str,
+        /// What was being done.
+        doing: &'static str,
+        /// Why.
+        #[source]
+        source: sqlx::Error,
+    },
+}
+
+/// An append that was refused. Nothing of it was written.
+#[derive(Debug, thiserror::Error)]
+pub enum AppendError {
+    /// The head is elsewhere.
+    #[error("the stream's head is {}, not {expected}", head.seq)]
+    WrongSeq {
+        /// Where it was expected.
+        expected: Seq,
+        /// Where it is.
+        head: Head,
+    },
+    /// The fence is open for another epoch: a higher one was leased.
+    #[error("epoch {asked} is past: epoch {current} is in force")]
+    Fenced {
+        /// The epoch of the append.
+        asked: Epoch,
+        /// The epoch in force.
+        current: Epoch,
+    },
+    /// The lease ended (expired, released, cancelled), and no other has begun.
+    #[error("the lease under epoch {asked} has ended and no other has begun")]
+    LeaseEnded {
+        /// The epoch of the append.
+        asked: Epoch,
+    },
+    /// The stream is closed: its run has ended.
+    #[error("the stream is closed")]
+    Closed,
+    /// There is no such stream.
+    #[error("there is no such stream")]
+    NoStream,
+    /// A named blob is not stored.
+    #[error("blob {0} is not stored; upload it first")]
+    BlobMissing(BlobHash),
+    /// A new task waits for one that nobody knows.
+    #[error("there is no task {0} to wait for: submit it first, or before this one in the same request")]
+    NoDependency(TaskId),
+    /// The command that belongs to the append was rejected.
+    #[error(transparent)]
+    Rejected(#[from] Rejection),
+    /// The store cannot.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+}
+
+/// A command on a task that was refused.
+#[derive(Debug, thiserror::Error)]
+pub enum CommandError {
+    /// There is no such task.
+    #[error("there is no task {0}")]
+    NoTask(TaskId),
+    /// The task's state does not allow it.
+    #[error(transparent)]
+    Rejected(#[from] Rejection),
+    /// The run's part was refused.
+    #[error("the run's part of the command was refused")]
+    Append(#[source] Box<AppendError>),
+    /// The store cannot.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+}
