@@ -4,7 +4,8 @@ use std::{ffi::OsStr, path::Path};
 
 use anyhow::{Context as _, Result, ensure};
 use docket_tests::system::{
-    Coordinator, Finished, LeaseTime, Place, Sample, Tool, Worker, WorkerOptions, room, run, run_fed,
+    Coordinator, Finished, LeaseTime, Place, Proc, Sample, Signal, Tool, Worker, WorkerOptions, room, run,
+    run_fed, send,
 };
 use serde_json::{Value, json};
 
@@ -306,8 +307,7 @@ async fn an_instance_becomes_a_prediction_that_applies() -> Result<()> {
     ensure!(other.code() == Some(3), "{other:?}");
 
     // The same instances once more, as another batch; and a chain whose first comes last in its file.
-    let more = [&import[..5], &["--batch", "other"], &import[6..], &["--json"]].concat();
-    let more: Vec<&str> = more.into_iter().filter(|arg| *arg != "lite").collect();
+    let more = [&import[..4], &["--batch", "other"], &import[6..], &["--json"]].concat();
     let said = one(&coordinator.docket(&more).await?.ok()?)?;
     ensure!(said["submitted"] == 1, "{said}");
     let chain = [
@@ -336,5 +336,26 @@ async fn an_instance_becomes_a_prediction_that_applies() -> Result<()> {
     let titles: Vec<&Value> = ended.iter().map(|task| &task["title"]).collect();
     ensure!(titles == ["last", "middle", "first"], "each after what it waits for: {titles:?}");
     worker.drain().await?;
+    coordinator.end_and_check().await
+}
+
+/// On a pipe a watched list tells what changes, and nothing else.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_watched_list_tells_what_changes() -> Result<()> {
+    let _room = room().await;
+    let coordinator = Coordinator::start(Place::Home, LeaseTime::Usual).await?;
+    let stage = Stage::set()?;
+    let submit =
+        ["submit", "Watched", "--empty", "--model", "scripted:x", "--script", &stage.script, "--json"];
+    let task = one(&coordinator.docket(&submit).await?.ok()?)?;
+    let (mut watch, first) =
+        Proc::start("watch", coordinator.home(), &[], &["ps", "--watch", "--json", "--title", "watch*"])
+            .await?;
+    ensure!(one(&first)?["state"] == "available", "{first}");
+    coordinator.docket(&["cancel", task["id"].as_str().context("an id")?]).await?.ok()?;
+    let changed = one(&watch.line().await?)?;
+    ensure!(changed["state"] == "cancelled" && changed["id"] == task["id"], "{changed}");
+    send(watch.pid(), Signal::SIGINT);
+    ensure!(watch.wait().await?.success(), "Ctrl-C ends it");
     coordinator.end_and_check().await
 }
