@@ -4,8 +4,8 @@ use std::{ffi::OsStr, path::Path};
 
 use anyhow::{Context as _, Result, ensure};
 use docket_tests::system::{
-    Coordinator, Finished, LeaseTime, Place, Proc, Sample, Signal, Tool, Worker, WorkerOptions, room, run,
-    run_fed, send,
+    Coordinator, Finished, LeaseTime, Place, Proc, Sample, Signal, Terminal, Tool, Worker, WorkerOptions,
+    room, run, run_fed, send,
 };
 use serde_json::{Value, json};
 
@@ -358,4 +358,32 @@ async fn a_watched_list_tells_what_changes() -> Result<()> {
     send(watch.pid(), Signal::SIGINT);
     ensure!(watch.wait().await?.success(), "Ctrl-C ends it");
     coordinator.end_and_check().await
+}
+
+/// On a terminal somebody is asked, and a watched list is drawn again.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn on_a_terminal_many_are_asked_about_and_watched() -> Result<()> {
+    let _room = room().await;
+    let stage = Stage::set()?;
+    let lines: Vec<String> = (0..8).map(|n| json!({ "text": format!("Task {n}") }).to_string()).collect();
+    let file = stage.file("b.jsonl", &lines.join("\n"))?;
+    stage.import(&file, &["--empty", "--batch", "asked"]).await?.ok()?;
+    let env = [("DOCKET_HOME", stage.home.path().as_os_str())];
+    let cancel = ["cancel", "--batch", "asked", "--title", "Task *"];
+    for (answer, left, code) in [("\r", 8, 1), ("n\r", 8, 1), ("y\r", 0, 0)] {
+        let mut person = Terminal::start(stage.home.path(), &env, &cancel)?;
+        person.shows("and 3 more").await?;
+        person.shows("cancel 8 tasks? [y/N]").await?;
+        person.keys(answer)?;
+        ensure!(person.wait().await?.code() == Some(code), "{answer:?}: {}", person.all());
+        ensure!(stage.tasks(&["--state", "available"]).await?.len() == left, "{answer:?}");
+    }
+    let mut person = Terminal::start(stage.home.path(), &env, &["ps", "--watch"])?;
+    person.shows("Task 7").await?;
+    stage.docket(&["retry", "--state", "cancelled", "--title", "Task 7", "--yes"]).await?.ok()?;
+    person.shows("available").await?;
+    ensure!(person.all().contains("\u{1b}[2J\u{1b}[H") && !person.all().contains("\\e["), "{}", person.all());
+    send(person.pid()?, Signal::SIGINT);
+    ensure!(person.wait().await?.success(), "{}", person.all());
+    Ok(())
 }

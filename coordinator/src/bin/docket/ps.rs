@@ -345,7 +345,7 @@ async fn watch(cx: &Context, args: &Args, every: Duration) -> Outcome {
         args.sort.order(&mut tasks);
         if redraws {
             // The screen is emptied, and the list begins at its top.
-            display::say_exact(b"\x1b[2J\x1b[H");
+            display::say_bytes(b"\x1b[2J\x1b[H");
             say_list(cx, args, &tasks);
         } else {
             let is_new = |task: &&TaskRecord| seen.get(&task.id) != Some(&task.seq);

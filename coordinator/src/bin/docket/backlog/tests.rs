@@ -244,6 +244,18 @@ fn a_task_stands_behind_what_it_waits_for() {
 }
 
 #[test]
+fn what_a_comparison_decides_is_no_line_s_business() {
+    for field in [
+        "\"priority\": 1",
+        "\"model\": \"openai:m\"",
+        "\"after\": [\"00000000-0000-7000-8000-000000000001\"]",
+    ] {
+        let failure = reading(&format!("{{\"text\": \"a\", {field}}}")).expect_err(field);
+        assert!(failure.error.to_string().contains("is for `docket import`"), "{:#}", failure.error);
+    }
+}
+
+#[test]
 fn forms_are_told_apart() {
     let form = |name: &str, text: &str| Form::of(Path::new(name), text);
     for (name, text, is) in [
