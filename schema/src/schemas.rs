@@ -57,6 +57,8 @@ fn requests(all: &mut BTreeMap<String, Value>) {
     one::<wire::ImportRequest>(all, "wire.ImportRequest");
     one::<wire::GcRequest>(all, "wire.GcRequest");
     one::<wire::CreateTokenRequest>(all, "wire.CreateTokenRequest");
+    one::<wire::SetQueueRequest>(all, "wire.SetQueueRequest");
+    one::<wire::DrainWorkerRequest>(all, "wire.DrainWorkerRequest");
     one::<wire::RevokeTokenRequest>(all, "wire.RevokeTokenRequest");
     one::<wire::MissingBlobsRequest>(all, "wire.MissingBlobsRequest");
 }
@@ -70,6 +72,9 @@ fn answers(all: &mut BTreeMap<String, Value>) {
     one::<wire::CreatedToken>(all, "wire.CreatedToken");
     one::<wire::TokenList>(all, "wire.TokenList");
     one::<wire::TokenView>(all, "wire.TokenView");
+    one::<wire::QueueList>(all, "wire.QueueList");
+    one::<wire::QueueView>(all, "wire.QueueView");
+    one::<wire::WhyView>(all, "wire.WhyView");
     one::<wire::TaskView>(all, "wire.TaskView");
     one::<wire::RunView>(all, "wire.RunView");
     one::<wire::ResumeResponse>(all, "wire.ResumeResponse");

@@ -20,6 +20,7 @@ mod settle;
 mod standing;
 mod submit;
 mod unblock;
+mod why;
 
 #[cfg(test)]
 mod table;
@@ -42,6 +43,7 @@ pub use settle::{Settling, ending, settle};
 pub use standing::lost_why;
 pub use submit::submit;
 pub use unblock::unblock;
+pub use why::{Standing, why};
 
 use docket_schema::{
     event::{NewEvent, TypedEvent as _},

@@ -24,6 +24,7 @@ mod lease;
 mod lineage;
 mod openapi;
 mod pace;
+mod queues;
 mod refused;
 mod resolve;
 mod router;

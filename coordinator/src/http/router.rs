@@ -27,7 +27,7 @@ use super::{
     call::{Call, read_body},
     carry,
     errors::Refusal,
-    feed, fork, guard, health, lease, lineage, openapi, resolve, runs, sse, status, tasks, tokens,
+    feed, fork, guard, health, lease, lineage, openapi, queues, resolve, runs, sse, status, tasks, tokens,
 };
 
 /// Bodies of routes that carry no events, blobs or tasks.
@@ -188,6 +188,14 @@ pub(crate) static ROUTES: &[Route] = &[
         .takes::<wire::PauseRequest>().gives::<docket_schema::task::TaskRecord>(),
     Route::new((Verb::Post, "/v1/tasks/{id}/unpause"), SUBMITS, "Lets a paused task go on where it rested", by!(tasks::unpause))
         .takes::<wire::PauseRequest>().gives::<docket_schema::task::TaskRecord>(),
+    Route::new((Verb::Get, "/v1/tasks/{id}/why"), READS, "What keeps a task from running", by!(queues::why))
+        .gives::<wire::WhyView>(),
+    Route::new((Verb::Get, "/v1/queues"), READS, "How the queues stand, and what is set for them", by!(queues::list))
+        .gives::<wire::QueueList>(),
+    Route::new((Verb::Post, "/v1/queues/{name}"), ADMINS, "Pauses, opens or limits a queue", by!(queues::set))
+        .takes::<wire::SetQueueRequest>().gives::<wire::QueueView>(),
+    Route::new((Verb::Post, "/v1/workers/{id}/drain"), ADMINS, "Lets a worker end what it has, take no more, and end", by!(queues::drain_worker))
+        .takes::<wire::DrainWorkerRequest>().gives::<wire::DrainWorkerRequest>(),
     Route::new((Verb::Post, "/v1/tasks/{id}/release"), WORKS, "Gives a lease back", by!(lease::release))
         .takes::<wire::ReleaseRequest>().gives::<wire::ReleaseResponse>(),
     Route::new((Verb::Post, "/v1/lease"), WORKS, "Asks for work; waits for some", by!(lease::lease))

@@ -22,6 +22,7 @@ mod migrate;
 mod plan;
 pub mod postgres;
 mod read;
+mod read_flow;
 mod rebuild;
 mod row;
 mod sql_store;
@@ -46,8 +47,8 @@ use docket_schema::{
     run::RunEvent,
     task::{ForkedFrom, TaskRecord, TaskSpec},
     wire::{
-        BatchList, BatchView, BlobCheck, Held, LeaseRequest, LostLease, Resolved, Room, RunView, StateCount,
-        TaskPage, TaskQuery, WorkerView,
+        BatchList, BatchView, BlobCheck, Held, LeaseRequest, LostLease, QueueView, Resolved, Room, RunView,
+        StateCount, TaskPage, TaskQuery, WorkerView,
     },
 };
 
@@ -385,6 +386,15 @@ pub trait Store: Send + Sync + 'static {
         hashes: Vec<BlobHash>,
         since: Timestamp,
     ) -> Answer<'_, Result<Vec<BlobRef>, StoreError>>;
+
+    /// Every queue with settings or with tasks that have not ended.
+    fn queues(&self) -> Answer<'_, Result<Vec<QueueView>, StoreError>>;
+
+    /// How many tasks of its flow go before a task that may be leased; counted up to a thousand.
+    fn ahead(&self, record: TaskRecord) -> Answer<'_, Result<u64, StoreError>>;
+
+    /// Tasks that run and have this concurrency key, at most a hundred.
+    fn sharing(&self, key: String) -> Answer<'_, Result<Vec<TaskId>, StoreError>>;
 
     /// Tasks by state, and workers heard of since `since`.
     fn status(&self, since: Timestamp) -> Answer<'_, Result<Standing, StoreError>>;

@@ -8,7 +8,9 @@ use docket_schema::{
     event::{Envelope, Head},
     ids::{BatchId, BlobHash, Epoch, IncarnationId, Position, RunId, Seq, StreamId, TaskId, Timestamp},
     task::TaskRecord,
-    wire::{BatchList, BatchView, BlobCheck, LeaseRequest, Resolved, RunView, TaskPage, TaskQuery},
+    wire::{
+        BatchList, BatchView, BlobCheck, LeaseRequest, QueueView, Resolved, RunView, TaskPage, TaskQuery,
+    },
 };
 use tokio::sync::{mpsc, oneshot};
 
@@ -22,7 +24,7 @@ use super::{
     fault::store_error,
     gc,
     lane::{self, Committer, WAITING_MAX},
-    lineage, listing, read,
+    lineage, listing, read, read_flow,
 };
 
 /// A store on SQLite or PostgreSQL.
@@ -291,6 +293,18 @@ impl Store for SqlStore {
         since: Timestamp,
     ) -> Answer<'_, Result<Vec<BlobRef>, StoreError>> {
         Box::pin(async move { answered!(self, DropBlobs, Ask::DropBlobs { hashes, untouched_since: since }) })
+    }
+
+    fn queues(&self) -> Answer<'_, Result<Vec<QueueView>, StoreError>> {
+        Box::pin(read_flow::queues(&self.db))
+    }
+
+    fn ahead(&self, record: TaskRecord) -> Answer<'_, Result<u64, StoreError>> {
+        Box::pin(async move { read_flow::ahead(&self.db, &record).await })
+    }
+
+    fn sharing(&self, key: String) -> Answer<'_, Result<Vec<TaskId>, StoreError>> {
+        Box::pin(read_flow::sharing(&self.db, key))
     }
 
     fn status(&self, since: Timestamp) -> Answer<'_, Result<Standing, StoreError>> {

@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{Role, TokenName};
 use crate::{
-    ids::{RunId, TaskId, Timestamp},
+    ids::{IncarnationId, RunId, TaskId, Timestamp},
     wire::ProblemCode,
 };
 
@@ -61,6 +61,11 @@ pub enum AdminAct {
     Migrate {
         /// The build's version.
         version: String,
+    },
+    /// Told a worker to take no more and to end.
+    DrainWorker {
+        /// Which.
+        incarnation: IncarnationId,
     },
     /// Derived every table from the log again.
     Rebuild {

@@ -9,6 +9,7 @@ mod limits;
 mod log;
 mod problem;
 mod query;
+mod queue;
 mod task;
 mod token;
 
@@ -21,5 +22,6 @@ pub use limits::*;
 pub use log::*;
 pub use problem::*;
 pub use query::*;
+pub use queue::*;
 pub use task::*;
 pub use token::*;

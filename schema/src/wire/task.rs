@@ -194,6 +194,19 @@ pub struct WorkerView {
     pub draining: bool,
 }
 
+impl WorkerView {
+    /// Why it takes no more tasks now; none where it would.
+    pub fn takes_no_more(&self) -> Option<String> {
+        if self.draining {
+            return Some("it drains".to_owned());
+        }
+        let room = self.room.as_ref()?;
+        // What it said last may be older than what it got since.
+        let taken = || (self.held >= room.slots).then(|| format!("its {} slots are taken", room.slots));
+        room.full.clone().or_else(taken)
+    }
+}
+
 /// What a worker takes, as it said with its last request for work.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]

@@ -129,8 +129,16 @@ impl Worker {
     ///
     /// # Errors
     /// It does not, or says that something went wrong.
-    pub async fn drain(mut self) -> Result<()> {
+    pub async fn drain(self) -> Result<()> {
         send(self.pid(), Signal::SIGTERM);
+        self.ends_by_itself().await
+    }
+
+    /// Waits for its end, which somebody else has asked for.
+    ///
+    /// # Errors
+    /// It does not, or says that something went wrong.
+    pub async fn ends_by_itself(mut self) -> Result<()> {
         let status = self.process.wait().await?;
         status.success().then_some(()).with_context(|| format!("{status}\n{}", self.process.tail()))
     }

@@ -16,6 +16,7 @@ mod crash;
 mod demo;
 mod display;
 mod edit_tool;
+mod flow;
 mod fork;
 mod fuzz;
 mod golden;

@@ -14,6 +14,7 @@ mod blobs;
 mod calls;
 mod carry;
 mod error;
+mod flow;
 mod follow;
 mod retry;
 mod tokens;

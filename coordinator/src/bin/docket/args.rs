@@ -76,6 +76,8 @@ pub(crate) enum Command {
     Ps(crate::ps::Args),
     /// Tasks that were submitted together, and how they stand
     Batch(crate::batch::Args),
+    /// What keeps a task from running
+    Why(crate::why::Args),
     /// The same tasks through several models or engines, side by side
     Compare(crate::compare::Args),
     /// Everything about a task or a run
@@ -136,6 +138,10 @@ pub(crate) enum Command {
     Serve(crate::serve::Args),
     /// A worker for a coordinator elsewhere
     Worker(crate::worker::Args),
+    /// The workers that are there: what they take, what they have; drain one
+    Workers(crate::workers::Args),
+    /// The queues: how they stand; pause, open, limit, drain one
+    Queue(crate::queue::Args),
     /// Who may call the coordinator: make, list, revoke tokens
     Token(crate::token::Args),
     /// The database: migrate it, rebuild what is derived from the log
@@ -182,6 +188,12 @@ mod tests {
             "docket fork abc",
             "docket fork abc --turn 7 --model anthropic:m --engine react --hint look --count 3",
             "docket answer abc",
+            "docket why abc --json",
+            "docket queue",
+            "docket queue set slow --max 3",
+            "docket queue drain slow --timeout 30s",
+            "docket workers drain w1 --wait",
+            "docket submit hi --repo . --after abc --if-failed run --key branch/main --key-max 2 --selector gpu=a100",
             "docket policy check p.toml",
             "docket policy check p.toml -- git push origin main",
             "docket policy show abc --json",

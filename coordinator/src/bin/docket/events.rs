@@ -77,6 +77,7 @@ fn act(act: &AdminAct) -> String {
         AdminAct::CollectGarbage { delete: true } => "asked to drop unnamed blobs".to_owned(),
         AdminAct::CollectGarbage { delete: false } => "asked to count unnamed blobs".to_owned(),
         AdminAct::Migrate { version } => format!("database migrated by docket {version}"),
+        AdminAct::DrainWorker { incarnation } => format!("drained worker {incarnation}"),
         AdminAct::Rebuild { differences } => format!("tables derived again, {differences} differences"),
     }
 }

@@ -19,6 +19,7 @@ mod cat;
 mod checkout;
 mod compare;
 mod completions;
+mod conditions;
 mod config;
 mod context;
 mod db;
@@ -47,6 +48,7 @@ mod policy;
 mod predecessor;
 mod projects;
 mod ps;
+mod queue;
 mod replay;
 mod reprioritize;
 mod resolve;
@@ -66,7 +68,9 @@ mod token;
 mod tool;
 mod up;
 mod verify;
+mod why;
 mod worker;
+mod workers;
 
 use std::process::ExitCode;
 
@@ -129,6 +133,7 @@ async fn dispatch(cx: Context, command: Command) -> Outcome {
         Command::Submit(args) => submit::run(cx, args).await,
         Command::Ps(args) => ps::run(cx, args).await,
         Command::Batch(args) => batch::run(cx, args).await,
+        Command::Why(args) => why::run(cx, args).await,
         Command::Compare(args) => compare::run(cx, args).await,
         Command::Show(args) => show::run(cx, args).await,
         Command::Follow(args) => follow::run(cx, args).await,
@@ -159,6 +164,8 @@ async fn dispatch(cx: Context, command: Command) -> Outcome {
         Command::Up(args) => up::run(cx, args).await,
         Command::Serve(args) => serve::run(cx, args).await,
         Command::Worker(args) => worker::run(cx, args).await,
+        Command::Workers(args) => workers::run(cx, args).await,
+        Command::Queue(args) => queue::run(cx, args).await,
         Command::Token(args) => token::run(cx, args).await,
         Command::Db(args) => db::run(cx, args).await,
         Command::Doctor(args) => doctor::run(cx, args).await,

@@ -21,7 +21,9 @@ use docket_worker::{
 
 use crate::{
     access::{Access, Need},
-    backlog, config,
+    backlog,
+    conditions::ConditionArgs,
+    config,
     context::Context,
     delivery::Upload,
     display,
@@ -39,7 +41,8 @@ Examples:
   docket submit \"Mend the rounding in prices.py\" --repo . --tests \"pytest -q\"
   docket submit --file task.md --repo ~/src/shop --commit v2.1 --branch fix/rounding
   docket submit \"Try it\" --repo . --model openai:qwen2.5-coder:7b --base-url http://localhost:11434/v1
-  docket submit \"Nightly tidy\" --repo . --at 2026-01-31T02:00:00Z --dedup tidy"
+  docket submit \"Nightly tidy\" --repo . --at 2026-01-31T02:00:00Z --dedup tidy
+  docket submit \"Then document it\" --repo . --after 3f9c01ab --key shop/main"
 )]
 pub(crate) struct Args {
     #[command(flatten)]
@@ -140,6 +143,8 @@ pub(crate) struct TaskArgs {
     /// Time that a run may work, as 90s, 30m or 2h; likewise. Waiting for a person does not count
     #[arg(long, value_name = "TIME", value_parser = period)]
     pub(crate) max_time: Option<u64>,
+    #[command(flatten)]
+    pub(crate) conditions: ConditionArgs,
     /// Runs that may fail before the task is given up
     #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=100))]
     pub(crate) attempts: u32,
@@ -336,6 +341,7 @@ impl TaskArgs {
         upload.flush().await.fail_with(Exit::Failed, || "the repository could not be stored".to_owned())?;
         let mut spec = self.spec_on(cx, &asked, base, script.map(|(blob, _)| blob));
         spec.queue = queue.unwrap_or(spec.queue);
+        spec.conditions = self.conditions.conditions(client).await?;
         spec.check().fail_as(Exit::Usage)?;
         Ok(spec)
     }

@@ -156,6 +156,7 @@ impl Args {
             max_time: self.max_time,
             // A second try would hide that the first failed.
             attempts: 1,
+            conditions: crate::conditions::ConditionArgs::default(),
         }
     }
 

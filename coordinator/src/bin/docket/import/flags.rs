@@ -155,6 +155,7 @@ impl Flags {
             max_cost: line.max_cost.or(self.max_cost),
             max_time: line.max_time.or(self.max_time),
             attempts: line.attempts.unwrap_or(self.attempts),
+            conditions: crate::conditions::ConditionArgs::default(),
         }
     }
 }

@@ -1,0 +1,353 @@
+//! `why`: what keeps a task from running, in one line.
+
+use docket_schema::{
+    ids::{TaskId, Timestamp},
+    queue::QueueSettings,
+    task::{Flow, TaskBlockedWhy, TaskRecord, TaskState},
+    wire::{WhyKind, WhyView, WorkerView},
+};
+
+/// Workers and tasks that the line names, at most.
+const NAMED_MAX: usize = 3;
+
+/// What the line is made of.
+#[derive(Debug, Clone)]
+pub struct Standing {
+    /// The task.
+    pub record: TaskRecord,
+    /// What is set for its queue.
+    pub queue: QueueSettings,
+    /// Tasks of its queue that run.
+    pub running_in_queue: u64,
+    /// Tasks that run and share its concurrency key.
+    pub sharing: Vec<TaskId>,
+    /// Tasks of its flow that go before it.
+    pub ahead: u64,
+    /// Workers heard of lately.
+    pub workers: Vec<WorkerView>,
+    /// The tasks that it waits for and how they stand.
+    pub dependencies: Vec<(TaskId, TaskState)>,
+}
+
+/// Says it.
+pub fn why(standing: &Standing, now: Timestamp) -> WhyView {
+    let record = &standing.record;
+    let mut tasks = Vec::new();
+    let (kind, text) = match record.state {
+        TaskState::Running => (WhyKind::Runs, runs(standing, now)),
+        TaskState::Completed | TaskState::Cancelled | TaskState::Discarded => (WhyKind::Ended, ended(record)),
+        TaskState::Pending => {
+            tasks = standing.dependencies.iter().map(|(task, _)| *task).collect();
+            (WhyKind::Dependencies, dependencies(standing))
+        }
+        TaskState::Scheduled => (
+            WhyKind::Schedule,
+            format!("its time is {}, {}", record.available_at, until(record.available_at, now)),
+        ),
+        TaskState::Retryable => {
+            let what = record.message.as_deref().unwrap_or("a run failed");
+            let again = until(record.available_at, now);
+            (WhyKind::Backoff, format!("{what}; another run {again}, `docket retry` begins one at once"))
+        }
+        TaskState::Blocked => (WhyKind::Blocked, blocked(record, now)),
+        TaskState::Available => {
+            tasks.clone_from(&standing.sharing);
+            available(standing)
+        }
+    };
+    if !matches!(kind, WhyKind::Dependencies | WhyKind::KeyFull) {
+        tasks.clear();
+    }
+    WhyView { task: record.id, state: record.state, kind, text, tasks }
+}
+
+fn runs(standing: &Standing, now: Timestamp) -> String {
+    let record = &standing.record;
+    let name = record.worker.map(|worker| {
+        let known = standing.workers.iter().find(|known| known.incarnation == worker);
+        known.map_or_else(|| worker.to_string(), |known| known.name.clone())
+    });
+    let since = record.leased_at.map_or_else(String::new, |at| format!(" for {}", period(now.ms_since(at))));
+    format!("it runs: worker {} has had it{since}", name.unwrap_or_else(|| "unknown".to_owned()))
+}
+
+fn ended(record: &TaskRecord) -> String {
+    let message = record.message.as_ref().map_or_else(String::new, |message| format!(": {message}"));
+    let remedy = match record.state {
+        TaskState::Discarded | TaskState::Cancelled => "; `docket retry` takes it up again",
+        _ => "",
+    };
+    format!("it is {}{message}{remedy}", record.state)
+}
+
+fn dependencies(standing: &Standing) -> String {
+    let failed = standing
+        .dependencies
+        .iter()
+        .find(|(_, state)| matches!(state, TaskState::Cancelled | TaskState::Discarded));
+    if let Some((task, state)) = failed {
+        return format!(
+            "it waits for task {task}, which was {state}: `docket retry {task}` takes that up again, `docket retry {}` goes without it",
+            standing.record.id
+        );
+    }
+    let named: Vec<String> = standing
+        .dependencies
+        .iter()
+        .take(NAMED_MAX)
+        .map(|(task, state)| format!("task {task} ({state})"))
+        .collect();
+    format!("it waits for {}{}", named.join(", "), more(standing.dependencies.len()))
+}
+
+fn blocked(record: &TaskRecord, now: Timestamp) -> String {
+    let id = record.id;
+    let asked = record.message.as_ref().map_or_else(String::new, |message| format!(": {message}"));
+    match record.blocked_why {
+        Some(TaskBlockedWhy::Person) => format!("its run asks a person{asked}; `docket answer {id} TEXT`"),
+        Some(TaskBlockedWhy::Child) => "its run waits for a task that it gave away".to_owned(),
+        Some(TaskBlockedWhy::Paused) => format!("it is paused; `docket unpause {id}`"),
+        Some(TaskBlockedWhy::Provider) => {
+            format!("its model's provider wants a person{asked}; then `docket answer {id}`")
+        }
+        Some(TaskBlockedWhy::Outage) => {
+            format!("its model's provider stays away{asked}; it goes on {}", until(record.available_at, now))
+        }
+        Some(TaskBlockedWhy::Budget) => {
+            format!("its batch has used up what it may{asked}; `docket batch` shows it, and raises it")
+        }
+        None => "it is blocked, and its log does not say for what: `docket verify`".to_owned(),
+    }
+}
+
+fn available(standing: &Standing) -> (WhyKind, String) {
+    let spec = &standing.record.spec;
+    let queue = &spec.queue;
+    if standing.queue.paused {
+        return (WhyKind::QueuePaused, format!("queue {queue} is paused; `docket queue unpause {queue}`"));
+    }
+    if let Some(max) = standing.queue.running_max.filter(|max| standing.running_in_queue >= u64::from(*max)) {
+        let running = standing.running_in_queue;
+        let text = format!(
+            "{running} tasks of queue {queue} run, and at most {max} may; `docket queue set` says how many"
+        );
+        return (WhyKind::QueueFull, text);
+    }
+    if let Some(shared) = &spec.conditions.concurrency
+        && standing.sharing.len() >= shared.max as usize
+    {
+        let named: Vec<String> =
+            standing.sharing.iter().take(NAMED_MAX).map(|task| format!("task {task}")).collect();
+        let (named, more) = (named.join(", "), more(standing.sharing.len()));
+        let text = format!("{named}{more} runs, and at most {} of key {} may", shared.max, shared.key);
+        return (WhyKind::KeyFull, text);
+    }
+    if standing.workers.is_empty() {
+        let text =
+            "no worker has been heard of lately; start one: `docket worker`, or `docket up`".to_owned();
+        return (WhyKind::NoWorker, text);
+    }
+    let flow = Flow::of(spec);
+    let mut lacks = Vec::new();
+    let serving: Vec<&WorkerView> =
+        standing.workers.iter().filter(|worker| serves(worker, &flow, &mut lacks)).collect();
+    if serving.is_empty() {
+        let count = standing.workers.len();
+        lacks.sort_unstable();
+        lacks.dedup();
+        let text = format!("none of the {count} workers that are there takes it: {}", lacks.join("; "));
+        return (WhyKind::NoneServes, text);
+    }
+    let before = match standing.ahead {
+        0 => String::new(),
+        ahead => format!("; {ahead} of its kind go before it"),
+    };
+    let full: Vec<String> = serving
+        .iter()
+        .filter_map(|worker| worker.takes_no_more().map(|why| format!("{}: {why}", worker.name)))
+        .collect();
+    if full.len() == serving.len() {
+        let (named, more) = (full[..full.len().min(NAMED_MAX)].join(", "), more(full.len()));
+        return (WhyKind::NoRoom, format!("no worker that takes it has room: {named}{more}{before}"));
+    }
+    (WhyKind::Next, format!("a worker that takes it has room and is about to ask for work{before}"))
+}
+
+/// Whether a worker takes tasks of a flow; if not, adds to `lacks` what is missing.
+fn serves(worker: &WorkerView, flow: &Flow, lacks: &mut Vec<String>) -> bool {
+    let Some(about) = &worker.about else { return false };
+    let mut lack = |what: String| {
+        lacks.push(what);
+        false
+    };
+    if !about.queues.is_empty() && !about.queues.contains(&flow.queue) {
+        return lack(format!("queue {} is served by none of them", flow.queue));
+    }
+    if !about.engines.is_empty() && !about.engines.iter().any(|engine| engine.name == flow.engine) {
+        return lack(format!("engine {} is of a build that they are not", flow.engine));
+    }
+    if !about.labels.satisfy(&flow.selector) {
+        return lack(format!("it wants the labels {}", flow.selector));
+    }
+    true
+}
+
+fn more(count: usize) -> String {
+    match count.saturating_sub(NAMED_MAX) {
+        0 => String::new(),
+        more => format!(" and {more} more"),
+    }
+}
+
+fn until(at: Timestamp, now: Timestamp) -> String {
+    match at.ms_since(now) {
+        0 => "at any moment".to_owned(),
+        ms => format!("in {}", period(ms)),
+    }
+}
+
+/// A length of time for people: `40 s`, `12 min`, `3 h 20 min`, `2 d 4 h`.
+fn period(ms: u64) -> String {
+    let s = ms.div_ceil(1000);
+    match (s / 86_400, s / 3600 % 24, s / 60 % 60) {
+        (0, 0, 0) => format!("{s} s"),
+        (0, 0, min) => format!("{min} min"),
+        (0, h, min) => format!("{h} h {min} min"),
+        (d, h, _) => format!("{d} d {h} h"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use docket_schema::{
+        ids::{EventHash, IncarnationId, QueueName, Seq},
+        run::EngineRef,
+        task::{Concurrency, TaskEventMeta, TaskSubmitted},
+        wire::{Room, WorkerAbout},
+    };
+    use uuid::Uuid;
+
+    use super::*;
+    use crate::decide::table::spec;
+
+    const NOW: Timestamp = Timestamp(1_700_000_000_000_000);
+    const OTHER: TaskId = TaskId(Uuid::from_u128(9));
+
+    fn standing(change: impl FnOnce(&mut docket_schema::task::TaskSpec)) -> Standing {
+        let mut spec = spec();
+        change(&mut spec);
+        let meta = TaskEventMeta { seq: Seq(1), hash: EventHash::ZERO, recorded_at: NOW };
+        let first = TaskSubmitted { spec, by: String::new(), forked_from: None };
+        let record = TaskRecord::submitted(TaskId(Uuid::from_u128(1)), meta, first);
+        let about = WorkerAbout {
+            queues: Vec::new(),
+            engines: vec![EngineRef { name: "react".to_owned(), version: 1 }],
+            labels: "gpu=a100".parse().expect("labels"),
+        };
+        let worker = WorkerView {
+            incarnation: IncarnationId(Uuid::from_u128(5)),
+            name: "w1".to_owned(),
+            held: 0,
+            seen_at: NOW,
+            about: Some(about),
+            room: Some(Room { slots: 2, full: None }),
+            draining: false,
+        };
+        Standing {
+            record,
+            queue: QueueSettings::default(),
+            running_in_queue: 0,
+            sharing: Vec::new(),
+            ahead: 0,
+            workers: vec![worker],
+            dependencies: Vec::new(),
+        }
+    }
+
+    fn says(standing: &Standing) -> (WhyKind, String) {
+        let view = why(standing, NOW);
+        assert!(!view.text.contains('\n'), "one line");
+        (view.kind, view.text)
+    }
+
+    #[test]
+    fn what_keeps_an_available_task_is_told_in_the_order_in_which_it_matters() {
+        let mut all = standing(|spec| {
+            let key = "branch/main".to_owned();
+            spec.conditions.concurrency = Some(Concurrency { key, max: 1 });
+            spec.conditions.selector = "gpu=h100".parse().expect("labels");
+        });
+        all.queue = QueueSettings { paused: true, running_max: Some(3) };
+        all.running_in_queue = 3;
+        all.sharing = vec![OTHER];
+        let mut kinds = vec![says(&all)];
+        all.queue.paused = false;
+        kinds.push(says(&all));
+        all.queue.running_max = None;
+        kinds.push(says(&all));
+        assert_eq!(why(&all, NOW).tasks, [OTHER]);
+        all.sharing.clear();
+        kinds.push(says(&all));
+        all.record.spec.conditions.selector = docket_schema::task::Labels::default();
+        all.workers[0].held = 2;
+        all.ahead = 4;
+        kinds.push(says(&all));
+        all.workers[0].held = 1;
+        kinds.push(says(&all));
+        all.workers.clear();
+        kinds.push(says(&all));
+        let (kinds, texts): (Vec<WhyKind>, Vec<String>) = kinds.into_iter().unzip();
+        assert_eq!(
+            kinds,
+            [
+                WhyKind::QueuePaused,
+                WhyKind::QueueFull,
+                WhyKind::KeyFull,
+                WhyKind::NoneServes,
+                WhyKind::NoRoom,
+                WhyKind::Next,
+                WhyKind::NoWorker
+            ]
+        );
+        for (text, part) in texts.iter().zip([
+            "docket queue unpause default",
+            "3 tasks of queue default run, and at most 3 may",
+            "of key branch/main",
+            "it wants the labels gpu=h100",
+            "w1: its 2 slots are taken; 4 of its kind go before it",
+            "about to ask",
+            "docket worker",
+        ]) {
+            assert!(text.contains(part), "{part} in {text}");
+        }
+        let elsewhere = standing(|spec| spec.queue = "slow".parse::<QueueName>().expect("name"));
+        assert_eq!(says(&elsewhere).0, WhyKind::Next, "a worker without queues serves all");
+    }
+
+    #[test]
+    fn who_waits_for_a_task_that_failed_is_told_both_ways_out() {
+        let mut waits = standing(|spec| spec.conditions.after = vec![OTHER]);
+        waits.dependencies = vec![(OTHER, TaskState::Running)];
+        assert!(says(&waits).1.contains("(running)"));
+        waits.dependencies = vec![(OTHER, TaskState::Discarded)];
+        let text = says(&waits).1;
+        assert!(
+            text.contains(&format!("docket retry {OTHER}")) && text.contains("goes without it"),
+            "{text}"
+        );
+    }
+
+    #[test]
+    fn lengths_of_time_are_short() {
+        let cases = [
+            (400, "1 s"),
+            (59_000, "59 s"),
+            (60_000, "1 min"),
+            (3_660_000, "1 h 1 min"),
+            (90_000_000, "1 d 1 h"),
+        ];
+        for (ms, text) in cases {
+            assert_eq!(period(ms), text);
+        }
+    }
+}

@@ -1,0 +1,87 @@
+//! Reading how queues stand, and what keeps a task.
+
+use std::collections::BTreeMap;
+
+use docket_schema::{
+    ids::{QueueName, TaskId, Timestamp},
+    queue::QueueSettings,
+    task::{Flow, TaskRecord},
+    wire::{QueueView, StateCount},
+};
+use uuid::Uuid;
+
+use super::{
+    StoreError,
+    conn::{Arg, Db},
+    read::rows,
+};
+
+/// Tasks that are counted as going before another, at most: beyond that the number says nothing more.
+const AHEAD_MAX: i64 = 1000;
+
+/// Tasks that share a key and are named, at most.
+const SHARING_MAX: i64 = 100;
+
+fn queue_of(text: &str) -> Result<QueueName, StoreError> {
+    text.parse().map_err(|_| StoreError::Corrupt { what: format!("a queue named `{text}`") })
+}
+
+/// Every queue with settings or with tasks that have not ended. Costs what those tasks do.
+pub(super) async fn queues(db: &Db) -> Result<Vec<QueueView>, StoreError> {
+    const DOING: &str = "reading the queues";
+    let mut all: BTreeMap<QueueName, QueueView> = BTreeMap::new();
+    let empty = |name: QueueName| QueueView {
+        name,
+        settings: QueueSettings::default(),
+        tasks: Vec::new(),
+        oldest_available_at: None,
+        oldest_leased_at: None,
+    };
+    for mut row in rows(db, DOING, "SELECT name, paused, running_max FROM queues", Vec::new()).await? {
+        let name = queue_of(&row.text(0)?)?;
+        let running_max = row.int_or_null(2)?.and_then(|max| u32::try_from(max).ok());
+        let settings = QueueSettings { paused: row.int(1)? != 0, running_max };
+        all.insert(name.clone(), QueueView { settings, ..empty(name) });
+    }
+    let sql = "SELECT queue, state, count(*), min(CASE state WHEN 'available' THEN available_at END), min(leased_at) \
+               FROM tasks WHERE state IN ('pending', 'scheduled', 'available', 'running', 'retryable', 'blocked') \
+               GROUP BY queue, state ORDER BY queue, state";
+    for mut row in rows(db, DOING, sql, Vec::new()).await? {
+        let name = queue_of(&row.text(0)?)?;
+        let word = row.text(1)?;
+        let state =
+            word.parse().map_err(|_| StoreError::Corrupt { what: format!("a task in state `{word}`") })?;
+        let count = row.count(2)?;
+        let view = all.entry(name.clone()).or_insert_with(|| empty(name));
+        view.tasks.push(StateCount { state, count });
+        view.oldest_available_at = view.oldest_available_at.or(row.int_or_null(3)?.map(Timestamp));
+        view.oldest_leased_at = view.oldest_leased_at.or(row.int_or_null(4)?.map(Timestamp));
+    }
+    Ok(all.into_values().collect())
+}
+
+/// Tasks of the same flow that go before one that may be leased.
+pub(super) async fn ahead(db: &Db, record: &TaskRecord) -> Result<u64, StoreError> {
+    let sql = "SELECT count(*) FROM (SELECT 1 FROM tasks WHERE state = 'available' AND flow = $1 \
+               AND (rank < $2 OR (rank = $2 AND id < $3)) LIMIT $4) before_it";
+    let args = vec![
+        Arg::Text(Flow::of(&record.spec).to_string()),
+        Arg::Int(record.rank()),
+        Arg::Blob(record.id.0.as_bytes().to_vec()),
+        Arg::Int(AHEAD_MAX),
+    ];
+    let found = rows(db, "counting tasks that go before one", sql, args).await?;
+    found.first().map_or(Ok(0), |row| row.count(0))
+}
+
+/// Tasks that run and have this concurrency key.
+pub(super) async fn sharing(db: &Db, key: String) -> Result<Vec<TaskId>, StoreError> {
+    let sql =
+        "SELECT id FROM tasks WHERE state = 'running' AND concurrency_key = $1 ORDER BY leased_at LIMIT $2";
+    let args = vec![Arg::Text(key), Arg::Int(SHARING_MAX)];
+    rows(db, "reading who shares a key", sql, args)
+        .await?
+        .iter_mut()
+        .map(|row| Ok(TaskId(Uuid::from_bytes(row.fixed(0)?))))
+        .collect()
+}
