@@ -37,6 +37,7 @@ pub fn all() -> BTreeMap<String, Value> {
 fn requests(all: &mut BTreeMap<String, Value>) {
     one::<wire::SubmitRequest>(all, "wire.SubmitRequest");
     one::<wire::TaskQuery>(all, "wire.TaskQuery");
+    one::<wire::BulkRequest>(all, "wire.BulkRequest");
     one::<wire::ActRequest>(all, "wire.ActRequest");
     one::<wire::PauseRequest>(all, "wire.PauseRequest");
     one::<wire::ResumeRequest>(all, "wire.ResumeRequest");
@@ -65,6 +66,9 @@ fn requests(all: &mut BTreeMap<String, Value>) {
 fn answers(all: &mut BTreeMap<String, Value>) {
     one::<wire::SubmitResponse>(all, "wire.SubmitResponse");
     one::<wire::TaskPage>(all, "wire.TaskPage");
+    one::<wire::BulkResponse>(all, "wire.BulkResponse");
+    one::<wire::BatchView>(all, "wire.BatchView");
+    one::<wire::BatchList>(all, "wire.BatchList");
     one::<wire::CreatedToken>(all, "wire.CreatedToken");
     one::<wire::TokenList>(all, "wire.TokenList");
     one::<wire::TokenView>(all, "wire.TokenView");

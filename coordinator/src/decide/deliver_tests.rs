@@ -54,7 +54,7 @@ fn what_was_to_be_delivered_and_cannot_be_blocks_until_it_is_settled() {
         assert_eq!(blocked.message.as_deref(), Some("conflicts in a.txt"));
         assert!(answer(&blocked, "ann", &"go on".into()).is_err(), "no run is there to hear it");
         assert!(pause(&blocked, "ann").is_err() && unpause(&blocked, "ann").is_err());
-        assert!(retry(&blocked, "ann").is_ok() && cancel(&blocked, "ann", "").is_ok());
+        assert!(retry(&blocked, "ann", "").is_ok() && cancel(&blocked, "ann", "").is_ok());
 
         let run = blocked.last_run.expect("a run");
         let accepted = accept(&blocked, "ann", run, "by hand").expect("settled");

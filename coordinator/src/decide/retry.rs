@@ -9,12 +9,13 @@ use docket_schema::{
 use super::{Plan, Rejection, RunWrite, answer};
 
 /// Makes the task available with fresh counters. A run in hand ends as superseded; but one that waits
-/// for money or a key goes on where it stands: what was paid for is not bought again.
+/// for money or a key goes on where it stands: what was paid for is not bought again, and the reason, which
+/// would be an answer to the model, is dropped.
 ///
 /// # Errors
 /// The task runs, or waits for a worker anyway; it is a fork, which has no start of its own; or
 /// another task holds its deduplication key (the store knows).
-pub fn retry(record: &TaskRecord, by: &str) -> Result<Plan, Rejection> {
+pub fn retry(record: &TaskRecord, by: &str, reason: &str) -> Result<Plan, Rejection> {
     let waits_for = record.blocked_why;
     if matches!(waits_for, Some(TaskBlockedWhy::Provider | TaskBlockedWhy::Outage | TaskBlockedWhy::Budget)) {
         return answer(record, by, &"".into());
@@ -39,7 +40,7 @@ pub fn retry(record: &TaskRecord, by: &str) -> Result<Plan, Rejection> {
         | TaskState::Completed
         | TaskState::Cancelled
         | TaskState::Discarded => Ok(Plan {
-            task: vec![TaskRetried { by: by.to_owned() }.into()],
+            task: vec![TaskRetried { by: by.to_owned(), reason: reason.to_owned() }.into()],
             run: None,
             superseded: record.run.map(|run| RunWrite::ended_by_coordinator(run, RunOutcome::Superseded)),
         }),

@@ -48,6 +48,7 @@ pub(super) fn spec() -> TaskSpec {
         branch: None,
         delivery: None,
         batch: None,
+        batch_name: None,
         conditions: docket_schema::task::Conditions::default(),
     }
 }
@@ -282,7 +283,7 @@ fn which_state_admits_which_command_of_a_person() {
         table += &format!(
             "{state}: cancel {}, retry {}, resume {}, unblock {}, due {}, pause {}, unpause {}, answer {}\n",
             word(cancel(&record, "me", "")),
-            word(retry(&record, "me")),
+            word(retry(&record, "me", "")),
             word(resume(&record, "me", forked(), Vec::new())),
             word(unblock(&record, Vec::new())),
             word(Ok(make_available(&record, NOW))),
@@ -311,7 +312,7 @@ fn what_the_provider_stopped_goes_on_where_it_stood() {
     let end = LeaseEnd::Blocked(TaskBlockedWhy::Provider);
     let stopped = carried_out(&holds, &decided(&holds, &end).expect("stands"));
     assert_eq!((stopped.state, stopped.message.as_deref()), (TaskState::Blocked, Some("?")));
-    let plan = retry(&stopped, "me").expect("blocked");
+    let plan = retry(&stopped, "me", "").expect("blocked");
     let answered = plan.run.clone().expect("the run learns it");
     assert_eq!(
         (answered.events[0].kind.as_str(), answered.fence),
@@ -346,7 +347,7 @@ fn an_outage_wakes_by_the_clock_and_not_for_ever() {
         let after = carried_out(&rests, &plan);
         assert_eq!((after.state, after.run, after.message), (TaskState::Available, Some(RUN), None));
         // A person need not wait for that.
-        let after = carried_out(&rests, &retry(&rests, "me").expect("blocked"));
+        let after = carried_out(&rests, &retry(&rests, "me", "").expect("blocked"));
         assert_eq!((after.state, after.run), (TaskState::Available, Some(RUN)));
     }
     assert_eq!(blocked(21).blocked_why, Some(TaskBlockedWhy::Provider), "from here on a person says so");

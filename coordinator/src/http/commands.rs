@@ -19,8 +19,8 @@ pub(super) fn cancel(by: String, reason: String) -> Decide {
     Box::new(move |record| decide::cancel(record, &by, &reason))
 }
 
-pub(super) fn retry(by: String) -> Decide {
-    Box::new(move |record| decide::retry(record, &by))
+pub(super) fn retry(by: String, reason: String) -> Decide {
+    Box::new(move |record| decide::retry(record, &by, &reason))
 }
 
 pub(super) fn answer(by: String, text: Content) -> Decide {
@@ -33,6 +33,10 @@ pub(super) fn pause(by: String) -> Decide {
 
 pub(super) fn unpause(by: String) -> Decide {
     Box::new(move |record| decide::unpause(record, &by))
+}
+
+pub(super) fn reprioritize(priority: i16) -> Decide {
+    Box::new(move |record| decide::reprioritize(record, priority))
 }
 
 pub(super) fn release(epoch: Epoch) -> Decide {

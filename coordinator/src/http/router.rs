@@ -23,7 +23,7 @@ use super::{
     api::Api,
     append, archive,
     auth::Access,
-    blobs,
+    batches, blobs, bulk,
     call::{Call, read_body},
     carry, delivery,
     errors::Refusal,
@@ -170,6 +170,12 @@ pub(crate) static ROUTES: &[Route] = &[
         .query::<wire::TaskQuery>().gives::<wire::TaskPage>(),
     Route::new((Verb::Post, "/v1/tasks"), SUBMITS, "Puts tasks into the backlog, all or none", by!(tasks::submit))
         .takes::<wire::SubmitRequest>().large().gives::<wire::SubmitResponse>(),
+    Route::new((Verb::Post, "/v1/tasks/bulk"), SUBMITS, "Does one thing to many tasks, a page at a time", by!(bulk::bulk))
+        .takes::<wire::BulkRequest>().gives::<wire::BulkResponse>(),
+    Route::new((Verb::Get, "/v1/batches"), READS, "The batches of the newest tasks", by!(batches::list))
+        .gives::<wire::BatchList>(),
+    Route::new((Verb::Get, "/v1/batches/{id}"), READS, "How a batch stands", by!(batches::show))
+        .gives::<wire::BatchView>(),
     Route::new((Verb::Get, "/v1/tasks/{id}"), READS, "A task and its runs", by!(tasks::show))
         .gives::<wire::TaskView>(),
     Route::new((Verb::Post, "/v1/tasks/{id}/cancel"), SUBMITS, "Cancels a task, also while it runs", by!(tasks::cancel))

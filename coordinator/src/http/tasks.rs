@@ -10,8 +10,8 @@ use docket_schema::{
     redact::Redactor,
     task::{TaskSpec, check_models},
     wire::{
-        ActRequest, AnswerRequest, PauseRequest, ProblemCode, SUBMIT_TASKS_MAX, SubmitRequest,
-        SubmitResponse, Submitted, TELL_BYTES_MAX, TaskPage, TaskQuery, TaskView,
+        ActRequest, AnswerRequest, PATTERN_BYTES_MAX, PauseRequest, ProblemCode, SUBMIT_TASKS_MAX,
+        SubmitRequest, SubmitResponse, Submitted, TELL_BYTES_MAX, TaskPage, TaskQuery, TaskView,
     },
 };
 
@@ -99,10 +99,20 @@ pub(super) async fn list(api: Arc<Api>, call: Call) -> Answered {
         return Err(Refusal::new(ProblemCode::InvalidRequest, detail).field("limit"));
     }
     query.limit = Some(limit);
-    let tasks = api.store.tasks(query).await?;
-    let full = u32::try_from(tasks.len()).is_ok_and(|count| count >= limit);
-    let next = if full { tasks.last().map(|task| task.id) } else { None };
-    json(&TaskPage { tasks, next })
+    checked_filter(&query)?;
+    let page: TaskPage = api.store.tasks(query).await?;
+    json(&page)
+}
+
+/// Refuses patterns that are no person's.
+pub(super) fn checked_filter(query: &TaskQuery) -> Result<(), Refusal> {
+    match query.too_long() {
+        None => Ok(()),
+        Some(field) => {
+            let detail = format!("a pattern may have at most {PATTERN_BYTES_MAX} bytes");
+            Err(Refusal::new(ProblemCode::InvalidRequest, detail).field(field))
+        }
+    }
 }
 
 pub(super) async fn show(api: Arc<Api>, call: Call) -> Answered {
@@ -116,7 +126,7 @@ pub(super) async fn show(api: Arc<Api>, call: Call) -> Answered {
 
 pub(super) async fn cancel(api: Arc<Api>, call: Call) -> Answered {
     let id: TaskId = call.id()?;
-    let reason = reason(&call)?;
+    let reason = reason(&api, &call)?;
     let decide = commands::cancel(call.caller.name(), reason);
     let (record, run) = api.store.command(id, decide, CommandBlobs::default(), api.clock.now()).await?;
     api.announce(&record);
@@ -130,9 +140,9 @@ pub(super) async fn cancel(api: Arc<Api>, call: Call) -> Answered {
 
 pub(super) async fn retry(api: Arc<Api>, call: Call) -> Answered {
     let id: TaskId = call.id()?;
-    reason(&call)?;
+    let reason = reason(&api, &call)?;
     let before = api.store.task(id).await?.and_then(|(record, _)| record.run);
-    let decide = commands::retry(call.caller.name());
+    let decide = commands::retry(call.caller.name(), reason);
     let (record, run) = api.store.command(id, decide, CommandBlobs::default(), api.clock.now()).await?;
     api.announce(&record);
     if let (Some(ended), Some(_)) = (before, run) {
@@ -177,11 +187,16 @@ async fn tell_run(api: &Api, call: &Call, decide: Decide, blobs: CommandBlobs) -
     json(&record)
 }
 
-fn reason(call: &Call) -> Result<String, Refusal> {
+fn reason(api: &Api, call: &Call) -> Result<String, Refusal> {
     let ActRequest { reason } = call.json()?;
+    for_the_log(api, &reason)
+}
+
+/// A reason as it may stand in the log.
+pub(super) fn for_the_log(api: &Api, reason: &str) -> Result<String, Refusal> {
     if reason.len() > REASON_BYTES_MAX {
         let detail = format!("`reason` may have at most {REASON_BYTES_MAX} bytes");
         return Err(Refusal::new(ProblemCode::InvalidRequest, detail).field("reason"));
     }
-    Ok(reason)
+    Ok(api.redactor.text(reason).into_owned())
 }

@@ -6,6 +6,7 @@
 
 mod archived;
 mod ask;
+mod batches;
 mod carry;
 mod conn;
 mod desk;
@@ -16,6 +17,7 @@ mod flow_rows;
 mod gc;
 mod lane;
 mod lineage;
+mod listing;
 mod lone;
 mod migrate;
 mod plan;
@@ -47,12 +49,12 @@ use bytes::Bytes;
 use docket_schema::{
     content::BlobRef,
     event::{Envelope, EventRef, Head, NewEvent},
-    ids::{BlobHash, Epoch, IncarnationId, Position, RunId, Seq, StreamId, TaskId, Timestamp},
+    ids::{BatchId, BlobHash, Epoch, IncarnationId, Position, RunId, Seq, StreamId, TaskId, Timestamp},
     run::RunEvent,
     task::{ForkedFrom, TaskRecord, TaskSpec},
     wire::{
-        BlobCheck, Held, LeaseRequest, LostLease, QueueView, Resolved, Room, RunView, StateCount, TaskQuery,
-        WorkerView,
+        BatchList, BatchView, BlobCheck, Held, LeaseRequest, LostLease, QueueView, Resolved, Room, RunView,
+        StateCount, TaskPage, TaskQuery, WorkerView,
     },
 };
 
@@ -295,8 +297,18 @@ pub trait Store: Archives + Send + Sync + 'static {
     /// A task.
     fn task(&self, id: TaskId) -> Answer<'_, Result<Option<TaskAndDeadline>, StoreError>>;
 
-    /// A page of tasks, newest first.
-    fn tasks(&self, query: TaskQuery) -> Answer<'_, Result<Vec<TaskRecord>, StoreError>>;
+    /// A page of tasks, newest first. How much is
+    /// looked at is bounded: where filters admit few of many, a page may be short, or empty, and have a next.
+    fn tasks(&self, query: TaskQuery) -> Answer<'_, Result<TaskPage, StoreError>>;
+
+    /// How the database goes about that, in its own words: for tests, and for whoever wonders.
+    fn explain_tasks(&self, query: TaskQuery) -> Answer<'_, Result<Vec<String>, StoreError>>;
+
+    /// How a batch stands; `None` where it has no task.
+    fn batch(&self, id: BatchId) -> Answer<'_, Result<Option<BatchView>, StoreError>>;
+
+    /// The batches of the newest tasks.
+    fn batches(&self) -> Answer<'_, Result<BatchList, StoreError>>;
 
     /// The runs of a task, oldest first.
     fn runs_of(&self, task: TaskId) -> Answer<'_, Result<Vec<RunView>, StoreError>>;

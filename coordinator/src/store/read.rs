@@ -10,7 +10,7 @@ use docket_schema::{
     event::{Envelope, Head},
     ids::{BlobHash, Epoch, EventHash, IncarnationId, Position, RunId, Seq, StreamId, TaskId, Timestamp},
     task::{TaskRecord, TaskState},
-    wire::{BlobCheck, ParentRef, Resolved, Room, RunView, StateCount, TaskQuery, WorkerView},
+    wire::{BlobCheck, ParentRef, Resolved, Room, RunView, StateCount, WorkerView},
 };
 use uuid::Uuid;
 
@@ -24,9 +24,6 @@ use super::{
     },
     sqlite::Range,
 };
-
-/// Tasks of a page, by default and at most.
-const PAGE_TASKS: (u32, u32) = (100, 1000);
 
 /// Ids of each kind that a few digits may resolve to.
 const RESOLVED_MAX: i64 = 20;
@@ -86,26 +83,6 @@ pub(super) async fn due(
 pub(super) async fn task(db: &Db, id: TaskId) -> Result<Option<(TaskRecord, Option<Timestamp>)>, StoreError> {
     let sql = format!("SELECT {TASK_COLUMNS} FROM {TASK_TABLES} WHERE t.id = $1");
     rows(db, "reading a task", &sql, vec![uuid_arg(id.0)]).await?.first_mut().map(task_row).transpose()
-}
-
-pub(super) async fn tasks(db: &Db, query: TaskQuery) -> Result<Vec<TaskRecord>, StoreError> {
-    let limit = query.limit.unwrap_or(PAGE_TASKS.0).min(PAGE_TASKS.1);
-    let mut args = vec![Arg::Int(limit.into())];
-    let mut filter = String::from("TRUE");
-    let filters = [
-        ("t.state =", query.state.map(|state| Arg::Text(state.as_str().to_owned()))),
-        ("t.queue =", query.queue.map(|queue| Arg::Text(queue.as_str().to_owned()))),
-        ("t.batch =", query.batch.map(|batch| uuid_arg(batch.0))),
-        ("t.id <", query.before.map(|id| uuid_arg(id.0))),
-    ];
-    for (test, arg) in filters {
-        if let Some(arg) = arg {
-            args.push(arg);
-            filter = format!("{filter} AND {test} ${}", args.len());
-        }
-    }
-    let sql = format!("SELECT {TASK_COLUMNS} FROM {TASK_TABLES} WHERE {filter} ORDER BY t.id DESC LIMIT $1");
-    rows(db, "listing tasks", &sql, args).await?.iter_mut().map(|row| Ok(task_row(row)?.0)).collect()
 }
 
 /// Columns of [`run_view`], of `runs r` and `streams s`.

@@ -6,10 +6,12 @@ use bytes::Bytes;
 use docket_schema::{
     content::BlobRef,
     event::{Envelope, Head},
-    ids::{BlobHash, Epoch, IncarnationId, Position, RunId, Seq, StreamId, TaskId, Timestamp},
+    ids::{BatchId, BlobHash, Epoch, IncarnationId, Position, RunId, Seq, StreamId, TaskId, Timestamp},
     system::StreamsArchived,
     task::TaskRecord,
-    wire::{BlobCheck, LeaseRequest, QueueView, Resolved, RunView, TaskQuery},
+    wire::{
+        BatchList, BatchView, BlobCheck, LeaseRequest, QueueView, Resolved, RunView, TaskPage, TaskQuery,
+    },
 };
 use tokio::sync::{mpsc, oneshot};
 
@@ -19,11 +21,12 @@ use super::{
     Imported, Leased, NewBlob, NewTask, Queues, Renewed, Restore, RestoreError, RunAndFirst, Standing, Store,
     StoreError, Stub, TaskAndDeadline, Term, archived,
     ask::{Answered, Ask, AskAppend, AskCommand, AskImport, Job, pack},
+    batches,
     conn::Db,
     fault::store_error,
     gc,
     lane::{self, Committer, WAITING_MAX},
-    lineage, read, read_flow,
+    lineage, listing, read, read_flow,
 };
 
 /// A store on SQLite or PostgreSQL.
@@ -171,8 +174,20 @@ impl Store for SqlStore {
         Box::pin(read::task(&self.db, id))
     }
 
-    fn tasks(&self, query: TaskQuery) -> Answer<'_, Result<Vec<TaskRecord>, StoreError>> {
-        Box::pin(read::tasks(&self.db, query))
+    fn tasks(&self, query: TaskQuery) -> Answer<'_, Result<TaskPage, StoreError>> {
+        Box::pin(listing::tasks(&self.db, query))
+    }
+
+    fn explain_tasks(&self, query: TaskQuery) -> Answer<'_, Result<Vec<String>, StoreError>> {
+        Box::pin(listing::explain(&self.db, query))
+    }
+
+    fn batch(&self, id: BatchId) -> Answer<'_, Result<Option<BatchView>, StoreError>> {
+        Box::pin(batches::batch(&self.db, id))
+    }
+
+    fn batches(&self) -> Answer<'_, Result<BatchList, StoreError>> {
+        Box::pin(batches::batches(&self.db))
     }
 
     fn runs_of(&self, task: TaskId) -> Answer<'_, Result<Vec<RunView>, StoreError>> {

@@ -225,6 +225,9 @@ pub struct TaskDiscarded {
 pub struct TaskRetried {
     /// Who.
     pub by: String,
+    /// Why.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub reason: String,
 }
 
 /// Somebody wants a run gone on with from a turn's end, as a new run of this task. Second event of a

@@ -97,6 +97,9 @@ pub struct TaskSpec {
     /// Tasks submitted together.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub batch: Option<BatchId>,
+    /// What people call that batch: one line, at most [`TITLE_CHARS_MAX`] characters.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub batch_name: Option<String>,
     /// What must hold before it is leased.
     #[serde(default, skip_serializing_if = "Conditions::is_none")]
     pub conditions: Conditions,
@@ -140,6 +143,12 @@ impl TaskSpec {
         }
         if self.title.contains(['\n', '\r']) {
             return fail("title", "one line");
+        }
+        let named = |name: &String| {
+            !name.trim().is_empty() && name.chars().count() <= TITLE_CHARS_MAX && !name.contains(['\n', '\r'])
+        };
+        if !self.batch_name.as_ref().is_none_or(named) {
+            return fail("batch_name", "one line of 1 to 200 characters");
         }
         if self.text.len() > TEXT_BYTES_MAX {
             return fail("text", "at most 131072 bytes");

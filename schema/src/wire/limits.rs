@@ -2,6 +2,12 @@
 
 /// Most tasks of one submit.
 pub const SUBMIT_TASKS_MAX: usize = 10_000;
+/// Most tasks of one page of a bulk act: each is a command of its own, and a request is to end in seconds.
+pub const BULK_TASKS_MAX: u32 = 500;
+/// Most batches of one answer.
+pub const BATCHES_MAX: usize = 100;
+/// Most kinds of failures that a batch's summary tells.
+pub const BATCH_MESSAGES_MAX: usize = 20;
 /// Most leases of one request.
 pub const LEASE_MAX: u32 = 1000;
 /// Longest a long poll waits, in milliseconds.

@@ -1,6 +1,8 @@
 //! HTTP bodies. Coordinator, worker and CLI share these and nothing else.
 
 mod archive;
+mod batch;
+mod bulk;
 mod carry;
 mod delivery;
 mod fork;
@@ -8,11 +10,14 @@ mod lease;
 mod limits;
 mod log;
 mod problem;
+mod query;
 mod queue;
 mod task;
 mod token;
 
 pub use archive::*;
+pub use batch::*;
+pub use bulk::*;
 pub use carry::*;
 pub use delivery::*;
 pub use fork::*;
@@ -20,6 +25,7 @@ pub use lease::*;
 pub use limits::*;
 pub use log::*;
 pub use problem::*;
+pub use query::*;
 pub use queue::*;
 pub use task::*;
 pub use token::*;

@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 use super::Room;
 use crate::{
     event::Head,
-    ids::{BatchId, IncarnationId, QueueName, RunId, Seq, StreamId, TaskId, Timestamp},
+    ids::{IncarnationId, QueueName, RunId, Seq, StreamId, TaskId, Timestamp},
     policy::Policy,
     run::EngineRef,
     task::{Labels, TaskRecord, TaskSpec, TaskState},
@@ -38,27 +38,6 @@ pub struct Submitted {
     pub id: TaskId,
     /// A task with this deduplication key was there already, and not ended.
     pub duplicate: bool,
-}
-
-/// `GET /v1/tasks`: filters, all optional.
-#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields, default)]
-pub struct TaskQuery {
-    /// State.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub state: Option<TaskState>,
-    /// Queue.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub queue: Option<QueueName>,
-    /// Batch.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub batch: Option<BatchId>,
-    /// At most this many; 100 by default, 1000 at most.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub limit: Option<u32>,
-    /// Those submitted before this one: the next page, newest first.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub before: Option<TaskId>,
 }
 
 /// A page of tasks, newest first.

@@ -101,9 +101,9 @@ pub(super) async fn what_becomes_of_who_waits_for_a_task_that_failed(database: D
     // Taken up again, it lets go on who held out; and whoever is told to goes without it.
     let impatient = world.submit(after(&[first], IfFailed::Hold)).await;
     assert_eq!(state(&world, impatient).await, TaskState::Pending);
-    world.act(impatient, |record| decide::retry(record, "me")).await.expect("goes without");
+    world.act(impatient, |record| decide::retry(record, "me", "")).await.expect("goes without");
     assert_eq!(state(&world, impatient).await, TaskState::Available);
-    world.act(first, |record| decide::retry(record, "me")).await.expect("taken up again");
+    world.act(first, |record| decide::retry(record, "me", "")).await.expect("taken up again");
     while state(&world, first).await != TaskState::Completed {
         complete_next(&worker).await;
     }

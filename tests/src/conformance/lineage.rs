@@ -93,7 +93,7 @@ pub(super) async fn a_fork_is_leased_settled_and_not_retried(database: Database)
     assert_eq!((lease.run, lease.head.seq, lease.forked), (run_of(&fork), Seq(2), true));
     worker.settle(&lease, Seq(2), vec![ended(RunOutcome::Succeeded)]).await.expect("settles");
     assert_eq!(world.task(fork.id).await.state, TaskState::Completed);
-    let refused = world.act(fork.id, |record| decide::retry(record, "me")).await;
+    let refused = world.act(fork.id, |record| decide::retry(record, "me", "")).await;
     assert!(matches!(refused, Err(CommandError::Rejected(_))), "it has no start of its own: {refused:?}");
     world.check().await;
 }

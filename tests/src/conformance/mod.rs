@@ -11,6 +11,7 @@ mod faults;
 mod flow;
 mod leases;
 mod lineage;
+mod listing;
 mod log;
 mod oracle;
 mod queue;
@@ -61,6 +62,9 @@ pub const CASES: &[(&str, Case)] = cases![
     queue::resume_forks_and_supersedes,
     queue::ids_resolve_by_prefix_or_end,
     delivery::an_undelivered_task_is_not_ended_until_it_is_settled,
+    listing::lists_by_every_filter,
+    listing::lists_look_at_a_bounded_part_and_by_an_index,
+    listing::lists_batches_and_counts_them,
     lineage::fork_is_all_or_none_and_once,
     lineage::a_fork_is_leased_settled_and_not_retried,
     lineage::the_tree_is_the_same_from_any_of_its_runs,

@@ -299,6 +299,7 @@ pub fn spec(title: &str) -> TaskSpec {
         branch: None,
         delivery: None,
         batch: None,
+        batch_name: None,
         conditions: docket_schema::task::Conditions::default(),
     }
 }

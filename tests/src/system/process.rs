@@ -181,7 +181,7 @@ pub struct Proc {
     pid: i32,
     log: PathBuf,
     // Held open: a process whose output nobody could take any more would be told so.
-    _stdout: BufReader<ChildStdout>,
+    stdout: BufReader<ChildStdout>,
 }
 
 impl Proc {
@@ -220,12 +220,23 @@ impl Proc {
         let mut stdout = BufReader::new(stdout);
         let mut line = String::new();
         let said = tokio::time::timeout(LONG, stdout.read_line(&mut line)).await;
-        let process = Self { child, pid, log, _stdout: stdout };
+        let process = Self { child, pid, log, stdout };
         match said {
             Ok(Ok(read)) if read > 0 => Ok((process, line)),
             Ok(_) => bail!("`docket {args:?}` ended before it began:\n{}", process.tail()),
             Err(_) => bail!("`docket {args:?}` says nothing:\n{}", process.tail()),
         }
+    }
+
+    /// Its next line of output.
+    ///
+    /// # Errors
+    /// It says nothing more.
+    pub async fn line(&mut self) -> Result<String> {
+        let mut line = String::new();
+        let said = tokio::time::timeout(LONG, self.stdout.read_line(&mut line)).await;
+        let read = said.with_context(|| format!("it says nothing more:\n{}", self.tail()))??;
+        if read > 0 { Ok(line) } else { bail!("it has ended:\n{}", self.tail()) }
     }
 
     /// Its id.

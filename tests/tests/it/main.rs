@@ -3,6 +3,7 @@
 mod answer;
 mod api;
 mod archive;
+mod backlog;
 mod backup;
 mod bad_input;
 mod bench;

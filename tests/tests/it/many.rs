@@ -84,7 +84,7 @@ async fn backlog(coordinator: &Coordinator) -> Result<Vec<TaskId>> {
 
 /// Tells a run that is under way something; whether one could be told.
 async fn told(coordinator: &Coordinator) -> Result<bool> {
-    let query = TaskQuery { state: Some(TaskState::Running), ..TaskQuery::default() };
+    let query = TaskQuery { state: Some(TaskState::Running.into()), ..TaskQuery::default() };
     for task in coordinator.client().tasks(&query).await?.tasks {
         let Some(run) = task.run else { continue };
         // One that ended meanwhile takes no words.

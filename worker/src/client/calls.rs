@@ -9,8 +9,8 @@ use docket_schema::{
         ActRequest, AnswerRequest, AppendRequest, AppendResponse, BlobCheck, EventPage, ForkRequest,
         ForkResponse, HeartbeatRequest, HeartbeatResponse, LeaseRequest, LeaseResponse, LineageView,
         PAGE_EVENTS_MAX, PauseRequest, PolicyRequest, ReleaseRequest, ReleaseResponse, Resolved,
-        ResumeRequest, ResumeResponse, RunView, Status, StreamPage, SubmitRequest, SubmitResponse, TaskPage,
-        TaskQuery, TaskView, TellRequest, TellResponse,
+        ResumeRequest, ResumeResponse, RunView, Status, StreamPage, SubmitRequest, SubmitResponse, TaskView,
+        TellRequest, TellResponse,
     },
 };
 use reqwest::Method;
@@ -138,21 +138,6 @@ impl Client {
     /// [`ClientError`].
     pub async fn submit(&self, request: &SubmitRequest) -> Result<SubmitResponse, ClientError> {
         self.call("submit tasks", Method::POST, "/v1/tasks").json(request)?.answer().await
-    }
-
-    /// A page of tasks.
-    ///
-    /// # Errors
-    /// [`ClientError`].
-    pub async fn tasks(&self, query: &TaskQuery) -> Result<TaskPage, ClientError> {
-        self.call("list tasks", Method::GET, "/v1/tasks")
-            .maybe("state", query.state)
-            .maybe("queue", query.queue.as_ref())
-            .maybe("batch", query.batch)
-            .maybe("limit", query.limit)
-            .maybe("before", query.before)
-            .answer()
-            .await
     }
 
     /// One task and its runs.

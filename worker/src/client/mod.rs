@@ -9,6 +9,7 @@
 //! Invariants: the token stands in the `Authorization` header only; an answer is read to a named
 //! limit; a blob is handed out only when its bytes have its hash.
 
+mod backlog;
 mod blobs;
 mod calls;
 mod carry;

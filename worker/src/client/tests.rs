@@ -79,7 +79,7 @@ async fn the_token_and_the_query_arrive_and_the_token_is_not_in_errors() {
     };
     let (client, _server) = serve(Router::new().fallback(record).with_state(Arc::clone(&seen))).await;
     let query = TaskQuery {
-        state: Some(TaskState::Running),
+        state: Some(TaskState::Running.into()),
         queue: Some(QueueName::default()),
         limit: Some(3),
         ..TaskQuery::default()

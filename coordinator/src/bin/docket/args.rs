@@ -74,6 +74,8 @@ pub(crate) enum Command {
     Submit(crate::submit::Args),
     /// List tasks
     Ps(crate::ps::Args),
+    /// Tasks that were submitted together, and how they stand
+    Batch(crate::batch::Args),
     /// What keeps a task from running
     Why(crate::why::Args),
     /// The same tasks through several models or engines, side by side
@@ -112,6 +114,8 @@ pub(crate) enum Command {
     Unpause(crate::pause::UnpauseArgs),
     /// Cancel a task, running or not
     Cancel(crate::cancel::Args),
+    /// Give tasks another priority
+    Reprioritize(crate::reprioritize::Args),
     /// Put an ended task back into the backlog, from its start
     Retry(crate::retry::Args),
     /// Go on with a run from the end of a turn
@@ -130,8 +134,8 @@ pub(crate) enum Command {
     Verify(crate::verify::Args),
     /// Write a run to a file: for another installation, or for other programs
     Export(crate::export::Args),
-    /// Take in a run that was exported elsewhere
-    Import(crate::import::Args),
+    /// Take in a backlog: JSON Lines, a checklist, issues, SWE-bench; or a run that was exported elsewhere
+    Import(Box<crate::import::Args>),
     /// Which blobs nothing names any more; drop them
     Gc(crate::gc::Args),
     /// Move tasks that ended long ago to files; bring them back
@@ -230,8 +234,21 @@ mod tests {
             "docket db rebuild",
             "docket export abc -o run.docket",
             "docket export abc --plain",
+            "docket export --predictions --batch b --model-name m -o p.jsonl",
             "docket export abc --format atif --text-bytes 100 -o x.json",
             "docket import run.docket --json",
+            "docket import - --format github --repo . --label-priority bug=10 --dry-run",
+            "docket import b.jsonl --empty --model scripted:x --script s.toml --batch b --skip-bad --again",
+            "docket cancel --queue q --state available,running --before 2d --yes",
+            "docket retry --state discarded --title *x* --batch b --dry-run --reason r",
+            "docket pause abc def",
+            "docket reprioritize --priority -5 abc",
+            "docket ps --state running --state blocked,retryable --model openai:* --worker w --since 2h -n 5000",
+            "docket ps --sort priority --columns task,state,title",
+            "docket ps --watch",
+            "docket ps --watch=5 --queue q",
+            "docket batch",
+            "docket batch todo --wait --json",
             "docket gc",
             "docket archive --older-than 90d --queue ci --dry-run",
             "docket archive restore abc",
@@ -309,7 +326,21 @@ mod tests {
             "docket verify --store mysql://x",
             "docket completions cmd",
             "docket export abc --format traj",
+            "docket export",
+            "docket export abc --predictions",
+            "docket export abc --batch b",
             "docket import",
+            "docket import a --repo . --empty",
+            "docket import a --format csv",
+            "docket import a --label-priority bug",
+            "docket batch --wait",
+            "docket cancel abc --queue q",
+            "docket cancel --yes",
+            "docket reprioritize abc",
+            "docket reprioritize --priority 1",
+            "docket ps --since soon",
+            "docket ps --columns task,nothing",
+            "docket ps --watch=0",
             "docket gc --untouched-for 1h",
             "docket gc --untouched-for soon",
         ];

@@ -1,12 +1,24 @@
-//! A backlog file: JSON Lines, a task each. What is wrong is told with its line and field, of all lines at once.
+//! Backlog files: docket's own lines of JSON, Markdown checklists, issues of GitHub, instances of SWE-bench.
+//! Whatever the form, a task is a [`Line`]. What is wrong is told with its line and field, of all lines at once.
+
+mod github;
+mod json;
+mod line;
+mod markdown;
+mod swe;
+#[cfg(test)]
+mod tests;
 
 use std::{
-    collections::BTreeMap,
+    collections::HashMap,
     path::{Path, PathBuf},
 };
 
-use docket_schema::{content::WorkPath, policy::Policy};
-use serde::{Deserialize, Deserializer};
+use docket_schema::{ids::TaskId, policy::Policy};
+
+pub(crate) use github::{LabelPriority, label_priority};
+pub(crate) use line::Line;
+pub(crate) use swe::Clones;
 
 use crate::{
     fail::{Exit, FailWith as _, Failure, Outcome},
@@ -15,42 +27,145 @@ use crate::{
 
 /// Faults that are shown of one file.
 const FAULTS_MAX: usize = 10;
+/// Largest file, in bytes: it is held in memory.
+pub(crate) const FILE_BYTES_MAX: u64 = 256 * 1024 * 1024;
+/// Most tasks of one file.
+pub(crate) const TASKS_MAX: usize = 100_000;
 
-/// A task of the file.
-#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub(crate) struct Line {
-    /// What is asked.
-    pub(crate) text: String,
-    /// Its title, where the text's first line is none.
-    #[serde(default)]
-    pub(crate) title: Option<String>,
-    /// The shell line that tests the work.
-    #[serde(default)]
-    pub(crate) tests: Option<String>,
-    /// Paths that must exist at the end.
-    #[serde(default, deserialize_with = "paths")]
-    pub(crate) requires: Vec<WorkPath>,
-    /// Shell lines that make a fresh workspace ready.
-    #[serde(default)]
-    pub(crate) setup: Vec<String>,
-    /// What the model may do: a file, from the folder of the backlog.
-    #[serde(default, rename = "policy")]
-    policy_file: Option<PathBuf>,
-    /// What that file says.
-    #[serde(skip)]
-    pub(crate) policy: Option<Policy>,
+/// The form of a backlog.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+pub(crate) enum Form {
+    /// docket's own: JSON objects, one a line or in an array
+    Jsonl,
+    /// A checklist: `- [ ] a task`, with what is indented under it
+    Markdown,
+    /// Issues, as `gh issue list --json number,title,body,labels,url,state` or the REST API gives them
+    Github,
+    /// Instances of SWE-bench: JSON objects, one a line or in an array
+    SweBench,
 }
 
-fn paths<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<WorkPath>, D::Error> {
-    let texts = Vec::<String>::deserialize(from)?;
-    let path = |text: String| {
-        WorkPath::new(text.as_str()).ok_or_else(|| {
-            let must = "must be relative and stay inside the repository, as src/lib.rs";
-            serde::de::Error::custom(format!("`requires`: `{text}` {must}"))
-        })
-    };
-    texts.into_iter().map(path).collect()
+impl Form {
+    /// The word of `--format`.
+    pub(crate) const fn as_str(self) -> &'static str {
+        match self {
+            Self::Jsonl => "jsonl",
+            Self::Markdown => "markdown",
+            Self::Github => "github",
+            Self::SweBench => "swe-bench",
+        }
+    }
+
+    /// The form of a file, by its name's ending and by what it holds.
+    pub(crate) fn of(file: &Path, text: &str) -> Option<Self> {
+        let ending = file.extension().and_then(|ending| ending.to_str()).unwrap_or("").to_ascii_lowercase();
+        if matches!(ending.as_str(), "md" | "markdown" | "mdx") {
+            return Some(Self::Markdown);
+        }
+        let start = text.trim_start().trim_start_matches('[').trim_start();
+        if start.starts_with('{') {
+            return Some(Self::of_object(start));
+        }
+        if matches!(ending.as_str(), "jsonl" | "ndjson" | "json") {
+            return Some(Self::Jsonl);
+        }
+        let has_box = || text.lines().any(|line| line.contains("[ ] ") || line.contains("[x] "));
+        has_box().then_some(Self::Markdown)
+    }
+
+    /// By the names of the first object's fields; it need not be whole.
+    fn of_object(text: &str) -> Self {
+        let first: String =
+            text.lines().take(40).collect::<Vec<_>>().join("\n").chars().take(64 * 1024).collect();
+        let has = |name: &str| first.contains(&format!("\"{name}\""));
+        if has("instance_id") && (has("problem_statement") || has("base_commit")) {
+            Self::SweBench
+        } else if has("number") && has("title") && !has("text") {
+            Self::Github
+        } else {
+            Self::Jsonl
+        }
+    }
+}
+
+/// What a form needs beside its text.
+#[derive(Debug, Clone)]
+pub(crate) struct Reading {
+    /// The form.
+    pub(crate) form: Form,
+    /// For issues: the priorities of labels.
+    pub(crate) labels: Vec<LabelPriority>,
+    /// For SWE-bench: where clones are.
+    pub(crate) clones: Option<Clones>,
+}
+
+/// Everything that is wrong with a file; what is shown of it is bounded.
+#[derive(Debug, Default)]
+pub(crate) struct Faults {
+    shown: Vec<(usize, String)>,
+    count: usize,
+}
+
+/// Longest text of a fault, in characters: it may repeat what the file holds.
+const FAULT_CHARS_MAX: usize = 400;
+
+impl Faults {
+    /// A fault of this line.
+    pub(crate) fn add(&mut self, line: usize, what: impl Into<String>) {
+        self.count += 1;
+        // The first ones of the file, in whatever order they are found.
+        self.shown.push((line, what.into().chars().take(FAULT_CHARS_MAX).collect()));
+        if self.shown.len() >= FAULTS_MAX * 16 {
+            self.shown.sort_by_key(|(line, _)| *line);
+            self.shown.truncate(FAULTS_MAX);
+        }
+    }
+
+    /// How many.
+    pub(crate) const fn count(&self) -> usize {
+        self.count
+    }
+
+    /// A line each, the first of the file first.
+    pub(crate) fn lines(&self, name: &str) -> Vec<String> {
+        let mut shown = self.shown.clone();
+        shown.sort_by_key(|(line, _)| *line);
+        shown.truncate(FAULTS_MAX);
+        let mut lines: Vec<String> =
+            shown.iter().map(|(line, what)| format!("{name}:{line}: {what}")).collect();
+        let more = self.count - lines.len();
+        if more > 0 {
+            lines.push(format!("and {more} more"));
+        }
+        lines
+    }
+
+    /// All of them as one failure.
+    pub(crate) fn failure(&self, name: &str) -> Failure {
+        Failure::new(Exit::Usage, self.lines(name).join("\n"))
+    }
+}
+
+/// What a file held that is no task to be done.
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq, serde::Serialize)]
+pub(crate) struct Skipped {
+    /// Boxes that are ticked, issues that are closed.
+    pub(crate) done: usize,
+    /// Pull requests among issues.
+    pub(crate) pull_requests: usize,
+}
+
+/// What was read of a file.
+#[derive(Debug, Default)]
+pub(crate) struct Read {
+    /// Its tasks, with their lines.
+    pub(crate) entries: Vec<(usize, Line)>,
+    /// What is wrong.
+    pub(crate) faults: Faults,
+    /// What is no task.
+    pub(crate) skipped: Skipped,
+    /// Lines that repeat an earlier one, and that one.
+    pub(crate) repeated: Vec<(usize, usize)>,
 }
 
 /// Whether a file is a backlog by its name.
@@ -59,7 +174,136 @@ pub(crate) fn is_backlog(file: &Path) -> bool {
     ending.is_some_and(|ending| ["jsonl", "ndjson"].iter().any(|known| ending.eq_ignore_ascii_case(known)))
 }
 
-/// The tasks of a file, in its order.
+/// The tasks of a text, in its order.
+pub(crate) fn parse(text: &str, reading: &Reading) -> Read {
+    let text = text.trim_start_matches('\u{feff}');
+    let mut read = Read::default();
+    match reading.form {
+        Form::Jsonl => {
+            let Read { entries, faults, .. } = &mut read;
+            json::objects(text, faults, |at, line, faults| match Line::parse(line) {
+                Ok(line) => entries.push((at, line)),
+                Err(why) => faults.add(at, why),
+            });
+        }
+        Form::Markdown => markdown::read(text, &mut read),
+        Form::Github => github::read(text, &reading.labels, &mut read),
+        Form::SweBench => match &reading.clones {
+            Some(clones) => swe::read(text, clones, &mut read),
+            None => read
+                .faults
+                .add(1, "these are instances of SWE-bench; say with --repos DIR where the clones are"),
+        },
+    }
+    if let Some((line, _)) = read.entries.get(TASKS_MAX) {
+        read.faults.add(*line, format!("a file has at most {TASKS_MAX} tasks; split it"));
+        read.entries.truncate(TASKS_MAX);
+    }
+    once(&mut read);
+    in_order(&mut read);
+    read
+}
+
+/// Brings each task behind those that it waits for, in the order of the file otherwise, and names of lines that
+/// were dropped to those that stay. What waits for nobody, or for itself, is a fault.
+fn in_order(read: &mut Read) {
+    let mut at: HashMap<&str, usize> = HashMap::new();
+    let mut bad: Vec<(usize, String)> = Vec::new();
+    for (n, (line, task)) in read.entries.iter().enumerate() {
+        if let Some(key) = &task.key
+            && let first = *at.entry(key).or_insert(n)
+            && first != n
+        {
+            bad.push((*line, format!("`key`: line {} is called `{key}` already", read.entries[first].0)));
+        }
+    }
+    let mut waits: Vec<Vec<usize>> = vec![Vec::new(); read.entries.len()];
+    for (n, (line, task)) in read.entries.iter().enumerate() {
+        for name in &task.after {
+            match at.get(name.as_str()) {
+                Some(first) => waits[n].push(*first),
+                None if name.parse::<TaskId>().is_ok() => {}
+                None => bad
+                    .push((*line, format!("`after`: no line has the key `{name}`, and it is no task's id"))),
+            }
+        }
+    }
+    // Each is placed once all that it waits for are; a stack of its own, for a chain may be as long as the file.
+    let (mut state, mut order) = (vec![0_u8; waits.len()], Vec::with_capacity(waits.len()));
+    for n in 0..waits.len() {
+        let mut stack = vec![(n, 0)];
+        while let Some((task, next)) = stack.pop() {
+            if next == 0 && state[task] != 0 {
+                continue;
+            }
+            state[task] = 1;
+            match waits[task].get(next) {
+                None => {
+                    state[task] = 2;
+                    order.push(task);
+                }
+                Some(first) => {
+                    stack.push((task, next + 1));
+                    if state[*first] == 1 {
+                        bad.push((
+                            read.entries[task].0,
+                            format!("`after`: it waits for itself, by line {}", read.entries[*first].0),
+                        ));
+                    } else {
+                        stack.push((*first, 0));
+                    }
+                }
+            }
+        }
+    }
+    let moved = order.iter().enumerate().any(|(at, n)| at != *n);
+    if bad.is_empty() && moved {
+        let mut old: Vec<Option<(usize, Line)>> =
+            std::mem::take(&mut read.entries).into_iter().map(Some).collect();
+        read.entries = order.into_iter().filter_map(|n| old[n].take()).collect();
+    }
+    for (line, why) in bad {
+        read.faults.add(line, why);
+    }
+}
+
+/// Drops what is asked twice: under one key, or in the same words of the same repository.
+fn once(read: &mut Read) {
+    let mut met: HashMap<[u8; 32], usize> = HashMap::new();
+    let repeated = &mut read.repeated;
+    read.entries.retain(|(at, line)| {
+        let identity = match &line.dedup {
+            Some(key) => blake3::hash(format!("key {key}").as_bytes()),
+            None => blake3::hash(
+                format!("{:?}", (&line.title, &line.text, &line.repo, &line.commit, &line.queue)).as_bytes(),
+            ),
+        };
+        let first = *met.entry(*identity.as_bytes()).or_insert(*at);
+        if first != *at {
+            repeated.push((*at, first));
+        }
+        first == *at
+    });
+}
+
+/// Reads the policies that lines name, each file once; `folder` is the backlog's.
+pub(crate) fn with_policies(read: &mut Read, folder: &Path) {
+    let mut files: HashMap<PathBuf, Result<Policy, String>> = HashMap::new();
+    let faults = &mut read.faults;
+    read.entries.retain_mut(|(at, line)| {
+        let Some(file) = &line.policy else { return true };
+        let file = folder.join(file);
+        let said =
+            |file: &PathBuf| policy::read(file).map_err(|failure| format!("`policy`: {:#}", failure.error));
+        match files.entry(file).or_insert_with_key(said) {
+            Ok(rules) => line.rules = Some(rules.clone()),
+            Err(why) => faults.add(*at, why.clone()),
+        }
+        line.rules.is_some()
+    });
+}
+
+/// The tasks of a file of docket's own form, for who tries each of them in the same way.
 ///
 /// # Errors
 /// Usage, with every line that is wrong, its field and what it must be.
@@ -72,108 +316,32 @@ pub(crate) fn read(file: &Path) -> Outcome<Vec<Line>> {
 
 /// The tasks of a text that came from `name`; errors as [`read`].
 pub(crate) fn tasks(text: &str, name: &str) -> Outcome<Vec<Line>> {
-    let (mut lines, mut faults) = (Vec::new(), Vec::new());
-    let mut met: BTreeMap<(Option<String>, String), usize> = BTreeMap::new();
-    let numbered = text.trim_start_matches('\u{feff}').lines().enumerate();
-    for (nth, line) in numbered.map(|(at, line)| (at + 1, line)).filter(|(_, line)| !line.trim().is_empty()) {
-        match parsed(line).and_then(|line| with_policy(line, name)) {
-            Ok(line) => {
-                if let Some(first) = met.insert((line.title.clone(), line.text.clone()), nth) {
-                    faults.push(format!("{name}:{nth}: the same task as in line {first}"));
-                }
-                lines.push(line);
-            }
-            Err(why) => faults.push(format!("{name}:{nth}: {why}")),
+    let mut read = parse(text, &Reading { form: Form::Jsonl, labels: Vec::new(), clones: None });
+    with_policies(&mut read, Path::new(name).parent().unwrap_or(Path::new("")));
+    for (at, first) in &read.repeated {
+        read.faults.add(*at, format!("the same task as in line {first}"));
+    }
+    for (at, line) in &read.entries {
+        if let Some(field) = line.not_compared() {
+            read.faults
+                .add(*at, format!("`{field}` is for `docket import`; here flags say it, of all tasks alike"));
         }
     }
-    if let Some(more) = faults.len().checked_sub(FAULTS_MAX).filter(|more| *more > 0) {
-        faults.truncate(FAULTS_MAX);
-        faults.push(format!("and {more} more"));
+    if read.faults.count() > 0 {
+        return Err(read.faults.failure(name));
     }
-    match faults.is_empty() {
-        false => Err(Failure::new(Exit::Usage, faults.join("\n"))),
-        true if lines.is_empty() => Err(Failure::new(
-            Exit::Usage,
-            format!(
-                "{name} holds no task: each line is an object with `text`, as {{\"text\": \"Mend the rounding\"}}"
-            ),
-        )),
-        true => Ok(lines),
+    if read.entries.is_empty() {
+        return Err(nothing(name));
     }
+    Ok(read.entries.into_iter().map(|(_, line)| line).collect())
 }
 
-/// A line with the policy that it names.
-fn with_policy(mut line: Line, backlog: &str) -> Result<Line, String> {
-    if let Some(file) = &line.policy_file {
-        let file = Path::new(backlog).parent().unwrap_or(Path::new("")).join(file);
-        line.policy = Some(policy::read(&file).map_err(|failure| format!("`policy`: {:#}", failure.error))?);
-    }
-    Ok(line)
-}
-
-fn parsed(line: &str) -> Result<Line, String> {
-    // Without the place that serde_json adds: the line is named already.
-    let words = |error: serde_json::Error| {
-        let text = error.to_string();
-        text.rsplit_once(" at line ").map_or(text.clone(), |(text, _)| text.to_owned())
-    };
-    let line: Line = serde_json::from_str(line).map_err(words)?;
-    if line.text.trim().is_empty() {
-        return Err("`text` is empty; say what is to be done".to_owned());
-    }
-    Ok(line)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn reading(text: &str) -> Outcome<Vec<Line>> {
-        let folder = tempfile::tempdir().expect("a folder");
-        let file = folder.path().join("b.jsonl");
-        std::fs::write(&file, text).expect("written");
-        read(&file)
-    }
-
-    #[test]
-    fn tasks_come_in_their_order_and_empty_lines_are_none() {
-        let all = "\u{feff}{\"text\": \"one\"}\r\n\n{\"text\": \"two\", \"title\": \"T\", \"tests\": \"make test\", \
-                   \"requires\": [\"a/b\"], \"setup\": [\"make\"]}";
-        let lines = reading(all).expect("read");
-        assert_eq!(lines.iter().map(|line| line.text.as_str()).collect::<Vec<_>>(), ["one", "two"]);
-        let two = &lines[1];
-        assert_eq!((two.title.as_deref(), two.tests.as_deref()), (Some("T"), Some("make test")));
-        assert_eq!((two.requires[0].to_string(), two.setup[0].as_str()), ("a/b".to_owned(), "make"));
-    }
-
-    #[test]
-    fn every_wrong_line_is_told_with_its_number_and_field() {
-        let bad = "{\"text\": \"a\"}\n{\"txt\": \"b\"}\nnot json\n{\"text\": \" \"}\n{\"text\": \"a\"}\n\
-                   {\"text\": \"c\", \"requires\": [\"../x\"]}\n{\"text\": 5}\n";
-        let failure = reading(bad).expect_err("faults");
-        assert_eq!(failure.exit, Exit::Usage);
-        let said = format!("{:#}", failure.error);
-        for words in [
-            "b.jsonl:2: unknown field `txt`, expected one of `text`, `title`",
-            "b.jsonl:3: expected",
-            "b.jsonl:4: `text` is empty",
-            "b.jsonl:5: the same task as in line 1",
-            "b.jsonl:6: `requires`: `../x` must be relative",
-            "b.jsonl:7: invalid type: integer `5`, expected a string",
-        ] {
-            assert!(said.contains(words), "{words} in {said}");
-        }
-        assert!(reading("\n").expect_err("none").error.to_string().contains("holds no task"));
-        let many = "x\n".repeat(30);
-        assert!(reading(&many).expect_err("many").error.to_string().ends_with("and 20 more"));
-    }
-
-    #[test]
-    fn a_backlog_is_told_by_its_name() {
-        for (name, is) in
-            [("a.jsonl", true), ("b/A.JSONL", true), ("c.ndjson", true), ("d.json", false), ("-", false)]
-        {
-            assert_eq!(is_backlog(Path::new(name)), is, "{name}");
-        }
-    }
+/// A file without a task.
+pub(crate) fn nothing(name: &str) -> Failure {
+    Failure::new(
+        Exit::Usage,
+        format!(
+            "{name} holds no task: each line is an object with `text`, as {{\"text\": \"Mend the rounding\"}}"
+        ),
+    )
 }

@@ -1,7 +1,9 @@
 //! `docket cancel`.
 
+use docket_schema::wire::BulkAct;
+
 use crate::{
-    act::{self, Act, ActArgs},
+    act::{self, ActArgs},
     context::Context,
     fail::Outcome,
 };
@@ -13,7 +15,8 @@ use crate::{
 
 Examples:
   docket cancel 3f9c01ab
-  docket cancel 3f9c01ab --reason \"the test was wrong\""
+  docket cancel 3f9c01ab --reason \"the test was wrong\"
+  docket cancel --batch todo --state available,scheduled --dry-run"
 )]
 pub(crate) struct Args {
     #[command(flatten)]
@@ -22,5 +25,5 @@ pub(crate) struct Args {
 
 /// Cancels the task.
 pub(crate) async fn run(cx: Context, args: Args) -> Outcome {
-    act::run(cx, args.act, Act::Cancel).await
+    act::run_with_reason(cx, args.act, BulkAct::Cancel).await
 }

@@ -255,7 +255,7 @@ fn of_task(event: &TaskEvent) -> String {
         TaskEvent::TaskCompleted(e) => format!("by run {}", e.run.short()),
         TaskEvent::TaskCancelled(e) => format!("{} {}", e.by, e.reason),
         TaskEvent::TaskDiscarded(e) => e.message.clone(),
-        TaskEvent::TaskRetried(e) => e.by.clone(),
+        TaskEvent::TaskRetried(e) => format!("{} {}", e.by, e.reason).trim_end().to_owned(),
         TaskEvent::TaskResumed(e) => format!("run {} stands on run {}", e.run.short(), e.parent.short()),
         TaskEvent::TaskReprioritized(e) => e.priority.to_string(),
         TaskEvent::TaskPaused(e) => e.by.clone(),

@@ -4,6 +4,7 @@
 mod atif;
 mod file;
 mod jsonl;
+mod predictions;
 mod texts;
 
 use std::{io::Write as _, path::PathBuf};
@@ -12,7 +13,7 @@ use docket_schema::ids::RunId;
 use docket_worker::client::{Client, Lineage};
 
 use crate::{
-    access::Access,
+    access::{Access, Need},
     context::Context,
     display,
     fail::{Exit, FailWith as _, Failure, Outcome},
@@ -33,10 +34,21 @@ Examples:
   docket export 3f9c01ab -o run.docket
   docket export 3f9c01ab --plain -o tests/fixtures/run.jsonl
   docket export 3f9c01ab --format atif -o trajectory.json
-  docket export 3f9c01ab --format jsonl | jq -r .kind")]
+  docket export 3f9c01ab --format jsonl | jq -r .kind
+  docket export --predictions --batch lite > preds.jsonl")]
 pub(crate) struct Args {
     /// A run, or a task whose last run is meant
-    id: String,
+    #[arg(required_unless_present = "predictions", conflicts_with = "predictions")]
+    id: Option<String>,
+    /// In place of a run: the patches of completed SWE-bench tasks, as its harness reads predictions
+    #[arg(long, conflicts_with_all = ["format", "plain", "text_bytes"])]
+    predictions: bool,
+    /// With --predictions: those of this batch, by its name or its id
+    #[arg(long, value_name = "BATCH", requires = "predictions", conflicts_with = "id")]
+    batch: Option<String>,
+    /// With --predictions: what the model is called there [default: as docket does]
+    #[arg(long, value_name = "NAME", requires = "predictions", conflicts_with = "id")]
+    model_name: Option<String>,
     /// Where to write it; `-` is standard output [default: -]
     #[arg(short, long, value_name = "FILE")]
     output: Option<PathBuf>,
@@ -79,20 +91,27 @@ pub(crate) async fn run(cx: Context, args: Args) -> Outcome {
         return Err(Failure::new(Exit::Usage, "--plain is for --format docket; the others are text anyway"));
     }
     let output = args.output.as_deref().filter(|path| path.as_os_str() != "-");
-    if cx.json() && output.is_none() && args.format == Format::Docket {
+    let is_binary = args.format == Format::Docket && !args.predictions;
+    if cx.json() && output.is_none() && is_binary {
         let message = "--json tells of the file that was written, and standard output would be that file; name \
                        one with -o FILE";
         return Err(Failure::new(Exit::Usage, message));
     }
     let to_terminal = output.is_none() && std::io::IsTerminal::is_terminal(&std::io::stdout());
-    if to_terminal && args.format == Format::Docket && !args.plain {
+    if to_terminal && is_binary && !args.plain {
         return Err(Failure::new(
             Exit::Usage,
             "the file is not for a terminal; name one with -o FILE, or take --plain",
         ));
     }
-    let access = Access::to_read(&cx, &args.id).await?;
-    let run = resolve::run(&access.client, &args.id).await?;
+    let access = match &args.id {
+        Some(id) => Access::to_read(&cx, id).await?,
+        None => Access::open(&cx, Need::Read).await?,
+    };
+    let run = match &args.id {
+        Some(id) => Some(resolve::run(&access.client, id).await?),
+        None => None,
+    };
     // Beside its goal first: a file is there whole or not at all, whatever happens meanwhile.
     let folder = match output {
         Some(path) => path
@@ -103,7 +122,14 @@ pub(crate) async fn run(cx: Context, args: Args) -> Outcome {
     };
     let mut file = tempfile::NamedTempFile::new_in(&folder)
         .fail_with(Exit::Failed, || format!("cannot write in {}", folder.display()))?;
-    let written = write(&access.client, run, &args, &mut file).await?;
+    let written = match run {
+        Some(run) => write(&access.client, run, &args, &mut file).await?,
+        None => {
+            let asked =
+                predictions::Asked { batch: args.batch.as_deref(), model_name: args.model_name.as_deref() };
+            predictions::write(&cx, &access.client, &asked, &mut file).await?
+        }
+    };
     access.close().await?;
     file.flush().fail_as(Exit::Failed)?;
     let bytes = file.as_file().metadata().fail_as(Exit::Failed)?.len();
@@ -111,6 +137,15 @@ pub(crate) async fn run(cx: Context, args: Args) -> Outcome {
         return send(file.into_file(), to_terminal);
     };
     place(file, path)?;
+    let Some(run) = run else {
+        let count = written.events;
+        if cx.json() {
+            display::say_json(&serde_json::json!({ "file": path, "bytes": bytes, "predictions": count }));
+        } else {
+            display::say(&display::line(&format!("{count} predictions are in {}", path.display())));
+        }
+        return Ok(Exit::Ok);
+    };
     if cx.json() {
         display::say_json(&serde_json::json!({
             "run": run, "file": path, "bytes": bytes, "events": written.events, "blobs": written.blobs,

@@ -12,6 +12,7 @@ mod apply;
 mod archive;
 mod args;
 mod backlog;
+mod batch;
 mod bench;
 mod blame;
 mod came_to;
@@ -33,6 +34,7 @@ mod doctor;
 mod events;
 mod export;
 mod fail;
+mod filter;
 mod follow;
 mod fork;
 mod gc;
@@ -52,6 +54,7 @@ mod push;
 mod queue;
 mod reject;
 mod replay;
+mod reprioritize;
 mod resolve;
 mod resume;
 mod retry;
@@ -133,6 +136,7 @@ async fn dispatch(cx: Context, command: Command) -> Outcome {
         Command::Run(args) => run::run(cx, args).await,
         Command::Submit(args) => submit::run(cx, args).await,
         Command::Ps(args) => ps::run(cx, args).await,
+        Command::Batch(args) => batch::run(cx, args).await,
         Command::Why(args) => why::run(cx, args).await,
         Command::Compare(args) => compare::run(cx, args).await,
         Command::Show(args) => show::run(cx, args).await,
@@ -152,6 +156,7 @@ async fn dispatch(cx: Context, command: Command) -> Outcome {
         Command::Answer(args) => answer::run(cx, args).await,
         Command::Unpause(args) => pause::unpause(cx, args).await,
         Command::Cancel(args) => cancel::run(cx, args).await,
+        Command::Reprioritize(args) => reprioritize::run(cx, args).await,
         Command::Retry(args) => retry::run(cx, args).await,
         Command::Resume(args) => resume::run(cx, args).await,
         Command::Fork(args) => fork::run(cx, args).await,
@@ -161,7 +166,7 @@ async fn dispatch(cx: Context, command: Command) -> Outcome {
         Command::Step(args) => step::run(cx, args).await,
         Command::Verify(args) => verify::run(cx, args).await,
         Command::Export(args) => export::run(cx, args).await,
-        Command::Import(args) => import::run(cx, args).await,
+        Command::Import(args) => Box::pin(import::run(cx, *args)).await,
         Command::Gc(args) => gc::run(cx, args).await,
         Command::Archive(args) => archive::run(cx, args).await,
         Command::Up(args) => up::run(cx, args).await,

@@ -1,13 +1,11 @@
 //! `docket pause` and `docket unpause`.
 
-use docket_schema::task::TaskState;
+use docket_schema::wire::BulkAct;
 
 use crate::{
-    access::{Access, Need},
+    act::{self, MeantArgs},
     context::Context,
-    display,
-    fail::{Exit, Outcome},
-    ps, resolve,
+    fail::Outcome,
 };
 
 /// Flags of `pause`.
@@ -21,11 +19,11 @@ paused; a paused task may be cancelled.
 Examples:
   docket pause 3f9c01ab
   docket pause 3f9c01ab && docket follow 3f9c01ab
-  docket ps --json | jq -r 'select(.blocked_why == \"paused\") | .id'"
+  docket pause --queue nightly --yes"
 )]
 pub(crate) struct Args {
-    /// A task, or one of its runs
-    id: String,
+    #[command(flatten)]
+    meant: MeantArgs,
 }
 
 /// Flags of `unpause`.
@@ -36,45 +34,19 @@ this takes the pause back.
 
 Examples:
   docket unpause 3f9c01ab
-  docket ps --json | jq -r 'select(.blocked_why == \"paused\") | .id' | xargs -n 1 docket unpause"
+  docket unpause --queue nightly --yes"
 )]
 pub(crate) struct UnpauseArgs {
-    /// A task, or one of its runs
-    id: String,
+    #[command(flatten)]
+    meant: MeantArgs,
 }
 
 /// Pauses it.
 pub(crate) async fn run(cx: Context, args: Args) -> Outcome {
-    let access = Access::open(&cx, Need::Write).await?;
-    let task = resolve::task(&access.client, &args.id).await?;
-    let now = access.client.pause(task).await?;
-    access.close().await?;
-    if cx.json() {
-        display::say_json(&ps::Row::of(&now));
-    } else {
-        display::say(&match (now.state, now.run) {
-            (TaskState::Running, Some(run)) => {
-                format!("asked; run {} of task {} rests at its next turn", run.short(), task.short())
-            }
-            (..) => format!("task {} is {}", task.short(), ps::word(&now)),
-        });
-    }
-    Ok(Exit::Ok)
+    act::run(cx, args.meant, BulkAct::Pause, String::new()).await
 }
 
 /// Lets it go on.
 pub(crate) async fn unpause(cx: Context, args: UnpauseArgs) -> Outcome {
-    let access = Access::open(&cx, Need::Write).await?;
-    let task = resolve::task(&access.client, &args.id).await?;
-    let now = access.client.unpause(task).await?;
-    if cx.json() {
-        display::say_json(&ps::Row::of(&now));
-    } else {
-        display::say(&format!("task {} is {}", task.short(), ps::word(&now)));
-    }
-    if access.is_alone() {
-        display::note("nobody works here now; `docket up` starts workers");
-    }
-    access.close().await?;
-    Ok(Exit::Ok)
+    act::run(cx, args.meant, BulkAct::Unpause, String::new()).await
 }

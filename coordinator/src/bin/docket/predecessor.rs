@@ -34,7 +34,7 @@ pub(crate) async fn take_back(home: &Home, client: &Client, begins: IncarnationI
 
 async fn give_back(client: &Client, before: IncarnationId) {
     let query =
-        TaskQuery { state: Some(TaskState::Running), limit: Some(LEASES_MAX), ..TaskQuery::default() };
+        TaskQuery { state: Some(TaskState::Running.into()), limit: Some(LEASES_MAX), ..TaskQuery::default() };
     let tasks = match client.tasks(&query).await {
         Ok(page) => page.tasks,
         Err(error) => return tracing::warn!(%error, "running tasks cannot be listed"),

@@ -1,10 +1,12 @@
 //! `docket ps`: tasks, newest first.
 
+use std::{collections::HashMap, io::IsTerminal as _, time::Duration};
+
 use docket_schema::{
-    ids::{QueueName, RunId, TaskId, Timestamp},
+    ids::{BatchId, QueueName, RunId, Seq, TaskId, Timestamp},
     task::{TaskBlockedWhy, TaskRecord, TaskState},
-    wire::TaskQuery,
 };
+use docket_worker::client::Client;
 use serde::Serialize;
 
 use crate::{
@@ -13,36 +15,156 @@ use crate::{
     context::Context,
     display::{self, Cell, Style, Table},
     fail::{Exit, Outcome},
+    filter::FilterArgs,
+    signals::Stop,
 };
 
 /// Questions that a list repeats: more would push the list off the screen.
 const QUESTIONS_SHOWN_MAX: usize = 5;
+/// Tasks of a page of the list.
+const PAGE_TASKS: u32 = 1000;
 /// Lines of each; `docket show` has the whole.
 const QUESTION_LINES_MAX: usize = 3;
 
 /// Flags.
 #[derive(Debug, clap::Args)]
-#[command(after_help = "Examples:
+#[command(
+    after_help = "Columns: task, run, state, runs, age, title, queue, priority, model, engine, batch, failures, ended, message.
+
+Examples:
   docket ps
-  docket ps --state discarded
-  docket ps --json | jq -r 'select(.state == \"running\") | .id'")]
+  docket ps --state discarded --batch todo --columns task,failures,message
+  docket ps --state running,blocked --watch
+  docket ps --title '*rounding*' --since 2d --sort priority
+  docket ps --json | jq -r 'select(.state == \"running\") | .id'"
+)]
 pub(crate) struct Args {
-    /// Only tasks in this state
-    #[arg(long, value_parser = state)]
-    state: Option<TaskState>,
-    /// Only tasks of this queue
-    #[arg(long)]
-    queue: Option<QueueName>,
+    #[command(flatten)]
+    filter: FilterArgs,
     /// At most this many
-    #[arg(short = 'n', long, default_value_t = 50, value_parser = clap::value_parser!(u32).range(1..=1000))]
+    #[arg(short = 'n', long, default_value_t = 50, value_parser = clap::value_parser!(u32).range(1..=100_000))]
     limit: u32,
+    /// The order of those that are listed; which they are, the newest decide
+    #[arg(long, value_enum, default_value_t)]
+    sort: Sort,
+    /// What is shown, with commas
+    #[arg(
+        long,
+        value_enum,
+        value_delimiter = ',',
+        value_name = "COLUMNS",
+        hide_possible_values = true,
+        default_value = "task,run,state,runs,age,title"
+    )]
+    columns: Vec<Column>,
+    /// Look again and again, each second or as often as is said: on a terminal the list, else what changes
+    #[arg(long, value_name = "SECONDS", num_args = 0..=1, require_equals = true, default_missing_value = "1",
+          value_parser = clap::value_parser!(u64).range(1..=3600))]
+    watch: Option<u64>,
 }
 
-fn state(text: &str) -> Result<TaskState, String> {
-    text.parse().map_err(|_| {
-        let all: Vec<&str> = TaskState::ALL.iter().map(|state| state.as_str()).collect();
-        format!("it is one of {}", all.join(", "))
-    })
+/// The order of a list.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, clap::ValueEnum)]
+enum Sort {
+    /// The newest first
+    #[default]
+    Newest,
+    /// The oldest first
+    Oldest,
+    /// The highest priority first
+    Priority,
+    /// By state
+    State,
+    /// By title
+    Title,
+    /// Most runs first
+    Runs,
+    /// Those that ended last first
+    Ended,
+}
+
+impl Sort {
+    fn order(self, tasks: &mut [TaskRecord]) {
+        use std::cmp::Reverse;
+        // They come newest first, and what is equal stays so.
+        match self {
+            Self::Newest => {}
+            Self::Oldest => tasks.reverse(),
+            Self::Priority => tasks.sort_by_key(|task| Reverse(task.spec.priority)),
+            Self::State => tasks.sort_by_key(|task| task.state),
+            Self::Title => tasks.sort_by(|a, b| a.spec.title.cmp(&b.spec.title)),
+            Self::Runs => tasks.sort_by_key(|task| Reverse(task.runs)),
+            Self::Ended => tasks.sort_by_key(|task| Reverse(task.ended_at)),
+        }
+    }
+}
+
+/// A column.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+enum Column {
+    Task,
+    Run,
+    State,
+    Runs,
+    Age,
+    Title,
+    Queue,
+    Priority,
+    Model,
+    Engine,
+    Batch,
+    Failures,
+    Ended,
+    Message,
+}
+
+impl Column {
+    const fn head(self) -> &'static str {
+        match self {
+            Self::Task => "TASK",
+            Self::Run => "RUN",
+            Self::State => "STATE",
+            Self::Runs => "RUNS",
+            Self::Age => "AGE",
+            Self::Title => "TITLE",
+            Self::Queue => "QUEUE",
+            Self::Priority => "PRIORITY",
+            Self::Model => "MODEL",
+            Self::Engine => "ENGINE",
+            Self::Batch => "BATCH",
+            Self::Failures => "FAILURES",
+            Self::Ended => "ENDED",
+            Self::Message => "MESSAGE",
+        }
+    }
+
+    fn cell(self, task: &TaskRecord, now: Timestamp) -> Cell {
+        let none = || "-".to_owned();
+        match self {
+            Self::Task => Cell::new(task.id.short()),
+            Self::Run => Cell::new(task.last_run.map_or_else(none, |run| run.short())),
+            Self::State => Cell::styled(word(task), style_of(task.state)),
+            Self::Runs => Cell::new(task.runs.to_string()),
+            Self::Age => Cell::new(display::duration(now.ms_since(task.submitted_at))),
+            Self::Title => Cell::new(&task.spec.title),
+            Self::Queue => Cell::new(task.spec.queue.as_str()),
+            Self::Priority => Cell::new(task.spec.priority.to_string()),
+            Self::Model => Cell::new(task.spec.model.to_string()),
+            Self::Engine => Cell::new(&task.spec.engine),
+            Self::Batch => {
+                let id = || task.spec.batch.map_or_else(none, |batch| batch.short());
+                Cell::new(task.spec.batch_name.clone().unwrap_or_else(id))
+            }
+            Self::Failures => Cell::new(task.failures.to_string()),
+            Self::Ended => Cell::new(
+                task.ended_at.map_or_else(none, |at| format!("{} ago", display::duration(now.ms_since(at)))),
+            ),
+            Self::Message => {
+                let message = task.message.as_deref().unwrap_or("-");
+                Cell::new(message.split_whitespace().collect::<Vec<_>>().join(" "))
+            }
+        }
+    }
 }
 
 /// A task as `--json` shows it: flat, and stable.
@@ -54,6 +176,7 @@ pub(crate) struct Row {
     blocked_why: Option<TaskBlockedWhy>,
     title: String,
     queue: QueueName,
+    batch: Option<BatchId>,
     priority: i16,
     model: String,
     engine: String,
@@ -77,6 +200,7 @@ impl Row {
             blocked_why: task.blocked_why,
             title: task.spec.title.clone(),
             queue: task.spec.queue.clone(),
+            batch: task.spec.batch,
             priority: task.spec.priority,
             model: task.spec.model.to_string(),
             engine: task.spec.engine.clone(),
@@ -139,35 +263,107 @@ fn say_questions(cx: &Context, tasks: &[TaskRecord]) {
 
 /// Lists tasks.
 pub(crate) async fn run(cx: Context, args: Args) -> Outcome {
+    if let Some(seconds) = args.watch {
+        return watch(&cx, &args, Duration::from_secs(seconds)).await;
+    }
     let access = Access::open(&cx, Need::Read).await?;
-    let query =
-        TaskQuery { state: args.state, queue: args.queue, limit: Some(args.limit), ..TaskQuery::default() };
-    let page = access.client.tasks(&query).await?;
+    let streams = cx.json() && args.sort == Sort::Newest;
+    let each = |page: &[TaskRecord]| {
+        if streams {
+            page.iter().for_each(|task| display::say_json(&Row::of(task)));
+        }
+    };
+    let (mut tasks, more) = read(&access.client, &args, each).await?;
     access.close().await?;
+    args.sort.order(&mut tasks);
     if cx.json() {
-        page.tasks.iter().for_each(|task| display::say_json(&Row::of(task)));
+        if !streams {
+            tasks.iter().for_each(|task| display::say_json(&Row::of(task)));
+        }
         return Ok(Exit::Ok);
     }
-    if page.tasks.is_empty() {
-        display::note("no tasks; `docket submit` adds one, `docket demo` shows how it works");
-        return Ok(Exit::Ok);
-    }
-    let now = docket_coordinator::clock::Clock::new().now();
-    let mut table = Table::new(&["TASK", "RUN", "STATE", "RUNS", "AGE", "TITLE"]);
-    for task in &page.tasks {
-        table.row(vec![
-            Cell::new(task.id.short()),
-            Cell::new(task.last_run.map_or_else(|| "-".to_owned(), |run| run.short())),
-            Cell::styled(word(task), style_of(task.state)),
-            Cell::new(task.runs.to_string()),
-            Cell::new(display::duration(now.ms_since(task.submitted_at))),
-            Cell::new(&task.spec.title),
-        ]);
-    }
-    display::say(&table.render(cx.screen));
-    say_questions(&cx, &page.tasks);
-    if page.next.is_some() {
-        display::note(&format!("there are more; -n {} shows more of them", (args.limit * 2).min(1000)));
+    say_list(&cx, &args, &tasks);
+    if more {
+        let again = args.limit.saturating_mul(2).min(100_000);
+        display::note(&format!("there are more; -n {again} shows more of them"));
     }
     Ok(Exit::Ok)
+}
+
+/// The newest tasks that are meant, page by page, and whether there are more.
+async fn read(
+    client: &Client,
+    args: &Args,
+    mut each: impl FnMut(&[TaskRecord]),
+) -> Outcome<(Vec<TaskRecord>, bool)> {
+    let mut query = args.filter.query(docket_coordinator::clock::Clock::new().now());
+    let mut tasks: Vec<TaskRecord> = Vec::new();
+    loop {
+        let left = args.limit - u32::try_from(tasks.len()).unwrap_or(args.limit).min(args.limit);
+        query.limit = Some(left.clamp(1, PAGE_TASKS));
+        let page = client.tasks(&query).await?;
+        each(&page.tasks);
+        tasks.extend(page.tasks);
+        let is_full = tasks.len() >= args.limit as usize;
+        match page.next {
+            None => return Ok((tasks, false)),
+            Some(_) if is_full => return Ok((tasks, true)),
+            next => query.before = next,
+        }
+    }
+}
+
+fn say_list(cx: &Context, args: &Args, tasks: &[TaskRecord]) {
+    if tasks.is_empty() {
+        let any = args.filter.query(Timestamp(0)).has_filter();
+        return display::note(if any {
+            "no tasks like these"
+        } else {
+            "no tasks; `docket submit` adds one, `docket demo` shows how it works"
+        });
+    }
+    display::say(&table(cx, args, tasks));
+    say_questions(cx, tasks);
+}
+
+fn table(cx: &Context, args: &Args, tasks: &[TaskRecord]) -> String {
+    let now = docket_coordinator::clock::Clock::new().now();
+    let heads: Vec<&'static str> = args.columns.iter().map(|column| column.head()).collect();
+    let mut table = Table::new(&heads);
+    for task in tasks {
+        table.row(args.columns.iter().map(|column| column.cell(task, now)).collect());
+    }
+    table.render(cx.screen)
+}
+
+/// Looks again and again, until Ctrl-C or until nobody reads.
+async fn watch(cx: &Context, args: &Args, every: Duration) -> Outcome {
+    let stop = Stop::listen()?;
+    let redraws = !cx.json() && std::io::stdout().is_terminal();
+    let mut seen: HashMap<TaskId, Seq> = HashMap::new();
+    loop {
+        // A coordinator that comes and goes is found again each time.
+        let access = Access::open(cx, Need::Read).await?;
+        let (mut tasks, _) = read(&access.client, args, |_| {}).await?;
+        access.close().await?;
+        args.sort.order(&mut tasks);
+        if redraws {
+            // The screen is emptied, and the list begins at its top.
+            display::say_bytes(b"\x1b[2J\x1b[H");
+            say_list(cx, args, &tasks);
+        } else {
+            let is_new = |task: &&TaskRecord| seen.get(&task.id) != Some(&task.seq);
+            let changed: Vec<TaskRecord> = tasks.iter().filter(is_new).cloned().collect();
+            if cx.json() {
+                changed.iter().for_each(|task| display::say_json(&Row::of(task)));
+            } else if !changed.is_empty() {
+                display::say(&table(cx, args, &changed));
+            }
+            seen = tasks.iter().map(|task| (task.id, task.seq)).collect();
+        }
+        tokio::select! {
+            () = tokio::time::sleep(every) => {}
+            () = stop.drain.cancelled() => return Ok(Exit::Ok),
+        }
+    }
 }

@@ -202,8 +202,8 @@ pub(crate) struct Asked {
     model: ModelRef,
     explore: Option<ModelRef>,
     fallback: Option<ModelRef>,
-    script: Option<Vec<u8>>,
-    policy: Option<Policy>,
+    pub(crate) script: Option<Vec<u8>>,
+    pub(crate) policy: Option<Policy>,
 }
 
 impl TaskArgs {
@@ -295,7 +295,7 @@ impl TaskArgs {
                 })?,
             (None, Some(file)) if backlog::is_backlog(file) => {
                 let message = format!(
-                    "{} is a backlog of several tasks, and this takes one; `docket compare` takes it",
+                    "{} is a backlog of several tasks, and this takes one; `docket import` takes it",
                     file.display()
                 );
                 return Err(Failure::new(Exit::Usage, message));
@@ -337,19 +337,30 @@ impl TaskArgs {
     ) -> Outcome<TaskSpec> {
         let mut upload = Upload::new(client);
         let base = self.pin(cx, &mut upload).await?;
-        let script = match asked.script {
-            None => None,
-            Some(bytes) => {
-                let blob = BlobRef::of(&bytes);
-                upload.put(blob, bytes).await.fail_as(Exit::Failed)?;
-                Some(blob)
-            }
-        };
+        let script = asked.script.as_ref().map(|bytes| (BlobRef::of(bytes), bytes.clone()));
+        if let Some((blob, bytes)) = &script {
+            upload.put(*blob, bytes.clone()).await.fail_as(Exit::Failed)?;
+        }
         upload.flush().await.fail_with(Exit::Failed, || "the repository could not be stored".to_owned())?;
-        let spec = TaskSpec {
-            title: asked.title,
-            text: asked.text,
-            queue: queue.unwrap_or_else(|| self.queue.clone()),
+        let mut spec = self.spec_on(cx, &asked, base, script.map(|(blob, _)| blob));
+        spec.queue = queue.unwrap_or(spec.queue);
+        spec.conditions = self.conditions.conditions(client).await?;
+        spec.check().fail_as(Exit::Usage)?;
+        Ok(spec)
+    }
+
+    /// The task on a base that is pinned, with a script that is stored. It is not checked.
+    pub(crate) fn spec_on(
+        &self,
+        cx: &Context,
+        asked: &Asked,
+        base: Base,
+        script: Option<BlobRef>,
+    ) -> TaskSpec {
+        TaskSpec {
+            title: asked.title.clone(),
+            text: asked.text.clone(),
+            queue: self.queue.clone(),
             priority: self.priority,
             run_at: self.at,
             dedup_key: self.dedup.clone(),
@@ -358,9 +369,9 @@ impl TaskArgs {
             backoff: Backoff::default(),
             base,
             engine: self.engine(cx).to_owned(),
-            model: asked.model,
-            explore_model: asked.explore,
-            fallback_model: asked.fallback,
+            model: asked.model.clone(),
+            explore_model: asked.explore.clone(),
+            fallback_model: asked.fallback.clone(),
             script,
             settings: SettingsPatch {
                 turns_max: self.turns,
@@ -375,14 +386,13 @@ impl TaskArgs {
             tests: self.tests.clone(),
             requires: self.require.clone(),
             setup: self.setup.clone(),
-            policy: asked.policy,
+            policy: asked.policy.clone(),
             branch: self.branch.clone(),
             delivery: self.push.then_some(Delivery::Push),
             batch: None,
-            conditions: self.conditions.conditions(client).await?,
-        };
-        spec.check().fail_as(Exit::Usage)?;
-        Ok(spec)
+            batch_name: None,
+            conditions: docket_schema::task::Conditions::default(),
+        }
     }
 
     /// Pins the repository and submits. `id` makes it safe to send again.
@@ -423,17 +433,17 @@ impl TaskArgs {
             scratch: cx.home.folder("scratch")?,
         };
         let pinned = pin(&source, &options, upload).await.fail_as(Exit::Failed)?;
-        for note in &pinned.notes {
-            let text = match note {
-                PinNote::Submodule(path) => format!("the submodule {path} is an empty folder for the task"),
-                PinNote::LfsPointer(path) => format!("{path} is in Git LFS; the task sees its pointer"),
-                PinNote::DirtyIncluded(count) => {
-                    format!("{count} uncommitted paths are part of the task's base")
-                }
-            };
-            display::note(&display::line(&text));
-        }
+        pinned.notes.iter().for_each(|pinned| display::note(&display::line(&pin_note(pinned))));
         Ok(pinned.base)
+    }
+}
+
+/// What is told of a base that was pinned.
+pub(crate) fn pin_note(note: &PinNote) -> String {
+    match note {
+        PinNote::Submodule(path) => format!("the submodule {path} is an empty folder for the task"),
+        PinNote::LfsPointer(path) => format!("{path} is in Git LFS; the task sees its pointer"),
+        PinNote::DirtyIncluded(count) => format!("{count} uncommitted paths are part of the task's base"),
     }
 }
 
@@ -444,7 +454,7 @@ fn absolute(path: &Path) -> Outcome<PathBuf> {
 }
 
 /// The first line, cut to what a list can show.
-fn title_of(text: &str) -> Outcome<String> {
+pub(crate) fn title_of(text: &str) -> Outcome<String> {
     let first = text.lines().map(|line| line.trim_start_matches('#').trim()).find(|line| !line.is_empty());
     let first =
         first.ok_or_else(|| Failure::new(Exit::Usage, "the task is empty; say what is to be done"))?;

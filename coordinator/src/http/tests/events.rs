@@ -53,6 +53,7 @@ pub(in crate::http) fn spec(title: &str) -> TaskSpec {
         branch: None,
         delivery: None,
         batch: None,
+        batch_name: None,
         conditions: docket_schema::task::Conditions::default(),
     }
 }

@@ -1,6 +1,7 @@
 //! The API over real HTTP on loopback, with a real store on a file of its own.
 
 mod appends;
+mod bulk;
 mod carry;
 mod doors;
 pub(super) mod events;

@@ -20,6 +20,9 @@ use crate::http::{
 /// Who may call what, said a second time and differently: admin may call all that any role may.
 const ALLOWED: &[(&str, &str)] = &[
     ("GET /v1/tasks", "submit read"),
+    ("POST /v1/tasks/bulk", "submit"),
+    ("GET /v1/batches", "read submit"),
+    ("GET /v1/batches/{id}", "read submit"),
     ("POST /v1/tasks", "submit"),
     ("GET /v1/tasks/{id}", "submit read"),
     ("POST /v1/tasks/{id}/cancel", "submit"),

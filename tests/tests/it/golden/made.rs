@@ -333,6 +333,7 @@ fn spec(base: Base) -> TaskSpec {
         branch: None,
         delivery: None,
         batch: None,
+        batch_name: None,
         conditions: docket_schema::task::Conditions::default(),
     }
 }

@@ -86,6 +86,7 @@ pub(super) fn task(model: ModelRef) -> TaskSpec {
         branch: None,
         delivery: None,
         batch: None,
+        batch_name: None,
         conditions: docket_schema::task::Conditions::default(),
     }
 }

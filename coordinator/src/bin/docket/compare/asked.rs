@@ -256,8 +256,8 @@ fn with(mut spec: TaskSpec, line: &Line) -> TaskSpec {
     }
     spec.requires.extend(line.requires.iter().cloned());
     spec.setup.extend(line.setup.iter().cloned());
-    if line.policy.is_some() {
-        spec.policy.clone_from(&line.policy);
+    if line.rules.is_some() {
+        spec.policy.clone_from(&line.rules);
     }
     spec
 }

@@ -136,6 +136,7 @@ async fn spec(client: &Client, project: &Project, sample: &SampleTask, base: Bas
         branch: None,
         delivery: None,
         batch: None,
+        batch_name: None,
         conditions: docket_schema::task::Conditions::default(),
     })
 }

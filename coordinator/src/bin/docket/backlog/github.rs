@@ -1,0 +1,108 @@
+//! Issues of GitHub, as `gh issue list --json number,title,body,labels,url,state` and the REST API give them.
+
+use docket_schema::task::TITLE_CHARS_MAX;
+use serde::Deserialize;
+
+use super::{Faults, Read, json, line::Line};
+
+/// A label, and the priority of what bears it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct LabelPriority {
+    label: String,
+    priority: i16,
+}
+
+/// Reads `LABEL=N`.
+pub(crate) fn label_priority(text: &str) -> Result<LabelPriority, String> {
+    let must = || "it must be LABEL=N, as bug=10".to_owned();
+    let (label, priority) = text.rsplit_once('=').ok_or_else(must)?;
+    let priority = priority.trim().parse().map_err(|_| must())?;
+    if label.trim().is_empty() {
+        Err(must())
+    } else {
+        Ok(LabelPriority { label: label.trim().to_owned(), priority })
+    }
+}
+
+#[derive(Debug, Deserialize)]
+struct Issue {
+    number: u64,
+    title: String,
+    #[serde(default)]
+    body: Option<String>,
+    #[serde(default)]
+    labels: Vec<Label>,
+    #[serde(default)]
+    html_url: Option<String>,
+    #[serde(default)]
+    url: Option<String>,
+    #[serde(default)]
+    state: Option<String>,
+    #[serde(default)]
+    pull_request: Option<serde::de::IgnoredAny>,
+}
+
+/// The REST API once gave names alone.
+#[derive(Debug)]
+struct Label(String);
+
+impl<'de> Deserialize<'de> for Label {
+    fn deserialize<D: serde::Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        let name = match serde_json::Value::deserialize(from)? {
+            serde_json::Value::String(name) => Some(name),
+            serde_json::Value::Object(label) => {
+                label.get("name").and_then(|name| name.as_str()).map(str::to_owned)
+            }
+            _ => None,
+        };
+        name.map(Self).ok_or_else(|| serde::de::Error::custom("a label is a name, or an object with one"))
+    }
+}
+
+/// The open issues of a text.
+pub(super) fn read(text: &str, priorities: &[LabelPriority], read: &mut Read) {
+    let Read { entries, faults, skipped, .. } = read;
+    json::objects(text, faults, |line, object, faults: &mut Faults| {
+        let issue: Issue = match json::foreign(object) {
+            Ok(issue) => issue,
+            Err(why) => return faults.add(line, why),
+        };
+        let url = issue.html_url.clone().or_else(|| issue.url.clone());
+        let is_pull = issue.pull_request.is_some() || url.as_ref().is_some_and(|url| url.contains("/pull/"));
+        if is_pull {
+            skipped.pull_requests += 1;
+        } else if issue.state.as_ref().is_some_and(|state| !state.eq_ignore_ascii_case("open")) {
+            skipped.done += 1;
+        } else {
+            match task(issue, url, priorities) {
+                Ok(task) => entries.push((line, task)),
+                Err(why) => faults.add(line, why),
+            }
+        }
+    });
+}
+
+fn task(issue: Issue, url: Option<String>, priorities: &[LabelPriority]) -> Result<Line, String> {
+    let title = issue.title.trim();
+    if title.is_empty() {
+        return Err("`title` is empty".to_owned());
+    }
+    let mut text = format!("{title}\n");
+    if let Some(body) = issue.body.as_deref().map(str::trim).filter(|body| !body.is_empty()) {
+        text.push('\n');
+        text.push_str(&body.replace("\r\n", "\n"));
+        text.push('\n');
+    }
+    if let Some(url) = &url {
+        text.push_str(&format!("\n(Issue #{}: {url})\n", issue.number));
+    }
+    let number = format!(" (#{})", issue.number);
+    let room = TITLE_CHARS_MAX - number.len();
+    let mut short: String = title.chars().filter(|c| !c.is_control()).take(room).collect();
+    short.push_str(&number);
+    let has = |label: &str| issue.labels.iter().any(|Label(own)| own.eq_ignore_ascii_case(label));
+    let priority = priorities.iter().filter(|of| has(&of.label)).map(|of| of.priority).max();
+    let line = Line { text, title: Some(short), dedup: url, priority, ..Line::default() };
+    line.check()?;
+    Ok(line)
+}

@@ -1,0 +1,217 @@
+//! Checklists in Markdown: each open box is a task, with what is indented under it.
+//!
+//! Line by line, as a person reads it: headings above a box are its context, a box within another's text is
+//! a part of that task, and what stands between code fences is text whatever it looks like.
+
+use docket_schema::task::TITLE_CHARS_MAX;
+
+use super::{Read, line::Line};
+
+/// Columns of a tab stop.
+const TAB: usize = 4;
+
+/// A box that is being read.
+struct Item {
+    line: usize,
+    indent: usize,
+    is_done: bool,
+    text: String,
+    body: Vec<String>,
+    headings: Vec<String>,
+}
+
+/// A code fence that is open.
+struct Fence {
+    line: usize,
+    mark: char,
+    length: usize,
+}
+
+/// The open boxes of a text.
+pub(super) fn read(text: &str, read: &mut Read) {
+    let mut reader = Reader { read, headings: Vec::new(), item: None, fence: None, is_comment: false };
+    for (at, line) in text.lines().enumerate() {
+        reader.line(at + 1, line);
+    }
+    reader.end();
+}
+
+struct Reader<'a> {
+    read: &'a mut Read,
+    /// Each heading in force, with its level.
+    headings: Vec<(usize, String)>,
+    item: Option<Item>,
+    fence: Option<Fence>,
+    is_comment: bool,
+}
+
+impl Reader<'_> {
+    fn line(&mut self, at: usize, line: &str) {
+        let line = untabbed(line);
+        let indent = line.len() - line.trim_start().len();
+        if let Some(fence) = &self.fence {
+            if closes(fence, line.trim()) {
+                self.fence = None;
+            }
+            if let Some(item) = &mut self.item {
+                item.body.push(line);
+            }
+            return;
+        }
+        let within = self.item.as_ref().is_some_and(|item| indent > item.indent);
+        if line.trim().is_empty() {
+            if let Some(item) = &mut self.item {
+                item.body.push(String::new());
+            }
+            return;
+        }
+        if self.is_comment || (!within && line.trim_start().starts_with("<!--")) {
+            self.is_comment = !line.contains("-->");
+            if !within {
+                self.close();
+            }
+            return;
+        }
+        if !within && let Some((level, heading)) = heading(line.trim()) {
+            self.close();
+            self.headings.retain(|(of, _)| *of < level);
+            self.headings.push((level, heading));
+            return;
+        }
+        if let Some(fence) = opens(line.trim(), at) {
+            if !within {
+                self.close();
+            }
+            self.fence = Some(fence);
+        } else if !within {
+            if let Some((is_done, text)) = checkbox(line.trim()) {
+                self.close();
+                let headings = self.headings.iter().map(|(_, heading)| heading.clone()).collect();
+                let text = text.to_owned();
+                self.item = Some(Item { line: at, indent, is_done, text, body: Vec::new(), headings });
+                return;
+            }
+            // A paragraph goes on where its next line is not indented, up to a blank one or another list item.
+            let goes_on =
+                self.item.as_ref().is_some_and(|item| item.body.last().is_none_or(|last| !last.is_empty()))
+                    && !is_list_item(line.trim());
+            if !goes_on {
+                return self.close();
+            }
+        }
+        if let Some(item) = &mut self.item {
+            item.body.push(line);
+        }
+    }
+
+    fn end(&mut self) {
+        if let Some(fence) = self.fence.take() {
+            let mark: String = std::iter::repeat_n(fence.mark, fence.length).collect();
+            self.read.faults.add(fence.line, format!("the code that begins with {mark} here has no end"));
+        }
+        self.close();
+    }
+
+    fn close(&mut self) {
+        let Some(item) = self.item.take() else { return };
+        if item.is_done {
+            self.read.skipped.done += 1;
+            return;
+        }
+        match task(&item) {
+            Ok(task) => self.read.entries.push((item.line, task)),
+            Err(why) => self.read.faults.add(item.line, why),
+        }
+    }
+}
+
+fn task(item: &Item) -> Result<Line, String> {
+    let asked = item.text.trim();
+    if asked.is_empty() {
+        return Err("the box has no text beside it".to_owned());
+    }
+    let body = dedented(&item.body);
+    let mut text = format!("{asked}\n");
+    if !body.is_empty() {
+        text.push('\n');
+        text.push_str(&body);
+        text.push('\n');
+    }
+    if !item.headings.is_empty() {
+        text.push_str(&format!("\n(From the list under: {})\n", item.headings.join(" > ")));
+    }
+    let title = match item.headings.last() {
+        Some(heading) => format!("{heading}: {asked}"),
+        None => asked.to_owned(),
+    };
+    let mut title: String = title.chars().filter(|c| !c.is_control()).collect();
+    if title.chars().count() > TITLE_CHARS_MAX {
+        title = title.chars().take(TITLE_CHARS_MAX - 1).chain(['…']).collect();
+    }
+    let line = Line { text, title: Some(title), ..Line::default() };
+    line.check()?;
+    Ok(line)
+}
+
+/// The body without the indentation that all of it has, and without blank lines around it.
+fn dedented(body: &[String]) -> String {
+    let said = |line: &&String| !line.trim().is_empty();
+    let indent = body.iter().filter(said).map(|line| line.len() - line.trim_start().len()).min().unwrap_or(0);
+    let lines: Vec<&str> = body.iter().map(|line| line.get(indent..).unwrap_or("").trim_end()).collect();
+    lines.join("\n").trim_matches('\n').to_owned()
+}
+
+/// With the tabs of its indentation as blanks.
+fn untabbed(line: &str) -> String {
+    let (mut columns, mut bytes) = (0, 0);
+    for c in line.chars() {
+        match c {
+            ' ' => columns += 1,
+            '\t' => columns += TAB - columns % TAB,
+            _ => break,
+        }
+        bytes += 1;
+    }
+    format!("{}{}", " ".repeat(columns), &line[bytes..])
+}
+
+fn heading(line: &str) -> Option<(usize, String)> {
+    let level = line.bytes().take_while(|b| *b == b'#').count();
+    let rest = &line[level..];
+    let legal = (1..=6).contains(&level) && (rest.is_empty() || rest.starts_with(' '));
+    let text = rest.trim().trim_end_matches('#').trim();
+    (legal && !text.is_empty()).then(|| (level, text.to_owned()))
+}
+
+/// What follows a list's mark.
+fn after_mark(line: &str) -> Option<&str> {
+    if let Some(rest) = line.strip_prefix(['-', '*', '+']) {
+        return Some(rest);
+    }
+    let digits = line.bytes().take_while(u8::is_ascii_digit).count();
+    if (1..=9).contains(&digits) { line[digits..].strip_prefix(['.', ')']) } else { None }
+}
+
+fn is_list_item(line: &str) -> bool {
+    after_mark(line).is_some_and(|rest| rest.starts_with(' '))
+}
+
+/// Whether the box is ticked, and what stands beside it.
+fn checkbox(line: &str) -> Option<(bool, &str)> {
+    let rest = after_mark(line)?.strip_prefix(' ')?.trim_start();
+    let (is_done, rest) = [("[ ]", false), ("[x]", true), ("[X]", true)]
+        .into_iter()
+        .find_map(|(mark, is_done)| rest.strip_prefix(mark).map(|rest| (is_done, rest)))?;
+    (rest.is_empty() || rest.starts_with(' ')).then_some((is_done, rest))
+}
+
+fn opens(line: &str, at: usize) -> Option<Fence> {
+    let mark = line.chars().next().filter(|c| matches!(c, '`' | '~'))?;
+    let length = line.chars().take_while(|c| *c == mark).count();
+    let is_fence = length >= 3 && !(mark == '`' && line[length..].contains('`'));
+    is_fence.then_some(Fence { line: at, mark, length })
+}
+
+fn closes(fence: &Fence, line: &str) -> bool {
+    line.len() >= fence.length && line.chars().all(|c| c == fence.mark)
+}

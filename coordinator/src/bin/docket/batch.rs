@@ -1,0 +1,272 @@
+//! `docket batch`: tasks that were submitted together, and how they stand.
+
+use std::{
+    collections::BTreeMap,
+    time::{Duration, Instant},
+};
+
+use docket_schema::{
+    ids::BatchId,
+    task::{TITLE_CHARS_MAX, TaskState},
+    wire::{BatchList, BatchView, ProblemCode},
+};
+use docket_worker::client::Client;
+use serde_json::json;
+use uuid::Uuid;
+
+use crate::{
+    access::{Access, Need},
+    context::Context,
+    display::{self, Cell, Table},
+    fail::{Exit, Failure, Outcome},
+    ps,
+    run::spinner,
+    signals::Stop,
+};
+
+/// How often a batch that is waited for is looked at.
+const LOOK: Duration = Duration::from_millis(500);
+/// How many columns a message may take.
+const MESSAGE_CHARS: usize = 160;
+
+/// Flags.
+#[derive(Debug, clap::Args)]
+#[command(
+    after_help = "Without a batch, those of the newest tasks are listed. A batch is named as `docket import --batch` did, or by
+its id. With --wait the exit code says how it ended: 0 where every task was completed, 1 where one was
+not, or waits for a person.
+
+Examples:
+  docket batch
+  docket batch shop/backlog.jsonl
+  docket batch todo --wait && echo all done
+  docket ps --batch todo --state discarded && docket retry --batch todo --yes"
+)]
+pub(crate) struct Args {
+    /// The batch: its name, or its id
+    #[arg(value_name = "BATCH")]
+    batch: Option<String>,
+    /// Until every task has ended, or waits for a person
+    #[arg(long, requires = "batch")]
+    wait: bool,
+}
+
+/// The id of a batch of this name: the same on every machine, so that a name is enough to find it.
+pub(crate) fn id_of(name: &str) -> BatchId {
+    let hash = blake3::hash(format!("docket batch\n{name}").as_bytes());
+    let mut bytes = [0; 16];
+    bytes.copy_from_slice(&hash.as_bytes()[..16]);
+    BatchId(uuid::Builder::from_custom_bytes(bytes).into_uuid())
+}
+
+/// Whether a batch may be called so.
+///
+/// # Errors
+/// Usage, with what it must be.
+pub(crate) fn check_name(name: &str) -> Outcome<()> {
+    let legal = !name.trim().is_empty()
+        && name.chars().count() <= TITLE_CHARS_MAX
+        && !name.chars().any(char::is_control)
+        && Uuid::parse_str(name).is_err();
+    if legal {
+        return Ok(());
+    }
+    let message = format!("a batch's name is one line of 1 to {TITLE_CHARS_MAX} characters, and no id");
+    Err(Failure::new(Exit::Usage, message))
+}
+
+/// The batch that a person names. It need not be there.
+pub(crate) fn named(text: &str) -> BatchId {
+    text.parse().unwrap_or_else(|_| id_of(text.trim()))
+}
+
+/// Tells of batches.
+pub(crate) async fn run(cx: Context, args: Args) -> Outcome {
+    let access = Access::open(&cx, Need::Read).await?;
+    let exit = match &args.batch {
+        None => {
+            list(&cx, &access.client.batches().await?);
+            Ok(Exit::Ok)
+        }
+        Some(text) if args.wait => wait(&cx, &access, text).await,
+        Some(text) => {
+            show(&cx, &read(&access.client, text).await?);
+            Ok(Exit::Ok)
+        }
+    };
+    access.close().await?;
+    exit
+}
+
+async fn read(client: &Client, text: &str) -> Outcome<BatchView> {
+    client.batch(named(text)).await.map_err(|error| match error.code() {
+        Some(ProblemCode::NotFound) => Failure::new(
+            Exit::NotFound,
+            display::line(&format!("there is no batch `{text}`; `docket batch` lists them")).into_owned(),
+        ),
+        Some(_) | None => error.into(),
+    })
+}
+
+fn count(view: &BatchView, is: impl Fn(TaskState) -> bool) -> u64 {
+    view.states.iter().filter(|count| is(count.state)).map(|count| count.count).sum()
+}
+
+/// How long the rest takes if it goes on as it went: from the first end to the last.
+fn rest_ms(view: &BatchView) -> Option<u64> {
+    let ended = count(view, TaskState::is_ended);
+    let (from, to) = (view.first_ended_at?, view.last_ended_at?);
+    let between = ended.checked_sub(1).filter(|between| *between > 0)?;
+    let rest = view.tasks - ended;
+    (rest > 0).then(|| to.ms_since(from).saturating_mul(rest) / between)
+}
+
+async fn wait(cx: &Context, access: &Access, text: &str) -> Outcome {
+    let first = read(&access.client, text).await?;
+    let stop = Stop::listen()?;
+    let bar = spinner();
+    let began = Instant::now();
+    let mut view = first;
+    let settled = |view: &BatchView| count(view, |state| state.is_ended() || state == TaskState::Blocked);
+    while settled(&view) < view.tasks {
+        let left =
+            rest_ms(&view).map(|ms| format!(", about {} left", display::duration(ms))).unwrap_or_default();
+        bar.set_message(format!(
+            "{} of {} ended, {} running{left}",
+            count(&view, TaskState::is_ended),
+            view.tasks,
+            count(&view, |state| state == TaskState::Running)
+        ));
+        if access.is_alone() && began.elapsed() > LOOK * 2 {
+            bar.finish_and_clear();
+            let message = "nobody works here now; `docket up` starts workers, and then this waits for them";
+            return Err(Failure::new(Exit::Failed, message));
+        }
+        tokio::select! {
+            () = tokio::time::sleep(LOOK) => {}
+            () = stop.drain.cancelled() => {
+                bar.finish_and_clear();
+                return Err(Failure::new(Exit::Failed, "interrupted; the batch goes on"));
+            }
+        }
+        view = read(&access.client, text).await?;
+    }
+    bar.finish_and_clear();
+    show(cx, &view);
+    let completed = count(&view, |state| state == TaskState::Completed);
+    Ok(if completed == view.tasks { Exit::Ok } else { Exit::Failed })
+}
+
+fn list(cx: &Context, list: &BatchList) {
+    if cx.json() {
+        list.batches.iter().for_each(display::say_json);
+        return;
+    }
+    if list.batches.is_empty() {
+        display::note("no batches; `docket import` makes one");
+        return;
+    }
+    let now = docket_coordinator::clock::Clock::new().now();
+    let mut table = Table::new(&["BATCH", "TASKS", "ENDED", "AGE", "NAME"]);
+    for batch in &list.batches {
+        table.row(vec![
+            Cell::new(batch.id.short()),
+            Cell::new(batch.tasks.to_string()),
+            Cell::new(batch.ended.to_string()),
+            Cell::new(display::duration(now.ms_since(batch.last_submitted_at))),
+            Cell::new(batch.name.clone().unwrap_or_else(|| batch.id.to_string())),
+        ]);
+    }
+    display::say(&table.render(cx.screen));
+    if list.more {
+        display::note("there are more, of older tasks");
+    }
+}
+
+fn show(cx: &Context, view: &BatchView) {
+    let now = docket_coordinator::clock::Clock::new().now();
+    if cx.json() {
+        let states: BTreeMap<&str, u64> =
+            view.states.iter().map(|count| (count.state.as_str(), count.count)).collect();
+        display::say_json(&json!({
+            "batch": view.id, "name": view.name, "tasks": view.tasks, "states": states, "runs": view.runs,
+            "failures": view.failures, "crashes": view.crashes, "messages": view.messages,
+            "oldest_running": view.oldest_running, "first_submitted_at": view.first_submitted_at,
+            "last_submitted_at": view.last_submitted_at, "first_ended_at": view.first_ended_at,
+            "last_ended_at": view.last_ended_at, "rest_ms": rest_ms(view),
+        }));
+        return;
+    }
+    let name = view.name.clone().map(|name| format!("{name}  ")).unwrap_or_default();
+    display::say(&display::line(&format!("batch {name}{}", view.id)));
+    let states: Vec<String> = view
+        .states
+        .iter()
+        .map(|of| cx.screen.paint(ps::style_of(of.state), &format!("{} {}", of.count, of.state)))
+        .collect();
+    display::say(&format!("{} tasks: {}", view.tasks, states.join(", ")));
+    display::say(&format!("{} runs, {} failed, {} crashed", view.runs, view.failures, view.crashes));
+    if let Some(oldest) = &view.oldest_running {
+        let age = display::duration(now.ms_since(oldest.since));
+        display::say(&format!("running for the longest: task {}, {age}", oldest.task.short()));
+    }
+    if let Some(ms) = rest_ms(view) {
+        display::say(&format!("about {} left, at the rate so far", display::duration(ms)));
+    }
+    for said in &view.messages {
+        let message: String = said.message.split_whitespace().collect::<Vec<_>>().join(" ");
+        let message: String = message.chars().take(MESSAGE_CHARS).collect();
+        display::say(&display::line(&format!(
+            "{:>6}  {message}  (as task {})",
+            said.count,
+            said.task.short()
+        )));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use docket_schema::{ids::Timestamp, wire::StateCount};
+
+    use super::*;
+
+    #[test]
+    fn a_name_is_an_id_and_an_id_itself() {
+        assert_eq!(id_of("a"), id_of("a"));
+        assert_ne!(id_of("a"), id_of("b"));
+        let id = id_of("a");
+        assert_eq!((named("a"), named(&id.to_string()), named(" a ")), (id, id, id));
+        for bad in ["", " ", "a\nb", &id.to_string(), &"x".repeat(201)] {
+            assert!(check_name(bad).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn the_rest_is_told_by_the_rate() {
+        let state = |state, count| StateCount { state, count };
+        let mut view = BatchView {
+            id: id_of("a"),
+            name: None,
+            tasks: 10,
+            states: vec![
+                state(TaskState::Completed, 4),
+                state(TaskState::Discarded, 1),
+                state(TaskState::Running, 5),
+            ],
+            runs: 0,
+            failures: 0,
+            crashes: 0,
+            messages: Vec::new(),
+            oldest_running: None,
+            first_submitted_at: Timestamp(0),
+            last_submitted_at: Timestamp(0),
+            first_ended_at: Some(Timestamp(1_000_000)),
+            last_ended_at: Some(Timestamp(9_000_000)),
+        };
+        assert_eq!(rest_ms(&view), Some(10_000), "five more, each two seconds");
+        view.states = vec![state(TaskState::Completed, 10)];
+        assert_eq!(rest_ms(&view), None);
+        view.states = vec![state(TaskState::Completed, 1), state(TaskState::Running, 9)];
+        assert_eq!(rest_ms(&view), None, "one end says nothing of a rate");
+    }
+}

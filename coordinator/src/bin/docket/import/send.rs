@@ -1,0 +1,128 @@
+//! Submits in pages: each all or none, and accepted once however often it is sent.
+
+use std::{
+    collections::HashMap,
+    time::{Duration, Instant},
+};
+
+use docket_schema::{
+    ids::{BatchId, TaskId},
+    wire::{BODY_BYTES_MAX, SUBMIT_TASKS_MAX, SubmitRequest, TaskQuery},
+};
+use docket_worker::client::{Client, patiently};
+use indicatif::ProgressBar;
+
+use super::{
+    flags::Flags,
+    specs::{CONTENT_KEY, Ready},
+};
+use crate::fail::{Exit, Failure, Outcome};
+
+/// Tasks of a page: a transaction that others wait for is to be short, and the progress is to move.
+const PAGE_TASKS: usize = 1000;
+/// Bytes of a page.
+const PAGE_BYTES: usize = BODY_BYTES_MAX / 4;
+/// How long a page is tried.
+const PATIENCE: Duration = Duration::from_secs(60);
+/// Tasks of a page of a list.
+const LISTED: u32 = 1000;
+
+const _: () = assert!(PAGE_TASKS <= SUBMIT_TASKS_MAX, "a page is a submit");
+
+/// What became of a task.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Sent {
+    pub(super) line: usize,
+    pub(super) id: TaskId,
+    pub(super) duplicate: bool,
+}
+
+/// The tasks of a batch by their keys, whatever became of them.
+pub(super) async fn known(client: &Client, batch: BatchId) -> Outcome<HashMap<String, TaskId>> {
+    let mut query = TaskQuery { batch: Some(batch), limit: Some(LISTED), ..TaskQuery::default() };
+    let mut known = HashMap::new();
+    loop {
+        let page = client.tasks(&query).await?;
+        // The newest comes first, and is the one that is meant.
+        for task in page.tasks {
+            if let Some(key) = task.spec.dedup_key {
+                known.entry(key).or_insert(task.id);
+            }
+        }
+        match page.next {
+            None => return Ok(known),
+            next => query.before = next,
+        }
+    }
+}
+
+/// Submits all of them.
+pub(super) async fn submit(
+    client: &Client,
+    tasks: Vec<Ready>,
+    flags: &Flags,
+    bar: &ProgressBar,
+) -> Outcome<Vec<Sent>> {
+    let mut sent = Vec::with_capacity(tasks.len());
+    let all = tasks.len();
+    let mut tasks = tasks.into_iter().peekable();
+    let mut size = 0;
+    let mut page: Vec<Ready> = Vec::new();
+    // Tasks that were there already, under another id than theirs: what waits for one waits for that.
+    let mut renamed: HashMap<TaskId, TaskId> = HashMap::new();
+    while let Some(mut task) = tasks.next() {
+        for after in &mut task.spec.conditions.after {
+            if let Some(there) = renamed.get(after) {
+                *after = *there;
+            }
+        }
+        size += serde_json::to_vec(&task.spec).map_or(PAGE_BYTES, |json| json.len());
+        page.push(task);
+        // A task that others wait for may be there already, under an id that only the answer tells.
+        // One that is known by its content was looked for before.
+        let by_content =
+            |task: &Ready| task.spec.dedup_key.as_ref().is_some_and(|key| key.starts_with(CONTENT_KEY));
+        let is_awaited = |task: &Ready| task.key.is_some() && (flags.again || !by_content(task));
+        let breaks = tasks.peek().is_none_or(|next| {
+            next.spec
+                .conditions
+                .after
+                .iter()
+                .any(|id| page.iter().any(|task| is_awaited(task) && task.id == *id))
+        });
+        if page.len() < PAGE_TASKS && size < PAGE_BYTES && !breaks {
+            continue;
+        }
+        let own: Vec<TaskId> = page.iter().map(|task| task.id).collect();
+        let of_page = send(client, std::mem::take(&mut page)).await.map_err(|failure| {
+            let done = sent.len();
+            let error = failure
+                .error
+                .context(format!("{done} of {all} tasks were submitted; the same import goes on"));
+            Failure { error, ..failure }
+        })?;
+        size = 0;
+        renamed.extend(
+            own.iter()
+                .zip(&of_page)
+                .filter(|(own, sent)| **own != sent.id)
+                .map(|(own, sent)| (*own, sent.id)),
+        );
+        bar.inc(of_page.len() as u64);
+        sent.extend(of_page);
+    }
+    Ok(sent)
+}
+
+async fn send(client: &Client, page: Vec<Ready>) -> Outcome<Vec<Sent>> {
+    let lines: Vec<usize> = page.iter().map(|task| task.line).collect();
+    let ids = page.iter().map(|task| task.id).collect();
+    let request = SubmitRequest { tasks: page.into_iter().map(|task| task.spec).collect(), ids: Some(ids) };
+    let answer = patiently(Instant::now() + PATIENCE, || client.submit(&request)).await?;
+    if answer.tasks.len() != lines.len() {
+        let message = "the coordinator answered with other tasks; check that its version is the same";
+        return Err(Failure::new(Exit::Failed, message));
+    }
+    let done = lines.into_iter().zip(answer.tasks);
+    Ok(done.map(|(line, task)| Sent { line, id: task.id, duplicate: task.duplicate }).collect())
+}

@@ -1,0 +1,331 @@
+//! A backlog's import, step by step: read, check, look what is there already, pin, submit.
+
+use std::{
+    collections::HashMap,
+    io::{self, IsTerminal as _, Read as _},
+    path::Path,
+    time::Instant,
+};
+
+use docket_schema::{content::BlobRef, ids::TaskId};
+use docket_worker::workspace::BlobSink as _;
+use indicatif::{ProgressBar, ProgressStyle};
+use serde_json::json;
+
+use super::{
+    flags::Flags,
+    send::{self, Sent},
+    specs::{self, Batch, Ready},
+    unknown,
+};
+use crate::{
+    access::{Access, Need},
+    backlog::{self, Clones, FILE_BYTES_MAX, Form, Reading, Skipped},
+    batch,
+    context::Context,
+    delivery::Upload,
+    display::{self, Cell, Table},
+    fail::{Exit, FailWith as _, Failure, Outcome},
+    run::spinner,
+};
+
+/// Repeated lines that are told one by one.
+const REPEATED_SHOWN_MAX: usize = 5;
+/// Tasks that a dry run's table shows.
+const ROWS_MAX: usize = 200;
+
+/// What was read and is still to be told.
+struct Counts {
+    form: Form,
+    skipped: Skipped,
+    repeated: usize,
+    bad: usize,
+}
+
+/// Takes a backlog in.
+pub(super) async fn run(cx: Context, path: &Path, from: Box<dyn io::Read>, flags: Flags) -> Outcome {
+    let name = path.display().to_string();
+    let text = text_of(path, from)?;
+    let reading = Reading {
+        form: flags.form.or_else(|| Form::of(path, &text)).ok_or_else(|| unknown(path))?,
+        labels: flags.label_priority.clone(),
+        clones: flags.repos.clone().map(|folder| Clones { folder, hints: flags.hints }),
+    };
+    let folder = path.parent().unwrap_or(Path::new(""));
+    let mut read = backlog::parse(&text, &reading);
+    backlog::with_policies(&mut read, folder);
+    tell_repeated(&name, &read.repeated);
+    if read.entries.is_empty() && read.faults.count() == 0 {
+        return nothing(&cx, &name, reading.form, read.skipped);
+    }
+    let batch = batch_of(path, &text, &flags)?;
+    let mut faults = read.faults;
+    let tasks = specs::ready(&cx, &flags, (reading.form, folder), read.entries, &batch, &mut faults);
+    if faults.count() > 0 && !flags.skip_bad {
+        return Err(refused(&faults, &name));
+    }
+    let access = Access::open(&cx, if flags.dry_run { Need::Read } else { Need::Write }).await?;
+    let known = if flags.again { HashMap::new() } else { send::known(&access.client, batch.id).await? };
+    let (there, new): (Vec<Ready>, Vec<Ready>) = tasks
+        .into_iter()
+        .partition(|task| task.spec.dedup_key.as_ref().is_some_and(|key| known.contains_key(key)));
+    let there: Vec<(TaskId, Sent)> = there
+        .iter()
+        .filter_map(|task| {
+            let id = *known.get(task.spec.dedup_key.as_ref()?)?;
+            Some((task.id, Sent { line: task.line, id, duplicate: true }))
+        })
+        .collect();
+
+    let mut new = new;
+    let renamed: HashMap<TaskId, TaskId> = there.iter().map(|(own, sent)| (*own, sent.id)).collect();
+    for after in new.iter_mut().flat_map(|task| &mut task.spec.conditions.after) {
+        *after = renamed.get(after).copied().unwrap_or(*after);
+    }
+    let there: Vec<Sent> = there.into_iter().map(|(_, sent)| sent).collect();
+    let waiting = spinner();
+    let mut upload = Upload::new(&access.client);
+    let to = if flags.dry_run { None } else { Some(&mut upload) };
+    let new = specs::pinned(&cx, new, to, &waiting, &mut faults).await?;
+    waiting.finish_and_clear();
+    if faults.count() > 0 {
+        if !flags.skip_bad {
+            access.close().await?;
+            return Err(refused(&faults, &name));
+        }
+        faults
+            .lines(&name)
+            .iter()
+            .for_each(|fault| display::note(&display::line(&format!("left out: {fault}"))));
+    }
+    let counts = Counts {
+        form: reading.form,
+        skipped: read.skipped,
+        repeated: read.repeated.len(),
+        bad: faults.count(),
+    };
+    if flags.dry_run {
+        access.close().await?;
+        would(&cx, &batch, &counts, &new, &there);
+        return Ok(Exit::Ok);
+    }
+    let began = Instant::now();
+    let bar = bar(new.len());
+    let sent = async {
+        scripts(&mut upload, &new).await?;
+        send::submit(&access.client, new, &flags, &bar).await
+    };
+    // Who interrupts it is told that the same command goes on.
+    let sent = tokio::select! {
+        sent = sent => sent,
+        _ = tokio::signal::ctrl_c() => Err(Failure::new(
+            Exit::Failed,
+            "interrupted; what was submitted stays, and the same import goes on with the rest",
+        )),
+    };
+    bar.finish_and_clear();
+    access.close().await?;
+    done(&cx, &batch, &counts, there, sent?, began);
+    Ok(Exit::Ok)
+}
+
+fn text_of(path: &Path, from: Box<dyn io::Read>) -> Outcome<String> {
+    let mut bytes = Vec::new();
+    from.take(FILE_BYTES_MAX + 1)
+        .read_to_end(&mut bytes)
+        .fail_with(Exit::Usage, || format!("cannot read {}", path.display()))?;
+    if bytes.len() as u64 > FILE_BYTES_MAX {
+        let most = FILE_BYTES_MAX / 1024 / 1024;
+        let message =
+            format!("{} has more than {most} MiB, which no backlog may have; split it", path.display());
+        return Err(Failure::new(Exit::Usage, message));
+    }
+    String::from_utf8(bytes).map_err(|error| {
+        let good = error.utf8_error().valid_up_to();
+        let line = 1 + memchr::memchr_iter(b'\n', &error.as_bytes()[..good]).count();
+        Failure::new(Exit::Usage, format!("{}:{line}: this is not UTF-8 text", path.display()))
+    })
+}
+
+fn refused(faults: &backlog::Faults, name: &str) -> Failure {
+    faults.lines(name).iter().for_each(|fault| display::note(&display::line(fault)));
+    let lines = match faults.count() {
+        1 => "one fault".to_owned(),
+        count => format!("{count} faults"),
+    };
+    Failure::new(
+        Exit::Usage,
+        format!("{lines} in {name}; nothing was submitted (--skip-bad leaves such tasks out)"),
+    )
+}
+
+fn tell_repeated(name: &str, repeated: &[(usize, usize)]) {
+    for (line, first) in repeated.iter().take(REPEATED_SHOWN_MAX) {
+        display::note(&display::line(&format!(
+            "{name}:{line}: the same task as in line {first}; it is submitted once"
+        )));
+    }
+    if let Some(more) = repeated.len().checked_sub(REPEATED_SHOWN_MAX).filter(|more| *more > 0) {
+        display::note(&format!("and {more} more that repeat an earlier one"));
+    }
+}
+
+fn nothing(cx: &Context, name: &str, form: Form, skipped: Skipped) -> Outcome {
+    if skipped == Skipped::default() {
+        return Err(match form {
+            Form::Jsonl => backlog::nothing(name),
+            Form::Markdown => Failure::new(
+                Exit::Usage,
+                format!("{name} holds no task: each is a box, as `- [ ] Mend the rounding`"),
+            ),
+            Form::Github | Form::SweBench => Failure::new(Exit::Usage, format!("{name} holds no task")),
+        });
+    }
+    if cx.json() {
+        display::say_json(&json!({ "submitted": 0, "skipped": skipped, "tasks": [] }));
+    } else {
+        display::say("all of it is done; nothing was submitted");
+    }
+    Ok(Exit::Ok)
+}
+
+/// The batch that the file's tasks are in: the same for the same file, so that it can be imported again.
+fn batch_of(path: &Path, text: &str, flags: &Flags) -> Outcome<Batch> {
+    let is_named = flags.batch.is_some();
+    let name = match &flags.batch {
+        Some(name) => name.trim().to_owned(),
+        None => {
+            let of = |path: &Path| path.file_name().map(|name| name.to_string_lossy().into_owned());
+            let file = match path.is_file() {
+                true => of(path).unwrap_or_default(),
+                // A stream has no name to know it by.
+                false => format!("import {}", &blake3::hash(text.as_bytes()).to_hex()[..8]),
+            };
+            let folder = flags.repo.as_ref().or(flags.repos.as_ref());
+            let repo = folder.and_then(|repo| std::fs::canonicalize(repo).ok()).and_then(|repo| of(&repo));
+            let name = repo.map_or_else(|| file.clone(), |repo| format!("{repo}/{file}"));
+            name.chars().filter(|c| !c.is_control()).take(docket_schema::task::TITLE_CHARS_MAX).collect()
+        }
+    };
+    batch::check_name(&name)?;
+    Ok(Batch { id: batch::id_of(&name), name, is_named })
+}
+
+fn bar(tasks: usize) -> ProgressBar {
+    if !io::stderr().is_terminal() {
+        return ProgressBar::hidden();
+    }
+    let bar = ProgressBar::new(tasks as u64);
+    let style = ProgressStyle::with_template("{wide_bar} {pos}/{len} tasks {per_sec} {eta}")
+        .expect("a constant template");
+    bar.set_style(style);
+    bar
+}
+
+/// Stores the scripts that tasks name, each once.
+async fn scripts(upload: &mut Upload<'_>, tasks: &[Ready]) -> Outcome<()> {
+    let mut stored: Vec<BlobRef> = Vec::new();
+    for bytes in tasks.iter().filter_map(|task| task.script.as_ref()) {
+        let blob = BlobRef::of(bytes);
+        if !stored.contains(&blob) {
+            upload.put(blob, bytes.clone()).await.fail_as(Exit::Failed)?;
+            stored.push(blob);
+        }
+    }
+    upload.flush().await.fail_as(Exit::Failed)
+}
+
+/// What a dry run found.
+fn would(cx: &Context, batch: &Batch, counts: &Counts, new: &[Ready], there: &[Sent]) {
+    if cx.json() {
+        let tasks = new.iter().map(|Ready { line, spec, place, .. }| {
+            json!({
+                "line": line, "title": spec.title, "text": spec.text, "queue": spec.queue, "priority": spec.priority,
+                "at": spec.run_at, "dedup": spec.dedup_key, "model": spec.model.to_string(), "engine": spec.engine,
+                "repo": place.as_ref().map(|(folder, _)| folder),
+                "commit": spec.base.git.as_ref().map(|git| &git.commit),
+            })
+        });
+        let tasks: Vec<_> = tasks.collect();
+        display::say_json(&json!({
+            "dry_run": true, "batch": batch.id, "name": batch.name, "format": counts.form.as_str(),
+            "would_submit": new.len(), "duplicates": there.len(), "repeated": counts.repeated,
+            "skipped": counts.skipped, "bad": counts.bad, "tasks": tasks,
+        }));
+        return;
+    }
+    let mut table = Table::new(&["LINE", "QUEUE", "PRIORITY", "MODEL", "REPO", "TITLE"]);
+    for Ready { line, spec, place, .. } in new.iter().take(ROWS_MAX) {
+        let repo =
+            place.as_ref().and_then(|(folder, _)| folder.file_name()).map(|name| name.to_string_lossy());
+        table.row(vec![
+            Cell::new(line.to_string()),
+            Cell::new(spec.queue.as_str()),
+            Cell::new(spec.priority.to_string()),
+            Cell::new(spec.model.to_string()),
+            Cell::new(repo.as_deref().unwrap_or("-")),
+            Cell::new(&spec.title),
+        ]);
+    }
+    if !new.is_empty() {
+        display::say(&table.render(cx.screen));
+    }
+    if let Some(more) = new.len().checked_sub(ROWS_MAX).filter(|more| *more > 0) {
+        display::say(&format!("and {more} more; --json shows all"));
+    }
+    let told = told(counts, there.len());
+    display::say(&display::line(&format!(
+        "{} tasks would be submitted as batch {}{told}",
+        new.len(),
+        batch.name
+    )));
+}
+
+/// What was left out, as a sentence goes on.
+fn told(counts: &Counts, there: usize) -> String {
+    let counted = [
+        (there, "there already"),
+        (counts.repeated, "repeated in the file"),
+        (counts.skipped.done, "done or closed"),
+        (counts.skipped.pull_requests, "pull requests"),
+        (counts.bad, "left out as wrong"),
+    ];
+    let said: Vec<String> = counted
+        .iter()
+        .filter(|(count, _)| *count > 0)
+        .map(|(count, what)| format!("{count} {what}"))
+        .collect();
+    if said.is_empty() { String::new() } else { format!("; {}", said.join(", ")) }
+}
+
+fn done(cx: &Context, batch: &Batch, counts: &Counts, there: Vec<Sent>, sent: Vec<Sent>, began: Instant) {
+    let took = began.elapsed();
+    let submitted = sent.iter().filter(|task| !task.duplicate).count();
+    let mut all: Vec<Sent> = there.into_iter().chain(sent).collect();
+    all.sort_unstable_by_key(|task| task.line);
+    let duplicates = all.len() - submitted;
+    let rate = submitted as f64 / took.as_secs_f64().max(0.001);
+    if cx.json() {
+        let row = |task: &Sent| -> serde_json::Value {
+            let id: TaskId = task.id;
+            json!({ "line": task.line, "id": id, "duplicate": task.duplicate })
+        };
+        display::say_json(&json!({
+            "batch": batch.id, "name": batch.name, "format": counts.form.as_str(), "submitted": submitted,
+            "duplicates": duplicates, "repeated": counts.repeated, "skipped": counts.skipped, "bad": counts.bad,
+            "took_ms": u64::try_from(took.as_millis()).unwrap_or(u64::MAX), "tasks": all.iter().map(row).collect::<Vec<_>>(),
+        }));
+        return;
+    }
+    let speed = if submitted > 0 {
+        format!(" in {:.1} s, {rate:.0} a second", took.as_secs_f64())
+    } else {
+        String::new()
+    };
+    display::say(&display::line(&format!(
+        "{submitted} tasks are in the backlog as batch {}{}{speed}",
+        batch.name,
+        told(counts, duplicates)
+    )));
+    display::note(&display::line(&format!("`docket batch '{}'` tells how they stand", batch.name)));
+}

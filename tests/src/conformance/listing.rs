@@ -1,0 +1,247 @@
+//! Lists of tasks by every filter, against a second way to say which are meant; which index each takes; and
+//! how batches stand.
+
+use std::collections::BTreeSet;
+
+use docket_coordinator::{decide, store::NewTask};
+use docket_schema::{
+    ids::{BatchId, QueueName, TaskId, Timestamp},
+    message::ModelRef,
+    run::RunOutcome,
+    task::{TaskRecord, TaskSpec, TaskState},
+    wire::{TaskQuery, TaskStates},
+};
+
+use super::{
+    Database, World,
+    world::{failure, spec},
+};
+
+/// Tasks of the large list: more than one page looks at.
+const MANY: usize = 12_000;
+
+fn queue(name: &str) -> QueueName {
+    name.parse().expect("a queue's name")
+}
+
+/// Sixty tasks of every kind, in states of every kind.
+async fn filled(world: &World, batch: BatchId) -> (Vec<TaskRecord>, Timestamp) {
+    let mut ids = Vec::new();
+    let mut middle = world.now();
+    for n in 0..60_u32 {
+        if n == 30 {
+            middle = world.now();
+        }
+        let model = ModelRef {
+            provider: "scripted".to_owned(),
+            name: if n % 4 == 0 { "Large".to_owned() } else { "small".to_owned() },
+            base_url: None,
+        };
+        let task = TaskSpec {
+            queue: queue(if n % 3 == 0 { "night" } else { "default" }),
+            batch: (n % 2 == 0).then_some(batch),
+            batch_name: (n % 2 == 0).then(|| "the batch".to_owned()),
+            engine: if n % 10 == 0 { "other".to_owned() } else { "react".to_owned() },
+            model,
+            attempts_max: 1,
+            ..spec(&format!("task {n}"))
+        };
+        ids.push(world.submit(task).await);
+    }
+    let worker = world.worker();
+    for (n, lease) in worker.lease(12).await.into_iter().enumerate() {
+        match n % 3 {
+            0 => drop(worker.end(&lease, RunOutcome::Succeeded).await),
+            1 => drop(worker.end(&lease, failure()).await),
+            _ => {}
+        }
+    }
+    for id in &ids[50..54] {
+        world.act(*id, |record| decide::cancel(record, "me", "")).await.expect("cancels");
+    }
+    let mut tasks = Vec::new();
+    for id in ids {
+        tasks.push(world.task(id).await);
+    }
+    (tasks, middle)
+}
+
+/// All pages of a list.
+async fn all(world: &World, query: &TaskQuery) -> Vec<TaskId> {
+    let mut query = TaskQuery { limit: Some(7), ..query.clone() };
+    let mut found = Vec::new();
+    loop {
+        let page = world.store.tasks(query.clone()).await.expect("reads");
+        assert!(page.tasks.len() <= 7);
+        found.extend(page.tasks.iter().map(|task| task.id));
+        match page.next {
+            Some(next) => query.before = Some(next),
+            None => return found,
+        }
+    }
+}
+
+pub(super) async fn lists_by_every_filter(database: Database) {
+    let world = World::open(database).await;
+    let batch = BatchId(world.id());
+    let (tasks, middle) = filled(&world, batch).await;
+    let states = |text: &str| Some(text.parse::<TaskStates>().expect("states"));
+    let text = |text: &str| Some(text.to_owned());
+    let any = TaskQuery::default;
+    type Means = Box<dyn Fn(&TaskRecord) -> bool + Send>;
+    let cases: Vec<(TaskQuery, Means)> = vec![
+        (any(), Box::new(|_| true)),
+        (TaskQuery { state: states("available"), ..any() }, Box::new(|t| t.state == TaskState::Available)),
+        (
+            TaskQuery { state: states("discarded,running,completed"), ..any() },
+            Box::new(|t| [TaskState::Discarded, TaskState::Running, TaskState::Completed].contains(&t.state)),
+        ),
+        (TaskQuery { queue: Some(queue("night")), ..any() }, Box::new(|t| t.spec.queue == queue("night"))),
+        (TaskQuery { batch: Some(batch), ..any() }, Box::new(move |t| t.spec.batch == Some(batch))),
+        (
+            TaskQuery { batch: Some(batch), state: states("cancelled,discarded"), ..any() },
+            Box::new(move |t| {
+                t.spec.batch == Some(batch) && [TaskState::Discarded, TaskState::Cancelled].contains(&t.state)
+            }),
+        ),
+        (TaskQuery { engine: text("other"), ..any() }, Box::new(|t| t.spec.engine == "other")),
+        (TaskQuery { model: text("*:LARGE"), ..any() }, Box::new(|t| t.spec.model.name == "Large")),
+        (TaskQuery { title: text("task ?"), ..any() }, Box::new(|t| t.spec.title.len() == 6)),
+        (
+            TaskQuery {
+                title: text("*1*"),
+                queue: Some(queue("night")),
+                state: states("available"),
+                ..any()
+            },
+            Box::new(|t| {
+                t.spec.title.contains('1')
+                    && t.spec.queue == queue("night")
+                    && t.state == TaskState::Available
+            }),
+        ),
+        (TaskQuery { since: Some(middle), ..any() }, Box::new(move |t| t.submitted_at >= middle)),
+        (TaskQuery { until: Some(middle), ..any() }, Box::new(move |t| t.submitted_at < middle)),
+        (TaskQuery { worker: text("tester"), ..any() }, Box::new(|t| t.state == TaskState::Running)),
+        (TaskQuery { worker: text("tester"), state: states("available"), ..any() }, Box::new(|_| false)),
+        (TaskQuery { worker: text("nobody"), ..any() }, Box::new(|_| false)),
+        (
+            TaskQuery { batch: Some(batch), worker: text("tester"), ..any() },
+            Box::new(move |t| t.spec.batch == Some(batch) && t.state == TaskState::Running),
+        ),
+    ];
+    for (query, means) in cases {
+        let mut expected: Vec<TaskId> = tasks.iter().filter(|t| means(t)).map(|t| t.id).collect();
+        expected.reverse();
+        assert_eq!(all(&world, &query).await, expected, "{query:?}");
+    }
+}
+
+pub(super) async fn lists_look_at_a_bounded_part_and_by_an_index(database: Database) {
+    let world = World::open(database).await;
+    let batch = BatchId(world.id());
+    // Each has its name twice: at the oldest end of the list, and a page deep.
+    let names = [100, MANY - 100];
+    let tasks: Vec<NewTask> = (0..MANY)
+        .map(|n| {
+            let title = if names.contains(&n) { "needle" } else { "hay" };
+            let spec = TaskSpec { batch: Some(batch), ..spec(title) };
+            NewTask { id: TaskId(world.id()), spec, fork: None }
+        })
+        .collect();
+    for page in tasks.chunks(4000) {
+        world.store.submit(page.to_vec(), String::new(), world.now()).await.expect("accepted");
+    }
+    let query = TaskQuery { title: Some("needle".to_owned()), ..TaskQuery::default() };
+    let first = world.store.tasks(query.clone()).await.expect("reads");
+    assert_eq!(first.tasks.iter().map(|t| t.id).collect::<Vec<_>>(), [tasks[names[1]].id]);
+    let next = first.next.expect("it has not looked at all");
+    assert_eq!(next, tasks[MANY - 10_000].id, "the last that it looked at");
+    let second = world.store.tasks(TaskQuery { before: Some(next), ..query.clone() }).await.expect("reads");
+    assert_eq!(second.tasks.iter().map(|t| t.id).collect::<Vec<_>>(), [tasks[names[0]].id]);
+    assert_eq!(second.next, None);
+
+    let mut raw = world.database.raw().await;
+    raw.run("ANALYZE").await.expect("analyzes");
+    let running = TaskQuery { state: Some(TaskState::Running.into()), ..TaskQuery::default() };
+    let cases = [
+        (TaskQuery::default(), ["tasks_pkey", "sqlite_autoindex_tasks"]),
+        (query, ["tasks_pkey", "sqlite_autoindex_tasks"]),
+        (running, ["tasks_state", "tasks_state"]),
+        (
+            TaskQuery { state: "discarded,cancelled".parse().ok(), ..TaskQuery::default() },
+            ["tasks_state", "tasks_state"],
+        ),
+        (
+            TaskQuery { worker: Some("tester".to_owned()), ..TaskQuery::default() },
+            ["tasks_state", "tasks_state"],
+        ),
+        (
+            TaskQuery { queue: Some(queue("night")), ..TaskQuery::default() },
+            ["tasks_pkey", "sqlite_autoindex_tasks"],
+        ),
+        (
+            TaskQuery { since: Some(Timestamp(0)), ..TaskQuery::default() },
+            ["tasks_pkey", "sqlite_autoindex_tasks"],
+        ),
+        (
+            TaskQuery { batch: Some(BatchId(world.id())), ..TaskQuery::default() },
+            ["tasks_batch", "tasks_batch"],
+        ),
+        (
+            TaskQuery {
+                batch: Some(BatchId(world.id())),
+                state: "discarded,cancelled".parse().ok(),
+                ..TaskQuery::default()
+            },
+            ["tasks_batch", "tasks_batch"],
+        ),
+    ];
+    for (query, indexes) in cases {
+        let said = world.store.explain_tasks(query.clone()).await.expect("explains");
+        let index = indexes[usize::from(world.database.is_sqlite())];
+        // Of those that run there is an index of its own, which holds no other.
+        let walks = |line: &&String| line.contains(index) || line.contains("tasks_running");
+        assert!(said.iter().any(|line| walks(&line)), "{query:?}: {said:#?}");
+        for bad in ["Seq Scan on tasks", "SCAN t\n", "USE TEMP B-TREE"] {
+            assert!(!said.iter().any(|line| format!("{line}\n").contains(bad)), "{query:?}: {said:#?}");
+        }
+    }
+}
+
+pub(super) async fn lists_batches_and_counts_them(database: Database) {
+    let world = World::open(database).await;
+    let batch = BatchId(world.id());
+    assert_eq!(world.store.batch(batch).await.expect("reads"), None);
+    let (tasks, _) = filled(&world, batch).await;
+    let own: Vec<&TaskRecord> = tasks.iter().filter(|task| task.spec.batch == Some(batch)).collect();
+    let view = world.store.batch(batch).await.expect("reads").expect("there");
+    assert_eq!((view.tasks, view.name.as_deref()), (30, Some("the batch")));
+    for count in &view.states {
+        let state = count.state;
+        assert_eq!(count.count, own.iter().filter(|task| task.state == state).count() as u64, "{state}");
+    }
+    let states: BTreeSet<_> = own.iter().map(|task| task.state).collect();
+    assert!(states.len() >= 4 && view.states.len() == states.len(), "{states:?}");
+    assert_eq!(view.runs, own.iter().map(|task| u64::from(task.runs)).sum::<u64>());
+    assert_eq!(view.failures, own.iter().map(|task| u64::from(task.failures)).sum::<u64>());
+    let red: Vec<TaskId> =
+        own.iter().filter(|task| task.message.as_deref() == Some("red")).map(|task| task.id).collect();
+    assert_eq!(view.messages.len(), 1, "{:?}", view.messages);
+    let said = &view.messages[0];
+    assert_eq!((said.message.as_str(), said.count, said.task), ("red", red.len() as u64, red[0]));
+    assert_eq!(view.first_submitted_at, own[0].submitted_at);
+    assert_eq!(view.last_submitted_at, own[29].submitted_at);
+    assert_eq!(view.first_ended_at, own.iter().filter_map(|task| task.ended_at).min());
+    assert_eq!(view.last_ended_at, own.iter().filter_map(|task| task.ended_at).max());
+    // A run begins with its first event, and none of these has one yet.
+    assert_eq!(view.oldest_running, None);
+
+    let other = BatchId(world.id());
+    world.submit(TaskSpec { batch: Some(other), ..spec("later") }).await;
+    let list = world.store.batches().await.expect("reads");
+    let listed: Vec<_> = list.batches.iter().map(|b| (b.id, b.name.as_deref(), b.tasks)).collect();
+    assert_eq!(listed, [(other, None, 1), (batch, Some("the batch"), 30)]);
+    let ended = own.iter().filter(|task| task.ended_at.is_some()).count() as u64;
+    assert_eq!((list.batches[1].ended, list.more), (ended, false));
+}

@@ -1,0 +1,389 @@
+//! Backlogs from a file to the end: imported, listed, acted on, exported, through the binary.
+
+use std::{ffi::OsStr, path::Path};
+
+use anyhow::{Context as _, Result, ensure};
+use docket_tests::system::{
+    Coordinator, Finished, LeaseTime, Place, Proc, Sample, Signal, Terminal, Tool, Worker, WorkerOptions,
+    room, run, run_fed, send,
+};
+use serde_json::{Value, json};
+
+const SCRIPT: &str = r#"
+[[turns]]
+calls = [{ name = "create_file", args = { path = "new.txt", content = "new\n" } }]
+[[turns]]
+text = "Done."
+"#;
+
+/// A home without a coordinator, a repository, and a script.
+struct Stage {
+    home: tempfile::TempDir,
+    sample: Sample,
+    script: String,
+}
+
+impl Stage {
+    fn set() -> Result<Self> {
+        let sample = Sample::new(&[("a.txt", "one\n")])?;
+        let script = sample.script(SCRIPT)?.to_str().context("UTF-8")?.to_owned();
+        Ok(Self { home: tempfile::tempdir()?, sample, script })
+    }
+
+    fn file(&self, name: &str, text: &str) -> Result<String> {
+        let path = self.home.path().join(name);
+        std::fs::write(&path, text)?;
+        Ok(path.to_str().context("UTF-8")?.to_owned())
+    }
+
+    async fn docket(&self, args: &[&str]) -> Result<Finished> {
+        let env = [("DOCKET_HOME", self.home.path().as_os_str())];
+        run(Tool::Docket, self.home.path(), &env, args).await
+    }
+
+    async fn import(&self, file: &str, more: &[&str]) -> Result<Finished> {
+        let mut args = vec!["import", file, "--model", "scripted:x", "--script", &self.script];
+        args.extend(more);
+        self.docket(&args).await
+    }
+
+    fn repo(&self) -> &str {
+        self.sample.path().to_str().unwrap_or_default()
+    }
+
+    async fn tasks(&self, more: &[&str]) -> Result<Vec<Value>> {
+        let mut args = vec!["ps", "--json", "-n", "10000"];
+        args.extend(more);
+        rows(&self.docket(&args).await?.ok()?)
+    }
+}
+
+fn rows(text: &str) -> Result<Vec<Value>> {
+    text.lines().map(|line| serde_json::from_str(line).with_context(|| line.to_owned())).collect()
+}
+
+fn one(text: &str) -> Result<Value> {
+    rows(text)?.pop().context("a line")
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_backlog_is_imported_once_whole_or_not_at_all() -> Result<()> {
+    let _room = room().await;
+    let stage = Stage::set()?;
+    let lines: Vec<String> = (0..2500)
+        .map(|n| json!({ "text": format!("Task {n}\n\nwith words"), "priority": n % 7, "queue": if n % 2 == 0 { "a" } else { "b" } }).to_string())
+        .collect();
+    let mut bad = lines.clone();
+    bad[1700] = r#"{"text": "x", "prioritie": 1}"#.to_owned();
+    bad[20] = r#"{"text": "x", "commit": "nowhere"}"#.to_owned();
+    let file = stage.file("many.jsonl", &bad.join("\n"))?;
+    let repo = ["--repo", stage.repo()];
+    let refused = stage.import(&file, &repo).await?;
+    ensure!(
+        refused.code() == Some(2)
+            && refused.stderr.contains("many.jsonl:1701: unknown field `prioritie`; `priority` is meant?"),
+        "{refused:?}"
+    );
+    ensure!(refused.stderr.contains("nothing was submitted"), "{refused:?}");
+    bad[1700].clone_from(&lines[1700]);
+    let file = stage.file("many.jsonl", &bad.join("\n"))?;
+    let refused = stage.import(&file, &repo).await?;
+    ensure!(refused.code() == Some(2) && refused.stderr.contains("many.jsonl:21: `commit`:"), "{refused:?}");
+    ensure!(stage.tasks(&[]).await?.is_empty(), "nothing was submitted");
+    let dry = one(&stage
+        .import(&file, &[&repo[..], &["--skip-bad", "--dry-run", "--json"]].concat())
+        .await?
+        .ok()?)?;
+    ensure!((&dry["would_submit"], &dry["bad"]) == (&json!(2499), &json!(1)), "{}", dry["bad"]);
+    ensure!(stage.tasks(&[]).await?.is_empty(), "a dry run submits nothing");
+
+    let some = one(&stage.import(&file, &[&repo[..], &["--skip-bad", "--json"]].concat()).await?.ok()?)?;
+    ensure!((&some["submitted"], &some["duplicates"]) == (&json!(2499), &json!(0)), "{}", some["submitted"]);
+    // What was wrong is mended, and a task comes on top: these two are new.
+    let whole = [&lines[..], &[r#"{"text": "One more"}"#.to_owned()]].concat();
+    let file = stage.file("many.jsonl", &whole.join("\n"))?;
+    for submitted in [2, 0] {
+        let again = one(&stage.import(&file, &[&repo[..], &["--json"]].concat()).await?.ok()?)?;
+        ensure!(
+            again["submitted"] == submitted && again["duplicates"] == 2501 - submitted,
+            "{}",
+            again["submitted"]
+        );
+        let (first, task) = (&some["tasks"][0], &again["tasks"][0]);
+        ensure!(
+            first["id"] == task["id"] && task["duplicate"] == true,
+            "the first's id is answered: {first} {task}"
+        );
+    }
+    let tasks = stage.tasks(&[]).await?;
+    ensure!(tasks.len() == 2501 && tasks[0]["title"] == "One more", "{}", tasks.len());
+
+    // Also where one has ended meanwhile, unless it is wanted again.
+    let id = some["tasks"][0]["id"].as_str().context("an id")?;
+    stage.docket(&["cancel", id]).await?.ok()?;
+    let again = one(&stage.import(&file, &[&repo[..], &["--json"]].concat()).await?.ok()?)?;
+    ensure!(again["submitted"] == 0, "{}", again["submitted"]);
+    let again = one(&stage.import(&file, &[&repo[..], &["--json", "--again"]].concat()).await?.ok()?)?;
+    ensure!(again["submitted"] == 1, "{}", again["submitted"]);
+
+    let name = some["name"].as_str().context("a name")?;
+    let batch = one(&stage.docket(&["batch", name, "--json"]).await?.ok()?)?;
+    ensure!(
+        batch["tasks"] == 2502 && batch["states"] == json!({ "available": 2501, "cancelled": 1 }),
+        "{batch}"
+    );
+    ensure!(stage.tasks(&["--batch", name, "--queue", "b"]).await?.len() == 1250);
+    let listed = stage.docket(&["batch"]).await?.ok()?;
+    ensure!(listed.contains(name) && listed.contains("2502"), "{listed}");
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn other_forms_are_taken_from_files_and_pipes() -> Result<()> {
+    let _room = room().await;
+    let stage = Stage::set()?;
+    let list = stage.file("TODO.md", "# Shop\n\n- [ ] Mend it\n\n  ```\n  as so\n  ```\n- [x] Done\n")?;
+    let said = stage.import(&list, &["--empty"]).await?.ok()?;
+    ensure!(said.contains("1 tasks are in the backlog as batch TODO.md; 1 done or closed"), "{said}");
+
+    let issues = json!([
+        { "number": 7, "title": "Crash", "body": "b", "labels": [{ "name": "bug" }], "state": "OPEN", "url": "https://github.com/o/n/issues/7" },
+        { "number": 8, "title": "Old", "body": "b", "labels": [], "state": "CLOSED", "url": "https://github.com/o/n/issues/8" },
+    ]);
+    let env = [("DOCKET_HOME", stage.home.path().as_os_str())];
+    let args = [
+        "import",
+        "-",
+        "--empty",
+        "--model",
+        "scripted:x",
+        "--script",
+        &stage.script,
+        "--label-priority",
+        "BUG=9",
+        "--json",
+    ];
+    for (submitted, duplicates) in [(1, 0), (0, 1)] {
+        let fed =
+            run_fed(Tool::Docket, stage.home.path(), &env, &args, issues.to_string().as_bytes()).await?;
+        let said = one(&fed.ok()?)?;
+        ensure!(
+            said["submitted"] == submitted && said["duplicates"] == duplicates && said["format"] == "github",
+            "{said}"
+        );
+    }
+    let tasks = stage.tasks(&["--title", "crash*"]).await?;
+    ensure!(tasks.len() == 1 && tasks[0]["priority"] == 9 && tasks[0]["title"] == "Crash (#7)", "{tasks:?}");
+
+    let strange = stage.file("x.bin", "\u{1}\u{2}")?;
+    let refused = stage.import(&strange, &["--empty"]).await?;
+    ensure!(
+        refused.code() == Some(2) && refused.stderr.contains("nothing that docket imports"),
+        "{refused:?}"
+    );
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn acts_on_many_are_asked_for_shown_and_kept_to_their_filter() -> Result<()> {
+    let _room = room().await;
+    let stage = Stage::set()?;
+    let lines: Vec<String> = (0..700).map(|n| json!({ "text": format!("Task {n}") }).to_string()).collect();
+    let file = stage.file("b.jsonl", &lines.join("\n"))?;
+    stage.import(&file, &["--empty", "--batch", "acts"]).await?.ok()?;
+    stage
+        .docket(&["submit", "Stays", "--empty", "--model", "scripted:x", "--script", &stage.script])
+        .await?
+        .ok()?;
+
+    let unasked = stage.docket(&["cancel", "--batch", "acts"]).await?;
+    ensure!(unasked.code() == Some(2) && unasked.stderr.contains("--yes"), "{unasked:?}");
+    let dry = stage.docket(&["cancel", "--batch", "acts", "--dry-run"]).await?.ok()?;
+    ensure!(dry.ends_with("700 tasks are meant; nothing was done\n"), "{dry}");
+    let said = stage.docket(&["cancel", "--batch", "acts", "--yes", "--reason", "not now"]).await?.ok()?;
+    ensure!(said == "700 tasks were cancelled, 0 refused\n", "{said}");
+    ensure!(stage.tasks(&["--state", "cancelled"]).await?.len() == 700);
+
+    // Without a state, a retry means what was given up alone.
+    let none = stage.docket(&["retry", "--batch", "acts", "--yes"]).await?.ok()?;
+    ensure!(none.starts_with("0 tasks"), "{none}");
+    let again = [
+        "retry",
+        "--batch",
+        "acts",
+        "--state",
+        "cancelled",
+        "--title",
+        "Task 69?",
+        "--yes",
+        "--json",
+        "--reason",
+        "now",
+    ];
+    let done = rows(&stage.docket(&again).await?.ok()?)?;
+    ensure!(done.len() == 10 && done.iter().all(|task| task["state"] == "available"), "{done:?}");
+    let id = done[0]["id"].as_str().context("an id")?;
+    let log = stage.docket(&["logs", id]).await?.ok()?;
+    ensure!(log.contains("TaskRetried") && log.contains("now"), "the reason stands in the log: {log}");
+
+    stage.docket(&["reprioritize", "--priority", "-3", "--title", "Task 69*", "--yes"]).await?.ok()?;
+    let low = stage.tasks(&["--sort", "priority", "--state", "available"]).await?;
+    ensure!(low.len() == 11 && low[0]["title"] == "Stays" && low[1]["priority"] == -3, "{low:?}");
+    stage.docket(&["pause", "--title", "Task 69*", "--yes"]).await?.ok()?;
+    ensure!(stage.tasks(&["--state", "blocked"]).await?.len() == 10);
+    let refused = stage.docket(&["unpause", "--state", "blocked,available", "--yes"]).await?;
+    ensure!(
+        refused.code() == Some(4) && refused.stdout.contains("10 tasks were let go on, 1 refused"),
+        "{refused:?}"
+    );
+    ensure!(refused.stderr.contains("Stays"), "{refused:?}");
+
+    let table = stage.docket(&["ps", "-n", "2", "--columns", "task,queue,priority,title"]).await?;
+    ensure!(
+        table.stdout.starts_with("TASK")
+            && table.stdout.contains("PRIORITY  TITLE")
+            && !table.stdout.contains("RUNS"),
+        "{table:?}"
+    );
+    stage.docket(&["verify"]).await?.ok()?;
+    Ok(())
+}
+
+/// An instance from the data set to a patch that applies, and tasks of one file that wait for one another.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_instance_becomes_a_prediction_that_applies() -> Result<()> {
+    let _room = room().await;
+    let coordinator = Coordinator::start(Place::Home, LeaseTime::Usual).await?;
+    let worker = Worker::start(&coordinator, &WorkerOptions::default()).await?;
+    let stage = Stage::set()?;
+    let git = async |folder: &Path, args: &[&str]| run(Tool::Git, folder, &[], args).await?.ok();
+    let clones = stage.home.path().join("clones");
+    std::fs::create_dir_all(&clones)?;
+    let clone = clones.join("own__shop");
+    git(&clones, &["clone", "-q", stage.repo(), "own__shop"]).await?;
+    let commit = git(&clone, &["rev-parse", "HEAD"]).await?.trim().to_owned();
+    let instance = json!({
+        "instance_id": "own__shop-1", "repo": "own/shop", "base_commit": commit, "problem_statement": "one should be two",
+        "hints_text": "", "patch": "unseen", "FAIL_TO_PASS": "[]", "version": "1",
+    });
+    let file = stage.file("swe.jsonl", &instance.to_string())?;
+    let clones = clones.to_str().context("UTF-8")?;
+    let import = [
+        "import",
+        &file,
+        "--repos",
+        clones,
+        "--batch",
+        "lite",
+        "--model",
+        "scripted:x",
+        "--script",
+        &stage.script,
+    ];
+    coordinator.docket(&import).await?.ok()?;
+    let waited = coordinator.docket(&["batch", "lite", "--wait", "--json"]).await?;
+    let view = one(&waited.stdout).with_context(|| worker.tail())?;
+    ensure!(
+        waited.code() == Some(0) && view["states"] == json!({ "completed": 1 }),
+        "{waited:?}\n{}",
+        worker.tail()
+    );
+    let said = coordinator
+        .docket(&["export", "--predictions", "--batch", "lite", "--model-name", "me"])
+        .await?
+        .ok()?;
+    let prediction = one(&said)?;
+    ensure!(
+        prediction["instance_id"] == "own__shop-1" && prediction["model_name_or_path"] == "me",
+        "{prediction}"
+    );
+    let names: Vec<&String> = prediction.as_object().context("an object")?.keys().collect();
+    ensure!(names == ["instance_id", "model_name_or_path", "model_patch"], "{names:?}");
+    let patch = prediction["model_patch"].as_str().context("a patch")?;
+    let args: [&OsStr; 3] = ["apply".as_ref(), "-v".as_ref(), "-".as_ref()];
+    run_fed(Tool::Git, &clone, &[], &args, patch.as_bytes()).await?.ok()?;
+    ensure!(std::fs::read_to_string(clone.join("new.txt"))? == "new\n");
+    let other = coordinator.docket(&["export", "--predictions", "--batch", "none"]).await?;
+    ensure!(other.code() == Some(3), "{other:?}");
+
+    // The same instances once more, as another batch; and a chain whose first comes last in its file.
+    let more = [&import[..4], &["--batch", "other"], &import[6..], &["--json"]].concat();
+    let said = one(&coordinator.docket(&more).await?.ok()?)?;
+    ensure!(said["submitted"] == 1, "{said}");
+    let chain = [
+        json!({ "text": "last", "after": ["middle"] }),
+        json!({ "text": "middle", "key": "middle", "after": ["first"], "dedup": "chain-middle" }),
+        json!({ "text": "first", "key": "first" }),
+    ];
+    let chain = stage.file("chain.jsonl", &chain.map(|line| line.to_string()).join("\n"))?;
+    let import = [
+        "import",
+        &chain,
+        "--repo",
+        stage.repo(),
+        "--model",
+        "scripted:x",
+        "--script",
+        &stage.script,
+        "--batch",
+        "chain",
+    ];
+    coordinator.docket(&import).await?.ok()?;
+    let waited = coordinator.docket(&["batch", "chain", "--wait"]).await?;
+    ensure!(waited.code() == Some(0), "{waited:?}\n{}", worker.tail());
+    let ended =
+        rows(&coordinator.docket(&["ps", "--json", "--batch", "chain", "--sort", "ended"]).await?.ok()?)?;
+    let titles: Vec<&Value> = ended.iter().map(|task| &task["title"]).collect();
+    ensure!(titles == ["last", "middle", "first"], "each after what it waits for: {titles:?}");
+    worker.drain().await?;
+    coordinator.end_and_check().await
+}
+
+/// On a pipe a watched list tells what changes, and nothing else.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_watched_list_tells_what_changes() -> Result<()> {
+    let _room = room().await;
+    let coordinator = Coordinator::start(Place::Home, LeaseTime::Usual).await?;
+    let stage = Stage::set()?;
+    let submit =
+        ["submit", "Watched", "--empty", "--model", "scripted:x", "--script", &stage.script, "--json"];
+    let task = one(&coordinator.docket(&submit).await?.ok()?)?;
+    let (mut watch, first) =
+        Proc::start("watch", coordinator.home(), &[], &["ps", "--watch", "--json", "--title", "watch*"])
+            .await?;
+    ensure!(one(&first)?["state"] == "available", "{first}");
+    coordinator.docket(&["cancel", task["id"].as_str().context("an id")?]).await?.ok()?;
+    let changed = one(&watch.line().await?)?;
+    ensure!(changed["state"] == "cancelled" && changed["id"] == task["id"], "{changed}");
+    send(watch.pid(), Signal::SIGINT);
+    ensure!(watch.wait().await?.success(), "Ctrl-C ends it");
+    coordinator.end_and_check().await
+}
+
+/// On a terminal somebody is asked, and a watched list is drawn again.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn on_a_terminal_many_are_asked_about_and_watched() -> Result<()> {
+    let _room = room().await;
+    let stage = Stage::set()?;
+    let lines: Vec<String> = (0..8).map(|n| json!({ "text": format!("Task {n}") }).to_string()).collect();
+    let file = stage.file("b.jsonl", &lines.join("\n"))?;
+    stage.import(&file, &["--empty", "--batch", "asked"]).await?.ok()?;
+    let env = [("DOCKET_HOME", stage.home.path().as_os_str())];
+    let cancel = ["cancel", "--batch", "asked", "--title", "Task *"];
+    for (answer, left, code) in [("\r", 8, 1), ("n\r", 8, 1), ("y\r", 0, 0)] {
+        let mut person = Terminal::start(stage.home.path(), &env, &cancel)?;
+        person.shows("and 3 more").await?;
+        person.shows("cancel 8 tasks? [y/N]").await?;
+        person.keys(answer)?;
+        ensure!(person.wait().await?.code() == Some(code), "{answer:?}: {}", person.all());
+        ensure!(stage.tasks(&["--state", "available"]).await?.len() == left, "{answer:?}");
+    }
+    let mut person = Terminal::start(stage.home.path(), &env, &["ps", "--watch"])?;
+    person.shows("Task 7").await?;
+    stage.docket(&["retry", "--state", "cancelled", "--title", "Task 7", "--yes"]).await?.ok()?;
+    person.shows("available").await?;
+    ensure!(person.all().contains("\u{1b}[2J\u{1b}[H") && !person.all().contains("\\e["), "{}", person.all());
+    send(person.pid()?, Signal::SIGINT);
+    ensure!(person.wait().await?.success(), "{}", person.all());
+    Ok(())
+}
