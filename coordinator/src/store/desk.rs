@@ -12,12 +12,13 @@ use docket_schema::{
     ids::{BlobHash, Epoch, QueueName, RunId, Seq, StreamId, TaskId, Timestamp},
     queue::{QueueEvent, QueueSettings},
     run::Forked,
-    task::TaskRecord,
+    task::{Flow, TaskRecord, TaskState},
 };
 
 use super::{
     StoreError,
     conn::{Arg, Conn, Dialect},
+    lookout::Lookout,
     row::{RunRow, STREAM_COLUMNS, StreamRow, TASK_COLUMNS, TASK_TABLES, TASK_WIDTH, stream_row, task_row},
 };
 
@@ -150,6 +151,8 @@ pub(super) struct Desk {
     dialect: Dialect,
     /// What is read is locked until the commit.
     locks: bool,
+    /// For PostgreSQL: from where on to look for tasks.
+    pub(super) lookout: Lookout,
 }
 
 impl Desk {
@@ -163,6 +166,7 @@ impl Desk {
             ids,
             dialect,
             locks: true,
+            lookout: Lookout::default(),
         }
     }
 
@@ -335,6 +339,9 @@ impl Desk {
             }
             let waited = self.tasks.get(&id).map(|(before, _)| before.waits_for.clone()).unwrap_or_default();
             self.staged.wait(id, &waited, &record.waits_for);
+            if self.dialect == Dialect::Postgres && record.state == TaskState::Available {
+                self.lookout.available(Flow::of(&record.spec).to_string(), &record);
+            }
             self.tasks.insert(id, (record, stream_id));
             let entry = self.staged.tasks.entry(id).or_insert(deadline);
             if deadline != Deadline::Keep {

@@ -19,6 +19,7 @@ mod lane;
 mod lineage;
 mod listing;
 mod lone;
+mod lookout;
 mod migrate;
 mod plan;
 pub mod postgres;

@@ -3,6 +3,8 @@
 
 use std::borrow::Cow;
 
+use docket_schema::ids::StreamId;
+
 use super::{
     archived::stub_cells,
     conn::Arg,
@@ -440,6 +442,23 @@ fn removed(staged: &Staged) -> [Write; 7] {
     for super::desk::Removed { stub, .. } in &staged.removed {
         stubs.cells.extend(stub_cells(stub));
     }
+    let mut tasks = Write::update(
+        "WITH u(id) AS ({rows}) DELETE FROM tasks USING u WHERE tasks.id = u.id",
+        "DELETE FROM tasks WHERE id = ?1",
+        &[Blob],
+    );
+    let mut runs = Write::update(
+        "WITH u(id) AS ({rows}) DELETE FROM runs USING u WHERE runs.id = u.id",
+        "DELETE FROM runs WHERE id = ?1",
+        &[Blob],
+    );
+    for super::desk::Removed { stub, .. } in &staged.removed {
+        match &stub.stream {
+            StreamId::Task(task) => tasks.cells.push(Arg::Blob(task.0.as_bytes().to_vec())),
+            StreamId::Run(run) => runs.cells.push(Arg::Blob(run.0.as_bytes().to_vec())),
+            StreamId::Queue(_) | StreamId::System(_) => {}
+        }
+    }
     let each = |mut write: Write| {
         write.cells.extend(staged.removed.iter().map(|removed| Arg::Int(removed.stream_id)));
         write
@@ -452,16 +471,8 @@ fn removed(staged: &Staged) -> [Write; 7] {
             "DELETE FROM events WHERE stream_id = ?1",
             &[Int],
         )),
-        each(Write::update(
-            "WITH u(id) AS ({rows}) DELETE FROM tasks USING u WHERE tasks.stream_id = u.id",
-            "DELETE FROM tasks WHERE stream_id = ?1",
-            &[Int],
-        )),
-        each(Write::update(
-            "WITH u(id) AS ({rows}) DELETE FROM runs USING u WHERE runs.stream_id = u.id",
-            "DELETE FROM runs WHERE stream_id = ?1",
-            &[Int],
-        )),
+        tasks,
+        runs,
         each(Write::update(
             "WITH u(id) AS ({rows}) DELETE FROM streams USING u WHERE streams.id = u.id",
             "DELETE FROM streams WHERE id = ?1",

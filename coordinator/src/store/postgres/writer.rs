@@ -16,6 +16,7 @@ use crate::store::{
     fault::{Fault, again, fault, store_error},
     lane::Committer,
     lone::run_lone,
+    lookout::Lookout,
     plan::plan_batch,
     write::{POSITION_BITS, fenced_append, writes},
 };
@@ -37,6 +38,8 @@ pub(super) struct PgWriter {
     conn: Option<PgConnection>,
     offset: i64,
     ids: std::ops::Range<i64>,
+    /// From where on to look for tasks.
+    lookout: Lookout,
     /// Heads as this coordinator last saw them; others may have moved them since.
     heads: Desk,
     /// A commit whose answer was lost: the transaction, and what it answers if it took place.
@@ -47,7 +50,7 @@ impl PgWriter {
     /// Without a connection it makes one when it needs one.
     pub(super) fn new(options: PgConnectOptions, conn: Option<PgConnection>, offset: i64) -> Self {
         let heads = Desk::optimistic(Dialect::Postgres);
-        Self { options, conn, offset, ids: 0..0, heads, in_doubt: None }
+        Self { options, conn, offset, ids: 0..0, lookout: Lookout::default(), heads, in_doubt: None }
     }
 
     async fn connection(&mut self) -> Result<&mut PgConnection, sqlx::Error> {
@@ -117,14 +120,18 @@ impl PgWriter {
             return Ok(answers);
         }
         let (offset, ids) = (self.offset, self.ids.clone());
+        let lookout = std::mem::take(&mut self.lookout);
         let mut conn = Conn::Postgres(self.connection().await?);
         conn.run("BEGIN", Vec::new()).await?;
         let mut desk = Desk::new(Dialect::Postgres, ids);
         desk.begin(now_of(asks));
+        desk.lookout = lookout;
         let mut answers = match asks {
             [ask] if ask.is_lone() => vec![run_lone(&mut conn, ask).await?],
             _ => plan_batch(&mut desk, &mut conn, asks).await?,
         };
+        // A transaction that fails leaves none: the next looks at the whole.
+        let lookout = std::mem::take(&mut desk.lookout);
         if desk.staged.events.len() > EVENTS_MAX {
             let what = format!("one transaction of {} events; send less at once", desk.staged.events.len());
             return Err(StoreError::Schema { what }.into());
@@ -141,6 +148,7 @@ impl PgWriter {
         }
         self.in_doubt = Some((xid, answers));
         self.ids = desk.ids_left();
+        self.lookout = lookout;
         Conn::Postgres(self.connection().await?).run("COMMIT", Vec::new()).await?;
         self.heads.note(&mut desk);
         Ok(self.in_doubt.take().map(|(_, answers)| answers).unwrap_or_default())

@@ -263,10 +263,17 @@ async fn measure(
         }
         Group::Drain => {
             let store = sqlite_in(&folder).await?;
-            let measured = drain::measure(&store, effort, report).await;
+            let measured = drain::measure(&store, &drain::SQLITE, effort, report).await;
             store.close().await;
             measured
         }
+        Group::DrainPostgres => match &args.postgres {
+            Some(url) => drain_postgres(url, effort, report).await,
+            None => {
+                report.lacks_rest_of(group, "no server; name one with --postgres or DATABASE_URL");
+                Ok(())
+            }
+        },
         Group::Fold => {
             let store = sqlite_in(&folder).await?;
             let measured = fold::measure(&store, effort, report).await;
@@ -290,6 +297,24 @@ async fn postgres(url: &str, effort: Effort, report: &mut Report) -> anyhow::Res
         let store = super::places::postgres_at(&schema.url()).await?;
         let mut raw = Raw::postgres(&schema.url()).await?;
         let measured = appends::measure(&store, &mut raw, &appends::POSTGRES, effort, report).await;
+        raw.close().await;
+        store.close().await;
+        measured
+    };
+    let measured = measured.await;
+    schema.end().await.context("after measuring")?;
+    measured
+}
+
+async fn drain_postgres(url: &str, effort: Effort, report: &mut Report) -> anyhow::Result<()> {
+    let schema = PgSchema::new(url).await?;
+    let measured = async {
+        let store = super::places::postgres_at(&schema.url()).await?;
+        let mut raw = Raw::postgres(&schema.url()).await?;
+        let mut measured = drain::measure(&store, &drain::POSTGRES, effort, report).await;
+        if measured.is_ok() {
+            measured = drain::beside_a_held_snapshot(&store, &mut raw, effort, report).await;
+        }
         raw.close().await;
         store.close().await;
         measured

@@ -1,4 +1,4 @@
-//! Tasks that do nothing, at the SQLite store: submitted one by one and in bulk, leased and finished in
+//! Tasks that do nothing, at a store: submitted one by one and in bulk, leased and finished in
 //! large batches and one by one. Each task is three transitions with an event each: submitted, leased,
 //! completed, and the run's own end.
 
@@ -21,6 +21,7 @@ use super::{
     backlog::{self, Hand, Held},
     command::Effort,
     latency::ended,
+    raw::Raw,
     report::Report,
     stats::rate,
     stream::empty_base,
@@ -31,30 +32,98 @@ const BULK: usize = 1000;
 /// Leases of a large batch, and workers that take such.
 const BATCH: u32 = 500;
 const BATCH_WORKERS: usize = 2;
+/// Submitters at the same time.
+const IN_FLIGHT: usize = 10;
+/// Leases of a request, and workers, beside a held snapshot.
+const HELD_BATCH: u32 = 10;
+const HELD_WORKERS: usize = 4;
 /// Workers that take one task at a time.
 const SINGLE_WORKERS: usize = 32;
+
+/// What the figures are called.
+pub(super) struct Names {
+    submit_alone: &'static str,
+    submit_ten: &'static str,
+    submit_bulk: &'static str,
+    drain: &'static str,
+    one_by_one: &'static str,
+}
+
+/// At SQLite.
+pub(super) const SQLITE: Names = Names {
+    submit_alone: "submit_alone_per_s",
+    submit_ten: "submit_ten_in_flight_per_s",
+    submit_bulk: "submit_bulk_per_s",
+    drain: "drain_tasks_per_s",
+    one_by_one: "drain_one_by_one_per_s",
+};
+
+/// At PostgreSQL.
+pub(super) const POSTGRES: Names = Names {
+    submit_alone: "submit_alone_per_s_postgres",
+    submit_ten: "submit_ten_in_flight_per_s_postgres",
+    submit_bulk: "submit_bulk_per_s_postgres",
+    drain: "drain_tasks_per_s_postgres",
+    one_by_one: "drain_one_by_one_per_s_postgres",
+};
 
 /// Measures.
 pub(super) async fn measure(
     store: &Arc<dyn Store>,
+    names: &Names,
     effort: Effort,
     report: &mut Report,
 ) -> anyhow::Result<()> {
     let clock = Arc::new(Clock::new());
     backlog::put_blob(store, &clock, empty_base().1).await?;
     let (alone, alone_time) = submit_alone(store, &clock, effort.slice() * 2).await?;
-    report.set("submit_alone_per_s", rate(alone as u64, alone_time));
+    report.set(names.submit_alone, rate(alone as u64, alone_time));
+    let mut in_flight = JoinSet::new();
+    for _ in 0..IN_FLIGHT {
+        let (store, clock, time) = (Arc::clone(store), Arc::clone(&clock), effort.slice() * 2);
+        in_flight.spawn(async move { submit_alone(&store, &clock, time).await });
+    }
+    let (mut ten, mut ten_per_s) = (0, 0.0);
+    while let Some(done) = in_flight.join_next().await {
+        let (count, time) = done.context("a submitter ended early")??;
+        ten += count;
+        ten_per_s += rate(count as u64, time);
+    }
+    report.set(names.submit_ten, ten_per_s);
     let bulks = effort.bulks();
     let started = Instant::now();
     for _ in 0..bulks {
         backlog::submit(store, &clock, BULK).await?;
     }
     let total = bulks * BULK;
-    report.set("submit_bulk_per_s", rate(total as u64, started.elapsed()));
+    report.set(names.submit_bulk, rate(total as u64, started.elapsed()));
     let single = total / 4;
-    let batched = alone + total - single;
-    report.set("drain_tasks_per_s", drain(store, &clock, batched, BATCH_WORKERS, BATCH).await?);
-    report.set("drain_one_by_one_per_s", drain(store, &clock, single, SINGLE_WORKERS, 1).await?);
+    let batched = alone + ten + total - single;
+    report.set(names.drain, drain(store, &clock, batched, BATCH_WORKERS, BATCH).await?);
+    report.set(names.one_by_one, drain(store, &clock, single, SINGLE_WORKERS, 1).await?);
+    Ok(())
+}
+
+/// Measures leases at PostgreSQL beside a snapshot that somebody holds, as a long query does: what was leased and finished
+/// since then cannot be cleaned up.
+pub(super) async fn beside_a_held_snapshot(
+    store: &Arc<dyn Store>,
+    raw: &mut Raw,
+    effort: Effort,
+    report: &mut Report,
+) -> anyhow::Result<()> {
+    let clock = Arc::new(Clock::new());
+    let churn = effort.bulks() * BULK * 3;
+    let timed = BULK * 2;
+    for _ in 0..(churn + 2 * timed).div_ceil(BULK) {
+        backlog::submit(store, &clock, BULK).await?;
+    }
+    let free = drain(store, &clock, timed, HELD_WORKERS, HELD_BATCH).await?;
+    raw.hold_a_snapshot().await?;
+    drain(store, &clock, churn, BATCH_WORKERS, BATCH).await?;
+    let held = drain(store, &clock, timed, HELD_WORKERS, HELD_BATCH).await;
+    raw.let_go().await?;
+    report.set("drain_beside_held_snapshot_ratio", held? / free);
     Ok(())
 }
 

@@ -47,7 +47,7 @@ const fn plain(group: Group, name: &'static str, what: &'static str) -> Figure {
 }
 
 /// All figures, in the order they are shown.
-pub(super) const FIGURES: [Figure; 82] = [
+pub(super) const FIGURES: [Figure; 89] = [
     at_most(
         Group::Turns,
         "turn_overhead_ms_p50",
@@ -142,6 +142,12 @@ pub(super) const FIGURES: [Figure; 82] = [
         2200.0,
         "one task a submit, one after the other, at the store",
     ),
+    at_least(
+        Group::Drain,
+        "submit_ten_in_flight_per_s",
+        4100.0,
+        "one task a submit, ten at a time, at the store",
+    ),
     at_least(Group::Drain, "submit_bulk_per_s", 66_000.0, "1,000 tasks a submit, at the store"),
     at_least(
         Group::Drain,
@@ -154,6 +160,32 @@ pub(super) const FIGURES: [Figure; 82] = [
         "drain_one_by_one_per_s",
         3000.0,
         "the same, one lease and one finish at a time each, 32 workers",
+    ),
+    at_least(
+        Group::DrainPostgres,
+        "submit_alone_per_s_postgres",
+        2200.0,
+        "one task a submit, one after the other",
+    ),
+    at_least(Group::DrainPostgres, "submit_ten_in_flight_per_s_postgres", 4100.0, "the same, ten at a time"),
+    at_least(Group::DrainPostgres, "submit_bulk_per_s_postgres", 66_000.0, "1,000 tasks a submit"),
+    at_least(
+        Group::DrainPostgres,
+        "drain_tasks_per_s_postgres",
+        25_000.0,
+        "tasks that do nothing, lease to finish, four events each",
+    ),
+    at_least(
+        Group::DrainPostgres,
+        "drain_one_by_one_per_s_postgres",
+        3000.0,
+        "the same, one at a time each, 32 workers",
+    ),
+    at_least(
+        Group::DrainPostgres,
+        "drain_beside_held_snapshot_ratio",
+        0.8,
+        "leases of ten beside a snapshot held over thousands of finished tasks, over without",
     ),
     plain(
         Group::Turns,

@@ -11,6 +11,8 @@ pub(crate) enum Group {
     Http,
     /// Submitting and finishing tasks that do nothing
     Drain,
+    /// The same at the PostgreSQL store, and beside a snapshot that is held
+    DrainPostgres,
     /// From submit to a waiting worker's hands
     Latency,
     /// Reading, verifying and folding a log
@@ -33,7 +35,7 @@ pub(crate) enum Group {
 
 impl Group {
     /// All groups, in the order they run: what needs a quiet machine first.
-    pub(super) const ALL: [Self; 13] = [
+    pub(super) const ALL: [Self; 14] = [
         Self::Latency,
         Self::Turns,
         Self::Sandbox,
@@ -42,6 +44,7 @@ impl Group {
         Self::Postgres,
         Self::Http,
         Self::Drain,
+        Self::DrainPostgres,
         Self::Fold,
         Self::Storage,
         Self::Edit,
@@ -62,6 +65,7 @@ impl Group {
             Self::Postgres => "postgres",
             Self::Http => "http",
             Self::Drain => "drain",
+            Self::DrainPostgres => "drain-postgres",
             Self::Latency => "latency",
             Self::Fold => "fold",
             Self::Turns => "turns",

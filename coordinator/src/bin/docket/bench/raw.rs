@@ -47,6 +47,23 @@ impl Raw {
         Ok(Self::Postgres(conn))
     }
 
+    /// Begins a transaction that sees what there is now, and goes on seeing it; for PostgreSQL.
+    pub(super) async fn hold_a_snapshot(&mut self) -> anyhow::Result<()> {
+        if let Self::Postgres(conn) = self {
+            sqlx::query("BEGIN ISOLATION LEVEL REPEATABLE READ").execute(&mut *conn).await?;
+            sqlx::query("SELECT count(*) FROM raw").execute(&mut *conn).await?;
+        }
+        Ok(())
+    }
+
+    /// Ends it.
+    pub(super) async fn let_go(&mut self) -> anyhow::Result<()> {
+        if let Self::Postgres(conn) = self {
+            sqlx::query("COMMIT").execute(&mut *conn).await?;
+        }
+        Ok(())
+    }
+
     /// Commits rows one by one for `time`; commits per second.
     pub(super) async fn commits_per_s(&mut self, payload: &str, time: Duration) -> anyhow::Result<f64> {
         let hash = blake3::hash(payload.as_bytes());
