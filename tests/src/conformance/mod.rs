@@ -14,6 +14,7 @@ mod lineage;
 mod listing;
 mod log;
 mod oracle;
+mod qualification;
 mod queue;
 pub mod world;
 
@@ -109,6 +110,10 @@ pub const CASES: &[(&str, Case)] = cases![
     archive::a_family_comes_back_once_and_whole,
     archive::a_copy_that_does_not_hold_removes_nothing,
     archive::terms_are_one_holders_at_a_time,
+    qualification::late_acknowledgement_after_takeover,
+    qualification::completion_and_renewal_after_expiry,
+    qualification::reuse_of_a_workers_name,
+    qualification::no_retryable_failure_is_stranded,
     oracle::random_commands_agree_with_a_model,
 ];
 
