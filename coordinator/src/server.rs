@@ -30,7 +30,7 @@ use crate::{
         router,
     },
     store::{Store, StoreError},
-    tasks::{Wakes, expire_leases, follow_tokens, make_due_available, write_refused},
+    tasks::{Wakes, expire_leases, follow_tokens, make_due_available, take_inbox, write_refused},
 };
 
 use accept::Accept;
@@ -220,6 +220,9 @@ pub async fn start(
     let ended = shutdown.clone();
     tasks.spawn(expire_leases(Arc::clone(&store), Arc::clone(&clock), Arc::clone(&wakes), lease_ms, ended));
     tasks.spawn(follow_tokens(Arc::clone(&store), tokens, shutdown.clone()));
+    let redactor = api.redactor.clone();
+    let (of, at) = (Arc::clone(&store), Arc::clone(&clock));
+    tasks.spawn(take_inbox(of, redactor, at, Arc::clone(&wakes), shutdown.clone()));
     tasks.spawn(make_due_available(store, clock, Arc::clone(&wakes), shutdown.clone()));
     tasks.spawn(write_refused(Arc::clone(&api), shutdown.clone()));
     let accept = |listener, tls| Accept {

@@ -27,7 +27,8 @@ use super::{
     call::{Call, read_body},
     carry, delivery,
     errors::Refusal,
-    feed, fork, guard, health, lease, lineage, openapi, queues, resolve, runs, sse, status, tasks, tokens,
+    feed, fork, guard, health, inbox, lease, lineage, openapi, queues, resolve, runs, sse, status, tasks,
+    tokens,
 };
 
 /// Bodies of routes that carry no events, blobs or tasks.
@@ -188,6 +189,12 @@ pub(crate) static ROUTES: &[Route] = &[
         .gives::<wire::QueueList>(),
     Route::new((Verb::Post, "/v1/queues/{name}"), ADMINS, "Pauses, opens or limits a queue", by!(queues::set))
         .takes::<wire::SetQueueRequest>().gives::<wire::QueueView>(),
+    Route::new((Verb::Get, "/v1/inbox"), READS, "What applications enqueued and no coordinator has made tasks of", by!(inbox::list))
+        .gives::<wire::InboxList>(),
+    Route::new((Verb::Post, "/v1/inbox/{row}/drop"), ADMINS, "Drops what stands in the inbox", by!(inbox::drop_row))
+        .takes::<wire::InboxActRequest>().gives::<wire::InboxActRequest>(),
+    Route::new((Verb::Post, "/v1/inbox/{row}/retry"), ADMINS, "Looks once more at what was refused from the inbox", by!(inbox::retry))
+        .takes::<wire::InboxActRequest>().gives::<wire::InboxActRequest>(),
     Route::new((Verb::Post, "/v1/workers/{id}/drain"), ADMINS, "Lets a worker end what it has, take no more, and end", by!(queues::drain_worker))
         .takes::<wire::DrainWorkerRequest>().gives::<wire::DrainWorkerRequest>(),
     Route::new((Verb::Post, "/v1/tasks/{id}/delivery"), SUBMITS, "Records a step of delivering a run's result", by!(delivery::record))

@@ -14,7 +14,7 @@ use tokio::sync::oneshot;
 
 use super::{
     AppendError, Appended, CommandError, Condition, Decide, Difference, Heartbeat, Import, ImportError,
-    Imported, Leased, NewBlob, NewTask, Renewed, StoreError,
+    Imported, InboxAct, InboxMove, InboxMoved, Leased, NewBlob, NewTask, Renewed, StoreError,
 };
 
 /// Level of zstd: what is stored is mostly text of some KiB, written on the way of an append.
@@ -88,6 +88,8 @@ pub(super) enum Ask {
     Import(Box<AskImport>),
     DropBlobs { hashes: Vec<BlobHash>, untouched_since: Timestamp },
     DrainWorker { incarnation: IncarnationId },
+    TakeInbox { moves: Vec<InboxMove>, now: Timestamp },
+    ActInbox { row: String, act: InboxAct },
     Grace { lease_ms: u64, now: Timestamp },
     Secret { fresh: [u8; 32] },
     Rebuild,
@@ -101,6 +103,7 @@ impl Ask {
             | Self::Secret { .. }
             | Self::Rebuild
             | Self::DropBlobs { .. }
+            | Self::ActInbox { .. }
             | Self::DrainWorker { .. } => true,
             Self::Append(_)
             | Self::Command(_)
@@ -109,6 +112,7 @@ impl Ask {
             | Self::Heartbeat { .. }
             | Self::PutBlobs { .. }
             | Self::TouchBlobs { .. }
+            | Self::TakeInbox { .. }
             | Self::Import(_) => false,
         }
     }
@@ -129,10 +133,13 @@ impl Ask {
             | Self::Heartbeat { now, .. }
             | Self::PutBlobs { now, .. }
             | Self::TouchBlobs { now, .. }
+            | Self::TakeInbox { now, .. }
             | Self::Grace { now, .. } => *now,
-            Self::Secret { .. } | Self::Rebuild | Self::DropBlobs { .. } | Self::DrainWorker { .. } => {
-                Timestamp(0)
-            }
+            Self::Secret { .. }
+            | Self::Rebuild
+            | Self::DropBlobs { .. }
+            | Self::ActInbox { .. }
+            | Self::DrainWorker { .. } => Timestamp(0),
         }
     }
 
@@ -149,6 +156,8 @@ impl Ask {
             Self::Import(_) => "importing a run",
             Self::DropBlobs { .. } => "dropping blobs",
             Self::DrainWorker { .. } => "draining a worker",
+            Self::TakeInbox { .. } => "taking tasks from the inbox",
+            Self::ActInbox { .. } => "changing the inbox",
             Self::Grace { .. } => "giving leases a grace",
             Self::Secret { .. } => "reading the secret",
             Self::Rebuild => "rebuilding projections",
@@ -168,6 +177,8 @@ impl Ask {
             Self::Import(_) => Answered::Import(Err(error.into())),
             Self::DropBlobs { .. } => Answered::DropBlobs(Err(error)),
             Self::DrainWorker { .. } => Answered::DrainWorker(Err(error)),
+            Self::TakeInbox { .. } => Answered::TakeInbox(Err(error)),
+            Self::ActInbox { .. } => Answered::ActInbox(Err(error)),
             Self::Grace { .. } => Answered::Grace(Err(error)),
             Self::Secret { .. } => Answered::Secret(Err(error)),
             Self::Rebuild => Answered::Rebuild(Err(error)),
@@ -187,6 +198,8 @@ pub(super) enum Answered {
     Import(Result<Imported, ImportError>),
     DropBlobs(Result<Vec<BlobRef>, StoreError>),
     DrainWorker(Result<bool, StoreError>),
+    TakeInbox(Result<Vec<InboxMoved>, StoreError>),
+    ActInbox(Result<bool, StoreError>),
     Grace(Result<u64, StoreError>),
     Secret(Result<[u8; 32], StoreError>),
     Rebuild(Result<Vec<Difference>, StoreError>),
@@ -210,6 +223,8 @@ impl Answered {
             | Self::Import(_)
             | Self::DropBlobs(_)
             | Self::DrainWorker(_)
+            | Self::TakeInbox(_)
+            | Self::ActInbox(_)
             | Self::Grace(_)
             | Self::Secret(_)
             | Self::Rebuild(_) => None,

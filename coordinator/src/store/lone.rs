@@ -8,6 +8,7 @@ use super::{
     conn::{Arg, Conn},
     desk::LoadError,
     gc::drop_untouched,
+    inbox,
     rebuild::rebuild,
 };
 
@@ -25,6 +26,7 @@ pub(super) async fn run_lone(conn: &mut Conn<'_>, ask: &Ask) -> Result<Answered,
             let args = vec![Arg::Blob(incarnation.0.as_bytes().to_vec())];
             Ok(Answered::DrainWorker(Ok(conn.run(sql, args).await? > 0)))
         }
+        Ask::ActInbox { row, act } => Ok(Answered::ActInbox(Ok(inbox::act(conn, row, *act).await?))),
         Ask::Append(_)
         | Ask::Command(_)
         | Ask::Submit { .. }
@@ -32,6 +34,7 @@ pub(super) async fn run_lone(conn: &mut Conn<'_>, ask: &Ask) -> Result<Answered,
         | Ask::Heartbeat { .. }
         | Ask::PutBlobs { .. }
         | Ask::TouchBlobs { .. }
+        | Ask::TakeInbox { .. }
         | Ask::Import(_) => unreachable!("it is planned in a batch"),
     }
 }

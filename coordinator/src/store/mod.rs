@@ -13,6 +13,7 @@ mod facts;
 mod fault;
 mod flow_rows;
 mod gc;
+mod inbox;
 mod lane;
 mod lineage;
 mod lone;
@@ -31,6 +32,7 @@ mod write;
 
 pub use carry::{BlobTotals, Import, ImportError, ImportStream, Imported};
 pub use error::{AppendError, CommandError, StoreError};
+pub use inbox::{InboxAct, InboxFound, InboxMove, InboxMoved};
 pub use sql_store::SqlStore;
 pub use verify::{Fold, LogFault, LogReader, Verified, Walked, verify, verify_stream, walk};
 pub(crate) use write::TOUCH_MS;
@@ -45,8 +47,8 @@ use docket_schema::{
     run::RunEvent,
     task::{ForkedFrom, TaskRecord, TaskSpec},
     wire::{
-        BlobCheck, Held, LeaseRequest, LostLease, QueueView, Resolved, Room, RunView, StateCount, TaskQuery,
-        WorkerView,
+        BlobCheck, Held, InboxRow, LeaseRequest, LostLease, QueueView, Resolved, Room, RunView, StateCount,
+        TaskQuery, WorkerView,
     },
 };
 
@@ -374,6 +376,26 @@ pub trait Store: Send + Sync + 'static {
         hashes: Vec<BlobHash>,
         since: Timestamp,
     ) -> Answer<'_, Result<Vec<BlobRef>, StoreError>>;
+
+    /// Rows of the inbox that wait to become tasks, oldest first, at most `limit`.
+    fn inbox_waiting(&self, limit: u32) -> Answer<'_, Result<Vec<InboxRow>, StoreError>>;
+
+    /// All rows of the inbox, oldest first, at most `limit`.
+    fn inbox(&self, limit: u32) -> Answer<'_, Result<Vec<InboxRow>, StoreError>>;
+
+    /// How many rows of the inbox wait, and how many were refused.
+    fn inbox_counts(&self) -> Answer<'_, Result<(u64, u64), StoreError>>;
+
+    /// Makes tasks of rows of the inbox: each row's removal and its task's first event are one transaction, and a
+    /// row that is refused stays with the reason and keeps back no other. One answer each.
+    fn take_inbox(
+        &self,
+        moves: Vec<InboxMove>,
+        now: Timestamp,
+    ) -> Answer<'_, Result<Vec<InboxMoved>, StoreError>>;
+
+    /// Does this to a row of the inbox. `false` = there is no such row.
+    fn act_inbox(&self, row: String, act: InboxAct) -> Answer<'_, Result<bool, StoreError>>;
 
     /// Every queue with settings or with tasks that have not ended.
     fn queues(&self) -> Answer<'_, Result<Vec<QueueView>, StoreError>>;

@@ -8,18 +8,18 @@ use docket_schema::{
     event::{Envelope, Head},
     ids::{BlobHash, Epoch, IncarnationId, Position, RunId, Seq, StreamId, TaskId, Timestamp},
     task::TaskRecord,
-    wire::{BlobCheck, LeaseRequest, QueueView, Resolved, RunView, TaskQuery},
+    wire::{BlobCheck, InboxRow, LeaseRequest, QueueView, Resolved, RunView, TaskQuery},
 };
 use tokio::sync::{mpsc, oneshot};
 
 use super::{
     Answer, Append, AppendError, Appended, BlobTotals, CommandBlobs, CommandError, Decide, Difference, Due,
-    EachEvent, Heartbeat, Holding, Import, ImportError, Imported, Leased, NewBlob, NewTask, Renewed,
-    RunAndFirst, Standing, Store, StoreError, TaskAndDeadline,
+    EachEvent, Heartbeat, Holding, Import, ImportError, Imported, InboxAct, InboxMove, InboxMoved, Leased,
+    NewBlob, NewTask, Renewed, RunAndFirst, Standing, Store, StoreError, TaskAndDeadline,
     ask::{Answered, Ask, AskAppend, AskCommand, AskImport, Job, pack},
     conn::Db,
     fault::store_error,
-    gc,
+    gc, inbox,
     lane::{self, Committer, WAITING_MAX},
     lineage, read, read_flow,
 };
@@ -278,6 +278,30 @@ impl Store for SqlStore {
         since: Timestamp,
     ) -> Answer<'_, Result<Vec<BlobRef>, StoreError>> {
         Box::pin(async move { answered!(self, DropBlobs, Ask::DropBlobs { hashes, untouched_since: since }) })
+    }
+
+    fn inbox_waiting(&self, limit: u32) -> Answer<'_, Result<Vec<InboxRow>, StoreError>> {
+        Box::pin(inbox::waiting(&self.db, limit))
+    }
+
+    fn inbox(&self, limit: u32) -> Answer<'_, Result<Vec<InboxRow>, StoreError>> {
+        Box::pin(inbox::all(&self.db, limit))
+    }
+
+    fn inbox_counts(&self) -> Answer<'_, Result<(u64, u64), StoreError>> {
+        Box::pin(inbox::counts(&self.db))
+    }
+
+    fn take_inbox(
+        &self,
+        moves: Vec<InboxMove>,
+        now: Timestamp,
+    ) -> Answer<'_, Result<Vec<InboxMoved>, StoreError>> {
+        Box::pin(async move { answered!(self, TakeInbox, Ask::TakeInbox { moves, now }) })
+    }
+
+    fn act_inbox(&self, row: String, act: InboxAct) -> Answer<'_, Result<bool, StoreError>> {
+        Box::pin(async move { answered!(self, ActInbox, Ask::ActInbox { row, act }) })
     }
 
     fn queues(&self) -> Answer<'_, Result<Vec<QueueView>, StoreError>> {

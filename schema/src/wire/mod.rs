@@ -3,6 +3,7 @@
 mod carry;
 mod delivery;
 mod fork;
+mod inbox;
 mod lease;
 mod limits;
 mod log;
@@ -14,6 +15,7 @@ mod token;
 pub use carry::*;
 pub use delivery::*;
 pub use fork::*;
+pub use inbox::*;
 pub use lease::*;
 pub use limits::*;
 pub use log::*;

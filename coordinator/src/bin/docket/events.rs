@@ -78,6 +78,7 @@ fn act(act: &AdminAct) -> String {
         AdminAct::CollectGarbage { delete: false } => "asked to count unnamed blobs".to_owned(),
         AdminAct::Migrate { version } => format!("database migrated by docket {version}"),
         AdminAct::DrainWorker { incarnation } => format!("drained worker {incarnation}"),
+        AdminAct::DropInboxRow { row } => format!("asked to drop row {row} of the inbox"),
         AdminAct::Rebuild { differences } => format!("tables derived again, {differences} differences"),
     }
 }

@@ -2,7 +2,7 @@
 
 use docket_schema::ids::{BlobHash, StreamId, SystemTopic, TaskId};
 
-use super::{append, command, depend, import, lease, submit};
+use super::{append, command, depend, import, inbox, lease, submit};
 use crate::store::{
     ask::{Answered, Ask, PackedBlob},
     conn::Conn,
@@ -41,10 +41,14 @@ pub(in crate::store) async fn plan_batch(
                 Answered::TouchBlobs(Ok(stored))
             }
             Ask::Import(ask) => Answered::Import(import::plan_import(desk, conn, ask).await?),
+            Ask::TakeInbox { moves, now } => {
+                Answered::TakeInbox(Ok(inbox::plan_inbox(desk, conn, moves, *now).await?))
+            }
             Ask::Grace { .. }
             | Ask::Secret { .. }
             | Ask::Rebuild
             | Ask::DropBlobs { .. }
+            | Ask::ActInbox { .. }
             | Ask::DrainWorker { .. } => {
                 unreachable!("lone asks are not planned in a batch")
             }
@@ -94,11 +98,12 @@ async fn load(desk: &mut Desk, conn: &mut Conn<'_>, asks: &[&Ask]) -> Result<(),
                 streams.push(StreamId::System(SystemTopic::Imports));
                 names.extend(&ask.import.names);
             }
-            Ask::Submit { .. } | Ask::Lease { .. } | Ask::PutBlobs { .. } => {}
+            Ask::Submit { .. } | Ask::Lease { .. } | Ask::PutBlobs { .. } | Ask::TakeInbox { .. } => {}
             Ask::Grace { .. }
             | Ask::Secret { .. }
             | Ask::Rebuild
             | Ask::DropBlobs { .. }
+            | Ask::ActInbox { .. }
             | Ask::DrainWorker { .. } => {}
         }
     }

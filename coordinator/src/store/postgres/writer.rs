@@ -255,6 +255,8 @@ fn is_quick(ask: &Ask) -> bool {
         | Ask::Import(_)
         | Ask::DropBlobs { .. }
         | Ask::DrainWorker { .. }
+        | Ask::TakeInbox { .. }
+        | Ask::ActInbox { .. }
         | Ask::Grace { .. }
         | Ask::Secret { .. }
         | Ask::Rebuild => false,

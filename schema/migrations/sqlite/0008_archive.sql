@@ -1,0 +1,1 @@
+-- The archive of old streams comes here with the branch that has it; this placeholder keeps the numbers without a gap.
