@@ -26,8 +26,8 @@ use tokio_util::{sync::CancellationToken, task::TaskTracker};
 use crate::{
     clock::{self, Clock},
     http::{
-        AnswerLost, Api, ApiToken, Limits, Pace, Rates, RefusedCalls, RunTokens, TokenTable, TokensUnread,
-        router,
+        AnswerLost, Api, ApiToken, HttpMeters, Limits, Pace, Rates, RefusedCalls, RunTokens, TokenTable,
+        TokensUnread, router,
     },
     store::{Store, StoreError},
     tasks::{Wakes, expire_leases, follow_tokens, make_due_available, take_inbox, write_refused},
@@ -213,6 +213,7 @@ pub async fn start(
         pace: Pace::new(config.rates),
         refused: RefusedCalls::default(),
         limits: Limits { lease_ms, heartbeat_ms, body_read: body, hosts: config.hosts },
+        meters: HttpMeters::default(),
         redactor: config.redactor,
         answers_lost: config.answers_lost,
         shutdown: shutdown.clone(),

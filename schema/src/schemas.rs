@@ -70,6 +70,7 @@ fn answers(all: &mut BTreeMap<String, Value>) {
     one::<wire::TokenList>(all, "wire.TokenList");
     one::<wire::TokenView>(all, "wire.TokenView");
     one::<wire::QueueList>(all, "wire.QueueList");
+    one::<wire::QueueLoad>(all, "wire.QueueLoad");
     one::<wire::QueueView>(all, "wire.QueueView");
     one::<wire::InboxList>(all, "wire.InboxList");
     one::<wire::WhyView>(all, "wire.WhyView");

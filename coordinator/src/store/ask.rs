@@ -206,6 +206,31 @@ pub(super) enum Answered {
 }
 
 impl Answered {
+    /// The store could not do it; a refusal is none.
+    pub(super) fn is_fault(&self) -> bool {
+        match self {
+            Self::Append(answer) => matches!(answer, Err(AppendError::Store(_))),
+            Self::Submit(answer) => matches!(answer, Err(AppendError::Store(_))),
+            Self::Command(answer) => match answer.as_ref() {
+                Err(CommandError::Store(_)) => true,
+                Err(CommandError::Append(error)) => matches!(**error, AppendError::Store(_)),
+                Err(CommandError::Rejected(_) | CommandError::NoTask(_)) | Ok(_) => false,
+            },
+            Self::Import(answer) => matches!(answer, Err(ImportError::Store(_))),
+            Self::Lease(answer) => answer.is_err(),
+            Self::Heartbeat(answer) => answer.is_err(),
+            Self::PutBlobs(answer) => answer.is_err(),
+            Self::TouchBlobs(answer) => answer.is_err(),
+            Self::DropBlobs(answer) => answer.is_err(),
+            Self::DrainWorker(answer) => answer.is_err(),
+            Self::TakeInbox(answer) => answer.is_err(),
+            Self::ActInbox(answer) => answer.is_err(),
+            Self::Grace(answer) => answer.is_err(),
+            Self::Secret(answer) => answer.is_err(),
+            Self::Rebuild(answer) => answer.is_err(),
+        }
+    }
+
     /// While a batch is planned, positions count from 0; the commit says where the batch begins.
     pub(super) fn place(&mut self, base: u64) {
         let appended = match self {

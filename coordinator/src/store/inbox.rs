@@ -74,11 +74,14 @@ fn inbox_row(row: &mut Row) -> Result<InboxRow, StoreError> {
     })
 }
 
+/// See [`waiting`].
+pub(super) const WAITING: &str = "SELECT id, spec, submitted_by, created_at, refused, refused_at FROM inbox \
+     WHERE refused IS NULL ORDER BY created_at, id LIMIT $1";
+
 /// Rows that wait to be taken, oldest first. By `inbox_waiting`: asked each second.
 pub(super) async fn waiting(db: &Db, limit: u32) -> Result<Vec<InboxRow>, StoreError> {
-    let sql = format!("SELECT {COLUMNS} FROM inbox WHERE refused IS NULL ORDER BY created_at, id LIMIT $1");
     let args = vec![Arg::Int(limit.into())];
-    rows(db, "reading the inbox", &sql, args).await?.iter_mut().map(inbox_row).collect()
+    rows(db, "reading the inbox", WAITING, args).await?.iter_mut().map(inbox_row).collect()
 }
 
 /// All rows, oldest first.

@@ -17,6 +17,7 @@ mod inbox;
 mod lane;
 mod lineage;
 mod lone;
+mod meters;
 mod migrate;
 mod plan;
 pub mod postgres;
@@ -33,6 +34,7 @@ mod write;
 pub use carry::{BlobTotals, Import, ImportError, ImportStream, Imported};
 pub use error::{AppendError, CommandError, StoreError};
 pub use inbox::{InboxAct, InboxFound, InboxMove, InboxMoved};
+pub use meters::StoreMeters;
 pub use sql_store::SqlStore;
 pub use verify::{Fold, LogFault, LogReader, Verified, Walked, verify, verify_stream, walk};
 pub(crate) use write::TOUCH_MS;
@@ -227,6 +229,10 @@ pub enum Holding {
 /// Tasks by state, and workers.
 pub type Standing = (Vec<StateCount>, Vec<WorkerView>);
 
+/// The queries that are asked again and again, whatever has ended: each scrape of `/metrics`, each autoscaler, each
+/// second. For the test that holds them to indexes of what has not.
+pub const ASKED_OFTEN: [&str; 3] = [read_flow::COUNTS, read::WORKERS, inbox::WAITING];
+
 /// The store. Every method is durable when it answers, or has done nothing.
 pub trait Store: Send + Sync + 'static {
     /// `sqlite` or `postgres`.
@@ -408,6 +414,12 @@ pub trait Store: Send + Sync + 'static {
 
     /// Tasks by state, and workers heard of since `since`.
     fn status(&self, since: Timestamp) -> Answer<'_, Result<Standing, StoreError>>;
+
+    /// Workers heard of since `since`.
+    fn workers(&self, since: Timestamp) -> Answer<'_, Result<Vec<WorkerView>, StoreError>>;
+
+    /// What this store did since it was opened here.
+    fn meters(&self) -> StoreMeters;
 
     /// The secret that run tokens are made with: made once, the same for every coordinator.
     fn secret(&self, fresh: [u8; 32]) -> Answer<'_, Result<[u8; 32], StoreError>>;

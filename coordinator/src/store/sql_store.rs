@@ -1,6 +1,6 @@
 //! The store as its callers have it: reads go to the pool, writes to the lane.
 
-use std::sync::Mutex;
+use std::sync::{Arc, Mutex};
 
 use bytes::Bytes;
 use docket_schema::{
@@ -8,7 +8,7 @@ use docket_schema::{
     event::{Envelope, Head},
     ids::{BlobHash, Epoch, IncarnationId, Position, RunId, Seq, StreamId, TaskId, Timestamp},
     task::TaskRecord,
-    wire::{BlobCheck, InboxRow, LeaseRequest, QueueView, Resolved, RunView, TaskQuery},
+    wire::{BlobCheck, InboxRow, LeaseRequest, QueueView, Resolved, RunView, TaskQuery, WorkerView},
 };
 use tokio::sync::{mpsc, oneshot};
 
@@ -21,7 +21,9 @@ use super::{
     fault::store_error,
     gc, inbox,
     lane::{self, Committer, WAITING_MAX},
-    lineage, read, read_flow,
+    lineage,
+    meters::{Meters, StoreMeters},
+    read, read_flow,
 };
 
 /// A store on SQLite or PostgreSQL.
@@ -30,6 +32,7 @@ pub struct SqlStore {
     lanes: Mutex<Vec<mpsc::Sender<Job>>>,
     /// Each ends when its writer has.
     writers: Mutex<Vec<oneshot::Receiver<()>>>,
+    meters: Arc<Meters>,
 }
 
 impl SqlStore {
@@ -37,14 +40,15 @@ impl SqlStore {
     /// goes to the first.
     pub(super) fn start<C: Committer>(db: Db, committers: Vec<C>) -> Result<Self, StoreError> {
         let (mut lanes, mut writers) = (Vec::new(), Vec::new());
+        let meters = Arc::new(Meters::new());
         for committer in committers {
             let (lane, queue) = mpsc::channel(WAITING_MAX);
-            let writer = lane::start(queue, committer)
+            let writer = lane::start(queue, committer, Arc::clone(&meters))
                 .map_err(|source| store_error(db.dialect(), "starting a writer", sqlx::Error::Io(source)))?;
             lanes.push(lane);
             writers.push(writer);
         }
-        Ok(Self { db, lanes: Mutex::new(lanes), writers: Mutex::new(writers) })
+        Ok(Self { db, lanes: Mutex::new(lanes), writers: Mutex::new(writers), meters })
     }
 
     fn lane_of(&self, ask: &Ask) -> Option<mpsc::Sender<Job>> {
@@ -318,6 +322,14 @@ impl Store for SqlStore {
 
     fn status(&self, since: Timestamp) -> Answer<'_, Result<Standing, StoreError>> {
         Box::pin(read::status(&self.db, since))
+    }
+
+    fn workers(&self, since: Timestamp) -> Answer<'_, Result<Vec<WorkerView>, StoreError>> {
+        Box::pin(read::workers(&self.db, since))
+    }
+
+    fn meters(&self) -> StoreMeters {
+        self.meters.view()
     }
 
     fn secret(&self, fresh: [u8; 32]) -> Answer<'_, Result<[u8; 32], StoreError>> {

@@ -81,6 +81,7 @@ pub const CASES: &[(&str, Case)] = cases![
     inbox::an_enqueued_deduplication_key_holds,
     inbox::an_application_needs_execute_and_nothing_else,
     inbox::a_look_at_the_inbox_costs_what_waits_there,
+    flow::what_is_asked_often_costs_what_has_not_ended,
     leases::lease_request_repeated_answers_the_same,
     leases::concurrent_leases_never_share_a_task,
     leases::late_calls_before_the_expirer_are_accepted,

@@ -31,6 +31,8 @@ const ALLOWED: &[(&str, &str)] = &[
     ("GET /v1/tasks/{id}/why", "submit read"),
     ("GET /v1/queues", "submit read"),
     ("POST /v1/queues/{name}", ""),
+    ("GET /v1/queues/{name}/load", "submit read"),
+    ("GET /metrics", "submit worker read"),
     ("GET /v1/inbox", "submit read"),
     ("POST /v1/inbox/{row}/drop", ""),
     ("POST /v1/inbox/{row}/retry", ""),
