@@ -8,6 +8,7 @@ pub mod clock;
 pub mod decide;
 pub mod gc;
 pub mod http;
+pub mod meter;
 pub mod server;
 pub mod store;
 pub mod tasks;

@@ -27,11 +27,13 @@ use crate::{
     archive::{ArchiveSettings, Archiver},
     clock::{self, Clock},
     http::{
-        AnswerLost, Api, ApiToken, Limits, Pace, Rates, RefusedCalls, RunTokens, TokenTable, TokensUnread,
-        router,
+        AnswerLost, Api, ApiToken, HttpMeters, Limits, Pace, Rates, RefusedCalls, RunTokens, TokenTable,
+        TokensUnread, router,
     },
     store::{Store, StoreError},
-    tasks::{Wakes, archive_old, expire_leases, follow_tokens, make_due_available, write_refused},
+    tasks::{
+        Wakes, archive_old, expire_leases, follow_tokens, make_due_available, take_inbox, write_refused,
+    },
 };
 
 use accept::Accept;
@@ -217,6 +219,7 @@ pub async fn start(
         pace: Pace::new(config.rates),
         refused: RefusedCalls::default(),
         limits: Limits { lease_ms, heartbeat_ms, body_read: body, hosts: config.hosts },
+        meters: HttpMeters::default(),
         redactor: config.redactor,
         archive: config.archive.clone(),
         answers_lost: config.answers_lost,
@@ -228,6 +231,9 @@ pub async fn start(
     let ended = shutdown.clone();
     tasks.spawn(expire_leases(Arc::clone(&store), Arc::clone(&clock), Arc::clone(&wakes), lease_ms, ended));
     tasks.spawn(follow_tokens(Arc::clone(&store), tokens, shutdown.clone()));
+    let redactor = api.redactor.clone();
+    let (of, at) = (Arc::clone(&store), Arc::clone(&clock));
+    tasks.spawn(take_inbox(of, redactor, at, Arc::clone(&wakes), shutdown.clone()));
     tasks.spawn(make_due_available(store, clock, Arc::clone(&wakes), shutdown.clone()));
     tasks.spawn(write_refused(Arc::clone(&api), shutdown.clone()));
     let accept = |listener, tls| Accept {

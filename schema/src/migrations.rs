@@ -23,10 +23,10 @@ macro_rules! migrations {
 }
 
 /// For SQLite.
-pub const SQLITE: &[Migration] = migrations!("sqlite": 1 "log", 2 "queue", 3 "lineage", 4 "provider", 5 "completed", 6 "outage", 7 "flow", 8 "archive",);
+pub const SQLITE: &[Migration] = migrations!("sqlite": 1 "log", 2 "queue", 3 "lineage", 4 "provider", 5 "completed", 6 "outage", 7 "flow", 8 "archive", 9 "inbox",);
 
 /// For PostgreSQL.
-pub const POSTGRES: &[Migration] = migrations!("postgres": 1 "log", 2 "queue", 3 "lineage", 4 "provider", 5 "completed", 6 "outage", 7 "flow", 8 "archive",);
+pub const POSTGRES: &[Migration] = migrations!("postgres": 1 "log", 2 "queue", 3 "lineage", 4 "provider", 5 "completed", 6 "outage", 7 "flow", 8 "archive", 9 "inbox",);
 
 #[cfg(test)]
 mod tests {

@@ -59,6 +59,7 @@ fn requests(all: &mut BTreeMap<String, Value>) {
     one::<wire::CreateTokenRequest>(all, "wire.CreateTokenRequest");
     one::<wire::SetQueueRequest>(all, "wire.SetQueueRequest");
     one::<wire::DrainWorkerRequest>(all, "wire.DrainWorkerRequest");
+    one::<wire::InboxActRequest>(all, "wire.InboxActRequest");
     one::<wire::RevokeTokenRequest>(all, "wire.RevokeTokenRequest");
     one::<wire::MissingBlobsRequest>(all, "wire.MissingBlobsRequest");
 }
@@ -73,7 +74,9 @@ fn answers(all: &mut BTreeMap<String, Value>) {
     one::<wire::TokenList>(all, "wire.TokenList");
     one::<wire::TokenView>(all, "wire.TokenView");
     one::<wire::QueueList>(all, "wire.QueueList");
+    one::<wire::QueueLoad>(all, "wire.QueueLoad");
     one::<wire::QueueView>(all, "wire.QueueView");
+    one::<wire::InboxList>(all, "wire.InboxList");
     one::<wire::WhyView>(all, "wire.WhyView");
     one::<wire::TaskView>(all, "wire.TaskView");
     one::<wire::RunView>(all, "wire.RunView");

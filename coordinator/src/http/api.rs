@@ -14,6 +14,7 @@ use super::{
     auth::{Caller, RunTokens},
     errors::Refusal,
     failpoint::AnswerLost,
+    metrics::HttpMeters,
     pace::Pace,
     refused::RefusedCalls,
     table::TokenTable,
@@ -50,6 +51,8 @@ pub struct Api {
     /// Calls that were refused for their token, until they are written down.
     pub(crate) refused: RefusedCalls,
     pub(crate) limits: Limits,
+    /// What was asked since the process began.
+    pub(crate) meters: HttpMeters,
     /// Strikes secrets out of what people write.
     pub(crate) redactor: Redactor,
     /// How it archives.

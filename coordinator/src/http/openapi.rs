@@ -111,6 +111,7 @@ fn content(shape: Shape, generator: &mut SchemaGenerator) -> Option<Value> {
             Some(json!({ "application/json": { "schema": schema } }))
         }
         Shape::Bytes => Some(json!({ "application/octet-stream": {} })),
+        Shape::Text => Some(json!({ "text/plain": { "schema": { "type": "string" } } })),
         Shape::Events => Some(json!({ "text/event-stream": { "schema": { "type": "string" } } })),
     }
 }

@@ -9,7 +9,7 @@ use docket_schema::{
     queue::{QueueEvent, QueueSet, QueueSettings},
     system::AdminAct,
     task::TaskState,
-    wire::{DrainWorkerRequest, ProblemCode, QueueList, QueueView, SetQueueRequest},
+    wire::{DrainWorkerRequest, ProblemCode, QueueList, QueueLoad, QueueView, SetQueueRequest},
 };
 
 use super::{
@@ -39,6 +39,17 @@ pub(super) fn heard_since(api: &Api) -> Timestamp {
 
 pub(super) async fn list(api: Arc<Api>, _: Call) -> Answered {
     json(&QueueList { queues: api.store.queues().await? })
+}
+
+pub(super) async fn load(api: Arc<Api>, call: Call) -> Answered {
+    let queue = view(&api, &call.id()?).await?;
+    let oldest_ms = queue.oldest_available_at.map_or(0, |at| api.clock.now().ms_since(at));
+    json(&QueueLoad {
+        wanted: queue.wanted(),
+        running: queue.count(TaskState::Running),
+        available: queue.count(TaskState::Available),
+        oldest_available_s: oldest_ms / 1000,
+    })
 }
 
 pub(super) async fn set(api: Arc<Api>, call: Call) -> Answered {

@@ -3,7 +3,7 @@
 //! [`ROUTES`] is the only list: the router, the OpenAPI document and the test of tokens are all
 //! made from it. Order of checks: head, host, token, pace, role, epoch, size, then the route's own.
 
-use std::{future::Future, panic::AssertUnwindSafe, pin::Pin, sync::Arc};
+use std::{future::Future, panic::AssertUnwindSafe, pin::Pin, sync::Arc, time::Instant};
 
 use axum::{
     Router,
@@ -27,7 +27,8 @@ use super::{
     call::{Call, read_body},
     carry, delivery,
     errors::Refusal,
-    feed, fork, guard, health, lease, lineage, openapi, queues, resolve, runs, sse, status, tasks, tokens,
+    feed, fork, guard, health, inbox, lease, lineage, metrics, openapi, queues, resolve, runs, sse, status,
+    tasks, tokens,
 };
 
 /// Bodies of routes that carry no events, blobs or tasks.
@@ -78,6 +79,8 @@ pub(crate) enum Shape {
     Bytes,
     /// Server-sent events.
     Events,
+    /// Lines for people or programs.
+    Text,
 }
 
 /// A line of the table.
@@ -194,6 +197,12 @@ pub(crate) static ROUTES: &[Route] = &[
         .gives::<wire::QueueList>(),
     Route::new((Verb::Post, "/v1/queues/{name}"), ADMINS, "Pauses, opens or limits a queue", by!(queues::set))
         .takes::<wire::SetQueueRequest>().gives::<wire::QueueView>(),
+    Route::new((Verb::Get, "/v1/inbox"), READS, "What applications enqueued and no coordinator has made tasks of", by!(inbox::list))
+        .gives::<wire::InboxList>(),
+    Route::new((Verb::Post, "/v1/inbox/{row}/drop"), ADMINS, "Drops what stands in the inbox", by!(inbox::drop_row))
+        .takes::<wire::InboxActRequest>().gives::<wire::InboxActRequest>(),
+    Route::new((Verb::Post, "/v1/inbox/{row}/retry"), ADMINS, "Looks once more at what was refused from the inbox", by!(inbox::retry))
+        .takes::<wire::InboxActRequest>().gives::<wire::InboxActRequest>(),
     Route::new((Verb::Post, "/v1/workers/{id}/drain"), ADMINS, "Lets a worker end what it has, take no more, and end", by!(queues::drain_worker))
         .takes::<wire::DrainWorkerRequest>().gives::<wire::DrainWorkerRequest>(),
     Route::new((Verb::Post, "/v1/tasks/{id}/delivery"), SUBMITS, "Records a step of delivering a run's result", by!(delivery::record))
@@ -267,6 +276,10 @@ pub(crate) static ROUTES: &[Route] = &[
         .takes::<wire::CreateTokenRequest>().gives::<wire::CreatedToken>(),
     Route::new((Verb::Post, "/v1/tokens/{name}/revoke"), ADMINS, "Ends a token", by!(tokens::revoke))
         .takes::<wire::RevokeTokenRequest>().gives::<wire::TokenView>(),
+    Route::new((Verb::Get, "/v1/queues/{name}/load"), READS, "How many tasks of a queue run or could: for autoscalers", by!(queues::load))
+        .gives::<wire::QueueLoad>(),
+    Route::new((Verb::Get, "/metrics"), Access::Roles(&[Role::Read, Role::Submit, Role::Worker]), "Queues, workers, and what this process did, as Prometheus reads it", by!(metrics::metrics))
+        .gives_shape(Shape::Text),
     Route::new((Verb::Get, "/healthz"), Access::Open, "The process answers", by!(health::healthz))
         .gives::<wire::Health>(),
     Route::new((Verb::Get, "/readyz"), Access::Open, "The store answers as well", by!(health::readyz))
@@ -314,6 +327,7 @@ async fn unrouted(api: Arc<Api>, request: Request, refusal: Refusal) -> Response
 
 async fn dispatch(api: Arc<Api>, route: &'static Route, request: Request) -> Response<Body> {
     let (mut parts, body) = request.into_parts();
+    let (began, meters) = (Instant::now(), Arc::clone(&api));
     let answer = async {
         guard::check(&api, &parts)?;
         let peer = guard::peer(&parts);
@@ -335,6 +349,7 @@ async fn dispatch(api: Arc<Api>, route: &'static Route, request: Request) -> Res
             Refusal::new(ProblemCode::Internal, "a fault of docket; its log says more").into_response()
         }
     };
+    meters.meters.answered(route, response.status(), began.elapsed());
     guard::dressed(response)
 }
 

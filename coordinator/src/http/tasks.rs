@@ -63,22 +63,14 @@ fn checked(request: SubmitRequest, redactor: &Redactor) -> Result<Vec<NewTask>, 
         let detail = format!("a submit holds at most {SUBMIT_TASKS_MAX} tasks; split it");
         return Err(Refusal::new(ProblemCode::TooLarge, detail).field("tasks"));
     }
-    for (n, spec) in tasks.iter().enumerate() {
-        spec.policy
-            .as_ref()
-            .map_or(Ok(()), Policy::check)
-            .map_err(|error| wrong(error.to_string()).field(format!("tasks[{n}].policy.{}", error.field)))?;
-        spec.check()
-            .and_then(|()| check_models(spec))
-            .map_err(|error| wrong(error.to_string()).field(format!("tasks[{n}].{}", error.field)))?;
+    let mut sound = Vec::with_capacity(tasks.len());
+    for (n, spec) in tasks.into_iter().enumerate() {
+        let spec = checked_spec(spec, redactor)
+            .map_err(|unsound| wrong(unsound.must).field(format!("tasks[{n}].{}", unsound.field)))?;
+        sound.push(spec);
     }
-    // What stands in the log for ever holds no secret, whoever wrote it there.
-    let with = |id: TaskId, mut spec: TaskSpec| {
-        spec.title = redactor.text(&spec.title).into_owned();
-        spec.text = redactor.text(&spec.text).into_owned();
-        spec.policy = spec.policy.map(|policy| redacted(policy, redactor));
-        NewTask { id, spec, fork: None }
-    };
+    let tasks = sound;
+    let with = |id: TaskId, spec: TaskSpec| NewTask { id, spec, fork: None };
     match ids {
         None => Ok(tasks.into_iter().map(|spec| with(TaskId(clock::new_id()), spec)).collect()),
         Some(ids) if ids.len() == tasks.len() => {
@@ -89,6 +81,29 @@ fn checked(request: SubmitRequest, redactor: &Redactor) -> Result<Vec<NewTask>, 
                 .field("ids"))
         }
     }
+}
+
+/// A field of a task that breaks a rule.
+#[derive(Debug)]
+pub(crate) struct Unsound {
+    field: String,
+    /// With the field's name.
+    pub(crate) must: String,
+}
+
+/// A task as it may stand in the log: checked, and without secrets, whoever wrote it.
+pub(crate) fn checked_spec(mut spec: TaskSpec, redactor: &Redactor) -> Result<TaskSpec, Unsound> {
+    spec.policy
+        .as_ref()
+        .map_or(Ok(()), Policy::check)
+        .map_err(|error| Unsound { field: format!("policy.{}", error.field), must: error.to_string() })?;
+    spec.check()
+        .and_then(|()| check_models(&spec))
+        .map_err(|error| Unsound { field: error.field.to_owned(), must: error.to_string() })?;
+    spec.title = redactor.text(&spec.title).into_owned();
+    spec.text = redactor.text(&spec.text).into_owned();
+    spec.policy = spec.policy.map(|policy| redacted(policy, redactor));
+    Ok(spec)
 }
 
 pub(super) async fn list(api: Arc<Api>, call: Call) -> Answered {

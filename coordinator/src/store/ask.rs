@@ -15,7 +15,8 @@ use tokio::sync::oneshot;
 
 use super::{
     AppendError, Appended, ArchiveError, CommandError, Condition, Decide, Difference, Heartbeat, Import,
-    ImportError, Imported, Leased, NewBlob, NewTask, Renewed, Restore, RestoreError, StoreError, Term,
+    ImportError, Imported, InboxAct, InboxMove, InboxMoved, Leased, NewBlob, NewTask, Renewed, Restore,
+    RestoreError, StoreError, Term,
 };
 
 /// Level of zstd: what is stored is mostly text of some KiB, written on the way of an append.
@@ -91,6 +92,8 @@ pub(super) enum Ask {
     Restore(Box<(Restore, Timestamp)>),
     DropBlobs { hashes: Vec<BlobHash>, untouched_since: Timestamp },
     DrainWorker { incarnation: IncarnationId },
+    TakeInbox { moves: Vec<InboxMove>, now: Timestamp },
+    ActInbox { row: String, act: InboxAct },
     Grace { lease_ms: u64, now: Timestamp },
     Secret { fresh: [u8; 32] },
     Term(Term),
@@ -106,6 +109,7 @@ impl Ask {
             | Self::Term(_)
             | Self::Rebuild
             | Self::DrainWorker { .. }
+            | Self::ActInbox { .. }
             | Self::DropBlobs { .. } => true,
             Self::Append(_)
             | Self::Command(_)
@@ -115,6 +119,7 @@ impl Ask {
             | Self::PutBlobs { .. }
             | Self::TouchBlobs { .. }
             | Self::Import(_)
+            | Self::TakeInbox { .. }
             | Self::Remove(_)
             | Self::Restore(_) => false,
         }
@@ -138,11 +143,13 @@ impl Ask {
             | Self::Heartbeat { now, .. }
             | Self::PutBlobs { now, .. }
             | Self::TouchBlobs { now, .. }
+            | Self::TakeInbox { now, .. }
             | Self::Grace { now, .. } => *now,
             Self::Secret { .. }
             | Self::Term(_)
             | Self::Rebuild
             | Self::DropBlobs { .. }
+            | Self::ActInbox { .. }
             | Self::DrainWorker { .. } => Timestamp(0),
         }
     }
@@ -162,6 +169,8 @@ impl Ask {
             Self::Restore(_) => "bringing streams back from the archive",
             Self::DropBlobs { .. } => "dropping blobs",
             Self::DrainWorker { .. } => "draining a worker",
+            Self::TakeInbox { .. } => "taking tasks from the inbox",
+            Self::ActInbox { .. } => "changing the inbox",
             Self::Grace { .. } => "giving leases a grace",
             Self::Secret { .. } => "reading the secret",
             Self::Term(_) => "taking a term",
@@ -184,6 +193,8 @@ impl Ask {
             Self::Restore(_) => Answered::Restore(Err(error.into())),
             Self::DropBlobs { .. } => Answered::DropBlobs(Err(error)),
             Self::DrainWorker { .. } => Answered::DrainWorker(Err(error)),
+            Self::TakeInbox { .. } => Answered::TakeInbox(Err(error)),
+            Self::ActInbox { .. } => Answered::ActInbox(Err(error)),
             Self::Grace { .. } => Answered::Grace(Err(error)),
             Self::Secret { .. } => Answered::Secret(Err(error)),
             Self::Term(_) => Answered::Term(Err(error)),
@@ -206,6 +217,8 @@ pub(super) enum Answered {
     Restore(Result<(), RestoreError>),
     DropBlobs(Result<Vec<BlobRef>, StoreError>),
     DrainWorker(Result<bool, StoreError>),
+    TakeInbox(Result<Vec<InboxMoved>, StoreError>),
+    ActInbox(Result<bool, StoreError>),
     Grace(Result<u64, StoreError>),
     Secret(Result<[u8; 32], StoreError>),
     Term(Result<bool, StoreError>),
@@ -213,6 +226,34 @@ pub(super) enum Answered {
 }
 
 impl Answered {
+    /// The store could not do it; a refusal is none.
+    pub(super) fn is_fault(&self) -> bool {
+        match self {
+            Self::Append(answer) => matches!(answer, Err(AppendError::Store(_))),
+            Self::Submit(answer) => matches!(answer, Err(AppendError::Store(_))),
+            Self::Command(answer) => match answer.as_ref() {
+                Err(CommandError::Store(_)) => true,
+                Err(CommandError::Append(error)) => matches!(**error, AppendError::Store(_)),
+                Err(CommandError::Rejected(_) | CommandError::NoTask(_)) | Ok(_) => false,
+            },
+            Self::Import(answer) => matches!(answer, Err(ImportError::Store(_))),
+            Self::Lease(answer) => answer.is_err(),
+            Self::Heartbeat(answer) => answer.is_err(),
+            Self::PutBlobs(answer) => answer.is_err(),
+            Self::TouchBlobs(answer) => answer.is_err(),
+            Self::DropBlobs(answer) => answer.is_err(),
+            Self::DrainWorker(answer) => answer.is_err(),
+            Self::TakeInbox(answer) => answer.is_err(),
+            Self::ActInbox(answer) => answer.is_err(),
+            Self::Remove(answer) => matches!(answer, Err(ArchiveError::Store(_))),
+            Self::Restore(answer) => matches!(answer, Err(RestoreError::Store(_))),
+            Self::Term(answer) => answer.is_err(),
+            Self::Grace(answer) => answer.is_err(),
+            Self::Secret(answer) => answer.is_err(),
+            Self::Rebuild(answer) => answer.is_err(),
+        }
+    }
+
     /// While a batch is planned, positions count from 0; the commit says where the batch begins.
     pub(super) fn place(&mut self, base: u64) {
         let appended = match self {
@@ -232,6 +273,8 @@ impl Answered {
             | Self::Restore(_)
             | Self::DropBlobs(_)
             | Self::DrainWorker(_)
+            | Self::TakeInbox(_)
+            | Self::ActInbox(_)
             | Self::Grace(_)
             | Self::Secret(_)
             | Self::Term(_)

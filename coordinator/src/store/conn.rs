@@ -54,6 +54,14 @@ impl Dialect {
             Self::Postgres => " FOR UPDATE",
         }
     }
+
+    /// As [`Self::lock_rows`], but those that another transaction holds are left out.
+    pub(super) const fn lock_free_rows(self) -> &'static str {
+        match self {
+            Self::Sqlite => "",
+            Self::Postgres => " FOR UPDATE SKIP LOCKED",
+        }
+    }
 }
 
 /// An argument.

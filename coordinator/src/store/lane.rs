@@ -1,11 +1,18 @@
 //! The lane to a writer: a bounded queue, drained as far as it goes into one transaction.
 
-use std::hash::{DefaultHasher, Hash as _, Hasher as _};
+use std::{
+    hash::{DefaultHasher, Hash as _, Hasher as _},
+    sync::Arc,
+    time::Instant,
+};
 
 use docket_schema::ids::StreamId;
 use tokio::sync::{mpsc, oneshot};
 
-use super::ask::{Answered, Ask, Job};
+use super::{
+    ask::{Answered, Ask, Job},
+    meters::Meters,
+};
 
 /// Asks that may wait: beyond this callers wait before they ask, so that memory is bounded.
 pub(super) const WAITING_MAX: usize = 4096;
@@ -45,17 +52,18 @@ pub(super) fn of_stream(stream: &StreamId, lanes: usize) -> usize {
 pub(super) fn start<C: Committer>(
     queue: mpsc::Receiver<Job>,
     committer: C,
+    meters: Arc<Meters>,
 ) -> std::io::Result<oneshot::Receiver<()>> {
     let (ends, ended) = oneshot::channel::<()>();
     if C::HAS_A_THREAD {
         let runtime = tokio::runtime::Builder::new_current_thread().build()?;
         std::thread::Builder::new().name("docket-writer".to_owned()).spawn(move || {
-            runtime.block_on(run(queue, committer));
+            runtime.block_on(run(queue, committer, &meters));
             drop(ends);
         })?;
     } else {
         tokio::spawn(async move {
-            run(queue, committer).await;
+            run(queue, committer, &meters).await;
             drop(ends);
         });
     }
@@ -63,7 +71,7 @@ pub(super) fn start<C: Committer>(
 }
 
 /// Runs until every sender is gone.
-async fn run<C: Committer>(mut queue: mpsc::Receiver<Job>, mut committer: C) {
+async fn run<C: Committer>(mut queue: mpsc::Receiver<Job>, mut committer: C, meters: &Meters) {
     let mut jobs: Vec<Job> = Vec::new();
     while queue.recv_many(&mut jobs, BATCH_MAX).await > 0 {
         // On a thread of its own others ask while it writes, and giving the processor away may cost
@@ -74,7 +82,7 @@ async fn run<C: Committer>(mut queue: mpsc::Receiver<Job>, mut committer: C) {
         let mut batch: Vec<Job> = Vec::new();
         for job in jobs.drain(..) {
             if job.ask.is_lone() {
-                flush(&mut committer, &mut batch).await;
+                flush(&mut committer, &mut batch, meters).await;
                 let answer = committer.lone(&job.ask).await;
                 // Who asked may have gone.
                 let _ = job.reply.send(answer);
@@ -83,7 +91,7 @@ async fn run<C: Committer>(mut queue: mpsc::Receiver<Job>, mut committer: C) {
                 batch.push(job);
             }
         }
-        flush(&mut committer, &mut batch).await;
+        flush(&mut committer, &mut batch, meters).await;
     }
     committer.close().await;
 }
@@ -106,12 +114,14 @@ async fn gather(queue: &mut mpsc::Receiver<Job>, jobs: &mut Vec<Job>) {
     }
 }
 
-async fn flush<C: Committer>(committer: &mut C, batch: &mut Vec<Job>) {
+async fn flush<C: Committer>(committer: &mut C, batch: &mut Vec<Job>, meters: &Meters) {
     if batch.is_empty() {
         return;
     }
     let asks: Vec<&Ask> = batch.iter().map(|job| &job.ask).collect();
+    let began = Instant::now();
     let answers = committer.batch(&asks).await;
+    meters.batch(began, &asks, &answers);
     for (job, answer) in batch.drain(..).zip(answers) {
         let _ = job.reply.send(answer);
     }

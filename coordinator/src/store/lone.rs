@@ -8,6 +8,7 @@ use super::{
     conn::{Arg, Conn},
     desk::LoadError,
     gc::drop_untouched,
+    inbox,
     rebuild::rebuild,
 };
 
@@ -26,6 +27,7 @@ pub(super) async fn run_lone(conn: &mut Conn<'_>, ask: &Ask) -> Result<Answered,
             let args = vec![Arg::Blob(incarnation.0.as_bytes().to_vec())];
             Ok(Answered::DrainWorker(Ok(conn.run(sql, args).await? > 0)))
         }
+        Ask::ActInbox { row, act } => Ok(Answered::ActInbox(Ok(inbox::act(conn, row, *act).await?))),
         Ask::Append(_)
         | Ask::Command(_)
         | Ask::Submit { .. }
@@ -34,6 +36,7 @@ pub(super) async fn run_lone(conn: &mut Conn<'_>, ask: &Ask) -> Result<Answered,
         | Ask::PutBlobs { .. }
         | Ask::TouchBlobs { .. }
         | Ask::Import(_)
+        | Ask::TakeInbox { .. }
         | Ask::Remove(_)
         | Ask::Restore(_) => unreachable!("it is planned in a batch"),
     }

@@ -15,11 +15,13 @@ mod facts;
 mod fault;
 mod flow_rows;
 mod gc;
+mod inbox;
 mod lane;
 mod lineage;
 mod listing;
 mod lone;
 mod lookout;
+mod meters;
 mod migrate;
 mod plan;
 pub mod postgres;
@@ -40,6 +42,8 @@ pub use archived::{
 };
 pub use carry::{BlobTotals, Import, ImportError, ImportStream, Imported};
 pub use error::{AppendError, CommandError, StoreError};
+pub use inbox::{InboxAct, InboxFound, InboxMove, InboxMoved};
+pub use meters::StoreMeters;
 pub use sql_store::SqlStore;
 pub use verify::{Fold, LogFault, LogReader, Verified, Walked, verify, verify_stream, walk, walk_listed};
 pub(crate) use write::TOUCH_MS;
@@ -54,8 +58,8 @@ use docket_schema::{
     run::RunEvent,
     task::{ForkedFrom, TaskRecord, TaskSpec},
     wire::{
-        BatchList, BatchView, BlobCheck, Held, LeaseRequest, LostLease, QueueView, Resolved, Room, RunView,
-        StateCount, TaskPage, TaskQuery, WorkerView,
+        BatchList, BatchView, BlobCheck, Held, InboxRow, LeaseRequest, LostLease, QueueView, Resolved, Room,
+        RunView, StateCount, TaskPage, TaskQuery, WorkerView,
     },
 };
 
@@ -234,6 +238,10 @@ pub enum Holding {
 /// Tasks by state, and workers.
 pub type Standing = (Vec<StateCount>, Vec<WorkerView>);
 
+/// The queries that are asked again and again, whatever has ended: each scrape of `/metrics`, each autoscaler, each
+/// second. For the test that holds them to indexes of what has not.
+pub const ASKED_OFTEN: [&str; 3] = [read_flow::COUNTS, read::WORKERS, inbox::WAITING];
+
 /// The store. Every method is durable when it answers, or has done nothing.
 pub trait Store: Archives + Send + Sync + 'static {
     /// `sqlite` or `postgres`.
@@ -394,6 +402,26 @@ pub trait Store: Archives + Send + Sync + 'static {
         since: Timestamp,
     ) -> Answer<'_, Result<Vec<BlobRef>, StoreError>>;
 
+    /// Rows of the inbox that wait to become tasks, oldest first, at most `limit`.
+    fn inbox_waiting(&self, limit: u32) -> Answer<'_, Result<Vec<InboxRow>, StoreError>>;
+
+    /// All rows of the inbox, oldest first, at most `limit`.
+    fn inbox(&self, limit: u32) -> Answer<'_, Result<Vec<InboxRow>, StoreError>>;
+
+    /// How many rows of the inbox wait, and how many were refused.
+    fn inbox_counts(&self) -> Answer<'_, Result<(u64, u64), StoreError>>;
+
+    /// Makes tasks of rows of the inbox: each row's removal and its task's first event are one transaction, and a
+    /// row that is refused stays with the reason and keeps back no other. One answer each.
+    fn take_inbox(
+        &self,
+        moves: Vec<InboxMove>,
+        now: Timestamp,
+    ) -> Answer<'_, Result<Vec<InboxMoved>, StoreError>>;
+
+    /// Does this to a row of the inbox. `false` = there is no such row.
+    fn act_inbox(&self, row: String, act: InboxAct) -> Answer<'_, Result<bool, StoreError>>;
+
     /// Every queue with settings or with tasks that have not ended.
     fn queues(&self) -> Answer<'_, Result<Vec<QueueView>, StoreError>>;
 
@@ -405,6 +433,12 @@ pub trait Store: Archives + Send + Sync + 'static {
 
     /// Tasks by state, and workers heard of since `since`.
     fn status(&self, since: Timestamp) -> Answer<'_, Result<Standing, StoreError>>;
+
+    /// Workers heard of since `since`.
+    fn workers(&self, since: Timestamp) -> Answer<'_, Result<Vec<WorkerView>, StoreError>>;
+
+    /// What this store did since it was opened here.
+    fn meters(&self) -> StoreMeters;
 
     /// The secret that run tokens are made with: made once, the same for every coordinator.
     fn secret(&self, fresh: [u8; 32]) -> Answer<'_, Result<[u8; 32], StoreError>>;

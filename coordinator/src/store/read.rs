@@ -407,11 +407,18 @@ pub(super) async fn status(
             Ok(StateCount { state, count: row.count(1)? })
         })
         .collect::<Result<Vec<_>, StoreError>>()?;
-    let sql = "SELECT w.incarnation, w.name, w.seen_at, \
+    Ok((counts, workers(db, since).await?))
+}
+
+/// Workers and how many tasks each has.
+pub(super) const WORKERS: &str = "SELECT w.incarnation, w.name, w.seen_at, \
                (SELECT count(*) FROM tasks t WHERE t.state = 'running' AND t.worker = w.incarnation), \
                w.about, w.slots, w.full_why, w.draining \
                FROM workers w WHERE w.seen_at >= $1 ORDER BY w.name, w.incarnation";
-    let workers = rows(db, DOING, sql, vec![Arg::Int(since.0)])
+
+/// Workers heard of since `since`.
+pub(super) async fn workers(db: &Db, since: Timestamp) -> Result<Vec<WorkerView>, StoreError> {
+    rows(db, "reading the workers", WORKERS, vec![Arg::Int(since.0)])
         .await?
         .iter_mut()
         .map(|row| {
@@ -428,6 +435,5 @@ pub(super) async fn status(
                 draining: row.int(7)? != 0,
             })
         })
-        .collect::<Result<Vec<_>, StoreError>>()?;
-    Ok((counts, workers))
+        .collect()
 }

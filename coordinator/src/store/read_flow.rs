@@ -26,6 +26,11 @@ fn queue_of(text: &str) -> Result<QueueName, StoreError> {
     text.parse().map_err(|_| StoreError::Corrupt { what: format!("a queue named `{text}`") })
 }
 
+/// Tasks that have not ended, by queue and state: over the index of states.
+pub(super) const COUNTS: &str = "SELECT queue, state, count(*), min(CASE state WHEN 'available' THEN available_at END), min(leased_at) \
+               FROM tasks WHERE state IN ('pending', 'scheduled', 'available', 'running', 'retryable', 'blocked') \
+               GROUP BY queue, state ORDER BY queue, state";
+
 /// Every queue with settings or with tasks that have not ended. Costs what those tasks do.
 pub(super) async fn queues(db: &Db) -> Result<Vec<QueueView>, StoreError> {
     const DOING: &str = "reading the queues";
@@ -43,10 +48,7 @@ pub(super) async fn queues(db: &Db) -> Result<Vec<QueueView>, StoreError> {
         let settings = QueueSettings { paused: row.int(1)? != 0, running_max };
         all.insert(name.clone(), QueueView { settings, ..empty(name) });
     }
-    let sql = "SELECT queue, state, count(*), min(CASE state WHEN 'available' THEN available_at END), min(leased_at) \
-               FROM tasks WHERE state IN ('pending', 'scheduled', 'available', 'running', 'retryable', 'blocked') \
-               GROUP BY queue, state ORDER BY queue, state";
-    for mut row in rows(db, DOING, sql, Vec::new()).await? {
+    for mut row in rows(db, DOING, COUNTS, Vec::new()).await? {
         let name = queue_of(&row.text(0)?)?;
         let word = row.text(1)?;
         let state =

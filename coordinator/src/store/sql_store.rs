@@ -1,6 +1,6 @@
 //! The store as its callers have it: reads go to the pool, writes to the lane.
 
-use std::sync::Mutex;
+use std::sync::{Arc, Mutex};
 
 use bytes::Bytes;
 use docket_schema::{
@@ -10,7 +10,8 @@ use docket_schema::{
     system::StreamsArchived,
     task::TaskRecord,
     wire::{
-        BatchList, BatchView, BlobCheck, LeaseRequest, QueueView, Resolved, RunView, TaskPage, TaskQuery,
+        BatchList, BatchView, BlobCheck, InboxRow, LeaseRequest, QueueView, Resolved, RunView, TaskPage,
+        TaskQuery, WorkerView,
     },
 };
 use tokio::sync::{mpsc, oneshot};
@@ -18,15 +19,17 @@ use tokio::sync::{mpsc, oneshot};
 use super::{
     AfterEnded, Answer, Append, AppendError, Appended, ArchiveError, Archives, BlobTotals, CommandBlobs,
     CommandError, Decide, Difference, Due, EachEvent, Ended, Heartbeat, Holding, Import, ImportError,
-    Imported, Leased, NewBlob, NewTask, Queues, Renewed, Restore, RestoreError, RunAndFirst, Standing, Store,
-    StoreError, Stub, TaskAndDeadline, Term, archived,
+    Imported, InboxAct, InboxMove, InboxMoved, Leased, NewBlob, NewTask, Queues, Renewed, Restore,
+    RestoreError, RunAndFirst, Standing, Store, StoreError, Stub, TaskAndDeadline, Term, archived,
     ask::{Answered, Ask, AskAppend, AskCommand, AskImport, Job, pack},
     batches,
     conn::Db,
     fault::store_error,
-    gc,
+    gc, inbox,
     lane::{self, Committer, WAITING_MAX},
-    lineage, listing, read, read_flow,
+    lineage, listing,
+    meters::{Meters, StoreMeters},
+    read, read_flow,
 };
 
 /// A store on SQLite or PostgreSQL.
@@ -35,6 +38,7 @@ pub struct SqlStore {
     lanes: Mutex<Vec<mpsc::Sender<Job>>>,
     /// Each ends when its writer has.
     writers: Mutex<Vec<oneshot::Receiver<()>>>,
+    meters: Arc<Meters>,
 }
 
 impl SqlStore {
@@ -42,14 +46,15 @@ impl SqlStore {
     /// goes to the first.
     pub(super) fn start<C: Committer>(db: Db, committers: Vec<C>) -> Result<Self, StoreError> {
         let (mut lanes, mut writers) = (Vec::new(), Vec::new());
+        let meters = Arc::new(Meters::new());
         for committer in committers {
             let (lane, queue) = mpsc::channel(WAITING_MAX);
-            let writer = lane::start(queue, committer)
+            let writer = lane::start(queue, committer, Arc::clone(&meters))
                 .map_err(|source| store_error(db.dialect(), "starting a writer", sqlx::Error::Io(source)))?;
             lanes.push(lane);
             writers.push(writer);
         }
-        Ok(Self { db, lanes: Mutex::new(lanes), writers: Mutex::new(writers) })
+        Ok(Self { db, lanes: Mutex::new(lanes), writers: Mutex::new(writers), meters })
     }
 
     fn lane_of(&self, ask: &Ask) -> Option<mpsc::Sender<Job>> {
@@ -297,6 +302,30 @@ impl Store for SqlStore {
         Box::pin(async move { answered!(self, DropBlobs, Ask::DropBlobs { hashes, untouched_since: since }) })
     }
 
+    fn inbox_waiting(&self, limit: u32) -> Answer<'_, Result<Vec<InboxRow>, StoreError>> {
+        Box::pin(inbox::waiting(&self.db, limit))
+    }
+
+    fn inbox(&self, limit: u32) -> Answer<'_, Result<Vec<InboxRow>, StoreError>> {
+        Box::pin(inbox::all(&self.db, limit))
+    }
+
+    fn inbox_counts(&self) -> Answer<'_, Result<(u64, u64), StoreError>> {
+        Box::pin(inbox::counts(&self.db))
+    }
+
+    fn take_inbox(
+        &self,
+        moves: Vec<InboxMove>,
+        now: Timestamp,
+    ) -> Answer<'_, Result<Vec<InboxMoved>, StoreError>> {
+        Box::pin(async move { answered!(self, TakeInbox, Ask::TakeInbox { moves, now }) })
+    }
+
+    fn act_inbox(&self, row: String, act: InboxAct) -> Answer<'_, Result<bool, StoreError>> {
+        Box::pin(async move { answered!(self, ActInbox, Ask::ActInbox { row, act }) })
+    }
+
     fn queues(&self) -> Answer<'_, Result<Vec<QueueView>, StoreError>> {
         Box::pin(read_flow::queues(&self.db))
     }
@@ -311,6 +340,14 @@ impl Store for SqlStore {
 
     fn status(&self, since: Timestamp) -> Answer<'_, Result<Standing, StoreError>> {
         Box::pin(read::status(&self.db, since))
+    }
+
+    fn workers(&self, since: Timestamp) -> Answer<'_, Result<Vec<WorkerView>, StoreError>> {
+        Box::pin(read::workers(&self.db, since))
+    }
+
+    fn meters(&self) -> StoreMeters {
+        self.meters.view()
     }
 
     fn secret(&self, fresh: [u8; 32]) -> Answer<'_, Result<[u8; 32], StoreError>> {

@@ -89,6 +89,8 @@ pub(super) struct Staged {
     pub(super) queues: BTreeMap<QueueName, QueueSettings>,
     /// Which task waits for which, and no longer: by the one that is waited for.
     pub(super) dependencies: BTreeMap<(TaskId, TaskId), Waits>,
+    /// Rows of the inbox that are tasks now (`None`), or none, and why.
+    pub(super) inbox: BTreeMap<String, Option<String>>,
     pub(super) blobs: BTreeMap<BlobHash, PackedBlob>,
     /// Blobs named, and so kept from garbage collection.
     pub(super) touched: HashSet<BlobHash>,
@@ -105,6 +107,7 @@ impl Staged {
             && self.streams.is_empty()
             && self.deadlines.is_empty()
             && self.workers.is_empty()
+            && self.inbox.is_empty()
             && self.blobs.is_empty()
             && self.touched.is_empty()
     }

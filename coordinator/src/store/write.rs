@@ -10,6 +10,7 @@ use super::{
     conn::Arg,
     desk::{Desk, Staged},
     flow_rows::{dependencies, queues},
+    inbox::inbox,
     sqlite::direct,
     task_rows::tasks,
 };
@@ -153,6 +154,7 @@ pub(super) fn writes(desk: &mut Desk, base: u64) -> Vec<Write> {
     all.extend(tasks(staged, desk));
     all.extend(dependencies(staged));
     all.push(queues(staged));
+    all.extend(inbox(staged));
     all.extend(runs(staged));
     all.push(deadlines(staged));
     all.extend(workers(staged));

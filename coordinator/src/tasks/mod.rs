@@ -1,11 +1,12 @@
 //! What a coordinator does by itself: gives back leases that nobody renews, makes tasks available
-//! whose time has come, wakes those who wait for either, learns
+//! whose time has come, makes tasks of what stands in the inbox, wakes those who wait for either, learns
 //! of tokens that others revoked, writes down which calls were refused, and archives what is old.
 //!
 //! Every task here is idempotent: any number of coordinators run them on one store at a time.
 
 mod archiver;
 mod expirer;
+mod inbox;
 mod refused;
 mod scheduler;
 mod tokens;
@@ -15,6 +16,8 @@ pub(crate) use archiver::archive_old;
 #[cfg(test)]
 pub(crate) use expirer::end_if_past;
 pub(crate) use expirer::expire_leases;
+pub(crate) use inbox::take_inbox;
+pub use inbox::take_inbox_once;
 pub(crate) use refused::write_refused;
 pub(crate) use scheduler::make_due_available;
 pub(crate) use tokens::follow_tokens;

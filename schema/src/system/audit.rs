@@ -80,6 +80,11 @@ pub enum AdminAct {
         /// Which.
         incarnation: IncarnationId,
     },
+    /// Dropped what an application had put into the inbox and what is no task.
+    DropInboxRow {
+        /// Its id, as the application wrote it.
+        row: String,
+    },
     /// Derived every table from the log again.
     Rebuild {
         /// How many values were not what the log says.

@@ -35,6 +35,17 @@ pub struct QueueView {
 }
 
 impl QueueView {
+    /// How many of its tasks run, or would if there were workers enough: what to scale workers by. What runs counts, so
+    /// that a busy worker is never one too many; what is paused, or above the queue's limit, does not.
+    pub fn wanted(&self) -> u64 {
+        let running = self.count(TaskState::Running);
+        if self.settings.paused {
+            return running;
+        }
+        let all = running.saturating_add(self.count(TaskState::Available));
+        self.settings.running_max.map_or(all, |max| all.min(running.max(u64::from(max))))
+    }
+
     /// How many of its tasks are in a state.
     pub fn count(&self, state: TaskState) -> u64 {
         self.tasks.iter().find(|one| one.state == state).map_or(0, |one| one.count)
@@ -104,4 +115,42 @@ pub enum WhyKind {
     NoRoom,
     /// Nothing: a worker is about to take it.
     Next,
+}
+
+/// `GET /v1/queues/{name}/load`: for autoscalers. A queue that nobody knows has a load of 0.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct QueueLoad {
+    /// See [`QueueView::wanted`].
+    pub wanted: u64,
+    /// Its tasks that run.
+    pub running: u64,
+    /// Its tasks that could be leased.
+    pub available: u64,
+    /// For how long the one of them that waits longest has, in seconds.
+    pub oldest_available_s: u64,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_runs_is_always_wanted_and_what_cannot_run_never() {
+        let of = |running, available, paused, running_max| {
+            let count = |state, count| StateCount { state, count };
+            let tasks = vec![
+                count(TaskState::Running, running),
+                count(TaskState::Available, available),
+                count(TaskState::Blocked, 9),
+            ];
+            let settings = QueueSettings { paused, running_max };
+            let name = QueueName::default();
+            QueueView { name, settings, tasks, oldest_available_at: None, oldest_leased_at: None }.wanted()
+        };
+        assert_eq!(of(0, 0, false, None), 0);
+        assert_eq!(of(2, 3, false, None), 5);
+        assert_eq!(of(2, 3, true, None), 2);
+        assert_eq!(of(2, 3, false, Some(4)), 4);
+        assert_eq!(of(2, 3, false, Some(1)), 2, "the limit came later than what runs");
+    }
 }

@@ -3,7 +3,7 @@
 use std::{fmt, path::PathBuf, sync::Arc};
 
 use docket_coordinator::store::{self, Store};
-use sqlx::{AssertSqlSafe, Connection as _};
+use sqlx::{AssertSqlSafe, Connection as _, Row as _};
 
 /// Which database.
 #[derive(Debug, Clone)]
@@ -69,6 +69,37 @@ impl Raw {
             Self::Sqlite(conn) => sqlx::query_scalar(sql).fetch_one(conn).await,
             Self::Postgres(conn) => sqlx::query_scalar(sql).fetch_one(conn).await,
         }
+    }
+
+    /// One text.
+    ///
+    /// # Errors
+    /// What the database says.
+    pub async fn text(&mut self, sql: &str) -> Result<String, sqlx::Error> {
+        let sql = AssertSqlSafe(sql.to_owned());
+        match self {
+            Self::Sqlite(conn) => sqlx::query_scalar(sql).fetch_one(conn).await,
+            Self::Postgres(conn) => sqlx::query_scalar(sql).fetch_one(conn).await,
+        }
+    }
+
+    /// How the database would carry a query out, in its own words.
+    ///
+    /// # Errors
+    /// What the database says.
+    pub async fn plan(&mut self, sql: &str) -> Result<String, sqlx::Error> {
+        Ok(match self {
+            Self::Sqlite(conn) => {
+                let sql = AssertSqlSafe(format!("EXPLAIN QUERY PLAN {sql}"));
+                let rows = sqlx::query(sql).fetch_all(conn).await?;
+                rows.iter().map(|row| row.try_get::<String, _>(3)).collect::<Result<Vec<_>, _>>()?
+            }
+            Self::Postgres(conn) => {
+                let sql = AssertSqlSafe(format!("EXPLAIN {sql}"));
+                sqlx::query_scalar(sql).fetch_all(conn).await?
+            }
+        }
+        .join("\n"))
     }
 }
 

@@ -315,3 +315,44 @@ pub(super) async fn a_drained_worker_gets_no_more_and_is_told(database: Database
     assert!(view.about.is_some());
     world.check().await;
 }
+
+/// However many tasks have ended: counts for metrics and autoscalers, workers with what they hold, the inbox.
+pub(super) async fn what_is_asked_often_costs_what_has_not_ended(database: Database) {
+    let world = World::open(database).await;
+    world.submit(spec("a")).await;
+    let mut raw = world.database.raw().await;
+    let (numbers, id, hash) = if world.database.is_sqlite() {
+        let numbers =
+            "WITH RECURSIVE n(i) AS (VALUES (1000000) UNION ALL SELECT i + 1 FROM n WHERE i < 1020000)";
+        (format!("{numbers} SELECT"), "unhex(printf('%032x', i))", "zeroblob(32)")
+    } else {
+        let numbers = "WITH n AS (SELECT * FROM generate_series(1000000, 1020000) AS n(i)) SELECT".to_owned();
+        (numbers, "decode(lpad(to_hex(i), 32, '0'), 'hex')", "decode(repeat('00', 32), 'hex')")
+    };
+    for (into, select) in [
+        (
+            "streams (id, name, head_seq, head_hash, head_at, epoch, fence)",
+            format!("i, 'task/' || i, 1, {hash}, 0, 0, 'none' FROM n"),
+        ),
+        (
+            "tasks (id, stream_id, seq, hash, state, queue, engine, priority, epoch, failures, crashes, runs, \
+             available_at, submitted_at, ended_at, flow, rank)",
+            format!(
+                "{id}, i, 1, {hash}, 'completed', 'default', 'react', 0, 0, 0, 0, 0, 0, 0, 1, 'default', 0 FROM n"
+            ),
+        ),
+    ] {
+        raw.run(&format!("INSERT INTO {into} {numbers} {select}")).await.expect("inserts");
+    }
+    raw.run("ANALYZE").await.expect("analyzes");
+    for sql in docket_coordinator::store::ASKED_OFTEN {
+        let plan = raw.plan(&sql.replace("$1", "200")).await.expect("plans");
+        let all = ["Seq Scan on tasks", "SCAN tasks", "SCAN t\n", "SCAN t "];
+        assert!(!all.iter().any(|all| format!("{plan}\n").contains(all)), "{sql}\n{plan}");
+    }
+    let ended = raw.plan("SELECT count(*) FROM tasks WHERE ended_at > 0").await.expect("plans");
+    assert!(
+        ended.contains("Seq Scan on tasks") || ended.contains("SCAN tasks"),
+        "the test sees such a plan: {ended}"
+    );
+}

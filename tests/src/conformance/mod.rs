@@ -9,6 +9,7 @@ mod database;
 mod delivery;
 mod faults;
 mod flow;
+mod inbox;
 mod leases;
 mod lineage;
 mod listing;
@@ -79,6 +80,14 @@ pub const CASES: &[(&str, Case)] = cases![
     flow::a_worker_gets_what_its_labels_satisfy,
     flow::batches_share_and_nobody_starves,
     flow::a_drained_worker_gets_no_more_and_is_told,
+    inbox::enqueue_in_the_callers_transaction,
+    inbox::a_crash_between_enqueue_and_task_loses_and_doubles_nothing,
+    inbox::what_is_no_task_stays_and_keeps_back_no_other,
+    inbox::many_coordinators_take_each_row_once,
+    inbox::an_enqueued_deduplication_key_holds,
+    inbox::an_application_needs_execute_and_nothing_else,
+    inbox::a_look_at_the_inbox_costs_what_waits_there,
+    flow::what_is_asked_often_costs_what_has_not_ended,
     leases::lease_request_repeated_answers_the_same,
     leases::concurrent_leases_never_share_a_task,
     leases::late_calls_before_the_expirer_are_accepted,

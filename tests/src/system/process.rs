@@ -34,6 +34,8 @@ pub enum Tool {
     Cargo,
     /// git, to make sample repositories.
     Git,
+    /// systemd's own check of units.
+    SystemdAnalyze,
     /// Python, to ask other people's programs what they make of ours.
     Python,
 }
@@ -44,6 +46,7 @@ impl Tool {
             Self::Docket => docket().into(),
             Self::Cargo => std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()),
             Self::Git => "git".into(),
+            Self::SystemdAnalyze => "systemd-analyze".into(),
             Self::Python => "python3".into(),
         }
     }
@@ -64,7 +67,8 @@ impl Tool {
                 of_the_test.iter().any(|prefix| name.starts_with(prefix))
             }
             Self::Git => name.starts_with("GIT_"),
-            Self::Python => name.starts_with("PYTHON"),
+            Self::SystemdAnalyze => name.starts_with("SYSTEMD_"),
+            Self::Python => name.starts_with("PYTHON") && name != "PYTHONPATH",
         }
     }
 

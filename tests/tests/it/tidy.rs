@@ -80,7 +80,9 @@ fn places(sources: &[(String, String)], words: &[&str], except: &[&str]) -> Vec<
 
 #[test]
 fn the_coordinators_library_does_not_know_the_worker() {
-    let found = places(&sources("coordinator/src"), &["docket_worker"], &["coordinator/src/bin/docket/"]);
+    // As a crate: metrics have names that begin so as well.
+    let words = ["docket_worker::", "use docket_worker", "extern crate docket_worker"];
+    let found = places(&sources("coordinator/src"), &words, &["coordinator/src/bin/docket/"]);
     refuse("only the binary may name docket_worker", found);
 }
 

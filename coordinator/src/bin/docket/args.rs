@@ -150,6 +150,8 @@ pub(crate) enum Command {
     Workers(crate::workers::Args),
     /// The queues: how they stand; pause, open, limit, drain one
     Queue(crate::queue::Args),
+    /// What applications enqueued in their own transactions and what is no task: list, retry, drop
+    Inbox(crate::inbox::Args),
     /// Who may call the coordinator: make, list, revoke tokens
     Token(crate::token::Args),
     /// The database: migrate it, rebuild what is derived from the log

@@ -89,6 +89,7 @@ fn act(act: &AdminAct) -> String {
         AdminAct::Restore { stream } => format!("asked to bring {stream} back from the archive"),
         AdminAct::Migrate { version } => format!("database migrated by docket {version}"),
         AdminAct::DrainWorker { incarnation } => format!("drained worker {incarnation}"),
+        AdminAct::DropInboxRow { row } => format!("asked to drop row {row} of the inbox"),
         AdminAct::Rebuild { differences } => format!("tables derived again, {differences} differences"),
     }
 }

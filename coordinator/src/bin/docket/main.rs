@@ -40,6 +40,7 @@ mod fork;
 mod gc;
 mod home;
 mod import;
+mod inbox;
 mod lineage;
 mod local;
 mod logging;
@@ -174,6 +175,7 @@ async fn dispatch(cx: Context, command: Command) -> Outcome {
         Command::Worker(args) => worker::run(cx, args).await,
         Command::Workers(args) => workers::run(cx, args).await,
         Command::Queue(args) => queue::run(cx, args).await,
+        Command::Inbox(args) => inbox::run(cx, args).await,
         Command::Token(args) => token::run(cx, args).await,
         Command::Db(args) => db::run(cx, args).await,
         Command::Doctor(args) => doctor::run(cx, args).await,

@@ -12,6 +12,7 @@ mod hostile;
 mod life;
 mod made_tokens;
 mod malformed;
+mod metrics;
 mod pace;
 mod polls;
 mod resume;

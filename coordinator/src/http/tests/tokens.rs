@@ -34,6 +34,11 @@ const ALLOWED: &[(&str, &str)] = &[
     ("GET /v1/tasks/{id}/why", "submit read"),
     ("GET /v1/queues", "submit read"),
     ("POST /v1/queues/{name}", ""),
+    ("GET /v1/queues/{name}/load", "submit read"),
+    ("GET /metrics", "submit worker read"),
+    ("GET /v1/inbox", "submit read"),
+    ("POST /v1/inbox/{row}/drop", ""),
+    ("POST /v1/inbox/{row}/retry", ""),
     ("POST /v1/workers/{id}/drain", ""),
     ("POST /v1/tasks/{id}/release", "worker"),
     ("POST /v1/lease", "worker"),
@@ -83,6 +88,7 @@ fn path_of(route: &Route, run: RunId) -> String {
         .replace("{hash}", &zeros)
         .replace("{prefix}", "abc")
         .replace("{name}", "nobody")
+        .replace("{row}", "nothing")
 }
 
 /// How a request says who it is.

@@ -2,7 +2,7 @@
 
 use docket_schema::ids::{BlobHash, StreamId, SystemTopic, TaskId};
 
-use super::{append, archive, command, depend, import, lease, submit};
+use super::{append, archive, command, depend, import, inbox, lease, submit};
 use crate::store::{
     ask::{Answered, Ask, PackedBlob},
     conn::Conn,
@@ -43,11 +43,15 @@ pub(in crate::store) async fn plan_batch(
             Ask::Import(ask) => Answered::Import(import::plan_import(desk, conn, ask).await?),
             Ask::Remove(ask) => Answered::Remove(archive::plan_removal(desk, conn, &ask.0, ask.1).await?),
             Ask::Restore(ask) => Answered::Restore(archive::plan_restore(desk, conn, &ask.0, ask.1).await?),
+            Ask::TakeInbox { moves, now } => {
+                Answered::TakeInbox(Ok(inbox::plan_inbox(desk, conn, moves, *now).await?))
+            }
             Ask::Grace { .. }
             | Ask::Secret { .. }
             | Ask::Term(_)
             | Ask::Rebuild
             | Ask::DropBlobs { .. }
+            | Ask::ActInbox { .. }
             | Ask::DrainWorker { .. } => {
                 unreachable!("lone asks are not planned in a batch")
             }
@@ -97,7 +101,7 @@ async fn load(desk: &mut Desk, conn: &mut Conn<'_>, asks: &[&Ask]) -> Result<(),
                 streams.push(StreamId::System(SystemTopic::Imports));
                 names.extend(&ask.import.names);
             }
-            Ask::Submit { .. } | Ask::Lease { .. } | Ask::PutBlobs { .. } => {}
+            Ask::Submit { .. } | Ask::Lease { .. } | Ask::PutBlobs { .. } | Ask::TakeInbox { .. } => {}
             Ask::Remove(ask) => {
                 let going = ask.0.streams.iter().map(|archived| &archived.stream);
                 tasks.extend(going.clone().filter_map(|stream| match stream {
@@ -117,6 +121,7 @@ async fn load(desk: &mut Desk, conn: &mut Conn<'_>, asks: &[&Ask]) -> Result<(),
             | Ask::Term(_)
             | Ask::Rebuild
             | Ask::DropBlobs { .. }
+            | Ask::ActInbox { .. }
             | Ask::DrainWorker { .. } => {}
         }
     }

@@ -8,6 +8,7 @@ mod choose;
 mod command;
 mod depend;
 mod import;
+mod inbox;
 mod lease;
 mod submit;
 

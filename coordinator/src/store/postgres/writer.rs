@@ -266,6 +266,8 @@ fn is_quick(ask: &Ask) -> bool {
         | Ask::Term(_)
         | Ask::DropBlobs { .. }
         | Ask::DrainWorker { .. }
+        | Ask::TakeInbox { .. }
+        | Ask::ActInbox { .. }
         | Ask::Grace { .. }
         | Ask::Secret { .. }
         | Ask::Rebuild => false,

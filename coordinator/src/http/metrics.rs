@@ -1,0 +1,277 @@
+//! `/metrics`: how queues and workers stand, and what this process did, in Prometheus' text format (0.0.4).
+//!
+//! What stands in the database every coordinator tells alike: take the `max` over them, never the sum. Counters are
+//! of one process. The format is a few lines of text, so it is written here and no library is brought in; a test
+//! reads it back by the format's grammar. Needs a token, of whatever role but none of a run's: names of queues and
+//! how much is done are nobody else's business, and whoever scrapes can send one.
+
+use std::{
+    collections::HashMap,
+    fmt::Write as _,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::Duration,
+};
+
+use axum::{
+    body::Body,
+    http::{HeaderValue, Response, StatusCode, header},
+};
+use docket_schema::{
+    ids::Timestamp,
+    task::TaskState,
+    wire::{QueueView, WorkerView},
+};
+
+use super::{
+    api::Api,
+    call::Call,
+    errors::Refusal,
+    queues::heard_since,
+    router::{ROUTES, Route},
+};
+use crate::{
+    meter::{Histogram, HistogramView},
+    store::StoreMeters,
+};
+
+/// Classes of status: 1xx to 5xx.
+const CLASSES: [&str; 5] = ["1xx", "2xx", "3xx", "4xx", "5xx"];
+
+/// What was asked of one route.
+#[derive(Debug)]
+struct RouteMeter {
+    by_class: [AtomicU64; 5],
+    times: Histogram,
+}
+
+/// What was asked since the process began, by route. Bounded by the table of routes, whatever is asked.
+#[derive(Debug)]
+pub(crate) struct HttpMeters(HashMap<(&'static str, &'static str), RouteMeter>);
+
+impl Default for HttpMeters {
+    fn default() -> Self {
+        let meter = || RouteMeter { by_class: Default::default(), times: Histogram::of_times() };
+        Self(ROUTES.iter().map(|route| ((route.verb.as_str(), route.path), meter())).collect())
+    }
+}
+
+impl HttpMeters {
+    /// Counts an answer. Long polls count with the time they waited.
+    pub(crate) fn answered(&self, route: &Route, status: StatusCode, took: Duration) {
+        let Some(meter) = self.0.get(&(route.verb.as_str(), route.path)) else { return };
+        let class = usize::from(status.as_u16() / 100).saturating_sub(1);
+        if let Some(count) = meter.by_class.get(class) {
+            count.fetch_add(1, Ordering::Relaxed);
+        }
+        meter.times.add(u64::try_from(took.as_micros()).unwrap_or(u64::MAX));
+    }
+}
+
+pub(super) async fn metrics(api: Arc<Api>, _: Call) -> Result<Response<Body>, Refusal> {
+    let queues = api.store.queues().await?;
+    let workers = api.store.workers(heard_since(&api)).await?;
+    let inbox = api.store.inbox_counts().await?;
+    let mut text = Text::default();
+    of_queues(&mut text, &queues, api.clock.now());
+    of_workers(&mut text, &workers);
+    text.family(
+        "docket_inbox_rows",
+        "gauge",
+        "What applications enqueued and is no task yet, or was refused.",
+    );
+    text.sample("docket_inbox_rows", &[("state", "waiting")], inbox.0 as f64);
+    text.sample("docket_inbox_rows", &[("state", "refused")], inbox.1 as f64);
+    of_store(&mut text, &api.store.meters());
+    of_http(&mut text, &api.meters);
+    let mut response = Response::new(Body::from(text.0));
+    let headers = response.headers_mut();
+    headers
+        .insert(header::CONTENT_TYPE, HeaderValue::from_static("text/plain; version=0.0.4; charset=utf-8"));
+    headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
+    Ok(response)
+}
+
+fn of_queues(text: &mut Text, queues: &[QueueView], now: Timestamp) {
+    text.family("docket_tasks", "gauge", "Tasks that have not ended.");
+    for queue in queues {
+        for state in TaskState::ALL.into_iter().filter(|state| !state.is_ended()) {
+            let labels = [("queue", queue.name.as_str()), ("state", state.as_str())];
+            text.sample("docket_tasks", &labels, queue.count(state) as f64);
+        }
+    }
+    type Value = fn(&QueueView, Timestamp) -> f64;
+    let gauges: [(&str, &str, Value); 5] = [
+        (
+            "docket_queue_wanted",
+            "Tasks that run, or would if there were workers enough: what to scale by.",
+            |queue, _| queue.wanted() as f64,
+        ),
+        (
+            "docket_queue_oldest_available_seconds",
+            "For how long the task that waits longest could have been leased; 0 where none waits.",
+            |queue, now| seconds_since(queue.oldest_available_at, now),
+        ),
+        (
+            "docket_queue_oldest_running_seconds",
+            "For how long the task that runs longest has been leased; 0 where none runs.",
+            |queue, now| seconds_since(queue.oldest_leased_at, now),
+        ),
+        ("docket_queue_paused", "Whether its tasks are given out: 1 = they are not.", |queue, _| {
+            f64::from(u8::from(queue.settings.paused))
+        }),
+        (
+            "docket_queue_running_max",
+            "How many of its tasks may run at a time; +Inf = any number.",
+            |queue, _| queue.settings.running_max.map_or(f64::INFINITY, f64::from),
+        ),
+    ];
+    for (name, help, value) in gauges {
+        text.family(name, "gauge", help);
+        for queue in queues {
+            text.sample(name, &[("queue", queue.name.as_str())], value(queue, now));
+        }
+    }
+}
+
+fn seconds_since(at: Option<Timestamp>, now: Timestamp) -> f64 {
+    at.map_or(0.0, |at| now.ms_since(at) as f64 / 1000.0)
+}
+
+fn of_workers(text: &mut Text, workers: &[WorkerView]) {
+    let sum = |of: fn(&WorkerView) -> u32| workers.iter().map(|worker| f64::from(of(worker))).sum::<f64>();
+    let mut one = |name, help, value| {
+        text.family(name, "gauge", help);
+        text.sample(name, &[], value);
+    };
+    one("docket_workers", "Workers heard of lately.", workers.len() as f64);
+    one("docket_workers_draining", "Those that were told to end.", sum(|worker| worker.draining.into()));
+    let slots = |worker: &WorkerView| worker.room.as_ref().map_or(0, |room| room.slots);
+    one("docket_worker_slots", "Tasks that they take at a time, together.", sum(slots));
+    one("docket_worker_held", "Tasks that they have.", sum(|worker| worker.held));
+}
+
+fn of_store(text: &mut Text, store: &StoreMeters) {
+    let mut one = |name, help, value: u64| {
+        text.family(name, "counter", help);
+        text.sample(name, &[], value as f64);
+    };
+    one("docket_store_appends_total", "Appends that were answered, refusals among them.", store.appends);
+    one("docket_store_commands_total", "Commands and submits likewise.", store.commands);
+    one("docket_store_leases_total", "Leases that were granted.", store.leases);
+    one("docket_store_failed_total", "What the store could not do.", store.failed);
+    text.family("docket_store_batch_asks", "histogram", "How many asks shared a transaction.");
+    text.histogram("docket_store_batch_asks", &[], &store.batch_asks);
+    text.family("docket_store_batch_seconds", "histogram", "How long such a transaction took.");
+    text.histogram("docket_store_batch_seconds", &[], &store.batch_times);
+}
+
+fn of_http(text: &mut Text, http: &HttpMeters) {
+    // Routes that nobody asked are left out.
+    let asked: Vec<_> = ROUTES
+        .iter()
+        .filter_map(|route| {
+            let (verb, path) = (route.verb.as_str(), route.path);
+            http.0.get(&(verb, path)).map(|meter| (verb, path, meter))
+        })
+        .map(|(verb, path, meter)| (verb, path, meter, meter.times.view()))
+        .filter(|(.., times)| times.at_most.last().is_some_and(|(_, all)| *all > 0))
+        .collect();
+    text.family("docket_http_requests_total", "counter", "Requests that were answered.");
+    for (verb, path, meter, _) in &asked {
+        for (class, count) in CLASSES.into_iter().zip(&meter.by_class) {
+            let count = count.load(Ordering::Relaxed);
+            if count > 0 {
+                let labels = [("method", *verb), ("route", *path), ("status", class)];
+                text.sample("docket_http_requests_total", &labels, count as f64);
+            }
+        }
+    }
+    text.family(
+        "docket_http_request_seconds",
+        "histogram",
+        "How long they took; long polls with their waiting.",
+    );
+    for (verb, path, _, times) in &asked {
+        text.histogram("docket_http_request_seconds", &[("method", verb), ("route", path)], times);
+    }
+}
+
+/// The text as it grows.
+#[derive(Default)]
+struct Text(String);
+
+impl Text {
+    /// Begins a family; all its samples follow.
+    fn family(&mut self, name: &str, kind: &str, help: &str) {
+        let help = help.replace('\\', "\\\\").replace('\n', "\\n");
+        self.line(format_args!("# HELP {name} {help}"));
+        self.line(format_args!("# TYPE {name} {kind}"));
+    }
+
+    fn sample(&mut self, name: &str, labels: &[(&str, &str)], value: f64) {
+        let labels: Vec<String> =
+            labels.iter().map(|(name, value)| format!("{name}=\"{}\"", escaped(value))).collect();
+        let value = Number(value);
+        if labels.is_empty() {
+            self.line(format_args!("{name} {value}"));
+        } else {
+            self.line(format_args!("{name}{{{}}} {value}", labels.join(",")));
+        }
+    }
+
+    fn histogram(&mut self, name: &str, labels: &[(&str, &str)], view: &HistogramView) {
+        let mut all = 0;
+        for (bound, count) in &view.at_most {
+            let le = Number(bound.unwrap_or(f64::INFINITY)).to_string();
+            let labels: Vec<(&str, &str)> = labels.iter().copied().chain([("le", le.as_str())]).collect();
+            self.sample(&format!("{name}_bucket"), &labels, *count as f64);
+            all = *count;
+        }
+        self.sample(&format!("{name}_sum"), labels, view.sum);
+        self.sample(&format!("{name}_count"), labels, all as f64);
+    }
+
+    fn line(&mut self, line: std::fmt::Arguments<'_>) {
+        writeln!(self.0, "{line}").expect("writing to a string cannot fail");
+    }
+}
+
+/// A value of a label: backslash, quote and line feed are escaped.
+fn escaped(value: &str) -> String {
+    value.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n")
+}
+
+/// A number as the format has it.
+struct Number(f64);
+
+impl std::fmt::Display for Number {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        if self.0 == f64::INFINITY { f.write_str("+Inf") } else { write!(f, "{}", self.0) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_stands_in_labels_and_help_breaks_no_line() {
+        let mut text = Text::default();
+        text.family("a", "gauge", "one\\two\nthree");
+        text.sample("a", &[("b", "back\\slash \"quote\" line\nfeed"), ("c", "ü")], 0.5);
+        text.sample("a", &[], f64::INFINITY);
+        let lines: Vec<&str> = text.0.lines().collect();
+        assert_eq!(
+            lines,
+            [
+                r"# HELP a one\\two\nthree",
+                "# TYPE a gauge",
+                r#"a{b="back\\slash \"quote\" line\nfeed",c="ü"} 0.5"#,
+                "a +Inf"
+            ]
+        );
+    }
+}

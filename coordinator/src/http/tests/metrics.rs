@@ -1,0 +1,194 @@
+//! `/metrics` read back by the grammar of the format, written down a second time and strictly: what it does not allow
+//! fails, so does a family in two places, a type that its samples break, a histogram that falls.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use docket_schema::{ids::QueueName, task::TaskSpec, wire::QueueLoad};
+use serde_json::{Value, json};
+
+use super::{
+    events::spec,
+    support::{House, lease_request, token},
+};
+use crate::http::Role;
+
+type Labels = BTreeMap<String, String>;
+
+#[derive(Debug)]
+struct Sample {
+    name: String,
+    labels: Labels,
+    value: f64,
+}
+
+fn is_name(text: &str, colons: bool) -> bool {
+    let mut chars = text.chars();
+    let first = |c: char| c.is_ascii_alphabetic() || c == '_' || (colons && c == ':');
+    chars.next().is_some_and(first) && chars.all(|c| first(c) || c.is_ascii_digit())
+}
+
+fn value_of(text: &str) -> f64 {
+    match text {
+        "+Inf" => f64::INFINITY,
+        "-Inf" | "NaN" => panic!("{text} is no value of ours"),
+        number => {
+            assert!(number.bytes().all(|b| b.is_ascii_digit() || b".e-".contains(&b)), "{number}");
+            number.parse().expect("a number")
+        }
+    }
+}
+
+/// `name="value",…` up to the closing brace; answers what follows it.
+fn labels_of(mut text: &str) -> (Labels, &str) {
+    let mut labels = Labels::new();
+    loop {
+        let (name, rest) = text.split_once("=\"").expect("a label");
+        assert!(is_name(name, false), "{name}");
+        let (mut value, mut chars) = (String::new(), rest.char_indices());
+        let end = loop {
+            match chars.next().expect("a closing quote") {
+                (at, '"') => break at,
+                (_, '\\') => value.push(match chars.next().expect("what is escaped").1 {
+                    'n' => '\n',
+                    c @ ('\\' | '"') => c,
+                    other => panic!("\\{other} is no escape"),
+                }),
+                (_, c) => value.push(c),
+            }
+        };
+        assert!(labels.insert(name.to_owned(), value).is_none(), "{name} twice");
+        let rest = &rest[end + 1..];
+        if let Some(rest) = rest.strip_prefix('}') {
+            return (labels, rest);
+        }
+        text = rest.strip_prefix(',').expect("a comma or the end");
+    }
+}
+
+fn sample_of(line: &str) -> Sample {
+    let at = line.find(['{', ' ']).expect("a name ends");
+    let (name, rest) = line.split_at(at);
+    assert!(is_name(name, true), "{line}");
+    let (labels, rest) = match rest.strip_prefix('{') {
+        Some(rest) => labels_of(rest),
+        None => (Labels::new(), rest),
+    };
+    let value = rest.strip_prefix(' ').expect("one space");
+    Sample { name: name.to_owned(), labels, value: value_of(value) }
+}
+
+/// Reads the whole text: families in order with their types and samples.
+fn parsed(text: &str) -> Vec<(String, String, Vec<Sample>)> {
+    assert!(text.ends_with('\n'), "the last line ends");
+    let (mut families, mut names) = (Vec::<(String, String, Vec<Sample>)>::new(), BTreeSet::new());
+    let mut helped = None;
+    let mut seen = BTreeSet::new();
+    for line in text.lines() {
+        if let Some(rest) = line.strip_prefix("# HELP ") {
+            let (name, help) = rest.split_once(' ').expect("a help");
+            assert!(is_name(name, true) && !help.is_empty(), "{line}");
+            assert!(names.insert(name.to_owned()), "{name} in two places");
+            helped = Some(name.to_owned());
+        } else if let Some(rest) = line.strip_prefix("# TYPE ") {
+            let (name, kind) = rest.split_once(' ').expect("a type");
+            assert_eq!(helped.take().as_deref(), Some(name), "its help comes first");
+            assert!(["gauge", "counter", "histogram"].contains(&kind), "{line}");
+            families.push((name.to_owned(), kind.to_owned(), Vec::new()));
+        } else {
+            let sample = sample_of(line);
+            assert!(seen.insert((sample.name.clone(), sample.labels.clone())), "{line} twice");
+            let (name, kind, samples) = families.last_mut().expect("a family");
+            match kind.as_str() {
+                "histogram" => {
+                    let part = sample.name.strip_prefix(name.as_str()).expect("of the family");
+                    assert!(["_bucket", "_sum", "_count"].contains(&part), "{line}");
+                    assert_eq!(part == "_bucket", sample.labels.contains_key("le"), "{line}");
+                }
+                "counter" => assert!(sample.name == *name && name.ends_with("_total"), "{line}"),
+                _ => assert!(sample.name == *name && !name.ends_with("_total"), "{line}"),
+            }
+            samples.push(sample);
+        }
+    }
+    families
+}
+
+/// Buckets rise, and the last one is the count.
+fn check_histogram(name: &str, samples: &[Sample]) {
+    let mut series: BTreeMap<Labels, (Vec<(f64, f64)>, f64)> = BTreeMap::new();
+    for sample in samples {
+        let mut labels = sample.labels.clone();
+        let le = labels.remove("le");
+        let entry = series.entry(labels).or_default();
+        if let Some(le) = le {
+            entry.0.push((value_of(&le), sample.value));
+        } else if sample.name.ends_with("_count") {
+            entry.1 = sample.value;
+        }
+    }
+    assert!(!series.is_empty(), "{name} has no series");
+    for (labels, (buckets, count)) in series {
+        assert!(
+            buckets.windows(2).all(|two| two[0].0 < two[1].0 && two[0].1 <= two[1].1),
+            "{name} {labels:?}"
+        );
+        assert_eq!(buckets.last(), Some(&(f64::INFINITY, count)), "{name} {labels:?}");
+    }
+}
+
+#[tokio::test]
+async fn metrics_are_what_the_format_allows_and_what_the_queue_is() {
+    let house = House::open().await;
+    let slow: QueueName = "slow".parse().expect("a name");
+    house.submit(spec("one")).await;
+    house.lease(&lease_request(0)).await;
+    for _ in 0..2 {
+        house.submit(TaskSpec { queue: slow.clone(), ..spec("two") }).await;
+    }
+    let load = async |name: &str| house.get(&format!("/v1/queues/{name}/load")).await.good::<QueueLoad>();
+    assert_eq!(
+        (load("slow").await.wanted, load("default").await.running, load("none").await.wanted),
+        (2, 1, 0)
+    );
+    house.admin("/v1/queues/slow", &json!({ "paused": true })).await.good::<Value>();
+    assert_eq!(load("slow").await.wanted, 0);
+
+    let client = reqwest::Client::new();
+    let url = format!("{}/metrics", house.running.url());
+    assert_eq!(client.get(&url).send().await.expect("answers").status(), 401, "it is open to nobody");
+    let answer = client.get(&url).bearer_auth(token(Role::Read)).send().await.expect("answers");
+    assert_eq!(answer.headers()["content-type"], "text/plain; version=0.0.4; charset=utf-8");
+    let text = answer.text().await.expect("text");
+    let families = parsed(&text);
+    for (name, kind, samples) in &families {
+        if kind == "histogram" {
+            check_histogram(name, samples);
+        }
+    }
+    let value = |name: &str, labels: &[(&str, &str)]| {
+        let labels: Labels = labels.iter().map(|(k, v)| ((*k).to_owned(), (*v).to_owned())).collect();
+        let all = families.iter().flat_map(|(.., samples)| samples);
+        let found = all.clone().find(|sample| sample.name == name && sample.labels == labels);
+        found.unwrap_or_else(|| panic!("{name} {labels:?} is not in\n{text}")).value
+    };
+    let is = |name: &str, labels: &[(&str, &str)], wanted: f64| {
+        let found = value(name, labels);
+        assert!((found - wanted).abs() < 1e-9, "{name} {labels:?}: {found}, not {wanted}");
+    };
+    is("docket_tasks", &[("queue", "default"), ("state", "running")], 1.0);
+    is("docket_tasks", &[("queue", "slow"), ("state", "available")], 2.0);
+    is("docket_tasks", &[("queue", "slow"), ("state", "blocked")], 0.0);
+    is("docket_queue_wanted", &[("queue", "default")], 1.0);
+    is("docket_queue_wanted", &[("queue", "slow")], 0.0);
+    is("docket_queue_paused", &[("queue", "slow")], 1.0);
+    is("docket_workers", &[], 1.0);
+    is("docket_worker_held", &[], 1.0);
+    is("docket_store_leases_total", &[], 1.0);
+    is("docket_inbox_rows", &[("state", "refused")], 0.0);
+    let asked = [("method", "POST"), ("route", "/v1/tasks"), ("status", "2xx")];
+    is("docket_http_requests_total", &asked, 3.0);
+    let refused = [("method", "GET"), ("route", "/metrics"), ("status", "4xx")];
+    is("docket_http_requests_total", &refused, 1.0);
+    assert!(value("docket_queue_oldest_available_seconds", &[("queue", "slow")]) < 600.0);
+    assert!(value("docket_store_commands_total", &[]) >= 3.0);
+}

@@ -1,0 +1,195 @@
+//! Makes tasks of what applications put into the inbox within transactions of their own.
+//!
+//! It polls: a NOTIFY in an application's transaction would take a lock over the whole database at its commit, and a
+//! look at an empty inbox is one step into an empty index. Invariants: a row is a task or stays, never neither and
+//! never twice, however many coordinators look; a row that is no task keeps back no other.
+
+use std::{
+    collections::{HashMap, hash_map::Entry},
+    sync::Arc,
+    time::Duration,
+};
+
+use docket_schema::{
+    ids::TaskId,
+    redact::Redactor,
+    task::{InboxSpec, TaskSpec},
+    wire::InboxRow,
+};
+use tokio_util::sync::CancellationToken;
+
+use super::{Wakes, jittered};
+use crate::{
+    clock::Clock,
+    http::{checked_spec, error_chain},
+    store::{InboxFound, InboxMove, InboxMoved, NewTask, Store, StoreError},
+};
+
+/// How late an enqueued task may be noticed. Drawn between half of it and all.
+const LOOK_EVERY: Duration = Duration::from_secs(1);
+/// Rows of one round; the next round follows at once while there are as many.
+const ROUND_MAX: u32 = 200;
+/// Wait after the store failed.
+const STORE_RETRY: Duration = Duration::from_secs(2);
+/// Longest reason that is kept, in characters.
+const REASON_CHARS_MAX: usize = 1000;
+
+/// Runs until `shutdown`.
+pub(crate) async fn take_inbox(
+    store: Arc<dyn Store>,
+    redactor: Redactor,
+    clock: Arc<Clock>,
+    wakes: Arc<Wakes>,
+    shutdown: CancellationToken,
+) {
+    loop {
+        let wait = match take_inbox_once(&*store, &redactor, &clock, &wakes).await {
+            Ok(moved) if moved >= ROUND_MAX as usize => Duration::ZERO,
+            Ok(_) => jittered(LOOK_EVERY),
+            Err(error) => {
+                tracing::warn!("the inbox is not looked at for now: {}", error_chain(&error));
+                jittered(STORE_RETRY)
+            }
+        };
+        tokio::select! {
+            () = shutdown.cancelled() => return,
+            () = tokio::time::sleep(wait) => {}
+        }
+    }
+}
+
+/// Takes what waits, as far as one round goes; answers how many rows it settled.
+///
+/// # Errors
+/// [`StoreError`]: the store cannot be reached. What was taken stays taken.
+pub async fn take_inbox_once(
+    store: &dyn Store,
+    redactor: &Redactor,
+    clock: &Clock,
+    wakes: &Wakes,
+) -> Result<usize, StoreError> {
+    let rows = store.inbox_waiting(ROUND_MAX).await?;
+    if rows.is_empty() {
+        return Ok(0);
+    }
+    let mut templates = HashMap::new();
+    let mut moves = Vec::with_capacity(rows.len());
+    for row in rows {
+        let found = match task_of(store, &mut templates, &row, redactor).await? {
+            Ok(task) => InboxFound::Task(Box::new(task)),
+            Err(reason) => InboxFound::NoTask(shown(&reason, redactor)),
+        };
+        moves.push(InboxMove { by: submitter(&row, redactor), row: row.id, found });
+    }
+    let moved = take(store, moves.clone(), clock).await?;
+    let mut settled = 0;
+    for (one, became) in moves.iter().zip(moved) {
+        settled += usize::from(became != InboxMoved::Elsewhere);
+        told(one, &became);
+    }
+    if settled > 0 {
+        wakes.work();
+        wakes.due();
+    }
+    Ok(settled)
+}
+
+/// All in one transaction; where the store cannot do that, each by itself, so that the one at fault is found.
+async fn take(
+    store: &dyn Store,
+    moves: Vec<InboxMove>,
+    clock: &Clock,
+) -> Result<Vec<InboxMoved>, StoreError> {
+    match store.take_inbox(moves.clone(), clock.now()).await {
+        Ok(moved) => return Ok(moved),
+        Err(error) if is_for_all(&error) => return Err(error),
+        Err(_) => {}
+    }
+    let mut moved = Vec::with_capacity(moves.len());
+    for one in moves {
+        let became = match store.take_inbox(vec![one.clone()], clock.now()).await {
+            Ok(mut became) => became.pop(),
+            Err(error) if is_for_all(&error) => return Err(error),
+            Err(error) => {
+                let reason = format!("the store does not take it: {}", error_chain(&error));
+                let found = InboxFound::NoTask(reason);
+                store.take_inbox(vec![InboxMove { found, ..one }], clock.now()).await?.pop()
+            }
+        };
+        moved.push(became.unwrap_or(InboxMoved::Elsewhere));
+    }
+    Ok(moved)
+}
+
+/// Whether it says nothing about a row.
+const fn is_for_all(error: &StoreError) -> bool {
+    match error {
+        StoreError::Unavailable { .. }
+        | StoreError::Full { .. }
+        | StoreError::Damaged { .. }
+        | StoreError::Schema { .. } => true,
+        StoreError::Corrupt { .. } | StoreError::Fault { .. } => false,
+    }
+}
+
+/// The task that a row asks for, or why it asks for none.
+async fn task_of(
+    store: &dyn Store,
+    templates: &mut HashMap<TaskId, Option<TaskSpec>>,
+    row: &InboxRow,
+    redactor: &Redactor,
+) -> Result<Result<NewTask, String>, StoreError> {
+    let Ok(id) = row.id.parse::<TaskId>() else {
+        return Ok(Err("its id must be a UUID".to_owned()));
+    };
+    let given = match InboxSpec::parse(&row.spec) {
+        Ok(given) => given,
+        Err(fault) => return Ok(Err(fault.to_string())),
+    };
+    let template = match given.like() {
+        None => None,
+        Some(like) => {
+            let known = match templates.entry(like) {
+                Entry::Occupied(known) => known.into_mut(),
+                Entry::Vacant(new) => new.insert(store.task(like).await?.map(|(record, _)| record.spec)),
+            };
+            match known.as_ref() {
+                Some(spec) => Some(spec),
+                None => return Ok(Err(format!("there is no task {like} that it could be `like`"))),
+            }
+        }
+    };
+    let spec = match given.resolve(template) {
+        Ok(spec) => spec,
+        Err(fault) => return Ok(Err(fault.to_string())),
+    };
+    Ok(match checked_spec(spec, redactor) {
+        Ok(spec) => Ok(NewTask { id, spec, fork: None }),
+        Err(unsound) => Err(unsound.must),
+    })
+}
+
+fn submitter(row: &InboxRow, redactor: &Redactor) -> String {
+    match redactor.text(&row.submitted_by).trim() {
+        "" => "inbox".to_owned(),
+        name => format!("inbox/{name}"),
+    }
+}
+
+/// What a parser says may repeat what it read.
+fn shown(reason: &str, redactor: &Redactor) -> String {
+    let text: String = redactor.text(reason).chars().filter(|c| *c != '\0').take(REASON_CHARS_MAX).collect();
+    text
+}
+
+fn told(one: &InboxMove, became: &InboxMoved) {
+    match became {
+        InboxMoved::Submitted(_) | InboxMoved::Elsewhere => {}
+        InboxMoved::Duplicate(holder) => {
+            tracing::info!(row = %one.row, %holder, "an enqueued task's deduplication key is held");
+        }
+        InboxMoved::Refused(reason) => {
+            tracing::warn!(row = %one.row, by = %one.by, "what was enqueued is no task: {reason}; see `docket inbox`");
+        }
+    }
+}
