@@ -29,8 +29,9 @@ use crate::{
         AnswerLost, Api, ApiToken, Limits, Pace, Rates, RefusedCalls, RunTokens, TokenTable, TokensUnread,
         router,
     },
+    schedules::ScheduleTable,
     store::{Store, StoreError},
-    tasks::{Wakes, expire_leases, follow_tokens, make_due_available, write_refused},
+    tasks::{Wakes, expire_leases, fire_schedules, follow_tokens, make_due_available, write_refused},
 };
 
 use accept::Accept;
@@ -210,6 +211,7 @@ pub async fn start(
         tokens: Arc::clone(&tokens),
         run_tokens: RunTokens::new(&secret),
         wakes: Arc::clone(&wakes),
+        schedules: ScheduleTable::default(),
         pace: Pace::new(config.rates),
         refused: RefusedCalls::default(),
         limits: Limits { lease_ms, heartbeat_ms, body_read: body, hosts: config.hosts },
@@ -221,6 +223,7 @@ pub async fn start(
     tasks.spawn(expire_leases(Arc::clone(&store), Arc::clone(&clock), Arc::clone(&wakes), lease_ms, ended));
     tasks.spawn(follow_tokens(Arc::clone(&store), tokens, shutdown.clone()));
     tasks.spawn(make_due_available(store, clock, Arc::clone(&wakes), shutdown.clone()));
+    tasks.spawn(fire_schedules(Arc::clone(&api), shutdown.clone()));
     tasks.spawn(write_refused(Arc::clone(&api), shutdown.clone()));
     let accept = |listener, tls| Accept {
         listener,

@@ -58,6 +58,9 @@ fn requests(all: &mut BTreeMap<String, Value>) {
     one::<wire::CreateTokenRequest>(all, "wire.CreateTokenRequest");
     one::<wire::SetQueueRequest>(all, "wire.SetQueueRequest");
     one::<wire::DrainWorkerRequest>(all, "wire.DrainWorkerRequest");
+    one::<wire::SetScheduleRequest>(all, "wire.SetScheduleRequest");
+    one::<wire::ScheduleActRequest>(all, "wire.ScheduleActRequest");
+    one::<wire::RunScheduleRequest>(all, "wire.RunScheduleRequest");
     one::<wire::RevokeTokenRequest>(all, "wire.RevokeTokenRequest");
     one::<wire::MissingBlobsRequest>(all, "wire.MissingBlobsRequest");
 }
@@ -71,6 +74,8 @@ fn answers(all: &mut BTreeMap<String, Value>) {
     one::<wire::QueueList>(all, "wire.QueueList");
     one::<wire::QueueView>(all, "wire.QueueView");
     one::<wire::WhyView>(all, "wire.WhyView");
+    one::<wire::ScheduleList>(all, "wire.ScheduleList");
+    one::<wire::ScheduleView>(all, "wire.ScheduleView");
     one::<wire::TaskView>(all, "wire.TaskView");
     one::<wire::RunView>(all, "wire.RunView");
     one::<wire::ResumeResponse>(all, "wire.ResumeResponse");

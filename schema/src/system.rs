@@ -1,7 +1,9 @@
 //! The events of the system's streams: what happens to an installation and belongs to no task.
 
 mod audit;
+mod schedules;
 mod tokens;
+mod topic;
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -12,10 +14,15 @@ use crate::{
 };
 
 pub use audit::{AdminAct, AdminActed, CallsRefused};
+pub use schedules::{
+    Fired, Missed, Overlap, SCHEDULE_NAME_BYTES_MAX, SCHEDULES_MAX, Schedule, ScheduleFired, ScheduleName,
+    SchedulePaused, ScheduleRecord, ScheduleRemoved, ScheduleSet, Schedules, SkippedWhy,
+};
 pub use tokens::{
     Role, TOKEN_NAME_BYTES_MAX, TOKENS_MAX, TokenCreated, TokenName, TokenRecord, TokenRevoked, Tokens,
     TokensError,
 };
+pub use topic::TopicError;
 
 typed_events! {
     /// An event of a system stream.
@@ -25,6 +32,10 @@ typed_events! {
         TokenRevoked 1,
         AdminActed 1,
         CallsRefused 1,
+        ScheduleSet 1,
+        SchedulePaused 1,
+        ScheduleRemoved 1,
+        ScheduleFired 1,
     }
 }
 

@@ -20,6 +20,7 @@ use super::{
 };
 use crate::{
     clock::Clock,
+    schedules::ScheduleTable,
     store::{AppendError, Holding, Store},
     tasks::Wakes,
 };
@@ -45,6 +46,7 @@ pub struct Api {
     pub(crate) tokens: Arc<TokenTable>,
     pub(crate) run_tokens: RunTokens,
     pub(crate) wakes: Arc<Wakes>,
+    pub(crate) schedules: ScheduleTable,
     pub(crate) pace: Pace,
     /// Calls that were refused for their token, until they are written down.
     pub(crate) refused: RefusedCalls,

@@ -28,6 +28,7 @@ mod refused;
 mod resolve;
 mod router;
 mod runs;
+mod schedules;
 mod sse;
 mod status;
 mod table;

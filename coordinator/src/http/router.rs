@@ -27,7 +27,8 @@ use super::{
     call::{Call, read_body},
     carry, delivery,
     errors::Refusal,
-    feed, fork, guard, health, lease, lineage, openapi, queues, resolve, runs, sse, status, tasks, tokens,
+    feed, fork, guard, health, lease, lineage, openapi, queues, resolve, runs, schedules, sse, status, tasks,
+    tokens,
 };
 
 /// Bodies of routes that carry no events, blobs or tasks.
@@ -188,6 +189,20 @@ pub(crate) static ROUTES: &[Route] = &[
         .gives::<wire::QueueList>(),
     Route::new((Verb::Post, "/v1/queues/{name}"), ADMINS, "Pauses, opens or limits a queue", by!(queues::set))
         .takes::<wire::SetQueueRequest>().gives::<wire::QueueView>(),
+    Route::new((Verb::Get, "/v1/schedules"), READS, "Tasks that come again and again", by!(schedules::list))
+        .gives::<wire::ScheduleList>(),
+    Route::new((Verb::Get, "/v1/schedules/{name}"), READS, "A schedule", by!(schedules::show))
+        .gives::<wire::ScheduleView>(),
+    Route::new((Verb::Post, "/v1/schedules/{name}"), SUBMITS, "Makes a schedule, or replaces it", by!(schedules::set))
+        .takes::<wire::SetScheduleRequest>().gives::<wire::ScheduleView>(),
+    Route::new((Verb::Post, "/v1/schedules/{name}/pause"), SUBMITS, "Lets a schedule rest", by!(schedules::pause))
+        .takes::<wire::ScheduleActRequest>().gives::<wire::ScheduleView>(),
+    Route::new((Verb::Post, "/v1/schedules/{name}/unpause"), SUBMITS, "Lets a schedule go on", by!(schedules::unpause))
+        .takes::<wire::ScheduleActRequest>().gives::<wire::ScheduleView>(),
+    Route::new((Verb::Post, "/v1/schedules/{name}/remove"), SUBMITS, "Ends a schedule; its tasks stay", by!(schedules::remove))
+        .takes::<wire::ScheduleActRequest>().gives::<wire::ScheduleActRequest>(),
+    Route::new((Verb::Post, "/v1/schedules/{name}/run"), SUBMITS, "Gives a schedule's task now", by!(schedules::run))
+        .takes::<wire::RunScheduleRequest>().gives::<wire::ScheduleView>(),
     Route::new((Verb::Post, "/v1/workers/{id}/drain"), ADMINS, "Lets a worker end what it has, take no more, and end", by!(queues::drain_worker))
         .takes::<wire::DrainWorkerRequest>().gives::<wire::DrainWorkerRequest>(),
     Route::new((Verb::Post, "/v1/tasks/{id}/delivery"), SUBMITS, "Records a step of delivering a run's result", by!(delivery::record))

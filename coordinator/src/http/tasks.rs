@@ -64,21 +64,9 @@ fn checked(request: SubmitRequest, redactor: &Redactor) -> Result<Vec<NewTask>, 
         return Err(Refusal::new(ProblemCode::TooLarge, detail).field("tasks"));
     }
     for (n, spec) in tasks.iter().enumerate() {
-        spec.policy
-            .as_ref()
-            .map_or(Ok(()), Policy::check)
-            .map_err(|error| wrong(error.to_string()).field(format!("tasks[{n}].policy.{}", error.field)))?;
-        spec.check()
-            .and_then(|()| check_models(spec))
-            .map_err(|error| wrong(error.to_string()).field(format!("tasks[{n}].{}", error.field)))?;
+        check(spec, &format!("tasks[{n}]"))?;
     }
-    // What stands in the log for ever holds no secret, whoever wrote it there.
-    let with = |id: TaskId, mut spec: TaskSpec| {
-        spec.title = redactor.text(&spec.title).into_owned();
-        spec.text = redactor.text(&spec.text).into_owned();
-        spec.policy = spec.policy.map(|policy| redacted(policy, redactor));
-        NewTask { id, spec, fork: None }
-    };
+    let with = |id: TaskId, spec: TaskSpec| NewTask { id, spec: without_secrets(spec, redactor), fork: None };
     match ids {
         None => Ok(tasks.into_iter().map(|spec| with(TaskId(clock::new_id()), spec)).collect()),
         Some(ids) if ids.len() == tasks.len() => {
@@ -89,6 +77,31 @@ fn checked(request: SubmitRequest, redactor: &Redactor) -> Result<Vec<NewTask>, 
                 .field("ids"))
         }
     }
+}
+
+fn check(spec: &TaskSpec, at: &str) -> Result<(), Refusal> {
+    let wrong = |detail: String| Refusal::new(ProblemCode::InvalidRequest, detail);
+    spec.policy
+        .as_ref()
+        .map_or(Ok(()), Policy::check)
+        .map_err(|error| wrong(error.to_string()).field(format!("{at}.policy.{}", error.field)))?;
+    spec.check()
+        .and_then(|()| check_models(spec))
+        .map_err(|error| wrong(error.to_string()).field(format!("{at}.{}", error.field)))
+}
+
+/// What stands in the log for ever holds no secret, whoever wrote it there.
+fn without_secrets(mut spec: TaskSpec, redactor: &Redactor) -> TaskSpec {
+    spec.title = redactor.text(&spec.title).into_owned();
+    spec.text = redactor.text(&spec.text).into_owned();
+    spec.policy = spec.policy.map(|policy| redacted(policy, redactor));
+    spec
+}
+
+/// A task that stands at `at` in a request: as it may stand in the log.
+pub(super) fn checked_spec(spec: TaskSpec, redactor: &Redactor, at: &str) -> Result<TaskSpec, Refusal> {
+    check(&spec, at)?;
+    Ok(without_secrets(spec, redactor))
 }
 
 pub(super) async fn list(api: Arc<Api>, call: Call) -> Answered {

@@ -216,7 +216,13 @@ impl Tokens {
                     record.ok_or_else(|| illegal(format!("there is no token `{name}` to be revoked")))?;
                 record.revoked = Some((event.recorded_at, by));
             }
-            SystemEvent::RunImported(_) | SystemEvent::AdminActed(_) | SystemEvent::CallsRefused(_) => {
+            SystemEvent::RunImported(_)
+            | SystemEvent::AdminActed(_)
+            | SystemEvent::CallsRefused(_)
+            | SystemEvent::ScheduleSet(_)
+            | SystemEvent::SchedulePaused(_)
+            | SystemEvent::ScheduleRemoved(_)
+            | SystemEvent::ScheduleFired(_) => {
                 return Err(illegal(format!("a {} belongs elsewhere", event.kind)));
             }
         }

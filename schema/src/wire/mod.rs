@@ -8,6 +8,7 @@ mod limits;
 mod log;
 mod problem;
 mod queue;
+mod schedule;
 mod task;
 mod token;
 
@@ -19,5 +20,6 @@ pub use limits::*;
 pub use log::*;
 pub use problem::*;
 pub use queue::*;
+pub use schedule::*;
 pub use task::*;
 pub use token::*;

@@ -13,6 +13,7 @@ mod lineage;
 mod log;
 mod oracle;
 mod queue;
+mod schedules;
 pub mod world;
 
 pub use database::{Database, Kind};
@@ -73,6 +74,9 @@ pub const CASES: &[(&str, Case)] = cases![
     flow::a_worker_gets_what_its_labels_satisfy,
     flow::batches_share_and_nobody_starves,
     flow::a_drained_worker_gets_no_more_and_is_told,
+    schedules::two_coordinators_fire_each_time_once,
+    schedules::a_firing_whose_coordinator_died_gets_its_task_once,
+    schedules::what_was_missed_or_overlaps_is_as_the_schedule_says,
     leases::lease_request_repeated_answers_the_same,
     leases::concurrent_leases_never_share_a_task,
     leases::late_calls_before_the_expirer_are_accepted,

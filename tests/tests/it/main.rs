@@ -36,6 +36,7 @@ mod provider;
 mod replay;
 mod reread;
 mod resume;
+mod schedules;
 mod secrets;
 mod step;
 mod storage;

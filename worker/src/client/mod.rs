@@ -17,6 +17,7 @@ mod error;
 mod flow;
 mod follow;
 mod retry;
+mod schedules;
 mod tokens;
 mod transport;
 

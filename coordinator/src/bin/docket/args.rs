@@ -142,6 +142,8 @@ pub(crate) enum Command {
     Worker(crate::worker::Args),
     /// The workers that are there: what they take, what they have; drain one
     Workers(crate::workers::Args),
+    /// Tasks that come again and again: add, list, pause, run one
+    Schedule(crate::schedule::Args),
     /// The queues: how they stand; pause, open, limit, drain one
     Queue(crate::queue::Args),
     /// Who may call the coordinator: make, list, revoke tokens
@@ -202,6 +204,10 @@ mod tests {
             "docket queue set slow --max 3",
             "docket queue drain slow --timeout 30s",
             "docket workers drain w1 --wait",
+            "docket schedule",
+            "docket schedule add nightly --cron @daily --tz Europe/Berlin --missed skip hi --repo . --push",
+            "docket schedule repin nightly --commit main",
+            "docket schedule run nightly --json",
             "docket submit hi --repo . --after abc --if-failed run --key branch/main --key-max 2 --selector gpu=a100",
             "docket policy check p.toml",
             "docket policy check p.toml -- git push origin main",
@@ -264,6 +270,9 @@ mod tests {
             "docket submit hi --repo . --require ../x",
             "docket submit hi --repo . --queue no/slash",
             "docket tell abc",
+            "docket schedule add nightly hi --repo .",
+            "docket schedule add -x --cron @daily hi --repo .",
+            "docket schedule add nightly --cron @daily --overlap maybe hi --repo .",
             "docket policy",
             "docket policy set abc",
             "docket cancel",

@@ -7,7 +7,7 @@ use docket_schema::{
     message::{Part, ToolUse},
     queue::{QueueEvent, QueueSet},
     run::{Compacted, GateSpec, GateStep, RunEvent, RunOutcome, ToolStatus},
-    system::{AdminAct, SystemEvent},
+    system::{AdminAct, Fired, SkippedWhy, SystemEvent},
     task::{TaskBlocked, TaskBlockedWhy, TaskEvent},
 };
 use serde_json::Value;
@@ -61,9 +61,33 @@ fn of_system(event: &SystemEvent) -> String {
             let from = e.from.as_ref().map_or_else(String::new, |from| format!(" from {from}"));
             format!("{} by {}{from}", act(&e.act), e.by)
         }
+        SystemEvent::ScheduleSet(e) => {
+            format!(
+                "{} at `{}` {} by {}: {}",
+                e.name, e.schedule.cron, e.schedule.tz, e.by, e.schedule.spec.title
+            )
+        }
+        SystemEvent::SchedulePaused(e) => {
+            format!("{} {} by {}", e.name, if e.paused { "rests" } else { "goes on" }, e.by)
+        }
+        SystemEvent::ScheduleRemoved(e) => format!("{} by {}", e.name, e.by),
+        SystemEvent::ScheduleFired(e) => {
+            let by = e.by.as_ref().map_or_else(String::new, |by| format!(" by {by}"));
+            format!("{} of {}{by}: {}", e.name, e.at, gave(&e.gave))
+        }
         SystemEvent::CallsRefused(e) => {
             format!("{} calls from {} since {}: {}", e.count, e.from, e.since, e.code.row().0)
         }
+    }
+}
+
+/// What a firing of a schedule gave.
+pub(crate) fn gave(gave: &Fired) -> String {
+    match gave {
+        Fired::Task(task) => format!("task {task}"),
+        Fired::Skipped(SkippedWhy::Missed) => "skipped, for nobody ran when it was due".to_owned(),
+        Fired::Skipped(SkippedWhy::Overlap) => "skipped, for its last task had not ended".to_owned(),
+        Fired::Refused(why) => format!("refused: {why}"),
     }
 }
 

@@ -56,6 +56,7 @@ mod resume;
 mod retry;
 mod run;
 mod sandbox;
+mod schedule;
 mod serve;
 mod shell;
 mod show;
@@ -166,6 +167,7 @@ async fn dispatch(cx: Context, command: Command) -> Outcome {
         Command::Serve(args) => serve::run(cx, args).await,
         Command::Worker(args) => worker::run(cx, args).await,
         Command::Workers(args) => workers::run(cx, args).await,
+        Command::Schedule(args) => Box::pin(schedule::run(cx, args)).await,
         Command::Queue(args) => queue::run(cx, args).await,
         Command::Token(args) => token::run(cx, args).await,
         Command::Db(args) => db::run(cx, args).await,

@@ -417,27 +417,35 @@ impl TaskArgs {
             None => Source::Empty,
             Some(repo) => Source::Local(absolute(repo)?),
         };
-        let options = PinOptions {
-            rev: self.commit.clone(),
-            dirty: if self.include_dirty { DirtyTree::Include } else { DirtyTree::Refuse },
-            scratch: cx.home.folder("scratch")?,
-        };
-        let pinned = pin(&source, &options, upload).await.fail_as(Exit::Failed)?;
-        for note in &pinned.notes {
-            let text = match note {
-                PinNote::Submodule(path) => format!("the submodule {path} is an empty folder for the task"),
-                PinNote::LfsPointer(path) => format!("{path} is in Git LFS; the task sees its pointer"),
-                PinNote::DirtyIncluded(count) => {
-                    format!("{count} uncommitted paths are part of the task's base")
-                }
-            };
-            display::note(&display::line(&text));
-        }
-        Ok(pinned.base)
+        let dirty = if self.include_dirty { DirtyTree::Include } else { DirtyTree::Refuse };
+        pinned(cx, upload, source, self.commit.clone(), dirty).await
     }
 }
 
-fn absolute(path: &Path) -> Outcome<PathBuf> {
+/// Pins a repository, and tells what that leaves out.
+pub(crate) async fn pinned(
+    cx: &Context,
+    upload: &mut Upload<'_>,
+    source: Source,
+    rev: Option<String>,
+    dirty: DirtyTree,
+) -> Outcome<Base> {
+    let options = PinOptions { rev, dirty, scratch: cx.home.folder("scratch")? };
+    let pinned = pin(&source, &options, upload).await.fail_as(Exit::Failed)?;
+    for note in &pinned.notes {
+        let text = match note {
+            PinNote::Submodule(path) => format!("the submodule {path} is an empty folder for the task"),
+            PinNote::LfsPointer(path) => format!("{path} is in Git LFS; the task sees its pointer"),
+            PinNote::DirtyIncluded(count) => {
+                format!("{count} uncommitted paths are part of the task's base")
+            }
+        };
+        display::note(&display::line(&text));
+    }
+    Ok(pinned.base)
+}
+
+pub(crate) fn absolute(path: &Path) -> Outcome<PathBuf> {
     std::fs::canonicalize(path).fail_with(Exit::Failed, || {
         format!("there is no folder {}; name an existing one with --repo", path.display())
     })

@@ -14,6 +14,7 @@ mod malformed;
 mod pace;
 mod polls;
 mod resume;
+mod schedules;
 mod serving;
 mod slow;
 mod support;
