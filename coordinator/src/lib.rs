@@ -7,6 +7,7 @@ pub mod clock;
 pub mod decide;
 pub mod gc;
 pub mod http;
+pub mod limits;
 pub mod schedules;
 pub mod server;
 pub mod store;

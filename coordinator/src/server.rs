@@ -29,9 +29,12 @@ use crate::{
         AnswerLost, Api, ApiToken, Limits, Pace, Rates, RefusedCalls, RunTokens, TokenTable, TokensUnread,
         router,
     },
+    limits::{LimitError, LimitTable},
     schedules::ScheduleTable,
     store::{Store, StoreError},
-    tasks::{Wakes, expire_leases, fire_schedules, follow_tokens, make_due_available, write_refused},
+    tasks::{
+        Wakes, expire_leases, fire_schedules, follow_limits, follow_tokens, make_due_available, write_refused,
+    },
 };
 
 use accept::Accept;
@@ -165,6 +168,9 @@ pub enum ServeError {
     /// The log does not give its tokens.
     #[error("who may call is not known")]
     Tokens(#[from] TokensUnread),
+    /// The log does not give its limits on model providers.
+    #[error("how fast models may be asked is not known")]
+    Limits(#[from] LimitError),
     /// Times that cannot work.
     #[error(
         "heartbeats every {heartbeat_ms} ms cannot keep leases of {lease_ms} ms; set the lease to at least twice that"
@@ -201,6 +207,8 @@ pub async fn start(
     let secret = store.secret(clock::fresh_secret()).await?;
     let tokens = Arc::new(TokenTable::new(config.tokens));
     tokens.catch_up(&*store).await?;
+    let model_limits = LimitTable::default();
+    model_limits.catch_up(&*store).await?;
     let (shutdown, tasks) = (CancellationToken::new(), TaskTracker::new());
     let (stop_now, wakes) = (CancellationToken::new(), Arc::new(Wakes::default()));
     let Patience { body, .. } = config.patience;
@@ -212,6 +220,7 @@ pub async fn start(
         run_tokens: RunTokens::new(&secret),
         wakes: Arc::clone(&wakes),
         schedules: ScheduleTable::default(),
+        model_limits,
         pace: Pace::new(config.rates),
         refused: RefusedCalls::default(),
         limits: Limits { lease_ms, heartbeat_ms, body_read: body, hosts: config.hosts },
@@ -224,6 +233,7 @@ pub async fn start(
     tasks.spawn(follow_tokens(Arc::clone(&store), tokens, shutdown.clone()));
     tasks.spawn(make_due_available(store, clock, Arc::clone(&wakes), shutdown.clone()));
     tasks.spawn(fire_schedules(Arc::clone(&api), shutdown.clone()));
+    tasks.spawn(follow_limits(Arc::clone(&api), shutdown.clone()));
     tasks.spawn(write_refused(Arc::clone(&api), shutdown.clone()));
     let accept = |listener, tls| Accept {
         listener,

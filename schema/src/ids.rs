@@ -364,11 +364,13 @@ pub enum SystemTopic {
     Memory,
     /// Runs that came from other installations.
     Imports,
+    /// How fast model providers may be asked.
+    Limits,
 }
 
 impl SystemTopic {
     /// All topics, in declaration order.
-    pub const ALL: [Self; 7] = [
+    pub const ALL: [Self; 8] = [
         Self::Tokens,
         Self::Audit,
         Self::Anchors,
@@ -376,6 +378,7 @@ impl SystemTopic {
         Self::Policy,
         Self::Memory,
         Self::Imports,
+        Self::Limits,
     ];
 
     /// The topic's name in a stream id.
@@ -388,6 +391,7 @@ impl SystemTopic {
             Self::Policy => "policy",
             Self::Memory => "memory",
             Self::Imports => "imports",
+            Self::Limits => "limits",
         }
     }
 }

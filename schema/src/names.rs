@@ -292,7 +292,9 @@ pub fn of_system(event: &SystemEvent, named: &mut Vec<Named>) {
         | SystemEvent::CallsRefused(_)
         | SystemEvent::SchedulePaused(_)
         | SystemEvent::ScheduleRemoved(_)
-        | SystemEvent::ScheduleFired(_) => {}
+        | SystemEvent::ScheduleFired(_)
+        | SystemEvent::LimitSet(_)
+        | SystemEvent::LimitRemoved(_) => {}
     }
 }
 

@@ -58,6 +58,9 @@ fn requests(all: &mut BTreeMap<String, Value>) {
     one::<wire::CreateTokenRequest>(all, "wire.CreateTokenRequest");
     one::<wire::SetQueueRequest>(all, "wire.SetQueueRequest");
     one::<wire::DrainWorkerRequest>(all, "wire.DrainWorkerRequest");
+    one::<wire::SetLimitRequest>(all, "wire.SetLimitRequest");
+    one::<wire::RemoveLimitRequest>(all, "wire.RemoveLimitRequest");
+    one::<wire::PermitRequest>(all, "wire.PermitRequest");
     one::<wire::SetScheduleRequest>(all, "wire.SetScheduleRequest");
     one::<wire::ScheduleActRequest>(all, "wire.ScheduleActRequest");
     one::<wire::RunScheduleRequest>(all, "wire.RunScheduleRequest");
@@ -74,6 +77,8 @@ fn answers(all: &mut BTreeMap<String, Value>) {
     one::<wire::QueueList>(all, "wire.QueueList");
     one::<wire::QueueView>(all, "wire.QueueView");
     one::<wire::WhyView>(all, "wire.WhyView");
+    one::<wire::LimitList>(all, "wire.LimitList");
+    one::<wire::PermitResponse>(all, "wire.PermitResponse");
     one::<wire::ScheduleList>(all, "wire.ScheduleList");
     one::<wire::ScheduleView>(all, "wire.ScheduleView");
     one::<wire::TaskView>(all, "wire.TaskView");

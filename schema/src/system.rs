@@ -1,6 +1,7 @@
 //! The events of the system's streams: what happens to an installation and belongs to no task.
 
 mod audit;
+mod limits;
 mod schedules;
 mod tokens;
 mod topic;
@@ -14,6 +15,7 @@ use crate::{
 };
 
 pub use audit::{AdminAct, AdminActed, CallsRefused};
+pub use limits::{LIMITS_MAX, LimitRemoved, LimitSet, Limits, PermitCost, ProviderLimits, Rate, is_provider};
 pub use schedules::{
     Fired, Missed, Overlap, SCHEDULE_NAME_BYTES_MAX, SCHEDULES_MAX, Schedule, ScheduleFired, ScheduleName,
     SchedulePaused, ScheduleRecord, ScheduleRemoved, ScheduleSet, Schedules, SkippedWhy,
@@ -36,6 +38,8 @@ typed_events! {
         SchedulePaused 1,
         ScheduleRemoved 1,
         ScheduleFired 1,
+        LimitSet 1,
+        LimitRemoved 1,
     }
 }
 

@@ -20,6 +20,7 @@ use super::{
 };
 use crate::{
     clock::Clock,
+    limits::LimitTable,
     schedules::ScheduleTable,
     store::{AppendError, Holding, Store},
     tasks::Wakes,
@@ -47,6 +48,7 @@ pub struct Api {
     pub(crate) run_tokens: RunTokens,
     pub(crate) wakes: Arc<Wakes>,
     pub(crate) schedules: ScheduleTable,
+    pub(crate) model_limits: LimitTable,
     pub(crate) pace: Pace,
     /// Calls that were refused for their token, until they are written down.
     pub(crate) refused: RefusedCalls,

@@ -20,6 +20,7 @@ mod fork;
 mod guard;
 mod health;
 mod lease;
+mod limits;
 mod lineage;
 mod openapi;
 mod pace;

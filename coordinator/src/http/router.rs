@@ -27,8 +27,8 @@ use super::{
     call::{Call, read_body},
     carry, delivery,
     errors::Refusal,
-    feed, fork, guard, health, lease, lineage, openapi, queues, resolve, runs, schedules, sse, status, tasks,
-    tokens,
+    feed, fork, guard, health, lease, limits, lineage, openapi, queues, resolve, runs, schedules, sse,
+    status, tasks, tokens,
 };
 
 /// Bodies of routes that carry no events, blobs or tasks.
@@ -189,6 +189,14 @@ pub(crate) static ROUTES: &[Route] = &[
         .gives::<wire::QueueList>(),
     Route::new((Verb::Post, "/v1/queues/{name}"), ADMINS, "Pauses, opens or limits a queue", by!(queues::set))
         .takes::<wire::SetQueueRequest>().gives::<wire::QueueView>(),
+    Route::new((Verb::Get, "/v1/limits"), READS, "How fast model providers may be asked", by!(limits::list))
+        .gives::<wire::LimitList>(),
+    Route::new((Verb::Post, "/v1/limits/{provider}"), ADMINS, "Sets how fast a model provider may be asked, by all workers together", by!(limits::set))
+        .takes::<wire::SetLimitRequest>().gives::<wire::LimitList>(),
+    Route::new((Verb::Post, "/v1/limits/{provider}/remove"), ADMINS, "Lets a model provider be asked as fast as one likes", by!(limits::remove))
+        .takes::<wire::RemoveLimitRequest>().gives::<wire::LimitList>(),
+    Route::new((Verb::Post, "/v1/runs/{id}/permit"), APPENDS, "When a run may ask a model", by!(limits::permit))
+        .takes::<wire::PermitRequest>().gives::<wire::PermitResponse>(),
     Route::new((Verb::Get, "/v1/schedules"), READS, "Tasks that come again and again", by!(schedules::list))
         .gives::<wire::ScheduleList>(),
     Route::new((Verb::Get, "/v1/schedules/{name}"), READS, "A schedule", by!(schedules::show))

@@ -6,7 +6,8 @@ use bytes::Bytes;
 use docket_schema::{
     content::BlobRef,
     event::NewEvent,
-    ids::{BlobHash, IncarnationId, Position, RunId, StreamId, TaskId, Timestamp},
+    ids::{BlobHash, Epoch, IncarnationId, Position, RunId, StreamId, TaskId, Timestamp},
+    system::PermitCost,
     task::TaskRecord,
     wire::LeaseRequest,
 };
@@ -14,7 +15,7 @@ use tokio::sync::oneshot;
 
 use super::{
     AppendError, Appended, CommandError, Condition, Decide, Difference, Heartbeat, Import, ImportError,
-    Imported, Leased, NewBlob, NewTask, Renewed, StoreError,
+    Imported, Leased, NewBlob, NewTask, Permitted, Renewed, StoreError,
 };
 
 /// Level of zstd: what is stored is mostly text of some KiB, written on the way of an append.
@@ -76,6 +77,16 @@ pub(super) struct AskImport {
     pub(super) now: Timestamp,
 }
 
+/// A permit.
+#[derive(Debug)]
+pub(super) struct AskPermit {
+    pub(super) provider: String,
+    pub(super) caller: (RunId, Epoch),
+    pub(super) cost: PermitCost,
+    pub(super) now: Timestamp,
+    pub(super) until: Timestamp,
+}
+
 /// What is asked.
 pub(super) enum Ask {
     Append(AskAppend),
@@ -88,6 +99,8 @@ pub(super) enum Ask {
     Import(Box<AskImport>),
     DropBlobs { hashes: Vec<BlobHash>, untouched_since: Timestamp },
     DrainWorker { incarnation: IncarnationId },
+    Permit(Box<AskPermit>),
+    CallEnded { run: RunId },
     Grace { lease_ms: u64, now: Timestamp },
     Secret { fresh: [u8; 32] },
     Rebuild,
@@ -101,6 +114,8 @@ impl Ask {
             | Self::Secret { .. }
             | Self::Rebuild
             | Self::DropBlobs { .. }
+            | Self::Permit(_)
+            | Self::CallEnded { .. }
             | Self::DrainWorker { .. } => true,
             Self::Append(_)
             | Self::Command(_)
@@ -124,15 +139,18 @@ impl Ask {
             Self::Append(ask) => ask.now,
             Self::Command(ask) => ask.now,
             Self::Import(ask) => ask.now,
+            Self::Permit(ask) => ask.now,
             Self::Submit { now, .. }
             | Self::Lease { now, .. }
             | Self::Heartbeat { now, .. }
             | Self::PutBlobs { now, .. }
             | Self::TouchBlobs { now, .. }
             | Self::Grace { now, .. } => *now,
-            Self::Secret { .. } | Self::Rebuild | Self::DropBlobs { .. } | Self::DrainWorker { .. } => {
-                Timestamp(0)
-            }
+            Self::Secret { .. }
+            | Self::Rebuild
+            | Self::DropBlobs { .. }
+            | Self::DrainWorker { .. }
+            | Self::CallEnded { .. } => Timestamp(0),
         }
     }
 
@@ -149,6 +167,7 @@ impl Ask {
             Self::Import(_) => "importing a run",
             Self::DropBlobs { .. } => "dropping blobs",
             Self::DrainWorker { .. } => "draining a worker",
+            Self::Permit(_) | Self::CallEnded { .. } => "pacing a model provider",
             Self::Grace { .. } => "giving leases a grace",
             Self::Secret { .. } => "reading the secret",
             Self::Rebuild => "rebuilding projections",
@@ -168,6 +187,8 @@ impl Ask {
             Self::Import(_) => Answered::Import(Err(error.into())),
             Self::DropBlobs { .. } => Answered::DropBlobs(Err(error)),
             Self::DrainWorker { .. } => Answered::DrainWorker(Err(error)),
+            Self::Permit(_) => Answered::Permit(Err(error)),
+            Self::CallEnded { .. } => Answered::CallEnded(Err(error)),
             Self::Grace { .. } => Answered::Grace(Err(error)),
             Self::Secret { .. } => Answered::Secret(Err(error)),
             Self::Rebuild => Answered::Rebuild(Err(error)),
@@ -187,6 +208,8 @@ pub(super) enum Answered {
     Import(Result<Imported, ImportError>),
     DropBlobs(Result<Vec<BlobRef>, StoreError>),
     DrainWorker(Result<bool, StoreError>),
+    Permit(Result<Permitted, StoreError>),
+    CallEnded(Result<(), StoreError>),
     Grace(Result<u64, StoreError>),
     Secret(Result<[u8; 32], StoreError>),
     Rebuild(Result<Vec<Difference>, StoreError>),
@@ -210,6 +233,8 @@ impl Answered {
             | Self::Import(_)
             | Self::DropBlobs(_)
             | Self::DrainWorker(_)
+            | Self::Permit(_)
+            | Self::CallEnded(_)
             | Self::Grace(_)
             | Self::Secret(_)
             | Self::Rebuild(_) => None,

@@ -8,6 +8,7 @@ use super::{
     conn::{Arg, Conn},
     desk::LoadError,
     gc::drop_untouched,
+    permits::{call_ended, permit},
     rebuild::rebuild,
 };
 
@@ -25,6 +26,8 @@ pub(super) async fn run_lone(conn: &mut Conn<'_>, ask: &Ask) -> Result<Answered,
             let args = vec![Arg::Blob(incarnation.0.as_bytes().to_vec())];
             Ok(Answered::DrainWorker(Ok(conn.run(sql, args).await? > 0)))
         }
+        Ask::Permit(ask) => Ok(Answered::Permit(Ok(permit(conn, ask).await?))),
+        Ask::CallEnded { run } => Ok(Answered::CallEnded(Ok(call_ended(conn, *run).await?))),
         Ask::Append(_)
         | Ask::Command(_)
         | Ask::Submit { .. }

@@ -7,6 +7,7 @@ use docket_schema::{
     content::BlobRef,
     event::{Envelope, Head},
     ids::{BlobHash, Epoch, IncarnationId, Position, RunId, Seq, StreamId, TaskId, Timestamp},
+    system::PermitCost,
     task::TaskRecord,
     wire::{BlobCheck, LeaseRequest, QueueView, Resolved, RunView, TaskQuery},
 };
@@ -14,9 +15,9 @@ use tokio::sync::{mpsc, oneshot};
 
 use super::{
     Answer, Append, AppendError, Appended, BlobTotals, CommandBlobs, CommandError, Decide, Difference, Due,
-    EachEvent, Heartbeat, Holding, Import, ImportError, Imported, Leased, NewBlob, NewTask, Renewed,
-    RunAndFirst, Standing, Store, StoreError, TaskAndDeadline,
-    ask::{Answered, Ask, AskAppend, AskCommand, AskImport, Job, pack},
+    EachEvent, Heartbeat, Holding, Import, ImportError, Imported, Leased, NewBlob, NewTask, Permitted,
+    Renewed, RunAndFirst, Standing, Store, StoreError, TaskAndDeadline,
+    ask::{Answered, Ask, AskAppend, AskCommand, AskImport, AskPermit, Job, pack},
     conn::Db,
     fault::store_error,
     gc,
@@ -147,6 +148,22 @@ impl Store for SqlStore {
         now: Timestamp,
     ) -> Answer<'_, Result<Renewed, StoreError>> {
         Box::pin(async move { answered!(self, Heartbeat, Ask::Heartbeat { beat, lease_ms, now }) })
+    }
+
+    fn permit(
+        &self,
+        provider: String,
+        caller: (RunId, Epoch),
+        cost: PermitCost,
+        now: Timestamp,
+        until: Timestamp,
+    ) -> Answer<'_, Result<Permitted, StoreError>> {
+        let ask = AskPermit { provider, caller, cost, now, until };
+        Box::pin(async move { answered!(self, Permit, Ask::Permit(Box::new(ask))) })
+    }
+
+    fn answered(&self, run: RunId) -> Answer<'_, Result<(), StoreError>> {
+        Box::pin(async move { answered!(self, CallEnded, Ask::CallEnded { run }) })
     }
 
     fn drain_worker(&self, incarnation: IncarnationId) -> Answer<'_, Result<bool, StoreError>> {

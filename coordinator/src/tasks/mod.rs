@@ -5,6 +5,7 @@
 //! Every task here is idempotent: any number of coordinators run them on one store at a time.
 
 mod expirer;
+mod limits;
 mod refused;
 mod scheduler;
 mod schedules;
@@ -14,6 +15,7 @@ mod wake;
 #[cfg(test)]
 pub(crate) use expirer::end_if_past;
 pub(crate) use expirer::expire_leases;
+pub(crate) use limits::follow_limits;
 pub(crate) use refused::write_refused;
 pub(crate) use scheduler::make_due_available;
 pub(crate) use schedules::fire_schedules;

@@ -67,6 +67,11 @@ pub enum AdminAct {
         /// Which.
         incarnation: IncarnationId,
     },
+    /// Changed how fast a model provider may be asked.
+    SetLimit {
+        /// Which.
+        provider: String,
+    },
     /// Derived every table from the log again.
     Rebuild {
         /// How many values were not what the log says.

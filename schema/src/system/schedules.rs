@@ -284,7 +284,9 @@ impl Schedules {
             | SystemEvent::TokenCreated(_)
             | SystemEvent::TokenRevoked(_)
             | SystemEvent::AdminActed(_)
-            | SystemEvent::CallsRefused(_)) => return Err(topic::elsewhere(TOPIC, seq, &other)),
+            | SystemEvent::CallsRefused(_)
+            | SystemEvent::LimitSet(_)
+            | SystemEvent::LimitRemoved(_)) => return Err(topic::elsewhere(TOPIC, seq, &other)),
         }
         self.head = seq;
         Ok(())

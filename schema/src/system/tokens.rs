@@ -222,7 +222,9 @@ impl Tokens {
             | SystemEvent::ScheduleSet(_)
             | SystemEvent::SchedulePaused(_)
             | SystemEvent::ScheduleRemoved(_)
-            | SystemEvent::ScheduleFired(_) => {
+            | SystemEvent::ScheduleFired(_)
+            | SystemEvent::LimitSet(_)
+            | SystemEvent::LimitRemoved(_) => {
                 return Err(illegal(format!("a {} belongs elsewhere", event.kind)));
             }
         }

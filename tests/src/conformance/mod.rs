@@ -9,6 +9,7 @@ mod delivery;
 mod faults;
 mod flow;
 mod leases;
+mod limits;
 mod lineage;
 mod log;
 mod oracle;
@@ -74,6 +75,9 @@ pub const CASES: &[(&str, Case)] = cases![
     flow::a_worker_gets_what_its_labels_satisfy,
     flow::batches_share_and_nobody_starves,
     flow::a_drained_worker_gets_no_more_and_is_told,
+    limits::permits_are_spaced_whoever_asks,
+    limits::calls_under_way_are_counted_while_their_lease_stands,
+    limits::tokens_count_as_what_they_were,
     schedules::two_coordinators_fire_each_time_once,
     schedules::a_firing_whose_coordinator_died_gets_its_task_once,
     schedules::what_was_missed_or_overlaps_is_as_the_schedule_says,

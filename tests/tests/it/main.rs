@@ -22,6 +22,7 @@ mod fuzz;
 mod golden;
 mod hang;
 mod hostile_repo;
+mod limits;
 mod lost_blob;
 mod many;
 mod models;

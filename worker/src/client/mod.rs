@@ -16,6 +16,7 @@ mod delivery;
 mod error;
 mod flow;
 mod follow;
+mod limits;
 mod retry;
 mod schedules;
 mod tokens;

@@ -142,6 +142,8 @@ pub(crate) enum Command {
     Worker(crate::worker::Args),
     /// The workers that are there: what they take, what they have; drain one
     Workers(crate::workers::Args),
+    /// How fast model providers may be asked, by all workers together
+    Limit(crate::limit::Args),
     /// Tasks that come again and again: add, list, pause, run one
     Schedule(crate::schedule::Args),
     /// The queues: how they stand; pause, open, limit, drain one
@@ -205,6 +207,10 @@ mod tests {
             "docket queue drain slow --timeout 30s",
             "docket workers drain w1 --wait",
             "docket schedule",
+            "docket limit",
+            "docket limit set openai --requests 50/m --tokens 40000/m",
+            "docket limit remove anthropic --json",
+            "docket limit set anthropic --concurrent 8",
             "docket schedule add nightly --cron @daily --tz Europe/Berlin --missed skip hi --repo . --push",
             "docket schedule repin nightly --commit main",
             "docket schedule run nightly --json",
@@ -270,6 +276,9 @@ mod tests {
             "docket submit hi --repo . --require ../x",
             "docket submit hi --repo . --queue no/slash",
             "docket tell abc",
+            "docket limit set openai",
+            "docket limit set nobody --requests 5/s",
+            "docket limit set openai --requests 5/d",
             "docket schedule add nightly hi --repo .",
             "docket schedule add -x --cron @daily hi --repo .",
             "docket schedule add nightly --cron @daily --overlap maybe hi --repo .",

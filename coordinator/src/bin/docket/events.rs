@@ -75,6 +75,14 @@ fn of_system(event: &SystemEvent) -> String {
             let by = e.by.as_ref().map_or_else(String::new, |by| format!(" by {by}"));
             format!("{} of {}{by}: {}", e.name, e.at, gave(&e.gave))
         }
+        SystemEvent::LimitSet(e) => {
+            let rates = [("requests", e.limits.requests), ("tokens", e.limits.tokens)];
+            let said = rates.iter().filter_map(|(what, rate)| Some(format!("{} {what}", (*rate)?)));
+            let at_a_time = e.limits.concurrent.map(|max| format!("{max} at a time"));
+            let said: Vec<String> = said.chain(at_a_time).collect();
+            format!("{}: {} by {}", e.provider, said.join(", "), e.by)
+        }
+        SystemEvent::LimitRemoved(e) => format!("{} by {}", e.provider, e.by),
         SystemEvent::CallsRefused(e) => {
             format!("{} calls from {} since {}: {}", e.count, e.from, e.since, e.code.row().0)
         }
@@ -102,6 +110,7 @@ fn act(act: &AdminAct) -> String {
         AdminAct::CollectGarbage { delete: false } => "asked to count unnamed blobs".to_owned(),
         AdminAct::Migrate { version } => format!("database migrated by docket {version}"),
         AdminAct::DrainWorker { incarnation } => format!("drained worker {incarnation}"),
+        AdminAct::SetLimit { provider } => format!("asked to change the limit of {provider}"),
         AdminAct::Rebuild { differences } => format!("tables derived again, {differences} differences"),
     }
 }

@@ -37,6 +37,7 @@ mod fork;
 mod gc;
 mod home;
 mod import;
+mod limit;
 mod lineage;
 mod local;
 mod logging;
@@ -168,6 +169,7 @@ async fn dispatch(cx: Context, command: Command) -> Outcome {
         Command::Worker(args) => worker::run(cx, args).await,
         Command::Workers(args) => workers::run(cx, args).await,
         Command::Schedule(args) => Box::pin(schedule::run(cx, args)).await,
+        Command::Limit(args) => limit::run(cx, args).await,
         Command::Queue(args) => queue::run(cx, args).await,
         Command::Token(args) => token::run(cx, args).await,
         Command::Db(args) => db::run(cx, args).await,

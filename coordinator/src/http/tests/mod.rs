@@ -9,6 +9,7 @@ mod follow;
 mod forks;
 mod hostile;
 mod life;
+mod limits;
 mod made_tokens;
 mod malformed;
 mod pace;

@@ -31,6 +31,10 @@ const ALLOWED: &[(&str, &str)] = &[
     ("GET /v1/tasks/{id}/why", "submit read"),
     ("GET /v1/queues", "submit read"),
     ("POST /v1/queues/{name}", ""),
+    ("GET /v1/limits", "submit read"),
+    ("POST /v1/limits/{provider}", ""),
+    ("POST /v1/limits/{provider}/remove", ""),
+    ("POST /v1/runs/{id}/permit", "run only"),
     ("GET /v1/schedules", "submit read"),
     ("GET /v1/schedules/{name}", "submit read"),
     ("POST /v1/schedules/{name}", "submit"),
@@ -82,6 +86,7 @@ fn path_of(route: &Route, run: RunId) -> String {
         .replace("{hash}", &zeros)
         .replace("{prefix}", "abc")
         .replace("{name}", "nobody")
+        .replace("{provider}", "nobody")
 }
 
 /// How a request says who it is.

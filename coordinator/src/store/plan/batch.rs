@@ -45,6 +45,8 @@ pub(in crate::store) async fn plan_batch(
             | Ask::Secret { .. }
             | Ask::Rebuild
             | Ask::DropBlobs { .. }
+            | Ask::Permit(_)
+            | Ask::CallEnded { .. }
             | Ask::DrainWorker { .. } => {
                 unreachable!("lone asks are not planned in a batch")
             }
@@ -99,6 +101,8 @@ async fn load(desk: &mut Desk, conn: &mut Conn<'_>, asks: &[&Ask]) -> Result<(),
             | Ask::Secret { .. }
             | Ask::Rebuild
             | Ask::DropBlobs { .. }
+            | Ask::Permit(_)
+            | Ask::CallEnded { .. }
             | Ask::DrainWorker { .. } => {}
         }
     }

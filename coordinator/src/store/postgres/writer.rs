@@ -255,6 +255,8 @@ fn is_quick(ask: &Ask) -> bool {
         | Ask::Import(_)
         | Ask::DropBlobs { .. }
         | Ask::DrainWorker { .. }
+        | Ask::Permit(_)
+        | Ask::CallEnded { .. }
         | Ask::Grace { .. }
         | Ask::Secret { .. }
         | Ask::Rebuild => false,
@@ -292,7 +294,10 @@ impl Committer for PgWriter {
             Ok(mut one) => one.pop().expect("one ask, one answer"),
             Err(error) => ask.failed(error),
         };
-        self.heads.clear();
+        // A permit changes nothing that is remembered, and comes often.
+        if !matches!(ask, Ask::Permit(_) | Ask::CallEnded { .. }) {
+            self.heads.clear();
+        }
         answer
     }
 

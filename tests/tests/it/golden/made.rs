@@ -17,9 +17,10 @@ use docket_schema::{
     run::*,
     snapshot::{Base, Manifest},
     system::{
-        AdminAct, AdminActed, CallsRefused, Fired, Missed, Overlap, Role, RunImported, RunOf, Schedule,
-        ScheduleFired, ScheduleName, SchedulePaused, ScheduleRemoved, ScheduleSet, SkippedWhy,
-        StreamImported, SystemEvent, TokenCreated, TokenName, TokenRevoked,
+        AdminAct, AdminActed, CallsRefused, Fired, LimitRemoved, LimitSet, Missed, Overlap, ProviderLimits,
+        Rate, Role, RunImported, RunOf, Schedule, ScheduleFired, ScheduleName, SchedulePaused,
+        ScheduleRemoved, ScheduleSet, SkippedWhy, StreamImported, SystemEvent, TokenCreated, TokenName,
+        TokenRevoked,
     },
     task::*,
     tool::ToolFacts,
@@ -416,6 +417,18 @@ pub(super) fn schedules() -> Vec<Envelope> {
         push(ScheduleFired { name: name.clone(), at: AT, gave, by }.into());
     }
     push(ScheduleRemoved { name, by }.into());
+    stream.events
+}
+
+/// The stream of limits on model providers.
+pub(super) fn limits() -> Vec<Envelope> {
+    let mut stream = Stream::new(StreamId::System(SystemTopic::Limits));
+    let (provider, by) = ("openai".to_owned(), "a person".to_owned());
+    let rate = |count| Some(Rate { count, per_ms: 60_000 });
+    let limits = ProviderLimits { requests: rate(50), tokens: rate(40_000), concurrent: Some(8) };
+    let set = LimitSet { provider: provider.clone(), limits, by: by.clone() };
+    stream.push(Turn(0), &SystemEvent::from(set));
+    stream.push(Turn(0), &SystemEvent::from(LimitRemoved { provider, by }));
     stream.events
 }
 

@@ -1,0 +1,1 @@
+-- Taken by the archive of old streams; the merge brings it.

@@ -1,0 +1,1 @@
+-- Taken by the inbox of applications; the merge brings it.
