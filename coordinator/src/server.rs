@@ -30,9 +30,12 @@ use crate::{
         AnswerLost, Api, ApiToken, HttpMeters, Limits, Pace, Rates, RefusedCalls, RunTokens, TokenTable,
         TokensUnread, router,
     },
+    limits::{LimitError, LimitTable},
+    schedules::ScheduleTable,
     store::{Store, StoreError},
     tasks::{
-        Wakes, archive_old, expire_leases, follow_tokens, make_due_available, take_inbox, write_refused,
+        Wakes, archive_old, expire_leases, fire_schedules, follow_limits, follow_tokens, make_due_available,
+        take_inbox, write_refused,
     },
 };
 
@@ -170,6 +173,9 @@ pub enum ServeError {
     /// The log does not give its tokens.
     #[error("who may call is not known")]
     Tokens(#[from] TokensUnread),
+    /// The log does not give its limits on model providers.
+    #[error("how fast models may be asked is not known")]
+    Limits(#[from] LimitError),
     /// Times that cannot work.
     #[error(
         "heartbeats every {heartbeat_ms} ms cannot keep leases of {lease_ms} ms; set the lease to at least twice that"
@@ -206,6 +212,8 @@ pub async fn start(
     let secret = store.secret(clock::fresh_secret()).await?;
     let tokens = Arc::new(TokenTable::new(config.tokens));
     tokens.catch_up(&*store).await?;
+    let model_limits = LimitTable::default();
+    model_limits.catch_up(&*store).await?;
     let (shutdown, tasks) = (CancellationToken::new(), TaskTracker::new());
     let (stop_now, wakes) = (CancellationToken::new(), Arc::new(Wakes::default()));
     let Patience { body, .. } = config.patience;
@@ -216,6 +224,8 @@ pub async fn start(
         tokens: Arc::clone(&tokens),
         run_tokens: RunTokens::new(&secret),
         wakes: Arc::clone(&wakes),
+        schedules: ScheduleTable::default(),
+        model_limits,
         pace: Pace::new(config.rates),
         refused: RefusedCalls::default(),
         limits: Limits { lease_ms, heartbeat_ms, body_read: body, hosts: config.hosts },
@@ -235,6 +245,8 @@ pub async fn start(
     let (of, at) = (Arc::clone(&store), Arc::clone(&clock));
     tasks.spawn(take_inbox(of, redactor, at, Arc::clone(&wakes), shutdown.clone()));
     tasks.spawn(make_due_available(store, clock, Arc::clone(&wakes), shutdown.clone()));
+    tasks.spawn(fire_schedules(Arc::clone(&api), shutdown.clone()));
+    tasks.spawn(follow_limits(Arc::clone(&api), shutdown.clone()));
     tasks.spawn(write_refused(Arc::clone(&api), shutdown.clone()));
     let accept = |listener, tls| Accept {
         listener,

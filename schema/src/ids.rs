@@ -366,11 +366,13 @@ pub enum SystemTopic {
     Imports,
     /// What left the log for the archive, and what came back.
     Archive,
+    /// How fast model providers may be asked.
+    Limits,
 }
 
 impl SystemTopic {
     /// All topics, in declaration order.
-    pub const ALL: [Self; 8] = [
+    pub const ALL: [Self; 9] = [
         Self::Tokens,
         Self::Audit,
         Self::Anchors,
@@ -379,6 +381,7 @@ impl SystemTopic {
         Self::Memory,
         Self::Imports,
         Self::Archive,
+        Self::Limits,
     ];
 
     /// The topic's name in a stream id.
@@ -392,6 +395,7 @@ impl SystemTopic {
             Self::Memory => "memory",
             Self::Imports => "imports",
             Self::Archive => "archive",
+            Self::Limits => "limits",
         }
     }
 }

@@ -13,20 +13,27 @@ pub struct Migration {
 }
 
 macro_rules! migrations {
-    ($folder:literal: $($version:literal $name:literal,)*) => {
+    ($folder:literal: $($version:literal $file:literal,)*) => {
         &[$(Migration {
             version: $version,
-            name: $name,
-            sql: include_str!(concat!("../migrations/", $folder, "/000", $version, "_", $name, ".sql")),
+            // `0010_limits` without its number.
+            name: $file.split_at(5).1,
+            sql: include_str!(concat!("../migrations/", $folder, "/", $file, ".sql")),
         },)*]
     };
 }
 
 /// For SQLite.
-pub const SQLITE: &[Migration] = migrations!("sqlite": 1 "log", 2 "queue", 3 "lineage", 4 "provider", 5 "completed", 6 "outage", 7 "flow", 8 "archive", 9 "inbox",);
+pub const SQLITE: &[Migration] = migrations!(
+    "sqlite": 1 "0001_log", 2 "0002_queue", 3 "0003_lineage", 4 "0004_provider", 5 "0005_completed", 6 "0006_outage",
+    7 "0007_flow", 8 "0008_archive", 9 "0009_inbox", 10 "0010_limits",
+);
 
 /// For PostgreSQL.
-pub const POSTGRES: &[Migration] = migrations!("postgres": 1 "log", 2 "queue", 3 "lineage", 4 "provider", 5 "completed", 6 "outage", 7 "flow", 8 "archive", 9 "inbox",);
+pub const POSTGRES: &[Migration] = migrations!(
+    "postgres": 1 "0001_log", 2 "0002_queue", 3 "0003_lineage", 4 "0004_provider", 5 "0005_completed", 6 "0006_outage",
+    7 "0007_flow", 8 "0008_archive", 9 "0009_inbox", 10 "0010_limits",
+);
 
 #[cfg(test)]
 mod tests {

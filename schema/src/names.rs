@@ -281,15 +281,22 @@ pub fn of_task(event: &TaskEvent, named: &mut Vec<Named>) {
     }
 }
 
-fn of_system(event: &SystemEvent, _: &mut Vec<Named>) {
+/// As [`blobs_named`], of an event of the system's that is decoded already.
+pub fn of_system(event: &SystemEvent, named: &mut Vec<Named>) {
     match event {
+        SystemEvent::ScheduleSet(e) => of_spec(&e.schedule.spec, named),
         SystemEvent::RunImported(_)
         | SystemEvent::TokenCreated(_)
         | SystemEvent::TokenRevoked(_)
         | SystemEvent::AdminActed(_)
         | SystemEvent::CallsRefused(_)
         | SystemEvent::StreamsArchived(_)
-        | SystemEvent::StreamsRestored(_) => {}
+        | SystemEvent::StreamsRestored(_)
+        | SystemEvent::SchedulePaused(_)
+        | SystemEvent::ScheduleRemoved(_)
+        | SystemEvent::ScheduleFired(_)
+        | SystemEvent::LimitSet(_)
+        | SystemEvent::LimitRemoved(_) => {}
     }
 }
 

@@ -60,6 +60,12 @@ fn requests(all: &mut BTreeMap<String, Value>) {
     one::<wire::SetQueueRequest>(all, "wire.SetQueueRequest");
     one::<wire::DrainWorkerRequest>(all, "wire.DrainWorkerRequest");
     one::<wire::InboxActRequest>(all, "wire.InboxActRequest");
+    one::<wire::SetLimitRequest>(all, "wire.SetLimitRequest");
+    one::<wire::RemoveLimitRequest>(all, "wire.RemoveLimitRequest");
+    one::<wire::PermitRequest>(all, "wire.PermitRequest");
+    one::<wire::SetScheduleRequest>(all, "wire.SetScheduleRequest");
+    one::<wire::ScheduleActRequest>(all, "wire.ScheduleActRequest");
+    one::<wire::RunScheduleRequest>(all, "wire.RunScheduleRequest");
     one::<wire::RevokeTokenRequest>(all, "wire.RevokeTokenRequest");
     one::<wire::MissingBlobsRequest>(all, "wire.MissingBlobsRequest");
 }
@@ -78,6 +84,10 @@ fn answers(all: &mut BTreeMap<String, Value>) {
     one::<wire::QueueView>(all, "wire.QueueView");
     one::<wire::InboxList>(all, "wire.InboxList");
     one::<wire::WhyView>(all, "wire.WhyView");
+    one::<wire::LimitList>(all, "wire.LimitList");
+    one::<wire::PermitResponse>(all, "wire.PermitResponse");
+    one::<wire::ScheduleList>(all, "wire.ScheduleList");
+    one::<wire::ScheduleView>(all, "wire.ScheduleView");
     one::<wire::TaskView>(all, "wire.TaskView");
     one::<wire::RunView>(all, "wire.RunView");
     one::<wire::ResumeResponse>(all, "wire.ResumeResponse");

@@ -2,7 +2,10 @@
 
 mod archive;
 mod audit;
+mod limits;
+mod schedules;
 mod tokens;
+mod topic;
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -14,10 +17,16 @@ use crate::{
 
 pub use archive::{StreamArchived, StreamsArchived, StreamsRestored};
 pub use audit::{AdminAct, AdminActed, CallsRefused};
+pub use limits::{LIMITS_MAX, LimitRemoved, LimitSet, Limits, PermitCost, ProviderLimits, Rate, is_provider};
+pub use schedules::{
+    Fired, Missed, Overlap, SCHEDULE_NAME_BYTES_MAX, SCHEDULES_MAX, Schedule, ScheduleFired, ScheduleName,
+    SchedulePaused, ScheduleRecord, ScheduleRemoved, ScheduleSet, Schedules, SkippedWhy,
+};
 pub use tokens::{
     Role, TOKEN_NAME_BYTES_MAX, TOKENS_MAX, TokenCreated, TokenName, TokenRecord, TokenRevoked, Tokens,
     TokensError,
 };
+pub use topic::TopicError;
 
 typed_events! {
     /// An event of a system stream.
@@ -29,6 +38,12 @@ typed_events! {
         CallsRefused 1,
         StreamsArchived 1,
         StreamsRestored 1,
+        ScheduleSet 1,
+        SchedulePaused 1,
+        ScheduleRemoved 1,
+        ScheduleFired 1,
+        LimitSet 1,
+        LimitRemoved 1,
     }
 }
 

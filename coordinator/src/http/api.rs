@@ -22,6 +22,8 @@ use super::{
 use crate::{
     archive::ArchiveSettings,
     clock::Clock,
+    limits::LimitTable,
+    schedules::ScheduleTable,
     store::{AppendError, Holding, Store},
     tasks::Wakes,
 };
@@ -47,6 +49,8 @@ pub struct Api {
     pub(crate) tokens: Arc<TokenTable>,
     pub(crate) run_tokens: RunTokens,
     pub(crate) wakes: Arc<Wakes>,
+    pub(crate) schedules: ScheduleTable,
+    pub(crate) model_limits: LimitTable,
     pub(crate) pace: Pace,
     /// Calls that were refused for their token, until they are written down.
     pub(crate) refused: RefusedCalls,

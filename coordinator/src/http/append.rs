@@ -99,6 +99,7 @@ async fn append_one(api: &Api, run: RunId, request: AppendRequest) -> Result<App
         return Err(Refusal::new(ProblemCode::TooLarge, detail).field("names"));
     }
     let ends = check_events(run, &events)?;
+    let ends_call = events.iter().any(|event| matches!(event.kind.as_str(), "ModelAnswered" | "ModelFailed"));
     let count = events.len();
     let blobs = uploaded(blobs).await?;
     let done = if ends {
@@ -122,7 +123,14 @@ async fn append_one(api: &Api, run: RunId, request: AppendRequest) -> Result<App
         failpoint::committed(&api.answers_lost, epoch, done.head.seq, count);
         api.wakes.appended(run);
     }
-    Ok(AppendResponse { head: done.head, position: done.position })
+    if ends_call && api.model_limits.counts_calls() {
+        // One that fails here counts until the run's next call, or its end: too few are let through, never too many.
+        if let Err(error) = api.store.answered(run).await {
+            tracing::warn!(%run, "a model call is counted on: {}", super::error_chain(&error));
+        }
+    }
+    let limited = api.model_limits.providers();
+    Ok(AppendResponse { head: done.head, position: done.position, limited })
 }
 
 async fn settle(api: &Api, settling: Settling, blobs: CommandBlobs) -> Result<Appended, Refusal> {

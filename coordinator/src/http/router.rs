@@ -27,8 +27,8 @@ use super::{
     call::{Call, read_body},
     carry, delivery,
     errors::Refusal,
-    feed, fork, guard, health, inbox, lease, lineage, metrics, openapi, queues, resolve, runs, sse, status,
-    tasks, tokens,
+    feed, fork, guard, health, inbox, lease, limits, lineage, metrics, openapi, queues, resolve, runs,
+    schedules, sse, status, tasks, tokens,
 };
 
 /// Bodies of routes that carry no events, blobs or tasks.
@@ -203,6 +203,28 @@ pub(crate) static ROUTES: &[Route] = &[
         .takes::<wire::InboxActRequest>().gives::<wire::InboxActRequest>(),
     Route::new((Verb::Post, "/v1/inbox/{row}/retry"), ADMINS, "Looks once more at what was refused from the inbox", by!(inbox::retry))
         .takes::<wire::InboxActRequest>().gives::<wire::InboxActRequest>(),
+    Route::new((Verb::Get, "/v1/limits"), READS, "How fast model providers may be asked", by!(limits::list))
+        .gives::<wire::LimitList>(),
+    Route::new((Verb::Post, "/v1/limits/{provider}"), ADMINS, "Sets how fast a model provider may be asked, by all workers together", by!(limits::set))
+        .takes::<wire::SetLimitRequest>().gives::<wire::LimitList>(),
+    Route::new((Verb::Post, "/v1/limits/{provider}/remove"), ADMINS, "Lets a model provider be asked as fast as one likes", by!(limits::remove))
+        .takes::<wire::RemoveLimitRequest>().gives::<wire::LimitList>(),
+    Route::new((Verb::Post, "/v1/runs/{id}/permit"), APPENDS, "When a run may ask a model", by!(limits::permit))
+        .takes::<wire::PermitRequest>().gives::<wire::PermitResponse>(),
+    Route::new((Verb::Get, "/v1/schedules"), READS, "Tasks that come again and again", by!(schedules::list))
+        .gives::<wire::ScheduleList>(),
+    Route::new((Verb::Get, "/v1/schedules/{name}"), READS, "A schedule", by!(schedules::show))
+        .gives::<wire::ScheduleView>(),
+    Route::new((Verb::Post, "/v1/schedules/{name}"), SUBMITS, "Makes a schedule, or replaces it", by!(schedules::set))
+        .takes::<wire::SetScheduleRequest>().gives::<wire::ScheduleView>(),
+    Route::new((Verb::Post, "/v1/schedules/{name}/pause"), SUBMITS, "Lets a schedule rest", by!(schedules::pause))
+        .takes::<wire::ScheduleActRequest>().gives::<wire::ScheduleView>(),
+    Route::new((Verb::Post, "/v1/schedules/{name}/unpause"), SUBMITS, "Lets a schedule go on", by!(schedules::unpause))
+        .takes::<wire::ScheduleActRequest>().gives::<wire::ScheduleView>(),
+    Route::new((Verb::Post, "/v1/schedules/{name}/remove"), SUBMITS, "Ends a schedule; its tasks stay", by!(schedules::remove))
+        .takes::<wire::ScheduleActRequest>().gives::<wire::ScheduleActRequest>(),
+    Route::new((Verb::Post, "/v1/schedules/{name}/run"), SUBMITS, "Gives a schedule's task now", by!(schedules::run))
+        .takes::<wire::RunScheduleRequest>().gives::<wire::ScheduleView>(),
     Route::new((Verb::Post, "/v1/workers/{id}/drain"), ADMINS, "Lets a worker end what it has, take no more, and end", by!(queues::drain_worker))
         .takes::<wire::DrainWorkerRequest>().gives::<wire::DrainWorkerRequest>(),
     Route::new((Verb::Post, "/v1/tasks/{id}/delivery"), SUBMITS, "Records a step of delivering a run's result", by!(delivery::record))

@@ -65,8 +65,7 @@ fn checked(request: SubmitRequest, redactor: &Redactor) -> Result<Vec<NewTask>, 
     }
     let mut sound = Vec::with_capacity(tasks.len());
     for (n, spec) in tasks.into_iter().enumerate() {
-        let spec = checked_spec(spec, redactor)
-            .map_err(|unsound| wrong(unsound.must).field(format!("tasks[{n}].{}", unsound.field)))?;
+        let spec = checked_spec(spec, redactor).map_err(|unsound| unsound.at(&format!("tasks[{n}]")))?;
         sound.push(spec);
     }
     let tasks = sound;
@@ -89,6 +88,13 @@ pub(crate) struct Unsound {
     field: String,
     /// With the field's name.
     pub(crate) must: String,
+}
+
+impl Unsound {
+    /// The refusal of a request that holds the task at this place.
+    pub(super) fn at(self, place: &str) -> Refusal {
+        Refusal::new(ProblemCode::InvalidRequest, self.must).field(format!("{place}.{}", self.field))
+    }
 }
 
 /// A task as it may stand in the log: checked, and without secrets, whoever wrote it.

@@ -286,7 +286,13 @@ fn apply(stubs: &mut BTreeMap<StreamId, Stub>, event: &Envelope) -> Result<(), S
         | SystemEvent::TokenCreated(_)
         | SystemEvent::TokenRevoked(_)
         | SystemEvent::AdminActed(_)
-        | SystemEvent::CallsRefused(_) => {
+        | SystemEvent::CallsRefused(_)
+        | SystemEvent::ScheduleSet(_)
+        | SystemEvent::SchedulePaused(_)
+        | SystemEvent::ScheduleRemoved(_)
+        | SystemEvent::ScheduleFired(_)
+        | SystemEvent::LimitSet(_)
+        | SystemEvent::LimitRemoved(_) => {
             return Err(corrupt(format!("a {} belongs elsewhere", event.kind)));
         }
     }

@@ -6,8 +6,8 @@ use bytes::Bytes;
 use docket_schema::{
     content::BlobRef,
     event::NewEvent,
-    ids::{BlobHash, IncarnationId, Position, RunId, StreamId, TaskId, Timestamp},
-    system::StreamsArchived,
+    ids::{BlobHash, Epoch, IncarnationId, Position, RunId, StreamId, TaskId, Timestamp},
+    system::{PermitCost, StreamsArchived},
     task::TaskRecord,
     wire::LeaseRequest,
 };
@@ -15,8 +15,8 @@ use tokio::sync::oneshot;
 
 use super::{
     AppendError, Appended, ArchiveError, CommandError, Condition, Decide, Difference, Heartbeat, Import,
-    ImportError, Imported, InboxAct, InboxMove, InboxMoved, Leased, NewBlob, NewTask, Renewed, Restore,
-    RestoreError, StoreError, Term,
+    ImportError, Imported, InboxAct, InboxMove, InboxMoved, Leased, NewBlob, NewTask, Permitted, Renewed,
+    Restore, RestoreError, StoreError, Term,
 };
 
 /// Level of zstd: what is stored is mostly text of some KiB, written on the way of an append.
@@ -78,6 +78,16 @@ pub(super) struct AskImport {
     pub(super) now: Timestamp,
 }
 
+/// A permit.
+#[derive(Debug)]
+pub(super) struct AskPermit {
+    pub(super) provider: String,
+    pub(super) caller: (RunId, Epoch),
+    pub(super) cost: PermitCost,
+    pub(super) now: Timestamp,
+    pub(super) until: Timestamp,
+}
+
 /// What is asked.
 pub(super) enum Ask {
     Append(AskAppend),
@@ -94,6 +104,8 @@ pub(super) enum Ask {
     DrainWorker { incarnation: IncarnationId },
     TakeInbox { moves: Vec<InboxMove>, now: Timestamp },
     ActInbox { row: String, act: InboxAct },
+    Permit(Box<AskPermit>),
+    CallEnded { run: RunId },
     Grace { lease_ms: u64, now: Timestamp },
     Secret { fresh: [u8; 32] },
     Term(Term),
@@ -110,6 +122,8 @@ impl Ask {
             | Self::Rebuild
             | Self::DrainWorker { .. }
             | Self::ActInbox { .. }
+            | Self::Permit(_)
+            | Self::CallEnded { .. }
             | Self::DropBlobs { .. } => true,
             Self::Append(_)
             | Self::Command(_)
@@ -138,6 +152,7 @@ impl Ask {
             Self::Import(ask) => ask.now,
             Self::Remove(ask) => ask.1,
             Self::Restore(ask) => ask.1,
+            Self::Permit(ask) => ask.now,
             Self::Submit { now, .. }
             | Self::Lease { now, .. }
             | Self::Heartbeat { now, .. }
@@ -150,6 +165,7 @@ impl Ask {
             | Self::Rebuild
             | Self::DropBlobs { .. }
             | Self::ActInbox { .. }
+            | Self::CallEnded { .. }
             | Self::DrainWorker { .. } => Timestamp(0),
         }
     }
@@ -171,6 +187,7 @@ impl Ask {
             Self::DrainWorker { .. } => "draining a worker",
             Self::TakeInbox { .. } => "taking tasks from the inbox",
             Self::ActInbox { .. } => "changing the inbox",
+            Self::Permit(_) | Self::CallEnded { .. } => "pacing a model provider",
             Self::Grace { .. } => "giving leases a grace",
             Self::Secret { .. } => "reading the secret",
             Self::Term(_) => "taking a term",
@@ -195,6 +212,8 @@ impl Ask {
             Self::DrainWorker { .. } => Answered::DrainWorker(Err(error)),
             Self::TakeInbox { .. } => Answered::TakeInbox(Err(error)),
             Self::ActInbox { .. } => Answered::ActInbox(Err(error)),
+            Self::Permit(_) => Answered::Permit(Err(error)),
+            Self::CallEnded { .. } => Answered::CallEnded(Err(error)),
             Self::Grace { .. } => Answered::Grace(Err(error)),
             Self::Secret { .. } => Answered::Secret(Err(error)),
             Self::Term(_) => Answered::Term(Err(error)),
@@ -219,6 +238,8 @@ pub(super) enum Answered {
     DrainWorker(Result<bool, StoreError>),
     TakeInbox(Result<Vec<InboxMoved>, StoreError>),
     ActInbox(Result<bool, StoreError>),
+    Permit(Result<Permitted, StoreError>),
+    CallEnded(Result<(), StoreError>),
     Grace(Result<u64, StoreError>),
     Secret(Result<[u8; 32], StoreError>),
     Term(Result<bool, StoreError>),
@@ -245,6 +266,8 @@ impl Answered {
             Self::DrainWorker(answer) => answer.is_err(),
             Self::TakeInbox(answer) => answer.is_err(),
             Self::ActInbox(answer) => answer.is_err(),
+            Self::Permit(answer) => answer.is_err(),
+            Self::CallEnded(answer) => answer.is_err(),
             Self::Remove(answer) => matches!(answer, Err(ArchiveError::Store(_))),
             Self::Restore(answer) => matches!(answer, Err(RestoreError::Store(_))),
             Self::Term(answer) => answer.is_err(),
@@ -275,6 +298,8 @@ impl Answered {
             | Self::DrainWorker(_)
             | Self::TakeInbox(_)
             | Self::ActInbox(_)
+            | Self::Permit(_)
+            | Self::CallEnded(_)
             | Self::Grace(_)
             | Self::Secret(_)
             | Self::Term(_)

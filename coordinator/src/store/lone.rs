@@ -9,6 +9,7 @@ use super::{
     desk::LoadError,
     gc::drop_untouched,
     inbox,
+    permits::{call_ended, permit},
     rebuild::rebuild,
 };
 
@@ -28,6 +29,8 @@ pub(super) async fn run_lone(conn: &mut Conn<'_>, ask: &Ask) -> Result<Answered,
             Ok(Answered::DrainWorker(Ok(conn.run(sql, args).await? > 0)))
         }
         Ask::ActInbox { row, act } => Ok(Answered::ActInbox(Ok(inbox::act(conn, row, *act).await?))),
+        Ask::Permit(ask) => Ok(Answered::Permit(Ok(permit(conn, ask).await?))),
+        Ask::CallEnded { run } => Ok(Answered::CallEnded(Ok(call_ended(conn, *run).await?))),
         Ask::Append(_)
         | Ask::Command(_)
         | Ask::Submit { .. }

@@ -75,6 +75,8 @@ impl Meters {
                 | Answered::DrainWorker(_)
                 | Answered::TakeInbox(_)
                 | Answered::ActInbox(_)
+                | Answered::Permit(_)
+                | Answered::CallEnded(_)
                 | Answered::Remove(_)
                 | Answered::Restore(_)
                 | Answered::Term(_)

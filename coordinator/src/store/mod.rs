@@ -23,6 +23,7 @@ mod lone;
 mod lookout;
 mod meters;
 mod migrate;
+mod permits;
 mod plan;
 pub mod postgres;
 mod read;
@@ -56,6 +57,7 @@ use docket_schema::{
     event::{Envelope, EventRef, Head, NewEvent},
     ids::{BatchId, BlobHash, Epoch, IncarnationId, Position, RunId, Seq, StreamId, TaskId, Timestamp},
     run::RunEvent,
+    system::PermitCost,
     task::{ForkedFrom, TaskRecord, TaskSpec},
     wire::{
         BatchList, BatchView, BlobCheck, Held, InboxRow, LeaseRequest, LostLease, QueueView, Resolved, Room,
@@ -197,6 +199,17 @@ pub struct Renewed {
     pub drain: bool,
 }
 
+/// When a model provider may be asked.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Permitted {
+    /// At this moment, by whoever asked for it.
+    At(Timestamp),
+    /// Not before this; nothing was taken.
+    NotBefore(Timestamp),
+    /// Once one of the calls under way has ended; nothing was taken.
+    Crowded,
+}
+
 /// A difference between a projection and the log it is derived from.
 #[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
 pub struct Difference {
@@ -288,6 +301,20 @@ pub trait Store: Archives + Send + Sync + 'static {
         lease_ms: u64,
         now: Timestamp,
     ) -> Answer<'_, Result<Renewed, StoreError>>;
+
+    /// Takes a model provider's next free moment for a call, if that is not after `until`.
+    /// With a limit on calls under way this is one of them until [`Store::answered`], or its epoch's end.
+    fn permit(
+        &self,
+        provider: String,
+        caller: (RunId, Epoch),
+        cost: PermitCost,
+        now: Timestamp,
+        until: Timestamp,
+    ) -> Answer<'_, Result<Permitted, StoreError>>;
+
+    /// A run's call, if one was under way, has ended.
+    fn answered(&self, run: RunId) -> Answer<'_, Result<(), StoreError>>;
 
     /// Wants a worker to take no more tasks: it is told at its next request. `false` = there is no such worker.
     fn drain_worker(&self, incarnation: IncarnationId) -> Answer<'_, Result<bool, StoreError>>;

@@ -7,7 +7,7 @@ use docket_schema::{
     content::BlobRef,
     event::{Envelope, Head},
     ids::{BatchId, BlobHash, Epoch, IncarnationId, Position, RunId, Seq, StreamId, TaskId, Timestamp},
-    system::StreamsArchived,
+    system::{PermitCost, StreamsArchived},
     task::TaskRecord,
     wire::{
         BatchList, BatchView, BlobCheck, InboxRow, LeaseRequest, QueueView, Resolved, RunView, TaskPage,
@@ -19,9 +19,9 @@ use tokio::sync::{mpsc, oneshot};
 use super::{
     AfterEnded, Answer, Append, AppendError, Appended, ArchiveError, Archives, BlobTotals, CommandBlobs,
     CommandError, Decide, Difference, Due, EachEvent, Ended, Heartbeat, Holding, Import, ImportError,
-    Imported, InboxAct, InboxMove, InboxMoved, Leased, NewBlob, NewTask, Queues, Renewed, Restore,
+    Imported, InboxAct, InboxMove, InboxMoved, Leased, NewBlob, NewTask, Permitted, Queues, Renewed, Restore,
     RestoreError, RunAndFirst, Standing, Store, StoreError, Stub, TaskAndDeadline, Term, archived,
-    ask::{Answered, Ask, AskAppend, AskCommand, AskImport, Job, pack},
+    ask::{Answered, Ask, AskAppend, AskCommand, AskImport, AskPermit, Job, pack},
     batches,
     conn::Db,
     fault::store_error,
@@ -157,6 +157,22 @@ impl Store for SqlStore {
         now: Timestamp,
     ) -> Answer<'_, Result<Renewed, StoreError>> {
         Box::pin(async move { answered!(self, Heartbeat, Ask::Heartbeat { beat, lease_ms, now }) })
+    }
+
+    fn permit(
+        &self,
+        provider: String,
+        caller: (RunId, Epoch),
+        cost: PermitCost,
+        now: Timestamp,
+        until: Timestamp,
+    ) -> Answer<'_, Result<Permitted, StoreError>> {
+        let ask = AskPermit { provider, caller, cost, now, until };
+        Box::pin(async move { answered!(self, Permit, Ask::Permit(Box::new(ask))) })
+    }
+
+    fn answered(&self, run: RunId) -> Answer<'_, Result<(), StoreError>> {
+        Box::pin(async move { answered!(self, CallEnded, Ask::CallEnded { run }) })
     }
 
     fn drain_worker(&self, incarnation: IncarnationId) -> Answer<'_, Result<bool, StoreError>> {

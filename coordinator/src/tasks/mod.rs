@@ -1,14 +1,16 @@
 //! What a coordinator does by itself: gives back leases that nobody renews, makes tasks available
-//! whose time has come, makes tasks of what stands in the inbox, wakes those who wait for either, learns
-//! of tokens that others revoked, writes down which calls were refused, and archives what is old.
+//! whose time has come, makes tasks of what stands in the inbox, fires schedules, wakes those who wait for either,
+//! learns of tokens that others revoked, writes down which calls were refused, and archives what is old.
 //!
 //! Every task here is idempotent: any number of coordinators run them on one store at a time.
 
 mod archiver;
 mod expirer;
 mod inbox;
+mod limits;
 mod refused;
 mod scheduler;
+mod schedules;
 mod tokens;
 mod wake;
 
@@ -18,8 +20,10 @@ pub(crate) use expirer::end_if_past;
 pub(crate) use expirer::expire_leases;
 pub(crate) use inbox::take_inbox;
 pub use inbox::take_inbox_once;
+pub(crate) use limits::follow_limits;
 pub(crate) use refused::write_refused;
 pub(crate) use scheduler::make_due_available;
+pub(crate) use schedules::fire_schedules;
 pub(crate) use tokens::follow_tokens;
 pub use wake::Wakes;
 pub(crate) use wake::{FollowerGuard, jittered};

@@ -24,6 +24,7 @@ pub struct Wakes {
     work: Notify,
     leases: Notify,
     due: Notify,
+    schedules: Notify,
     /// How many followers there are: an append without any pays one load.
     following: AtomicUsize,
     followers: Mutex<HashMap<RunId, (Arc<Notify>, usize)>>,
@@ -68,6 +69,15 @@ impl Wakes {
         if let Some((notify, _)) = followers.get(&run) {
             notify.notify_waiters();
         }
+    }
+
+    /// A schedule was set or goes on. Kept until its task looks.
+    pub(crate) fn schedules(&self) {
+        self.schedules.notify_one();
+    }
+
+    pub(crate) fn wait_for_schedules(&self) -> Notified<'_> {
+        self.schedules.notified()
     }
 
     pub(crate) fn wait_for_work(&self) -> Notified<'_> {

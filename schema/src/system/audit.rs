@@ -85,6 +85,11 @@ pub enum AdminAct {
         /// Its id, as the application wrote it.
         row: String,
     },
+    /// Changed how fast a model provider may be asked.
+    SetLimit {
+        /// Which.
+        provider: String,
+    },
     /// Derived every table from the log again.
     Rebuild {
         /// How many values were not what the log says.

@@ -220,7 +220,13 @@ impl Tokens {
             | SystemEvent::AdminActed(_)
             | SystemEvent::CallsRefused(_)
             | SystemEvent::StreamsArchived(_)
-            | SystemEvent::StreamsRestored(_) => {
+            | SystemEvent::StreamsRestored(_)
+            | SystemEvent::ScheduleSet(_)
+            | SystemEvent::SchedulePaused(_)
+            | SystemEvent::ScheduleRemoved(_)
+            | SystemEvent::ScheduleFired(_)
+            | SystemEvent::LimitSet(_)
+            | SystemEvent::LimitRemoved(_) => {
                 return Err(illegal(format!("a {} belongs elsewhere", event.kind)));
             }
         }

@@ -39,12 +39,15 @@ pub struct BlobUpload {
 }
 
 /// The append is durable.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct AppendResponse {
     /// Head after it.
     pub head: Head,
     /// Place of its last event in the whole log.
     pub position: Position,
+    /// Model providers that have a limit: their calls need a permit each (`POST /v1/runs/{id}/permit`).
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub limited: Vec<String>,
 }
 
 /// `POST /v1/append`: appends of several runs in one request; each succeeds or fails alone.

@@ -11,12 +11,14 @@ mod faults;
 mod flow;
 mod inbox;
 mod leases;
+mod limits;
 mod lineage;
 mod listing;
 mod log;
 mod oracle;
 mod qualification;
 mod queue;
+mod schedules;
 pub mod world;
 
 pub use database::{Database, Kind};
@@ -88,6 +90,12 @@ pub const CASES: &[(&str, Case)] = cases![
     inbox::an_application_needs_execute_and_nothing_else,
     inbox::a_look_at_the_inbox_costs_what_waits_there,
     flow::what_is_asked_often_costs_what_has_not_ended,
+    limits::permits_are_spaced_whoever_asks,
+    limits::calls_under_way_are_counted_while_their_lease_stands,
+    limits::tokens_count_as_what_they_were,
+    schedules::two_coordinators_fire_each_time_once,
+    schedules::a_firing_whose_coordinator_died_gets_its_task_once,
+    schedules::what_was_missed_or_overlaps_is_as_the_schedule_says,
     leases::lease_request_repeated_answers_the_same,
     leases::concurrent_leases_never_share_a_task,
     leases::late_calls_before_the_expirer_are_accepted,

@@ -98,6 +98,8 @@ async fn the_golden_logs_of_this_release_are_recorded_when_asked_for() -> Result
         ("queue", made::queue()),
         ("waits", made::waits()),
         ("archive", made::archive()),
+        ("schedules", made::schedules()),
+        ("limits", made::limits()),
     ];
     for (name, events) in streams {
         let lines: Result<Vec<String>, _> = events.iter().map(serde_json::to_string).collect();

@@ -17,7 +17,9 @@ mod delivery;
 mod error;
 mod flow;
 mod follow;
+mod limits;
 mod retry;
+mod schedules;
 mod tokens;
 mod transport;
 

@@ -162,10 +162,12 @@ impl Path {
 
 /// See the module.
 pub struct Journal {
-    client: Client,
-    run: RunId,
+    pub(super) client: Client,
+    pub(super) run: RunId,
     epoch: Epoch,
-    patience: Duration,
+    pub(super) patience: Duration,
+    /// Model providers that have a limit, as of the last append.
+    pub(super) limited: Vec<String>,
     failpoints: Failpoints,
     /// The state as the log has it: only acknowledged events.
     state: RunState,
@@ -181,7 +183,7 @@ impl Journal {
         failpoints: Failpoints,
         state: RunState,
     ) -> Self {
-        Self { client, run, epoch, patience, failpoints, state }
+        Self { client, run, epoch, patience, limited: Vec::new(), failpoints, state }
     }
 
     /// The state as the log has it.
@@ -269,6 +271,7 @@ impl Journal {
                 self.failpoints.reached(self.epoch, span(first, events.len()), FailWhen::After);
                 fold(&mut self.state, self.epoch, &outgoing.events)?;
                 self.state.hash = response.head.hash;
+                self.limited = response.limited;
                 Ok(true)
             }
             Err(ClientError::Refused(problem)) => self.refused(problem).map(|()| false),
@@ -308,7 +311,7 @@ impl Journal {
     }
 }
 
-fn of_client(error: ClientError) -> JournalError {
+pub(super) fn of_client(error: ClientError) -> JournalError {
     match error {
         ClientError::Refused(problem) => of_problem(problem),
         other => JournalError::Unreachable(other),

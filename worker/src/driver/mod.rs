@@ -17,6 +17,7 @@ mod intent;
 mod journal;
 mod linting;
 mod material;
+mod pace;
 mod process;
 mod reread;
 mod start;

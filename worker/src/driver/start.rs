@@ -30,6 +30,7 @@ use super::{
     granted::Grants,
     journal::{Journal, JournalError, Outgoing},
     material::{Material, READ_PATIENCE},
+    pace::Pace,
     turn::Driver,
     voices::Voices,
     workbench::Workbench,
@@ -93,7 +94,7 @@ pub(super) async fn start(bootstrap: Bootstrap, drain: watch::Receiver<bool>) ->
     );
     let material = Material::new(client);
     match ready(&bootstrap, &mut journal, &material).await {
-        Ok((engine, hands)) => Ok(Driver { journal, engine, material, hands, drain }),
+        Ok((engine, hands)) => Ok(Driver { journal, engine, material, hands, drain, pace: Pace::default() }),
         Err(error) => {
             let ends = match &error {
                 StartError::Environment(message) => Some((FailureKind::Environment, message)),

@@ -16,6 +16,7 @@ use super::{
     intent::{RequestProof, announce},
     journal::{Journal, JournalError, Outgoing},
     material::Material,
+    pace::Pace,
     process::RunExit,
 };
 use crate::{
@@ -82,7 +83,7 @@ impl DriverError {
 pub(super) const ASK_AT_MOST: Duration = Duration::from_secs(900);
 /// Longest that an append may take with all its uploads, or a walk of the workspace: the coordinator may be
 /// away for a whole lease, a disk may be slow.
-const RECORD_AT_MOST: Duration = Duration::from_secs(900);
+pub(super) const RECORD_AT_MOST: Duration = Duration::from_secs(900);
 /// What a call takes beyond its own time limit: ending its processes, reading what it left.
 const CALL_SLACK: Duration = Duration::from_secs(60);
 
@@ -93,6 +94,7 @@ pub struct Driver {
     pub(super) material: Material,
     pub(super) hands: Hands,
     pub(super) drain: watch::Receiver<bool>,
+    pub(super) pace: Pace,
 }
 
 /// What is to be performed once the intents are durable.
@@ -129,7 +131,9 @@ impl Driver {
 
     async fn turns(&mut self, progress: &ProgressNote) -> Result<RunExit, DriverError> {
         progress.at_most(effects_at_most(self.journal.state()));
-        let mut results = self.resume_open_effects(progress).await?;
+        let Some(mut results) = self.resume_open_effects(progress).await? else {
+            return Ok(RunExit::Drained);
+        };
         let mut waited = false;
         loop {
             progress.at_most(RECORD_AT_MOST);
@@ -138,9 +142,10 @@ impl Driver {
             let state = self.journal.state();
             progress.at_most(effects_at_most(state));
             match next {
-                Next::Ask(call, rendered) => {
-                    results = self.hands.ask(&call, &rendered, state, &self.material, progress).await;
-                }
+                Next::Ask(call, rendered) => match self.ask(&call, &rendered, progress).await? {
+                    Some(answer) => results = answer,
+                    None => return Ok(RunExit::Drained),
+                },
                 Next::Tools => results = self.hands.run_tools(state, &self.material).await?,
                 Next::Gates => results = self.hands.bench.run_gates(state).await?,
                 Next::Again => results = Outgoing::default(),
@@ -154,9 +159,30 @@ impl Driver {
         }
     }
 
+    /// Asks the model, once it may be asked; none where a drain came first.
+    async fn ask(
+        &mut self,
+        call: &ModelCall,
+        rendered: &Rendered,
+        progress: &ProgressNote,
+    ) -> Result<Option<Outgoing>, DriverError> {
+        if !self.may_ask(call, rendered, progress).await? {
+            return Ok(None);
+        }
+        let state = self.journal.state();
+        progress.at_most(effects_at_most(state));
+        let results = self.hands.ask(call, rendered, state, &self.material, progress).await;
+        self.pace.answered(&results);
+        Ok(Some(results))
+    }
+
     /// What a crash left open: intents without results. The fold says which; each call's recovery
     /// class says what to do.
-    async fn resume_open_effects(&mut self, progress: &ProgressNote) -> Result<Outgoing, DriverError> {
+    /// None where a drain came first.
+    async fn resume_open_effects(
+        &mut self,
+        progress: &ProgressNote,
+    ) -> Result<Option<Outgoing>, DriverError> {
         match &self.journal.state().stage {
             Stage::Model(open) => {
                 let open = ModelRequested::clone(open);
@@ -165,12 +191,11 @@ impl Driver {
                 if request_hash(&rendered.body) != open.request {
                     return Err(DriverError::Diverged { call: open.call.to_string() });
                 }
-                let state = self.journal.state();
-                Ok(self.hands.ask(&call, &rendered, state, &self.material, progress).await)
+                self.ask(&call, &rendered, progress).await
             }
-            Stage::Tools => Ok(self.hands.run_tools_again(self.journal.state(), &self.material).await?),
-            Stage::Gates => Ok(self.hands.bench.run_gates(self.journal.state()).await?),
-            Stage::Deciding => Ok(Outgoing::default()),
+            Stage::Tools => Ok(Some(self.hands.run_tools_again(self.journal.state(), &self.material).await?)),
+            Stage::Gates => Ok(Some(self.hands.bench.run_gates(self.journal.state()).await?)),
+            Stage::Deciding => Ok(Some(Outgoing::default())),
             other @ (Stage::Unstarted | Stage::Paused | Stage::Blocked | Stage::Ended(_)) => {
                 Err(DriverError::NotDeciding(other.as_str()))
             }
@@ -198,7 +223,7 @@ impl Driver {
             .await
     }
 
-    async fn wait(&mut self, wait: Duration) {
+    pub(super) async fn wait(&self, wait: Duration) {
         let mut drain = self.drain.clone();
         tokio::select! {
             () = tokio::time::sleep(wait) => {}

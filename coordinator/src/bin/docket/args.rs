@@ -148,6 +148,10 @@ pub(crate) enum Command {
     Worker(crate::worker::Args),
     /// The workers that are there: what they take, what they have; drain one
     Workers(crate::workers::Args),
+    /// How fast model providers may be asked, by all workers together
+    Limit(crate::limit::Args),
+    /// Tasks that come again and again: add, list, pause, run one
+    Schedule(crate::schedule::Args),
     /// The queues: how they stand; pause, open, limit, drain one
     Queue(crate::queue::Args),
     /// What applications enqueued in their own transactions and what is no task: list, retry, drop
@@ -210,6 +214,14 @@ mod tests {
             "docket queue set slow --max 3",
             "docket queue drain slow --timeout 30s",
             "docket workers drain w1 --wait",
+            "docket schedule",
+            "docket limit",
+            "docket limit set openai --requests 50/m --tokens 40000/m",
+            "docket limit remove anthropic --json",
+            "docket limit set anthropic --concurrent 8",
+            "docket schedule add nightly --cron @daily --tz Europe/Berlin --missed skip hi --repo . --push",
+            "docket schedule repin nightly --commit main",
+            "docket schedule run nightly --json",
             "docket submit hi --repo . --after abc --if-failed run --key branch/main --key-max 2 --selector gpu=a100",
             "docket policy check p.toml",
             "docket policy check p.toml -- git push origin main",
@@ -291,6 +303,12 @@ mod tests {
             "docket submit hi --repo . --require ../x",
             "docket submit hi --repo . --queue no/slash",
             "docket tell abc",
+            "docket limit set openai",
+            "docket limit set nobody --requests 5/s",
+            "docket limit set openai --requests 5/d",
+            "docket schedule add nightly hi --repo .",
+            "docket schedule add -x --cron @daily hi --repo .",
+            "docket schedule add nightly --cron @daily --overlap maybe hi --repo .",
             "docket policy",
             "docket policy set abc",
             "docket cancel",

@@ -7,7 +7,7 @@ use docket_schema::{
     message::{Part, ToolUse},
     queue::{QueueEvent, QueueSet},
     run::{Compacted, GateSpec, GateStep, RunEvent, RunOutcome, ToolStatus},
-    system::{AdminAct, SystemEvent},
+    system::{AdminAct, Fired, SkippedWhy, SystemEvent},
     task::{TaskBlocked, TaskBlockedWhy, TaskEvent},
 };
 use serde_json::Value;
@@ -61,6 +61,28 @@ fn of_system(event: &SystemEvent) -> String {
             let from = e.from.as_ref().map_or_else(String::new, |from| format!(" from {from}"));
             format!("{} by {}{from}", act(&e.act), e.by)
         }
+        SystemEvent::ScheduleSet(e) => {
+            format!(
+                "{} at `{}` {} by {}: {}",
+                e.name, e.schedule.cron, e.schedule.tz, e.by, e.schedule.spec.title
+            )
+        }
+        SystemEvent::SchedulePaused(e) => {
+            format!("{} {} by {}", e.name, if e.paused { "rests" } else { "goes on" }, e.by)
+        }
+        SystemEvent::ScheduleRemoved(e) => format!("{} by {}", e.name, e.by),
+        SystemEvent::ScheduleFired(e) => {
+            let by = e.by.as_ref().map_or_else(String::new, |by| format!(" by {by}"));
+            format!("{} of {}{by}: {}", e.name, e.at, gave(&e.gave))
+        }
+        SystemEvent::LimitSet(e) => {
+            let rates = [("requests", e.limits.requests), ("tokens", e.limits.tokens)];
+            let said = rates.iter().filter_map(|(what, rate)| Some(format!("{} {what}", (*rate)?)));
+            let at_a_time = e.limits.concurrent.map(|max| format!("{max} at a time"));
+            let said: Vec<String> = said.chain(at_a_time).collect();
+            format!("{}: {} by {}", e.provider, said.join(", "), e.by)
+        }
+        SystemEvent::LimitRemoved(e) => format!("{} by {}", e.provider, e.by),
         SystemEvent::CallsRefused(e) => {
             format!("{} calls from {} since {}: {}", e.count, e.from, e.since, e.code.row().0)
         }
@@ -70,6 +92,16 @@ fn of_system(event: &SystemEvent) -> String {
         SystemEvent::StreamsRestored(e) => {
             format!("task {}, {} streams, by {}", e.task, e.streams.len(), e.by)
         }
+    }
+}
+
+/// What a firing of a schedule gave.
+pub(crate) fn gave(gave: &Fired) -> String {
+    match gave {
+        Fired::Task(task) => format!("task {task}"),
+        Fired::Skipped(SkippedWhy::Missed) => "skipped, for nobody ran when it was due".to_owned(),
+        Fired::Skipped(SkippedWhy::Overlap) => "skipped, for its last task had not ended".to_owned(),
+        Fired::Refused(why) => format!("refused: {why}"),
     }
 }
 
@@ -90,6 +122,7 @@ fn act(act: &AdminAct) -> String {
         AdminAct::Migrate { version } => format!("database migrated by docket {version}"),
         AdminAct::DrainWorker { incarnation } => format!("drained worker {incarnation}"),
         AdminAct::DropInboxRow { row } => format!("asked to drop row {row} of the inbox"),
+        AdminAct::SetLimit { provider } => format!("asked to change the limit of {provider}"),
         AdminAct::Rebuild { differences } => format!("tables derived again, {differences} differences"),
     }
 }

@@ -107,7 +107,8 @@ impl Local {
                     ServeError::PortInUse(_)
                     | ServeError::Bind { .. }
                     | ServeError::Store(_)
-                    | ServeError::Tokens(_) => Exit::Failed,
+                    | ServeError::Tokens(_)
+                    | ServeError::Limits(_) => Exit::Failed,
                 };
                 return Err(error).fail_as(exit);
             }

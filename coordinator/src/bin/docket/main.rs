@@ -41,6 +41,7 @@ mod gc;
 mod home;
 mod import;
 mod inbox;
+mod limit;
 mod lineage;
 mod local;
 mod logging;
@@ -61,6 +62,7 @@ mod resume;
 mod retry;
 mod run;
 mod sandbox;
+mod schedule;
 mod serve;
 mod shell;
 mod show;
@@ -174,6 +176,8 @@ async fn dispatch(cx: Context, command: Command) -> Outcome {
         Command::Serve(args) => serve::run(cx, args).await,
         Command::Worker(args) => worker::run(cx, args).await,
         Command::Workers(args) => workers::run(cx, args).await,
+        Command::Schedule(args) => Box::pin(schedule::run(cx, args)).await,
+        Command::Limit(args) => limit::run(cx, args).await,
         Command::Queue(args) => queue::run(cx, args).await,
         Command::Inbox(args) => inbox::run(cx, args).await,
         Command::Token(args) => token::run(cx, args).await,

@@ -427,15 +427,23 @@ impl TaskArgs {
             None => Source::Empty,
             Some(repo) => Source::Local(absolute(repo)?),
         };
-        let options = PinOptions {
-            rev: self.commit.clone(),
-            dirty: if self.include_dirty { DirtyTree::Include } else { DirtyTree::Refuse },
-            scratch: cx.home.folder("scratch")?,
-        };
-        let pinned = pin(&source, &options, upload).await.fail_as(Exit::Failed)?;
-        pinned.notes.iter().for_each(|pinned| display::note(&display::line(&pin_note(pinned))));
-        Ok(pinned.base)
+        let dirty = if self.include_dirty { DirtyTree::Include } else { DirtyTree::Refuse };
+        pinned(cx, upload, source, self.commit.clone(), dirty).await
     }
+}
+
+/// Pins a repository, and tells what that leaves out.
+pub(crate) async fn pinned(
+    cx: &Context,
+    upload: &mut Upload<'_>,
+    source: Source,
+    rev: Option<String>,
+    dirty: DirtyTree,
+) -> Outcome<Base> {
+    let options = PinOptions { rev, dirty, scratch: cx.home.folder("scratch")? };
+    let pinned = pin(&source, &options, upload).await.fail_as(Exit::Failed)?;
+    pinned.notes.iter().for_each(|pinned| display::note(&display::line(&pin_note(pinned))));
+    Ok(pinned.base)
 }
 
 /// What is told of a base that was pinned.
@@ -447,7 +455,7 @@ pub(crate) fn pin_note(note: &PinNote) -> String {
     }
 }
 
-fn absolute(path: &Path) -> Outcome<PathBuf> {
+pub(crate) fn absolute(path: &Path) -> Outcome<PathBuf> {
     std::fs::canonicalize(path).fail_with(Exit::Failed, || {
         format!("there is no folder {}; name an existing one with --repo", path.display())
     })

@@ -39,6 +39,17 @@ const ALLOWED: &[(&str, &str)] = &[
     ("GET /v1/inbox", "submit read"),
     ("POST /v1/inbox/{row}/drop", ""),
     ("POST /v1/inbox/{row}/retry", ""),
+    ("GET /v1/limits", "submit read"),
+    ("POST /v1/limits/{provider}", ""),
+    ("POST /v1/limits/{provider}/remove", ""),
+    ("POST /v1/runs/{id}/permit", "run only"),
+    ("GET /v1/schedules", "submit read"),
+    ("GET /v1/schedules/{name}", "submit read"),
+    ("POST /v1/schedules/{name}", "submit"),
+    ("POST /v1/schedules/{name}/pause", "submit"),
+    ("POST /v1/schedules/{name}/unpause", "submit"),
+    ("POST /v1/schedules/{name}/remove", "submit"),
+    ("POST /v1/schedules/{name}/run", "submit"),
     ("POST /v1/workers/{id}/drain", ""),
     ("POST /v1/tasks/{id}/release", "worker"),
     ("POST /v1/lease", "worker"),
@@ -89,6 +100,7 @@ fn path_of(route: &Route, run: RunId) -> String {
         .replace("{prefix}", "abc")
         .replace("{name}", "nobody")
         .replace("{row}", "nothing")
+        .replace("{provider}", "nobody")
 }
 
 /// How a request says who it is.

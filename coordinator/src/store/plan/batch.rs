@@ -52,6 +52,8 @@ pub(in crate::store) async fn plan_batch(
             | Ask::Rebuild
             | Ask::DropBlobs { .. }
             | Ask::ActInbox { .. }
+            | Ask::Permit(_)
+            | Ask::CallEnded { .. }
             | Ask::DrainWorker { .. } => {
                 unreachable!("lone asks are not planned in a batch")
             }
@@ -122,6 +124,8 @@ async fn load(desk: &mut Desk, conn: &mut Conn<'_>, asks: &[&Ask]) -> Result<(),
             | Ask::Rebuild
             | Ask::DropBlobs { .. }
             | Ask::ActInbox { .. }
+            | Ask::Permit(_)
+            | Ask::CallEnded { .. }
             | Ask::DrainWorker { .. } => {}
         }
     }

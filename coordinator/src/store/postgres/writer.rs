@@ -268,6 +268,8 @@ fn is_quick(ask: &Ask) -> bool {
         | Ask::DrainWorker { .. }
         | Ask::TakeInbox { .. }
         | Ask::ActInbox { .. }
+        | Ask::Permit(_)
+        | Ask::CallEnded { .. }
         | Ask::Grace { .. }
         | Ask::Secret { .. }
         | Ask::Rebuild => false,
@@ -305,7 +307,10 @@ impl Committer for PgWriter {
             Ok(mut one) => one.pop().expect("one ask, one answer"),
             Err(error) => ask.failed(error),
         };
-        self.heads.clear();
+        // A permit changes nothing that is remembered, and comes often.
+        if !matches!(ask, Ask::Permit(_) | Ask::CallEnded { .. }) {
+            self.heads.clear();
+        }
         answer
     }
 

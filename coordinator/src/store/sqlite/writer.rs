@@ -161,7 +161,10 @@ impl Committer for SqliteWriter {
                 Ok::<_, LoadError>(answer)
             }
             .await;
-            self.desk.clear();
+            // A permit changes nothing that is remembered, and comes often.
+            if !matches!(ask, Ask::Permit(_) | Ask::CallEnded { .. }) {
+                self.desk.clear();
+            }
             let error = match result {
                 Ok(answer) => return answer,
                 Err(error) => error,

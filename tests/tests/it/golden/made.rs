@@ -17,8 +17,10 @@ use docket_schema::{
     run::*,
     snapshot::{Base, Manifest},
     system::{
-        AdminAct, AdminActed, CallsRefused, Role, RunImported, RunOf, StreamArchived, StreamImported,
-        StreamsArchived, StreamsRestored, SystemEvent, TokenCreated, TokenName, TokenRevoked,
+        AdminAct, AdminActed, CallsRefused, Fired, LimitRemoved, LimitSet, Missed, Overlap, ProviderLimits,
+        Rate, Role, RunImported, RunOf, Schedule, ScheduleFired, ScheduleName, SchedulePaused,
+        ScheduleRemoved, ScheduleSet, SkippedWhy, StreamArchived, StreamImported, StreamsArchived,
+        StreamsRestored, SystemEvent, TokenCreated, TokenName, TokenRevoked,
     },
     task::*,
     tool::ToolFacts,
@@ -387,6 +389,47 @@ pub(super) fn waits() -> Vec<Envelope> {
     for (on, state) in [(one, TaskState::Completed), (two, TaskState::Discarded)] {
         stream.push(Turn(0), &TaskEvent::from(TaskDependencyEnded { on, state }));
     }
+    stream.events
+}
+
+/// The stream of schedules.
+pub(super) fn schedules() -> Vec<Envelope> {
+    let mut stream = Stream::new(StreamId::System(SystemTopic::Schedules));
+    let (name, by): (ScheduleName, _) = ("nightly".parse().expect("a name"), "a person".to_owned());
+    let base = Base { manifest: BlobRef::of(b""), tree: TreeHash::ZERO, git: None };
+    let schedule = Schedule {
+        cron: "0 3 * * 1-5".to_owned(),
+        tz: "Europe/Berlin".to_owned(),
+        spec: Box::new(spec(base)),
+        missed: Missed::Skip,
+        overlap: Overlap::Allow,
+    };
+    let mut push = |event: SystemEvent| drop(stream.push(Turn(0), &event));
+    push(ScheduleSet { name: name.clone(), schedule, by: by.clone() }.into());
+    push(SchedulePaused { name: name.clone(), paused: true, by: by.clone() }.into());
+    push(SchedulePaused { name: name.clone(), paused: false, by: by.clone() }.into());
+    for gave in [
+        Fired::Task(TaskId(id(31))),
+        Fired::Refused("no such blob".to_owned()),
+        Fired::Skipped(SkippedWhy::Missed),
+        Fired::Skipped(SkippedWhy::Overlap),
+    ] {
+        let by = matches!(gave, Fired::Refused(_)).then(|| by.clone());
+        push(ScheduleFired { name: name.clone(), at: AT, gave, by }.into());
+    }
+    push(ScheduleRemoved { name, by }.into());
+    stream.events
+}
+
+/// The stream of limits on model providers.
+pub(super) fn limits() -> Vec<Envelope> {
+    let mut stream = Stream::new(StreamId::System(SystemTopic::Limits));
+    let (provider, by) = ("openai".to_owned(), "a person".to_owned());
+    let rate = |count| Some(Rate { count, per_ms: 60_000 });
+    let limits = ProviderLimits { requests: rate(50), tokens: rate(40_000), concurrent: Some(8) };
+    let set = LimitSet { provider: provider.clone(), limits, by: by.clone() };
+    stream.push(Turn(0), &SystemEvent::from(set));
+    stream.push(Turn(0), &SystemEvent::from(LimitRemoved { provider, by }));
     stream.events
 }
 

@@ -1,0 +1,184 @@
+//! When a schedule fires: five fields as of cron, in a zone. Pure; the zones' history is compiled in.
+//!
+//! Across a change of clocks (as `croner` has it, after Vixie's cron): a time that does not exist fires once, at the
+//! first moment after the gap; one that exists twice fires once, the first time. What is said by intervals (`*`, `*/5` in
+//! minute or hour) goes on in real time instead: it skips what does not exist, and fires in both of a doubled hour.
+
+use chrono::{DateTime, Utc};
+use chrono_tz::Tz;
+use croner::{
+    Cron, Direction,
+    parser::{CronParser, Seconds, Year},
+};
+use docket_schema::ids::Timestamp;
+
+/// The fields, in order.
+const FIELDS: [&str; 5] = ["minute", "hour", "day of the month", "month", "day of the week"];
+
+/// Longest cron line, in bytes.
+const CRON_BYTES_MAX: usize = 256;
+
+/// What is no timetable.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{detail}")]
+pub struct TimetableError {
+    /// `cron` or `tz`.
+    pub field: &'static str,
+    /// What is wrong, in words.
+    pub detail: String,
+}
+
+/// See the module.
+#[derive(Debug, Clone)]
+pub struct Timetable {
+    cron: Cron,
+    zone: Tz,
+}
+
+impl Timetable {
+    /// Reads both.
+    ///
+    /// # Errors
+    /// Which of them is wrong, and which field of `cron`.
+    pub fn new(cron: &str, tz: &str) -> Result<Self, TimetableError> {
+        let wrong = |field, detail| Err(TimetableError { field, detail });
+        let Ok(zone) = tz.parse::<Tz>() else {
+            let detail = format!("`{tz}` is no time zone; name one as Europe/Berlin, or UTC");
+            return wrong("tz", detail);
+        };
+        if cron.len() > CRON_BYTES_MAX {
+            return wrong("cron", format!("a cron line has at most {CRON_BYTES_MAX} bytes"));
+        }
+        if !cron.trim_start().starts_with('@') {
+            check_fields(cron)?;
+        }
+        match read(cron) {
+            Ok(cron) => Ok(Self { cron, zone }),
+            Err(error) => wrong("cron", format!("`{cron}` is no cron line: {error}")),
+        }
+    }
+
+    /// The first time after `after`; none where there is none.
+    pub fn next(&self, after: Timestamp) -> Option<Timestamp> {
+        self.find(after, false, Direction::Forward)
+    }
+
+    /// The last time at or before `until`.
+    pub fn last(&self, until: Timestamp) -> Option<Timestamp> {
+        self.find(until, true, Direction::Backward)
+    }
+
+    fn find(&self, from: Timestamp, inclusive: bool, direction: Direction) -> Option<Timestamp> {
+        let from = DateTime::<Utc>::from_timestamp_micros(from.0)?.with_timezone(&self.zone);
+        let found = match direction {
+            Direction::Forward => self.cron.find_next_occurrence(&from, inclusive),
+            Direction::Backward => self.cron.find_previous_occurrence(&from, inclusive),
+        };
+        found.ok().map(|found| Timestamp(found.timestamp_micros()))
+    }
+}
+
+fn read(cron: &str) -> Result<Cron, croner::errors::CronError> {
+    CronParser::builder().seconds(Seconds::Disallowed).year(Year::Disallowed).build().parse(cron)
+}
+
+/// Each field by itself, so that the one that is wrong is named.
+fn check_fields(cron: &str) -> Result<(), TimetableError> {
+    let wrong = |detail| Err(TimetableError { field: "cron", detail });
+    let fields: Vec<&str> = cron.split_whitespace().collect();
+    if fields.len() != FIELDS.len() {
+        let detail = format!(
+            "`{cron}` has {} fields; a cron line has five: minute, hour, day of the month, month, day of the week",
+            fields.len()
+        );
+        return wrong(detail);
+    }
+    for (n, (field, name)) in fields.iter().zip(FIELDS).enumerate() {
+        let mut alone = ["*"; FIELDS.len()];
+        alone[n] = *field;
+        if let Err(error) = read(&alone.join(" ")) {
+            return wrong(format!("the {name} `{field}` cannot be read: {error}"));
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(text: &str) -> Timestamp {
+        text.parse().expect("an instant")
+    }
+
+    /// Every firing within (`from`, `to`], one after the other.
+    fn fires(cron: &str, tz: &str, from: &str, to: &str) -> Vec<String> {
+        let table = Timetable::new(cron, tz).expect("reads");
+        let (mut all, mut after) = (Vec::new(), at(from));
+        while let Some(next) = table.next(after).filter(|next| *next <= at(to)) {
+            all.push(next.to_string()[..16].to_owned());
+            // Asked backwards it is the same one, wherever one stands before the next.
+            assert_eq!(table.last(next), Some(next), "{cron}");
+            if let Some(beyond) = table.next(next) {
+                assert_eq!(table.last(Timestamp(beyond.0 - 1)), Some(next), "{cron} before {beyond}");
+            }
+            after = next;
+        }
+        all
+    }
+
+    #[test]
+    fn a_time_that_does_not_exist_or_exists_twice_fires_once() {
+        // Berlin, 2026: 02:00 becomes 03:00 on March 29th, 03:00 becomes 02:00 on October 25th.
+        let spring = fires("30 2 * * *", "Europe/Berlin", "2026-03-28T00:00:00Z", "2026-03-30T12:00:00Z");
+        assert_eq!(spring, ["2026-03-28T01:30", "2026-03-29T01:00", "2026-03-30T00:30"]);
+        let autumn = fires("30 2 * * *", "Europe/Berlin", "2026-10-24T00:00:00Z", "2026-10-26T12:00:00Z");
+        assert_eq!(autumn, ["2026-10-24T00:30", "2026-10-25T00:30", "2026-10-26T01:30"]);
+        // New York, a week later than there; and a zone that changes by half an hour.
+        let york = fires("15 2 * * *", "America/New_York", "2026-03-08T00:00:00Z", "2026-03-09T12:00:00Z");
+        assert_eq!(york, ["2026-03-08T07:00", "2026-03-09T06:15"]);
+        let howe = fires("45 1 * * *", "Australia/Lord_Howe", "2026-04-04T00:00:00Z", "2026-04-05T23:00:00Z");
+        assert_eq!(howe, ["2026-04-04T14:45", "2026-04-05T15:15"]);
+    }
+
+    #[test]
+    fn intervals_go_on_in_real_time() {
+        let spring = fires("0 * * * *", "Europe/Berlin", "2026-03-28T23:30:00Z", "2026-03-29T03:30:00Z");
+        assert_eq!(spring, ["2026-03-29T00:00", "2026-03-29T01:00", "2026-03-29T02:00", "2026-03-29T03:00"]);
+        let autumn = fires("*/30 * * * *", "Europe/Berlin", "2026-10-24T23:45:00Z", "2026-10-25T02:00:00Z");
+        assert_eq!(autumn.len(), 5, "{autumn:?}");
+    }
+
+    #[test]
+    fn weekdays_nicknames_and_what_never_comes() {
+        let week = fires("0 3 * * 1-5", "Europe/Berlin", "2026-11-20T00:00:00Z", "2026-11-24T12:00:00Z");
+        assert_eq!(week, ["2026-11-20T02:00", "2026-11-23T02:00", "2026-11-24T02:00"]);
+        assert_eq!(
+            fires("@daily", "UTC", "2026-01-01T00:00:00Z", "2026-01-02T00:00:00Z"),
+            ["2026-01-02T00:00"]
+        );
+        assert_eq!(
+            Timetable::new("0 0 30 2 *", "UTC").expect("reads").next(at("2026-01-01T00:00:00Z")),
+            None
+        );
+    }
+
+    #[test]
+    fn what_is_wrong_is_named() {
+        for (cron, tz, field, words) in [
+            ("0 25 * * *", "UTC", "cron", "the hour `25`"),
+            ("61 * * * *", "UTC", "cron", "the minute `61`"),
+            ("0 0 32 * *", "UTC", "cron", "the day of the month `32`"),
+            ("0 0 * 13 *", "UTC", "cron", "the month `13`"),
+            ("0 0 * * 8", "UTC", "cron", "the day of the week `8`"),
+            ("0 0 * *", "UTC", "cron", "has 4 fields"),
+            ("0 0 0 * * *", "UTC", "cron", "has 6 fields"),
+            ("", "UTC", "cron", "has 0 fields"),
+            ("@sometimes", "UTC", "cron", "`@sometimes` is no cron line"),
+            ("0 0 * * *", "Mars/Olympus", "tz", "`Mars/Olympus` is no time zone"),
+        ] {
+            let error = Timetable::new(cron, tz).expect_err(cron);
+            assert!(error.field == field && error.detail.contains(words), "{cron}: {error:?}");
+        }
+    }
+}

@@ -1,0 +1,176 @@
+//! Routes of schedules: set, list, show, pause, unpause, remove, run now.
+
+use std::sync::Arc;
+
+use axum::{body::Body, http::Response};
+use docket_schema::{
+    system::{
+        Fired, SCHEDULES_MAX, ScheduleFired, ScheduleName, SchedulePaused, ScheduleRecord, ScheduleRemoved,
+        ScheduleSet, Schedules,
+    },
+    task::TaskSpec,
+    wire::{
+        ProblemCode, RunScheduleRequest, ScheduleActRequest, ScheduleList, ScheduleView, SetScheduleRequest,
+    },
+};
+
+use super::{
+    api::Api,
+    call::{Call, json},
+    errors::{Refusal, error_chain},
+    tasks,
+};
+use crate::{
+    decide::Timetable,
+    schedules::{ScheduleError, next_of},
+};
+
+type Answered = Result<Response<Body>, Refusal>;
+
+pub(super) async fn list(api: Arc<Api>, _: Call) -> Answered {
+    api.schedules.catch_up(&*api.store).await?;
+    let schedules = api.schedules.known().all().map(|record| view(&api, record)).collect();
+    json(&ScheduleList { schedules })
+}
+
+pub(super) async fn show(api: Arc<Api>, call: Call) -> Answered {
+    let name: ScheduleName = call.id()?;
+    api.schedules.catch_up(&*api.store).await?;
+    json(&view(&api, existing(&api.schedules.known(), &name)?))
+}
+
+pub(super) async fn set(api: Arc<Api>, call: Call) -> Answered {
+    let name: ScheduleName = call.id()?;
+    let SetScheduleRequest { mut schedule, replace } = call.json()?;
+    let wrong = |field: &str, detail: String| {
+        Refusal::new(ProblemCode::InvalidRequest, detail).field(format!("schedule.{field}"))
+    };
+    let timetable =
+        Timetable::new(&schedule.cron, &schedule.tz).map_err(|error| wrong(error.field, error.detail))?;
+    if timetable.next(api.clock.now()).is_none() {
+        return Err(wrong("cron", format!("the times of `{}` never come", schedule.cron)));
+    }
+    if let Some((field, why)) = misfit(&schedule.spec) {
+        return Err(wrong(&format!("spec.{field}"), format!("a schedule's task has no `{field}`: {why}")));
+    }
+    schedule.spec = Box::new(
+        tasks::checked_spec(*schedule.spec, &api.redactor).map_err(|unsound| unsound.at("schedule.spec"))?,
+    );
+    let set = ScheduleSet { name: name.clone(), schedule, by: call.caller.name() };
+    let decide = |known: &Schedules| match known.get(&name) {
+        // Sent again.
+        Some(record) if record.set == set => Ok(None),
+        Some(_) if !replace => {
+            let detail =
+                format!("there is a schedule `{name}`; say that this one takes its place, or remove it");
+            Err(Refusal::new(ProblemCode::WrongState, detail).field("replace"))
+        }
+        None if known.all().count() >= SCHEDULES_MAX => {
+            let detail = format!("there are {SCHEDULES_MAX} schedules; remove some");
+            Err(Refusal::new(ProblemCode::TooLarge, detail))
+        }
+        Some(_) | None => Ok(Some(set.clone().into())),
+    };
+    let known = api.schedules.change(&*api.store, api.clock.now(), decide).await?;
+    api.wakes.schedules();
+    json(&view(&api, existing(&known, &name)?))
+}
+
+/// What a task that comes again and again cannot say.
+fn misfit(spec: &TaskSpec) -> Option<(&'static str, &'static str)> {
+    if spec.run_at.is_some() {
+        return Some(("run_at", "the schedule says when"));
+    }
+    if spec.dedup_key.is_some() {
+        return Some(("dedup_key", "`overlap` says whether one may come while another has not ended"));
+    }
+    (!spec.conditions.after.is_empty()).then_some(("conditions.after", "each would wait for the same task"))
+}
+
+pub(super) async fn pause(api: Arc<Api>, call: Call) -> Answered {
+    rest(&api, &call, true).await
+}
+
+pub(super) async fn unpause(api: Arc<Api>, call: Call) -> Answered {
+    rest(&api, &call, false).await
+}
+
+async fn rest(api: &Api, call: &Call, paused: bool) -> Answered {
+    let name: ScheduleName = call.id()?;
+    let ScheduleActRequest {} = call.json()?;
+    let decide = |known: &Schedules| {
+        let event = SchedulePaused { name: name.clone(), paused, by: call.caller.name() };
+        Ok::<_, Refusal>((existing(known, &name)?.paused != paused).then(|| event.into()))
+    };
+    let known = api.schedules.change(&*api.store, api.clock.now(), decide).await?;
+    api.wakes.schedules();
+    json(&view(api, existing(&known, &name)?))
+}
+
+pub(super) async fn remove(api: Arc<Api>, call: Call) -> Answered {
+    let name: ScheduleName = call.id()?;
+    let request: ScheduleActRequest = call.json()?;
+    let decide = |known: &Schedules| {
+        existing(known, &name)?;
+        let event = ScheduleRemoved { name: name.clone(), by: call.caller.name() };
+        Ok::<_, Refusal>(Some(event.into()))
+    };
+    api.schedules.change(&*api.store, api.clock.now(), decide).await?;
+    json(&request)
+}
+
+pub(super) async fn run(api: Arc<Api>, call: Call) -> Answered {
+    let name: ScheduleName = call.id()?;
+    let RunScheduleRequest { task } = call.json()?;
+    let now = api.clock.now();
+    let is_there = api.store.task(task).await?.is_some();
+    let decide = |known: &Schedules| {
+        let record = existing(known, &name)?;
+        let by = Some(call.caller.name());
+        let fired = ScheduleFired { name: name.clone(), at: now, gave: Fired::Task(task), by };
+        // Sent again.
+        let again = record.task == Some(task) || is_there;
+        Ok::<_, Refusal>((!again).then(|| fired.into()))
+    };
+    let known = api.schedules.change(&*api.store, now, decide).await?;
+    let record = existing(&known, &name)?;
+    if let Some(ScheduleFired { gave: Fired::Refused(why), .. }) = &record.fired {
+        return Err(Refusal::new(ProblemCode::WrongState, format!("the task is refused: {why}")));
+    }
+    api.wakes.work();
+    json(&view(&api, record))
+}
+
+fn existing<'a>(known: &'a Schedules, name: &ScheduleName) -> Result<&'a ScheduleRecord, Refusal> {
+    known.get(name).ok_or_else(|| {
+        let detail = format!("there is no schedule `{name}`; `docket schedule list` shows them");
+        Refusal::new(ProblemCode::NotFound, detail).field("path")
+    })
+}
+
+fn view(api: &Api, record: &ScheduleRecord) -> ScheduleView {
+    ScheduleView {
+        name: record.set.name.clone(),
+        schedule: record.set.schedule.clone(),
+        by: record.set.by.clone(),
+        set_at: record.set_at,
+        paused: record.paused,
+        next_at: next_of(record, api.clock.now()),
+        fired: record.fired.clone(),
+        task: record.task,
+    }
+}
+
+impl From<ScheduleError> for Refusal {
+    fn from(error: ScheduleError) -> Self {
+        match error {
+            ScheduleError::Store(error) => error.into(),
+            ScheduleError::Append(error) => error.into(),
+            ScheduleError::Contended => Self::new(ProblemCode::Unavailable, error.to_string()),
+            ScheduleError::Log(_) => {
+                tracing::error!("{}", error_chain(&error));
+                Self::new(ProblemCode::Corrupt, error.to_string())
+            }
+        }
+    }
+}

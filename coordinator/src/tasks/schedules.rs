@@ -1,0 +1,45 @@
+//! Fires schedules. Sleeps until the next firing, or somebody changes a schedule here.
+
+use std::{sync::Arc, time::Duration};
+
+use tokio_util::sync::CancellationToken;
+
+use super::jittered;
+use crate::http::{Api, error_chain};
+
+/// Longest sleep: what other coordinators set wakes nobody here, and clocks are stepped.
+const SLEEP_MAX: Duration = Duration::from_secs(5);
+
+/// Runs until `shutdown`.
+pub(crate) async fn fire_schedules(api: Arc<Api>, shutdown: CancellationToken) {
+    let mut failing = false;
+    loop {
+        let changed = api.wakes.wait_for_schedules();
+        let now = api.clock.now();
+        let wait = match api.schedules.round(&*api.store, now).await {
+            Ok(round) => {
+                failing = false;
+                if round.submitted > 0 {
+                    tracing::info!(tasks = round.submitted, "schedules fired");
+                    api.wakes.work();
+                }
+                // Rounded up, so that it is due when this wakes.
+                let until_next = round.next_at.map(|at| at.ms_since(api.clock.now()).saturating_add(1));
+                until_next.map_or(SLEEP_MAX, Duration::from_millis).min(jittered(SLEEP_MAX))
+            }
+            Err(error) => {
+                // Once, not each time: without the store no route does anything either.
+                if !failing {
+                    tracing::error!("schedules do not fire for now: {}", error_chain(&error));
+                }
+                failing = true;
+                jittered(SLEEP_MAX)
+            }
+        };
+        tokio::select! {
+            () = shutdown.cancelled() => return,
+            () = changed => {}
+            () = tokio::time::sleep(wait) => {}
+        }
+    }
+}

@@ -1,0 +1,379 @@
+//! Schedules: tasks that come again and again, as the log has them, and their fold.
+//!
+//! The stream `system/schedules` is the only place where they are kept. Which firing comes next is derived from the
+//! fold and a table of time zones by the coordinator (`decide/cron.rs`); what fired stands here, decided once by its
+//! place in the stream, however many coordinators look.
+
+use std::{collections::BTreeMap, fmt, str::FromStr};
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Deserializer, Serialize, de};
+
+use super::{SystemEvent, TopicError, topic};
+use crate::{
+    event::EventRef,
+    ids::{ParseIdError, Seq, SystemTopic, TaskId, Timestamp},
+    task::TaskSpec,
+};
+
+/// Longest name of a schedule, in bytes.
+pub const SCHEDULE_NAME_BYTES_MAX: usize = 64;
+
+/// Most schedules at once: each round of a coordinator looks at all of them.
+pub const SCHEDULES_MAX: usize = 1000;
+
+/// A schedule's name: letters, digits, `.`, `_`, `-`, the first a letter or digit.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, JsonSchema)]
+#[serde(transparent)]
+pub struct ScheduleName(String);
+
+impl ScheduleName {
+    /// The name as text.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Display for ScheduleName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl FromStr for ScheduleName {
+    type Err = ParseIdError;
+    fn from_str(text: &str) -> Result<Self, ParseIdError> {
+        let legal = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'.' | b'_' | b'-');
+        let begins = text.starts_with(|first: char| first.is_ascii_alphanumeric());
+        if !begins || text.len() > SCHEDULE_NAME_BYTES_MAX || !text.bytes().all(legal) {
+            let what = "schedule name (letters, digits, . _ - after a first letter or digit; at most 64)";
+            return Err(ParseIdError::new(what, text));
+        }
+        Ok(Self(text.to_owned()))
+    }
+}
+
+impl<'de> Deserialize<'de> for ScheduleName {
+    fn deserialize<D: Deserializer<'de>>(d: D) -> Result<Self, D::Error> {
+        String::deserialize(d)?.parse().map_err(de::Error::custom)
+    }
+}
+
+/// What becomes of firings that were due while no coordinator ran.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum Missed {
+    /// However many there were, the last of them is made up for.
+    #[default]
+    Once,
+    /// None is; the next one comes at its time.
+    Skip,
+}
+
+/// What becomes of a firing while the task of the last one has not ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum Overlap {
+    /// It gives no task.
+    #[default]
+    Skip,
+    /// It gives one all the same.
+    Allow,
+}
+
+/// When a schedule gives tasks, and which.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Schedule {
+    /// Five fields as of cron (minute, hour, day of the month, month, day of the week), or `@daily` and the like.
+    pub cron: String,
+    /// The zone its times are of, as `Europe/Berlin`.
+    #[serde(default = "Schedule::default_tz")]
+    pub tz: String,
+    /// The task. Its base was pinned when the schedule was set.
+    pub spec: Box<TaskSpec>,
+    /// See [`Missed`].
+    #[serde(default)]
+    pub missed: Missed,
+    /// See [`Overlap`].
+    #[serde(default)]
+    pub overlap: Overlap,
+}
+
+impl Schedule {
+    fn default_tz() -> String {
+        "UTC".to_owned()
+    }
+}
+
+/// A schedule was made, or takes the place of the one of its name. Stands in `system/schedules`.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct ScheduleSet {
+    /// Its name.
+    pub name: ScheduleName,
+    /// From here on.
+    pub schedule: Schedule,
+    /// Who.
+    pub by: String,
+}
+
+/// A schedule rests, or goes on. Stands in `system/schedules`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct SchedulePaused {
+    /// Its name.
+    pub name: ScheduleName,
+    /// It rests.
+    pub paused: bool,
+    /// Who.
+    pub by: String,
+}
+
+/// A schedule is no more. Stands in `system/schedules`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct ScheduleRemoved {
+    /// Its name.
+    pub name: ScheduleName,
+    /// Who.
+    pub by: String,
+}
+
+/// The time of a schedule came. Stands in `system/schedules`, before the task that it gives is submitted: whoever finds
+/// it without its task submits that one.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct ScheduleFired {
+    /// Its name.
+    pub name: ScheduleName,
+    /// The time that came; for one fired by hand, when that was.
+    pub at: Timestamp,
+    /// What it gave.
+    pub gave: Fired,
+    /// Who fired it by hand.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub by: Option<String>,
+}
+
+/// What a firing gave.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum Fired {
+    /// This task.
+    Task(TaskId),
+    /// None.
+    Skipped(SkippedWhy),
+    /// None: the task named before for the same time was refused, in these words.
+    Refused(String),
+}
+
+/// Why a firing gives no task.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum SkippedWhy {
+    /// No coordinator ran when it was due, and the schedule says `missed: skip`.
+    Missed,
+    /// The task of the firing before had not ended, and the schedule says `overlap: skip`.
+    Overlap,
+}
+
+/// A schedule as the fold has it.
+#[derive(Debug, Clone, PartialEq)]
+pub struct ScheduleRecord {
+    /// As it was set.
+    pub set: ScheduleSet,
+    /// Where that stands.
+    pub set_seq: Seq,
+    /// When that was.
+    pub set_at: Timestamp,
+    /// It rests.
+    pub paused: bool,
+    /// Firings after this are still to come.
+    pub since: Timestamp,
+    /// The last one.
+    pub fired: Option<ScheduleFired>,
+    /// The task of the last one that gave one.
+    pub task: Option<TaskId>,
+}
+
+impl ScheduleRecord {
+    /// The task that a firing at `at` gives: the same whoever asks, so that it is submitted once. Its leading digits are
+    /// those of its time, as of all ids.
+    pub fn task_at(&self, at: Timestamp) -> TaskId {
+        let told = format!("docket schedule\0{}\0{}\0{}", self.set.name, self.set_seq, at.0);
+        let hash = blake3::hash(told.as_bytes());
+        let mut rest = [0; 10];
+        rest.copy_from_slice(&hash.as_bytes()[..10]);
+        let ms = u64::try_from(at.0 / 1000).unwrap_or(0);
+        TaskId(uuid::Builder::from_unix_timestamp_millis(ms, &rest).into_uuid())
+    }
+}
+
+/// The fold: every schedule by name.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Schedules {
+    head: Seq,
+    by_name: BTreeMap<ScheduleName, ScheduleRecord>,
+}
+
+impl Schedules {
+    /// Place of the last event folded.
+    pub const fn head(&self) -> Seq {
+        self.head
+    }
+
+    /// All, by name.
+    pub fn all(&self) -> impl Iterator<Item = &ScheduleRecord> {
+        self.by_name.values()
+    }
+
+    /// The one of this name.
+    pub fn get(&self, name: &ScheduleName) -> Option<&ScheduleRecord> {
+        self.by_name.get(name)
+    }
+
+    /// Folds the next event.
+    ///
+    /// # Errors
+    /// [`TopicError`]; nothing is changed then.
+    pub fn apply(&mut self, event: &EventRef<'_>) -> Result<(), TopicError> {
+        const TOPIC: SystemTopic = SystemTopic::Schedules;
+        let (seq, at) = (event.seq, event.recorded_at);
+        let illegal = |what: String| TopicError::illegal(TOPIC, seq, what);
+        let nobody = |name: &ScheduleName| illegal(format!("there is no schedule `{name}`"));
+        match topic::next(TOPIC, self.head, event)? {
+            SystemEvent::ScheduleSet(set) => {
+                let before = self.by_name.get(&set.name);
+                // With its times it keeps its place among them: what was due and has not fired still does.
+                let same = before.filter(|before| {
+                    let (was, is) = (&before.set.schedule, &set.schedule);
+                    (&was.cron, &was.tz) == (&is.cron, &is.tz)
+                });
+                let record = ScheduleRecord {
+                    set_seq: seq,
+                    set_at: at,
+                    paused: before.is_some_and(|before| before.paused),
+                    since: same.map_or(at, |same| same.since),
+                    fired: before.and_then(|before| before.fired.clone()),
+                    task: before.and_then(|before| before.task),
+                    set,
+                };
+                self.by_name.insert(record.set.name.clone(), record);
+            }
+            SystemEvent::SchedulePaused(SchedulePaused { name, paused, .. }) => {
+                let record = self.by_name.get_mut(&name).ok_or_else(|| nobody(&name))?;
+                // What would have fired while it rested was not missed.
+                if record.paused && !paused {
+                    record.since = record.since.max(at);
+                }
+                record.paused = paused;
+            }
+            SystemEvent::ScheduleRemoved(ScheduleRemoved { name, .. }) => {
+                self.by_name.remove(&name).ok_or_else(|| nobody(&name))?;
+            }
+            SystemEvent::ScheduleFired(fired) => {
+                let record = self.by_name.get_mut(&fired.name).ok_or_else(|| nobody(&fired.name))?;
+                if fired.by.is_none() {
+                    record.since = record.since.max(fired.at);
+                }
+                match &fired.gave {
+                    Fired::Task(task) => record.task = Some(*task),
+                    Fired::Refused(_) => record.task = None,
+                    Fired::Skipped(_) => {}
+                }
+                record.fired = Some(fired);
+            }
+            other @ (SystemEvent::RunImported(_)
+            | SystemEvent::StreamsArchived(_)
+            | SystemEvent::StreamsRestored(_)
+            | SystemEvent::TokenCreated(_)
+            | SystemEvent::TokenRevoked(_)
+            | SystemEvent::AdminActed(_)
+            | SystemEvent::CallsRefused(_)
+            | SystemEvent::LimitSet(_)
+            | SystemEvent::LimitRemoved(_)) => return Err(topic::elsewhere(TOPIC, seq, &other)),
+        }
+        self.head = seq;
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{
+        event::{NewEvent, TypedEvent as _},
+        ids::{Epoch, EventHash, Position, Turn},
+    };
+
+    fn fold(schedules: &mut Schedules, at: i64, event: impl Into<SystemEvent>) -> Result<(), TopicError> {
+        let NewEvent { kind, version, payload, .. } = event.into().encode(Turn(0));
+        schedules.apply(&EventRef {
+            seq: schedules.head().next(),
+            position: Position(0),
+            recorded_at: Timestamp(at),
+            turn: Turn(0),
+            epoch: Epoch(0),
+            kind: &kind,
+            version,
+            payload: payload.as_str(),
+            prev_hash: EventHash::ZERO,
+            hash: EventHash::ZERO,
+        })
+    }
+
+    fn name() -> ScheduleName {
+        "nightly".parse().expect("a name")
+    }
+
+    fn set(cron: &str) -> ScheduleSet {
+        let spec = serde_json::json!({ "title": "t", "text": "t", "model": { "provider": "scripted", "name": "s" },
+            "base": { "manifest": { "hash": "0".repeat(64), "bytes": 0 }, "tree": "0".repeat(64) } });
+        let schedule = serde_json::json!({ "cron": cron, "spec": spec });
+        ScheduleSet {
+            name: name(),
+            schedule: serde_json::from_value(schedule).expect("reads"),
+            by: "me".into(),
+        }
+    }
+
+    fn fired(at: i64, gave: Fired, by: Option<&str>) -> ScheduleFired {
+        ScheduleFired { name: name(), at: Timestamp(at), gave, by: by.map(str::to_owned) }
+    }
+
+    #[test]
+    fn what_is_still_to_come_follows_from_what_fired_was_set_and_rested() {
+        let mut all = Schedules::default();
+        let since = |all: &Schedules| all.get(&name()).expect("there").since.0;
+        fold(&mut all, 10, set("0 3 * * *")).expect("set");
+        let task = all.get(&name()).expect("there").task_at(Timestamp(20));
+        assert_eq!(since(&all), 10);
+        fold(&mut all, 21, fired(20, Fired::Task(task), None)).expect("fired");
+        assert_eq!((since(&all), all.get(&name()).expect("there").task), (20, Some(task)));
+        fold(&mut all, 25, fired(25, Fired::Task(task), Some("me"))).expect("by hand");
+        assert_eq!(since(&all), 20, "a firing by hand is none of its times");
+        fold(&mut all, 30, set("0 3 * * *")).expect("the same times");
+        assert_eq!(since(&all), 20);
+        assert_ne!(all.get(&name()).expect("there").task_at(Timestamp(20)), task, "of another setting");
+        fold(&mut all, 40, set("0 4 * * *")).expect("other times");
+        assert_eq!(since(&all), 40);
+        let pause = |paused| SchedulePaused { name: name(), paused, by: "me".to_owned() };
+        fold(&mut all, 50, pause(true)).expect("rests");
+        fold(&mut all, 60, pause(false)).expect("goes on");
+        assert_eq!(since(&all), 60);
+        fold(&mut all, 70, ScheduleRemoved { name: name(), by: "me".to_owned() }).expect("removed");
+        assert!(fold(&mut all, 71, pause(true)).is_err() && all.all().count() == 0);
+        assert!(fold(&mut all, 71, fired(70, Fired::Skipped(SkippedWhy::Missed), None)).is_err());
+    }
+
+    #[test]
+    fn names_and_ids_are_what_they_say() {
+        for bad in ["", "-x", "a b", "a/b", ".", &"x".repeat(65)] {
+            assert!(bad.parse::<ScheduleName>().is_err(), "{bad}");
+        }
+        let mut all = Schedules::default();
+        fold(&mut all, 10, set("0 3 * * *")).expect("set");
+        let record = all.get(&name()).expect("there");
+        let [one, two] =
+            [1_700_000_000_000_000, 1_700_000_060_000_000].map(|at| record.task_at(Timestamp(at)));
+        assert_eq!((one, one.0.get_version_num()), (record.task_at(Timestamp(1_700_000_000_000_000)), 7));
+        assert!(one < two, "they sort by their times");
+    }
+}

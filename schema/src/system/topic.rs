@@ -1,0 +1,67 @@
+//! What the folds of system streams share: the next event, and what is wrong with one that does not fold.
+
+use super::SystemEvent;
+use crate::{
+    event::{DecodeError, EventRef, TypedEvent as _},
+    ids::{Seq, StreamId, SystemTopic},
+};
+
+/// An event of a system stream that does not fold.
+#[derive(Debug, thiserror::Error)]
+pub enum TopicError {
+    /// It cannot be read.
+    #[error("event {seq} of {stream} cannot be read")]
+    Decode {
+        /// The stream.
+        stream: StreamId,
+        /// Its place.
+        seq: Seq,
+        /// Why.
+        #[source]
+        source: DecodeError,
+    },
+    /// It is not the next one.
+    #[error("event {seq} of {stream} follows event {head}")]
+    Gap {
+        /// The stream.
+        stream: StreamId,
+        /// Its place.
+        seq: Seq,
+        /// The one before it.
+        head: Seq,
+    },
+    /// It does not follow from what stands before it.
+    #[error("event {seq} of {stream}: {what}")]
+    Illegal {
+        /// The stream.
+        stream: StreamId,
+        /// Its place.
+        seq: Seq,
+        /// What is wrong.
+        what: String,
+    },
+}
+
+impl TopicError {
+    pub(super) const fn illegal(topic: SystemTopic, seq: Seq, what: String) -> Self {
+        Self::Illegal { stream: StreamId::System(topic), seq, what }
+    }
+}
+
+/// The event, if it is the one after `head`.
+pub(super) fn next(topic: SystemTopic, head: Seq, event: &EventRef<'_>) -> Result<SystemEvent, TopicError> {
+    let (stream, seq) = (StreamId::System(topic), event.seq);
+    if seq != head.next() {
+        return Err(TopicError::Gap { stream, seq, head });
+    }
+    SystemEvent::decode(event.kind, event.version, event.payload).map_err(|source| TopicError::Decode {
+        stream,
+        seq,
+        source,
+    })
+}
+
+/// An event of another topic.
+pub(super) fn elsewhere(topic: SystemTopic, seq: Seq, event: &SystemEvent) -> TopicError {
+    TopicError::illegal(topic, seq, format!("a {} belongs elsewhere", event.kind()))
+}
