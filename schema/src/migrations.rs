@@ -13,20 +13,46 @@ pub struct Migration {
 }
 
 macro_rules! migrations {
-    ($folder:literal: $($version:literal $name:literal,)*) => {
+    ($folder:literal: $($version:literal $number:literal $name:literal,)*) => {
         &[$(Migration {
             version: $version,
             name: $name,
-            sql: include_str!(concat!("../migrations/", $folder, "/000", $version, "_", $name, ".sql")),
+            sql: include_str!(concat!("../migrations/", $folder, "/", $number, "_", $name, ".sql")),
         },)*]
     };
 }
 
 /// For SQLite.
-pub const SQLITE: &[Migration] = migrations!("sqlite": 1 "log", 2 "queue", 3 "lineage", 4 "provider", 5 "completed", 6 "outage", 7 "flow", 8 "archive",);
+pub const SQLITE: &[Migration] = migrations!("sqlite":
+    1 "0001" "log",
+    2 "0002" "queue",
+    3 "0003" "lineage",
+    4 "0004" "provider",
+    5 "0005" "completed",
+    6 "0006" "outage",
+    7 "0007" "flow",
+    8 "0008" "archive",
+    9 "0009" "inbox",
+    10 "0010" "schedules",
+    11 "0011" "limits",
+    12 "0012" "tables",
+);
 
 /// For PostgreSQL.
-pub const POSTGRES: &[Migration] = migrations!("postgres": 1 "log", 2 "queue", 3 "lineage", 4 "provider", 5 "completed", 6 "outage", 7 "flow", 8 "archive",);
+pub const POSTGRES: &[Migration] = migrations!("postgres":
+    1 "0001" "log",
+    2 "0002" "queue",
+    3 "0003" "lineage",
+    4 "0004" "provider",
+    5 "0005" "completed",
+    6 "0006" "outage",
+    7 "0007" "flow",
+    8 "0008" "archive",
+    9 "0009" "inbox",
+    10 "0010" "schedules",
+    11 "0011" "limits",
+    12 "0012" "tables",
+);
 
 #[cfg(test)]
 mod tests {

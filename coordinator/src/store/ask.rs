@@ -15,7 +15,7 @@ use tokio::sync::oneshot;
 
 use super::{
     AppendError, Appended, ArchiveError, CommandError, Condition, Decide, Difference, Heartbeat, Import,
-    ImportError, Imported, Leased, NewBlob, NewTask, Renewed, Restore, RestoreError, StoreError, Term,
+    ImportError, Imported, Leased, NewBlob, NewTask, Renewed, Restore, RestoreError, StoreError, Taken, Term,
 };
 
 /// Level of zstd: what is stored is mostly text of some KiB, written on the way of an append.
@@ -91,7 +91,6 @@ pub(super) enum Ask {
     Restore(Box<(Restore, Timestamp)>),
     DropBlobs { hashes: Vec<BlobHash>, untouched_since: Timestamp },
     DrainWorker { incarnation: IncarnationId },
-    Grace { lease_ms: u64, now: Timestamp },
     Secret { fresh: [u8; 32] },
     Term(Term),
     Rebuild,
@@ -101,8 +100,7 @@ impl Ask {
     /// Has a transaction of its own.
     pub(super) const fn is_lone(&self) -> bool {
         match self {
-            Self::Grace { .. }
-            | Self::Secret { .. }
+            Self::Secret { .. }
             | Self::Term(_)
             | Self::Rebuild
             | Self::DrainWorker { .. }
@@ -137,8 +135,7 @@ impl Ask {
             | Self::Lease { now, .. }
             | Self::Heartbeat { now, .. }
             | Self::PutBlobs { now, .. }
-            | Self::TouchBlobs { now, .. }
-            | Self::Grace { now, .. } => *now,
+            | Self::TouchBlobs { now, .. } => *now,
             Self::Secret { .. }
             | Self::Term(_)
             | Self::Rebuild
@@ -162,7 +159,6 @@ impl Ask {
             Self::Restore(_) => "bringing streams back from the archive",
             Self::DropBlobs { .. } => "dropping blobs",
             Self::DrainWorker { .. } => "draining a worker",
-            Self::Grace { .. } => "giving leases a grace",
             Self::Secret { .. } => "reading the secret",
             Self::Term(_) => "taking a term",
             Self::Rebuild => "rebuilding projections",
@@ -184,7 +180,6 @@ impl Ask {
             Self::Restore(_) => Answered::Restore(Err(error.into())),
             Self::DropBlobs { .. } => Answered::DropBlobs(Err(error)),
             Self::DrainWorker { .. } => Answered::DrainWorker(Err(error)),
-            Self::Grace { .. } => Answered::Grace(Err(error)),
             Self::Secret { .. } => Answered::Secret(Err(error)),
             Self::Term(_) => Answered::Term(Err(error)),
             Self::Rebuild => Answered::Rebuild(Err(error)),
@@ -206,9 +201,8 @@ pub(super) enum Answered {
     Restore(Result<(), RestoreError>),
     DropBlobs(Result<Vec<BlobRef>, StoreError>),
     DrainWorker(Result<bool, StoreError>),
-    Grace(Result<u64, StoreError>),
     Secret(Result<[u8; 32], StoreError>),
-    Term(Result<bool, StoreError>),
+    Term(Result<Taken, StoreError>),
     Rebuild(Result<Vec<Difference>, StoreError>),
 }
 
@@ -232,7 +226,6 @@ impl Answered {
             | Self::Restore(_)
             | Self::DropBlobs(_)
             | Self::DrainWorker(_)
-            | Self::Grace(_)
             | Self::Secret(_)
             | Self::Term(_)
             | Self::Rebuild(_) => None,

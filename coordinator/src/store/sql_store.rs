@@ -1,6 +1,6 @@
 //! The store as its callers have it: reads go to the pool, writes to the lane.
 
-use std::sync::Mutex;
+use std::sync::{Arc, Mutex};
 
 use bytes::Bytes;
 use docket_schema::{
@@ -19,14 +19,16 @@ use super::{
     AfterEnded, Answer, Append, AppendError, Appended, ArchiveError, Archives, BlobTotals, CommandBlobs,
     CommandError, Decide, Difference, Due, EachEvent, Ended, Heartbeat, Holding, Import, ImportError,
     Imported, Leased, NewBlob, NewTask, Queues, Renewed, Restore, RestoreError, RunAndFirst, Standing, Store,
-    StoreError, Stub, TaskAndDeadline, Term, archived,
+    StoreError, Stub, Taken, TaskAndDeadline, Term, archived,
     ask::{Answered, Ask, AskAppend, AskCommand, AskImport, Job, pack},
     batches,
     conn::Db,
     fault::store_error,
     gc,
     lane::{self, Committer, WAITING_MAX},
-    lineage, listing, read, read_flow,
+    lineage, listing,
+    postgres::Hints,
+    read, read_flow,
 };
 
 /// A store on SQLite or PostgreSQL.
@@ -35,6 +37,7 @@ pub struct SqlStore {
     lanes: Mutex<Vec<mpsc::Sender<Job>>>,
     /// Each ends when its writer has.
     writers: Mutex<Vec<oneshot::Receiver<()>>>,
+    hints: Option<Arc<Hints>>,
 }
 
 impl SqlStore {
@@ -49,7 +52,12 @@ impl SqlStore {
             lanes.push(lane);
             writers.push(writer);
         }
-        Ok(Self { db, lanes: Mutex::new(lanes), writers: Mutex::new(writers) })
+        Ok(Self { db, lanes: Mutex::new(lanes), writers: Mutex::new(writers), hints: None })
+    }
+
+    /// With hints between coordinators.
+    pub(super) fn with_hints(self, hints: Hints) -> Self {
+        Self { hints: Some(Arc::new(hints)), ..self }
     }
 
     fn lane_of(&self, ask: &Ask) -> Option<mpsc::Sender<Job>> {
@@ -74,7 +82,7 @@ impl SqlStore {
         match answer.await {
             Ok(answered) => answered,
             // The writer ended with the runtime.
-            Err(_) => Answered::Grace(Err(closed())),
+            Err(_) => Answered::Secret(Err(closed())),
         }
     }
 }
@@ -166,8 +174,12 @@ impl Store for SqlStore {
         Box::pin(read::due(&self.db, now, limit))
     }
 
-    fn grace(&self, lease_ms: u64, now: Timestamp) -> Answer<'_, Result<u64, StoreError>> {
-        Box::pin(async move { answered!(self, Grace, Ask::Grace { lease_ms, now }) })
+    fn hints(&self) -> Option<Arc<Hints>> {
+        self.hints.clone()
+    }
+
+    fn time(&self) -> Answer<'_, Result<Option<Timestamp>, StoreError>> {
+        Box::pin(read::time(&self.db))
     }
 
     fn task(&self, id: TaskId) -> Answer<'_, Result<Option<TaskAndDeadline>, StoreError>> {
@@ -334,7 +346,7 @@ impl Store for SqlStore {
                     scans.close();
                     pool.close().await;
                 }
-                Db::Postgres(pool) => pool.close().await,
+                Db::Postgres { pool, .. } => pool.close().await,
             }
         })
     }
@@ -367,7 +379,7 @@ impl Archives for SqlStore {
         Box::pin(archived::of_id(&self.db, id))
     }
 
-    fn take_term(&self, term: Term) -> Answer<'_, Result<bool, StoreError>> {
+    fn take_term(&self, term: Term) -> Answer<'_, Result<Taken, StoreError>> {
         Box::pin(async move { answered!(self, Term, Ask::Term(term)) })
     }
 }

@@ -5,7 +5,7 @@
 
 mod archive;
 mod carry;
-mod database;
+pub mod database;
 mod delivery;
 mod faults;
 mod flow;
@@ -85,7 +85,8 @@ pub const CASES: &[(&str, Case)] = cases![
     leases::late_calls_after_takeover_are_fenced,
     leases::cancel_of_a_running_task_ends_its_run,
     leases::release_and_drain_keep_the_run,
-    leases::grace_moves_every_deadline,
+    leases::a_term_after_a_gap_gives_every_lease_its_time,
+    leases::a_handover_without_a_gap_trusts_the_deadlines,
     leases::settling_repeated_answers_as_the_first,
     faults::raw_update_and_delete_are_refused,
     faults::flipped_bit_is_found,

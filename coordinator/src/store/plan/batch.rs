@@ -43,8 +43,7 @@ pub(in crate::store) async fn plan_batch(
             Ask::Import(ask) => Answered::Import(import::plan_import(desk, conn, ask).await?),
             Ask::Remove(ask) => Answered::Remove(archive::plan_removal(desk, conn, &ask.0, ask.1).await?),
             Ask::Restore(ask) => Answered::Restore(archive::plan_restore(desk, conn, &ask.0, ask.1).await?),
-            Ask::Grace { .. }
-            | Ask::Secret { .. }
+            Ask::Secret { .. }
             | Ask::Term(_)
             | Ask::Rebuild
             | Ask::DropBlobs { .. }
@@ -112,8 +111,7 @@ async fn load(desk: &mut Desk, conn: &mut Conn<'_>, asks: &[&Ask]) -> Result<(),
                 streams.push(archive::STREAM);
                 names.extend(&ask.0.names);
             }
-            Ask::Grace { .. }
-            | Ask::Secret { .. }
+            Ask::Secret { .. }
             | Ask::Term(_)
             | Ask::Rebuild
             | Ask::DropBlobs { .. }

@@ -1,0 +1,1 @@
+-- A placeholder: the step of this number comes with another branch.
