@@ -70,3 +70,22 @@ pub fn jitter() -> u64 {
 pub fn fresh_secret() -> [u8; 32] {
     rand::random()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const AN_HOUR_US: i64 = 3_600_000_000;
+
+    #[test]
+    fn a_wrong_clock_follows_another_unless_the_answer_took_too_long() {
+        let (right, wrong) = (Clock::new(), Clock::on_a_machine_ahead(AN_HOUR_US));
+        let asked = wrong.of_this_machine();
+        let long_ago = Timestamp(asked.0 - QUESTION_MAX - 1);
+        wrong.follow(long_ago, right.now());
+        assert_eq!(wrong.behind.load(Ordering::Relaxed), 0, "who answers late says nothing");
+        wrong.follow(asked, right.now());
+        let apart = (wrong.now().0 - right.now().0).abs();
+        assert!(apart < AN_HOUR_US / 2, "{apart} us apart");
+    }
+}

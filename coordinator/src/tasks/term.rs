@@ -85,7 +85,7 @@ impl Lead {
 
 /// Keeps the term, or stands by. Runs until `shutdown`, and gives the term back then.
 pub(crate) async fn keep_term(lead: Arc<Lead>, shutdown: CancellationToken) {
-    let renew = Duration::from_millis(lead.term_ms() / 3);
+    let renew = Duration::from_millis(lead.term_ms() / 2);
     let look = Duration::from_millis(lead.window_ms() / 2);
     loop {
         let now = lead.clock.now();

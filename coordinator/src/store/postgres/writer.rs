@@ -316,7 +316,10 @@ impl Committer for PgWriter {
             Ok(mut one) => one.pop().expect("one ask, one answer"),
             Err(error) => ask.failed(error),
         };
-        self.heads.clear();
+        // A term moves no head.
+        if !matches!(ask, Ask::Term(_)) {
+            self.heads.clear();
+        }
         answer
     }
 
