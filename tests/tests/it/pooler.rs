@@ -28,14 +28,14 @@ async fn a_pooler_dies_in_the_middle() {
     let world = World::open(Database::new(&kind, "pooler_dies").await).await;
     world.submit(spec("a")).await;
     let lease = world.worker().lease_one().await;
-    let (at, mut reached) = tokio::sync::mpsc::unbounded_channel();
+    let (at, mut reached) = tokio::sync::mpsc::channel(8);
     let writer = tokio::spawn({
         let world = world.clone();
         async move {
             let mut head = Seq(0);
             for n in 0..300 {
                 if n % 60 == 30 {
-                    at.send(n).expect("somebody waits");
+                    at.send(n).await.expect("somebody waits");
                 }
                 head =
                     world.append(lease.run, head, Epoch(1), vec![note(n)]).await.expect("appends").head.seq;
