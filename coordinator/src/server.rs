@@ -34,8 +34,8 @@ use crate::{
     schedules::ScheduleTable,
     store::{Store, StoreError},
     tasks::{
-        Wakes, archive_old, expire_leases, fire_schedules, follow_limits, follow_tokens, make_due_available,
-        take_inbox, write_refused,
+        Lead, Wakes, archive_old, expire_leases, fire_schedules, follow_clock, follow_hints, follow_limits,
+        follow_tokens, keep_term, make_due_available, send_hints, set_clock, take_inbox, write_refused,
     },
 };
 
@@ -73,6 +73,28 @@ impl Default for Patience {
             stalled: Duration::from_secs(30),
             handshake: Duration::from_secs(10),
         }
+    }
+}
+
+/// How often a worker that waits for work has the store looked at, at most: the longest time until it sees a task
+/// that another coordinator took in, where no hint tells of it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Polls {
+    /// Where hints of other coordinators come.
+    pub hinted: Duration,
+    /// Where none come.
+    pub unhinted: Duration,
+}
+
+impl Default for Polls {
+    fn default() -> Self {
+        Self { hinted: Duration::from_secs(2), unhinted: Duration::from_millis(500) }
+    }
+}
+
+impl Polls {
+    pub(crate) fn of(self, wakes: &Wakes) -> Duration {
+        if wakes.are_hinted() { self.hinted } else { self.unhinted }
     }
 }
 
@@ -114,6 +136,8 @@ pub struct ServerConfig {
     pub rates: Rates,
     /// How long slow clients are waited for.
     pub patience: Patience,
+    /// How often the store is looked at for who waits.
+    pub polls: Polls,
     /// How long requests in hand may take at shutdown.
     pub shutdown_grace_ms: u64,
     /// What is struck out of what people write, before it is stored.
@@ -139,6 +163,7 @@ impl ServerConfig {
             connections_per_peer: 256,
             rates: Rates::default(),
             patience: Patience::default(),
+            polls: Polls::default(),
             shutdown_grace_ms: 5000,
             redactor: Redactor::default(),
             archive: ArchiveSettings::default(),
@@ -209,6 +234,7 @@ pub async fn start(
         Some(_) => Some(listen(SocketAddr::from((Ipv4Addr::LOCALHOST, 0))).await?),
         None => None,
     };
+    set_clock(&*store, &clock).await?;
     let secret = store.secret(clock::fresh_secret()).await?;
     let tokens = Arc::new(TokenTable::new(config.tokens));
     tokens.catch_up(&*store).await?;
@@ -228,7 +254,7 @@ pub async fn start(
         model_limits,
         pace: Pace::new(config.rates),
         refused: RefusedCalls::default(),
-        limits: Limits { lease_ms, heartbeat_ms, body_read: body, hosts: config.hosts },
+        limits: Limits { lease_ms, heartbeat_ms, body_read: body, polls: config.polls, hosts: config.hosts },
         meters: HttpMeters::default(),
         redactor: config.redactor,
         archive: config.archive.clone(),
@@ -238,15 +264,18 @@ pub async fn start(
     let archiver =
         Archiver { store: Arc::clone(&store), clock: Arc::clone(&clock), settings: config.archive };
     tasks.spawn(archive_old(archiver, shutdown.clone()));
-    let ended = shutdown.clone();
-    tasks.spawn(expire_leases(Arc::clone(&store), Arc::clone(&clock), Arc::clone(&wakes), lease_ms, ended));
     tasks.spawn(follow_tokens(Arc::clone(&store), tokens, shutdown.clone()));
     let redactor = api.redactor.clone();
     let (of, at) = (Arc::clone(&store), Arc::clone(&clock));
     tasks.spawn(take_inbox(of, redactor, at, Arc::clone(&wakes), shutdown.clone()));
-    tasks.spawn(make_due_available(store, clock, Arc::clone(&wakes), shutdown.clone()));
     tasks.spawn(fire_schedules(Arc::clone(&api), shutdown.clone()));
     tasks.spawn(follow_limits(Arc::clone(&api), shutdown.clone()));
+    if let Some(hints) = store.hints() {
+        tasks.spawn(send_hints(Arc::clone(&hints), Arc::clone(&wakes), shutdown.clone()));
+        tasks.spawn(follow_hints(hints, Arc::clone(&wakes), shutdown.clone()));
+        tasks.spawn(follow_clock(Arc::clone(&store), Arc::clone(&clock), shutdown.clone()));
+    }
+    look_after(&tasks, (store, clock, Arc::clone(&wakes)), lease_ms, &shutdown);
     tasks.spawn(write_refused(Arc::clone(&api), shutdown.clone()));
     let accept = |listener, tls| Accept {
         listener,
@@ -265,6 +294,22 @@ pub async fn start(
     tasks.spawn(accept(listener, config.tls).run());
     let grace = Duration::from_millis(config.shutdown_grace_ms);
     Ok(Running { local_addr, near, handle: Handle { api }, tasks, shutdown, stop_now, grace })
+}
+
+/// Starts what one coordinator of a store does for all.
+fn look_after(
+    tasks: &TaskTracker,
+    (store, clock, wakes): (Arc<dyn Store>, Arc<Clock>, Arc<Wakes>),
+    lease_ms: u64,
+    shutdown: &CancellationToken,
+) {
+    let shared = || (Arc::clone(&store), Arc::clone(&clock), Arc::clone(&wakes));
+    let (of, at, woken) = shared();
+    let lead = Arc::new(Lead::new(of, at, woken, lease_ms));
+    tasks.spawn(keep_term(Arc::clone(&lead), shutdown.clone()));
+    let (of, at, woken) = shared();
+    tasks.spawn(expire_leases(of, at, woken, Arc::clone(&lead), lease_ms, shutdown.clone()));
+    tasks.spawn(make_due_available(store, clock, wakes, lead, shutdown.clone()));
 }
 
 async fn listen(bind: SocketAddr) -> Result<(TcpListener, SocketAddr), ServeError> {

@@ -13,26 +13,43 @@ pub struct Migration {
 }
 
 macro_rules! migrations {
-    ($folder:literal: $($version:literal $file:literal,)*) => {
+    ($folder:literal: $($version:literal $number:literal $name:literal,)*) => {
         &[$(Migration {
             version: $version,
-            // `0010_limits` without its number.
-            name: $file.split_at(5).1,
-            sql: include_str!(concat!("../migrations/", $folder, "/", $file, ".sql")),
+            name: $name,
+            sql: include_str!(concat!("../migrations/", $folder, "/", $number, "_", $name, ".sql")),
         },)*]
     };
 }
 
 /// For SQLite.
-pub const SQLITE: &[Migration] = migrations!(
-    "sqlite": 1 "0001_log", 2 "0002_queue", 3 "0003_lineage", 4 "0004_provider", 5 "0005_completed", 6 "0006_outage",
-    7 "0007_flow", 8 "0008_archive", 9 "0009_inbox", 10 "0010_limits",
+pub const SQLITE: &[Migration] = migrations!("sqlite":
+    1 "0001" "log",
+    2 "0002" "queue",
+    3 "0003" "lineage",
+    4 "0004" "provider",
+    5 "0005" "completed",
+    6 "0006" "outage",
+    7 "0007" "flow",
+    8 "0008" "archive",
+    9 "0009" "inbox",
+    10 "0010" "limits",
+    11 "0011" "tables",
 );
 
 /// For PostgreSQL.
-pub const POSTGRES: &[Migration] = migrations!(
-    "postgres": 1 "0001_log", 2 "0002_queue", 3 "0003_lineage", 4 "0004_provider", 5 "0005_completed", 6 "0006_outage",
-    7 "0007_flow", 8 "0008_archive", 9 "0009_inbox", 10 "0010_limits",
+pub const POSTGRES: &[Migration] = migrations!("postgres":
+    1 "0001" "log",
+    2 "0002" "queue",
+    3 "0003" "lineage",
+    4 "0004" "provider",
+    5 "0005" "completed",
+    6 "0006" "outage",
+    7 "0007" "flow",
+    8 "0008" "archive",
+    9 "0009" "inbox",
+    10 "0010" "limits",
+    11 "0011" "tables",
 );
 
 #[cfg(test)]

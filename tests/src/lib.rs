@@ -4,4 +4,5 @@ pub mod conformance;
 pub mod fuzz;
 pub mod model_server;
 pub mod pg_cluster;
+pub mod pooler;
 pub mod system;

@@ -80,6 +80,11 @@ impl Cluster {
         &self.url
     }
 
+    /// Its port on loopback, where the cluster is private.
+    pub fn port(&self) -> Option<u16> {
+        self.own.as_ref().map(|own| own.port)
+    }
+
     /// A folder with its unix socket, where the cluster is private.
     pub fn socket_folder(&self) -> Option<&Path> {
         self.own.as_ref().map(|own| own.folder.path())
@@ -195,7 +200,7 @@ impl Drop for Own {
 }
 
 #[expect(clippy::print_stderr, reason = "a half of the suite that does not run must be seen")]
-fn say(what: &str) {
+pub(crate) fn say(what: &str) {
     eprintln!("docket-tests: {what}");
 }
 
@@ -218,13 +223,13 @@ fn programs() -> Option<PathBuf> {
         .find(|folder| folder.join("initdb").is_file() && folder.join("postgres").is_file())
 }
 
-fn unprivileged() -> Result<User> {
+pub(crate) fn unprivileged() -> Result<User> {
     UNPRIVILEGED
         .iter()
         .find_map(|name| User::from_name(name).ok().flatten())
         .context("no unprivileged user to run PostgreSQL as")
 }
 
-fn free_port() -> Result<u16> {
+pub(crate) fn free_port() -> Result<u16> {
     Ok(std::net::TcpListener::bind(("127.0.0.1", 0))?.local_addr()?.port())
 }

@@ -24,6 +24,7 @@ use crate::{
     clock::Clock,
     limits::LimitTable,
     schedules::ScheduleTable,
+    server::Polls,
     store::{AppendError, Holding, Store},
     tasks::Wakes,
 };
@@ -37,6 +38,8 @@ pub struct Limits {
     pub heartbeat_ms: u64,
     /// How long a client may take to send one body.
     pub body_read: Duration,
+    /// How often the store is looked at for a worker that waits.
+    pub polls: Polls,
     /// Names by which the coordinator may be called, beside its addresses: a page of a stranger's must not
     /// reach the API through a name of theirs that resolves to this machine.
     pub hosts: Vec<String>,

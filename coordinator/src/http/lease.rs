@@ -1,7 +1,7 @@
 //! Routes of leases: lease, heartbeat, release. The first two wait for news.
 //!
 //! Waiting registers for the wake-up, then asks the store, then waits; behind it a jittered poll,
-//! for what other coordinators do wakes nobody here.
+//! for a hint of another coordinator may be lost, or there may be none.
 
 use std::{sync::Arc, time::Duration};
 
@@ -28,8 +28,6 @@ use crate::{
     tasks::jittered,
 };
 
-/// Longest time until a waiting worker sees a task that another coordinator took in.
-const LEASE_POLL: Duration = Duration::from_millis(500);
 /// The same for a cancel told to another coordinator. Longer: each look renews, which is a write.
 const HEARTBEAT_POLL: Duration = Duration::from_secs(2);
 /// Longest worker name, in bytes: it stands in every `TaskLeased`.
@@ -59,7 +57,7 @@ pub(super) async fn lease(api: Arc<Api>, call: Call) -> Answered {
             }
             return json(&LeaseResponse { leases, held_ms, drain: granted.drain });
         }
-        let look = end.min(Instant::now() + jittered(LEASE_POLL));
+        let look = end.min(Instant::now() + jittered(api.limits.polls.of(&api.wakes)));
         tokio::select! {
             () = news => {}
             () = sleep_until(look) => {}

@@ -174,7 +174,7 @@ pub trait Archives {
     fn stub(&self, id: Uuid) -> Answer<'_, Result<Option<Stub>, StoreError>>;
 
     /// Takes a term, or goes on with one's own; `false` where another holds it.
-    fn take_term(&self, term: Term) -> Answer<'_, Result<bool, StoreError>>;
+    fn take_term(&self, term: Term) -> Answer<'_, Result<Taken, StoreError>>;
 }
 
 /// Something that one coordinator does for all, while its term lasts. What is done under one is safe without
@@ -189,6 +189,30 @@ pub struct Term {
     pub until: Timestamp,
     /// The caller's time: a term that has ended by then is free.
     pub now: Timestamp,
+    /// What is owed where nobody did it for a while; `None` = nothing.
+    pub trust: Option<Trust>,
+}
+
+/// How far a term trusts the deadlines of leases that it finds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Trust {
+    /// A term that begins later than this after the end of the one before it trusts none: workers may have
+    /// lived and found nobody to tell.
+    pub window_ms: u64,
+    /// It gives every lease that ends sooner this long.
+    pub lease_ms: u64,
+}
+
+/// Whose a term is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Taken {
+    /// Another's, who holds it still.
+    ByAnother,
+    /// The caller's.
+    Ours {
+        /// It began after a gap, and so many leases were given their time.
+        graced: Option<u64>,
+    },
 }
 
 /// Columns of [`stub`].

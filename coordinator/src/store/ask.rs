@@ -16,7 +16,7 @@ use tokio::sync::oneshot;
 use super::{
     AppendError, Appended, ArchiveError, CommandError, Condition, Decide, Difference, Heartbeat, Import,
     ImportError, Imported, InboxAct, InboxMove, InboxMoved, Leased, NewBlob, NewTask, Permitted, Renewed,
-    Restore, RestoreError, StoreError, Term,
+    Restore, RestoreError, StoreError, Taken, Term,
 };
 
 /// Level of zstd: what is stored is mostly text of some KiB, written on the way of an append.
@@ -106,7 +106,6 @@ pub(super) enum Ask {
     ActInbox { row: String, act: InboxAct },
     Permit(Box<AskPermit>),
     CallEnded { run: RunId },
-    Grace { lease_ms: u64, now: Timestamp },
     Secret { fresh: [u8; 32] },
     Term(Term),
     Rebuild,
@@ -116,8 +115,7 @@ impl Ask {
     /// Has a transaction of its own.
     pub(super) const fn is_lone(&self) -> bool {
         match self {
-            Self::Grace { .. }
-            | Self::Secret { .. }
+            Self::Secret { .. }
             | Self::Term(_)
             | Self::Rebuild
             | Self::DrainWorker { .. }
@@ -158,8 +156,7 @@ impl Ask {
             | Self::Heartbeat { now, .. }
             | Self::PutBlobs { now, .. }
             | Self::TouchBlobs { now, .. }
-            | Self::TakeInbox { now, .. }
-            | Self::Grace { now, .. } => *now,
+            | Self::TakeInbox { now, .. } => *now,
             Self::Secret { .. }
             | Self::Term(_)
             | Self::Rebuild
@@ -188,7 +185,6 @@ impl Ask {
             Self::TakeInbox { .. } => "taking tasks from the inbox",
             Self::ActInbox { .. } => "changing the inbox",
             Self::Permit(_) | Self::CallEnded { .. } => "pacing a model provider",
-            Self::Grace { .. } => "giving leases a grace",
             Self::Secret { .. } => "reading the secret",
             Self::Term(_) => "taking a term",
             Self::Rebuild => "rebuilding projections",
@@ -214,7 +210,6 @@ impl Ask {
             Self::ActInbox { .. } => Answered::ActInbox(Err(error)),
             Self::Permit(_) => Answered::Permit(Err(error)),
             Self::CallEnded { .. } => Answered::CallEnded(Err(error)),
-            Self::Grace { .. } => Answered::Grace(Err(error)),
             Self::Secret { .. } => Answered::Secret(Err(error)),
             Self::Term(_) => Answered::Term(Err(error)),
             Self::Rebuild => Answered::Rebuild(Err(error)),
@@ -240,9 +235,8 @@ pub(super) enum Answered {
     ActInbox(Result<bool, StoreError>),
     Permit(Result<Permitted, StoreError>),
     CallEnded(Result<(), StoreError>),
-    Grace(Result<u64, StoreError>),
     Secret(Result<[u8; 32], StoreError>),
-    Term(Result<bool, StoreError>),
+    Term(Result<Taken, StoreError>),
     Rebuild(Result<Vec<Difference>, StoreError>),
 }
 
@@ -271,7 +265,6 @@ impl Answered {
             Self::Remove(answer) => matches!(answer, Err(ArchiveError::Store(_))),
             Self::Restore(answer) => matches!(answer, Err(RestoreError::Store(_))),
             Self::Term(answer) => answer.is_err(),
-            Self::Grace(answer) => answer.is_err(),
             Self::Secret(answer) => answer.is_err(),
             Self::Rebuild(answer) => answer.is_err(),
         }
@@ -300,7 +293,6 @@ impl Answered {
             | Self::ActInbox(_)
             | Self::Permit(_)
             | Self::CallEnded(_)
-            | Self::Grace(_)
             | Self::Secret(_)
             | Self::Term(_)
             | Self::Rebuild(_) => None,

@@ -216,7 +216,31 @@ pub(super) enum Db {
         /// For events.
         scans: Arc<Scans>,
     },
-    Postgres(PgPool),
+    Postgres {
+        pool: PgPool,
+        through: Through,
+    },
+}
+
+/// What stands between docket and PostgreSQL.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Through {
+    /// Nothing, or what keeps a session for each connection.
+    Server,
+    /// A pooler in transaction mode: each transaction may meet another session, so there is no
+    /// statement that was prepared before, no setting and no listening. A statement is sent in two messages that must
+    /// meet the same session, so each stands in a transaction.
+    Pooler,
+}
+
+impl Through {
+    /// Begins a transaction that writes. Sessions of our own were set up when they began.
+    pub(super) const fn begin(self) -> &'static str {
+        match self {
+            Self::Server => "BEGIN",
+            Self::Pooler => "BEGIN ISOLATION LEVEL READ COMMITTED; SET LOCAL synchronous_commit TO on",
+        }
+    }
 }
 
 /// One connection, perhaps within a transaction.
@@ -224,21 +248,30 @@ pub(super) enum Conn<'a> {
     Sqlite(&'a mut SqliteConnection),
     /// The writer's own, which answers on the thread that asks.
     Direct(&'a mut rusqlite::Connection),
-    Postgres(&'a mut PgConnection),
+    Postgres(&'a mut PgConnection, Through),
 }
 
 impl Db {
     pub(super) const fn dialect(&self) -> Dialect {
         match self {
             Self::Sqlite { .. } => Dialect::Sqlite,
-            Self::Postgres(_) => Dialect::Postgres,
+            Self::Postgres { .. } => Dialect::Postgres,
         }
     }
 
     pub(super) async fn rows(&self, sql: &str, args: Vec<Arg>) -> Result<Vec<Row>, sqlx::Error> {
         match self {
             Self::Sqlite { pool, .. } => Conn::Sqlite(&mut *pool.acquire().await?).rows(sql, args).await,
-            Self::Postgres(pool) => Conn::Postgres(&mut *pool.acquire().await?).rows(sql, args).await,
+            Self::Postgres { pool, through: Through::Server } => {
+                Conn::Postgres(&mut *pool.acquire().await?, Through::Server).rows(sql, args).await
+            }
+            // Rolled back where it fails, or where nobody waits for it any more.
+            Self::Postgres { pool, through: Through::Pooler } => {
+                let mut transaction = pool.begin_with("BEGIN READ ONLY").await?;
+                let rows = Conn::Postgres(&mut transaction, Through::Pooler).rows(sql, args).await?;
+                transaction.commit().await?;
+                Ok(rows)
+            }
         }
     }
 }
@@ -247,7 +280,7 @@ impl Conn<'_> {
     pub(super) const fn dialect(&self) -> Dialect {
         match self {
             Self::Sqlite(_) | Self::Direct(_) => Dialect::Sqlite,
-            Self::Postgres(_) => Dialect::Postgres,
+            Self::Postgres(..) => Dialect::Postgres,
         }
     }
 
@@ -258,8 +291,8 @@ impl Conn<'_> {
                 rows.iter().map(sqlite_row).collect()
             }
             Self::Direct(conn) => direct::rows(conn, sql, &args),
-            Self::Postgres(conn) => {
-                let rows = bind_postgres(sql, args).fetch_all(&mut **conn).await?;
+            Self::Postgres(conn, through) => {
+                let rows = bind_postgres(sql, args, *through).fetch_all(&mut **conn).await?;
                 rows.iter().map(postgres_row).collect()
             }
         }
@@ -269,8 +302,29 @@ impl Conn<'_> {
         match self {
             Self::Sqlite(conn) => Ok(bind_sqlite(sql, args).execute(&mut **conn).await?.rows_affected()),
             Self::Direct(conn) => direct::run(conn, sql, &args),
-            Self::Postgres(conn) => Ok(bind_postgres(sql, args).execute(&mut **conn).await?.rows_affected()),
+            Self::Postgres(conn, through) => {
+                Ok(bind_postgres(sql, args, *through).execute(&mut **conn).await?.rows_affected())
+            }
         }
+    }
+
+    /// Begins or ends a transaction: one message, that needs no session's memory.
+    pub(super) async fn control(&mut self, sql: &'static str) -> Result<(), sqlx::Error> {
+        if let Self::Postgres(conn, _) = self {
+            sqlx::raw_sql(sql).execute(&mut **conn).await?;
+        } else {
+            self.run(sql, Vec::new()).await?;
+        }
+        Ok(())
+    }
+
+    /// As [`Conn::rows`], where the caller began no transaction.
+    pub(super) async fn rows_alone(&mut self, sql: &str, args: Vec<Arg>) -> Result<Vec<Row>, sqlx::Error> {
+        let Self::Postgres(_, Through::Pooler) = self else { return self.rows(sql, args).await };
+        self.control("BEGIN").await?;
+        let rows = self.rows(sql, args).await?;
+        self.control("COMMIT").await?;
+        Ok(rows)
     }
 }
 
@@ -302,6 +356,7 @@ fn bind_sqlite(
 fn bind_postgres(
     sql: &str,
     args: Vec<Arg>,
+    through: Through,
 ) -> sqlx::query::Query<'static, sqlx::Postgres, sqlx::postgres::PgArguments> {
     let mut query = sqlx::query(AssertSqlSafe(sql.to_owned()));
     for arg in args {
@@ -321,7 +376,7 @@ fn bind_postgres(
             Arg::BlobColumn(cells) => query.bind(cells),
         };
     }
-    query
+    query.persistent(through == Through::Server)
 }
 
 fn hex(bytes: &[u8]) -> String {

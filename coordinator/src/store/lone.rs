@@ -3,7 +3,7 @@
 use docket_schema::ids::Timestamp;
 
 use super::{
-    StoreError, Term,
+    StoreError, Taken, Term,
     ask::{Answered, Ask},
     conn::{Arg, Conn},
     desk::LoadError,
@@ -16,7 +16,6 @@ use super::{
 /// Carries one out, within a transaction that the caller began and ends.
 pub(super) async fn run_lone(conn: &mut Conn<'_>, ask: &Ask) -> Result<Answered, LoadError> {
     match ask {
-        Ask::Grace { lease_ms, now } => Ok(Answered::Grace(Ok(grace(conn, *lease_ms, *now).await?))),
         Ask::Secret { fresh } => Ok(Answered::Secret(Ok(secret(conn, fresh).await?))),
         Ask::Term(term) => Ok(Answered::Term(Ok(take_term(conn, term).await?))),
         Ask::Rebuild => Ok(Answered::Rebuild(Ok(rebuild(conn).await?))),
@@ -45,11 +44,6 @@ pub(super) async fn run_lone(conn: &mut Conn<'_>, ask: &Ask) -> Result<Answered,
     }
 }
 
-async fn grace(conn: &mut Conn<'_>, lease_ms: u64, now: Timestamp) -> Result<u64, sqlx::Error> {
-    let until = Arg::Int(now.plus_ms(lease_ms).0);
-    conn.run("UPDATE tasks SET deadline_at = $1 WHERE state = 'running'", vec![until]).await
-}
-
 async fn secret(conn: &mut Conn<'_>, fresh: &[u8; 32]) -> Result<[u8; 32], LoadError> {
     let insert = "INSERT INTO meta (key, value) VALUES ('secret', $1) ON CONFLICT (key) DO NOTHING";
     conn.run(insert, vec![Arg::Blob(fresh.to_vec())]).await?;
@@ -59,8 +53,12 @@ async fn secret(conn: &mut Conn<'_>, fresh: &[u8; 32]) -> Result<[u8; 32], LoadE
     Ok(row.fixed(0)?)
 }
 
-/// Takes a term, or goes on with one's own; `false` where another holds it.
-async fn take_term(conn: &mut Conn<'_>, term: &Term) -> Result<bool, sqlx::Error> {
+/// Takes a term, or goes on with one's own. What a term after a gap owes is given in the same transaction: one that
+/// was begun and not kept must not pass for one that nobody missed.
+async fn take_term(conn: &mut Conn<'_>, term: &Term) -> Result<Taken, LoadError> {
+    let sql = format!("SELECT until_at FROM terms WHERE name = $1{}", conn.dialect().lock_rows());
+    let before = conn.rows(&sql, vec![Arg::Word(term.name)]).await?;
+    let before = before.first().map(|row| row.int(0)).transpose()?.map(Timestamp);
     let sql = "INSERT INTO terms (name, holder, until_at) VALUES ($1, $2, $3) ON CONFLICT (name) DO UPDATE \
                SET holder = excluded.holder, until_at = excluded.until_at \
                WHERE terms.holder = excluded.holder OR terms.until_at <= $4";
@@ -70,5 +68,14 @@ async fn take_term(conn: &mut Conn<'_>, term: &Term) -> Result<bool, sqlx::Error
         Arg::Int(term.until.0),
         Arg::Int(term.now.0),
     ];
-    Ok(conn.run(sql, args).await? > 0)
+    if conn.run(sql, args).await? == 0 {
+        return Ok(Taken::ByAnother);
+    }
+    let Some(trust) = term.trust else { return Ok(Taken::Ours { graced: None }) };
+    if before.is_some_and(|ended| term.now <= ended.plus_ms(trust.window_ms)) {
+        return Ok(Taken::Ours { graced: None });
+    }
+    let sql = "UPDATE tasks SET deadline_at = $1 WHERE state = 'running' AND deadline_at < $1";
+    let until = Arg::Int(term.now.plus_ms(trust.lease_ms).0);
+    Ok(Taken::Ours { graced: Some(conn.run(sql, vec![until]).await?) })
 }

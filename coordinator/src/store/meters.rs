@@ -80,7 +80,6 @@ impl Meters {
                 | Answered::Remove(_)
                 | Answered::Restore(_)
                 | Answered::Term(_)
-                | Answered::Grace(_)
                 | Answered::Secret(_)
                 | Answered::Rebuild(_) => 0,
             };

@@ -19,7 +19,7 @@ pub(super) async fn migrate(conn: &mut Conn<'_>, steps: &[Migration]) -> Result<
     begin(conn, dialect).await.map_err(sql_error)?;
     let result = apply(conn, dialect, steps).await;
     let end = if result.is_ok() { "COMMIT" } else { "ROLLBACK" };
-    conn.run(end, Vec::new()).await.map_err(sql_error)?;
+    conn.control(end).await.map_err(sql_error)?;
     result
 }
 
@@ -27,8 +27,8 @@ async fn begin(conn: &mut Conn<'_>, dialect: Dialect) -> Result<(), sqlx::Error>
     match dialect {
         Dialect::Sqlite => conn.run("BEGIN IMMEDIATE", Vec::new()).await?,
         Dialect::Postgres => {
-            conn.run("BEGIN", Vec::new()).await?;
-            // Any fixed number: what it names is "docket migrates".
+            conn.control("BEGIN").await?;
+            // The transaction's, not the session's: a pooler has many. Any fixed number: what it names is "docket migrates".
             conn.run("SELECT pg_advisory_xact_lock(723540)", Vec::new()).await?
         }
     };
@@ -77,7 +77,7 @@ async fn apply(conn: &mut Conn<'_>, dialect: Dialect, steps: &[Migration]) -> Re
                 sqlx::raw_sql(AssertSqlSafe(step.sql)).execute(&mut **conn).await.map_err(failed)?;
             }
             Conn::Direct(_) => unreachable!("a file is migrated before its writer begins"),
-            Conn::Postgres(conn) => {
+            Conn::Postgres(conn, _) => {
                 sqlx::raw_sql(AssertSqlSafe(step.sql)).execute(&mut **conn).await.map_err(failed)?;
             }
         }

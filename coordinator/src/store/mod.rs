@@ -39,7 +39,7 @@ mod write;
 
 pub use archived::{
     AfterEnded, ArchiveError, ArchiveRefusal, Archives, Ended, Into, Queues, Restore, RestoreError,
-    RestoreStream, Stub, Term,
+    RestoreStream, Stub, Taken, Term, Trust,
 };
 pub use carry::{BlobTotals, Import, ImportError, ImportStream, Imported};
 pub use error::{AppendError, CommandError, StoreError};
@@ -49,7 +49,7 @@ pub use sql_store::SqlStore;
 pub use verify::{Fold, LogFault, LogReader, Verified, Walked, verify, verify_stream, walk, walk_listed};
 pub(crate) use write::TOUCH_MS;
 
-use std::{future::Future, ops::ControlFlow, pin::Pin};
+use std::{future::Future, ops::ControlFlow, pin::Pin, sync::Arc};
 
 use bytes::Bytes;
 use docket_schema::{
@@ -326,9 +326,11 @@ pub trait Store: Archives + Send + Sync + 'static {
     /// one's will.
     fn due(&self, now: Timestamp, limit: u32) -> Answer<'_, Result<Due, StoreError>>;
 
-    /// Sets every running task's deadline to `now + lease_ms` at the latest: a coordinator that
-    /// comes back gives everybody one lease time before it expires anything.
-    fn grace(&self, lease_ms: u64, now: Timestamp) -> Answer<'_, Result<u64, StoreError>>;
+    /// The way to tell other coordinators of the store that there is news; `None` where there are no others.
+    fn hints(&self) -> Option<Arc<postgres::Hints>>;
+
+    /// The time of the server that all coordinators of the store share; `None` where there is none.
+    fn time(&self) -> Answer<'_, Result<Option<Timestamp>, StoreError>>;
 
     /// A task.
     fn task(&self, id: TaskId) -> Answer<'_, Result<Option<TaskAndDeadline>, StoreError>>;

@@ -51,6 +51,18 @@ fn uuid_arg(id: Uuid) -> Arg {
     Arg::Blob(id.as_bytes().to_vec())
 }
 
+/// The server's time, if the store is on one.
+pub(super) async fn time(db: &Db) -> Result<Option<Timestamp>, StoreError> {
+    match db.dialect() {
+        Dialect::Sqlite => Ok(None),
+        Dialect::Postgres => {
+            let sql = "SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::bigint";
+            let rows = rows(db, "asking for the time", sql, Vec::new()).await?;
+            rows.first().map(|row| Ok(Timestamp(row.int(0)?))).transpose()
+        }
+    }
+}
+
 pub(super) async fn expired(db: &Db, now: Timestamp, limit: u32) -> Result<Vec<(TaskId, Epoch)>, StoreError> {
     let sql = "SELECT id, epoch FROM tasks WHERE state = 'running' AND deadline_at < $1 ORDER BY deadline_at LIMIT $2";
     rows(db, "looking for expired leases", sql, vec![Arg::Int(now.0), Arg::Int(limit.into())])

@@ -20,7 +20,7 @@ use super::{
     AfterEnded, Answer, Append, AppendError, Appended, ArchiveError, Archives, BlobTotals, CommandBlobs,
     CommandError, Decide, Difference, Due, EachEvent, Ended, Heartbeat, Holding, Import, ImportError,
     Imported, InboxAct, InboxMove, InboxMoved, Leased, NewBlob, NewTask, Permitted, Queues, Renewed, Restore,
-    RestoreError, RunAndFirst, Standing, Store, StoreError, Stub, TaskAndDeadline, Term, archived,
+    RestoreError, RunAndFirst, Standing, Store, StoreError, Stub, Taken, TaskAndDeadline, Term, archived,
     ask::{Answered, Ask, AskAppend, AskCommand, AskImport, AskPermit, Job, pack},
     batches,
     conn::Db,
@@ -29,6 +29,7 @@ use super::{
     lane::{self, Committer, WAITING_MAX},
     lineage, listing,
     meters::{Meters, StoreMeters},
+    postgres::Hints,
     read, read_flow,
 };
 
@@ -39,6 +40,7 @@ pub struct SqlStore {
     /// Each ends when its writer has.
     writers: Mutex<Vec<oneshot::Receiver<()>>>,
     meters: Arc<Meters>,
+    hints: Option<Arc<Hints>>,
 }
 
 impl SqlStore {
@@ -54,7 +56,12 @@ impl SqlStore {
             lanes.push(lane);
             writers.push(writer);
         }
-        Ok(Self { db, lanes: Mutex::new(lanes), writers: Mutex::new(writers), meters })
+        Ok(Self { db, lanes: Mutex::new(lanes), writers: Mutex::new(writers), meters, hints: None })
+    }
+
+    /// With hints between coordinators.
+    pub(super) fn with_hints(self, hints: Hints) -> Self {
+        Self { hints: Some(Arc::new(hints)), ..self }
     }
 
     fn lane_of(&self, ask: &Ask) -> Option<mpsc::Sender<Job>> {
@@ -79,7 +86,7 @@ impl SqlStore {
         match answer.await {
             Ok(answered) => answered,
             // The writer ended with the runtime.
-            Err(_) => Answered::Grace(Err(closed())),
+            Err(_) => Answered::Secret(Err(closed())),
         }
     }
 }
@@ -187,8 +194,12 @@ impl Store for SqlStore {
         Box::pin(read::due(&self.db, now, limit))
     }
 
-    fn grace(&self, lease_ms: u64, now: Timestamp) -> Answer<'_, Result<u64, StoreError>> {
-        Box::pin(async move { answered!(self, Grace, Ask::Grace { lease_ms, now }) })
+    fn hints(&self) -> Option<Arc<Hints>> {
+        self.hints.clone()
+    }
+
+    fn time(&self) -> Answer<'_, Result<Option<Timestamp>, StoreError>> {
+        Box::pin(read::time(&self.db))
     }
 
     fn task(&self, id: TaskId) -> Answer<'_, Result<Option<TaskAndDeadline>, StoreError>> {
@@ -387,7 +398,7 @@ impl Store for SqlStore {
                     scans.close();
                     pool.close().await;
                 }
-                Db::Postgres(pool) => pool.close().await,
+                Db::Postgres { pool, .. } => pool.close().await,
             }
         })
     }
@@ -420,7 +431,7 @@ impl Archives for SqlStore {
         Box::pin(archived::of_id(&self.db, id))
     }
 
-    fn take_term(&self, term: Term) -> Answer<'_, Result<bool, StoreError>> {
+    fn take_term(&self, term: Term) -> Answer<'_, Result<Taken, StoreError>> {
         Box::pin(async move { answered!(self, Term, Ask::Term(term)) })
     }
 }

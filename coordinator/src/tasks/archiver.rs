@@ -13,7 +13,7 @@ use crate::{
     archive::{Archiver, Asked, KeepFor, Place},
     clock,
     http::error_chain,
-    store::{Queues, Term},
+    store::{Queues, Taken, Term},
 };
 
 /// How often it is looked for old tasks.
@@ -61,9 +61,10 @@ async fn look(archiver: &Archiver, holder: &str, shutdown: &CancellationToken) -
         let mut after = None;
         loop {
             let now = archiver.clock.now();
-            let term = Term { name: "archive", holder: holder.to_owned(), until: now.plus_ms(TERM_MS), now };
-            let ours = archiver.store.take_term(term).await.map_err(|error| error_chain(&error))?;
-            if !ours || shutdown.is_cancelled() {
+            let until = now.plus_ms(TERM_MS);
+            let term = Term { name: "archive", holder: holder.to_owned(), until, now, trust: None };
+            let taken = archiver.store.take_term(term).await.map_err(|error| error_chain(&error))?;
+            if taken == Taken::ByAnother || shutdown.is_cancelled() {
                 return Ok(());
             }
             let place = Place::open(to).map_err(|error| error_chain(&error))?;

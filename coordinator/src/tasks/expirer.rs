@@ -1,14 +1,14 @@
 //! Gives back leases that nobody renews.
 //!
-//! Invariant: nothing expires within one lease time of the moment this coordinator's term began,
-//! or its store came back: until then workers may have been alive and unheard.
+//! Invariant: nothing expires but under this coordinator's term (`term.rs`), which gave every lease its time
+//! where workers may have been alive and unheard before it.
 
 use std::{sync::Arc, time::Duration};
 
 use docket_schema::ids::{Epoch, TaskId};
 use tokio_util::sync::CancellationToken;
 
-use super::{Wakes, jittered};
+use super::{Lead, Wakes, jittered};
 use crate::{
     clock::Clock,
     decide,
@@ -28,26 +28,17 @@ pub(crate) async fn expire_leases(
     store: Arc<dyn Store>,
     clock: Arc<Clock>,
     wakes: Arc<Wakes>,
+    lead: Arc<Lead>,
     lease_ms: u64,
     shutdown: CancellationToken,
 ) {
     let every = ROUND_EVERY_MAX.min(Duration::from_millis(lease_ms / 10).max(Duration::from_millis(10)));
-    let mut trusted = false;
     loop {
-        let round = async {
-            if !trusted {
-                store.grace(lease_ms, clock.now()).await?;
-            }
-            expire_round(store.as_ref(), &clock, &wakes).await
-        };
-        let wait = match round.await {
-            Ok(ended) => {
-                trusted = true;
-                if ended >= ROUND_MAX { Duration::ZERO } else { jittered(every) }
-            }
+        let wait = match expire_round(store.as_ref(), &clock, &wakes, &lead).await {
+            Ok(ended) if ended >= ROUND_MAX => Duration::ZERO,
+            Ok(_) => jittered(every),
             Err(error) => {
                 tracing::warn!("leases are not looked at for now: {}", error_chain(&error));
-                trusted = false;
                 jittered(STORE_RETRY)
             }
         };
@@ -59,11 +50,23 @@ pub(crate) async fn expire_leases(
 }
 
 /// Ends the leases whose deadline has passed; answers how many were looked at.
-async fn expire_round(store: &dyn Store, clock: &Clock, wakes: &Wakes) -> Result<u32, StoreError> {
+async fn expire_round(
+    store: &dyn Store,
+    clock: &Clock,
+    wakes: &Wakes,
+    lead: &Lead,
+) -> Result<u32, StoreError> {
+    if !lead.is_ours() {
+        return Ok(0);
+    }
     let now = clock.now();
     let expired = store.expired(now, ROUND_MAX).await?;
     let count = u32::try_from(expired.len()).unwrap_or(ROUND_MAX);
     for (task, epoch) in expired {
+        // A round may take longer than the term, or the whole process may have stood still.
+        if !lead.is_ours() {
+            return Ok(0);
+        }
         end_if_past(store, clock, wakes, task, epoch).await?;
     }
     Ok(count)

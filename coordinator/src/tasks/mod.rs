@@ -2,15 +2,18 @@
 //! whose time has come, makes tasks of what stands in the inbox, fires schedules, wakes those who wait for either,
 //! learns of tokens that others revoked, writes down which calls were refused, and archives what is old.
 //!
-//! Every task here is idempotent: any number of coordinators run them on one store at a time.
+//! Every task here is idempotent: any number of coordinators may run them on one store at a time. Those that look
+//! after the store as a whole do so under a term (`term.rs`), to spare the others the same work.
 
 mod archiver;
 mod expirer;
+mod hints;
 mod inbox;
 mod limits;
 mod refused;
 mod scheduler;
 mod schedules;
+mod term;
 mod tokens;
 mod wake;
 
@@ -18,12 +21,14 @@ pub(crate) use archiver::archive_old;
 #[cfg(test)]
 pub(crate) use expirer::end_if_past;
 pub(crate) use expirer::expire_leases;
+pub(crate) use hints::{follow_hints, send_hints};
 pub(crate) use inbox::take_inbox;
 pub use inbox::take_inbox_once;
 pub(crate) use limits::follow_limits;
 pub(crate) use refused::write_refused;
 pub(crate) use scheduler::make_due_available;
 pub(crate) use schedules::fire_schedules;
+pub(crate) use term::{Lead, follow_clock, keep_term, set_clock};
 pub(crate) use tokens::follow_tokens;
 pub use wake::Wakes;
 pub(crate) use wake::{FollowerGuard, jittered};

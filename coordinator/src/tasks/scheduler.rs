@@ -1,12 +1,12 @@
 //! Makes tasks available whose schedule or backoff is over. Sleeps until the next one is due, or
-//! somebody says that an earlier one has come.
+//! somebody says that an earlier one has come. Only under this coordinator's term (`term.rs`).
 
 use std::{sync::Arc, time::Duration};
 
 use docket_schema::ids::Timestamp;
 use tokio_util::sync::CancellationToken;
 
-use super::{Wakes, jittered};
+use super::{Lead, Wakes, jittered};
 use crate::{
     clock::Clock,
     decide,
@@ -16,25 +16,34 @@ use crate::{
 
 /// Tasks of one round; the next round follows at once while there are as many.
 const ROUND_MAX: u32 = 500;
-/// Longest sleep: what other coordinators schedule wakes nobody here, and clocks are stepped.
+/// Longest sleep: a hint of another coordinator may be lost, and clocks are stepped.
 const SLEEP_MAX: Duration = Duration::from_secs(5);
+/// The same where others are not heard, though there may be some.
+const SLEEP_MAX_UNHINTED: Duration = Duration::from_secs(1);
 
 /// Runs until `shutdown`.
 pub(crate) async fn make_due_available(
     store: Arc<dyn Store>,
     clock: Arc<Clock>,
     wakes: Arc<Wakes>,
+    lead: Arc<Lead>,
     shutdown: CancellationToken,
 ) {
+    let may_be_others = store.hints().is_some();
     loop {
         let earlier = wakes.wait_for_due();
-        let wait = match round(store.as_ref(), &clock, &wakes).await {
+        let longest = if may_be_others && !wakes.are_hinted() { SLEEP_MAX_UNHINTED } else { SLEEP_MAX };
+        let round = async {
+            // Who takes the term wakes this one.
+            if lead.is_ours() { round(store.as_ref(), &clock, &wakes).await } else { Ok(Next::Later(None)) }
+        };
+        let wait = match round.await {
             Ok(Next::AtOnce) => Duration::ZERO,
-            Ok(Next::Later(None)) => jittered(SLEEP_MAX),
+            Ok(Next::Later(None)) => jittered(longest),
             Ok(Next::Later(Some(due_at))) => {
                 // Rounded up, so that it is due when this wakes.
                 let ms = due_at.ms_since(clock.now()).saturating_add(1);
-                Duration::from_millis(ms).min(jittered(SLEEP_MAX))
+                Duration::from_millis(ms).min(jittered(longest))
             }
             Err(error) => {
                 tracing::warn!("due tasks are not looked at for now: {}", error_chain(&error));

@@ -1,14 +1,14 @@
 //! Wake-ups within one process: a hint that something may be there, never the proof.
 //!
 //! Whoever waits registers first, then asks the store, then waits, with a slow jittered poll
-//! behind it: another coordinator's writes wake nobody here, and a wake-up may come between asking
-//! and waiting.
+//! behind it: another coordinator's hint may be lost, and a wake-up may come between asking
+//! and waiting. What happened here is kept for the others until it is told (`tasks/hints.rs`).
 
 use std::{
     collections::HashMap,
     sync::{
         Arc, Mutex, PoisonError,
-        atomic::{AtomicUsize, Ordering},
+        atomic::{AtomicBool, AtomicUsize, Ordering},
     },
     time::Duration,
 };
@@ -16,7 +16,7 @@ use std::{
 use docket_schema::{ids::RunId, task::TaskState};
 use tokio::sync::{Notify, futures::Notified};
 
-use crate::clock;
+use crate::{clock, store::postgres::Hint};
 
 /// See the module.
 #[derive(Default)]
@@ -28,6 +28,18 @@ pub struct Wakes {
     /// How many followers there are: an append without any pays one load.
     following: AtomicUsize,
     followers: Mutex<HashMap<RunId, (Arc<Notify>, usize)>>,
+    untold: Untold,
+    /// Whether the others' hints are heard.
+    hears: AtomicBool,
+}
+
+/// What the others have not been told.
+#[derive(Default)]
+struct Untold {
+    work: AtomicBool,
+    leases: AtomicBool,
+    due: AtomicBool,
+    any: Notify,
 }
 
 impl Wakes {
@@ -48,16 +60,56 @@ impl Wakes {
     /// A task may be leased.
     pub fn work(&self) {
         self.work.notify_waiters();
+        self.tell(&self.untold.work);
     }
 
     /// A lease may have been lost.
     pub fn leases(&self) {
         self.leases.notify_waiters();
+        self.tell(&self.untold.leases);
     }
 
     /// A task's time may come sooner than the scheduler knows. Kept until it looks.
     pub fn due(&self) {
         self.due.notify_one();
+        self.tell(&self.untold.due);
+    }
+
+    fn tell(&self, what: &AtomicBool) {
+        what.store(true, Ordering::Release);
+        self.untold.any.notify_one();
+    }
+
+    /// What the others should be told, once there is something.
+    pub(crate) async fn to_tell(&self) -> Hint {
+        self.untold.any.notified().await;
+        let take = |what: &AtomicBool| what.swap(false, Ordering::AcqRel);
+        let Untold { work, leases, due, .. } = &self.untold;
+        Hint { work: take(work), leases: take(leases), due: take(due) }
+    }
+
+    /// Another coordinator's hint.
+    pub(crate) fn heard(&self, hint: Hint) {
+        if hint.work {
+            self.work.notify_waiters();
+        }
+        if hint.leases {
+            self.leases.notify_waiters();
+        }
+        if hint.due {
+            self.due.notify_one();
+        }
+    }
+
+    /// Others are heard from now on, or no more: either way whoever waits looks, and waits as is right then.
+    pub(crate) fn hears(&self, hears: bool) {
+        self.hears.store(hears, Ordering::Release);
+        self.heard(Hint { work: true, leases: true, due: true });
+    }
+
+    /// Whether hints of other coordinators come here.
+    pub fn are_hinted(&self) -> bool {
+        self.hears.load(Ordering::Acquire)
     }
 
     /// A run's stream has grown.

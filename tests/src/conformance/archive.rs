@@ -6,7 +6,7 @@ use docket_coordinator::{
     archive::{ArchiveSettings, Archiver, Asked, KeepFor, Place, Retention, fetch, restore, unpack},
     clock::Clock,
     decide, gc,
-    store::{AppendError, Into, NewTask, Queues, Store as _, Term, walk_listed},
+    store::{AppendError, Into, NewTask, Queues, Store as _, Taken, Term, walk_listed},
 };
 use docket_schema::{
     content::BlobRef,
@@ -393,9 +393,14 @@ pub(super) async fn a_copy_that_does_not_hold_removes_nothing(database: Database
 pub(super) async fn terms_are_one_holders_at_a_time(database: Database) {
     let world = World::open(database).await;
     let take = async |holder: &str, now: i64| {
-        let term =
-            Term { name: "a", holder: holder.to_owned(), until: Timestamp(now + 10), now: Timestamp(now) };
-        world.store.take_term(term).await.expect("answers")
+        let term = Term {
+            name: "a",
+            holder: holder.to_owned(),
+            until: Timestamp(now + 10),
+            now: Timestamp(now),
+            trust: None,
+        };
+        world.store.take_term(term).await.expect("answers") == Taken::Ours { graced: None }
     };
     assert!(take("one", 0).await && !take("two", 5).await && take("one", 5).await);
     assert!(!take("two", 14).await && take("two", 15).await && !take("one", 16).await);

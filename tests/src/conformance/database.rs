@@ -15,6 +15,13 @@ pub enum Kind {
         /// URL of a database whose user may make others.
         server: String,
     },
+    /// The same, with a pooler between it and the store.
+    Pooled {
+        /// The server itself.
+        server: String,
+        /// URL of the same database through the pooler.
+        pooler: String,
+    },
 }
 
 impl fmt::Display for Kind {
@@ -22,6 +29,7 @@ impl fmt::Display for Kind {
         f.write_str(match self {
             Self::Sqlite => "SQLite",
             Self::Postgres { .. } => "PostgreSQL",
+            Self::Pooled { .. } => "PostgreSQL behind a pooler",
         })
     }
 }
@@ -35,7 +43,7 @@ pub struct Database {
 #[derive(Clone)]
 enum At {
     Sqlite { path: PathBuf, _folder: Arc<tempfile::TempDir> },
-    Postgres { url: String },
+    Postgres { url: String, store: String },
 }
 
 /// A raw connection.
@@ -114,7 +122,7 @@ impl Database {
                 let folder = Arc::new(tempfile::tempdir().expect("a temporary folder"));
                 At::Sqlite { path: folder.path().join("docket.db"), _folder: folder }
             }
-            Kind::Postgres { server } => {
+            Kind::Postgres { server } | Kind::Pooled { server, .. } => {
                 let name = format!("docket_{name}_{}", std::process::id());
                 let name: String = name.chars().take(63).collect();
                 let mut admin = sqlx::PgConnection::connect(server).await.expect("the server answers");
@@ -124,9 +132,14 @@ impl Database {
                         .await
                         .expect("a database of its own");
                 }
-                let (base, query) = server.split_once('?').unwrap_or((server, ""));
-                let (base, _) = base.rsplit_once('/').expect("a URL names a database");
-                At::Postgres { url: format!("{base}/{name}?{query}") }
+                let of = |server: &str| {
+                    let (base, query) = server.split_once('?').unwrap_or((server, ""));
+                    let (base, _) = base.rsplit_once('/').expect("a URL names a database");
+                    format!("{base}/{name}?{query}")
+                };
+                let url = of(server);
+                let store = if let Kind::Pooled { pooler, .. } = kind { of(pooler) } else { url.clone() };
+                At::Postgres { url, store }
             }
         };
         Self { at }
@@ -147,7 +160,7 @@ impl Database {
     pub async fn try_open(&self) -> Result<Arc<dyn Store>, store::StoreError> {
         Ok(match &self.at {
             At::Sqlite { path, .. } => Arc::new(store::sqlite::open(path).await?),
-            At::Postgres { url } => Arc::new(store::postgres::open(url).await?),
+            At::Postgres { store: url, .. } => Arc::new(store::postgres::open(url).await?),
         })
     }
 
@@ -174,7 +187,17 @@ impl Database {
                 let options = sqlx::sqlite::SqliteConnectOptions::new().filename(path);
                 Raw::Sqlite(sqlx::SqliteConnection::connect_with(&options).await.expect("opens"))
             }
-            At::Postgres { url } => Raw::Postgres(sqlx::PgConnection::connect(url).await.expect("connects")),
+            At::Postgres { url, .. } => {
+                Raw::Postgres(sqlx::PgConnection::connect(url).await.expect("connects"))
+            }
+        }
+    }
+
+    /// Its URL, if it has one.
+    pub fn url(&self) -> Option<&str> {
+        match &self.at {
+            At::Sqlite { .. } => None,
+            At::Postgres { url, .. } => Some(url),
         }
     }
 

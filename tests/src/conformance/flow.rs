@@ -191,6 +191,31 @@ pub(super) async fn tasks_behind_a_full_key_are_found(database: Database) {
     assert_eq!(one.lease(1).await.len(), 1);
     assert_eq!(next(&two).await, Some(free), "not one of the forty before it");
     assert_eq!(next(&two).await, None);
+    // Nor of the first of many keys, each of which is full.
+    for n in 0..40 {
+        for _ in 0..2 {
+            world.submit(keyed(&format!("branch/{n}"), 1)).await;
+        }
+    }
+    assert_eq!(one.lease(100).await.len(), 40);
+    let free = world.submit(spec("free")).await;
+    assert_eq!(next(&two).await, Some(free));
+    world.check().await;
+}
+
+/// The end of a chain's head reaches its last task, however long it is.
+pub(super) async fn a_long_chain_is_cancelled_with_its_head(database: Database) {
+    let world = World::open(database).await;
+    let mut ids = vec![TaskId(world.id())];
+    let mut tasks = vec![NewTask { id: ids[0], spec: spec("head"), fork: None }];
+    for n in 0..999 {
+        let id = TaskId(world.id());
+        tasks.push(NewTask { id, spec: after(&[ids[n]], IfFailed::Cancel), fork: None });
+        ids.push(id);
+    }
+    world.store.submit(tasks, String::new(), world.now()).await.expect("accepted");
+    world.act(ids[0], |record| decide::cancel(record, "me", "")).await.expect("cancels");
+    assert_eq!(state(&world, ids[999]).await, TaskState::Cancelled);
     world.check().await;
 }
 

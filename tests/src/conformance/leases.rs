@@ -2,7 +2,7 @@
 
 use docket_coordinator::{
     decide::{self, Rejection},
-    store::{AppendError, CommandError, Granted, Heartbeat},
+    store::{AppendError, CommandError, Granted, Heartbeat, Taken, Term, Trust},
 };
 use docket_schema::{
     ids::{Epoch, Seq, StreamId},
@@ -191,17 +191,57 @@ pub(super) async fn release_and_drain_keep_the_run(database: Database) {
     world.check().await;
 }
 
-pub(super) async fn grace_moves_every_deadline(database: Database) {
+/// Takes the term of who looks after the store, for ten seconds, trusting what at most two seconds left alone.
+async fn take_term(world: &World, holder: &str) -> Taken {
+    let now = world.now();
+    let trust = Some(Trust { window_ms: 2000, lease_ms: LEASE_MS });
+    let term =
+        Term { name: "maintenance", holder: holder.to_owned(), until: now.plus_ms(10_000), now, trust };
+    world.store.take_term(term).await.expect("answers")
+}
+
+pub(super) async fn a_term_after_a_gap_gives_every_lease_its_time(database: Database) {
     let world = World::open(database).await;
     for n in 0..3 {
         world.submit(spec(&format!("task {n}"))).await;
     }
     world.worker().lease(3).await;
     world.pass(LEASE_MS + 1);
-    assert_eq!(world.store.grace(LEASE_MS, world.now()).await.expect("answers"), 3);
+    assert_eq!(take_term(&world, "one").await, Taken::Ours { graced: Some(3) }, "there was none before");
     assert_eq!(world.expire().await, 0);
+    // Its own, too: it may have stood still.
+    world.pass(12_100);
+    assert_eq!(take_term(&world, "one").await, Taken::Ours { graced: Some(3) });
     world.pass(LEASE_MS + 1);
     assert_eq!(world.expire().await, 3);
+    assert_eq!(take_term(&world, "two").await, Taken::Ours { graced: Some(0) });
+    world.check().await;
+}
+
+pub(super) async fn a_handover_without_a_gap_trusts_the_deadlines(database: Database) {
+    let world = World::open(database).await;
+    let (dead, living) = (world.submit(spec("dead")).await, world.submit(spec("living")).await);
+    assert_eq!(take_term(&world, "one").await, Taken::Ours { graced: Some(0) });
+    world.worker().lease_one().await;
+    let worker = world.worker();
+    let lease = worker.lease_one().await;
+    for (beats, holder) in ["one", "one", "one", "two", "two"].into_iter().enumerate() {
+        world.pass(LEASE_MS / 3 - 100);
+        // The second takes over a second after the first one's last term ended.
+        if holder == "two" && beats == 3 {
+            assert_eq!(take_term(&world, "two").await, Taken::ByAnother);
+            world.pass(1000);
+        }
+        assert_eq!(take_term(&world, holder).await, Taken::Ours { graced: None }, "{holder}");
+        let held = vec![Held { task: lease.record.id, epoch: lease.record.epoch }];
+        let beat = Heartbeat { incarnation: worker.incarnation, held, room: None };
+        let renewed = world.store.heartbeat(beat, LEASE_MS, world.now()).await.expect("answers");
+        assert_eq!(renewed.renewed.len(), 1);
+    }
+    assert_eq!(world.expire().await, 1);
+    assert_eq!(lease.record.id, living);
+    assert_eq!(world.task(living).await.state, TaskState::Running);
+    assert_eq!(world.task(dead).await.state, TaskState::Available);
     world.check().await;
 }
 

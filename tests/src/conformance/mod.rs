@@ -5,7 +5,7 @@
 
 mod archive;
 mod carry;
-mod database;
+pub mod database;
 mod delivery;
 mod faults;
 mod flow;
@@ -78,6 +78,7 @@ pub const CASES: &[(&str, Case)] = cases![
     flow::ends_and_submits_at_once_strand_nobody,
     flow::one_key_runs_one_at_a_time_however_many_lease,
     flow::tasks_behind_a_full_key_are_found,
+    flow::a_long_chain_is_cancelled_with_its_head,
     flow::a_queue_is_paused_limited_and_opened,
     flow::a_worker_gets_what_its_labels_satisfy,
     flow::batches_share_and_nobody_starves,
@@ -103,7 +104,8 @@ pub const CASES: &[(&str, Case)] = cases![
     leases::late_calls_after_takeover_are_fenced,
     leases::cancel_of_a_running_task_ends_its_run,
     leases::release_and_drain_keep_the_run,
-    leases::grace_moves_every_deadline,
+    leases::a_term_after_a_gap_gives_every_lease_its_time,
+    leases::a_handover_without_a_gap_trusts_the_deadlines,
     leases::settling_repeated_answers_as_the_first,
     faults::raw_update_and_delete_are_refused,
     faults::flipped_bit_is_found,

@@ -104,6 +104,18 @@ async fn a_coordinator_goes_on_and_no_file_is_lost() -> Result<()> {
     coordinator.docket(&["db", "backup", path, "--replace"]).await?.ok()?;
     let said = coordinator.docket(&["verify", "--store", &store, "--json"]).await?.ok()?;
     ensure!(said.contains("\"ok\":true"), "{said}");
+    // Another store than the one that is served is what is verified.
+    std::fs::write(&file, [7; 30_000])?;
+    let noise = coordinator.docket(&["verify", "--store", &store]).await?;
+    ensure!(!noise.success(), "{noise:?}");
+    let absent = folder.path().join("absent.db");
+    let none = coordinator.docket(&["verify", "--store", &format!("sqlite:{}", absent.display())]).await?;
+    ensure!(!none.success() && !absent.exists(), "{none:?}");
+    // The database itself is no backup of it.
+    let own = coordinator.home().join("docket.db");
+    ensure!(own.is_file());
+    let itself = coordinator.docket(&["db", "backup", own.to_str().context("UTF-8")?, "--replace"]).await?;
+    ensure!(itself.code() == Some(4) && itself.stderr.contains("itself"), "{itself:?}");
     let nowhere = coordinator.docket(&["db", "backup", "/proc/no/such.db"]).await?;
     ensure!(nowhere.code() == Some(1), "{nowhere:?}");
     coordinator.end_and_check().await

@@ -127,6 +127,19 @@ impl Access {
         Ok(())
     }
 
+    /// At the store that the settings name, whoever serves the home: to read what is there. A file that is not there is
+    /// not made.
+    pub(crate) async fn at_store(cx: &Context) -> Outcome<Self> {
+        let file = cx.config.store.as_deref().and_then(|store| store.strip_prefix("sqlite:"));
+        if let Some(file) = file.map(|file| std::path::Path::new(file.trim_start_matches("//")))
+            && !file.is_file()
+        {
+            let message = format!("there is no database {}", file.display());
+            return Err(Failure::new(Exit::Usage, message));
+        }
+        Self::here(cx, None).await
+    }
+
     async fn here(cx: &Context, lock: Option<Lock>) -> Outcome<Self> {
         let local = Local::start(cx, Listening::for_a_moment()).await?;
         let client = Client::new(local.address(), cx.home.token()?)?;

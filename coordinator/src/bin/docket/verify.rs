@@ -157,8 +157,11 @@ impl Report {
 
 /// Verifies.
 pub(crate) async fn run(mut cx: Context, args: Args) -> Outcome {
+    let named = args.store.is_some();
     cx.config.store = args.store.or(cx.config.store);
     let opened = match &args.id {
+        // Whoever serves the home knows another store.
+        _ if named => Access::at_store(&cx).await,
         None => Access::open(&cx, Need::Read).await,
         Some(id) => Access::to_read(&cx, id).await,
     };

@@ -46,8 +46,7 @@ pub(in crate::store) async fn plan_batch(
             Ask::TakeInbox { moves, now } => {
                 Answered::TakeInbox(Ok(inbox::plan_inbox(desk, conn, moves, *now).await?))
             }
-            Ask::Grace { .. }
-            | Ask::Secret { .. }
+            Ask::Secret { .. }
             | Ask::Term(_)
             | Ask::Rebuild
             | Ask::DropBlobs { .. }
@@ -118,8 +117,7 @@ async fn load(desk: &mut Desk, conn: &mut Conn<'_>, asks: &[&Ask]) -> Result<(),
                 streams.push(archive::STREAM);
                 names.extend(&ask.0.names);
             }
-            Ask::Grace { .. }
-            | Ask::Secret { .. }
+            Ask::Secret { .. }
             | Ask::Term(_)
             | Ask::Rebuild
             | Ask::DropBlobs { .. }

@@ -31,6 +31,10 @@ const FLOWS_MAX: usize = 1000;
 /// How often a choice looks behind tasks that their concurrency keys keep back.
 const LOOKS_MAX: u32 = 8;
 
+/// How much further each of them sees, and how many tasks of a flow at most.
+const FURTHER: usize = 4;
+const SEEN_MAX: usize = 4096;
+
 /// Each flow of which there are tasks, by name.
 const FLOWS: &str = "WITH RECURSIVE f(flow) AS (\
        SELECT (SELECT t.flow FROM tasks t WHERE t.state = 'available' ORDER BY t.flow LIMIT 1) \
@@ -97,13 +101,15 @@ async fn choose_of(
     let mut full: Vec<String> = Vec::new();
     let mut running: Option<(Running, Read)> = None;
     let mut chosen = Chosen::default();
-    for _ in 0..LOOKS_MAX {
+    for look in 0..LOOKS_MAX {
         if flows.is_empty() {
             break;
         }
         let left = wanted - chosen.tasks.len();
         let each = left.min(2 * wanted / flows.len() + 1);
-        let limit = each + desk.staged.tasks.len() + chosen.tasks.len();
+        // Behind tasks that are kept back there may be many more of them: each look sees further.
+        let further = each.saturating_mul(FURTHER.saturating_pow(look)).min(SEEN_MAX).max(each);
+        let limit = further + desk.staged.tasks.len() + chosen.tasks.len();
         let mut heads = heads(conn, &flows, &full, limit).await?;
         if full.is_empty() && conn.dialect() == Dialect::Postgres {
             for head in &heads {

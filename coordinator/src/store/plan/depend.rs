@@ -20,20 +20,12 @@ use crate::{
 
 /// Lets go on what waited for tasks that this batch has ended, and for those that this ends in turn.
 pub(super) async fn set_free(desk: &mut Desk, conn: &mut Conn<'_>, now: Timestamp) -> Result<(), LoadError> {
-    let mut seen: Vec<TaskId> = Vec::new();
-    loop {
-        let ended: Vec<TaskId> = desk
-            .staged
-            .tasks
-            .keys()
-            .filter(|id| desk.tasks.get(id).is_some_and(|(record, _)| record.state.is_ended()))
-            .filter(|id| !seen.contains(id))
-            .copied()
-            .collect();
-        if ended.is_empty() {
-            return Ok(());
-        }
-        seen.extend(&ended);
+    let has_ended =
+        |desk: &Desk, id: &TaskId| desk.tasks.get(id).is_some_and(|(record, _)| record.state.is_ended());
+    let mut ended: Vec<TaskId> = desk.staged.tasks.keys().filter(|id| has_ended(desk, id)).copied().collect();
+    // Each level of a chain is looked at once, however long the chain is.
+    while !ended.is_empty() {
+        let mut next = Vec::new();
         for (on, task) in waiting(desk, conn, &ended).await? {
             let state = desk.tasks.get(&on).map(|(record, _)| record.state);
             let (Some(state), Some((record, _))) = (state, desk.tasks.get(&task)) else { continue };
@@ -43,14 +35,19 @@ pub(super) async fn set_free(desk: &mut Desk, conn: &mut Conn<'_>, now: Timestam
             }
             let mut draft = Draft::default();
             match draft_plan(desk, conn, &mut draft, task, plan, Execution::at(now)).await? {
-                Ok(_) => desk.accept(draft),
+                Ok(_) => {
+                    desk.accept(draft);
+                    next.extend(has_ended(desk, &task).then_some(task));
+                }
                 Err(CommandError::Store(error)) => return Err(error.into()),
                 Err(refused) => {
                     return Err(corrupt(format!("task {task} cannot go on after {on}: {refused}")).into());
                 }
             }
         }
+        ended = next;
     }
+    Ok(())
 }
 
 /// Who waits for these: each pair of the task that ended and the one that waits, which is loaded.
@@ -69,8 +66,11 @@ async fn waiting(
         let id = |bytes| TaskId(Uuid::from_bytes(bytes));
         pairs.push((id(row.fixed(0)?), id(row.fixed(1)?)));
     }
-    let begun = desk.staged.dependencies.iter().filter(|(_, waits)| **waits == Waits::Begins);
-    pairs.extend(begun.map(|(pair, _)| *pair).filter(|(on, _)| ended.contains(on)));
+    let (first, last) = (TaskId(Uuid::nil()), TaskId(Uuid::max()));
+    for on in ended {
+        let of_it = desk.staged.dependencies.range((*on, first)..=(*on, last));
+        pairs.extend(of_it.filter(|(_, waits)| **waits == Waits::Begins).map(|(pair, _)| *pair));
+    }
     let tasks: Vec<TaskId> = pairs.iter().map(|(_, task)| *task).collect();
     if !tasks.is_empty() {
         desk.load_tasks(conn, &tasks).await?;

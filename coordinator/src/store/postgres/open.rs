@@ -4,14 +4,14 @@ use std::{str::FromStr as _, time::Duration};
 
 use docket_schema::migrations;
 use sqlx::{
-    ConnectOptions as _, PgConnection,
+    ConnectOptions as _,
     postgres::{PgConnectOptions, PgPoolOptions},
 };
 
-use super::writer::PgWriter;
+use super::{hints::Hints, writer::PgWriter};
 use crate::store::{
     StoreError,
-    conn::{Arg, Conn, Db, Dialect},
+    conn::{Arg, Conn, Db, Dialect, Through},
     desk::LoadError,
     fault::store_error,
     migrate::migrate,
@@ -33,24 +33,32 @@ const READER_WAIT: Duration = Duration::from_secs(10);
 /// Oldest server: `pg_current_xact_id` and `xid8` are from 13, 14 is the oldest that is maintained.
 const SERVER_MIN: i64 = 140_000;
 
-/// Opens the database at `url`.
+/// Opens the database at `url`. With `pooler=transaction` among the URL's parameters, a pooler in transaction
+/// mode may stand before it.
 ///
 /// # Errors
 /// [`StoreError`]: the URL is none, the server does not answer or is too old, or the database is a
 /// newer docket's.
 pub async fn open(url: &str) -> Result<SqlStore, StoreError> {
     let sql_error = |source| store_error(Dialect::Postgres, DOING, source);
-    let options = PgConnectOptions::from_str(url)
+    let (url, through) = through_of(url)?;
+    let options = PgConnectOptions::from_str(&url)
         .map_err(|_| StoreError::Schema {
             what: "its URL is none; write postgres://USER:PASSWORD@HOST:PORT/DATABASE".to_owned(),
         })?
         .application_name("docket")
-        .options([("default_transaction_isolation", "read committed"), ("synchronous_commit", "on")])
         .disable_statement_logging();
-    let mut writer = options.connect().await.map_err(sql_error)?;
-    check_server(&mut writer).await?;
-    migrate(&mut Conn::Postgres(&mut writer), migrations::POSTGRES).await?;
-    let offset = position_offset(&mut writer).await.map_err(|error| match error {
+    let options = match through {
+        Through::Server => options
+            .options([("default_transaction_isolation", "read committed"), ("synchronous_commit", "on")]),
+        // A pooler refuses what it would have to remember for a session.
+        Through::Pooler => options.extra_float_digits(None),
+    };
+    let mut writer = options.connect().await.map_err(no_session)?;
+    let mut conn = Conn::Postgres(&mut writer, through);
+    check_server(&mut conn).await?;
+    migrate(&mut conn, migrations::POSTGRES).await?;
+    let offset = position_offset(&mut conn).await.map_err(|error| match error {
         LoadError::Sql(source) => sql_error(source),
         LoadError::Store(error) => error,
     })?;
@@ -60,15 +68,48 @@ pub async fn open(url: &str) -> Result<SqlStore, StoreError> {
         .connect_with(options.clone())
         .await
         .map_err(sql_error)?;
-    let mut writers = vec![PgWriter::new(options.clone(), Some(writer), offset)];
-    writers.resize_with(WRITERS, || PgWriter::new(options.clone(), None, offset));
-    SqlStore::start(Db::Postgres(readers), writers)
+    let mut writers = vec![PgWriter::new(options.clone(), through, Some(writer), offset)];
+    writers.resize_with(WRITERS, || PgWriter::new(options.clone(), through, None, offset));
+    let hints = Hints::new(readers.clone(), options, through);
+    Ok(SqlStore::start(Db::Postgres { pool: readers, through }, writers)?.with_hints(hints))
 }
 
-async fn check_server(conn: &mut PgConnection) -> Result<(), StoreError> {
+/// The URL without what is ours in it, and what that says.
+fn through_of(url: &str) -> Result<(String, Through), StoreError> {
+    let (base, query) = url.split_once('?').unwrap_or((url, ""));
+    let (ours, others): (Vec<&str>, Vec<&str>) =
+        query.split('&').filter(|pair| !pair.is_empty()).partition(|pair| pair.starts_with("pooler="));
+    let through = match ours.as_slice() {
+        [] => Through::Server,
+        ["pooler=transaction"] => Through::Pooler,
+        _ => {
+            let what = "its URL names a pooler that docket does not know; pooler=transaction is all there is";
+            return Err(StoreError::Schema { what: what.to_owned() });
+        }
+    };
+    let url = if others.is_empty() { base.to_owned() } else { format!("{base}?{}", others.join("&")) };
+    Ok((url, through))
+}
+
+/// A connection that is refused for how it begins: servers take it, poolers do not.
+fn no_session(source: sqlx::Error) -> StoreError {
+    const PROTOCOL_VIOLATION: &str = "08P01";
+    match &source {
+        sqlx::Error::Database(error) if error.code().as_deref() == Some(PROTOCOL_VIOLATION) => {
+            StoreError::Schema {
+                what: format!(
+                    "what answers is no PostgreSQL server ({error}); is it a pooler? Then end the URL with ?pooler=transaction"
+                ),
+            }
+        }
+        _ => store_error(Dialect::Postgres, DOING, source),
+    }
+}
+
+async fn check_server(conn: &mut Conn<'_>) -> Result<(), StoreError> {
     let sql = "SELECT current_setting('server_version_num')::bigint, current_setting('server_encoding')";
-    let rows = Conn::Postgres(conn)
-        .rows(sql, Vec::new())
+    let rows = conn
+        .rows_alone(sql, Vec::new())
         .await
         .map_err(|source| store_error(Dialect::Postgres, DOING, source))?;
     let version = rows.first().and_then(|row| row.int(0).ok()).unwrap_or(0);
@@ -83,8 +124,8 @@ async fn check_server(conn: &mut PgConnection) -> Result<(), StoreError> {
 /// A position is the writing transaction's id plus this offset, shifted. A database that was
 /// restored on another server, whose transaction ids are lower, gets an offset that keeps positions
 /// rising.
-async fn position_offset(conn: &mut PgConnection) -> Result<i64, LoadError> {
-    let mut conn = Conn::Postgres(conn);
+async fn position_offset(conn: &mut Conn<'_>) -> Result<i64, LoadError> {
+    conn.control("BEGIN").await?;
     let begin = "INSERT INTO meta (key, value) VALUES ('position_offset', '0') ON CONFLICT (key) DO NOTHING";
     conn.run(begin, Vec::new()).await?;
     let raise = "UPDATE meta SET value = convert_to(((SELECT max(position) FROM events) / 65536 + 1)::text, 'UTF8') \
@@ -93,6 +134,7 @@ async fn position_offset(conn: &mut PgConnection) -> Result<i64, LoadError> {
     conn.run(raise, Vec::<Arg>::new()).await?;
     let sql = "SELECT convert_from(value, 'UTF8')::bigint FROM meta WHERE key = 'position_offset'";
     let rows = conn.rows(sql, Vec::new()).await?;
+    conn.control("COMMIT").await?;
     let row = rows
         .first()
         .ok_or_else(|| StoreError::Corrupt { what: "the offset of positions is gone".to_owned() })?;

@@ -11,7 +11,7 @@ use sqlx::{ConnectOptions as _, Connection as _, PgConnection, postgres::PgConne
 use crate::store::{
     Condition, StoreError,
     ask::{Answered, Ask},
-    conn::{Arg, Conn, Dialect},
+    conn::{Arg, Conn, Dialect, Through},
     desk::{Desk, LoadError},
     fault::{Fault, again, fault, store_error},
     lane::Committer,
@@ -35,6 +35,7 @@ const EVENTS_MAX: usize = 1 << POSITION_BITS;
 
 pub(super) struct PgWriter {
     options: PgConnectOptions,
+    through: Through,
     conn: Option<PgConnection>,
     offset: i64,
     ids: std::ops::Range<i64>,
@@ -48,16 +49,21 @@ pub(super) struct PgWriter {
 
 impl PgWriter {
     /// Without a connection it makes one when it needs one.
-    pub(super) fn new(options: PgConnectOptions, conn: Option<PgConnection>, offset: i64) -> Self {
+    pub(super) fn new(
+        options: PgConnectOptions,
+        through: Through,
+        conn: Option<PgConnection>,
+        offset: i64,
+    ) -> Self {
         let heads = Desk::optimistic(Dialect::Postgres);
-        Self { options, conn, offset, ids: 0..0, lookout: Lookout::default(), heads, in_doubt: None }
+        Self { options, through, conn, offset, ids: 0..0, lookout: Lookout::default(), heads, in_doubt: None }
     }
 
-    async fn connection(&mut self) -> Result<&mut PgConnection, sqlx::Error> {
+    async fn connection(&mut self) -> Result<Conn<'_>, sqlx::Error> {
         if self.conn.is_none() {
             self.conn = Some(self.options.connect().await?);
         }
-        Ok(self.conn.as_mut().expect("it was just made"))
+        Ok(Conn::Postgres(self.conn.as_mut().expect("it was just made"), self.through))
     }
 
     /// One locked transaction, repeated as long as that helps.
@@ -92,7 +98,7 @@ impl PgWriter {
     /// Ends a transaction that failed; a connection that cannot even do that is dropped.
     async fn give_up(&mut self) {
         if let Some(conn) = &mut self.conn
-            && Conn::Postgres(conn).run("ROLLBACK", Vec::new()).await.is_err()
+            && Conn::Postgres(conn, self.through).control("ROLLBACK").await.is_err()
         {
             self.conn = None;
         }
@@ -101,9 +107,9 @@ impl PgWriter {
     /// What became of a commit whose answer was lost. The server remembers, also over a crash.
     async fn settle_doubt(&mut self) -> Result<Option<Vec<Answered>>, sqlx::Error> {
         while let Some(xid) = self.in_doubt.as_ref().map(|(xid, _)| *xid) {
-            let mut conn = Conn::Postgres(self.connection().await?);
+            let mut conn = self.connection().await?;
             let args = vec![Arg::Text(xid.to_string())];
-            let mut rows = conn.rows("SELECT pg_xact_status($1::text::xid8)", args).await?;
+            let mut rows = conn.rows_alone("SELECT pg_xact_status($1::text::xid8)", args).await?;
             let status = rows.first_mut().and_then(|row| row.text_or_null(0).ok()).flatten();
             match status.as_deref() {
                 // The server has not yet noticed that we are gone.
@@ -119,10 +125,10 @@ impl PgWriter {
         if let Some(answers) = self.settle_doubt().await? {
             return Ok(answers);
         }
-        let (offset, ids) = (self.offset, self.ids.clone());
+        let (offset, ids, begin) = (self.offset, self.ids.clone(), self.through.begin());
         let lookout = std::mem::take(&mut self.lookout);
-        let mut conn = Conn::Postgres(self.connection().await?);
-        conn.run("BEGIN", Vec::new()).await?;
+        let mut conn = self.connection().await?;
+        conn.control(begin).await?;
         let mut desk = Desk::new(Dialect::Postgres, ids);
         desk.begin(now_of(asks));
         desk.lookout = lookout;
@@ -149,18 +155,34 @@ impl PgWriter {
         self.in_doubt = Some((xid, answers));
         self.ids = desk.ids_left();
         self.lookout = lookout;
-        Conn::Postgres(self.connection().await?).run("COMMIT", Vec::new()).await?;
+        self.connection().await?.control("COMMIT").await?;
         self.heads.note(&mut desk);
         Ok(self.in_doubt.take().map(|(_, answers)| answers).unwrap_or_default())
     }
 
     /// Tries appends without locks. `None` = to be decided again, with locks.
     async fn optimistic(&mut self, asks: &[&Ask]) -> Result<Vec<Option<Answered>>, LoadError> {
+        if self.through == Through::Server {
+            return self.unlocked(asks).await;
+        }
+        let begin = self.through.begin();
+        self.connection().await?.control(begin).await?;
+        let answers = self.unlocked(asks).await?;
+        let ended = self.connection().await?.control("COMMIT").await;
+        if ended.is_err() {
+            // They say that the appends took place.
+            self.heads.clear();
+        }
+        ended?;
+        Ok(answers)
+    }
+
+    async fn unlocked(&mut self, asks: &[&Ask]) -> Result<Vec<Option<Answered>>, LoadError> {
         let undecided = || asks.iter().map(|_| None).collect::<Vec<Option<Answered>>>();
         self.heads.begin(now_of(asks));
         let mut heads = std::mem::replace(&mut self.heads, Desk::optimistic(Dialect::Postgres));
         let offset = self.offset;
-        let mut conn = Conn::Postgres(self.connection().await?);
+        let mut conn = self.connection().await?;
         let answers = plan_batch(&mut heads, &mut conn, asks).await?;
         let staged = &heads.staged;
         // A run's row that changes, or a stream that begins, is more than this statement writes.
@@ -270,7 +292,6 @@ fn is_quick(ask: &Ask) -> bool {
         | Ask::ActInbox { .. }
         | Ask::Permit(_)
         | Ask::CallEnded { .. }
-        | Ask::Grace { .. }
         | Ask::Secret { .. }
         | Ask::Rebuild => false,
     }
@@ -307,8 +328,8 @@ impl Committer for PgWriter {
             Ok(mut one) => one.pop().expect("one ask, one answer"),
             Err(error) => ask.failed(error),
         };
-        // A permit changes nothing that is remembered, and comes often.
-        if !matches!(ask, Ask::Permit(_) | Ask::CallEnded { .. }) {
+        // A term moves no head; a permit changes nothing that is remembered, and comes often.
+        if !matches!(ask, Ask::Term(_) | Ask::Permit(_) | Ask::CallEnded { .. }) {
             self.heads.clear();
         }
         answer

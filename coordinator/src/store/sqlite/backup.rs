@@ -56,6 +56,9 @@ pub enum BackupError {
     /// The goal is there.
     #[error("{0} is there already, and is left alone")]
     Exists(PathBuf),
+    /// The goal is the database.
+    #[error("{0} is the database itself; name another file")]
+    Itself(PathBuf),
     /// The database cannot be read.
     #[error("the database {path} cannot be copied")]
     Source {
@@ -88,6 +91,9 @@ pub fn backup(
     mut each: impl FnMut(Copied),
 ) -> Result<u64, BackupError> {
     let goal = |source| BackupError::Goal { path: to.to_owned(), source };
+    if is_of(from, to) {
+        return Err(BackupError::Itself(to.to_owned()));
+    }
     // Said before anything is copied; that none comes meanwhile is seen to at the end.
     if existing == Existing::Keep && to.symlink_metadata().is_ok() {
         return Err(BackupError::Exists(to.to_owned()));
@@ -118,6 +124,18 @@ pub fn backup(
     }
     File::open(folder).and_then(|folder| folder.sync_all()).map_err(goal)?;
     Ok(bytes)
+}
+
+/// Whether `to` is the database at `from`, or one of the files that belong to it: to replace it would lose what was
+/// written since.
+fn is_of(from: &Path, to: &Path) -> bool {
+    let Ok(from) = from.canonicalize() else { return false };
+    let Ok(to) = to.canonicalize() else { return false };
+    ["", "-wal", "-shm"].iter().any(|end| {
+        let mut own = from.clone().into_os_string();
+        own.push(end);
+        to.as_os_str() == own
+    })
 }
 
 enum Failed {

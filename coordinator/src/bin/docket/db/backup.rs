@@ -59,6 +59,7 @@ pub(super) async fn run(cx: &Context, args: Args) -> Outcome {
     bar.finish_and_clear();
     let bytes = match copied {
         Ok(bytes) => bytes,
+        Err(error @ BackupError::Itself(_)) => return Err(error).fail_as(Exit::Refused),
         Err(error @ BackupError::Exists(_)) => {
             return Err(error).fail_with(Exit::Refused, || {
                 format!("{} is there already; --replace takes its place", args.file.display())

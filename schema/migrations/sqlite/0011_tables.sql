@@ -1,0 +1,1 @@
+-- PostgreSQL alone has settings for each table.

@@ -1,0 +1,135 @@
+//! PgBouncer in transaction mode before a test's PostgreSQL server.
+//!
+//! It has fewer sessions for a database than a coordinator has connections, so that transactions meet sessions that
+//! others had before them. Where the program is not installed this says so loudly, and fails where `CI` is set.
+
+use std::{
+    net::TcpStream,
+    process::{Child, Command, Stdio},
+    time::{Duration, Instant},
+};
+
+use anyhow::{Context as _, Result, bail};
+use nix::unistd::{Uid, User, chown};
+
+use crate::pg_cluster::{Cluster, free_port, say, unprivileged};
+
+/// How long it may take to start.
+const START_MAX: Duration = Duration::from_secs(30);
+
+/// Pause between looks at one that starts.
+const PAUSE: Duration = Duration::from_millis(20);
+
+/// Where distributions put it: beside the PATH of a user.
+const PROGRAMS: [&str; 3] = ["/usr/sbin/pgbouncer", "/usr/bin/pgbouncer", "/usr/local/bin/pgbouncer"];
+
+/// See the module.
+pub struct Pooler {
+    program: &'static str,
+    folder: tempfile::TempDir,
+    user: Option<User>,
+    port: u16,
+    process: Option<Child>,
+}
+
+impl Pooler {
+    /// One before `cluster`, or `None` where this machine has none (said on stderr).
+    ///
+    /// # Panics
+    /// `CI` is set and there is none; or there is one and it does not start.
+    pub fn start(cluster: &Cluster) -> Option<Self> {
+        let program = PROGRAMS.into_iter().find(|program| std::path::Path::new(program).is_file());
+        let (Some(program), Some(server)) = (program, cluster.port()) else {
+            let said = "no PgBouncer here, or no PostgreSQL server of the test's own: install pgbouncer, and unset \
+                        DATABASE_URL; what goes through a pooler did NOT run";
+            assert!(std::env::var_os("CI").is_none(), "{said}");
+            say(said);
+            return None;
+        };
+        Some(Self::begin(program, server).expect("a pooler starts"))
+    }
+
+    fn begin(program: &'static str, server: u16) -> Result<Self> {
+        let folder = tempfile::Builder::new().prefix("docket-pooler-").tempdir_in("/tmp")?;
+        // It refuses to run as root.
+        let user = if Uid::effective().is_root() { Some(unprivileged()?) } else { None };
+        if let Some(user) = &user {
+            chown(folder.path(), Some(user.uid), Some(user.gid))?;
+        }
+        let port = free_port()?;
+        let settings = format!(
+            "[databases]\n* = host=127.0.0.1 port={server} user=docket\n[pgbouncer]\nlisten_addr = 127.0.0.1\n\
+             listen_port = {port}\nunix_socket_dir =\nauth_type = any\npool_mode = transaction\n\
+             default_pool_size = 3\nmax_client_conn = 1000\nserver_idle_timeout = 1\n"
+        );
+        std::fs::write(folder.path().join("pgbouncer.ini"), settings)?;
+        let mut pooler = Self { program, folder, user, port, process: None };
+        pooler.run()?;
+        Ok(pooler)
+    }
+
+    fn run(&mut self) -> Result<()> {
+        let log = std::fs::File::options().create(true).append(true).open(self.folder.path().join("log"))?;
+        #[expect(clippy::disallowed_methods, reason = "the pooler under test is a program")]
+        let mut command = match &self.user {
+            None => Command::new(self.program),
+            Some(user) => {
+                let mut command = Command::new("setpriv");
+                command
+                    .args(["--reuid", &user.uid.to_string(), "--regid", &user.gid.to_string()])
+                    .args(["--clear-groups", "--pdeathsig", "KILL"])
+                    .arg(self.program);
+                command
+            }
+        };
+        command.arg(self.folder.path().join("pgbouncer.ini")).current_dir(self.folder.path());
+        command.stdin(Stdio::null()).stdout(log.try_clone()?).stderr(log);
+        self.process = Some(command.spawn().context("pgbouncer")?);
+        let started = Instant::now();
+        while TcpStream::connect(("127.0.0.1", self.port)).is_err() {
+            let ended = match &mut self.process {
+                Some(process) => process.try_wait()?.is_some(),
+                None => true,
+            };
+            if ended || started.elapsed() > START_MAX {
+                let log = std::fs::read_to_string(self.folder.path().join("log")).unwrap_or_default();
+                bail!("the pooler does not start: {log}");
+            }
+            std::thread::sleep(PAUSE);
+        }
+        Ok(())
+    }
+
+    /// URL of the server's `postgres` database through it, as docket takes it.
+    pub fn url(&self) -> String {
+        format!("{}?pooler=transaction", self.plain_url())
+    }
+
+    /// The same without saying that there is a pooler.
+    pub fn plain_url(&self) -> String {
+        format!("postgres://docket@127.0.0.1:{}/postgres", self.port)
+    }
+
+    /// Kills it with all connections it has, and starts it again.
+    ///
+    /// # Errors
+    /// It does not start again.
+    pub fn restart(&mut self) -> Result<()> {
+        self.kill();
+        self.run()
+    }
+
+    fn kill(&mut self) {
+        if let Some(mut process) = self.process.take() {
+            // It may have ended by itself.
+            let _ = process.kill();
+            let _ = process.wait();
+        }
+    }
+}
+
+impl Drop for Pooler {
+    fn drop(&mut self) {
+        self.kill();
+    }
+}

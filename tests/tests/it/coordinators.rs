@@ -1,0 +1,350 @@
+//! Several coordinators on one PostgreSQL database: hints, who looks after the store, whose clock holds; and how the
+//! database keeps what they write.
+
+use std::{collections::BTreeSet, sync::Arc, time::Duration};
+
+use anyhow::{Context as _, Result, ensure};
+use docket_coordinator::{
+    clock::Clock,
+    http::{ApiToken, Role},
+    server::{self, Polls, Running, ServerConfig},
+    store::{Heartbeat, NewTask, Store, postgres},
+};
+use docket_schema::{
+    ids::{IncarnationId, StreamId, TaskId, Timestamp},
+    run::EngineRef,
+    task::TaskState,
+    wire::{HeartbeatRequest, Held, LeaseRequest},
+};
+use docket_tests::{
+    conformance::{
+        Database, Kind, World,
+        database::Raw,
+        world::{LEASE_MS, spec},
+    },
+    pg_cluster::Cluster,
+    system::{Coordinator, LeaseTime, Place, until},
+};
+use docket_worker::{client::Client, secret::Secret};
+use sqlx::{AssertSqlSafe, Row as _};
+
+const TOKEN: &str = "dkt_0123456789abcdef0123456789abcdef";
+/// Beyond any test's end.
+const NEVER: Duration = Duration::from_secs(3600);
+/// How long a worker waits: nobody may need so much.
+const WAIT_MS: u64 = 30_000;
+
+/// A coordinator of this process with a store of its own.
+struct One {
+    running: Running,
+    store: Arc<dyn Store>,
+    client: Client,
+}
+
+impl One {
+    async fn start(url: &str, polls: Polls, clock: Clock) -> Result<Self> {
+        let store: Arc<dyn Store> = Arc::new(postgres::open(url).await?);
+        let tokens = vec![ApiToken::of("tester".to_owned(), Role::Admin, TOKEN)];
+        let config = ServerConfig { polls, ..ServerConfig::loopback(0, tokens) };
+        let running = server::start(Arc::clone(&store), config, Arc::new(clock)).await?;
+        let client = Client::new(&running.url(), Secret::new(TOKEN).context("a token")?)?;
+        Ok(Self { running, store, client })
+    }
+
+    fn is_hinted(&self) -> bool {
+        self.running.handle().wakes().are_hinted()
+    }
+
+    async fn stop(self) {
+        self.running.shutdown().await;
+        self.store.close().await;
+    }
+}
+
+fn request(world: &World) -> LeaseRequest {
+    LeaseRequest {
+        engines: vec![EngineRef { name: "react".to_owned(), version: 1 }],
+        wait_ms: WAIT_MS,
+        ..world.worker().request(1)
+    }
+}
+
+async fn put(world: &World, at: &One) -> Result<TaskId> {
+    let id = TaskId(world.id());
+    at.store
+        .submit(vec![NewTask { id, spec: spec("a"), fork: None }], "test".to_owned(), world.now())
+        .await?;
+    Ok(id)
+}
+
+/// A worker waits at `there` until a task that came in at `here` reaches it.
+async fn reaches(world: &World, here: &One, there: &One, tells: bool) -> Result<()> {
+    let request = request(world);
+    let incarnation = request.incarnation;
+    let waiting = tokio::spawn({
+        let client = there.client.clone();
+        async move { client.lease(&request).await }
+    });
+    // It was looked at for it once, in vain.
+    until("a worker that waits", async || {
+        let (_, workers) = there.store.status(Timestamp(0)).await.ok()?;
+        workers.iter().any(|worker| worker.incarnation == incarnation).then_some(())
+    })
+    .await?;
+    let task = put(world, here).await?;
+    // Who tells learns of the other's ears a moment after they are there.
+    while tells && !waiting.is_finished() {
+        here.running.handle().wakes().work();
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    let answer = waiting.await??;
+    ensure!(answer.leases.iter().map(|lease| lease.task).eq([task]), "{answer:?}");
+    ensure!(answer.held_ms < WAIT_MS - 1000, "only the end of the wait brought it");
+    Ok(())
+}
+
+async fn pids(raw: &mut Raw) -> Result<BTreeSet<i32>> {
+    let Raw::Postgres(conn) = raw else { anyhow::bail!("no PostgreSQL") };
+    let sql = "SELECT pid FROM pg_stat_activity WHERE application_name = 'docket hints' AND datname = current_database()";
+    let rows = sqlx::query(AssertSqlSafe(sql.to_owned())).fetch_all(conn).await?;
+    rows.iter().map(|row| Ok(row.try_get::<i32, _>(0)?)).collect()
+}
+
+async fn database(cluster: &Cluster, name: &str) -> (World, String) {
+    let kind = Kind::Postgres { server: cluster.url().to_owned() };
+    let database = Database::new(&kind, name).await;
+    let url = database.url().expect("a URL").to_owned();
+    (World::open(database).await, url)
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_task_reaches_a_worker_at_another_coordinator_by_a_hint() -> Result<()> {
+    let Some(cluster) = Cluster::start() else { return Ok(()) };
+    let (world, url) = database(&cluster, "hints").await;
+    let deaf = Polls { hinted: NEVER, unhinted: NEVER };
+    let a = One::start(&url, deaf, Clock::new()).await?;
+    let b = One::start(&url, deaf, Clock::new()).await?;
+    let both = async || (a.is_hinted() && b.is_hinted()).then_some(());
+    until("both to listen", both).await?;
+    reaches(&world, &a, &b, true).await?;
+    reaches(&world, &b, &a, true).await?;
+
+    // Their ears are cut off, and grow again.
+    let mut raw = world.database.raw().await;
+    let before = pids(&mut raw).await?;
+    ensure!(before.len() == 2, "{before:?}");
+    for pid in &before {
+        raw.number(&format!("SELECT pg_terminate_backend({pid})::int::bigint")).await?;
+    }
+    loop {
+        let now = pids(&mut raw).await?;
+        if now.len() == 2 && now.is_disjoint(&before) && a.is_hinted() && b.is_hinted() {
+            break;
+        }
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    reaches(&world, &a, &b, true).await?;
+    a.stop().await;
+    b.stop().await;
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn who_hears_no_hints_polls() -> Result<()> {
+    let Some(cluster) = Cluster::start() else { return Ok(()) };
+    let (world, url) = database(&cluster, "unhinted").await;
+    let deaf = Polls { hinted: NEVER, unhinted: NEVER };
+    let polls = Polls { hinted: NEVER, unhinted: Duration::from_millis(50) };
+    let a = One::start(&url, deaf, Clock::new()).await?;
+    // As behind a pooler, where nobody can listen.
+    let b =
+        One::start(&format!("{}?pooler=transaction", url.trim_end_matches('?')), polls, Clock::new()).await?;
+    reaches(&world, &a, &b, false).await?;
+    ensure!(!b.is_hinted(), "nobody can listen there");
+    // It tells all the same.
+    until("the other to listen", async || a.is_hinted().then_some(())).await?;
+    reaches(&world, &b, &a, true).await?;
+    a.stop().await;
+    b.stop().await;
+    Ok(())
+}
+
+/// Who looks after the store, and until when.
+async fn term(raw: &mut Raw) -> Result<Option<(String, i64)>> {
+    let Raw::Postgres(conn) = raw else { anyhow::bail!("no PostgreSQL") };
+    let sql = "SELECT holder, until_at FROM terms WHERE name = 'maintenance'";
+    let row = sqlx::query(AssertSqlSafe(sql.to_owned())).fetch_optional(conn).await?;
+    row.map(|row| Ok((row.try_get(0)?, row.try_get(1)?))).transpose()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_machine_whose_clock_is_wrong_takes_the_database_s_time() -> Result<()> {
+    const AN_HOUR_US: i64 = 3_600_000_000;
+    let Some(cluster) = Cluster::start() else { return Ok(()) };
+    let (world, url) = database(&cluster, "clock").await;
+    let ahead = One::start(&url, Polls::default(), Clock::on_a_machine_ahead(AN_HOUR_US)).await?;
+    let mut raw = world.database.raw().await;
+    let until_at = loop {
+        if let Some((_, until_at)) = term(&mut raw).await? {
+            break until_at;
+        }
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    };
+    let now = raw.number("SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::bigint").await?;
+    ensure!((until_at - now).abs() < 60_000_000, "a term until {} s from now", (until_at - now) / 1_000_000);
+    ahead.stop().await;
+    Ok(())
+}
+
+/// The one that looks after the store is killed while one worker is dead and another lives.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn another_coordinator_ends_the_leases_of_the_dead_and_no_others() -> Result<()> {
+    let Some(cluster) = Cluster::start() else { return Ok(()) };
+    let (world, url) = database(&cluster, "takeover").await;
+    let mut a = Coordinator::start(Place::Postgres(url.clone()), LeaseTime::Patient).await?;
+    let mut raw = world.database.raw().await;
+    let first = loop {
+        if let Some((holder, _)) = term(&mut raw).await? {
+            break holder;
+        }
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    };
+    let b = Coordinator::start(Place::Postgres(url), LeaseTime::Patient).await?;
+    let mut taken = Vec::new();
+    for _ in 0..2 {
+        world.submit(spec("a")).await;
+        let request = request(&world);
+        let lease = a.client().lease(&request).await?.leases.pop().context("a lease")?;
+        taken.push((request.incarnation, lease));
+    }
+    let (incarnation, living): (IncarnationId, _) = taken.pop().context("two")?;
+    let (_, dead) = taken.pop().context("two")?;
+    let beats = tokio::spawn({
+        let (one, two) = (a.client().clone(), b.client().clone());
+        let held = vec![Held { task: living.task, epoch: living.epoch }];
+        let beat = HeartbeatRequest { incarnation, held, room: None, wait_ms: 0 };
+        async move {
+            loop {
+                let answer = match two.heartbeat(&beat).await {
+                    Ok(answer) => Ok(answer),
+                    Err(_) => one.heartbeat(&beat).await,
+                };
+                if answer.is_ok_and(|answer| !answer.lost.is_empty()) {
+                    return;
+                }
+                tokio::time::sleep(Duration::from_millis(300)).await;
+            }
+        }
+    });
+    let (holder, _) = term(&mut raw).await?.context("a term")?;
+    ensure!(holder == first, "one at a time");
+    a.process().kill().await?;
+    until("the end of the dead one's lease", async || {
+        let task = world.store.task(dead.task).await.ok()??.0;
+        (task.state == TaskState::Available).then_some(())
+    })
+    .await
+    .with_context(|| b.tail())?;
+    let (holder, _) = term(&mut raw).await?.context("a term")?;
+    ensure!(holder != first, "the other took over");
+    let events = world.stream(StreamId::Task(dead.task)).await;
+    let at = |kind: &str| events.iter().find(|event| event.kind == kind).map(|event| event.recorded_at.0);
+    let lasted = at("TaskLeaseExpired").context("an end")? - at("TaskLeased").context("a lease")?;
+    ensure!(lasted >= 4_000_000, "its lease lasted {lasted} us");
+    ensure!(!beats.is_finished(), "the living one lost its lease");
+    beats.abort();
+    let task = world.store.task(living.task).await?.context("a task")?.0;
+    ensure!((task.state, task.epoch) == (TaskState::Running, living.epoch), "{task:?}");
+    world.store.close().await;
+    b.end_and_check().await
+}
+
+/// A heartbeat changes no index: the row's new version stays on its page, and nothing is left for vacuum to find.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn heartbeats_are_hot_updates() -> Result<()> {
+    const BEATS: i64 = 200;
+    let Some(cluster) = Cluster::start() else { return Ok(()) };
+    let (world, _) = database(&cluster, "hot").await;
+    for _ in 0..4 {
+        world.submit(spec("a")).await;
+    }
+    let worker = world.worker();
+    let held: Vec<Held> = worker
+        .lease(4)
+        .await
+        .iter()
+        .map(|lease| Held { task: lease.record.id, epoch: lease.record.epoch })
+        .collect();
+    ensure!(held.len() == 4, "four leases");
+    for _ in 0..BEATS {
+        let beat = Heartbeat { incarnation: worker.incarnation, held: held.clone(), room: None };
+        world.store.heartbeat(beat, LEASE_MS, world.now()).await?;
+    }
+    let mut raw = world.database.raw().await;
+    // Sessions hand in their counts when they end.
+    world.store.close().await;
+    for (table, updates) in [("tasks", BEATS * 4), ("workers", BEATS)] {
+        let of = |what: &str| format!("SELECT {what} FROM pg_stat_user_tables WHERE relname = '{table}'");
+        while raw.number(&of("n_tup_upd")).await? < updates {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+        let cold = raw.number(&of("n_tup_upd - n_tup_hot_upd")).await?;
+        ensure!(cold * 20 < updates, "{table}: {cold} of {updates} updates were not HOT");
+    }
+    Ok(())
+}
+
+/// What is asked again and again is answered by partial indexes, whatever has ended lies beside it.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_can_be_leased_is_found_by_partial_indexes() -> Result<()> {
+    const ENDED: usize = 3000;
+    let Some(cluster) = Cluster::start() else { return Ok(()) };
+    let (world, _) = database(&cluster, "indexes").await;
+    let new = |spec| NewTask { id: TaskId(world.id()), spec, fork: None };
+    for _ in 0..ENDED / 1000 {
+        let tasks: Vec<NewTask> = (0..1000).map(|_| new(spec("ended"))).collect();
+        let ids: Vec<TaskId> = tasks.iter().map(|task| task.id).collect();
+        world.store.submit(tasks, "test".to_owned(), world.now()).await?;
+        let cancels = ids
+            .into_iter()
+            .map(|id| world.act(id, |record| docket_coordinator::decide::cancel(record, "me", "enough")));
+        for cancelled in futures_util::future::join_all(cancels).await {
+            cancelled.map_err(|error| anyhow::anyhow!("{error:?}"))?;
+        }
+    }
+    let later = |ms| {
+        let mut spec = spec("later");
+        spec.run_at = Some(world.now().plus_ms(ms));
+        spec.dedup_key = Some(format!("later {ms}"));
+        spec
+    };
+    let tasks = (0..20u64).map(|n| new(if n < 10 { spec("now") } else { later(n * 1000) })).collect();
+    world.store.submit(tasks, "test".to_owned(), world.now()).await?;
+    let mut raw = world.database.raw().await;
+    raw.run("ANALYZE").await?;
+    raw.run("SELECT pg_stat_reset()").await?;
+    let store = world.database.open().await;
+    let beside = world.through(Arc::clone(&store));
+    beside.worker().lease(5).await;
+    beside.pass(LEASE_MS + 60_000);
+    ensure!(beside.expire().await == 5, "five leases");
+    ensure!(beside.due().await == 10, "ten are due");
+    store.submit(vec![new(later(10_000))], "test".to_owned(), world.now()).await?;
+    store.close().await;
+    let scans = |index: &str| {
+        format!(
+            "SELECT coalesce(sum(idx_scan), 0)::bigint FROM pg_stat_user_indexes WHERE indexrelname = '{index}'"
+        )
+    };
+    for index in ["tasks_leasable", "tasks_running", "tasks_due", "tasks_dedup"] {
+        until(index, async || {
+            let mut raw = world.database.raw().await;
+            raw.number(&scans(index)).await.is_ok_and(|scans| scans > 0).then_some(())
+        })
+        .await
+        .with_context(|| format!("{index} is not used"))?;
+    }
+    let whole = raw.number("SELECT seq_scan FROM pg_stat_user_tables WHERE relname = 'tasks'").await?;
+    ensure!(whole == 0, "{whole} scans of all tasks");
+    Ok(())
+}
