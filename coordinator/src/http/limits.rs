@@ -26,8 +26,8 @@ pub(super) async fn list(api: Arc<Api>, _: Call) -> Answered {
 }
 
 pub(super) async fn set(api: Arc<Api>, call: Call) -> Answered {
-    let provider = provider(&call)?;
     let SetLimitRequest { limits } = call.json()?;
+    let provider = provider(&call)?;
     if !limits.is_good() {
         let detail = "give `requests`, `tokens` or `concurrent`: counts of at least 1, in 1 to 86400000 ms";
         return Err(Refusal::new(ProblemCode::InvalidRequest, detail).field("limits"));
@@ -48,8 +48,8 @@ pub(super) async fn set(api: Arc<Api>, call: Call) -> Answered {
 }
 
 pub(super) async fn remove(api: Arc<Api>, call: Call) -> Answered {
-    let provider = provider(&call)?;
     let RemoveLimitRequest {} = call.json()?;
+    let provider = provider(&call)?;
     let absent = || {
         let detail = format!("there is no limit for `{provider}`; `docket limit list` shows them");
         Refusal::new(ProblemCode::NotFound, detail).field("path")
