@@ -68,7 +68,7 @@ CREATE INDEX tasks_batch ON tasks (batch, id) WHERE batch IS NOT NULL;
 CREATE INDEX tasks_state ON tasks (state, id);
 
 -- A row's stream is written with it by the one writer, and `db rebuild` compares them: a reference and an index that
--- nothing is looked up by cost a fifth of a submit.
+-- nothing is looked up by would be paid for by each submit and each lease.
 CREATE TABLE runs_next (
   id         BLOB    PRIMARY KEY CHECK (length(id) = 16),
   stream_id  INTEGER NOT NULL,

@@ -17,8 +17,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde::{Deserialize, Serialize};
 
 use super::{
-    BlobLine, EXPORT_EVENTS_MAX, End, ExportError, ExportFault, Item, LINE_BYTES_MAX, LineageError, Record,
-    VERSION, Writer,
+    BlobLine, EXPORT_EVENTS_MAX, End, ExportError, ExportFault, Item, LineageError, Record, VERSION, Writer,
+    reader::record_of,
 };
 use crate::{
     content::BlobRef,
@@ -115,21 +115,8 @@ impl FamilyReader {
     }
 
     fn take(&mut self, line: &[u8]) -> Result<FamilyItem, ExportFault> {
-        if self.ended {
-            return Err(ExportFault::Order("something stands after the last record"));
-        }
-        if line.len() > LINE_BYTES_MAX {
-            return Err(ExportFault::TooLong);
-        }
-        if self.header.is_none() && !line.starts_with(ARCHIVE_START) {
-            return Err(ExportFault::NotAnExport);
-        }
-        let record: Record =
-            serde_json::from_slice(line).map_err(|error| ExportFault::Record(error.to_string()))?;
-        if !matches!(record, Record::End(_)) {
-            self.digest.update(line);
-            self.digest.update(b"\n");
-        }
+        let begins = self.header.is_none().then_some(ARCHIVE_START);
+        let record = record_of(line, begins, self.ended, &mut self.digest)?;
         match record {
             Record::Archive(header) => self.header(header),
             Record::Header(_) => Err(ExportFault::Order("an exported run stands within an archive")),

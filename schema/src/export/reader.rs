@@ -130,6 +130,32 @@ pub struct Reader {
     ended: bool,
 }
 
+/// The record of a line: bounded before it is read, and counted into the file's digest. `begins` is what the first
+/// line must begin with.
+pub(super) fn record_of(
+    line: &[u8],
+    begins: Option<&[u8]>,
+    ended: bool,
+    digest: &mut blake3::Hasher,
+) -> Result<Record, ExportFault> {
+    if ended {
+        return Err(ExportFault::Order("something stands after the last record"));
+    }
+    if line.len() > LINE_BYTES_MAX {
+        return Err(ExportFault::TooLong);
+    }
+    if begins.is_some_and(|begins| !line.starts_with(begins)) {
+        return Err(ExportFault::NotAnExport);
+    }
+    let record: Record =
+        serde_json::from_slice(line).map_err(|error| ExportFault::Record(error.to_string()))?;
+    if !matches!(record, Record::End(_)) {
+        digest.update(line);
+        digest.update(b"\n");
+    }
+    Ok(record)
+}
+
 impl Reader {
     /// A reader before the first line.
     pub fn new() -> Self {
@@ -147,21 +173,8 @@ impl Reader {
     }
 
     fn take(&mut self, line: &[u8]) -> Result<Item, ExportFault> {
-        if self.ended {
-            return Err(ExportFault::Order("something stands after the last record"));
-        }
-        if line.len() > LINE_BYTES_MAX {
-            return Err(ExportFault::TooLong);
-        }
-        if self.header.is_none() && !line.starts_with(PLAIN_START) {
-            return Err(ExportFault::NotAnExport);
-        }
-        let record: Record =
-            serde_json::from_slice(line).map_err(|error| ExportFault::Record(error.to_string()))?;
-        if !matches!(record, Record::End(_)) {
-            self.digest.update(line);
-            self.digest.update(b"\n");
-        }
+        let begins = self.header.is_none().then_some(PLAIN_START);
+        let record = record_of(line, begins, self.ended, &mut self.digest)?;
         match record {
             Record::Header(header) => self.header(header),
             Record::Archive(_) => Err(ExportFault::NotAnExport),

@@ -95,7 +95,7 @@ pub(crate) struct TaskArgs {
     /// Queue
     #[arg(long, default_value = "default")]
     pub(crate) queue: QueueName,
-    /// Higher goes first
+    /// Higher goes first: a point is worth a minute of waiting, so that nothing waits for ever
     #[arg(long, default_value_t = 0, allow_negative_numbers = true, value_name = "N",
           value_parser = clap::value_parser!(i16).range(-i64::from(PRIORITY_MAX)..=i64::from(PRIORITY_MAX)))]
     pub(crate) priority: i16,
