@@ -64,6 +64,7 @@ pub async fn collect(
             drop_all(store, left, since, &mut report).await?;
         }
     }
+    (report.strays, report.stray_bytes) = store.stray_blobs(since, request.delete).await?;
     report.recent = totals.blobs.saturating_sub(listed);
     Ok(report)
 }

@@ -1,5 +1,7 @@
 //! How fast model providers may be asked, as a coordinator knows it: the fold of `system/limits`, tailed.
 
+mod waits;
+
 use std::sync::{PoisonError, RwLock};
 
 use docket_schema::{
@@ -9,6 +11,7 @@ use docket_schema::{
     wire::{PAGE_EVENTS_MAX, PERMIT_WAIT_MS_MAX, PermitRequest, PermitResponse},
 };
 
+pub(crate) use self::waits::Waits;
 use crate::store::{Append, AppendError, Condition, Permitted, Store, StoreError};
 
 /// The stream.
@@ -42,12 +45,17 @@ pub enum LimitError {
 
 /// The fold, as far as this coordinator has read it.
 #[derive(Debug, Default)]
-pub struct LimitTable(RwLock<Limits>);
+pub struct LimitTable(RwLock<Limits>, Waits);
 
 impl LimitTable {
     /// What was read.
     pub fn known(&self) -> Limits {
         self.0.read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Which runs wait.
+    pub(crate) const fn waits(&self) -> &Waits {
+        &self.1
     }
 
     /// The providers with limits, by name.
@@ -128,22 +136,41 @@ impl LimitTable {
         request: &PermitRequest,
         now: Timestamp,
     ) -> Result<PermitResponse, StoreError> {
-        let cost: Option<PermitCost> = self
-            .known()
-            .get(&request.provider)
-            .map(|(set, _)| set.limits.cost(request.tokens, request.correction));
-        let Some(cost) = cost else { return Ok(PermitResponse { granted: true, wait_ms: 0 }) };
+        let Some(limits) = self.known().get(&request.provider).map(|(set, _)| set.limits) else {
+            self.1.goes_on(caller.0);
+            return Ok(PermitResponse::GRANTED);
+        };
+        let cost: PermitCost = limits.cost(request.tokens, request.correction);
         let until = now.plus_ms(PERMIT_WAIT_MS_MAX);
         let wait = |at: Timestamp, from: Timestamp| {
             // Rounded up: never early.
             u64::try_from(at.0.saturating_sub(from.0)).unwrap_or(0).div_ceil(1000).min(PERMIT_WAIT_MS_MAX)
         };
-        Ok(match store.permit(request.provider.clone(), caller, cost, now, until).await? {
-            Permitted::At(at) => PermitResponse { granted: true, wait_ms: wait(at, now) },
-            Permitted::Crowded => PermitResponse { granted: false, wait_ms: CROWDED_MS },
-            Permitted::NotBefore(at) => {
-                PermitResponse { granted: false, wait_ms: wait(at, until).max(WAIT_MS_MIN) }
+        let permitted = store.permit(request.provider.clone(), caller, cost, now, until).await?;
+        let not_before = match permitted {
+            Permitted::At(at) | Permitted::NotBefore(at) => Some(at),
+            Permitted::Crowded => None,
+        };
+        let response = match permitted {
+            Permitted::At(at) => {
+                PermitResponse { granted: true, wait_ms: wait(at, now), over: None, alone: false }
             }
-        })
+            Permitted::Crowded => {
+                PermitResponse { granted: false, wait_ms: CROWDED_MS, over: None, alone: false }
+            }
+            Permitted::NotBefore(at) => PermitResponse {
+                granted: false,
+                wait_ms: wait(at, until).max(WAIT_MS_MIN),
+                over: None,
+                alone: false,
+            },
+        };
+        if response.wait_ms == 0 {
+            self.1.goes_on(caller.0);
+        } else {
+            let of = (request.provider.as_str(), limits);
+            self.1.waits(caller, of, (now, response.wait_ms), not_before);
+        }
+        Ok(response)
     }
 }

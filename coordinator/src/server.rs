@@ -252,6 +252,8 @@ pub async fn start(
         wakes: Arc::clone(&wakes),
         schedules: ScheduleTable::default(),
         model_limits,
+        memory: crate::memory::MemoryTable::default(),
+        budgets: std::sync::atomic::AtomicBool::new(store.has_budgets().await?),
         pace: Pace::new(config.rates),
         refused: RefusedCalls::default(),
         limits: Limits { lease_ms, heartbeat_ms, body_read: body, polls: config.polls, hosts: config.hosts },

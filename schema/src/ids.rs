@@ -368,11 +368,13 @@ pub enum SystemTopic {
     Archive,
     /// How fast model providers may be asked.
     Limits,
+    /// What the runs of batches may use together.
+    Budgets,
 }
 
 impl SystemTopic {
     /// All topics, in declaration order.
-    pub const ALL: [Self; 9] = [
+    pub const ALL: [Self; 10] = [
         Self::Tokens,
         Self::Audit,
         Self::Anchors,
@@ -382,6 +384,7 @@ impl SystemTopic {
         Self::Imports,
         Self::Archive,
         Self::Limits,
+        Self::Budgets,
     ];
 
     /// The topic's name in a stream id.
@@ -396,6 +399,7 @@ impl SystemTopic {
             Self::Imports => "imports",
             Self::Archive => "archive",
             Self::Limits => "limits",
+            Self::Budgets => "budgets",
         }
     }
 }

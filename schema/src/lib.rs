@@ -15,6 +15,7 @@ pub mod names;
 pub mod policy;
 pub mod queue;
 pub mod redact;
+pub mod report;
 pub mod run;
 pub mod schemas;
 pub mod snapshot;

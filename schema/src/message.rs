@@ -57,6 +57,16 @@ impl CallId {
         Self(format!("t{turn}-{index}"))
     }
 
+    /// Name of the `index`th call that the runtime itself makes in a run, from 0.
+    pub fn own(index: u32) -> Self {
+        Self(format!("r{index}"))
+    }
+
+    /// Whether the runtime itself made the call.
+    pub fn is_own(&self) -> bool {
+        self.0.starts_with('r')
+    }
+
     /// Name of the `attempt`th model call of `turn`.
     pub fn model(turn: crate::ids::Turn, attempt: u32) -> Self {
         Self(format!("m{turn}-{attempt}"))

@@ -35,6 +35,9 @@ pub const SQLITE: &[Migration] = migrations!("sqlite":
     9 "0009" "inbox",
     10 "0010" "limits",
     11 "0011" "tables",
+    12 "0012" "stubs",
+    13 "0013" "budgets",
+    14 "0014" "checks",
 );
 
 /// For PostgreSQL.
@@ -50,6 +53,9 @@ pub const POSTGRES: &[Migration] = migrations!("postgres":
     9 "0009" "inbox",
     10 "0010" "limits",
     11 "0011" "tables",
+    12 "0012" "stubs",
+    13 "0013" "budgets",
+    14 "0014" "checks",
 );
 
 #[cfg(test)]

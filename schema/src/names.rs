@@ -12,7 +12,7 @@ use crate::{
     ids::{BlobHash, Seq, StreamId},
     message::Part,
     queue::QueueEvent,
-    run::RunEvent,
+    run::{Fact, RoleSpec, RunEvent},
     snapshot::{Base, Entry, EntryKind, Manifest, PathChange},
     system::SystemEvent,
     task::{TaskEvent, TaskSpec},
@@ -189,6 +189,10 @@ fn of_spec(spec: &TaskSpec, named: &mut Vec<Named>) {
     }
 }
 
+fn of_roles(roles: &[RoleSpec], named: &mut Vec<Named>) {
+    roles.iter().flat_map(|role| [role.system, role.tools]).for_each(|blob| part(blob, named));
+}
+
 fn of_changes(changes: &[PathChange], named: &mut Vec<Named>) {
     let entries = changes.iter().filter_map(|change| change.entry.as_ref());
     named.extend(entries.filter_map(content_of).map(|blob| Named { blob, named_as: NamedAs::Content }));
@@ -209,6 +213,7 @@ pub fn of_run(event: &RunEvent, named: &mut Vec<Named>) {
         RunEvent::RunStarted(e) => {
             let prompts = [e.prompts.system, e.prompts.tools, e.prompts.task];
             prompts.into_iter().chain(e.policy).for_each(|blob| part(blob, named));
+            of_roles(&e.roles, named);
             of_base(&e.base, named);
         }
         RunEvent::Forked(e) => e.hint.iter().for_each(|hint| of_content(hint, named)),
@@ -235,9 +240,15 @@ pub fn of_run(event: &RunEvent, named: &mut Vec<Named>) {
             of_content(&e.summary, named);
             e.ledger.iter().for_each(|ledger| of_content(ledger, named));
         }
+        RunEvent::RolesPinned(e) => of_roles(&e.roles, named),
+        RunEvent::RoleBegan(e) => e.opening.iter().for_each(|text| of_content(text, named)),
+        RunEvent::Concluded(e) => {
+            e.facts.iter().filter_map(Fact::content).for_each(|content| of_content(content, named));
+        }
         RunEvent::RunEnded(e) => e.summary.iter().for_each(|summary| of_content(summary, named)),
         RunEvent::RunRecovered(_)
         | RunEvent::PhaseChanged(_)
+        | RunEvent::BaseChecked(_)
         | RunEvent::ModelRequested(_)
         | RunEvent::ModelFailed(_)
         | RunEvent::ToolRequested(_)
@@ -255,7 +266,11 @@ pub fn of_run(event: &RunEvent, named: &mut Vec<Named>) {
 /// As [`blobs_named`], of a task's event that is decoded already.
 pub fn of_task(event: &TaskEvent, named: &mut Vec<Named>) {
     match event {
-        TaskEvent::TaskSubmitted(e) => of_spec(&e.spec, named),
+        TaskEvent::TaskSubmitted(e) => {
+            of_spec(&e.spec, named);
+            let start = e.delegated_by.as_ref().and_then(|by| by.start);
+            start.iter().for_each(|blob| part(*blob, named));
+        }
         TaskEvent::TaskMadeAvailable(_)
         | TaskEvent::TaskLeased(_)
         | TaskEvent::TaskReleased(_)
@@ -272,6 +287,9 @@ pub fn of_task(event: &TaskEvent, named: &mut Vec<Named>) {
         | TaskEvent::TaskReprioritized(_)
         | TaskEvent::TaskPaused(_)
         | TaskEvent::TaskDependencyEnded(_)
+        | TaskEvent::TaskDelegated(_)
+        | TaskEvent::TaskDeliveryClaimed(_)
+        | TaskEvent::TaskNeededNoDelivery(_)
         | TaskEvent::TaskDeliveryRequested(_)
         | TaskEvent::TaskDelivered(_)
         | TaskEvent::TaskDeliveryBlocked(_)
@@ -284,6 +302,7 @@ pub fn of_task(event: &TaskEvent, named: &mut Vec<Named>) {
 /// As [`blobs_named`], of an event of the system's that is decoded already.
 pub fn of_system(event: &SystemEvent, named: &mut Vec<Named>) {
     match event {
+        SystemEvent::MemorySaved(e) => part(e.value, named),
         SystemEvent::ScheduleSet(e) => of_spec(&e.schedule.spec, named),
         SystemEvent::RunImported(_)
         | SystemEvent::TokenCreated(_)
@@ -296,7 +315,10 @@ pub fn of_system(event: &SystemEvent, named: &mut Vec<Named>) {
         | SystemEvent::ScheduleRemoved(_)
         | SystemEvent::ScheduleFired(_)
         | SystemEvent::LimitSet(_)
-        | SystemEvent::LimitRemoved(_) => {}
+        | SystemEvent::LimitRemoved(_)
+        | SystemEvent::BudgetSet(_)
+        | SystemEvent::BudgetSpent(_)
+        | SystemEvent::MemoryForgotten(_) => {}
     }
 }
 

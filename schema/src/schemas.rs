@@ -39,6 +39,9 @@ fn requests(all: &mut BTreeMap<String, Value>) {
     one::<wire::TaskQuery>(all, "wire.TaskQuery");
     one::<wire::BulkRequest>(all, "wire.BulkRequest");
     one::<wire::ActRequest>(all, "wire.ActRequest");
+    one::<wire::RetryRequest>(all, "wire.RetryRequest");
+    one::<wire::SetBudgetRequest>(all, "wire.SetBudgetRequest");
+    one::<wire::BudgetView>(all, "wire.BudgetView");
     one::<wire::PauseRequest>(all, "wire.PauseRequest");
     one::<wire::ResumeRequest>(all, "wire.ResumeRequest");
     one::<wire::ForkRequest>(all, "wire.ForkRequest");
@@ -50,9 +53,12 @@ fn requests(all: &mut BTreeMap<String, Value>) {
     one::<wire::AppendRequest>(all, "wire.AppendRequest");
     one::<wire::AppendManyRequest>(all, "wire.AppendManyRequest");
     one::<wire::EventsQuery>(all, "wire.EventsQuery");
+    one::<wire::MemoryQuery>(all, "wire.MemoryQuery");
     one::<wire::FollowQuery>(all, "wire.FollowQuery");
     one::<wire::FeedQuery>(all, "wire.FeedQuery");
     one::<wire::StreamsQuery>(all, "wire.StreamsQuery");
+    one::<wire::CostQuery>(all, "wire.CostQuery");
+    one::<wire::MetricsQuery>(all, "wire.MetricsQuery");
     one::<wire::BlobCheckQuery>(all, "wire.BlobCheckQuery");
     one::<wire::ImportRequest>(all, "wire.ImportRequest");
     one::<wire::GcRequest>(all, "wire.GcRequest");
@@ -62,6 +68,8 @@ fn requests(all: &mut BTreeMap<String, Value>) {
     one::<wire::InboxActRequest>(all, "wire.InboxActRequest");
     one::<wire::SetLimitRequest>(all, "wire.SetLimitRequest");
     one::<wire::RemoveLimitRequest>(all, "wire.RemoveLimitRequest");
+    one::<wire::RunMemoryRequest>(all, "wire.RunMemoryRequest");
+    one::<wire::DeleteMemoryRequest>(all, "wire.DeleteMemoryRequest");
     one::<wire::PermitRequest>(all, "wire.PermitRequest");
     one::<wire::SetScheduleRequest>(all, "wire.SetScheduleRequest");
     one::<wire::ScheduleActRequest>(all, "wire.ScheduleActRequest");
@@ -85,6 +93,8 @@ fn answers(all: &mut BTreeMap<String, Value>) {
     one::<wire::InboxList>(all, "wire.InboxList");
     one::<wire::WhyView>(all, "wire.WhyView");
     one::<wire::LimitList>(all, "wire.LimitList");
+    one::<wire::RunMemoryResponse>(all, "wire.RunMemoryResponse");
+    one::<wire::MemoryList>(all, "wire.MemoryList");
     one::<wire::PermitResponse>(all, "wire.PermitResponse");
     one::<wire::ScheduleList>(all, "wire.ScheduleList");
     one::<wire::ScheduleView>(all, "wire.ScheduleView");
@@ -101,6 +111,11 @@ fn answers(all: &mut BTreeMap<String, Value>) {
     one::<wire::AppendManyResponse>(all, "wire.AppendManyResponse");
     one::<wire::EventPage>(all, "wire.EventPage");
     one::<wire::StreamPage>(all, "wire.StreamPage");
+    one::<wire::CostPage>(all, "wire.CostPage");
+    one::<wire::MetricsPage>(all, "wire.MetricsPage");
+    one::<crate::report::CostReport>(all, "report.CostReport");
+    one::<crate::report::CostExport>(all, "report.CostExport");
+    one::<crate::report::MetricsReport>(all, "report.MetricsReport");
     one::<wire::BlobCheck>(all, "wire.BlobCheck");
     one::<wire::ImportResponse>(all, "wire.ImportResponse");
     one::<wire::GcResponse>(all, "wire.GcResponse");

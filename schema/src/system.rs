@@ -2,7 +2,9 @@
 
 mod archive;
 mod audit;
+mod budgets;
 mod limits;
+mod memory;
 mod schedules;
 mod tokens;
 mod topic;
@@ -15,9 +17,15 @@ use crate::{
     ids::{RunId, Seq, StreamId, TaskId},
 };
 
-pub use archive::{StreamArchived, StreamsArchived, StreamsRestored};
+pub use archive::{ArchivedTask, StreamArchived, StreamsArchived, StreamsRestored};
 pub use audit::{AdminAct, AdminActed, CallsRefused};
+pub use budgets::{Budget, BudgetSet, BudgetSpent, CallCost, Spending};
 pub use limits::{LIMITS_MAX, LimitRemoved, LimitSet, Limits, PermitCost, ProviderLimits, Rate, is_provider};
+pub use memory::{
+    MEMORY_BEGIN_CHARS, MEMORY_KEY_CHARS_MAX, MEMORY_KEYS_MAX, MEMORY_REPOSITORY_BYTES_MAX,
+    MEMORY_VALUE_BYTES_MAX, Memories, MemoryCall, MemoryForgotten, MemorySaved, MemoryScope, Remembered,
+    is_memory_key, memory_begin,
+};
 pub use schedules::{
     Fired, Missed, Overlap, SCHEDULE_NAME_BYTES_MAX, SCHEDULES_MAX, Schedule, ScheduleFired, ScheduleName,
     SchedulePaused, ScheduleRecord, ScheduleRemoved, ScheduleSet, Schedules, SkippedWhy,
@@ -44,6 +52,10 @@ typed_events! {
         ScheduleFired 1,
         LimitSet 1,
         LimitRemoved 1,
+        BudgetSet 1,
+        BudgetSpent 1,
+        MemorySaved 1,
+        MemoryForgotten 1,
     }
 }
 

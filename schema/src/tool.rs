@@ -9,7 +9,12 @@ use serde::{Deserialize, Serialize};
 
 pub use network::{NetworkSeen, PLACES_MAX, PlaceReached, PlaceRefused};
 
-use crate::{content::WorkPath, ids::BlobHash, message::CallId};
+use crate::{
+    content::WorkPath,
+    ids::{BlobHash, RunId, TaskId},
+    message::CallId,
+    task::TaskState,
+};
 
 mod network;
 
@@ -23,6 +28,45 @@ pub enum RecoveryClass {
     Workspace,
     /// Effects may reach beyond the workspace: never silently run again.
     External,
+}
+
+/// Which tools a run's model has. The tools themselves are pinned by their specifications; this is what a task asks for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum ToolSet {
+    /// The seven: few on purpose.
+    #[default]
+    Core,
+    /// Files, git, commands, virtual environments and memory, each by a tool of its own.
+    Wide,
+}
+
+impl ToolSet {
+    /// All of them.
+    pub const ALL: [Self; 2] = [Self::Core, Self::Wide];
+
+    /// Its name.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Core => "core",
+            Self::Wide => "wide",
+        }
+    }
+
+    /// Whether it is the one that a run has which asks for none.
+    #[must_use]
+    pub fn is_core(&self) -> bool {
+        *self == Self::Core
+    }
+}
+
+impl std::str::FromStr for ToolSet {
+    type Err = &'static str;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        Self::ALL.into_iter().find(|set| set.as_str() == text).ok_or("it must be core or wide")
+    }
 }
 
 /// What a command used too much of, and was ended for.
@@ -235,6 +279,31 @@ pub struct ToolFacts {
     /// What a command did on the network, where policy granted it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub network: Option<NetworkSeen>,
+    /// What a child task came to, of the call that gave it away.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub child: Option<ChildFacts>,
+}
+
+/// What a child task came to, and what it used: of its parent's budgets.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct ChildFacts {
+    /// The child.
+    pub task: TaskId,
+    /// Its last run, where it had one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub run: Option<RunId>,
+    /// How it ended.
+    pub state: TaskState,
+    /// Tokens of all its runs and of their children.
+    pub tokens: u64,
+    /// Nano-dollars, likewise.
+    pub cost_nusd: u64,
+    /// Paths that were taken over from it.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub merged: Vec<WorkPath>,
+    /// Paths that were not, for both changed them.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub conflicts: Vec<WorkPath>,
 }
 
 #[cfg(test)]

@@ -1,5 +1,6 @@
 //! Support for whole-system tests, and the suites themselves.
 
+pub mod chaos;
 pub mod conformance;
 pub mod fuzz;
 pub mod model_server;

@@ -22,8 +22,24 @@ const START_MAX: Duration = Duration::from_secs(30);
 /// Pause between looks at a server that starts.
 const PAUSE: Duration = Duration::from_millis(20);
 
+/// Most of its log that is shown, in bytes.
+const LOG_BYTES_MAX: usize = 16 * 1024;
+
 /// Users that a cluster may run as where the tests run as root.
 const UNPRIVILEGED: [&str; 2] = ["postgres", "nobody"];
+
+/// What a private server is to be like.
+#[derive(Debug, Clone, Default)]
+pub struct ClusterOptions {
+    /// A commit waits for the disk: for measuring. Without, what a killed server wrote outlives it in the system's cache.
+    pub durable: bool,
+    /// Where its files lie; none = `/tmp`.
+    pub under: Option<PathBuf>,
+    /// More for `initdb`.
+    pub initdb: &'static [&'static str],
+    /// More settings, as `name=value`.
+    pub settings: &'static [&'static str],
+}
 
 /// A server.
 pub struct Cluster {
@@ -36,7 +52,7 @@ struct Own {
     folder: tempfile::TempDir,
     user: Option<User>,
     port: u16,
-    durable: bool,
+    options: ClusterOptions,
     server: Option<Child>,
 }
 
@@ -47,7 +63,7 @@ impl Cluster {
     /// # Panics
     /// `CI` is set and there is none; or there is one and it does not start.
     pub fn start() -> Option<Self> {
-        Self::begin(false)
+        Self::begin(ClusterOptions::default())
     }
 
     /// As [`Cluster::start`], but a commit waits for the disk: for measuring.
@@ -55,16 +71,17 @@ impl Cluster {
     /// # Panics
     /// As [`Cluster::start`].
     pub fn start_durable() -> Option<Self> {
-        Self::begin(true)
+        Self::begin(ClusterOptions { durable: true, ..ClusterOptions::default() })
     }
 
-    fn begin(durable: bool) -> Option<Self> {
-        if let Ok(url) = std::env::var("DATABASE_URL") {
-            return Some(Self { url, own: None });
-        }
+    /// One of the test's own, whatever `DATABASE_URL` says: to be stopped, crashed and starved.
+    ///
+    /// # Panics
+    /// As [`Cluster::start`].
+    pub fn start_own(options: ClusterOptions) -> Option<Self> {
         match programs() {
             Some(programs) => {
-                Some(Self::private(programs, durable).expect("a private PostgreSQL cluster starts"))
+                Some(Self::private(programs, options).expect("a private PostgreSQL cluster starts"))
             }
             None => {
                 let said = "no PostgreSQL here: set DATABASE_URL or install the server; its half of the suite did NOT run";
@@ -73,6 +90,13 @@ impl Cluster {
                 None
             }
         }
+    }
+
+    fn begin(options: ClusterOptions) -> Option<Self> {
+        if let Ok(url) = std::env::var("DATABASE_URL") {
+            return Some(Self { url, own: None });
+        }
+        Self::start_own(options)
     }
 
     /// URL of its `postgres` database.
@@ -101,18 +125,52 @@ impl Cluster {
         Ok(true)
     }
 
-    fn private(programs: PathBuf, durable: bool) -> Result<Self> {
-        let folder = tempfile::Builder::new().prefix("docket-pg-").tempdir_in("/tmp")?;
+    /// Stops the server: `SIGINT` in order, sessions ended; `SIGQUIT` at once. Nothing where it is not ours.
+    pub fn stop(&mut self, how: Signal) {
+        if let Some(own) = &mut self.own {
+            own.stop(how);
+        }
+    }
+
+    /// Whether the server's first process runs.
+    pub fn is_up(&mut self) -> bool {
+        match &mut self.own {
+            None => true,
+            Some(own) => own.server.as_mut().is_some_and(|server| matches!(server.try_wait(), Ok(None))),
+        }
+    }
+
+    /// Starts a server that was stopped, or has ended by itself.
+    ///
+    /// # Errors
+    /// It does not start; what it says is in the error.
+    pub fn start_again(&mut self) -> Result<()> {
+        let Some(own) = &mut self.own else { return Ok(()) };
+        // Where it has ended by itself this only takes its leave of it.
+        own.stop(Signal::SIGQUIT);
+        own.start()
+    }
+
+    /// The end of what the server has said, where it is ours.
+    pub fn log(&self) -> String {
+        self.own.as_ref().map(Own::log).unwrap_or_default()
+    }
+
+    fn private(programs: PathBuf, options: ClusterOptions) -> Result<Self> {
+        let under = options.under.clone().unwrap_or_else(|| "/tmp".into());
+        let folder = tempfile::Builder::new().prefix("docket-pg-").tempdir_in(under)?;
         let user = if Uid::effective().is_root() { Some(unprivileged()?) } else { None };
         if let Some(user) = &user {
             chown(folder.path(), Some(user.uid), Some(user.gid))?;
         }
         let port = free_port()?;
-        let mut own = Own { programs, folder, user, port, durable, server: None };
+        let more = options.initdb;
+        let mut own = Own { programs, folder, user, port, options, server: None };
         let done = own
             .command("initdb")
             .args(["--no-sync", "--auth=trust", "--username=docket", "--encoding=UTF8", "--locale=C", "-D"])
             .arg(own.data())
+            .args(more)
             .output()
             .context("initdb")?;
         if !done.status.success() {
@@ -155,7 +213,8 @@ impl Own {
             .arg(self.data())
             .args(["-p", &self.port.to_string(), "-k", &socket, "-c", "listen_addresses=127.0.0.1"])
             .args(["-c", "max_connections=200", "-c", "shared_buffers=64MB"])
-            .args(["-c", if self.durable { "fsync=on" } else { "fsync=off" }])
+            .args(["-c", if self.options.durable { "fsync=on" } else { "fsync=off" }])
+            .args(self.options.settings.iter().flat_map(|setting| ["-c", setting]))
             .stdout(log.try_clone()?)
             .stderr(log)
             .spawn()
@@ -168,12 +227,17 @@ impl Own {
                 None => true,
             };
             if ended || started.elapsed() > START_MAX {
-                let log = std::fs::read_to_string(self.folder.path().join("log")).unwrap_or_default();
-                bail!("the server does not start: {log}");
+                bail!("the server does not start: {}", self.log());
             }
             std::thread::sleep(PAUSE);
         }
         Ok(())
+    }
+
+    fn log(&self) -> String {
+        let log = std::fs::read_to_string(self.folder.path().join("log")).unwrap_or_default();
+        let from = log.ceil_char_boundary(log.len().saturating_sub(LOG_BYTES_MAX));
+        log[from..].to_owned()
     }
 
     fn is_ready(&self) -> bool {

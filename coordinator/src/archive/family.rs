@@ -12,7 +12,7 @@ use docket_schema::{
     ids::{BlobHash, RunId, Seq, StreamId, TaskId, Timestamp},
     names::Needs,
     snapshot::Manifest,
-    system::{RunOf, StreamArchived},
+    system::{ArchivedTask, RunOf, StreamArchived},
     task::{TaskEvent, TaskEventMeta, TaskRecord},
     wire::{PAGE_EVENTS_MAX, RunView},
 };
@@ -32,6 +32,9 @@ pub(super) enum NotCopied {
     /// It stays as it is; for people.
     #[error("{0}")]
     Kept(String),
+    /// It is not here any more: another coordinator archived it.
+    #[error("it is not here any more")]
+    Gone,
     /// The store cannot.
     #[error(transparent)]
     Store(#[from] StoreError),
@@ -56,6 +59,8 @@ pub(super) struct Gathered {
     /// The task that was looked at first among them, by id.
     pub(super) task: TaskId,
     pub(super) tasks: Vec<(TaskId, Head)>,
+    /// What their stubs keep.
+    kept: BTreeMap<TaskId, ArchivedTask>,
     /// Each after the one that it stands on.
     pub(super) runs: Vec<RunView>,
 }
@@ -68,21 +73,26 @@ impl Gathered {
     }
 }
 
-/// Finds the family of `task`; `may_go` says of each task why it must stay, if it must.
+/// Finds the family of the task `of`; `may_go` says of each task why it must stay, if it must.
 pub(super) async fn gather(
     store: &dyn Store,
-    task: TaskId,
+    of: TaskId,
     may_go: impl Fn(&TaskRecord) -> Result<Timestamp, String>,
 ) -> Result<Gathered, NotCopied> {
     let mut runs: BTreeMap<RunId, RunView> = BTreeMap::new();
     let mut tasks: BTreeMap<TaskId, Head> = BTreeMap::new();
-    let mut waiting = BTreeSet::from([task]);
+    let mut waiting = BTreeSet::from([of]);
+    let mut kept_of = BTreeMap::new();
     while let Some(task) = waiting.pop_first() {
         let Some((record, _)) = store.task(task).await? else {
+            if task == of {
+                return Err(NotCopied::Gone);
+            }
             return Err(kept(format!("task {} is not here", task.short())));
         };
         may_go(&record).map_err(NotCopied::Kept)?;
         tasks.insert(task, Head { seq: record.seq, hash: record.hash });
+        kept_of.extend(ArchivedTask::of(&record).map(|kept| (task, kept)));
         for run in store.runs_of(task).await? {
             if runs.contains_key(&run.id) {
                 continue;
@@ -98,8 +108,9 @@ pub(super) async fn gather(
             return Err(kept(format!("more than {FAMILY_STREAMS_MAX} streams share its history")));
         }
     }
-    let first = tasks.keys().next().copied().unwrap_or(task);
-    let gathered = Gathered { task: first, tasks: tasks.into_iter().collect(), runs: in_order(runs)? };
+    let first = tasks.keys().next().copied().unwrap_or(of);
+    let (tasks, runs) = (tasks.into_iter().collect(), in_order(runs)?);
+    let gathered = Gathered { task: first, tasks, kept: kept_of, runs };
     if gathered.events() > FAMILY_EVENTS_MAX {
         return Err(kept(format!(
             "it has more than {FAMILY_EVENTS_MAX} events, which do not come back at once"
@@ -139,13 +150,19 @@ pub(super) struct Copied {
 }
 
 /// Writes a family into the file at `path`.
-pub(super) async fn copy(store: &dyn Store, family: &Gathered, path: &Path) -> Result<Copied, NotCopied> {
+pub(super) async fn copy(
+    store: &dyn Store,
+    family: &Gathered,
+    made_by: String,
+    path: &Path,
+) -> Result<Copied, NotCopied> {
     let failed = |source| NotCopied::File { path: path.to_owned(), source };
     let told = told(store, family).await?;
     let tasks = family.tasks.iter().map(|(task, head)| StreamArchived {
         stream: StreamId::Task(*task),
         head: *head,
         run_of: None,
+        task: family.kept.get(task).cloned().map(Box::new),
     });
     let mut streams: Vec<StreamArchived> = tasks.collect();
     for run in &family.runs {
@@ -155,9 +172,9 @@ pub(super) async fn copy(store: &dyn Store, family: &Gathered, path: &Path) -> R
                 run.id.short()
             )));
         };
-        streams.push(StreamArchived { stream: StreamId::Run(run.id), head: run.head, run_of: Some(*of) });
+        let (stream, head) = (StreamId::Run(run.id), run.head);
+        streams.push(StreamArchived { stream, head, run_of: Some(*of), task: None });
     }
-    let made_by = concat!("docket ", env!("CARGO_PKG_VERSION")).to_owned();
     let header = ArchiveHeader { version: VERSION, task: family.task, made_by, streams };
     let (lines, waiting) = mpsc::channel::<String>(LINES_WAITING);
     let to = path.to_owned();

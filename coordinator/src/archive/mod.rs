@@ -3,18 +3,23 @@
 //! A family goes together: every run that shares history with another of it, their tasks, and those tasks'
 //! other runs. It is copied into a file, the file is read back from where it went and proven, and then one
 //! transaction removes its streams and leaves a stub of each ([`crate::store`]). A coordinator that dies in
-//! between loses nothing: until the transaction the streams are in the log, and the next copy has the same
-//! name and replaces the file. Nothing here ever deletes a file.
+//! between loses nothing: until the transaction the streams are in the log, and the next copy of the same bytes has
+//! the same name. A file's name has the hash of its bytes, so that no other build, and no later copy, ever writes
+//! other bytes where a stub (of this database, or of a backup of it) looks for these. Nothing here deletes a file.
+//!
+//! A stub says where its file was put. It is looked for where the archive is now, then there: an archive may be
+//! moved, and a database brought to another machine.
 //!
 //! Called by the routes, the periodic task, and commands that read an archived run in a store of its own.
 
 mod family;
 mod file;
-mod place;
+mod restored;
 mod round;
 
+pub use crate::place::{Place, PlaceError, is_place};
 pub use file::{FileError, Unpacked, unpack, verify_file};
-pub use place::{Place, PlaceError, is_place};
+pub use restored::Restored;
 pub use round::{
-    ArchiveDies, ArchiveSettings, Archiver, Asked, KeepFor, RestoreFailed, Retention, fetch, restore,
+    ArchiveDies, ArchiveSettings, Archiver, Asked, KeepFor, RestoreFailed, Retention, fetch, find, restore,
 };

@@ -27,7 +27,7 @@ pub fn cancel(record: &TaskRecord, by: &str, reason: &str) -> Result<Plan, Rejec
         | TaskState::Blocked => Ok(Plan {
             task: vec![TaskCancelled { by: by.to_owned(), reason: reason.to_owned() }.into()],
             run: record.run.map(|run| RunWrite::ended_by_coordinator(run, RunOutcome::Cancelled)),
-            superseded: None,
+            ..Plan::default()
         }),
     }
 }

@@ -3,8 +3,9 @@
 //! Tasks stand in flows, each in the order of its ranks. Between flows the higher level goes first: priority, and
 //! aging on top for as long as nothing of its party was leased. A party is a batch, or all tasks of a queue that
 //! have none: of two at the same level the one with fewer tasks running goes first, so that a batch of ten thousand
-//! leaves a batch of ten its share, and none starves (max-min fairness over running tasks). Limits of queues and of
-//! concurrency keys hold within one choice as between choices.
+//! leaves a batch of ten its share, and none starves (max-min fairness over running tasks). Where as many run, the
+//! one that was served longest ago is next: where only one task runs at a time, parties take turns. Limits of queues
+//! and of concurrency keys hold within one choice as between choices.
 
 use std::{cmp::Reverse, collections::HashMap};
 
@@ -58,17 +59,19 @@ pub struct Running {
     /// Of each party: how many, and when the last one was leased.
     parties: HashMap<Party, (u32, Timestamp)>,
     queues: HashMap<QueueName, u32>,
-    keys: HashMap<String, u32>,
+    /// Of each concurrency key: how many, and how many may, by the least of what they say.
+    keys: HashMap<String, (u32, u32)>,
 }
 
 impl Running {
     /// Counts one that runs since `leased_at`.
-    pub fn add(&mut self, flow: &Flow, key: Option<&str>, leased_at: Timestamp) {
+    pub fn add(&mut self, flow: &Flow, shared: Option<&Concurrency>, leased_at: Timestamp) {
         let party = self.parties.entry(Party::of(flow)).or_insert((0, leased_at));
         *party = (party.0 + 1, party.1.max(leased_at));
         *self.queues.entry(flow.queue.clone()).or_default() += 1;
-        if let Some(key) = key {
-            *self.keys.entry(key.to_owned()).or_default() += 1;
+        if let Some(Concurrency { key, max }) = shared {
+            let of_key = self.keys.entry(key.clone()).or_insert((0, *max));
+            *of_key = (of_key.0 + 1, of_key.1.min(*max));
         }
     }
 
@@ -77,9 +80,44 @@ impl Running {
         self.queues.get(queue).copied().unwrap_or(0)
     }
 
-    /// How many with a concurrency key run.
-    pub fn of_key(&self, key: &str) -> u32 {
-        self.keys.get(key).copied().unwrap_or(0)
+    /// Whether one more with this key may run: by what it says itself, and by what those say that run.
+    pub fn admits(&self, shared: &Concurrency) -> bool {
+        self.keys.get(&shared.key).is_none_or(|(running, max)| *running < shared.max.min(*max))
+    }
+
+    /// Whether no more with this key may run, whatever they say.
+    fn is_full(&self, key: &str) -> bool {
+        self.keys.get(key).is_some_and(|(running, max)| running >= max)
+    }
+}
+
+/// Parties whose turn is remembered, at most: those served longest ago are forgotten beyond it.
+const TURNS_MAX: usize = 4096;
+
+/// Which party was served when, also where nothing of it runs any more. Whoever chooses keeps it in memory and loses
+/// it when it ends: a party that is not known here goes first once, and then has had its turn, so what that gives away
+/// is a task. Each who chooses is fair by its own turns, and so are all together.
+#[derive(Debug, Clone, Default)]
+pub struct Turns {
+    served: HashMap<Party, (u64, Timestamp)>,
+    count: u64,
+}
+
+impl Turns {
+    fn serve(&mut self, party: Party, now: Timestamp) {
+        self.count += 1;
+        self.served.insert(party, (self.count, now));
+        if self.served.len() > TURNS_MAX {
+            let mut turns: Vec<u64> = self.served.values().map(|(turn, _)| *turn).collect();
+            turns.sort_unstable();
+            let oldest = turns[turns.len() / 2];
+            self.served.retain(|_, (turn, _)| *turn >= oldest);
+        }
+    }
+
+    /// Its last turn, 0 where it had none, and when that was.
+    fn of(&self, party: &Party) -> (u64, Option<Timestamp>) {
+        self.served.get(party).map_or((0, None), |(turn, at)| (*turn, Some(*at)))
     }
 }
 
@@ -88,15 +126,17 @@ impl Running {
 pub struct Choice {
     /// In order.
     pub tasks: Vec<TaskId>,
-    /// Concurrency keys that kept tasks back: others may stand behind those that were seen.
+    /// Concurrency keys of which no more may run, and that kept tasks back.
     pub full_keys: Vec<String>,
+    /// Some were kept back by their keys: others may stand behind those that were seen.
+    pub kept_back: bool,
 }
 
-/// Chooses up to `wanted` tasks. `running` is what runs before, and comes to count what was chosen.
+/// Chooses up to `wanted` tasks. `running` is what runs before, and comes to count what was chosen; so do `turns`.
 pub fn choose(
     flows: &[FlowHead],
     queues: &HashMap<QueueName, QueueSettings>,
-    running: &mut Running,
+    (running, turns): (&mut Running, &mut Turns),
     wanted: usize,
     now: Timestamp,
 ) -> Choice {
@@ -111,18 +151,22 @@ pub fn choose(
                 continue;
             }
             while let Some(shared) = head.candidates.get(next[at]).and_then(|one| one.concurrency.as_ref()) {
-                if running.of_key(&shared.key) < shared.max {
+                if running.admits(shared) {
                     break;
                 }
-                if !choice.full_keys.contains(&shared.key) {
+                choice.kept_back = true;
+                if running.is_full(&shared.key) && !choice.full_keys.contains(&shared.key) {
                     choice.full_keys.push(shared.key.clone());
                 }
                 next[at] += 1;
             }
             let Some(candidate) = head.candidates.get(next[at]) else { continue };
-            let (share, last) =
-                running.parties.get(&Party::of(&head.flow)).copied().unwrap_or((0, candidate.available_at));
-            let order = (Reverse(level(candidate, last, now)), share, candidate.rank, candidate.task);
+            let party = Party::of(&head.flow);
+            let (share, leased_at) =
+                running.parties.get(&party).copied().unwrap_or((0, candidate.available_at));
+            let (turn, served_at) = turns.of(&party);
+            let last = served_at.map_or(leased_at, |at| at.max(leased_at));
+            let order = (Reverse(level(candidate, last, now)), share, turn, candidate.rank, candidate.task);
             if best.as_ref().is_none_or(|(before, _)| order < *before) {
                 best = Some((order, at));
             }
@@ -130,7 +174,8 @@ pub fn choose(
         let Some((_, at)) = best else { break };
         let (head, candidate) = (&flows[at], &flows[at].candidates[next[at]]);
         choice.tasks.push(candidate.task);
-        running.add(&head.flow, candidate.concurrency.as_ref().map(|shared| shared.key.as_str()), now);
+        turns.serve(Party::of(&head.flow), now);
+        running.add(&head.flow, candidate.concurrency.as_ref(), now);
         next[at] += 1;
     }
     choice
@@ -176,7 +221,7 @@ mod tests {
     }
 
     fn chosen(flows: &[FlowHead], running: &mut Running, wanted: usize) -> Vec<u128> {
-        batches(&choose(flows, &HashMap::new(), running, wanted, NOW))
+        batches(&choose(flows, &HashMap::new(), (running, &mut Turns::default()), wanted, NOW))
     }
 
     #[test]
@@ -188,6 +233,36 @@ mod tests {
         }
         assert_eq!(chosen(&flows, &mut running, 10), [2, 2, 2, 1, 1, 1, 1, 1, 1, 1]);
         assert_eq!(chosen(&flows, &mut Running::default(), 6), [1, 2, 1, 2, 1, 2]);
+    }
+
+    #[test]
+    fn where_one_runs_at_a_time_parties_take_turns() {
+        // Nothing runs when it is chosen: one slot, or a queue where one task may run.
+        let mut flows = [head(1, 0..100, 0, 5000), head(2, 0..3, 0, 0)];
+        let mut turns = Turns::default();
+        let mut got = Vec::new();
+        while got.len() < 8 {
+            let choice = choose(&flows, &HashMap::new(), (&mut Running::default(), &mut turns), 1, NOW);
+            got.extend(batches(&choice));
+            flows.iter_mut().for_each(|head| head.candidates.retain(|one| one.task != choice.tasks[0]));
+        }
+        assert_eq!(got, [1, 2, 1, 2, 1, 2, 1, 1]);
+        // A batch that comes later is not behind all that older ones have waited: an hour of waiting is one turn.
+        let old = [head(1, 0..9, 0, 3_600_000), head(2, 0..9, 0, 0)];
+        let mut turns = Turns::default();
+        let mut next = || choose(&old, &HashMap::new(), (&mut Running::default(), &mut turns), 1, NOW);
+        assert_eq!([batches(&next()), batches(&next()), batches(&next())], [[1], [2], [1]]);
+    }
+
+    #[test]
+    fn turns_of_parties_long_gone_are_forgotten() {
+        let mut turns = Turns::default();
+        for n in 0..20_000 {
+            turns.serve(Party::of(&flow(n)), NOW);
+            assert!(turns.served.len() <= TURNS_MAX);
+        }
+        assert_eq!(turns.of(&Party::of(&flow(1))), (0, None));
+        assert_eq!(turns.of(&Party::of(&flow(19_999))), (20_000, Some(NOW)));
     }
 
     #[test]
@@ -208,7 +283,7 @@ mod tests {
             let queues = HashMap::from([(QueueName::default(), settings)]);
             let mut running = Running::default();
             running.add(&flow(7), None, NOW);
-            choose(&flows, &queues, &mut running, 9, NOW).tasks.len()
+            choose(&flows, &queues, (&mut running, &mut Turns::default()), 9, NOW).tasks.len()
         };
         assert_eq!(
             [with(false, None), with(true, None), with(false, Some(4)), with(false, Some(1))],
@@ -224,10 +299,27 @@ mod tests {
             flows[0].candidates[at].concurrency = Some(Concurrency { key: key.to_owned(), max });
         }
         let mut running = Running::default();
-        running.add(&flow(9), Some("b"), NOW);
-        let choice = choose(&flows, &HashMap::new(), &mut running, 9, NOW);
+        running.add(&flow(9), Some(&Concurrency { key: "b".to_owned(), max: 2 }), NOW);
+        let choice = choose(&flows, &HashMap::new(), (&mut running, &mut Turns::default()), 9, NOW);
         let places: Vec<u128> = choice.tasks.iter().map(|task| task.0.as_u128() % 1000).collect();
         assert_eq!(places, [0, 2, 3, 5]);
         assert_eq!(choice.full_keys, ["a", "b"]);
+    }
+
+    #[test]
+    fn one_that_wants_to_be_alone_is_alone_whatever_others_of_its_key_say() {
+        let alone = Concurrency { key: "main".to_owned(), max: 1 };
+        let lax = Concurrency { max: 2, ..alone.clone() };
+        for (runs, waits, may) in [(&alone, &lax, false), (&lax, &alone, false), (&lax, &lax, true)] {
+            let mut flows = [head(1, 0..1, 0, 0)];
+            flows[0].candidates[0].concurrency = Some(waits.clone());
+            let mut running = Running::default();
+            running.add(&flow(1), Some(runs), NOW);
+            let turns = &mut Turns::default();
+            let choice = choose(&flows, &HashMap::new(), (&mut running, turns), 9, NOW);
+            assert_eq!((choice.tasks.len() == 1, choice.kept_back), (may, !may), "{waits:?} beside {runs:?}");
+            // Where two say that two may, one that wants to be alone stands for itself.
+            assert_eq!(choice.full_keys.len(), usize::from(runs.max == 1));
+        }
     }
 }

@@ -21,7 +21,7 @@ pub fn crash(record: &TaskRecord, epoch: Epoch, how: &str) -> Result<Plan, Rejec
         return Ok(Plan {
             task: vec![TaskRunCrashed { epoch, how: how.to_owned() }.into()],
             run: record.run.map(RunWrite::shut),
-            superseded: None,
+            ..Plan::default()
         });
     };
     let message = format!("its process died {crashes} times, last by {how}");
@@ -29,6 +29,6 @@ pub fn crash(record: &TaskRecord, epoch: Epoch, how: &str) -> Result<Plan, Rejec
     Ok(Plan {
         task: vec![TaskDiscarded { run, why: DiscardWhy::Poison, message }.into()],
         run: Some(RunWrite::ended_by_coordinator(run, ended)),
-        superseded: None,
+        ..Plan::default()
     })
 }

@@ -5,8 +5,8 @@ use docket_schema::{
     ids::RunId,
     run::Forked,
     task::{
-        TaskAccepted, TaskDelivered, TaskDeliveryBlocked, TaskDeliveryHookRan, TaskDeliveryRequested,
-        TaskEvent, TaskRecord, TaskRejected, TaskState,
+        TaskAccepted, TaskDelivered, TaskDeliveryBlocked, TaskDeliveryClaimed, TaskDeliveryHookRan,
+        TaskDeliveryRequested, TaskEvent, TaskNeededNoDelivery, TaskRecord, TaskRejected, TaskState,
     },
     wire::DeliveryStep,
 };
@@ -14,9 +14,20 @@ use docket_schema::{
 use super::{Plan, Rejection, resume};
 
 /// Records a step of delivering `run`'s result. What was done elsewhere is recorded in any state: it was done.
-pub fn deliver(by: &str, run: RunId, step: DeliveryStep) -> Plan {
+///
+/// # Errors
+/// A claim is made of a task whose stream has gone on since the claimant looked.
+pub fn deliver(record: &TaskRecord, by: &str, run: RunId, step: DeliveryStep) -> Result<Plan, Rejection> {
     let by = by.to_owned();
     let event: TaskEvent = match step {
+        DeliveryStep::Claimed { expected, .. } if expected != record.seq => {
+            let remedy = "its log has gone on since; look at it again, somebody else may be delivering it";
+            return Err(Rejection::WrongState { state: record.state, remedy });
+        }
+        DeliveryStep::Claimed { deliverer, term_ms, expected: _, push, hook } => {
+            TaskDeliveryClaimed { run, deliverer, term_ms, push, hook, by }.into()
+        }
+        DeliveryStep::Needless {} => TaskNeededNoDelivery { run, by }.into(),
         DeliveryStep::Requested { branch, commit, remote } => {
             TaskDeliveryRequested { run, branch, commit, remote, by }.into()
         }
@@ -30,7 +41,7 @@ pub fn deliver(by: &str, run: RunId, step: DeliveryStep) -> Plan {
             TaskDeliveryHookRan { run, commit, exit, output, by }.into()
         }
     };
-    Plan { task: vec![event], run: None, superseded: None }
+    Ok(Plan { task: vec![event], ..Plan::default() })
 }
 
 /// A person takes the result of `run`.
@@ -40,7 +51,7 @@ pub fn deliver(by: &str, run: RunId, step: DeliveryStep) -> Plan {
 pub fn accept(record: &TaskRecord, by: &str, run: RunId, comment: &str) -> Result<Plan, Rejection> {
     judged(record, run)?;
     let accepted = TaskAccepted { run, by: by.to_owned(), comment: comment.to_owned() };
-    Ok(Plan { task: vec![accepted.into()], run: None, superseded: None })
+    Ok(Plan { task: vec![accepted.into()], ..Plan::default() })
 }
 
 /// A person does not take the result of `run`: the task goes on with a new run that begins with `forked`.

@@ -10,12 +10,14 @@ use docket_schema::{
 use uuid::Uuid;
 
 use super::{
+    Dependencies,
     table::{RUN, TASK, carried_out, decided, in_state, leased},
     *,
 };
 
 fn step(record: &TaskRecord, step: DeliveryStep) -> TaskRecord {
-    carried_out(record, &deliver("ann", record.last_run.expect("a run"), step))
+    let plan = deliver(record, "ann", record.last_run.expect("a run"), step).expect("it was done");
+    carried_out(record, &plan)
 }
 
 fn blocked_delivery() -> DeliveryStep {
@@ -54,7 +56,9 @@ fn what_was_to_be_delivered_and_cannot_be_blocks_until_it_is_settled() {
         assert_eq!(blocked.message.as_deref(), Some("conflicts in a.txt"));
         assert!(answer(&blocked, "ann", &"go on".into()).is_err(), "no run is there to hear it");
         assert!(pause(&blocked, "ann").is_err() && unpause(&blocked, "ann").is_err());
-        assert!(retry(&blocked, "ann", "").is_ok() && cancel(&blocked, "ann", "").is_ok());
+        assert!(
+            retry(&blocked, "ann", "", Dependencies::Kept).is_ok() && cancel(&blocked, "ann", "").is_ok()
+        );
 
         let run = blocked.last_run.expect("a run");
         let accepted = accept(&blocked, "ann", run, "by hand").expect("settled");
@@ -106,4 +110,43 @@ fn only_the_run_that_completed_a_task_is_judged_and_a_no_goes_on() {
         let record = in_state(state);
         assert!(accept(&record, "ann", record.last_run.unwrap_or(RUN), "").is_err(), "{state}");
     }
+}
+
+#[test]
+fn of_two_who_looked_at_once_one_gets_the_claim() {
+    let record = done(Some(Delivery::Push));
+    let claim = |expected, who: &str| DeliveryStep::Claimed {
+        deliverer: who.to_owned(),
+        term_ms: 60_000,
+        expected,
+        push: true,
+        hook: false,
+    };
+    let looked = record.seq;
+    let after = step(&record, claim(looked, "one"));
+    assert_eq!((after.state, after.message.as_deref()), (TaskState::Completed, None), "it moves no task");
+    let run = record.last_run.expect("a run");
+    let late = deliver(&after, "ann", run, claim(looked, "two"));
+    assert!(matches!(late, Err(Rejection::WrongState { .. })), "{late:?}");
+    assert!(deliver(&after, "ann", run, claim(after.seq, "two")).is_ok(), "who looks again may");
+}
+
+#[test]
+fn what_needs_no_delivery_is_settled_and_a_hook_that_fails_is_shown() {
+    let blocked = step(&done(Some(Delivery::Branch)), blocked_delivery());
+    let settled = step(&blocked, DeliveryStep::Needless {});
+    assert_eq!((settled.state, settled.message.as_deref()), (TaskState::Completed, None));
+
+    let hook = |exit, output: &str| DeliveryStep::HookRan {
+        commit: "1".repeat(40),
+        exit,
+        output: output.to_owned(),
+    };
+    let record = step(&done(Some(Delivery::Branch)), delivered());
+    let failed = step(&record, hook(Some(7), "so\nno network\n\n"));
+    assert_eq!(failed.state, TaskState::Completed, "the delivery stands");
+    let message = failed.message.clone().expect("it is seen");
+    assert!(message.contains("(exit 7: no network)"), "{message}");
+    assert!(step(&record, hook(None, "")).message.is_some_and(|m| m.contains("no exit status")));
+    assert_eq!(step(&failed, hook(Some(0), "opened")).message, None);
 }

@@ -2,13 +2,10 @@
 
 use docket_schema::{
     ids::TaskId,
-    task::{IfFailed, TaskCancelled, TaskDependencyEnded, TaskRecord, TaskState},
+    task::{BY_DEPENDENCY, IfFailed, TaskCancelled, TaskDependencyEnded, TaskRecord, TaskState},
 };
 
 use super::Plan;
-
-/// Who cancels what waits for a task that failed.
-pub const BY_DEPENDENCY: &str = "dependency";
 
 /// What becomes of a task that waits for `on`, which is `state` now: it goes on, is cancelled, or goes on waiting, as
 /// it was asked for at its submit. Nothing where it does not wait for it.
@@ -25,4 +22,13 @@ pub fn dependency_ended(record: &TaskRecord, on: TaskId, state: TaskState) -> Pl
         _ => TaskDependencyEnded { on, state }.into(),
     };
     Plan { task: vec![event], ..Plan::default() }
+}
+
+/// Whether a task that is retried has to wait for `on` again. One that failed keeps it back even where its failure
+/// would have cancelled it: that has happened, and it is wanted all the same, once that one is completed.
+pub fn dependency_stands(record: &TaskRecord, on: TaskId, state: TaskState) -> Plan {
+    match record.spec.conditions.if_failed {
+        IfFailed::Cancel if state != TaskState::Completed => Plan::default(),
+        IfFailed::Cancel | IfFailed::Hold | IfFailed::Run => dependency_ended(record, on, state),
+    }
 }

@@ -1,4 +1,4 @@
-//! `make_available`: a schedule or a backoff is over, or a rest at an outage.
+//! `make_available`: a schedule or a backoff is over, a rest at an outage, or what a batch may use was raised.
 
 use docket_schema::{
     ids::Timestamp,
@@ -16,9 +16,13 @@ pub fn make_available(record: &TaskRecord, now: Timestamp) -> Plan {
         // As if somebody had said so: the run asks again what it asked last.
         return answer(record, BY_CLOCK, &"".into()).unwrap_or_default();
     }
+    // The store lists those whose batch may use more now. Where that is used up by then, it is available and not leased.
+    if record.blocked_why == Some(TaskBlockedWhy::Budget) {
+        return answer(record, BY_CLOCK, &"".into()).unwrap_or_default();
+    }
     let waits = matches!(record.state, TaskState::Scheduled | TaskState::Retryable);
     if waits && record.available_at <= now {
-        Plan { task: vec![TaskMadeAvailable {}.into()], run: None, superseded: None }
+        Plan { task: vec![TaskMadeAvailable {}.into()], ..Plan::default() }
     } else {
         Plan::default()
     }

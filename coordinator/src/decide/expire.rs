@@ -17,6 +17,6 @@ pub fn expire(record: &TaskRecord, epoch: Epoch) -> Result<Plan, Rejection> {
     Ok(Plan {
         task: vec![TaskLeaseExpired { epoch }.into()],
         run: record.run.map(RunWrite::shut),
-        superseded: None,
+        ..Plan::default()
     })
 }

@@ -22,10 +22,10 @@ pub fn fork(
     let (by, parent) = (by.to_owned(), from.run);
     Ok(Plan {
         task: vec![
-            TaskSubmitted { spec, by: by.clone(), forked_from: Some(from) }.into(),
+            TaskSubmitted { spec, by: by.clone(), forked_from: Some(from), delegated_by: None }.into(),
             TaskResumed { by, run, parent }.into(),
         ],
         run: Some(RunWrite { run, condition: RunCondition::AtHead, events, fence: FenceAfter::Shut }),
-        superseded: None,
+        ..Plan::default()
     })
 }

@@ -32,5 +32,5 @@ pub fn lease(record: &TaskRecord, lessee: &Lessee, fresh: RunId) -> Result<Plan,
     let leased = TaskLeased { epoch, run, worker: lessee.incarnation, worker_name: lessee.name.clone() };
     let write =
         RunWrite { run, condition: RunCondition::AtHead, events: Vec::new(), fence: FenceAfter::Open(epoch) };
-    Ok(Plan { task: vec![leased.into()], run: Some(write), superseded: None })
+    Ok(Plan { task: vec![leased.into()], run: Some(write), ..Plan::default() })
 }

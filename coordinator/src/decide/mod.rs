@@ -3,10 +3,12 @@
 //! the store calls these inside its transaction and writes what they say.
 
 mod answer;
+mod budget;
 mod cancel;
 mod choose;
 mod crash;
 mod cron;
+mod delegate;
 mod deliver;
 mod depend;
 mod due;
@@ -23,6 +25,7 @@ mod settle;
 mod standing;
 mod submit;
 mod unblock;
+mod wanted;
 mod why;
 
 #[cfg(test)]
@@ -31,12 +34,14 @@ mod deliver_tests;
 mod table;
 
 pub use answer::answer;
+pub use budget::{Afford, afford};
 pub use cancel::cancel;
-pub use choose::{Candidate, Choice, FlowHead, Party, Running, choose};
+pub use choose::{Candidate, Choice, FlowHead, Party, Running, Turns, choose};
 pub use crash::crash;
 pub use cron::{Timetable, TimetableError};
+pub use delegate::{abandoned, child_ended, delegate};
 pub use deliver::{accept, deliver, reject};
-pub use depend::{BY_DEPENDENCY, dependency_ended};
+pub use depend::{dependency_ended, dependency_stands};
 pub use due::make_available;
 pub use expire::expire;
 pub use fire::{MISSED_AFTER_MS, fire};
@@ -46,18 +51,19 @@ pub use pause::{pause, unpause};
 pub use release::release;
 pub use reprioritize::reprioritize;
 pub use resume::resume;
-pub use retry::retry;
-pub use settle::{Settling, ending, settle};
+pub use retry::{Dependencies, retry};
+pub use settle::{Again, Settling, ending, settle};
 pub use standing::lost_why;
 pub use submit::submit;
 pub use unblock::unblock;
+pub use wanted::{LabelsOf, Waiting, WaitingPart, wanted};
 pub use why::{Standing, why};
 
 use docket_schema::{
     event::{NewEvent, TypedEvent as _},
-    ids::{Epoch, RunId, Seq, Turn},
+    ids::{Epoch, RunId, Seq, TaskId, Turn},
     run::{RunEnded, RunEvent, RunOutcome},
-    task::{TaskEvent, TaskState},
+    task::{TaskEvent, TaskState, TaskSubmitted},
     wire::LostWhy,
 };
 
@@ -70,6 +76,10 @@ pub struct Plan {
     pub run: Option<RunWrite>,
     /// A run whose place another takes: it ends in the same transaction, before `run` is written.
     pub superseded: Option<RunWrite>,
+    /// A run that tries again what `run` failed at: its stream is made after `run` was written.
+    pub next: Option<RunWrite>,
+    /// A task that `run` gives away. Where it is there already all of this was done before, and nothing is done.
+    pub child: Option<(TaskId, Box<TaskSubmitted>)>,
 }
 
 /// A write to a run's stream that belongs to a command.

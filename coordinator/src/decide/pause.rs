@@ -25,10 +25,14 @@ pub fn pause(record: &TaskRecord, by: &str) -> Result<Plan, Rejection> {
         }
         (TaskState::Running, None) => refused("a task that runs has a run: the log is damaged"),
         (TaskState::Blocked, _) if record.blocked_why == Some(TaskBlockedWhy::Paused) => Ok(Plan::default()),
+        (TaskState::Blocked, Some(run)) if record.blocked_why == Some(TaskBlockedWhy::Child) => {
+            // It rests for its children, and rests on when they have answered.
+            Ok(told(run, RunEvent::from(PauseRequested { by: by.to_owned() })))
+        }
         (TaskState::Blocked, _) => refused("it rests already, until what it waits for is answered"),
         (TaskState::Pending | TaskState::Scheduled | TaskState::Available | TaskState::Retryable, _) => {
             let task = vec![TaskPaused { by: by.to_owned() }.into()];
-            Ok(Plan { task, run: None, superseded: None })
+            Ok(Plan { task, ..Plan::default() })
         }
         (TaskState::Completed | TaskState::Cancelled | TaskState::Discarded, _) => {
             refused("it has ended; there is nothing to pause")
@@ -48,6 +52,9 @@ pub fn unpause(record: &TaskRecord, by: &str) -> Result<Plan, Rejection> {
         (TaskState::Blocked, _) if record.blocked_why == Some(TaskBlockedWhy::Paused) => {
             unblock(record, vec![unpaused().encode(Turn(0))])
         }
+        (TaskState::Blocked, Some(run)) if record.blocked_why == Some(TaskBlockedWhy::Child) => {
+            Ok(told(run, unpaused()))
+        }
         (TaskState::Blocked, _) => refused("it is not paused: it waits for an answer"),
         (TaskState::Running | TaskState::Available, Some(run)) => Ok(told(run, unpaused())),
         (TaskState::Running | TaskState::Available, None)
@@ -64,5 +71,5 @@ pub fn unpause(record: &TaskRecord, by: &str) -> Result<Plan, Rejection> {
 fn told(run: RunId, event: RunEvent) -> Plan {
     let events: Vec<NewEvent> = vec![event.encode(Turn(0))];
     let write = RunWrite { run, condition: RunCondition::AtHead, events, fence: FenceAfter::Unchanged };
-    Plan { task: Vec::new(), run: Some(write), superseded: None }
+    Plan { task: Vec::new(), run: Some(write), ..Plan::default() }
 }

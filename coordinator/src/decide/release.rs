@@ -16,6 +16,6 @@ pub fn release(record: &TaskRecord, epoch: Epoch, why: ReleaseWhy) -> Result<Pla
     Ok(Plan {
         task: vec![TaskReleased { epoch, why }.into()],
         run: record.run.map(RunWrite::shut),
-        superseded: None,
+        ..Plan::default()
     })
 }

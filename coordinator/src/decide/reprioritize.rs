@@ -15,5 +15,5 @@ pub fn reprioritize(record: &TaskRecord, priority: i16) -> Result<Plan, Rejectio
     if record.spec.priority == priority {
         return Ok(Plan::default());
     }
-    Ok(Plan { task: vec![TaskReprioritized { priority }.into()], run: None, superseded: None })
+    Ok(Plan { task: vec![TaskReprioritized { priority }.into()], ..Plan::default() })
 }

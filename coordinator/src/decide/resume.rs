@@ -33,5 +33,6 @@ pub fn resume(
         task: vec![TaskResumed { by: by.to_owned(), run, parent }.into()],
         run: Some(RunWrite { run, condition: RunCondition::AtHead, events, fence: FenceAfter::Shut }),
         superseded: record.run.map(|old| RunWrite::ended_by_coordinator(old, RunOutcome::Superseded)),
+        ..Plan::default()
     })
 }

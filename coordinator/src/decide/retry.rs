@@ -8,14 +8,28 @@ use docket_schema::{
 
 use super::{Plan, Rejection, RunWrite, answer};
 
-/// Makes the task available with fresh counters. A run in hand ends as superseded; but one that waits
+/// What becomes of the tasks that a retried one was to come after.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Dependencies {
+    /// It waits again for those that are not completed.
+    Kept,
+    /// It goes without them: they may have failed for good.
+    Dropped,
+}
+
+/// Puts the task back with fresh counters. A run in hand ends as superseded; but one that waits
 /// for money or a key goes on where it stands: what was paid for is not bought again, and the reason, which
 /// would be an answer to the model, is dropped.
 ///
 /// # Errors
-/// The task runs, or waits for a worker anyway; it is a fork, which has no start of its own; or
+/// The task runs, waits for a worker anyway, or for tasks that it is not to go without; it is a fork, which has no start of its own; or
 /// another task holds its deduplication key (the store knows).
-pub fn retry(record: &TaskRecord, by: &str, reason: &str) -> Result<Plan, Rejection> {
+pub fn retry(
+    record: &TaskRecord,
+    by: &str,
+    reason: &str,
+    dependencies: Dependencies,
+) -> Result<Plan, Rejection> {
     let waits_for = record.blocked_why;
     if matches!(waits_for, Some(TaskBlockedWhy::Provider | TaskBlockedWhy::Outage | TaskBlockedWhy::Budget)) {
         return answer(record, by, &"".into());
@@ -33,16 +47,34 @@ pub fn retry(record: &TaskRecord, by: &str, reason: &str) -> Result<Plan, Reject
         TaskState::Scheduled | TaskState::Available => {
             Err(Rejection::WrongState { state: record.state, remedy: "it is going to run anyway" })
         }
-        // Without what it waits for: that may have failed for good.
+        // The next try of a run that stands on another's history: it only waits for its time.
+        TaskState::Retryable if record.run.is_some() => {
+            let retried =
+                TaskRetried { by: by.to_owned(), reason: reason.to_owned(), run: record.run, waits: false };
+            Ok(Plan { task: vec![retried.into()], ..Plan::default() })
+        }
+        TaskState::Pending if dependencies == Dependencies::Kept => Err(Rejection::WrongState {
+            state: record.state,
+            remedy: "it goes on once the tasks that it waits for are completed: retry those that failed, or \
+                     go without them, as `docket retry --without-dependencies`",
+        }),
         TaskState::Pending
         | TaskState::Retryable
         | TaskState::Blocked
         | TaskState::Completed
         | TaskState::Cancelled
         | TaskState::Discarded => Ok(Plan {
-            task: vec![TaskRetried { by: by.to_owned(), reason: reason.to_owned() }.into()],
-            run: None,
+            task: vec![
+                TaskRetried {
+                    by: by.to_owned(),
+                    reason: reason.to_owned(),
+                    run: None,
+                    waits: dependencies == Dependencies::Kept && !record.spec.conditions.after.is_empty(),
+                }
+                .into(),
+            ],
             superseded: record.run.map(|run| RunWrite::ended_by_coordinator(run, RunOutcome::Superseded)),
+            ..Plan::default()
         }),
     }
 }

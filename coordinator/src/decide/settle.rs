@@ -34,6 +34,17 @@ pub struct Settling {
     pub events: Vec<NewEvent>,
     /// Drawn by the caller; spreads the retries of runs that failed together.
     pub jitter: u64,
+    /// How the run would be tried again, where it stands on another's history.
+    pub again: Option<Again>,
+}
+
+/// The next try of a run that stands on another's history: from the same place, told the same words.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Again {
+    /// The next run.
+    pub run: RunId,
+    /// What its stream begins with: `Forked`, then what a person changed.
+    pub events: Vec<NewEvent>,
 }
 
 /// How an append ends its lease; `None` for one that does not. Only the last event can end it.
@@ -71,7 +82,7 @@ pub fn settle(record: &TaskRecord, settling: &Settling, now: Timestamp) -> Resul
         fence,
     };
     if lost_why(record, settling.epoch).is_some() || record.run != Some(settling.run) {
-        return Ok(Plan { task: Vec::new(), run: Some(write(FenceAfter::Unchanged)), superseded: None });
+        return Ok(Plan { task: Vec::new(), run: Some(write(FenceAfter::Unchanged)), ..Plan::default() });
     }
     let end =
         ending(&settling.events).ok_or(wrong("the last event must end the run, block it or pause it"))?;
@@ -90,7 +101,14 @@ pub fn settle(record: &TaskRecord, settling: &Settling, now: Timestamp) -> Resul
             return Err(wrong("a run's events do not say this"));
         }
     };
-    Ok(Plan { task: vec![event], run: Some(write(fence)), superseded: None })
+    let is_next = |run| matches!(&event, TaskEvent::TaskRunFailed(failed) if failed.next == Some(run));
+    let next = settling.again.as_ref().filter(|again| is_next(again.run)).map(|again| RunWrite {
+        run: again.run,
+        condition: RunCondition::AtHead,
+        events: again.events.clone(),
+        fence: FenceAfter::Shut,
+    });
+    Ok(Plan { task: vec![event], run: Some(write(fence)), next, ..Plan::default() })
 }
 
 /// What a blocked run waits for.
@@ -130,7 +148,9 @@ fn ended(
                 return Ok(TaskDiscarded { run, why: DiscardWhy::Failures, message }.into());
             }
             let retry_at = now.plus_ms(record.spec.backoff.delay_ms(failures, settling.jitter));
-            Ok(TaskRunFailed { run, why, message, retry_at }.into())
+            // What was done before it, and what a person said, are no part of the failure.
+            let next = settling.again.as_ref().map(|again| again.run);
+            Ok(TaskRunFailed { run, why, message, retry_at, next }.into())
         }
         RunOutcome::Superseded => Err(Rejection::WrongState {
             state: record.state,

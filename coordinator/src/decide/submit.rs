@@ -9,7 +9,7 @@ use docket_schema::task::{FieldError, TaskEvent, TaskSpec, TaskSubmitted, check_
 pub fn submit(spec: TaskSpec, by: &str) -> Result<TaskEvent, FieldError> {
     spec.check()?;
     check_models(&spec)?;
-    Ok(TaskSubmitted { spec, by: by.to_owned(), forked_from: None }.into())
+    Ok(TaskSubmitted { spec, by: by.to_owned(), forked_from: None, delegated_by: None }.into())
 }
 
 #[cfg(test)]

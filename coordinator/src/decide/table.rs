@@ -55,7 +55,11 @@ pub(super) fn spec() -> TaskSpec {
 
 fn submitted() -> TaskRecord {
     let meta = TaskEventMeta { seq: Seq(1), hash: EventHash::ZERO, recorded_at: NOW };
-    TaskRecord::submitted(TASK, meta, TaskSubmitted { spec: spec(), by: String::new(), forked_from: None })
+    TaskRecord::submitted(
+        TASK,
+        meta,
+        TaskSubmitted { spec: spec(), by: String::new(), forked_from: None, delegated_by: None },
+    )
 }
 
 pub(super) fn carried_out(record: &TaskRecord, plan: &Plan) -> TaskRecord {
@@ -111,7 +115,7 @@ fn event_of(end: &LeaseEnd) -> Option<NewEvent> {
 }
 
 fn settling(record: &TaskRecord, event: NewEvent) -> Settling {
-    Settling { run: RUN, seq: Seq(4), epoch: record.epoch, events: vec![event], jitter: 0 }
+    Settling { run: RUN, seq: Seq(4), epoch: record.epoch, events: vec![event], jitter: 0, again: None }
 }
 
 pub(super) fn decided(record: &TaskRecord, end: &LeaseEnd) -> Result<Plan, Rejection> {
@@ -308,7 +312,7 @@ fn which_state_admits_which_command_of_a_person() {
         table += &format!(
             "{state}: cancel {}, retry {}, resume {}, unblock {}, due {}, pause {}, unpause {}, answer {}\n",
             word(cancel(&record, "me", "")),
-            word(retry(&record, "me", "")),
+            word(retry(&record, "me", "", Dependencies::Kept)),
             word(resume(&record, "me", forked(), Vec::new())),
             word(unblock(&record, Vec::new())),
             word(Ok(make_available(&record, NOW))),
@@ -318,7 +322,7 @@ fn which_state_admits_which_command_of_a_person() {
         );
     }
     let expected = "\
-pending: cancel cancelled, retry available, resume available, unblock refused, due nothing, pause blocked, unpause refused, answer refused
+pending: cancel cancelled, retry refused, resume available, unblock refused, due nothing, pause blocked, unpause refused, answer refused
 scheduled: cancel cancelled, retry refused, resume available, unblock refused, due available, pause blocked, unpause refused, answer refused
 available: cancel cancelled*, retry refused, resume available*, unblock refused, due nothing, pause blocked, unpause available, answer refused
 running: cancel cancelled*, retry refused, resume available*, unblock refused, due nothing, pause running, unpause running, answer refused
@@ -332,12 +336,33 @@ discarded: cancel refused, retry available, resume available, unblock refused, d
 }
 
 #[test]
+fn who_waits_for_others_goes_without_them_only_where_that_is_said() {
+    let waits = in_state(TaskState::Pending);
+    assert!(retry(&waits, "me", "", Dependencies::Kept).is_err());
+    let plan = retry(&waits, "me", "", Dependencies::Dropped).expect("put back");
+    assert_eq!(carried_out(&waits, &plan).state, TaskState::Available);
+    let mut ended = waits;
+    ended.spec.conditions.if_failed = docket_schema::task::IfFailed::Cancel;
+    ended.spec.conditions.after = vec![docket_schema::ids::TaskId(uuid::Uuid::from_u128(77))];
+    ended = carried_out(&ended, &cancel(&ended, "me", "").expect("cancels"));
+    let again = carried_out(&ended, &retry(&ended, "me", "", Dependencies::Kept).expect("put back"));
+    assert_eq!((again.state, &again.waits_for), (TaskState::Pending, &ended.spec.conditions.after));
+    let on = again.waits_for[0];
+    // That it failed before is why this one is retried; that it is completed is what it waits for.
+    assert_eq!(dependency_stands(&again, on, TaskState::Discarded), Plan::default());
+    let free = carried_out(&again, &dependency_stands(&again, on, TaskState::Completed));
+    assert_eq!(free.state, TaskState::Available);
+    let failed = carried_out(&again, &dependency_ended(&again, on, TaskState::Discarded));
+    assert_eq!(failed.state, TaskState::Cancelled);
+}
+
+#[test]
 fn what_the_provider_stopped_goes_on_where_it_stood() {
     let holds = leased();
     let end = LeaseEnd::Blocked(TaskBlockedWhy::Provider);
     let stopped = carried_out(&holds, &decided(&holds, &end).expect("stands"));
     assert_eq!((stopped.state, stopped.message.as_deref()), (TaskState::Blocked, Some("?")));
-    let plan = retry(&stopped, "me", "").expect("blocked");
+    let plan = retry(&stopped, "me", "", Dependencies::Kept).expect("blocked");
     let answered = plan.run.clone().expect("the run learns it");
     assert_eq!(
         (answered.events[0].kind.as_str(), answered.fence),
@@ -372,7 +397,7 @@ fn an_outage_wakes_by_the_clock_and_not_for_ever() {
         let after = carried_out(&rests, &plan);
         assert_eq!((after.state, after.run, after.message), (TaskState::Available, Some(RUN), None));
         // A person need not wait for that.
-        let after = carried_out(&rests, &retry(&rests, "me", "").expect("blocked"));
+        let after = carried_out(&rests, &retry(&rests, "me", "", Dependencies::Kept).expect("blocked"));
         assert_eq!((after.state, after.run), (TaskState::Available, Some(RUN)));
     }
     assert_eq!(blocked(21).blocked_why, Some(TaskBlockedWhy::Provider), "from here on a person says so");

@@ -23,6 +23,6 @@ pub fn unblock(record: &TaskRecord, inbox: Vec<NewEvent>) -> Result<Plan, Reject
             events: inbox,
             fence: FenceAfter::Unchanged,
         }),
-        superseded: None,
+        ..Plan::default()
     })
 }

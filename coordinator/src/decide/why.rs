@@ -1,10 +1,12 @@
 //! `why`: what keeps a task from running, in one line.
 
+use std::collections::BTreeMap;
+
 use docket_schema::{
     ids::{TaskId, Timestamp},
     queue::QueueSettings,
     task::{Flow, TaskBlockedWhy, TaskRecord, TaskState},
-    wire::{WhyKind, WhyView, WorkerView},
+    wire::{ProviderWait, WhyKind, WhyView, WorkerView},
 };
 
 /// Workers and tasks that the line names, at most.
@@ -17,10 +19,14 @@ pub struct Standing {
     pub record: TaskRecord,
     /// What is set for its queue.
     pub queue: QueueSettings,
+    /// Why its batch's budget does not pay for another call.
+    pub spent: Option<String>,
+    /// The limit on its model's provider that its run waits for.
+    pub waits: Option<ProviderWait>,
     /// Tasks of its queue that run.
     pub running_in_queue: u64,
-    /// Tasks that run and share its concurrency key.
-    pub sharing: Vec<TaskId>,
+    /// Tasks that run and share its concurrency key, and how many each says that may.
+    pub sharing: Vec<(TaskId, u32)>,
     /// Tasks of its flow that go before it.
     pub ahead: u64,
     /// Workers heard of lately.
@@ -34,7 +40,10 @@ pub fn why(standing: &Standing, now: Timestamp) -> WhyView {
     let record = &standing.record;
     let mut tasks = Vec::new();
     let (kind, text) = match record.state {
-        TaskState::Running => (WhyKind::Runs, runs(standing, now)),
+        TaskState::Running => match &standing.waits {
+            None => (WhyKind::Runs, runs(standing, now)),
+            Some(wait) => (WhyKind::ProviderLimit, waits(standing, wait, now)),
+        },
         TaskState::Completed | TaskState::Cancelled | TaskState::Discarded => (WhyKind::Ended, ended(record)),
         TaskState::Pending => {
             tasks = standing.dependencies.iter().map(|(task, _)| *task).collect();
@@ -51,7 +60,7 @@ pub fn why(standing: &Standing, now: Timestamp) -> WhyView {
         }
         TaskState::Blocked => (WhyKind::Blocked, blocked(record, now)),
         TaskState::Available => {
-            tasks.clone_from(&standing.sharing);
+            tasks = standing.sharing.iter().map(|(task, _)| *task).collect();
             available(standing)
         }
     };
@@ -71,6 +80,16 @@ fn runs(standing: &Standing, now: Timestamp) -> String {
     format!("it runs: worker {} has had it{since}", name.unwrap_or_else(|| "unknown".to_owned()))
 }
 
+fn waits(standing: &Standing, wait: &ProviderWait, now: Timestamp) -> String {
+    let when = match wait.until {
+        Some(at) => format!("it may be asked {} at the earliest", until(at, now)),
+        None => "a call that is under way must end first".to_owned(),
+    };
+    let provider = &wait.provider;
+    let has = runs(standing, now);
+    format!("{has}; {wait}: {when}, `docket limit set {provider}` says how fast")
+}
+
 fn ended(record: &TaskRecord) -> String {
     let message = record.message.as_ref().map_or_else(String::new, |message| format!(": {message}"));
     let remedy = match record.state {
@@ -87,7 +106,8 @@ fn dependencies(standing: &Standing) -> String {
         .find(|(_, state)| matches!(state, TaskState::Cancelled | TaskState::Discarded));
     if let Some((task, state)) = failed {
         return format!(
-            "it waits for task {task}, which was {state}: `docket retry {task}` takes that up again, `docket retry {}` goes without it",
+            "it waits for task {task}, which was {state}: `docket retry {task}` takes that up again, `docket retry {} \
+             --without-dependencies` goes without it",
             standing.record.id
         );
     }
@@ -103,9 +123,22 @@ fn dependencies(standing: &Standing) -> String {
 fn blocked(record: &TaskRecord, now: Timestamp) -> String {
     let id = record.id;
     let asked = record.message.as_ref().map_or_else(String::new, |message| format!(": {message}"));
+    if record.is_undelivered() {
+        return format!(
+            "its work is done, and not delivered{asked}; `docket accept {id}` says it is settled"
+        );
+    }
     match record.blocked_why {
         Some(TaskBlockedWhy::Person) => format!("its run asks a person{asked}; `docket answer {id} TEXT`"),
-        Some(TaskBlockedWhy::Child) => "its run waits for a task that it gave away".to_owned(),
+        Some(TaskBlockedWhy::Child) => {
+            let out: Vec<String> =
+                record.waits_for.iter().take(NAMED_MAX).map(|task| format!("task {task}")).collect();
+            format!(
+                "its run waits for what it gave away, {}{}; `docket why` says what keeps that",
+                out.join(", "),
+                more(record.waits_for.len())
+            )
+        }
         Some(TaskBlockedWhy::Paused) => format!("it is paused; `docket unpause {id}`"),
         Some(TaskBlockedWhy::Provider) => {
             format!("its model's provider wants a person{asked}; then `docket answer {id}`")
@@ -114,7 +147,9 @@ fn blocked(record: &TaskRecord, now: Timestamp) -> String {
             format!("its model's provider stays away{asked}; it goes on {}", until(record.available_at, now))
         }
         Some(TaskBlockedWhy::Budget) => {
-            format!("its batch has used up what it may{asked}; `docket batch` shows it, and raises it")
+            format!(
+                "its batch may use no more{asked}; `docket batch budget` raises it, and it goes on by itself"
+            )
         }
         None => "it is blocked, and its log does not say for what: `docket verify`".to_owned(),
     }
@@ -123,6 +158,12 @@ fn blocked(record: &TaskRecord, now: Timestamp) -> String {
 fn available(standing: &Standing) -> (WhyKind, String) {
     let spec = &standing.record.spec;
     let queue = &spec.queue;
+    if let Some(spent) = &standing.spent {
+        let batch = spec.batch_name.clone().or_else(|| spec.batch.map(|batch| batch.to_string()));
+        let batch = batch.unwrap_or_default();
+        let text = format!("its batch may use no more: {spent}; `docket batch budget '{batch}'` raises it");
+        return (WhyKind::Budget, text);
+    }
     if standing.queue.paused {
         return (WhyKind::QueuePaused, format!("queue {queue} is paused; `docket queue unpause {queue}`"));
     }
@@ -134,29 +175,32 @@ fn available(standing: &Standing) -> (WhyKind, String) {
         return (WhyKind::QueueFull, text);
     }
     if let Some(shared) = &spec.conditions.concurrency
-        && standing.sharing.len() >= shared.max as usize
+        && let max = standing.sharing.iter().map(|(_, max)| *max).min().unwrap_or(u32::MAX).min(shared.max)
+        && standing.sharing.len() >= max as usize
     {
         let named: Vec<String> =
-            standing.sharing.iter().take(NAMED_MAX).map(|task| format!("task {task}")).collect();
+            standing.sharing.iter().take(NAMED_MAX).map(|(task, _)| format!("task {task}")).collect();
         let (named, more) = (named.join(", "), more(standing.sharing.len()));
-        let text = format!("{named}{more} runs, and at most {} of key {} may", shared.max, shared.key);
+        let text = format!("{named}{more} runs, and at most {max} of key {} may", shared.key);
         return (WhyKind::KeyFull, text);
     }
-    if standing.workers.is_empty() {
+    let workers: Vec<&WorkerView> = standing.workers.iter().filter(|worker| worker.is_here()).collect();
+    if workers.is_empty() {
         let text =
             "no worker has been heard of lately; start one: `docket worker`, or `docket up`".to_owned();
         return (WhyKind::NoWorker, text);
     }
     let flow = Flow::of(spec);
-    let mut lacks = Vec::new();
-    let serving: Vec<&WorkerView> =
-        standing.workers.iter().filter(|worker| serves(worker, &flow, &mut lacks)).collect();
+    let mut lacks: BTreeMap<String, Vec<&str>> = BTreeMap::new();
+    let mut serving: Vec<&WorkerView> = Vec::new();
+    for worker in &workers {
+        match lack(worker, &flow) {
+            None => serving.push(worker),
+            Some(lack) => lacks.entry(lack).or_default().push(&worker.name),
+        }
+    }
     if serving.is_empty() {
-        let count = standing.workers.len();
-        lacks.sort_unstable();
-        lacks.dedup();
-        let text = format!("none of the {count} workers that are there takes it: {}", lacks.join("; "));
-        return (WhyKind::NoneServes, text);
+        return (WhyKind::NoneServes, none_serves(workers.len(), &lacks));
     }
     let before = match standing.ahead {
         0 => String::new(),
@@ -173,23 +217,37 @@ fn available(standing: &Standing) -> (WhyKind, String) {
     (WhyKind::Next, format!("a worker that takes it has room and is about to ask for work{before}"))
 }
 
-/// Whether a worker takes tasks of a flow; if not, adds to `lacks` what is missing.
-fn serves(worker: &WorkerView, flow: &Flow, lacks: &mut Vec<String>) -> bool {
-    let Some(about) = &worker.about else { return false };
-    let mut lack = |what: String| {
-        lacks.push(what);
-        false
-    };
+/// What a worker lacks to take tasks of a flow; `None` = it takes them.
+fn lack(worker: &WorkerView, flow: &Flow) -> Option<String> {
+    let Some(about) = &worker.about else { return Some("has not said what it takes".to_owned()) };
+    let mut lacks = Vec::new();
     if !about.queues.is_empty() && !about.queues.contains(&flow.queue) {
-        return lack(format!("queue {} is served by none of them", flow.queue));
+        lacks.push(format!("does not serve queue {}", flow.queue));
     }
     if !about.engines.is_empty() && !about.engines.iter().any(|engine| engine.name == flow.engine) {
-        return lack(format!("engine {} is of a build that they are not", flow.engine));
+        lacks.push(format!("has no engine {}", flow.engine));
     }
     if !about.labels.satisfy(&flow.selector) {
-        return lack(format!("it wants the labels {}", flow.selector));
+        lacks.push(format!("has not the labels {}", flow.selector));
     }
-    true
+    (!lacks.is_empty()).then(|| lacks.join(" and "))
+}
+
+/// Who lacks what, each worker for itself.
+fn none_serves(count: usize, lacks: &BTreeMap<String, Vec<&str>>) -> String {
+    let of = match count {
+        1 => "the one worker that is there does not take it".to_owned(),
+        count => format!("none of the {count} workers that are there takes it"),
+    };
+    let said: Vec<String> = lacks
+        .iter()
+        .take(NAMED_MAX)
+        .map(|(lack, names)| {
+            let named = names[..names.len().min(NAMED_MAX)].join(", ");
+            format!("{named}{} {lack}", more(names.len()))
+        })
+        .collect();
+    format!("{of}: {}{}", said.join("; "), more(lacks.len()))
 }
 
 fn more(count: usize) -> String {
@@ -237,7 +295,7 @@ mod tests {
         let mut spec = spec();
         change(&mut spec);
         let meta = TaskEventMeta { seq: Seq(1), hash: EventHash::ZERO, recorded_at: NOW };
-        let first = TaskSubmitted { spec, by: String::new(), forked_from: None };
+        let first = TaskSubmitted { spec, by: String::new(), forked_from: None, delegated_by: None };
         let record = TaskRecord::submitted(TaskId(Uuid::from_u128(1)), meta, first);
         let about = WorkerAbout {
             queues: Vec::new(),
@@ -256,6 +314,8 @@ mod tests {
         Standing {
             record,
             queue: QueueSettings::default(),
+            spent: None,
+            waits: None,
             running_in_queue: 0,
             sharing: Vec::new(),
             ahead: 0,
@@ -279,8 +339,11 @@ mod tests {
         });
         all.queue = QueueSettings { paused: true, running_max: Some(3) };
         all.running_in_queue = 3;
-        all.sharing = vec![OTHER];
+        all.sharing = vec![(OTHER, 2)];
+        all.spent = Some("9 of 10 tokens are used".to_owned());
         let mut kinds = vec![says(&all)];
+        all.spent = None;
+        kinds.push(says(&all));
         all.queue.paused = false;
         kinds.push(says(&all));
         all.queue.running_max = None;
@@ -300,6 +363,7 @@ mod tests {
         assert_eq!(
             kinds,
             [
+                WhyKind::Budget,
                 WhyKind::QueuePaused,
                 WhyKind::QueueFull,
                 WhyKind::KeyFull,
@@ -310,10 +374,11 @@ mod tests {
             ]
         );
         for (text, part) in texts.iter().zip([
+            "9 of 10 tokens are used; `docket batch budget",
             "docket queue unpause default",
             "3 tasks of queue default run, and at most 3 may",
             "of key branch/main",
-            "it wants the labels gpu=h100",
+            "w1 has not the labels gpu=h100",
             "w1: its 2 slots are taken; 4 of its kind go before it",
             "about to ask",
             "docket worker",
@@ -325,6 +390,41 @@ mod tests {
     }
 
     #[test]
+    fn what_each_worker_lacks_is_its_own() {
+        let mut both = standing(|spec| {
+            spec.queue = "slow".parse().expect("a name");
+            spec.conditions.selector = "gpu=a100".parse().expect("labels");
+        });
+        let mut other = both.workers[0].clone();
+        other.name = "w2".to_owned();
+        let about = |worker: &mut WorkerView, queue: &str, labels: &str| {
+            let about = worker.about.as_mut().expect("said");
+            about.queues = vec![queue.parse().expect("a name")];
+            about.labels = labels.parse().expect("labels");
+        };
+        about(&mut both.workers[0], "slow", "");
+        about(&mut other, "fast", "gpu=a100");
+        both.workers.push(other);
+        let (kind, text) = says(&both);
+        assert_eq!(kind, WhyKind::NoneServes);
+        let lacks = ["w1 has not the labels gpu=a100", "w2 does not serve queue slow"];
+        assert!(lacks.iter().all(|lack| text.contains(lack)) && !text.contains("none of them"), "{text}");
+    }
+
+    #[test]
+    fn a_worker_that_drained_is_no_worker() {
+        let mut gone = standing(|_| {});
+        gone.workers[0].room = Some(Room { slots: 2, full: Some("it drains".to_owned()) });
+        assert_eq!(says(&gone).0, WhyKind::NoWorker);
+        gone.workers[0].held = 1;
+        assert_eq!(says(&gone).0, WhyKind::NoRoom, "it ends what it has");
+        gone.workers[0].held = 0;
+        gone.workers[0].room = None;
+        gone.workers[0].draining = true;
+        assert_eq!(says(&gone).0, WhyKind::NoWorker);
+    }
+
+    #[test]
     fn who_waits_for_a_task_that_failed_is_told_both_ways_out() {
         let mut waits = standing(|spec| spec.conditions.after = vec![OTHER]);
         waits.dependencies = vec![(OTHER, TaskState::Running)];
@@ -332,7 +432,8 @@ mod tests {
         waits.dependencies = vec![(OTHER, TaskState::Discarded)];
         let text = says(&waits).1;
         assert!(
-            text.contains(&format!("docket retry {OTHER}")) && text.contains("goes without it"),
+            text.contains(&format!("docket retry {OTHER}"))
+                && text.contains("--without-dependencies` goes without it"),
             "{text}"
         );
     }

@@ -1,6 +1,9 @@
 //! What every route shares: the store, the clock, the tokens, the wake-ups and the limits.
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    sync::{Arc, atomic::AtomicBool},
+    time::Duration,
+};
 
 use docket_schema::{
     ids::{Epoch, RunId},
@@ -23,6 +26,7 @@ use crate::{
     archive::ArchiveSettings,
     clock::Clock,
     limits::LimitTable,
+    memory::MemoryTable,
     schedules::ScheduleTable,
     server::Polls,
     store::{AppendError, Holding, Store},
@@ -54,6 +58,9 @@ pub struct Api {
     pub(crate) wakes: Arc<Wakes>,
     pub(crate) schedules: ScheduleTable,
     pub(crate) model_limits: LimitTable,
+    pub(crate) memory: MemoryTable,
+    /// Some batch has a budget, as of the last look.
+    pub(crate) budgets: AtomicBool,
     pub(crate) pace: Pace,
     /// Calls that were refused for their token, until they are written down.
     pub(crate) refused: RefusedCalls,
@@ -137,6 +144,11 @@ impl Api {
     /// Wakes whoever a task's new state concerns.
     pub(crate) fn announce(&self, record: &TaskRecord) {
         self.wakes.task_is(record.state);
+        if let Some(by) = record.delegated_by.as_ref().filter(|_| record.state.is_ended()) {
+            // Its parent goes on, in the same transaction.
+            self.wakes.appended(by.run);
+            self.wakes.work();
+        }
     }
 
     /// A long poll's end: after `wait_ms`, never longer than the protocol's limit.

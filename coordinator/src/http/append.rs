@@ -23,6 +23,7 @@ use docket_schema::{
 use futures_util::future::join_all;
 
 use super::{
+    again::again,
     api::Api,
     auth::Caller,
     blobs::ref_of,
@@ -30,6 +31,7 @@ use super::{
     commands,
     errors::Refusal,
     failpoint,
+    runs::view,
 };
 use crate::{
     clock,
@@ -103,7 +105,8 @@ async fn append_one(api: &Api, run: RunId, request: AppendRequest) -> Result<App
     let count = events.len();
     let blobs = uploaded(blobs).await?;
     let done = if ends {
-        let settling = Settling { run, seq: expected_seq, epoch, events, jitter: clock::jitter() };
+        let (jitter, again) = (clock::jitter(), None);
+        let settling = Settling { run, seq: expected_seq, epoch, events, jitter, again };
         settle(api, settling, CommandBlobs { blobs, names }).await?
     } else {
         let append = Append {
@@ -130,13 +133,18 @@ async fn append_one(api: &Api, run: RunId, request: AppendRequest) -> Result<App
         }
     }
     let limited = api.model_limits.providers();
-    Ok(AppendResponse { head: done.head, position: done.position, limited })
+    let budgets = api.budgets.load(std::sync::atomic::Ordering::Relaxed);
+    Ok(AppendResponse { head: done.head, position: done.position, limited, budgets })
 }
 
-async fn settle(api: &Api, settling: Settling, blobs: CommandBlobs) -> Result<Appended, Refusal> {
+async fn settle(api: &Api, mut settling: Settling, mut blobs: CommandBlobs) -> Result<Appended, Refusal> {
     let run = settling.run;
-    let no_run = || Refusal::new(ProblemCode::NotFound, format!("there is no run {run}"));
-    let task = api.store.run(run).await?.ok_or_else(no_run)?.task;
+    let view = view(api, run).await?;
+    let task = view.task;
+    if let Some((again, names)) = again(api, &view, &settling.events).await? {
+        settling.again = Some(again);
+        blobs.names.extend(names);
+    }
     let now = api.clock.now();
     match api.store.command(task, commands::settle(settling, now), blobs, now).await {
         Ok((record, Some(done))) => {
@@ -231,6 +239,7 @@ fn part_of(run: RunId, event: &RunEvent) -> Part {
         RunEvent::RunStarted(_)
         | RunEvent::RunRecovered(_)
         | RunEvent::SetupFinished(_)
+        | RunEvent::BaseChecked(_)
         | RunEvent::PhaseChanged(_)
         | RunEvent::ModelRequested(_)
         | RunEvent::ModelAnswered(_)
@@ -241,6 +250,9 @@ fn part_of(run: RunId, event: &RunEvent) -> Part {
         | RunEvent::GateRequested(_)
         | RunEvent::GateFinished(_)
         | RunEvent::LimitReached(_)
+        | RunEvent::RolesPinned(_)
+        | RunEvent::RoleBegan(_)
+        | RunEvent::Concluded(_)
         | RunEvent::Compacted(_) => Part::Work,
         RunEvent::RunEnded(ended) => match ended.result {
             RunOutcome::Succeeded | RunOutcome::Failed { .. } | RunOutcome::Cancelled => Part::Settles,
@@ -260,7 +272,7 @@ fn part_of(run: RunId, event: &RunEvent) -> Part {
     }
 }
 
-async fn uploaded(blobs: Vec<BlobUpload>) -> Result<Vec<NewBlob>, Refusal> {
+pub(super) async fn uploaded(blobs: Vec<BlobUpload>) -> Result<Vec<NewBlob>, Refusal> {
     let mut checked = Vec::with_capacity(blobs.len());
     for (n, BlobUpload { blob, b64 }) in blobs.into_iter().enumerate() {
         let bytes = STANDARD.decode(b64).map(Bytes::from).map_err(|error| {

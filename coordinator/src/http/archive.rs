@@ -11,8 +11,8 @@ use docket_schema::{
     ids::{RunId, Timestamp},
     system::AdminAct,
     wire::{
-        ARCHIVE_PART_BYTES_MAX, ArchiveFileQuery, ArchiveRequest, ArchivedPage, ArchivedQuery, ArchivedView,
-        PAGE_EVENTS_MAX, ProblemCode, RestoreResponse,
+        ARCHIVE_PART_BYTES_MAX, ArchiveFileQuery, ArchiveRequest, ArchivedPage, ArchivedQuery,
+        ArchivedTaskQuery, ArchivedView, PAGE_EVENTS_MAX, PATTERN_BYTES_MAX, ProblemCode, RestoreResponse,
     },
 };
 
@@ -23,7 +23,9 @@ use super::{
     errors::{Refusal, error_chain},
 };
 use crate::{
-    archive::{Archiver, Asked, FileError, KeepFor, Place, PlaceError, RestoreFailed, Retention, restore},
+    archive::{
+        Archiver, Asked, FileError, KeepFor, Place, PlaceError, RestoreFailed, Retention, find, restore,
+    },
     store::{Queues, RestoreError, Stub},
 };
 
@@ -48,7 +50,7 @@ fn busy() -> Refusal {
 pub(super) async fn archive(api: Arc<Api>, call: Call) -> Answered {
     let ArchiveRequest { older_than_ms, queue, dry_run, after } = call.json()?;
     let place = match &api.archive.to {
-        Some(to) => Some(Place::open(to).map_err(failed_place)?),
+        Some(to) => Some(Place::make(to).map_err(failed_place)?),
         None if dry_run => None,
         None => {
             let detail =
@@ -81,6 +83,15 @@ pub(super) async fn list(api: Arc<Api>, call: Call) -> Answered {
     json(&ArchivedPage { archived: stubs.into_iter().map(view).collect(), more })
 }
 
+pub(super) async fn tasks(api: Arc<Api>, call: Call) -> Answered {
+    let query: ArchivedTaskQuery = call.query()?;
+    if query.title.as_ref().is_some_and(|pattern| pattern.len() > PATTERN_BYTES_MAX) {
+        let detail = format!("a pattern has at most {PATTERN_BYTES_MAX} bytes");
+        return Err(Refusal::new(ProblemCode::InvalidRequest, detail).field("title"));
+    }
+    json(&api.store.archived_tasks(query).await?)
+}
+
 pub(super) async fn show(api: Arc<Api>, call: Call) -> Answered {
     json(&view(stub(&api, &call).await?))
 }
@@ -93,7 +104,7 @@ pub(super) async fn file(api: Arc<Api>, call: Call) -> Answered {
         return Err(Refusal::new(ProblemCode::InvalidRequest, detail).field("offset"));
     }
     let until = stub.file_bytes.min(offset.saturating_add(ARCHIVE_PART_BYTES_MAX));
-    let place = Place::open(&stub.place).map_err(failed_place)?;
+    let place = find(&stub, api.archive.to.as_deref()).await.map_err(failed_place)?;
     let bytes = place.get_part(&stub.file, offset..until).await.map_err(failed_place)?;
     let mut response = Response::new(Body::from(bytes));
     let headers = response.headers_mut();
@@ -118,16 +129,30 @@ async fn stub(api: &Api, call: &Call) -> Result<Stub, Refusal> {
 }
 
 fn view(stub: Stub) -> ArchivedView {
-    let Stub { stream, head, archived_at, place, file, file_hash, file_bytes } = stub;
+    let Stub { stream, head, archived_at, place, file, file_hash, file_bytes, task: _ } = stub;
     ArchivedView { stream, head, archived_at, place, file, file_hash, file_bytes }
 }
 
-/// Where it is, is told: a person has to look there. Why, stands in the log of the coordinator: a library's
-/// words may hold paths and addresses.
+/// Where it is, is told: a person has to look there. Why, in words of our own; all of it stands in the coordinator's
+/// log, for a library's words may hold paths and addresses.
 fn failed_place(error: PlaceError) -> Refusal {
     tracing::error!("the archive cannot be used: {}", error_chain(&error));
-    let detail = "the archive cannot be used; the coordinator's log says why";
-    Refusal::new(ProblemCode::Unavailable, detail)
+    match &error {
+        PlaceError::NotThere { .. } => {
+            let detail = format!("{error}; where the archive was moved, set `archive.to` to where it is now");
+            Refusal::new(ProblemCode::Corrupt, detail)
+        }
+        PlaceError::OtherSize { .. } => Refusal::new(ProblemCode::Corrupt, error.to_string()),
+        PlaceError::NoPlace(_) => Refusal::new(ProblemCode::Unavailable, error.to_string()),
+        PlaceError::Store { place, doing, .. } => {
+            let detail = format!("the archive {place} cannot be used while {doing}: {}", error.reason());
+            Refusal::new(ProblemCode::Unavailable, detail)
+        }
+        PlaceError::Local { doing, .. } => {
+            let detail = format!("the archive cannot be used: {doing} fails: {}", error.reason());
+            Refusal::new(ProblemCode::Unavailable, detail)
+        }
+    }
 }
 
 fn failed(error: RestoreFailed) -> Refusal {

@@ -19,9 +19,12 @@ use super::{
     call::{Call, json},
     commands,
     errors::Refusal,
-    tasks::{checked_filter, for_the_log},
+    tasks::{checked_filter, for_the_log, reach_children},
 };
-use crate::store::{CommandBlobs, CommandError, Decide};
+use crate::{
+    decide::Dependencies,
+    store::{CommandBlobs, CommandError, Decide},
+};
 
 /// Commands of one request that wait at once: enough to share commits, few enough to leave room for others.
 const AT_ONCE: usize = 64;
@@ -76,7 +79,7 @@ async fn meant(api: &Api, request: &BulkRequest) -> Result<(Vec<Meant>, Option<T
     if request.tasks.is_empty() {
         let mut query = request.filter.clone();
         query.limit = Some(query.limit.unwrap_or(BULK_TASKS_MAX));
-        let TaskPage { tasks, next } = api.store.tasks(query).await?;
+        let TaskPage { tasks, next, waits: _ } = api.store.tasks(query).await?;
         let meant = tasks.into_iter().map(|task| Meant { id: task.id, found: Some(task) });
         return Ok((meant.collect(), next));
     }
@@ -109,7 +112,10 @@ fn looked_at(task: Meant) -> BulkDone {
 fn decision(act: BulkAct, by: &str, reason: &str) -> Decide {
     match act {
         BulkAct::Cancel => commands::cancel(by.to_owned(), reason.to_owned()),
-        BulkAct::Retry => commands::retry(by.to_owned(), reason.to_owned()),
+        BulkAct::Retry => commands::retry(by.to_owned(), reason.to_owned(), Dependencies::Kept),
+        BulkAct::RetryWithoutDependencies => {
+            commands::retry(by.to_owned(), reason.to_owned(), Dependencies::Dropped)
+        }
         BulkAct::Pause => commands::pause(by.to_owned()),
         BulkAct::Unpause => commands::unpause(by.to_owned()),
         BulkAct::Reprioritize(priority) => commands::reprioritize(priority),
@@ -125,6 +131,9 @@ async fn done(api: &Api, task: Meant, act: BulkAct, by: &str, reason: &str) -> R
             api.announce(&record);
             if act == BulkAct::Cancel {
                 api.wakes.leases();
+            }
+            if matches!(act, BulkAct::Pause | BulkAct::Unpause) {
+                reach_children(api, task.id, || decision(act, by, reason)).await?;
             }
             // Whoever follows the run, or works at it, learns of what was written to it.
             if let (Some(of), Some(_)) = (before.run.or(record.run), run) {

@@ -4,14 +4,14 @@
 use docket_schema::{
     content::Content,
     event::NewEvent,
-    ids::{Epoch, RunId, Timestamp},
+    ids::{Epoch, RunId, TaskId, Timestamp},
     run::Forked,
-    task::ReleaseWhy,
+    task::{ReleaseWhy, TaskSubmitted},
     wire::DeliveryStep,
 };
 
 use crate::{
-    decide::{self, Settling},
+    decide::{self, Dependencies, Settling},
     store::Decide,
 };
 
@@ -19,8 +19,8 @@ pub(super) fn cancel(by: String, reason: String) -> Decide {
     Box::new(move |record| decide::cancel(record, &by, &reason))
 }
 
-pub(super) fn retry(by: String, reason: String) -> Decide {
-    Box::new(move |record| decide::retry(record, &by, &reason))
+pub(super) fn retry(by: String, reason: String, dependencies: Dependencies) -> Decide {
+    Box::new(move |record| decide::retry(record, &by, &reason, dependencies))
 }
 
 pub(super) fn answer(by: String, text: Content) -> Decide {
@@ -51,8 +51,12 @@ pub(super) fn settle(settling: Settling, now: Timestamp) -> Decide {
     Box::new(move |record| decide::settle(record, &settling, now))
 }
 
+pub(super) fn delegate(epoch: Epoch, child: TaskId, submitted: TaskSubmitted) -> Decide {
+    Box::new(move |record| decide::delegate(record, epoch, child, submitted.clone()))
+}
+
 pub(super) fn deliver(by: String, run: RunId, step: DeliveryStep) -> Decide {
-    Box::new(move |_| Ok(decide::deliver(&by, run, step.clone())))
+    Box::new(move |record| decide::deliver(record, &by, run, step.clone()))
 }
 
 pub(super) fn accept(by: String, run: RunId, comment: String) -> Decide {

@@ -6,10 +6,14 @@ use std::sync::Arc;
 
 use axum::{body::Body, http::Response};
 use docket_schema::{
-    ids::{RunId, TaskId},
+    event::Envelope,
+    ids::{RunId, Seq, StreamId, TaskId},
     redact::Redactor,
-    task::{CONFLICTS_NAMED_MAX, DELIVERY_TEXT_BYTES_MAX, TaskRecord},
-    wire::{AcceptRequest, DeliveryRequest, DeliveryStep, ProblemCode, TELL_BYTES_MAX},
+    task::{
+        CONFLICTS_NAMED_MAX, DELIVERY_TERM_MS_MAX, DELIVERY_TEXT_BYTES_MAX, Deliveries, Judged, TaskRecord,
+        TaskState,
+    },
+    wire::{AcceptRequest, DeliveryRequest, DeliveryStep, PAGE_EVENTS_MAX, ProblemCode, TELL_BYTES_MAX},
 };
 
 use super::{
@@ -47,7 +51,30 @@ pub(super) async fn accept(api: Arc<Api>, call: Call) -> Answered {
     }
     let comment = api.redactor.text(comment.trim()).into_owned();
     let task = view(&api, run).await?.task;
+    // Said before, in the same words: once is enough.
+    let said = judged(&api, task).await?;
+    if let (Some(Judged::Accepted(said)), Some((record, _))) = (said, api.store.task(task).await?)
+        && (said.run, &said.comment) == (run, &comment)
+        && record.state == TaskState::Completed
+    {
+        return json(&record);
+    }
     json(&done(&api, task, commands::accept(call.caller.name(), run, comment)).await?)
+}
+
+/// What a person said of the task's result last.
+async fn judged(api: &Api, task: TaskId) -> Result<Option<Judged>, Refusal> {
+    let mut events: Vec<Envelope> = Vec::new();
+    loop {
+        let after = events.last().map_or(Seq(0), |event| event.seq);
+        let page = api.store.read(StreamId::Task(task), after, PAGE_EVENTS_MAX).await?;
+        if page.is_empty() {
+            break;
+        }
+        events.extend(page);
+    }
+    let unreadable = |error| Refusal::new(ProblemCode::Internal, format!("the task's log: {error}"));
+    Ok(Deliveries::of(&events).map_err(unreadable)?.judged)
 }
 
 async fn done(api: &Api, task: TaskId, decide: Decide) -> Result<TaskRecord, Refusal> {
@@ -67,6 +94,14 @@ fn checked(step: DeliveryStep, redactor: &Redactor) -> Result<DeliveryStep, Refu
     };
     let name = |field: &str, value: String| text(field, value, NAME_BYTES_MAX);
     Ok(match step {
+        DeliveryStep::Claimed { deliverer, term_ms, expected, push, hook } => {
+            if term_ms > DELIVERY_TERM_MS_MAX {
+                let detail = format!("`term_ms` is at most {DELIVERY_TERM_MS_MAX}");
+                return Err(Refusal::new(ProblemCode::InvalidRequest, detail).field("step.term_ms"));
+            }
+            DeliveryStep::Claimed { deliverer: name("deliverer", deliverer)?, term_ms, expected, push, hook }
+        }
+        DeliveryStep::Needless {} => DeliveryStep::Needless {},
         DeliveryStep::Requested { branch, commit, remote } => DeliveryStep::Requested {
             branch: name("branch", branch)?,
             commit: name("commit", commit)?,

@@ -42,10 +42,12 @@ pub(super) async fn resume(api: Arc<Api>, call: Call) -> Answered {
 /// Not taken, and gone on with: one step, so that no rejection stands without its run.
 pub(super) async fn reject(api: Arc<Api>, call: Call) -> Answered {
     let of: RunId = call.id()?;
-    let RejectRequest { comment } = call.json()?;
+    let RejectRequest { comment, beside } = call.json()?;
     check_words("comment", Some(&comment))?;
+    check_words("beside", beside.as_deref())?;
     let comment = api.redactor.text(comment.trim()).into_owned();
-    let request = ResumeRequest { hint: Some(comment.clone()), ..ResumeRequest::default() };
+    let hint = beside.map_or_else(|| comment.clone(), |beside| format!("{comment}\n\n{beside}"));
+    let request = ResumeRequest { hint: Some(hint), ..ResumeRequest::default() };
     go_on(&api, of, request, call.caller.name(), Why::Rejected(comment)).await
 }
 

@@ -117,6 +117,7 @@ async fn lease_of(api: &Api, granted: Granted) -> Result<Lease, Refusal> {
         head,
         forked,
         spec: record.spec,
+        delegated_by: record.delegated_by,
     })
 }
 

@@ -13,6 +13,7 @@ use super::{
     api::Api,
     audit,
     auth::Caller,
+    budgets,
     call::{Call, json},
     errors::{Refusal, error_chain},
 };
@@ -74,6 +75,9 @@ pub(super) async fn permit(api: Arc<Api>, call: Call) -> Answered {
     let Caller::Run { run, epoch } = call.caller else {
         return Err(Refusal::new(ProblemCode::Forbidden, "only the run's own token may do this"));
     };
+    if let Some(cost) = request.call {
+        return json(&budgets::ask(&api, (run, epoch), cost).await?);
+    }
     json(&api.model_limits.permit(&*api.store, (run, epoch), &request, api.clock.now()).await?)
 }
 

@@ -29,10 +29,11 @@ use super::{
     api::Api,
     call::Call,
     errors::Refusal,
-    queues::heard_since,
+    queues::{heard_since, known},
     router::{ROUTES, Route},
 };
 use crate::{
+    decide::{self, LabelsOf},
     meter::{Histogram, HistogramView},
     store::StoreMeters,
 };
@@ -73,9 +74,20 @@ impl HttpMeters {
 pub(super) async fn metrics(api: Arc<Api>, _: Call) -> Result<Response<Body>, Refusal> {
     let queues = api.store.queues().await?;
     let workers = api.store.workers(heard_since(&api)).await?;
+    let waiting = api.store.waiting().await?;
+    let known = known(&api, &waiting).await?;
+    let wanted = |queue: &QueueView| decide::wanted(queue, &waiting, LabelsOf::Known(&known));
     let inbox = api.store.inbox_counts().await?;
     let mut text = Text::default();
     of_queues(&mut text, &queues, api.clock.now());
+    text.family(
+        "docket_queue_wanted",
+        "gauge",
+        "Tasks that run, or would if there were workers enough: what to scale by.",
+    );
+    for queue in &queues {
+        text.sample("docket_queue_wanted", &[("queue", queue.name.as_str())], wanted(queue) as f64);
+    }
     of_workers(&mut text, &workers);
     text.family(
         "docket_inbox_rows",
@@ -103,12 +115,7 @@ fn of_queues(text: &mut Text, queues: &[QueueView], now: Timestamp) {
         }
     }
     type Value = fn(&QueueView, Timestamp) -> f64;
-    let gauges: [(&str, &str, Value); 5] = [
-        (
-            "docket_queue_wanted",
-            "Tasks that run, or would if there were workers enough: what to scale by.",
-            |queue, _| queue.wanted() as f64,
-        ),
+    let gauges: [(&str, &str, Value); 4] = [
         (
             "docket_queue_oldest_available_seconds",
             "For how long the task that waits longest could have been leased; 0 where none waits.",
@@ -141,12 +148,14 @@ fn seconds_since(at: Option<Timestamp>, now: Timestamp) -> f64 {
 }
 
 fn of_workers(text: &mut Text, workers: &[WorkerView]) {
+    // One that has ended is heard of no more, and counts no longer, before its time is up.
+    let workers: Vec<&WorkerView> = workers.iter().filter(|worker| worker.is_here()).collect();
     let sum = |of: fn(&WorkerView) -> u32| workers.iter().map(|worker| f64::from(of(worker))).sum::<f64>();
     let mut one = |name, help, value| {
         text.family(name, "gauge", help);
         text.sample(name, &[], value);
     };
-    one("docket_workers", "Workers heard of lately.", workers.len() as f64);
+    one("docket_workers", "Workers heard of lately that have not ended.", workers.len() as f64);
     one("docket_workers_draining", "Those that were told to end.", sum(|worker| worker.draining.into()));
     let slots = |worker: &WorkerView| worker.room.as_ref().map_or(0, |room| room.slots);
     one("docket_worker_slots", "Tasks that they take at a time, together.", sum(slots));

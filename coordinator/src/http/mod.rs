@@ -4,6 +4,7 @@
 //! host check, pace, token, role, size, decoding, problem details. A route's own code sees a [`Call`]
 //! whose caller is known and allowed. Nothing here holds SQL or decides about the queue.
 
+mod again;
 mod api;
 mod append;
 mod archive;
@@ -11,10 +12,12 @@ mod audit;
 mod auth;
 mod batches;
 mod blobs;
+mod budgets;
 mod bulk;
 mod call;
 mod carry;
 mod commands;
+mod delegate;
 mod delivery;
 mod errors;
 mod failpoint;
@@ -26,11 +29,13 @@ mod inbox;
 mod lease;
 mod limits;
 mod lineage;
+mod memory;
 mod metrics;
 mod openapi;
 mod pace;
 mod queues;
 mod refused;
+mod reports;
 mod resolve;
 mod router;
 mod runs;

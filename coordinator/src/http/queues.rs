@@ -8,8 +8,11 @@ use docket_schema::{
     ids::{IncarnationId, QueueName, Seq, StreamId, TaskId, Timestamp, Turn},
     queue::{QueueEvent, QueueSet, QueueSettings},
     system::AdminAct,
-    task::TaskState,
-    wire::{DrainWorkerRequest, ProblemCode, QueueList, QueueLoad, QueueView, SetQueueRequest},
+    task::{Labels, TaskState},
+    wire::{
+        DrainWorkerRequest, LoadQuery, ProblemCode, QueueList, QueueLoad, QueueView, SetQueueRequest,
+        WorkerAbout,
+    },
 };
 
 use super::{
@@ -19,7 +22,7 @@ use super::{
     errors::Refusal,
 };
 use crate::{
-    decide::{self, Standing},
+    decide::{self, LabelsOf, Standing, Waiting},
     store::{Append, AppendError, Condition},
 };
 
@@ -42,14 +45,36 @@ pub(super) async fn list(api: Arc<Api>, _: Call) -> Answered {
 }
 
 pub(super) async fn load(api: Arc<Api>, call: Call) -> Answered {
+    let LoadQuery { labels } = call.query()?;
+    let labels: Option<Labels> = labels.map(|labels| labels.parse()).transpose().map_err(|error| {
+        Refusal::new(ProblemCode::InvalidRequest, format!("`labels`: {error}")).field("labels")
+    })?;
     let queue = view(&api, &call.id()?).await?;
     let oldest_ms = queue.oldest_available_at.map_or(0, |at| api.clock.now().ms_since(at));
+    let waiting = api.store.waiting().await?;
+    let wanted = match &labels {
+        Some(labels) => decide::wanted(&queue, &waiting, LabelsOf::These(labels)),
+        None => decide::wanted(&queue, &waiting, LabelsOf::Known(&known(&api, &waiting).await?)),
+    };
     json(&QueueLoad {
-        wanted: queue.wanted(),
+        wanted,
         running: queue.count(TaskState::Running),
         available: queue.count(TaskState::Available),
         oldest_available_s: oldest_ms / 1000,
     })
+}
+
+/// How long a worker's labels are remembered after it was last heard of: queues that nobody has work for at night, or
+/// over a weekend, have no workers then, and are to get them again.
+const LABELS_KNOWN_US: i64 = 7 * 86_400 * 1_000_000;
+
+/// What the workers take that were heard of within a week, where it matters to anything that waits.
+pub(super) async fn known(api: &Api, waiting: &Waiting) -> Result<Vec<WorkerAbout>, Refusal> {
+    if waiting.parts.iter().all(|part| part.flow.selector.is_empty()) {
+        return Ok(Vec::new());
+    }
+    let since = Timestamp(api.clock.now().0.saturating_sub(LABELS_KNOWN_US));
+    Ok(api.store.workers(since).await?.into_iter().filter_map(|worker| worker.about).collect())
 }
 
 pub(super) async fn set(api: Arc<Api>, call: Call) -> Answered {
@@ -133,16 +158,25 @@ pub(super) async fn why(api: Arc<Api>, call: Call) -> Answered {
     };
     let mut dependencies = Vec::new();
     for on in &record.waits_for {
-        if let Some((other, _)) = api.store.task(*on).await? {
-            dependencies.push((*on, other.state));
-        }
+        let state = match api.store.task(*on).await? {
+            Some((other, _)) => Some(other.state),
+            // It failed, and went to the archive.
+            None => api.store.stub(on.0).await?.and_then(|stub| Some(stub.task?.state)),
+        };
+        dependencies.extend(state.map(|state| (*on, state)));
     }
     let ahead = match record.state {
         TaskState::Available => api.store.ahead(record.clone()).await?,
         _ => 0,
     };
     let (_, workers) = api.store.status(heard_since(&api)).await?;
+    let spent = match record.spec.batch {
+        Some(batch) => api.store.budget(batch).await?.0.spent,
+        None => None,
+    };
     let standing = Standing {
+        spent,
+        waits: api.model_limits.waits().of(&record, api.clock.now()),
         running_in_queue: queue.count(TaskState::Running),
         queue: queue.settings,
         record,

@@ -23,12 +23,12 @@ use super::{
     api::Api,
     append, archive,
     auth::Access,
-    batches, blobs, bulk,
+    batches, blobs, budgets, bulk,
     call::{Call, read_body},
-    carry, delivery,
+    carry, delegate, delivery,
     errors::Refusal,
-    feed, fork, guard, health, inbox, lease, limits, lineage, metrics, openapi, queues, resolve, runs,
-    schedules, sse, status, tasks, tokens,
+    feed, fork, guard, health, inbox, lease, limits, lineage, memory, metrics, openapi, queues, reports,
+    resolve, runs, schedules, sse, status, tasks, tokens,
 };
 
 /// Bodies of routes that carry no events, blobs or tasks.
@@ -177,6 +177,8 @@ pub(crate) static ROUTES: &[Route] = &[
         .takes::<wire::BulkRequest>().gives::<wire::BulkResponse>(),
     Route::new((Verb::Get, "/v1/batches"), READS, "The batches of the newest tasks", by!(batches::list))
         .gives::<wire::BatchList>(),
+    Route::new((Verb::Post, "/v1/batches/{id}/budget"), SUBMITS, "Sets what the runs of a batch may use together", by!(budgets::set))
+        .takes::<wire::SetBudgetRequest>().gives::<wire::BudgetView>(),
     Route::new((Verb::Get, "/v1/batches/{id}"), READS, "How a batch stands", by!(batches::show))
         .gives::<wire::BatchView>(),
     Route::new((Verb::Get, "/v1/tasks/{id}"), READS, "A task and its runs", by!(tasks::show))
@@ -184,7 +186,7 @@ pub(crate) static ROUTES: &[Route] = &[
     Route::new((Verb::Post, "/v1/tasks/{id}/cancel"), SUBMITS, "Cancels a task, also while it runs", by!(tasks::cancel))
         .takes::<wire::ActRequest>().gives::<docket_schema::task::TaskRecord>(),
     Route::new((Verb::Post, "/v1/tasks/{id}/retry"), SUBMITS, "Runs a task again from the start", by!(tasks::retry))
-        .takes::<wire::ActRequest>().gives::<docket_schema::task::TaskRecord>(),
+        .takes::<wire::RetryRequest>().gives::<docket_schema::task::TaskRecord>(),
     Route::new((Verb::Post, "/v1/tasks/{id}/answer"), SUBMITS, "Answers what a blocked run asked; it goes on where it stood", by!(tasks::answer))
         .takes::<wire::AnswerRequest>().gives::<docket_schema::task::TaskRecord>(),
     Route::new((Verb::Post, "/v1/tasks/{id}/pause"), SUBMITS, "Lets a task rest; a run under way at its next turn", by!(tasks::pause))
@@ -211,6 +213,16 @@ pub(crate) static ROUTES: &[Route] = &[
         .takes::<wire::RemoveLimitRequest>().gives::<wire::LimitList>(),
     Route::new((Verb::Post, "/v1/runs/{id}/permit"), APPENDS, "When a run may ask a model", by!(limits::permit))
         .takes::<wire::PermitRequest>().gives::<wire::PermitResponse>(),
+    Route::new((Verb::Post, "/v1/runs/{id}/memory"), APPENDS, "A run saves, recalls or forgets, for its repository or its queue", by!(memory::of_run))
+        .takes::<wire::RunMemoryRequest>().gives::<wire::RunMemoryResponse>(),
+    Route::new((Verb::Get, "/v1/memory"), READS, "What is remembered beyond runs", by!(memory::list))
+        .query::<wire::MemoryQuery>().gives::<wire::MemoryList>(),
+    Route::new((Verb::Post, "/v1/memory/delete"), ADMINS, "Forgets a key", by!(memory::delete))
+        .takes::<wire::DeleteMemoryRequest>().gives::<wire::MemoryList>(),
+    Route::new((Verb::Post, "/v1/runs/{id}/delegate"), APPENDS, "Gives work of a run away to a child task", by!(delegate::delegate))
+        .takes::<wire::DelegateRequest>().large().gives::<wire::DelegateResponse>(),
+    Route::new((Verb::Get, "/v1/runs/{id}/children"), READS_OR_OWN_RUN, "The tasks that a run gave away", by!(delegate::children))
+        .gives::<wire::ChildList>(),
     Route::new((Verb::Get, "/v1/schedules"), READS, "Tasks that come again and again", by!(schedules::list))
         .gives::<wire::ScheduleList>(),
     Route::new((Verb::Get, "/v1/schedules/{name}"), READS, "A schedule", by!(schedules::show))
@@ -276,6 +288,10 @@ pub(crate) static ROUTES: &[Route] = &[
         .query::<wire::StreamsQuery>().gives::<wire::StreamPage>(),
     Route::new((Verb::Get, "/v1/resolve/{prefix}"), READS, "Ids that begin, or end, with these digits", by!(resolve::resolve))
         .gives::<wire::Resolved>(),
+    Route::new((Verb::Get, "/v1/cost"), READS, "What the model calls of runs cost, a page at a time", by!(reports::cost))
+        .query::<wire::CostQuery>().gives::<wire::CostPage>(),
+    Route::new((Verb::Get, "/v1/metrics"), READS, "How well tasks went, against the targets, a page at a time", by!(reports::metrics))
+        .query::<wire::MetricsQuery>().gives::<wire::MetricsPage>(),
     Route::new((Verb::Get, "/v1/status"), Access::Roles(&[Role::Read, Role::Submit, Role::Worker]), "How the queue stands", by!(status::status))
         .gives::<wire::Status>(),
     Route::new((Verb::Post, "/v1/import"), ADMINS, "Writes a run that came from another installation", by!(carry::import))
@@ -284,6 +300,8 @@ pub(crate) static ROUTES: &[Route] = &[
         .takes::<wire::GcRequest>().gives::<wire::GcResponse>(),
     Route::new((Verb::Post, "/v1/archive"), ADMINS, "Moves tasks that ended long ago to the archive", by!(archive::archive))
         .takes::<wire::ArchiveRequest>().gives::<wire::ArchiveResponse>(),
+    Route::new((Verb::Get, "/v1/archive/tasks"), READS, "Tasks that are archived, the newest first", by!(archive::tasks))
+        .query::<wire::ArchivedTaskQuery>().gives::<wire::ArchivedTaskPage>(),
     Route::new((Verb::Get, "/v1/archived"), READS, "What stands in the place of archived streams", by!(archive::list))
         .query::<wire::ArchivedQuery>().gives::<wire::ArchivedPage>(),
     Route::new((Verb::Get, "/v1/archived/{id}"), READS, "What stands in the place of a task or run", by!(archive::show))
@@ -299,7 +317,7 @@ pub(crate) static ROUTES: &[Route] = &[
     Route::new((Verb::Post, "/v1/tokens/{name}/revoke"), ADMINS, "Ends a token", by!(tokens::revoke))
         .takes::<wire::RevokeTokenRequest>().gives::<wire::TokenView>(),
     Route::new((Verb::Get, "/v1/queues/{name}/load"), READS, "How many tasks of a queue run or could: for autoscalers", by!(queues::load))
-        .gives::<wire::QueueLoad>(),
+        .query::<wire::LoadQuery>().gives::<wire::QueueLoad>(),
     Route::new((Verb::Get, "/metrics"), Access::Roles(&[Role::Read, Role::Submit, Role::Worker]), "Queues, workers, and what this process did, as Prometheus reads it", by!(metrics::metrics))
         .gives_shape(Shape::Text),
     Route::new((Verb::Get, "/healthz"), Access::Open, "The process answers", by!(health::healthz))

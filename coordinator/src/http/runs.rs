@@ -1,6 +1,6 @@
 //! Routes of runs: show, events, tell.
 //!
-//! A run's own token reads its run, and of its parents exactly the history it shares.
+//! A run's own token reads its run, of its parents exactly the history it shares, and the runs of its children.
 
 use std::sync::Arc;
 
@@ -86,7 +86,20 @@ async fn readable_until(api: &Api, caller: &Caller, run: RunId) -> Result<Seq, R
     }
     let own = view(api, *own).await?;
     let parents = parents(api, &own).await?;
-    parents.iter().find(|parent| parent.run == run).map(|parent| parent.seq).ok_or_else(not_yours)
+    let shared = parents.iter().find(|parent| parent.run == run).map(|parent| parent.seq);
+    match shared {
+        Some(until) => Ok(until),
+        // What it gave away, it may look at.
+        None if is_child(api, own.id, run).await? => Ok(Seq(u64::MAX)),
+        None => Err(not_yours()),
+    }
+}
+
+/// Whether `run` is of a task that the run `parent` gave away, as far as that one may know.
+async fn is_child(api: &Api, parent: RunId, run: RunId) -> Result<bool, Refusal> {
+    let Some(view) = api.store.run(run).await? else { return Ok(false) };
+    let task = api.store.task(view.task).await?;
+    Ok(task.and_then(|(task, _)| task.delegated_by).is_some_and(|by| by.run == parent))
 }
 
 /// The runs whose history `of` shares, nearest first, each up to where.
@@ -193,7 +206,10 @@ pub(super) async fn view(api: &Api, run: RunId) -> Result<RunView, Refusal> {
     api.store.run(run).await?.ok_or_else(absent)
 }
 
-fn not_yours() -> Refusal {
-    Refusal::new(ProblemCode::Forbidden, "a run token reads its own run and the history it shares")
-        .field("path")
+pub(super) fn not_yours() -> Refusal {
+    Refusal::new(
+        ProblemCode::Forbidden,
+        "a run token reads its own run, the history it shares and what it gave away",
+    )
+    .field("path")
 }

@@ -10,8 +10,9 @@ use docket_schema::{
     redact::Redactor,
     task::{TaskSpec, check_models},
     wire::{
-        ActRequest, AnswerRequest, PATTERN_BYTES_MAX, PauseRequest, ProblemCode, SUBMIT_TASKS_MAX,
-        SubmitRequest, SubmitResponse, Submitted, TELL_BYTES_MAX, TaskPage, TaskQuery, TaskView,
+        ActRequest, AnswerRequest, PATTERN_BYTES_MAX, PauseRequest, ProblemCode, RetryRequest,
+        SUBMIT_TASKS_MAX, SubmitRequest, SubmitResponse, Submitted, TELL_BYTES_MAX, TaskPage, TaskQuery,
+        TaskView,
     },
 };
 
@@ -24,7 +25,8 @@ use super::{
 };
 use crate::{
     clock,
-    store::{CommandBlobs, Decide, NewBlob, NewTask},
+    decide::Dependencies,
+    store::{CommandBlobs, CommandError, Decide, NewBlob, NewTask},
 };
 
 /// Tasks of a page where the query does not say.
@@ -121,7 +123,9 @@ pub(super) async fn list(api: Arc<Api>, call: Call) -> Answered {
     }
     query.limit = Some(limit);
     checked_filter(&query)?;
-    let page: TaskPage = api.store.tasks(query).await?;
+    let mut page: TaskPage = api.store.tasks(query).await?;
+    let now = api.clock.now();
+    page.waits = page.tasks.iter().filter_map(|task| api.model_limits.waits().of(task, now)).collect();
     json(&page)
 }
 
@@ -142,7 +146,8 @@ pub(super) async fn show(api: Arc<Api>, call: Call) -> Answered {
         return Err(Refusal::new(ProblemCode::NotFound, format!("there is no task {id}")));
     };
     let runs = api.store.runs_of(id).await?;
-    json(&TaskView { task, runs, lease_expires_at })
+    let waits = api.model_limits.waits().of(&task, api.clock.now());
+    json(&TaskView { task, runs, lease_expires_at, waits })
 }
 
 pub(super) async fn cancel(api: Arc<Api>, call: Call) -> Answered {
@@ -161,9 +166,11 @@ pub(super) async fn cancel(api: Arc<Api>, call: Call) -> Answered {
 
 pub(super) async fn retry(api: Arc<Api>, call: Call) -> Answered {
     let id: TaskId = call.id()?;
-    let reason = reason(&api, &call)?;
+    let RetryRequest { reason, without_dependencies } = call.json()?;
+    let reason = for_the_log(&api, &reason)?;
+    let dependencies = if without_dependencies { Dependencies::Dropped } else { Dependencies::Kept };
     let before = api.store.task(id).await?.and_then(|(record, _)| record.run);
-    let decide = commands::retry(call.caller.name(), reason);
+    let decide = commands::retry(call.caller.name(), reason, dependencies);
     let (record, run) = api.store.command(id, decide, CommandBlobs::default(), api.clock.now()).await?;
     api.announce(&record);
     if let (Some(ended), Some(_)) = (before, run) {
@@ -187,14 +194,47 @@ pub(super) async fn answer(api: Arc<Api>, call: Call) -> Answered {
 
 pub(super) async fn pause(api: Arc<Api>, call: Call) -> Answered {
     let PauseRequest {} = call.json()?;
-    let decide = commands::pause(call.caller.name());
-    tell_run(&api, &call, decide, CommandBlobs::default()).await
+    let by = call.caller.name();
+    let answered = tell_run(&api, &call, commands::pause(by.clone()), CommandBlobs::default()).await?;
+    reach_children(&api, call.id()?, || commands::pause(by.clone())).await?;
+    Ok(answered)
 }
 
 pub(super) async fn unpause(api: Arc<Api>, call: Call) -> Answered {
     let PauseRequest {} = call.json()?;
-    let decide = commands::unpause(call.caller.name());
-    tell_run(&api, &call, decide, CommandBlobs::default()).await
+    let by = call.caller.name();
+    let answered = tell_run(&api, &call, commands::unpause(by.clone()), CommandBlobs::default()).await?;
+    reach_children(&api, call.id()?, || commands::unpause(by.clone())).await?;
+    Ok(answered)
+}
+
+/// Does the same to what the task's run gave away and waits for, and to what that gave away. What cannot be done to one
+/// of them (it has ended, or rests for something else) is left; the whole can be asked for again.
+pub(super) async fn reach_children(
+    api: &Api,
+    parent: TaskId,
+    decide: impl Fn() -> Decide,
+) -> Result<(), Refusal> {
+    let mut parents = vec![parent];
+    while let Some(parent) = parents.pop() {
+        let Some((record, _)) = api.store.task(parent).await? else { continue };
+        for child in record.waits_for {
+            let Some((below, _)) = api.store.task(child).await? else { continue };
+            if below.delegated_by.is_none_or(|by| by.task != parent) {
+                continue;
+            }
+            match api.store.command(child, decide(), CommandBlobs::default(), api.clock.now()).await {
+                Ok((record, _)) => {
+                    api.announce(&record);
+                    record.run.into_iter().for_each(|run| api.wakes.appended(run));
+                }
+                Err(CommandError::Rejected(_)) => {}
+                Err(error) => return Err(error.into()),
+            }
+            parents.push(child);
+        }
+    }
+    Ok(())
 }
 
 /// The worker that has the run, if one has, finds the wish at its next append.

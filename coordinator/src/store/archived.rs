@@ -5,8 +5,9 @@ use std::collections::BTreeMap;
 
 use docket_schema::{
     event::{Envelope, Head, TypedEvent as _},
-    ids::{BlobHash, EventHash, QueueName, Seq, StreamId, SystemTopic, TaskId, Timestamp},
-    system::{RunOf, StreamArchived, StreamsArchived, SystemEvent},
+    ids::{BatchId, BlobHash, EventHash, QueueName, Seq, StreamId, SystemTopic, TaskId, Timestamp},
+    system::{ArchivedTask, RunOf, StreamArchived, StreamsArchived, SystemEvent},
+    wire::{ArchivedTaskPage, ArchivedTaskQuery},
 };
 use uuid::Uuid;
 
@@ -35,6 +36,8 @@ pub struct Stub {
     pub file_hash: BlobHash,
     /// Its size.
     pub file_bytes: u64,
+    /// What is kept of a task.
+    pub task: Option<Box<ArchivedTask>>,
 }
 
 /// A task whose retention may be over.
@@ -170,6 +173,9 @@ pub trait Archives {
     /// What stands in the place of archived streams, after `after` in order of their names.
     fn stubs(&self, after: Option<StreamId>, limit: u32) -> Answer<'_, Result<Vec<Stub>, StoreError>>;
 
+    /// Archived tasks, newest first.
+    fn archived_tasks(&self, query: ArchivedTaskQuery) -> Answer<'_, Result<ArchivedTaskPage, StoreError>>;
+
     /// What stands in the place of a task or run.
     fn stub(&self, id: Uuid) -> Answer<'_, Result<Option<Stub>, StoreError>>;
 
@@ -216,8 +222,8 @@ pub enum Taken {
 }
 
 /// Columns of [`stub`].
-pub(super) const STUB_COLUMNS: &str =
-    "name, head_seq, head_hash, archived_at, place, file, file_hash, file_bytes";
+pub(super) const STUB_COLUMNS: &str = "name, head_seq, head_hash, archived_at, place, file, file_hash, file_bytes, \
+     title, queue, state, batch, batch_name, dedup_key, runs, failures, crashes, submitted_at, ended_at";
 
 pub(super) fn stub(row: &mut Row) -> Result<Stub, StoreError> {
     let name = row.text(0)?;
@@ -232,16 +238,60 @@ pub(super) fn stub(row: &mut Row) -> Result<Stub, StoreError> {
         file: row.text(5)?,
         file_hash: BlobHash(row.fixed(6)?),
         file_bytes: row.count(7)?,
+        task: kept(row, 8)?,
     })
 }
 
+/// What is kept of a task, from column `at` on.
+fn kept(row: &mut Row, at: usize) -> Result<Option<Box<ArchivedTask>>, StoreError> {
+    let Some(title) = row.text_or_null(at)? else { return Ok(None) };
+    let (queue, state) = (row.text(at + 1)?, row.text(at + 2)?);
+    let corrupt = |what: &str| StoreError::Corrupt { what: format!("an archived task of {what}") };
+    Ok(Some(Box::new(ArchivedTask {
+        title,
+        queue: queue.parse().map_err(|_| corrupt(&format!("queue `{queue}`")))?,
+        state: state.parse().map_err(|_| corrupt(&format!("state `{state}`")))?,
+        batch: row.fixed_or_null(at + 3)?.map(|id| BatchId(Uuid::from_bytes(id))),
+        batch_name: row.text_or_null(at + 4)?,
+        dedup_key: row.text_or_null(at + 5)?,
+        runs: row.small(at + 6)?,
+        failures: row.small(at + 7)?,
+        crashes: row.small(at + 8)?,
+        submitted_at: Timestamp(row.int(at + 9)?),
+        ended_at: Timestamp(row.int(at + 10)?),
+    })))
+}
+
 /// Columns of a stub's row, its name first.
-pub(super) const STUB_ROW: [&str; 9] =
-    ["name", "id", "head_seq", "head_hash", "archived_at", "place", "file", "file_hash", "file_bytes"];
+pub(super) const STUB_ROW: [&str; 20] = [
+    "name",
+    "id",
+    "head_seq",
+    "head_hash",
+    "archived_at",
+    "place",
+    "file",
+    "file_hash",
+    "file_bytes",
+    "title",
+    "queue",
+    "state",
+    "batch",
+    "batch_name",
+    "dedup_key",
+    "runs",
+    "failures",
+    "crashes",
+    "submitted_at",
+    "ended_at",
+];
 
 /// A stub as its row.
 pub(super) fn stub_cells(stub: &Stub) -> Vec<Arg> {
     let int = |n: u64| Arg::Int(i64::try_from(n).unwrap_or(i64::MAX));
+    let task = stub.task.as_deref();
+    let text = |of: fn(&ArchivedTask) -> Option<&str>| Arg::TextOrNull(task.and_then(of).map(str::to_owned));
+    let number = |of: fn(&ArchivedTask) -> i64| Arg::IntOrNull(task.map(of));
     vec![
         Arg::Text(stub.stream.to_string()),
         Arg::BlobOrNull(id_of(&stub.stream).map(|id| id.as_bytes().to_vec())),
@@ -252,6 +302,17 @@ pub(super) fn stub_cells(stub: &Stub) -> Vec<Arg> {
         Arg::Text(stub.file.clone()),
         Arg::Blob(stub.file_hash.0.to_vec()),
         int(stub.file_bytes),
+        text(|task| Some(&task.title)),
+        text(|task| Some(task.queue.as_str())),
+        text(|task| Some(task.state.as_str())),
+        Arg::BlobOrNull(task.and_then(|task| task.batch).map(|batch| batch.0.as_bytes().to_vec())),
+        text(|task| task.batch_name.as_deref()),
+        text(|task| task.dedup_key.as_deref()),
+        number(|task| task.runs.into()),
+        number(|task| task.failures.into()),
+        number(|task| task.crashes.into()),
+        number(|task| task.submitted_at.0),
+        number(|task| task.ended_at.0),
     ]
 }
 
@@ -288,7 +349,7 @@ fn apply(stubs: &mut BTreeMap<StreamId, Stub>, event: &Envelope) -> Result<(), S
         .map_err(|error| corrupt(error.to_string()))?
     {
         SystemEvent::StreamsArchived(StreamsArchived { place, file, hash, bytes, streams, .. }) => {
-            for StreamArchived { stream, head, .. } in streams {
+            for StreamArchived { stream, head, run_of: _, task } in streams {
                 let stub = Stub {
                     stream: stream.clone(),
                     head,
@@ -297,6 +358,7 @@ fn apply(stubs: &mut BTreeMap<StreamId, Stub>, event: &Envelope) -> Result<(), S
                     file: file.clone(),
                     file_hash: hash,
                     file_bytes: bytes,
+                    task,
                 };
                 stubs.insert(stream, stub);
             }
@@ -316,7 +378,11 @@ fn apply(stubs: &mut BTreeMap<StreamId, Stub>, event: &Envelope) -> Result<(), S
         | SystemEvent::ScheduleRemoved(_)
         | SystemEvent::ScheduleFired(_)
         | SystemEvent::LimitSet(_)
-        | SystemEvent::LimitRemoved(_) => {
+        | SystemEvent::LimitRemoved(_)
+        | SystemEvent::BudgetSet(_)
+        | SystemEvent::BudgetSpent(_)
+        | SystemEvent::MemorySaved(_)
+        | SystemEvent::MemoryForgotten(_) => {
             return Err(corrupt(format!("a {} belongs elsewhere", event.kind)));
         }
     }

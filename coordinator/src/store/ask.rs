@@ -6,8 +6,8 @@ use bytes::Bytes;
 use docket_schema::{
     content::BlobRef,
     event::NewEvent,
-    ids::{BlobHash, Epoch, IncarnationId, Position, RunId, StreamId, TaskId, Timestamp},
-    system::{PermitCost, StreamsArchived},
+    ids::{BatchId, BlobHash, Epoch, IncarnationId, Position, RunId, StreamId, TaskId, Timestamp},
+    system::{CallCost, PermitCost, StreamsArchived},
     task::TaskRecord,
     wire::LeaseRequest,
 };
@@ -16,7 +16,7 @@ use tokio::sync::oneshot;
 use super::{
     AppendError, Appended, ArchiveError, CommandError, Condition, Decide, Difference, Heartbeat, Import,
     ImportError, Imported, InboxAct, InboxMove, InboxMoved, Leased, NewBlob, NewTask, Permitted, Renewed,
-    Restore, RestoreError, StoreError, Taken, Term,
+    Reserved, Restore, RestoreError, StoreError, Taken, Term,
 };
 
 /// Level of zstd: what is stored is mostly text of some KiB, written on the way of an append.
@@ -106,6 +106,8 @@ pub(super) enum Ask {
     ActInbox { row: String, act: InboxAct },
     Permit(Box<AskPermit>),
     CallEnded { run: RunId },
+    Reserve { caller: (RunId, Epoch), call: CallCost },
+    CountBatch { batch: BatchId },
     Secret { fresh: [u8; 32] },
     Term(Term),
     Rebuild,
@@ -122,6 +124,8 @@ impl Ask {
             | Self::ActInbox { .. }
             | Self::Permit(_)
             | Self::CallEnded { .. }
+            | Self::Reserve { .. }
+            | Self::CountBatch { .. }
             | Self::DropBlobs { .. } => true,
             Self::Append(_)
             | Self::Command(_)
@@ -163,6 +167,8 @@ impl Ask {
             | Self::DropBlobs { .. }
             | Self::ActInbox { .. }
             | Self::CallEnded { .. }
+            | Self::Reserve { .. }
+            | Self::CountBatch { .. }
             | Self::DrainWorker { .. } => Timestamp(0),
         }
     }
@@ -185,6 +191,7 @@ impl Ask {
             Self::TakeInbox { .. } => "taking tasks from the inbox",
             Self::ActInbox { .. } => "changing the inbox",
             Self::Permit(_) | Self::CallEnded { .. } => "pacing a model provider",
+            Self::Reserve { .. } | Self::CountBatch { .. } => "counting what a batch uses",
             Self::Secret { .. } => "reading the secret",
             Self::Term(_) => "taking a term",
             Self::Rebuild => "rebuilding projections",
@@ -210,6 +217,8 @@ impl Ask {
             Self::ActInbox { .. } => Answered::ActInbox(Err(error)),
             Self::Permit(_) => Answered::Permit(Err(error)),
             Self::CallEnded { .. } => Answered::CallEnded(Err(error)),
+            Self::Reserve { .. } => Answered::Reserve(Err(error)),
+            Self::CountBatch { .. } => Answered::CountBatch(Err(error)),
             Self::Secret { .. } => Answered::Secret(Err(error)),
             Self::Term(_) => Answered::Term(Err(error)),
             Self::Rebuild => Answered::Rebuild(Err(error)),
@@ -235,6 +244,8 @@ pub(super) enum Answered {
     ActInbox(Result<bool, StoreError>),
     Permit(Result<Permitted, StoreError>),
     CallEnded(Result<(), StoreError>),
+    Reserve(Result<Reserved, StoreError>),
+    CountBatch(Result<bool, StoreError>),
     Secret(Result<[u8; 32], StoreError>),
     Term(Result<Taken, StoreError>),
     Rebuild(Result<Vec<Difference>, StoreError>),
@@ -262,6 +273,8 @@ impl Answered {
             Self::ActInbox(answer) => answer.is_err(),
             Self::Permit(answer) => answer.is_err(),
             Self::CallEnded(answer) => answer.is_err(),
+            Self::Reserve(answer) => answer.is_err(),
+            Self::CountBatch(answer) => answer.is_err(),
             Self::Remove(answer) => matches!(answer, Err(ArchiveError::Store(_))),
             Self::Restore(answer) => matches!(answer, Err(RestoreError::Store(_))),
             Self::Term(answer) => answer.is_err(),
@@ -293,6 +306,8 @@ impl Answered {
             | Self::ActInbox(_)
             | Self::Permit(_)
             | Self::CallEnded(_)
+            | Self::Reserve(_)
+            | Self::CountBatch(_)
             | Self::Secret(_)
             | Self::Term(_)
             | Self::Rebuild(_) => None,

@@ -2,19 +2,20 @@
 
 use docket_schema::{
     ids::{BatchId, TaskId, Timestamp},
+    system::Spending,
     task::TaskState,
     wire::{
-        BATCH_MESSAGES_MAX, BATCHES_MAX, BatchList, BatchSummary, BatchView, MessageCount, OldestRunning,
-        StateCount,
+        BATCH_MESSAGES_MAX, BATCHES_MAX, BatchBudget, BatchList, BatchSummary, BatchView, BlockedCount,
+        MessageCount, OldestRunning, StateCount,
     },
 };
 use uuid::Uuid;
 
 use super::{
-    StoreError,
+    StoreError, budgets,
     conn::{Arg, Db, Row},
     read::rows,
-    row::{TASK_COLUMNS, TASK_TABLES, task_row},
+    row::{TASK_COLUMNS, TASK_TABLES, parse_blocked, task_row},
 };
 
 const DOING: &str = "counting a batch";
@@ -33,13 +34,23 @@ fn task_id(row: &mut Row, at: usize) -> Result<TaskId, StoreError> {
 /// How a batch stands; `None` where it has no task.
 pub(super) async fn batch(db: &Db, id: BatchId) -> Result<Option<BatchView>, StoreError> {
     let sql = "SELECT state, count(*), CAST(sum(runs) AS bigint), CAST(sum(failures) AS bigint), \
-               CAST(sum(crashes) AS bigint), min(submitted_at), max(submitted_at), min(ended_at), max(ended_at) \
-               FROM tasks WHERE batch = $1 GROUP BY state ORDER BY state";
+               CAST(sum(crashes) AS bigint), min(submitted_at), max(submitted_at), min(ended_at), max(ended_at), \
+               CAST(sum(archived) AS bigint), blocked_why FROM \
+               (SELECT state, runs, failures, crashes, submitted_at, ended_at, 0 AS archived, blocked_why FROM tasks \
+                WHERE batch = $1 UNION ALL \
+                SELECT state, runs, failures, crashes, submitted_at, ended_at, 1 AS archived, NULL FROM archived_streams \
+                WHERE batch = $1) t GROUP BY state, blocked_why ORDER BY state, blocked_why";
     let mut view = BatchView {
         id,
         name: None,
         tasks: 0,
+        archived: 0,
         states: Vec::new(),
+        blocked: Vec::new(),
+        behind_failed: 0,
+        behind_blocked: 0,
+        budget: BatchBudget::default(),
+        used: Spending::default(),
         runs: 0,
         failures: 0,
         crashes: 0,
@@ -55,7 +66,13 @@ pub(super) async fn batch(db: &Db, id: BatchId) -> Result<Option<BatchView>, Sto
         let corrupt = |_| StoreError::Corrupt { what: format!("a task in state `{word}`") };
         let state: TaskState = word.parse().map_err(corrupt)?;
         let count = row.count(1)?;
-        view.states.push(StateCount { state, count });
+        match view.states.iter_mut().find(|of| of.state == state) {
+            Some(of) => of.count += count,
+            None => view.states.push(StateCount { state, count }),
+        }
+        if let Some(word) = row.text_or_null(10)? {
+            view.blocked.push(BlockedCount { why: parse_blocked(&word)?, count });
+        }
         view.tasks += count;
         view.runs += row.count(2)?;
         view.failures += row.count(3)?;
@@ -64,16 +81,44 @@ pub(super) async fn batch(db: &Db, id: BatchId) -> Result<Option<BatchView>, Sto
         view.last_submitted_at = view.last_submitted_at.max(Timestamp(row.int(6)?));
         let first = row.int_or_null(7)?.map(Timestamp);
         view.first_ended_at = view.first_ended_at.into_iter().chain(first).min();
+        view.archived += row.count(9)?;
         view.last_ended_at = view.last_ended_at.max(row.int_or_null(8)?.map(Timestamp));
     }
     if view.tasks == 0 {
         return Ok(None);
     }
     view.states.sort_unstable_by_key(|count| count.state);
+    if view.states.iter().any(|of| of.state == TaskState::Pending) {
+        (view.behind_failed, view.behind_blocked) = held(db, id).await?;
+    }
+    (view.budget, view.used) = budgets::budget(db, id).await?;
     view.name = name(db, id).await?;
     view.messages = messages(db, id).await?;
     view.oldest_running = oldest_running(db, id).await?;
     Ok(Some(view))
+}
+
+/// Pending tasks that wait, at whatever remove, for a task that failed, and those that wait for one that waits for a
+/// person. Costs what the dependencies do that are still waited for.
+async fn held(db: &Db, id: BatchId) -> Result<(u64, u64), StoreError> {
+    let sql = "WITH RECURSIVE held(id, after) AS (\
+                 SELECT d.task, CASE o.state WHEN 'blocked' THEN 1 ELSE 0 END \
+                 FROM task_dependencies d JOIN tasks o ON o.id = d.dependency JOIN tasks t ON t.id = d.task \
+                 WHERE t.state = 'pending' AND (o.state IN ('cancelled', 'discarded') \
+                 OR o.blocked_why IN ('person', 'paused', 'provider', 'budget')) \
+                 UNION \
+                 SELECT d.task, h.after FROM held h JOIN task_dependencies d ON d.dependency = h.id \
+                 JOIN tasks t ON t.id = d.task WHERE t.state = 'pending') \
+               SELECT first, count(*) FROM (SELECT h.id, min(h.after) AS first FROM held h \
+               JOIN tasks t ON t.id = h.id WHERE t.batch = $1 GROUP BY h.id) each GROUP BY first ORDER BY first";
+    let (mut failed, mut blocked) = (0, 0);
+    for row in &mut rows(db, DOING, sql, vec![batch_arg(id)]).await? {
+        match row.int(0)? {
+            0 => failed = row.count(1)?,
+            _ => blocked = row.count(1)?,
+        }
+    }
+    Ok((failed, blocked))
 }
 
 /// What its newest task calls it.
@@ -81,7 +126,12 @@ async fn name(db: &Db, id: BatchId) -> Result<Option<String>, StoreError> {
     let sql =
         format!("SELECT {TASK_COLUMNS} FROM {TASK_TABLES} WHERE t.batch = $1 ORDER BY t.id DESC LIMIT 1");
     let mut newest = rows(db, DOING, &sql, vec![batch_arg(id)]).await?;
-    Ok(newest.first_mut().map(task_row).transpose()?.and_then(|(task, _)| task.spec.batch_name))
+    if let Some((task, _)) = newest.first_mut().map(task_row).transpose()? {
+        return Ok(task.spec.batch_name);
+    }
+    let sql = "SELECT batch_name FROM archived_streams WHERE batch = $1 ORDER BY id DESC LIMIT 1";
+    let mut newest = rows(db, DOING, sql, vec![batch_arg(id)]).await?;
+    Ok(newest.first_mut().map(|row| row.text_or_null(0)).transpose()?.flatten())
 }
 
 async fn messages(db: &Db, id: BatchId) -> Result<Vec<MessageCount>, StoreError> {
@@ -114,11 +164,14 @@ async fn oldest_running(db: &Db, id: BatchId) -> Result<Option<OldestRunning>, S
 pub(super) async fn batches(db: &Db) -> Result<BatchList, StoreError> {
     const DOING: &str = "listing batches";
     let sql = "SELECT DISTINCT batch FROM (SELECT batch FROM tasks ORDER BY id DESC LIMIT $1) newest \
+               WHERE batch IS NOT NULL \
+               UNION SELECT batch FROM (SELECT batch FROM archived_streams ORDER BY id DESC LIMIT $1) gone \
                WHERE batch IS NOT NULL";
     let mut batches = Vec::new();
     for row in &mut rows(db, DOING, sql, vec![Arg::Int(NEWEST_TASKS)]).await? {
         let id = BatchId(Uuid::from_bytes(row.fixed(0)?));
-        let newest = "SELECT max(submitted_at) FROM tasks WHERE batch = $1";
+        let newest = "SELECT max(at) FROM (SELECT max(submitted_at) AS at FROM tasks WHERE batch = $1 UNION ALL \
+                      SELECT max(submitted_at) AS at FROM archived_streams WHERE batch = $1) t";
         let at = rows(db, DOING, newest, vec![batch_arg(id)]).await?;
         let at = at.first().map(|row| row.int_or_null(0)).transpose()?.flatten();
         batches.extend(at.map(|at| (Timestamp(at), id)));
@@ -127,7 +180,8 @@ pub(super) async fn batches(db: &Db) -> Result<BatchList, StoreError> {
     let more = batches.len() > BATCHES_MAX;
     let mut list = Vec::new();
     for (last_submitted_at, id) in batches.into_iter().take(BATCHES_MAX) {
-        let sql = "SELECT count(*), count(ended_at) FROM tasks WHERE batch = $1";
+        let sql = "SELECT count(*), count(ended_at) FROM (SELECT ended_at FROM tasks WHERE batch = $1 UNION ALL \
+                   SELECT ended_at FROM archived_streams WHERE batch = $1) t";
         let mut counts = rows(db, DOING, sql, vec![batch_arg(id)]).await?;
         let Some(row) = counts.first_mut() else { continue };
         let (tasks, ended) = (row.count(0)?, row.count(1)?);

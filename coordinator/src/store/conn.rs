@@ -238,7 +238,10 @@ impl Through {
     pub(super) const fn begin(self) -> &'static str {
         match self {
             Self::Server => "BEGIN",
-            Self::Pooler => "BEGIN ISOLATION LEVEL READ COMMITTED; SET LOCAL synchronous_commit TO on",
+            Self::Pooler => {
+                "BEGIN ISOLATION LEVEL READ COMMITTED; SET LOCAL synchronous_commit TO on; \
+                 SET LOCAL enable_seqscan TO off; SET LOCAL enable_hashjoin TO off; SET LOCAL enable_mergejoin TO off"
+            }
         }
     }
 }

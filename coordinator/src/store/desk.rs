@@ -9,14 +9,20 @@ use std::collections::{HashMap, HashSet};
 
 use docket_schema::{
     event::{Hashed, NewEvent, TypedEvent as _, chain_hash},
-    ids::{BlobHash, Epoch, QueueName, RunId, Seq, StreamId, TaskId, Timestamp},
+    ids::{
+        BatchId, BlobHash, Epoch, IncarnationId, QueueName, RunId, Seq, StreamId, SystemTopic, TaskId,
+        Timestamp,
+    },
     queue::{QueueEvent, QueueSettings},
     run::Forked,
     task::{Flow, TaskRecord, TaskState},
 };
 
+use crate::decide::FlowHead;
+
 use super::{
     StoreError,
+    budgets::{self, BudgetRow},
     conn::{Arg, Conn, Dialect},
     lookout::Lookout,
     row::{RunRow, STREAM_COLUMNS, StreamRow, TASK_COLUMNS, TASK_TABLES, TASK_WIDTH, stream_row, task_row},
@@ -36,6 +42,7 @@ pub(super) struct Draft {
     pub(super) new_runs: Vec<RunRow>,
     pub(super) runs: Vec<(RunId, RunChange)>,
     pub(super) queues: Vec<(QueueName, QueueSettings)>,
+    pub(super) budgets: Vec<(BatchId, BudgetRow)>,
 }
 
 impl Draft {
@@ -96,6 +103,9 @@ impl Draft {
             {
                 self.runs.push((*run, change));
             }
+            if *id == StreamId::System(SystemTopic::Budgets) {
+                self.budgets.extend(budgets::of_event(event));
+            }
             if let StreamId::Queue(queue) = id
                 && let Some(settings) = queue_settings(event)
             {
@@ -130,7 +140,13 @@ pub(super) fn run_change(event: &NewEvent, at: Timestamp) -> Option<RunChange> {
         }
         "RunBlocked" => change("blocked", None),
         "RunPaused" => change("paused", None),
-        "BlockerAnswered" | "ChildAnswered" => change("living", Some("blocked")),
+        "BlockerAnswered" => change("living", Some("blocked")),
+        "ChildAnswered" => {
+            // It rests on while others are out.
+            let answer: docket_schema::run::ChildAnswered =
+                serde_json::from_str(event.payload.as_str()).ok()?;
+            if answer.more { None } else { change("living", Some("blocked")) }
+        }
         "Unpaused" => change("living", Some("paused")),
         _ => None,
     }
@@ -151,8 +167,43 @@ pub(super) struct Desk {
     dialect: Dialect,
     /// What is read is locked until the commit.
     locks: bool,
-    /// For PostgreSQL: from where on to look for tasks.
+    /// Nothing is read: that ids and keys are new, and blobs stored, is for the statement that writes it to say.
+    pub(super) takes_on_trust: bool,
+    /// Whose turn it is, and where to look for tasks.
     pub(super) lookout: Lookout,
+    /// What the lease requests of a batch have read in common.
+    pub(super) leasing: Leasing,
+}
+
+/// What the lease requests of a batch read once for all of them. What the batch itself changes is not in it.
+#[derive(Debug, Default)]
+pub(super) struct Leasing {
+    pub(super) requests: usize,
+    /// Leases that all of them ask for.
+    pub(super) wanted: usize,
+    /// Their workers, as the database knows them. None of them = it does not.
+    pub(super) workers: HashMap<IncarnationId, Option<KnownWorker>>,
+    /// What is set for queues, and the batches whose budget is spent.
+    pub(super) queues: Option<(HashMap<QueueName, QueueSettings>, HashSet<BatchId>)>,
+    pub(super) heads: Option<SeenHeads>,
+}
+
+/// A worker as the database knows it.
+#[derive(Debug, Clone)]
+pub(super) struct KnownWorker {
+    /// Somebody wants it to take no more.
+    pub(super) drain: bool,
+    /// Number of its last request that got leases, and what it got, in JSON.
+    pub(super) kept: Option<(u64, String)>,
+}
+
+/// The first tasks of some flows.
+#[derive(Debug)]
+pub(super) struct SeenHeads {
+    pub(super) of: Vec<Flow>,
+    pub(super) heads: Vec<FlowHead>,
+    /// So many were asked for: a flow that showed fewer has no more.
+    pub(super) limit: usize,
 }
 
 impl Desk {
@@ -166,7 +217,9 @@ impl Desk {
             ids,
             dialect,
             locks: true,
+            takes_on_trust: false,
             lookout: Lookout::default(),
+            leasing: Leasing::default(),
         }
     }
 
@@ -174,6 +227,11 @@ impl Desk {
     /// writes it.
     pub(super) fn optimistic(dialect: Dialect) -> Self {
         Self { locks: false, ..Self::new(dialect, 0..0) }
+    }
+
+    /// A desk that reads nothing of what a submit depends on.
+    pub(super) fn on_trust(dialect: Dialect, ids: std::ops::Range<i64>) -> Self {
+        Self { takes_on_trust: true, ..Self::new(dialect, ids) }
     }
 
     /// Forgets what was read; after a failed transaction, or when another writer was noticed.
@@ -188,6 +246,7 @@ impl Desk {
         self.staged = Staged { now, ..Staged::default() };
         self.blobs.clear();
         self.keys.clear();
+        self.leasing = Leasing::default();
         if self.streams.len() > KEPT_MAX || self.tasks.len() > KEPT_MAX {
             self.streams.clear();
             self.tasks.clear();
@@ -355,6 +414,7 @@ impl Desk {
             self.staged.change_run(run, change);
         }
         self.staged.queues.extend(draft.queues);
+        self.staged.budgets.extend(draft.budgets);
         self.staged.events.extend(draft.events);
     }
 }

@@ -33,7 +33,10 @@ pub enum StoreError {
         source: sqlx::Error,
     },
     /// The database's own file is damaged, or is none.
-    #[error("the {backend} database is damaged, or is no database ({doing}); put a backup in its place")]
+    #[error(
+        "the {backend} database is damaged, or is no database ({doing}); put a backup in its place, with `docket db restore FILE` where \
+         it is the embedded one"
+    )]
     Damaged {
         /// `sqlite` or `postgres`.
         backend: &'static str,

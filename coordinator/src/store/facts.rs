@@ -101,6 +101,11 @@ pub(super) async fn add_imported(conn: &mut Conn<'_>, runs: &mut Facts) -> Resul
     }
 }
 
+/// A run that begins with another's history: nobody is at it yet.
+const fn shut(record: &TaskRecord) -> RunFacts {
+    RunFacts { task: record.id, attempt: record.runs, epoch: Epoch(0), fence: Fence::Shut }
+}
+
 /// What an event of a task does to the fences of its runs: as the decisions have it.
 fn fence(runs: &mut Facts, record: &TaskRecord, event: &TaskEvent, before: Option<RunId>) {
     let set = |runs: &mut Facts, run: Option<RunId>, fence| {
@@ -119,15 +124,18 @@ fn fence(runs: &mut Facts, record: &TaskRecord, event: &TaskEvent, before: Optio
         | TaskEvent::TaskLeaseExpired(_)
         | TaskEvent::TaskRunCrashed(_)
         | TaskEvent::TaskBlocked(_) => set(runs, before, Fence::Shut),
-        TaskEvent::TaskRunFailed(_)
-        | TaskEvent::TaskCompleted(_)
+        TaskEvent::TaskRunFailed(e) => {
+            set(runs, before, Fence::Closed);
+            runs.extend(e.next.map(|next| (next, shut(record))));
+        }
+        TaskEvent::TaskRetried(e) if e.run.is_some() => {}
+        TaskEvent::TaskCompleted(_)
         | TaskEvent::TaskCancelled(_)
         | TaskEvent::TaskDiscarded(_)
         | TaskEvent::TaskRetried(_) => set(runs, before, Fence::Closed),
         TaskEvent::TaskResumed(e) => {
             set(runs, before, Fence::Closed);
-            let new = RunFacts { task: record.id, attempt: record.runs, epoch: Epoch(0), fence: Fence::Shut };
-            runs.insert(e.run, new);
+            runs.insert(e.run, shut(record));
         }
         TaskEvent::TaskSubmitted(_)
         | TaskEvent::TaskMadeAvailable(_)
@@ -135,6 +143,9 @@ fn fence(runs: &mut Facts, record: &TaskRecord, event: &TaskEvent, before: Optio
         | TaskEvent::TaskReprioritized(_)
         | TaskEvent::TaskPaused(_)
         | TaskEvent::TaskDependencyEnded(_)
+        | TaskEvent::TaskDelegated(_)
+        | TaskEvent::TaskDeliveryClaimed(_)
+        | TaskEvent::TaskNeededNoDelivery(_)
         | TaskEvent::TaskDeliveryRequested(_)
         | TaskEvent::TaskDelivered(_)
         | TaskEvent::TaskDeliveryBlocked(_)

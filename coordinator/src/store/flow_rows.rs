@@ -24,13 +24,15 @@ pub(super) fn dependencies(staged: &Staged) -> [Write; 2] {
     let mut begins = Write::insert(
         "INSERT INTO task_dependencies (dependency, task) {rows} ON CONFLICT (dependency, task) DO NOTHING",
         &[Blob, Blob],
-    );
+    )
+    .on_rows_of("task_dependencies");
     let mut ends = Write::update(
         "WITH u(dependency, task) AS ({rows}) DELETE FROM task_dependencies d USING u \
          WHERE d.dependency = u.dependency AND d.task = u.task",
         "DELETE FROM task_dependencies WHERE dependency = ?1 AND task = ?2",
         &[Blob, Blob],
-    );
+    )
+    .on_rows_of("task_dependencies");
     for ((on, task), waits) in &staged.dependencies {
         let write = match waits {
             Waits::Begins => &mut begins,
@@ -47,7 +49,8 @@ pub(super) fn queues(staged: &Staged) -> Write {
         "INSERT INTO queues (name, paused, running_max) {rows} ON CONFLICT (name) DO UPDATE SET \
          paused = excluded.paused, running_max = excluded.running_max",
         &[Text, Int, Int],
-    );
+    )
+    .on("queues");
     for (name, settings) in &staged.queues {
         write.cells.extend([
             Arg::Text(name.as_str().to_owned()),

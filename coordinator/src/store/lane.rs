@@ -41,11 +41,22 @@ pub(super) trait Committer: Send + 'static {
     fn close(self) -> impl Future<Output = ()> + Send;
 }
 
-/// Which of `lanes` a stream's appends take: always the same, for they must keep their order.
-pub(super) fn of_stream(stream: &StreamId, lanes: usize) -> usize {
+/// Which of `lanes` an ask takes. Appends to a stream always take the same, for they must keep their order. Commands on a
+/// task do so too, and not the first, unless it is all there is: while the first leases, what was leased is finished
+/// beside it.
+pub(super) fn of(ask: &Ask, lanes: usize) -> usize {
+    match ask {
+        Ask::Append(append) => of_stream(&append.stream, lanes),
+        Ask::Command(command) if lanes > 1 => 1 + of_stream(&StreamId::Task(command.task), lanes - 1),
+        _ => 0,
+    }
+}
+
+fn of_stream(stream: &StreamId, lanes: usize) -> usize {
     let mut hasher = DefaultHasher::new();
     stream.hash(&mut hasher);
-    (hasher.finish() % lanes as u64) as usize
+    // None are left of a store that was closed.
+    (hasher.finish() % lanes.max(1) as u64) as usize
 }
 
 /// Starts the writer. The receiver ends when the writer has.

@@ -185,10 +185,10 @@ pub(super) async fn tasks(db: &Db, query: TaskQuery) -> Result<TaskPage, StoreEr
         if found.len() >= limit {
             found.truncate(limit);
             let next = found.last().map(|task| task.id);
-            return Ok(TaskPage { tasks: found, next });
+            return Ok(TaskPage { tasks: found, next, waits: Vec::new() });
         }
         if is_last {
-            return Ok(TaskPage { tasks: found, next: floor });
+            return Ok(TaskPage { tasks: found, next: floor, waits: Vec::new() });
         }
     }
 }

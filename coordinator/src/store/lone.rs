@@ -5,6 +5,7 @@ use docket_schema::ids::Timestamp;
 use super::{
     StoreError, Taken, Term,
     ask::{Answered, Ask},
+    budgets,
     conn::{Arg, Conn},
     desk::LoadError,
     gc::drop_untouched,
@@ -29,6 +30,10 @@ pub(super) async fn run_lone(conn: &mut Conn<'_>, ask: &Ask) -> Result<Answered,
         }
         Ask::ActInbox { row, act } => Ok(Answered::ActInbox(Ok(inbox::act(conn, row, *act).await?))),
         Ask::Permit(ask) => Ok(Answered::Permit(Ok(permit(conn, ask).await?))),
+        Ask::Reserve { caller, call } => {
+            Ok(Answered::Reserve(Ok(budgets::reserve(conn, *caller, *call).await?)))
+        }
+        Ask::CountBatch { batch } => Ok(Answered::CountBatch(Ok(budgets::count(conn, *batch).await?))),
         Ask::CallEnded { run } => Ok(Answered::CallEnded(Ok(call_ended(conn, *run).await?))),
         Ask::Append(_)
         | Ask::Command(_)

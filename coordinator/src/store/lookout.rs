@@ -1,4 +1,5 @@
-//! From where on a PostgreSQL coordinator looks for tasks.
+//! What whoever chooses tasks remembers from one choice to the next: whose turn it is, and, on PostgreSQL, from where on
+//! to look for tasks.
 //!
 //! A task that was leased leaves an entry in the index of what may be leased, which only a vacuum takes away; and no
 //! vacuum does while somebody holds a snapshot from before, a long report say. Whoever began at each flow's beginning
@@ -9,10 +10,13 @@
 
 use std::{
     collections::BTreeMap,
+    sync::{Arc, Mutex, PoisonError},
     time::{Duration, Instant},
 };
 
 use docket_schema::{ids::TaskId, task::TaskRecord};
+
+use crate::decide::Turns;
 
 /// The usual time between two looks at the whole.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
@@ -32,6 +36,10 @@ pub(super) const BEGINNING: PlaceInFlow = (i64::MIN, TaskId(uuid::Uuid::nil()));
 pub(super) struct Lookout {
     flows: BTreeMap<String, PlaceInFlow>,
     looked: Option<(Instant, Duration)>,
+    /// Who was served when.
+    pub(super) turns: Turns,
+    /// Where there are more flows than are looked at together: behind those that were.
+    pub(super) next_window: usize,
 }
 
 impl Lookout {
@@ -67,9 +75,32 @@ impl Lookout {
 
     /// A task of this coordinator's may be leased now.
     pub(super) fn available(&mut self, flow: String, record: &TaskRecord) {
-        let here = (record.rank(), record.id);
+        self.comes_before(flow, (record.rank(), record.id));
+    }
+
+    fn comes_before(&mut self, flow: String, here: PlaceInFlow) {
         let place = self.flows.entry(flow).or_insert(here);
         *place = here.min(*place);
+    }
+}
+
+/// What a coordinator's other writers make available, for the one that leases.
+#[derive(Debug, Clone, Default)]
+pub(super) struct News(Arc<Mutex<Lookout>>);
+
+impl News {
+    /// What a writer's committed transaction made available: all that its own lookout, empty before, holds.
+    pub(super) fn tell(&self, made: Lookout) {
+        if !made.flows.is_empty() {
+            let mut told = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+            made.flows.into_iter().for_each(|(flow, here)| told.comes_before(flow, here));
+        }
+    }
+
+    /// Takes over what was told.
+    pub(super) fn hear(&self, lookout: &mut Lookout) {
+        let told = std::mem::take(&mut *self.0.lock().unwrap_or_else(PoisonError::into_inner));
+        told.flows.into_iter().for_each(|(flow, here)| lookout.comes_before(flow, here));
     }
 }
 
@@ -89,6 +120,16 @@ mod tests {
         lookout.begins_at("c", Some((1, id(1))));
         let known = |lookout: &Lookout| lookout.known().expect("fresh").clone();
         assert_eq!(known(&lookout), BTreeMap::from([("a".to_owned(), (7, id(1)))]));
+        // What another writer made available, twice before this one asks.
+        let news = News::default();
+        for rank in [5, 6] {
+            let mut made = Lookout::default();
+            made.comes_before("a".to_owned(), (rank, id(2)));
+            news.tell(made);
+        }
+        news.hear(&mut lookout);
+        news.hear(&mut lookout);
+        assert_eq!(known(&lookout), BTreeMap::from([("a".to_owned(), (5, id(2)))]));
         // A look that took long is good for long.
         lookout.looked(["a".to_owned()].into_iter(), Duration::from_secs(60));
         assert!(!lookout.may_look_again());

@@ -77,6 +77,8 @@ impl Meters {
                 | Answered::ActInbox(_)
                 | Answered::Permit(_)
                 | Answered::CallEnded(_)
+                | Answered::Reserve(_)
+                | Answered::CountBatch(_)
                 | Answered::Remove(_)
                 | Answered::Restore(_)
                 | Answered::Term(_)

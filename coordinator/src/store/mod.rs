@@ -5,8 +5,10 @@
 //! it says, projects, and commits, or does none of it.
 
 mod archived;
+mod archived_tasks;
 mod ask;
 mod batches;
+mod budgets;
 mod carry;
 mod conn;
 mod desk;
@@ -23,12 +25,15 @@ mod lone;
 mod lookout;
 mod meters;
 mod migrate;
+mod outside;
 mod permits;
 mod plan;
 pub mod postgres;
 mod read;
+mod read_blobs;
 mod read_flow;
 mod rebuild;
+mod reports;
 mod row;
 mod sql_store;
 pub mod sqlite;
@@ -41,10 +46,14 @@ pub use archived::{
     AfterEnded, ArchiveError, ArchiveRefusal, Archives, Ended, Into, Queues, Restore, RestoreError,
     RestoreStream, Stub, Taken, Term, Trust,
 };
+pub use budgets::Reserved;
 pub use carry::{BlobTotals, Import, ImportError, ImportStream, Imported};
 pub use error::{AppendError, CommandError, StoreError};
 pub use inbox::{InboxAct, InboxFound, InboxMove, InboxMoved};
 pub use meters::StoreMeters;
+pub use outside::BlobsOutside;
+pub use permits::Permitted;
+pub use reports::{Reported, Reports};
 pub use sql_store::SqlStore;
 pub use verify::{Fold, LogFault, LogReader, Verified, Walked, verify, verify_stream, walk, walk_listed};
 pub(crate) use write::TOUCH_MS;
@@ -57,11 +66,11 @@ use docket_schema::{
     event::{Envelope, EventRef, Head, NewEvent},
     ids::{BatchId, BlobHash, Epoch, IncarnationId, Position, RunId, Seq, StreamId, TaskId, Timestamp},
     run::RunEvent,
-    system::PermitCost,
+    system::{CallCost, PermitCost, Spending},
     task::{ForkedFrom, TaskRecord, TaskSpec},
     wire::{
-        BatchList, BatchView, BlobCheck, Held, InboxRow, LeaseRequest, LostLease, QueueView, Resolved, Room,
-        RunView, StateCount, TaskPage, TaskQuery, WorkerView,
+        BatchBudget, BatchList, BatchView, BlobCheck, Held, InboxRow, LeaseRequest, LostLease, QueueView,
+        Resolved, Room, RunView, StateCount, TaskPage, TaskQuery, WorkerView,
     },
 };
 
@@ -199,17 +208,6 @@ pub struct Renewed {
     pub drain: bool,
 }
 
-/// When a model provider may be asked.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Permitted {
-    /// At this moment, by whoever asked for it.
-    At(Timestamp),
-    /// Not before this; nothing was taken.
-    NotBefore(Timestamp),
-    /// Once one of the calls under way has ended; nothing was taken.
-    Crowded,
-}
-
 /// A difference between a projection and the log it is derived from.
 #[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
 pub struct Difference {
@@ -253,10 +251,11 @@ pub type Standing = (Vec<StateCount>, Vec<WorkerView>);
 
 /// The queries that are asked again and again, whatever has ended: each scrape of `/metrics`, each autoscaler, each
 /// second. For the test that holds them to indexes of what has not.
-pub const ASKED_OFTEN: [&str; 3] = [read_flow::COUNTS, read::WORKERS, inbox::WAITING];
+pub const ASKED_OFTEN: [&str; 5] =
+    [read_flow::COUNTS, read_flow::PARTS, read_flow::KEYS, read::WORKERS, inbox::WAITING];
 
 /// The store. Every method is durable when it answers, or has done nothing.
-pub trait Store: Archives + Send + Sync + 'static {
+pub trait Store: Archives + Reports + Send + Sync + 'static {
     /// `sqlite` or `postgres`.
     fn backend(&self) -> &'static str;
 
@@ -316,14 +315,26 @@ pub trait Store: Archives + Send + Sync + 'static {
     /// A run's call, if one was under way, has ended.
     fn answered(&self, run: RunId) -> Answer<'_, Result<(), StoreError>>;
 
+    /// Asks the budget of a run's batch for a call, by the holder of this epoch. What the run recorded is counted first.
+    fn reserve(&self, caller: (RunId, Epoch), call: CallCost) -> Answer<'_, Result<Reserved, StoreError>>;
+
+    /// Counts what runs of a batch have used since they were counted last, some of them. `true` = there are more.
+    fn count_batch(&self, batch: BatchId) -> Answer<'_, Result<bool, StoreError>>;
+
+    /// What is set for a batch, and what was counted of its runs.
+    fn budget(&self, batch: BatchId) -> Answer<'_, Result<(BatchBudget, Spending), StoreError>>;
+
+    /// Whether any batch has a budget.
+    fn has_budgets(&self) -> Answer<'_, Result<bool, StoreError>>;
+
     /// Wants a worker to take no more tasks: it is told at its next request. `false` = there is no such worker.
     fn drain_worker(&self, incarnation: IncarnationId) -> Answer<'_, Result<bool, StoreError>>;
 
     /// Running tasks whose deadline is before `now`, at most `limit`.
     fn expired(&self, now: Timestamp, limit: u32) -> Answer<'_, Result<Vec<(TaskId, Epoch)>, StoreError>>;
 
-    /// Tasks in `scheduled` or `retryable` whose time has come, at most `limit`; and when the next
-    /// one's will.
+    /// Tasks in `scheduled` or `retryable` whose time has come, or whose batch may use more again, at most `limit`; and
+    /// when the next one's will.
     fn due(&self, now: Timestamp, limit: u32) -> Answer<'_, Result<Due, StoreError>>;
 
     /// The way to tell other coordinators of the store that there is news; `None` where there are no others.
@@ -431,6 +442,10 @@ pub trait Store: Archives + Send + Sync + 'static {
         since: Timestamp,
     ) -> Answer<'_, Result<Vec<BlobRef>, StoreError>>;
 
+    /// Files of blobs that are kept outside of the database which no row names and that were written before `since`:
+    /// how many, and their bytes; and deletes them if `delete` says so. `since` as of [`Store::drop_blobs`].
+    fn stray_blobs(&self, since: Timestamp, delete: bool) -> Answer<'_, Result<(u64, u64), StoreError>>;
+
     /// Rows of the inbox that wait to become tasks, oldest first, at most `limit`.
     fn inbox_waiting(&self, limit: u32) -> Answer<'_, Result<Vec<InboxRow>, StoreError>>;
 
@@ -454,11 +469,14 @@ pub trait Store: Archives + Send + Sync + 'static {
     /// Every queue with settings or with tasks that have not ended.
     fn queues(&self) -> Answer<'_, Result<Vec<QueueView>, StoreError>>;
 
+    /// What waits for a worker, and what keeps it back.
+    fn waiting(&self) -> Answer<'_, Result<crate::decide::Waiting, StoreError>>;
+
     /// How many tasks of its flow go before a task that may be leased; counted up to a thousand.
     fn ahead(&self, record: TaskRecord) -> Answer<'_, Result<u64, StoreError>>;
 
     /// Tasks that run and have this concurrency key, at most a hundred.
-    fn sharing(&self, key: String) -> Answer<'_, Result<Vec<TaskId>, StoreError>>;
+    fn sharing(&self, key: String) -> Answer<'_, Result<Vec<(TaskId, u32)>, StoreError>>;
 
     /// Tasks by state, and workers heard of since `since`.
     fn status(&self, since: Timestamp) -> Answer<'_, Result<Standing, StoreError>>;

@@ -6,11 +6,22 @@
 use docket_schema::ids::{RunId, Timestamp};
 
 use super::{
-    Permitted, StoreError,
+    StoreError,
     ask::AskPermit,
     conn::{Arg, Conn, Dialect},
     desk::LoadError,
 };
+
+/// When a model provider may be asked.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Permitted {
+    /// At this moment, by whoever asked for it.
+    At(Timestamp),
+    /// Not before this; nothing was taken.
+    NotBefore(Timestamp),
+    /// Once one of the calls under way has ended; nothing was taken.
+    Crowded,
+}
 
 /// Takes a provider's next free moment for a call, if that is not too late, and there is room for it.
 pub(super) async fn permit(conn: &mut Conn<'_>, ask: &AskPermit) -> Result<Permitted, LoadError> {

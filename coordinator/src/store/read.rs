@@ -5,12 +5,11 @@ use std::{
     sync::{Arc, Mutex},
 };
 
-use bytes::Bytes;
 use docket_schema::{
     event::{Envelope, Head},
-    ids::{BlobHash, Epoch, EventHash, IncarnationId, Position, RunId, Seq, StreamId, TaskId, Timestamp},
+    ids::{Epoch, EventHash, IncarnationId, Position, RunId, Seq, StreamId, TaskId, Timestamp},
     task::{TaskRecord, TaskState},
-    wire::{BlobCheck, ParentRef, Resolved, Room, RunView, StateCount, WorkerView},
+    wire::{ParentRef, Resolved, Room, RunView, StateCount, WorkerView},
 };
 use uuid::Uuid;
 
@@ -30,13 +29,6 @@ const RESOLVED_MAX: i64 = 20;
 
 /// Digits of an id.
 const DIGITS: usize = 32;
-
-/// Blobs that are checked at once, and the bytes they may have as stored: a part is a request's work.
-const CHECKED_BLOBS_MAX: i64 = 1000;
-const CHECKED_BYTES_MAX: i64 = 16 * 1024 * 1024;
-
-/// Largest blob that is uncompressed, in bytes: what a body may hold, and the same again.
-const BLOB_BYTES_MAX: usize = 1024 * 1024 * 1024;
 
 pub(super) async fn rows(
     db: &Db,
@@ -72,6 +64,17 @@ pub(super) async fn expired(db: &Db, now: Timestamp, limit: u32) -> Result<Vec<(
         .collect()
 }
 
+/// Tasks that rest for their batch's budget where that was set anew since.
+async fn over_budget_no_more(db: &Db, limit: u32) -> Result<Vec<TaskId>, StoreError> {
+    let sql = "SELECT t.id FROM tasks t LEFT JOIN batch_budgets b ON b.batch = t.batch \
+               WHERE t.blocked_why = 'budget' AND b.spent IS NULL LIMIT $1";
+    rows(db, "looking for raised budgets", sql, vec![Arg::Int(limit.into())])
+        .await?
+        .iter_mut()
+        .map(|row| Ok(TaskId(Uuid::from_bytes(row.fixed(0)?))))
+        .collect()
+}
+
 pub(super) async fn due(
     db: &Db,
     now: Timestamp,
@@ -80,7 +83,7 @@ pub(super) async fn due(
     let sql = "SELECT id, available_at FROM tasks \
                WHERE state IN ('scheduled', 'retryable') OR blocked_why = 'outage' \
                ORDER BY available_at LIMIT $1";
-    let mut due = Vec::new();
+    let mut due = over_budget_no_more(db, limit).await?;
     // One more than asked for: the first that is not due says when to look again.
     for mut row in rows(db, "looking for due tasks", sql, vec![Arg::Int(i64::from(limit) + 1)]).await? {
         let at = Timestamp(row.int(1)?);
@@ -315,91 +318,6 @@ pub(super) async fn streams(
                 name.parse().map_err(|_| StoreError::Corrupt { what: format!("a stream named `{name}`") })?;
             Ok((stream, Head { seq: Seq(row.count(1)?), hash: EventHash(row.fixed(2)?) }))
         })
-        .collect()
-}
-
-pub(super) async fn blob(db: &Db, hash: BlobHash) -> Result<Option<Bytes>, StoreError> {
-    let sql = "SELECT size, data FROM blobs WHERE hash = $1";
-    let mut found = rows(db, "reading a blob", sql, vec![Arg::Blob(hash.0.to_vec())]).await?;
-    let Some(row) = found.first_mut() else { return Ok(None) };
-    match whole(hash, row.int(0)?, &row.blob(1)?) {
-        Some(bytes) => Ok(Some(bytes.into())),
-        None => Err(StoreError::Corrupt { what: format!("blob {hash}: its bytes do not have its hash") }),
-    }
-}
-
-/// A stored blob's bytes, if they have its hash and its size.
-fn whole(hash: BlobHash, size: i64, data: &[u8]) -> Option<Vec<u8>> {
-    let size = usize::try_from(size).ok().filter(|size| *size <= BLOB_BYTES_MAX)?;
-    // The frame says how large its content is: a size that was altered is not allocated first.
-    let framed = zstd::zstd_safe::get_frame_content_size(data).ok().flatten();
-    if framed.is_some_and(|framed| framed != size as u64) {
-        return None;
-    }
-    let bytes = zstd::bulk::decompress(data, size).ok()?;
-    (bytes.len() == size && BlobHash::of(&bytes) == hash).then_some(bytes)
-}
-
-/// What SQLite finds wrong with its tables and indexes. A read by an index does not look at the row's own
-/// copy of what is indexed, so nothing else would.
-async fn integrity(db: &Db) -> Result<Vec<String>, StoreError> {
-    let mut found = rows(db, "checking the database", "PRAGMA integrity_check(20)", Vec::new()).await?;
-    let mut said = Vec::new();
-    for row in &mut found {
-        let line = row.text(0)?;
-        if line != "ok" {
-            said.push(line);
-        }
-    }
-    Ok(said)
-}
-
-pub(super) async fn check_blobs(db: &Db, after: Option<BlobHash>) -> Result<BlobCheck, StoreError> {
-    const DOING: &str = "checking blobs";
-    let storage = match db.dialect() {
-        Dialect::Sqlite if after.is_none() => integrity(db).await?,
-        Dialect::Sqlite | Dialect::Postgres => Vec::new(),
-    };
-    // Sizes first, so that a part holds no more than it may; the first blob is taken whatever its size.
-    let sql = "SELECT hash, length(data) FROM blobs WHERE hash > $1 ORDER BY hash LIMIT $2";
-    let after = after.map_or_else(Vec::new, |hash| hash.0.to_vec());
-    let sizes = rows(db, DOING, sql, vec![Arg::Blob(after), Arg::Int(CHECKED_BLOBS_MAX)]).await?;
-    let (mut part, mut bytes) = (Vec::new(), 0);
-    for mut row in sizes {
-        let hash: [u8; 32] = row.fixed(0)?;
-        bytes += row.int(1)?;
-        if bytes > CHECKED_BYTES_MAX && !part.is_empty() {
-            break;
-        }
-        part.push(hash.to_vec());
-    }
-    let sql = format!("SELECT hash, size, data FROM blobs WHERE {}", db.dialect().any_blob("hash", 1));
-    let found = rows(db, DOING, &sql, vec![Arg::Blobs(part)]).await?;
-    let check = move || {
-        let mut check = BlobCheck { storage, ..BlobCheck::default() };
-        for mut row in found {
-            let hash = BlobHash(row.fixed(0)?);
-            check.checked += 1;
-            check.next = check.next.max(Some(hash));
-            if whole(hash, row.int(1)?, &row.blob(2)?).is_none() {
-                check.damaged.push(hash);
-            }
-        }
-        check.damaged.sort_unstable();
-        Ok(check)
-    };
-    // Hashing megabytes does not belong on the threads that serve requests.
-    let checked = tokio::task::spawn_blocking(check).await;
-    checked.map_err(|_| StoreError::Corrupt { what: "a blob whose check broke off".to_owned() })?
-}
-
-pub(super) async fn blobs_present(db: &Db, hashes: Vec<BlobHash>) -> Result<Vec<BlobHash>, StoreError> {
-    let sql = format!("SELECT hash FROM blobs WHERE {}", db.dialect().any_blob("hash", 1));
-    let list = hashes.iter().map(|hash| hash.0.to_vec()).collect();
-    rows(db, "looking for blobs", &sql, vec![Arg::Blobs(list)])
-        .await?
-        .iter_mut()
-        .map(|row| Ok(BlobHash(row.fixed(0)?)))
         .collect()
 }
 

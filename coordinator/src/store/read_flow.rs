@@ -3,9 +3,9 @@
 use std::collections::BTreeMap;
 
 use docket_schema::{
-    ids::{QueueName, TaskId, Timestamp},
+    ids::{BatchId, QueueName, TaskId, Timestamp},
     queue::QueueSettings,
-    task::{Flow, TaskRecord},
+    task::{Concurrency, Flow, TaskRecord},
     wire::{QueueView, StateCount},
 };
 use uuid::Uuid;
@@ -15,6 +15,7 @@ use super::{
     conn::{Arg, Db},
     read::rows,
 };
+use crate::decide::{Waiting, WaitingPart};
 
 /// Tasks that are counted as going before another, at most: beyond that the number says nothing more.
 const AHEAD_MAX: i64 = 1000;
@@ -62,6 +63,43 @@ pub(super) async fn queues(db: &Db) -> Result<Vec<QueueView>, StoreError> {
     Ok(all.into_values().collect())
 }
 
+/// Flows and keys that are told apart at a time, and batches that are read.
+const PARTS_MAX: i64 = 10_000;
+
+/// Tasks that may be leased, by flow and key.
+pub(super) const PARTS: &str = "SELECT flow, concurrency_key, min(concurrency_max), count(*) FROM tasks \
+               WHERE state = 'available' AND flow > '' GROUP BY flow, concurrency_key LIMIT $1";
+
+/// Tasks that run, by key.
+pub(super) const KEYS: &str = "SELECT concurrency_key, count(*), min(concurrency_max) FROM tasks \
+               WHERE state = 'running' AND concurrency_key IS NOT NULL GROUP BY concurrency_key";
+
+/// What waits for a worker, and what keeps it back. Costs what the tasks do that may be leased, or run.
+pub(super) async fn waiting(db: &Db) -> Result<Waiting, StoreError> {
+    const DOING: &str = "reading what waits";
+    let max_of = |max: Option<i64>| max.and_then(|max| u32::try_from(max).ok()).unwrap_or(u32::MAX);
+    let mut waiting = Waiting::default();
+    for mut row in rows(db, DOING, PARTS, vec![Arg::Int(PARTS_MAX)]).await? {
+        let text = row.text(0)?;
+        let flow = text.parse().map_err(|_| StoreError::Corrupt { what: format!("a flow `{text}`") })?;
+        let max = max_of(row.int_or_null(2)?);
+        let key = row.text_or_null(1)?.map(|key| Concurrency { key, max });
+        waiting.parts.push(WaitingPart { flow, key, tasks: row.count(3)? });
+    }
+    if waiting.parts.iter().any(|part| part.key.is_some()) {
+        for mut row in rows(db, DOING, KEYS, Vec::new()).await? {
+            waiting.keys.insert(row.text(0)?, (row.count(1)?, max_of(row.int_or_null(2)?)));
+        }
+    }
+    if waiting.parts.iter().any(|part| part.flow.batch.is_some()) {
+        let sql = "SELECT batch FROM batch_budgets WHERE spent IS NOT NULL ORDER BY batch DESC LIMIT $1";
+        for mut row in rows(db, DOING, sql, vec![Arg::Int(PARTS_MAX)]).await? {
+            waiting.spent.insert(BatchId(Uuid::from_bytes(row.fixed(0)?)));
+        }
+    }
+    Ok(waiting)
+}
+
 /// Tasks of the same flow that go before one that may be leased.
 pub(super) async fn ahead(db: &Db, record: &TaskRecord) -> Result<u64, StoreError> {
     let sql = "SELECT count(*) FROM (SELECT 1 FROM tasks WHERE state = 'available' AND flow = $1 \
@@ -76,14 +114,16 @@ pub(super) async fn ahead(db: &Db, record: &TaskRecord) -> Result<u64, StoreErro
     found.first().map_or(Ok(0), |row| row.count(0))
 }
 
-/// Tasks that run and have this concurrency key.
-pub(super) async fn sharing(db: &Db, key: String) -> Result<Vec<TaskId>, StoreError> {
-    let sql =
-        "SELECT id FROM tasks WHERE state = 'running' AND concurrency_key = $1 ORDER BY leased_at LIMIT $2";
+/// Tasks that run and have this concurrency key, and how many each says that may.
+pub(super) async fn sharing(db: &Db, key: String) -> Result<Vec<(TaskId, u32)>, StoreError> {
+    let sql = "SELECT id, concurrency_max FROM tasks WHERE state = 'running' AND concurrency_key = $1 ORDER BY leased_at LIMIT $2";
     let args = vec![Arg::Text(key), Arg::Int(SHARING_MAX)];
     rows(db, "reading who shares a key", sql, args)
         .await?
         .iter_mut()
-        .map(|row| Ok(TaskId(Uuid::from_bytes(row.fixed(0)?))))
+        .map(|row| {
+            let max = u32::try_from(row.int(1)?).unwrap_or(u32::MAX);
+            Ok((TaskId(Uuid::from_bytes(row.fixed(0)?)), max))
+        })
         .collect()
 }

@@ -6,13 +6,14 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use docket_schema::{
     event::{Envelope, Head, NewEvent},
-    ids::{Epoch, QueueName, RunId, Seq, StreamId, TaskId, Timestamp},
+    ids::{BatchId, Epoch, QueueName, RunId, Seq, StreamId, SystemTopic, TaskId, Timestamp},
     queue::QueueSettings,
     task::{TaskRecord, TaskState},
 };
 
 use super::{
     Difference, StoreError, archived,
+    budgets::{self, BudgetRow, RunCounted},
     conn::{Arg, Conn, Dialect, Row},
     desk::{LoadError, corrupt, forked, queue_settings, run_change},
     facts::{self, Facts, RunFacts},
@@ -36,14 +37,15 @@ struct Rebuild {
     runs: Facts,
     dependencies: BTreeSet<(TaskId, TaskId)>,
     queues: BTreeMap<QueueName, QueueSettings>,
+    budgets: BTreeMap<BatchId, BudgetRow>,
 }
 
 /// Derives, compares, and writes what the log says; within the caller's transaction.
 pub(super) async fn rebuild(conn: &mut Conn<'_>) -> Result<Vec<Difference>, LoadError> {
     if conn.dialect() == Dialect::Postgres {
         // Readers go on; writers wait.
-        let tables =
-            "LOCK TABLE streams, tasks, runs, archived_streams, queues, task_dependencies IN EXCLUSIVE MODE";
+        let tables = "LOCK TABLE streams, tasks, runs, archived_streams, queues, task_dependencies, batch_budgets, run_usage \
+                      IN EXCLUSIVE MODE";
         conn.run(tables, Vec::new()).await?;
     }
     let mut work = Rebuild {
@@ -51,6 +53,7 @@ pub(super) async fn rebuild(conn: &mut Conn<'_>) -> Result<Vec<Difference>, Load
         runs: Facts::new(),
         dependencies: BTreeSet::new(),
         queues: BTreeMap::new(),
+        budgets: BTreeMap::new(),
     };
     // Tasks first: they say which run belongs to whom, and under which fence.
     for class in ["task/", "run/", "queue/", "system/"] {
@@ -82,13 +85,19 @@ pub(super) async fn rebuild(conn: &mut Conn<'_>) -> Result<Vec<Difference>, Load
     let Rebuild { differences, dependencies, queues, .. } = &mut work;
     flow_rows::rebuild_dependencies(conn, dependencies, differences).await?;
     flow_rows::rebuild_queues(conn, queues, differences).await?;
+    budgets::rebuild_budgets(conn, &work.budgets, &mut work.differences).await?;
     work.stubs(conn).await?;
     Ok(work.differences)
 }
 
 impl Rebuild {
     async fn stream(&mut self, conn: &mut Conn<'_>, id: i64, stream: &StreamId) -> Result<(), LoadError> {
-        let mut seen = Seen { head: Head::EMPTY, at: Timestamp(0), record: None, run: RunSeen::default() };
+        let counted = match stream {
+            StreamId::Run(run) => RunCounted::read(conn, *run).await?,
+            StreamId::Task(_) | StreamId::Queue(_) | StreamId::System(_) => None,
+        };
+        let mut seen =
+            Seen { head: Head::EMPTY, at: Timestamp(0), record: None, run: RunSeen::default(), counted };
         loop {
             let sql = format!(
                 "SELECT {EVENT_COLUMNS} FROM events e JOIN streams s ON s.id = e.stream_id \
@@ -113,6 +122,9 @@ impl Rebuild {
                 self.compare(conn, "tasks", &TASK_ROW, task_cells(&record, id), Some(record.state)).await?;
             }
             StreamId::Run(run) => {
+                if let Some(counted) = seen.counted.take() {
+                    counted.compare(conn, *run, &mut self.differences).await?;
+                }
                 if let Some(facts) = self.runs.get(run) {
                     (epoch, fence) = (facts.epoch, facts.fence);
                     let cells = run_cells(*run, id, facts, &seen.run);
@@ -138,6 +150,9 @@ impl Rebuild {
         match stream {
             StreamId::Task(id) => facts::apply(&mut self.runs, &mut seen.record, *id, &event),
             StreamId::Run(_) => {
+                if let Some(counted) = &mut seen.counted {
+                    counted.event(&event)?;
+                }
                 seen.run.event(event);
                 Ok(())
             }
@@ -149,6 +164,16 @@ impl Rebuild {
                     payload: event.payload,
                 };
                 self.queues.extend(queue_settings(&event).map(|settings| (name.clone(), settings)));
+                Ok(())
+            }
+            StreamId::System(SystemTopic::Budgets) => {
+                let event = NewEvent {
+                    kind: event.kind,
+                    version: event.version,
+                    turn: event.turn,
+                    payload: event.payload,
+                };
+                self.budgets.extend(budgets::of_event(&event));
                 Ok(())
             }
             StreamId::System(_) => Ok(()),
@@ -270,6 +295,7 @@ struct Seen {
     at: Timestamp,
     record: Option<TaskRecord>,
     run: RunSeen,
+    counted: Option<RunCounted>,
 }
 
 /// What the walk over a run's stream has seen.

@@ -115,7 +115,7 @@ pub(super) fn task_row(row: &mut Row) -> Result<(TaskRecord, Option<Timestamp>),
     let corrupt = |what: &str| StoreError::Corrupt { what: format!("task {id}: {what}") };
     let version = u16::try_from(row.int(18)?).map_err(|_| corrupt("version of its first event"))?;
     let payload = row.text(19)?;
-    let TaskEvent::TaskSubmitted(TaskSubmitted { mut spec, forked_from, .. }) =
+    let TaskEvent::TaskSubmitted(TaskSubmitted { mut spec, forked_from, delegated_by, .. }) =
         TaskEvent::decode("TaskSubmitted", version, &payload).map_err(|e| corrupt(&e.to_string()))?
     else {
         return Err(corrupt("its first event"));
@@ -129,6 +129,7 @@ pub(super) fn task_row(row: &mut Row) -> Result<(TaskRecord, Option<Timestamp>),
         state: row.text(3)?.parse().map_err(|_| corrupt("state"))?,
         spec,
         forked_from,
+        delegated_by,
         epoch: Epoch(row.count(5)?),
         failures: row.small(6)?,
         crashes: row.small(7)?,
@@ -159,7 +160,7 @@ pub(super) const fn blocked_word(why: TaskBlockedWhy) -> &'static str {
     }
 }
 
-fn parse_blocked(text: &str) -> Result<TaskBlockedWhy, StoreError> {
+pub(super) fn parse_blocked(text: &str) -> Result<TaskBlockedWhy, StoreError> {
     [
         TaskBlockedWhy::Person,
         TaskBlockedWhy::Child,

@@ -1,17 +1,20 @@
 //! The store as its callers have it: reads go to the pool, writes to the lane.
 
-use std::sync::{Arc, Mutex};
+use std::{
+    collections::HashMap,
+    sync::{Arc, Mutex},
+};
 
 use bytes::Bytes;
 use docket_schema::{
     content::BlobRef,
     event::{Envelope, Head},
     ids::{BatchId, BlobHash, Epoch, IncarnationId, Position, RunId, Seq, StreamId, TaskId, Timestamp},
-    system::{PermitCost, StreamsArchived},
+    system::{CallCost, PermitCost, Spending, StreamsArchived},
     task::TaskRecord,
     wire::{
-        BatchList, BatchView, BlobCheck, InboxRow, LeaseRequest, QueueView, Resolved, RunView, TaskPage,
-        TaskQuery, WorkerView,
+        ArchivedTaskPage, ArchivedTaskQuery, BatchBudget, BatchList, BatchView, BlobCheck, InboxRow,
+        LeaseRequest, QueueView, Resolved, RunView, TaskPage, TaskQuery, WorkerView,
     },
 };
 use tokio::sync::{mpsc, oneshot};
@@ -19,33 +22,36 @@ use tokio::sync::{mpsc, oneshot};
 use super::{
     AfterEnded, Answer, Append, AppendError, Appended, ArchiveError, Archives, BlobTotals, CommandBlobs,
     CommandError, Decide, Difference, Due, EachEvent, Ended, Heartbeat, Holding, Import, ImportError,
-    Imported, InboxAct, InboxMove, InboxMoved, Leased, NewBlob, NewTask, Permitted, Queues, Renewed, Restore,
-    RestoreError, RunAndFirst, Standing, Store, StoreError, Stub, Taken, TaskAndDeadline, Term, archived,
-    ask::{Answered, Ask, AskAppend, AskCommand, AskImport, AskPermit, Job, pack},
-    batches,
+    Imported, InboxAct, InboxMove, InboxMoved, Leased, NewBlob, NewTask, Permitted, Queues, Renewed,
+    Reserved, Restore, RestoreError, RunAndFirst, Standing, Store, StoreError, Stub, Taken, TaskAndDeadline,
+    Term, archived, archived_tasks,
+    ask::{Answered, Ask, AskAppend, AskCommand, AskImport, AskPermit, Job, PackedBlob, pack},
+    batches, budgets,
     conn::Db,
     fault::store_error,
     gc, inbox,
     lane::{self, Committer, WAITING_MAX},
     lineage, listing,
     meters::{Meters, StoreMeters},
+    outside::{self, BlobsOutside, Outside},
     postgres::Hints,
-    read, read_flow,
+    read, read_blobs, read_flow,
 };
 
 /// A store on SQLite or PostgreSQL.
 pub struct SqlStore {
-    db: Db,
+    pub(super) db: Db,
     lanes: Mutex<Vec<mpsc::Sender<Job>>>,
     /// Each ends when its writer has.
     writers: Mutex<Vec<oneshot::Receiver<()>>>,
     meters: Arc<Meters>,
     hints: Option<Arc<Hints>>,
+    outside: Option<Outside>,
 }
 
 impl SqlStore {
-    /// Starts the writers, at least one. Appends to a stream all go to the same; what is no append
-    /// goes to the first.
+    /// Starts the writers, at least one. Appends to a stream all go to the same, commands on a task to the same beside the
+    /// first, where there is one; the rest goes to the first.
     pub(super) fn start<C: Committer>(db: Db, committers: Vec<C>) -> Result<Self, StoreError> {
         let (mut lanes, mut writers) = (Vec::new(), Vec::new());
         let meters = Arc::new(Meters::new());
@@ -56,7 +62,8 @@ impl SqlStore {
             lanes.push(lane);
             writers.push(writer);
         }
-        Ok(Self { db, lanes: Mutex::new(lanes), writers: Mutex::new(writers), meters, hints: None })
+        let (lanes, writers) = (Mutex::new(lanes), Mutex::new(writers));
+        Ok(Self { db, lanes, writers, meters, hints: None, outside: None })
     }
 
     /// With hints between coordinators.
@@ -64,13 +71,23 @@ impl SqlStore {
         Self { hints: Some(Arc::new(hints)), ..self }
     }
 
+    /// With large blobs outside of the database.
+    #[must_use]
+    pub fn with_blobs(self, outside: BlobsOutside) -> Self {
+        Self { outside: Some(Outside::new(outside)), ..self }
+    }
+
+    /// Makes rows of blobs: large ones are files outside by then, where there is a place for them.
+    async fn pack(&self, blobs: Vec<NewBlob>, now: Timestamp) -> Result<Vec<PackedBlob>, StoreError> {
+        match &self.outside {
+            Some(outside) => outside.pack(self, &self.db, blobs, now).await,
+            None => pack(blobs).await,
+        }
+    }
+
     fn lane_of(&self, ask: &Ask) -> Option<mpsc::Sender<Job>> {
         let lanes = self.lanes.lock().expect("nobody panics while holding it");
-        let at = match ask.appends_to() {
-            Some(stream) if lanes.len() > 1 => lane::of_stream(stream, lanes.len()),
-            Some(_) | None => 0,
-        };
-        lanes.get(at).cloned()
+        lanes.get(lane::of(ask, lanes.len())).cloned()
     }
 
     async fn ask(&self, ask: Ask) -> Answered {
@@ -112,7 +129,7 @@ impl Store for SqlStore {
     fn append(&self, append: Append) -> Answer<'_, Result<Appended, AppendError>> {
         Box::pin(async move {
             let Append { stream, condition, events, blobs, names, now } = append;
-            let blobs = pack(blobs).await?;
+            let blobs = self.pack(blobs, now).await?;
             let ask = Ask::Append(AskAppend { stream, condition, events, blobs, names, now });
             answered!(self, Append, ask)
         })
@@ -127,7 +144,7 @@ impl Store for SqlStore {
     ) -> Answer<'_, Result<(TaskRecord, Option<Appended>), CommandError>> {
         Box::pin(async move {
             let CommandBlobs { blobs, names } = blobs;
-            let blobs = pack(blobs).await?;
+            let blobs = self.pack(blobs, now).await?;
             let ask = Ask::Command(AskCommand { task, decide, blobs, names, now });
             let doing = ask.doing();
             if let Answered::Command(answer) = self.ask(ask).await {
@@ -180,6 +197,22 @@ impl Store for SqlStore {
 
     fn answered(&self, run: RunId) -> Answer<'_, Result<(), StoreError>> {
         Box::pin(async move { answered!(self, CallEnded, Ask::CallEnded { run }) })
+    }
+
+    fn reserve(&self, caller: (RunId, Epoch), call: CallCost) -> Answer<'_, Result<Reserved, StoreError>> {
+        Box::pin(async move { answered!(self, Reserve, Ask::Reserve { caller, call }) })
+    }
+
+    fn count_batch(&self, batch: BatchId) -> Answer<'_, Result<bool, StoreError>> {
+        Box::pin(async move { answered!(self, CountBatch, Ask::CountBatch { batch }) })
+    }
+
+    fn budget(&self, batch: BatchId) -> Answer<'_, Result<(BatchBudget, Spending), StoreError>> {
+        Box::pin(budgets::budget(&self.db, batch))
+    }
+
+    fn has_budgets(&self) -> Answer<'_, Result<bool, StoreError>> {
+        Box::pin(budgets::any(&self.db))
     }
 
     fn drain_worker(&self, incarnation: IncarnationId) -> Answer<'_, Result<bool, StoreError>> {
@@ -273,21 +306,21 @@ impl Store for SqlStore {
 
     fn put_blobs(&self, blobs: Vec<NewBlob>, now: Timestamp) -> Answer<'_, Result<(), StoreError>> {
         Box::pin(async move {
-            let blobs = pack(blobs).await?;
+            let blobs = self.pack(blobs, now).await?;
             answered!(self, PutBlobs, Ask::PutBlobs { blobs, now })
         })
     }
 
     fn blob(&self, hash: BlobHash) -> Answer<'_, Result<Option<Bytes>, StoreError>> {
-        Box::pin(read::blob(&self.db, hash))
+        Box::pin(read_blobs::blob(&self.db, self.outside.as_ref(), hash))
     }
 
     fn check_blobs(&self, after: Option<BlobHash>) -> Answer<'_, Result<BlobCheck, StoreError>> {
-        Box::pin(read::check_blobs(&self.db, after))
+        Box::pin(read_blobs::check_blobs(&self.db, self.outside.as_ref(), after))
     }
 
     fn blobs_present(&self, hashes: Vec<BlobHash>) -> Answer<'_, Result<Vec<BlobHash>, StoreError>> {
-        Box::pin(read::blobs_present(&self.db, hashes))
+        Box::pin(read_blobs::blobs_present(&self.db, hashes))
     }
 
     fn import(&self, import: Import, now: Timestamp) -> Answer<'_, Result<Imported, ImportError>> {
@@ -326,7 +359,29 @@ impl Store for SqlStore {
         hashes: Vec<BlobHash>,
         since: Timestamp,
     ) -> Answer<'_, Result<Vec<BlobRef>, StoreError>> {
-        Box::pin(async move { answered!(self, DropBlobs, Ask::DropBlobs { hashes, untouched_since: since }) })
+        Box::pin(async move {
+            // A row's file is its own: read before the row goes, nobody else's can stand there.
+            let files = match &self.outside {
+                Some(_) => outside::files_of(&self.db, &hashes).await?,
+                None => HashMap::new(),
+            };
+            let dropped: Vec<BlobRef> =
+                answered!(self, DropBlobs, Ask::DropBlobs { hashes, untouched_since: since })?;
+            if let Some(outside) = &self.outside {
+                let files = dropped.iter().filter_map(|blob| files.get(&blob.hash).cloned()).collect();
+                outside.remove(files).await?;
+            }
+            Ok(dropped)
+        })
+    }
+
+    fn stray_blobs(&self, since: Timestamp, delete: bool) -> Answer<'_, Result<(u64, u64), StoreError>> {
+        Box::pin(async move {
+            match &self.outside {
+                Some(outside) => outside.clear(self, &self.db, since, delete).await,
+                None => Ok((0, 0)),
+            }
+        })
     }
 
     fn inbox_waiting(&self, limit: u32) -> Answer<'_, Result<Vec<InboxRow>, StoreError>> {
@@ -357,11 +412,15 @@ impl Store for SqlStore {
         Box::pin(read_flow::queues(&self.db))
     }
 
+    fn waiting(&self) -> Answer<'_, Result<crate::decide::Waiting, StoreError>> {
+        Box::pin(read_flow::waiting(&self.db))
+    }
+
     fn ahead(&self, record: TaskRecord) -> Answer<'_, Result<u64, StoreError>> {
         Box::pin(async move { read_flow::ahead(&self.db, &record).await })
     }
 
-    fn sharing(&self, key: String) -> Answer<'_, Result<Vec<TaskId>, StoreError>> {
+    fn sharing(&self, key: String) -> Answer<'_, Result<Vec<(TaskId, u32)>, StoreError>> {
         Box::pin(read_flow::sharing(&self.db, key))
     }
 
@@ -425,6 +484,10 @@ impl Archives for SqlStore {
 
     fn stubs(&self, after: Option<StreamId>, limit: u32) -> Answer<'_, Result<Vec<Stub>, StoreError>> {
         Box::pin(archived::stubs(&self.db, after, limit))
+    }
+
+    fn archived_tasks(&self, query: ArchivedTaskQuery) -> Answer<'_, Result<ArchivedTaskPage, StoreError>> {
+        Box::pin(archived_tasks::list(&self.db, query))
     }
 
     fn stub(&self, id: uuid::Uuid) -> Answer<'_, Result<Option<Stub>, StoreError>> {

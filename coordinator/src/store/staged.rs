@@ -4,7 +4,8 @@ use std::collections::{BTreeMap, HashSet};
 
 use docket_schema::{
     ids::{
-        BlobHash, Epoch, EventHash, IncarnationId, QueueName, RunId, Seq, StreamId, TaskId, Timestamp, Turn,
+        BatchId, BlobHash, Epoch, EventHash, IncarnationId, QueueName, RunId, Seq, StreamId, TaskId,
+        Timestamp, Turn,
     },
     queue::QueueSettings,
     wire::Room,
@@ -12,6 +13,7 @@ use docket_schema::{
 
 use super::{
     ask::PackedBlob,
+    budgets::BudgetRow,
     row::{RunRow, StreamRow},
 };
 
@@ -87,6 +89,8 @@ pub(super) struct Staged {
     pub(super) lease_answers: BTreeMap<IncarnationId, (u64, String)>,
     /// Queues whose settings change.
     pub(super) queues: BTreeMap<QueueName, QueueSettings>,
+    /// Batches whose budgets are set, or used up.
+    pub(super) budgets: BTreeMap<BatchId, BudgetRow>,
     /// Which task waits for which, and no longer: by the one that is waited for.
     pub(super) dependencies: BTreeMap<(TaskId, TaskId), Waits>,
     /// Rows of the inbox that are tasks now (`None`), or none, and why.

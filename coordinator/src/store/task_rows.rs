@@ -25,7 +25,8 @@ pub(super) fn tasks(staged: &Staged, desk: &Desk) -> [Write; 2] {
             Blob, Int, Int, Blob, Text, Text, Text, Int, Text, Blob, Int, Int, Int, Int, Blob, Blob, Blob,
             Int, Text, Text, Int, Int, Text, Int, Text, Int, Blob, Int, Int,
         ],
-    );
+    )
+    .on("tasks");
     // A deadline of 0 keeps the one that is there.
     let mut changed = Write::update(
         "WITH u(id, seq, hash, state, priority, epoch, failures, crashes, runs, run, last_run, worker, \
@@ -44,6 +45,7 @@ pub(super) fn tasks(staged: &Staged, desk: &Desk) -> [Write; 2] {
             Blob, Int, Blob, Text, Int, Int, Int, Int, Int, Blob, Blob, Blob, Int, Text, Text, Int, Int, Blob, Int, Int,
         ],
     )
+    .on("tasks")
     .that_must_change();
     for (id, deadline) in &staged.tasks {
         let Some((record, stream_id)) = desk.tasks.get(id) else { continue };
@@ -158,4 +160,65 @@ pub(super) fn task_cells(record: &TaskRecord, stream_id: i64) -> Vec<Arg> {
         Arg::BlobOrNull(ids_bytes(&record.waits_for)),
         Arg::IntOrNull(record.leased_at.map(|at| at.0)),
     ]
+}
+
+#[cfg(test)]
+mod tests {
+    use docket_schema::migrations;
+
+    #[test]
+    fn sqlite_refuses_a_row_whose_state_and_columns_do_not_go_together() {
+        let conn = rusqlite::Connection::open_in_memory().expect("memory opens");
+        for migration in migrations::SQLITE {
+            conn.execute_batch(migration.sql).expect("migrates");
+        }
+        let insert = |columns: &str| {
+            let (worker, run, why, ended) = match columns.split(' ').collect::<Vec<_>>()[..] {
+                [_, worker, run, why, ended] => (worker, run, why, ended),
+                _ => panic!("four columns behind the state"),
+            };
+            let state = columns.split(' ').next().unwrap_or_default();
+            let given = |is: &str, value: &str| if is == "+" { value.to_owned() } else { "NULL".to_owned() };
+            let why = if why == "-" { "NULL".to_owned() } else { format!("'{why}'") };
+            conn.execute(
+                &format!(
+                    "INSERT INTO tasks (id, stream_id, seq, hash, state, queue, engine, priority, epoch, failures, \
+                     crashes, runs, run, worker, deadline_at, leased_at, blocked_why, ended_at, available_at, \
+                     submitted_at, flow, rank) VALUES (randomblob(16), 1, 1, x'00', '{state}', 'q', 'e', 0, 1, 0, 0, \
+                     1, {run}, {worker}, {deadline}, {deadline}, {why}, {ended}, 0, 0, 'f', 0)",
+                    run = given(run, "x'01'"),
+                    worker = given(worker, "x'02'"),
+                    deadline = given(worker, "9"),
+                    ended = given(ended, "9"),
+                ),
+                [],
+            )
+        };
+        for good in [
+            "available - - - -",
+            "available - + - -",
+            "running + + - -",
+            "completed - - - +",
+            "blocked - + person -",
+            "retryable - - - -",
+            "discarded - - - +",
+        ] {
+            insert(good).unwrap_or_else(|error| panic!("{good}: {error}"));
+        }
+        for bad in [
+            "available + + - -",
+            "available - - - +",
+            "running - + - -",
+            "running + - - -",
+            "completed - + - +",
+            "completed - - - -",
+            "blocked - + - -",
+            "blocked - + hunger -",
+            "retryable - - person -",
+            "pending - - - -",
+            "asleep - - - -",
+        ] {
+            assert!(insert(bad).is_err(), "{bad} was taken");
+        }
+    }
 }

@@ -1,5 +1,5 @@
-//! What a batch writes: on PostgreSQL each kind of row in one statement, `unnest` of typed columns
-//! being its rows; on SQLite row after row.
+//! What a batch writes, kind of row by kind of row: on PostgreSQL many kinds stand in one statement, on SQLite each row
+//! has its own.
 
 use std::borrow::Cow;
 
@@ -7,6 +7,7 @@ use docket_schema::ids::StreamId;
 
 use super::{
     archived::stub_cells,
+    budgets::budgets,
     conn::Arg,
     desk::{Desk, Staged},
     flow_rows::{dependencies, queues},
@@ -19,7 +20,7 @@ use super::{
 pub(crate) const TOUCH_MS: i64 = 3_600_000;
 
 /// Where the rows of a statement come from.
-const ROWS: &str = "{rows}";
+pub(super) const ROWS: &str = "{rows}";
 
 /// Type of a column.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -32,42 +33,104 @@ pub(super) enum Kind {
 }
 use Kind::{Blob, Int, Payload, Text};
 
-/// One statement over many rows on PostgreSQL, one for each row on SQLite: there a statement costs
-/// little, but one over rows of its own fills a table in memory first.
+/// Rows of a kind. On SQLite each has a statement: there a statement costs little, but one over rows of its own fills a
+/// table in memory first.
 #[derive(Debug)]
 pub(super) struct Write {
     /// With `{rows}` in place of the rows.
-    sql: &'static str,
+    pub(super) sql: &'static str,
     /// For SQLite, where it is not `sql` with one row of `VALUES`.
     one: Option<&'static str>,
-    columns: &'static [Kind],
+    pub(super) columns: &'static [Kind],
     /// Row after row.
     pub(super) cells: Vec<Arg>,
     /// A row that changes nothing shows that what was decided upon is gone.
     must_change: bool,
+    /// For PostgreSQL: the first column counts from the transaction's first position.
+    pub(super) is_placed: bool,
+    /// For PostgreSQL: what it may share a statement with.
+    beside: Beside,
 }
 
-/// A statement and its arguments.
-#[derive(Debug)]
-pub(super) struct Statement {
-    pub(super) sql: String,
-    pub(super) args: Vec<Arg>,
+/// For PostgreSQL: which writes may share a statement. None sees what the others of its statement do.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Beside {
+    /// It has a statement of its own.
+    Nothing,
+    /// Writes to other tables than this.
+    OtherTables(&'static str),
+    /// As well as writes to this table that say the same: their rows are others.
+    OtherRows(&'static str),
+}
+
+impl Beside {
+    fn may_share(self, other: Self) -> bool {
+        match (self, other) {
+            (Self::Nothing, _) | (_, Self::Nothing) => false,
+            (Self::OtherRows(one), Self::OtherRows(two)) if one == two => true,
+            (
+                Self::OtherTables(one) | Self::OtherRows(one),
+                Self::OtherTables(two) | Self::OtherRows(two),
+            ) => one != two,
+        }
+    }
 }
 
 impl Write {
     /// An insert, or an upsert.
     pub(super) const fn insert(sql: &'static str, columns: &'static [Kind]) -> Self {
-        Self { sql, one: None, columns, cells: Vec::new(), must_change: false }
+        Self {
+            sql,
+            one: None,
+            columns,
+            cells: Vec::new(),
+            must_change: false,
+            is_placed: false,
+            beside: Beside::Nothing,
+        }
     }
 
     /// An update, for PostgreSQL and for one row on SQLite.
     pub(super) const fn update(sql: &'static str, one: &'static str, columns: &'static [Kind]) -> Self {
-        Self { sql, one: Some(one), columns, cells: Vec::new(), must_change: false }
+        Self {
+            sql,
+            one: Some(one),
+            columns,
+            cells: Vec::new(),
+            must_change: false,
+            is_placed: false,
+            beside: Beside::Nothing,
+        }
     }
 
     /// Each row must be there.
     pub(super) fn that_must_change(self) -> Self {
         Self { must_change: true, ..self }
+    }
+
+    /// May share a statement with writes to other tables.
+    pub(super) fn on(self, table: &'static str) -> Self {
+        Self { beside: Beside::OtherTables(table), ..self }
+    }
+
+    /// May share a statement also with writes to the same table, whose rows are others.
+    pub(super) fn on_rows_of(self, table: &'static str) -> Self {
+        Self { beside: Beside::OtherRows(table), ..self }
+    }
+
+    /// For PostgreSQL: whether `self` may stand in a statement with all of these.
+    pub(super) fn may_join(&self, others: &[Self]) -> bool {
+        others.iter().all(|other| self.beside.may_share(other.beside))
+    }
+
+    /// For PostgreSQL: it shares a statement with no other.
+    pub(super) fn stands_alone(&self) -> bool {
+        self.beside == Beside::Nothing
+    }
+
+    /// How many rows.
+    pub(super) fn rows(&self) -> usize {
+        self.cells.len() / self.columns.len()
     }
 
     /// For SQLite: writes row after row. `false` = a row that must be there is not.
@@ -82,66 +145,6 @@ impl Write {
         let all = direct::run_each(conn, &sql, self.columns.len(), &self.cells)?;
         Ok(all || !self.must_change)
     }
-
-    /// For PostgreSQL: one statement over arrays, parameters counted from `$1`.
-    pub(super) fn columns(self) -> Statement {
-        let width = self.columns.len();
-        let mut args: Vec<Arg> = self.columns.iter().map(|kind| empty_column(*kind)).collect();
-        for (at, cell) in self.cells.into_iter().enumerate() {
-            push_cell(&mut args[at % width], cell);
-        }
-        let source = format!("SELECT * FROM {}", unnest(self.columns, 1));
-        Statement { sql: self.sql.replace(ROWS, &source), args }
-    }
-}
-
-/// `unnest` over parameters from `first` on.
-fn unnest(columns: &[Kind], first: usize) -> String {
-    let arrays: Vec<String> = columns
-        .iter()
-        .enumerate()
-        .map(|(at, kind)| format!("${}::{}", at + first, array_of(*kind)))
-        .collect();
-    format!("unnest({})", arrays.join(", "))
-}
-
-fn empty_column(kind: Kind) -> Arg {
-    match kind {
-        Int => Arg::IntColumn(Vec::new()),
-        Text => Arg::TextColumn(Vec::new()),
-        Blob | Payload => Arg::BlobColumn(Vec::new()),
-    }
-}
-
-const fn array_of(kind: Kind) -> &'static str {
-    match kind {
-        Int => "bigint[]",
-        Text => "text[]",
-        Blob | Payload => "bytea[]",
-    }
-}
-
-/// For PostgreSQL: a cell by itself.
-fn cell_of(kind: Kind, cell: Arg) -> Arg {
-    match (kind, cell) {
-        (Payload, Arg::Text(text)) => Arg::Blob(text.into_bytes()),
-        (Int | Text | Blob | Payload, cell) => cell,
-    }
-}
-
-fn push_cell(column: &mut Arg, cell: Arg) {
-    match (column, cell) {
-        (Arg::IntColumn(cells), Arg::Int(n)) => cells.push(Some(n)),
-        (Arg::IntColumn(cells), Arg::IntOrNull(n)) => cells.push(n),
-        (Arg::TextColumn(cells), Arg::Text(text)) => cells.push(Some(text)),
-        (Arg::TextColumn(cells), Arg::TextOrNull(text)) => cells.push(text),
-        (Arg::TextColumn(cells), Arg::Word(word)) => cells.push(Some(word.to_owned())),
-        (Arg::BlobColumn(cells), Arg::Hash(hash)) => cells.push(Some(hash.to_vec())),
-        (Arg::BlobColumn(cells), Arg::Blob(bytes)) => cells.push(Some(bytes)),
-        (Arg::BlobColumn(cells), Arg::BlobOrNull(bytes)) => cells.push(bytes),
-        (Arg::BlobColumn(cells), Arg::Text(text)) => cells.push(Some(text.into_bytes())),
-        (_, cell) => unreachable!("a statement's cells follow its columns: {cell:?}"),
-    }
 }
 
 /// All that a batch writes, in an order that references allow. `base` is the first position.
@@ -154,6 +157,7 @@ pub(super) fn writes(desk: &mut Desk, base: u64) -> Vec<Write> {
     all.extend(tasks(staged, desk));
     all.extend(dependencies(staged));
     all.push(queues(staged));
+    all.push(budgets(staged));
     all.extend(inbox(staged));
     all.extend(runs(staged));
     all.push(deadlines(staged));
@@ -168,52 +172,6 @@ pub(super) fn int(n: u64) -> Arg {
     Arg::Int(i64::try_from(n).unwrap_or(i64::MAX))
 }
 
-/// For PostgreSQL: [`fenced_append`] for one event, without `unnest`: it takes the server less than
-/// half the time.
-const FENCED_ONE: &str = "WITH moved AS (UPDATE streams s SET head_seq = $6, head_hash = $7, head_at = $8 \
-     WHERE s.id = $1 AND s.head_seq = $2 AND s.head_hash = $3 AND s.epoch = $4 AND s.fence = $5 RETURNING s.id), \
-     written AS (INSERT INTO events (position, stream_id, seq, recorded_at, turn, epoch, kind, version, payload, \
-     prev_hash, hash) SELECT ((pg_current_xact_id()::text::bigint + $20) << 16) + $9, $10, $11, $12, $13, $14, $15, \
-     $16, $17, $18, $19 FROM moved WHERE moved.id = $10) \
-     SELECT pg_current_xact_id()::text::bigint, id FROM moved";
-const _: () = assert!(POSITION_BITS == 16, "`FENCED_ONE` shifts by as much");
-
-/// For PostgreSQL: heads that move and their events in one statement of its own transaction. Only
-/// streams whose head, epoch and fence are still those decided upon move, and only their events are
-/// written; the rows answered are those streams and the transaction's id. `offset` and the
-/// transaction's id make the positions.
-pub(super) fn fenced_append(desk: &mut Desk, offset: i64) -> Statement {
-    let events = events(&mut desk.staged, 0);
-    let [_, heads, _] = streams(&desk.staged, desk);
-    if events.cells.len() == events.columns.len() && heads.cells.len() == heads.columns.len() {
-        let cells =
-            heads.cells.into_iter().zip(heads.columns).chain(events.cells.into_iter().zip(events.columns));
-        let mut args: Vec<Arg> = cells.map(|(cell, kind)| cell_of(*kind, cell)).collect();
-        args.push(Arg::Int(offset));
-        return Statement { sql: FENCED_ONE.to_owned(), args };
-    }
-    let first = heads.columns.len() + 1;
-    let sql = format!(
-        "WITH u AS (SELECT * FROM {} AS u(id, old_seq, old_hash, old_epoch, old_fence, seq, hash, at)), \
-         moved AS (UPDATE streams s SET head_seq = u.seq, head_hash = u.hash, head_at = u.at FROM u \
-         WHERE s.id = u.id AND s.head_seq = u.old_seq AND s.head_hash = u.old_hash AND s.epoch = u.old_epoch \
-         AND s.fence = u.old_fence RETURNING s.id), \
-         written AS (INSERT INTO events (position, stream_id, seq, recorded_at, turn, epoch, kind, version, payload, \
-         prev_hash, hash) SELECT ((pg_current_xact_id()::text::bigint + ${}) << {POSITION_BITS}) + e.place, \
-         e.stream_id, e.seq, e.recorded_at, e.turn, e.epoch, e.kind, e.version, e.payload, e.prev_hash, e.hash \
-         FROM {} AS e(place, stream_id, seq, recorded_at, turn, epoch, kind, version, payload, prev_hash, hash) \
-         WHERE e.stream_id IN (SELECT id FROM moved)) \
-         SELECT pg_current_xact_id()::text::bigint, id FROM moved",
-        unnest(heads.columns, 1),
-        first + events.columns.len(),
-        unnest(events.columns, first),
-    );
-    let mut args = heads.columns().args;
-    args.extend(events.columns().args);
-    args.push(Arg::Int(offset));
-    Statement { sql, args }
-}
-
 /// Bits of a PostgreSQL position that count within a transaction; the rest is the transaction's id.
 pub(super) const POSITION_BITS: u32 = 16;
 
@@ -221,11 +179,12 @@ pub(super) const POSITION_BITS: u32 = 16;
 /// second kind is every append of a holder, and a statement that leaves the checked columns alone
 /// costs a third. The fence is in the statement: a head, epoch or fence that is not what was
 /// decided upon makes `head_seq` NULL, which the table refuses, and with it the batch.
-fn streams(staged: &Staged, desk: &Desk) -> [Write; 3] {
+pub(super) fn streams(staged: &Staged, desk: &Desk) -> [Write; 3] {
     let mut new = Write::insert(
         "INSERT INTO streams (id, name, head_seq, head_hash, head_at, epoch, fence) {rows}",
         &[Int, Text, Int, Blob, Int, Int, Text],
-    );
+    )
+    .on_rows_of("streams");
     let mut gone_on = Write::update(
         "WITH u(id, old_seq, old_hash, old_epoch, old_fence, seq, hash, at) AS ({rows}) \
          UPDATE streams SET head_seq = CASE WHEN streams.head_seq = u.old_seq AND streams.head_hash = u.old_hash \
@@ -235,6 +194,7 @@ fn streams(staged: &Staged, desk: &Desk) -> [Write; 3] {
          THEN ?6 END, head_hash = ?7, head_at = ?8 WHERE id = ?1",
         &[Int, Int, Blob, Int, Text, Int, Blob, Int],
     )
+    .on_rows_of("streams")
     .that_must_change();
     let mut moved = Write::update(
         "WITH u(id, old_seq, old_hash, old_epoch, old_fence, seq, hash, at, epoch, fence) AS ({rows}) \
@@ -245,6 +205,7 @@ fn streams(staged: &Staged, desk: &Desk) -> [Write; 3] {
          THEN ?6 END, head_hash = ?7, head_at = ?8, epoch = ?9, fence = ?10 WHERE id = ?1",
         &[Int, Int, Blob, Int, Text, Int, Blob, Int, Int, Text],
     )
+    .on_rows_of("streams")
     .that_must_change();
     for (id, before) in &staged.streams {
         let Some(row) = desk.streams.get(id) else { continue };
@@ -274,12 +235,14 @@ fn streams(staged: &Staged, desk: &Desk) -> [Write; 3] {
 }
 
 /// Takes kinds and payloads out of what is staged: a batch that fails is planned again.
-fn events(staged: &mut Staged, base: u64) -> Write {
+pub(super) fn events(staged: &mut Staged, base: u64) -> Write {
     let mut write = Write::insert(
         "INSERT INTO events (position, stream_id, seq, recorded_at, turn, epoch, kind, version, payload, \
          prev_hash, hash) {rows}",
         &[Int, Int, Int, Int, Int, Int, Text, Int, Payload, Blob, Blob],
-    );
+    )
+    .on("events");
+    write.is_placed = true;
     write.cells.reserve(staged.events.len() * 11);
     for (event, position) in staged.events.iter_mut().zip(base..) {
         write.cells.extend([
@@ -303,7 +266,8 @@ fn runs(staged: &Staged) -> [Write; 2] {
     let mut new = Write::insert(
         "INSERT INTO runs (id, stream_id, task, attempt, stage, parent, parent_seq, ended_at) {rows}",
         &[Blob, Int, Blob, Int, Text, Blob, Int, Int],
-    );
+    )
+    .on_rows_of("runs");
     for row in staged.new_runs.values() {
         new.cells.extend([
             Arg::Blob(row.id.0.as_bytes().to_vec()),
@@ -322,7 +286,8 @@ fn runs(staged: &Staged) -> [Write; 2] {
          WHERE runs.id = u.id AND (u.only_from IS NULL OR runs.stage = u.only_from)",
         "UPDATE runs SET stage = ?2, ended_at = ?4 WHERE id = ?1 AND (?3 IS NULL OR stage = ?3)",
         &[Blob, Text, Text, Int],
-    );
+    )
+    .on_rows_of("runs");
     for (run, change) in &staged.runs {
         changed.cells.extend([
             Arg::Blob(run.0.as_bytes().to_vec()),
@@ -340,7 +305,8 @@ fn deadlines(staged: &Staged) -> Write {
          WHERE tasks.id = u.id AND tasks.epoch = u.epoch AND tasks.state = 'running'",
         "UPDATE tasks SET deadline_at = ?3 WHERE id = ?1 AND epoch = ?2 AND state = 'running'",
         &[Blob, Int, Int],
-    );
+    )
+    .on("tasks");
     for (task, (epoch, at)) in &staged.deadlines {
         write.cells.extend([Arg::Blob(task.0.as_bytes().to_vec()), int(epoch.0), Arg::Int(at.0)]);
     }
@@ -355,7 +321,8 @@ fn workers(staged: &Staged) -> [Write; 2] {
          about = coalesce(excluded.about, workers.about), slots = coalesce(excluded.slots, workers.slots), \
          full_why = CASE WHEN excluded.slots IS NULL THEN workers.full_why ELSE excluded.full_why END",
         &[Blob, Text, Int, Text, Int, Text],
-    );
+    )
+    .on("workers");
     for (incarnation, worker) in &staged.workers {
         seen.cells.extend([
             Arg::Blob(incarnation.0.as_bytes().to_vec()),
@@ -370,7 +337,8 @@ fn workers(staged: &Staged) -> [Write; 2] {
         "INSERT INTO lease_requests (incarnation, number, answer) {rows} ON CONFLICT (incarnation) DO UPDATE \
          SET number = excluded.number, answer = excluded.answer",
         &[Blob, Int, Text],
-    );
+    )
+    .on("lease_requests");
     for (incarnation, (number, answer)) in &staged.lease_answers {
         answers.cells.extend([
             Arg::Blob(incarnation.0.as_bytes().to_vec()),
@@ -386,7 +354,8 @@ fn blobs(staged: &Staged) -> [Write; 2] {
         "INSERT INTO blobs (hash, size, data, touched_at) {rows} \
          ON CONFLICT (hash) DO UPDATE SET touched_at = excluded.touched_at",
         &[Blob, Int, Blob, Int],
-    );
+    )
+    .on_rows_of("blobs");
     for blob in staged.blobs.values() {
         stored.cells.extend([
             Arg::Hash(blob.hash.0),
@@ -400,7 +369,8 @@ fn blobs(staged: &Staged) -> [Write; 2] {
          WHERE blobs.hash = u.hash AND blobs.touched_at < u.before",
         "UPDATE blobs SET touched_at = ?2 WHERE hash = ?1 AND touched_at < ?3",
         &[Blob, Int, Int],
-    );
+    )
+    .on_rows_of("blobs");
     let mut names: Vec<_> = staged.touched.iter().filter(|hash| !staged.blobs.contains_key(hash)).collect();
     names.sort_unstable();
     for hash in names {
@@ -438,8 +408,12 @@ fn restored(staged: &Staged) -> Write {
 fn removed(staged: &Staged) -> [Write; 7] {
     let mut stubs = Write::insert(
         "INSERT INTO archived_streams (name, id, head_seq, head_hash, archived_at, place, file, file_hash, \
-         file_bytes) {rows}",
-        &[Text, Blob, Int, Blob, Int, Text, Text, Blob, Int],
+         file_bytes, title, queue, state, batch, batch_name, dedup_key, runs, failures, crashes, submitted_at, \
+         ended_at) {rows}",
+        &[
+            Text, Blob, Int, Blob, Int, Text, Text, Blob, Int, Text, Text, Text, Blob, Text, Text, Int, Int,
+            Int, Int, Int,
+        ],
     );
     for super::desk::Removed { stub, .. } in &staged.removed {
         stubs.cells.extend(stub_cells(stub));

@@ -1,7 +1,7 @@
 //! Archives what is old enough by the settings, if they say so.
 //!
-//! One coordinator does so at a time, by its term; where two do, for a clock is wrong, they make the same
-//! files, and one of them finds the streams gone.
+//! One coordinator does so at a time, by its term; where two do, for a clock is wrong, each makes files of its own,
+//! and one of them finds the streams gone.
 
 use std::time::Duration;
 
@@ -67,7 +67,7 @@ async fn look(archiver: &Archiver, holder: &str, shutdown: &CancellationToken) -
             if taken == Taken::ByAnother || shutdown.is_cancelled() {
                 return Ok(());
             }
-            let place = Place::open(to).map_err(|error| error_chain(&error))?;
+            let place = Place::make(to).map_err(|error| error_chain(&error))?;
             let ago = i64::try_from(ms.saturating_mul(1000)).unwrap_or(i64::MAX);
             let asked = Asked {
                 retention: retention.clone(),

@@ -208,10 +208,18 @@ mod tests {
     #[test]
     fn jitter_stays_within_its_range() {
         let longest = Duration::from_millis(500);
-        for _ in 0..100 {
-            let wait = jittered(longest);
-            assert!(wait >= longest / 2 && wait <= longest);
+        let waits: Vec<Duration> = (0..200).map(|_| jittered(longest)).collect();
+        assert!(waits.iter().all(|wait| *wait >= longest / 2 && *wait <= longest), "{waits:?}");
+        // Spread over all of it: of 200 even draws some are in the first fifth and some in the last, but once in 10^19.
+        let fifth = longest / 10;
+        for (what, is) in [
+            ("early", waits.iter().any(|wait| *wait < longest / 2 + fifth)),
+            ("late", waits.iter().any(|wait| *wait > longest - fifth)),
+        ] {
+            assert!(is, "none is {what}: {waits:?}");
         }
+        let several: std::collections::HashSet<&Duration> = waits.iter().collect();
+        assert!(several.len() > 150, "only {} differ", several.len());
         assert!(jittered(Duration::ZERO) <= Duration::from_micros(1));
     }
 }

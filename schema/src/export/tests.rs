@@ -92,7 +92,11 @@ fn log() -> Log {
     let spec: TaskSpec = serde_json::from_value(spec).expect("a specification");
     let task = StreamId::Task(TASK);
     let worker = IncarnationId(uuid::Uuid::from_u128(9));
-    log.add(task.clone(), 0, &TaskEvent::from(TaskSubmitted { spec, by: "ann".into(), forked_from: None }));
+    log.add(
+        task.clone(),
+        0,
+        &TaskEvent::from(TaskSubmitted { spec, by: "ann".into(), forked_from: None, delegated_by: None }),
+    );
     let leased = |run, epoch| TaskEvent::from(TaskLeased { epoch, run, worker, worker_name: "w".into() });
     log.add(task.clone(), 0, &leased(FIRST, Epoch(1)));
     let resumed = TaskResumed { by: "ann".into(), run: SECOND, parent: FIRST };
@@ -114,6 +118,7 @@ fn log() -> Log {
         gates: vec![],
         tests: None,
         linters: vec![],
+        roles: vec![],
         requires: vec![],
         policy: None,
         policies: Vec::new(),

@@ -77,10 +77,11 @@ pub struct Spent {
 
 impl Spent {
     fn of(totals: &Totals, worked_ms: u64) -> Self {
+        let children = totals.children;
         let Usage { input_tokens, output_tokens, cache_read_tokens, cache_write_tokens, .. } = totals.usage;
         let parts = [input_tokens, output_tokens, cache_read_tokens, cache_write_tokens];
-        let tokens = parts.into_iter().fold(0, u64::saturating_add);
-        Self { tokens, cost_nusd: totals.cost_nusd, worked_ms }
+        let tokens = parts.into_iter().fold(children.tokens, u64::saturating_add);
+        Self { tokens, cost_nusd: totals.cost_nusd.saturating_add(children.cost_nusd), worked_ms }
     }
 }
 

@@ -13,10 +13,12 @@ use super::{
         PolicyChanged, RunBlocked, RunEnded, RunPaused, Told, Unpaused, WorkspaceEdited,
     },
     event_work::{
-        GateFinished, GateRequested, ModelAnswered, ModelFailed, ModelRequested, SnapshotTaken, ToolFinished,
-        ToolRequested,
+        BaseChecked, GateFinished, GateRequested, ModelAnswered, ModelFailed, ModelRequested, SnapshotTaken,
+        ToolFinished, ToolRequested,
     },
     pin::{EngineRef, GateSpec, LinterSpec, Models, Prompts, RunSettings, SandboxLayers},
+    role::{RoleBegan, RoleSpec, RolesPinned},
+    work::Concluded,
 };
 use crate::{
     content::{BlobRef, Content, WorkPath},
@@ -57,7 +59,11 @@ typed_events! {
         ChildAnswered 1,
         Compacted 1,
         WorkspaceEdited 1,
+        RolesPinned 1,
+        RoleBegan 1,
+        Concluded 1,
         RunEnded 1,
+        BaseChecked 1,
     }
 }
 
@@ -87,6 +93,9 @@ pub struct RunStarted {
     /// it stands for the quoted test path.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tests: Option<String>,
+    /// Roles of its engine; none where it has one conversation.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub roles: Vec<RoleSpec>,
     /// Linters of the project's languages.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub linters: Vec<LinterSpec>,

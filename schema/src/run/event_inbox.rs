@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 use super::permits::AboutCall;
 use crate::{
     content::{BlobRef, Content},
-    ids::{DecisionHash, TaskId, TreeHash},
+    ids::{DecisionHash, RunId, TaskId, TreeHash},
     message::CallId,
     policy::Policy,
 };
@@ -70,6 +70,8 @@ pub enum Limit {
     Tokens,
     /// Money.
     Money,
+    /// What the runs of its batch may use together.
+    Batch,
 }
 
 /// A limit was reached: told as an event, so that engines need no clock.
@@ -77,6 +79,9 @@ pub enum Limit {
 pub struct LimitReached {
     /// Which.
     pub which: Limit,
+    /// One line for a person, where the limit is not the run's own.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub message: Option<String>,
 }
 
 /// The run rests; its slot is free.
@@ -138,7 +143,7 @@ pub struct BlockerAnswered {
     pub by: String,
 }
 
-/// A child task was submitted on behalf of this run.
+/// A child task was submitted on behalf of this run. Its call is open until the child has answered.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Delegated {
     /// The call that delegates.
@@ -154,10 +159,16 @@ pub struct ChildAnswered {
     pub call: CallId,
     /// The child.
     pub child: TaskId,
-    /// Its answer, as the model reads it.
+    /// Its answer, as the model reads it; in short, where the call is open and its result follows.
     pub content: Content,
     /// It failed.
     pub is_error: bool,
+    /// The child's last run, where it had one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub run: Option<RunId>,
+    /// Other children have not ended.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub more: bool,
 }
 
 /// A person changed the workspace (`docket shell`); a `SnapshotTaken` follows.
@@ -181,6 +192,8 @@ pub enum FailureKind {
     Model,
     /// The model kept answering with nothing.
     EmptyAnswers,
+    /// There is no plan that could be followed, and none is asked for again.
+    Plan,
     /// The workspace or the sandbox could not be made.
     Environment,
     /// What was asked for cannot be had as it is configured: no such model, a request that its provider never

@@ -35,6 +35,9 @@ pub struct ModelRequested {
     pub purpose: Purpose,
     /// Who is asked.
     pub model: ModelRef,
+    /// In which role; none where the engine has no roles.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub role: Option<String>,
     /// Which attempt at this decision, from 1.
     pub attempt: u32,
     /// BLAKE3 of the canonical decision that asks for it.
@@ -279,6 +282,32 @@ pub struct GateRequested {
     pub step: GateStep,
     /// The decision that asks for it.
     pub decision: DecisionHash,
+}
+
+/// A final check was run before the run changed anything: what failed then is not the run's doing.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct BaseChecked {
+    /// The check.
+    pub gate: GateSpec,
+    /// As of [`GateFinished::passed`].
+    pub passed: bool,
+    /// What was counted, and which tests failed.
+    #[serde(default)]
+    pub facts: ToolFacts,
+    /// How long it ran, in milliseconds.
+    #[serde(default)]
+    pub duration_ms: u64,
+    /// It ran for an earlier run on the same tree, and not again for this one.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub shared: bool,
+}
+
+impl BaseChecked {
+    /// What it came to, in a word.
+    #[must_use]
+    pub const fn came_to(&self) -> &'static str {
+        if self.passed { "passed" } else { "failed" }
+    }
 }
 
 /// A final check, or its mending, ended.

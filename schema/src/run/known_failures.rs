@@ -1,13 +1,13 @@
 //! Tests that failed before a run changed anything: what was broken then is not the run's to mend.
 //!
-//! What is known comes from the model's own `run_tests` over the whole, while the workspace was as it began. Final
-//! checks whose failures are all among these pass; that is so only for tests that docket found by looking, for who
+//! What is known comes from the checks that were run before the run began to work, where its settings want that, and
+//! from the model's own `run_tests` over the whole, while the workspace was as it began. Final checks whose failures are all among these pass; that is so only for tests that docket found by looking, for who
 //! names the tests of a task wants them to pass. Pure, a part of the fold; logs from before the names of failing
 //! tests were noted hold none, and nothing here changes for them.
 
 use std::collections::BTreeSet;
 
-use super::event_work::{ToolFinished, ToolStatus};
+use super::event_work::{BaseChecked, ToolFinished, ToolStatus};
 use crate::{ids::Turn, message::ToolUse, snapshot::PathChange, tool::ToolFacts};
 
 /// Names that a message lists.
@@ -43,6 +43,13 @@ impl KnownFailures {
             self.ran_in = Some(turn);
         }
         self.changed |= !facts.changed.is_empty();
+    }
+
+    /// Takes what a final check said before the run began to work.
+    pub(super) fn at_base(&mut self, event: &BaseChecked) {
+        if event.gate.name == "tests" && !self.changed && is_whole(&event.facts) {
+            self.before = event.facts.failing.iter().cloned().collect();
+        }
     }
 
     /// Takes a snapshot. What setup leaves comes before the first turn.

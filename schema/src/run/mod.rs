@@ -2,6 +2,7 @@
 
 mod asking;
 mod compacted;
+mod delegation;
 mod event;
 mod event_inbox;
 mod event_work;
@@ -12,18 +13,21 @@ mod ledger;
 mod permits;
 mod pin;
 mod reads;
+mod role;
 mod state;
 mod transcript;
 mod transition;
 mod troubles;
+mod work;
 
 #[cfg(test)]
 mod blocked_tests;
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
 
 pub use asking::*;
 pub use compacted::*;
+pub use delegation::*;
 pub use event::*;
 pub use event_inbox::*;
 pub use event_work::*;
@@ -34,6 +38,8 @@ pub use ledger::*;
 pub use permits::*;
 pub use pin::*;
 pub use reads::*;
+pub use role::*;
 pub use state::*;
 pub use transcript::*;
 pub use troubles::*;
+pub use work::*;

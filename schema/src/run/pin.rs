@@ -9,6 +9,7 @@ use serde::{Deserialize, Serialize};
 use crate::{
     content::{BlobRef, WorkPath},
     message::{ModelRef, Prices},
+    tool::ToolSet,
 };
 
 /// An engine and the version of its rules. A change that alters a decision on any golden log is a
@@ -143,10 +144,38 @@ pub struct RunSettings {
     /// lack it.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub rest_at_outage: bool,
+    /// Run the final checks once before the run changes anything, so that what fails then is known. Not in logs that
+    /// lack it.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub base_checks: bool,
     /// How much is asked for before the first change; none = as the task's words let one expect. A log of a run
     /// that pinned one has its phase of planning.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub complexity: Option<Complexity>,
+    /// Which tools its model has; the seven in logs that lack it.
+    #[serde(default, skip_serializing_if = "ToolSet::is_core")]
+    pub tool_set: ToolSet,
+    /// How deep the run may give work away to child tasks: 1 = its children give nothing away themselves; 0 = it gives
+    /// nothing away, and so in logs that lack it.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub delegation_depth_max: u32,
+    /// Children that the run may have in all, where it may have any; 0 = [`CHILDREN_MAX`].
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub children_max: u32,
+}
+
+/// Children of a run where nothing else is said: each is a run of its own, to be paid for.
+pub const CHILDREN_MAX: u32 = 8;
+
+impl RunSettings {
+    /// Children that the run may have in all.
+    pub const fn children_allowed(&self) -> u32 {
+        match (self.delegation_depth_max, self.children_max) {
+            (0, _) => 0,
+            (_, 0) => CHILDREN_MAX,
+            (_, max) => max,
+        }
+    }
 }
 
 /// How large a task is thought to be (A15): whether nothing, a brief or a detailed intent preview is asked for.
@@ -272,7 +301,11 @@ impl Default for RunSettings {
             early_end: true,
             mend_rules: 1,
             rest_at_outage: true,
+            base_checks: false,
             complexity: None,
+            tool_set: ToolSet::Core,
+            delegation_depth_max: 0,
+            children_max: 0,
         }
     }
 }
@@ -404,6 +437,9 @@ pub struct Models {
     /// Stands in for a model that stays overloaded.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub fallback: Option<Box<OtherModel>>,
+    /// Models that play roles, beside those.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub roles: Vec<OtherModel>,
 }
 
 /// A model beside the main one.
@@ -418,16 +454,17 @@ pub struct OtherModel {
 impl Models {
     /// One model that does everything.
     pub const fn only(main: ModelRef, terms: ModelTerms) -> Self {
-        Self { main, terms, explore: None, fallback: None }
+        Self { main, terms, explore: None, fallback: None, roles: Vec::new() }
     }
 
     /// All of them, the main one first.
     pub fn all(&self) -> impl Iterator<Item = (&ModelRef, &ModelTerms)> {
-        let others = [&self.explore, &self.fallback].into_iter().flatten();
-        std::iter::once((&self.main, &self.terms)).chain(others.map(|other| (&other.model, &other.terms)))
+        let others = [&self.explore, &self.fallback].into_iter().flatten().map(|other| &**other);
+        let others = others.chain(&self.roles).map(|other| (&other.model, &other.terms));
+        std::iter::once((&self.main, &self.terms)).chain(others)
     }
 
-    /// Whether there is more than one.
+    /// Whether one conversation may be with more than one.
     pub const fn are_several(&self) -> bool {
         self.explore.is_some() || self.fallback.is_some()
     }

@@ -12,6 +12,7 @@ use std::{
 use super::{
     asking::Asking,
     compacted::{Measured, MeasuredSize, Summary},
+    delegation::{ChildrenSpent, Delegation},
     event::{Phase, RunEvent, RunStarted},
     event_inbox::{Limit, RunBlocked, RunOutcome},
     event_work::{GateRequested, ModelFailed, ModelRequested, SnapshotParts, ToolRequested},
@@ -21,8 +22,10 @@ use super::{
     permits::Permits,
     pin::{GateSpec, SandboxLayers},
     reads::Reads,
+    role::RoleSpec,
     transcript::Transcript,
     troubles::Troubles,
+    work::Work,
 };
 use crate::{
     content::{BlobRef, Content, WorkPath},
@@ -147,6 +150,8 @@ pub struct Totals {
     pub tool_errors: u32,
     /// Of these, the ones that policy refused.
     pub denials: u32,
+    /// What children used, as they answered: no part of the sums above.
+    pub children: ChildrenSpent,
 }
 
 /// Paths that differ from the base, and what stands there (`None` = nothing).
@@ -251,6 +256,8 @@ pub struct RunState {
     pub exceeded: Vec<(Turn, Exceeded)>,
     /// A limit that was reached.
     pub limit: Option<Limit>,
+    /// What was said of it, where it is not the run's own.
+    pub limit_said: Option<String>,
     /// Policy in force.
     pub policy: Option<BlobRef>,
     /// What they say.
@@ -259,12 +266,16 @@ pub struct RunState {
     pub policy_wanted: Option<Policy>,
     /// What people said of calls that policy asked about.
     pub permits: Permits,
+    /// Its final checks were run before it changed anything.
+    pub base_checked: bool,
     /// Its workspace was made ready, and the snapshots hold what that left in captured paths.
     pub set_up: bool,
     /// The walls around its commands as they are now.
     pub sandbox: SandboxLayers,
     /// Calls that wait for a child.
     pub children: BTreeMap<CallId, TaskId>,
+    /// What it gave away, and what came back.
+    pub delegation: Delegation,
     /// What is kept of the run whatever becomes of its conversation.
     pub ledger: Ledger,
     /// What the last answer showed of tokens; none before the first, and where a provider counts none.
@@ -275,6 +286,8 @@ pub struct RunState {
     pub summaries: u32,
     /// Which models were asked, and how that went.
     pub asking: Asking,
+    /// Roles, plans, verdicts.
+    pub work: Work,
     /// A gate of the round in hand failed.
     pub(super) round_failed: bool,
     /// Of these, one that the model can mend.
@@ -342,18 +355,22 @@ impl Default for RunState {
             pause_requested: false,
             exceeded: Vec::new(),
             limit: None,
+            limit_said: None,
             policy: None,
             policies: Vec::new(),
             policy_wanted: None,
             permits: Permits::default(),
+            base_checked: false,
             set_up: false,
             sandbox: SandboxLayers::default(),
             children: BTreeMap::new(),
+            delegation: Delegation::default(),
             ledger: Ledger::default(),
             measured: None,
             summary: Summary::NotWanted,
             summaries: 0,
             asking: Asking::default(),
+            work: Work::default(),
             round_failed: false,
             round_for_model: false,
             hands: Hands::default(),
@@ -378,7 +395,17 @@ impl RunState {
 
     /// Bytes of what a request carries besides its conversation: prompt and tools.
     pub fn prompt_bytes(&self) -> u64 {
-        self.pins.as_ref().map_or(0, |pins| pins.prompts.system.bytes + pins.prompts.tools.bytes)
+        let Some(pins) = &self.pins else { return 0 };
+        match self.role() {
+            Some(role) => role.system.bytes + role.tools.bytes,
+            None => pins.prompts.system.bytes + pins.prompts.tools.bytes,
+        }
+    }
+
+    /// The role in hand, as it was pinned; none where the engine has one conversation.
+    pub fn role(&self) -> Option<&RoleSpec> {
+        let name = self.work.role.as_deref()?;
+        self.pins.as_ref()?.roles.iter().find(|role| role.name == name)
     }
 
     /// Bytes of what the model counted.

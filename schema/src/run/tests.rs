@@ -15,7 +15,7 @@ use crate::{
     tool::{FileSeen, RecoveryClass, TestCounts, ToolFacts},
 };
 
-pub(super) fn started() -> RunEvent {
+pub(crate) fn started() -> RunEvent {
     let blob = BlobRef::of(b"prompt");
     RunStarted {
         task: TaskId(uuid::Uuid::from_u128(1)),
@@ -32,6 +32,7 @@ pub(super) fn started() -> RunEvent {
         gates: vec![],
         tests: None,
         linters: vec![],
+        roles: vec![],
         requires: vec![],
         policy: None,
         policies: Vec::new(),
@@ -45,6 +46,7 @@ pub(super) fn asked(turn: u32, attempt: u32) -> RunEvent {
     ModelRequested {
         call: CallId::model(Turn(turn), attempt),
         purpose: Purpose::Decide,
+        role: None,
         model: ModelRef { provider: "scripted".into(), name: "x".into(), base_url: None },
         attempt,
         decision: DecisionHash::ZERO,

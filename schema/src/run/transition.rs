@@ -2,6 +2,7 @@
 
 mod checks;
 mod policy;
+mod roles;
 
 use std::sync::Arc;
 
@@ -9,7 +10,7 @@ use super::{
     asking::is_cut,
     compacted::{Compacted, Measured, MeasuredSize, Summary},
     event::{Forked, RunEvent, RunRecovered, RunStarted},
-    event_inbox::{BlockedWhy, BlockerAnswered, ChildAnswered, RunBlocked, RunEnded},
+    event_inbox::{BlockedWhy, BlockerAnswered, RunBlocked, RunEnded},
     event_work::{
         ModelAnswered, ModelFailed, ModelRequested, Purpose, SnapshotParts, SnapshotTaken, ToolFinished,
         ToolRequested, ToolStatus, Verdict,
@@ -44,6 +45,7 @@ impl RunState {
                 self.set_up = true;
                 Ok(())
             }
+            RunEvent::BaseChecked(e) => self.base_checked(&e),
             RunEvent::PhaseChanged(e) => {
                 self.phase = e.phase;
                 Ok(())
@@ -72,18 +74,22 @@ impl RunState {
             }
             RunEvent::LimitReached(e) => {
                 self.limit = Some(e.which);
+                self.limit_said = e.message;
                 Ok(())
             }
             RunEvent::RunPaused(_) => self.leave(Stage::Paused),
             RunEvent::RunBlocked(e) => self.blocked(e),
             RunEvent::BlockerAnswered(e) => self.answered(e),
             RunEvent::Delegated(e) => {
-                self.children.insert(e.call, e.child);
+                self.gave_away(e);
                 Ok(())
             }
             RunEvent::ChildAnswered(e) => self.child_answered(e),
             RunEvent::Compacted(e) => self.compacted(e),
             RunEvent::WorkspaceEdited(_) => self.require_deciding(),
+            RunEvent::RolesPinned(e) => self.roles_pinned(e),
+            RunEvent::RoleBegan(e) => self.role_began(e),
+            RunEvent::Concluded(e) => self.concluded(e),
             RunEvent::RunEnded(e) => self.ended(e),
         }
     }
@@ -115,9 +121,12 @@ impl RunState {
         pins.run = event.run;
         pins.task = event.task;
         if let Some(engine) = event.engine {
+            self.another_engine(&pins);
             pins.engine = engine;
         }
         if let Some(models) = event.models {
+            // A model that somebody names at a fork plays every role.
+            pins.roles.iter_mut().for_each(|role| role.model = models.main.clone());
             pins.models = models;
         }
         if let Some(text) = event.hint {
@@ -128,6 +137,8 @@ impl RunState {
         // Wishes, limits, what was under way and what went wrong were the parent's.
         self.troubles.clear();
         self.snapshot_parts = SnapshotParts::default();
+        self.children.clear();
+        self.delegation.forget();
         self.cancel_requested = false;
         self.pause_requested = false;
         self.limit = None;
@@ -163,6 +174,7 @@ impl RunState {
             self.transcript.note(Part::Text { text: nudge.as_str().into() });
         }
         self.transcript.seal();
+        self.work.heard.clear();
         self.turn = turn;
         self.answered_without_tools = false;
         self.gates_passed = false;
@@ -200,8 +212,9 @@ impl RunState {
         self.answered_without_tools = self.wanted.is_empty() && !empty;
         self.idle_answers = if self.answered_without_tools { self.idle_answers + 1 } else { 0 };
         if !empty {
-            self.last_text = text;
+            self.last_text = text.clone();
         }
+        self.work.answered(text);
         self.transcript.answer(event.parts);
         let asked = event.usage.asked_tokens();
         self.measured = (asked > 0 && !event.usage.estimated)
@@ -261,6 +274,7 @@ impl RunState {
             return Err(format!(": {} has no intent", event.call));
         };
         let (asked, tool) = self.open_tools.remove(at);
+        self.work.finished(&tool, &event);
         self.troubles.take(self.turn, (&asked, &tool), &event);
         self.known_failures.ran(self.turn, &tool, &event);
         if asked.class != RecoveryClass::Reads {
@@ -274,6 +288,8 @@ impl RunState {
         }
         self.exceeded.extend(event.facts.exceeded.map(|what| (self.turn, what)));
         self.outputs.extend(event.full.map(|blob| (event.call.clone(), blob)));
+        self.delegation.finished(&event);
+        self.totals.children.add(event.facts.child.as_ref());
         self.linted(&event.facts.lint);
         for seen in event.facts.read {
             self.read_set.insert(seen.path, seen.hash);
@@ -285,8 +301,10 @@ impl RunState {
             self.fixing = event.facts.lint.iter().any(|seen| seen.status == LintStatus::Findings);
             self.files_written.extend(event.facts.changed);
         }
-        let part = Part::ToolResult { call: event.call.clone(), content: event.content, is_error };
-        self.transcript.result(&event.call, part);
+        if !event.call.is_own() {
+            let part = Part::ToolResult { call: event.call.clone(), content: event.content, is_error };
+            self.transcript.result(&event.call, part);
+        }
         if self.open_tools.is_empty() {
             self.stage = Stage::Deciding;
         }
@@ -330,7 +348,7 @@ impl RunState {
     }
 
     fn told(&mut self, text: Content) -> Result<(), String> {
-        self.transcript.note(Part::Text { text });
+        self.hear(text);
         Ok(())
     }
 
@@ -338,6 +356,7 @@ impl RunState {
         self.pause_requested = false;
         if self.stage == Stage::Paused {
             self.stage = Stage::Deciding;
+            self.take_back();
         }
         Ok(())
     }
@@ -358,6 +377,11 @@ impl RunState {
         if self.stage != Stage::Blocked {
             return Err(String::new());
         }
+        if self.asked.as_ref().is_some_and(|asked| asked.why == BlockedWhy::Budget) {
+            // What its batch may use was raised: whoever did that says nothing of the work.
+            self.limit = None;
+            self.limit_said = None;
+        }
         // The same turn is asked again, to the byte: what a person mended is no news for the model.
         let of_provider = self.asked.as_ref().is_some_and(|asked| asked.why == BlockedWhy::Provider);
         if let Some(failure) = self.last_failure.as_mut().filter(|_| of_provider) {
@@ -371,26 +395,12 @@ impl RunState {
             // Of a call that waits; what it comes to is its result.
             self.permits.said(about, &event.text);
         } else if !is_blank(&event.text) {
-            let note = |text: Content| self.transcript.note(Part::Text { text });
-            answer_words(asked, event.text).into_iter().for_each(note);
+            answer_words(asked, event.text).into_iter().for_each(|text| self.hear(text));
         }
         self.troubles.clear();
         self.answered_without_tools = false;
         self.stage = Stage::Deciding;
-        Ok(())
-    }
-
-    fn child_answered(&mut self, event: ChildAnswered) -> Result<(), String> {
-        if self.children.remove(&event.call).is_none() {
-            return Err(format!(": {} waits for no child", event.call));
-        }
-        let part =
-            Part::ToolResult { call: event.call.clone(), content: event.content, is_error: event.is_error };
-        self.transcript.result(&event.call, part);
-        if self.stage == Stage::Blocked && self.children.is_empty() {
-            self.asked = None;
-            self.stage = Stage::Deciding;
-        }
+        self.take_back();
         Ok(())
     }
 

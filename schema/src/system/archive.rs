@@ -9,7 +9,8 @@ use serde::{Deserialize, Serialize};
 use super::RunOf;
 use crate::{
     event::Head,
-    ids::{BlobHash, StreamId, TaskId},
+    ids::{BatchId, BlobHash, QueueName, StreamId, TaskId, Timestamp},
+    task::{TaskRecord, TaskState},
 };
 
 /// A family of streams was copied into a file, read back, and removed. Stands in `system/archive`.
@@ -41,6 +42,60 @@ pub struct StreamArchived {
     /// For a run: which task it is a try of, and how manieth.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub run_of: Option<RunOf>,
+    /// For a task: what its stub keeps. None where it was archived by an older docket.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub task: Option<Box<ArchivedTask>>,
+}
+
+/// What a stub keeps of a task: it is found by it, its batch counts it, an import knows it by its key, and a task that
+/// is to wait for it knows how it ended.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct ArchivedTask {
+    /// Its title.
+    pub title: String,
+    /// Its queue.
+    pub queue: QueueName,
+    /// How it ended.
+    pub state: TaskState,
+    /// Its batch.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub batch: Option<BatchId>,
+    /// What the batch is called.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub batch_name: Option<String>,
+    /// Its deduplication key.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub dedup_key: Option<String>,
+    /// Runs begun.
+    pub runs: u32,
+    /// Runs that failed.
+    pub failures: u32,
+    /// Run-process crashes since the last run that ended.
+    pub crashes: u32,
+    /// When it was submitted.
+    pub submitted_at: Timestamp,
+    /// When it ended.
+    pub ended_at: Timestamp,
+}
+
+impl ArchivedTask {
+    /// What is kept of a task; none where it has not ended.
+    pub fn of(record: &TaskRecord) -> Option<Self> {
+        let spec = &record.spec;
+        Some(Self {
+            title: spec.title.clone(),
+            queue: spec.queue.clone(),
+            state: record.state,
+            batch: spec.batch,
+            batch_name: spec.batch_name.clone(),
+            dedup_key: spec.dedup_key.clone(),
+            runs: record.runs,
+            failures: record.failures,
+            crashes: record.crashes,
+            submitted_at: record.submitted_at,
+            ended_at: record.ended_at?,
+        })
+    }
 }
 
 /// A family came back from its file. Stands in `system/archive`.

@@ -90,6 +90,11 @@ pub enum AdminAct {
         /// Which.
         provider: String,
     },
+    /// Forgot what is remembered under a key.
+    ForgetMemory {
+        /// The key.
+        key: String,
+    },
     /// Derived every table from the log again.
     Rebuild {
         /// How many values were not what the log says.

@@ -109,6 +109,15 @@ pub struct PermitCost {
     pub concurrent: Option<u32>,
 }
 
+impl fmt::Display for ProviderLimits {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let rate = |rate: Option<Rate>, what| rate.map(|rate| format!("{rate} {what}"));
+        let at_a_time = self.concurrent.map(|max| format!("{max} at a time"));
+        let all = [rate(self.requests, "requests"), rate(self.tokens, "tokens"), at_a_time];
+        f.write_str(&all.into_iter().flatten().collect::<Vec<_>>().join(", "))
+    }
+}
+
 impl ProviderLimits {
     /// Whether its rates are rates, and there is one.
     pub fn is_good(&self) -> bool {
@@ -199,7 +208,11 @@ impl Limits {
             | SystemEvent::ScheduleSet(_)
             | SystemEvent::SchedulePaused(_)
             | SystemEvent::ScheduleRemoved(_)
-            | SystemEvent::ScheduleFired(_)) => return Err(topic::elsewhere(TOPIC, event.seq, &other)),
+            | SystemEvent::ScheduleFired(_)
+            | SystemEvent::BudgetSet(_)
+            | SystemEvent::BudgetSpent(_)
+            | SystemEvent::MemorySaved(_)
+            | SystemEvent::MemoryForgotten(_)) => return Err(topic::elsewhere(TOPIC, event.seq, &other)),
         }
         self.head = event.seq;
         Ok(())

@@ -288,7 +288,11 @@ impl Schedules {
             | SystemEvent::AdminActed(_)
             | SystemEvent::CallsRefused(_)
             | SystemEvent::LimitSet(_)
-            | SystemEvent::LimitRemoved(_)) => return Err(topic::elsewhere(TOPIC, seq, &other)),
+            | SystemEvent::LimitRemoved(_)
+            | SystemEvent::BudgetSet(_)
+            | SystemEvent::BudgetSpent(_)
+            | SystemEvent::MemorySaved(_)
+            | SystemEvent::MemoryForgotten(_)) => return Err(topic::elsewhere(TOPIC, seq, &other)),
         }
         self.head = seq;
         Ok(())

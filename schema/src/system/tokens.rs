@@ -226,7 +226,11 @@ impl Tokens {
             | SystemEvent::ScheduleRemoved(_)
             | SystemEvent::ScheduleFired(_)
             | SystemEvent::LimitSet(_)
-            | SystemEvent::LimitRemoved(_) => {
+            | SystemEvent::LimitRemoved(_)
+            | SystemEvent::BudgetSet(_)
+            | SystemEvent::BudgetSpent(_)
+            | SystemEvent::MemorySaved(_)
+            | SystemEvent::MemoryForgotten(_) => {
                 return Err(illegal(format!("a {} belongs elsewhere", event.kind)));
             }
         }

@@ -128,7 +128,8 @@ impl FromStr for IfFailed {
 pub struct Concurrency {
     /// What they share. At most [`CONCURRENCY_KEY_BYTES_MAX`] bytes.
     pub key: String,
-    /// How many of them may run at a time. Where tasks of one key say different things, each keeps to its own.
+    /// How many of them may run at a time. Where tasks of one key say different things, the least holds of what those
+    /// say that run and of what the next one says: who is to be alone is.
     #[serde(default = "Concurrency::default_max")]
     pub max: u32,
 }

@@ -4,9 +4,10 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::{
+    delegated::{DelegatedBy, TaskDelegated},
     delivery::{
-        TaskAccepted, TaskDelivered, TaskDeliveryBlocked, TaskDeliveryHookRan, TaskDeliveryRequested,
-        TaskRejected,
+        TaskAccepted, TaskDelivered, TaskDeliveryBlocked, TaskDeliveryClaimed, TaskDeliveryHookRan,
+        TaskDeliveryRequested, TaskNeededNoDelivery, TaskRejected,
     },
     spec::TaskSpec,
     state::TaskState,
@@ -44,6 +45,9 @@ typed_events! {
         TaskDeliveryHookRan 1,
         TaskAccepted 1,
         TaskRejected 1,
+        TaskDeliveryClaimed 1,
+        TaskNeededNoDelivery 1,
+        TaskDelegated 1,
     }
 }
 
@@ -58,6 +62,9 @@ pub struct TaskSubmitted {
     /// For a fork: where its first run begins. A `TaskResumed` with that run follows.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub forked_from: Option<ForkedFrom>,
+    /// For a task that a run gave away: which one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub delegated_by: Option<DelegatedBy>,
 }
 
 /// A place in a run's history that a task goes on from.
@@ -135,6 +142,10 @@ pub struct TaskRunFailed {
     pub message: String,
     /// When the next run may start.
     pub retry_at: Timestamp,
+    /// The next run, where the one that failed stood on another's history: its stream begins with `Forked` as that
+    /// one's did. None = it begins anew.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub next: Option<RunId>,
 }
 
 /// Why a task is blocked.
@@ -189,6 +200,9 @@ pub struct TaskCompleted {
     pub run: RunId,
 }
 
+/// Who cancels what waits for a task that failed.
+pub const BY_DEPENDENCY: &str = "dependency";
+
 /// Somebody cancelled it.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct TaskCancelled {
@@ -228,6 +242,13 @@ pub struct TaskRetried {
     /// Why.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub reason: String,
+    /// The run in hand that goes on: the next try of one that stood on another's history. None = a new run begins.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub run: Option<RunId>,
+    /// It waits again for all that it was to come after; for each that keeps it back no more, a
+    /// `TaskDependencyEnded` follows.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub waits: bool,
 }
 
 /// Somebody wants a run gone on with from a turn's end, as a new run of this task. Second event of a

@@ -1,6 +1,7 @@
 //! A task of the backlog: what is asked, its events, and the state they fold to.
 
 mod conditions;
+mod delegated;
 mod delivery;
 mod event;
 mod flow;
@@ -12,6 +13,7 @@ mod state;
 mod tests;
 
 pub use conditions::*;
+pub use delegated::*;
 pub use delivery::*;
 pub use event::*;
 pub use flow::*;

@@ -4,11 +4,13 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::{
+    conditions::AFTER_MAX,
+    delegated::{DelegatedBy, TaskDelegated},
     delivery::Delivery,
     event::{
-        DiscardWhy, ForkedFrom, ReleaseWhy, TaskBlocked, TaskBlockedWhy, TaskCompleted, TaskDependencyEnded,
-        TaskDiscarded, TaskEvent, TaskLeaseExpired, TaskLeased, TaskReleased, TaskRunCrashed, TaskRunFailed,
-        TaskSubmitted,
+        BY_DEPENDENCY, DiscardWhy, ForkedFrom, ReleaseWhy, TaskBlocked, TaskBlockedWhy, TaskCompleted,
+        TaskDependencyEnded, TaskDiscarded, TaskEvent, TaskLeaseExpired, TaskLeased, TaskReleased,
+        TaskRunCrashed, TaskRunFailed, TaskSubmitted,
     },
     spec::TaskSpec,
     state::TaskState,
@@ -52,6 +54,9 @@ pub struct TaskRecord {
     /// For a fork: where its first run begins.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub forked_from: Option<ForkedFrom>,
+    /// For a task that a run gave away: which one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub delegated_by: Option<DelegatedBy>,
     /// How often it was leased: the fencing token of the present lease.
     pub epoch: Epoch,
     /// Runs that failed.
@@ -67,7 +72,7 @@ pub struct TaskRecord {
     /// The last run, in hand or ended.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub last_run: Option<RunId>,
-    /// Tasks that it still waits for.
+    /// Tasks that it still waits for: what it comes after, or what its run gave away.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub waits_for: Vec<TaskId>,
     /// The worker that has it.
@@ -119,6 +124,7 @@ impl TaskRecord {
             },
             spec: event.spec,
             forked_from: event.forked_from,
+            delegated_by: event.delegated_by,
             epoch: Epoch(0),
             failures: 0,
             crashes: 0,
@@ -193,8 +199,14 @@ impl TaskRecord {
             TaskEvent::TaskRunFailed(e) => {
                 self.failures += 1;
                 self.crashes = 0;
-                self.run = None;
+                self.run = e.next;
+                if e.next.is_some() {
+                    self.runs += 1;
+                    self.last_run = e.next;
+                }
                 self.message = Some(e.message);
+                // What that run gave away is no other's.
+                self.waits_for.clear();
                 self.rest(TaskState::Retryable);
                 self.available_at = e.retry_at;
             }
@@ -219,21 +231,33 @@ impl TaskRecord {
                     self.message = Some(e.message);
                 }
             }
-            TaskEvent::TaskDelivered(_) | TaskEvent::TaskAccepted(_) => {
+            TaskEvent::TaskDelivered(_) | TaskEvent::TaskAccepted(_) | TaskEvent::TaskNeededNoDelivery(_) => {
                 if self.is_undelivered() {
                     self.message = None;
                     self.end(TaskState::Completed, now);
                 }
             }
-            TaskEvent::TaskDeliveryRequested(_)
-            | TaskEvent::TaskDeliveryHookRan(_)
+            TaskEvent::TaskDeliveryHookRan(e) => {
+                // The delivery stands; but nobody would look for this in the log.
+                if self.state == TaskState::Completed && self.last_run == Some(e.run) {
+                    self.message = e.trouble();
+                }
+            }
+            TaskEvent::TaskDeliveryClaimed(_)
+            | TaskEvent::TaskDeliveryRequested(_)
             | TaskEvent::TaskRejected(_) => {}
             TaskEvent::TaskCompleted(_) => {
                 // What went wrong on the way was mended; its events keep it.
                 self.message = None;
                 self.end(TaskState::Completed, now);
             }
-            TaskEvent::TaskCancelled(_) => self.end(TaskState::Cancelled, now),
+            TaskEvent::TaskCancelled(e) => {
+                // Whoever looks at it is told which other task that was.
+                if e.by == BY_DEPENDENCY {
+                    self.message = Some(e.reason);
+                }
+                self.end(TaskState::Cancelled, now);
+            }
             TaskEvent::TaskDiscarded(e) => {
                 match e.why {
                     DiscardWhy::Failures => self.failures += 1,
@@ -242,7 +266,13 @@ impl TaskRecord {
                 self.message = Some(e.message);
                 self.end(TaskState::Discarded, now);
             }
-            TaskEvent::TaskRetried(_) => self.begin_again(None, now),
+            TaskEvent::TaskRetried(e) => {
+                self.begin_again(e.run, now);
+                if e.waits && !self.spec.conditions.after.is_empty() {
+                    self.rest(TaskState::Pending);
+                    self.waits_for.clone_from(&self.spec.conditions.after);
+                }
+            }
             TaskEvent::TaskResumed(e) => {
                 self.runs += 1;
                 self.last_run = Some(e.run);
@@ -250,6 +280,7 @@ impl TaskRecord {
             }
             TaskEvent::TaskReprioritized(e) => self.spec.priority = e.priority,
             TaskEvent::TaskDependencyEnded(e) => self.dependency_ended(e.on, now),
+            TaskEvent::TaskDelegated(e) => self.waits_for.push(e.child),
         }
         self.seq = meta.seq;
         self.hash = meta.hash;
@@ -284,8 +315,12 @@ impl TaskRecord {
             }
             TaskEvent::TaskUnblocked(_) => state == TaskState::Blocked,
             TaskEvent::TaskCancelled(_) | TaskEvent::TaskReprioritized(_) => !state.is_ended(),
-            TaskEvent::TaskRetried(_) => state != TaskState::Running,
+            TaskEvent::TaskRetried(e) => {
+                state != TaskState::Running && (e.run.is_none() || e.run == self.run)
+            }
             TaskEvent::TaskResumed(_)
+            | TaskEvent::TaskDeliveryClaimed(_)
+            | TaskEvent::TaskNeededNoDelivery(_)
             | TaskEvent::TaskDeliveryRequested(_)
             | TaskEvent::TaskDelivered(_)
             | TaskEvent::TaskDeliveryBlocked(_)
@@ -293,6 +328,12 @@ impl TaskRecord {
             | TaskEvent::TaskAccepted(_)
             | TaskEvent::TaskRejected(_) => true,
             TaskEvent::TaskDependencyEnded(TaskDependencyEnded { on, .. }) => self.waits_for.contains(on),
+            TaskEvent::TaskDelegated(TaskDelegated { run, child, .. }) => {
+                state == TaskState::Running
+                    && Some(*run) == self.run
+                    && self.waits_for.len() < AFTER_MAX
+                    && !self.waits_for.contains(child)
+            }
         }
     }
 

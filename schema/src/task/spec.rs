@@ -13,6 +13,7 @@ use crate::{
     policy::Policy,
     run::{Complexity, Effort},
     snapshot::Base,
+    tool::ToolSet,
 };
 
 /// Longest title, in characters: what a list can show.
@@ -302,4 +303,13 @@ pub struct SettingsPatch {
     /// See [`crate::run::RunSettings::temperature_milli`]; at most 2000.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub temperature_milli: Option<u32>,
+    /// See [`crate::run::RunSettings::tool_set`].
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub tool_set: Option<ToolSet>,
+    /// See [`crate::run::RunSettings::delegation_depth_max`].
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub delegation_depth_max: Option<u32>,
+    /// See [`crate::run::RunSettings::children_max`].
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub children_max: Option<u32>,
 }

@@ -5,7 +5,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::{
     event::Head,
-    ids::{BlobHash, QueueName, RunId, StreamId, TaskId, Timestamp},
+    ids::{BatchId, BlobHash, QueueName, RunId, StreamId, TaskId, Timestamp},
+    system::ArchivedTask,
 };
 
 /// Most tasks that one request looks at.
@@ -117,6 +118,49 @@ pub struct ArchivedPage {
     pub archived: Vec<ArchivedView>,
     /// There may be more.
     pub more: bool,
+}
+
+/// `GET /v1/archive/tasks`: tasks that are archived, the newest first.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct ArchivedTaskQuery {
+    /// Of this queue.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub queue: Option<QueueName>,
+    /// Of this batch.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub batch: Option<BatchId>,
+    /// Pattern of the title: `*` is any text, `?` any character, letter case does not count.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub title: Option<String>,
+    /// Those submitted before this one: the next page.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub before: Option<TaskId>,
+    /// At most this many; 1000 at most.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub limit: Option<u32>,
+}
+
+/// A page of archived tasks. Where a pattern admits few of many it may be short, or empty, and have a next.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct ArchivedTaskPage {
+    /// The tasks.
+    pub tasks: Vec<ArchivedTaskView>,
+    /// Where to go on; none = that was all.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub next: Option<TaskId>,
+}
+
+/// A task that is archived.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct ArchivedTaskView {
+    /// Which.
+    pub id: TaskId,
+    /// When it was archived.
+    pub archived_at: Timestamp,
+    /// What is known of it without its file; none where an older docket archived it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub task: Option<Box<ArchivedTask>>,
 }
 
 /// `GET /v1/archived/{id}/file`: a part of the file that holds a task or run.

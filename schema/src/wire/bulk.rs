@@ -37,8 +37,10 @@ pub struct BulkRequest {
 pub enum BulkAct {
     /// They end, also while they run.
     Cancel,
-    /// They begin anew.
+    /// They begin anew; those that were to come after others wait again for what is not completed.
     Retry,
+    /// They begin anew, whatever they were to come after.
+    RetryWithoutDependencies,
     /// They rest.
     Pause,
     /// Paused ones go on.

@@ -86,4 +86,10 @@ pub struct GcResponse {
     pub dropped: u64,
     /// Their sizes together.
     pub dropped_bytes: u64,
+    /// Files of blobs outside of the database that belong to none: written, and never named. Deleted with the rest.
+    #[serde(default)]
+    pub strays: u64,
+    /// Their sizes together, as they lie there.
+    #[serde(default)]
+    pub stray_bytes: u64,
 }

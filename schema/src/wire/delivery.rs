@@ -3,7 +3,10 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::{ids::RunId, task::DeliveryBlockedWhy};
+use crate::{
+    ids::{RunId, Seq},
+    task::DeliveryBlockedWhy,
+};
 
 /// `POST /v1/tasks/{id}/delivery`: a step of delivering a run's result, told by whoever does it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -19,6 +22,24 @@ pub struct DeliveryRequest {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
 pub enum DeliveryStep {
+    /// Whoever asks is about to deliver it, alone. Refused with `wrong_state` where the task's stream has gone on from
+    /// where they looked at it.
+    Claimed {
+        /// Who: one at a time bears this name.
+        deliverer: String,
+        /// How long it holds unless it is sent again. At most ten minutes.
+        term_ms: u64,
+        /// The head of the task's stream as they saw it.
+        expected: Seq,
+        /// They are going to push.
+        #[serde(default)]
+        push: bool,
+        /// They are going to run their user's hook.
+        #[serde(default)]
+        hook: bool,
+    },
+    /// The run changed nothing.
+    Needless {},
     /// A push is about to be made.
     Requested {
         /// The branch.
@@ -80,4 +101,7 @@ pub struct AcceptRequest {
 pub struct RejectRequest {
     /// What is wrong. 1 to [`TELL_BYTES_MAX`](super::TELL_BYTES_MAX) bytes.
     pub comment: String,
+    /// What the model is told behind it, as what the result conflicts with; both together have as many bytes at most.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub beside: Option<String>,
 }

@@ -7,7 +7,7 @@ use crate::{
     event::Head,
     ids::{Epoch, IncarnationId, QueueName, RunId, TaskId},
     run::EngineRef,
-    task::{Labels, TaskSpec, TaskState},
+    task::{DelegatedBy, Labels, TaskSpec, TaskState},
 };
 
 /// `POST /v1/lease`: asks for work; waits up to `wait_ms` for some.
@@ -50,6 +50,9 @@ pub struct Room {
     pub full: Option<String>,
 }
 
+/// The [`Room::full`] of a worker that takes no more and ends.
+pub const ROOM_DRAINS: &str = "it drains";
+
 /// Longest [`Room::full`], in bytes.
 pub const ROOM_WHY_BYTES_MAX: usize = 200;
 
@@ -90,6 +93,9 @@ pub struct Lease {
     pub forked: bool,
     /// What is asked.
     pub spec: TaskSpec,
+    /// Of a task that a run gave away: who did, and from which tree it starts.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub delegated_by: Option<DelegatedBy>,
 }
 
 /// `POST /v1/heartbeat`: renews leases. Waits up to `wait_ms` for news (a cancel, a lost lease).

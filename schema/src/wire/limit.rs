@@ -3,7 +3,10 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::{ids::Timestamp, system::ProviderLimits};
+use crate::{
+    ids::Timestamp,
+    system::{CallCost, ProviderLimits},
+};
 
 /// Longest wait that a permit tells, in milliseconds: whoever waits asks again after it, and finds what was changed.
 pub const PERMIT_WAIT_MS_MAX: u64 = 10_000;
@@ -52,13 +55,27 @@ pub struct PermitRequest {
     /// Tokens that the call before had beyond what it was taken for; below zero where it had fewer.
     #[serde(default)]
     pub correction: i64,
+    /// The call is not announced yet: whether the budget of the task's batch pays for it, and nothing else, is asked.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub call: Option<CallCost>,
 }
 
 /// Whether it may.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct PermitResponse {
     /// It may, once `wait_ms` are over; without, it asks again then, with the same correction.
     pub granted: bool,
     /// How long to wait first, at most [`PERMIT_WAIT_MS_MAX`].
     pub wait_ms: u64,
+    /// Its batch has used up what it may: one line for a person. The run rests until that is raised.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub over: Option<String>,
+    /// That is so of this run's calls alone, and for as long as it goes on: it ends.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub alone: bool,
+}
+
+impl PermitResponse {
+    /// It may at once.
+    pub const GRANTED: Self = Self { granted: true, wait_ms: 0, over: None, alone: false };
 }

@@ -48,6 +48,9 @@ pub struct AppendResponse {
     /// Model providers that have a limit: their calls need a permit each (`POST /v1/runs/{id}/permit`).
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub limited: Vec<String>,
+    /// Batches have budgets: whether one pays for a call is asked before that is announced, likewise.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub budgets: bool,
 }
 
 /// `POST /v1/append`: appends of several runs in one request; each succeeds or fails alone.
@@ -193,6 +196,9 @@ pub struct BlobCheck {
     pub checked: u64,
     /// Those whose bytes do not have their hash or size.
     pub damaged: Vec<BlobHash>,
+    /// Those that are kept outside of the database and whose files are gone: which, and where.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub lost: Vec<String>,
     /// With the first part: what does not hold in the database's own file, in its own words. SQLite only.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub storage: Vec<String>,

@@ -35,17 +35,6 @@ pub struct QueueView {
 }
 
 impl QueueView {
-    /// How many of its tasks run, or would if there were workers enough: what to scale workers by. What runs counts, so
-    /// that a busy worker is never one too many; what is paused, or above the queue's limit, does not.
-    pub fn wanted(&self) -> u64 {
-        let running = self.count(TaskState::Running);
-        if self.settings.paused {
-            return running;
-        }
-        let all = running.saturating_add(self.count(TaskState::Available));
-        self.settings.running_max.map_or(all, |max| all.min(running.max(u64::from(max))))
-    }
-
     /// How many of its tasks are in a state.
     pub fn count(&self, state: TaskState) -> u64 {
         self.tasks.iter().find(|one| one.state == state).map_or(0, |one| one.count)
@@ -91,6 +80,8 @@ pub struct WhyView {
 pub enum WhyKind {
     /// Nothing: it runs.
     Runs,
+    /// It has its worker, and waits for a limit on its model's provider.
+    ProviderLimit,
     /// It has ended.
     Ended,
     /// It waits for other tasks.
@@ -105,6 +96,8 @@ pub enum WhyKind {
     QueuePaused,
     /// As many tasks of its queue run as may.
     QueueFull,
+    /// Its batch has used up what it may.
+    Budget,
     /// As many tasks of its concurrency key run as may.
     KeyFull,
     /// There is no worker.
@@ -117,10 +110,22 @@ pub enum WhyKind {
     Next,
 }
 
+/// Which load is asked for.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct LoadQuery {
+    /// The labels of the workers that are scaled, as `gpu=a100,zone=b`: tasks that want others are not theirs. Left out,
+    /// a task counts where some worker that was heard of within a week has its labels.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub labels: Option<String>,
+}
+
 /// `GET /v1/queues/{name}/load`: for autoscalers. A queue that nobody knows has a load of 0.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct QueueLoad {
-    /// See [`QueueView::wanted`].
+    /// How many of its tasks run, or would if there were workers enough: what to scale by. What runs counts, so that a
+    /// busy worker is never one too many. What cannot run does not: in a paused queue, above the queue's limit or a
+    /// key's, of a batch whose budget is used up, with labels that nobody has.
     pub wanted: u64,
     /// Its tasks that run.
     pub running: u64,
@@ -128,29 +133,4 @@ pub struct QueueLoad {
     pub available: u64,
     /// For how long the one of them that waits longest has, in seconds.
     pub oldest_available_s: u64,
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn what_runs_is_always_wanted_and_what_cannot_run_never() {
-        let of = |running, available, paused, running_max| {
-            let count = |state, count| StateCount { state, count };
-            let tasks = vec![
-                count(TaskState::Running, running),
-                count(TaskState::Available, available),
-                count(TaskState::Blocked, 9),
-            ];
-            let settings = QueueSettings { paused, running_max };
-            let name = QueueName::default();
-            QueueView { name, settings, tasks, oldest_available_at: None, oldest_leased_at: None }.wanted()
-        };
-        assert_eq!(of(0, 0, false, None), 0);
-        assert_eq!(of(2, 3, false, None), 5);
-        assert_eq!(of(2, 3, true, None), 2);
-        assert_eq!(of(2, 3, false, Some(4)), 4);
-        assert_eq!(of(2, 3, false, Some(1)), 2, "the limit came later than what runs");
-    }
 }

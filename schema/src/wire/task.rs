@@ -1,14 +1,17 @@
 //! Bodies about tasks, runs and the coordinator's own state.
 
+use std::fmt;
+
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::Room;
+use super::{ROOM_DRAINS, Room};
 use crate::{
     event::Head,
     ids::{IncarnationId, QueueName, RunId, Seq, StreamId, TaskId, Timestamp},
     policy::Policy,
     run::EngineRef,
+    system::ProviderLimits,
     task::{Labels, TaskRecord, TaskSpec, TaskState},
 };
 
@@ -48,6 +51,32 @@ pub struct TaskPage {
     /// Give this as `before` for the next page.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub next: Option<TaskId>,
+    /// Those of them whose run waits for a limit on its model's provider.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub waits: Vec<ProviderWait>,
+}
+
+/// A run that has its worker and waits: its model's provider has a limit (`docket limit`). Known to the coordinator that
+/// the run asked for its moment, from memory, and told by no other.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct ProviderWait {
+    /// Its task.
+    pub task: TaskId,
+    /// The provider.
+    pub provider: String,
+    /// What is set for it.
+    pub limits: ProviderLimits,
+    /// Since when.
+    pub since: Timestamp,
+    /// Not before this; left out where it is a call under way that must end first.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub until: Option<Timestamp>,
+}
+
+impl fmt::Display for ProviderWait {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "it waits for the limit of {}, {}", self.provider, self.limits)
+    }
 }
 
 /// `GET /v1/tasks/{id}`.
@@ -60,6 +89,9 @@ pub struct TaskView {
     /// While it is leased: when the lease expires if nothing is heard.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub lease_expires_at: Option<Timestamp>,
+    /// While its run waits for a limit on its model's provider.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub waits: Option<ProviderWait>,
 }
 
 /// `GET /v1/runs/{id}`: a run as the projection knows it.
@@ -96,12 +128,23 @@ pub struct ParentRef {
     pub seq: Seq,
 }
 
-/// `POST /v1/tasks/{id}/cancel`, `…/retry`.
+/// `POST /v1/tasks/{id}/cancel`.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct ActRequest {
     /// Why, for the log.
     pub reason: String,
+}
+
+/// `POST /v1/tasks/{id}/retry`.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct RetryRequest {
+    /// Why, for the log.
+    pub reason: String,
+    /// It begins whatever it was to come after; without, it waits again for what of that is not completed.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub without_dependencies: bool,
 }
 
 /// `POST /v1/tasks/{id}/pause`, `…/unpause`: an empty object.
@@ -198,14 +241,29 @@ pub struct WorkerView {
 }
 
 impl WorkerView {
+    /// Whether it takes no more and ends: somebody wants it to, or it said so. One that holds nothing has ended, or is
+    /// about to.
+    pub fn drains(&self) -> bool {
+        self.draining || self.room.as_ref().and_then(|room| room.full.as_deref()) == Some(ROOM_DRAINS)
+    }
+
+    /// Whether it has not ended: one that takes no more and holds nothing has, though it was heard of lately.
+    pub fn is_here(&self) -> bool {
+        self.held > 0 || !self.drains()
+    }
+
     /// Why it takes no more tasks now; none where it would.
     pub fn takes_no_more(&self) -> Option<String> {
         if self.draining {
-            return Some("it drains".to_owned());
+            return Some(ROOM_DRAINS.to_owned());
         }
         let room = self.room.as_ref()?;
         // What it said last may be older than what it got since.
-        let taken = || (self.held >= room.slots).then(|| format!("its {} slots are taken", room.slots));
+        let taken = || match room.slots {
+            slots if self.held < slots => None,
+            1 => Some("its one slot is taken".to_owned()),
+            slots => Some(format!("its {slots} slots are taken")),
+        };
         room.full.clone().or_else(taken)
     }
 }

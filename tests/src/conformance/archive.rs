@@ -5,7 +5,7 @@ use std::{collections::BTreeMap, sync::Arc};
 use docket_coordinator::{
     archive::{ArchiveSettings, Archiver, Asked, KeepFor, Place, Retention, fetch, restore, unpack},
     clock::Clock,
-    decide, gc,
+    gc,
     store::{AppendError, Into, NewTask, Queues, Store as _, Taken, Term, walk_listed},
 };
 use docket_schema::{
@@ -15,7 +15,7 @@ use docket_schema::{
     run::RunOutcome,
     snapshot::{Base, Manifest},
     system::{StreamArchived, StreamsArchived},
-    task::{Conditions, TaskSpec},
+    task::TaskSpec,
     wire::{ArchiveResponse, GcRequest},
 };
 
@@ -28,45 +28,53 @@ use super::{
 };
 
 /// A task whose base can be read.
-fn real(title: &str) -> TaskSpec {
+pub(super) fn real(title: &str) -> TaskSpec {
     let manifest = Manifest::default().encode();
     TaskSpec { base: Base { manifest: BlobRef::of(&manifest), ..spec("").base }, ..spec(title) }
 }
 
-struct House {
-    world: World,
-    archiver: Archiver,
+pub(super) struct House {
+    pub(super) world: World,
+    pub(super) archiver: Archiver,
     place: Place,
-    folder: tempfile::TempDir,
+    pub(super) folder: tempfile::TempDir,
 }
 
 impl House {
-    async fn new(database: Database) -> Self {
+    pub(super) async fn new(database: Database) -> Self {
         let world = World::open(database).await;
         world.store.put_blobs(vec![blob(&Manifest::default().encode())], world.now()).await.expect("stores");
         let folder = tempfile::tempdir().expect("a folder");
-        let place = Place::open(&format!("file://{}/archive", folder.path().display())).expect("opens");
+        let place = Place::make(&format!("file://{}/archive", folder.path().display())).expect("opens");
         let settings = ArchiveSettings { scratch: folder.path().to_owned(), ..ArchiveSettings::default() };
         let archiver = Archiver { store: Arc::clone(&world.store), clock: Arc::new(Clock::new()), settings };
         Self { world, archiver, place, folder }
     }
 
-    async fn archive(&self) -> ArchiveResponse {
-        let retention = Retention { others: KeepFor::Ms(1), queues: BTreeMap::new() };
+    pub(super) async fn archive(&self) -> ArchiveResponse {
+        self.archive_by(&self.archiver).await
+    }
+
+    pub(super) async fn archive_by(&self, archiver: &Archiver) -> ArchiveResponse {
+        self.archive_older(archiver, 1).await
+    }
+
+    async fn archive_older(&self, archiver: &Archiver, ms: u64) -> ArchiveResponse {
+        let retention = Retention { others: KeepFor::Ms(ms), queues: BTreeMap::new() };
         let (queues, before) = (Queues::AllBut(Vec::new()), self.archiver.clock.now());
         let by = "tester".to_owned();
         let asked = Asked { retention, queues, before, after: None, dry_run: false, by, time: LONG };
-        self.archiver.page(Some(&self.place), &asked).await.expect("archives")
+        archiver.page(Some(&self.place), &asked).await.expect("archives")
     }
 
-    async fn restore(&self, id: uuid::Uuid) -> Result<u64, String> {
+    pub(super) async fn restore(&self, id: uuid::Uuid) -> Result<u64, String> {
         let stub = self.world.store.stub(id).await.expect("reads").ok_or("no stub")?;
         let restored = restore(&self.archiver, &stub, "tester".to_owned()).await;
         restored.map(|restored| restored.events).map_err(|error| format!("{error:?}"))
     }
 
     /// A task of two tries, of which the second succeeded; and its runs.
-    async fn done(&self) -> (TaskId, Vec<RunId>) {
+    pub(super) async fn done(&self) -> (TaskId, Vec<RunId>) {
         let task = self.world.submit(real("done")).await;
         let worker = self.world.worker();
         let mut runs = Vec::new();
@@ -87,7 +95,7 @@ impl House {
         let mut streams = Vec::new();
         for stream in [StreamId::Task(task)].into_iter().chain(runs.iter().copied().map(StreamId::Run)) {
             let head = self.world.store.head(stream.clone()).await.expect("reads").expect("is there");
-            streams.push(StreamArchived { stream, head, run_of: None });
+            streams.push(StreamArchived { stream, head, run_of: None, task: None });
         }
         let (place, hash) = (self.place.url().to_owned(), BlobHash([1; 32]));
         StreamsArchived { task, by: String::new(), place, file: "a".to_owned(), hash, bytes: 1, streams }
@@ -180,6 +188,33 @@ pub(super) async fn a_family_goes_and_comes_back_as_it_was(database: Database) {
     assert_eq!(kinds, ["StreamsArchived", "StreamsRestored", "StreamsArchived"]);
 }
 
+pub(super) async fn what_is_brought_back_is_as_young_as_its_return(database: Database) {
+    const MONTH_MS: u64 = 30 * 86_400_000;
+    let house = House::new(database).await;
+    let (task, runs) = house.done().await;
+    let (other, _) = house.done().await;
+    let done = house.archive_older(&house.archiver, MONTH_MS).await;
+    assert_eq!(done.archived.len(), 2, "by their end they are old: {done:?}");
+    house.restore(runs[0].0).await.expect("comes back");
+    // Also for a coordinator that did not bring it back, and has read nothing yet.
+    let fresh = ArchiveSettings { scratch: house.folder.path().to_owned(), ..ArchiveSettings::default() };
+    let fresh = Archiver { settings: fresh, ..house.archiver.clone() };
+    for archiver in [&house.archiver, &fresh] {
+        let stays = house.archive_older(archiver, MONTH_MS).await;
+        assert!(stays.archived.is_empty(), "{stays:?}");
+        assert!(stays.kept[0].why.contains("was brought back lately"), "{stays:?}");
+    }
+    house.restore(other.0).await.expect("comes back");
+    let stays = house.archive_older(&fresh, MONTH_MS).await;
+    assert_eq!(stays.kept.len(), 2, "what came back since it was read is read too: {stays:?}");
+    // Whoever asks for younger ones gets them.
+    tokio::time::sleep(std::time::Duration::from_millis(5)).await;
+    let again = house.archive().await;
+    assert_eq!(again.archived.len(), 2, "{again:?}");
+    assert!(house.world.store.task(task).await.expect("reads").is_none());
+    house.world.check().await;
+}
+
 pub(super) async fn nothing_goes_that_something_stands_on(database: Database) {
     let house = House::new(database).await;
     let world = &house.world;
@@ -219,29 +254,6 @@ pub(super) async fn nothing_goes_that_something_stands_on(database: Database) {
     assert!(!house.archive().await.archived.is_empty());
     let refused = world.store.submit(vec![late], String::new(), world.now()).await;
     assert!(matches!(refused, Err(AppendError::NoStream)), "{refused:?}");
-    world.check().await;
-}
-
-/// A task that failed and that another holds out for stays until that one is done with it.
-pub(super) async fn what_another_task_waits_for_stays(database: Database) {
-    let house = House::new(database).await;
-    let world = &house.world;
-    let first = world.submit(TaskSpec { attempts_max: 1, ..real("fails") }).await;
-    let conditions = Conditions { after: vec![first], ..Conditions::default() };
-    let waits = world.submit(TaskSpec { conditions, ..real("waits") }).await;
-    let lease = world.worker().lease_one().await;
-    world.worker().end(&lease, failure()).await;
-    world.pass(3_600_000);
-    let done = house.archive().await;
-    assert!(done.archived.is_empty() && done.kept[0].why.contains("waits for task"), "{done:?}");
-    world.act(waits, |record| decide::cancel(record, "me", "")).await.expect("cancels");
-    world.pass(3_600_000);
-    assert_eq!(house.archive().await.archived.len(), 2);
-    let late =
-        TaskSpec { conditions: Conditions { after: vec![first], ..Conditions::default() }, ..real("late") };
-    let late = NewTask { id: TaskId(world.id()), spec: late, fork: None };
-    let refused = world.store.submit(vec![late], String::new(), world.now()).await;
-    assert!(matches!(refused, Err(AppendError::NoDependency(on)) if on == first), "{refused:?}");
     world.check().await;
 }
 
@@ -298,8 +310,8 @@ pub(super) async fn no_event_is_deleted_past_the_one_path(database: Database) {
             "BEGIN; INSERT INTO archiving SELECT stream_id FROM tasks; DELETE FROM events WHERE {one}; COMMIT"
         ),
         format!(
-            "BEGIN; INSERT INTO archiving SELECT stream_id FROM tasks; INSERT INTO archived_streams \
-             SELECT s.name, t.id, s.head_seq - 1, s.head_hash, 0, 'p', 'f', s.head_hash, 1 FROM streams s \
+            "BEGIN; INSERT INTO archiving SELECT stream_id FROM tasks; INSERT INTO archived_streams (name, id, head_seq, \
+             head_hash, archived_at, place, file, file_hash, file_bytes) SELECT s.name, t.id, s.head_seq - 1, s.head_hash, 0, 'p', 'f', s.head_hash, 1 FROM streams s \
              JOIN tasks t ON t.stream_id = s.id; DELETE FROM events WHERE {one}; COMMIT"
         ),
     ] {
@@ -333,7 +345,7 @@ pub(super) async fn a_family_comes_back_once_and_whole(database: Database) {
     let before = house.state(task, &runs).await;
     house.archive().await;
     let stub = house.world.store.stub(task.0).await.expect("reads").expect("a stub");
-    let file = fetch(&stub, house.folder.path()).await.expect("fetches");
+    let file = fetch(&stub, None, house.folder.path()).await.expect("fetches");
     let store = &*house.world.store;
     let back = async |into| {
         let now = house.archiver.clock.now();

@@ -60,6 +60,7 @@ fn started(task: TaskId, run: RunId) -> NewEvent {
         gates: vec![],
         tests: None,
         linters: vec![],
+        roles: vec![],
         requires: vec![],
         policy: None,
         policies: Vec::new(),
@@ -69,7 +70,7 @@ fn started(task: TaskId, run: RunId) -> NewEvent {
     RunEvent::from(event).encode(Turn(0))
 }
 
-fn told_of(blob: BlobRef) -> NewEvent {
+pub(super) fn told_of(blob: BlobRef) -> NewEvent {
     RunEvent::from(Told { text: Content::Blob(blob), by: "test".to_owned() }).encode(Turn(0))
 }
 

@@ -164,6 +164,18 @@ impl Database {
         })
     }
 
+    /// A store on it that keeps large blobs outside.
+    ///
+    /// # Panics
+    /// It cannot be opened.
+    pub async fn open_with_blobs(&self, outside: store::BlobsOutside) -> Arc<dyn Store> {
+        let opened = match &self.at {
+            At::Sqlite { path, .. } => store::sqlite::open(path).await,
+            At::Postgres { store: url, .. } => store::postgres::open(url).await,
+        };
+        Arc::new(opened.expect("the store opens").with_blobs(outside))
+    }
+
     /// Opens the store so that SQLite's file cannot pass `pages` pages.
     ///
     /// # Panics

@@ -26,7 +26,7 @@ async fn told(
     run: RunId,
     step: DeliveryStep,
 ) -> Result<TaskRecord, CommandError> {
-    world.act(task, move |_| Ok(decide::deliver("me", run, step.clone()))).await
+    world.act(task, move |record| decide::deliver(record, "me", run, step.clone())).await
 }
 
 pub(super) async fn an_undelivered_task_is_not_ended_until_it_is_settled(database: Database) {

@@ -1,151 +1,39 @@
-//! Flow control: dependencies, limits, queues, labels, fairness, drained workers.
+//! Flow control: limits, queues, labels, fairness, drained workers.
 
-use docket_coordinator::{
-    decide,
-    store::{Append, AppendError, Condition, Heartbeat, NewTask},
-};
+use docket_coordinator::store::{Append, Condition, Heartbeat, NewTask};
 use docket_schema::{
     event::TypedEvent as _,
     ids::{BatchId, QueueName, StreamId, TaskId, Turn},
     queue::{QueueEvent, QueueSet, QueueSettings},
     run::RunOutcome,
-    task::{Concurrency, Conditions, IfFailed, TaskEvent, TaskSpec, TaskState},
+    task::{Concurrency, Conditions, TaskSpec, TaskState},
     wire::{LeaseRequest, Room},
 };
 
 use super::{
     Database, World,
-    world::{LEASE_MS, Worker, failure, spec},
+    world::{LEASE_MS, Worker, spec},
 };
-
-fn after(ids: &[TaskId], if_failed: IfFailed) -> TaskSpec {
-    TaskSpec {
-        conditions: Conditions { after: ids.to_vec(), if_failed, ..Conditions::default() },
-        ..spec("later")
-    }
-}
 
 fn keyed(key: &str, max: u32) -> TaskSpec {
     let concurrency = Some(Concurrency { key: key.to_owned(), max });
     TaskSpec { conditions: Conditions { concurrency, ..Conditions::default() }, ..spec("keyed") }
 }
 
-async fn state(world: &World, id: TaskId) -> TaskState {
+pub(super) async fn state(world: &World, id: TaskId) -> TaskState {
     world.task(id).await.state
 }
 
 /// Leases one task and completes it.
-async fn complete_next(worker: &Worker) -> TaskId {
+pub(super) async fn complete_next(worker: &Worker) -> TaskId {
     let lease = worker.lease(1).await.remove(0);
     worker.end(&lease, RunOutcome::Succeeded).await;
     lease.record.id
 }
 
 /// Which task a worker gets next, and no more than that one.
-async fn next(worker: &Worker) -> Option<TaskId> {
+pub(super) async fn next(worker: &Worker) -> Option<TaskId> {
     worker.lease(1).await.first().map(|lease| lease.record.id)
-}
-
-pub(super) async fn a_task_waits_until_the_others_are_completed(database: Database) {
-    let world = World::open(database).await;
-    let worker = world.worker();
-    let (one, two) = (world.submit(spec("one")).await, world.submit(spec("two")).await);
-    let last = world.submit(after(&[one, two], IfFailed::Hold)).await;
-    let beyond = world.submit(after(&[last], IfFailed::Hold)).await;
-    assert_eq!(
-        (state(&world, last).await, state(&world, beyond).await),
-        (TaskState::Pending, TaskState::Pending)
-    );
-    assert_eq!(complete_next(&worker).await, one);
-    assert_eq!(world.task(last).await.waits_for, [two]);
-    // Held by a person meanwhile: what it waits for ends all the same.
-    world.act(last, |record| decide::pause(record, "me")).await.expect("paused");
-    assert_eq!(complete_next(&worker).await, two);
-    assert_eq!(state(&world, last).await, TaskState::Blocked);
-    world.act(last, |record| decide::unpause(record, "me")).await.expect("unpaused");
-    assert_eq!(complete_next(&worker).await, last);
-    assert_eq!(complete_next(&worker).await, beyond);
-    // What has ended already keeps nobody back; what is to come at its time waits for that.
-    let now = world.submit(after(&[one, beyond], IfFailed::Hold)).await;
-    assert_eq!(state(&world, now).await, TaskState::Available);
-    let run_at = Some(world.now().plus_ms(60_000));
-    let scheduled = world.submit(TaskSpec { run_at, ..after(&[one], IfFailed::Hold) }).await;
-    assert_eq!(state(&world, scheduled).await, TaskState::Scheduled);
-    world.check().await;
-}
-
-pub(super) async fn what_becomes_of_who_waits_for_a_task_that_failed(database: Database) {
-    let world = World::open(database).await;
-    let worker = world.worker();
-    let first = world.submit(TaskSpec { attempts_max: 1, ..spec("fails") }).await;
-    let held = world.submit(after(&[first], IfFailed::Hold)).await;
-    let cancelled = world.submit(after(&[first], IfFailed::Cancel)).await;
-    let chained = world.submit(after(&[cancelled], IfFailed::Cancel)).await;
-    let runs = world.submit(after(&[first], IfFailed::Run)).await;
-    let lease = worker.lease(1).await.remove(0);
-    worker.end(&lease, failure()).await;
-    assert_eq!(state(&world, first).await, TaskState::Discarded);
-    for (task, expected) in [
-        (held, TaskState::Pending),
-        (cancelled, TaskState::Cancelled),
-        (chained, TaskState::Cancelled),
-        (runs, TaskState::Available),
-    ] {
-        assert_eq!(state(&world, task).await, expected);
-    }
-    let events = world.stream(StreamId::Task(chained)).await;
-    let last = events.last().expect("events");
-    let event = TaskEvent::decode(&last.kind, last.version, last.payload.as_str()).expect("decodes");
-    let TaskEvent::TaskCancelled(why) = event else { panic!("{event:?}") };
-    assert!(why.reason.contains(&cancelled.to_string()) && why.by == decide::BY_DEPENDENCY, "{why:?}");
-    // Taken up again, it lets go on who held out; and whoever is told to goes without it.
-    let impatient = world.submit(after(&[first], IfFailed::Hold)).await;
-    assert_eq!(state(&world, impatient).await, TaskState::Pending);
-    world.act(impatient, |record| decide::retry(record, "me", "")).await.expect("goes without");
-    assert_eq!(state(&world, impatient).await, TaskState::Available);
-    world.act(first, |record| decide::retry(record, "me", "")).await.expect("taken up again");
-    while state(&world, first).await != TaskState::Completed {
-        complete_next(&worker).await;
-    }
-    assert_eq!(state(&world, held).await, TaskState::Available);
-    world.check().await;
-}
-
-pub(super) async fn a_dependency_that_nobody_knows_refuses_the_submit(database: Database) {
-    let world = World::open(database).await;
-    let ids = [TaskId(world.id()), TaskId(world.id())];
-    let new = |id, spec| NewTask { id, spec, fork: None };
-    let forward = vec![new(ids[0], after(&[ids[1]], IfFailed::Hold)), new(ids[1], spec("second"))];
-    let refused = world.store.submit(forward, String::new(), world.now()).await;
-    assert!(matches!(refused, Err(AppendError::NoDependency(on)) if on == ids[1]), "{refused:?}");
-    assert!(world.feed().await.is_empty(), "none");
-    let back = vec![new(ids[0], spec("first")), new(ids[1], after(&[ids[0]], IfFailed::Hold))];
-    world.store.submit(back, String::new(), world.now()).await.expect("one after the other");
-    assert_eq!(state(&world, ids[1]).await, TaskState::Pending);
-    world.check().await;
-}
-
-/// Whoever submits a task that waits sees the other's end, or that one's end sees who waits.
-pub(super) async fn ends_and_submits_at_once_strand_nobody(database: Database) {
-    let world = World::open(database).await;
-    let beside = world.beside().await;
-    for _ in 0..30 {
-        let first = world.submit(spec("first")).await;
-        let worker = world.worker();
-        let lease = worker.lease(1).await.remove(0);
-        let submits = (0..4).map(|_| beside.submit(after(&[first], IfFailed::Hold)));
-        let (_, waiting) = futures_util::future::join(
-            worker.end(&lease, RunOutcome::Succeeded),
-            futures_util::future::join_all(submits),
-        )
-        .await;
-        for task in waiting {
-            assert_eq!(state(&world, task).await, TaskState::Available);
-            world.act(task, |record| decide::cancel(record, "me", "")).await.expect("out of the way");
-        }
-    }
-    beside.store.close().await;
-    world.check().await;
 }
 
 pub(super) async fn one_key_runs_one_at_a_time_however_many_lease(database: Database) {
@@ -181,6 +69,26 @@ pub(super) async fn one_key_runs_one_at_a_time_however_many_lease(database: Data
     world.check().await;
 }
 
+/// A task that is to be alone is, whichever comes first.
+pub(super) async fn the_least_limit_of_a_key_holds(database: Database) {
+    let world = World::open(database).await;
+    let worker = world.worker();
+    let alone = world.submit(keyed("main", 1)).await;
+    let lax = world.submit(keyed("main", 2)).await;
+    let lease = worker.lease(2).await.remove(0);
+    assert_eq!((lease.record.id, next(&worker).await), (alone, None));
+    worker.end(&lease, RunOutcome::Succeeded).await;
+    let second = world.submit(keyed("main", 2)).await;
+    let waits = world.submit(keyed("main", 1)).await;
+    let both = worker.lease(4).await;
+    assert_eq!(both.iter().map(|lease| lease.record.id).collect::<Vec<_>>(), [lax, second]);
+    for lease in &both {
+        worker.end(lease, RunOutcome::Succeeded).await;
+    }
+    assert_eq!(next(&worker).await, Some(waits));
+    world.check().await;
+}
+
 pub(super) async fn tasks_behind_a_full_key_are_found(database: Database) {
     let world = World::open(database).await;
     let (one, two) = (world.worker(), world.worker());
@@ -200,22 +108,6 @@ pub(super) async fn tasks_behind_a_full_key_are_found(database: Database) {
     assert_eq!(one.lease(100).await.len(), 40);
     let free = world.submit(spec("free")).await;
     assert_eq!(next(&two).await, Some(free));
-    world.check().await;
-}
-
-/// The end of a chain's head reaches its last task, however long it is.
-pub(super) async fn a_long_chain_is_cancelled_with_its_head(database: Database) {
-    let world = World::open(database).await;
-    let mut ids = vec![TaskId(world.id())];
-    let mut tasks = vec![NewTask { id: ids[0], spec: spec("head"), fork: None }];
-    for n in 0..999 {
-        let id = TaskId(world.id());
-        tasks.push(NewTask { id, spec: after(&[ids[n]], IfFailed::Cancel), fork: None });
-        ids.push(id);
-    }
-    world.store.submit(tasks, String::new(), world.now()).await.expect("accepted");
-    world.act(ids[0], |record| decide::cancel(record, "me", "")).await.expect("cancels");
-    assert_eq!(state(&world, ids[999]).await, TaskState::Cancelled);
     world.check().await;
 }
 
@@ -309,9 +201,87 @@ pub(super) async fn batches_share_and_nobody_starves(database: Database) {
     assert_eq!(next_batch().await, 3);
     world.pass(6 * docket_schema::task::AGING_MS);
     world.submit(of(4, 5)).await;
-    assert_eq!((next_batch().await, next_batch().await), (1, 1));
+    assert_eq!((next_batch().await, next_batch().await), (1, 4), "once, and then it has just been served");
     world.submit(of(5, 8)).await;
     assert_eq!((next_batch().await, next_batch().await), (5, 1));
+    world.check().await;
+}
+
+/// One slot, or a queue of which one may run: nothing runs whenever there is something to choose.
+pub(super) async fn batches_take_turns_where_one_task_runs_at_a_time(database: Database) {
+    let world = World::open(database).await;
+    let worker = world.worker();
+    let of = |batch: u128| TaskSpec {
+        batch: (batch > 0).then(|| BatchId(uuid::Uuid::from_u128(batch))),
+        ..spec("of a batch")
+    };
+    for _ in 0..12 {
+        world.submit(of(1)).await;
+    }
+    world.pass(5 * docket_schema::task::AGING_MS);
+    for _ in 0..3 {
+        world.submit(of(2)).await;
+        world.submit(of(0)).await;
+    }
+    let limited: QueueName = spec("any").queue;
+    for running_max in [None, Some(1)] {
+        set(&world, &limited, QueueSettings { paused: false, running_max }).await;
+        let mut got = Vec::new();
+        for _ in 0..3 {
+            let mut leases = worker.lease(if running_max.is_some() { 4 } else { 1 }).await;
+            assert_eq!(leases.len(), 1);
+            let lease = leases.remove(0);
+            worker.end(&lease, RunOutcome::Succeeded).await;
+            got.push(lease.record.spec.batch.map_or(0, |batch| batch.0.as_u128()));
+        }
+        got.sort_unstable();
+        assert_eq!(got, [0, 1, 2], "each has one of three");
+    }
+    world.check().await;
+}
+
+/// However many there are, and whatever keeps those back that come first by their names.
+pub(super) async fn every_flow_is_found_among_very_many(database: Database) {
+    let world = World::open(database).await;
+    let worker = world.worker();
+    let (crowded, late): (QueueName, QueueName) =
+        ("aaa".parse().expect("a name"), "zzz".parse().expect("a name"));
+    let of = |batch: u128, queue: &QueueName| TaskSpec {
+        batch: Some(BatchId(uuid::Uuid::from_u128(batch))),
+        queue: queue.clone(),
+        ..spec("alone in its batch")
+    };
+    let many = 2100;
+    let tasks =
+        (1..=many).map(|n| NewTask { id: TaskId(world.id()), spec: of(n, &crowded), fork: None }).collect();
+    world.store.submit(tasks, String::new(), world.now()).await.expect("accepted");
+    set(&world, &crowded, QueueSettings { paused: false, running_max: Some(1) }).await;
+    let first = worker.lease(1).await;
+    assert_eq!(first.len(), 1);
+    let free = world.submit(of(9999, &late)).await;
+    assert_eq!(next(&worker).await, Some(free), "the queue before it is full, and it is not");
+    // Every one of which is kept back by a key.
+    set(&world, &crowded, QueueSettings::default()).await;
+    let key = Some(Concurrency { key: "one".to_owned(), max: 1 });
+    let keyed = |n: u128| {
+        let mut spec = of(10_000 + n, &"bbb".parse().expect("a name"));
+        spec.conditions.concurrency.clone_from(&key);
+        NewTask { id: TaskId(world.id()), spec, fork: None }
+    };
+    set(&world, &crowded, QueueSettings { paused: true, running_max: None }).await;
+    world.store.submit((0..1100).map(keyed).collect(), String::new(), world.now()).await.expect("accepted");
+    assert!(next(&worker).await.is_some());
+    let free = world.submit(of(9998, &late)).await;
+    assert_eq!(next(&worker).await, Some(free), "behind more flows than are looked at together");
+    // Where all of them may go, none is out of sight for ever.
+    set(&world, &crowded, QueueSettings::default()).await;
+    let late = world.submit(TaskSpec { priority: 5, ..of(9997, &late) }).await;
+    let mut looked = 0;
+    while state(&world, late).await != TaskState::Running {
+        assert_eq!(worker.lease(1).await.len(), 1);
+        looked += 1;
+        assert!(looked < 10, "each request looks at other flows");
+    }
     world.check().await;
 }
 

@@ -61,7 +61,8 @@ pub(super) async fn permits_are_spaced_whoever_asks(database: Database) {
 pub(super) async fn tokens_count_as_what_they_were(database: Database) {
     let world = World::open(database).await;
     let (store, table, other) = (&*world.store, LimitTable::default(), LimitTable::default());
-    let ask = |tokens, correction| PermitRequest { provider: OPENAI.to_owned(), tokens, correction };
+    let ask =
+        |tokens, correction| PermitRequest { provider: OPENAI.to_owned(), tokens, correction, call: None };
     let caller = (RunId(world.id()), Epoch(1));
     let free = table.permit(store, caller, &ask(1_000_000, 0), world.now()).await.expect("answers");
     assert!(free.granted && free.wait_ms == 0, "no limit: {free:?}");

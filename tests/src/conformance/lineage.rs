@@ -2,18 +2,18 @@
 
 use docket_coordinator::{
     decide,
-    store::{AppendError, CommandError, NewFork, NewTask},
+    store::{AppendError, CommandBlobs, CommandError, NewFork, NewTask},
 };
 use docket_schema::{
     event::{Head, TypedEvent as _},
     ids::{Epoch, RunId, Seq, StreamId, TaskId, Turn},
     run::{ForkWhy, Forked, RunEvent, RunOutcome},
-    task::{ForkedFrom, TaskSpec, TaskState},
+    task::{ForkedFrom, TaskRecord, TaskSpec, TaskState},
 };
 
 use super::{
     Database, World,
-    world::{ended, note, spec},
+    world::{ended, failure, note, spec},
 };
 
 /// A task that goes on from `parent` at `at`.
@@ -93,8 +93,65 @@ pub(super) async fn a_fork_is_leased_settled_and_not_retried(database: Database)
     assert_eq!((lease.run, lease.head.seq, lease.forked), (run_of(&fork), Seq(2), true));
     worker.settle(&lease, Seq(2), vec![ended(RunOutcome::Succeeded)]).await.expect("settles");
     assert_eq!(world.task(fork.id).await.state, TaskState::Completed);
-    let refused = world.act(fork.id, |record| decide::retry(record, "me", "")).await;
+    let refused =
+        world.act(fork.id, |record| decide::retry(record, "me", "", decide::Dependencies::Kept)).await;
     assert!(matches!(refused, Err(CommandError::Rejected(_))), "it has no start of its own: {refused:?}");
+    world.check().await;
+}
+
+pub(super) async fn a_failed_run_that_stands_on_another_is_tried_again_from_there(database: Database) {
+    let world = World::open(database).await;
+    let (task, parent, at) = parent(&world).await;
+    let forked = |run| Forked {
+        run,
+        task,
+        parent,
+        seq: at.seq,
+        hash: at.hash,
+        turn: Turn(1),
+        why: ForkWhy::Resume,
+        engine: None,
+        models: None,
+        hint: Some("otherwise".into()),
+    };
+    let (run, next) = (RunId(world.id()), RunId(world.id()));
+    let first = forked(run);
+    world
+        .act(task, move |record| decide::resume(record, "me", first.clone(), Vec::new()))
+        .await
+        .expect("resumes");
+    let worker = world.worker();
+    let lease = worker.lease_one().await;
+    let again = decide::Again { run: next, events: vec![RunEvent::from(forked(next)).encode(Turn(1))] };
+    let settling = |outcome| decide::Settling {
+        run: lease.run,
+        seq: Seq(1),
+        epoch: lease.record.epoch,
+        events: vec![ended(outcome)],
+        jitter: 0,
+        again: Some(again.clone()),
+    };
+    for _ in 0..2 {
+        // Twice: the answer to the first was lost.
+        let (settling, now) = (settling(failure()), world.now());
+        let decide = Box::new(move |record: &TaskRecord| decide::settle(record, &settling, now));
+        let (record, _) =
+            world.store.command(task, decide, CommandBlobs::default(), now).await.expect("settles");
+        assert_eq!((record.state, record.run, record.runs), (TaskState::Retryable, Some(next), 3));
+    }
+    assert_eq!(world.stream(StreamId::Run(next)).await[0].prev_hash, at.hash, "it follows the same parent");
+    world.check().await;
+    let record = world
+        .act(task, |record| decide::retry(record, "me", "", decide::Dependencies::Kept))
+        .await
+        .expect("at once");
+    assert_eq!((record.state, record.run), (TaskState::Available, Some(next)));
+    let lease = worker.lease_one().await;
+    assert_eq!((lease.run, lease.head.seq, lease.forked, lease.record.runs), (next, Seq(1), true, 3));
+    worker.settle(&lease, Seq(1), vec![ended(RunOutcome::Succeeded)]).await.expect("settles");
+    let views = world.store.runs_of(task).await.expect("reads");
+    let seen: Vec<_> = views.iter().map(|view| (view.id, view.parent.map(|on| on.run))).collect();
+    assert_eq!(seen, [(parent, None), (run, Some(parent)), (next, Some(parent))]);
     world.check().await;
 }
 

@@ -4,9 +4,13 @@
 //! what is wrong; it may open the store several times and may reach around it with raw SQL.
 
 mod archive;
+mod blobs;
+mod budgets;
 mod carry;
 pub mod database;
+mod delegate;
 mod delivery;
+mod depend;
 mod faults;
 mod flow;
 mod inbox;
@@ -15,10 +19,13 @@ mod limits;
 mod lineage;
 mod listing;
 mod log;
+mod memory;
 mod oracle;
 mod qualification;
 mod queue;
+mod reports;
 mod schedules;
+mod stubs;
 pub mod world;
 
 pub use database::{Database, Kind};
@@ -71,16 +78,31 @@ pub const CASES: &[(&str, Case)] = cases![
     listing::lists_batches_and_counts_them,
     lineage::fork_is_all_or_none_and_once,
     lineage::a_fork_is_leased_settled_and_not_retried,
+    lineage::a_failed_run_that_stands_on_another_is_tried_again_from_there,
     lineage::the_tree_is_the_same_from_any_of_its_runs,
-    flow::a_task_waits_until_the_others_are_completed,
-    flow::what_becomes_of_who_waits_for_a_task_that_failed,
-    flow::a_dependency_that_nobody_knows_refuses_the_submit,
-    flow::ends_and_submits_at_once_strand_nobody,
+    delegate::a_child_and_its_parents_word_are_one_and_once,
+    delegate::a_childs_end_lets_its_parent_go_on,
+    delegate::a_child_ends_whatever_its_parent_does,
+    delegate::children_end_with_the_run_that_gave_them_away,
+    delegate::ends_of_both_at_once_strand_nobody,
+    depend::a_task_waits_until_the_others_are_completed,
+    depend::what_becomes_of_who_waits_for_a_task_that_failed,
+    depend::a_retried_task_waits_again_for_what_is_not_completed,
+    depend::a_dependency_that_nobody_knows_refuses_the_submit,
+    depend::ends_and_submits_at_once_strand_nobody,
     flow::one_key_runs_one_at_a_time_however_many_lease,
+    flow::the_least_limit_of_a_key_holds,
     flow::tasks_behind_a_full_key_are_found,
-    flow::a_long_chain_is_cancelled_with_its_head,
+    depend::a_long_chain_is_cancelled_with_its_head,
+    budgets::a_batch_rests_where_its_budget_ends_and_goes_on_when_it_is_raised,
+    budgets::calls_let_through_together_do_not_overdraw_a_budget,
+    budgets::a_counter_that_is_wrong_is_found_and_mended,
+    reports::costs_are_each_runs_own_by_run_task_batch_and_time,
+    reports::metrics_are_of_the_tasks_that_ended_in_a_time_page_by_page,
     flow::a_queue_is_paused_limited_and_opened,
     flow::a_worker_gets_what_its_labels_satisfy,
+    flow::batches_take_turns_where_one_task_runs_at_a_time,
+    flow::every_flow_is_found_among_very_many,
     flow::batches_share_and_nobody_starves,
     flow::a_drained_worker_gets_no_more_and_is_told,
     inbox::enqueue_in_the_callers_transaction,
@@ -91,6 +113,8 @@ pub const CASES: &[(&str, Case)] = cases![
     inbox::an_application_needs_execute_and_nothing_else,
     inbox::a_look_at_the_inbox_costs_what_waits_there,
     flow::what_is_asked_often_costs_what_has_not_ended,
+    memory::two_coordinators_remember_the_same,
+    memory::a_scope_is_full_and_a_value_outlives_garbage_collection,
     limits::permits_are_spaced_whoever_asks,
     limits::calls_under_way_are_counted_while_their_lease_stands,
     limits::tokens_count_as_what_they_were,
@@ -123,12 +147,20 @@ pub const CASES: &[(&str, Case)] = cases![
     carry::appends_and_collections_at_once_lose_nothing,
     archive::a_family_goes_and_comes_back_as_it_was,
     archive::nothing_goes_that_something_stands_on,
-    archive::what_another_task_waits_for_stays,
+    archive::what_is_brought_back_is_as_young_as_its_return,
+    stubs::what_another_task_waits_for_stays,
     archive::a_fork_and_the_archive_at_once,
     archive::no_event_is_deleted_past_the_one_path,
     archive::a_family_comes_back_once_and_whole,
     archive::a_copy_that_does_not_hold_removes_nothing,
+    stubs::stubs_count,
+    stubs::archives_of_two_builds_ruin_nothing,
     archive::terms_are_one_holders_at_a_time,
+    blobs::large_blobs_are_files_and_small_ones_rows,
+    blobs::a_blob_that_cannot_be_written_is_not_named,
+    blobs::a_file_that_was_altered_or_lost_is_found,
+    blobs::what_nothing_names_goes_with_its_file,
+    blobs::a_blob_that_is_stored_while_it_is_dropped_is_whole,
     qualification::late_acknowledgement_after_takeover,
     qualification::completion_and_renewal_after_expiry,
     qualification::reuse_of_a_workers_name,
@@ -136,14 +168,26 @@ pub const CASES: &[(&str, Case)] = cases![
     oracle::random_commands_agree_with_a_model,
 ];
 
-/// Runs every case on a fresh database of `kind`, or those whose name holds `DOCKET_CASE`.
+/// Runs one case on a fresh database of `kind`.
 ///
 /// # Panics
-/// Names every case that failed.
+/// It fails; or there is none of that name.
+pub async fn run_case(kind: Kind, name: &str) {
+    let (_, case) = CASES.iter().find(|(known, _)| *known == name).expect("a case of that name");
+    case(Database::new(&kind, &format!("one_{name}")).await).await;
+}
+
+/// Runs every case on a fresh database of `kind`, or those whose name holds one of the words of `DOCKET_CASE`, with
+/// commas between them.
+///
+/// # Panics
+/// Names every case that failed; or there is no such case.
 pub async fn run_all(kind: Kind) {
     let only = std::env::var("DOCKET_CASE").unwrap_or_default();
     let mut failed = Vec::new();
-    for (name, case) in CASES.iter().filter(|(name, _)| name.contains(&only)) {
+    let asked = |name: &str| only.split(',').any(|word| name.contains(word));
+    assert!(CASES.iter().any(|(name, _)| asked(name)), "no case is called `{only}`");
+    for (name, case) in CASES.iter().filter(|(name, _)| asked(name)) {
         let database = Database::new(&kind, name).await;
         if let Err(error) = tokio::spawn(case(database)).await {
             failed.push(format!("{name}: {error}"));

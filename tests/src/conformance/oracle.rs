@@ -184,7 +184,10 @@ impl Play {
             }
             return "cancel";
         }
-        let done = self.world.act(task, |record| decide::retry(record, "dice", "")).await;
+        let done = self
+            .world
+            .act(task, |record| decide::retry(record, "dice", "", decide::Dependencies::Kept))
+            .await;
         let admits =
             model.state.is_ended() || matches!(model.state, TaskState::Retryable | TaskState::Blocked);
         assert_eq!(done.is_ok(), admits, "{done:?}");

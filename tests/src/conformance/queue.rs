@@ -57,10 +57,14 @@ pub(super) async fn deduplication_key_is_held_until_the_end(database: Database) 
     world.act(first, |record| decide::cancel(record, "me", "")).await.expect("cancels");
     let second = world.submit(keyed()).await;
     assert_ne!(second, first);
-    let refused = world.act(first, |record| decide::retry(record, "me", "")).await;
+    let refused =
+        world.act(first, |record| decide::retry(record, "me", "", decide::Dependencies::Kept)).await;
     assert!(matches!(refused, Err(CommandError::Rejected(_))), "the key is another's: {refused:?}");
     world.act(second, |record| decide::cancel(record, "me", "")).await.expect("cancels");
-    world.act(first, |record| decide::retry(record, "me", "")).await.expect("the key is free");
+    world
+        .act(first, |record| decide::retry(record, "me", "", decide::Dependencies::Kept))
+        .await
+        .expect("the key is free");
     world.check().await;
 }
 
@@ -229,7 +233,10 @@ pub(super) async fn retry_goes_on_with_a_run_that_its_provider_stopped(database:
     let record = world.task(task).await;
     assert_eq!(record.blocked_why, Some(TaskBlockedWhy::Provider));
     assert_eq!(record.message.as_deref(), Some("the limit is reached"));
-    let record = world.act(task, |record| decide::retry(record, "me", "")).await.expect("retries");
+    let record = world
+        .act(task, |record| decide::retry(record, "me", "", decide::Dependencies::Kept))
+        .await
+        .expect("retries");
     assert_eq!((record.state, record.run, record.message), (TaskState::Available, Some(lease.run), None));
     let again = worker.lease_one().await;
     assert_eq!((again.run, again.head.seq, again.record.epoch), (lease.run, Seq(3), Epoch(2)));
@@ -345,7 +352,10 @@ pub(super) async fn retry_begins_a_new_run(database: Database) {
     let worker = world.worker();
     let first = worker.lease_one().await;
     worker.end(&first, RunOutcome::Succeeded).await;
-    let record = world.act(task, |record| decide::retry(record, "me", "")).await.expect("retries");
+    let record = world
+        .act(task, |record| decide::retry(record, "me", "", decide::Dependencies::Kept))
+        .await
+        .expect("retries");
     assert_eq!((record.state, record.run, record.ended_at), (TaskState::Available, None, None));
     let second = worker.lease_one().await;
     assert_ne!(second.run, first.run);

@@ -27,7 +27,7 @@ use uuid::Uuid;
 use super::Database;
 
 /// Bytes of the blob that every task's base names.
-const BASE: &[u8] = b"an empty tree";
+pub const BASE: &[u8] = b"an empty tree";
 
 /// How long leases last here.
 pub const LEASE_MS: u64 = 30_000;
@@ -260,7 +260,8 @@ impl Worker {
         at: Seq,
         events: Vec<NewEvent>,
     ) -> Result<(TaskRecord, Option<Appended>), CommandError> {
-        let settling = Settling { run: lease.run, seq: at, epoch: lease.record.epoch, events, jitter: 0 };
+        let settling =
+            Settling { run: lease.run, seq: at, epoch: lease.record.epoch, events, jitter: 0, again: None };
         let now = self.world.now();
         let decide = Box::new(move |record: &TaskRecord| decide::settle(record, &settling, now));
         self.world.store.command(lease.record.id, decide, CommandBlobs::default(), now).await

@@ -3,9 +3,10 @@
 use std::{fs, sync::LazyLock};
 
 use cap_std::{ambient_authority, fs::Dir};
+use docket_schema::tool::ToolSet;
 use docket_worker::tools::{
-    CommandOutput, CommandSpec, ReadSet, Runner, RunnerError, ToolContext, ToolSettings, WholeOutputs,
-    execute, labels, meant_name, recovery_class, specs,
+    CommandOutput, CommandSpec, NoMemory, ReadSet, Runner, RunnerError, ToolContext, ToolSettings,
+    WholeOutputs, execute, labels, meant_name, recovery_class, specs, specs_of,
 };
 use futures_util::future::BoxFuture;
 use serde_json::Value;
@@ -57,8 +58,10 @@ pub(super) fn call(input: &[u8]) {
         settings: &settings,
         tests: None,
         outputs: &outputs,
+        memory: &NoMemory,
+        call: None,
     };
-    let known = specs().iter().any(|spec| spec.name == name);
+    let known = specs_of(ToolSet::Wide).iter().chain(&specs()).any(|spec| spec.name == name);
     let outcome = place.runtime.block_on(execute(context, &name, &args));
     assert!(known || outcome.is_error, "no tool `{name}`, and no error");
     assert!(outcome.content.len() <= ANSWER_BYTES_MAX, "{} bytes for the model", outcome.content.len());

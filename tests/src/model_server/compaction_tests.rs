@@ -147,6 +147,7 @@ impl Talk {
             gates: vec![],
             tests: None,
             linters: vec![],
+            roles: vec![],
             requires: vec![],
             policy: None,
             policies: Vec::new(),
@@ -189,6 +190,7 @@ impl Talk {
                 nudge: call.nudge.clone(),
                 worst_case_nusd: 0,
                 output_tokens_max: None,
+                role: None,
             },
         );
     }

@@ -39,11 +39,12 @@ pub enum LeaseTime {
 }
 
 impl LeaseTime {
-    const fn ms(self) -> &'static str {
+    /// In milliseconds.
+    pub const fn ms(self) -> u64 {
         match self {
-            Self::Short => "1000",
-            Self::Patient => "4000",
-            Self::Usual => "30000",
+            Self::Short => 1000,
+            Self::Patient => 4000,
+            Self::Usual => 30_000,
         }
     }
 }
@@ -239,7 +240,8 @@ async fn serve(
     more: &[(&str, &OsStr)],
 ) -> Result<(Proc, String)> {
     let listen = format!("127.0.0.1:{port}");
-    let mut env: Vec<(&str, &OsStr)> = vec![("DOCKET_LEASE_MS", lease.ms().as_ref())];
+    let lease_ms = lease.ms().to_string();
+    let mut env: Vec<(&str, &OsStr)> = vec![("DOCKET_LEASE_MS", lease_ms.as_ref())];
     env.extend(more);
     if let Place::Postgres(url) = place {
         env.push(("DATABASE_URL", url.as_ref()));

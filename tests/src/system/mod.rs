@@ -7,9 +7,11 @@
 //! Invariants: a process that was started here ends with the value that holds it, its run processes
 //! with it, stopped ones too; two tests never share a home, a port or a database.
 
+mod alone;
 mod binary;
 mod coordinator;
 mod crowd;
+mod disk;
 mod history;
 mod postgres;
 mod process;
@@ -19,9 +21,11 @@ mod terminal;
 mod wait;
 mod worker;
 
+pub use alone::{Alone, Link, alone, loopback_up};
 pub use binary::docket;
 pub use coordinator::{Coordinator, LeaseTime, Place};
 pub use crowd::{room, say};
+pub use disk::SmallDisk;
 pub use history::{Again, Append, History};
 pub use postgres::fresh_database;
 pub use process::{Finished, Proc, Tool, run, run_fed};
@@ -29,4 +33,4 @@ pub use procfs::{Signal, children_of, is_stopped, is_there, send, state_of};
 pub use sample::{Sample, commit_all};
 pub use terminal::Terminal;
 pub use wait::{LONG, seen, until};
-pub use worker::{Worker, WorkerOptions};
+pub use worker::{Post, Worker, WorkerOptions};

@@ -8,6 +8,7 @@ use std::{
     fs::File,
     path::{Path, PathBuf},
     process::{ExitStatus, Output, Stdio},
+    time::{Duration, Instant},
 };
 
 use anyhow::{Context as _, Result, bail};
@@ -24,6 +25,8 @@ use super::{
 
 /// Most of a log that is shown, in bytes: its end says why.
 const TAIL_BYTES_MAX: usize = 6 * 1024;
+/// How long a process takes to go that was killed, on a busy machine.
+const GONE_WITHIN: Duration = Duration::from_secs(10);
 
 /// Programs that tests start.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -38,6 +41,12 @@ pub enum Tool {
     SystemdAnalyze,
     /// Python, to ask other people's programs what they make of ours.
     Python,
+    /// The test itself, in namespaces of its own.
+    Unshare,
+    /// The binary under test, in the network namespace of another machine.
+    Enter,
+    /// The system's networks.
+    Ip,
 }
 
 impl Tool {
@@ -48,6 +57,9 @@ impl Tool {
             Self::Git => "git".into(),
             Self::SystemdAnalyze => "systemd-analyze".into(),
             Self::Python => "python3".into(),
+            Self::Unshare => "unshare".into(),
+            Self::Enter => "nsenter".into(),
+            Self::Ip => "ip".into(),
         }
     }
 
@@ -55,7 +67,7 @@ impl Tool {
     fn is_kept_from(self, name: &str) -> bool {
         match self {
             // What the caller's machine is set to must not decide a test.
-            Self::Docket => {
+            Self::Docket | Self::Enter => {
                 let others = ["DATABASE_URL", "ANTHROPIC_API_KEY", "OPENAI_API_KEY", "RUST_LOG"];
                 name.starts_with("DOCKET_") || others.contains(&name)
             }
@@ -69,6 +81,8 @@ impl Tool {
             Self::Git => name.starts_with("GIT_"),
             Self::SystemdAnalyze => name.starts_with("SYSTEMD_"),
             Self::Python => name.starts_with("PYTHON") && name != "PYTHONPATH",
+            // The test inside is the test outside.
+            Self::Unshare | Self::Ip => false,
         }
     }
 
@@ -131,8 +145,17 @@ impl Finished {
 
 /// Runs a program to its end on this thread.
 pub(super) fn blocking<'a>(tool: Tool, cwd: &Path, args: impl IntoIterator<Item = &'a OsStr>) -> Finished {
-    let output = tool.command().current_dir(cwd).args(args).output();
-    Finished::of(output.expect("cargo and git can be started"))
+    let finished = started(tool, cwd, args);
+    finished.unwrap_or_else(|error| panic!("{tool:?} cannot be started: {error}"))
+}
+
+/// The same for a program that may not be there.
+pub(super) fn started<'a>(
+    tool: Tool,
+    cwd: &Path,
+    args: impl IntoIterator<Item = &'a OsStr>,
+) -> std::io::Result<Finished> {
+    tool.command().current_dir(cwd).args(args).output().map(Finished::of)
 }
 
 /// Runs a program to its end.
@@ -296,5 +319,10 @@ impl Drop for Proc {
             send(child, Signal::SIGKILL);
         }
         send(self.pid, Signal::SIGKILL);
+        // What it had open is closed when this returns: the next one takes its home's lock.
+        let until = Instant::now() + GONE_WITHIN;
+        while self.ended().is_none() && Instant::now() < until {
+            std::thread::sleep(Duration::from_millis(2));
+        }
     }
 }

@@ -1,6 +1,9 @@
 //! A worker in a home of its own, as on another machine.
 
-use std::{ffi::OsStr, path::PathBuf};
+use std::{
+    ffi::OsStr,
+    path::{Path, PathBuf},
+};
 
 use anyhow::{Context as _, Result, ensure};
 use docket_schema::ids::QueueName;
@@ -8,8 +11,9 @@ use docket_worker::bootstrap::Failpoint;
 use tempfile::TempDir;
 
 use super::{
+    binary::docket,
     coordinator::Coordinator,
-    process::Proc,
+    process::{Proc, Tool},
     procfs::{Signal, children_of, is_stopped, send},
     wait::seen,
 };
@@ -48,11 +52,24 @@ impl Default for WorkerOptions {
     }
 }
 
+/// Where a worker is, and whom it works for.
+#[derive(Debug, Clone)]
+pub struct Post {
+    /// The coordinator's address, as the worker reaches it.
+    pub url: String,
+    /// The token it shows.
+    pub token: String,
+    /// The network namespace it lives in; none = this process's own.
+    pub namespace: Option<PathBuf>,
+}
+
 /// See the module.
 #[derive(Debug)]
 pub struct Worker {
     process: Proc,
     home: TempDir,
+    post: Post,
+    options: WorkerOptions,
 }
 
 impl Worker {
@@ -61,36 +78,30 @@ impl Worker {
     /// # Errors
     /// It does not start.
     pub async fn start(coordinator: &Coordinator, options: &WorkerOptions) -> Result<Self> {
+        let token = options.token.as_deref().unwrap_or(coordinator.token()).to_owned();
+        let post = Post { url: coordinator.address().to_owned(), token, namespace: None };
+        Self::start_at(post, options.clone()).await
+    }
+
+    /// Starts one somewhere else.
+    ///
+    /// # Errors
+    /// It does not start.
+    pub async fn start_at(post: Post, options: WorkerOptions) -> Result<Self> {
         let home = tempfile::Builder::new().prefix("docket-worker-").tempdir()?;
         std::fs::write(home.path().join("docket.toml"), &options.settings)?;
-        let failpoints = serde_json::to_string(&options.failpoints)?;
-        let hang_ms = options.hang_ms.map(|ms| ms.to_string());
-        let mut env: Vec<(&str, &OsStr)> = vec![
-            ("DOCKET_URL", coordinator.address().as_ref()),
-            ("DOCKET_TOKEN", options.token.as_deref().unwrap_or(coordinator.token()).as_ref()),
-            ("DOCKET_FAILPOINTS", failpoints.as_ref()),
-            ("OPENAI_API_KEY", ModelServer::KEY.as_ref()),
-            ("ANTHROPIC_API_KEY", ModelServer::KEY.as_ref()),
-            // The model server of tests wants its key, wherever it listens.
-            ("DOCKET_BASE_URLS", "http://127.0.0.1:*".as_ref()),
-        ];
-        env.extend(hang_ms.as_ref().map(|ms| ("DOCKET_HANG_MS", OsStr::new(ms))));
-        env.extend(options.env.iter().map(|(name, value)| (name.as_str(), OsStr::new(value))));
-        let slots = options.slots.to_string();
-        let mut args = vec!["worker", "-v", "--json", "--slots", &slots];
-        if let Some(queue) = &options.queue {
-            args.extend(["--queues", queue.as_str()]);
-        }
-        let (process, _) = Proc::start("worker", home.path(), &env, &args).await?;
-        let mut worker = Self { process, home };
-        // A worker whose host cannot hold a sandbox ends here, and says why.
-        let begun = seen("a worker that asks for work", || {
-            let ended = worker.process.ended().is_some();
-            (ended || worker.process.log().contains("worker started")).then_some(ended)
-        });
-        let ended = begun.await?;
-        ensure!(!ended, "a worker ended as it began:\n{}", worker.process.tail());
-        Ok(worker)
+        let process = launch(home.path(), &post, &options).await?;
+        Ok(Self { process, home, post, options })
+    }
+
+    /// Kills it if it has not ended, and starts it again in the home it had.
+    ///
+    /// # Errors
+    /// It does not start.
+    pub async fn restart(&mut self) -> Result<()> {
+        self.process.kill().await?;
+        self.process = launch(self.home.path(), &self.post, &self.options).await?;
+        Ok(())
     }
 
     /// The process.
@@ -142,4 +153,46 @@ impl Worker {
         let status = self.process.wait().await?;
         status.success().then_some(()).with_context(|| format!("{status}\n{}", self.process.tail()))
     }
+}
+
+async fn launch(home: &Path, post: &Post, options: &WorkerOptions) -> Result<Proc> {
+    let failpoints = serde_json::to_string(&options.failpoints)?;
+    let hang_ms = options.hang_ms.map(|ms| ms.to_string());
+    let mut env: Vec<(&str, &OsStr)> = vec![
+        ("DOCKET_URL", post.url.as_ref()),
+        ("DOCKET_TOKEN", post.token.as_ref()),
+        ("DOCKET_FAILPOINTS", failpoints.as_ref()),
+        ("OPENAI_API_KEY", ModelServer::KEY.as_ref()),
+        ("ANTHROPIC_API_KEY", ModelServer::KEY.as_ref()),
+        // The model server of tests wants its key, wherever it listens.
+        ("DOCKET_BASE_URLS", "http://127.0.0.1:*".as_ref()),
+    ];
+    env.extend(hang_ms.as_ref().map(|ms| ("DOCKET_HANG_MS", OsStr::new(ms))));
+    env.extend(options.env.iter().map(|(name, value)| (name.as_str(), OsStr::new(value))));
+    let slots = options.slots.to_string();
+    let mut args = vec!["worker", "-v", "--json", "--slots", &slots];
+    if let Some(queue) = &options.queue {
+        args.extend(["--queues", queue.as_str()]);
+    }
+    let enter = post.namespace.as_ref().map(|at| format!("--net={}", at.display()));
+    let binary = docket().to_string_lossy();
+    let mut tool = Tool::Docket;
+    if let Some(enter) = &enter {
+        // It becomes docket: the process is the same.
+        args.splice(0..0, [enter.as_str(), "--", &binary]);
+        tool = Tool::Enter;
+    }
+    // A worker that begins again in a home has said so before.
+    let begun_before = std::fs::read(home.join("worker.log")).map_or(0, |log| log.len());
+    let (mut process, _) = Proc::start_tool(tool, "worker", home, &env, &args).await?;
+    // A worker whose host cannot hold a sandbox ends here, and says why.
+    let begun = seen("a worker that asks for work", || {
+        let ended = process.ended().is_some();
+        let log = process.log();
+        let log = log.get(begun_before..).unwrap_or_default();
+        (ended || log.contains("worker started")).then_some(ended)
+    });
+    let ended = begun.await?;
+    ensure!(!ended, "a worker ended as it began:\n{}", process.tail());
+    Ok(process)
 }

@@ -354,7 +354,12 @@ async fn what_a_person_does_names_their_token() -> Result<()> {
     carol.pause(task).await?;
     carol.unpause(task).await?;
     carol.cancel(task, "no more").await?;
-    carol.retry(task, "again").await?;
+    carol
+        .retry(
+            task,
+            &docket_schema::wire::RetryRequest { reason: "again".to_owned(), without_dependencies: false },
+        )
+        .await?;
     let log = coordinator.docket(&["logs", &task.to_string(), "--json"]).await?.ok()?;
     let events: Vec<Value> = log.lines().map(serde_json::from_str).collect::<Result<_, _>>()?;
     for kind in ["TaskSubmitted", "TaskPaused", "TaskCancelled", "TaskRetried"] {

@@ -36,6 +36,8 @@ const S3_SERVER: &str = "moto[s3,server]==5.2.1";
 
 const SCRIPT: &str = r#"
 [[turns]]
+calls = [{ name = "read_file", args = { path = "a.txt" } }]
+[[turns]]
 calls = [{ name = "edit_file", args = { path = "a.txt", edits = [{ search = "one", replace = "two" }] } }]
 [[turns]]
 calls = [{ name = "run_command", args = { command = "seq 1 4000; head -c 3000 /dev/zero > c.bin" } }]
@@ -128,6 +130,7 @@ fn files(folder: &Path) -> Vec<PathBuf> {
 /// From the archive a run is read as from the log; and it comes back.
 async fn there_and_back(house: &House) -> Result<()> {
     let before = house.seen().await?;
+    ensure!(before[1].contains("+two") && before[3] == "two\n", "what is compared was changed: {before:?}");
     let dry = json(&house.docket(&["archive", "--older-than", "0h", "--dry-run", "--json"]).await?.ok()?)?;
     ensure!(dry["archived"][0]["task"] == house.task.as_str() && house.is_here().await?, "{dry}");
     let young = json(&house.docket(&["archive", "--older-than", "1d", "--json"]).await?.ok()?)?;
@@ -158,7 +161,7 @@ async fn there_and_back(house: &House) -> Result<()> {
 async fn a_run_goes_to_a_folder_and_comes_back() -> Result<()> {
     let _room = room().await;
     let folder = tempfile::tempdir()?;
-    let house = House::new(&format!("file://{}/a", folder.path().display()), Vec::new()).await?;
+    let mut house = House::new(&format!("file://{}/a", folder.path().display()), Vec::new()).await?;
     there_and_back(&house).await?;
     house.archive().await?;
     let kept = files(&folder.path().join("a"));
@@ -176,11 +179,56 @@ async fn a_run_goes_to_a_folder_and_comes_back() -> Result<()> {
         let found = house.docket(args).await?;
         ensure!(found.code() == Some(6), "{args:?}: {found:?}");
     }
-    std::fs::remove_file(file)?;
-    let gone = house.docket(&["show", &house.run]).await?;
-    ensure!(!gone.success(), "{gone:?}");
+    // One that is cut, empty, longer or gone is named, and the files after it are read all the same.
+    let name = file.file_name().and_then(OsStr::to_str).context("a name")?;
+    let longer: Vec<u8> = whole.iter().copied().chain([0]).collect();
+    for bytes in [Some(&whole[..whole.len() - 100]), Some(&[][..]), Some(&longer[..]), None] {
+        match bytes {
+            Some(bytes) => std::fs::write(file, bytes)?,
+            None => std::fs::remove_file(file)?,
+        }
+        for args in [&["verify", "--archives"][..], &["show", &house.run]] {
+            let found = house.docket(args).await?;
+            let said = format!("{}{}", found.stdout, found.stderr);
+            ensure!(found.code() == Some(6) && said.contains(name), "{args:?}: {found:?}");
+        }
+    }
     std::fs::write(file, &whole)?;
+    // Moved to elsewhere: nothing is made where it was, and the setting says where it is now.
+    std::fs::rename(folder.path().join("a"), folder.path().join("b"))?;
+    let lost = house.docket(&["show", &house.run]).await?;
+    ensure!(lost.code() == Some(6) && lost.stderr.contains("archive.to"), "{lost:?}");
+    let lost = house.docket(&["verify", "--archives"]).await?;
+    ensure!(lost.code() == Some(6) && lost.stdout.contains(name), "{lost:?}");
+    ensure!(!folder.path().join("a").exists(), "whoever reads makes no folder");
+    house.more.push(("DOCKET_ARCHIVE_TO", format!("file://{}/b", folder.path().display())));
+    house.docket(&["show", &house.run]).await?.ok()?;
+    house.docket(&["verify", "--archives"]).await?.ok()?;
+    ensure!(!folder.path().join("a").exists(), "whoever reads makes no folder");
     house.docket(&["archive", "restore", &house.task]).await?.ok()?;
+    house.whole().await
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_place_that_does_not_answer_keeps_nothing_else_back() -> Result<()> {
+    let _room = room().await;
+    let folder = tempfile::tempdir()?;
+    let house = House::new(&format!("file://{}", folder.path().display()), Vec::new()).await?;
+    house.archive().await?;
+    let file = files(folder.path()).into_iter().find(|path| path.extension() == Some(OsStr::new("docket")));
+    let file = file.context("a file")?;
+    // What stands in the way of its folder: whether the file holds is not known.
+    let inside = file.parent().context("a folder")?;
+    let aside = folder.path().join("aside");
+    std::fs::rename(inside, &aside)?;
+    std::fs::write(inside, "a file")?;
+    let unread = house.docket(&["verify", "--archives", "--json"]).await?;
+    let said = json(&unread.stdout)?;
+    let told = said["archives_unread"][0].as_str().context("what was not read")?;
+    ensure!(unread.code() == Some(5) && told.contains("not a directory"), "{unread:?}");
+    ensure!(said["streams"].as_u64() > Some(0), "the log is told of: {said}");
+    std::fs::remove_file(inside)?;
+    std::fs::rename(&aside, inside)?;
     house.whole().await
 }
 
@@ -253,17 +301,146 @@ async fn a_run_goes_to_a_bucket_and_comes_back() -> Result<()> {
         ("AWS_SECRET_ACCESS_KEY", "not a secret".to_owned()),
         ("AWS_REGION", "us-east-1".to_owned()),
         ("AWS_ENDPOINT_URL", url.clone()),
+        ("DOCKET_BLOBS_TO", "s3://old-runs/blobs".to_owned()),
+        ("DOCKET_BLOBS_OVER", "1".to_owned()),
     ];
     let house = House::new("s3://old-runs/deep/er", keys).await?;
     there_and_back(&house).await?;
     drop(rustls::crypto::ring::default_provider().install_default());
     let listed = reqwest::get(format!("{url}/old-runs?list-type=2")).await?.text().await?;
     ensure!(listed.contains("deep/er/") && listed.contains(".index.json"), "{listed}");
+    ensure!(listed.contains("<Key>blobs/"), "its blobs are there, too: {listed}");
     // Without its keys nothing is removed.
     let home = house.home.path();
     let env = [("DOCKET_HOME", home.as_os_str()), ("AWS_ENDPOINT_URL", "http://127.0.0.1:1".as_ref())];
     let refused = run(Tool::Docket, home, &env, &["archive", "--older-than", "0h"]).await?;
     ensure!(!refused.success() && house.is_here().await?, "nothing goes where nobody answers: {refused:?}");
+    Ok(())
+}
+
+/// With every blob outside of the database: a run is shown, proven, archived, brought back, exported and copied to
+/// another home; what is lost is found.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_run_whose_blobs_are_files_is_carried_like_any() -> Result<()> {
+    let _room = room().await;
+    let folder = tempfile::tempdir()?;
+    let at = |name: &str| format!("file://{}/{name}", folder.path().display());
+    let outside = vec![("DOCKET_BLOBS_TO", at("blobs")), ("DOCKET_BLOBS_OVER", "1".to_owned())];
+    let house = House::new(&at("archive"), outside).await?;
+    let blobs = folder.path().join("blobs");
+    let kept = files(&blobs);
+    ensure!(kept.len() > 3, "{kept:?}");
+    there_and_back(&house).await?;
+
+    // To a home that keeps its blobs in the database, and to a copy of this one.
+    let exported = folder.path().join("run.docket");
+    let path = exported.to_str().context("UTF-8")?;
+    house.docket(&["export", &house.run, "-o", path]).await?.ok()?;
+    let other = [("DOCKET_HOME", folder.path().join("other").into_os_string())];
+    let other: Vec<(&str, &OsStr)> = other.iter().map(|(name, value)| (*name, value.as_os_str())).collect();
+    run(Tool::Docket, folder.path(), &other, &["import", path]).await?.ok()?;
+    run(Tool::Docket, folder.path(), &other, &["verify", &house.run]).await?.ok()?;
+    let copy = folder.path().join("copy.db");
+    house.docket(&["db", "backup", copy.to_str().context("UTF-8")?]).await?.ok()?;
+    let store = format!("sqlite:{}", copy.display());
+    house.docket(&["verify", "--store", &store]).await?.ok()?;
+
+    // What is lost, or altered, is named.
+    let lost = kept.iter().find(|path| path.is_file()).context("a file")?;
+    let name = lost.file_name().and_then(OsStr::to_str).context("a name")?;
+    let whole = std::fs::read(lost)?;
+    std::fs::remove_file(lost)?;
+    let found = house.docket(&["verify"]).await?;
+    ensure!(found.code() == Some(6) && found.stdout.contains(name), "{found:?}");
+    let mut bad = whole.clone();
+    bad[whole.len() / 2] ^= 1;
+    std::fs::write(lost, bad)?;
+    let found = house.docket(&["verify"]).await?;
+    ensure!(found.code() == Some(6) && found.stdout.contains(&name[..64]), "{found:?}");
+    std::fs::write(lost, &whole)?;
+    house.whole().await
+}
+
+/// An import of the same file knows what is archived, the batch counts it, and it is found by its title.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_is_archived_is_not_imported_again() -> Result<()> {
+    let _room = room().await;
+    let folder = tempfile::tempdir()?;
+    let home = folder.path().join("home");
+    let to = format!("file://{}/archive", folder.path().display());
+    let env = [("DOCKET_HOME", home.as_os_str()), ("DOCKET_ARCHIVE_TO", to.as_ref())];
+    let docket =
+        async |args: &[&str]| -> Result<Finished> { run(Tool::Docket, folder.path(), &env, args).await };
+    let sample =
+        Sample::new(&[("a.txt", "one\n"), ("todo.md", "- [ ] Mend the roof\n- [ ] Paint the shed\n")])?;
+    let todo = sample.path().join("todo.md");
+    let repo = sample.path().to_str().context("UTF-8")?;
+    let todo = todo.to_str().context("UTF-8")?;
+    let import = async || {
+        json(
+            &docket(&["import", todo, "--repo", repo, "--model", "openai:none", "--batch", "todo", "--json"])
+                .await?
+                .ok()?,
+        )
+    };
+    ensure!(import().await?["submitted"] == 2);
+    docket(&["cancel", "--batch", "todo", "--yes"]).await?.ok()?;
+    docket(&["archive", "--older-than", "0h"]).await?.ok()?;
+    ensure!(docket(&["ps", "--json"]).await?.ok()?.is_empty(), "or nothing is shown");
+    let again = import().await?;
+    ensure!(again["submitted"] == 0 && again["duplicates"] == 2, "{again}");
+    let batch = json(&docket(&["batch", "todo", "--json"]).await?.ok()?)?;
+    ensure!(batch["tasks"] == 2 && batch["archived"] == 2, "{batch}");
+    let list = docket(&["archive", "list", "--title", "*ROOF*"]).await?.ok()?;
+    ensure!(list.contains("Mend the roof") && list.contains("cancelled") && list.contains("todo"), "{list}");
+    ensure!(!list.contains("shed"), "{list}");
+    // When without where would do nothing.
+    let env = [("DOCKET_HOME", home.as_os_str()), ("DOCKET_ARCHIVE_AFTER", OsStr::new("90d"))];
+    let refused = run(Tool::Docket, folder.path(), &env, &["ps"]).await?;
+    ensure!(refused.code() == Some(2) && refused.stderr.contains("archive.to"), "{refused:?}");
+    let refused = docket(&["ps", "--state", "archived"]).await?;
+    ensure!(refused.stderr.contains("docket archive list"), "{refused:?}");
+    let line =
+        json(&docket(&["archive", "list", "--batch", "todo", "--queue", "default", "--json"]).await?.ok()?)?;
+    let id = line["id"].as_str().context("an id")?;
+    // Who waits for one that failed is told of it, though it is archived.
+    let waits = ["submit", "After", "--repo", repo, "--model", "openai:none", "--after", id, "--json"];
+    let waits = json(&docket(&waits).await?.ok()?)?;
+    let waits = waits["id"].as_str().context("an id")?;
+    let why = docket(&["why", waits]).await?.ok()?;
+    ensure!(why.contains(id) && why.contains("was cancelled"), "{why}");
+    docket(&["archive", "restore", id]).await?.ok()?;
+    docket(&["db", "rebuild"]).await?.ok()?;
+    let batch = json(&docket(&["batch", "todo", "--json"]).await?.ok()?)?;
+    ensure!(batch["tasks"] == 2 && batch["archived"] == 1, "{batch}");
+    let listed = docket(&["ps", "--batch", "todo"]).await?;
+    ensure!(listed.stderr.contains("1 of the batch's 2 tasks are archived"), "{listed:?}");
+
+    // A whole batch comes back, and so do several that are named; one that is not there brings none back.
+    docket(&["archive", "restore", "--batch", "todo"]).await?.ok()?;
+    let all = async || -> Result<u64> {
+        let batch = json(&docket(&["batch", "todo", "--json"]).await?.ok()?)?;
+        batch["archived"].as_u64().context("a count")
+    };
+    ensure!(all().await? == 0);
+    let none = docket(&["archive", "restore", "--batch", "todo"]).await?;
+    ensure!(
+        none.code() == Some(3) && none.stderr.contains("no task of batch `todo` is archived"),
+        "{none:?}"
+    );
+    docket(&["cancel", waits]).await?.ok()?;
+    let young = docket(&["archive", "--older-than", "1h"]).await?.ok()?;
+    ensure!(all().await? == 0, "{young}");
+    docket(&["archive", "--older-than", "0h"]).await?.ok()?;
+    let gone = all().await?;
+    ensure!(gone == 2, "{gone}");
+    let list = docket(&["archive", "list", "--batch", "todo", "--json"]).await?.ok()?;
+    let ids = list.lines().map(|line| Ok(json(line)?["id"].as_str().context("an id")?.to_owned()));
+    let ids: Vec<String> = ids.collect::<Result<_>>()?;
+    let wrong = docket(&["archive", "restore", &ids[0], "ffffffff"]).await?;
+    ensure!(wrong.code() == Some(3) && all().await? == 2, "{wrong:?}");
+    let back = docket(&["archive", "restore", &ids[0], &ids[1]]).await?.ok()?;
+    ensure!(back.contains("2 tasks with 0 runs") && all().await? == 0, "{back}");
     Ok(())
 }
 
@@ -319,7 +496,7 @@ async fn retention_is_by_queue_and_by_itself() -> Result<()> {
         retention: Retention { others: KeepFor::Ms(1), queues },
         scratch: folder.path().to_owned(),
         every: Some(Duration::from_millis(20)),
-        dies: None,
+        ..ArchiveSettings::default()
     };
     let is_here = async |run: RunId| world.store.run(run).await.ok().flatten().is_some();
     let config = |archive| ServerConfig { archive, ..ServerConfig::loopback(0, Vec::new()) };

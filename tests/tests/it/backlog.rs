@@ -144,7 +144,7 @@ async fn other_forms_are_taken_from_files_and_pipes() -> Result<()> {
     let stage = Stage::set()?;
     let list = stage.file("TODO.md", "# Shop\n\n- [ ] Mend it\n\n  ```\n  as so\n  ```\n- [x] Done\n")?;
     let said = stage.import(&list, &["--empty"]).await?.ok()?;
-    ensure!(said.contains("1 tasks are in the backlog as batch TODO.md; 1 done or closed"), "{said}");
+    ensure!(said.contains("1 task is in the backlog as batch TODO.md; 1 done or closed"), "{said}");
 
     let issues = json!([
         { "number": 7, "title": "Crash", "body": "b", "labels": [{ "name": "bug" }], "state": "OPEN", "url": "https://github.com/o/n/issues/7" },
@@ -355,6 +355,16 @@ async fn a_watched_list_tells_what_changes() -> Result<()> {
     coordinator.docket(&["cancel", task["id"].as_str().context("an id")?]).await?.ok()?;
     let changed = one(&watch.line().await?)?;
     ensure!(changed["state"] == "cancelled" && changed["id"] == task["id"], "{changed}");
+    // What leaves the list is told as well: whoever reads believes in what was said last.
+    coordinator.docket(&["retry", task["id"].as_str().context("an id")?]).await?.ok()?;
+    let filtered = ["ps", "--watch", "--json", "--state", "available"];
+    let (mut narrow, first) = Proc::start("narrow", coordinator.home(), &[], &filtered).await?;
+    ensure!(one(&first)?["state"] == "available", "{first}");
+    coordinator.docket(&["cancel", task["id"].as_str().context("an id")?]).await?.ok()?;
+    let left = one(&narrow.line().await?)?;
+    ensure!(left["state"] == "cancelled" && left["id"] == task["id"], "{left}");
+    send(narrow.pid(), Signal::SIGINT);
+    ensure!(narrow.wait().await?.success(), "Ctrl-C ends it");
     send(watch.pid(), Signal::SIGINT);
     ensure!(watch.wait().await?.success(), "Ctrl-C ends it");
     coordinator.end_and_check().await
@@ -385,5 +395,123 @@ async fn on_a_terminal_many_are_asked_about_and_watched() -> Result<()> {
     ensure!(person.all().contains("\u{1b}[2J\u{1b}[H") && !person.all().contains("\\e["), "{}", person.all());
     send(person.pid()?, Signal::SIGINT);
     ensure!(person.wait().await?.success(), "{}", person.all());
+    Ok(())
+}
+
+/// Lines in the same words that ask for something else are tasks of their own; what asks the same is one.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn lines_that_differ_in_anything_are_several_tasks() -> Result<()> {
+    let _room = room().await;
+    let stage = Stage::set()?;
+    let same = r#"{"text": "Add a flag"}"#;
+    let lines = [
+        same,
+        r#"{"text": "Add a flag", "tests": "make t2"}"#,
+        r#"{"text": "Add a flag", "branch": "b2"}"#,
+        r#"{"text": "Add a flag", "engine": "react", "effort": "high"}"#,
+        r#"{"text": "Add a flag", "key": "k1"}"#,
+        r#"{"text": "Add a flag", "key": "k2", "after": ["k1"]}"#,
+        r#"{"text": "Add a flag", "priority": 3}"#,
+        same,
+    ];
+    let file = stage.file("alike.jsonl", &lines.join("\n"))?;
+    let repo = ["--repo", stage.repo(), "--json"];
+    let done = one(&stage.import(&file, &repo).await?.ok()?)?;
+    ensure!((&done["submitted"], &done["repeated"]) == (&json!(6), &json!(2)), "{done}");
+    let again = one(&stage.import(&file, &repo).await?.ok()?)?;
+    ensure!((&again["submitted"], &again["duplicates"]) == (&json!(0), &json!(6)), "{again}");
+    // All faults of a file are told at once, of commits as well.
+    let bad = [
+        r#"{"text": "a", "prio": 1}"#,
+        r#"{"text": "b", "commit": "nowhere"}"#,
+        r#"{"text": "c", "engine": "none"}"#,
+    ];
+    let file = stage.file("bad.jsonl", &bad.join("\n"))?;
+    let refused = stage.import(&file, &["--repo", stage.repo()]).await?;
+    let told = ["bad.jsonl:1: ", "bad.jsonl:2: `commit`", "bad.jsonl:3: "]
+        .map(|fault| refused.stderr.contains(fault));
+    ensure!(refused.code() == Some(2) && told == [true; 3], "{refused:?}");
+    Ok(())
+}
+
+/// `--again` of a file whose first task failed: what waits for it goes on behind it.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_waits_for_a_failed_task_goes_on_when_it_is_imported_again() -> Result<()> {
+    let _room = room().await;
+    let stage = Stage::set()?;
+    let lines = [
+        r#"{"text": "first", "key": "f"}"#,
+        r#"{"text": "second", "after": ["f"]}"#,
+        r#"{"text": "third", "key": "t"}"#,
+    ];
+    let file = stage.file("chain.jsonl", &lines.join("\n"))?;
+    let repo = ["--repo", stage.repo(), "--batch", "chain", "--json"];
+    stage.import(&file, &repo).await?.ok()?;
+    let tasks = stage.tasks(&[]).await?;
+    let id = |title: &str| {
+        let task = tasks.iter().find(|task| task["title"] == title);
+        task.and_then(|task| task["id"].as_str()).map(str::to_owned).context("a task")
+    };
+    stage.docket(&["cancel", &id("first")?]).await?.ok()?;
+    stage.docket(&["cancel", &id("third")?]).await?.ok()?;
+    let waiting = stage.docket(&["batch", "chain"]).await?.ok()?;
+    ensure!(waiting.contains("1 waits for a task that failed"), "{waiting}");
+    // Nobody works here, and nothing is waited for: what is left is a person's.
+    let waited = stage.docket(&["batch", "chain", "--wait", "--json"]).await?;
+    ensure!(waited.code() == Some(1) && one(&waited.stdout)?["behind_failed"] == 1, "{waited:?}");
+    let dry = one(&stage.import(&file, &[&repo[..], &["--again", "--dry-run"]].concat()).await?.ok()?)?;
+    ensure!((&dry["would_submit"], &dry["again"]) == (&json!(2), &json!(1)), "{dry}");
+    let again = one(&stage.import(&file, &[&repo[..], &["--again"]].concat()).await?.ok()?)?;
+    ensure!((&again["submitted"], &again["again"]) == (&json!(1), &json!(1)), "{again}");
+    let states: Vec<Value> =
+        stage.tasks(&[]).await?.into_iter().map(|task| json!([task["title"], task["state"]])).collect();
+    let expected =
+        [["third", "available"], ["third", "cancelled"], ["second", "pending"], ["first", "available"]];
+    ensure!(json!(states) == json!(expected), "{states:?}");
+    let why = stage.docket(&["why", &id("second")?]).await?.ok()?;
+    ensure!(why.contains(&id("first")?) && why.contains("(available)"), "{why}");
+    Ok(())
+}
+
+/// What was typed wrong does not pass for nothing to be done; faults are told with line and field.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_is_not_there_is_told_and_all_that_is_wrong() -> Result<()> {
+    let _room = room().await;
+    let stage = Stage::set()?;
+    let lines: Vec<String> =
+        (0..60).map(|n| json!({ "text": format!("Task {n}"), "priority": n % 30 }).to_string()).collect();
+    let file = stage.file("b.jsonl", &lines.join("\n"))?;
+    stage.import(&file, &["--empty", "--batch", "deep/b.jsonl"]).await?.ok()?;
+    for args in [
+        &["ps", "--batch", "typo"][..],
+        &["cancel", "--batch", "typo", "--yes"],
+        &["retry", "--batch", "typo", "--yes"],
+        &["export", "--predictions", "--batch", "typo"],
+        &["batch", "typo"],
+    ] {
+        let said = stage.docket(args).await?;
+        ensure!(
+            said.code() == Some(3) && said.stderr.contains("there is no batch `typo`"),
+            "{args:?} {said:?}"
+        );
+    }
+    // The last part of a name that no other shares will do; an order is one of all that are meant.
+    let highest = ["ps", "--json", "--batch", "b.jsonl", "--sort", "priority", "-n", "3"];
+    let highest = rows(&stage.docket(&highest).await?.ok()?)?;
+    let highest: Vec<&Value> = highest.iter().map(|task| &task["priority"]).collect();
+    ensure!(highest == [29, 29, 28], "{highest:?}");
+    let named = stage.tasks(&["--batch", "b.jsonl"]).await?;
+    ensure!(named[0]["batch_name"] == "deep/b.jsonl", "{named:?}");
+    let mut bad: Vec<String> = (0..30).map(|_| r#"{"text": "x", "priority": "high"}"#.to_owned()).collect();
+    bad.extend(["not json", r#"{"text": "a", "after": ["nobody"]}"#, r#"{"text": 5}"#].map(str::to_owned));
+    let file = stage.file("bad.jsonl", &bad.join("\n"))?;
+    let refused = stage.import(&file, &["--empty", "--json"]).await?;
+    ensure!(refused.code() == Some(2), "{refused:?}");
+    let faults: Vec<Value> =
+        rows(&refused.stdout)?.into_iter().filter(|row| row["fault"].is_string()).collect();
+    ensure!(faults.len() == 33, "each once: {}", faults.len());
+    ensure!((&faults[0]["line"], &faults[0]["field"]) == (&json!(1), &json!("priority")), "{}", faults[0]);
+    ensure!(faults[30]["fault"] == "this is not JSON" && faults[31]["field"] == "after", "{faults:?}");
+    ensure!(!refused.stdout.contains("i16") && !refused.stdout.contains("struct "), "{}", refused.stdout);
     Ok(())
 }

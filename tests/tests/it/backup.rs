@@ -1,7 +1,8 @@
 //! `docket db backup`: a whole copy of a database that is written to meanwhile.
 
 use std::{
-    os::unix::fs::PermissionsExt as _,
+    ffi::OsStr,
+    os::unix::fs::{DirBuilderExt as _, PermissionsExt as _},
     sync::{
         Arc,
         atomic::{AtomicBool, AtomicU64, Ordering},
@@ -17,8 +18,10 @@ use docket_tests::{
         Database, Kind, World,
         world::{blob, note, spec},
     },
-    system::{Coordinator, LONG, LeaseTime, Place, room},
+    system::{Coordinator, Finished, LONG, LeaseTime, Place, Proc, Sample, Tool, room, run},
 };
+use serde_json::Value;
+use sqlx::Connection as _;
 
 /// Blobs that make the database larger than a step of a backup: they do not compress.
 const BLOBS: u64 = 12;
@@ -121,6 +124,82 @@ async fn a_coordinator_goes_on_and_no_file_is_lost() -> Result<()> {
     coordinator.end_and_check().await
 }
 
+fn json(said: &str) -> Result<Value> {
+    serde_json::from_str(said.lines().next().context("a line")?).with_context(|| said.to_owned())
+}
+
+/// What a coordinator that died left beside its database is not read into the backup; and nothing is lost.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_backup_takes_the_place_of_a_database_that_crashed() -> Result<()> {
+    let _room = room().await;
+    let folder = tempfile::tempdir()?;
+    let home = folder.path().join("home");
+    std::fs::DirBuilder::new().mode(0o700).create(&home)?;
+    let env = [("DOCKET_HOME", home.as_os_str())];
+    let docket = async |args: &[&str]| -> Result<Finished> { run(Tool::Docket, &home, &env, args).await };
+    let sample = Sample::new(&[("a.txt", "one\n")])?;
+    let repo = sample.path().to_str().context("UTF-8")?;
+    let serve = ["serve", "--json", "--listen", "127.0.0.1:0"];
+    let (mut coordinator, _) = Proc::start("serve", &home, &env, &serve).await?;
+    let submit =
+        async |title: &str| docket(&["submit", title, "--repo", repo, "--model", "openai:none"]).await?.ok();
+    submit("first").await?;
+    let copy = folder.path().join("copy.db");
+    let path = copy.to_str().context("UTF-8")?;
+    docket(&["db", "backup", path]).await?.ok()?;
+    submit("second").await?;
+    submit("third").await?;
+    let refused = docket(&["db", "restore", path]).await?;
+    ensure!(refused.code() == Some(4) && refused.stderr.contains("end it first"), "{refused:?}");
+    // Through another home it is not the lock of this one that says so.
+    let elsewhere = folder.path().join("elsewhere");
+    let store = format!("sqlite:{}", home.join("docket.db").display());
+    let from = [("DOCKET_HOME", elsewhere.as_os_str()), ("DATABASE_URL", OsStr::new(&store))];
+    let refused = run(Tool::Docket, folder.path(), &from, &["db", "restore", path]).await?;
+    ensure!(refused.code() == Some(4) && refused.stderr.contains("has"), "{refused:?}");
+    ensure!(docket(&["ps", "--json"]).await?.ok()?.lines().count() == 3, "nothing was changed");
+    coordinator.kill().await?;
+    ensure!(home.join("docket.db-wal").metadata()?.len() > 0, "or this shows nothing");
+
+    // What is no backup is not put in place.
+    let junk = folder.path().join("junk.db");
+    std::fs::write(&junk, [7; 30_000])?;
+    let other = folder.path().join("other.db");
+    let options = sqlx::sqlite::SqliteConnectOptions::new().filename(&other).create_if_missing(true);
+    let mut mine = sqlx::SqliteConnection::connect_with(&options).await?;
+    sqlx::raw_sql("CREATE TABLE mine (a)").execute(&mut mine).await?;
+    mine.close().await?;
+    for bad in [&junk, &other] {
+        let refused = docket(&["db", "restore", bad.to_str().context("UTF-8")?]).await?;
+        ensure!(refused.code() == Some(6), "{refused:?}");
+    }
+    ensure!(docket(&["db", "restore", "/none.db"]).await?.code() == Some(3));
+    ensure!(docket(&["ps", "--json"]).await?.ok()?.lines().count() == 3, "nothing was changed");
+
+    let said = json(&docket(&["db", "restore", path, "--json"]).await?.ok()?)?;
+    let tasks = docket(&["ps", "--json"]).await?.ok()?;
+    ensure!(tasks.lines().count() == 1 && tasks.contains("first"), "{tasks}");
+    docket(&["verify"]).await?.ok()?;
+    let kept = said["kept"].as_str().context("where it is kept")?;
+    let whole = json(&docket(&["verify", "--store", &format!("sqlite:{kept}"), "--json"]).await?.ok()?)?;
+    ensure!(whole["tasks"] == 3, "what stood there is whole: {whole}");
+
+    // Where the database is damaged, its error says what to do.
+    let (mut coordinator, _) = Proc::start("serve", &home, &env, &serve).await?;
+    submit("fourth").await?;
+    coordinator.kill().await?;
+    std::fs::write(home.join("docket.db"), [7; 30_000])?;
+    let damaged = docket(&["ps"]).await?;
+    ensure!(damaged.stderr.contains("docket db restore"), "{damaged:?}");
+    docket(&["db", "restore", path]).await?.ok()?;
+    ensure!(docket(&["ps", "--json"]).await?.ok()? == tasks, "as it was backed up");
+    docket(&["verify"]).await?.ok()?;
+    ensure!(!std::fs::read_dir(&home)?.any(|entry| {
+        entry.is_ok_and(|entry| entry.file_name().to_string_lossy().starts_with(".docket-restore"))
+    }));
+    Ok(())
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn on_postgres_its_own_tools_are_named() -> Result<()> {
     let home = tempfile::tempdir()?;
@@ -128,9 +207,11 @@ async fn on_postgres_its_own_tools_are_named() -> Result<()> {
         ("DOCKET_HOME", home.path().as_os_str()),
         ("DATABASE_URL", "postgres://nobody@127.0.0.1:1/none".as_ref()),
     ];
+    let args = ["db", "restore", "copy.db"];
+    let said = run(Tool::Docket, home.path(), &env, &args).await?;
+    ensure!(said.code() == Some(4) && said.stderr.contains("pg_restore"), "{said:?}");
     let args = ["db", "backup", "copy.db"];
-    let said =
-        docket_tests::system::run(docket_tests::system::Tool::Docket, home.path(), &env, &args).await?;
+    let said = run(Tool::Docket, home.path(), &env, &args).await?;
     ensure!(said.code() == Some(4), "{said:?}");
     for word in ["pg_dump", "pgBackRest", "one snapshot"] {
         ensure!(said.stderr.contains(word), "{said:?}");

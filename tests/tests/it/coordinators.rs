@@ -1,7 +1,11 @@
 //! Several coordinators on one PostgreSQL database: hints, who looks after the store, whose clock holds; and how the
 //! database keeps what they write.
 
-use std::{collections::BTreeSet, sync::Arc, time::Duration};
+use std::{
+    collections::BTreeSet,
+    sync::Arc,
+    time::{Duration, Instant},
+};
 
 use anyhow::{Context as _, Result, ensure};
 use docket_coordinator::{
@@ -11,8 +15,8 @@ use docket_coordinator::{
     store::{Heartbeat, NewTask, Store, postgres},
 };
 use docket_schema::{
-    ids::{IncarnationId, StreamId, TaskId, Timestamp},
-    run::EngineRef,
+    ids::{IncarnationId, Seq, StreamId, TaskId, Timestamp},
+    run::{EngineRef, RunOutcome},
     task::TaskState,
     wire::{HeartbeatRequest, Held, LeaseRequest},
 };
@@ -20,13 +24,13 @@ use docket_tests::{
     conformance::{
         Database, Kind, World,
         database::Raw,
-        world::{LEASE_MS, spec},
+        world::{LEASE_MS, note, spec},
     },
     pg_cluster::Cluster,
     system::{Coordinator, LeaseTime, Place, until},
 };
 use docket_worker::{client::Client, secret::Secret};
-use sqlx::{AssertSqlSafe, Row as _};
+use sqlx::{AssertSqlSafe, Row as _, postgres::PgListener};
 
 const TOKEN: &str = "dkt_0123456789abcdef0123456789abcdef";
 /// Beyond any test's end.
@@ -346,5 +350,108 @@ async fn what_can_be_leased_is_found_by_partial_indexes() -> Result<()> {
     }
     let whole = raw.number("SELECT seq_scan FROM pg_stat_user_tables WHERE relname = 'tasks'").await?;
     ensure!(whole == 0, "{whole} scans of all tasks");
+    Ok(())
+}
+
+/// Notifications are no part of what is written: the store's own writes send none. Those that are sent are empty, and few.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn hints_are_empty_few_and_no_part_of_an_append() -> Result<()> {
+    const MARK: &str = "mark";
+    /// As the coordinator spaces them.
+    const APART_MS: u128 = 20;
+    let Some(cluster) = Cluster::start() else { return Ok(()) };
+    let (world, url) = database(&cluster, "empty").await;
+    let mut ears = PgListener::connect(&url).await?;
+    ears.listen_all(["docket_work", "docket_leases", "docket_due"]).await?;
+    let mut raw = world.database.raw().await;
+    // Submits, leases, appends, ends: whatever a writing transaction notifies of came before the mark.
+    let mut late = spec("later");
+    late.run_at = Some(Timestamp(world.now().0 + 3_600_000_000));
+    world.submit(late).await;
+    for _ in 0..5 {
+        world.submit(spec("a")).await;
+        let worker = world.worker();
+        let lease = worker.lease_one().await;
+        world.append(lease.run, Seq(0), lease.record.epoch, vec![note(1), note(2)]).await?;
+        worker.end(&lease, RunOutcome::Succeeded).await;
+    }
+    let mark = format!("NOTIFY docket_due, '{MARK}'");
+    raw.run(&mark).await?;
+    let first = ears.recv().await?;
+    ensure!(first.payload() == MARK, "a write notified of something: {first:?}");
+
+    let deaf = Polls { hinted: NEVER, unhinted: NEVER };
+    let a = One::start(&url, deaf, Clock::new()).await?;
+    let b = One::start(&url, deaf, Clock::new()).await?;
+    until("both to listen", async || (a.is_hinted() && b.is_hinted()).then_some(())).await?;
+    // Until they know of each other, and one of them tells.
+    loop {
+        a.running.handle().wakes().work();
+        if tokio::time::timeout(Duration::from_millis(50), ears.recv()).await.is_ok() {
+            break;
+        }
+    }
+    let (began, mut news) = (Instant::now(), 0_u32);
+    while began.elapsed() < Duration::from_millis(600) {
+        a.running.handle().wakes().work();
+        news += 1;
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+    let most = began.elapsed().as_millis() / APART_MS + 2;
+    // What was told last is on its way.
+    tokio::time::sleep(Duration::from_millis(200)).await;
+    raw.run(&mark).await?;
+    let mut heard = 0;
+    loop {
+        let one = ears.recv().await?;
+        if one.payload() == MARK {
+            break;
+        }
+        ensure!(one.payload().is_empty(), "{one:?}");
+        heard += u128::from(one.channel() == "docket_work");
+    }
+    ensure!(
+        heard > 0 && heard <= most,
+        "{heard} of {news} pieces of news, and at most {most} were to be told"
+    );
+    ensure!(u128::from(news) > most * 2, "control: there were far more, {news}");
+    a.stop().await;
+    b.stop().await;
+    Ok(())
+}
+
+/// Each table is vacuumed by how it is written: what moves all the time soon, what only grows to be frozen.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn tables_are_kept_by_how_they_are_written() -> Result<()> {
+    const MOVES: &[&str] = &["autovacuum_vacuum_scale_factor=0.01", "autovacuum_vacuum_threshold=1000"];
+    const NEVER_RESTS: &[&str] = &["autovacuum_vacuum_scale_factor=0", "autovacuum_vacuum_threshold=200"];
+    const GROWS: &[&str] =
+        &["autovacuum_vacuum_insert_scale_factor=0", "autovacuum_vacuum_insert_threshold=50000"];
+    let Some(cluster) = Cluster::start() else { return Ok(()) };
+    let (world, _) = database(&cluster, "reloptions").await;
+    let mut raw = world.database.raw().await;
+    for (table, fill, kept) in [
+        ("events", None, GROWS),
+        ("blobs", Some(90), GROWS),
+        ("streams", Some(70), MOVES),
+        ("tasks", Some(70), MOVES),
+        ("runs", Some(90), MOVES),
+        ("workers", Some(50), NEVER_RESTS),
+        ("lease_requests", Some(50), NEVER_RESTS),
+    ] {
+        let sql = format!(
+            "SELECT coalesce(array_to_string(reloptions, ' '), '') FROM pg_class WHERE oid = '{table}'::regclass"
+        );
+        let options = raw.text(&sql).await?;
+        let options: BTreeSet<&str> = options.split(' ').collect();
+        let fill = fill.map(|fill: u32| format!("fillfactor={fill}"));
+        let mut wanted = kept.to_vec();
+        wanted.extend(fill.as_deref());
+        // Where rows die, whoever cleans up does not pause.
+        wanted.extend((kept != GROWS).then_some("autovacuum_vacuum_cost_delay=0"));
+        for option in wanted {
+            ensure!(options.contains(option), "{table} has not {option}: {options:?}");
+        }
+    }
     Ok(())
 }

@@ -13,7 +13,9 @@
 //! The places are named failpoints (seq, side, epoch) that the run process obeys; nothing depends on
 //! time but the lease of one second, which is waited for.
 
+mod delegated;
 mod full_disk;
+mod roles;
 mod scenario;
 mod sleeper;
 mod story;
@@ -21,6 +23,7 @@ mod story;
 use anyhow::Result;
 use docket_tests::pg_cluster::Cluster;
 use full_disk::full_disk;
+use roles::sweep_roles;
 use scenario::{Crash, Victim, all, sweep, unanswered};
 use sleeper::{Wakes, database_restarts, sleeper_wakes};
 use story::story;
@@ -80,6 +83,24 @@ async fn the_supervisor_dies_at_every_boundary_on_postgres() -> Result<()> {
 async fn the_coordinator_dies_at_every_boundary_on_postgres() -> Result<()> {
     let Some(cluster) = Cluster::start() else { return Ok(()) };
     Box::pin(sweep(boundaries(Victim::Coordinator).await?, Some(&cluster))).await
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_run_of_an_engine_with_roles_ends_as_undisturbed_whoever_dies() -> Result<()> {
+    Box::pin(sweep_roles()).await
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_run_with_children_ends_as_undisturbed_whoever_dies_on_sqlite() -> Result<()> {
+    let victims = [Victim::Run, Victim::Supervisor, Victim::Coordinator, Victim::Unanswered];
+    Box::pin(delegated::sweep(&victims, None)).await
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_run_with_children_ends_as_undisturbed_whoever_dies_on_postgres() -> Result<()> {
+    let Some(cluster) = Cluster::start() else { return Ok(()) };
+    let victims = [Victim::Run, Victim::Supervisor, Victim::Coordinator, Victim::Unanswered];
+    Box::pin(delegated::sweep(&victims, Some(&cluster))).await
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -4,6 +4,7 @@
 mod judged;
 mod pushed;
 mod scene;
+mod undone;
 
 use std::fs;
 
@@ -115,11 +116,15 @@ async fn files_that_are_checked_out_get_all_of_a_result_or_nothing() -> Result<(
     ensure!(now == scene::text("mine, not committed", "by the run"), "{now}");
     ensure!(fs::read_to_string(scene.repo().join("new.txt"))? == "new\n");
 
+    let again = scene.docket(&["apply", &id, "--work-tree"]).await?.ok()?;
+    ensure!(again.contains("already"), "all of it is there: {again}");
+
     fs::remove_file(scene.repo().join("new.txt"))?;
     let there = scene::text("one", "mine, in its place");
     fs::write(scene.repo().join("a.txt"), &there)?;
     let refused = scene.docket(&["apply", &id, "--work-tree"]).await?;
     ensure!(refused.code() == Some(4) && refused.stderr.contains("are as they were"), "{refused:?}");
+    ensure!(refused.stderr.contains("in a.txt;"), "the path is named: {refused:?}");
     ensure!(fs::read_to_string(scene.repo().join("a.txt"))? == there);
     ensure!(!scene.repo().join("new.txt").exists(), "all or nothing");
     ensure!(!scene.at("fired").exists(), "no filter ran");

@@ -10,7 +10,9 @@ mod delivered;
 mod hold;
 mod made;
 mod record;
+mod roles;
 mod scenes;
+mod stubs;
 
 use std::{collections::BTreeSet, fs, path::PathBuf};
 
@@ -83,6 +85,7 @@ async fn the_golden_logs_of_this_release_are_recorded_when_asked_for() -> Result
     let mut all = Box::pin(record::all()).await?;
     all.push(("by-hand", made::run().await?));
     all.push(("by-hand-cancelled", made::cancelled().await?));
+    all.push(("by-hand-base-checked", made::base_checked().await?));
     all.push(("by-hand-delivered", delivered::run().await?));
     for (name, run) in all {
         let file = of_release.join(format!("{name}.run.jsonl"));
@@ -97,9 +100,14 @@ async fn the_golden_logs_of_this_release_are_recorded_when_asked_for() -> Result
         ("audit", made::audit()),
         ("queue", made::queue()),
         ("waits", made::waits()),
+        ("delegates", made::delegates()),
         ("archive", made::archive()),
+        ("stubs", stubs::stubs()),
         ("schedules", made::schedules()),
         ("limits", made::limits()),
+        ("memory", made::memory()),
+        ("claimed", delivered::claimed()),
+        ("budgets", made::budgets()),
     ];
     for (name, events) in streams {
         let lines: Result<Vec<String>, _> = events.iter().map(serde_json::to_string).collect();

@@ -118,7 +118,20 @@ async fn a_run_that_waits_for_its_moment_is_drained_and_goes_on_elsewhere() -> R
         (history.count("ModelRequested") == 2).then_some(run)
     });
     let run = run.await.with_context(|| worker.tail())?;
+    let id = task.to_string();
+    // Its row says that it runs: whoever looks is told that it waits, and for what.
+    until("a run that waits", async || {
+        let why = stage.docket(&["why", &id]).await.ok()?;
+        why.contains("it waits for the limit of openai, 1/h requests").then_some(())
+    })
+    .await?;
+    for args in [&["ps"][..], &["show", &id], &["ps", "--json"], &["show", "--json", &id]] {
+        let said = stage.docket(args).await?;
+        let known = if args.contains(&"--json") { r#""provider":"openai""# } else { "the limit of openai" };
+        ensure!(said.contains(known), "{args:?}: {said}");
+    }
     worker.drain().await?;
+    ensure!(!stage.docket(&["why", &id]).await?.contains("limit of openai"), "nobody has it any more");
     let rests = stage.coordinator.client().task(task).await?.task;
     ensure!(rests.state == TaskState::Available && (rests.failures, rests.crashes) == (0, 0), "{rests:?}");
     ensure!(stage.server.calls() == 1, "{} calls", stage.server.calls());

@@ -186,3 +186,30 @@ text = "Done."
     ensure!(kinds(&log)? == expected, "{log}");
     Ok(())
 }
+
+/// Somebody elsewhere drains its worker: what waits is not left without a coordinator.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn drained_from_elsewhere_it_goes_on_as_a_coordinator() -> Result<()> {
+    let _room = room().await;
+    let house = House::new()?;
+    let mut up = house.up(&json!([])).await?;
+    let worker = until("its worker", async || {
+        let listed = house.docket(&["workers", "--json"]).await.ok()?.ok().ok()?;
+        serde_json::from_str::<Value>(listed.lines().next()?).ok()
+    });
+    let worker = worker.await?;
+    let name = worker["name"].as_str().context("a name")?;
+    house.docket(&["workers", "drain", name, "--wait"]).await?.ok()?;
+    until("its word", async || up.log().contains("goes on as a coordinator").then_some(())).await?;
+    let task = house.submit(&[]).await?;
+    let why = house.docket(&["why", &task]).await?.ok()?;
+    ensure!(why.contains("no worker has been heard of lately"), "{why}");
+    let (mut other, _) = Proc::start("worker", house.home.path(), &[], &["worker", "--slots", "1"]).await?;
+    let row = house.ended(&task).await.with_context(|| other.tail())?;
+    ensure!(row["state"] == "completed", "{row}");
+    for process in [&mut other, &mut up] {
+        send(process.pid(), Signal::SIGTERM);
+        ensure!(process.wait().await?.success(), "{}", process.tail());
+    }
+    Ok(())
+}

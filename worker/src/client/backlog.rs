@@ -2,7 +2,11 @@
 
 use docket_schema::{
     ids::BatchId,
-    wire::{BatchList, BatchView, BulkRequest, BulkResponse, TaskPage, TaskQuery},
+    system::Budget,
+    wire::{
+        BatchList, BatchView, BudgetView, BulkRequest, BulkResponse, SetBudget, SetBudgetRequest, TaskPage,
+        TaskQuery,
+    },
 };
 use reqwest::Method;
 
@@ -47,6 +51,20 @@ impl Client {
     /// [`ClientError`].
     pub async fn batch(&self, batch: BatchId) -> Result<BatchView, ClientError> {
         self.call("read a batch", Method::GET, &format!("/v1/batches/{batch}")).answer().await
+    }
+
+    /// Sets what a batch may use. Safe to repeat.
+    ///
+    /// # Errors
+    /// [`ClientError`].
+    pub async fn set_budget(
+        &self,
+        batch: BatchId,
+        budget: Budget,
+        how: SetBudget,
+    ) -> Result<BudgetView, ClientError> {
+        let path = format!("/v1/batches/{batch}/budget");
+        self.call("set a budget", Method::POST, &path).json(&SetBudgetRequest { budget, how })?.answer().await
     }
 
     /// The batches of the newest tasks.

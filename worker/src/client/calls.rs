@@ -6,11 +6,11 @@ use docket_schema::{
     policy::Policy,
     task::TaskRecord,
     wire::{
-        ActRequest, AnswerRequest, AppendRequest, AppendResponse, BlobCheck, EventPage, ForkRequest,
-        ForkResponse, HeartbeatRequest, HeartbeatResponse, LeaseRequest, LeaseResponse, LineageView,
-        PAGE_EVENTS_MAX, PauseRequest, PolicyRequest, ReleaseRequest, ReleaseResponse, Resolved,
-        ResumeRequest, ResumeResponse, RunView, Status, StreamPage, SubmitRequest, SubmitResponse, TaskView,
-        TellRequest, TellResponse,
+        ActRequest, AnswerRequest, AppendRequest, AppendResponse, BlobCheck, ChildList, DelegateRequest,
+        DelegateResponse, EventPage, ForkRequest, ForkResponse, HeartbeatRequest, HeartbeatResponse,
+        LeaseRequest, LeaseResponse, LineageView, PAGE_EVENTS_MAX, PauseRequest, PolicyRequest,
+        ReleaseRequest, ReleaseResponse, Resolved, ResumeRequest, ResumeResponse, RetryRequest, RunView,
+        Status, StreamPage, SubmitRequest, SubmitResponse, TaskView, TellRequest, TellResponse,
     },
 };
 use reqwest::Method;
@@ -39,6 +39,31 @@ impl Client {
     pub async fn append(&self, run: RunId, request: &AppendRequest) -> Result<AppendResponse, ClientError> {
         self.call("append events", Method::POST, &format!("/v1/runs/{run}/append"))
             .json(request)?
+            .answer()
+            .await
+    }
+
+    /// Gives work of a run away to a child task. Safe to repeat: it makes one child.
+    ///
+    /// # Errors
+    /// [`ClientError`].
+    pub async fn delegate(
+        &self,
+        run: RunId,
+        request: &DelegateRequest,
+    ) -> Result<DelegateResponse, ClientError> {
+        self.call("give work away", Method::POST, &format!("/v1/runs/{run}/delegate"))
+            .json(request)?
+            .answer()
+            .await
+    }
+
+    /// The tasks that a run gave away.
+    ///
+    /// # Errors
+    /// [`ClientError`].
+    pub async fn children(&self, run: RunId) -> Result<ChildList, ClientError> {
+        self.call("read what a run gave away", Method::GET, &format!("/v1/runs/{run}/children"))
             .answer()
             .await
     }
@@ -190,9 +215,8 @@ impl Client {
     ///
     /// # Errors
     /// [`ClientError`].
-    pub async fn retry(&self, task: TaskId, reason: &str) -> Result<TaskRecord, ClientError> {
-        let act = ActRequest { reason: reason.to_owned() };
-        self.call("retry a task", Method::POST, &format!("/v1/tasks/{task}/retry")).json(&act)?.answer().await
+    pub async fn retry(&self, task: TaskId, act: &RetryRequest) -> Result<TaskRecord, ClientError> {
+        self.call("retry a task", Method::POST, &format!("/v1/tasks/{task}/retry")).json(act)?.answer().await
     }
 
     /// Answers what a blocked run asked; its task is available then.

@@ -4,8 +4,9 @@ use bytes::Bytes;
 use docket_schema::{
     ids::StreamId,
     wire::{
-        ARCHIVE_PART_BYTES_MAX, ArchiveRequest, ArchiveResponse, ArchivedPage, ArchivedView, GcRequest,
-        GcResponse, ImportRequest, ImportResponse, RestoreResponse,
+        ARCHIVE_PART_BYTES_MAX, ArchiveRequest, ArchiveResponse, ArchivedPage, ArchivedTaskPage,
+        ArchivedTaskQuery, ArchivedView, GcRequest, GcResponse, ImportRequest, ImportResponse,
+        RestoreResponse,
     },
 };
 use reqwest::Method;
@@ -46,6 +47,17 @@ impl Client {
     /// [`ClientError`].
     pub async fn archived(&self, after: Option<&StreamId>) -> Result<ArchivedPage, ClientError> {
         self.call("list archived streams", Method::GET, "/v1/archived").maybe("after", after).answer().await
+    }
+
+    /// Archived tasks, newest first.
+    ///
+    /// # Errors
+    /// [`ClientError`].
+    pub async fn archived_tasks(&self, query: &ArchivedTaskQuery) -> Result<ArchivedTaskPage, ClientError> {
+        let mut call = self.call("list archived tasks", Method::GET, "/v1/archive/tasks");
+        call = call.maybe("queue", query.queue.as_ref()).maybe("batch", query.batch);
+        call = call.maybe("title", query.title.as_ref()).maybe("before", query.before);
+        call.maybe("limit", query.limit).answer().await
     }
 
     /// What stands in the place of an archived task or run.

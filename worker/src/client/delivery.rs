@@ -39,12 +39,18 @@ impl Client {
             .await
     }
 
-    /// Does not take a run's result: a new run of its task goes on from the last turn that ended, and is told why.
+    /// Does not take a run's result: a new run of its task goes on from the last turn that ended, and is told why, and
+    /// what stands `beside` that.
     ///
     /// # Errors
     /// As [`Client::accept`].
-    pub async fn reject(&self, run: RunId, comment: &str) -> Result<ResumeResponse, ClientError> {
-        let request = RejectRequest { comment: comment.to_owned() };
+    pub async fn reject(
+        &self,
+        run: RunId,
+        comment: &str,
+        beside: Option<String>,
+    ) -> Result<ResumeResponse, ClientError> {
+        let request = RejectRequest { comment: comment.to_owned(), beside };
         self.call("reject a run", Method::POST, &format!("/v1/runs/{run}/reject"))
             .json(&request)?
             .answer()

@@ -10,7 +10,7 @@ pub enum ClientError {
     Refused(Box<Problem>),
     /// No answer came: refused connection, reset, time-out. Whether the request had its effect is
     /// unknown, so only repeatable calls are sent again.
-    #[error("cannot reach the coordinator at {url} to {doing}: is it running? `docket up` starts one")]
+    #[error("{}", unreachable(doing, url, source.as_ref()))]
     Unreachable {
         /// What was wanted: "append events".
         doing: &'static str,
@@ -56,6 +56,27 @@ pub enum ClientError {
     Setup(#[source] reqwest::Error),
 }
 
+/// Whoever was heard of, and did not answer in time, may have done what was asked.
+fn unreachable(doing: &str, url: &str, source: &(dyn std::error::Error + 'static)) -> String {
+    let causes = || std::iter::successors(Some(source), |cause| cause.source());
+    let of_client = |is: fn(&reqwest::Error) -> bool| {
+        causes().any(|cause| cause.downcast_ref::<reqwest::Error>().is_some_and(is))
+    };
+    let timed_out = |cause: &(dyn std::error::Error + 'static)| {
+        cause.downcast_ref::<std::io::Error>().is_some_and(|io| io.kind() == std::io::ErrorKind::TimedOut)
+    };
+    let late = of_client(reqwest::Error::is_timeout) || causes().any(timed_out);
+    match late && !of_client(reqwest::Error::is_connect) {
+        true => format!(
+            "the coordinator at {url} did not answer in time to {doing}; what was asked may have been done all the same: \
+             look before you ask again"
+        ),
+        false => {
+            format!("cannot reach the coordinator at {url} to {doing}: is it running? `docket up` starts one")
+        }
+    }
+}
+
 impl ClientError {
     /// Whether the same call may succeed later without anything being changed.
     pub fn is_retryable(&self) -> bool {
@@ -64,6 +85,11 @@ impl ClientError {
             Self::Refused(problem) => matches!(problem.code, ProblemCode::Unavailable | ProblemCode::TooMany),
             Self::Protocol { .. } | Self::BadUrl | Self::Ca | Self::Setup(_) => false,
         }
+    }
+
+    /// Whether the store has no room: the same call succeeds once somebody has made some.
+    pub(crate) fn is_full(&self) -> bool {
+        self.code() == Some(ProblemCode::StorageFull)
     }
 
     /// The coordinator's code, where it answered.

@@ -33,7 +33,32 @@ impl Backoff {
 ///
 /// # Errors
 /// Those of `op`.
-pub async fn patiently<T, F, Fut>(deadline: Instant, mut op: F) -> Result<T, ClientError>
+pub async fn patiently<T, F, Fut>(deadline: Instant, op: F) -> Result<T, ClientError>
+where
+    F: FnMut() -> Fut,
+    Fut: Future<Output = Result<T, ClientError>>,
+{
+    again_while(deadline, ClientError::is_retryable, op).await
+}
+
+/// The same for work that must not be lost because the store has no room for a while: somebody makes some.
+///
+/// # Errors
+/// As there.
+pub(crate) async fn patiently_without_room<T, F, Fut>(deadline: Instant, op: F) -> Result<T, ClientError>
+where
+    F: FnMut() -> Fut,
+    Fut: Future<Output = Result<T, ClientError>>,
+{
+    let passes = |error: &ClientError| error.is_retryable() || error.is_full();
+    again_while(deadline, passes, op).await
+}
+
+async fn again_while<T, F, Fut>(
+    deadline: Instant,
+    passes: impl Fn(&ClientError) -> bool,
+    mut op: F,
+) -> Result<T, ClientError>
 where
     F: FnMut() -> Fut,
     Fut: Future<Output = Result<T, ClientError>>,
@@ -45,7 +70,7 @@ where
             return Err(last.unwrap_or_else(deadline_passed));
         };
         let error = match outcome {
-            Err(error) if error.is_retryable() => error,
+            Err(error) if passes(&error) => error,
             Ok(_) | Err(_) => return outcome,
         };
         let left = deadline.saturating_duration_since(Instant::now());
@@ -106,6 +131,22 @@ mod tests {
         })
         .await;
         assert_eq!((fenced.unwrap_err().code(), calls.get()), (Some(ProblemCode::Fenced), 1));
+    }
+
+    #[tokio::test]
+    async fn a_store_without_room_is_waited_for_where_that_is_asked_for() {
+        let far = Instant::now() + Duration::from_secs(60);
+        let full = patiently::<(), _, _>(far, || async { Err(refused(ProblemCode::StorageFull)) }).await;
+        assert_eq!(full.unwrap_err().code(), Some(ProblemCode::StorageFull));
+        let calls = Cell::new(0);
+        let answer = patiently_without_room(far, || {
+            calls.set(calls.get() + 1);
+            let n = calls.get();
+            async move { if n < 3 { Err(refused(ProblemCode::StorageFull)) } else { Ok(n) } }
+        });
+        assert_eq!(answer.await.unwrap(), 3);
+        let fenced = patiently_without_room::<(), _, _>(far, || async { Err(refused(ProblemCode::Fenced)) });
+        assert_eq!(fenced.await.unwrap_err().code(), Some(ProblemCode::Fenced));
     }
 
     #[tokio::test]

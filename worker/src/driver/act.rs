@@ -155,7 +155,7 @@ impl Hands {
 }
 
 /// What a result shows the model is kept at hand; whole outputs and files are not.
-fn keep_results(out: &Outgoing, material: &Material) {
+pub(super) fn keep_results(out: &Outgoing, material: &Material) {
     for (_, event) in out.events() {
         if let RunEvent::ToolFinished(finished) = event
             && let Some(blob) = finished.content.blob()

@@ -4,17 +4,21 @@
 use bytes::Bytes;
 use docket_schema::{
     content::BlobRef,
-    message::ModelRef,
+    message::{ModelRef, ToolSpec},
     policy::Policy,
     redact::Redactor,
-    run::{EngineRef, GateSpec, Models, OtherModel, Prompts, RunSettings, RunStarted, SandboxLayers},
+    run::{
+        EngineRef, GateSpec, Models, OtherModel, Prompts, RoleSpec, RolesPinned, RunSettings, RunStarted,
+        SandboxLayers,
+    },
     task::TaskSpec,
+    tool::ToolSet,
 };
 
 use super::{context::Context, material::Material, start::StartError};
 use crate::{
     bootstrap::Bootstrap,
-    engine::{self, prompt},
+    engine::{self, RoleDef, prompt},
     model::{PriceTable, unpriced},
     policy, tools,
     workspace::Workspace,
@@ -40,16 +44,25 @@ pub(super) fn begin(
     let lease = &bootstrap.lease;
     let spec = &lease.spec;
     let engine = engine::newest(&spec.engine)
-        .ok_or_else(|| StartError::Environment(format!("there is no engine `{}`", spec.engine)))?
-        .id();
-    let files = || workspace.base_manifest().entries.keys().map(ToString::to_string).collect();
-    let context = Context::of(&bootstrap.cache, spec.base.tree, root, files)?;
+        .ok_or_else(|| StartError::Environment(format!("there is no engine `{}`", spec.engine)))?;
+    let (defined, own_set) = (engine.roles(), engine.tool_set());
+    let engine = engine.id();
+    // A child starts from its parent's tree, which the workspace holds by now.
+    let child = lease.delegated_by.as_ref();
+    let files = || match child {
+        None => workspace.base_manifest().entries.keys().map(ToString::to_string).collect(),
+        Some(_) => workspace.manifest().entries.keys().map(ToString::to_string).collect(),
+    };
+    let tree = child.map_or(spec.base.tree, |by| by.tree);
+    let context = Context::of(&bootstrap.cache, tree, root, files)?;
     let configured = spec.tests.clone().or(context.tests_configured);
     let tests = configured.clone().or(context.tests_found);
     let project = prompt::Project { tests: tests.clone(), ..context.project };
-    let settings = settings(bootstrap, spec);
+    let mut settings = settings(bootstrap, spec);
+    settings.tool_set = own_set.unwrap_or(settings.tool_set);
     let complexity = settings.complexity.unwrap_or_default();
-    let specs = tools::specs();
+    let mut specs = tools::specs_of(settings.tool_set);
+    specs.extend(tools::delegate_spec(&settings));
     let requires: Vec<String> = spec.requires.iter().map(ToString::to_string).collect();
     let mut blobs = Vec::new();
     let mut pin = |bytes: Vec<u8>| {
@@ -69,17 +82,21 @@ pub(super) fn begin(
         tools: pin(serde_json::to_vec(&specs).expect("tool specifications have string keys only")),
         task: pin(redactor.bytes(task.into_bytes())),
     };
+    let models = models(bootstrap, spec)?;
+    let roles = defined.iter().map(|def| role(def, &models, (&project, redactor), &mut pin)).collect();
     let started = RunStarted {
         task: lease.task,
         run: lease.run,
         attempt: lease.attempt,
         engine: EngineRef { name: engine.name, version: engine.version },
-        models: models(bootstrap, spec)?,
+        models,
         settings,
         prompts,
         base: spec.base.clone(),
-        gates: gates(tests, &requires),
+        // Of a piece of the work only what was asked for must hold: the whole is its parent's.
+        gates: gates(if child.is_some() { spec.tests.clone() } else { tests }, &requires),
         tests: configured,
+        roles,
         linters: context.linters,
         requires: spec.requires.clone(),
         policy: None,
@@ -88,6 +105,73 @@ pub(super) fn begin(
         worker: bootstrap.incarnation,
     };
     Ok(Begun { started, blobs })
+}
+
+/// What an event names, with its bytes.
+type Blobs = Vec<(BlobRef, Vec<u8>)>;
+
+/// A role, pinned.
+fn role(
+    def: &RoleDef,
+    models: &Models,
+    (project, redactor): (&prompt::Project, &Redactor),
+    pin: &mut impl FnMut(Vec<u8>) -> BlobRef,
+) -> RoleSpec {
+    // Of whichever set they are: an engine names its own.
+    let all = [ToolSet::Core, ToolSet::Wide].into_iter().flat_map(tools::specs_of);
+    let mut specs: Vec<ToolSpec> = Vec::new();
+    for spec in all.filter(|spec| def.tools.contains(&spec.name)) {
+        if specs.iter().all(|known| known.name != spec.name) {
+            specs.push(spec);
+        }
+    }
+    RoleSpec {
+        name: def.name.clone(),
+        model: models.main.clone(),
+        system: pin(
+            redactor.bytes(prompt::role_system((&def.name, &def.words), &specs, project).into_bytes())
+        ),
+        tools: pin(serde_json::to_vec(&specs).expect("tool specifications have string keys only")),
+        may: specs.into_iter().map(|spec| spec.name).collect(),
+        answer: def.answer.clone(),
+        temperature_milli: None,
+        effort: None,
+        context_tokens_max: 0,
+    }
+}
+
+/// The roles of an engine that a run goes on with after a fork, with the blobs that they name; none where what is pinned
+/// will do.
+///
+/// # Errors
+/// As [`begin`].
+pub(super) fn roles_after_fork(
+    bootstrap: &Bootstrap,
+    material: &Material,
+    (workspace, root): (&Workspace, &cap_std::fs::Dir),
+    redactor: &Redactor,
+    pins: &RunStarted,
+) -> Result<Option<(RolesPinned, Blobs)>, StartError> {
+    let Some(engine) = engine::engine(&pins.engine) else { return Ok(None) };
+    let defined = engine.roles();
+    let has = |def: &RoleDef| pins.roles.iter().any(|role| role.name == def.name);
+    if defined.iter().all(has) {
+        return Ok(None);
+    }
+    let files = || workspace.base_manifest().entries.keys().map(ToString::to_string).collect();
+    let context = Context::of(&bootstrap.cache, pins.base.tree, root, files)?;
+    let tests = pins.tests.clone().or(context.tests_found);
+    let project = prompt::Project { tests, ..context.project };
+    let mut blobs = Vec::new();
+    let mut pin = |bytes: Vec<u8>| {
+        let blob = BlobRef::of(&bytes);
+        material.keep(blob, Bytes::from(bytes.clone()));
+        blobs.push((blob, bytes));
+        blob
+    };
+    let roles = defined.iter().map(|def| role(def, &pins.models, (&project, redactor), &mut pin)).collect();
+    let (models, tool_set) = (pins.models.roles.clone(), engine.tool_set());
+    Ok(Some((RolesPinned { roles, models, tool_set }, blobs)))
 }
 
 /// The worker's policy, then the task's. A task never widens: where it has one, a worker without says so by an empty one.
@@ -128,8 +212,11 @@ fn settings(bootstrap: &Bootstrap, spec: &TaskSpec) -> RunSettings {
     settings.refuse_syntax_errors = patch.refuse_syntax_errors.unwrap_or(settings.refuse_syntax_errors);
     settings.effort = patch.effort.or(settings.effort);
     settings.temperature_milli = patch.temperature_milli.or(settings.temperature_milli);
+    settings.tool_set = patch.tool_set.unwrap_or(settings.tool_set);
     let said = patch.complexity.or(settings.complexity);
     let requires = spec.requires.len();
+    settings.delegation_depth_max = patch.delegation_depth_max.unwrap_or(settings.delegation_depth_max);
+    settings.children_max = patch.children_max.unwrap_or(settings.children_max);
     settings.complexity = Some(said.unwrap_or_else(|| prompt::estimate(&spec.title, &spec.text, requires)));
     settings
 }

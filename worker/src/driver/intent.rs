@@ -6,13 +6,13 @@
 use docket_schema::{
     ids::{DecisionHash, Turn},
     run::{
-        BlockedWhy, Compacted, GateRequested, ModelRequested, PhaseChanged, RunBlocked, RunEnded, RunEvent,
-        RunPaused, RunState, ToolRequested, is_outage,
+        BlockedWhy, Compacted, Concluded, GateRequested, ModelRequested, PhaseChanged, RoleBegan, RunBlocked,
+        RunEnded, RunEvent, RunPaused, RunState, ToolRequested, is_outage,
     },
 };
 
 use crate::{
-    engine::{Act, Decision, ModelCall, usual_output_tokens},
+    engine::{Act, Begins, Conclusion, Decision, ModelCall, usual_output_tokens},
     model::{Rendered, request_hash},
 };
 
@@ -45,6 +45,7 @@ pub fn announce(
         Act::RunTools(_)
         | Act::RunGates(_)
         | Act::Compact(_)
+        | Act::Conclude(_)
         | Act::Pause
         | Act::Block { .. }
         | Act::End { .. } => state.turn,
@@ -74,6 +75,15 @@ pub fn announce(
         })),
         Act::Compact(compacted) => {
             events.push(Compacted { decision: Some(hash), ..Compacted::clone(compacted) }.into());
+        }
+        Act::Conclude(conclusion) => {
+            let Conclusion { facts, begins } = Conclusion::clone(conclusion);
+            if !facts.is_empty() {
+                events.push(Concluded { facts, decision: hash }.into());
+            }
+            if let Some(Begins { role, about, opening }) = begins {
+                events.push(RoleBegan { role, about, opening, decision: hash }.into());
+            }
         }
         Act::Pause => events.push(RunPaused { decision: hash }.into()),
         Act::Block { question, why, about } => {
@@ -116,6 +126,7 @@ fn requested(
         call: call.call.clone(),
         purpose: call.purpose,
         model: call.model.clone(),
+        role: call.role.clone(),
         attempt: call.attempt,
         decision,
         request: request.hash,

@@ -14,18 +14,18 @@ use docket_schema::{
     ids::{BlobHash, Epoch, EventHash, RunId, Seq, Turn},
     run::{CorruptLog, EventMeta, RunEvent, RunState, SnapshotTaken},
     snapshot::{LeftOut, PathChange},
-    wire::{AppendRequest, BLOB_HASHES_MAX, BlobUpload, Problem, ProblemCode},
+    wire::{AppendRequest, BLOB_HASHES_MAX, BlobUpload, DelegateRequest, Problem, ProblemCode},
 };
 
 use super::failpoint::Failpoints;
 use crate::{
     bootstrap::FailWhen,
-    client::{Client, ClientError, patiently},
+    client::{Client, ClientError, patiently_without_room},
     workspace::{PendingBlobs, SnapshotDelta},
 };
 
 /// Blobs of one append above this are uploaded before it: a body stays far under the API's limit.
-const INLINE_BLOBS_BYTES_MAX: usize = 4 * 1024 * 1024;
+pub(super) const INLINE_BLOBS_BYTES_MAX: usize = 4 * 1024 * 1024;
 
 /// Paths of one `SnapshotTaken`, in bytes of JSON: with what else it holds, well under the limit on payloads.
 const SNAPSHOT_PATHS_BYTES_MAX: usize = 192 * 1024;
@@ -42,8 +42,8 @@ pub enum JournalError {
     /// The lease is no more: another worker may have the run. Nothing more may be written.
     #[error("the lease is no more ({})", .0.detail)]
     LeaseLost(Box<Problem>),
-    /// The coordinator cannot be reached for longer than the lease lasts.
-    #[error("the coordinator could not be reached before the lease's hard deadline")]
+    /// The coordinator cannot be reached, or its store has no room, for longer than the lease lasts.
+    #[error("the coordinator could not be reached, or had no room, before the lease's hard deadline")]
     Unreachable(#[source] ClientError),
     /// The coordinator refuses the append for another reason.
     #[error("the coordinator refuses an append: {}", .0.detail)]
@@ -75,6 +75,13 @@ impl Outgoing {
     /// Adds a blob that an event names.
     pub fn blob(&mut self, blob: BlobRef, bytes: Vec<u8>) {
         self.blobs.push((blob, bytes.into()));
+    }
+
+    /// Adds what follows.
+    pub(super) fn join(&mut self, more: Self) {
+        self.ahead.extend(more.ahead);
+        self.events.extend(more.events);
+        self.blobs.extend(more.blobs);
     }
 
     /// The events, each with its turn, in order; without what goes ahead of them.
@@ -164,10 +171,12 @@ impl Path {
 pub struct Journal {
     pub(super) client: Client,
     pub(super) run: RunId,
-    epoch: Epoch,
+    pub(super) epoch: Epoch,
     pub(super) patience: Duration,
     /// Model providers that have a limit, as of the last append.
     pub(super) limited: Vec<String>,
+    /// Some batch has a budget, as of the last append.
+    pub(super) budgets: bool,
     failpoints: Failpoints,
     /// The state as the log has it: only acknowledged events.
     state: RunState,
@@ -183,7 +192,7 @@ impl Journal {
         failpoints: Failpoints,
         state: RunState,
     ) -> Self {
-        Self { client, run, epoch, patience, limited: Vec::new(), failpoints, state }
+        Self { client, run, epoch, patience, limited: Vec::new(), budgets: false, failpoints, state }
     }
 
     /// The state as the log has it.
@@ -237,7 +246,9 @@ impl Journal {
         }
         let deadline = Instant::now() + self.patience;
         // Kept by being stored just now: the parts have no room to name them.
-        patiently(deadline, || self.client.put_all(results.blobs.clone())).await.map_err(of_client)?;
+        patiently_without_room(deadline, || self.client.put_all(results.blobs.clone()))
+            .await
+            .map_err(of_client)?;
         for parts in results.ahead.chunks(PARTS_PER_APPEND_MAX) {
             let parts = Outgoing { ahead: Vec::new(), events: parts.to_vec(), blobs: Vec::new() };
             let mut tries = 0;
@@ -259,6 +270,38 @@ impl Journal {
         self.append(results, async |_| Ok((Outgoing::default(), ()))).await
     }
 
+    /// Gives work away. The coordinator writes that into the stream, and answers what it holds by now. `Some` = it
+    /// cannot be done as it is asked, and why.
+    ///
+    /// # Errors
+    /// [`JournalError`].
+    pub(super) async fn delegate(
+        &mut self,
+        request: DelegateRequest,
+    ) -> Result<Option<Box<Problem>>, JournalError> {
+        let request = DelegateRequest { epoch: self.epoch, after: self.state.seq, ..request };
+        let seqs = span(self.state.seq.next(), 1);
+        self.failpoints.reached(self.epoch, seqs.clone(), FailWhen::Before);
+        let deadline = Instant::now() + self.patience;
+        match patiently_without_room(deadline, || self.client.delegate(self.run, &request)).await {
+            Ok(answer) => {
+                self.failpoints.reached(self.epoch, seqs, FailWhen::After);
+                let known = self.state.seq;
+                for event in answer.events.iter().filter(|event| event.seq > known) {
+                    self.state.apply_envelope(event)?;
+                }
+                Ok(None)
+            }
+            Err(ClientError::Refused(problem)) => match problem.code {
+                ProblemCode::InvalidRequest | ProblemCode::TooLarge | ProblemCode::WrongState => {
+                    Ok(Some(problem))
+                }
+                _ => Err(of_problem(problem)),
+            },
+            Err(error) => Err(JournalError::Unreachable(error)),
+        }
+    }
+
     /// Appends, or folds what others wrote and answers `false`.
     async fn try_append(&mut self, outgoing: &Outgoing) -> Result<bool, JournalError> {
         let first = self.state.seq.next();
@@ -266,12 +309,13 @@ impl Journal {
         self.failpoints.reached(self.epoch, span(first, events.len()), FailWhen::Before);
         let request = self.request(outgoing).await?;
         let deadline = Instant::now() + self.patience;
-        match patiently(deadline, || self.client.append(self.run, &request)).await {
+        match patiently_without_room(deadline, || self.client.append(self.run, &request)).await {
             Ok(response) => {
                 self.failpoints.reached(self.epoch, span(first, events.len()), FailWhen::After);
                 fold(&mut self.state, self.epoch, &outgoing.events)?;
                 self.state.hash = response.head.hash;
                 self.limited = response.limited;
+                self.budgets = response.budgets;
                 Ok(true)
             }
             Err(ClientError::Refused(problem)) => self.refused(problem).map(|()| false),
@@ -289,8 +333,12 @@ impl Journal {
             let deadline = Instant::now() + self.patience;
             // What is stored already is kept by its name in the append; what an append has no room to
             // name is kept by being stored again.
-            patiently(deadline, || self.client.upload_all(named.clone())).await.map_err(of_client)?;
-            patiently(deadline, || self.client.put_all(rest.clone())).await.map_err(of_client)?;
+            patiently_without_room(deadline, || self.client.upload_all(named.clone()))
+                .await
+                .map_err(of_client)?;
+            patiently_without_room(deadline, || self.client.put_all(rest.clone()))
+                .await
+                .map_err(of_client)?;
         } else {
             blobs.extend(outgoing.blobs.iter().map(|(blob, bytes)| upload(*blob, bytes)));
         }
@@ -320,6 +368,8 @@ pub(super) fn of_client(error: ClientError) -> JournalError {
 
 fn of_problem(problem: Box<Problem>) -> JournalError {
     match problem.code {
+        // It was waited for. The run did nothing wrong: whoever has it next goes on where the log ends.
+        ProblemCode::StorageFull => JournalError::Unreachable(ClientError::Refused(problem)),
         ProblemCode::Fenced | ProblemCode::LeaseExpired | ProblemCode::Ended | ProblemCode::Unauthorized => {
             JournalError::LeaseLost(problem)
         }
@@ -327,7 +377,7 @@ fn of_problem(problem: Box<Problem>) -> JournalError {
     }
 }
 
-fn upload(blob: BlobRef, bytes: &[u8]) -> BlobUpload {
+pub(super) fn upload(blob: BlobRef, bytes: &[u8]) -> BlobUpload {
     use base64::{Engine as _, engine::general_purpose::STANDARD};
     BlobUpload { blob, b64: STANDARD.encode(bytes) }
 }
@@ -338,7 +388,11 @@ fn span(first: Seq, count: usize) -> std::ops::Range<u64> {
 
 /// Folds events that are not yet in the log. Their hashes are the coordinator's to make: the head's
 /// is set from its answer, and none other is ever looked at.
-fn fold(state: &mut RunState, epoch: Epoch, events: &[(Turn, RunEvent)]) -> Result<(), CorruptLog> {
+pub(super) fn fold(
+    state: &mut RunState,
+    epoch: Epoch,
+    events: &[(Turn, RunEvent)],
+) -> Result<(), CorruptLog> {
     for (turn, event) in events {
         let meta = EventMeta { seq: state.seq.next(), hash: EventHash::ZERO, turn: *turn, epoch };
         state.apply(meta, event.clone())?;

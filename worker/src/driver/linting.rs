@@ -8,6 +8,7 @@ use std::{
 
 use docket_schema::{
     content::WorkPath,
+    message::ToolUse,
     run::{RunStarted, RunState, ToolRequested, Verdict},
 };
 
@@ -28,6 +29,15 @@ fn done_without(state: &RunState) -> BTreeSet<String> {
     state.linters_missing.iter().chain(slow.map(|(name, _)| name)).cloned().collect()
 }
 
+/// The file that a call is about.
+fn named(tool: &ToolUse) -> Option<WorkPath> {
+    tool.args.get("path").and_then(serde_json::Value::as_str).and_then(path_in)
+}
+
+fn path_in(path: &str) -> Option<WorkPath> {
+    WorkPath::new(path.trim_start_matches("./"))
+}
+
 impl Workbench {
     /// What linters find in the files that the open calls are about to edit, as far as the run never did before.
     pub(super) async fn lint_before(&self, state: &RunState) -> BTreeMap<String, tools::Before> {
@@ -38,11 +48,17 @@ impl Workbench {
         let mut changing = tools::Changing { changed, ..tools::Changing::default() };
         let allowed = |open: &ToolRequested| matches!(open.policy, Verdict::Allow { .. });
         for (_, tool) in state.open_tools.iter().filter(|(open, _)| allowed(open)) {
-            let path = tool.args.get("path").and_then(serde_json::Value::as_str);
-            let path = path.and_then(|path| WorkPath::new(path.trim_start_matches("./")));
+            let path = named(tool);
             match tool.name.as_str() {
-                "edit_file" => files.extend(path),
+                "edit_file" | "append_file" => files.extend(path),
                 "create_file" => changing.making.extend(path),
+                "write_file" => match path.filter(|path| !self.root.exists(path.to_string())) {
+                    Some(path) => changing.making.push(path),
+                    None => files.extend(named(tool)),
+                },
+                "copy_file" | "move_file" => changing
+                    .making
+                    .extend(tool.args.get("to").and_then(serde_json::Value::as_str).and_then(path_in)),
                 _ => {}
             }
         }

@@ -39,6 +39,11 @@ impl<S: Blobs> Material<S> {
         Self { source, kept: Mutex::default() }
     }
 
+    /// Where blobs come from.
+    pub(super) const fn source(&self) -> &S {
+        &self.source
+    }
+
     /// Keeps bytes that this run just made.
     pub fn keep(&self, blob: BlobRef, bytes: Bytes) {
         self.kept.lock().unwrap_or_else(PoisonError::into_inner).insert(blob.hash, bytes);

@@ -7,18 +7,23 @@
 //! lease's epoch; every choice is the engine's, the driver makes none.
 
 mod act;
+mod base;
 mod begin;
 mod causes;
 mod checks;
 mod context;
+mod delegate;
 mod failpoint;
 mod granted;
 mod intent;
 mod journal;
+mod known;
 mod linting;
 mod material;
 mod pace;
+mod paid;
 mod process;
+mod remember;
 mod reread;
 mod start;
 mod together;

@@ -69,7 +69,7 @@ impl Driver {
             self.pace.correction = 0;
         }
         let correction = self.pace.correction;
-        let request = PermitRequest { provider: provider.to_owned(), tokens, correction };
+        let request = PermitRequest { provider: provider.to_owned(), tokens, correction, call: None };
         loop {
             if *self.drain.borrow() {
                 return Ok(false);

@@ -8,13 +8,13 @@ use std::{
 };
 
 use docket_schema::{
-    content::WorkPath,
+    content::{BlobRef, WorkPath},
     ids::{TreeHash, Turn},
     policy::AllowList,
     redact::Redactor,
     run::{
-        FailureKind, RunEnded, RunOutcome, RunRecovered, RunSettings, RunStarted, RunState, SandboxLayers,
-        SetupFinished,
+        FailureKind, RolesPinned, RunEnded, RunOutcome, RunRecovered, RunSettings, RunStarted, RunState,
+        SandboxLayers, SetupFinished, SnapshotTaken,
     },
     snapshot::{LeftOut, LeftOutWhy},
     tool::NetworkSeen,
@@ -24,13 +24,16 @@ use tokio::sync::watch;
 
 use super::{
     act::Hands,
-    begin::{Begun, begin},
+    base,
+    begin::{Begun, begin, roles_after_fork},
     causes,
+    delegate::started_from,
     failpoint::Failpoints,
     granted::Grants,
     journal::{Journal, JournalError, Outgoing},
     material::{Material, READ_PATIENCE},
     pace::Pace,
+    remember::RunMemory,
     turn::Driver,
     voices::Voices,
     workbench::Workbench,
@@ -160,15 +163,20 @@ async fn ready(
                 Vec::new()
             };
             recover(bootstrap, journal, &mut workspace, material, layers, before).await?;
+            let place = (&workspace, &root);
+            if let Some((event, blobs)) = roles_after_fork(bootstrap, material, place, &redactor, &pins)? {
+                append_roles(journal, event, &blobs).await?;
+            }
             if !again {
                 let setup = setup(&spec.setup, &pins.settings, &runner, &redactor).await?;
                 append_setup(journal, &mut workspace, setup).await?;
             }
-            pins
+            journal.state().pins.clone().unwrap_or(pins)
         }
         None => {
+            let start = started_from(bootstrap, &mut workspace, material).await?;
             let begun = begin(bootstrap, material, &workspace, &root, (layers, &redactor))?;
-            append_start(journal, &begun).await?;
+            append_start(journal, &begun, start).await?;
             let setup = setup(&spec.setup, &begun.started.settings, &runner, &redactor).await?;
             append_setup(journal, &mut workspace, setup).await?;
             Arc::new(begun.started)
@@ -185,7 +193,11 @@ async fn ready(
     let settings = ToolSettings { redactor: redactor.clone(), ..tool_settings(&pins.settings) };
     let outputs = tools::WholeOutputs::new();
     let grants = Grants::on(bootstrap.settings.policy.clone());
-    let bench = Workbench { workspace, root, runner, settings, tests, redactor, outputs, grants };
+    let memory = Some(RunMemory::of(material.source().clone(), bootstrap.lease.run));
+    let known = None;
+    let mut bench =
+        Workbench { workspace, root, runner, settings, tests, redactor, outputs, grants, memory, known };
+    base::check(bootstrap, journal, material, &mut bench).await?;
     Ok((engine, Hands { voices, bench }))
 }
 
@@ -347,9 +359,30 @@ async fn append_setup(
     Ok(())
 }
 
-async fn append_start(journal: &mut Journal, begun: &Begun) -> Result<(), StartError> {
+/// Another engine goes on than the one that began: its roles are pinned before it decides anything.
+async fn append_roles(
+    journal: &mut Journal,
+    event: RolesPinned,
+    blobs: &[(BlobRef, Vec<u8>)],
+) -> Result<(), StartError> {
+    let mut out = Outgoing::default();
+    out.push(journal.state().turn, event);
+    for (blob, bytes) in blobs {
+        out.blob(*blob, bytes.clone());
+    }
+    journal.append_results(&out).await?;
+    Ok(())
+}
+
+async fn append_start(
+    journal: &mut Journal,
+    begun: &Begun,
+    start: Vec<SnapshotTaken>,
+) -> Result<(), StartError> {
     let mut out = Outgoing::default();
     out.push(Turn(0), begun.started.clone());
+    // In the same append: no run of a child is ever found without the tree that it starts from.
+    start.into_iter().for_each(|part| out.push(Turn(0), part));
     for (blob, bytes) in &begun.blobs {
         out.blob(*blob, bytes.clone());
     }

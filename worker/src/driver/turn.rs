@@ -1,9 +1,10 @@
 //! The loop: decide on the state with its latest results, record results and intents in one append,
 //! perform, and again. Two appends a turn.
 
-use std::time::Duration;
+use std::{borrow::Cow, time::Duration};
 
 use docket_schema::{
+    ids::Epoch,
     message::{CallId, ToolSpec},
     run::{FailureKind, ModelRequested, Purpose, RunEnded, RunOutcome, RunState, Stage},
     tool::RecoveryClass,
@@ -13,17 +14,21 @@ use tokio::sync::watch;
 use super::{
     act::Hands,
     causes,
+    delegate::Resumed,
     intent::{RequestProof, announce},
-    journal::{Journal, JournalError, Outgoing},
+    journal::{Journal, JournalError, Outgoing, fold},
     material::Material,
     pace::Pace,
+    paid::{Paid, Purse, are_counted},
     process::RunExit,
 };
 use crate::{
-    engine::{Act, Decision, Engine, ModelCall, manner_of, summary_call, usual_output_tokens},
+    engine::{
+        Act, Decision, Engine, ModelCall, manner_of, role_of, summary_call, texts_of, usual_output_tokens,
+    },
     model::{ModelRequest, RenderError, Rendered, render, request_hash},
     progress::ProgressNote,
-    workspace::{BlobError, Blobs, SnapshotError},
+    workspace::{BlobError, Blobs, RestoreError, SnapshotError},
 };
 
 /// Why a driver gave up. The run is not lost: its log says where it stands.
@@ -44,12 +49,23 @@ pub enum DriverError {
     /// The workspace cannot be looked at.
     #[error("the workspace cannot be looked at")]
     Snapshot(#[from] SnapshotError),
+    /// A tree from which a child starts does not decode.
+    #[error("the tree from which a child starts does not decode")]
+    Start(#[source] serde_json::Error),
+    /// What a child changed cannot be brought in.
+    #[error("what a child changed cannot be brought into the workspace")]
+    TakeOver(#[source] Box<RestoreError>),
     /// The rendered request of a resumed call is not the one that was recorded.
     #[error("the request of {call} renders to other bytes than were recorded; `docket verify` shows where")]
     Diverged {
         /// The call.
         call: String,
     },
+    /// The engine concludes and concludes.
+    #[error(
+        "the engine comes to no decision: it concluded {CONCLUSIONS_MAX} times in a row; `docket verify` shows what"
+    )]
+    Endless,
     /// The engine decided nothing that can follow.
     #[error("the run is {0}; there is nothing to decide")]
     NotDeciding(&'static str),
@@ -63,7 +79,9 @@ impl DriverError {
             Self::Journal(JournalError::Refused(_))
             | Self::Render(_)
             | Self::Tools(_)
+            | Self::Start(_)
             | Self::Diverged { .. }
+            | Self::Endless
             | Self::Blob(BlobError::Missing(_) | BlobError::Damaged(_)) => true,
             Self::Journal(
                 JournalError::LeaseLost(_)
@@ -73,6 +91,7 @@ impl DriverError {
             )
             | Self::Blob(BlobError::Unavailable(_))
             | Self::Snapshot(_)
+            | Self::TakeOver(_)
             | Self::NotDeciding(_) => false,
         }
     }
@@ -146,7 +165,7 @@ impl Driver {
                     Some(answer) => results = answer,
                     None => return Ok(RunExit::Drained),
                 },
-                Next::Tools => results = self.hands.run_tools(state, &self.material).await?,
+                Next::Tools => results = self.tools(Resumed::No, progress).await?,
                 Next::Gates => results = self.hands.bench.run_gates(state).await?,
                 Next::Again => results = Outgoing::default(),
                 Next::Wait(wait) => {
@@ -193,7 +212,7 @@ impl Driver {
                 }
                 self.ask(&call, &rendered, progress).await
             }
-            Stage::Tools => Ok(Some(self.hands.run_tools_again(self.journal.state(), &self.material).await?)),
+            Stage::Tools => Ok(Some(self.tools(Resumed::Yes, progress).await?)),
             Stage::Gates => Ok(Some(self.hands.bench.run_gates(self.journal.state()).await?)),
             Stage::Deciding => Ok(Some(Outgoing::default())),
             other @ (Stage::Unstarted | Stage::Paused | Stage::Blocked | Stage::Ended(_)) => {
@@ -204,21 +223,47 @@ impl Driver {
 
     /// Appends `results` and the intents of the decision that follows from them. A decision that
     /// must wait first appends nothing but the results: the failure is durable while it waits.
+    /// What an engine concludes on the way goes with them: it is derived, and needs no append of its own.
     async fn record(&mut self, results: &Outgoing, waited: bool) -> Result<Next, DriverError> {
+        let purse = Purse::of(&self.journal);
+        let epoch = self.journal.epoch;
         let Self { journal, engine, material, drain, .. } = self;
         journal
             .append(results, async |state| {
-                let decision = engine.decide(state);
+                if state.stage == Stage::Tools {
+                    // Its last child answered just now: the calls that waited are open.
+                    return Ok((Outgoing::default(), Next::Tools));
+                }
+                let Concluded { mut out, state, decision } = concluded(engine.as_ref(), state, epoch)?;
+                let with = |mut out: Outgoing, more: Outgoing| {
+                    out.join(more);
+                    out
+                };
                 if let Act::CallModel(call) = &decision.act {
                     if *drain.borrow() {
-                        return Ok((Outgoing::default(), Next::Leave(RunExit::Drained)));
+                        return Ok((out, Next::Leave(RunExit::Drained)));
                     }
                     if call.wait_ms > 0 && !waited {
-                        let wait = Duration::from_millis(call.wait_ms);
-                        return Ok((Outgoing::default(), Next::Wait(wait)));
+                        return Ok((out, Next::Wait(Duration::from_millis(call.wait_ms))));
+                    }
+                    if let Some(purse) = &purse {
+                        if !are_counted(results) {
+                            return Ok((out, Next::Again));
+                        }
+                        match purse.pays(&state, call).await? {
+                            Paid::Yes => {}
+                            Paid::Later(wait) => return Ok((out, Next::Wait(wait))),
+                            Paid::No(which, message) => {
+                                let (over, after) = purse.over(&state, which, message)?;
+                                out.join(over);
+                                let (rests, next) = intents(material, &after, engine.decide(&after)).await?;
+                                return Ok((with(out, rests), next));
+                            }
+                        }
                     }
                 }
-                intents(material, state, decision).await
+                let (more, next) = intents(material, &state, decision).await?;
+                Ok((with(out, more), next))
             })
             .await
     }
@@ -230,6 +275,37 @@ impl Driver {
             _ = drain.wait_for(|drains| *drains) => {}
         }
     }
+}
+
+/// What an engine concluded, and the first decision after it that is more than a conclusion.
+struct Concluded<'a> {
+    out: Outgoing,
+    state: Cow<'a, RunState>,
+    decision: Decision,
+}
+
+/// Conclusions in a row, at most: an engine that concludes without end is wrong.
+const CONCLUSIONS_MAX: usize = 64;
+
+fn concluded<'a>(
+    engine: &dyn Engine,
+    state: &'a RunState,
+    epoch: Epoch,
+) -> Result<Concluded<'a>, DriverError> {
+    let (mut out, mut state) = (Outgoing::default(), Cow::Borrowed(state));
+    for _ in 0..CONCLUSIONS_MAX {
+        let decision = engine.decide(&state);
+        if !matches!(decision.act, Act::Conclude(_)) {
+            return Ok(Concluded { out, state, decision });
+        }
+        let mut said = Outgoing::default();
+        for (turn, event) in announce(&state, &decision, None) {
+            said.push(turn, event);
+        }
+        fold(state.to_mut(), epoch, said.events()).map_err(JournalError::from)?;
+        out.join(said);
+    }
+    Err(DriverError::Endless)
 }
 
 /// The longest that what is open may take, from the limits that were pinned: its calls one after the
@@ -267,6 +343,7 @@ async fn intents(
         Act::RunTools(_)
         | Act::RunGates(_)
         | Act::Compact(_)
+        | Act::Conclude(_)
         | Act::Pause
         | Act::Block { .. }
         | Act::End { .. } => None,
@@ -279,7 +356,7 @@ async fn intents(
         (Act::CallModel(call), Some(rendered)) => Next::Ask(call, rendered),
         (Act::RunTools(_), _) => Next::Tools,
         (Act::RunGates(_), _) => Next::Gates,
-        (Act::Compact(_), _) => Next::Again,
+        (Act::Compact(_) | Act::Conclude(_), _) => Next::Again,
         (Act::CallModel(_), None) | (Act::Pause | Act::Block { .. } | Act::End { .. }, _) => {
             Next::Leave(RunExit::Done)
         }
@@ -298,18 +375,20 @@ pub(crate) fn reopened(state: &RunState, open: &ModelRequested) -> ModelCall {
         return ModelCall { call: open.call.clone(), model: open.model.clone(), output_tokens_max, ..call };
     }
     let messages = state.transcript.sealed_conversation();
+    let (system, tools) = texts_of(state, pins);
     ModelCall {
         call: open.call.clone(),
         purpose: open.purpose,
         turn: state.turn,
         attempt: open.attempt,
         model: open.model.clone(),
-        system: pins.prompts.system,
-        tools: pins.prompts.tools,
+        role: open.role.clone(),
+        system,
+        tools,
         nudge: open.nudge.clone(),
         output_tokens_max,
         wait_ms: 0,
-        manner: manner_of(pins, open.purpose, &open.model, &messages),
+        manner: manner_of((pins, role_of(state, pins)), open.purpose, &open.model, &messages),
         messages,
     }
 }

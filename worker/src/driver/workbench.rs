@@ -28,13 +28,15 @@ use super::{
     checks,
     granted::{Granted, Grants, told},
     journal::Outgoing,
+    known::result_of,
+    remember::RunMemory,
     reread::Rereads,
     start::{SandboxRunner, StartError, sandbox, setup, tests_line, tool_settings, workspace_options},
     together::together as at_once,
 };
 use crate::{
     bootstrap::SandboxChoice,
-    tools::{self, TestRunnerConfig, ToolContext, ToolOutcome, ToolSettings, WholeOutputs},
+    tools::{self, Memory, NoMemory, TestRunnerConfig, ToolContext, ToolOutcome, ToolSettings, WholeOutputs},
     workspace::{Blobs, SnapshotError, Workspace, materialize},
 };
 
@@ -51,6 +53,10 @@ pub(crate) struct Workbench {
     pub(super) outputs: WholeOutputs,
     /// What of the network the open calls may reach.
     pub(super) grants: Grants,
+    /// What outlives the run; none where it is only replayed.
+    pub(super) memory: Option<RunMemory>,
+    /// The tools that the run pins, once they were looked up.
+    pub(super) known: Option<Result<Vec<String>, String>>,
 }
 
 /// Where a workbench is made, beside a run's own.
@@ -85,8 +91,9 @@ impl Workbench {
         // What was configured where the run was carried out is not known here.
         let redactor = Redactor::default();
         // What was done again reaches nowhere.
-        let (outputs, grants) = (WholeOutputs::new(), Grants::default());
-        Ok(Self { workspace, root, runner, settings, tests, redactor, outputs, grants })
+        let (outputs, grants, memory) = (WholeOutputs::new(), Grants::default(), None);
+        let known = None;
+        Ok(Self { workspace, root, runner, settings, tests, redactor, outputs, grants, memory, known })
     }
 
     /// Runs one setup line.
@@ -101,9 +108,15 @@ impl Workbench {
     async fn at_hand<S: Blobs>(&mut self, state: &RunState, blobs: &S) {
         self.outputs.clear();
         for call in state.open_tools.iter().filter_map(|(_, tool)| tools::whole_output_wanted(tool)) {
-            if let Some(blob) = state.outputs.get(&call) {
-                let bytes = blobs.get(blob).await.map_err(|error| error.to_string());
-                self.outputs.insert(call, bytes);
+            let bytes = match (state.outputs.get(&call), result_of(state, &call)) {
+                (Some(blob), _) => Some(blobs.get(blob).await),
+                // Shown whole, and perhaps made shorter by now for the model, not for the log.
+                (None, Some(Content::Blob(blob))) => Some(blobs.get(blob).await),
+                (None, Some(content)) => content.inline_bytes().map(|bytes| Ok(bytes.into())),
+                (None, None) => None,
+            };
+            if let Some(bytes) = bytes {
+                self.outputs.insert(call, bytes.map_err(|error| error.to_string()));
             }
         }
     }
@@ -116,6 +129,7 @@ impl Workbench {
         blobs: &S,
     ) -> Result<Outgoing, SnapshotError> {
         self.at_hand(state, blobs).await;
+        self.look_up_tools(state, blobs).await;
         self.settings.time_ends_at = time_ends_at(state);
         self.grants.note(state);
         let first = self.lint_before(state).await;
@@ -126,7 +140,9 @@ impl Workbench {
         let mut all: Vec<(&ToolRequested, Done)> = Vec::new();
         let mut calls = state.open_tools.as_slice();
         while let Some((first, rest)) = calls.split_first() {
-            let readers = calls.iter().take_while(|(open, _)| open.class == RecoveryClass::Reads).count();
+            let is_quick =
+                |open: &ToolRequested| open.class == RecoveryClass::Reads && !tools::waits(&open.tool);
+            let readers = calls.iter().take_while(|(open, _)| is_quick(open)).count();
             if readers > 1 {
                 let (together, rest) = calls.split_at(readers);
                 let read_set = batch.read_set.clone();
@@ -184,9 +200,10 @@ impl Workbench {
     ) -> Done {
         let started = Instant::now();
         let outcome = match &open.policy {
-            Verdict::Allow { .. } => match self.grants.of(&open.call) {
-                None => self.execute(tool, read_set, self.tests.as_ref()).await,
-                Some(allow) => Box::pin(self.execute_granted(tool, read_set, allow)).await,
+            Verdict::Allow { .. } => match (self.unknown(tool), self.grants.of(&open.call)) {
+                (Some(unknown), _) => unknown,
+                (None, None) => self.execute(tool, read_set, self.tests.as_ref()).await,
+                (None, Some(allow)) => Box::pin(self.execute_granted(tool, read_set, allow)).await,
             },
             Verdict::Deny { rule, reason } => {
                 let text = format!("Refused by policy ({rule}): {reason}");
@@ -210,7 +227,8 @@ impl Workbench {
         if let Some(text) = &tool.malformed {
             return refusal(&tool.name, super::act::not_run(&tool.name, text));
         }
-        tools::execute(self.context(read_set, tests), &tool.name, &tool.args).await
+        let context = ToolContext { call: Some(&tool.call), ..self.context(read_set, tests) };
+        tools::execute(context, &tool.name, &tool.args).await
     }
 
     /// Runs a call that was granted the network. What it did there stands below its result.
@@ -221,7 +239,8 @@ impl Workbench {
         allow: Arc<AllowList>,
     ) -> ToolOutcome {
         let runner = Granted::new(&self.runner, allow);
-        let context = ToolContext { runner: &runner, ..self.context(read_set, self.tests.as_ref()) };
+        let context = self.context(read_set, self.tests.as_ref());
+        let context = ToolContext { runner: &runner, call: Some(&tool.call), ..context };
         let mut outcome = tools::execute(context, &tool.name, &tool.args).await;
         if let Some(seen) = runner.seen() {
             outcome.content.extend_from_slice(told(&seen).as_bytes());
@@ -242,7 +261,22 @@ impl Workbench {
             settings: &self.settings,
             tests,
             outputs: &self.outputs,
+            memory: self.memory.as_ref().map_or(&NoMemory as &dyn Memory, |memory| memory),
+            call: None,
         }
+    }
+
+    /// The result of an open call that was carried out elsewhere.
+    pub(super) fn result_of(
+        &self,
+        state: &RunState,
+        open: &ToolRequested,
+        (status, outcome): (ToolStatus, ToolOutcome),
+        duration: Duration,
+    ) -> Outgoing {
+        let mut batch = Batch::new(state, &self.redactor);
+        batch.finished(open, Done { status, outcome, duration });
+        batch.out
     }
 
     async fn snapshot(&mut self, state: &RunState, batch: &mut Batch) -> Result<(), SnapshotError> {
@@ -258,6 +292,11 @@ impl Workbench {
         }
         batch.out.snapshot(state.turn, delta);
         Ok(())
+    }
+
+    /// Facts of a check, as they may stand in a log.
+    pub(super) fn redacted(&self, facts: ToolFacts) -> ToolFacts {
+        redacted(&self.redactor, facts)
     }
 
     /// Runs the open gates in order, then a snapshot: a gate may leave files behind.
@@ -284,6 +323,22 @@ impl Workbench {
     }
 }
 
+/// What a result's facts say in words of others, without secrets.
+fn redacted(redactor: &Redactor, facts: ToolFacts) -> ToolFacts {
+    let signature = facts.error_signature.as_deref().map(|text| redactor.text(text).into_owned());
+    let failing = facts.failing.iter().map(|name| redactor.text(name).into_owned()).collect();
+    let network = facts.network.map(|mut seen| {
+        // A name that was refused may hold what was to be carried out with it.
+        let places = seen.reached.iter_mut().map(|one| &mut one.place);
+        let refused = seen.refused.iter_mut().flat_map(|one| [&mut one.place, &mut one.why]);
+        for text in places.chain(refused) {
+            *text = redactor.text(text).into_owned();
+        }
+        seen
+    });
+    ToolFacts { error_signature: signature, failing, network, ..facts }
+}
+
 /// When the run's budget of time ends, if it has one and works on from now.
 pub(super) fn time_ends_at(state: &RunState) -> Option<Instant> {
     let time_max_ms = state.pins.as_ref()?.settings.time_max_ms;
@@ -292,7 +347,7 @@ pub(super) fn time_ends_at(state: &RunState) -> Option<Instant> {
 }
 
 /// A tool error that the runtime says, not the tool.
-fn refusal(tool: &str, text: String) -> ToolOutcome {
+pub(super) fn refusal(tool: &str, text: String) -> ToolOutcome {
     let signature = tools::error_signature(&format!("{tool}: {}", text.lines().next().unwrap_or_default()));
     let facts = ToolFacts { error_signature: Some(signature), ..ToolFacts::default() };
     ToolOutcome { content: text.into_bytes(), is_error: true, full: None, facts }
@@ -390,18 +445,7 @@ impl Batch {
 
     /// A signature is made of the error's own words.
     fn redacted(&self, facts: ToolFacts) -> ToolFacts {
-        let signature = facts.error_signature.as_deref().map(|text| self.redactor.text(text).into_owned());
-        let failing = facts.failing.iter().map(|name| self.redactor.text(name).into_owned()).collect();
-        let network = facts.network.map(|mut seen| {
-            // A name that was refused may hold what was to be carried out with it.
-            let places = seen.reached.iter_mut().map(|one| &mut one.place);
-            let refused = seen.refused.iter_mut().flat_map(|one| [&mut one.place, &mut one.why]);
-            for text in places.chain(refused) {
-                *text = self.redactor.text(text).into_owned();
-            }
-            seen
-        });
-        ToolFacts { error_signature: signature, failing, network, ..facts }
+        redacted(&self.redactor, facts)
     }
 
     fn placed(

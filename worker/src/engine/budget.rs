@@ -9,12 +9,34 @@
 use docket_schema::{
     message::{Prices, Usage},
     run::{FailureKind, Purpose, RunOutcome, RunStarted, RunState},
+    system::CallCost,
 };
 
-use super::{ModelCall, compaction};
+use super::{Act, Decision, ModelCall, compaction, react};
 
 /// Tokens of the shortest answer that is worth to be asked for: a sentence and a call.
 const ANSWER_TOKENS_MIN: u32 = 256;
+
+/// What an engine decides, with the calls that the budgets pay for, and no others.
+pub(super) fn within(run: &RunState, next: impl FnOnce(&RunStarted) -> Decision) -> Decision {
+    let Some(pins) = run.pins.as_deref() else {
+        return react::end(run, react::failed(FailureKind::Environment, "the run has no start"));
+    };
+    let Decision { phase, act } = next(pins);
+    match act {
+        Act::CallModel(call) => match fitted(run, pins, *call) {
+            Ok(call) => Decision { phase, act: Act::CallModel(Box::new(call)) },
+            Err(result) => react::end(run, result),
+        },
+        act @ (Act::RunTools(_)
+        | Act::RunGates(_)
+        | Act::Compact(_)
+        | Act::Conclude(_)
+        | Act::Pause
+        | Act::Block { .. }
+        | Act::End { .. }) => Decision { phase, act },
+    }
+}
 
 /// The call with an answer that the budgets pay for.
 ///
@@ -82,6 +104,17 @@ pub(super) fn fitted(
         }
     }
     Ok(call)
+}
+
+/// What a call may use at most: the longest answer that it allows, and what its request is likely to have, rather more
+/// than less. For budgets that others share.
+pub(crate) fn most(run: &RunState, pins: &RunStarted, call: &ModelCall) -> CallCost {
+    let terms = pins.models.terms_of(&call.model);
+    let request = request_tokens(run, pins, call);
+    let answer = u64::from(call.output_tokens_max);
+    let cost_nusd = request_nusd(run, call, terms.prices, request)
+        .saturating_add(answer.saturating_mul(terms.prices.output_nusd));
+    CallCost { tokens: request.saturating_add(answer), cost_nusd: terms.priced.then_some(cost_nusd) }
 }
 
 fn over(message: &str) -> Result<ModelCall, RunOutcome> {

@@ -8,7 +8,7 @@ use docket_schema::{
     ids::{DecisionHash, Turn},
     message::{CallId, ModelRef},
     run::{
-        AboutCall, BlockedWhy, Compacted, Conversation, Effort, GateSpec, GateStep, ModelTerms, Phase,
+        AboutCall, BlockedWhy, Compacted, Conversation, Effort, Fact, GateSpec, GateStep, ModelTerms, Phase,
         Purpose, RunOutcome, RunStarted, Verdict,
     },
     tool::RecoveryClass,
@@ -36,6 +36,8 @@ pub enum Act {
     RunGates(Vec<PlannedGate>),
     /// Make the conversation shorter, and decide again.
     Compact(Box<Compacted>),
+    /// Record what follows from what is recorded, take up a role, or both; and decide again.
+    Conclude(Box<Conclusion>),
     /// Rest until somebody unpauses the run.
     Pause,
     /// Wait for a person.
@@ -57,6 +59,28 @@ pub enum Act {
     },
 }
 
+/// What follows from what is recorded.
+#[derive(Debug, Clone, PartialEq, Default, Serialize)]
+pub struct Conclusion {
+    /// Facts, in order.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub facts: Vec<Fact>,
+    /// The role that is taken up after them.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub begins: Option<Begins>,
+}
+
+/// A role that is taken up.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Begins {
+    /// Its name.
+    pub role: String,
+    /// What for, in a line.
+    pub about: String,
+    /// The first message, part by part.
+    pub opening: Vec<Content>,
+}
+
 /// A model to be asked.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct ModelCall {
@@ -70,6 +94,9 @@ pub struct ModelCall {
     pub attempt: u32,
     /// Who is asked.
     pub model: ModelRef,
+    /// In which role.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub role: Option<String>,
     /// System prompt.
     pub system: BlobRef,
     /// Tool specifications.

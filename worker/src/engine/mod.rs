@@ -3,12 +3,16 @@
 //! No clock, no randomness, no IO: the same log gives the same decision on any machine. The driver
 //! performs decisions and records them; replay derives them again and compares.
 
+mod answer;
 mod blockers;
 #[cfg(test)]
 mod blockers_tests;
 mod budget;
 mod compaction;
 mod decision;
+mod delegation;
+#[cfg(test)]
+mod delegation_tests;
 mod early_end;
 mod escalation;
 #[cfg(test)]
@@ -18,9 +22,11 @@ mod models;
 mod models_tests;
 #[cfg(test)]
 mod outage_tests;
+mod patching;
 mod permission;
 #[cfg(test)]
 mod permission_tests;
+mod plan;
 mod planning;
 #[cfg(test)]
 mod planning_tests;
@@ -28,18 +34,26 @@ pub mod prompt;
 mod react;
 #[cfg(test)]
 mod react_tests;
+mod review;
+mod seat;
 mod verification;
 #[cfg(test)]
 mod verification_tests;
 
+pub(crate) use budget::most;
 pub(crate) use compaction::summary_call;
 pub use decision::*;
+pub(crate) use delegation::{Allowance, allowances, delegates};
+pub use plan::Plan;
 pub use react::React;
+pub use review::Review;
 pub(crate) use verification::must_parse;
 
 use docket_schema::{
+    content::BlobRef,
     message::{ModelRef, Part, Role},
-    run::{Conversation, EngineRef, Purpose, RunStarted, RunState},
+    run::{Conversation, EngineRef, Purpose, RoleSpec, RunStarted, RunState},
+    tool::ToolSet,
 };
 
 /// See the module.
@@ -47,8 +61,38 @@ pub trait Engine: Send + Sync {
     /// Name and version of its rules.
     fn id(&self) -> EngineRef;
 
+    /// The roles of its conversations; none where it has one of its own.
+    fn roles(&self) -> Vec<RoleDef> {
+        Vec::new()
+    }
+
+    /// The set that its roles' tools are of, where it is not the task's to choose.
+    fn tool_set(&self) -> Option<ToolSet> {
+        None
+    }
+
     /// What to do next. Called only while the run is `Deciding`.
     fn decide(&self, run: &RunState) -> Decision;
+}
+
+/// A role as an engine defines it; what of it a run pins is in [`RoleSpec`].
+#[derive(Debug, Clone, PartialEq)]
+pub struct RoleDef {
+    /// Its name.
+    pub name: String,
+    /// What stands in its system prompt, before its tools and the project.
+    pub words: String,
+    /// Names of its tools.
+    pub tools: Vec<String>,
+    /// JSON Schema that its last answer must meet.
+    pub answer: Option<serde_json::Value>,
+}
+
+impl RoleDef {
+    /// A role without tools that answers with text.
+    pub fn of(name: &str, words: &str) -> Self {
+        Self { name: name.to_owned(), words: words.to_owned(), tools: Vec::new(), answer: None }
+    }
 }
 
 /// The largest answer of a call that no budget makes smaller.
@@ -60,18 +104,41 @@ pub fn usual_output_tokens(pins: &RunStarted, purpose: Purpose, model: &ModelRef
     }
 }
 
-/// How a model is to answer, as the run has pinned it: settings are the main model's, and go over its own terms.
-/// Nobody thinks about a summary.
-pub fn manner_of(pins: &RunStarted, purpose: Purpose, model: &ModelRef, said: &Conversation) -> Manner {
+/// The role in hand, as it was pinned.
+pub(crate) fn role_of<'a>(run: &RunState, pins: &'a RunStarted) -> Option<&'a RoleSpec> {
+    let name = run.work.role.as_deref()?;
+    pins.roles.iter().find(|role| role.name == name)
+}
+
+/// The system prompt and the tools of whoever is asked next.
+pub(crate) fn texts_of(run: &RunState, pins: &RunStarted) -> (BlobRef, BlobRef) {
+    let of_role = role_of(run, pins).map(|role| (role.system, role.tools));
+    of_role.unwrap_or((pins.prompts.system, pins.prompts.tools))
+}
+
+/// How a model is to answer, as the run has pinned it: its role's word first, then the settings, which are the main
+/// model's, then its own terms. Nobody thinks about a summary.
+pub fn manner_of(
+    (pins, role): (&RunStarted, Option<&RoleSpec>),
+    purpose: Purpose,
+    model: &ModelRef,
+    said: &Conversation,
+) -> Manner {
     let terms = pins.models.terms_of(model);
     let own = (*model == pins.models.main).then_some(&pins.settings);
+    let (of_role, temperature) = match role {
+        Some(role) if role.model == *model => (role.effort, role.temperature_milli),
+        Some(_) | None => (None, None),
+    };
     let effort = match purpose {
         Purpose::Compact => None,
         Purpose::Decide | Purpose::Plan | Purpose::Review => {
-            own.and_then(|settings| settings.effort).or(terms.effort)
+            of_role.or_else(|| own.and_then(|settings| settings.effort)).or(terms.effort)
         }
     };
-    let temperature_milli = own.and_then(|settings| settings.temperature_milli).or(terms.temperature_milli);
+    let temperature_milli = temperature
+        .or_else(|| own.and_then(|settings| settings.temperature_milli))
+        .or(terms.temperature_milli);
     let thought = effort.and_then(|_| thought_before(said, model));
     Manner { effort, temperature_milli, completion_tokens: terms.completion_tokens, thought }
 }
@@ -89,7 +156,7 @@ fn thought_before(said: &Conversation, model: &ModelRef) -> Option<bool> {
 
 /// The engines of this build, every version that is still supported.
 pub fn engines() -> Vec<Box<dyn Engine>> {
-    vec![Box::new(React)]
+    vec![Box::new(React), Box::new(Plan), Box::new(Review)]
 }
 
 /// The engine of this name and version.

@@ -16,10 +16,10 @@
 
 use docket_schema::{
     message::{ModelRef, ToolUse},
-    run::{ModelTerms, Phase, RunStarted, RunState, Verdict, is_outage, is_overload},
+    run::{ModelTerms, Phase, RoleSpec, RunStarted, RunState, Verdict, is_outage, is_overload},
 };
 
-use super::{compaction, permission};
+use super::{compaction, permission, role_of};
 use crate::tools::{self, Label};
 
 /// The model to be asked.
@@ -43,9 +43,11 @@ pub(super) const NUDGE_TAKE_OVER: &str = "What stands above was found out by a m
 /// Which one is asked next.
 pub(super) fn chosen<'a>(run: &RunState, pins: &'a RunStarted) -> Chosen<'a> {
     let models = &pins.models;
-    let own = match &models.explore {
-        Some(explore) if explores(run, pins, &explore.terms) => (&explore.model, &explore.terms),
-        Some(_) | None => (&models.main, &models.terms),
+    let role = role_of(run, pins);
+    let own = match (role, &models.explore) {
+        (Some(role), _) => (&role.model, models.terms_of(&role.model)),
+        (None, Some(explore)) if explores(run, pins, &explore.terms) => (&explore.model, &explore.terms),
+        (None, Some(_) | None) => (&models.main, &models.terms),
     };
     let other = match &models.fallback {
         Some(fallback) if !is_refused(run, pins, &fallback.model) => (&fallback.model, &fallback.terms),
@@ -71,7 +73,8 @@ fn explores(run: &RunState, pins: &RunStarted, terms: &ModelTerms) -> bool {
 
 /// Whether nobody but an explore model, or what stood in for it, has answered.
 pub(super) fn only_explored(run: &RunState, pins: &RunStarted) -> bool {
-    pins.models.explore.is_some() && !run.asking.main_asked
+    // Who has a role does what the role says.
+    run.work.role.is_none() && pins.models.explore.is_some() && !run.asking.main_asked
 }
 
 /// Whether requests of this model were refused for good.
@@ -102,6 +105,15 @@ fn is_away(run: &RunState, pins: &RunStarted, own: &ModelRef, other: &ModelRef) 
     given_up || stands_in || count >= if stood_in { 1 } else { after }
 }
 
+/// What a model reads that calls a tool which its role does not have.
+fn not_of(role: &RoleSpec, tool: &str) -> String {
+    let tool: String = tool.chars().take(80).collect();
+    match role.may.as_slice() {
+        [] => format!("the role `{}` has no tools: answer in words", role.name),
+        may => format!("the role `{}` has no tool `{tool}`; it has {}", role.name, may.join(", ")),
+    }
+}
+
 /// What policy says of a call that is about to run.
 pub(super) fn verdict(run: &RunState, pins: &RunStarted, tool: &ToolUse) -> Verdict {
     let writes = |label: &Label| match label {
@@ -112,11 +124,14 @@ pub(super) fn verdict(run: &RunState, pins: &RunStarted, tool: &ToolUse) -> Verd
         | Label::Installs
         | Label::Privilege
         | Label::Background => true,
-        Label::Reads | Label::Command | Label::Tests | Label::Git | Label::Network => false,
+        Label::Reads | Label::Command | Label::Tests | Label::Git | Label::Network | Label::Memory => false,
     };
-    let writes = tools::labels(&tool.name, &tool.args).iter().any(writes);
+    let writes = tools::labels_in(pins.settings.tool_set, &tool.name, &tool.args).iter().any(writes);
     if writes && only_explored(run, pins) {
         return Verdict::Deny { rule: "explore".to_owned(), reason: ONLY_EXPLORES.to_owned() };
+    }
+    if let Some(role) = role_of(run, pins).filter(|role| !tool.call.is_own() && !role.may(&tool.name)) {
+        return Verdict::Deny { rule: "role".to_owned(), reason: not_of(role, &tool.name) };
     }
     permission::says(run, tool)
 }

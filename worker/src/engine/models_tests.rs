@@ -84,6 +84,7 @@ impl Play {
             nudge: call.nudge.clone(),
             worst_case_nusd: 0,
             output_tokens_max: None,
+            role: None,
         });
         call
     }

@@ -10,6 +10,7 @@ mod project;
 
 use docket_schema::{message::ToolSpec, run::Complexity};
 
+use crate::model::ROLE_MARK;
 pub use complexity::estimate;
 pub use project::{Instructions, Project, Stack, is_others};
 
@@ -58,14 +59,37 @@ answer with a text that begins `BLOCKED:` and ask one precise question.
 
 /// The system prompt: base and project layers.
 pub fn system(tools: &[ToolSpec], project: &Project) -> String {
-    let mut out = String::from(BASE);
-    out.push_str("\n# Tools\n");
+    let mut out = match tools.iter().any(|tool| tool.name == "create_file") {
+        true => String::from(BASE),
+        // The wide set writes whole files, new ones and others, by one tool.
+        false => BASE.replace(
+            "`create_file` makes new files and never overwrites one.",
+            "`write_file` makes new files, and writes a whole one anew that was read before.",
+        ),
+    };
+    out.push_str(&tools_layer(tools));
+    out.push_str("\n# The project\n");
+    out.push_str(&project.text());
+    out
+}
+
+/// The system prompt of a role: its own words, its tools, the project.
+pub fn role_system((name, words): (&str, &str), tools: &[ToolSpec], project: &Project) -> String {
+    let mut out = format!("{ROLE_MARK}{name}\n\n{words}");
+    if !tools.is_empty() {
+        out.push_str(&tools_layer(tools));
+    }
+    out.push_str("\n# The project\n");
+    out.push_str(&project.text());
+    out
+}
+
+fn tools_layer(tools: &[ToolSpec]) -> String {
+    let mut out = String::from("\n# Tools\n");
     for tool in tools {
         let gist = tool.description.split_terminator(". ").next().unwrap_or_default();
         out.push_str(&format!("- `{}`: {}\n", tool.name, gist.trim_end_matches('.')));
     }
-    out.push_str("\n# The project\n");
-    out.push_str(&project.text());
     out
 }
 

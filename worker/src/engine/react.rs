@@ -1,7 +1,7 @@
 //! Engine `react`, version 1: a hybrid ReAct loop. The model decides each step on what it sees;
 //! the engine holds the loop, its caps, and the end (A1).
 //!
-//! Rules, in this order: wishes of people and limits; calls that wait; failed checks that can be
+//! Rules, in this order: wishes of people and limits; children that are out; calls that wait; failed checks that can be
 //! mended without a model, or that cannot run; a compaction that has begun; a failed, cut or empty answer is asked again; an answer
 //! without a tool call is a refusal, a blocker or the claim to be done, which the gates check, as they do where all
 //! that the task requires is there and tested; else a model is asked (`models` says which), up to the turn cap, once
@@ -22,7 +22,7 @@ use docket_schema::{
 
 use super::{
     Act, Decision, Engine, ModelCall, PlannedTool, answer_tokens_max, blockers, budget, compaction,
-    early_end, escalation, manner_of, models, planning, verification,
+    delegation, early_end, escalation, manner_of, models, planning, role_of, texts_of, verification,
 };
 use crate::{policy, tools};
 
@@ -50,28 +50,16 @@ impl Engine for React {
     }
 
     fn decide(&self, run: &RunState) -> Decision {
-        let Some(pins) = run.pins.as_deref() else {
-            return end(run, failed(FailureKind::Environment, "the run has no start"));
-        };
-        let Decision { phase, act } = next(run, pins);
-        match act {
-            Act::CallModel(call) => match budget::fitted(run, pins, *call) {
-                Ok(call) => Decision { phase, act: Act::CallModel(Box::new(call)) },
-                Err(result) => end(run, result),
-            },
-            act @ (Act::RunTools(_)
-            | Act::RunGates(_)
-            | Act::Compact(_)
-            | Act::Pause
-            | Act::Block { .. }
-            | Act::End { .. }) => Decision { phase, act },
-        }
+        budget::within(run, |pins| next(run, pins))
     }
 }
 
 /// What is next, whatever it costs.
 fn next(run: &RunState, pins: &RunStarted) -> Decision {
     if let Some(decision) = wishes_and_limits(run) {
+        return decision;
+    }
+    if let Some(decision) = delegation::waits(run) {
         return decision;
     }
     if !run.wanted.is_empty() {
@@ -128,7 +116,7 @@ fn next(run: &RunState, pins: &RunStarted) -> Decision {
 
 /// What follows a failed attempt: a person, another attempt of this model or of the one that stands in, a shorter
 /// request, or the end.
-fn ask_again(run: &RunState, pins: &RunStarted, failure: &ModelFailed) -> Decision {
+pub(super) fn ask_again(run: &RunState, pins: &RunStarted, failure: &ModelFailed) -> Decision {
     if failure.needs_person {
         let question = Content::Text(failure.message.clone());
         let act = Act::Block { question, why: BlockedWhy::Provider, about: None };
@@ -233,15 +221,25 @@ fn stopped(run: &RunState, pins: &RunStarted) -> Option<Unheeded> {
     None
 }
 
-fn wishes_and_limits(run: &RunState) -> Option<Decision> {
+pub(super) fn wishes_and_limits(run: &RunState) -> Option<Decision> {
     if run.cancel_requested {
         return Some(end(run, RunOutcome::Cancelled));
+    }
+    if run.limit == Some(Limit::Batch) {
+        let said = run.limit_said.as_deref().unwrap_or("its batch has used up what it may");
+        let act = Act::Block { question: said.into(), why: BlockedWhy::Budget, about: None };
+        return run.wanted.is_empty().then_some(Decision { phase: run.phase, act });
+    }
+    if let (Some(Limit::Money), Some(said)) = (run.limit, &run.limit_said) {
+        // Not the run's own: its batch cannot pay for a model without a price.
+        return Some(end(run, failed(FailureKind::Configuration, said)));
     }
     if let Some(limit) = run.limit {
         let which = match limit {
             Limit::Time => "time",
             Limit::Tokens => "tokens",
             Limit::Money => "money",
+            Limit::Batch => "its batch",
         };
         return Some(end(run, failed(FailureKind::Limit, &format!("the budget of {which} is used up"))));
     }
@@ -270,32 +268,35 @@ fn used_too_much(run: &RunState) -> Option<String> {
     ))
 }
 
-const fn turns_allowed(run: &RunState, settings: &RunSettings) -> u32 {
+pub(super) const fn turns_allowed(run: &RunState, settings: &RunSettings) -> u32 {
     settings.turns_max.saturating_add(run.corrections.saturating_mul(settings.correction_turns))
 }
 
-struct Asking {
-    turn: Turn,
-    wait_ms: u64,
-    nudge: Option<String>,
+/// A request of a model.
+pub(super) struct Asking {
+    pub(super) turn: Turn,
+    pub(super) wait_ms: u64,
+    pub(super) nudge: Option<String>,
 }
 
-fn ask(run: &RunState, pins: &RunStarted, asking: Asking) -> Decision {
+pub(super) fn ask(run: &RunState, pins: &RunStarted, asking: Asking) -> Decision {
     let attempt = run.failed_attempts + 1;
     let chosen = models::chosen(run, pins);
     let messages = run.transcript.conversation(asking.nudge.as_deref());
+    let (system, tools) = texts_of(run, pins);
     let call = ModelCall {
         call: CallId::model(asking.turn, attempt),
         purpose: Purpose::Decide,
         turn: asking.turn,
         attempt,
         model: chosen.model.clone(),
-        system: pins.prompts.system,
-        tools: pins.prompts.tools,
+        role: run.work.role.clone(),
+        system,
+        tools,
         nudge: asking.nudge,
         output_tokens_max: answer_tokens_max(pins, chosen.terms),
         wait_ms: asking.wait_ms,
-        manner: manner_of(pins, Purpose::Decide, chosen.model, &messages),
+        manner: manner_of((pins, role_of(run, pins)), Purpose::Decide, chosen.model, &messages),
         messages,
     };
     Decision { phase: run.phase, act: Act::CallModel(Box::new(call)) }
@@ -303,12 +304,20 @@ fn ask(run: &RunState, pins: &RunStarted, asking: Asking) -> Decision {
 
 /// The next batch of the calls that wait: all of them up to one whose effects may leave the
 /// workspace, which is a batch of its own, begun after what precedes it is durable.
-fn run_tools(run: &RunState, pins: &RunStarted) -> Decision {
+pub(super) fn run_tools(run: &RunState, pins: &RunStarted) -> Decision {
     let confined = run.sandbox.backend != "none";
     let mut batch: Vec<PlannedTool> = Vec::new();
-    for tool in &run.wanted {
-        let class = class_of(run, tool, confined);
-        let policy = models::verdict(run, pins, tool);
+    let mut given_away: Vec<&ToolUse> = Vec::new();
+    for (nth, tool) in run.wanted.iter().enumerate() {
+        let delegates = delegation::delegates(pins, tool);
+        if nth > 0 && delegates != delegation::delegates(pins, &run.wanted[nth - 1]) {
+            break;
+        }
+        let class = if delegates { RecoveryClass::Workspace } else { class_of(run, pins, tool, confined) };
+        let mut policy = models::verdict(run, pins, tool);
+        if delegates && matches!(policy, Verdict::Allow { .. }) {
+            policy = delegation::denied(run, pins, &given_away, tool).unwrap_or(policy);
+        }
         let asks = matches!(policy, Verdict::Ask { .. });
         // What policy denies reaches nowhere.
         let denied = matches!(policy, Verdict::Deny { .. }) && !run.policies.is_empty();
@@ -327,8 +336,11 @@ fn run_tools(run: &RunState, pins: &RunStarted) -> Decision {
             tool: tool.name.clone(),
             class,
             policy,
-            labels: label_names(tool),
+            labels: label_names(pins, tool),
         });
+        if delegates && matches!(batch.last().map(|planned| &planned.policy), Some(Verdict::Allow { .. })) {
+            given_away.push(tool);
+        }
         if alone {
             break;
         }
@@ -337,30 +349,47 @@ fn run_tools(run: &RunState, pins: &RunStarted) -> Decision {
     Decision { phase, act: Act::RunTools(batch) }
 }
 
-fn label_names(tool: &ToolUse) -> Vec<String> {
-    let labels = serde_json::to_value(tools::labels(&tool.name, &tool.args));
+fn label_names(pins: &RunStarted, tool: &ToolUse) -> Vec<String> {
+    let labels = match tool.call.is_own() {
+        true => tools::labels(&tool.name, &tool.args),
+        false => tools::labels_in(pins.settings.tool_set, &tool.name, &tool.args),
+    };
+    let labels = serde_json::to_value(labels);
     labels.and_then(serde_json::from_value).expect("labels are words in JSON")
 }
 
-fn class_of(run: &RunState, tool: &ToolUse, confined: bool) -> RecoveryClass {
-    if policy::network(&run.policies, tool).is_some() {
+fn class_of(run: &RunState, pins: &RunStarted, tool: &ToolUse, confined: bool) -> RecoveryClass {
+    let set = pins.settings.tool_set;
+    let is_own = tool.call.is_own();
+    if (is_own || tools::has(set, &tool.name)) && policy::network(&run.policies, tool).is_some() {
         return RecoveryClass::External;
     }
-    match tools::recovery_class(&tool.name, &tool.args) {
+    let class = match is_own {
+        true => tools::recovery_class(&tool.name, &tool.args),
+        false => tools::recovery_class_in(set, &tool.name, &tool.args),
+    };
+    match class {
         RecoveryClass::Reads => RecoveryClass::Reads,
         RecoveryClass::Workspace if confined => RecoveryClass::Workspace,
         RecoveryClass::Workspace | RecoveryClass::External => RecoveryClass::External,
     }
 }
 
+/// Whether a tool of this name changes files by itself.
+fn is_write(name: &str) -> bool {
+    let labels = tools::labels(name, &serde_json::Value::Null);
+    labels.iter().any(|label| matches!(label, tools::Label::Writes | tools::Label::Deletes))
+}
+
 /// The phase that a batch stands for (A17): the furthest of its calls.
 fn phase_of(run: &RunState, pins: &RunStarted, batch: &[PlannedTool]) -> Phase {
     let looks = if planning::is_planning(run, pins) { Phase::Planning } else { Phase::Exploring };
     let of = |tool: &PlannedTool| match tool.tool.as_str() {
-        "create_file" | "edit_file" if run.fixing => Phase::Fixing,
+        name if !tools::has(pins.settings.tool_set, name) => looks,
+        name if is_write(name) && run.fixing => Phase::Fixing,
         "create_file" => Phase::Creating,
-        "edit_file" => Phase::Editing,
-        "run_tests" | "run_command" => Phase::Testing,
+        name if is_write(name) => Phase::Editing,
+        "run_tests" | "run_command" | "venv_run" => Phase::Testing,
         _ => looks,
     };
     let rank = |phase: &Phase| match phase {
@@ -419,6 +448,6 @@ pub(super) fn end(run: &RunState, result: RunOutcome) -> Decision {
     Decision { phase, act: Act::End { result, summary: run.last_text.clone() } }
 }
 
-fn failed(why: FailureKind, message: &str) -> RunOutcome {
+pub(super) fn failed(why: FailureKind, message: &str) -> RunOutcome {
     RunOutcome::Failed { why, message: message.to_owned() }
 }

@@ -44,7 +44,10 @@ pub(super) const SETTINGS: RunSettings = RunSettings {
     plan_asks_max: 0,
     early_end: false,
     rest_at_outage: false,
+    base_checks: false,
     complexity: None,
+    delegation_depth_max: 0,
+    children_max: 0,
     fallback_after: 0,
     fallback_turns: 0,
     model_rules: 0,
@@ -55,6 +58,7 @@ pub(super) const SETTINGS: RunSettings = RunSettings {
     time_max_ms: 0,
     heed_stops: false,
     read_cache: false,
+    tool_set: docket_schema::tool::ToolSet::Core,
 };
 
 pub(super) struct Log {
@@ -89,6 +93,7 @@ impl Log {
             gates: gates.iter().map(|name| gate(name)).collect(),
             tests: None,
             linters: vec![],
+            roles: vec![],
             requires: vec![],
             policy: None,
             policies: Vec::new(),
@@ -133,6 +138,7 @@ impl Log {
         self.push(ModelRequested {
             call: CallId::model(turn, attempt),
             purpose: Purpose::Decide,
+            role: None,
             model: ModelRef { provider: "scripted".into(), name: "x".into(), base_url: None },
             attempt,
             decision: DecisionHash::ZERO,
@@ -290,6 +296,10 @@ pub(super) fn gist(decision: &Decision) -> String {
             format!("gates {}", gates.iter().map(|g| g.call.to_string()).collect::<Vec<_>>().join(" "))
         }
         Act::Compact(event) => format!("compact {} {}", event.cleared.len(), event.messages),
+        Act::Conclude(conclusion) => {
+            let begins = conclusion.begins.as_ref().map(|begins| format!(" begin {}", begins.role));
+            format!("conclude {}{}", conclusion.facts.len(), begins.unwrap_or_default())
+        }
         Act::Pause => "pause".into(),
         Act::Block { question, why: BlockedWhy::Model, .. } => format!("block {question:?}"),
         Act::Block { question, why: BlockedWhy::Provider, .. } => {
@@ -408,8 +418,10 @@ fn what_only_a_person_can_mend_waits_for_one_and_goes_on_in_the_same_turn() {
 #[test]
 fn wishes_and_limits_come_first_and_leave_no_call_without_its_result() {
     let mut log = Log::new();
-    log.push(LimitReached { which: Limit::Money });
+    log.push(LimitReached { which: Limit::Money, message: None });
     check(&log, "failed Limit: the budget of money is used up");
+    log.push(LimitReached { which: Limit::Money, message: Some("no price".to_owned()) });
+    check(&log, "failed Configuration: no price");
     log.push(CancelRequested { by: "a".into(), reason: String::new() });
     check(&log, "end cancelled");
 
@@ -418,6 +430,21 @@ fn wishes_and_limits_come_first_and_leave_no_call_without_its_result() {
     check(&log, "exploring: read_file reads");
     log.run_batch(&ToolFacts::default());
     check(&log, "pause");
+}
+
+#[test]
+fn a_run_whose_batch_may_use_no_more_rests_and_asks_the_same_once_it_may() {
+    let mut log = Log::new();
+    check(&log, "ask turn 1 attempt 1 wait 0");
+    let conversation = |log: &Log| log.state.transcript.conversation(None).digest();
+    let before = conversation(&log);
+    log.push(LimitReached { which: Limit::Batch, message: Some("9 of 10 tokens are used".to_owned()) });
+    let Decision { act: Act::Block { question, why, .. }, .. } = log.decide() else { panic!("it rests") };
+    assert_eq!((&question, why), (&"9 of 10 tokens are used".into(), BlockedWhy::Budget));
+    log.push(RunBlocked { question, why, outages: 0, about: None, decision: log.decide().hash() });
+    log.push(BlockerAnswered { text: "".into(), by: "docket".into() });
+    check(&log, "ask turn 1 attempt 1 wait 0");
+    assert_eq!(conversation(&log), before, "the same request, to the byte");
 }
 
 #[test]

@@ -43,7 +43,7 @@ pub use scripted::{
     AfterEnd, Attempt, DELAY_MS_MAX, Fault, FaultKind, Line, SCRIPT_BYTES_MAX, Script, ScriptError,
     ScriptedCall, ScriptedModel, Step, When, thinking_signature,
 };
-pub use transcript::{LEFT_OUT_MARK, SUMMARY_MARK, Transcript};
+pub use transcript::{LEFT_OUT_MARK, ROLE_MARK, SUMMARY_MARK, Transcript};
 pub use trust::can_be_listed;
 
 #[cfg(test)]

@@ -30,13 +30,38 @@ pub const DELAY_MS_MAX: u64 = 600_000;
 #[serde(deny_unknown_fields)]
 pub struct Script {
     /// The turns, in order.
+    #[serde(default)]
     pub turns: Vec<Step>,
     /// What is said after the last.
     #[serde(default)]
     pub after_end: AfterEnd,
+    /// What is said in conversations of roles: the first of these whose conditions hold is played in place of `turns`,
+    /// and counts that conversation's own turns.
+    #[serde(default)]
+    pub talks: Vec<Talk>,
     /// What is said where a summary of the oldest messages is asked for; a line of its own where left out.
     #[serde(default)]
     pub summary: Option<Box<Step>>,
+}
+
+/// What is said in one conversation.
+#[derive(Debug, Clone, PartialEq, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Talk {
+    /// The role that is spoken to.
+    pub role: Option<String>,
+    /// The first message contains this.
+    pub opening_contains: Option<String>,
+    /// The turns, in order.
+    pub turns: Vec<Step>,
+}
+
+impl Talk {
+    fn is_meant(&self, transcript: &Transcript) -> bool {
+        let opens = |words: &String| transcript.all.iter().any(|text| text.contains(words));
+        self.role.as_ref().is_none_or(|role| transcript.role.as_ref() == Some(role))
+            && self.opening_contains.as_ref().is_none_or(opens)
+    }
 }
 
 /// What a script does after its last turn.
@@ -172,7 +197,7 @@ pub enum ScriptError {
     NotText,
     /// Not the form of a script.
     #[error(
-        "the script is not valid ({0}); it is a list `turns` of {{text, calls, when, or, delay_ms, fault}}"
+        "the script is not valid ({0}); it is a list `turns` of {{text, calls, when, or, delay_ms, fault}}, or lists of them in `talks`"
     )]
     Form(String),
     /// Without a turn there is nothing to say.
@@ -219,7 +244,11 @@ impl ScriptedModel {
     /// # Errors
     /// [`ScriptError::NoTurns`].
     pub fn new(script: Script) -> Result<Self, ScriptError> {
-        if script.turns.is_empty() { Err(ScriptError::NoTurns) } else { Ok(Self { script }) }
+        if script.turns.is_empty() && script.talks.is_empty() {
+            Err(ScriptError::NoTurns)
+        } else {
+            Ok(Self { script })
+        }
     }
 
     /// What the script says to a rendered body. Pure.
@@ -232,7 +261,16 @@ impl ScriptedModel {
             message: "the body is no conversation".to_owned(),
         })?;
         let turn = transcript.answers;
-        let turns = &self.script.turns;
+        let talk = self.script.talks.iter().find(|talk| talk.is_meant(&transcript));
+        let turns = talk.map_or(&self.script.turns, |talk| &talk.turns);
+        if turns.is_empty() {
+            let message = format!(
+                "the script has no turns for the role {} of a conversation that begins: {}",
+                transcript.role.as_deref().unwrap_or("(none)"),
+                transcript.all.first().map_or("", String::as_str)
+            );
+            return Err(ModelError::InvalidRequest { message });
+        }
         if transcript.asks_for_summary {
             let step = self.script.summary.clone();
             let text = Some("The oldest part of a scripted run.".to_owned());

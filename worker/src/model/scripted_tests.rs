@@ -134,7 +134,7 @@ fn scripts_may_go_on_after_their_end() {
 fn a_mistake_in_a_script_is_named() {
     for (text, named) in [
         ("turns = []", "no turns"),
-        ("", "missing field `turns`"),
+        ("", "no turns"),
         ("[[turns]]\ntexts = 'x'", "texts"),
         ("{\"turns\": [{\"calls\": [{}]}]}", "missing field `name`"),
         ("[[turns]]\nfault = { kind = 'sulk' }", "sulk"),

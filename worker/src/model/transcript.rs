@@ -9,11 +9,16 @@ pub const LEFT_OUT_MARK: &str = "Answers of yours that no longer stand here: ";
 /// What the words begin with that ask for a summary of the oldest messages.
 pub const SUMMARY_MARK: &str = "Above is the oldest part of the work on the task";
 
+/// What the line begins with in which a system prompt names its role.
+pub const ROLE_MARK: &str = "# Your role: ";
+
 /// A conversation as a script sees it.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Transcript {
     /// Messages of the model so far, with those that a compaction left out: the number of the turn that is asked for, from 0.
     pub answers: usize,
+    /// The role that its system prompt names.
+    pub role: Option<String>,
     /// It is no turn of the run that is asked for but a summary.
     pub asks_for_summary: bool,
     /// Tool results since the model last spoke.
@@ -29,7 +34,9 @@ impl Transcript {
     pub fn read(body: &[u8]) -> Option<Self> {
         let body: Value = serde_json::from_slice(body).ok()?;
         let mut transcript = Self::default();
+        transcript.of_system(&text_of(&body["system"]));
         if let Value::Array(items) = &body["input"] {
+            transcript.of_system(&text_of(&body["instructions"]));
             transcript.items(items);
             return Some(transcript);
         }
@@ -38,6 +45,7 @@ impl Transcript {
                 "assistant" => transcript.answer(),
                 "tool" => transcript.result(text_of(&message["content"])),
                 "user" => transcript.user(&message["content"]),
+                "system" | "developer" => transcript.of_system(&text_of(&message["content"])),
                 _ => {}
             }
         }
@@ -61,6 +69,11 @@ impl Transcript {
                 self.user(&item["content"]);
             }
         }
+    }
+
+    fn of_system(&mut self, text: &str) {
+        let role = text.lines().find_map(|line| line.strip_prefix(ROLE_MARK));
+        self.role = role.map(str::to_owned).or_else(|| self.role.take());
     }
 
     fn answer(&mut self) {

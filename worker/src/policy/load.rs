@@ -56,7 +56,7 @@ fn check_rule(rule: &Rule, at: &str) -> Result<(), PolicyError> {
         let must = "must not stand beside commands: a rule is about commands or about files";
         return Err(PolicyError::new(format!("{at}.paths"), must));
     }
-    let known: Vec<String> = tools::specs().into_iter().map(|spec| spec.name).collect();
+    let known: Vec<String> = tools::all_names().map(str::to_owned).collect();
     one_of(&rule.tools, &known, &format!("{at}.tools"))?;
     let labels: Vec<String> = Label::ALL.into_iter().map(name_of).collect();
     one_of(&rule.labels, &labels, &format!("{at}.labels"))?;

@@ -10,11 +10,15 @@ use super::{pattern::speaks_of, unit::units};
 /// Says nothing to anybody, and stands before much that does.
 const HARMLESS: [&str; 3] = ["cd", "true", ":"];
 
-/// What a call may reach; `None` where it gets no network. Only shell lines do, and only where every policy in force
+/// Tools whose line may get the network.
+const REACH_OUT: [&str; 3] = ["run_command", "venv_run", "venv_install"];
+
+/// What a call may reach; `None` where it gets no network. Only shell lines do, those that tools of the
+/// wide set are included, and only where every policy in force
 /// says so: the one that says nothing of the network says no.
 #[must_use]
 pub fn network(policies: &[Policy], tool: &ToolUse) -> Option<AllowList> {
-    if tool.name != "run_command" || tool.malformed.is_some() {
+    if !REACH_OUT.contains(&tool.name.as_str()) || tool.malformed.is_some() {
         return None;
     }
     let networks: Option<Vec<&Network>> = policies.iter().map(|policy| policy.network.as_ref()).collect();
@@ -107,7 +111,20 @@ mod tests {
         ] {
             assert_eq!(network(&fetch, &call("run_command", line)).is_some(), gets, "{line}");
         }
-        for tool in ["run_tests", "read_file", "create_file"] {
+        assert!(network(&fetch, &call("venv_run", "cargo fetch")).is_some());
+        assert_eq!(network(&fetch, &call("venv_run", "cargo fetch; curl x")), None);
+        let pip = [policy("[network]\nhosts = [\"pypi.org\"]\ncommands = [\"pip install *\"]")];
+        let install = |packages| {
+            let args = json!({ "packages": [packages] });
+            network(&pip, &ToolUse { args, ..call("venv_install", "") })
+        };
+        assert!(install("requests").is_some() && install("$(curl x)").is_some(), "words, not commands");
+        assert_eq!(install("--index-url=x"), None, "no such call is run");
+        assert_eq!(
+            network(&fetch, &ToolUse { args: json!({ "packages": ["x"] }), ..call("venv_install", "") }),
+            None
+        );
+        for tool in ["run_tests", "read_file", "create_file", "git_show", "memory_save"] {
             assert_eq!(network(&fetch, &call(tool, "cargo fetch")), None, "{tool}");
         }
         assert!(network(&[policy(ALL)], &call("run_command", "$x y 'open")).is_some());

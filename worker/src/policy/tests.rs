@@ -61,6 +61,43 @@ verdict = "allow"
 paths = ["notes/**"]
 "#;
 
+/// What a tool of the wide set does is judged as the command that does the same, and by every file it names.
+#[test]
+fn tools_of_the_wide_set_are_judged_by_what_they_do() {
+    let more = "[[rules]]\nid = \"commits\"\nverdict = \"deny\"\ncommands = [\"git commit *\"]\n[[rules]]\nid = \"pip\"\n\
+                verdict = \"ask\"\nlabels = [\"installs\"]\n[[rules]]\nid = \"notes\"\nverdict = \"ask\"\nlabels = [\"memory\"]\n";
+    let careful = [parse(&format!("{CAREFUL}{more}")).expect("a policy")];
+    let strict = [parse(STRICT).expect("a policy")];
+    use Ruling::{Allow, Ask, Deny};
+    for (tool, args, of_careful, of_strict) in [
+        ("git_status", json!({}), (Allow, "default"), (Allow, "plan")),
+        ("git_diff", json!({"path": "a"}), (Allow, "default"), (Allow, "plan")),
+        ("git_commit", json!({"message": "x; git status"}), (Deny, "commits"), (Deny, "default")),
+        ("git_checkout", json!({"paths": ["infra/a"]}), (Ask, "infra"), (Deny, "default")),
+        ("venv_run", json!({"command": "git push"}), (Deny, "no-push"), (Deny, "default")),
+        ("venv_run", json!({"command": "python -m pytest x"}), (Allow, "default"), (Allow, "plan")),
+        ("venv_install", json!({"packages": ["x"]}), (Ask, "pip"), (Deny, "default")),
+        ("write_file", json!({"path": "./infra/a.yml"}), (Ask, "infra"), (Deny, "default")),
+        ("write_file", json!({"path": "notes/a"}), (Allow, "default"), (Allow, "notes")),
+        ("move_file", json!({"from": "a", "to": "infra/b"}), (Ask, "infra"), (Deny, "default")),
+        ("move_file", json!({"from": "infra/b", "to": "notes/a"}), (Ask, "infra"), (Deny, "default")),
+        ("copy_file", json!({"from": "notes/a", "to": "notes/b"}), (Allow, "default"), (Allow, "notes")),
+        ("delete_file", json!({"path": "notes/a"}), (Ask, "deletes"), (Allow, "notes")),
+        ("memory_save", json!({"key": "k"}), (Ask, "notes"), (Deny, "default")),
+        ("memory_recall", json!({}), (Ask, "notes"), (Deny, "default")),
+        ("read_output", json!({"call": "t1-0"}), (Allow, "default"), (Deny, "default")),
+    ] {
+        let call = call(tool, args.clone());
+        for (policies, (ruling, rule)) in [(&careful, of_careful), (&strict, of_strict)] {
+            assert_eq!(said(policies, &call), (ruling, rule.to_owned()), "{tool} {args}");
+        }
+    }
+    let by_tool =
+        parse("[[rules]]\nid = \"t\"\nverdict = \"deny\"\ntools = [\"git_add\", \"memory_delete\"]");
+    let by_tool = [by_tool.expect("tools of the wide set are known")];
+    assert_eq!(said(&by_tool, &call("git_add", json!({"paths": ["."]}))).0, Deny);
+}
+
 #[test]
 fn the_strictest_of_what_is_said_of_any_piece_holds() {
     let careful = [parse(CAREFUL).expect("a policy")];

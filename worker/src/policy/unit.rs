@@ -25,11 +25,31 @@ pub(super) struct Unit {
 /// The pieces of a call.
 pub(super) fn units(tool: &ToolUse) -> Vec<Unit> {
     let text = |field: &str| tool.args.get(field).and_then(Value::as_str);
-    if tool.name != "run_command" {
-        let path = text("path").or_else(|| text("test_path")).map(|path| from_workspace(path, None));
-        return vec![Unit { path, labels: tools::labels(&tool.name, &tool.args), ..Unit::default() }];
+    if tool.name == "run_command" {
+        return of_line(text("command").unwrap_or_default(), text("cwd"));
     }
-    of_line(text("command").unwrap_or_default(), text("cwd"))
+    let labels = tools::labels(&tool.name, &tool.args);
+    let files = |named: Vec<String>| {
+        let labels = &labels;
+        let of = move |path: String| {
+            let path = Some(from_workspace(&path, None));
+            Unit { path, labels: labels.clone(), ..Unit::default() }
+        };
+        named.into_iter().map(of).collect::<Vec<_>>()
+    };
+    // A tool that is a shell line is what that line is, however it is called.
+    let mut out = match tools::shell_line(&tool.name, &tool.args) {
+        Some(line) => {
+            let mut out = of_line(&line.shell, line.cwd.as_deref());
+            out.extend(files(line.paths));
+            out
+        }
+        None => files(tools::named_files(&tool.name, &tool.args)),
+    };
+    if out.is_empty() {
+        out.push(Unit { labels, ..Unit::default() });
+    }
+    out
 }
 
 /// The pieces of a shell line that is run in `cwd`.

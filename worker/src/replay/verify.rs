@@ -156,6 +156,7 @@ impl Walk {
             Act::RunTools(_)
             | Act::RunGates(_)
             | Act::Compact(_)
+            | Act::Conclude(_)
             | Act::Pause
             | Act::Block { .. }
             | Act::End { .. } => None,
@@ -174,13 +175,17 @@ const fn is_decided(event: &RunEvent) -> bool {
         | RunEvent::ToolRequested(_)
         | RunEvent::GateRequested(_)
         | RunEvent::RunPaused(_)
+        | RunEvent::RoleBegan(_)
+        | RunEvent::Concluded(_)
         | RunEvent::RunBlocked(_) => true,
         RunEvent::Compacted(e) => e.decision.is_some(),
         RunEvent::RunEnded(e) => e.decision.is_some() || !may_end_undecided(&e.result),
         RunEvent::RunStarted(_)
         | RunEvent::Forked(_)
+        | RunEvent::RolesPinned(_)
         | RunEvent::RunRecovered(_)
         | RunEvent::SetupFinished(_)
+        | RunEvent::BaseChecked(_)
         | RunEvent::ModelAnswered(_)
         | RunEvent::ModelFailed(_)
         | RunEvent::ToolFinished(_)
@@ -211,6 +216,7 @@ const fn may_end_undecided(result: &RunOutcome) -> bool {
                 FailureKind::TurnLimit
                 | FailureKind::Limit
                 | FailureKind::Gates
+                | FailureKind::Plan
                 | FailureKind::Model
                 | FailureKind::EmptyAnswers,
             ..

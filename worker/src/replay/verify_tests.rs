@@ -53,6 +53,7 @@ impl Recorder {
             gates: vec![],
             tests: None,
             linters: vec![],
+            roles: vec![],
             requires: vec![],
             policy: None,
             policies: Vec::new(),

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use docket_schema::{
     content::WorkPath,
     event::{Envelope, TypedEvent as _},
-    message::CallId,
+    message::{CallId, ToolUse},
     run::{
         CorruptLog, GateFinished, History, RunEvent, RunState, SetupFinished, SnapshotTaken, Stage,
         ToolFinished, ToolStatus,
@@ -24,6 +24,7 @@ use super::{
 use crate::{
     bootstrap::SandboxChoice,
     driver::{Outgoing, Site, StartError, Workbench},
+    engine, tools,
     workspace::{Blobs, RestoreTarget, restore},
 };
 
@@ -145,6 +146,7 @@ impl<S: Blobs> Walk<'_, S> {
             RunEvent::Forked(_)
             | RunEvent::RunRecovered(_)
             | RunEvent::PhaseChanged(_)
+            | RunEvent::BaseChecked(_)
             | RunEvent::ModelRequested(_)
             | RunEvent::ModelAnswered(_)
             | RunEvent::ModelFailed(_)
@@ -163,6 +165,9 @@ impl<S: Blobs> Walk<'_, S> {
             | RunEvent::ChildAnswered(_)
             | RunEvent::Compacted(_)
             | RunEvent::WorkspaceEdited(_)
+            | RunEvent::RolesPinned(_)
+            | RunEvent::RoleBegan(_)
+            | RunEvent::Concluded(_)
             | RunEvent::RunEnded(_) => {}
         }
         // An intent is run once, where the last of its batch is announced.
@@ -193,7 +198,10 @@ impl<S: Blobs> Walk<'_, S> {
             |call: &CallId| self.results.get(call).is_some_and(|status| *status != ToolStatus::Unknown);
         let whole = !open.is_empty()
             && open.iter().all(|(call, _)| call.class != RecoveryClass::External && repeatable(&call.call));
-        if !whole || !self.is_wanted() {
+        // What children did is theirs to prove; here their answers are taken from the log.
+        let pins = self.state.pins.as_deref();
+        let delegates = |tool: &ToolUse| pins.is_some_and(|pins| engine::delegates(pins, tool));
+        if !whole || open.iter().any(|(_, tool)| delegates(tool)) || !self.is_wanted() {
             self.stale = true;
             return Ok(());
         }
@@ -245,7 +253,7 @@ impl<S: Blobs> Walk<'_, S> {
         let Some((open, _)) = open else { return };
         let again = self.batch.as_mut().and_then(|batch| batch.results.remove(&recorded.call));
         let call = match again {
-            Some(RunEvent::ToolFinished(again)) => CallRerun {
+            Some(RunEvent::ToolFinished(again)) if !tools::is_beyond_run(&open.tool) => CallRerun {
                 call: Some(recorded.call.clone()),
                 tool: open.tool.clone(),
                 ran: Ran::Again,
@@ -255,7 +263,13 @@ impl<S: Blobs> Walk<'_, S> {
             Some(_) | None => CallRerun {
                 call: Some(recorded.call.clone()),
                 tool: open.tool.clone(),
-                ran: if open.class == RecoveryClass::External { Ran::External } else { Ran::Unknown },
+                ran: match (open.class, recorded.status) {
+                    (_, ToolStatus::Unknown) => Ran::Unknown,
+                    (RecoveryClass::External, _) => Ran::External,
+                    _ if recorded.facts.child.is_some() || open.tool == tools::DELEGATE => Ran::External,
+                    _ if tools::is_beyond_run(&open.tool) => Ran::External,
+                    _ => Ran::Unknown,
+                },
                 differs: Vec::new(),
                 content_differs: false,
             },

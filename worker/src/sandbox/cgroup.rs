@@ -1,16 +1,18 @@
 //! Control groups: the bound on what all processes of a sandbox use together.
 //!
 //! Both versions are spoken. A group is made below the one docket runs in, so whatever bounds docket bounds its
-//! commands too: `OWN/docket/PID-START-N`. Where docket may not make one there (no root, nothing delegated), the layer
+//! commands too: `OWN/docket/SPACE-PID-START-N`. Where docket may not make one there (no root, nothing delegated), the layer
 //! is missing, and the report says so. Version 2 lets no group with processes share out its controllers: a worker
 //! that is alone in its delegated group first moves itself into a leaf ([`LEAF`]). One that is not alone, such as root's
 //! in a terminal, takes the hierarchy's top, where it may.
 //!
 //! Invariants: a process is put into its group before it is told what to run, so nothing of a call is ever outside;
-//! a group is removed with its sandbox; those of processes that were killed are removed by whoever makes one next.
+//! a group is removed with its sandbox; those of processes that were killed are removed by whoever makes one next, of
+//! processes in other containers on the same hierarchy (whose pids mean nothing here) once no run can be so old.
 
 use std::{
     fs, io,
+    os::unix::fs::MetadataExt as _,
     path::{Path, PathBuf},
     process,
     sync::atomic::{AtomicU64, Ordering},
@@ -36,6 +38,9 @@ const TOGETHER_PERCENT: u64 = 80;
 
 /// Open files of one process that are looked at.
 const OPEN_LOOKED_AT_MAX: usize = 4096;
+
+/// Longer than any run lasts. Between its calls a run's group is empty, so that alone says nothing.
+const FOREIGN_AGE_MIN: Duration = Duration::from_secs(7 * 24 * 3600);
 
 /// How long a group may keep its remover waiting.
 const REMOVE_TRIES: u32 = 100;
@@ -288,11 +293,18 @@ fn share(folder: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// A name that no living process's group has: `PID-START-N`.
+/// A name that no living process's group has: `SPACE-PID-START-N`. A pid means something in its namespace only, and
+/// the hierarchy may be that of several containers.
 fn name() -> String {
     static MADE: AtomicU64 = AtomicU64::new(0);
     let pid = process::id();
-    format!("{pid}-{}-{}", started(pid).unwrap_or(0), MADE.fetch_add(1, Ordering::Relaxed))
+    let n = MADE.fetch_add(1, Ordering::Relaxed);
+    format!("{}-{pid}-{}-{n}", space().unwrap_or(0), started(pid).unwrap_or(0))
+}
+
+/// The number of the namespace that pids are of.
+fn space() -> Option<u64> {
+    Some(fs::metadata("/proc/self/ns/pid").ok()?.ino())
 }
 
 /// When a process started, in ticks since the machine did; `None` when there is none.
@@ -305,18 +317,28 @@ fn started(pid: u32) -> Option<u64> {
 /// Removes what processes left that are no more. A group that still has processes stays: the kernel sees to that.
 fn sweep(parent: &Path) {
     let Ok(found) = fs::read_dir(parent) else { return };
+    let here = space();
     for entry in found.flatten() {
         let name = entry.file_name();
-        let mut parts = name.to_str().unwrap_or_default().split('-').map(str::parse::<u64>);
-        let (Some(Ok(pid)), Some(Ok(start)), Some(Ok(_)), None) =
-            (parts.next(), parts.next(), parts.next(), parts.next())
-        else {
-            continue;
+        let numbers = name.to_str().unwrap_or_default().split('-').map(|part| part.parse::<u64>().ok());
+        let Some(numbers) = numbers.collect::<Option<Vec<u64>>>() else { continue };
+        let is_left = match *numbers.as_slice() {
+            [of, pid, start, _] if Some(of) == here => {
+                u32::try_from(pid).ok().and_then(started) != Some(start)
+            }
+            // Whether its maker lives cannot be seen from here. Without a namespace's number: of an older docket.
+            [_, _, _, _] | [_, _, _] => is_old(&entry),
+            _ => false,
         };
-        if u32::try_from(pid).ok().and_then(started) != Some(start) {
+        if is_left {
             let _ = fs::remove_dir(entry.path());
         }
     }
+}
+
+fn is_old(entry: &fs::DirEntry) -> bool {
+    let made = entry.metadata().and_then(|metadata| metadata.modified());
+    made.is_ok_and(|made| made.elapsed().is_ok_and(|age| age > FOREIGN_AGE_MIN))
 }
 
 /// Where this process's groups are: from `/proc/self/cgroup` and `/proc/self/mountinfo`.
@@ -440,9 +462,18 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let mine = name();
         // No process has the largest number a pid can have; a pid that lives, with another start, is another process.
-        let stale = ["4194305-7-0".to_owned(), format!("{}-1-0", process::id())];
-        for folder in stale.iter().chain([&mine, &"something-else".to_owned()]) {
+        let (here, me) = (space().unwrap(), process::id());
+        let stale = [format!("{here}-4194305-7-0"), format!("{here}-{me}-1-0")];
+        // Pids of another container, and those of a docket that did not say whose they are.
+        let foreign = [format!("{}-4194305-7-0", here + 1), "4194305-7-0".to_owned()];
+        let forgotten = [format!("{}-4194305-7-1", here + 1), "4194305-7-1".to_owned()];
+        let other = "something-else".to_owned();
+        for folder in [&stale[..], &foreign, &forgotten, &[mine.clone(), other.clone()]].concat() {
             fs::create_dir(dir.path().join(folder)).unwrap();
+        }
+        for folder in forgotten {
+            let folder = fs::File::open(dir.path().join(folder)).unwrap();
+            folder.set_modified(std::time::UNIX_EPOCH + Duration::from_secs(1)).unwrap();
         }
         sweep(dir.path());
         let mut left: Vec<String> = fs::read_dir(dir.path())
@@ -450,7 +481,7 @@ mod tests {
             .map(|e| e.unwrap().file_name().into_string().unwrap())
             .collect();
         left.sort();
-        let mut want = vec![mine, "something-else".to_owned()];
+        let mut want = [&foreign[..], &[mine, other]].concat();
         want.sort();
         assert_eq!(left, want);
     }

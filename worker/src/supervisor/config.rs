@@ -97,6 +97,6 @@ pub struct SupervisorConfig {
 impl SupervisorConfig {
     /// The engines of this build.
     pub fn engines_of_this_build() -> Vec<EngineRef> {
-        vec![EngineRef { name: "react".to_owned(), version: 1 }]
+        crate::engine::engines().iter().map(|engine| engine.id()).collect()
     }
 }

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use docket_schema::{
     ids::TaskId,
-    wire::{LONG_POLL_MS_MAX, Lease, LostWhy, ReleaseReason, Room},
+    wire::{LONG_POLL_MS_MAX, Lease, LostWhy, ROOM_DRAINS, ReleaseReason, Room},
 };
 
 use super::state::{
@@ -459,7 +459,7 @@ fn renew(state: &mut State, at: Moment, out: &mut Vec<Command>) {
 /// What a worker says of its room.
 pub(super) fn room(state: &State) -> Room {
     let full = match state.phase {
-        Phase::Draining(_) | Phase::Killing | Phase::Over => Some("it drains".to_owned()),
+        Phase::Draining(_) | Phase::Killing | Phase::Over => Some(ROOM_DRAINS.to_owned()),
         Phase::Leasing if free(state) == 0 => Some(format!("its {} slots are taken", state.slots)),
         Phase::Leasing => None,
     };

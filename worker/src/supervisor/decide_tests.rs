@@ -40,6 +40,7 @@ fn lease(task: u128, epoch: u64) -> Lease {
         head: Head::EMPTY,
         forked: false,
         spec: serde_json::from_value(spec).unwrap(),
+        delegated_by: None,
     }
 }
 

@@ -39,6 +39,9 @@ fn tidy(schema: &mut Value) {
                     map.insert("type".to_owned(), only);
                 }
             }
+            if let Some(Value::Array(values)) = map.get_mut("enum") {
+                values.retain(|value| !value.is_null());
+            }
             map.values_mut().for_each(tidy);
         }
         Value::Array(items) => items.iter_mut().for_each(tidy),

@@ -5,11 +5,12 @@ use std::{collections::BTreeMap, time::Instant};
 use docket_schema::{
     content::WorkPath,
     ids::BlobHash,
+    message::CallId,
     redact::Redactor,
     tool::{FileSeen, ToolFacts},
 };
 
-use super::{runner::Runner, signature::error_signature, whole::WholeOutputs};
+use super::{memory::Memory, runner::Runner, signature::error_signature, whole::WholeOutputs};
 
 /// The hash of each file as this run last read or wrote it.
 pub type ReadSet = BTreeMap<WorkPath, BlobHash>;
@@ -89,6 +90,10 @@ pub struct ToolContext<'a> {
     pub tests: Option<&'a TestRunnerConfig>,
     /// Whole outputs that this batch of calls may read.
     pub outputs: &'a WholeOutputs,
+    /// What outlives the run.
+    pub memory: &'a dyn Memory,
+    /// The call that is carried out: what is done beyond the run is done once for it. None outside of a run.
+    pub call: Option<&'a CallId>,
 }
 
 /// A tool's answer.

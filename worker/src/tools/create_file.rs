@@ -1,23 +1,19 @@
 //! `create_file`: a new file and the folders above it.
 
-use docket_schema::{ids::BlobHash, redact, tool::LineCounts};
+use docket_schema::{ids::BlobHash, tool::LineCounts};
 use schemars::JsonSchema;
 use serde::Deserialize;
 
 use super::{
     context::{ToolContext, ToolOutcome},
-    files::{FileError, create, load, work_path},
-    gate,
+    envelope::{Proposal, check_content},
+    files::{FileError, load, work_path},
     guard::is_config,
 };
-use crate::edit::framed;
 
 pub(super) const NAME: &str = "create_file";
 pub(super) const DESCRIPTION: &str = "Makes a new file with the given content, and the folders above it. Fails where \
     the file exists: edit_file changes files.";
-
-/// Largest file that a model may write in one call, in bytes.
-const CONTENT_BYTES_MAX: usize = 2 * 1024 * 1024;
 
 #[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
@@ -28,7 +24,7 @@ pub(super) struct Args {
     content: String,
 }
 
-pub(super) async fn run(context: ToolContext<'_>, args: &Args) -> ToolOutcome {
+pub(super) async fn run(context: ToolContext<'_>, args: Args) -> ToolOutcome {
     let fail = |text: String| ToolOutcome::error(NAME, text);
     let path = match work_path(&args.path) {
         Ok(path) => path,
@@ -37,24 +33,17 @@ pub(super) async fn run(context: ToolContext<'_>, args: &Args) -> ToolOutcome {
     if args.path.ends_with('/') {
         return fail(format!("`{}` names a folder: folders are made with the files in them", args.path));
     }
-    if args.content.len() > CONTENT_BYTES_MAX {
-        return fail(format!("`content` has {} bytes, more than {CONTENT_BYTES_MAX}", args.content.len()));
+    if let Err(text) = check_content("content", &args.path, &args.content, "Nothing was made") {
+        return fail(text);
     }
-    if redact::holds_mark(&args.content) {
-        return fail(
-            "`content` holds a mark that stands for a secret you were not shown. Leave that value out, or let the \
-             program read it from its environment"
-                .to_owned(),
-        );
-    }
-    if let Some(why) = framed(&args.path, &args.content) {
-        return fail(format!("Nothing was made: {why}"));
-    }
-    let remark = match gate::syntax(context, &path, None, args.content.as_bytes()).await {
+    let proposal = Proposal::new_file(context, path);
+    let remark = match proposal.dry_run(None, args.content.as_bytes()).await {
         Ok(remark) => remark,
         Err(text) => return fail(text),
     };
-    match create(context.root, &path, args.content.as_bytes()) {
+    let done = proposal.commit(args.content.as_bytes());
+    let path = proposal.path;
+    match done {
         Ok(()) => {
             let lines = args.content.lines().count();
             let mut out = ToolOutcome::ok(

@@ -13,10 +13,8 @@ use serde::Deserialize;
 use super::{
     context::{ToolContext, ToolOutcome},
     encoding::{Encoding, Held, held},
-    files::{load, replace, work_path},
-    gate,
-    guard::{is_config, is_replaced_whole},
-    near,
+    envelope::Proposal,
+    files::work_path,
     output::cut,
 };
 use crate::edit::{self, Edit, Hint};
@@ -81,42 +79,29 @@ pub(super) async fn run(context: ToolContext<'_>, args: Args) -> ToolOutcome {
 
 async fn apply(context: ToolContext<'_>, args: Args) -> Result<ToolOutcome, String> {
     let path = work_path(&args.path).map_err(|error| error.to_string())?;
-    let loaded = load(context.root, &path).map_err(|error| near::told(context.root, &error))?;
-    match context.read_set.get(&path) {
-        None => {
-            return Err(format!("`{path}` was not read in this run: read it with read_file, then edit it"));
-        }
-        Some(hash) if *hash != loaded.hash => {
-            return Err(format!("`{path}` changed on disk since it was read: read it again, then edit it"));
-        }
-        Some(_) => {}
-    }
+    let proposal = Proposal::of_read(context, path)?;
+    let path = &proposal.path;
     let edits = planned(&path.to_string(), args.edits, args.patch.as_deref())?;
-    let (before, encoding) = editable(&path, &loaded.bytes)?;
+    let (before, encoding) = editable(path, proposal.old())?;
     let applied = edit::apply(&before, &edits).map_err(|error| error.to_string())?;
-    if is_config(&path) && is_replaced_whole(&before, &applied.after) {
-        return Err(format!(
-            "`{path}` configures the project and is not replaced whole: change the lines in question"
-        ));
-    }
-    let remark = gate::syntax(context, &path, Some(&before), &applied.after).await?;
-    let after = written(&path, encoding, &applied.after)?;
-    let mut outcome = if after == loaded.bytes {
+    let remark = proposal.dry_run(Some(&before), &applied.after).await?;
+    let after = written(path, encoding, &applied.after)?;
+    let mut outcome = if after == proposal.old() {
         ToolOutcome::ok(format!("`{path}` already reads so: nothing was changed"))
     } else {
-        replace(context.root, &path, &loaded, &after).map_err(|error| error.to_string())?;
+        proposal.commit(&after).map_err(|error| error.to_string())?;
         changed(&path.to_string(), &before, &applied, &remark)
     };
-    if after != loaded.bytes {
+    if after != proposal.old() {
         outcome.facts.changed.push(path.clone());
     }
     outcome.facts.edit_level = Some(applied.level());
-    Ok(outcome.seen(path, BlobHash::of(&after)))
+    Ok(outcome.seen(path.clone(), BlobHash::of(&after)))
 }
 
 /// What the edit engine works on: the file's bytes, or its text in UTF-8 where it is in another encoding.
 /// That is certain to come back to the same bytes where nothing is changed.
-fn editable<'a>(path: &WorkPath, bytes: &'a [u8]) -> Result<(Cow<'a, [u8]>, Encoding), String> {
+pub(super) fn editable<'a>(path: &WorkPath, bytes: &'a [u8]) -> Result<(Cow<'a, [u8]>, Encoding), String> {
     match held(bytes) {
         Held::Data(kind) => Err(format!("`{path}` is {kind} and is not edited: change it by a command")),
         Held::Text(text, encoding) if encoding.is_transcoded() => {
@@ -133,7 +118,11 @@ fn editable<'a>(path: &WorkPath, bytes: &'a [u8]) -> Result<(Cow<'a, [u8]>, Enco
 }
 
 /// The file's bytes of what the edit engine made.
-fn written<'a>(path: &WorkPath, encoding: Encoding, after: &'a [u8]) -> Result<Cow<'a, [u8]>, String> {
+pub(super) fn written<'a>(
+    path: &WorkPath,
+    encoding: Encoding,
+    after: &'a [u8],
+) -> Result<Cow<'a, [u8]>, String> {
     if !encoding.is_transcoded() {
         return Ok(after.into());
     }
@@ -158,9 +147,6 @@ fn planned(path: &str, edits: Option<Vec<EditArgs>>, patch: Option<&str>) -> Res
 }
 
 fn changed(name: &str, before: &[u8], applied: &edit::Applied, remark: &str) -> ToolOutcome {
-    let diff = edit::unified_diff(name, before, &applied.after);
-    let lines = count(&diff);
-    let (shown, was_cut) = cut(&diff, DIFF_CHARS_MAX);
     let note = match applied.level() {
         EditLevel::AlreadyApplied => "already applied",
         EditLevel::Exact => "matched exactly",
@@ -168,7 +154,16 @@ fn changed(name: &str, before: &[u8], applied: &edit::Applied, remark: &str) -> 
         EditLevel::Indentation => "matched but for indentation; the replacement was indented like the file",
         EditLevel::Fuzzy => "matched only by similarity: check the diff",
     };
-    let mut outcome = ToolOutcome::ok(format!("edited {name} ({note})\n{remark}{shown}"));
+    let head = format!("edited {name} ({note})\n{remark}");
+    with_diff(&head, name, before, &applied.after)
+}
+
+/// An answer of a change: its head, then what it changed.
+pub(super) fn with_diff(head: &str, name: &str, before: &[u8], after: &[u8]) -> ToolOutcome {
+    let diff = edit::unified_diff(name, before, after);
+    let lines = count(&diff);
+    let (shown, was_cut) = cut(&diff, DIFF_CHARS_MAX);
+    let mut outcome = ToolOutcome::ok(format!("{head}{shown}"));
     outcome.full = was_cut.then(|| diff.into_bytes());
     outcome.facts.lines = Some(lines);
     outcome
@@ -366,7 +361,7 @@ mod tests {
         assert_eq!(w.read("a.py"), "def f(a, b):\n    return g(a, 1)\n");
         // What the language's own parser takes is never refused: here the grammar is behind it.
         if Workspace::has("rustfmt") {
-            let ahead = gate::AHEAD;
+            let ahead = super::super::gate::AHEAD;
             assert!(matches!(
                 crate::syntax::compare("a.rs", None, ahead.as_bytes()),
                 crate::syntax::Verdict::Worse(_)

@@ -66,7 +66,7 @@ pub(super) enum FileError {
 }
 
 impl FileError {
-    fn io(path: &WorkPath, source: io::Error) -> Self {
+    pub(super) fn io(path: &WorkPath, source: io::Error) -> Self {
         let path = path.clone();
         match source.kind() {
             io::ErrorKind::NotFound => Self::Missing(path),
@@ -81,6 +81,11 @@ impl FileError {
             },
         }
     }
+}
+
+/// A path as models write it; none where it is none of the workspace's.
+pub(crate) fn path_of(text: &str) -> Option<WorkPath> {
+    work_path(text).ok()
 }
 
 /// A path as models write it: `./a//b/` is `a/b`.
@@ -234,11 +239,21 @@ pub(super) fn replace(root: &Dir, path: &WorkPath, old: &Loaded, bytes: &[u8]) -
 
 /// Makes a file that does not exist, and the folders above it.
 pub(super) fn create(root: &Dir, path: &WorkPath, bytes: &[u8]) -> Result<(), FileError> {
+    create_with_mode(root, path, bytes, NEW_FILE_MODE)
+}
+
+/// The same with another mode.
+pub(super) fn create_with_mode(
+    root: &Dir,
+    path: &WorkPath,
+    bytes: &[u8],
+    mode: u32,
+) -> Result<(), FileError> {
     let (dir, name) = parent(root, path, Parents::Make)?;
     if dir.symlink_metadata(&name).is_ok() {
         return Err(FileError::Exists(path.clone()));
     }
-    let temporary = write_temporary(&dir, path, bytes, NEW_FILE_MODE)?;
+    let temporary = write_temporary(&dir, path, bytes, mode)?;
     // A link, unlike a rename, never replaces what appeared in the meantime.
     let done = dir
         .hard_link(&temporary, &dir, &name)
@@ -250,18 +265,37 @@ pub(super) fn create(root: &Dir, path: &WorkPath, bytes: &[u8]) -> Result<(), Fi
 const NEW_FILE_MODE: u32 = 0o644;
 const NEW_FOLDER_MODE: u32 = 0o755;
 
+/// What is done about folders above a path that are not there.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Parents {
+pub(super) enum Parents {
     MustExist,
     Make,
 }
 
-/// The folder of `path`, reached without following any link, and the name in it.
-fn parent(root: &Dir, path: &WorkPath, parents: Parents) -> Result<(Dir, std::ffi::OsString), FileError> {
-    use std::os::unix::ffi::OsStrExt as _;
-    if path.parts().any(|part| PROTECTED.iter().any(|name| part.eq_ignore_ascii_case(name))) {
+/// Whether a path is one that no file tool writes.
+pub(super) fn is_protected(path: &WorkPath) -> bool {
+    path.parts().any(|part| PROTECTED.iter().any(|name| part.eq_ignore_ascii_case(name)))
+}
+
+/// The folder of a `path` that may be written, reached without following any link, and the name in it.
+pub(super) fn parent(
+    root: &Dir,
+    path: &WorkPath,
+    parents: Parents,
+) -> Result<(Dir, std::ffi::OsString), FileError> {
+    if is_protected(path) {
         return Err(FileError::Protected(path.clone()));
     }
+    folder_of(root, path, parents)
+}
+
+/// The same, whatever its name.
+pub(super) fn folder_of(
+    root: &Dir,
+    path: &WorkPath,
+    parents: Parents,
+) -> Result<(Dir, std::ffi::OsString), FileError> {
+    use std::os::unix::ffi::OsStrExt as _;
     let fail = |error| FileError::io(path, error);
     let mut dir = root.try_clone().map_err(fail)?;
     let mut parts = path.parts().map(std::ffi::OsStr::from_bytes).peekable();

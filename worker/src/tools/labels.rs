@@ -1,6 +1,6 @@
 //! Labels of a call: what a policy and a question to a person go by. Read from the call alone.
 
-use docket_schema::tool::RecoveryClass;
+use docket_schema::tool::{RecoveryClass, ToolSet};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -8,7 +8,10 @@ use serde_json::Value;
 use super::{
     files::work_path,
     guard::is_config,
+    run_command,
+    set::{Acts, Where, find, has},
     shell::{Simple, commands},
+    venv,
 };
 
 /// What a call does, as far as its arguments tell.
@@ -39,11 +42,13 @@ pub enum Label {
     Privilege,
     /// Leaves something running.
     Background,
+    /// Reads or changes what outlives the run.
+    Memory,
 }
 
 impl Label {
     /// All of them.
-    pub const ALL: [Self; 12] = [
+    pub const ALL: [Self; 13] = [
         Self::Reads,
         Self::Writes,
         Self::Deletes,
@@ -56,6 +61,7 @@ impl Label {
         Self::Installs,
         Self::Privilege,
         Self::Background,
+        Self::Memory,
     ];
 }
 
@@ -63,23 +69,36 @@ impl Label {
 #[must_use]
 pub fn labels(name: &str, args: &Value) -> Vec<Label> {
     let text = |field: &str| args.get(field).and_then(Value::as_str).unwrap_or_default();
-    let mut out = match name {
-        "read_file" | "list_files" | "search_codebase" => vec![Label::Reads],
-        "edit_file" | "create_file" => {
-            let config = work_path(text("path")).is_ok_and(|path| is_config(&path));
-            if config { vec![Label::Writes, Label::Config] } else { vec![Label::Writes] }
-        }
-        "run_tests" => vec![Label::Command, Label::Tests],
-        "run_command" => {
+    let config = |fields: &[&str]| {
+        let is = |field: &&str| work_path(text(field)).is_ok_and(|path| is_config(&path));
+        fields.iter().any(is).then_some(Label::Config)
+    };
+    let mut out = match find(name).map(|tool| &tool.acts) {
+        Some(Acts::Reads | Acts::Recalls(Where::Log)) => vec![Label::Reads],
+        Some(Acts::Recalls(Where::Memory)) => vec![Label::Reads, Label::Memory],
+        Some(Acts::Writes(fields)) => std::iter::once(Label::Writes).chain(config(fields)).collect(),
+        Some(Acts::Deletes(fields)) => std::iter::once(Label::Deletes).chain(config(fields)).collect(),
+        Some(Acts::Tests) => vec![Label::Command, Label::Tests],
+        Some(Acts::Line { of, class: _ }) => {
             let mut out = vec![Label::Command];
-            commands(text("command")).iter().for_each(|command| label(command, &mut out));
+            let line = of(args).unwrap_or_default();
+            commands(&line.shell).iter().for_each(|command| label(command, &mut out));
+            out.extend((!line.paths.is_empty()).then_some(Label::Writes));
             out
         }
-        _ => Vec::new(),
+        Some(Acts::Remembers) => vec![Label::Memory],
+        None => Vec::new(),
     };
     out.sort_unstable();
     out.dedup();
     out
+}
+
+/// The same in a run that has this set: a name that is no tool of it says nothing, and so it was when there were fewer
+/// tools. Decisions go by this.
+#[must_use]
+pub fn labels_in(set: ToolSet, name: &str, args: &Value) -> Vec<Label> {
+    if has(set, name) { labels(name, args) } else { Vec::new() }
 }
 
 /// The labels of one command.
@@ -95,13 +114,31 @@ pub(crate) fn labels_of(command: &Simple) -> Vec<Label> {
 /// network, or no sandbox, treats every command as [`RecoveryClass::External`].
 #[must_use]
 pub fn recovery_class(name: &str, args: &Value) -> RecoveryClass {
-    match name {
-        "edit_file" | "create_file" | "run_tests" => RecoveryClass::Workspace,
-        "run_command" if labels(name, args).contains(&Label::Network) => RecoveryClass::External,
-        "run_command" => RecoveryClass::Workspace,
+    match find(name).map(|tool| &tool.acts) {
+        Some(Acts::Writes(_) | Acts::Deletes(_) | Acts::Tests) => RecoveryClass::Workspace,
+        Some(Acts::Line { .. }) if RUNS_ANYTHING.contains(&name) && needs_network(name, args) => {
+            RecoveryClass::External
+        }
+        // Of a line that docket makes, or whose walls stand, only what policy grants reaches further.
+        Some(Acts::Line { of: _, class }) => *class,
+        // The same call is done once, however often it is sent.
+        Some(Acts::Remembers) => RecoveryClass::Workspace,
         // Readers, and names that no tool has: nothing is changed by running them again.
-        _ => RecoveryClass::Reads,
+        Some(Acts::Reads | Acts::Recalls(_)) | None => RecoveryClass::Reads,
     }
+}
+
+/// The tools whose line is the model's own.
+const RUNS_ANYTHING: [&str; 2] = [run_command::NAME, venv::run::NAME];
+
+/// The same in a run that has this set: see [`labels_in`].
+#[must_use]
+pub fn recovery_class_in(set: ToolSet, name: &str, args: &Value) -> RecoveryClass {
+    if has(set, name) { recovery_class(name, args) } else { RecoveryClass::Reads }
+}
+
+fn needs_network(name: &str, args: &Value) -> bool {
+    labels(name, args).contains(&Label::Network)
 }
 
 const NETWORK: [&str; 15] = [
@@ -223,6 +260,49 @@ mod tests {
         for (name, args, want) in cases {
             assert_eq!(recovery_class(name, &args), want, "{name} {args}");
         }
+    }
+
+    #[test]
+    fn tools_of_the_wide_set_have_labels_and_classes() {
+        use Label::{Command, Config, Deletes, Git, Installs, Memory, Network, Reads, Writes};
+        use RecoveryClass::{External, Workspace};
+        let read = RecoveryClass::Reads;
+        let cases: [(&str, Value, &[Label], RecoveryClass); 17] = [
+            ("write_file", json!({"path": "a"}), &[Writes], Workspace),
+            ("append_file", json!({"path": "Cargo.toml"}), &[Writes, Config], Workspace),
+            ("move_file", json!({"from": "package.json", "to": "b"}), &[Writes, Config], Workspace),
+            ("copy_file", json!({"from": "package.json", "to": "b"}), &[Writes], Workspace),
+            ("delete_file", json!({"path": "a"}), &[Deletes], Workspace),
+            ("make_folder", json!({"path": "a"}), &[Writes], Workspace),
+            ("stat_file", json!({"path": "a"}), &[Reads], read),
+            ("git_status", json!({}), &[Command, Git], read),
+            ("git_show", json!({"rev": "HEAD"}), &[Command, Git], read),
+            ("git_commit", json!({"message": "push; curl x"}), &[Command, Git], Workspace),
+            ("git_checkout", json!({"paths": ["a"]}), &[Writes, Command, Git, Label::GitDiscards], Workspace),
+            ("venv_install", json!({"packages": ["x"]}), &[Command, Network, Installs], Workspace),
+            ("venv_run", json!({"command": "curl x"}), &[Command, Network], External),
+            ("venv_run", json!({"command": "true"}), &[Command], Workspace),
+            ("memory_save", json!({"key": "k", "value": "v"}), &[Memory], Workspace),
+            ("memory_recall", json!({}), &[Reads, Memory], read),
+            ("read_output", json!({"call": "t1-0"}), &[Reads], read),
+        ];
+        for (tool, args, want, class) in cases {
+            assert_eq!(
+                (labels(tool, &args).as_slice(), recovery_class(tool, &args)),
+                (want, class),
+                "{tool} {args}"
+            );
+        }
+    }
+
+    #[test]
+    fn what_is_no_tool_of_a_run_says_nothing() {
+        let args = json!({"path": "Cargo.toml"});
+        assert_eq!(labels_in(ToolSet::Core, "write_file", &args), []);
+        assert_eq!(recovery_class_in(ToolSet::Core, "write_file", &args), RecoveryClass::Reads);
+        assert_eq!(labels_in(ToolSet::Wide, "write_file", &args), [Label::Writes, Label::Config]);
+        assert_eq!(recovery_class_in(ToolSet::Wide, "write_file", &args), RecoveryClass::Workspace);
+        assert_eq!(recovery_class_in(ToolSet::Core, "edit_file", &args), RecoveryClass::Workspace);
     }
 
     #[test]

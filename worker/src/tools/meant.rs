@@ -14,7 +14,7 @@ pub(super) fn meant(schema: &Value, tool: &str, args: &Value) -> Value {
     let mut map = map.clone();
     match tool {
         "edit_file" => edits(&mut map),
-        "run_command" => timeout(&mut map),
+        "run_command" | "venv_run" => timeout(&mut map),
         _ => {}
     }
     let properties = schema.get("properties").and_then(Value::as_object);

@@ -1,8 +1,8 @@
-//! The seven tools of a model: one file each with its arguments, limits, code and tests.
+//! The tools of a model, seven or the wide set: one file each with its arguments, limits, code and tests.
 //!
 //! Called by the driver, which gives the workspace as a directory handle, a runner for commands and
 //! what the run has read. Invariants: no file access but through that handle; a bad argument, an
-//! unknown tool or a refused call is an answer to the model, never an error of the program; `specs`,
+//! unknown tool or a refused call is an answer to the model, never an error of the program; `specs_of`,
 //! `recovery_class` and `labels` are pure and the same to the byte on any machine.
 
 mod args;
@@ -11,27 +11,34 @@ mod config_tests;
 mod contents;
 mod context;
 mod create_file;
+mod delegate;
 mod edit_file;
 mod encoding;
+mod envelope;
 mod files;
 mod gate;
+mod git;
 mod guard;
 #[cfg(test)]
 mod hostile_tests;
 mod huge;
 mod ignore_files;
 mod labels;
+mod line;
 mod lint;
 mod list_files;
 mod meant;
+mod memory;
 mod mend;
 mod missing;
 mod near;
 mod output;
 mod parser;
+mod paths;
 mod put_back;
 mod python_tests;
 mod read_file;
+mod read_output;
 mod registry;
 mod run_command;
 mod run_tests;
@@ -39,31 +46,39 @@ mod runner;
 mod search_codebase;
 #[cfg(test)]
 mod search_tests;
+mod set;
 mod shell;
+mod show_file;
 mod signature;
 mod test_files;
 mod test_output;
 mod test_runner;
 #[cfg(test)]
 mod testing;
+mod venv;
 mod walk;
 mod whole;
 
 pub use context::{ReadSet, TestRunnerConfig, TimeLimit, ToolContext, ToolOutcome, ToolSettings};
+pub use delegate::{DELEGATE, Delegate, delegate_args, delegate_spec};
 pub(crate) use encoding::decoded;
-pub(crate) use files::within;
+pub(crate) use files::{path_of as work_path_of, within};
 pub use gate::{Others, check_syntax, is_syntax_check, syntax_check};
 pub(crate) use labels::labels_of;
-pub use labels::{Label, labels};
+pub use labels::{Label, labels, labels_in, recovery_class_in};
 pub use lint::{Before, Changing, Edited, Linted, lint, lint_before};
+pub use memory::{Memory, NoMemory};
 pub use mend::mend;
 pub use missing::says_how_to_test;
 pub use output::{cut, printable};
-pub use registry::{execute, meant_name, recovery_class, specs};
+pub use registry::{execute, meant_name, recovery_class, specs, unknown};
 pub use runner::{Captured, CommandOutput, CommandSpec, Ended, Runner, RunnerError};
 pub use search_codebase::NO_HITS;
+pub use set::{all_names, has, is_beyond_run, specs_of, waits};
+pub(crate) use set::{named_files, shell_line};
 pub use shell::quote;
 pub(crate) use shell::{Simple, script, sets_git_alias, without_git_options};
+pub use show_file::{NAME as SHOW_FILE, NOT_THERE};
 pub use signature::error_signature;
 pub use test_files::{holds_tests, holds_tests_now, may_hold_tests};
 pub use test_output::{TestReport, parse_tests};

@@ -1,6 +1,6 @@
 //! `run_command`: any shell line, in the sandbox that the runner is.
 
-use docket_schema::redact::Redactor;
+use docket_schema::{content::WorkPath, redact::Redactor};
 use schemars::JsonSchema;
 use serde::Deserialize;
 
@@ -36,20 +36,41 @@ pub(super) struct Args {
     timeout_s: Option<u64>,
 }
 
+impl Args {
+    pub(super) fn command(&self) -> &str {
+        &self.command
+    }
+
+    pub(super) fn cwd(&self) -> Option<&str> {
+        self.cwd.as_deref()
+    }
+}
+
 pub(super) async fn run(context: ToolContext<'_>, args: Args) -> ToolOutcome {
-    let spec = match plan(context, args) {
+    run_as(context, args, NAME, |_| String::new()).await
+}
+
+/// Runs it as the tool `name`, behind words that depend on the folder it is run in.
+pub(super) async fn run_as(
+    context: ToolContext<'_>,
+    args: Args,
+    name: &str,
+    entering: fn(Option<&WorkPath>) -> String,
+) -> ToolOutcome {
+    let mut spec = match plan(context, args) {
         Ok(spec) => spec,
-        Err(text) => return ToolOutcome::error(NAME, text),
+        Err(text) => return ToolOutcome::error(name, text),
     };
     let limit = context.settings.time_limit(spec.timeout_ms);
     let before = put_back::before(context, &spec.shell, spec.cwd.as_ref());
+    spec.shell.insert_str(0, &entering(spec.cwd.as_ref()));
     match context.runner.run(CommandSpec { timeout_ms: limit.ms, ..spec }).await {
         Ok(output) => {
             let mut outcome = answer(&output, limit, context.settings);
             outcome.content.extend_from_slice(before.put_back(context).as_bytes());
             outcome
         }
-        Err(error) => ToolOutcome::error(NAME, error.to_string()),
+        Err(error) => ToolOutcome::error(name, error.to_string()),
     }
 }
 
@@ -62,7 +83,7 @@ fn plan(context: ToolContext<'_>, args: Args) -> Result<CommandSpec, String> {
     }
     if args.command.len() > COMMAND_CHARS_MAX {
         return Err(format!(
-            "`command` is longer than {COMMAND_CHARS_MAX} bytes: write a script with create_file"
+            "`command` is longer than {COMMAND_CHARS_MAX} bytes: write a script into a file and run that"
         ));
     }
     if let Some(why) = refusal(&args.command) {
@@ -99,7 +120,7 @@ fn answer(output: &CommandOutput, limit: TimeLimit, settings: &ToolSettings) -> 
 }
 
 /// What is told of protected paths that a command changed.
-fn protected(put_back: &[String]) -> String {
+pub(super) fn protected(put_back: &[String]) -> String {
     if put_back.is_empty() {
         return String::new();
     }

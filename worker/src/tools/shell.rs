@@ -209,6 +209,17 @@ mod tests {
     }
 
     #[test]
+    fn what_stands_behind_a_brace_may_be_any_character() {
+        for c in ['\u{e9}', '\u{100}', '\u{3000}', '\u{1f600}', '\u{10ffff}'] {
+            let line = format!("echo {{{c}..3}} {{1..{c}}}; rm '{c}'");
+            let script = script(&line);
+            let programs: Vec<&str> = script.commands.iter().map(Simple::program).collect();
+            assert_eq!(programs, ["echo", "rm"], "{line}");
+            assert_eq!(script.commands[1].args(), [c.to_string()], "{line}");
+        }
+    }
+
+    #[test]
     fn what_is_harmless_is_never_refused() {
         for line in [
             "rm -rf build/",

@@ -11,8 +11,8 @@ use futures_util::future::{BoxFuture, LocalBoxFuture};
 use serde_json::Value;
 
 use super::{
-    Captured, CommandOutput, CommandSpec, Ended, ReadSet, Runner, RunnerError, TestRunnerConfig, ToolContext,
-    ToolOutcome, ToolSettings, WholeOutputs, execute,
+    Captured, CommandOutput, CommandSpec, Ended, NoMemory, ReadSet, Runner, RunnerError, TestRunnerConfig,
+    ToolContext, ToolOutcome, ToolSettings, WholeOutputs, execute,
 };
 
 pub(super) struct Workspace {
@@ -106,6 +106,8 @@ impl Workspace {
             settings: &self.settings,
             tests: self.tests.as_ref(),
             outputs: &self.outputs,
+            memory: &NoMemory,
+            call: None,
         };
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("runtime");
         runtime.block_on(act(context))

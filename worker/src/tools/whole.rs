@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use bytes::Bytes;
 use docket_schema::message::{CallId, ToolUse};
 
-use super::read_file;
+use super::{read_file, read_output};
 
 /// What a path begins with that means the whole output of a call.
 const PREFIX: &str = "output:";
@@ -20,9 +20,17 @@ pub(super) fn call_of(path: &str) -> Option<CallId> {
     path.trim().strip_prefix(PREFIX).map(|call| CallId(call.trim().to_owned()))
 }
 
+/// The call that a reference means, with or without what a path to its output begins with.
+pub(super) fn bare_call(reference: &str) -> CallId {
+    call_of(reference).unwrap_or_else(|| CallId(reference.trim().to_owned()))
+}
+
 /// The call whose whole output `tool` wants to read.
 #[must_use]
 pub fn whole_output_wanted(tool: &ToolUse) -> Option<CallId> {
+    if tool.name == read_output::NAME {
+        return tool.args.get("call").and_then(|call| call.as_str()).map(bare_call);
+    }
     let path = tool.args.get("path").filter(|_| tool.name == read_file::NAME)?;
     call_of(path.as_str()?)
 }

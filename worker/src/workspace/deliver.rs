@@ -77,12 +77,45 @@ pub enum DeliverError {
         /// Where it is.
         at: String,
     },
+    /// A branch is a folder of the other's name.
+    #[error(
+        "the branch `{other}` is there, beside which git has no room for `{branch}`: deliver under another name"
+    )]
+    InTheWay {
+        /// The one that was wanted.
+        branch: String,
+        /// The one that is there.
+        other: String,
+    },
+    /// The branch holds what a run delivered that this one does not stand on.
+    #[error(
+        "the branch `{branch}` is at {at}, which is the result of another run of the task: this run did not begin from \
+         it, and laid on top would undo it"
+    )]
+    Undoes {
+        /// Its name.
+        branch: String,
+        /// Where it is.
+        at: String,
+    },
+    /// Nothing was changed.
+    #[error("the run changed nothing that is not there already: no branch is made of it")]
+    Nothing,
     /// The branch would move under a work tree that has it checked out.
     #[error(
         "the branch `{0}` is checked out in a work tree, which would not follow: check out another, or deliver under \
          another name"
     )]
     CheckedOut(String),
+    /// The files that are checked out differ from their commit where the change is.
+    #[error(
+        "the files that are checked out differ from their commit where the result changes them, in {}",
+        named(paths)
+    )]
+    FilesDiffer {
+        /// The paths.
+        paths: Vec<String>,
+    },
     /// What came onto the branch meanwhile conflicts with the result.
     #[error("the result conflicts with what came onto `{onto}` since the task began, in {}", named(paths))]
     Conflict {
@@ -91,6 +124,27 @@ pub enum DeliverError {
         /// The paths, lossily.
         paths: Vec<String>,
     },
+}
+
+impl DeliverError {
+    /// Whether the same may work later with nobody's help: git or a disk failed, or a file is not there for now.
+    pub const fn may_pass(&self) -> bool {
+        match self {
+            Self::NoRepository
+            | Self::Scratch { .. }
+            | Self::Contents(_)
+            | Self::Git(_)
+            | Self::FilesDiffer { .. }
+            | Self::Target(_) => true,
+            Self::BranchName(_)
+            | Self::BranchTaken { .. }
+            | Self::InTheWay { .. }
+            | Self::Undoes { .. }
+            | Self::Nothing
+            | Self::CheckedOut(_)
+            | Self::Conflict { .. } => false,
+        }
+    }
 }
 
 /// Paths that a message names: enough to see what it is about.
@@ -274,7 +328,7 @@ impl ResultCommit {
         message: &str,
         signature: &Signature,
     ) -> Result<String, DeliverError> {
-        let wanted = Wanted { branch, message, signature, own: &[], from: None };
+        let wanted = Wanted { branch, message, signature, own: &[], replace: false, from: None };
         self.deliver_onto(repository, &wanted).await.map(|made| made.commit)
     }
 }

@@ -13,7 +13,11 @@ use ignore::{
 
 /// Folders in which tools keep what they can make again, wherever they run: nobody's work, and in no patch. A base
 /// may say otherwise (`!.pytest_cache/`).
-const CACHES: [&str; 5] = ["__pycache__", ".pytest_cache", ".ruff_cache", ".mypy_cache", ".hypothesis"];
+const CACHES: [&str; 6] =
+    ["__pycache__", ".pytest_cache", ".ruff_cache", ".mypy_cache", ".hypothesis", VENV_FOLDER];
+
+/// The folder of the Python environment that a model's tools make.
+pub(crate) const VENV_FOLDER: &str = ".docket-venv";
 
 /// The `.gitignore` files of a base commit.
 #[derive(Debug, Default)]

@@ -25,10 +25,32 @@ pub struct Wanted<'a> {
     /// Author, committer and time.
     pub signature: &'a Signature,
     /// Commits that were delivered for the same task before: onto these another may be put.
-    pub own: &'a [String],
+    pub own: &'a [Own],
+    /// Put it also onto what a run delivered that this one does not stand on, though that undoes it.
+    pub replace: bool,
     /// The branch that the base was taken from: where it moved, the result is laid onto what it is now. None = the
     /// result stands on its base.
     pub from: Option<&'a str>,
+}
+
+/// A commit that was delivered for a task.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Own {
+    /// Its name.
+    pub commit: String,
+    /// Whose result it is.
+    pub of: Whose,
+}
+
+/// Whose result a delivered commit is, as seen from the run whose result is delivered now.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Whose {
+    /// This run's own.
+    Same,
+    /// A run's that this one stands on: it has what that one did.
+    Earlier,
+    /// Another run's, of whose work this one knows nothing.
+    Other,
 }
 
 /// A branch that holds the result.
@@ -52,8 +74,9 @@ impl ResultCommit {
     /// and answers the same.
     ///
     /// # Errors
-    /// [`DeliverError`]; [`DeliverError::BranchTaken`] where the branch holds other work, and
-    /// [`DeliverError::Conflict`] where the change cannot be laid onto what came meanwhile.
+    /// [`DeliverError`]; [`DeliverError::BranchTaken`] where the branch holds other work,
+    /// [`DeliverError::Conflict`] where the change cannot be laid onto what came meanwhile, and
+    /// [`DeliverError::Nothing`] where there is no change.
     pub async fn deliver_onto(&self, repository: &Path, wanted: &Wanted<'_>) -> Result<Made, DeliverError> {
         let branch = wanted.branch;
         let reference = format!("refs/heads/{branch}");
@@ -65,6 +88,7 @@ impl ResultCommit {
             Err(error) => return Err(error.into()),
         }
         let repo = LocalRepo::find(repository).await?;
+        in_the_way(&repo, branch).await?;
         check_writing(&repo.git_dir, &repo.common_dir, &reference)?;
         self.borrow_objects(&repo)?;
         let tip = branch_at(&repo, &reference).await?;
@@ -77,8 +101,14 @@ impl ResultCommit {
                 if let Some(made) = self.made_before(&repo, tip, wanted).await? {
                     return Ok(made);
                 }
-                if !wanted.own.contains(tip) {
+                if let Some(made) = self.under_tip(&repo, tip, wanted).await? {
+                    return Ok(made);
+                }
+                let Some(last) = wanted.own.iter().rfind(|own| own.commit == *tip) else {
                     return Err(DeliverError::BranchTaken { branch: branch.to_owned(), at: tip.clone() });
+                };
+                if last.of == Whose::Other && !wanted.replace {
+                    return Err(DeliverError::Undoes { branch: branch.to_owned(), at: tip.clone() });
                 }
                 if is_checked_out(&repo, &reference).await? {
                     return Err(DeliverError::CheckedOut(branch.to_owned()));
@@ -87,7 +117,13 @@ impl ResultCommit {
             }
         };
         let onto = wanted.from.unwrap_or(branch);
-        let commit = self.commit(&place, onto, wanted).await?;
+        let tree = self.tree_onto(&place.anchor, onto).await?;
+        if tree == self.tree_of(&place.parent).await? {
+            // On top of what an earlier run delivered that is the result as well; otherwise nobody wants a branch.
+            let parent = self.under_own(&repo, &place.parent, wanted.own).await?;
+            return tip.map(|commit| Made { commit, parent }).ok_or(DeliverError::Nothing);
+        }
+        let commit = self.commit_on(&tree, &place, wanted).await?;
         self.send_objects(&repo, &commit, &place.parent).await?;
         move_branch(&repo, &reference, (tip.as_deref(), &commit), wanted).await?;
         Ok(Made { commit, parent: place.parent })
@@ -97,8 +133,9 @@ impl ResultCommit {
     /// What is not committed there stays, and is in the way only where the change is.
     ///
     /// # Errors
-    /// As [`ResultCommit::deliver_onto`]; [`DeliverError::Git`] where the files differ from their commit at the place.
-    pub async fn apply_to_files(&self, repository: &Path) -> Result<(), DeliverError> {
+    /// As [`ResultCommit::deliver_onto`]; [`DeliverError::FilesDiffer`] where the files differ from their commit at the
+    /// place. Answers whether there was anything to do: what has the change already has it.
+    pub async fn apply_to_files(&self, repository: &Path) -> Result<bool, DeliverError> {
         let repo = LocalRepo::find(repository).await?;
         let Some(files) = &repo.work_tree else {
             let why = "it has no work tree: name a branch".to_owned();
@@ -109,20 +146,23 @@ impl ResultCommit {
         let tree = self.tree_onto(&head, "HEAD").await?;
         let patch = self.own.run(&[&DIFF_AS_PATCH[..], &[&head, &tree]].concat(), Vec::new()).await?;
         if patch.is_empty() {
-            return Ok(());
+            return Ok(false);
         }
         let env: [(&str, &OsStr); 1] = [("GIT_WORK_TREE", files.as_os_str())];
-        for args in [&["apply", "--check", "--whitespace=nowarn"][..], &["apply", "--whitespace=nowarn"]] {
-            let ended = ended_at((self.own.path(), files), args, &env, patch.clone()).await?;
-            if !ended.success() {
-                return Err(refused(args, &ended).into());
-            }
+        let ran = async |args: &[&str]| ended_at((self.own.path(), files), args, &env, patch.clone()).await;
+        let check = ran(&["apply", "--check", "--whitespace=nowarn"]).await?;
+        if !check.success() {
+            let is_there = ran(&["apply", "--check", "--reverse", "--whitespace=nowarn"]).await?.success();
+            let paths = paths_told(&String::from_utf8_lossy(&check.stderr));
+            return if is_there { Ok(false) } else { Err(DeliverError::FilesDiffer { paths }) };
         }
-        Ok(())
+        let args = ["apply", "--whitespace=nowarn"];
+        let ended = ran(&args).await?;
+        if ended.success() { Ok(true) } else { Err(refused(&args, &ended).into()) }
     }
 
     /// Lets docket's own folder read what the repository holds, and know where its history is cut.
-    fn borrow_objects(&self, repo: &LocalRepo) -> Result<(), DeliverError> {
+    pub(super) fn borrow_objects(&self, repo: &LocalRepo) -> Result<(), DeliverError> {
         let list = self.own.path().join("objects/info/alternates");
         let fail = |source| DeliverError::Scratch { path: list.clone(), source };
         let more = alternates_file(&[&repo.objects()]);
@@ -139,7 +179,11 @@ impl ResultCommit {
     }
 
     /// What the branch that the base was taken from is at now; the base where it has not gone on.
-    async fn moved_to(&self, repo: &LocalRepo, from: Option<&str>) -> Result<String, DeliverError> {
+    pub(super) async fn moved_to(
+        &self,
+        repo: &LocalRepo,
+        from: Option<&str>,
+    ) -> Result<String, DeliverError> {
         let base = || self.base_commit.clone();
         let Some(from) = from else { return Ok(base()) };
         let Some(now) = branch_at(repo, &format!("refs/heads/{from}")).await? else { return Ok(base()) };
@@ -168,17 +212,35 @@ impl ResultCommit {
         }
     }
 
-    /// The first commit at or under `commit` that was not delivered for the task.
-    async fn under_own(
+    /// This run's own commit, if it was delivered before and the branch has gone on from it: by a later run of the
+    /// task, or by a person.
+    async fn under_tip(
         &self,
         repo: &LocalRepo,
-        commit: &str,
-        own: &[String],
-    ) -> Result<String, DeliverError> {
+        tip: &str,
+        wanted: &Wanted<'_>,
+    ) -> Result<Option<Made>, DeliverError> {
+        for own in wanted.own.iter().filter(|own| own.of == Whose::Same) {
+            let args = ["merge-base", "--is-ancestor", &own.commit, tip];
+            match look_at(&repo.git_dir, &args).await {
+                Ok(_) => {
+                    let parent = parent_of(repo, &own.commit).await?.unwrap_or_default();
+                    return Ok(Some(Made { commit: own.commit.clone(), parent }));
+                }
+                // It is not, or it is not there at all.
+                Err(GitCallError::Refused { .. }) => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
+        Ok(None)
+    }
+
+    /// The first commit at or under `commit` that was not delivered for the task.
+    async fn under_own(&self, repo: &LocalRepo, commit: &str, own: &[Own]) -> Result<String, DeliverError> {
         let mut at = commit.to_owned();
         // Each is passed once at most, for no commit is its own ancestor.
         for _ in own {
-            if !own.contains(&at) {
+            if !own.iter().any(|own| own.commit == at) {
                 break;
             }
             let Some(parent) = parent_of(repo, &at).await? else { break };
@@ -189,7 +251,21 @@ impl ResultCommit {
 
     async fn commit(&self, place: &Place, onto: &str, wanted: &Wanted<'_>) -> Result<String, DeliverError> {
         let tree = self.tree_onto(&place.anchor, onto).await?;
-        self.commit_tree(&tree, Some(&place.parent), wanted.signature, wanted.message).await
+        self.commit_on(&tree, place, wanted).await
+    }
+
+    async fn commit_on(
+        &self,
+        tree: &str,
+        place: &Place,
+        wanted: &Wanted<'_>,
+    ) -> Result<String, DeliverError> {
+        self.commit_tree(tree, Some(&place.parent), wanted.signature, wanted.message).await
+    }
+
+    async fn tree_of(&self, commit: &str) -> Result<String, DeliverError> {
+        let peeled = format!("{commit}^{{tree}}");
+        Ok(line(self.own.run(&["rev-parse", "--verify", "--end-of-options", &peeled], Vec::new()).await?))
     }
 
     async fn commit_tree(
@@ -213,11 +289,7 @@ impl ResultCommit {
         if anchor == self.base_commit {
             return Ok(self.tree.clone());
         }
-        let tree_of = async |commit: &str| -> Result<String, DeliverError> {
-            let peeled = format!("{commit}^{{tree}}");
-            Ok(line(self.own.run(&["rev-parse", "--verify", "--end-of-options", &peeled], Vec::new()).await?))
-        };
-        let (base, ours) = (tree_of(&self.base_commit).await?, tree_of(anchor).await?);
+        let (base, ours) = (self.tree_of(&self.base_commit).await?, self.tree_of(anchor).await?);
         if ours == base || base == self.tree {
             return Ok(if ours == base { self.tree.clone() } else { ours });
         }
@@ -233,7 +305,8 @@ impl ResultCommit {
         match (ended.exit, tree) {
             (crate::process::ChildExit::Exit(0), Some(tree)) => Ok(tree),
             (crate::process::ChildExit::Exit(1), Some(_)) => {
-                let paths = parts.map(|path| String::from_utf8_lossy(path).into_owned()).collect();
+                let paths = parts.map(|path| String::from_utf8_lossy(path).into_owned());
+                let paths = real_paths(paths, &[&ours, &theirs]);
                 Err(DeliverError::Conflict { onto: onto.to_owned(), paths })
             }
             // Its usage, since it knows no such option.
@@ -311,6 +384,49 @@ async fn move_branch(
     }
 }
 
+/// The paths that `git apply` complains of.
+fn paths_told(stderr: &str) -> Vec<String> {
+    let mut paths: Vec<String> = stderr
+        .lines()
+        .filter_map(|line| line.strip_prefix("error: "))
+        .filter_map(|line| match line.strip_prefix("patch failed: ") {
+            Some(place) => place.rsplit_once(':').map(|(path, _)| path.to_owned()),
+            None => line.rsplit_once(": ").map(|(path, _)| path.to_owned()),
+        })
+        .collect();
+    paths.dedup();
+    paths
+}
+
+/// Paths as they are in the trees: a file that a folder stands in the way of has the name of its side behind it.
+fn real_paths(paths: impl Iterator<Item = String>, sides: &[&str]) -> Vec<String> {
+    let mut real: Vec<String> = paths
+        .map(|path| {
+            let cut = sides.iter().find_map(|side| path.rfind(&format!("~{side}")));
+            cut.map_or_else(|| path.clone(), |at| path[..at].to_owned())
+        })
+        .collect();
+    real.dedup();
+    real
+}
+
+/// Branches whose names are folders of each other cannot be there together.
+async fn in_the_way(repo: &LocalRepo, branch: &str) -> Result<(), DeliverError> {
+    let error = |other: &str| DeliverError::InTheWay { branch: branch.to_owned(), other: other.to_owned() };
+    for (at, _) in branch.match_indices('/') {
+        if branch_at(repo, &format!("refs/heads/{}", &branch[..at])).await?.is_some() {
+            return Err(error(&branch[..at]));
+        }
+    }
+    let below = format!("refs/heads/{branch}/");
+    let args = ["for-each-ref", "--count=1", "--format=%(refname)", &below];
+    let found = line(look_at(&repo.git_dir, &args).await?);
+    match found.strip_prefix("refs/heads/") {
+        Some(other) => Err(error(other)),
+        None => Ok(()),
+    }
+}
+
 async fn parent_of(repo: &LocalRepo, commit: &str) -> Result<Option<String>, DeliverError> {
     let first = format!("{commit}^1");
     let args = ["rev-parse", "--verify", "--quiet", "--end-of-options", &first];
@@ -325,4 +441,20 @@ async fn is_checked_out(repo: &LocalRepo, reference: &str) -> Result<bool, Deliv
     let listed = look_at(&repo.git_dir, &["worktree", "list", "--porcelain"]).await?;
     let wanted = format!("branch {reference}");
     Ok(String::from_utf8_lossy(&listed).lines().any(|line| line == wanted))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn paths_are_told_as_they_are_in_the_trees() {
+        let (ours, theirs) = ("1".repeat(40), "2".repeat(40));
+        let told = [format!("dir~{ours}"), "dir".to_owned(), "a~b".to_owned(), format!("x/y~{theirs}")];
+        let real = real_paths(told.into_iter(), &[&ours, &theirs]);
+        assert_eq!(real, ["dir", "a~b", "x/y"]);
+        let stderr = "error: patch failed: a: b.txt:9\nerror: a: b.txt: patch does not apply\n\
+                      error: new.txt: already exists in working directory\nwarning: x\n";
+        assert_eq!(paths_told(stderr), ["a: b.txt", "new.txt"]);
+    }
 }

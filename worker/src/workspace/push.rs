@@ -138,6 +138,17 @@ impl Remote {
         Ok(found.filter(|(_, name)| *name == reference).map(|(oid, _)| oid.to_owned()).next())
     }
 
+    /// Whether the remote's branch is at `commit`, or has gone on from it.
+    ///
+    /// # Errors
+    /// [`PushError`].
+    pub async fn holds(&self, branch: &str, commit: &str) -> Result<bool, PushError> {
+        match self.branch_at(branch).await? {
+            Some(at) => Ok(at == commit || self.is_under(commit, &at).await?),
+            None => Ok(false),
+        }
+    }
+
     /// Puts `commit` at the remote's branch. Safe to repeat.
     ///
     /// # Errors

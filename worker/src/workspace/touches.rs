@@ -11,7 +11,7 @@ use docket_schema::{
     event::{DecodeError, Envelope, TypedEvent as _},
     ids::{BlobHash, RunId, Seq, StreamId, Turn},
     message::{CallId, Part, ToolUse},
-    run::{ModelAnswered, Phase, RunEvent, SnapshotTaken, ToolFinished},
+    run::{Concluded, Fact, ModelAnswered, Phase, RunEvent, SnapshotTaken, ToolFinished},
     snapshot::Entry,
 };
 
@@ -130,8 +130,10 @@ impl Reading {
                 self.effects.clear();
                 self.effect(Effect { cause, wrote: Vec::new(), may_have_written_any: true });
             }
+            RunEvent::Concluded(event) => self.concluded(event),
             RunEvent::SnapshotTaken(event) => return self.snapshot(envelope, event, path),
             RunEvent::RunStarted(_)
+            | RunEvent::BaseChecked(_)
             | RunEvent::Forked(_)
             | RunEvent::RunRecovered(_)
             | RunEvent::ModelRequested(_)
@@ -149,6 +151,8 @@ impl Reading {
             | RunEvent::Delegated(_)
             | RunEvent::ChildAnswered(_)
             | RunEvent::Compacted(_)
+            | RunEvent::RolesPinned(_)
+            | RunEvent::RoleBegan(_)
             | RunEvent::RunEnded(_) => {}
         }
         None
@@ -164,6 +168,15 @@ impl Reading {
                 }
                 Part::ToolUse(tool) => drop(self.calls.insert(tool.call.clone(), tool)),
                 Part::Text { .. } | Part::Thinking { .. } | Part::ToolResult { .. } => {}
+            }
+        }
+    }
+
+    /// Calls that the runtime makes in place of a model, with what that answered.
+    fn concluded(&mut self, event: Concluded) {
+        for fact in event.facts {
+            if let Fact::Calls { calls } = fact {
+                self.calls.extend(calls.into_iter().map(|tool| (tool.call.clone(), tool)));
             }
         }
     }

@@ -48,7 +48,7 @@ pub(crate) async fn run(cx: Context, args: Args) -> Outcome {
         (Delivery::Branch | Delivery::Push, Some(repository)) => {
             let push = (wanted == Delivery::Push).then_some(cx.config.delivery.remote.as_str());
             let ask = Ask { push, ..Ask::of(&task, run, &repository) };
-            let done = delivery::deliver(&cx, &access.client, &ask).await?;
+            let done = delivery::deliver_now(&cx, &access.client, &ask).await?;
             if !cx.json() {
                 delivery::say(&cx, &ask, &done);
             }

@@ -12,7 +12,7 @@ use docket_worker::{client::Client, secret::Secret};
 use crate::{
     context::Context,
     fail::{Exit, FailWith as _, Failure, Outcome},
-    home::{Lock, Ownership},
+    home::{LINGER, Lock, Ownership},
     lineage::Source,
     local::{Listening, Local},
     resolve,
@@ -52,9 +52,10 @@ impl Access {
         if let Some(url) = &cx.url {
             return Self::remote(cx, url);
         }
-        let until = Instant::now() + OWNER_WAIT_MAX;
+        let (until, gone_until) = (Instant::now() + OWNER_WAIT_MAX, Instant::now() + LINGER);
         loop {
             match cx.home.ownership()? {
+                Ownership::Owned(owner) if owner.is_gone() && Instant::now() < gone_until => {}
                 Ownership::Owned(owner) => {
                     if let Some(address) = owner.address {
                         return Self::of(&address, cx.home.token()?);

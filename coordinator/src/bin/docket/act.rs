@@ -6,7 +6,7 @@ use std::io::{IsTerminal as _, Write as _};
 use docket_schema::{
     ids::{TaskId, Timestamp},
     task::{TaskRecord, TaskState},
-    wire::{BULK_TASKS_MAX, BulkAct, BulkDone, BulkRequest, TaskQuery, TaskStates},
+    wire::{BULK_TASKS_MAX, BulkAct, BulkDone, BulkRequest, RetryRequest, TaskQuery, TaskStates},
 };
 use docket_worker::client::Client;
 
@@ -54,7 +54,7 @@ pub(crate) struct ActArgs {
 const fn word(act: BulkAct) -> &'static str {
     match act {
         BulkAct::Cancel => "cancel",
-        BulkAct::Retry => "retry",
+        BulkAct::Retry | BulkAct::RetryWithoutDependencies => "retry",
         BulkAct::Pause => "pause",
         BulkAct::Unpause => "unpause",
         BulkAct::Reprioritize(_) => "reprioritize",
@@ -66,7 +66,7 @@ fn states(act: BulkAct) -> Option<TaskStates> {
     let open = |state: &TaskState| !state.is_ended();
     let states: Vec<TaskState> = match act {
         BulkAct::Cancel | BulkAct::Reprioritize(_) => TaskState::ALL.into_iter().filter(open).collect(),
-        BulkAct::Retry => vec![TaskState::Discarded],
+        BulkAct::Retry | BulkAct::RetryWithoutDependencies => vec![TaskState::Discarded],
         BulkAct::Pause => {
             vec![TaskState::Scheduled, TaskState::Available, TaskState::Retryable, TaskState::Running]
         }
@@ -81,7 +81,7 @@ pub(crate) async fn run_with_reason(cx: Context, args: ActArgs, act: BulkAct) ->
 }
 
 /// Likewise, of an act whose event holds no reason.
-pub(crate) async fn run(cx: Context, args: MeantArgs, act: BulkAct, reason: String) -> Outcome {
+pub(crate) async fn run(cx: Context, mut args: MeantArgs, act: BulkAct, reason: String) -> Outcome {
     let looks = args.dry_run && args.ids.is_empty();
     if args.dry_run && !args.ids.is_empty() {
         return Err(Failure::new(
@@ -90,6 +90,7 @@ pub(crate) async fn run(cx: Context, args: MeantArgs, act: BulkAct, reason: Stri
         ));
     }
     let access = Access::open(&cx, if looks { Need::Read } else { Need::Write }).await?;
+    args.filter.find_batch(&access.client).await?;
     let exit = match args.ids.as_slice() {
         [] => {
             let now = docket_coordinator::clock::Clock::new().now();
@@ -109,6 +110,9 @@ pub(crate) async fn run(cx: Context, args: MeantArgs, act: BulkAct, reason: Stri
         [one] if !matches!(act, BulkAct::Reprioritize(_)) => single(&cx, &access, one, act, &reason).await,
         several => named(&cx, &access.client, several, act, reason).await,
     };
+    if args.ids.is_empty() {
+        args.filter.tell_archived(&access.client).await;
+    }
     access.close().await?;
     exit
 }
@@ -120,7 +124,10 @@ async fn single(cx: &Context, access: &Access, id: &str, act: BulkAct, reason: &
         BulkAct::Cancel => client.cancel(task, reason).await?,
         BulkAct::Pause => client.pause(task).await?,
         BulkAct::Unpause => client.unpause(task).await?,
-        BulkAct::Retry | BulkAct::Reprioritize(_) => client.retry(task, reason).await?,
+        BulkAct::Retry | BulkAct::RetryWithoutDependencies | BulkAct::Reprioritize(_) => {
+            let without_dependencies = act == BulkAct::RetryWithoutDependencies;
+            client.retry(task, &RetryRequest { reason: reason.to_owned(), without_dependencies }).await?
+        }
     };
     if cx.json() {
         display::say_json(&ps::Row::of(&now));
@@ -192,7 +199,8 @@ async fn filtered(cx: &Context, client: &Client, request: BulkRequest, args: &Me
         })
         .await?;
         if !cx.json() {
-            display::say(&format!("{count} tasks are meant; nothing was done"));
+            let are = if count == 1 { "1 task is" } else { &format!("{count} tasks are") };
+            display::say(&format!("{are} meant; nothing was done"));
         }
         return Ok(Exit::Ok);
     }
@@ -281,12 +289,14 @@ impl<'a> Told<'a> {
         if !self.cx.json() {
             let past = match self.act {
                 BulkAct::Cancel => "cancelled",
-                BulkAct::Retry => "put back",
+                BulkAct::Retry | BulkAct::RetryWithoutDependencies => "put back",
                 BulkAct::Pause => "paused, or asked to rest at their next turn",
                 BulkAct::Unpause => "let go on",
                 BulkAct::Reprioritize(_) => "given their priority",
             };
-            display::say(&format!("{} tasks were {past}, {} refused", self.done, self.refused));
+            let were = if self.done == 1 { "1 task was" } else { &format!("{} tasks were", self.done) };
+            let past = if self.done == 1 { past.replace("their", "its") } else { past.to_owned() };
+            display::say(&format!("{were} {past}, {} refused", self.refused));
         }
         for task in &self.reasons {
             let why = task.refused.as_deref().unwrap_or_default();

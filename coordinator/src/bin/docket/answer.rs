@@ -83,8 +83,8 @@ pub(crate) fn how(task: &TaskRecord) -> Option<String> {
     if task.is_undelivered() {
         let id = task.id.short();
         return Some(format!(
-            "its work is done: `docket apply {id}` tries again, `docket reject {id} --comment TEXT` lets the model \
-             mend it, `docket accept {id}` says it is settled"
+            "its work is done: `docket apply {id}` tries again, `docket reject {id} --comment TEXT` has the model \
+             try again, `docket accept {id}` says it is settled"
         ));
     }
     how_for(task.id, task.blocked_why?)
@@ -99,7 +99,7 @@ fn how_for(task: TaskId, why: TaskBlockedWhy) -> Option<String> {
             "it goes on by itself while a coordinator serves; `docket retry {id}` does so at once"
         )),
         TaskBlockedWhy::Budget => {
-            Some(format!("once its batch may use more, `docket retry {id}` lets it go on"))
+            Some("it goes on by itself once its batch may use more: `docket batch budget`".to_owned())
         }
         TaskBlockedWhy::Child | TaskBlockedWhy::Paused => None,
     }

@@ -9,7 +9,7 @@ use crate::{
     context::Context,
     delivery::{self, Ask},
     display,
-    fail::{Exit, FailWith as _, Failure, Outcome},
+    fail::{Exit, Failure, Outcome},
     resolve,
 };
 
@@ -31,7 +31,7 @@ pub(crate) struct Args {
     #[command(flatten)]
     what: What,
     /// Change the files that are checked out, and commit nothing: all of it, or nothing where it does not fit
-    #[arg(long, conflicts_with_all = ["branch", "on_base"])]
+    #[arg(long, conflicts_with_all = ["branch", "on_base", "replace"])]
     work_tree: bool,
 }
 
@@ -49,6 +49,9 @@ pub(crate) struct What {
     /// On the commit that the task started from, also where its branch has gone on
     #[arg(long)]
     on_base: bool,
+    /// Also on top of what another run of the task delivered, though that undoes it
+    #[arg(long)]
+    replace: bool,
 }
 
 /// A result that was named.
@@ -75,7 +78,7 @@ impl What {
     pub(crate) fn ask<'a>(&self, found: &'a Found) -> Ask<'a> {
         let ask = Ask::of(&found.task, found.run, &found.repository);
         let branch = self.branch.clone().unwrap_or_else(|| ask.branch.clone());
-        Ask { branch, on_base: self.on_base, ..ask }
+        Ask { branch, on_base: self.on_base, replace: self.replace, ..ask }
     }
 }
 
@@ -88,10 +91,12 @@ pub(crate) async fn run(cx: Context, args: Args) -> Outcome {
     let found = args.what.find(&access).await?;
     if args.work_tree {
         let (result, _) = delivery::result_of(&cx, &access.client, found.run).await?;
-        result.apply_to_files(&found.repository).await.fail_with(Exit::Refused, || {
-            "the files that are checked out are as they were: the result does not fit them; commit or stash what you \
-             changed there, or give it a branch with --branch NAME"
-                .to_owned()
+        let applied = result.apply_to_files(&found.repository).await.map_err(|error| {
+            let message = format!(
+                "the files that are checked out are as they were: {error}; commit or stash what you changed there, or \
+                 give it a branch with --branch NAME"
+            );
+            Failure { exit: Exit::Refused, error: anyhow::Error::new(error).context(message) }
         })?;
         access.close().await?;
         let place = display::line(&found.repository.to_string_lossy()).into_owned();
@@ -100,12 +105,16 @@ pub(crate) async fn run(cx: Context, args: Args) -> Outcome {
                 &serde_json::json!({ "task": found.task.id, "run": found.run, "work_tree": place }),
             );
         } else {
-            display::say(&format!("the files of {place} have what run {} changed", found.run.short()));
+            let already = if applied { "" } else { " already" };
+            display::say(&format!(
+                "the files of {place} have{already} what run {} changed",
+                found.run.short()
+            ));
         }
         return Ok(Exit::Ok);
     }
     let ask = args.what.ask(&found);
-    let done = delivery::deliver(&cx, &access.client, &ask).await?;
+    let done = delivery::deliver_now(&cx, &access.client, &ask).await?;
     access.close().await?;
     delivery::say(&cx, &ask, &done);
     Ok(Exit::Ok)

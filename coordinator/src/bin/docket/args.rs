@@ -78,6 +78,10 @@ pub(crate) enum Command {
     Batch(crate::batch::Args),
     /// What keeps a task from running
     Why(crate::why::Args),
+    /// What model calls cost: by role and model, of a run, a batch, a week
+    Cost(crate::cost::Args),
+    /// How well tasks went, against the targets: of a task, a batch, by week
+    Metrics(crate::metrics::Args),
     /// The same tasks through several models or engines, side by side
     Compare(crate::compare::Args),
     /// Everything about a task or a run
@@ -150,6 +154,8 @@ pub(crate) enum Command {
     Workers(crate::workers::Args),
     /// How fast model providers may be asked, by all workers together
     Limit(crate::limit::Args),
+    /// What runs remember beyond themselves: list, show, delete
+    Memory(crate::memory::Args),
     /// Tasks that come again and again: add, list, pause, run one
     Schedule(crate::schedule::Args),
     /// The queues: how they stand; pause, open, limit, drain one
@@ -219,6 +225,11 @@ mod tests {
             "docket limit set openai --requests 50/m --tokens 40000/m",
             "docket limit remove anthropic --json",
             "docket limit set anthropic --concurrent 8",
+            "docket memory",
+            "docket memory list --repo . --json",
+            "docket memory show build/how --repo .",
+            "docket memory delete build/how --queue nightly",
+            "docket submit hi --repo . --tools wide",
             "docket schedule add nightly --cron @daily --tz Europe/Berlin --missed skip hi --repo . --push",
             "docket schedule repin nightly --commit main",
             "docket schedule run nightly --json",
@@ -304,6 +315,9 @@ mod tests {
             "docket submit hi --repo . --queue no/slash",
             "docket tell abc",
             "docket limit set openai",
+            "docket memory list --repo . --queue x",
+            "docket memory show",
+            "docket submit hi --repo . --tools seven",
             "docket limit set nobody --requests 5/s",
             "docket limit set openai --requests 5/d",
             "docket schedule add nightly hi --repo .",

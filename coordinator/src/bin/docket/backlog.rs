@@ -14,7 +14,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use docket_schema::{ids::TaskId, policy::Policy};
+use docket_schema::{ids::TaskId, policy::Policy, system::Budget};
 
 pub(crate) use github::{LabelPriority, label_priority};
 pub(crate) use line::Line;
@@ -25,8 +25,10 @@ use crate::{
     policy,
 };
 
-/// Faults that are shown of one file.
+/// Faults that are shown of one file; with --json more of them are.
 const FAULTS_MAX: usize = 10;
+/// Faults of one file after which the rest of it is not looked at.
+const FAULTS_KEPT: usize = 1000;
 /// Largest file, in bytes: it is held in memory.
 pub(crate) const FILE_BYTES_MAX: u64 = 256 * 1024 * 1024;
 /// Most tasks of one file.
@@ -104,6 +106,7 @@ pub(crate) struct Reading {
 pub(crate) struct Faults {
     shown: Vec<(usize, String)>,
     count: usize,
+    is_of_all: bool,
 }
 
 /// Longest text of a fault, in characters: it may repeat what the file holds.
@@ -113,12 +116,38 @@ impl Faults {
     /// A fault of this line.
     pub(crate) fn add(&mut self, line: usize, what: impl Into<String>) {
         self.count += 1;
-        // The first ones of the file, in whatever order they are found.
-        self.shown.push((line, what.into().chars().take(FAULT_CHARS_MAX).collect()));
-        if self.shown.len() >= FAULTS_MAX * 16 {
-            self.shown.sort_by_key(|(line, _)| *line);
-            self.shown.truncate(FAULTS_MAX);
+        if self.shown.len() < FAULTS_KEPT {
+            self.shown.push((line, what.into().chars().take(FAULT_CHARS_MAX).collect()));
         }
+    }
+
+    /// A fault of this line that is all tasks' and cannot be left out with it: tasks without the limit that a person
+    /// wanted for them cost what nobody wanted to pay.
+    pub(crate) fn add_of_all(&mut self, line: usize, what: impl Into<String>) {
+        self.is_of_all = true;
+        self.add(line, what);
+    }
+
+    /// Whether one of them is all tasks'.
+    pub(crate) const fn is_of_all(&self) -> bool {
+        self.is_of_all
+    }
+
+    /// So many that what follows is not looked at.
+    pub(crate) fn are_enough(&self) -> bool {
+        self.count >= FAULTS_KEPT
+    }
+
+    /// Each with its line and its field, if it is one field's.
+    pub(crate) fn all(&self) -> Vec<(usize, Option<&str>, &str)> {
+        let field = |what: &'_ str| -> Option<usize> { what.strip_prefix('`')?.find('`') };
+        let mut all: Vec<(usize, Option<&str>, &str)> = self
+            .shown
+            .iter()
+            .map(|(line, what)| (*line, field(what).map(|end| &what[1..=end]), what.as_str()))
+            .collect();
+        all.sort_by_key(|(line, ..)| *line);
+        all
     }
 
     /// How many.
@@ -135,7 +164,8 @@ impl Faults {
             shown.iter().map(|(line, what)| format!("{name}:{line}: {what}")).collect();
         let more = self.count - lines.len();
         if more > 0 {
-            lines.push(format!("and {more} more"));
+            let rest = if self.are_enough() { "; what follows was not looked at" } else { "" };
+            lines.push(format!("and {more} more{rest}"));
         }
         lines
     }
@@ -166,6 +196,8 @@ pub(crate) struct Read {
     pub(crate) skipped: Skipped,
     /// Lines that repeat an earlier one, and that one.
     pub(crate) repeated: Vec<(usize, usize)>,
+    /// What its tasks may use together, by a line of its own.
+    pub(crate) budget: Option<Budget>,
 }
 
 /// Whether a file is a backlog by its name.
@@ -180,9 +212,15 @@ pub(crate) fn parse(text: &str, reading: &Reading) -> Read {
     let mut read = Read::default();
     match reading.form {
         Form::Jsonl => {
-            let Read { entries, faults, .. } = &mut read;
-            json::objects(text, faults, |at, line, faults| match Line::parse(line) {
-                Ok(line) => entries.push((at, line)),
+            let Read { entries, faults, budget, .. } = &mut read;
+            json::objects(text, faults, |at, line, faults| match json::item(line) {
+                Ok(json::Item::Task(line)) => entries.push((at, *line)),
+                Ok(json::Item::Budget(_)) if budget.is_some() => {
+                    let why = "`budget`: the file has one already; it is of all its tasks together";
+                    faults.add_of_all(at, why);
+                }
+                Ok(json::Item::Budget(said)) => *budget = Some(said),
+                Err(why) if json::is_of_budget(line) => faults.add_of_all(at, why),
                 Err(why) => faults.add(at, why),
             });
         }
@@ -262,21 +300,22 @@ fn in_order(read: &mut Read) {
             std::mem::take(&mut read.entries).into_iter().map(Some).collect();
         read.entries = order.into_iter().filter_map(|n| old[n].take()).collect();
     }
+    // Told once: what is dropped here is no fault of what waits for it.
+    let dropped: std::collections::HashSet<usize> = bad.iter().map(|(line, _)| *line).collect();
+    read.entries.retain(|(line, _)| !dropped.contains(line));
     for (line, why) in bad {
         read.faults.add(line, why);
     }
 }
 
-/// Drops what is asked twice: under one key, or in the same words of the same repository.
+/// Drops what is asked twice: under one key, or alike in all but when it is to run.
 fn once(read: &mut Read) {
     let mut met: HashMap<[u8; 32], usize> = HashMap::new();
     let repeated = &mut read.repeated;
     read.entries.retain(|(at, line)| {
         let identity = match &line.dedup {
             Some(key) => blake3::hash(format!("key {key}").as_bytes()),
-            None => blake3::hash(
-                format!("{:?}", (&line.title, &line.text, &line.repo, &line.commit, &line.queue)).as_bytes(),
-            ),
+            None => blake3::hash(line.asked().as_bytes()),
         };
         let first = *met.entry(*identity.as_bytes()).or_insert(*at);
         if first != *at {
@@ -326,6 +365,9 @@ pub(crate) fn tasks(text: &str, name: &str) -> Outcome<Vec<Line>> {
             read.faults
                 .add(*at, format!("`{field}` is for `docket import`; here flags say it, of all tasks alike"));
         }
+    }
+    if read.budget.is_some() {
+        read.faults.add(1, "`budget` is for `docket import`; here flags say it, of all tasks alike");
     }
     if read.faults.count() > 0 {
         return Err(read.faults.failure(name));

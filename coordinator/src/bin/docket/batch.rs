@@ -1,14 +1,17 @@
-//! `docket batch`: tasks that were submitted together, and how they stand.
+//! `docket batch`: tasks that were submitted together, how they stand, and what they may use.
+
+mod budget;
 
 use std::{
     collections::BTreeMap,
     time::{Duration, Instant},
 };
 
+pub(crate) use budget::budget_words;
 use docket_schema::{
     ids::BatchId,
-    task::{TITLE_CHARS_MAX, TaskState},
-    wire::{BatchList, BatchView, ProblemCode},
+    task::{TITLE_CHARS_MAX, TaskBlockedWhy, TaskState},
+    wire::{BatchList, BatchSummary, BatchView, BlockedCount, ProblemCode, TaskQuery},
 };
 use docket_worker::client::Client;
 use serde_json::json;
@@ -28,27 +31,39 @@ use crate::{
 const LOOK: Duration = Duration::from_millis(500);
 /// How many columns a message may take.
 const MESSAGE_CHARS: usize = 160;
+/// Digits that can be the end of an id: fewer end too many of them.
+const ID_DIGITS_MIN: usize = 4;
 
 /// Flags.
 #[derive(Debug, clap::Args)]
 #[command(
+    args_conflicts_with_subcommands = true,
     after_help = "Without a batch, those of the newest tasks are listed. A batch is named as `docket import --batch` did, or by
-its id. With --wait the exit code says how it ended: 0 where every task was completed, 1 where one was
+its id, whole or as lists show it; the last part of a name will do where no other ends so. With --wait the exit code says how it ended: 0 where every task was completed, 1 where one was
 not, or waits for a person.
 
 Examples:
   docket batch
   docket batch shop/backlog.jsonl
   docket batch todo --wait && echo all done
+  docket batch budget todo --usd 20
   docket ps --batch todo --state discarded && docket retry --batch todo --yes"
 )]
 pub(crate) struct Args {
+    #[command(subcommand)]
+    what: Option<What>,
     /// The batch: its name, or its id
     #[arg(value_name = "BATCH")]
     batch: Option<String>,
     /// Until every task has ended, or waits for a person
     #[arg(long, requires = "batch")]
     wait: bool,
+}
+
+#[derive(Debug, clap::Subcommand)]
+enum What {
+    /// Set what the runs of a batch may use together
+    Budget(budget::Args),
 }
 
 /// The id of a batch of this name: the same on every machine, so that a name is enough to find it.
@@ -80,8 +95,75 @@ pub(crate) fn named(text: &str) -> BatchId {
     text.parse().unwrap_or_else(|_| id_of(text.trim()))
 }
 
+/// What a person's words for a batch came to.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Meant {
+    /// One that has a task, here or in the archive.
+    Known(BatchId),
+    /// None has a task: this is the id that one of that whole name, or id, has.
+    New(BatchId),
+}
+
+/// The batch that a person names, if it has a task: by its whole name, its id, some last digits of the id as lists
+/// show it, or the last part of a name. What fits several means none of them.
+///
+/// # Errors
+/// It fits several.
+pub(crate) async fn look_up(client: &Client, text: &str) -> Outcome<Meant> {
+    let id = named(text);
+    let query = TaskQuery { batch: Some(id), limit: Some(1), ..TaskQuery::default() };
+    if !client.tasks(&query).await?.tasks.is_empty() {
+        return Ok(Meant::Known(id));
+    }
+    // All of it may be archived.
+    match client.batch(id).await {
+        Ok(_) => return Ok(Meant::Known(id)),
+        Err(error) if error.code() == Some(ProblemCode::NotFound) => {}
+        Err(error) => return Err(error.into()),
+    }
+    let known = client.batches().await?.batches;
+    match fitting(&known, text).as_slice() {
+        [one] => Ok(Meant::Known(*one)),
+        [] => Ok(Meant::New(id)),
+        several => {
+            let message =
+                format!("`{text}` fits {} batches; give the whole name, or more of the id", several.len());
+            Err(Failure::new(Exit::NotFound, display::line(&message)))
+        }
+    }
+}
+
+/// Those whose id ends in these digits, or whose name ends in this part.
+fn fitting(known: &[BatchSummary], text: &str) -> Vec<BatchId> {
+    let part = format!("/{}", text.trim());
+    let digits: String = text.trim().chars().filter(|c| *c != '-').collect::<String>().to_ascii_lowercase();
+    let is_id = digits.len() >= ID_DIGITS_MIN && digits.bytes().all(|byte| byte.is_ascii_hexdigit());
+    let fits = |batch: &&BatchSummary| {
+        batch.name.as_ref().is_some_and(|name| name.ends_with(&part))
+            || is_id && batch.id.0.simple().to_string().ends_with(&digits)
+    };
+    known.iter().filter(fits).map(|batch| batch.id).collect()
+}
+
+/// As [`look_up`], of one that is there.
+///
+/// # Errors
+/// There is none, or several.
+pub(crate) async fn meant(client: &Client, text: &str) -> Outcome<BatchId> {
+    match look_up(client, text).await? {
+        Meant::Known(id) => Ok(id),
+        Meant::New(_) => {
+            let message = format!("there is no batch `{text}`; `docket batch` lists them");
+            Err(Failure::new(Exit::NotFound, display::line(&message)))
+        }
+    }
+}
+
 /// Tells of batches.
 pub(crate) async fn run(cx: Context, args: Args) -> Outcome {
+    if let Some(What::Budget(args)) = args.what {
+        return budget::run(cx, args).await;
+    }
     let access = Access::open(&cx, Need::Read).await?;
     let exit = match &args.batch {
         None => {
@@ -99,7 +181,8 @@ pub(crate) async fn run(cx: Context, args: Args) -> Outcome {
 }
 
 async fn read(client: &Client, text: &str) -> Outcome<BatchView> {
-    client.batch(named(text)).await.map_err(|error| match error.code() {
+    let id = meant(client, text).await?;
+    client.batch(id).await.map_err(|error| match error.code() {
         Some(ProblemCode::NotFound) => Failure::new(
             Exit::NotFound,
             display::line(&format!("there is no batch `{text}`; `docket batch` lists them")).into_owned(),
@@ -117,7 +200,8 @@ fn rest_ms(view: &BatchView) -> Option<u64> {
     let ended = count(view, TaskState::is_ended);
     let (from, to) = (view.first_ended_at?, view.last_ended_at?);
     let between = ended.checked_sub(1).filter(|between| *between > 0)?;
-    let rest = view.tasks - ended;
+    // Nobody knows how long people take.
+    let rest = (view.tasks - ended).saturating_sub(view.waiting_for_people());
     (rest > 0).then(|| to.ms_since(from).saturating_mul(rest) / between)
 }
 
@@ -127,7 +211,7 @@ async fn wait(cx: &Context, access: &Access, text: &str) -> Outcome {
     let bar = spinner();
     let began = Instant::now();
     let mut view = first;
-    let settled = |view: &BatchView| count(view, |state| state.is_ended() || state == TaskState::Blocked);
+    let settled = |view: &BatchView| count(view, TaskState::is_ended) + view.waiting_for_people();
     while settled(&view) < view.tasks {
         let left =
             rest_ms(&view).map(|ms| format!(", about {} left", display::duration(ms))).unwrap_or_default();
@@ -189,7 +273,9 @@ fn show(cx: &Context, view: &BatchView) {
         let states: BTreeMap<&str, u64> =
             view.states.iter().map(|count| (count.state.as_str(), count.count)).collect();
         display::say_json(&json!({
-            "batch": view.id, "name": view.name, "tasks": view.tasks, "states": states, "runs": view.runs,
+            "batch": view.id, "name": view.name, "tasks": view.tasks, "archived": view.archived, "states": states, "runs": view.runs,
+            "blocked": view.blocked, "behind_failed": view.behind_failed, "behind_blocked": view.behind_blocked,
+            "tokens": view.used.tokens, "cost_nusd": view.used.cost_nusd, "budget": view.budget,
             "failures": view.failures, "crashes": view.crashes, "messages": view.messages,
             "oldest_running": view.oldest_running, "first_submitted_at": view.first_submitted_at,
             "last_submitted_at": view.last_submitted_at, "first_ended_at": view.first_ended_at,
@@ -204,8 +290,21 @@ fn show(cx: &Context, view: &BatchView) {
         .iter()
         .map(|of| cx.screen.paint(ps::style_of(of.state), &format!("{} {}", of.count, of.state)))
         .collect();
-    display::say(&format!("{} tasks: {}", view.tasks, states.join(", ")));
-    display::say(&format!("{} runs, {} failed, {} crashed", view.runs, view.failures, view.crashes));
+    let archived = match view.archived {
+        0 => String::new(),
+        count => format!("; {count} of them archived"),
+    };
+    display::say(&format!("{}: {}{archived}", display::count(view.tasks, "task"), states.join(", ")));
+    display::say(&format!(
+        "{}, {} failed, {} crashed; {}",
+        display::count(view.runs, "run"),
+        view.failures,
+        view.crashes,
+        budget::used_words(&view.used)
+    ));
+    if !view.budget.is_none() {
+        display::say(&display::line(&format!("budget: {}", budget::words(&view.budget, &view.used))));
+    }
     if let Some(oldest) = &view.oldest_running {
         let age = display::duration(now.ms_since(oldest.since));
         display::say(&format!("running for the longest: task {}, {age}", oldest.task.short()));
@@ -213,6 +312,7 @@ fn show(cx: &Context, view: &BatchView) {
     if let Some(ms) = rest_ms(view) {
         display::say(&format!("about {} left, at the rate so far", display::duration(ms)));
     }
+    waits(view).iter().for_each(|line| display::say(&display::line(line)));
     for said in &view.messages {
         let message: String = said.message.split_whitespace().collect::<Vec<_>>().join(" ");
         let message: String = message.chars().take(MESSAGE_CHARS).collect();
@@ -222,6 +322,39 @@ fn show(cx: &Context, view: &BatchView) {
             said.task.short()
         )));
     }
+}
+
+/// What does not go on before somebody does something, and what helps.
+fn waits(view: &BatchView) -> Vec<String> {
+    let name = view.name.clone().unwrap_or_else(|| view.id.to_string());
+    let mut lines = Vec::new();
+    let of_budget = |blocked: &&BlockedCount| blocked.why == TaskBlockedWhy::Budget;
+    let rest: u64 = view.blocked.iter().filter(of_budget).map(|blocked| blocked.count).sum();
+    if view.budget.spent.is_some() {
+        let waiting_tasks = count(view, |state| state == TaskState::Available);
+        lines.push(format!(
+            "{rest} rest and {waiting_tasks} wait until it may use more: `docket batch budget '{name}'` raises that"
+        ));
+    }
+    match view.behind_failed {
+        0 => {}
+        held => lines.push(format!(
+            "{} for a task that failed: `docket retry --batch '{name}' --state discarded,cancelled` takes those up again",
+            waiting(held)
+        )),
+    }
+    match view.behind_blocked {
+        0 => {}
+        held => lines.push(format!(
+            "{} for a task that waits for a person: `docket ps --batch '{name}' --state blocked`",
+            waiting(held)
+        )),
+    }
+    lines
+}
+
+fn waiting(count: u64) -> String {
+    if count == 1 { "1 waits".to_owned() } else { format!("{count} wait") }
 }
 
 #[cfg(test)]
@@ -242,17 +375,44 @@ mod tests {
     }
 
     #[test]
+    fn a_batch_is_found_by_what_lists_show_of_it() {
+        let of = |name: &str| BatchSummary {
+            id: id_of(name),
+            name: Some(name.to_owned()),
+            tasks: 1,
+            ended: 0,
+            last_submitted_at: Timestamp(0),
+        };
+        let known = [of("shop/todo.jsonl"), of("bank/todo.jsonl"), of("shop/more.md")];
+        let ids = known.each_ref().map(|batch| batch.id);
+        assert_eq!(fitting(&known, "more.md"), [ids[2]]);
+        assert_eq!(fitting(&known, "todo.jsonl"), ids[..2]);
+        assert_eq!(fitting(&known, &ids[1].short()), [ids[1]]);
+        assert_eq!(fitting(&known, &ids[1].short().to_uppercase()), [ids[1]]);
+        assert_eq!(fitting(&known, &ids[1].to_string()[9..]), [ids[1]], "hyphens and all");
+        for none in ["", "e.md", "odo.jsonl", &ids[1].short()[6..], "mor.md"] {
+            assert_eq!(fitting(&known, none), [], "{none}");
+        }
+    }
+
+    #[test]
     fn the_rest_is_told_by_the_rate() {
         let state = |state, count| StateCount { state, count };
         let mut view = BatchView {
             id: id_of("a"),
             name: None,
             tasks: 10,
+            archived: 0,
             states: vec![
                 state(TaskState::Completed, 4),
                 state(TaskState::Discarded, 1),
                 state(TaskState::Running, 5),
             ],
+            blocked: Vec::new(),
+            behind_failed: 0,
+            behind_blocked: 0,
+            budget: docket_schema::wire::BatchBudget::default(),
+            used: docket_schema::system::Spending::default(),
             runs: 0,
             failures: 0,
             crashes: 0,
@@ -264,6 +424,11 @@ mod tests {
             last_ended_at: Some(Timestamp(9_000_000)),
         };
         assert_eq!(rest_ms(&view), Some(10_000), "five more, each two seconds");
+        view.behind_failed = 2;
+        assert_eq!(rest_ms(&view), Some(6_000), "two of them wait for a person");
+        view.behind_failed = 5;
+        assert_eq!(rest_ms(&view), None, "all of them do");
+        view.behind_failed = 0;
         view.states = vec![state(TaskState::Completed, 10)];
         assert_eq!(rest_ms(&view), None);
         view.states = vec![state(TaskState::Completed, 1), state(TaskState::Running, 9)];

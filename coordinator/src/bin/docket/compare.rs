@@ -23,6 +23,7 @@ use self::{
 };
 use crate::{
     access::{Access, Need},
+    batch,
     context::Context,
     display,
     fail::{Exit, Outcome},
@@ -66,7 +67,7 @@ pub(crate) struct Args {
     /// and as it needs them `title`, `tests`, `requires`, `setup`, `policy`
     #[arg(value_name = "FILE", required_unless_present = "of", conflicts_with = "of")]
     files: Vec<PathBuf>,
-    /// Compare what is there already: tasks, or a batch by its whole id
+    /// Compare what is there already: tasks, or a batch by its id or its name
     #[arg(long, value_name = "ID", value_delimiter = ',')]
     of: Vec<String>,
     /// A model; twice or more
@@ -183,7 +184,7 @@ pub(crate) async fn run(cx: Context, args: Args) -> Outcome {
 /// The tasks that were named, themselves, by a run, or as a batch.
 async fn named(client: &Client, of: &[String]) -> Outcome<(Option<BatchId>, Vec<TaskId>)> {
     if let [one] = of
-        && let Ok(batch) = one.parse::<BatchId>()
+        && let batch::Meant::Known(batch) = batch::look_up(client, one).await?
     {
         let tasks = batch_of(client, batch).await?;
         if !tasks.is_empty() {

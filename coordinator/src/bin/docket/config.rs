@@ -22,7 +22,7 @@ mod keys;
 mod server;
 
 pub(crate) use amounts::{DOLLARS, TEMPERATURE, dollars, sandbox, size};
-pub(crate) use archive::{ArchiveConfig, time};
+pub(crate) use archive::{ArchiveConfig, BlobsConfig, time};
 use keys::{KEYS, Key, number};
 pub(crate) use server::{CONNECTIONS_MAX, ServerSettings, is_store};
 
@@ -45,6 +45,8 @@ pub(crate) struct Config {
     pub(crate) server: ServerSettings,
     /// Where old tasks go, and when.
     pub(crate) archive: ArchiveConfig,
+    /// Where large blobs are kept.
+    pub(crate) blobs: BlobsConfig,
     /// The one CA to trust where the coordinator is https; none = the system's.
     pub(crate) ca: Option<std::path::PathBuf>,
     /// Runs that a worker has at once.
@@ -100,6 +102,7 @@ impl Default for Config {
             store: None,
             server: ServerSettings::default(),
             archive: ArchiveConfig::default(),
+            blobs: BlobsConfig::default(),
             ca: None,
             slots: 2,
             hang_ms: None,
@@ -157,6 +160,7 @@ impl Config {
             return Err(Failure::new(Exit::Usage, message));
         }
         self.server.check()?;
+        self.archive.check()?;
         Ok(self)
     }
 
@@ -229,7 +233,7 @@ impl Config {
 }
 
 fn sections() -> &'static str {
-    "[run], [task], [server], [client], [archive], [worker], [delivery], [policy], [prices.\"PROVIDER:MODEL\"]"
+    "[run], [task], [server], [client], [archive], [blobs], [worker], [delivery], [policy], [prices.\"PROVIDER:MODEL\"]"
 }
 
 /// A value as the environment would have it.

@@ -1,6 +1,7 @@
 //! `docket db`: the database itself.
 
 mod backup;
+mod restore;
 
 use docket_coordinator::{clock::Clock, http::write_audit, store::Store};
 use docket_schema::system::{AdminAct, AdminActed};
@@ -18,7 +19,8 @@ use crate::{
 #[command(after_help = "Examples:
   docket db migrate --store postgres://docket@db/docket
   docket db rebuild
-  docket db backup /backups/docket.db")]
+  docket db backup /backups/docket.db
+  docket db restore /backups/docket.db")]
 pub(crate) struct Args {
     #[command(subcommand)]
     what: What,
@@ -33,6 +35,8 @@ enum What {
     Rebuild(StoreArgs),
     /// Copy the embedded database while it is in use
     Backup(backup::Args),
+    /// Put a backup in the place of the embedded database, which is kept
+    Restore(restore::Args),
 }
 
 /// Which database.
@@ -76,6 +80,10 @@ pub(crate) async fn run(mut cx: Context, args: Args) -> Outcome {
             rebuild(&cx).await
         }
         What::Backup(args) => backup::run(&cx, args).await,
+        What::Restore(args) => {
+            let _lock = owned(&cx)?;
+            restore::run(&cx, args).await
+        }
     }
 }
 
@@ -111,8 +119,13 @@ fn alone(cx: &Context) -> Outcome<Option<Lock>> {
     if cx.config.store.is_some() {
         return Ok(None);
     }
-    if let Some(lock) = cx.home.try_lock()? {
-        return Ok(Some(lock));
+    owned(cx).map(Some)
+}
+
+/// The home's lock: no other docket serves it.
+fn owned(cx: &Context) -> Outcome<Lock> {
+    if let Some(lock) = cx.home.lock()? {
+        return Ok(lock);
     }
     let who = match cx.home.ownership()? {
         Ownership::Owned(owner) => format!("process {}", owner.pid),

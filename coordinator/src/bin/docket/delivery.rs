@@ -1,5 +1,7 @@
 //! What a run left behind, as git objects; and blobs in both directions. [`deliver`] hands it over.
 
+mod claim;
+mod hook;
 mod steps;
 
 use bytes::Bytes;
@@ -13,7 +15,8 @@ use docket_worker::{
     workspace::{BlobError, BlobSink, Blobs, ResultCommit, build_result, cached_base},
 };
 
-pub(crate) use steps::{Ask, Done, deliver, deliveries, say, source_of};
+pub(crate) use claim::{Claims, deliver_now};
+pub(crate) use steps::{Ask, Done, Undone, deliver, deliveries, say, source_of};
 
 use crate::{
     context::Context,

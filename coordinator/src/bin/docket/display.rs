@@ -117,6 +117,11 @@ pub(crate) fn say(text: &str) {
     }
 }
 
+/// So many of something: `1 task`, `3 tasks`.
+pub(crate) fn count(count: u64, one: &str) -> String {
+    if count == 1 { format!("1 {one}") } else { format!("{count} {one}s") }
+}
+
 /// Prints a value as one line of JSON.
 pub(crate) fn say_json<T: serde::Serialize>(value: &T) {
     say(&json_text(&serde_json::to_string(value).expect("what is shown has string keys only")));

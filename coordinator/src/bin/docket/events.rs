@@ -13,8 +13,11 @@ use docket_schema::{
 use serde_json::Value;
 
 use crate::{
+    batch,
     came_to::CameTo,
     display::{duration, line},
+    facts,
+    memory::told,
 };
 
 /// The time of day, UTC.
@@ -76,13 +79,24 @@ fn of_system(event: &SystemEvent) -> String {
             format!("{} of {}{by}: {}", e.name, e.at, gave(&e.gave))
         }
         SystemEvent::LimitSet(e) => {
-            let rates = [("requests", e.limits.requests), ("tokens", e.limits.tokens)];
-            let said = rates.iter().filter_map(|(what, rate)| Some(format!("{} {what}", (*rate)?)));
-            let at_a_time = e.limits.concurrent.map(|max| format!("{max} at a time"));
-            let said: Vec<String> = said.chain(at_a_time).collect();
-            format!("{}: {} by {}", e.provider, said.join(", "), e.by)
+            format!("{}: {} by {}", e.provider, e.limits, e.by)
         }
         SystemEvent::LimitRemoved(e) => format!("{} by {}", e.provider, e.by),
+        SystemEvent::BudgetSet(e) => {
+            format!("batch {}: {} by {}", e.batch, batch::budget_words(&e.budget), e.by)
+        }
+        SystemEvent::BudgetSpent(e) => format!("batch {}: {}", e.batch, e.message),
+        SystemEvent::MemorySaved(e) => {
+            format!(
+                "{} of {}, {} bytes, by {} of run {}",
+                e.key,
+                told(&e.scope),
+                e.value.bytes,
+                e.by.call,
+                e.by.run
+            )
+        }
+        SystemEvent::MemoryForgotten(e) => format!("{} of {} by {}", e.key, told(&e.scope), e.by),
         SystemEvent::CallsRefused(e) => {
             format!("{} calls from {} since {}: {}", e.count, e.from, e.since, e.code.row().0)
         }
@@ -120,6 +134,7 @@ fn act(act: &AdminAct) -> String {
         }
         AdminAct::Restore { stream } => format!("asked to bring {stream} back from the archive"),
         AdminAct::Migrate { version } => format!("database migrated by docket {version}"),
+        AdminAct::ForgetMemory { key } => format!("asked to forget what is remembered under `{key}`"),
         AdminAct::DrainWorker { incarnation } => format!("drained worker {incarnation}"),
         AdminAct::DropInboxRow { row } => format!("asked to drop row {row} of the inbox"),
         AdminAct::SetLimit { provider } => format!("asked to change the limit of {provider}"),
@@ -182,6 +197,10 @@ fn of_run(event: &RunEvent) -> String {
             Some(exit) => format!("exit {exit} in {}: {}", duration(e.duration_ms), e.command),
             None => format!("ended by a signal or its time limit: {}", e.command),
         },
+        RunEvent::BaseChecked(e) => {
+            let shared = if e.shared { ", as for an earlier run on this tree" } else { "" };
+            format!("{} {} before the work in {}{shared}", e.gate.name, e.came_to(), duration(e.duration_ms))
+        }
         RunEvent::PhaseChanged(e) => e.phase.as_str().to_owned(),
         RunEvent::ModelRequested(e) => {
             let again = if e.attempt > 1 { format!(", attempt {}", e.attempt) } else { String::new() };
@@ -225,6 +244,11 @@ fn of_run(event: &RunEvent) -> String {
         RunEvent::ChildAnswered(e) => format!("task {}: {}", e.child.short(), first_line(&e.content)),
         RunEvent::Compacted(e) => compacted(e),
         RunEvent::WorkspaceEdited(e) => e.by.clone(),
+        RunEvent::RolesPinned(e) => {
+            e.roles.iter().map(|role| role.name.as_str()).collect::<Vec<_>>().join(", ")
+        }
+        RunEvent::RoleBegan(e) => facts::role(e),
+        RunEvent::Concluded(e) => facts::words(e),
         RunEvent::RunEnded(e) => outcome(&e.result),
     }
 }
@@ -283,7 +307,8 @@ fn of_task(event: &TaskEvent) -> String {
         TaskEvent::TaskLeaseExpired(e) => format!("epoch {}", e.epoch),
         TaskEvent::TaskRunCrashed(e) => format!("epoch {}: {}", e.epoch, e.how),
         TaskEvent::TaskRunFailed(e) => {
-            format!("run {}: {}; again at {}", e.run.short(), e.message, clock(e.retry_at))
+            let next = e.next.map_or_else(String::new, |next| format!(" as run {}", next.short()));
+            format!("run {}: {}; again at {}{next}", e.run.short(), e.message, clock(e.retry_at))
         }
         TaskEvent::TaskBlocked(e) => blocked(e),
         TaskEvent::TaskCompleted(e) => format!("by run {}", e.run.short()),
@@ -294,6 +319,9 @@ fn of_task(event: &TaskEvent) -> String {
         TaskEvent::TaskReprioritized(e) => e.priority.to_string(),
         TaskEvent::TaskPaused(e) => e.by.clone(),
         TaskEvent::TaskDependencyEnded(e) => format!("task {} is {}", e.on.short(), e.state),
+        TaskEvent::TaskDelegated(e) => format!("run {} gave away task {}", e.run.short(), e.child.short()),
+        TaskEvent::TaskDeliveryClaimed(e) => format!("run {} by {}", e.run.short(), e.deliverer),
+        TaskEvent::TaskNeededNoDelivery(e) => format!("run {} changed nothing", e.run.short()),
         TaskEvent::TaskDeliveryRequested(e) => {
             format!("run {}: branch {} to {}", e.run.short(), e.branch, e.remote)
         }

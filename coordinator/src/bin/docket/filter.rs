@@ -8,7 +8,9 @@ use docket_schema::{
     wire::{PATTERN_BYTES_MAX, TaskQuery, TaskStates},
 };
 
-use crate::batch;
+use docket_worker::client::Client;
+
+use crate::{batch, display, fail::Outcome};
 
 /// See the module. A task is meant that passes all of them.
 #[derive(Debug, Clone, Default, clap::Args)]
@@ -19,7 +21,7 @@ pub(crate) struct FilterArgs {
     /// Only tasks of this queue
     #[arg(long)]
     queue: Option<QueueName>,
-    /// Only tasks of this batch: its name, or its id
+    /// Only tasks of this batch: its name, the last part of it, or its id
     #[arg(long, value_name = "BATCH")]
     batch: Option<String>,
     /// Only tasks whose title is like this: `*` is any text, `?` any character
@@ -34,7 +36,7 @@ pub(crate) struct FilterArgs {
     /// Only tasks that this worker has
     #[arg(long, value_name = "NAME")]
     worker: Option<String>,
-    /// Only tasks submitted since this instant, as 2026-01-31T02:00:00Z, or this long ago, as 90m or 2d
+    /// Only tasks submitted since this instant, as 2026-01-31T02:00:00Z or 2026-01-31, or this long ago, as 90m or 2d
     #[arg(long, value_name = "TIME", value_parser = instant)]
     since: Option<Instant>,
     /// Only tasks submitted before this instant, or longer ago than this
@@ -44,13 +46,21 @@ pub(crate) struct FilterArgs {
 
 /// An instant, as it is typed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Instant {
+pub(crate) enum Instant {
     At(Timestamp),
     Ago(Duration),
 }
 
 fn state(text: &str) -> Result<TaskState, String> {
+    if matches!(text, "undelivered" | "paused") {
+        return Err(format!(
+            "it is a kind of blocked: `--state blocked` lists it, and says which are {text}"
+        ));
+    }
     text.parse().map_err(|_| {
+        if text == "archived" {
+            return "archived tasks are listed by `docket archive list`".to_owned();
+        }
         let all: Vec<&str> = TaskState::ALL.iter().map(|state| state.as_str()).collect();
         format!("it is one of {}", all.join(", "))
     })
@@ -63,11 +73,17 @@ fn pattern(text: &str) -> Result<String, String> {
     Ok(text.to_owned())
 }
 
-fn instant(text: &str) -> Result<Instant, String> {
+pub(crate) fn instant(text: &str) -> Result<Instant, String> {
     if let Ok(at) = text.parse() {
         return Ok(Instant::At(at));
     }
-    let must = || "it must be as 2026-01-31T02:00:00Z, or how long ago, as 90s, 30m, 2h or 7d".to_owned();
+    let must = || {
+        "it must be as 2026-01-31T02:00:00Z or 2026-01-31, or how long ago, as 90s, 30m, 2h or 7d".to_owned()
+    };
+    // A day, from its first moment on.
+    if let Ok(at) = format!("{text}T00:00:00Z").parse() {
+        return Ok(Instant::At(at));
+    }
     let unit = text.chars().last().ok_or_else(must)?;
     let seconds: u64 = match unit {
         's' => 1,
@@ -83,7 +99,8 @@ fn instant(text: &str) -> Result<Instant, String> {
 }
 
 impl Instant {
-    fn from(self, now: Timestamp) -> Timestamp {
+    /// The instant, as of `now`.
+    pub(crate) fn from(self, now: Timestamp) -> Timestamp {
         match self {
             Self::At(at) => at,
             Self::Ago(ago) => Timestamp(now.0 - i64::try_from(ago.as_micros()).unwrap_or(i64::MAX / 2)),
@@ -92,6 +109,33 @@ impl Instant {
 }
 
 impl FilterArgs {
+    /// Finds the batch that is named.
+    ///
+    /// # Errors
+    /// There is none: what was typed wrong is not to pass for a batch without such tasks.
+    pub(crate) async fn find_batch(&mut self, client: &Client) -> Outcome<()> {
+        if let Some(batch) = &mut self.batch {
+            *batch = batch::meant(client, batch).await?.to_string();
+        }
+        Ok(())
+    }
+
+    /// Tells how many tasks of the batch that is meant are in the archive, where neither lists nor acts find them.
+    pub(crate) async fn tell_archived(&self, client: &Client) {
+        let Some(batch) = self.batch.as_deref().map(batch::named) else { return };
+        // What cannot be read here is told by what was asked for.
+        if let Ok(view) = client.batch(batch).await
+            && view.archived > 0
+        {
+            let of = view.name.unwrap_or_else(|| batch.to_string());
+            display::note(&display::line(&format!(
+                "{} of the batch's {} are archived: `docket archive list --batch '{of}'`",
+                view.archived,
+                display::count(view.tasks, "task")
+            )));
+        }
+    }
+
     /// The query that they make.
     pub(crate) fn query(&self, now: Timestamp) -> TaskQuery {
         TaskQuery {
@@ -121,6 +165,7 @@ mod tests {
         assert_eq!(at("90s"), Some(1_000_000_000_000 - 90_000_000));
         assert_eq!(at("2d"), Some(1_000_000_000_000 - 2 * 86_400_000_000));
         assert_eq!(at("1970-01-01T00:00:01Z"), Some(1_000_000));
+        assert_eq!(at("1970-01-02"), Some(86_400_000_000));
         for bad in ["", "d", "-1d", "tomorrow", "5y", "99999999999d", "1ü"] {
             assert_eq!(at(bad), None, "{bad}");
         }

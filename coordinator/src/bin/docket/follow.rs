@@ -13,7 +13,7 @@ use crate::{
     came_to::CameTo,
     context::Context,
     display::{self, Style},
-    events,
+    events, facts,
     fail::{Exit, Failure, Outcome},
     resolve,
 };
@@ -176,11 +176,16 @@ pub(crate) fn shown(event: &RunEvent) -> (Option<Style>, String) {
         RunEvent::PauseRequested(e) => (Some(Style::Warn), format!("{} wants it paused", e.by)),
         RunEvent::RunPaused(_) => (Some(Style::Warn), "paused; `docket unpause` lets it go on".to_owned()),
         RunEvent::Unpaused(e) => (Some(Style::Bold), format!("{} lets it go on", e.by)),
+        RunEvent::RoleBegan(e) => (Some(Style::Bold), facts::role(e)),
+        RunEvent::Concluded(e) => (Some(Style::Dim), format!("   {}", facts::words(e))),
         RunEvent::Compacted(e) => {
             (Some(Style::Dim), format!("history made shorter: {}", events::compacted(e)))
         }
         RunEvent::SetupFinished(e) if e.exit == Some(0) => {
             (Some(Style::Dim), format!("ready: {}", e.command))
+        }
+        RunEvent::BaseChecked(e) => {
+            (Some(Style::Dim), format!("before the work: check {} {}", e.gate.name, e.came_to()))
         }
         RunEvent::SetupFinished(e) => (Some(Style::Warn), format!("the setup failed: {}", e.command)),
         // Who is asked then may be another.
@@ -193,6 +198,7 @@ pub(crate) fn shown(event: &RunEvent) -> (Option<Style>, String) {
         | RunEvent::PolicyChanged(_)
         | RunEvent::Delegated(_)
         | RunEvent::ChildAnswered(_)
+        | RunEvent::RolesPinned(_)
         | RunEvent::WorkspaceEdited(_) => (None, String::new()),
     };
     (style, text)

@@ -18,7 +18,8 @@ const HOUR_MS: u64 = 3_600_000;
     after_help = "A blob goes if no event of the log names it, directly or through another blob, and nobody touched it for
 24 hours: a submit stores its blobs first and names them later. Without --delete it only counts. It runs
 beside everything else, in small steps; what is named meanwhile stays. The database file does not shrink,
-what is freed in it is used again.
+what is freed in it is used again. Where blobs are kept outside of the database (`blobs.to`) their files go with
+them, and files that were written and never named: run it on the store itself, never on a copy of its database.
 
 Examples:
   docket gc
@@ -81,4 +82,9 @@ fn say(report: &GcResponse, hours: u64) {
             format!("  dropped: {} that nothing names, {} bytes{kept}", report.dropped, report.dropped_bytes)
         }
     });
+    if report.strays > 0 {
+        let done = if report.delete { "deleted" } else { "to go" };
+        let (files, bytes) = (report.strays, report.stray_bytes);
+        display::say(&format!("  {done}: {files} files outside that belong to no blob, {bytes} bytes"));
+    }
 }

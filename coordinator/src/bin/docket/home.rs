@@ -9,6 +9,7 @@ use std::{
     io::{Read as _, Seek as _, Write as _},
     os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _, PermissionsExt as _},
     path::{Path, PathBuf},
+    time::{Duration, Instant},
 };
 
 use base64::{Engine as _, engine::general_purpose::URL_SAFE_NO_PAD};
@@ -16,6 +17,7 @@ use docket_worker::secret::Secret;
 use nix::{
     fcntl::{FcntlArg, fcntl},
     libc,
+    unistd::Pid,
 };
 use serde::{Deserialize, Serialize};
 
@@ -31,6 +33,10 @@ const READABLE_BY_OTHERS: u32 = 0o055;
 
 /// Bits of a secret file's mode that let others read or change it.
 const OPEN_TO_OTHERS: u32 = 0o077;
+/// How long a lock may outlive its owner: a child takes that long from fork to exec on a busy machine.
+pub(crate) const LINGER: Duration = Duration::from_secs(2);
+/// How often it is looked whether it is gone.
+const LOOK_AGAIN: Duration = Duration::from_millis(10);
 /// Shortest token that somebody may have written by hand.
 const TOKEN_CHARS_MIN: usize = 32;
 
@@ -60,6 +66,22 @@ pub(crate) enum Ownership {
     Starting,
     /// Somebody does.
     Owned(Owner),
+}
+
+impl Owner {
+    /// Whether its process has ended, though its lock is held: by children that it was about to start, until they are
+    /// what they are to be. Of an owner in another process namespace nobody here knows, and it looks gone as well.
+    pub(crate) fn is_gone(&self) -> bool {
+        let pid = i32::try_from(self.pid).map(Pid::from_raw);
+        pid.is_ok_and(|pid| nix::sys::signal::kill(pid, None) == Err(nix::Error::ESRCH)) || self.is_dead()
+    }
+
+    /// Whether it waits for its parent to hear of its end.
+    fn is_dead(&self) -> bool {
+        let stat = std::fs::read_to_string(format!("/proc/{}/stat", self.pid)).unwrap_or_default();
+        let state = stat.rsplit_once(") ").and_then(|(_, rest)| rest.chars().next());
+        matches!(state, Some('Z' | 'X'))
+    }
 }
 
 /// The lock, held until this is dropped or the process ends.
@@ -165,6 +187,23 @@ impl Home {
             Err(error) => return Err(error.error).fail_with(Exit::Failed, failed),
         }
         token_in(File::open(&path).fail_with(Exit::Failed, failed)?, &path)
+    }
+
+    /// Takes the lock, if nobody has it; where whoever has it has died, a moment later.
+    pub(crate) fn lock(&self) -> Outcome<Option<Lock>> {
+        let until = Instant::now() + LINGER;
+        loop {
+            if let Some(lock) = self.try_lock()? {
+                return Ok(Some(lock));
+            }
+            match self.ownership()? {
+                Ownership::Owned(owner) if owner.is_gone() && Instant::now() < until => {
+                    std::thread::sleep(LOOK_AGAIN);
+                }
+                Ownership::Free if Instant::now() < until => {}
+                Ownership::Owned(_) | Ownership::Starting | Ownership::Free => return Ok(None),
+            }
+        }
     }
 
     /// Takes the lock, if nobody has it.
@@ -325,6 +364,26 @@ mod tests {
         assert_eq!((owner.pid, owner.address.as_deref()), (std::process::id(), Some("http://127.0.0.1:1")));
         drop(lock);
         assert_eq!(home.ownership().expect("asks"), Ownership::Free);
+    }
+
+    #[test]
+    fn a_lock_that_outlives_its_owner_for_a_moment_is_waited_for() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let home = Home::open(Some(folder.path())).expect("opens");
+        let lock = home.try_lock().expect("tries").expect("is free");
+        // No process has this id: they end far below.
+        let owner =
+            Owner { pid: u32::try_from(i32::MAX).expect("fits"), version: String::new(), address: None };
+        (&lock.file).write_all(&serde_json::to_vec(&owner).expect("no map in it")).expect("writes");
+        std::thread::scope(|scope| {
+            let waits = scope.spawn(|| home.lock().expect("tries").is_some());
+            std::thread::sleep(LOOK_AGAIN * 5);
+            drop(lock);
+            assert!(waits.join().expect("ends"), "it was waited for");
+        });
+        let mut held = home.lock().expect("tries").expect("is free");
+        held.announce(None).expect("says");
+        assert!(home.lock().expect("tries").is_none(), "one that lives is not waited for");
     }
 
     #[test]

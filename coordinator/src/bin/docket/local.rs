@@ -92,8 +92,8 @@ impl Local {
                 to: cx.config.archive.to.clone(),
                 retention,
                 scratch: cx.home.folder("scratch")?,
-                every: None,
                 dies: archive_dies,
+                ..ArchiveSettings::default()
             },
             answers_lost,
             ..ServerConfig::loopback(0, vec![ApiToken::of(user(), Role::Admin, token.expose())])
@@ -150,13 +150,17 @@ pub(crate) fn user() -> String {
 
 /// Opens the store that the settings name: the home's own database, or another.
 pub(crate) async fn open_store(cx: &Context) -> Outcome<Arc<dyn Store>> {
-    match cx.config.store.as_deref() {
-        None => sqlite_at(&cx.home.database()).await,
+    let store = match cx.config.store.as_deref() {
+        None => sqlite_at(&cx.home.database()).await?,
         Some(address) => match address.strip_prefix("sqlite:") {
-            Some(path) => sqlite_at(Path::new(path.trim_start_matches("//"))).await,
-            None => Ok(Arc::new(postgres_at(address).await?)),
+            Some(path) => sqlite_at(Path::new(path.trim_start_matches("//"))).await?,
+            None => postgres_at(address).await?,
         },
-    }
+    };
+    Ok(match cx.config.blobs.outside() {
+        Some(outside) => Arc::new(store.with_blobs(outside)),
+        None => Arc::new(store),
+    })
 }
 
 async fn postgres_at(address: &str) -> Outcome<SqlStore> {
@@ -177,7 +181,7 @@ async fn postgres_at(address: &str) -> Outcome<SqlStore> {
     }
 }
 
-async fn sqlite_at(path: &Path) -> Outcome<Arc<dyn Store>> {
+async fn sqlite_at(path: &Path) -> Outcome<SqlStore> {
     match sqlite::open(path).await {
         // As with PostgreSQL: nothing is tried again by a command that only begins.
         Err(error @ StoreError::Unavailable { .. }) => Err(error).fail_with(Exit::Unreachable, || {
@@ -187,7 +191,7 @@ async fn sqlite_at(path: &Path) -> Outcome<Arc<dyn Store>> {
                 path.display()
             )
         }),
-        opened => Ok(Arc::new(opened.fail_as(Exit::Unreachable)?)),
+        opened => opened.fail_as(Exit::Unreachable),
     }
 }
 

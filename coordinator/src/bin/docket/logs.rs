@@ -8,6 +8,7 @@ use docket_worker::client::{Client, Lineage};
 
 use crate::{
     access::Access,
+    children,
     context::Context,
     display::{self, Style},
     events,
@@ -31,6 +32,9 @@ pub(crate) struct Args {
     /// For a run that stands on another's history: that history first
     #[arg(long)]
     lineage: bool,
+    /// The events of what the run gave away, too, each child's behind its parent's
+    #[arg(long)]
+    children: bool,
 }
 
 async fn whole(client: &Client, stream: &StreamId) -> Outcome<Vec<Envelope>> {
@@ -51,18 +55,45 @@ pub(crate) async fn run(cx: Context, args: Args) -> Outcome {
     let access = Access::to_read(&cx, &args.id).await?;
     let stream =
         args.id.contains('/').then(|| args.id.parse::<StreamId>().fail_as(Exit::Usage)).transpose()?;
+    let mut given_by = Vec::new();
     let events = match stream {
         Some(stream) => whole(&access.client, &stream).await?,
         None => match resolve::named(&access.client, &args.id).await? {
             Named::Run(run) => {
+                given_by.push(run);
                 let lineage = if args.lineage { Lineage::Whole } else { Lineage::Own };
                 access.client.all_events(run, lineage).await?
             }
-            Named::Task(task) => whole(&access.client, &StreamId::Task(task)).await?,
+            Named::Task(task) => {
+                if args.children {
+                    let runs = access.client.task(task).await?.runs;
+                    given_by.extend(runs.into_iter().map(|run| run.id));
+                }
+                whole(&access.client, &StreamId::Task(task)).await?
+            }
         },
     };
+    tell(&cx, &events);
+    if args.children {
+        for child in children::below(&access.client, &given_by).await? {
+            for run in &child.view.runs {
+                let by = child.view.task.delegated_by.as_ref();
+                let call = by.map_or_else(String::new, |by| format!(", {} of run {}", by.call, by.run));
+                if !cx.json() {
+                    let title = format!("task {}{call}: {}", child.view.task.id, child.view.task.spec.title);
+                    display::say("");
+                    display::say(&cx.screen.paint(Style::Bold, &display::line(&title)));
+                }
+                tell(&cx, &access.client.all_events(run.id, Lineage::Own).await?);
+            }
+        }
+    }
     access.close().await?;
-    for event in &events {
+    Ok(Exit::Ok)
+}
+
+fn tell(cx: &Context, events: &[Envelope]) {
+    for event in events {
         if cx.json() {
             display::say_json(event);
             continue;
@@ -78,5 +109,4 @@ pub(crate) async fn run(cx: Context, args: Args) -> Outcome {
         let room = cx.screen.columns().saturating_sub(place.len() + 1);
         display::say(&format!("{} {}", cx.screen.paint(Style::Dim, &place), display::fit(&text, room)));
     }
-    Ok(Exit::Ok)
 }

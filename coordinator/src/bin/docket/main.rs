@@ -19,11 +19,13 @@ mod came_to;
 mod cancel;
 mod cat;
 mod checkout;
+mod children;
 mod compare;
 mod completions;
 mod conditions;
 mod config;
 mod context;
+mod cost;
 mod db;
 mod deliverer;
 mod delivery;
@@ -33,6 +35,7 @@ mod display;
 mod doctor;
 mod events;
 mod export;
+mod facts;
 mod fail;
 mod filter;
 mod follow;
@@ -46,6 +49,8 @@ mod lineage;
 mod local;
 mod logging;
 mod logs;
+mod memory;
+mod metrics;
 mod past;
 mod pause;
 mod policy;
@@ -141,6 +146,8 @@ async fn dispatch(cx: Context, command: Command) -> Outcome {
         Command::Ps(args) => ps::run(cx, args).await,
         Command::Batch(args) => batch::run(cx, args).await,
         Command::Why(args) => why::run(cx, args).await,
+        Command::Cost(args) => cost::run(cx, args).await,
+        Command::Metrics(args) => metrics::run(cx, args).await,
         Command::Compare(args) => compare::run(cx, args).await,
         Command::Show(args) => show::run(cx, args).await,
         Command::Follow(args) => follow::run(cx, args).await,
@@ -167,7 +174,7 @@ async fn dispatch(cx: Context, command: Command) -> Outcome {
         Command::Sandbox(args) => sandbox::run(cx, args).await,
         Command::Replay(args) => Box::pin(replay::run(cx, args)).await,
         Command::Step(args) => step::run(cx, args).await,
-        Command::Verify(args) => verify::run(cx, args).await,
+        Command::Verify(args) => Box::pin(verify::run(cx, args)).await,
         Command::Export(args) => export::run(cx, args).await,
         Command::Import(args) => Box::pin(import::run(cx, *args)).await,
         Command::Gc(args) => gc::run(cx, args).await,
@@ -178,6 +185,7 @@ async fn dispatch(cx: Context, command: Command) -> Outcome {
         Command::Workers(args) => workers::run(cx, args).await,
         Command::Schedule(args) => Box::pin(schedule::run(cx, args)).await,
         Command::Limit(args) => limit::run(cx, args).await,
+        Command::Memory(args) => memory::run(cx, args).await,
         Command::Queue(args) => queue::run(cx, args).await,
         Command::Inbox(args) => inbox::run(cx, args).await,
         Command::Token(args) => token::run(cx, args).await,

@@ -1,10 +1,15 @@
 //! `docket ps`: tasks, newest first.
 
-use std::{collections::HashMap, io::IsTerminal as _, time::Duration};
+use std::{
+    collections::{HashMap, HashSet},
+    io::IsTerminal as _,
+    time::Duration,
+};
 
 use docket_schema::{
     ids::{BatchId, QueueName, RunId, Seq, TaskId, Timestamp},
     task::{TaskBlockedWhy, TaskRecord, TaskState},
+    wire::{ProblemCode, ProviderWait, TaskPage},
 };
 use docket_worker::client::Client;
 use serde::Serialize;
@@ -18,6 +23,9 @@ use crate::{
     filter::FilterArgs,
     signals::Stop,
 };
+
+/// Most tasks that are read to be sorted.
+const SORTED_MAX: u32 = 100_000;
 
 /// Questions that a list repeats: more would push the list off the screen.
 const QUESTIONS_SHOWN_MAX: usize = 5;
@@ -44,7 +52,7 @@ pub(crate) struct Args {
     /// At most this many
     #[arg(short = 'n', long, default_value_t = 50, value_parser = clap::value_parser!(u32).range(1..=100_000))]
     limit: u32,
-    /// The order of those that are listed; which they are, the newest decide
+    /// The order, of all that the filters mean
     #[arg(long, value_enum, default_value_t)]
     sort: Sort,
     /// What is shown, with commas
@@ -172,11 +180,12 @@ impl Column {
 pub(crate) struct Row {
     id: TaskId,
     state: TaskState,
-    /// For what a blocked task waits: `person`, `child`, `paused`, `provider`.
+    /// For what a blocked task waits: `person`, `child`, `paused`, `provider`, `outage`, `budget`.
     blocked_why: Option<TaskBlockedWhy>,
     title: String,
     queue: QueueName,
     batch: Option<BatchId>,
+    batch_name: Option<String>,
     priority: i16,
     model: String,
     engine: String,
@@ -189,9 +198,17 @@ pub(crate) struct Row {
     available_at: Timestamp,
     ended_at: Option<Timestamp>,
     message: Option<String>,
+    /// The limit on its model's provider that its run waits for.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    waits: Option<ProviderWait>,
 }
 
 impl Row {
+    fn with(task: &TaskRecord, waits: &[ProviderWait]) -> Self {
+        let waits = waits.iter().find(|wait| wait.task == task.id).cloned();
+        Self { waits, ..Self::of(task) }
+    }
+
     /// The row of a task.
     pub(crate) fn of(task: &TaskRecord) -> Self {
         Self {
@@ -201,6 +218,7 @@ impl Row {
             title: task.spec.title.clone(),
             queue: task.spec.queue.clone(),
             batch: task.spec.batch,
+            batch_name: task.spec.batch_name.clone(),
             priority: task.spec.priority,
             model: task.spec.model.to_string(),
             engine: task.spec.engine.clone(),
@@ -213,6 +231,7 @@ impl Row {
             available_at: task.available_at,
             ended_at: task.ended_at,
             message: task.message.clone(),
+            waits: None,
         }
     }
 }
@@ -259,30 +278,46 @@ fn say_questions(cx: &Context, tasks: &[TaskRecord]) {
     if let Some(more) = waiting.len().checked_sub(QUESTIONS_SHOWN_MAX).filter(|more| *more > 0) {
         display::say(&format!("\n{more} more wait for an answer; `docket ps --state blocked` lists them"));
     }
+    let troubled: Vec<&TaskRecord> =
+        tasks.iter().filter(|task| task.state == TaskState::Completed && task.message.is_some()).collect();
+    for task in troubled.iter().take(QUESTIONS_SHOWN_MAX) {
+        let (id, message) = (task.id.short(), task.message.as_deref().unwrap_or_default());
+        display::say(&format!(
+            "\n{}: {}; `docket apply {id}` or `docket push {id}` runs it again",
+            cx.screen.paint(Style::Bold, &id),
+            display::line(message)
+        ));
+    }
+    if let Some(more) = troubled.len().checked_sub(QUESTIONS_SHOWN_MAX).filter(|more| *more > 0) {
+        display::say(&format!("\n{more} more hooks did not end well; `--columns task,message` shows them"));
+    }
 }
 
 /// Lists tasks.
-pub(crate) async fn run(cx: Context, args: Args) -> Outcome {
+pub(crate) async fn run(cx: Context, mut args: Args) -> Outcome {
     if let Some(seconds) = args.watch {
-        return watch(&cx, &args, Duration::from_secs(seconds)).await;
+        return watch(&cx, args, Duration::from_secs(seconds)).await;
     }
     let access = Access::open(&cx, Need::Read).await?;
+    args.filter.find_batch(&access.client).await?;
     let streams = cx.json() && args.sort == Sort::Newest;
-    let each = |page: &[TaskRecord]| {
+    let each = |page: &TaskPage| {
         if streams {
-            page.iter().for_each(|task| display::say_json(&Row::of(task)));
+            page.tasks.iter().for_each(|task| display::say_json(&Row::with(task, &page.waits)));
         }
     };
-    let (mut tasks, more) = read(&access.client, &args, each).await?;
+    let Listed { tasks, waits, more } = read(&access.client, &args, each).await?;
+    if !cx.json() {
+        args.filter.tell_archived(&access.client).await;
+    }
     access.close().await?;
-    args.sort.order(&mut tasks);
     if cx.json() {
         if !streams {
-            tasks.iter().for_each(|task| display::say_json(&Row::of(task)));
+            tasks.iter().for_each(|task| display::say_json(&Row::with(task, &waits)));
         }
         return Ok(Exit::Ok);
     }
-    say_list(&cx, &args, &tasks);
+    say_list(&cx, &args, &tasks, &waits);
     if more {
         let again = args.limit.saturating_mul(2).min(100_000);
         display::note(&format!("there are more; -n {again} shows more of them"));
@@ -290,30 +325,42 @@ pub(crate) async fn run(cx: Context, args: Args) -> Outcome {
     Ok(Exit::Ok)
 }
 
-/// The newest tasks that are meant, page by page, and whether there are more.
-async fn read(
-    client: &Client,
-    args: &Args,
-    mut each: impl FnMut(&[TaskRecord]),
-) -> Outcome<(Vec<TaskRecord>, bool)> {
+/// What a look at the tasks found.
+struct Listed {
+    tasks: Vec<TaskRecord>,
+    waits: Vec<ProviderWait>,
+    more: bool,
+}
+
+/// The first of the tasks that are meant, and whether there are more: page by page, the newest first; in another order,
+/// all of them are read.
+async fn read(client: &Client, args: &Args, mut each: impl FnMut(&TaskPage)) -> Outcome<Listed> {
     let mut query = args.filter.query(docket_coordinator::clock::Clock::new().now());
-    let mut tasks: Vec<TaskRecord> = Vec::new();
+    let most = if args.sort == Sort::Newest { args.limit } else { SORTED_MAX };
+    let (mut tasks, mut waits): (Vec<TaskRecord>, Vec<ProviderWait>) = (Vec::new(), Vec::new());
+    let ordered = |mut tasks: Vec<TaskRecord>, waits: Vec<ProviderWait>, more: bool| {
+        args.sort.order(&mut tasks);
+        let more = more || tasks.len() > args.limit as usize;
+        tasks.truncate(args.limit as usize);
+        Listed { tasks, waits, more }
+    };
     loop {
-        let left = args.limit - u32::try_from(tasks.len()).unwrap_or(args.limit).min(args.limit);
+        let left = most - u32::try_from(tasks.len()).unwrap_or(most).min(most);
         query.limit = Some(left.clamp(1, PAGE_TASKS));
         let page = client.tasks(&query).await?;
-        each(&page.tasks);
+        each(&page);
         tasks.extend(page.tasks);
-        let is_full = tasks.len() >= args.limit as usize;
+        waits.extend(page.waits);
+        let is_full = tasks.len() >= most as usize;
         match page.next {
-            None => return Ok((tasks, false)),
-            Some(_) if is_full => return Ok((tasks, true)),
+            None => return Ok(ordered(tasks, waits, false)),
+            Some(_) if is_full => return Ok(ordered(tasks, waits, true)),
             next => query.before = next,
         }
     }
 }
 
-fn say_list(cx: &Context, args: &Args, tasks: &[TaskRecord]) {
+fn say_list(cx: &Context, args: &Args, tasks: &[TaskRecord], waits: &[ProviderWait]) {
     if tasks.is_empty() {
         let any = args.filter.query(Timestamp(0)).has_filter();
         return display::note(if any {
@@ -324,6 +371,13 @@ fn say_list(cx: &Context, args: &Args, tasks: &[TaskRecord]) {
     }
     display::say(&table(cx, args, tasks));
     say_questions(cx, tasks);
+    for wait in waits.iter().take(QUESTIONS_SHOWN_MAX) {
+        let id = cx.screen.paint(Style::Bold, &wait.task.short());
+        display::say(&format!("\n{id} runs: {}", display::line(&wait.to_string())));
+    }
+    if let Some(more) = waits.len().checked_sub(QUESTIONS_SHOWN_MAX).filter(|more| *more > 0) {
+        display::say(&format!("\n{more} more wait for a provider's limit; `docket limit list` shows them"));
+    }
 }
 
 fn table(cx: &Context, args: &Args, tasks: &[TaskRecord]) -> String {
@@ -336,28 +390,67 @@ fn table(cx: &Context, args: &Args, tasks: &[TaskRecord]) -> String {
     table.render(cx.screen)
 }
 
+/// Tasks that were listed, are not any more, and changed: as they stand now.
+async fn left(
+    client: &Client,
+    seen: &HashMap<TaskId, Seq>,
+    listed: &[TaskRecord],
+) -> Outcome<Vec<TaskRecord>> {
+    let listed: HashSet<TaskId> = listed.iter().map(|task| task.id).collect();
+    let mut left = Vec::new();
+    for (id, seq) in seen.iter().filter(|(id, _)| !listed.contains(id)) {
+        match client.task(*id).await {
+            Ok(view) => left.extend(Some(view.task).filter(|task| task.seq != *seq)),
+            // It is in the archive by now.
+            Err(error) if error.code() == Some(ProblemCode::NotFound) => {}
+            Err(error) => return Err(error.into()),
+        }
+    }
+    left.sort_unstable_by_key(|task| std::cmp::Reverse(task.id));
+    Ok(left)
+}
+
+/// As much of a list as a terminal's rows hold: its head and first rows are what is looked at.
+fn say_screen(cx: &Context, args: &Args, tasks: &[TaskRecord], waits: &[ProviderWait]) {
+    // The head, a line that says how many more there are, and the cursor's.
+    let room = usize::from(console::Term::stdout().size().0).saturating_sub(3).max(1);
+    if tasks.len() <= room / 2 {
+        return say_list(cx, args, tasks, waits);
+    }
+    let shown = &tasks[..tasks.len().min(room)];
+    display::say(&table(cx, args, shown));
+    if tasks.len() > shown.len() {
+        display::say(&format!("and {} more", tasks.len() - shown.len()));
+    }
+}
+
 /// Looks again and again, until Ctrl-C or until nobody reads.
-async fn watch(cx: &Context, args: &Args, every: Duration) -> Outcome {
+async fn watch(cx: &Context, mut args: Args, every: Duration) -> Outcome {
+    let mut found = false;
     let stop = Stop::listen()?;
     let redraws = !cx.json() && std::io::stdout().is_terminal();
     let mut seen: HashMap<TaskId, Seq> = HashMap::new();
     loop {
         // A coordinator that comes and goes is found again each time.
         let access = Access::open(cx, Need::Read).await?;
-        let (mut tasks, _) = read(&access.client, args, |_| {}).await?;
+        if !std::mem::replace(&mut found, true) {
+            args.filter.find_batch(&access.client).await?;
+        }
+        let Listed { tasks, waits, .. } = read(&access.client, &args, |_| {}).await?;
+        let left = if redraws { Vec::new() } else { left(&access.client, &seen, &tasks).await? };
         access.close().await?;
-        args.sort.order(&mut tasks);
         if redraws {
             // The screen is emptied, and the list begins at its top.
             display::say_bytes(b"\x1b[2J\x1b[H");
-            say_list(cx, args, &tasks);
+            say_screen(cx, &args, &tasks, &waits);
         } else {
             let is_new = |task: &&TaskRecord| seen.get(&task.id) != Some(&task.seq);
-            let changed: Vec<TaskRecord> = tasks.iter().filter(is_new).cloned().collect();
+            let changed: Vec<TaskRecord> =
+                left.into_iter().chain(tasks.iter().filter(is_new).cloned()).collect();
             if cx.json() {
                 changed.iter().for_each(|task| display::say_json(&Row::of(task)));
             } else if !changed.is_empty() {
-                display::say(&table(cx, args, &changed));
+                display::say(&table(cx, &args, &changed));
             }
             seen = tasks.iter().map(|task| (task.id, task.seq)).collect();
         }

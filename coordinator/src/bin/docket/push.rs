@@ -34,7 +34,7 @@ pub(crate) async fn run(cx: Context, args: Args) -> Outcome {
     let found = args.what.find(&access).await?;
     let remote = args.remote.unwrap_or_else(|| cx.config.delivery.remote.clone());
     let ask = Ask { push: Some(&remote), ..args.what.ask(&found) };
-    let done = delivery::deliver(&cx, &access.client, &ask).await?;
+    let done = delivery::deliver_now(&cx, &access.client, &ask).await?;
     access.close().await?;
     delivery::say(&cx, &ask, &done);
     Ok(Exit::Ok)

@@ -117,7 +117,11 @@ fn said(cx: &Context, view: &QueueView) {
     let paused = if view.settings.paused { "paused" } else { "open" };
     let max = view.settings.running_max.map_or(String::new(), |max| format!(", at most {max} run at a time"));
     let running = view.count(TaskState::Running);
-    display::say(&format!("queue {} is {paused}{max}; {running} of its tasks run", view.name));
+    let run = if running == 1 { "runs" } else { "run" };
+    display::say(&format!("queue {} is {paused}{max}; {running} of its tasks {run}", view.name));
+    if view.tasks.is_empty() {
+        display::note("it has no task that has not ended; `docket queue` lists those that have");
+    }
 }
 
 async fn list(cx: &Context, client: &Client) -> Outcome<()> {

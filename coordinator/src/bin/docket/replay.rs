@@ -26,6 +26,7 @@ pub(crate) use self::{
 };
 use crate::{
     access::Access,
+    children,
     context::Context,
     delivery::Remote,
     display,
@@ -92,6 +93,9 @@ pub(crate) struct Args {
     /// With --tools: run the final checks too
     #[arg(long, requires = "tools")]
     gates: bool,
+    /// What the run gave away, too: the last run of each child, behind its parent's
+    #[arg(long, conflicts_with_all = ["request", "output", "turn"])]
+    children: bool,
 }
 
 impl Args {
@@ -120,7 +124,22 @@ pub(crate) async fn run(cx: Context, args: Args) -> Outcome {
     }
     let access = Access::to_read(&cx, &args.id).await?;
     let run = resolve::run(&access.client, &args.id).await?;
-    let exit = say(&cx, &access.client, run, &args).await?;
+    let mut exit = say(&cx, &access.client, run, &args).await?;
+    if args.children {
+        let Args { full, verify, tools, gates, .. } = args;
+        let of_child = Args { full, verify, tools, gates, ..Args::default() };
+        for child in children::below(&access.client, &[run]).await? {
+            let Some(run) = child.view.task.last_run.filter(|_| !child.view.runs.is_empty()) else {
+                continue;
+            };
+            if !cx.json() {
+                display::say("");
+                let title = format!("what {} gave away: {}", child.call, child.view.task.spec.title);
+                display::say(&cx.screen.paint(display::Style::Bold, &display::line(&title)));
+            }
+            exit = exit.worse(say(&cx, &access.client, run, &of_child).await?);
+        }
+    }
     access.close().await?;
     Ok(exit)
 }
@@ -157,7 +176,7 @@ async fn say(cx: &Context, client: &Client, run: RunId, args: &Args) -> Outcome 
         }
         let history = history(client, run).await?;
         let choice = Choice { turns: args.range(run, &history)?, gates: args.gates };
-        return Ok(exit.worse(run_again(cx, client, run, &history, choice).await?));
+        return Ok(exit.worse(Box::pin(run_again(cx, client, run, &history, choice)).await?));
     }
     let history = history(client, run).await?;
     let pins = started(&history, run)?;

@@ -301,7 +301,7 @@ async fn finish(
             (Delivery::Branch | Delivery::Push, Exit::Ok) => {
                 let repository = asked.repo.clone().unwrap_or_else(|| PathBuf::from("."));
                 let ask = Ask { push, ..Ask::of(task, run, &repository) };
-                branch = Some(Box::pin(delivery::deliver(cx, client, &ask)).await?);
+                branch = Some(Box::pin(delivery::deliver_now(cx, client, &ask)).await?);
             }
             (Delivery::Patch | Delivery::Branch | Delivery::Push, _) if !cx.json() => {
                 let (result, _) = delivery::result_of(cx, client, run).await?;

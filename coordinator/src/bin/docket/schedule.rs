@@ -143,7 +143,11 @@ pub(crate) async fn run(cx: Context, args: Args) -> Outcome {
     };
     if let What::Add(args) = &what {
         // Before anything is pinned.
-        docket_coordinator::decide::Timetable::new(&args.cron, &args.tz).fail_as(Exit::Usage)?;
+        let times = docket_coordinator::decide::Timetable::new(&args.cron, &args.tz).fail_as(Exit::Usage)?;
+        if times.next(docket_coordinator::clock::Clock::new().now()).is_none() {
+            let message = format!("the times of `{}` never come", args.cron);
+            return Err(Failure::new(Exit::Usage, message));
+        }
     }
     let access = Access::open(&cx, need).await?;
     let client = &access.client;

@@ -122,7 +122,7 @@ impl Served {
 
 /// Takes the home's lock, or says who has it.
 pub(crate) fn own(cx: &Context) -> Outcome<Lock> {
-    if let Some(lock) = cx.home.try_lock()? {
+    if let Some(lock) = cx.home.lock()? {
         return Ok(lock);
     }
     let home = cx.home.path().display();

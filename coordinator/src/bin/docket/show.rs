@@ -1,13 +1,14 @@
 //! `docket show`: everything the queue knows of a task, and of each of its runs.
 
 mod deliveries;
+mod family;
 mod lineage;
 
 use docket_schema::{
     ids::{RunId, TaskId, Timestamp},
     message::ModelRef,
     run::{ModelTerms, Models, OtherModel, RunState},
-    task::{Delivery, TaskRecord, TaskSpec},
+    task::{Deliveries, Delivery, TaskDelivered, TaskRecord, TaskSpec, TaskState},
     wire::{RunView, TaskView},
 };
 use docket_worker::client::{Client, Lineage};
@@ -17,6 +18,7 @@ use crate::{
     access::Access,
     answer,
     context::Context,
+    delivery,
     display::{self, Cell, Style, Table, duration, line, money},
     events,
     fail::{Exit, FailWith as _, Outcome},
@@ -158,16 +160,22 @@ pub(crate) async fn run(cx: Context, args: Args) -> Outcome {
             let view = access.client.task(task).await?;
             let runs: Vec<RunId> = view.runs.iter().map(|run| run.id).collect();
             let trees = lineage::of(&access.client, &runs).await?;
+            let children = crate::children::of(&access.client, &runs).await?;
             if cx.json() {
                 let mut row = serde_json::to_value(ps::Row::of(&view.task)).fail_as(Exit::Failed)?;
+                row["waits"] = serde_json::json!(view.waits);
                 row["run"] = serde_json::json!(resolve::last_here(&view).or(view.task.last_run));
                 row["forked_from"] = serde_json::json!(view.task.forked_from.map(|from| from.run));
+                row["delegated_by"] = serde_json::json!(view.task.delegated_by.as_ref().map(|by| by.run));
+                row["children"] = serde_json::to_value(family::rows(&children)).fail_as(Exit::Failed)?;
                 row["delivery"] = deliveries::row(&access.client, &view.task).await?;
                 row["lineage"] = serde_json::to_value(lineage::rows(&trees)).fail_as(Exit::Failed)?;
                 display::say_json(&row);
             } else {
-                say_task(&cx, &view);
-                deliveries::say(&cx, &access.client, &view.task).await?;
+                let found = delivery::deliveries(&access.client, view.task.id).await?;
+                say_task(&cx, &view, &found);
+                family::say(&cx, &children);
+                deliveries::say(&cx, &view.task, &found);
                 say_question(&cx, &access.client, &view.task).await?;
                 lineage::say(&cx, &trees, &runs);
             }
@@ -183,7 +191,31 @@ fn pair(cx: &Context, name: &str, value: &str) {
     }
 }
 
-fn say_task(cx: &Context, view: &TaskView) {
+/// What becomes, or became, of its branch.
+fn gives(task: &TaskRecord, found: &Deliveries) -> String {
+    let wanted = task.spec.delivery();
+    if wanted == Delivery::Patch {
+        return String::new();
+    }
+    let of_last = |one: &&TaskDelivered| Some(one.run) == task.last_run;
+    let last = found.delivered.iter().rfind(of_last);
+    let branch = last.map_or_else(|| task.spec.branch_of(task.id), |one| one.branch.clone());
+    let is_pushed = last.is_some_and(|one| one.remote.is_some());
+    let ended = task.state.is_ended() && task.state != TaskState::Completed;
+    let how = match wanted {
+        _ if task.last_run.is_some() && found.needless == task.last_run => "changed nothing: no branch",
+        _ if is_pushed => "pushed",
+        Delivery::Push if last.is_some() => "made, to be pushed",
+        Delivery::Branch | Delivery::Patch if last.is_some() => "made",
+        _ if ended => "not made",
+        _ if task.last_run.is_some_and(|run| found.is_accepted(run)) => "settled by hand",
+        Delivery::Push => "to be made and pushed",
+        Delivery::Branch | Delivery::Patch => "to be made",
+    };
+    format!("{branch}, {how}")
+}
+
+fn say_task(cx: &Context, view: &TaskView, delivered: &Deliveries) {
     let task = &view.task;
     display::say(&format!("{} {}", cx.screen.paint(Style::Bold, "task"), task.id));
     pair(cx, "title", &task.spec.title);
@@ -192,6 +224,10 @@ fn say_task(cx: &Context, view: &TaskView) {
         cx.screen.paint(Style::Dim, "     state"),
         cx.screen.paint(ps::style_of(task.state), ps::word(task))
     ));
+    if let Some(wait) = &view.waits {
+        let since = duration(docket_coordinator::clock::Clock::new().now().ms_since(wait.since));
+        pair(cx, "waits", &format!("{wait}; since {since}"));
+    }
     pair(cx, "message", task.message.as_deref().unwrap_or(""));
     pair(cx, "queue", &format!("{}, priority {}", task.spec.queue, task.spec.priority));
     pair(cx, "model", &format!("{}, engine {}", models(&task.spec), task.spec.engine));
@@ -200,12 +236,10 @@ fn say_task(cx: &Context, view: &TaskView) {
     pair(cx, "commit", task.spec.base.git.as_ref().map_or("", |git| &git.commit));
     let from = task.forked_from.map(|from| format!("turn {} of run {}", from.turn, from.run));
     pair(cx, "forked", from.as_deref().unwrap_or(""));
-    let gives = match task.spec.delivery() {
-        Delivery::Patch => String::new(),
-        Delivery::Branch => task.spec.branch_of(task.id),
-        Delivery::Push => format!("{}, pushed", task.spec.branch_of(task.id)),
-    };
-    pair(cx, "branch", &gives);
+    let by =
+        task.delegated_by.as_ref().map(|by| format!("task {}, call {} of run {}", by.task, by.call, by.run));
+    pair(cx, "given by", by.as_deref().unwrap_or(""));
+    pair(cx, "branch", &gives(task, delivered));
     pair(cx, "submitted", &task.submitted_at.to_string());
     pair(cx, "ended", &task.ended_at.map_or_else(String::new, |at| at.to_string()));
     pair(

@@ -10,6 +10,7 @@ use docket_schema::{
     run::{Complexity, Effort, temperature_milli},
     snapshot::Base,
     task::{Backoff, Delivery, PRIORITY_MAX, SettingsPatch, TITLE_CHARS_MAX, TaskSpec, check_model},
+    tool::ToolSet,
     wire::SubmitRequest,
 };
 use docket_worker::{
@@ -123,6 +124,10 @@ pub(crate) struct TaskArgs {
     /// What the model may do, from a file; a worker's own policy stays in force beside it (`docket policy check`)
     #[arg(long, value_name = "FILE")]
     pub(crate) policy: Option<PathBuf>,
+    /// Which tools the model has: core, the seven, or wide, 26 for files, git, commands, Python environments and
+    /// memory [default: `run.tool_set` of docket.toml, core]
+    #[arg(long, value_name = "SET", value_parser = tool_set)]
+    pub(crate) tools: Option<ToolSet>,
     /// Turns before the run ends as failed
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1000))]
     pub(crate) turns: Option<u32>,
@@ -130,6 +135,9 @@ pub(crate) struct TaskArgs {
     /// (low, medium, high) [default: judged by its words]
     #[arg(long, value_name = "SIZE", value_parser = complexity)]
     pub(crate) complexity: Option<Complexity>,
+    /// Let the run give pieces of its work to child tasks, so deep [default: `run.delegation_depth_max` of docket.toml]
+    #[arg(long, value_name = "DEPTH", value_parser = clap::value_parser!(u32).range(0..=8))]
+    pub(crate) delegate: Option<u32>,
     /// How hard the main model thinks (low, medium, high) [default: `run.effort` of docket.toml, else the provider's]
     #[arg(long, value_name = "EFFORT", value_parser = effort)]
     pub(crate) effort: Option<Effort>,
@@ -186,6 +194,10 @@ pub(crate) fn effort(text: &str) -> Result<Effort, String> {
     text.parse().map_err(str::to_owned)
 }
 
+pub(crate) fn tool_set(text: &str) -> Result<ToolSet, String> {
+    text.parse().map_err(str::to_owned)
+}
+
 pub(crate) fn temperature(text: &str) -> Result<u32, String> {
     temperature_milli(text).ok_or_else(|| format!("it must be {}", config::TEMPERATURE))
 }
@@ -221,10 +233,9 @@ impl TaskArgs {
         check_address(&model)?;
         let explore = self.other(&model, &self.explore_model, &cx.config.explore_model)?;
         let fallback = self.other(&model, &self.fallback_model, &cx.config.fallback_model)?;
-        self.check_prices(cx, [Some(&model), explore.as_ref(), fallback.as_ref()].into_iter().flatten())?;
-        let scripted = [Some(&model), explore.as_ref(), fallback.as_ref()];
-        let script =
-            self.read_script(scripted.into_iter().flatten().any(|one| one.provider == "scripted"))?;
+        let all = || [Some(&model), explore.as_ref(), fallback.as_ref()].into_iter().flatten();
+        self.check_prices(cx, all())?;
+        let script = self.read_script(all().any(|one| one.provider == "scripted"))?;
         self.check_engine(cx)?;
         let policy = self.policy.as_deref().map(policy::read).transpose()?;
         let chars = text.chars().count();
@@ -378,9 +389,11 @@ impl TaskArgs {
                 complexity: self.complexity,
                 effort: self.effort,
                 temperature_milli: self.temperature,
+                tool_set: self.tools,
                 tokens_max: self.max_tokens,
                 cost_max_nusd: self.max_cost,
                 time_max_ms: self.max_time,
+                delegation_depth_max: self.delegate,
                 ..SettingsPatch::default()
             },
             tests: self.tests.clone(),
@@ -467,25 +480,22 @@ pub(crate) fn title_of(text: &str) -> Outcome<String> {
     let first =
         first.ok_or_else(|| Failure::new(Exit::Usage, "the task is empty; say what is to be done"))?;
     let clean: String = first.chars().filter(|c| !c.is_control()).collect();
-    if clean.chars().count() <= TITLE_CHARS_MAX {
-        return Ok(clean);
-    }
-    Ok(clean.chars().take(TITLE_CHARS_MAX - 1).chain(['…']).collect())
+    let is_long = clean.chars().count() > TITLE_CHARS_MAX;
+    Ok(if is_long { clean.chars().take(TITLE_CHARS_MAX - 1).chain(['…']).collect() } else { clean })
 }
 
 /// Submits the task.
 pub(crate) async fn run(cx: Context, args: Args) -> Outcome {
     let asked = args.task.check(&cx)?;
     let access = Access::open(&cx, Need::Write).await?;
-    let id = TaskId(docket_coordinator::clock::new_id());
-    let id = args.task.submit(&cx, &access.client, asked, None, id).await?;
+    let fresh = TaskId(docket_coordinator::clock::new_id());
+    let id = args.task.submit(&cx, &access.client, asked, None, fresh).await?;
     if cx.json() {
         display::say_json(&crate::ps::Row::of(&access.client.task(id).await?.task));
     } else {
         display::say(&id.to_string());
     }
-    access.close().await?;
-    Ok(Exit::Ok)
+    access.close().await.map(|()| Exit::Ok)
 }
 
 #[cfg(test)]

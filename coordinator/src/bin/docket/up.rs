@@ -5,7 +5,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::{
     context::Context,
-    deliverer,
+    deliverer, display,
     fail::{Exit, Outcome},
     logging, predecessor,
     serve::{self, Served, ServerArgs},
@@ -17,7 +17,7 @@ use crate::{
 #[derive(Debug, clap::Args)]
 #[command(
     after_help = "Ctrl-C lets each run finish its turn, gives it back and ends; a second Ctrl-C ends at once. What was
-given back goes on at the next `docket up`.
+given back goes on at the next `docket up`. Drained from elsewhere (`docket workers drain`), it goes on as a coordinator alone.
 
 Examples:
   docket up
@@ -48,6 +48,13 @@ pub(crate) async fn run(mut cx: Context, args: Args) -> Outcome {
     let (until, at) = (deliveries.clone(), cx.clone());
     let deliverer = tokio::spawn(async move { deliverer::run(&at, &client, until).await });
     let ended = worker.await;
+    if ended.is_ok() && !stop.drain.is_cancelled() {
+        display::note(
+            "the worker has ended: somebody drained it (`docket workers drain`). This goes on as a coordinator \
+             without one; Ctrl-C ends it, and `docket worker` starts a worker for it",
+        );
+        stop.drain.cancelled().await;
+    }
     deliveries.cancel();
     if let Err(error) = deliverer.await {
         tracing::error!(%error, "the deliverer ended badly; `docket apply` makes branches by hand");

@@ -27,6 +27,7 @@ use serde::Serialize;
 
 use crate::{
     access::{Access, Need},
+    children,
     context::Context,
     delivery::Remote,
     display::{self, Style},
@@ -65,6 +66,9 @@ pub(crate) struct Args {
     /// With --tools: run the final checks too
     #[arg(long, requires = "tools")]
     gates: bool,
+    /// What the run, or the runs of the task, gave away, too
+    #[arg(long, requires = "id")]
+    children: bool,
     /// Read every file of the archive, too, and compare it with what stands in its place here
     #[arg(long, conflicts_with = "id")]
     archives: bool,
@@ -91,6 +95,8 @@ pub(crate) struct Report {
     pub(crate) archived: usize,
     /// Files of the archive that were read and proven.
     pub(crate) archive_files: usize,
+    /// Places of the archive that do not answer: what was not read there, and why.
+    pub(crate) archives_unread: Vec<String>,
     /// Decisions derived again and found equal.
     pub(crate) decisions: u64,
     /// Requests rendered again and found equal.
@@ -112,10 +118,12 @@ impl Report {
 
     /// How a command that found this ends.
     pub(crate) fn exit(&self) -> Exit {
-        match (self.ok, self.engines_missing.is_empty() && self.events_unknown.is_empty()) {
-            (false, _) => Exit::Verification,
-            (true, false) => Exit::EngineMissing,
-            (true, true) => Exit::Ok,
+        let all_known = self.engines_missing.is_empty() && self.events_unknown.is_empty();
+        match (self.ok, self.archives_unread.is_empty(), all_known) {
+            (false, _, _) => Exit::Verification,
+            (true, false, _) => Exit::Unreachable,
+            (true, true, false) => Exit::EngineMissing,
+            (true, true, true) => Exit::Ok,
         }
     }
 
@@ -166,10 +174,12 @@ pub(crate) async fn run(mut cx: Context, args: Args) -> Outcome {
         Some(id) => Access::to_read(&cx, id).await,
     };
     let access = opened.map_err(|failure| {
-        let damaged = failure
-            .error
-            .chain()
-            .any(|cause| matches!(cause.downcast_ref::<StoreError>(), Some(StoreError::Damaged { .. })));
+        let damaged = failure.error.chain().any(|cause| {
+            matches!(
+                cause.downcast_ref::<StoreError>(),
+                Some(StoreError::Damaged { .. } | StoreError::Corrupt { .. })
+            )
+        });
         Failure { exit: if damaged { Exit::Verification } else { failure.exit }, ..failure }
     })?;
     let mut runs = Vec::new();
@@ -199,6 +209,7 @@ pub(crate) async fn run(mut cx: Context, args: Args) -> Outcome {
             }
         },
     };
+    let report = if args.children { with_children(&access, &mut runs, report).await? } else { report };
     say(&cx, &report);
     let mut exit = report.exit();
     if args.tools && report.ok {
@@ -211,6 +222,21 @@ pub(crate) async fn run(mut cx: Context, args: Args) -> Outcome {
     }
     access.close().await?;
     Ok(exit)
+}
+
+/// Verifies what `runs` gave away as well, and adds those runs.
+async fn with_children(access: &Access, runs: &mut Vec<RunId>, mut report: Report) -> Outcome<Report> {
+    let log = Log { client: &access.client, source: &access.source(), blobs: Blobs::OfTheRun };
+    for child in children::below(&access.client, runs).await? {
+        log.check_task(child.view.task.id, &mut report).await?;
+        for run in child.view.runs {
+            log.check_run(run.id, None, &mut report).await?;
+            runs.push(run.id);
+        }
+    }
+    report.streams = report.tasks + report.runs;
+    report.ok = report.faults_count == 0;
+    Ok(report)
 }
 
 /// Verifies one run: its chain, its blobs, its decisions.
@@ -233,6 +259,9 @@ pub(crate) fn say(cx: &Context, report: &Report) {
     display::say(&cx.screen.paint(Style::Dim, note));
     for fault in &report.faults {
         display::say(&display::line(&format!("fault: {fault}")));
+    }
+    for unread in &report.archives_unread {
+        display::say(&display::line(&format!("not read: {unread}")));
     }
     let counts = format!(
         "{} events of {} tasks and {} runs, {} blobs",

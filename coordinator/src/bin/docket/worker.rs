@@ -46,7 +46,11 @@ pub(crate) async fn run(mut cx: Context, args: Args) -> Outcome {
             cx.config.slots
         ));
     }
-    worker.await.map(|()| Exit::Ok)
+    worker.await?;
+    if !stop.drain.is_cancelled() {
+        display::note("ended: somebody drained this worker (`docket workers drain`)");
+    }
+    Ok(Exit::Ok)
 }
 
 fn coordinator(cx: &Context) -> Outcome<(String, Secret)> {

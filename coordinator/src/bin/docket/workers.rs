@@ -90,7 +90,10 @@ async fn list(cx: &Context, client: &Client) -> Outcome<()> {
             Cell::new(queues),
             Cell::new(about.map_or_else(dash, |about| about.labels.to_string())),
             Cell::new(format!("{} ago", display::duration(now.ms_since(worker.seen_at)))),
-            Cell::new(worker.takes_no_more().unwrap_or_else(dash)),
+            Cell::new(match worker.takes_no_more() {
+                Some(_) if worker.drains() && worker.held == 0 => "it has ended".to_owned(),
+                why => why.unwrap_or_else(dash),
+            }),
         ]);
     }
     display::say(table.render(cx.screen).trim_end());

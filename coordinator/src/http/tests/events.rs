@@ -76,6 +76,7 @@ pub(in crate::http) fn started(task: TaskId, run: RunId) -> NewEvent {
         gates: Vec::new(),
         tests: None,
         linters: vec![],
+        roles: vec![],
         requires: Vec::new(),
         policy: None,
         policies: Vec::new(),
@@ -89,6 +90,7 @@ pub(in crate::http) fn asked(turn: u32) -> NewEvent {
     let event = ModelRequested {
         call: CallId(format!("m{turn}")),
         purpose: Purpose::Decide,
+        role: None,
         model: model(),
         attempt: 1,
         decision: DecisionHash([2; 32]),

@@ -1,16 +1,30 @@
 //! `/metrics` read back by the grammar of the format, written down a second time and strictly: what it does not allow
 //! fails, so does a family in two places, a type that its samples break, a histogram that falls.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    time::{Duration, Instant},
+};
 
-use docket_schema::{ids::QueueName, task::TaskSpec, wire::QueueLoad};
+use docket_schema::{
+    event::TypedEvent as _,
+    ids::{BatchId, QueueName, StreamId, SystemTopic, Turn},
+    system::{Budget, BudgetSpent, SystemEvent},
+    task::{Concurrency, TaskSpec},
+    wire::{HeartbeatRequest, LeaseRequest, QueueLoad, ROOM_DRAINS, Room},
+};
 use serde_json::{Value, json};
+use uuid::Uuid;
 
 use super::{
     events::spec,
     support::{House, lease_request, token},
 };
-use crate::http::Role;
+use crate::{
+    clock::Clock,
+    http::Role,
+    store::{Append, Condition},
+};
 
 type Labels = BTreeMap<String, String>;
 
@@ -141,7 +155,10 @@ async fn metrics_are_what_the_format_allows_and_what_the_queue_is() {
     let house = House::open().await;
     let slow: QueueName = "slow".parse().expect("a name");
     house.submit(spec("one")).await;
+    let runs_from = Instant::now();
     house.lease(&lease_request(0)).await;
+    let leased = Instant::now();
+    let waits_from = Instant::now();
     for _ in 0..2 {
         house.submit(TaskSpec { queue: slow.clone(), ..spec("two") }).await;
     }
@@ -153,6 +170,11 @@ async fn metrics_are_what_the_format_allows_and_what_the_queue_is() {
     house.admin("/v1/queues/slow", &json!({ "paused": true })).await.good::<Value>();
     assert_eq!(load("slow").await.wanted, 0);
 
+    // A load tells whole seconds.
+    let submitted = Instant::now();
+    tokio::time::sleep(Duration::from_millis(1100)).await;
+    let waited_by = submitted.elapsed().as_secs_f64();
+    let ran_by = leased.elapsed().as_secs_f64();
     let client = reqwest::Client::new();
     let url = format!("{}/metrics", house.running.url());
     assert_eq!(client.get(&url).send().await.expect("answers").status(), 401, "it is open to nobody");
@@ -189,6 +211,104 @@ async fn metrics_are_what_the_format_allows_and_what_the_queue_is() {
     is("docket_http_requests_total", &asked, 3.0);
     let refused = [("method", "GET"), ("route", "/metrics"), ("status", "4xx")];
     is("docket_http_requests_total", &refused, 1.0);
-    assert!(value("docket_queue_oldest_available_seconds", &[("queue", "slow")]) < 600.0);
     assert!(value("docket_store_commands_total", &[]) >= 3.0);
+    // How long they have waited, and run, is since when: between what passed before it was asked and until it was read.
+    let passed = |from: Instant| from.elapsed().as_secs_f64();
+    let ages = [
+        (value("docket_queue_oldest_available_seconds", &[("queue", "slow")]), waited_by, waits_from),
+        (value("docket_queue_oldest_running_seconds", &[("queue", "default")]), ran_by, runs_from),
+    ];
+    for (age, least, from) in ages {
+        assert!(age >= least && age <= passed(from), "{age} is not within {least} and {}", passed(from));
+    }
+    is("docket_queue_oldest_available_seconds", &[("queue", "default")], 0.0);
+    is("docket_queue_oldest_running_seconds", &[("queue", "slow")], 0.0);
+    let told = load("slow").await.oldest_available_s;
+    assert!(told >= 1 && told as f64 <= passed(waits_from), "{told}");
+}
+
+#[tokio::test]
+async fn only_what_can_run_is_wanted() {
+    let house = House::open().await;
+    let load = async |query: &str| {
+        let path = format!("/v1/queues/default/load{query}");
+        house.get(&path).await.good::<QueueLoad>().wanted
+    };
+    let keyed = |key: &str| {
+        let mut task = spec("one of a key");
+        task.conditions.concurrency = Some(Concurrency { key: key.to_owned(), max: 1 });
+        task
+    };
+    for _ in 0..3 {
+        house.submit(keyed("a")).await;
+    }
+    assert_eq!(load("").await, 1);
+    house.lease(&lease_request(0)).await;
+    assert_eq!(load("").await, 1, "it runs, and no other may");
+
+    let batch = BatchId(Uuid::from_u128(5));
+    for _ in 0..2 {
+        house.submit(TaskSpec { batch: Some(batch), ..spec("of a batch") }).await;
+    }
+    assert_eq!(load("").await, 3);
+    let budget = Budget { tokens: Some(1), cost_nusd: None };
+    let spent = BudgetSpent { batch, budget, message: "1 of 1 tokens".to_owned() };
+    let append = Append {
+        stream: StreamId::System(SystemTopic::Budgets),
+        condition: Condition::AtHead,
+        events: vec![SystemEvent::from(spent).encode(Turn(0))],
+        blobs: Vec::new(),
+        names: Vec::new(),
+        now: Clock::new().now(),
+    };
+    house.store.append(append).await.expect("appends");
+    assert_eq!(load("").await, 1, "a batch at rest wants nobody");
+
+    let mut picky = spec("for a machine that nobody has");
+    picky.conditions.selector = "gpu=a100".parse().expect("labels");
+    house.submit(picky.clone()).await;
+    house.submit(picky).await;
+    assert_eq!(load("").await, 1, "the worker that is known has no such label");
+    assert_eq!(load("?labels=gpu%3Da100,zone%3Db").await, 3, "those that are scaled have it");
+    assert_eq!(load("?labels=gpu%3Dh100").await, 1);
+    assert_eq!(
+        house.get("/v1/queues/default/load?labels=%3D").await.problem().field.as_deref(),
+        Some("labels")
+    );
+    let labels = "gpu=a100".parse().expect("labels");
+    assert_eq!(house.lease(&LeaseRequest { labels, ..lease_request(0) }).await.len(), 1);
+    assert_eq!(load("").await, 3, "a worker with that label came, and has one of them");
+    let url = format!("{}/metrics", house.running.url());
+    let text = house.client.get(&url).bearer_auth(token(Role::Read)).send().await.expect("answers");
+    let text = text.text().await.expect("text");
+    assert!(text.contains("docket_queue_wanted{queue=\"default\"} 3\n"), "{text}");
+}
+
+#[tokio::test]
+async fn a_worker_that_has_ended_is_counted_no_more() {
+    let house = House::open().await;
+    let counted = async || {
+        let url = format!("{}/metrics", house.running.url());
+        let answer = house.client.get(&url).bearer_auth(token(Role::Read)).send().await.expect("answers");
+        let text = answer.text().await.expect("text");
+        let of = |name: &str| -> f64 {
+            let line = text.lines().find_map(|line| line.strip_prefix(&format!("{name} ")));
+            line.expect("is told").parse().expect("a number")
+        };
+        (of("docket_workers"), of("docket_worker_slots"))
+    };
+    let room = |full: Option<&str>| Some(Room { slots: 3, full: full.map(str::to_owned) });
+    let one = LeaseRequest { room: room(None), ..lease_request(0) };
+    let two = LeaseRequest { room: room(None), ..lease_request(0) };
+    house.lease(&one).await;
+    house.lease(&two).await;
+    assert_eq!(counted().await, (2.0, 6.0));
+    let beat = HeartbeatRequest {
+        incarnation: one.incarnation,
+        held: Vec::new(),
+        room: room(Some(ROOM_DRAINS)),
+        wait_ms: 0,
+    };
+    house.post("/v1/heartbeat", token(Role::Worker), &beat).await.good::<Value>();
+    assert_eq!(counted().await, (1.0, 3.0), "it ended in order");
 }

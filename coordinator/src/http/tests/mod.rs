@@ -3,6 +3,7 @@
 mod appends;
 mod bulk;
 mod carry;
+mod delegation;
 mod doors;
 pub(super) mod events;
 mod expiry;
@@ -13,6 +14,7 @@ mod life;
 mod limits;
 mod made_tokens;
 mod malformed;
+mod memory;
 mod metrics;
 mod pace;
 mod polls;

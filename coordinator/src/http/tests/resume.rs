@@ -1,8 +1,9 @@
 //! Going on from a turn's end as a new run, and what the new run's token reads.
 
 use docket_schema::{
-    run::{Forked, RunOutcome},
-    wire::{ProblemCode, ResumeResponse, RunView},
+    run::{FailureKind, Forked, RunOutcome},
+    task::TaskState,
+    wire::{ProblemCode, ResumeResponse, RunView, TaskView},
 };
 use serde_json::{Value, json};
 
@@ -78,4 +79,45 @@ async fn resuming_takes_a_running_runs_place_and_a_childs_early_turn_is_its_pare
     let second: ResumeResponse =
         house.admin(&format!("/v1/runs/{}/resume", first.run), &json!({ "turn": 0 })).await.good();
     assert_eq!((second.parent.run, second.parent.seq.0, second.turn), (lease.run, 1, 0));
+}
+
+/// Otherwise one refusal of a provider drops a person's words and all that was done so far.
+#[tokio::test]
+async fn a_rejected_run_that_fails_is_tried_again_from_the_same_place_with_the_same_words() {
+    let house = House::open().await;
+    let lease = house.leased().await;
+    let (task, root) = (lease.task, lease.run);
+    let events = vec![started(task, root), asked(1), answered(1), asked(2), answered(2)];
+    house.appended(&lease, 0, events).await;
+    house.appended(&lease, 5, vec![ended(RunOutcome::Succeeded, 2)]).await;
+    let comment = json!({ "comment": "the flag is named otherwise" });
+    let rejected: ResumeResponse = house.admin(&format!("/v1/runs/{root}/reject"), &comment).await.good();
+    let opening = |run| {
+        let (house, path) = (&house, format!("/v1/runs/{run}/events"));
+        async move {
+            let page: Value = house.get(&path).await.good();
+            let forked: Forked =
+                serde_json::from_value(page["events"][0]["payload"].clone()).expect("forked");
+            (forked, page["events"][0]["prev_hash"].clone())
+        }
+    };
+    let (first, follows) = opening(rejected.run).await;
+    let mut before = rejected.run;
+    for tried in 1..3_u32 {
+        // The wait between tries is the scheduler's.
+        let child = house.lease(&lease_request(20_000)).await.remove(0);
+        assert_eq!((child.run, child.forked), (before, true));
+        let failed = RunOutcome::Failed { why: FailureKind::Model, message: "overloaded".to_owned() };
+        house.appended(&child, 1, vec![ended(failed, 2)]).await;
+        let view: TaskView = house.get(&format!("/v1/tasks/{task}")).await.good();
+        let next = view.task.run.expect("the next try is there");
+        assert!(matches!(view.task.state, TaskState::Retryable | TaskState::Available), "{:?}", view.task);
+        assert_eq!(view.task.failures, tried);
+        assert_eq!((view.task.runs, view.runs.len()), (tried + 2, tried as usize + 2));
+        let (again, prev) = opening(next).await;
+        assert_eq!(again, Forked { run: next, ..first.clone() }, "it stands where the one that failed stood");
+        assert_eq!(prev, follows);
+        assert!(again.hint.is_some());
+        before = next;
+    }
 }

@@ -55,7 +55,7 @@ pub(super) async fn plan_removal(
     desk.accept(draft);
     // As its event has it: a stub can be derived from that.
     let archived_at = desk.streams.get(&STREAM).map_or(now, |row| row.head_at);
-    for StreamArchived { stream, head, .. } in streams {
+    for StreamArchived { stream, head, run_of: _, task } in streams {
         let Some(row) = desk.streams.remove(stream) else { continue };
         if let StreamId::Task(task) = stream {
             desk.tasks.remove(task);
@@ -68,6 +68,7 @@ pub(super) async fn plan_removal(
             file: file.clone(),
             file_hash: *hash,
             file_bytes: *bytes,
+            task: task.clone(),
         };
         desk.staged.removed.push(Removed { stream_id: row.id, stub });
     }

@@ -1,6 +1,6 @@
 //! A whole batch: reads what it needs in few statements, then plans ask after ask.
 
-use docket_schema::ids::{BlobHash, StreamId, SystemTopic, TaskId};
+use docket_schema::ids::{BlobHash, IncarnationId, StreamId, SystemTopic, TaskId};
 
 use super::{append, archive, command, depend, import, inbox, lease, submit};
 use crate::store::{
@@ -28,7 +28,7 @@ pub(in crate::store) async fn plan_batch(
                 Answered::Lease(Ok(lease::plan_lease(desk, conn, request, runs, *lease_ms, *now).await?))
             }
             Ask::Heartbeat { beat, lease_ms, now } => {
-                Answered::Heartbeat(Ok(lease::plan_heartbeat(desk, conn, beat, *lease_ms, *now).await?))
+                Answered::Heartbeat(Ok(lease::plan_heartbeat(desk, beat, *lease_ms, *now)?))
             }
             Ask::PutBlobs { blobs, .. } => {
                 stage_blobs(desk, blobs);
@@ -53,6 +53,8 @@ pub(in crate::store) async fn plan_batch(
             | Ask::ActInbox { .. }
             | Ask::Permit(_)
             | Ask::CallEnded { .. }
+            | Ask::Reserve { .. }
+            | Ask::CountBatch { .. }
             | Ask::DrainWorker { .. } => {
                 unreachable!("lone asks are not planned in a batch")
             }
@@ -83,6 +85,7 @@ async fn load(desk: &mut Desk, conn: &mut Conn<'_>, asks: &[&Ask]) -> Result<(),
     let mut tasks: Vec<TaskId> = Vec::new();
     let mut streams: Vec<StreamId> = Vec::new();
     let mut names: Vec<BlobHash> = Vec::new();
+    let mut workers: Vec<IncarnationId> = Vec::new();
     for ask in asks {
         match ask {
             Ask::Append(ask) => {
@@ -95,14 +98,22 @@ async fn load(desk: &mut Desk, conn: &mut Conn<'_>, asks: &[&Ask]) -> Result<(),
                 tasks.push(ask.task);
                 names.extend(&ask.names);
             }
-            Ask::Heartbeat { beat, .. } => tasks.extend(beat.held.iter().map(|held| held.task)),
+            Ask::Heartbeat { beat, .. } => {
+                tasks.extend(beat.held.iter().map(|held| held.task));
+                workers.push(beat.incarnation);
+            }
+            Ask::Lease { request, runs, .. } => {
+                workers.push(request.incarnation);
+                desk.leasing.requests += 1;
+                desk.leasing.wanted += (request.max as usize).min(runs.len());
+            }
             Ask::TouchBlobs { hashes, .. } => names.extend(hashes),
             Ask::Import(ask) => {
                 streams.extend(ask.import.streams.iter().map(|stream| stream.stream.clone()));
                 streams.push(StreamId::System(SystemTopic::Imports));
                 names.extend(&ask.import.names);
             }
-            Ask::Submit { .. } | Ask::Lease { .. } | Ask::PutBlobs { .. } | Ask::TakeInbox { .. } => {}
+            Ask::Submit { .. } | Ask::PutBlobs { .. } | Ask::TakeInbox { .. } => {}
             Ask::Remove(ask) => {
                 let going = ask.0.streams.iter().map(|archived| &archived.stream);
                 tasks.extend(going.clone().filter_map(|stream| match stream {
@@ -124,9 +135,12 @@ async fn load(desk: &mut Desk, conn: &mut Conn<'_>, asks: &[&Ask]) -> Result<(),
             | Ask::ActInbox { .. }
             | Ask::Permit(_)
             | Ask::CallEnded { .. }
+            | Ask::Reserve { .. }
+            | Ask::CountBatch { .. }
             | Ask::DrainWorker { .. } => {}
         }
     }
+    lease::load_workers(desk, conn, &workers).await?;
     names.sort_unstable();
     names.dedup();
     desk.load_blobs(conn, names).await?;

@@ -5,10 +5,13 @@
 //! a flow, however many tasks wait there. What runs is read only where a choice depends on it. Where limits are set
 //! PostgreSQL's coordinators choose one after the other, by a lock that the transaction holds.
 
-use std::{collections::HashMap, time::Instant};
+use std::{
+    collections::{HashMap, HashSet},
+    time::Instant,
+};
 
 use docket_schema::{
-    ids::{QueueName, TaskId, Timestamp},
+    ids::{BatchId, QueueName, TaskId, Timestamp},
     queue::QueueSettings,
     task::{Concurrency, Flow, TaskState},
     wire::LeaseRequest,
@@ -20,12 +23,13 @@ use crate::{
     store::{
         StoreError,
         conn::{Arg, Conn, Dialect, Row},
-        desk::{Desk, LoadError, corrupt},
+        desk::{Desk, LoadError, SeenHeads, corrupt},
         lookout::{BEGINNING, PlaceInFlow},
     },
 };
 
-/// Flows that one request looks at, at most: those that come first by their names beyond that wait for the others.
+/// Flows that are looked at together, at most. Where there are more, the next ones are looked at as long as nothing
+/// was found, and the next request begins behind those that were.
 const FLOWS_MAX: usize = 1000;
 
 /// How often a choice looks behind tasks that their concurrency keys keep back.
@@ -35,13 +39,26 @@ const LOOKS_MAX: u32 = 8;
 const FURTHER: usize = 4;
 const SEEN_MAX: usize = 4096;
 
-/// Each flow of which there are tasks, by name.
-const FLOWS: &str = "WITH RECURSIVE f(flow) AS (\
-       SELECT (SELECT t.flow FROM tasks t WHERE t.state = 'available' ORDER BY t.flow LIMIT 1) \
-       UNION ALL \
-       SELECT (SELECT t.flow FROM tasks t WHERE t.state = 'available' AND t.flow > f.flow ORDER BY t.flow LIMIT 1) \
-       FROM f WHERE f.flow IS NOT NULL) \
-     SELECT flow FROM f WHERE flow IS NOT NULL";
+/// So many times the tasks that a batch wants may be read whole, as long as most of them are wanted.
+const NEAR: usize = 2;
+
+/// Each flow of which there are tasks, by name: one step over the index for each. SQLite is told which index: by itself
+/// it takes the one over states, and sorts all that wait.
+fn flows_sql(dialect: Dialect) -> String {
+    let by = match dialect {
+        Dialect::Sqlite => " INDEXED BY tasks_leasable",
+        Dialect::Postgres => "",
+    };
+    format!(
+        "WITH RECURSIVE f(flow) AS (\
+           SELECT (SELECT t.flow FROM tasks t{by} WHERE t.state = 'available' ORDER BY t.flow LIMIT 1) \
+           UNION ALL \
+           SELECT (SELECT t.flow FROM tasks t{by} WHERE t.state = 'available' AND t.flow > f.flow ORDER BY t.flow \
+                   LIMIT 1) \
+           FROM f WHERE f.flow IS NOT NULL) \
+         SELECT flow FROM f WHERE flow IS NOT NULL"
+    )
+}
 
 const CANDIDATE: &str = "t.id, t.rank, t.priority, t.available_at, t.concurrency_key, t.concurrency_max";
 
@@ -56,14 +73,25 @@ pub(super) async fn choose(
     if wanted == 0 {
         return Ok(Vec::new());
     }
-    let mut queues = queues(conn).await?;
+    let (mut queues, mut spent) = match desk.leasing.queues.clone() {
+        Some(known) => known,
+        None => desk.leasing.queues.insert(queues(conn).await?).clone(),
+    };
+    for (batch, row) in &desk.staged.budgets {
+        if row.1.is_some() {
+            spent.insert(*batch)
+        } else {
+            spent.remove(batch)
+        };
+    }
+    let is_paid = |flow: &Flow| flow.batch.is_none_or(|batch| !spent.contains(&batch));
     queues.extend(desk.staged.queues.iter().map(|(name, settings)| (name.clone(), *settings)));
     if conn.dialect() == Dialect::Postgres
         && let Some(known) = desk.lookout.known()
     {
-        let flows: Result<_, StoreError> =
+        let flows: Result<Vec<_>, StoreError> =
             known.iter().map(|(text, place)| Ok((flow_of(text)?, *place))).collect();
-        let flows = flows?;
+        let flows = flows?.into_iter().filter(|(flow, _): &(Flow, _)| is_paid(flow)).collect();
         let chosen = choose_of(desk, conn, request, (flows, &queues), wanted, now).await?;
         if !chosen.is_empty() || !desk.lookout.may_look_again() {
             return Ok(chosen);
@@ -72,7 +100,7 @@ pub(super) async fn choose(
     let started = Instant::now();
     let flows = flows(conn).await?;
     desk.lookout.looked(flows.iter().map(ToString::to_string), started.elapsed());
-    let flows = flows.into_iter().map(|flow| (flow, BEGINNING)).collect();
+    let flows = flows.into_iter().filter(is_paid).map(|flow| (flow, BEGINNING)).collect();
     let chosen = choose_of(desk, conn, request, (flows, &queues), wanted, now).await?;
     desk.lookout.took(started.elapsed());
     Ok(chosen)
@@ -82,8 +110,8 @@ pub(super) async fn choose(
 #[derive(Default)]
 struct Chosen {
     tasks: Vec<TaskId>,
-    /// Flow and concurrency key of each.
-    taken: Vec<(Flow, Option<String>)>,
+    /// Flow of each, and what it must not run beside.
+    taken: Vec<(Flow, Option<Concurrency>)>,
 }
 
 type Queues = HashMap<QueueName, QueueSettings>;
@@ -96,28 +124,63 @@ async fn choose_of(
     wanted: usize,
     now: Timestamp,
 ) -> Result<Vec<TaskId>, LoadError> {
-    let flows: Vec<(Flow, PlaceInFlow)> =
-        flows.into_iter().filter(|(flow, _)| serves(request, flow, queues)).take(FLOWS_MAX).collect();
-    let mut full: Vec<String> = Vec::new();
-    let mut running: Option<(Running, Read)> = None;
-    let mut chosen = Chosen::default();
-    for look in 0..LOOKS_MAX {
-        if flows.is_empty() {
+    let mut flows: Vec<(Flow, PlaceInFlow)> =
+        flows.into_iter().filter(|(flow, _)| serves(request, flow, queues)).collect();
+    let mut looking = Looking { full: Vec::new(), running: None, chosen: Chosen::default() };
+    let is_limited = |(flow, _): &(Flow, _)| limit_of(queues, flow).is_some();
+    if flows.len() > 1 && flows.iter().any(is_limited) {
+        // Nothing is read of flows whose queue is full.
+        let running = read_running(desk, conn, true).await?;
+        flows
+            .retain(|(flow, _)| limit_of(queues, flow).is_none_or(|max| running.of_queue(&flow.queue) < max));
+        looking.running = Some((running, Read::Limits));
+    }
+    if flows.len() > FLOWS_MAX {
+        let first = desk.lookout.next_window % flows.len();
+        flows.rotate_left(first);
+        desk.lookout.next_window = first + FLOWS_MAX;
+    }
+    for window in flows.chunks(FLOWS_MAX) {
+        look_at(desk, conn, (window, queues), &mut looking, wanted, now).await?;
+        if looking.chosen.tasks.len() >= wanted {
             break;
         }
+    }
+    Ok(looking.chosen.tasks)
+}
+
+fn limit_of(queues: &Queues, flow: &Flow) -> Option<u32> {
+    queues.get(&flow.queue).and_then(|settings| settings.running_max)
+}
+
+/// What is known while a request looks for tasks.
+struct Looking {
+    /// Concurrency keys of which no more may run.
+    full: Vec<String>,
+    running: Option<(Running, Read)>,
+    chosen: Chosen,
+}
+
+/// Chooses of some flows, over several looks.
+async fn look_at(
+    desk: &mut Desk,
+    conn: &mut Conn<'_>,
+    (flows, queues): (&[(Flow, PlaceInFlow)], &Queues),
+    looking: &mut Looking,
+    wanted: usize,
+    now: Timestamp,
+) -> Result<(), LoadError> {
+    let Looking { full, running, chosen } = looking;
+    for look in 0..LOOKS_MAX {
         let left = wanted - chosen.tasks.len();
         let each = left.min(2 * wanted / flows.len() + 1);
         // Behind tasks that are kept back there may be many more of them: each look sees further.
         let further = each.saturating_mul(FURTHER.saturating_pow(look)).min(SEEN_MAX).max(each);
         let limit = further + desk.staged.tasks.len() + chosen.tasks.len();
-        let mut heads = heads(conn, &flows, &full, limit).await?;
-        if full.is_empty() && conn.dialect() == Dialect::Postgres {
-            for head in &heads {
-                let first = head.candidates.first().map(|first| (first.rank, first.task));
-                desk.lookout.begins_at(&head.flow.to_string(), first);
-            }
-        }
-        let more = heads.iter().any(|head| head.candidates.len() >= limit);
+        let (mut heads, more) = match seen_heads(desk, flows, further).filter(|_| look == 0) {
+            Some(seen) => seen,
+            None => look_at_heads(desk, conn, flows, full, limit).await?,
+        };
         for head in &mut heads {
             head.candidates.retain(|one| {
                 !desk.staged.tasks.contains_key(&one.task) && !chosen.tasks.contains(&one.task)
@@ -129,18 +192,17 @@ async fn choose_of(
                 Read::Nothing => Running::default(),
                 Read::Running | Read::Limits => read_running(desk, conn, wants == Read::Limits).await?,
             };
-            for (flow, key) in &chosen.taken {
-                counted.add(flow, key.as_deref(), now);
+            for (flow, shared) in &chosen.taken {
+                counted.add(flow, shared.as_ref(), now);
             }
-            running = Some((counted, wants));
+            *running = Some((counted, wants));
         }
-        let Some((running, _)) = &mut running else { break };
-        let choice = decide::choose(&heads, queues, running, left, now);
-        let gained = !choice.tasks.is_empty() || !choice.full_keys.is_empty();
+        let Some((running, _)) = running.as_mut() else { break };
+        let choice = decide::choose(&heads, queues, (running, &mut desk.lookout.turns), left, now);
+        let gained = !choice.tasks.is_empty() || choice.kept_back;
         for head in &heads {
             let taken = head.candidates.iter().filter(|one| choice.tasks.contains(&one.task));
-            let key = |one: &Candidate| one.concurrency.as_ref().map(|shared| shared.key.clone());
-            chosen.taken.extend(taken.map(|one| (head.flow.clone(), key(one))));
+            chosen.taken.extend(taken.map(|one| (head.flow.clone(), one.concurrency.clone())));
         }
         chosen.tasks.extend(choice.tasks);
         full.extend(choice.full_keys);
@@ -148,7 +210,59 @@ async fn choose_of(
             break;
         }
     }
-    Ok(chosen.tasks)
+    Ok(())
+}
+
+/// Heads that another request of this batch has read, where at least `enough` of each are left of them, or all there
+/// are; and whether there are more. A request alone reads for itself.
+fn seen_heads(desk: &Desk, flows: &[(Flow, PlaceInFlow)], enough: usize) -> Option<(Vec<FlowHead>, bool)> {
+    let seen = desk.leasing.heads.as_ref()?;
+    if seen.of.len() != flows.len() || seen.of.iter().zip(flows).any(|(one, (two, _))| one != two) {
+        return None;
+    }
+    let mut heads = seen.heads.clone();
+    let mut more = false;
+    for head in &mut heads {
+        let is_cut = head.candidates.len() >= seen.limit;
+        head.candidates.retain(|one| !desk.staged.tasks.contains_key(&one.task));
+        if is_cut && head.candidates.len() < enough {
+            return None;
+        }
+        more |= is_cut;
+    }
+    Some((heads, more))
+}
+
+/// Reads heads, and whether there is more behind them; for the other requests of the batch as well.
+async fn look_at_heads(
+    desk: &mut Desk,
+    conn: &mut Conn<'_>,
+    flows: &[(Flow, PlaceInFlow)],
+    full: &[String],
+    limit: usize,
+) -> Result<(Vec<FlowHead>, bool), LoadError> {
+    let others = if desk.leasing.requests > 1 { desk.leasing.wanted.min(SEEN_MAX) } else { 0 };
+    let limit = limit + if full.is_empty() { others / flows.len() } else { 0 };
+    let heads = heads(conn, flows, full, limit).await?;
+    if full.is_empty() {
+        if conn.dialect() == Dialect::Postgres {
+            for head in &heads {
+                let first = head.candidates.first().map(|first| (first.rank, first.task));
+                desk.lookout.begins_at(&head.flow.to_string(), first);
+            }
+        }
+        if others > 0 {
+            let of = flows.iter().map(|(flow, _)| flow.clone()).collect();
+            desk.leasing.heads = Some(SeenHeads { of, heads: heads.clone(), limit });
+            let near: Vec<TaskId> =
+                heads.iter().flat_map(|head| head.candidates.iter().map(|one| one.task)).collect();
+            if near.len() <= NEAR * desk.leasing.wanted {
+                desk.load_tasks(conn, &near).await?;
+            }
+        }
+    }
+    let more = heads.iter().any(|head| head.candidates.len() >= limit);
+    Ok((heads, more))
 }
 
 /// What must be known of what runs.
@@ -163,7 +277,7 @@ enum Read {
 impl Read {
     fn for_choice(heads: &[FlowHead], queues: &Queues) -> Self {
         let limited = heads.iter().any(|head| {
-            queues.get(&head.flow.queue).is_some_and(|settings| settings.running_max.is_some())
+            limit_of(queues, &head.flow).is_some()
                 || head.candidates.iter().any(|one| one.concurrency.is_some())
         });
         if limited {
@@ -186,22 +300,28 @@ fn serves(request: &LeaseRequest, flow: &Flow, queues: &HashMap<QueueName, Queue
 /// Each flow of which there are tasks.
 async fn flows(conn: &mut Conn<'_>) -> Result<Vec<Flow>, LoadError> {
     let mut flows = Vec::new();
-    for mut row in conn.rows(FLOWS, Vec::new()).await? {
+    for mut row in conn.rows(&flows_sql(conn.dialect()), Vec::new()).await? {
         flows.push(flow_of(&row.text(0)?)?);
     }
     Ok(flows)
 }
 
-/// What is set for queues.
-async fn queues(conn: &mut Conn<'_>) -> Result<Queues, LoadError> {
-    let mut queues = Queues::new();
-    for mut row in conn.rows("SELECT name, paused, running_max FROM queues", Vec::new()).await? {
+/// What is set for queues, and the batches that may use no more: of those no task is leased.
+async fn queues(conn: &mut Conn<'_>) -> Result<(Queues, HashSet<BatchId>), LoadError> {
+    let (mut queues, mut spent) = (Queues::new(), HashSet::new());
+    let sql = "SELECT name, paused, running_max, NULL FROM queues UNION ALL \
+               SELECT '', 0, NULL, batch FROM batch_budgets WHERE spent IS NOT NULL";
+    for mut row in conn.rows(sql, Vec::new()).await? {
+        if let Some(batch) = row.fixed_or_null(3)? {
+            spent.insert(BatchId(Uuid::from_bytes(batch)));
+            continue;
+        }
         let text = row.text(0)?;
         let name = text.parse().map_err(|_| corrupt(format!("a queue named `{text}`")))?;
         let running_max = row.int_or_null(2)?.and_then(|max| u32::try_from(max).ok());
         queues.insert(name, QueueSettings { paused: row.int(1)? != 0, running_max });
     }
-    Ok(queues)
+    Ok((queues, spent))
 }
 
 fn flow_of(text: &str) -> Result<Flow, StoreError> {
@@ -272,14 +392,19 @@ async fn heads(
 }
 
 fn candidate(row: &mut Row) -> Result<Candidate, StoreError> {
-    let max = row.int_or_null(5)?.and_then(|max| u32::try_from(max).ok());
     Ok(Candidate {
         task: TaskId(Uuid::from_bytes(row.fixed(0)?)),
         rank: row.int(1)?,
         priority: i16::try_from(row.int(2)?).map_err(|_| corrupt("a priority".to_owned()))?,
         available_at: Timestamp(row.int(3)?),
-        concurrency: row.text_or_null(4)?.zip(max).map(|(key, max)| Concurrency { key, max }),
+        concurrency: concurrency(row, 4)?,
     })
+}
+
+/// The key at this place of a row and, behind it, how many may run.
+fn concurrency(row: &mut Row, at: usize) -> Result<Option<Concurrency>, StoreError> {
+    let max = row.int_or_null(at + 1)?.and_then(|max| u32::try_from(max).ok());
+    Ok(row.text_or_null(at)?.zip(max).map(|(key, max)| Concurrency { key, max }))
 }
 
 /// What runs: as the database has it, and as this batch changes it.
@@ -290,18 +415,44 @@ async fn read_running(desk: &Desk, conn: &mut Conn<'_>, limited: bool) -> Result
         conn.run("SELECT pg_advisory_xact_lock(723541)", Vec::new()).await?;
     }
     let mut running = Running::default();
-    let sql = "SELECT id, flow, concurrency_key, leased_at FROM tasks WHERE state = 'running'";
+    let sql =
+        "SELECT id, flow, concurrency_key, concurrency_max, leased_at FROM tasks WHERE state = 'running'";
     for mut row in conn.rows(sql, Vec::new()).await? {
         let id = TaskId(Uuid::from_bytes(row.fixed(0)?));
         if !desk.staged.tasks.contains_key(&id) {
-            let key = row.text_or_null(2)?;
-            running.add(&flow_of(&row.text(1)?)?, key.as_deref(), Timestamp(row.int(3)?));
+            let shared = concurrency(&mut row, 2)?;
+            running.add(&flow_of(&row.text(1)?)?, shared.as_ref(), Timestamp(row.int(4)?));
         }
     }
     let changed = desk.staged.tasks.keys().filter_map(|id| desk.tasks.get(id));
     for (record, _) in changed.filter(|(record, _)| record.state == TaskState::Running) {
-        let key = record.spec.conditions.concurrency.as_ref().map(|shared| shared.key.as_str());
-        running.add(&Flow::of(&record.spec), key, record.leased_at.unwrap_or_default());
+        let shared = record.spec.conditions.concurrency.as_ref();
+        running.add(&Flow::of(&record.spec), shared, record.leased_at.unwrap_or_default());
     }
     Ok(running)
+}
+
+#[cfg(test)]
+mod tests {
+    use docket_schema::migrations;
+
+    use super::*;
+
+    #[test]
+    fn sqlite_steps_from_flow_to_flow() {
+        let conn = rusqlite::Connection::open_in_memory().expect("memory opens");
+        for migration in migrations::SQLITE {
+            conn.execute_batch(migration.sql).expect("migrates");
+        }
+        let plan_of = |sql: &str| {
+            let mut plan = conn.prepare(&format!("EXPLAIN QUERY PLAN {sql}")).expect("prepares");
+            let steps = plan.query_map([], |row| row.get::<_, String>(3)).expect("explains");
+            steps.collect::<Result<Vec<_>, _>>().expect("explains").join("\n")
+        };
+        let plan = plan_of(&flows_sql(Dialect::Sqlite));
+        assert!(plan.contains("USING COVERING INDEX tasks_leasable (flow>?)"), "{plan}");
+        assert!(!plan.contains("TEMP B-TREE"), "{plan}");
+        // What it would do by itself, or this says nothing.
+        assert!(plan_of(&flows_sql(Dialect::Postgres)).contains("TEMP B-TREE"));
+    }
 }

@@ -12,6 +12,8 @@ use docket_schema::{
 use super::{
     append::{Target, draft_append},
     batch::{missing_blob, stage_blobs},
+    delegate::draft_child,
+    depend::draft_waiting_again,
     submit::load_keys,
 };
 use crate::{
@@ -70,7 +72,7 @@ impl Execution {
     }
 }
 
-/// Drafts a plan: the superseded run, the run, the task, in this order.
+/// Drafts a plan: the superseded run, the run, the one after it, the task, in this order.
 pub(super) async fn draft_plan(
     desk: &mut Desk,
     conn: &mut Conn<'_>,
@@ -82,6 +84,11 @@ pub(super) async fn draft_plan(
     let Some((before, stream_id)) = desk.tasks.get(&task).cloned() else {
         return Ok(Err(CommandError::NoTask(task)));
     };
+    if let Some((child, submitted)) = &plan.child
+        && !draft_child(desk, conn, draft, (*child, submitted), when.now).await?
+    {
+        return Ok(Ok((before, None)));
+    }
     let lease = plan.run.as_ref().and_then(holder);
     if let Some(write) = &plan.superseded
         && let Err(refused) = draft_run(desk, conn, draft, write, when.now).await?
@@ -89,12 +96,12 @@ pub(super) async fn draft_plan(
         return Ok(Err(CommandError::Append(Box::new(refused))));
     }
     let mut appended = None;
-    let mut new_run = None;
+    let mut new_runs = Vec::new();
     if let Some(write) = &plan.run {
         match draft_run(desk, conn, draft, write, when.now).await? {
             Ok(done) => {
                 appended = done.appended;
-                new_run = done.new_stream.map(|id| (write, id));
+                new_runs.extend(done.new_stream.map(|id| (write, id)));
             }
             Err(refused) => return Ok(Err(late(&before, lease, plan.task.is_empty(), refused))),
         }
@@ -102,14 +109,24 @@ pub(super) async fn draft_plan(
     if plan.task.is_empty() {
         return Ok(Ok((before, appended)));
     }
+    if let Some(write) = &plan.next {
+        match draft_run(desk, conn, draft, write, when.now).await? {
+            Ok(done) => new_runs.extend(done.new_stream.map(|id| (write, id))),
+            Err(refused) => return Ok(Err(CommandError::Append(Box::new(refused)))),
+        }
+    }
     let mut record = before.clone();
     draft_task(desk, draft, &mut record, &plan.task, lease.unwrap_or_default(), when.now)?;
+    let waits_again = |event: &TaskEvent| matches!(event, TaskEvent::TaskRetried(retried) if retried.waits);
+    if plan.task.iter().any(waits_again)
+        && let Some(unknown) = draft_waiting_again(desk, conn, draft, &mut record, when.now).await?
+    {
+        return Ok(Err(CommandError::Append(Box::new(AppendError::NoDependency(unknown)))));
+    }
     if let Some(refused) = key_is_taken(desk, conn, &before, &record).await? {
         return Ok(Err(refused.into()));
     }
-    if let Some((write, stream_id)) = new_run {
-        draft.new_runs.push(row_of(&record, write, stream_id));
-    }
+    draft.new_runs.extend(new_runs.into_iter().map(|(write, stream_id)| row_of(&record, write, stream_id)));
     draft.tasks.push((record.clone(), stream_id, when.deadline));
     Ok(Ok((record, appended)))
 }
@@ -286,6 +303,9 @@ const fn epoch_of(event: &TaskEvent, holder: Epoch) -> Epoch {
         | TaskEvent::TaskReprioritized(_)
         | TaskEvent::TaskPaused(_)
         | TaskEvent::TaskDependencyEnded(_)
+        | TaskEvent::TaskDelegated(_)
+        | TaskEvent::TaskDeliveryClaimed(_)
+        | TaskEvent::TaskNeededNoDelivery(_)
         | TaskEvent::TaskDeliveryRequested(_)
         | TaskEvent::TaskDelivered(_)
         | TaskEvent::TaskDeliveryBlocked(_)

@@ -3,16 +3,19 @@
 use std::collections::HashMap;
 
 use docket_schema::{
-    ids::{TaskId, Timestamp},
+    ids::{Epoch, TaskId, Timestamp},
     task::{TaskRecord, TaskState},
 };
 use uuid::Uuid;
 
-use super::command::{Execution, draft_plan, draft_task};
+use super::{
+    command::{Execution, draft_plan, draft_task},
+    delegate::cancel_abandoned,
+};
 use crate::{
     decide,
     store::{
-        AppendError, CommandError, NewTask, StoreError,
+        AppendError, CommandError, NewTask, StoreError, archived_tasks,
         conn::{Arg, Conn, Dialect},
         desk::{Desk, Draft, LoadError, Waits, corrupt},
     },
@@ -23,13 +26,18 @@ pub(super) async fn set_free(desk: &mut Desk, conn: &mut Conn<'_>, now: Timestam
     let has_ended =
         |desk: &Desk, id: &TaskId| desk.tasks.get(id).is_some_and(|(record, _)| record.state.is_ended());
     let mut ended: Vec<TaskId> = desk.staged.tasks.keys().filter(|id| has_ended(desk, id)).copied().collect();
+    ended.extend(cancel_abandoned(desk, conn, now).await?);
     // Each level of a chain is looked at once, however long the chain is.
     while !ended.is_empty() {
         let mut next = Vec::new();
         for (on, task) in waiting(desk, conn, &ended).await? {
-            let state = desk.tasks.get(&on).map(|(record, _)| record.state);
-            let (Some(state), Some((record, _))) = (state, desk.tasks.get(&task)) else { continue };
-            let plan = decide::dependency_ended(record, on, state);
+            let (Some((over, _)), Some((record, _))) = (desk.tasks.get(&on), desk.tasks.get(&task)) else {
+                continue;
+            };
+            let plan = match &over.delegated_by {
+                Some(by) if by.task == task => decide::child_ended(record, over),
+                Some(_) | None => decide::dependency_ended(record, on, over.state),
+            };
             if plan.task.is_empty() {
                 continue;
             }
@@ -45,6 +53,7 @@ pub(super) async fn set_free(desk: &mut Desk, conn: &mut Conn<'_>, now: Timestam
                 }
             }
         }
+        next.extend(cancel_abandoned(desk, conn, now).await?);
         ended = next;
     }
     Ok(())
@@ -78,15 +87,23 @@ async fn waiting(
     Ok(pairs)
 }
 
-/// How the tasks that new ones wait for stand; those that none knows are missing. On PostgreSQL they cannot end
-/// before the commit, so that whoever ends them finds who waits.
+/// How the tasks that new ones wait for stand.
 pub(super) async fn load_states(
     desk: &Desk,
     conn: &mut Conn<'_>,
     tasks: &[NewTask],
 ) -> Result<HashMap<TaskId, TaskState>, LoadError> {
-    let mut wanted: Vec<TaskId> =
-        tasks.iter().flat_map(|task| task.spec.conditions.after.iter().copied()).collect();
+    let wanted = tasks.iter().flat_map(|task| task.spec.conditions.after.iter().copied()).collect();
+    states_of(desk, conn, wanted).await
+}
+
+/// How tasks stand; those that none knows are missing. On PostgreSQL they cannot end before the commit, so that
+/// whoever ends them finds who waits.
+async fn states_of(
+    desk: &Desk,
+    conn: &mut Conn<'_>,
+    mut wanted: Vec<TaskId>,
+) -> Result<HashMap<TaskId, TaskState>, LoadError> {
     wanted.sort_unstable();
     wanted.dedup();
     let mut states = HashMap::new();
@@ -105,6 +122,11 @@ pub(super) async fn load_states(
         let state = row.text(1)?.parse().map_err(|_| corrupt(format!("task {id}: its state")))?;
         states.insert(id, state);
     }
+    // One that ended long ago has gone to the archive: how it ended stands in its place.
+    let absent: Vec<TaskId> = wanted.iter().filter(|id| !states.contains_key(id)).copied().collect();
+    if !absent.is_empty() {
+        states.extend(archived_tasks::states(conn, absent).await?);
+    }
     // What this batch did to them is not in the database yet.
     for id in wanted {
         if let Some((record, _)) = desk.tasks.get(&id) {
@@ -112,6 +134,25 @@ pub(super) async fn load_states(
         }
     }
     Ok(states)
+}
+
+/// A task that is retried waits again for what it was to come after, but for what keeps it back no more. `Some` = a
+/// task that nobody knows here.
+pub(super) async fn draft_waiting_again(
+    desk: &Desk,
+    conn: &mut Conn<'_>,
+    draft: &mut Draft,
+    record: &mut TaskRecord,
+    now: Timestamp,
+) -> Result<Option<TaskId>, LoadError> {
+    let waits_for = record.waits_for.clone();
+    let states = states_of(desk, conn, waits_for.clone()).await?;
+    for on in waits_for {
+        let Some(state) = states.get(&on) else { return Ok(Some(on)) };
+        let plan = decide::dependency_stands(record, on, *state);
+        draft_task(desk, draft, record, &plan.task, Epoch(0), now)?;
+    }
+    Ok(None)
 }
 
 /// What a new task waits for may have ended already.
@@ -125,7 +166,7 @@ pub(super) fn draft_ended(
     for on in record.waits_for.clone() {
         let Some(state) = states.get(&on) else { return Ok(Err(AppendError::NoDependency(on))) };
         let plan = decide::dependency_ended(record, on, *state);
-        draft_task(desk, draft, record, &plan.task, docket_schema::ids::Epoch(0), now)?;
+        draft_task(desk, draft, record, &plan.task, Epoch(0), now)?;
         if record.state.is_ended() {
             break;
         }

@@ -15,7 +15,7 @@ use crate::{
     store::{
         CommandError, Granted, Heartbeat, Leased, Renewed,
         conn::{Arg, Conn},
-        desk::{Deadline, Desk, Draft, LoadError, WorkerSeen, corrupt},
+        desk::{Deadline, Desk, Draft, KnownWorker, LoadError, WorkerSeen, corrupt},
     },
 };
 
@@ -43,7 +43,7 @@ pub(super) async fn plan_lease(
     let about = serde_json::to_string(&about).map_err(|e| corrupt(e.to_string()))?;
     let (name, room) = (request.name.clone(), request.room.clone());
     desk.staged.workers.insert(request.incarnation, WorkerSeen { name, at: now, about: Some(about), room });
-    let KnownWorker { kept, drain } = known_worker(desk, conn, request.incarnation).await?;
+    let Known { kept, drain } = known_worker(desk, request.incarnation)?;
     if let Some((number, kept)) = kept
         && number >= request.number
     {
@@ -102,35 +102,47 @@ pub(super) async fn plan_lease(
 }
 
 /// What is known of a worker that asks.
-struct KnownWorker {
+struct Known {
     /// Number of its last request that got leases, and what it got.
     kept: Option<(u64, Vec<Kept>)>,
     /// Somebody wants it to take no more.
     drain: bool,
 }
 
-async fn known_worker(
-    desk: &Desk,
+/// Reads what is known of the workers of a batch.
+pub(super) async fn load_workers(
+    desk: &mut Desk,
     conn: &mut Conn<'_>,
-    incarnation: IncarnationId,
-) -> Result<KnownWorker, LoadError> {
-    let parse = |text: &str| {
-        serde_json::from_str(text).map_err(|e| corrupt(format!("the lease answer of {incarnation}: {e}")))
+    incarnations: &[IncarnationId],
+) -> Result<(), LoadError> {
+    if incarnations.is_empty() {
+        return Ok(());
+    }
+    desk.leasing.workers.extend(incarnations.iter().map(|incarnation| (*incarnation, None)));
+    let sql = format!(
+        "SELECT w.incarnation, w.draining, r.number, r.answer FROM workers w \
+         LEFT JOIN lease_requests r ON r.incarnation = w.incarnation WHERE {}",
+        conn.dialect().any_blob("w.incarnation", 1)
+    );
+    let ids = incarnations.iter().map(|incarnation| incarnation.0.as_bytes().to_vec()).collect();
+    for mut row in conn.rows(&sql, vec![Arg::Blobs(ids)]).await? {
+        let incarnation = IncarnationId(uuid::Uuid::from_bytes(row.fixed(0)?));
+        let kept = row.int_or_null(2)?.map(i64::unsigned_abs).zip(row.text_or_null(3)?);
+        let known = KnownWorker { drain: row.int(1)? != 0, kept };
+        desk.leasing.workers.insert(incarnation, Some(known));
+    }
+    Ok(())
+}
+
+fn known_worker(desk: &Desk, incarnation: IncarnationId) -> Result<Known, LoadError> {
+    let stored = desk.leasing.workers.get(&incarnation).and_then(Option::as_ref);
+    let staged = desk.staged.lease_answers.get(&incarnation);
+    let kept = staged.or(stored.and_then(|known| known.kept.as_ref()));
+    let parse = |(number, text): &(u64, String)| match serde_json::from_str(text) {
+        Ok(kept) => Ok((*number, kept)),
+        Err(error) => Err(corrupt(format!("the lease answer of {incarnation}: {error}"))),
     };
-    let sql = "SELECT w.draining, r.number, r.answer FROM workers w \
-               LEFT JOIN lease_requests r ON r.incarnation = w.incarnation WHERE w.incarnation = $1";
-    let args = vec![Arg::Blob(incarnation.0.as_bytes().to_vec())];
-    let mut known = KnownWorker { kept: None, drain: false };
-    if let Some(row) = conn.rows(sql, args).await?.first_mut() {
-        known.drain = row.int(0)? != 0;
-        if let (Some(number), Some(answer)) = (row.int_or_null(1)?, row.text_or_null(2)?) {
-            known.kept = Some((number.unsigned_abs(), parse(&answer)?));
-        }
-    }
-    if let Some((number, answer)) = desk.staged.lease_answers.get(&incarnation) {
-        known.kept = Some((*number, parse(answer)?));
-    }
-    Ok(known)
+    Ok(Known { kept: kept.map(parse).transpose()?, drain: stored.is_some_and(|known| known.drain) })
 }
 
 /// The same answer again, as far as its leases stand.
@@ -185,15 +197,14 @@ async fn grants(
 }
 
 /// Plans heartbeats. A deadline is no event.
-pub(super) async fn plan_heartbeat(
+pub(super) fn plan_heartbeat(
     desk: &mut Desk,
-    conn: &mut Conn<'_>,
     beat: &Heartbeat,
     lease_ms: u64,
     now: Timestamp,
 ) -> Result<Renewed, LoadError> {
     let Heartbeat { incarnation, held, room } = beat;
-    let drain = known_worker(desk, conn, *incarnation).await?.drain;
+    let drain = known_worker(desk, *incarnation)?.drain;
     let mut renewed = Renewed { drain, ..Renewed::default() };
     let seen = desk.staged.workers.entry(*incarnation).or_default();
     seen.at = now;

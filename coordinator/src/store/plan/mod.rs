@@ -6,6 +6,7 @@ mod archive;
 mod batch;
 mod choose;
 mod command;
+mod delegate;
 mod depend;
 mod import;
 mod inbox;

@@ -38,7 +38,11 @@ pub(super) async fn plan_submit(
     names.sort_unstable();
     names.dedup();
     names.retain(|name| !desk.blobs.contains(name));
-    desk.load_blobs(conn, names).await?;
+    if desk.takes_on_trust {
+        desk.blobs.extend(names);
+    } else {
+        desk.load_blobs(conn, names).await?;
+    }
     let mut states = load_states(desk, conn, tasks).await?;
 
     let mut draft = Draft::default();
@@ -121,6 +125,9 @@ async fn load_known(
 ) -> Result<HashSet<TaskId>, LoadError> {
     let mut known: HashSet<TaskId> =
         tasks.iter().map(|task| task.id).filter(|id| desk.tasks.contains_key(id)).collect();
+    if desk.takes_on_trust {
+        return Ok(known);
+    }
     let ids: Vec<Vec<u8>> = tasks
         .iter()
         .filter(|task| !known.contains(&task.id))
@@ -144,7 +151,7 @@ pub(super) async fn load_keys(
     wanted: impl IntoIterator<Item = String>,
 ) -> Result<(), LoadError> {
     let mut keys: Vec<String> = wanted.into_iter().filter(|key| !desk.keys.contains_key(key)).collect();
-    if keys.is_empty() {
+    if keys.is_empty() || desk.takes_on_trust {
         return Ok(());
     }
     keys.sort_unstable();

@@ -2,6 +2,7 @@
 
 mod hints;
 mod open;
+mod statement;
 mod writer;
 
 pub use hints::{Ears, Heard, Hint, Hints};

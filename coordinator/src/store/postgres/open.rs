@@ -27,6 +27,15 @@ const READERS: u32 = 8;
 /// each other they are as two coordinators are.
 const WRITERS: usize = 2;
 
+/// All that a writer reads or changes it knows the keys of. The plan of its prepared statements is made early, when
+/// tables are small or nothing is known of them: without these it may be one that reads the whole table for each batch,
+/// and compares every row with every key, until statistics come.
+const BY_INDEX: [(&str, &str); 4] =
+    [("enable_seqscan", "off"), ("enable_hashjoin", "off"), ("enable_mergejoin", "off"), ("jit", "off")];
+
+/// Prepared statements of a writer: a shape for each combination of what batches write.
+const STATEMENTS: usize = 400;
+
 /// How long a reader waits for a connection, also while the server starts again.
 const READER_WAIT: Duration = Duration::from_secs(10);
 
@@ -54,7 +63,11 @@ pub async fn open(url: &str) -> Result<SqlStore, StoreError> {
         // A pooler refuses what it would have to remember for a session.
         Through::Pooler => options.extra_float_digits(None),
     };
-    let mut writer = options.connect().await.map_err(no_session)?;
+    let writing = match through {
+        Through::Server => options.clone().options(BY_INDEX).statement_cache_capacity(STATEMENTS),
+        Through::Pooler => options.clone(),
+    };
+    let mut writer = writing.connect().await.map_err(no_session)?;
     let mut conn = Conn::Postgres(&mut writer, through);
     check_server(&mut conn).await?;
     migrate(&mut conn, migrations::POSTGRES).await?;
@@ -68,8 +81,9 @@ pub async fn open(url: &str) -> Result<SqlStore, StoreError> {
         .connect_with(options.clone())
         .await
         .map_err(sql_error)?;
-    let mut writers = vec![PgWriter::new(options.clone(), through, Some(writer), offset)];
-    writers.resize_with(WRITERS, || PgWriter::new(options.clone(), through, None, offset));
+    let first = PgWriter::new(writing, through, Some(writer), offset);
+    let mut writers: Vec<PgWriter> = (1..WRITERS).map(|_| first.beside()).collect();
+    writers.insert(0, first);
     let hints = Hints::new(readers.clone(), options, through);
     Ok(SqlStore::start(Db::Postgres { pool: readers, through }, writers)?.with_hints(hints))
 }

@@ -6,20 +6,23 @@
 
 use std::time::{Duration, Instant};
 
+use docket_schema::ids::EventHash;
 use sqlx::{ConnectOptions as _, Connection as _, PgConnection, postgres::PgConnectOptions};
 
 use crate::store::{
-    Condition, StoreError,
+    Condition, NewTask, StoreError,
     ask::{Answered, Ask},
-    conn::{Arg, Conn, Dialect, Through},
+    conn::{Arg, Conn, Dialect, Row, Through},
     desk::{Desk, LoadError},
     fault::{Fault, again, fault, store_error},
     lane::Committer,
     lone::run_lone,
-    lookout::Lookout,
+    lookout::{Lookout, News},
     plan::plan_batch,
-    write::{POSITION_BITS, fenced_append, writes},
+    write::{POSITION_BITS, int},
 };
+
+use super::statement::{Statement, fenced_append, statements, submission};
 
 /// How long a server that went away is waited for.
 const AWAY_MAX: Duration = Duration::from_secs(10);
@@ -39,12 +42,24 @@ pub(super) struct PgWriter {
     conn: Option<PgConnection>,
     offset: i64,
     ids: std::ops::Range<i64>,
-    /// From where on to look for tasks.
+    /// From where on to look for tasks, for the writer that leases.
     lookout: Lookout,
+    leases: bool,
+    news: News,
     /// Heads as this coordinator last saw them; others may have moved them since.
     heads: Desk,
-    /// A commit whose answer was lost: the transaction, and what it answers if it took place.
-    in_doubt: Option<(i64, Vec<Answered>)>,
+    /// A commit whose answer was lost.
+    in_doubt: Option<Doubt>,
+}
+
+/// A commit that was asked for.
+struct Doubt {
+    /// The transaction's id.
+    xid: i64,
+    /// Place and hash of its first event; none where it writes none.
+    first: Option<(u64, EventHash)>,
+    /// What it answers if it took place.
+    answers: Vec<Answered>,
 }
 
 impl PgWriter {
@@ -55,8 +70,24 @@ impl PgWriter {
         conn: Option<PgConnection>,
         offset: i64,
     ) -> Self {
-        let heads = Desk::optimistic(Dialect::Postgres);
-        Self { options, through, conn, offset, ids: 0..0, lookout: Lookout::default(), heads, in_doubt: None }
+        Self {
+            options,
+            through,
+            conn,
+            offset,
+            ids: 0..0,
+            lookout: Lookout::default(),
+            leases: true,
+            news: News::default(),
+            heads: Desk::optimistic(Dialect::Postgres),
+            in_doubt: None,
+        }
+    }
+
+    /// Another writer beside this one, which leases nothing.
+    pub(super) fn beside(&self) -> Self {
+        let new = Self::new(self.options.clone(), self.through, None, self.offset);
+        Self { leases: false, news: self.news.clone(), ..new }
     }
 
     async fn connection(&mut self) -> Result<Conn<'_>, sqlx::Error> {
@@ -104,19 +135,37 @@ impl PgWriter {
         }
     }
 
-    /// What became of a commit whose answer was lost. The server remembers, also over a crash.
-    async fn settle_doubt(&mut self) -> Result<Option<Vec<Answered>>, sqlx::Error> {
-        while let Some(xid) = self.in_doubt.as_ref().map(|(xid, _)| *xid) {
+    /// What became of a commit whose answer was lost. The transaction's id alone does not say: a server that crashed
+    /// gives out again what it had given to transactions of which nothing had reached its log, and the one that has the
+    /// id now may be another coordinator's. So its first event is looked for. What wrote none is done once more.
+    async fn settle_doubt(&mut self) -> Result<Option<Vec<Answered>>, LoadError> {
+        let since = Instant::now();
+        while let Some((xid, first)) = self.in_doubt.as_ref().map(|doubt| (doubt.xid, doubt.first)) {
             let mut conn = self.connection().await?;
             let args = vec![Arg::Text(xid.to_string())];
-            let mut rows = conn.rows_alone("SELECT pg_xact_status($1::text::xid8)", args).await?;
+            // An id that was given to nobody since is asked for in vain: an id of one's own is above all that were. A
+            // snapshot's end is not, it is above those that have ended: ours may be under way beyond it.
+            let sql = "SELECT CASE WHEN $1::text::xid8 < pg_current_xact_id() \
+                       THEN pg_xact_status($1::text::xid8) END";
+            let mut rows = conn.rows_alone(sql, args).await?;
             let status = rows.first_mut().and_then(|row| row.text_or_null(0).ok()).flatten();
-            match status.as_deref() {
-                // The server has not yet noticed that we are gone.
-                Some("in progress") => tokio::time::sleep(AWAY_PAUSE).await,
-                Some("committed") => return Ok(self.in_doubt.take().map(|(_, answers)| answers)),
-                Some(_) | None => self.in_doubt = None,
+            if status.as_deref() == Some("in progress") {
+                // The server has not yet noticed that we are gone. It may take it long where the connection is half open.
+                if since.elapsed() > AWAY_MAX {
+                    return Err(sqlx::Error::PoolTimedOut.into());
+                }
+                tokio::time::sleep(AWAY_PAUSE).await;
+                continue;
             }
+            let mut is_written = false;
+            if let Some((position, hash)) = first {
+                let args = vec![int(position), Arg::Hash(hash.0)];
+                let sql = "SELECT count(*) FROM events WHERE position = $1 AND hash = $2";
+                let rows = conn.rows_alone(sql, args).await?;
+                is_written = rows.first().ok_or(sqlx::Error::RowNotFound)?.int(0)? > 0;
+            }
+            let doubt = self.in_doubt.take();
+            return Ok(doubt.filter(|_| is_written).map(|doubt| doubt.answers));
         }
         Ok(None)
     }
@@ -126,7 +175,10 @@ impl PgWriter {
             return Ok(answers);
         }
         let (offset, ids, begin) = (self.offset, self.ids.clone(), self.through.begin());
-        let lookout = std::mem::take(&mut self.lookout);
+        let mut lookout = std::mem::take(&mut self.lookout);
+        if self.leases {
+            self.news.hear(&mut lookout);
+        }
         let mut conn = self.connection().await?;
         conn.control(begin).await?;
         let mut desk = Desk::new(Dialect::Postgres, ids);
@@ -142,22 +194,93 @@ impl PgWriter {
             let what = format!("one transaction of {} events; send less at once", desk.staged.events.len());
             return Err(StoreError::Schema { what }.into());
         }
-        let rows = conn.rows("SELECT pg_current_xact_id()::text::bigint", Vec::new()).await?;
-        let xid = rows.first().ok_or(sqlx::Error::RowNotFound)?.int(0)?;
-        let base = ((xid + offset) << POSITION_BITS).unsigned_abs();
-        for write in writes(&mut desk, base) {
-            let statement = write.columns();
-            conn.run(&statement.sql, statement.args).await?;
+        let first = desk.staged.events.first().map(|event| event.hash);
+        let mut xid = None;
+        for Statement { sql, args } in statements(&mut desk, offset) {
+            xid = Some(one_row(conn.rows(&sql, args).await?)?.int(0)?);
+        }
+        // One that stands alone wrote by itself. A transaction that writes nothing leaves nothing in doubt.
+        if let [ask] = asks
+            && ask.is_lone()
+        {
+            let rows = conn.rows("SELECT pg_current_xact_id()::text::bigint", Vec::new()).await?;
+            xid = Some(one_row(rows)?.int(0)?);
+        }
+        self.ids = desk.ids_left();
+        if let Some(xid) = xid {
+            for answer in &mut answers {
+                answer.place(self.first_position(xid));
+            }
+            let first = first.map(|hash| (self.first_position(xid), hash));
+            self.in_doubt = Some(Doubt { xid, first, answers });
+            self.connection().await?.control("COMMIT").await?;
+            answers = self.in_doubt.take().map(|doubt| doubt.answers).unwrap_or_default();
+            self.heads.note(&mut desk);
+        } else {
+            self.connection().await?.control("COMMIT").await?;
+        }
+        if self.leases {
+            self.lookout = lookout;
+        } else {
+            self.news.tell(lookout);
+        }
+        Ok(answers)
+    }
+
+    /// The first position of a transaction.
+    const fn first_position(&self, xid: i64) -> u64 {
+        ((xid + self.offset) << POSITION_BITS).unsigned_abs()
+    }
+
+    /// Submits in one statement, which is its own transaction. `None` = to be decided again, with locks: something of it
+    /// is there already, or a blob is not.
+    async fn submits(&mut self, asks: &[&Ask]) -> Result<Option<Vec<Answered>>, LoadError> {
+        let mut desk = Desk::on_trust(Dialect::Postgres, self.ids.clone());
+        desk.begin(now_of(asks));
+        desk.lookout = std::mem::take(&mut self.lookout);
+        let (offset, through) = (self.offset, self.through);
+        let mut conn = self.connection().await?;
+        if through == Through::Pooler {
+            conn.control(through.begin()).await?;
+        }
+        let mut answers = plan_batch(&mut desk, &mut conn, asks).await?;
+        // Also where it does not come to be: what was noted only says to look from further before.
+        let lookout = std::mem::take(&mut desk.lookout);
+        let ids = desk.ids_left();
+        let fits = desk.staged.events.len() <= EVENTS_MAX;
+        let Some(Statement { sql, args }) = submission(&mut desk, offset).filter(|_| fits) else {
+            self.lookout = lookout;
+            self.give_up().await;
+            return Ok(None);
+        };
+        let answered = conn.rows(&sql, args).await;
+        self.lookout = lookout;
+        let row = one_row(answered?)?;
+        let (xid, wrote) = (row.int(0)?, row.int(1)? != 0);
+        if through == Through::Pooler {
+            self.connection().await?.control("COMMIT").await?;
+        }
+        self.ids = ids;
+        if !wrote {
+            return Ok(None);
         }
         for answer in &mut answers {
-            answer.place(base);
+            answer.place(self.first_position(xid));
         }
-        self.in_doubt = Some((xid, answers));
-        self.ids = desk.ids_left();
-        self.lookout = lookout;
-        self.connection().await?.control("COMMIT").await?;
-        self.heads.note(&mut desk);
-        Ok(self.in_doubt.take().map(|(_, answers)| answers).unwrap_or_default())
+        Ok(Some(answers))
+    }
+
+    /// What of `asks` could be written without locks: all of them or none.
+    async fn quick_submits(&mut self, asks: &[&Ask]) -> Option<Vec<Answered>> {
+        match self.submits(asks).await {
+            Ok(answers) => answers,
+            // Whatever it was, the locked way meets it again and says what it is. Tasks that are there after all are
+            // known there by their ids.
+            Err(_) => {
+                self.give_up().await;
+                None
+            }
+        }
     }
 
     /// Tries appends without locks. `None` = to be decided again, with locks.
@@ -189,6 +312,7 @@ impl PgWriter {
         if staged.events.is_empty()
             || !staged.runs.is_empty()
             || !staged.queues.is_empty()
+            || !staged.budgets.is_empty()
             || staged.streams.values().any(Option::is_none)
         {
             return Ok(undecided());
@@ -198,7 +322,7 @@ impl PgWriter {
         let mut moved = Vec::with_capacity(rows.len());
         let mut base = 0;
         for row in &rows {
-            base = ((row.int(0)? + offset) << POSITION_BITS).unsigned_abs();
+            base = self.first_position(row.int(0)?);
             moved.push(row.int(1)?);
         }
         let stayed = heads
@@ -262,8 +386,18 @@ impl PgWriter {
     }
 }
 
+fn one_row(rows: Vec<Row>) -> Result<Row, sqlx::Error> {
+    rows.into_iter().next().ok_or(sqlx::Error::RowNotFound)
+}
+
 fn now_of(asks: &[&Ask]) -> docket_schema::ids::Timestamp {
     asks.iter().map(|ask| ask.now()).max().unwrap_or_default()
+}
+
+/// New tasks that stand on nothing but their blobs.
+fn is_quick_submit(ask: &Ask) -> bool {
+    let stands_alone = |task: &NewTask| task.fork.is_none() && task.spec.conditions.after.is_empty();
+    matches!(ask, Ask::Submit { tasks, .. } if tasks.iter().all(stands_alone))
 }
 
 /// Appends that may be sent twice without harm, and that need nothing but heads and events.
@@ -292,6 +426,8 @@ fn is_quick(ask: &Ask) -> bool {
         | Ask::ActInbox { .. }
         | Ask::Permit(_)
         | Ask::CallEnded { .. }
+        | Ask::Reserve { .. }
+        | Ask::CountBatch { .. }
         | Ask::Secret { .. }
         | Ask::Rebuild => false,
     }
@@ -307,6 +443,15 @@ impl Committer for PgWriter {
         if !quick.is_empty() {
             for (at, answer) in at.into_iter().zip(self.quick(&quick).await) {
                 answers[at] = answer;
+            }
+        }
+        let (at, submits): (Vec<usize>, Vec<&Ask>) =
+            asks.iter().copied().enumerate().filter(|(_, ask)| is_quick_submit(ask)).unzip();
+        if !submits.is_empty()
+            && let Some(done) = self.quick_submits(&submits).await
+        {
+            for (at, answer) in at.into_iter().zip(done) {
+                answers[at] = Some(answer);
             }
         }
         let left: Vec<&Ask> = asks
@@ -328,8 +473,16 @@ impl Committer for PgWriter {
             Ok(mut one) => one.pop().expect("one ask, one answer"),
             Err(error) => ask.failed(error),
         };
-        // A term moves no head; a permit changes nothing that is remembered, and comes often.
-        if !matches!(ask, Ask::Term(_) | Ask::Permit(_) | Ask::CallEnded { .. }) {
+        // A term moves no head; what a call asks for changes nothing that is remembered, and comes often.
+        let moves_none = matches!(
+            ask,
+            Ask::Term(_)
+                | Ask::Permit(_)
+                | Ask::CallEnded { .. }
+                | Ask::Reserve { .. }
+                | Ask::CountBatch { .. }
+        );
+        if !moves_none {
             self.heads.clear();
         }
         answer

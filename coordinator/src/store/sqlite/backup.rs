@@ -156,8 +156,8 @@ fn copy(from: &Path, to: &Path, each: &mut impl FnMut(Copied)) -> Result<(), Fai
         .query_row("SELECT count(*) FROM sqlite_schema", [], |row| row.get::<_, i64>(0))
         .map_err(Failed::Read)?;
     let mut goal = Connection::open(to).map_err(Failed::Write)?;
-    // It is synced once, when it is whole.
-    goal.execute_batch("PRAGMA synchronous = OFF").map_err(Failed::Write)?;
+    // It is synced once, when it is whole; and one that is not is thrown away, and needs no journal beside it.
+    goal.execute_batch("PRAGMA synchronous = OFF; PRAGMA journal_mode = MEMORY").map_err(Failed::Write)?;
     let backup = Backup::new(&source, &mut goal).map_err(Failed::Write)?;
     loop {
         let step = backup.step(STEP_PAGES).map_err(|error| match error.sqlite_error_code() {

@@ -5,12 +5,14 @@ mod checkpoint;
 pub(in crate::store) mod direct;
 mod open;
 mod private;
+mod replace;
 mod scan;
 mod writer;
 
 pub use backup::{BackupError, Copied, Existing, backup};
 pub use checkpoint::Checkpoints;
 pub use open::{open, open_limited, open_with};
+pub use replace::{ReplaceError, Replaced, replace};
 pub(in crate::store) use scan::{Range, Scans};
 
 /// How long SQLite itself waits for another process's lock; the writer then asks again.

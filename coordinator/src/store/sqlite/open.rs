@@ -60,10 +60,9 @@ pub async fn open_with(path: &Path, checkpoints: Checkpoints) -> Result<SqlStore
     open_as(path, PAGES_MAX, checkpoints).await
 }
 
-async fn open_as(path: &Path, pages: u32, checkpoints: Checkpoints) -> Result<SqlStore, StoreError> {
-    let sql_error = |source| store_error(Dialect::Sqlite, "opening", source);
-    private::for_its_owner_only(path);
-    let options = SqliteConnectOptions::new()
+/// Of all connections but the writer's own.
+fn options(path: &Path, pages: u32) -> SqliteConnectOptions {
+    SqliteConnectOptions::new()
         .filename(path)
         .create_if_missing(true)
         .journal_mode(SqliteJournalMode::Wal)
@@ -74,21 +73,35 @@ async fn open_as(path: &Path, pages: u32, checkpoints: Checkpoints) -> Result<Sq
         .pragma("journal_size_limit", JOURNAL_BYTES)
         .pragma("max_page_count", pages.to_string())
         .pragma("cache_size", CACHE)
-        .disable_statement_logging();
-    let mut first = SqliteConnection::connect_with(&options).await.map_err(sql_error)?;
+        .disable_statement_logging()
+}
+
+async fn open_as(path: &Path, pages: u32, checkpoints: Checkpoints) -> Result<SqlStore, StoreError> {
+    private::for_its_owner_only(path);
+    let options = options(path, pages);
+    let mut first = SqliteConnection::connect_with(&options).await.map_err(unopened)?;
     migrate(&mut Conn::Sqlite(&mut first), migrations::SQLITE).await?;
     let readers = SqlitePoolOptions::new()
         .max_connections(READERS)
         .connect_with(options.pragma("query_only", "ON"))
         .await
-        .map_err(sql_error)?;
-    let own = own(path, pages).map_err(|e| sql_error(direct::failed(e)))?;
-    let checkpointer = Checkpointer::start(path, checkpoints).map_err(sql_error)?;
+        .map_err(unopened)?;
+    let own = own(path, pages).map_err(|e| unopened(direct::failed(e)))?;
+    let checkpointer = Checkpointer::start(path, checkpoints).map_err(unopened)?;
     let committer = SqliteWriter::new(own, checkpointer).await?;
     // Not before the others are there: the last to go ends the write-ahead log.
     drop(first.close().await);
     let scans = Arc::new(Scans::of(path.to_owned()));
     SqlStore::start(Db::Sqlite { pool: readers, scans }, vec![committer])
+}
+
+/// What is asked at an opening is always the same: where SQLite finds fault with it, the file is to blame. A schema whose
+/// text was altered is told so, and by no other code.
+pub(super) fn unopened(source: sqlx::Error) -> StoreError {
+    match store_error(Dialect::Sqlite, "opening", source) {
+        StoreError::Fault { backend, doing, source } => StoreError::Damaged { backend, doing, source },
+        other => other,
+    }
 }
 
 /// The writer's own connection, set as the others are.
@@ -105,4 +118,31 @@ fn own(path: &Path, pages: u32) -> rusqlite::Result<rusqlite::Connection> {
     ))?;
     conn.set_prepared_statement_cache_capacity(STATEMENTS);
     Ok(conn)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What is acknowledged is on the disk: whatever the file, or its journal, was opened with before.
+    #[tokio::test]
+    async fn the_writer_and_the_readers_sync_every_commit() {
+        const FULL: i64 = 2;
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("docket.db");
+        rusqlite::Connection::open(&path)
+            .and_then(|conn| {
+                conn.execute_batch("PRAGMA journal_mode = WAL; PRAGMA synchronous = OFF; CREATE TABLE t (i)")
+            })
+            .expect("makes");
+        let conn = own(&path, PAGES_MAX).expect("opens");
+        let read = |name: &str| conn.pragma_query_value(None, name, |row| row.get::<_, i64>(0));
+        assert_eq!((read("synchronous"), read("foreign_keys")), (Ok(FULL), Ok(1)));
+        let mode = conn.pragma_query_value(None, "journal_mode", |row| row.get::<_, String>(0));
+        assert_eq!(mode.as_deref(), Ok("wal"));
+        let pool = sqlx::SqlitePool::connect_with(options(&path, PAGES_MAX)).await.expect("opens");
+        let of_pool: i64 = sqlx::query_scalar("PRAGMA synchronous").fetch_one(&pool).await.expect("reads");
+        assert_eq!(of_pool, FULL);
+        pool.close().await;
+    }
 }

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use rusqlite::Connection;
 
-use super::{checkpoint::Checkpointer, direct};
+use super::{checkpoint::Checkpointer, direct, open::unopened};
 use crate::store::{
     StoreError,
     ask::{Answered, Ask},
@@ -39,7 +39,7 @@ impl SqliteWriter {
     pub(super) async fn new(conn: Connection, checkpointer: Checkpointer) -> Result<Self, StoreError> {
         let mut writer =
             Self { conn, desk: Desk::new(Dialect::Sqlite, 0..0), next_position: 1, checkpointer };
-        writer.forget().await.map_err(|source| store_error(Dialect::Sqlite, "opening", source))?;
+        writer.forget().await.map_err(unopened)?;
         Ok(writer)
     }
 
@@ -161,8 +161,12 @@ impl Committer for SqliteWriter {
                 Ok::<_, LoadError>(answer)
             }
             .await;
-            // A permit changes nothing that is remembered, and comes often.
-            if !matches!(ask, Ask::Permit(_) | Ask::CallEnded { .. }) {
+            // What a call asks for changes nothing that is remembered, and comes often.
+            let moves_none = matches!(
+                ask,
+                Ask::Permit(_) | Ask::CallEnded { .. } | Ask::Reserve { .. } | Ask::CountBatch { .. }
+            );
+            if !moves_none {
                 self.desk.clear();
             }
             let error = match result {

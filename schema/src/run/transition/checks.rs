@@ -3,15 +3,23 @@
 use crate::{
     message::Part,
     run::{
-        event_work::{GateFinished, GateRequested, GateStep},
+        event_work::{BaseChecked, GateFinished, GateRequested, GateStep},
         known_failures::listed,
         pin::GateSpec,
         state::{RunState, Stage},
+        work::FailedCheck,
     },
     tool::{LintStatus, ToolFacts},
 };
 
 impl RunState {
+    pub(super) fn base_checked(&mut self, event: &BaseChecked) -> Result<(), String> {
+        self.require_deciding()?;
+        self.base_checked = true;
+        self.known_failures.at_base(event);
+        Ok(())
+    }
+
     pub(super) fn gate_requested(&mut self, event: GateRequested) -> Result<(), String> {
         match self.stage {
             Stage::Deciding if self.mend_rules() > 0 && !event.step.is_check() => self.mend_changed = false,
@@ -22,6 +30,7 @@ impl RunState {
                 self.round_mends.clear();
                 self.round_notes.clear();
                 self.failed_checks.clear();
+                self.work.failed_checks.clear();
                 self.unrunnable = None;
             }
             Stage::Gates => {}
@@ -65,6 +74,9 @@ impl RunState {
                 format!("The final check `{}` (`{}`) failed. Mend the cause.", gate.name, gate.command);
             text.push_str(&self.known_failures.words(&event.facts, found && gate.name == "tests"));
             self.round_notes.push(Part::Text { text: text.into() });
+            self.work
+                .failed_checks
+                .push(FailedCheck { name: gate.name.clone(), content: event.content.clone() });
             self.round_notes.push(Part::Text { text: event.content });
             let hangs = self.mend_rules() > 0 && event.facts.timed_out;
             if gate.mend.is_some() && !self.mended && !hangs {
@@ -78,6 +90,7 @@ impl RunState {
         if self.open_gates.is_empty() {
             self.stage = Stage::Deciding;
             self.gates_passed = !self.round_failed;
+            self.work.checked = Some(!self.round_failed);
             self.fixing = self.round_failed;
             self.mends_due = std::mem::take(&mut self.round_mends);
             self.tests_passed &= !self.round_failed;
@@ -121,6 +134,8 @@ impl RunState {
             self.mends_due.clear();
             if self.mend_rules() > 0 && !self.mend_changed {
                 self.back_to_the_model();
+            } else {
+                self.work.checked = None;
             }
         }
     }

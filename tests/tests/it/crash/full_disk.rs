@@ -1,58 +1,18 @@
 //! The disk under the log is full in the middle of a run, and then it is not.
 
-use std::path::Path;
-
 use anyhow::{Context as _, Result, ensure};
 use docket_schema::ids::QueueName;
-use docket_tests::system::{Coordinator, LeaseTime, Place, Signal, Worker, WorkerOptions, say, seen, send};
-use nix::mount::{MntFlags, MsFlags, mount, umount2};
+use docket_tests::system::{
+    Coordinator, LeaseTime, Place, Signal, SmallDisk, Worker, WorkerOptions, say, seen, send,
+};
 
 use super::story::{check_silent, completed, model, sleeper, story, submit, template};
 
-/// Room for a log of one run, and little more.
-const SIZE: &str = "size=16m,mode=0700";
-
-/// A small file system of its own, for as long as it is held.
-struct SmallDisk(tempfile::TempDir);
-
-impl SmallDisk {
-    fn new() -> Result<Self> {
-        let folder = tempfile::tempdir()?;
-        mount(Some("tmpfs"), folder.path(), Some("tmpfs"), MsFlags::empty(), Some(SIZE))?;
-        Ok(Self(folder))
-    }
-
-    fn filler(&self) -> std::path::PathBuf {
-        self.0.path().join("filler")
-    }
-
-    /// Takes what room is left, to the last page.
-    fn fill(&self) -> Result<()> {
-        use std::io::Write as _;
-        let mut filler = std::fs::File::create(self.filler())?;
-        for chunk in [vec![0; 64 * 1024], vec![0; 512]] {
-            while filler.write_all(&chunk).is_ok() {}
-        }
-        Ok(())
-    }
-
-    fn free(&self) -> Result<()> {
-        Ok(std::fs::remove_file(self.filler())?)
-    }
-
-    fn path(&self) -> &Path {
-        self.0.path()
-    }
-}
-
-impl Drop for SmallDisk {
-    fn drop(&mut self) {
-        let _ = umount2(self.0.path(), MntFlags::MNT_DETACH);
-    }
-}
+/// Room for a log of one run, and little more, in MiB.
+const ROOM: u32 = 16;
 
 pub(crate) async fn full_disk() -> Result<()> {
-    let disk = match SmallDisk::new() {
+    let disk = match SmallDisk::new(ROOM) {
         Ok(disk) => disk,
         Err(error) => {
             let root = nix::unistd::Uid::effective().is_root();

@@ -71,3 +71,37 @@ async fn a_rejected_result_goes_on_with_the_comment_and_lands_on_top() -> Result
     ensure!(first["kind"] == "Forked" && first["payload"]["hint"]["text"] == "mind the README", "{first}");
     Ok(())
 }
+
+/// A conflict is the model's to mend only if it is told what it conflicts with: it sees the tree that it began from.
+const FITTED: &str = r#"
+[[turns]]
+when = { any_contains = "+by a person" }
+calls = [{ name = "run_command", args = { command = "sed -i 's/^by the run$/by a person/; s/^one$/by the run/' a.txt" } }]
+[[turns]]
+when = { any_contains = "conflicts with it in a.txt" }
+text = "Done beside it."
+"#;
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_rejected_conflict_tells_the_model_what_came_meanwhile() -> Result<()> {
+    let _room = room().await;
+    let scene = Scene::new()?;
+    let id = scene.submit(&format!("{EDIT}{FITTED}"), &["--branch", "fix/it"]).await?;
+    scene.commit(&[("a.txt", &super::scene::text("one", "by a person"))]).await?;
+    let up = scene.up().await?;
+    let row = scene.is(&id, "blocked").await.with_context(|| up.tail())?;
+    ensure!(row["delivery"]["blocked"]["why"] == "conflict", "{row}");
+    scene.docket(&["reject", &id, "--comment", "make it fit"]).await?.ok()?;
+    let row = scene.is(&id, "completed").await.with_context(|| up.tail())?;
+    ensure!(
+        row["delivery"]["judged"]["comment"] == "make it fit",
+        "the comment is the person's alone: {row}"
+    );
+    until("the branch", async || scene.git(&["rev-parse", "--verify", "fix/it"]).await.ok())
+        .await
+        .with_context(|| up.tail())?;
+    let merged = scene.git(&["show", "fix/it:a.txt"]).await?;
+    ensure!(merged == super::scene::text("by the run", "by a person").trim_end(), "{merged}");
+    ensure!(scene.git(&["rev-parse", "fix/it^"]).await? == scene.git(&["rev-parse", "main"]).await?);
+    Ok(())
+}

@@ -26,12 +26,15 @@ async fn a_result_is_pushed_as_its_task_completes_and_nothing_of_a_repository_ru
     }
 
     let id = scene.submit(EDIT, &["--push", "--branch", "fix/it"]).await?;
+    let shown = async || scene.docket(&["show", &id]).await?.ok();
+    ensure!(shown().await?.contains("fix/it, to be made and pushed"), "{}", shown().await?);
     let up = scene.up().await?;
     let row = until("the push", async || {
         let row = scene.row(&id).await.ok()?;
         (row["delivery"]["delivered"].as_array()?.len() == 2).then_some(row)
     });
     let row = row.await.with_context(|| up.tail())?;
+    ensure!(shown().await?.contains("fix/it, pushed"), "{}", shown().await?);
     let commit = scene.git(&["rev-parse", "fix/it"]).await?;
     ensure!(scene.git_at(&bare, &["rev-parse", "fix/it"]).await? == commit, "{row}");
     ensure!(

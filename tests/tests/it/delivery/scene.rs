@@ -105,6 +105,18 @@ impl Scene {
         Ok(Proc::start("up", &self.home(), &[], &args).await?.0)
     }
 
+    /// A coordinator and workers of another home, on this home's store.
+    pub(super) async fn up_at(&self, home: &Path, more: &[(&str, &OsStr)]) -> Result<Proc> {
+        let args = ["up", "-v", "--json", "--slots", "1", "--listen", "127.0.0.1:0"];
+        Ok(Proc::start("up", home, more, &args).await?.0)
+    }
+
+    /// Commits of the log that deliveries were told with, and how often each kind of event came, over all tasks.
+    pub(super) async fn log_of(&self, id: &str) -> Result<Vec<Value>> {
+        let log = self.docket(&["logs", id, "--json"]).await?.ok()?;
+        log.lines().map(|line| Ok(serde_json::from_str(line)?)).collect()
+    }
+
     /// A task as `docket show --json` has it.
     pub(super) async fn row(&self, id: &str) -> Result<Value> {
         Ok(serde_json::from_str(&self.docket(&["show", id, "--json"]).await?.ok()?)?)
@@ -118,7 +130,7 @@ impl Scene {
         .await
     }
 
-    /// The kinds of a task's events that begin so, in order.
+    /// The kinds of a task's events that begin so, in order; but for claims, which are as many as there were tries.
     pub(super) async fn kinds(&self, id: &str, start: &str) -> Result<Vec<String>> {
         let log = self.docket(&["logs", id, "--json"]).await?.ok()?;
         let kinds = log.lines().map(|line| {
@@ -126,7 +138,8 @@ impl Scene {
             Ok(event["kind"].as_str().context("a kind")?.to_owned())
         });
         let kinds = kinds.collect::<Result<Vec<_>>>()?;
-        Ok(kinds.into_iter().filter(|kind| kind.starts_with(start)).collect())
+        let is_meant = |kind: &String| kind.starts_with(start) && kind != "TaskDeliveryClaimed";
+        Ok(kinds.into_iter().filter(is_meant).collect())
     }
 
     /// A bare repository as the remote `origin`.

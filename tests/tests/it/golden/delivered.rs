@@ -2,15 +2,17 @@
 
 use anyhow::{Result, ensure};
 use docket_schema::{
+    content::BlobRef,
     event::Envelope,
     export::Export,
-    ids::{Epoch, IncarnationId, RunId, TaskId, Turn},
+    ids::{Epoch, IncarnationId, RunId, TaskId, TreeHash, Turn},
+    run::FailureKind,
     snapshot::Base,
     task::*,
 };
 use docket_worker::engine::Act;
 
-use super::made::{Begun, id, submitted};
+use super::made::{AT, Begun, id, submitted};
 
 /// Words at most until the engine takes them for the end.
 const TURNS_MAX: usize = 5;
@@ -81,5 +83,42 @@ fn task_events(task: TaskId, run: RunId, base: Base) -> Vec<Envelope> {
     for event in events {
         stream.push(Turn(0), &event);
     }
+    stream.events
+}
+
+/// The stream of a task whose run stood on another's history, failed, was tried again from there, and changed nothing.
+pub(super) fn claimed() -> Vec<Envelope> {
+    let (task, first, second) = (TaskId(id(33)), RunId(id(34)), RunId(id(35)));
+    let base = Base { manifest: BlobRef::of(b""), tree: TreeHash::ZERO, git: None };
+    let mut stream = submitted(task, base);
+    let by = "a person".to_owned();
+    let resumed = TaskResumed { by: by.clone(), run: first, parent: RunId(id(36)) };
+    stream.push(Turn(0), &TaskEvent::from(resumed));
+    let (worker, worker_name) = (IncarnationId(id(3)), "by hand".to_owned());
+    let leased =
+        |epoch, run| TaskEvent::from(TaskLeased { epoch, run, worker, worker_name: worker_name.clone() });
+    stream.push(Turn(0), &leased(Epoch(1), first));
+    let failed = TaskRunFailed {
+        run: first,
+        why: FailureKind::Model,
+        message: "the model is overloaded".to_owned(),
+        retry_at: AT.plus_ms(60_000),
+        next: Some(second),
+    };
+    stream.push(Turn(0), &TaskEvent::from(failed));
+    let retried = TaskRetried { by: by.clone(), reason: String::new(), run: Some(second), waits: false };
+    stream.push(Turn(0), &TaskEvent::from(retried));
+    stream.push(Turn(0), &leased(Epoch(2), second));
+    stream.push(Turn(0), &TaskEvent::from(TaskCompleted { run: second }));
+    let claimed = TaskDeliveryClaimed {
+        run: second,
+        deliverer: "a host/1".to_owned(),
+        term_ms: 60_000,
+        push: true,
+        hook: true,
+        by: by.clone(),
+    };
+    stream.push(Turn(0), &TaskEvent::from(claimed));
+    stream.push(Turn(0), &TaskEvent::from(TaskNeededNoDelivery { run: second, by }));
     stream.events
 }

@@ -9,21 +9,22 @@ use docket_schema::{
     event::{Envelope, Head, NewEvent, TypedEvent},
     export::{Export, Header, VERSION},
     ids::{
-        BlobHash, Epoch, EventHash, IncarnationId, Position, RunId, Seq, StreamId, SystemTopic, TaskId,
-        Timestamp, TreeHash, Turn,
+        BatchId, BlobHash, Epoch, EventHash, IncarnationId, Position, RunId, Seq, StreamId, SystemTopic,
+        TaskId, Timestamp, TreeHash, Turn,
     },
     message::{CallId, ModelRef, Part, StopReason, ToolUse, Usage},
     queue::{QueueEvent, QueueSet, QueueSettings},
     run::*,
     snapshot::{Base, Manifest},
     system::{
-        AdminAct, AdminActed, CallsRefused, Fired, LimitRemoved, LimitSet, Missed, Overlap, ProviderLimits,
-        Rate, Role, RunImported, RunOf, Schedule, ScheduleFired, ScheduleName, SchedulePaused,
-        ScheduleRemoved, ScheduleSet, SkippedWhy, StreamArchived, StreamImported, StreamsArchived,
-        StreamsRestored, SystemEvent, TokenCreated, TokenName, TokenRevoked,
+        AdminAct, AdminActed, Budget, BudgetSet, BudgetSpent, CallsRefused, Fired, LimitRemoved, LimitSet,
+        MemoryCall, MemoryForgotten, MemorySaved, MemoryScope, Missed, Overlap, ProviderLimits, Rate, Role,
+        RunImported, RunOf, Schedule, ScheduleFired, ScheduleName, SchedulePaused, ScheduleRemoved,
+        ScheduleSet, SkippedWhy, StreamArchived, StreamImported, StreamsArchived, StreamsRestored,
+        SystemEvent, TokenCreated, TokenName, TokenRevoked,
     },
     task::*,
-    tool::ToolFacts,
+    tool::{TestCounts, ToolFacts},
     wire::ProblemCode,
 };
 use docket_worker::{
@@ -37,7 +38,7 @@ use docket_worker::{
 /// What the run is to keep to, in no form yet.
 const POLICY: &[u8] = b"{\"allow\":[]}";
 
-const AT: Timestamp = Timestamp(1_763_000_000_000_000);
+pub(super) const AT: Timestamp = Timestamp(1_763_000_000_000_000);
 
 pub(super) fn id(n: u128) -> uuid::Uuid {
     uuid::Uuid::from_u128(0x019a_0000_0000_7000_8000_0000_0000_0000 + n)
@@ -56,7 +57,7 @@ pub(super) struct Stream {
 }
 
 impl Stream {
-    const fn new(id: StreamId) -> Self {
+    pub(super) const fn new(id: StreamId) -> Self {
         Self { id, head: Head::EMPTY, epoch: Epoch(0), events: Vec::new() }
     }
 
@@ -125,6 +126,7 @@ impl Hand {
             nudge: call.nudge.clone(),
             worst_case_nusd: 0,
             output_tokens_max: None,
+            role: None,
         };
         let (turn, name) = (call.turn, asked.call.clone());
         self.at(turn, asked)?;
@@ -191,6 +193,7 @@ fn started(task: TaskId, run: RunId, blobs: [BlobRef; 3], base: Base) -> RunStar
         gates: Vec::new(),
         tests: None,
         linters: vec![],
+        roles: vec![],
         requires: Vec::new(),
         policy: None,
         policies: Vec::new(),
@@ -269,7 +272,14 @@ pub(super) async fn run() -> Result<Export> {
     hand.stream.epoch = Epoch(2);
     let (call, child) = (CallId::tool(Turn(1), 7), TaskId(id(9)));
     hand.push(Delegated { call: call.clone(), child })?;
-    hand.push(ChildAnswered { call, child, content: "The child found nothing.".into(), is_error: false })?;
+    hand.push(ChildAnswered {
+        call,
+        child,
+        content: "The child found nothing.".into(),
+        is_error: false,
+        run: None,
+        more: false,
+    })?;
     let summary = "The task: look around and say what is there.".into();
     hand.push(Compacted { messages: 1, summary, ..Compacted::default() })?;
     hand.push(WorkspaceEdited { by: "a person".to_owned() })?;
@@ -283,8 +293,21 @@ pub(super) async fn run() -> Result<Export> {
     hand.push(BlockerAnswered { text: "The only one there is.".into(), by: "a person".to_owned() })?;
     hand.stream.epoch = Epoch(3);
     hand.turn("It is empty.", Some("list_files")).await?;
-    hand.push(LimitReached { which: Limit::Money })?;
+    hand.push(LimitReached { which: Limit::Money, message: None })?;
     begun.end(task_events)
+}
+
+/// A run whose checks were run before it began, and failed by a test that fails then already.
+pub(super) async fn base_checked() -> Result<Export> {
+    let mut begun = Begun::new(21, 22).await?;
+    let gate = GateSpec { name: "tests".to_owned(), command: "make test".to_owned(), mend: None };
+    let tests = Some(TestCounts { passed: 3, failed: 1, ..TestCounts::default() });
+    let failing = vec!["test_old".to_owned()];
+    let facts = ToolFacts { exit: Some(1), tests, failing, ..ToolFacts::default() };
+    begun.hand.push(BaseChecked { gate, passed: false, facts, duration_ms: 7, shared: false })?;
+    begun.hand.turn("I look around.", Some("list_files")).await?;
+    begun.hand.push(CancelRequested { by: "a person".to_owned(), reason: "no longer wanted".to_owned() })?;
+    begun.end(cancelled_events)
 }
 
 /// A run that a person's wish ends between two turns.
@@ -292,21 +315,26 @@ pub(super) async fn cancelled() -> Result<Export> {
     let mut begun = Begun::new(11, 12).await?;
     begun.hand.turn("I look around.", Some("list_files")).await?;
     begun.hand.push(CancelRequested { by: "a person".to_owned(), reason: "no longer wanted".to_owned() })?;
-    begun.end(|task, run, base| {
-        let mut stream = submitted(task, base);
-        stream.epoch = Epoch(1);
-        let (worker, worker_name) = (IncarnationId(id(3)), "by hand".to_owned());
-        stream.push(Turn(0), &TaskEvent::from(TaskLeased { epoch: Epoch(1), run, worker, worker_name }));
-        let (by, reason) = ("a person".to_owned(), "no longer wanted".to_owned());
-        stream.push(Turn(0), &TaskEvent::from(TaskCancelled { by, reason }));
-        stream.events
-    })
+    begun.end(cancelled_events)
+}
+
+fn cancelled_events(task: TaskId, run: RunId, base: Base) -> Vec<Envelope> {
+    let mut stream = submitted(task, base);
+    stream.epoch = Epoch(1);
+    let (worker, worker_name) = (IncarnationId(id(3)), "by hand".to_owned());
+    stream.push(Turn(0), &TaskEvent::from(TaskLeased { epoch: Epoch(1), run, worker, worker_name }));
+    let (by, reason) = ("a person".to_owned(), "no longer wanted".to_owned());
+    stream.push(Turn(0), &TaskEvent::from(TaskCancelled { by, reason }));
+    stream.events
 }
 
 pub(super) fn submitted(task: TaskId, base: Base) -> Stream {
     let mut stream = Stream::new(StreamId::Task(task));
     let by = "a person".to_owned();
-    stream.push(Turn(0), &TaskEvent::from(TaskSubmitted { spec: spec(base), by, forked_from: None }));
+    stream.push(
+        Turn(0),
+        &TaskEvent::from(TaskSubmitted { spec: spec(base), by, forked_from: None, delegated_by: None }),
+    );
     stream
 }
 
@@ -385,10 +413,35 @@ pub(super) fn waits() -> Vec<Envelope> {
     let base = Base { manifest: BlobRef::of(b""), tree: TreeHash::ZERO, git: None };
     let spec = TaskSpec { conditions, ..spec(base) };
     let by = "a person".to_owned();
-    stream.push(Turn(0), &TaskEvent::from(TaskSubmitted { spec, by, forked_from: None }));
+    stream.push(Turn(0), &TaskEvent::from(TaskSubmitted { spec, by, forked_from: None, delegated_by: None }));
     for (on, state) in [(one, TaskState::Completed), (two, TaskState::Discarded)] {
         stream.push(Turn(0), &TaskEvent::from(TaskDependencyEnded { on, state }));
     }
+    stream.events
+}
+
+/// The stream of a task whose run gave work away, and rests for it.
+pub(super) fn delegates() -> Vec<Envelope> {
+    let (task, run, child) = (TaskId(id(24)), RunId(id(25)), TaskId(id(26)));
+    let base = Base { manifest: BlobRef::of(b""), tree: TreeHash::ZERO, git: None };
+    let mut stream = submitted(task, base);
+    let mut push = |epoch, event: TaskEvent| {
+        stream.epoch = Epoch(epoch);
+        stream.push(Turn(0), &event);
+    };
+    let lease = |epoch| TaskLeased {
+        epoch: Epoch(epoch),
+        run,
+        worker: IncarnationId(id(3)),
+        worker_name: "by hand".to_owned(),
+    };
+    push(1, lease(1).into());
+    push(0, TaskDelegated { run, call: CallId::tool(Turn(1), 0), child }.into());
+    push(1, TaskBlocked { run, why: TaskBlockedWhy::Child, message: None, wake_at: None }.into());
+    push(0, TaskDependencyEnded { on: child, state: TaskState::Completed }.into());
+    push(0, TaskUnblocked {}.into());
+    push(2, lease(2).into());
+    push(2, TaskCompleted { run }.into());
     stream.events
 }
 
@@ -430,6 +483,43 @@ pub(super) fn limits() -> Vec<Envelope> {
     let set = LimitSet { provider: provider.clone(), limits, by: by.clone() };
     stream.push(Turn(0), &SystemEvent::from(set));
     stream.push(Turn(0), &SystemEvent::from(LimitRemoved { provider, by }));
+    stream.events
+}
+
+/// The stream of what is remembered beyond runs.
+pub(super) fn memory() -> Vec<Envelope> {
+    let mut stream = Stream::new(StreamId::System(SystemTopic::Memory));
+    let (key, by) = ("how/test".to_owned(), "a person".to_owned());
+    let call = |n: u128| MemoryCall { run: RunId(id(n)), call: CallId("t3-0".to_owned()) };
+    let saved = |scope: MemoryScope, n| MemorySaved {
+        scope,
+        key: key.clone(),
+        value: BlobRef::of(b"make test\nin sub"),
+        begins: "make test…".to_owned(),
+        by: call(n),
+    };
+    let repository = MemoryScope::Repository("/home/ann/shop".to_owned());
+    let queue = MemoryScope::Queue("default".parse().expect("a queue"));
+    stream.push(Turn(0), &SystemEvent::from(saved(repository.clone(), 2)));
+    stream.push(Turn(0), &SystemEvent::from(saved(queue.clone(), 2)));
+    let forgotten = |scope, call| MemoryForgotten { scope, key: key.clone(), call, by: by.clone() };
+    stream.push(Turn(0), &SystemEvent::from(forgotten(repository, Some(call(3)))));
+    stream.push(Turn(0), &SystemEvent::from(forgotten(queue, None)));
+    stream.events
+}
+
+/// The stream of what batches may use.
+pub(super) fn budgets() -> Vec<Envelope> {
+    let mut stream = Stream::new(StreamId::System(SystemTopic::Budgets));
+    let (batch, by) = (BatchId(id(41)), "a person".to_owned());
+    let budget = Budget { tokens: Some(1_000_000), cost_nusd: Some(5_000_000_000) };
+    stream.push(Turn(0), &SystemEvent::from(BudgetSet { batch, budget, by: by.clone(), of_file: false }));
+    let message = "$4.980 of $5.000 is spent, and the next call may cost $0.042".to_owned();
+    stream.push(Turn(0), &SystemEvent::from(BudgetSpent { batch, budget, message }));
+    stream.push(
+        Turn(0),
+        &SystemEvent::from(BudgetSet { batch, budget: Budget::default(), by, of_file: false }),
+    );
     stream.events
 }
 
@@ -483,6 +573,7 @@ pub(super) fn archive() -> Vec<Envelope> {
     let mut stream = Stream::new(StreamId::System(SystemTopic::Archive));
     let (task, run) = (TaskId(id(1)), RunId(id(2)));
     let head = Head { seq: Seq(30), hash: EventHash([7; 32]) };
+    let run_of = Some(RunOf { task, attempt: 1 });
     let archived = StreamsArchived {
         task,
         by: "retention".to_owned(),
@@ -491,8 +582,8 @@ pub(super) fn archive() -> Vec<Envelope> {
         hash: BlobHash::of(b"not a file"),
         bytes: 1000,
         streams: vec![
-            StreamArchived { stream: StreamId::Task(task), head, run_of: None },
-            StreamArchived { stream: StreamId::Run(run), head, run_of: Some(RunOf { task, attempt: 1 }) },
+            StreamArchived { stream: StreamId::Task(task), head, run_of: None, task: None },
+            StreamArchived { stream: StreamId::Run(run), head, run_of, task: None },
         ],
     };
     let streams = vec![StreamId::Task(task), StreamId::Run(run)];

@@ -21,7 +21,7 @@ use docket_worker::{
     model::{Provider, ScriptedModel},
 };
 
-use super::scenes;
+use super::{roles, scenes};
 
 /// A command that shows that it is in its middle and waits to be let on.
 const WAITS: &str = "touch middle; until [ -e go ]; do sleep 0.02; done; rm go middle";
@@ -215,6 +215,7 @@ pub(super) async fn all() -> Result<Vec<(&'static str, Export)>> {
     all.push(("rested", Box::pin(scenes::rested(&stage)).await?));
     all.push(("several-models", Box::pin(scenes::several_models(&stage)).await?));
     all.push(("early-end", Box::pin(scenes::early_end(&stage)).await?));
+    all.extend(Box::pin(roles::all(&stage)).await?);
     Ok(all)
 }
 
@@ -355,7 +356,7 @@ async fn failed(stage: &Stage) -> Result<Export> {
     stage.is(&scene, TaskState::Discarded).await?;
     worker.drain().await?;
     let run = stage.run_of(&scene).await?;
-    stage.coordinator.client().retry(scene.task, "").await?;
+    stage.coordinator.client().retry(scene.task, &docket_schema::wire::RetryRequest::default()).await?;
     stage.coordinator.client().cancel(scene.task, "after all").await?;
     stage.export(run).await
 }

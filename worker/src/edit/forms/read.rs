@@ -116,7 +116,7 @@ pub fn read_patch(path: Option<&str>, patch: &str) -> Result<Vec<Edit>, FormErro
 
 /// Whether a patch's name of a file can mean `path`: it may come with git's `a/` and `b/`, or with
 /// folders above the workspace.
-fn same_file(path: &str, named: &str) -> bool {
+pub fn same_file(path: &str, named: &str) -> bool {
     let parts = |text: &str| -> Vec<String> {
         text.split('/').filter(|part| !matches!(*part, "" | ".")).map(str::to_owned).collect()
     };

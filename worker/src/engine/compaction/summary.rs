@@ -19,7 +19,7 @@ use super::{
     text,
 };
 use crate::{
-    engine::{ModelCall, answer_tokens_max, models, planning, react},
+    engine::{ModelCall, answer_tokens_max, models, planning, react, role_of, texts_of},
     model::SUMMARY_MARK,
 };
 
@@ -87,19 +87,22 @@ pub(crate) fn summary_call(run: &RunState, pins: &RunStarted) -> Option<ModelCal
     let again = if run.transcript.summary().is_some() { SUMMARIZE_AGAIN } else { "" };
     parts.push(text(&format!("{SUMMARY_MARK}{SUMMARIZE}{again}")));
     let (model, terms) = summarizer(run, pins);
+    let (system, tools) = texts_of(run, pins);
+    let role = role_of(run, pins);
     Some(ModelCall {
         call: CallId::summary(run.summaries + 1),
         purpose: Purpose::Compact,
         turn: run.turn,
         attempt: 1,
         model: model.clone(),
-        system: pins.prompts.system,
-        tools: pins.prompts.tools,
+        role: run.work.role.clone(),
+        system,
+        tools,
         messages: Conversation::from_iter([Message { role: Role::User, parts }]),
         nudge: None,
         output_tokens_max: summary_tokens_max(pins, terms),
         wait_ms: 0,
-        manner: super::super::manner_of(pins, Purpose::Compact, model, &Conversation::default()),
+        manner: super::super::manner_of((pins, role), Purpose::Compact, model, &Conversation::default()),
     })
 }
 

@@ -3,6 +3,8 @@
 //! What a variable holds, what a program makes of its arguments and what a script does is not seen: this reads what is
 //! written. It steers labels, questions and policy; the wall is the sandbox.
 
+use std::borrow::Cow;
+
 use tree_sitter::Node;
 
 use super::{
@@ -31,7 +33,7 @@ pub(crate) fn script(line: &str) -> Script {
 }
 
 fn read(line: &str, depth: usize, out: &mut Script) {
-    let Ok(tree) = syntax::shell_tree(line.as_bytes()) else {
+    let Ok(tree) = syntax::shell_tree(readable(line).as_bytes()) else {
         // Nothing is known of it but its words.
         let words = line.split_whitespace().map(str::to_owned).collect();
         out.commands.push(Simple { words, ..Simple::default() });
@@ -54,6 +56,25 @@ fn read(line: &str, depth: usize, out: &mut Script) {
             }
         }
     }
+}
+
+/// The line as the grammar may be given it, each byte in its place. Where it reads a brace, its scanner asks the C library
+/// whether what follows is a digit, which may read beyond its table for a character above U+00FF (tree-sitter-bash 0.25.1,
+/// `scanner.c`): such a character is given as letters, which it is to bash as well.
+fn readable(line: &str) -> Cow<'_, str> {
+    let is_risky = line.contains('{') && line.chars().any(|c| c > '\u{ff}');
+    if !is_risky {
+        return Cow::Borrowed(line);
+    }
+    line.chars()
+        .fold(String::with_capacity(line.len()), |mut out, c| {
+            match c {
+                '\0'..='\u{ff}' => out.push(c),
+                _ => out.extend(std::iter::repeat_n('x', c.len_utf8())),
+            }
+            out
+        })
+        .into()
 }
 
 /// Lines that commands hold in their arguments.

@@ -9,6 +9,7 @@ use docket_schema::{
     policy::Policy,
     run::{Complexity, Effort},
     task::{Concurrency, IfFailed, Labels, PRIORITY_MAX, TEXT_BYTES_MAX},
+    tool::ToolSet,
 };
 use serde::{Deserialize, Deserializer, de};
 
@@ -83,6 +84,9 @@ pub(crate) struct Line {
     /// Turns before the run ends as failed.
     #[serde(default)]
     pub(crate) turns: Option<u32>,
+    /// Which tools the model has.
+    #[serde(default, deserialize_with = "tool_set")]
+    pub(crate) tools: Option<ToolSet>,
     /// How large the task is.
     #[serde(default, deserialize_with = "complexity")]
     pub(crate) complexity: Option<Complexity>,
@@ -216,6 +220,19 @@ impl Line {
         Ok(())
     }
 
+    /// All that it asks, but for when it is to run: two lines that ask the same are one task.
+    pub(crate) fn asked(&self) -> String {
+        format!("{:?}", Self { priority: None, at: None, ..self.clone() })
+    }
+
+    /// What it asks beside its words, its repository and its queue; none = nothing.
+    pub(crate) fn asked_beside(&self) -> Option<String> {
+        let Self { repo, commit, queue, .. } = Self::default();
+        let beside = Self { text: String::new(), title: None, repo, commit, queue, ..self.clone() };
+        let asked = beside.asked();
+        (asked != Self::default().asked()).then_some(asked)
+    }
+
     /// A field that `docket compare` decides by itself, for it tries each task in the same way.
     pub(crate) fn not_compared(&self) -> Option<&'static str> {
         let is_set = [
@@ -234,6 +251,7 @@ impl Line {
             ("repo", self.repo.is_some()),
             ("commit", self.commit.is_some()),
             ("turns", self.turns.is_some()),
+            ("tools", self.tools.is_some()),
             ("complexity", self.complexity.is_some()),
             ("effort", self.effort.is_some()),
             ("temperature", self.temperature.is_some()),
@@ -259,8 +277,34 @@ const fn is_hidden(c: char) -> bool {
 /// What `serde_json` says, without the place that it adds: the line is named already.
 pub(super) fn said(error: &serde_json::Error) -> String {
     let text = error.to_string();
-    text.rsplit_once(" at line ").map_or(text.clone(), |(text, _)| text.to_owned())
+    let mut text = text.rsplit_once(" at line ").map_or(text.clone(), |(text, _)| text.to_owned());
+    for (theirs, ours) in WORDS {
+        text = text.replace(theirs, ours);
+    }
+    text
 }
+
+/// What serde calls things, and what people do.
+const WORDS: [(&str, &str); 18] = [
+    ("expected ident", "this is not JSON"),
+    ("expected value", "this is not JSON"),
+    ("key must be a string", "this is not JSON: a name stands in double quotes"),
+    ("expected struct Line", "expected an object"),
+    ("expected struct Concurrency", "expected an object as {\"key\": \"main\"}"),
+    ("expected a sequence", "expected a list"),
+    ("expected a map", "expected an object"),
+    ("invalid type: map", "invalid type: an object"),
+    ("invalid type: sequence", "invalid type: a list"),
+    ("EOF while parsing a list", "the list has no end"),
+    ("EOF while parsing an object", "the object has no end"),
+    ("EOF while parsing a string", "the text has no end"),
+    ("EOF while parsing a value", "it ends where a value should stand"),
+    ("expected i16", "expected a whole number within -32768 and 32767"),
+    ("expected u32", "expected a whole number"),
+    ("expected u64", "expected a whole number"),
+    ("invalid type: integer", "invalid type: the number"),
+    ("invalid type: string", "invalid type: the text"),
+];
 
 /// A field that there is not: the one that is meant, or all.
 fn unknown(name: &str, words: &str) -> String {
@@ -314,6 +358,10 @@ fn complexity<'de, D: Deserializer<'de>>(from: D) -> Result<Option<Complexity>, 
 
 fn effort<'de, D: Deserializer<'de>>(from: D) -> Result<Option<Effort>, D::Error> {
     typed(from, submit::effort)
+}
+
+fn tool_set<'de, D: Deserializer<'de>>(from: D) -> Result<Option<ToolSet>, D::Error> {
+    typed(from, submit::tool_set)
 }
 
 fn temperature<'de, D: Deserializer<'de>>(from: D) -> Result<Option<u32>, D::Error> {

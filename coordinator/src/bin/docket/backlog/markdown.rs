@@ -16,6 +16,7 @@ struct Item {
     indent: usize,
     is_done: bool,
     text: String,
+    /// A line each of the file, from the one below it on.
     body: Vec<String>,
     headings: Vec<String>,
 }
@@ -116,12 +117,31 @@ impl Reader<'_> {
         let Some(item) = self.item.take() else { return };
         if item.is_done {
             self.read.skipped.done += 1;
-            return;
+            return self.beneath(&item);
         }
         match task(&item) {
             Ok(task) => self.read.entries.push((item.line, task)),
             Err(why) => self.read.faults.add(item.line, why),
         }
+    }
+}
+
+impl Reader<'_> {
+    /// What is open beneath a box that is ticked is open all the same: tasks of their own, under its heading.
+    fn beneath(&mut self, item: &Item) {
+        let is_open = |line: &String| checkbox(line.trim()).is_some_and(|(is_done, _)| !is_done);
+        if !item.body.iter().any(is_open) {
+            return;
+        }
+        // Of no level: no heading of the body ends it.
+        let above = item.headings.iter().cloned().chain([item.text.trim().to_owned()]);
+        let headings = above.map(|heading| (0, heading)).collect();
+        let mut reader =
+            Reader { read: &mut *self.read, headings, item: None, fence: None, is_comment: false };
+        for (n, line) in item.body.iter().enumerate() {
+            reader.line(item.line + 1 + n, line);
+        }
+        reader.close();
     }
 }
 

@@ -31,11 +31,11 @@ fn every_wrong_line_is_told_with_its_number_and_field() {
     let said = format!("{:#}", failure.error);
     for words in [
         "b.jsonl:2: unknown field `txt`; `text` is meant?",
-        "b.jsonl:3: expected",
+        "b.jsonl:3: this is not JSON",
         "b.jsonl:4: `text` is empty",
         "b.jsonl:5: the same task as in line 1",
         "b.jsonl:6: `requires`: `../x` must be relative",
-        "b.jsonl:7: `text`: invalid type: integer `5`, expected a string",
+        "b.jsonl:7: `text`: invalid type: the number `5`, expected a string",
     ] {
         assert!(said.contains(words), "{words} in {said}");
     }
@@ -73,6 +73,7 @@ fn a_checklist_keeps_context_bodies_and_code() {
     assert_eq!(
         titles(&read),
         [
+            (6, "done: a part of what is done"),
             (7, "Shop: **Mend** the rounding"),
             (17, "Later: First"),
             (20, "Later: Second"),
@@ -80,7 +81,7 @@ fn a_checklist_keeps_context_bodies_and_code() {
         ]
     );
     assert_eq!(read.skipped, Skipped { done: 2, pull_requests: 0 });
-    let body = |n: usize| read.entries[n].1.text.as_str();
+    let body = |n: usize| read.entries[n + 1].1.text.as_str();
     assert_eq!(
         body(0),
         "**Mend** the rounding\n\n  It is in `prices.py`:\n\n  ```py\n  - [ ] no box\n# no heading\n  ```\n  - [ ] a part\n\n\
@@ -122,7 +123,7 @@ fn open_issues_are_tasks_under_their_address() {
     assert_eq!(read.repeated, [(10, 2)]);
     let faults = read.faults.lines("i.json").join("\n");
     assert!(
-        faults.contains("i.json:8: `number`: invalid type: string")
+        faults.contains("i.json:8: `number`: invalid type: the text \"5\", expected a whole number")
             && faults.contains("i.json:9: `title` is empty"),
         "{faults}"
     );
@@ -174,7 +175,7 @@ fn every_field_of_a_line_is_read_and_bounded() {
     let all = r#"{"text": "t", "title": "T", "queue": "q", "priority": -5, "at": "2026-01-31T02:00:00Z", "dedup": "k",
         "tests": "make test", "requires": ["a"], "setup": ["make"], "branch": "b", "model": "openai:m",
         "base_url": "http://h/v1", "explore_model": "openai:e", "fallback_model": "openai:f", "engine": "react",
-        "repo": "r", "commit": "c", "turns": 5, "complexity": "low", "effort": "high", "temperature": 0.5,
+        "repo": "r", "commit": "c", "tools": "wide", "turns": 5, "complexity": "low", "effort": "high", "temperature": 0.5,
         "key": "me", "if_failed": "cancel",
         "concurrency": {"key": "k", "max": 2}, "selector": {"gpu": "a100"}, "max_tokens": 9, "max_cost": "2.50", "max_time": "30m", "attempts": 2, "script": "s.toml"}"#
         .replace('\n', " ");
@@ -186,6 +187,7 @@ fn every_field_of_a_line_is_read_and_bounded() {
     assert_eq!(line.model.map(|model| model.to_string()).as_deref(), Some("openai:m"));
     for (bad, says) in [
         (r#"{"text": "t", "priority": 1001}"#, "`priority` must be within"),
+        (r#"{"text": "t", "tools": "all"}"#, "`tools`: it must be core or wide"),
         (r#"{"text": "t", "turns": 0}"#, "`turns` must be within"),
         (r#"{"text": "t", "model": "llama"}"#, "`model`:"),
         (r#"{"text": "t", "max_cost": true}"#, "`max_cost`: it must be a text"),
@@ -313,4 +315,27 @@ proptest! {
         prop_assert_eq!(&lines.entries, &array.entries);
         prop_assert_eq!(lines.faults.count(), array.faults.count());
     }
+}
+
+#[test]
+fn open_boxes_beneath_a_ticked_one_are_tasks() {
+    let text = "# Plan\n- [x] Epic: payments\n  - [ ] refund endpoint\n    with words\n  - [x] done\n    - [ ] deep\n  - [ ] retries\n- [x] All\n  - [x] of it\n- [ ] other\n";
+    let reading = Reading { form: Form::Markdown, labels: Vec::new(), clones: None };
+    let read = parse(text, &reading);
+    let titles: Vec<_> =
+        read.entries.iter().map(|(at, line)| (*at, line.title.as_deref().unwrap_or_default())).collect();
+    assert_eq!(
+        titles,
+        [
+            (3, "Epic: payments: refund endpoint"),
+            (6, "done: deep"),
+            (7, "Epic: payments: retries"),
+            (10, "Plan: other")
+        ]
+    );
+    assert!(
+        read.entries[0].1.text.contains("with words")
+            && read.entries[0].1.text.contains("Plan > Epic: payments")
+    );
+    assert_eq!(read.skipped.done, 3);
 }

@@ -31,6 +31,8 @@ use super::{
 
 /// Writers, and appends under way on one run.
 pub(super) const WRITERS: usize = 32;
+/// Runs that are stepped at once, as the peers were measured.
+const FIFTY: usize = 50;
 /// Events of a larger append: what a turn of many calls holds.
 const EVENTS_AN_APPEND: usize = 16;
 /// Appends of a lone writer that are timed one by one.
@@ -46,6 +48,8 @@ pub(super) struct Names {
     pub(super) serial: &'static str,
     pub(super) in_flight: &'static str,
     pub(super) large: &'static str,
+    pub(super) fifty: &'static str,
+    pub(super) fifty_ratio: &'static str,
 }
 
 pub(super) const SQLITE: Names = Names {
@@ -57,6 +61,8 @@ pub(super) const SQLITE: Names = Names {
     serial: "appends_one_run_serial_per_s",
     in_flight: "appends_one_run_32_in_flight_per_s",
     large: "events_one_run_16_an_append_per_s",
+    fifty: "steps_50_runs_per_s",
+    fifty_ratio: "steps_50_runs_ratio",
 };
 
 pub(super) const POSTGRES: Names = Names {
@@ -68,6 +74,8 @@ pub(super) const POSTGRES: Names = Names {
     serial: "appends_one_run_serial_per_s_postgres",
     in_flight: "appends_one_run_32_in_flight_per_s_postgres",
     large: "events_one_run_16_an_append_per_s_postgres",
+    fifty: "steps_50_runs_per_s_postgres",
+    fifty_ratio: "steps_50_runs_ratio_postgres",
 };
 
 /// Measures `store` against `raw`.
@@ -80,22 +88,27 @@ pub(super) async fn measure(
 ) -> anyhow::Result<()> {
     let clock = Arc::new(Clock::new());
     let mut writers = backlog::runs(store, &clock, WRITERS).await?;
+    let mut fifty = backlog::runs(store, &clock, FIFTY).await?;
     let mut one = backlog::runs(store, &clock, 1).await?.pop().context("no run")?;
     let payload = stream::one_result(1).payload;
     let mut alone = Samples::default();
     let (mut raws, mut many, mut ratios) = (Samples::default(), Samples::default(), Samples::default());
+    let (mut steps, mut step_ratios) = (Samples::default(), Samples::default());
     let (mut serial, mut serial_ratios) = (Samples::default(), Samples::default());
     let (mut in_flight, mut large) = (Samples::default(), Samples::default());
     for round in 0..effort.rounds() {
         let slice = effort.slice();
         let base = raw.commits_per_s(payload.as_str(), slice).await?;
         let of_many = many_runs(store, &clock, &mut writers, slice).await?;
+        let of_fifty = many_runs(store, &clock, &mut fifty, slice).await?;
         let of_one = one_run(store, &clock, &mut one, 1, slice).await?;
         let again = raw.commits_per_s(payload.as_str(), slice).await?;
         let base = f64::midpoint(base, again);
         raws.push(base);
         many.push(of_many);
         ratios.push(of_many / base);
+        steps.push(of_fifty);
+        step_ratios.push(of_fifty / base);
         serial.push(of_one);
         serial_ratios.push(of_one / base);
         in_flight.push(pipelined(store, &clock, &mut one, slice).await?);
@@ -113,6 +126,8 @@ pub(super) async fn measure(
     report.set_percentile(names.serial_ratio, &serial_ratios, 50);
     report.set_percentile(names.in_flight, &in_flight, 50);
     report.set_percentile(names.large, &large, 50);
+    report.set_percentile(names.fifty, &steps, 50);
+    report.set_percentile(names.fifty_ratio, &step_ratios, 50);
     Ok(())
 }
 

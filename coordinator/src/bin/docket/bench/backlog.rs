@@ -152,3 +152,13 @@ pub(super) async fn runs(store: &Arc<dyn Store>, clock: &Clock, count: usize) ->
     );
     Ok(held)
 }
+
+/// A task that no worker of these tests takes by itself.
+#[cfg(test)]
+pub(crate) async fn put_task(store: &Arc<dyn Store>) -> anyhow::Result<TaskId> {
+    let (clock, id) = (Clock::new(), TaskId(clock::new_id()));
+    put_blob(store, &clock, empty_base().1).await?;
+    let task = NewTask { id, spec: task(no_model()), fork: None };
+    store.submit(vec![task], "tester".to_owned(), clock.now()).await?;
+    Ok(id)
+}

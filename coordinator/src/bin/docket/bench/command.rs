@@ -9,11 +9,12 @@ use anyhow::Context as _;
 use serde_json::{Map, json};
 
 use super::{
-    appends, checkpoints, drain, edit, engine, fold,
+    appends, checkpoints, crash, drain, edit, engine, finished, fold,
     group::Group,
     http, latency, long,
     places::{PgSchema, Place, Served, empty, sqlite_in},
     raw::Raw,
+    remote,
     report::Report,
     sandbox, search, snapshots, storage, turns,
 };
@@ -26,6 +27,9 @@ use crate::{
 /// A group that takes longer than this hangs: the rest is still worth having.
 const GROUP_TIMEOUT: Duration = Duration::from_secs(60);
 
+/// So much longer for each finished run that was asked for.
+const FILL_TIMEOUT: Duration = Duration::from_millis(50);
+
 /// Flags.
 #[derive(Debug, clap::Args)]
 #[command(
@@ -37,7 +41,9 @@ Examples:
   docket bench
   docket bench --json | jq .turn_overhead_ms_p50
   docket bench --only sqlite --only http --store-dir /mnt/fast
-  docket bench --postgres postgres://localhost/docket --only postgres"
+  docket bench --postgres postgres://localhost/docket --only postgres
+  docket bench --only finished --finished-runs 100000
+  docket bench --postgres postgres://localhost/docket --only drain-postgres --hold-seconds 600"
 )]
 pub(crate) struct Args {
     /// Where the measured databases lie: figures are this file system's [default: the temporary folder]
@@ -52,9 +58,21 @@ pub(crate) struct Args {
     /// End with exit code 8 where a target is missed
     #[arg(long)]
     strict: bool,
+    /// Finished runs, of a hundred events each, that a store is filled with [default: 1000; 100 with --quick]
+    #[arg(long, value_name = "N")]
+    finished_runs: Option<u32>,
+    /// Hold the snapshot beside which leases are measured at PostgreSQL for so long at least
+    #[arg(long, value_name = "SECONDS", default_value_t = 0)]
+    hold_seconds: u32,
     /// Measure this group only; may be given several times
     #[arg(long, value_enum, value_name = "GROUP")]
     only: Vec<Group>,
+}
+
+impl Args {
+    fn hold(&self) -> Duration {
+        Duration::from_secs(self.hold_seconds.into())
+    }
 }
 
 /// How much is measured.
@@ -119,6 +137,16 @@ impl Effort {
         self.pick(5, 2)
     }
 
+    /// The lease of a worker that is killed: as usual, or so short that it shows that it works.
+    pub(super) const fn lease(self) -> Duration {
+        self.pick(Duration::from_secs(30), Duration::from_secs(3))
+    }
+
+    /// Tasks that one worker finishes over HTTP.
+    pub(super) const fn drained(self) -> usize {
+        self.pick(20_000, 1000)
+    }
+
     /// Files of the repository that is captured.
     pub(super) const fn tree_files(self) -> usize {
         self.pick(snapshots::FILES, snapshots::FILES / 10)
@@ -137,6 +165,11 @@ impl Effort {
     /// Edits of a large file.
     pub(super) const fn large_edits(self) -> usize {
         self.pick(15, 3)
+    }
+
+    /// Finished runs in a store.
+    pub(super) const fn finished_runs(self) -> u32 {
+        self.pick(1000, 100)
     }
 
     /// Files of the tree that is searched.
@@ -185,10 +218,11 @@ pub(crate) async fn run(cx: Context, args: Args) -> Outcome {
         display::note(&format!("measuring: {}", group.name()));
         let began = Instant::now();
         let measured = Box::pin(measure(group, &args, effort, &place, &mut report));
-        let broke = match tokio::time::timeout(GROUP_TIMEOUT, measured).await {
+        let timeout = timeout(group, &args);
+        let broke = match tokio::time::timeout(timeout, measured).await {
             Ok(Ok(())) => None,
             Ok(Err(error)) => Some(format!("{error:#}")),
-            Err(_) => Some(format!("it was not done after {} s", GROUP_TIMEOUT.as_secs())),
+            Err(_) => Some(format!("it was not done after {} s", timeout.as_secs())),
         };
         if let Some(reason) = broke {
             display::note(&format!("error: {} broke off: {}", group.name(), display::line(&reason)));
@@ -201,6 +235,18 @@ pub(crate) async fn run(cx: Context, args: Args) -> Outcome {
     let took = Took { groups, cleanup: measured.elapsed(), whole: started.elapsed() };
     print(&cx, &args, &report, &took);
     Ok(exit_of(&report, args.strict))
+}
+
+fn timeout(group: Group, args: &Args) -> Duration {
+    match group {
+        Group::Finished | Group::FinishedPostgres => {
+            GROUP_TIMEOUT + FILL_TIMEOUT * args.finished_runs.unwrap_or(0)
+        }
+        Group::DrainPostgres => GROUP_TIMEOUT + args.hold(),
+        // A lease ends in it.
+        Group::Workers => GROUP_TIMEOUT * 2,
+        _ => GROUP_TIMEOUT,
+    }
 }
 
 fn exit_of(report: &Report, strict: bool) -> Exit {
@@ -250,14 +296,18 @@ async fn measure(
         },
         Group::Http => {
             let (served, mut raw) = (Served::start(&folder).await?, Raw::sqlite(&folder)?);
-            let measured = http::measure(&served.running, &mut raw, effort, report).await;
+            let mut measured = http::measure(&served.running, &mut raw, effort, report).await;
+            if measured.is_ok() {
+                measured = remote::measure(&served, &mut raw, effort, report).await;
+            }
             raw.close().await;
             served.end().await;
             measured
         }
         Group::Latency => {
             let served = Served::start(&folder).await?;
-            let measured = latency::measure(&served.running, &served.token, effort, report).await;
+            let measured =
+                latency::measure(&served.running, &served.token, &latency::SQLITE, effort, report).await;
             served.end().await;
             measured
         }
@@ -268,7 +318,26 @@ async fn measure(
             measured
         }
         Group::DrainPostgres => match &args.postgres {
-            Some(url) => drain_postgres(url, effort, report).await,
+            Some(url) => drain_postgres(url, args.hold(), effort, report).await,
+            None => {
+                report.lacks_rest_of(group, "no server; name one with --postgres or DATABASE_URL");
+                Ok(())
+            }
+        },
+        Group::Finished => {
+            let runs = args.finished_runs.unwrap_or(effort.finished_runs()) as usize;
+            let (empty, full) = (place.part("finished/empty")?, place.part("finished/full")?);
+            let (empty, full) = (sqlite_in(&empty).await?, sqlite_in(&full).await?);
+            let measured = finished::measure(&empty, &full, runs, &finished::SQLITE, effort, report).await;
+            empty.close().await;
+            full.close().await;
+            measured
+        }
+        Group::FinishedPostgres => match &args.postgres {
+            Some(url) => {
+                let runs = args.finished_runs.unwrap_or(effort.finished_runs()) as usize;
+                finished_postgres(url, runs, effort, report).await
+            }
             None => {
                 report.lacks_rest_of(group, "no server; name one with --postgres or DATABASE_URL");
                 Ok(())
@@ -282,6 +351,7 @@ async fn measure(
             long::measure(&place.part("long")?, effort, report).await
         }
         Group::Turns => Box::pin(turns::measure(&folder, effort, report)).await,
+        Group::Workers => Box::pin(crash::of_a_worker(&folder, effort, report)).await,
         Group::Sandbox => sandbox::measure(&folder, effort, report).await,
         Group::Snapshots => Box::pin(snapshots::measure(&folder, effort, report)).await,
         Group::Storage => Box::pin(storage::measure(&folder, effort, report)).await,
@@ -306,21 +376,54 @@ async fn postgres(url: &str, effort: Effort, report: &mut Report) -> anyhow::Res
     measured
 }
 
-async fn drain_postgres(url: &str, effort: Effort, report: &mut Report) -> anyhow::Result<()> {
+async fn drain_postgres(
+    url: &str,
+    hold: Duration,
+    effort: Effort,
+    report: &mut Report,
+) -> anyhow::Result<()> {
     let schema = PgSchema::new(url).await?;
     let measured = async {
         let store = super::places::postgres_at(&schema.url()).await?;
         let mut raw = Raw::postgres(&schema.url()).await?;
         let mut measured = drain::measure(&store, &drain::POSTGRES, effort, report).await;
         if measured.is_ok() {
-            measured = drain::beside_a_held_snapshot(&store, &mut raw, effort, report).await;
+            measured = drain::beside_a_held_snapshot(&store, &mut raw, hold, effort, report).await;
         }
         raw.close().await;
-        store.close().await;
+        if measured.is_ok() {
+            let served = Served::over(store).await?;
+            measured =
+                latency::measure(&served.running, &served.token, &latency::POSTGRES, effort, report).await;
+            served.end().await;
+        } else {
+            store.close().await;
+        }
         measured
     };
     let measured = measured.await;
     schema.end().await.context("after measuring")?;
+    measured
+}
+
+async fn finished_postgres(
+    url: &str,
+    runs: usize,
+    effort: Effort,
+    report: &mut Report,
+) -> anyhow::Result<()> {
+    let (empty, full) = (PgSchema::new(url).await?, PgSchema::new(url).await?);
+    let measured = async {
+        let without = super::places::postgres_at(&empty.url()).await?;
+        let with = super::places::postgres_at(&full.url()).await?;
+        let measured = finished::measure(&without, &with, runs, &finished::POSTGRES, effort, report).await;
+        without.close().await;
+        with.close().await;
+        measured
+    };
+    let measured = measured.await;
+    empty.end().await.context("after measuring")?;
+    full.end().await.context("after measuring")?;
     measured
 }
 
@@ -377,11 +480,14 @@ mod tests {
                 effort.lone_runs(),
                 effort.isolated_tasks(),
                 effort.crashes(),
+                effort.drained(),
+                effort.lease().as_secs() as usize,
                 effort.spawns(),
                 effort.tree_files(),
                 effort.walks(),
                 effort.edits(),
                 effort.large_edits(),
+                effort.finished_runs() as usize,
             ]
         };
         for (full, quick) in all(Effort::Full).into_iter().zip(all(Effort::Quick)) {

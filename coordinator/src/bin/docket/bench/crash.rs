@@ -1,7 +1,11 @@
 //! How soon a run goes on after its process was killed with -9 in mid-turn: the supervisor notices,
-//! gives the lease back and takes it again, another process folds, restores, and asks the model again.
+//! gives the lease back and takes it again, another process folds, restores, and asks the model again. And how soon the
+//! runs of a worker go on at another one after the worker itself was killed: nobody gives its leases back, they end.
 
-use std::time::Instant;
+use std::{
+    path::Path,
+    time::{Duration, Instant},
+};
 
 use anyhow::{Context as _, ensure};
 use nix::{
@@ -12,16 +16,20 @@ use nix::{
 use super::{
     command::Effort,
     model_server::{Scenario, Tool},
+    places::{Served, sqlite_in},
     proc,
     report::Report,
     stats::Samples,
     turns::{Stage, task},
+    worker::Worker,
 };
 
 /// The request at which the run is killed: it has files by then, and a model at work.
 const KILLED_AT: usize = 4;
 /// Turns of the run.
 const TURNS: usize = 6;
+/// What another worker may take beyond the lease's end.
+const GRACE: Duration = Duration::from_secs(15);
 
 /// Measures.
 pub(super) async fn measure(stage: &Stage, effort: Effort, report: &mut Report) -> anyhow::Result<()> {
@@ -43,4 +51,51 @@ pub(super) async fn measure(stage: &Stage, effort: Effort, report: &mut Report) 
     }
     report.set_percentile("crash_to_running_ms", &samples, 50);
     Ok(())
+}
+
+/// Runs of the worker that is killed.
+const ORPHANS: usize = 2;
+
+/// Measures what becomes of a killed worker's runs, with a coordinator and workers of its own.
+pub(super) async fn of_a_worker(folder: &Path, effort: Effort, report: &mut Report) -> anyhow::Result<()> {
+    let lease = effort.lease();
+    let lease_ms = u64::try_from(lease.as_millis())?;
+    let served = Served::leasing(sqlite_in(folder).await?, Some(lease_ms)).await?;
+    let homes = [folder.join("killed"), folder.join("other")];
+    for home in &homes {
+        std::fs::create_dir_all(home).context("a worker's folder cannot be made")?;
+    }
+    let slots = u32::try_from(ORPHANS)?;
+    let first = Worker::named("killed", &served.running, &served.token, &homes[0], slots).await?;
+    let stage = Stage::of(served, first).await?;
+    let scenario = Scenario { tool: Tool::Files, turns: TURNS, hold_at: Some(KILLED_AT) };
+    let (mut tasks, mut samples) = (Vec::new(), Samples::default());
+    for n in 0..ORPHANS {
+        let name = format!("orphan-{n}");
+        tasks.push((stage.submit(task(stage.model.model(&name, scenario))).await?.0, name));
+    }
+    for (_, name) in &tasks {
+        stage.model.requests(name, KILLED_AT + 1).await?;
+    }
+    // Not before: it would have taken them.
+    let other = Worker::named("other", stage.running(), &stage.served.token, &homes[1], slots).await?;
+    let (first, stage) = stage.handed_to(other);
+    let killed = Instant::now();
+    kill(Pid::from_raw(first.pid()), Signal::SIGKILL).context("the worker cannot be killed")?;
+    for (id, name) in &tasks {
+        let marks = stage.model.requests_within(name, KILLED_AT + 2, lease * 2 + GRACE).await?;
+        // While one was waited for the other went on.
+        let again = marks.get(KILLED_AT + 1).context("no request")?;
+        ensure!(again.turn == KILLED_AT, "turn {} was asked for again in place of {KILLED_AT}", again.turn);
+        samples.push_ms(again.came.saturating_duration_since(killed));
+        let record = stage.ended(*id).await?;
+        ensure!(record.failures == 0 && record.runs == 1, "it is counted as a failure: {record:?}");
+    }
+    // The last of them: until then something of the worker's lies about.
+    let last = samples.percentile(100).context("no sample")?;
+    report.set("worker_killed_to_running_ms", last);
+    report.set("worker_killed_lease_ms", lease_ms as f64);
+    report.set("worker_killed_lease_ratio", last / lease_ms as f64);
+    drop(first);
+    stage.strike().await
 }

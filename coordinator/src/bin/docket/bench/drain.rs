@@ -37,6 +37,8 @@ const IN_FLIGHT: usize = 10;
 /// Leases of a request, and workers, beside a held snapshot.
 const HELD_BATCH: u32 = 10;
 const HELD_WORKERS: usize = 4;
+/// Tasks that come and go each second while it is held for long.
+const A_SECOND: usize = 500;
 /// Workers that take one task at a time.
 const SINGLE_WORKERS: usize = 32;
 
@@ -105,10 +107,11 @@ pub(super) async fn measure(
 }
 
 /// Measures leases at PostgreSQL beside a snapshot that somebody holds, as a long query does: what was leased and finished
-/// since then cannot be cleaned up.
+/// since then cannot be cleaned up. It is held for `hold` at least, while tasks come and go.
 pub(super) async fn beside_a_held_snapshot(
     store: &Arc<dyn Store>,
     raw: &mut Raw,
+    hold: Duration,
     effort: Effort,
     report: &mut Report,
 ) -> anyhow::Result<()> {
@@ -120,7 +123,15 @@ pub(super) async fn beside_a_held_snapshot(
     }
     let free = drain(store, &clock, timed, HELD_WORKERS, HELD_BATCH).await?;
     raw.hold_a_snapshot().await?;
+    let since = Instant::now();
     drain(store, &clock, churn, BATCH_WORKERS, BATCH).await?;
+    while since.elapsed() < hold {
+        let second = Instant::now();
+        backlog::submit(store, &clock, A_SECOND).await?;
+        drain(store, &clock, A_SECOND, HELD_WORKERS, HELD_BATCH).await?;
+        tokio::time::sleep(Duration::from_secs(1).saturating_sub(second.elapsed())).await;
+    }
+    report.set("drain_snapshot_held_s", since.elapsed().as_secs_f64());
     let held = drain(store, &clock, timed, HELD_WORKERS, HELD_BATCH).await;
     raw.let_go().await?;
     report.set("drain_beside_held_snapshot_ratio", held? / free);
@@ -187,7 +198,8 @@ fn take(left: &Mutex<usize>, batch: u32) -> u32 {
 
 async fn finish(store: &Arc<dyn Store>, clock: &Clock, held: Held) -> anyhow::Result<()> {
     let Held { task, run, epoch, seq } = held;
-    let settling = Settling { run, seq, epoch, events: vec![ended().encode(Turn(0))], jitter: 0 };
+    let settling =
+        Settling { run, seq, epoch, events: vec![ended().encode(Turn(0))], jitter: 0, again: None };
     let now = clock.now();
     let decide: Decide = Box::new(move |record| settle(record, &settling, now));
     store.command(task, decide, CommandBlobs::default(), now).await.context("a task cannot be finished")?;

@@ -125,6 +125,7 @@ impl Log {
             nudge: None,
             worst_case_nusd: 0,
             output_tokens_max: None,
+            role: None,
         })?;
         // Each fourth file is read again by the next turn.
         let file = if nth % 4 == 1 { nth - 1 } else { nth };

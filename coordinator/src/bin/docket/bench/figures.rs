@@ -47,7 +47,7 @@ const fn plain(group: Group, name: &'static str, what: &'static str) -> Figure {
 }
 
 /// All figures, in the order they are shown.
-pub(super) const FIGURES: [Figure; 89] = [
+pub(super) const FIGURES: [Figure; 111] = [
     at_most(
         Group::Turns,
         "turn_overhead_ms_p50",
@@ -84,6 +84,13 @@ pub(super) const FIGURES: [Figure; 89] = [
     plain(Group::Latency, "submit_acknowledged_ms_p50", "submit sent to acknowledged, over HTTP"),
     at_most(Group::Turns, "submit_to_run_ms_p50", 25.0, "submit to the first event of the run process"),
     at_most(Group::Turns, "submit_to_run_ms_p99", 50.0, "the same, 99 of 100"),
+    at_least(
+        Group::Sqlite,
+        "steps_50_runs_per_s",
+        30_000.0,
+        "50 runs at once, one durable step after the other each",
+    ),
+    plain(Group::Sqlite, "steps_50_runs_ratio", "the same over raw commits"),
     plain(Group::Sqlite, "raw_commits_per_s_sqlite", "one connection, one row a commit"),
     plain(Group::Sqlite, "appends_per_s_sqlite", "32 writers, 32 runs"),
     at_least(Group::Sqlite, "append_ratio_sqlite", 5.0, "32 writers over raw commits"),
@@ -104,6 +111,13 @@ pub(super) const FIGURES: [Figure; 89] = [
         10_000.0,
         "one run, serial, 16 events an append",
     ),
+    at_least(
+        Group::Postgres,
+        "steps_50_runs_per_s_postgres",
+        30_000.0,
+        "50 runs at once, one durable step after the other each",
+    ),
+    plain(Group::Postgres, "steps_50_runs_ratio_postgres", "the same over raw commits"),
     plain(Group::Postgres, "raw_commits_per_s_postgres", "one connection, one row a commit"),
     plain(Group::Postgres, "appends_per_s_postgres", "32 writers, 32 runs"),
     at_least(Group::Postgres, "append_ratio_postgres", 5.0, "32 writers over raw commits"),
@@ -135,6 +149,13 @@ pub(super) const FIGURES: [Figure; 89] = [
     ),
     at_least(Group::Http, "append_http_ratio", 3.0, "the same over raw commits"),
     plain(Group::Http, "append_http_alone_ms_p50", "one connection, nobody else"),
+    at_least(
+        Group::Http,
+        "drain_http_tasks_per_s",
+        25_000.0,
+        "tasks that do nothing, one worker over HTTP on this process",
+    ),
+    plain(Group::Http, "drain_http_ratio", "the same over raw commits"),
     plain(Group::Http, "events_per_s_http_8_a_request", "32 connections, 8 events a request"),
     at_least(
         Group::Drain,
@@ -187,6 +208,37 @@ pub(super) const FIGURES: [Figure; 89] = [
         0.8,
         "leases of ten beside a snapshot held over thousands of finished tasks, over without",
     ),
+    plain(Group::DrainPostgres, "drain_snapshot_held_s", "how long that snapshot had been held by then"),
+    at_most(
+        Group::DrainPostgres,
+        "submit_to_start_ms_p50_postgres",
+        2.0,
+        "submit acknowledged to lease in a waiting worker's hands",
+    ),
+    at_most(Group::DrainPostgres, "submit_to_start_ms_p99_postgres", 5.0, "the same, 99 of 100"),
+    plain(Group::DrainPostgres, "submit_sent_to_start_ms_p50_postgres", "submit sent to lease in hands"),
+    plain(
+        Group::DrainPostgres,
+        "submit_acknowledged_ms_p50_postgres",
+        "submit sent to acknowledged, over HTTP",
+    ),
+    plain(Group::Finished, "finished_events", "events of the finished runs of --finished-runs"),
+    at_most(Group::Finished, "finished_lease_ratio", 1.5, "a lease beside them, over an empty store"),
+    at_most(Group::Finished, "finished_append_ratio", 1.5, "an append, likewise"),
+    at_most(Group::Finished, "finished_ps_ratio", 1.5, "what ps and queue read, likewise"),
+    plain(
+        Group::FinishedPostgres,
+        "finished_events_postgres",
+        "events of the finished runs of --finished-runs",
+    ),
+    at_most(
+        Group::FinishedPostgres,
+        "finished_lease_ratio_postgres",
+        1.5,
+        "a lease beside them, over an empty store",
+    ),
+    at_most(Group::FinishedPostgres, "finished_append_ratio_postgres", 1.5, "an append, likewise"),
+    at_most(Group::FinishedPostgres, "finished_ps_ratio_postgres", 1.5, "what ps and queue read, likewise"),
     plain(
         Group::Turns,
         "drain_isolated_tasks_per_s",
@@ -229,6 +281,14 @@ pub(super) const FIGURES: [Figure; 89] = [
         1000.0,
         "kill -9 of a run process to its request sent again",
     ),
+    at_most(
+        Group::Workers,
+        "worker_killed_to_running_ms",
+        30_000.0,
+        "kill -9 of a worker to the next request of its runs at another, the lease's end included",
+    ),
+    plain(Group::Workers, "worker_killed_lease_ms", "the lease of that; 30 s without --quick, as usual"),
+    at_most(Group::Workers, "worker_killed_lease_ratio", 1.5, "the time over the lease"),
     plain(Group::Sandbox, "spawn_bare_ms_p50", "`true`, bare"),
     plain(Group::Sandbox, "spawn_sandboxed_ms_p50", "`true`, sandboxed"),
     at_most(Group::Sandbox, "sandbox_overhead_ms_p50", 8.0, "the difference"),

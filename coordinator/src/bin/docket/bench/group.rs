@@ -13,12 +13,18 @@ pub(crate) enum Group {
     Drain,
     /// The same at the PostgreSQL store, and beside a snapshot that is held
     DrainPostgres,
+    /// What a store full of finished runs costs
+    Finished,
+    /// The same at the PostgreSQL store
+    FinishedPostgres,
     /// From submit to a waiting worker's hands
     Latency,
     /// Reading, verifying and folding a log
     Fold,
     /// Runs: cold start, turns, memory, crashes
     Turns,
+    /// A worker that is killed, lease and all
+    Workers,
     /// The price of the sandbox
     Sandbox,
     /// Snapshots of a repository of 50,000 files
@@ -35,9 +41,10 @@ pub(crate) enum Group {
 
 impl Group {
     /// All groups, in the order they run: what needs a quiet machine first.
-    pub(super) const ALL: [Self; 14] = [
+    pub(super) const ALL: [Self; 17] = [
         Self::Latency,
         Self::Turns,
+        Self::Workers,
         Self::Sandbox,
         Self::Snapshots,
         Self::Sqlite,
@@ -45,6 +52,8 @@ impl Group {
         Self::Http,
         Self::Drain,
         Self::DrainPostgres,
+        Self::Finished,
+        Self::FinishedPostgres,
         Self::Fold,
         Self::Storage,
         Self::Edit,
@@ -66,9 +75,12 @@ impl Group {
             Self::Http => "http",
             Self::Drain => "drain",
             Self::DrainPostgres => "drain-postgres",
+            Self::Finished => "finished",
+            Self::FinishedPostgres => "finished-postgres",
             Self::Latency => "latency",
             Self::Fold => "fold",
             Self::Turns => "turns",
+            Self::Workers => "workers",
             Self::Sandbox => "sandbox",
             Self::Snapshots => "snapshots",
             Self::Storage => "storage",

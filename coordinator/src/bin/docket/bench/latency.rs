@@ -29,10 +29,35 @@ const SETTLE: Duration = Duration::from_millis(3);
 /// The first few warm connections and caches up and are thrown away.
 const WARM_UP: usize = 5;
 
+/// What the figures are called.
+pub(super) struct Names {
+    p50: &'static str,
+    p99: &'static str,
+    from_sent: &'static str,
+    acknowledged: &'static str,
+}
+
+/// At SQLite.
+pub(super) const SQLITE: Names = Names {
+    p50: "submit_to_start_ms_p50",
+    p99: "submit_to_start_ms_p99",
+    from_sent: "submit_sent_to_start_ms_p50",
+    acknowledged: "submit_acknowledged_ms_p50",
+};
+
+/// At PostgreSQL.
+pub(super) const POSTGRES: Names = Names {
+    p50: "submit_to_start_ms_p50_postgres",
+    p99: "submit_to_start_ms_p99_postgres",
+    from_sent: "submit_sent_to_start_ms_p50_postgres",
+    acknowledged: "submit_acknowledged_ms_p50_postgres",
+};
+
 /// Measures.
 pub(super) async fn measure(
     running: &Running,
     token: &str,
+    names: &Names,
     effort: Effort,
     report: &mut Report,
 ) -> anyhow::Result<()> {
@@ -80,10 +105,10 @@ pub(super) async fn measure(
     }
     drop(hand_over);
     waiting.await.context("the waiting worker ended early")?;
-    report.set_percentile("submit_to_start_ms_p50", &start, 50);
-    report.set_percentile("submit_to_start_ms_p99", &start, 99);
-    report.set_percentile("submit_sent_to_start_ms_p50", &from_sent, 50);
-    report.set_percentile("submit_acknowledged_ms_p50", &submits, 50);
+    report.set_percentile(names.p50, &start, 50);
+    report.set_percentile(names.p99, &start, 99);
+    report.set_percentile(names.from_sent, &from_sent, 50);
+    report.set_percentile(names.acknowledged, &submits, 50);
     Ok(())
 }
 

@@ -17,6 +17,7 @@ mod drain;
 mod edit;
 mod engine;
 mod figures;
+mod finished;
 mod fold;
 mod group;
 mod http;
@@ -27,6 +28,7 @@ mod model_server;
 mod places;
 mod proc;
 mod raw;
+mod remote;
 mod report;
 mod sandbox;
 mod search;
@@ -39,4 +41,6 @@ mod turns;
 mod wire;
 mod worker;
 
+#[cfg(test)]
+pub(crate) use backlog::put_task;
 pub(crate) use command::{Args, run};

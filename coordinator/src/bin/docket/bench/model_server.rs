@@ -120,6 +120,16 @@ impl ModelServer {
 
     /// Waits until `count` requests of `run` have come; all of them.
     pub(super) async fn requests(&self, run: &str, count: usize) -> anyhow::Result<Vec<Mark>> {
+        self.requests_within(run, count, ARRIVAL_TIMEOUT).await
+    }
+
+    /// As [`ModelServer::requests`], where they take longer.
+    pub(super) async fn requests_within(
+        &self,
+        run: &str,
+        count: usize,
+        timeout: Duration,
+    ) -> anyhow::Result<Vec<Mark>> {
         let enough = async {
             loop {
                 let news = self.shared.news.notified();
@@ -132,9 +142,9 @@ impl ModelServer {
                 news.await;
             }
         };
-        match tokio::time::timeout(ARRIVAL_TIMEOUT, enough).await {
+        match tokio::time::timeout(timeout, enough).await {
             Ok(marks) => Ok(marks),
-            Err(_) => bail!("the run's request {count} to its model did not come within {ARRIVAL_TIMEOUT:?}"),
+            Err(_) => bail!("the run's request {count} to its model did not come within {timeout:?}"),
         }
     }
 

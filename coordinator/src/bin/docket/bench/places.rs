@@ -117,9 +117,21 @@ pub(super) struct Served {
 impl Served {
     /// Starts on a free port of loopback.
     pub(super) async fn start(folder: &Path) -> anyhow::Result<Self> {
-        let store = sqlite_in(folder).await?;
+        Self::over(sqlite_in(folder).await?).await
+    }
+
+    /// The same over a store that is there.
+    pub(super) async fn over(store: Arc<dyn Store>) -> anyhow::Result<Self> {
+        Self::leasing(store, None).await
+    }
+
+    /// With leases of another length than usual.
+    pub(super) async fn leasing(store: Arc<dyn Store>, lease_ms: Option<u64>) -> anyhow::Result<Self> {
         let token = clock::new_id().simple().to_string();
-        let config = ServerConfig::loopback(0, vec![ApiToken::of("bench", Role::Admin, &token)]);
+        let mut config = ServerConfig::loopback(0, vec![ApiToken::of("bench", Role::Admin, &token)]);
+        if let Some(lease_ms) = lease_ms {
+            (config.lease_ms, config.heartbeat_ms) = (lease_ms, lease_ms / 3);
+        }
         let running = server::start(Arc::clone(&store), config, Arc::new(Clock::new()))
             .await
             .context("the coordinator does not start")?;

@@ -15,7 +15,7 @@ use anyhow::{Context as _, ensure};
 use docket_worker::{
     process::{TrustedSpec, run_trusted},
     tools::{
-        self, CommandOutput, CommandSpec, ReadSet, Runner, RunnerError, ToolContext, ToolSettings,
+        self, CommandOutput, CommandSpec, NoMemory, ReadSet, Runner, RunnerError, ToolContext, ToolSettings,
         WholeOutputs,
     },
 };
@@ -93,6 +93,8 @@ async fn by_tool(root: &cap_std::fs::Dir) -> anyhow::Result<(Duration, usize)> {
         settings: &settings,
         tests: None,
         outputs: &outputs,
+        memory: &NoMemory,
+        call: None,
     };
     let args = json!({ "regex": REGEX, "max_results": 500 });
     let started = Instant::now();

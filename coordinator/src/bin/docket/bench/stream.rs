@@ -200,6 +200,7 @@ fn started(task: TaskId, run: RunId, worker: IncarnationId) -> RunStarted {
         gates: Vec::new(),
         tests: None,
         linters: vec![],
+        roles: vec![],
         requires: Vec::new(),
         policy: None,
         policies: Vec::new(),
@@ -220,6 +221,7 @@ fn requested(turn: Turn) -> ModelRequested {
         nudge: None,
         worst_case_nusd: 61_440_000,
         output_tokens_max: None,
+        role: None,
     }
 }
 

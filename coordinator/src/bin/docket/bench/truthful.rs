@@ -53,6 +53,7 @@ impl Truthful {
                 Act::RunTools(_)
                 | Act::RunGates(_)
                 | Act::Compact(_)
+                | Act::Conclude(_)
                 | Act::Pause
                 | Act::Block { .. }
                 | Act::End { .. } => None,

@@ -56,12 +56,23 @@ impl Stage {
     pub(super) async fn set(folder: &std::path::Path, slots: u32) -> anyhow::Result<Self> {
         let served = Served::start(folder).await?;
         let worker = Worker::start(&served.running, &served.token, folder, slots).await?;
+        Self::of(served, worker).await
+    }
+
+    /// With a coordinator and a worker that are there.
+    pub(super) async fn of(served: Served, worker: Worker) -> anyhow::Result<Self> {
         let model = ModelServer::start().await?;
         let token = Secret::new(&served.token).context("the token is empty")?;
         let client = Client::new(&served.running.url(), token)?;
         let clock = Clock::new();
         backlog::put_blob(&served.running.handle().store(), &clock, empty_base().1).await?;
         Ok(Self { served, worker, model, client, clock })
+    }
+
+    /// Another worker in the place of the one that was there.
+    pub(super) fn handed_to(self, worker: Worker) -> (Worker, Self) {
+        let Self { served, worker: before, model, client, clock } = self;
+        (before, Self { served, worker, model, client, clock })
     }
 
     pub(super) fn running(&self) -> &Running {

@@ -35,6 +35,17 @@ impl Worker {
         folder: &Path,
         slots: u32,
     ) -> anyhow::Result<Self> {
+        Self::named("bench", running, token, folder, slots).await
+    }
+
+    /// The same, one of several: each has a folder of its own.
+    pub(super) async fn named(
+        name: &str,
+        running: &Running,
+        token: &str,
+        folder: &Path,
+        slots: u32,
+    ) -> anyhow::Result<Self> {
         let log = folder.join("worker.log");
         let variable = |name: &str, value: &str| (OsString::from(name), OsString::from(value));
         let spec = ChildSpec {
@@ -44,7 +55,7 @@ impl Worker {
                 "--slots".into(),
                 slots.to_string().into(),
                 "--name".into(),
-                "bench".into(),
+                name.into(),
             ],
             cwd: folder.to_owned(),
             env: vec![
@@ -58,16 +69,16 @@ impl Worker {
         };
         let child = start_child(spec).await.context("the worker does not start")?;
         let mut worker = Self { child, log };
-        worker.ready(running).await?;
+        worker.ready(name, running).await?;
         Ok(worker)
     }
 
     /// Waits until the coordinator has heard of it.
-    async fn ready(&mut self, running: &Running) -> anyhow::Result<()> {
+    async fn ready(&mut self, name: &str, running: &Running) -> anyhow::Result<()> {
         let (store, started) = (running.handle().store(), Instant::now());
         loop {
             let (_, workers) = store.status(docket_schema::ids::Timestamp(0)).await?;
-            if workers.iter().any(|worker| worker.name == "bench") {
+            if workers.iter().any(|worker| worker.name == name) {
                 return Ok(());
             }
             let ended = tokio::time::timeout(LOOK, self.child.wait()).await;

@@ -39,7 +39,7 @@ fn within(text: &str, range: std::ops::RangeInclusive<u64>) -> Option<u64> {
 }
 
 /// See the module.
-pub(super) static KEYS: [Key; 51] = [
+pub(super) static KEYS: [Key; 55] = [
     Key {
         name: "run.turns_max",
         env: "DOCKET_TURNS_MAX",
@@ -179,6 +179,12 @@ pub(super) static KEYS: [Key; 51] = [
         set: |c, t| t.parse().ok().map(|effort| c.run.effort = Some(effort)),
     },
     Key {
+        name: "run.tool_set",
+        env: "DOCKET_TOOL_SET",
+        allowed: "core, wide",
+        set: |c, t| t.parse().ok().map(|set| c.run.tool_set = set),
+    },
+    Key {
         name: "run.temperature",
         env: "DOCKET_TEMPERATURE",
         allowed: TEMPERATURE,
@@ -227,10 +233,28 @@ pub(super) static KEYS: [Key; 51] = [
         set: |c, t| t.parse().ok().map(|on| c.run.rest_at_outage = on),
     },
     Key {
+        name: "run.base_checks",
+        env: "DOCKET_BASE_CHECKS",
+        allowed: "true or false",
+        set: |c, t| t.parse().ok().map(|on| c.run.base_checks = on),
+    },
+    Key {
         name: "run.complexity",
         env: "DOCKET_COMPLEXITY",
         allowed: "low, medium, high; without, each task is judged by its words",
         set: |c, t| t.parse().ok().map(|size| c.run.complexity = Some(size)),
+    },
+    Key {
+        name: "run.delegation_depth_max",
+        env: "DOCKET_DELEGATION_DEPTH_MAX",
+        allowed: "a whole number from 0 to 8; 0 = runs give nothing away",
+        set: |c, t| number(t, 0..=8, &mut c.run.delegation_depth_max),
+    },
+    Key {
+        name: "run.children_max",
+        env: "DOCKET_CHILDREN_MAX",
+        allowed: "a whole number from 0 to 64; 0 = 8",
+        set: |c, t| number(t, 0..=64, &mut c.run.children_max),
     },
     Key {
         name: "task.model",

@@ -22,9 +22,9 @@ const PAGE_BYTES: u64 = 4096;
 #[derive(Debug, clap::Args)]
 #[command(
     after_help = "Coordinators and workers go on meanwhile; the copy is the database as it stood when the command
-began. It is a database like the other: `docket verify --store sqlite:FILE` proves it, and in the place of
-DOCKET_HOME/docket.db it is the store again. It holds everything but what was archived before: copy the
-archive's folder after it, not before.
+began. It is a database like the other: `docket verify --store sqlite:FILE` proves it, and `docket db restore
+FILE` makes it the store again. It holds everything but what was archived before, and blobs that are kept outside
+of it (`blobs.to`): copy those folders after it, not before.
 
 On PostgreSQL use the server's own tools: pg_dump, or pgBackRest for continuous archiving.
 

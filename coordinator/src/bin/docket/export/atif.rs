@@ -20,6 +20,7 @@ use serde::Serialize;
 use serde_json::{Map, Value, json};
 
 use super::texts::Texts;
+use crate::facts;
 use crate::fail::{Exit, FailWith as _, Failure, Outcome};
 
 /// The version of the format.
@@ -240,6 +241,10 @@ impl<'a> Making<'a> {
                 let result = ObservationResult { source_call_id: None, content, extra };
                 step.observation = Some(Observation { results: vec![result] });
             }
+            RunEvent::BaseChecked(e) => {
+                let message = format!("before the work: check {} {}", e.gate.name, e.came_to());
+                self.step(event, Source::System, message);
+            }
             RunEvent::SnapshotTaken(e) => {
                 if let Some(person) = person {
                     let step = self.step(event, Source::User, edited_words(&e));
@@ -248,6 +253,15 @@ impl<'a> Making<'a> {
                 if let Some(step) = self.steps.last_mut() {
                     step.extra.insert("tree".to_owned(), e.tree.to_string().into());
                 }
+            }
+            RunEvent::RoleBegan(e) => {
+                let opening: Vec<String> = e.opening.iter().map(|text| self.texts.of(text)).collect();
+                let step = self.step(event, Source::User, opening.join("\n\n"));
+                step.extra.insert("role".to_owned(), e.role.into());
+            }
+            RunEvent::Concluded(e) => {
+                let step = self.step(event, Source::System, facts::words(&e));
+                step.extra.insert("facts".to_owned(), json!(e.facts));
             }
             RunEvent::RunEnded(e) => {
                 self.outcome = json!({ "outcome": e.result.as_str(), "tree": e.tree });
@@ -266,6 +280,7 @@ impl<'a> Making<'a> {
             | RunEvent::LimitReached(_)
             | RunEvent::RunPaused(_)
             | RunEvent::Delegated(_)
+            | RunEvent::RolesPinned(_)
             | RunEvent::WorkspaceEdited(_) => {}
         }
     }

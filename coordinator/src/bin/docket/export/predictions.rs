@@ -44,7 +44,10 @@ pub(super) async fn write(
 ) -> Outcome<Written> {
     let mut query = TaskQuery {
         state: Some(TaskState::Completed.into()),
-        batch: asked.batch.map(batch::named),
+        batch: match asked.batch {
+            Some(batch) => Some(batch::meant(client, batch).await?),
+            None => None,
+        },
         limit: Some(PAGE_TASKS),
         ..TaskQuery::default()
     };

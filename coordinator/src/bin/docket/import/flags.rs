@@ -7,12 +7,14 @@ use docket_schema::{
     ids::{QueueName, Timestamp},
     message::ModelRef,
     run::{Complexity, Effort},
+    system::Budget,
     task::PRIORITY_MAX,
+    tool::ToolSet,
 };
 
 use crate::{
     backlog::{Form, LabelPriority, Line, label_priority},
-    submit::{TaskArgs, complexity, dollars, effort, model, period, temperature, work_path},
+    submit::{TaskArgs, complexity, dollars, effort, model, period, temperature, tool_set, work_path},
 };
 
 /// See the module.
@@ -24,15 +26,22 @@ pub(crate) struct Flags {
     /// Check everything and show what would be submitted; submit nothing
     #[arg(long)]
     pub(super) dry_run: bool,
-    /// Leave out what is wrong, and submit the rest
+    /// Leave out tasks that are wrong, and submit the rest; a budget that is wrong is never left out
     #[arg(long)]
     pub(super) skip_bad: bool,
-    /// Submit what was imported into this batch before and has ended since
+    /// Submit what was imported into this batch before and has ended since; what failed and others wait for is
+    /// retried in its place
     #[arg(long)]
     pub(super) again: bool,
     /// The batch's name [default: the repository's and the file's]
     #[arg(long, value_name = "NAME")]
     pub(super) batch: Option<String>,
+    /// Dollars that all runs of the batch may cost together, as 20 or 2.50
+    #[arg(long, value_name = "DOLLARS", value_parser = dollars)]
+    batch_usd: Option<u64>,
+    /// Tokens that all runs of the batch may use together
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
+    batch_tokens: Option<u64>,
     /// The repository of the tasks: this folder, or one that holds it
     #[arg(long, value_name = "DIR", conflicts_with = "empty")]
     pub(super) repo: Option<PathBuf>,
@@ -91,6 +100,9 @@ pub(crate) struct Flags {
     /// What the model may do, from a file
     #[arg(long, value_name = "FILE")]
     policy: Option<PathBuf>,
+    /// Which tools the model has: core or wide
+    #[arg(long, value_name = "SET", value_parser = tool_set)]
+    tools: Option<ToolSet>,
     /// Turns before a run ends as failed
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1000))]
     turns: Option<u32>,
@@ -121,6 +133,12 @@ pub(crate) struct Flags {
 }
 
 impl Flags {
+    /// What the batch may use, by what is said here; `None` = nothing is said.
+    pub(super) fn budget(&self) -> Option<Budget> {
+        let budget = Budget { tokens: self.batch_tokens, cost_nusd: self.batch_usd };
+        (!budget.is_none()).then_some(budget)
+    }
+
     /// The flags of `docket submit` that ask for this line; files that it names are in `folder`.
     pub(super) fn of(&self, line: &Line, folder: &Path) -> TaskArgs {
         let in_folder = |file: &PathBuf| folder.join(file);
@@ -139,7 +157,11 @@ impl Flags {
             base_url: line.base_url.clone().or_else(|| self.base_url.clone()),
             explore_model: line.explore_model.clone().or_else(|| self.explore_model.clone()),
             fallback_model: line.fallback_model.clone().or_else(|| self.fallback_model.clone()),
-            script: line.script.as_ref().map(in_folder).or_else(|| self.script.clone()),
+            // One that is given for all is no fault of lines that name a model which needs none.
+            script: line.script.as_ref().map(in_folder).or_else(|| {
+                let own = line.model.as_ref().is_none_or(|model| model.provider == "scripted");
+                self.script.clone().filter(|_| own)
+            }),
             engine: line.engine.clone().or_else(|| self.engine.clone()),
             queue: line.queue.clone().unwrap_or_else(|| self.queue.clone()),
             priority: line.priority.unwrap_or(self.priority),
@@ -151,8 +173,10 @@ impl Flags {
             require: both(&self.require, &line.requires),
             setup: self.setup.iter().chain(&line.setup).cloned().collect(),
             policy: self.policy.clone().filter(|_| line.rules.is_none()),
+            tools: line.tools.or(self.tools),
             turns: line.turns.or(self.turns),
             complexity: line.complexity.or(self.complexity),
+            delegate: None,
             effort: line.effort.or(self.effort),
             temperature: line.temperature.or(self.temperature),
             max_tokens: line.max_tokens.or(self.max_tokens),

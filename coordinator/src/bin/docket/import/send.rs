@@ -1,13 +1,17 @@
 //! Submits in pages: each all or none, and accepted once however often it is sent.
 
 use std::{
-    collections::HashMap,
+    collections::{HashMap, HashSet},
     time::{Duration, Instant},
 };
 
 use docket_schema::{
     ids::{BatchId, TaskId},
-    wire::{BODY_BYTES_MAX, SUBMIT_TASKS_MAX, SubmitRequest, TaskQuery},
+    task::TaskState,
+    wire::{
+        ArchivedTaskQuery, BODY_BYTES_MAX, BULK_TASKS_MAX, BulkAct, BulkRequest, SUBMIT_TASKS_MAX,
+        SubmitRequest, TaskQuery,
+    },
 };
 use docket_worker::client::{Client, patiently};
 use indicatif::ProgressBar;
@@ -50,10 +54,70 @@ pub(super) async fn known(client: &Client, batch: BatchId) -> Outcome<HashMap<St
             }
         }
         match page.next {
+            None => break,
+            next => query.before = next,
+        }
+    }
+    // What was archived was done, or given up: it is no new work.
+    let mut query = ArchivedTaskQuery { batch: Some(batch), limit: Some(LISTED), ..Default::default() };
+    loop {
+        let page = client.archived_tasks(&query).await?;
+        for archived in page.tasks {
+            if let Some(key) = archived.task.and_then(|task| task.dedup_key) {
+                known.entry(key).or_insert(archived.id);
+            }
+        }
+        match page.next {
             None => return Ok(known),
             next => query.before = next,
         }
     }
+}
+
+/// Tasks of a batch that failed and that others of it wait for still, by their keys: those are taken up again, for
+/// whoever waits for one waits for no other in its place.
+pub(super) async fn awaited(client: &Client, batch: BatchId) -> Outcome<HashMap<String, TaskId>> {
+    let mut query = TaskQuery { batch: Some(batch), limit: Some(LISTED), ..TaskQuery::default() };
+    let (mut failed, mut waited_for) = (HashMap::new(), HashSet::new());
+    loop {
+        let page = client.tasks(&query).await?;
+        for task in page.tasks {
+            waited_for.extend(task.waits_for);
+            if let (TaskState::Cancelled | TaskState::Discarded, Some(key)) =
+                (task.state, task.spec.dedup_key)
+            {
+                failed.entry(key).or_insert_with(Vec::new).push(task.id);
+            }
+        }
+        match page.next {
+            None => break,
+            next => query.before = next,
+        }
+    }
+    let awaited = failed.into_iter().filter_map(|(key, tasks)| {
+        let task = tasks.into_iter().find(|task| waited_for.contains(task))?;
+        Some((key, task))
+    });
+    Ok(awaited.collect())
+}
+
+/// Retries them.
+pub(super) async fn take_up_again(client: &Client, tasks: &[TaskId]) -> Outcome<()> {
+    for page in tasks.chunks(BULK_TASKS_MAX as usize) {
+        let request = BulkRequest {
+            act: BulkAct::Retry,
+            filter: TaskQuery::default(),
+            tasks: page.to_vec(),
+            reason: "imported again".to_owned(),
+            dry_run: false,
+        };
+        let done = client.bulk(&request).await?.tasks;
+        if let Some((task, why)) = done.iter().find_map(|task| Some((task, task.refused.as_ref()?))) {
+            let message = format!("task {} cannot be taken up again: {why}", task.id);
+            return Err(Failure::new(Exit::Refused, message));
+        }
+    }
+    Ok(())
 }
 
 /// Submits all of them.

@@ -165,7 +165,7 @@ fn one(
     if line.rules.is_some() {
         spec.policy.clone_from(&line.rules);
     }
-    spec.dedup_key = Some(key(&spec, &place, form, batch));
+    spec.dedup_key = Some(key(&spec, &place, form, batch, line));
     spec.batch = Some(batch.id);
     spec.batch_name = Some(batch.name.clone());
     spec.check().and_then(|()| check_models(&spec)).map_err(|error| {
@@ -181,13 +181,15 @@ fn one(
 }
 
 /// The key that a task is known by when its file is imported again: its own, or one of its content.
-fn key(spec: &TaskSpec, place: &Place, form: Form, batch: &Batch) -> String {
+fn key(spec: &TaskSpec, place: &Place, form: Form, batch: &Batch, line: &Line) -> String {
     match (&spec.dedup_key, form) {
         // The same instance is solved by several models: a batch for each.
         (Some(key), Form::SweBench) if batch.is_named => format!("{}/{key}", batch.name),
         (Some(key), _) => key.clone(),
         (None, _) => {
-            let content = format!("{:?}", (&batch.id, &spec.title, &spec.text, place, &spec.queue));
+            let mut content = format!("{:?}", (&batch.id, &spec.title, &spec.text, place, &spec.queue));
+            // Lines in the same words for another model, or behind another task, are tasks of their own.
+            content.extend(line.asked_beside());
             format!("{CONTENT_KEY}{}", &blake3::hash(content.as_bytes()).to_hex()[..32])
         }
     }

@@ -7,7 +7,11 @@ use std::{
     time::Instant,
 };
 
-use docket_schema::{content::BlobRef, ids::TaskId};
+use docket_schema::{
+    content::BlobRef,
+    ids::TaskId,
+    wire::{BudgetView, SetBudget},
+};
 use docket_worker::workspace::BlobSink as _;
 use indicatif::{ProgressBar, ProgressStyle};
 use serde_json::json;
@@ -40,6 +44,8 @@ struct Counts {
     skipped: Skipped,
     repeated: usize,
     bad: usize,
+    /// Retried, for others wait for them.
+    again: Vec<TaskId>,
 }
 
 /// Takes a backlog in.
@@ -61,11 +67,18 @@ pub(super) async fn run(cx: Context, path: &Path, from: Box<dyn io::Read>, flags
     let batch = batch_of(path, &text, &flags)?;
     let mut faults = read.faults;
     let tasks = specs::ready(&cx, &flags, (reading.form, folder), read.entries, &batch, &mut faults);
-    if faults.count() > 0 && !flags.skip_bad {
-        return Err(refused(&faults, &name));
+    if faults.is_of_all() || faults.count() > 0 && !flags.skip_bad {
+        // Commits are looked at all the same: what is wrong is told at once.
+        let waiting = spinner();
+        specs::pinned(&cx, tasks, None, &waiting, &mut faults).await?;
+        waiting.finish_and_clear();
+        return Err(refused(&cx, &faults, &name));
     }
     let access = Access::open(&cx, if flags.dry_run { Need::Read } else { Need::Write }).await?;
-    let known = if flags.again { HashMap::new() } else { send::known(&access.client, batch.id).await? };
+    let known = match flags.again {
+        true => send::awaited(&access.client, batch.id).await?,
+        false => send::known(&access.client, batch.id).await?,
+    };
     let (there, new): (Vec<Ready>, Vec<Ready>) = tasks
         .into_iter()
         .partition(|task| task.spec.dedup_key.as_ref().is_some_and(|key| known.contains_key(key)));
@@ -91,7 +104,7 @@ pub(super) async fn run(cx: Context, path: &Path, from: Box<dyn io::Read>, flags
     if faults.count() > 0 {
         if !flags.skip_bad {
             access.close().await?;
-            return Err(refused(&faults, &name));
+            return Err(refused(&cx, &faults, &name));
         }
         faults
             .lines(&name)
@@ -103,6 +116,7 @@ pub(super) async fn run(cx: Context, path: &Path, from: Box<dyn io::Read>, flags
         skipped: read.skipped,
         repeated: read.repeated.len(),
         bad: faults.count(),
+        again: there.iter().map(|sent| sent.id).filter(|_| flags.again).collect(),
     };
     if flags.dry_run {
         access.close().await?;
@@ -111,7 +125,16 @@ pub(super) async fn run(cx: Context, path: &Path, from: Box<dyn io::Read>, flags
     }
     let began = Instant::now();
     let bar = bar(new.len());
+    let mut budget = None;
     let sent = async {
+        // What was set by hand stays; what is said with this very command is by hand.
+        if let Some(said) = read.budget {
+            budget = Some(access.client.set_budget(batch.id, said, SetBudget::OfFile).await?);
+        }
+        if let Some(said) = flags.budget() {
+            budget = Some(access.client.set_budget(batch.id, said, SetBudget::Named).await?);
+        }
+        send::take_up_again(&access.client, &counts.again).await?;
         scripts(&mut upload, &new).await?;
         send::submit(&access.client, new, &flags, &bar).await
     };
@@ -126,6 +149,17 @@ pub(super) async fn run(cx: Context, path: &Path, from: Box<dyn io::Read>, flags
     bar.finish_and_clear();
     access.close().await?;
     done(&cx, &batch, &counts, there, sent?, began);
+    if let Some(BudgetView { budget, .. }) = budget.filter(|_| !cx.json()) {
+        let set = budget.budget;
+        display::note(&format!("its runs may use {} together", batch::budget_words(&set)));
+        if let Some(said) = read.budget.filter(|said| said.or(set) != set) {
+            display::note(&display::line(&format!(
+                "that was set for the batch, and stays: {} in the file changes nothing; `docket batch budget '{}'` does",
+                batch::budget_words(&said),
+                batch.name
+            )));
+        }
+    }
     Ok(Exit::Ok)
 }
 
@@ -147,16 +181,25 @@ fn text_of(path: &Path, from: Box<dyn io::Read>) -> Outcome<String> {
     })
 }
 
-fn refused(faults: &backlog::Faults, name: &str) -> Failure {
+fn refused(cx: &Context, faults: &backlog::Faults, name: &str) -> Failure {
+    if cx.json() {
+        for (line, field, fault) in faults.all() {
+            display::say_json(&json!({ "line": line, "field": field, "fault": fault }));
+        }
+    }
     faults.lines(name).iter().for_each(|fault| display::note(&display::line(fault)));
+    if !cx.json() && faults.all().len() > faults.lines(name).len() {
+        display::note("--json tells each of them");
+    }
     let lines = match faults.count() {
         1 => "one fault".to_owned(),
         count => format!("{count} faults"),
     };
-    Failure::new(
-        Exit::Usage,
-        format!("{lines} in {name}; nothing was submitted (--skip-bad leaves such tasks out)"),
-    )
+    let out = match faults.is_of_all() {
+        true => "a budget is never left out",
+        false => "--skip-bad leaves such tasks out",
+    };
+    Failure::new(Exit::Usage, format!("{lines} in {name}; nothing was submitted ({out})"))
 }
 
 fn tell_repeated(name: &str, repeated: &[(usize, usize)]) {
@@ -250,7 +293,7 @@ fn would(cx: &Context, batch: &Batch, counts: &Counts, new: &[Ready], there: &[S
         display::say_json(&json!({
             "dry_run": true, "batch": batch.id, "name": batch.name, "format": counts.form.as_str(),
             "would_submit": new.len(), "duplicates": there.len(), "repeated": counts.repeated,
-            "skipped": counts.skipped, "bad": counts.bad, "tasks": tasks,
+            "skipped": counts.skipped, "bad": counts.bad, "again": counts.again.len(), "tasks": tasks,
         }));
         return;
     }
@@ -275,8 +318,8 @@ fn would(cx: &Context, batch: &Batch, counts: &Counts, new: &[Ready], there: &[S
     }
     let told = told(counts, there.len());
     display::say(&display::line(&format!(
-        "{} tasks would be submitted as batch {}{told}",
-        new.len(),
+        "{} would be submitted as batch {}{told}",
+        display::count(new.len() as u64, "task"),
         batch.name
     )));
 }
@@ -284,10 +327,11 @@ fn would(cx: &Context, batch: &Batch, counts: &Counts, new: &[Ready], there: &[S
 /// What was left out, as a sentence goes on.
 fn told(counts: &Counts, there: usize) -> String {
     let counted = [
-        (there, "there already"),
+        (counts.again.len(), "taken up again, for others wait for them"),
+        (there - counts.again.len().min(there), "there already"),
         (counts.repeated, "repeated in the file"),
         (counts.skipped.done, "done or closed"),
-        (counts.skipped.pull_requests, "pull requests"),
+        (counts.skipped.pull_requests, "of pull requests"),
         (counts.bad, "left out as wrong"),
     ];
     let said: Vec<String> = counted
@@ -312,7 +356,7 @@ fn done(cx: &Context, batch: &Batch, counts: &Counts, there: Vec<Sent>, sent: Ve
         };
         display::say_json(&json!({
             "batch": batch.id, "name": batch.name, "format": counts.form.as_str(), "submitted": submitted,
-            "duplicates": duplicates, "repeated": counts.repeated, "skipped": counts.skipped, "bad": counts.bad,
+            "duplicates": duplicates, "repeated": counts.repeated, "skipped": counts.skipped, "bad": counts.bad, "again": counts.again.len(),
             "took_ms": u64::try_from(took.as_millis()).unwrap_or(u64::MAX), "tasks": all.iter().map(row).collect::<Vec<_>>(),
         }));
         return;
@@ -323,7 +367,8 @@ fn done(cx: &Context, batch: &Batch, counts: &Counts, there: Vec<Sent>, sent: Ve
         String::new()
     };
     display::say(&display::line(&format!(
-        "{submitted} tasks are in the backlog as batch {}{}{speed}",
+        "{} in the backlog as batch {}{}{speed}",
+        if submitted == 1 { "1 task is".to_owned() } else { format!("{submitted} tasks are") },
         batch.name,
         told(counts, duplicates)
     )));

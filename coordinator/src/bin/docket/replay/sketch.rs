@@ -187,6 +187,7 @@ impl Sketch {
             }
             RunEvent::RunRecovered(_)
             | RunEvent::SetupFinished(_)
+            | RunEvent::BaseChecked(_)
             | RunEvent::CancelRequested(_)
             | RunEvent::PauseRequested(_)
             | RunEvent::Unpaused(_)
@@ -197,6 +198,9 @@ impl Sketch {
             | RunEvent::Delegated(_)
             | RunEvent::ChildAnswered(_)
             | RunEvent::Compacted(_)
+            | RunEvent::RolesPinned(_)
+            | RunEvent::RoleBegan(_)
+            | RunEvent::Concluded(_)
             | RunEvent::WorkspaceEdited(_) => self.notes.push(events::summary(event)),
         }
     }

@@ -10,7 +10,7 @@ use crate::{context::Context, delivery, fail::Outcome};
 /// For programs.
 pub(super) async fn row(client: &Client, task: &TaskRecord) -> Outcome<Value> {
     let found = delivery::deliveries(client, task.id).await?;
-    let judged = found.judged.map(|judged| match judged {
+    let judged = found.judged.as_ref().map(|judged| match judged {
         Judged::Accepted(e) => json!({ "accepted": true, "run": e.run, "by": e.by, "comment": e.comment }),
         Judged::Rejected(e) => json!({ "accepted": false, "run": e.run, "by": e.by, "comment": e.comment }),
     });
@@ -19,14 +19,14 @@ pub(super) async fn row(client: &Client, task: &TaskRecord) -> Outcome<Value> {
         "delivered": found.delivered,
         "begun": found.open,
         "blocked": found.blocked,
-        "hook": found.hook,
+        "hook": found.hook(),
+        "needless": found.needless,
         "judged": judged,
     }))
 }
 
 /// For people.
-pub(super) async fn say(cx: &Context, client: &Client, task: &TaskRecord) -> Outcome<()> {
-    let found: Deliveries = delivery::deliveries(client, task.id).await?;
+pub(super) fn say(cx: &Context, task: &TaskRecord, found: &Deliveries) {
     let place = |one: &TaskDelivered| {
         let of = one.remote.as_ref().map_or_else(String::new, |remote| format!(" of {remote}"));
         format!("run {}: branch {}{of} at {}", one.run.short(), one.branch, one.commit)
@@ -43,7 +43,7 @@ pub(super) async fn say(cx: &Context, client: &Client, task: &TaskRecord) -> Out
     if let Some(blocked) = found.blocked.as_ref().filter(|_| !task.is_undelivered()) {
         pair(cx, "not done", &blocked.message);
     }
-    if let Some(hook) = &found.hook {
+    if let Some(hook) = found.hook() {
         let exit = hook.exit.map_or_else(|| "no exit status".to_owned(), |exit| format!("exit {exit}"));
         let last = hook.output.lines().rfind(|line| !line.trim().is_empty()).unwrap_or_default();
         pair(cx, "hook", &format!("{exit}: {last}"));
@@ -53,5 +53,4 @@ pub(super) async fn say(cx: &Context, client: &Client, task: &TaskRecord) -> Out
         Some(Judged::Rejected(e)) => pair(cx, "rejected", &format!("by {}: {}", e.by, e.comment)),
         None => {}
     }
-    Ok(())
 }

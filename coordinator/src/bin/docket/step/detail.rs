@@ -14,7 +14,7 @@ use docket_schema::{
 };
 
 use super::skeleton::{Row, Run};
-use crate::{came_to::CameTo, display::duration, events};
+use crate::{came_to::CameTo, display::duration, events, facts};
 
 /// Words that reach the model with its next request.
 #[derive(Debug, Clone, PartialEq)]
@@ -167,6 +167,7 @@ impl Detail {
             other @ (RunEvent::Forked(_)
             | RunEvent::RunRecovered(_)
             | RunEvent::SetupFinished(_)
+            | RunEvent::BaseChecked(_)
             | RunEvent::PhaseChanged(_)
             | RunEvent::Told(_)
             | RunEvent::CancelRequested(_)
@@ -180,6 +181,9 @@ impl Detail {
             | RunEvent::Delegated(_)
             | RunEvent::ChildAnswered(_)
             | RunEvent::Compacted(_)
+            | RunEvent::RolesPinned(_)
+            | RunEvent::RoleBegan(_)
+            | RunEvent::Concluded(_)
             | RunEvent::WorkspaceEdited(_)) => self.beside(envelope, other),
         }
     }
@@ -213,6 +217,10 @@ impl Detail {
                     self.told.push(told("a hint for the model".to_owned(), hint));
                 }
             }
+            RunEvent::BaseChecked(e) => {
+                let said = format!("before the work: check {} {}", e.gate.name, e.came_to());
+                self.note(&said, "".into());
+            }
             RunEvent::SetupFinished(e) => {
                 let exit = e.exit.map_or_else(|| "no exit status".to_owned(), |exit| format!("exit {exit}"));
                 self.note(
@@ -225,6 +233,11 @@ impl Detail {
                 let words = events::compacted(&e);
                 self.note(&words, if e.messages > 0 { e.summary } else { e.ledger.unwrap_or_default() });
             }
+            RunEvent::RoleBegan(e) => {
+                let role = facts::role(&e);
+                e.opening.into_iter().for_each(|text| self.note(&role, text));
+            }
+            RunEvent::Concluded(e) => self.note("concluded", facts::words(&e).into()),
             // The timeline says it.
             RunEvent::PhaseChanged(_) => {}
             RunEvent::RunRecovered(_)
@@ -235,6 +248,7 @@ impl Detail {
             | RunEvent::LimitReached(_)
             | RunEvent::RunPaused(_)
             | RunEvent::Delegated(_)
+            | RunEvent::RolesPinned(_)
             | RunEvent::WorkspaceEdited(_)
             | RunEvent::RunStarted(_)
             | RunEvent::ModelRequested(_)

@@ -264,6 +264,7 @@ fn typed(event: RunEvent) -> Fact {
         RunEvent::ToolRequested(_) | RunEvent::GateRequested(_) => Fact::Wanted,
         RunEvent::ToolFinished(e) => Fact::Finished(CameTo::of_result(&e)),
         RunEvent::GateFinished(e) => Fact::Checked { failed: e.step.is_check() && !e.passed },
+        RunEvent::BaseChecked(e) => Fact::Checked { failed: !e.passed },
         RunEvent::SetupFinished(e) => Fact::Setup(
             e.exit.map_or(CameTo::Failed, |exit| CameTo::of(ToolStatus::Ok, Some(exit), None, false)),
         ),
@@ -285,6 +286,9 @@ fn typed(event: RunEvent) -> Fact {
         | RunEvent::LimitReached(_)
         | RunEvent::Delegated(_)
         | RunEvent::Compacted(_)
+        | RunEvent::RolesPinned(_)
+        | RunEvent::RoleBegan(_)
+        | RunEvent::Concluded(_)
         | RunEvent::WorkspaceEdited(_) => Fact::Nothing,
     }
 }
@@ -370,6 +374,7 @@ impl Run {
                     FailureKind::Environment => {
                         (newest(&|row| row.seen.tool_failed.is_some()), "the last in which something failed")
                     }
+                    FailureKind::Plan => (None, "where the last plan failed"),
                     FailureKind::TurnLimit | FailureKind::Limit => (None, "where the limit was reached"),
                     FailureKind::EmptyAnswers => (None, "where the last empty answer came"),
                 };

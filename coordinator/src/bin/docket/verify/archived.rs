@@ -1,5 +1,6 @@
 //! What `docket verify` says of streams that are archived: how many there are, and, where that is asked for,
-//! that every file has just the streams, up to just the heads, whose stubs stand in the log's place.
+//! that every file has just the streams, up to just the heads, whose stubs stand in the log's place. A file that is
+//! not there, or cut, is a fault as one that was altered is; a place that does not answer is told once.
 
 use std::collections::BTreeMap;
 
@@ -29,14 +30,23 @@ pub(super) async fn check(cx: &Context, client: &Client, files: bool, report: &m
             Some(_) | None => break,
         }
     }
+    let mut silent: BTreeMap<String, (usize, String)> = BTreeMap::new();
     for ((place, file), views) in by_file {
+        if let Some((count, _)) = silent.get_mut(&place) {
+            *count += 1;
+            continue;
+        }
         match proven(cx, client, &views).await {
             Ok(None) => report.archive_files += 1,
             Ok(Some(what)) => report.fault(format!("{file} of {place}: {what}")),
-            Err(failure) if failure.exit == Exit::Unreachable => return Err(failure),
+            Err(failure) if failure.exit == Exit::Unreachable => {
+                silent.insert(place, (1, failure.text(Chain::Hidden)));
+            }
             Err(failure) => report.fault(format!("{file} of {place}: {}", failure.text(Chain::Shown))),
         }
     }
+    let unread = silent.into_iter().map(|(place, (count, why))| format!("{count} files of {place}: {why}"));
+    report.archives_unread.extend(unread);
     Ok(())
 }
 

@@ -22,6 +22,7 @@ pub(super) async fn check_blobs(client: &Client, report: &mut Report) -> Outcome
         let Some(part) = report.read(client.check_blobs(after).await)? else { return Ok(()) };
         report.blobs_checked += part.checked;
         part.storage.into_iter().for_each(|what| report.fault(format!("the database itself: {what}")));
+        part.lost.into_iter().for_each(|what| report.fault(what));
         for hash in part.damaged {
             report.fault(format!("blob {hash} was altered (its bytes do not have its hash)"));
         }

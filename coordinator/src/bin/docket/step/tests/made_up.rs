@@ -110,6 +110,7 @@ impl Maker {
             gates: Vec::new(),
             tests: None,
             linters: vec![],
+            roles: vec![],
             requires: Vec::new(),
             policy: None,
             policies: Vec::new(),
@@ -125,6 +126,7 @@ impl Maker {
         self.push(ModelRequested {
             call: CallId::model(turn, 1),
             purpose: Purpose::Decide,
+            role: None,
             model: model_ref(),
             attempt: 1,
             decision: decision(&format!("ask {turn}")),

@@ -1,0 +1,104 @@
+//! Up to where results are delivered: a place in the log, and which event stands there.
+//!
+//! The place alone would be of another log where a backup took the database's place, or where the home was pointed at
+//! another store: behind it nothing, or other tasks. So the event's hash stands beside it, and is looked for before the
+//! place is believed. Where it is not there all is read from the first event on: what was delivered is known as that.
+
+use std::path::{Path, PathBuf};
+
+use docket_schema::{
+    event::Envelope,
+    ids::{EventHash, Position},
+};
+use docket_worker::client::{Client, ClientError};
+
+/// File in the home.
+const FILE: &str = "delivered.position";
+
+/// A place in a log.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Mark {
+    /// Where.
+    pub(super) position: Position,
+    /// Of the event that stands there; zero before the first.
+    hash: EventHash,
+}
+
+impl Mark {
+    const BEGIN: Self = Self { position: Position(0), hash: EventHash::ZERO };
+
+    /// Where `event` stands.
+    pub(super) const fn of(event: &Envelope) -> Self {
+        Self { position: event.position, hash: event.hash }
+    }
+
+    fn parse(text: &str) -> Option<Self> {
+        let (position, hash) = text.trim().split_once(' ')?;
+        Some(Self { position: Position(position.parse().ok()?), hash: hash.parse().ok()? })
+    }
+}
+
+impl std::fmt::Display for Mark {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{} {}", self.position, self.hash)
+    }
+}
+
+/// The file.
+pub(super) struct Cursor {
+    path: PathBuf,
+    written: Option<Mark>,
+}
+
+impl Cursor {
+    /// What the file says. One that is missing or damaged says nothing.
+    pub(super) fn open(home: &Path) -> Self {
+        let path = home.join(FILE);
+        let written = Mark::parse(&std::fs::read_to_string(&path).unwrap_or_default());
+        Self { path, written }
+    }
+
+    /// Where to read on: the place that was kept, if this log has that event there; else the begin.
+    pub(super) async fn proven(&self, client: &Client) -> Result<Mark, ClientError> {
+        let Some(kept) = self.written.filter(|mark| mark.position > Position(0)) else {
+            return Ok(Mark::BEGIN);
+        };
+        let page = client.feed(Position(kept.position.0 - 1), Some(1)).await?;
+        if page.events.first().is_some_and(|event| Mark::of(event) == kept) {
+            return Ok(kept);
+        }
+        tracing::warn!(
+            position = %kept.position,
+            "this is not the log that results were delivered of, or the event was archived: it is looked through from \
+             the begin"
+        );
+        Ok(Mark::BEGIN)
+    }
+
+    /// Keeps it, if it is another.
+    pub(super) fn keep(&mut self, mark: Mark) {
+        if self.written == Some(mark) {
+            return;
+        }
+        match std::fs::write(&self.path, mark.to_string()) {
+            Ok(()) => self.written = Some(mark),
+            Err(error) => {
+                tracing::warn!(%error, "the delivery cursor cannot be written; deliveries are looked at again");
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_mark_is_read_as_it_was_written_and_an_older_file_says_nothing() {
+        let mark = Mark { position: Position(95), hash: EventHash([7; 32]) };
+        assert_eq!(Mark::parse(&format!("{mark}\n")), Some(mark));
+        for none in ["", "95", "95 x", "x 07", "95  "] {
+            assert_eq!(Mark::parse(none), None, "{none}");
+        }
+    }
+}

@@ -1,0 +1,83 @@
+//! What engines concluded, in words: one line a fact, the same wherever people see it.
+
+use docket_schema::run::{Concluded, Fact, PlanStep, RoleBegan, StepKind};
+
+use crate::events;
+
+/// All facts of a conclusion, in a line.
+pub(crate) fn words(event: &Concluded) -> String {
+    event.facts.iter().map(of).collect::<Vec<_>>().join("; ")
+}
+
+/// A role that was taken up.
+pub(crate) fn role(event: &RoleBegan) -> String {
+    if event.about.is_empty() { event.role.clone() } else { format!("{}: {}", event.role, event.about) }
+}
+
+/// A step of a plan as people list it.
+pub(crate) fn step(step: &PlanStep) -> String {
+    match &step.kind {
+        StepKind::Free => step.text.clone(),
+        StepKind::Edit { path, .. } => format!("edit {path}: {}", step.text),
+        StepKind::Command { command, .. } => format!("run `{command}`"),
+        StepKind::Tests { path: None } => "run the tests".to_owned(),
+        StepKind::Tests { path: Some(path) } => format!("run the tests of {path}"),
+        StepKind::Message => format!("say: {}", step.text),
+    }
+}
+
+fn of(fact: &Fact) -> String {
+    match fact {
+        Fact::Planned { steps } => match steps.as_slice() {
+            [] => "nothing is left to plan".to_owned(),
+            [one] => format!("a plan of one step: {}", step(one)),
+            many => format!(
+                "a plan of {} steps: {}",
+                many.len(),
+                many.iter().map(step).collect::<Vec<_>>().join(" · ")
+            ),
+        },
+        Fact::Invalid { what, problem } => format!("the {what} cannot be taken: {problem}"),
+        Fact::StepEnded { step, success: true, .. } => format!("step {} is done", step + 1),
+        Fact::StepEnded { step, success: false, output } => {
+            format!("step {} failed: {}", step + 1, events::first_line(output))
+        }
+        Fact::Judged { verdict, reason } if reason.is_empty() => format!("verdict: {}", verdict.as_str()),
+        Fact::Judged { verdict, reason } => format!("verdict: {}: {reason}", verdict.as_str()),
+        Fact::PlanDropped { reason } => format!("the plan is dropped: {reason}"),
+        Fact::PhaseBegan { phase } => format!("phase {phase}"),
+        Fact::Artifact { name, .. } => format!("artifact {name}"),
+        Fact::Answered { role, .. } => format!("the {role} answered"),
+        Fact::Summarized { path, text } => format!("{path}: {text}"),
+        Fact::Calls { calls } => {
+            let calls: Vec<String> = calls.iter().map(events::call).collect();
+            format!("the runtime calls {}", calls.join(", "))
+        }
+        Fact::Correcting { reason } => format!("correcting: {reason}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use docket_schema::{content::WorkPath, ids::DecisionHash, run::Judgement};
+
+    use super::*;
+
+    #[test]
+    fn facts_are_told_in_a_line() {
+        let path = WorkPath::new("a.py").expect("a path");
+        let steps = vec![
+            PlanStep { text: "add f".into(), kind: StepKind::Edit { path, hints: String::new() } },
+            PlanStep { text: String::new(), kind: StepKind::Tests { path: None } },
+        ];
+        let facts = vec![
+            Fact::Planned { steps },
+            Fact::StepEnded { step: 0, success: false, output: "no such file\nat all".into() },
+            Fact::Judged { verdict: Judgement::Retry, reason: "it is not there".into() },
+        ];
+        assert_eq!(
+            words(&Concluded { facts, decision: DecisionHash::of(b"") }),
+            "a plan of 2 steps: edit a.py: add f · run the tests; step 1 failed: no such file; verdict: retry: it is not there"
+        );
+    }
+}

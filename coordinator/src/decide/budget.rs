@@ -1,0 +1,108 @@
+//! `afford`: whether what a batch may use pays for one more call of one of its runs.
+//!
+//! A call is let through where the most that it may use fits into what is left, beside the most that the calls under
+//! way may: so a budget is not overdrawn by calls that were let through together. What they did not use is there
+//! again once they have ended.
+
+use docket_schema::system::{Budget, CallCost, Spending};
+
+/// Whether a call is paid for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Afford {
+    /// It is.
+    Yes,
+    /// It is if the calls under way use less than they may: one of them ends any moment.
+    Perhaps,
+    /// It is not: what was used and what was wanted, in a line.
+    No(String),
+    /// Nobody can say: the budget is of money, and the call's model has no price.
+    Unpriced,
+}
+
+/// See the module. `used` is what ended calls had, `under_way` what others may use at most.
+pub fn afford(budget: Budget, used: Spending, under_way: Spending, call: CallCost) -> Afford {
+    let fits = |most: Option<u64>, used: u64, wanted: u64| {
+        most.is_none_or(|most| used.checked_add(wanted).is_some_and(|all| all <= most))
+    };
+    let cost_nusd = match (budget.cost_nusd, call.cost_nusd) {
+        (Some(_), None) => return Afford::Unpriced,
+        (_, cost) => cost.unwrap_or(0),
+    };
+    if !fits(budget.tokens, used.tokens, call.tokens) {
+        let most = budget.tokens.unwrap_or_default();
+        return Afford::No(format!(
+            "{} of {most} tokens are used, and the next call may take {}",
+            used.tokens, call.tokens
+        ));
+    }
+    if !fits(budget.cost_nusd, used.cost_nusd, cost_nusd) {
+        let most = budget.cost_nusd.unwrap_or_default();
+        let (used, most, call) = (dollars(used.cost_nusd), dollars(most), dollars(cost_nusd));
+        return Afford::No(format!("{used} of {most} is spent, and the next call may cost {call}"));
+    }
+    let all = used.plus(under_way);
+    if fits(budget.tokens, all.tokens, call.tokens) && fits(budget.cost_nusd, all.cost_nusd, cost_nusd) {
+        Afford::Yes
+    } else {
+        Afford::Perhaps
+    }
+}
+
+/// Dollars to a tenth of a cent, rounded up.
+fn dollars(nusd: u64) -> String {
+    let thousandths = nusd.div_ceil(1_000_000);
+    format!("${}.{:03}", thousandths / 1000, thousandths % 1000)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const fn spending(tokens: u64, cost_nusd: u64) -> Spending {
+        Spending { tokens, cost_nusd }
+    }
+
+    #[test]
+    fn a_call_is_paid_for_by_what_is_left_of_each() {
+        let both = Budget { tokens: Some(1000), cost_nusd: Some(2_000_000_000) };
+        let none = spending(0, 0);
+        for (used, under_way, tokens, cost, expected) in [
+            (none, none, 1000, Some(2_000_000_000), Some(true)),
+            (none, none, 1001, Some(0), None),
+            (none, none, 0, Some(2_000_000_001), None),
+            (spending(600, 0), none, 400, Some(0), Some(true)),
+            (spending(600, 0), none, 401, Some(0), None),
+            (spending(300, 0), spending(300, 0), 400, Some(0), Some(true)),
+            (spending(300, 0), spending(301, 0), 400, Some(0), Some(false)),
+            (spending(0, 5), spending(0, 1_999_999_990), 1, Some(6), Some(false)),
+            (spending(u64::MAX, 0), none, 1, Some(0), None),
+            (none, none, 1, None, None),
+        ] {
+            let got = match afford(both, used, under_way, CallCost { tokens, cost_nusd: cost }) {
+                Afford::Yes => Some(true),
+                Afford::Perhaps => Some(false),
+                Afford::No(message) => {
+                    assert!(!message.contains('\n') && !message.is_empty());
+                    None
+                }
+                Afford::Unpriced => {
+                    assert_eq!(cost, None);
+                    None
+                }
+            };
+            assert_eq!(got, expected, "{used:?} {under_way:?} {tokens} {cost:?}");
+        }
+        assert_eq!(afford(both, none, none, CallCost { tokens: 1, cost_nusd: None }), Afford::Unpriced);
+        let tokens = Budget { tokens: Some(10), cost_nusd: None };
+        assert_eq!(afford(tokens, none, none, CallCost { tokens: 10, cost_nusd: None }), Afford::Yes);
+        let Afford::No(said) = afford(
+            both,
+            spending(0, 1_999_000_000),
+            none,
+            CallCost { tokens: 1, cost_nusd: Some(2_500_001) },
+        ) else {
+            panic!("it does not fit")
+        };
+        assert_eq!(said, "$1.999 of $2.000 is spent, and the next call may cost $0.003");
+    }
+}

@@ -1,0 +1,110 @@
+//! Delegation: a run gives work away to a child task, waits for it, and goes on with its answer.
+//!
+//! The parent's `Delegated` and the child's `TaskSubmitted` are one transaction, and so are the child's end and the
+//! parent's `ChildAnswered`. A parent waits by what its record says (`waits_for`): no process, slot or key is held.
+
+use docket_schema::{
+    event::TypedEvent as _,
+    ids::{Epoch, TaskId, Turn},
+    run::{ChildAnswered, Delegated, RunEvent},
+    task::{
+        AFTER_MAX, BY_PARENT, TaskBlockedWhy, TaskDelegated, TaskDependencyEnded, TaskEvent, TaskRecord,
+        TaskState, TaskSubmitted, TaskUnblocked,
+    },
+    wire::LostWhy,
+};
+
+use super::{FenceAfter, Plan, Rejection, RunCondition, RunWrite, cancel, standing::lost_why};
+
+/// Gives `child` away on behalf of the run in hand, by the holder of `epoch`.
+///
+/// # Errors
+/// The lease is not the asker's any more, the child is not of the run in hand, or too many are out.
+pub fn delegate(
+    record: &TaskRecord,
+    epoch: Epoch,
+    child: TaskId,
+    submitted: TaskSubmitted,
+) -> Result<Plan, Rejection> {
+    let lost = |why| Rejection::LeaseLost { asked: epoch, current: record.epoch, why };
+    if let Some(why) = lost_why(record, epoch) {
+        return Err(lost(why));
+    }
+    let Some(by) = submitted.delegated_by.clone().filter(|by| record.run == Some(by.run)) else {
+        return Err(lost(LostWhy::Ended));
+    };
+    if record.waits_for.contains(&child) {
+        return Ok(Plan::default());
+    }
+    if record.waits_for.len() >= AFTER_MAX {
+        return Err(Rejection::WrongState {
+            state: record.state,
+            remedy: "it waits for as many tasks as one may; let some of them end first",
+        });
+    }
+    let delegated = Delegated { call: by.call.clone(), child };
+    Ok(Plan {
+        task: vec![TaskDelegated { run: by.run, call: by.call, child }.into()],
+        run: Some(RunWrite {
+            run: by.run,
+            condition: RunCondition::AtHead,
+            events: vec![RunEvent::from(delegated).encode(Turn(0))],
+            fence: FenceAfter::Unchanged,
+        }),
+        child: Some((child, Box::new(submitted))),
+        ..Plan::default()
+    })
+}
+
+/// What becomes of a parent whose child has ended: its run has the answer, whoever is at it; where it rests for its
+/// children and this was the last, it goes on. Nothing where it does not wait for it.
+pub fn child_ended(parent: &TaskRecord, child: &TaskRecord) -> Plan {
+    let Some(by) = &child.delegated_by else { return Plan::default() };
+    let waits = by.task == parent.id && parent.run == Some(by.run) && parent.waits_for.contains(&child.id);
+    if !waits || !child.state.is_ended() {
+        return Plan::default();
+    }
+    let more = parent.waits_for.len() > 1;
+    let mut task: Vec<TaskEvent> = vec![TaskDependencyEnded { on: child.id, state: child.state }.into()];
+    if !more && parent.blocked_why == Some(TaskBlockedWhy::Child) {
+        task.push(TaskUnblocked {}.into());
+    }
+    let words = match (&child.message, child.state) {
+        (Some(message), TaskState::Cancelled | TaskState::Discarded) => {
+            format!("The child task was {}: {message}", child.state)
+        }
+        (Some(_) | None, state) => format!("The child task is {state}."),
+    };
+    let answered = ChildAnswered {
+        call: by.call.clone(),
+        child: child.id,
+        content: words.into(),
+        is_error: child.state != TaskState::Completed,
+        run: child.last_run,
+        more,
+    };
+    Plan {
+        task,
+        run: Some(RunWrite {
+            run: by.run,
+            condition: RunCondition::AtHead,
+            events: vec![RunEvent::from(answered).encode(Turn(0))],
+            fence: FenceAfter::Unchanged,
+        }),
+        ..Plan::default()
+    }
+}
+
+/// What becomes of a task whose parent, as it is now, does not wait for it any more: it is cancelled, for nobody takes
+/// its answer. Nothing where it is no child of that one's, or has ended.
+pub fn abandoned(child: &TaskRecord, parent: &TaskRecord) -> Plan {
+    let is_child = child.delegated_by.as_ref().is_some_and(|by| by.task == parent.id);
+    if !is_child || child.state.is_ended() || parent.waits_for.contains(&child.id) {
+        return Plan::default();
+    }
+    let reason = match parent.state {
+        TaskState::Cancelled => format!("task {}, which gave it away, was cancelled", parent.id),
+        _ => format!("task {} goes on without the run that gave it away", parent.id),
+    };
+    cancel(child, BY_PARENT, &reason).unwrap_or_default()
+}

@@ -1,0 +1,120 @@
+//! Delegation over the API: who may, what a child has from its parent, and what a run may read of what it gave away.
+
+use docket_schema::{
+    content::BlobRef,
+    ids::{Epoch, Seq, TreeHash, Turn},
+    message::CallId,
+    run::RunOutcome,
+    task::{Concurrency, Conditions, SettingsPatch, TaskSpec},
+    wire::{ChildList, DelegateRequest, DelegateResponse, EventPage, Lease, ProblemCode},
+};
+
+use super::events::{ended, spec, started};
+use super::support::{House, lease_request, token};
+use crate::http::Role;
+
+fn request(lease: &Lease, nth: usize) -> DelegateRequest {
+    DelegateRequest {
+        epoch: lease.epoch,
+        after: Seq(1),
+        call: CallId::tool(Turn(1), nth),
+        title: "a piece".to_owned(),
+        text: "do it".to_owned(),
+        writes: true,
+        tests: None,
+        requires: Vec::new(),
+        engine: None,
+        model: None,
+        settings: SettingsPatch { delegation_depth_max: Some(0), ..SettingsPatch::default() },
+        tree: TreeHash::ZERO,
+        start: None,
+        blobs: Vec::new(),
+    }
+}
+
+async fn began(house: &House, spec: TaskSpec) -> Lease {
+    house.submit(spec).await;
+    let lease = house.lease(&lease_request(0)).await.remove(0);
+    house.appended(&lease, 0, vec![started(lease.task, lease.run)]).await;
+    lease
+}
+
+#[tokio::test]
+async fn a_child_has_what_binds_its_parent_and_only_its_parent_reads_it() {
+    let house = House::open().await;
+    let concurrency = Some(Concurrency { key: "branch".to_owned(), max: 3 });
+    let conditions = Conditions { concurrency, ..Conditions::default() };
+    let keyed = TaskSpec {
+        priority: 7,
+        conditions,
+        branch: Some("result".to_owned()),
+        dedup_key: Some("once".to_owned()),
+        tests: Some("make".to_owned()),
+        ..spec("keyed")
+    };
+    let lease = began(&house, keyed.clone()).await;
+    let path = format!("/v1/runs/{}/delegate", lease.run);
+    for stranger in [token(Role::Admin), token(Role::Worker), token(Role::Submit)] {
+        assert_eq!(house.post(&path, stranger, &request(&lease, 0)).await.status, 403);
+    }
+    let stale = DelegateRequest { epoch: Epoch(lease.epoch.0 + 1), ..request(&lease, 0) };
+    assert_eq!(house.post(&path, &lease.token, &stale).await.status, 403);
+    let unknown = DelegateRequest { start: Some(BlobRef::of(b"never stored")), ..request(&lease, 0) };
+    let problem = house.post(&path, &lease.token, &unknown).await.problem();
+    assert_eq!(problem.code, ProblemCode::BlobMissing, "nothing of it is there");
+    let untitled = DelegateRequest { title: String::new(), ..request(&lease, 0) };
+    let problem = house.post(&path, &lease.token, &untitled).await.problem();
+    assert_eq!((problem.code, problem.field.as_deref()), (ProblemCode::InvalidRequest, Some("child.title")));
+
+    let made: DelegateResponse = house.post(&path, &lease.token, &request(&lease, 0)).await.good();
+    let kinds: Vec<&str> = made.events.iter().map(|event| event.kind.as_str()).collect();
+    assert_eq!(kinds, ["Delegated"]);
+    let again: DelegateResponse = house.post(&path, &lease.token, &request(&lease, 0)).await.good();
+    assert_eq!(again, made, "a repeated request is answered as the first");
+
+    let children = format!("/v1/runs/{}/children", lease.run);
+    let list: ChildList = house.get(&children).await.good();
+    let [child] = &list.children[..] else { panic!("{list:?}") };
+    let task = &child.view.task;
+    assert_eq!((task.id, &task.spec.conditions), (made.child, &keyed.conditions));
+    assert_eq!((task.spec.priority, &task.spec.queue, &task.spec.model), (7, &keyed.queue, &keyed.model));
+    assert_eq!((&task.spec.branch, &task.spec.dedup_key, &task.spec.tests), (&None, &None, &None));
+    assert_eq!(task.delegated_by.as_ref().map(|by| (by.task, by.run)), Some((lease.task, lease.run)));
+
+    let below = house.lease(&lease_request(0)).await.remove(0);
+    assert_eq!((below.task, below.delegated_by.is_some()), (made.child, true));
+    house.appended(&below, 0, vec![started(below.task, below.run)]).await;
+    let other = began(&house, spec("a task")).await;
+    let read = async |run, token: &str| {
+        house.send("GET", &format!("/v1/runs/{run}/events"), token, Vec::new(), None).await
+    };
+    let page: EventPage = read(below.run, &lease.token).await.good();
+    assert_eq!(page.events.len(), 1);
+    assert_eq!(read(lease.run, &below.token).await.status, 403, "a child does not read its parent");
+    assert_eq!(read(below.run, &other.token).await.status, 403, "nor does anybody else's run");
+    assert_eq!(house.send("GET", &children, &other.token, Vec::new(), None).await.status, 403);
+    assert_eq!(house.send("GET", &children, &lease.token, Vec::new(), None).await.status, 200);
+
+    house.appended(&below, 1, vec![ended(RunOutcome::Succeeded, 1)]).await;
+    let page: EventPage = read(lease.run, &lease.token).await.good();
+    assert_eq!(page.events.last().map(|event| event.kind.as_str()), Some("ChildAnswered"));
+}
+
+#[tokio::test]
+async fn a_pause_of_who_waits_reaches_what_was_given_away() {
+    let house = House::open().await;
+    let lease = began(&house, spec("a task")).await;
+    let path = format!("/v1/runs/{}/delegate", lease.run);
+    let made: DelegateResponse = house.post(&path, &lease.token, &request(&lease, 0)).await.good();
+    let act = async |verb: &str| {
+        let path = format!("/v1/tasks/{}/{verb}", lease.task);
+        assert_eq!(house.admin(&path, &serde_json::json!({})).await.status, 200);
+        house.task_state(made.child).await
+    };
+    assert_eq!(act("pause").await, "blocked");
+    assert!(house.lease(&lease_request(0)).await.is_empty());
+    assert_eq!(act("unpause").await, "available");
+    let cancel = format!("/v1/tasks/{}/cancel", lease.task);
+    assert_eq!(house.admin(&cancel, &serde_json::json!({})).await.status, 200);
+    assert_eq!(house.task_state(made.child).await, "cancelled");
+}

@@ -1,0 +1,156 @@
+//! Which tasks a report is about, a page at a time: by the indexes of batches, of ends and of states, never by the log.
+
+use docket_schema::{
+    ids::{BatchId, TaskId, Timestamp},
+    task::TaskState,
+    wire::ReportPlace,
+};
+use uuid::Uuid;
+
+use super::{
+    Answer, SqlStore, StoreError,
+    conn::{Arg, Db},
+    read::rows,
+};
+
+const DOING: &str = "listing tasks for a report";
+
+/// States of tasks that have not ended, in the order in which they are looked at.
+const STANDING: [TaskState; 6] = [
+    TaskState::Running,
+    TaskState::Blocked,
+    TaskState::Retryable,
+    TaskState::Available,
+    TaskState::Scheduled,
+    TaskState::Pending,
+];
+
+/// Of which tasks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Reported {
+    /// Those of a batch, by id.
+    Batch(BatchId),
+    /// Those that ended at the first instant or later and before the second, by when they did.
+    Ended(Timestamp, Timestamp),
+    /// Those that may have worked at the first instant or later and before the second: that were submitted before the
+    /// end of it, and ended after its beginning or not at all. Those that ended come first.
+    Active(Timestamp, Timestamp),
+}
+
+/// What reports ask of a store.
+pub trait Reports {
+    /// Tasks that have begun, behind `after`, at most `limit`; each with its place. Fewer than asked for are the last ones.
+    fn reported(
+        &self,
+        of: Reported,
+        after: Option<ReportPlace>,
+        limit: u32,
+    ) -> Answer<'_, Result<Vec<(ReportPlace, TaskId)>, StoreError>>;
+}
+
+impl Reports for SqlStore {
+    fn reported(
+        &self,
+        of: Reported,
+        after: Option<ReportPlace>,
+        limit: u32,
+    ) -> Answer<'_, Result<Vec<(ReportPlace, TaskId)>, StoreError>> {
+        Box::pin(reported(&self.db, of, after, limit))
+    }
+}
+
+type Found = Vec<(ReportPlace, TaskId)>;
+
+async fn reported(
+    db: &Db,
+    of: Reported,
+    after: Option<ReportPlace>,
+    limit: u32,
+) -> Result<Found, StoreError> {
+    match of {
+        Reported::Batch(batch) => {
+            let behind = if let Some(ReportPlace::Batch(task)) = after { task.0 } else { Uuid::nil() };
+            let sql = "SELECT id FROM tasks WHERE batch = $1 AND id > $2 AND runs > 0 ORDER BY id LIMIT $3";
+            let args = vec![id(batch.0), id(behind), Arg::Int(limit.into())];
+            let found = tasks(db, sql, args).await?;
+            Ok(found.into_iter().map(|(task, _)| (ReportPlace::Batch(task), task)).collect())
+        }
+        Reported::Ended(from, until) => ended(db, (from, until, Timestamp(i64::MAX)), after, limit).await,
+        Reported::Active(from, until) => {
+            let mut found = match after {
+                Some(ReportPlace::Standing(..)) => Vec::new(),
+                Some(ReportPlace::Ended(..) | ReportPlace::Batch(_)) | None => {
+                    ended(db, (from, Timestamp(i64::MAX), until), after, limit).await?
+                }
+            };
+            let mut skip = match after {
+                Some(ReportPlace::Standing(state, _)) => STANDING.iter().position(|one| *one == state),
+                Some(ReportPlace::Ended(..) | ReportPlace::Batch(_)) | None => None,
+            };
+            for state in STANDING.into_iter().skip(skip.unwrap_or(0)) {
+                let room = limit.saturating_sub(u32::try_from(found.len()).unwrap_or(u32::MAX));
+                if room == 0 {
+                    break;
+                }
+                let behind = match (skip.take(), after) {
+                    (Some(_), Some(ReportPlace::Standing(_, task))) => task.0,
+                    _ => Uuid::nil(),
+                };
+                let sql = "SELECT id FROM tasks WHERE state = $1 AND id > $2 AND runs > 0 AND submitted_at < $3 \
+                           ORDER BY id LIMIT $4";
+                let args = vec![
+                    Arg::Text(state.as_str().to_owned()),
+                    id(behind),
+                    Arg::Int(until.0),
+                    Arg::Int(room.into()),
+                ];
+                let some = tasks(db, sql, args).await?;
+                found.extend(some.into_iter().map(|(task, _)| (ReportPlace::Standing(state, task), task)));
+            }
+            Ok(found)
+        }
+    }
+}
+
+/// Tasks that ended between the first two instants and were submitted before the third.
+async fn ended(
+    db: &Db,
+    (from, until, submitted_before): (Timestamp, Timestamp, Timestamp),
+    after: Option<ReportPlace>,
+    limit: u32,
+) -> Result<Found, StoreError> {
+    // Nothing ends at the very instant before the first and has the highest id: so this begins with the first.
+    let first = (Timestamp(from.0.saturating_sub(1)), Uuid::max());
+    let (at, behind) = match after {
+        Some(ReportPlace::Ended(at, task)) => (at, task.0),
+        Some(ReportPlace::Standing(..) | ReportPlace::Batch(_)) | None => first,
+    };
+    let sql = "SELECT id, ended_at FROM tasks WHERE ended_at >= $1 AND ended_at < $2 AND submitted_at < $3 AND runs > 0 \
+               AND (ended_at > $1 OR id > $4) ORDER BY ended_at, id LIMIT $5";
+    let args = vec![
+        Arg::Int(at.0),
+        Arg::Int(until.0),
+        Arg::Int(submitted_before.0),
+        id(behind),
+        Arg::Int(limit.into()),
+    ];
+    let found = tasks(db, sql, args).await?;
+    Ok(found.into_iter().map(|(task, at)| (ReportPlace::Ended(at, task), task)).collect())
+}
+
+fn id(id: Uuid) -> Arg {
+    Arg::Blob(id.as_bytes().to_vec())
+}
+
+/// Ids, and the second column where there is one.
+async fn tasks(db: &Db, sql: &str, args: Vec<Arg>) -> Result<Vec<(TaskId, Timestamp)>, StoreError> {
+    let has_end = sql.starts_with("SELECT id, ended_at");
+    rows(db, DOING, sql, args)
+        .await?
+        .iter_mut()
+        .map(|row| {
+            let task = TaskId(Uuid::from_bytes(row.fixed(0)?));
+            Ok((task, Timestamp(if has_end { row.int(1)? } else { 0 })))
+        })
+        .collect()
+}

@@ -1,0 +1,1 @@
+-- SQLite alone makes a table in memory for a list that a CHECK compares with.

@@ -1,0 +1,191 @@
+//! What several runs cost together: as a person groups it, compared with the strong model alone, and call by call for
+//! other programs.
+
+use std::collections::HashSet;
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use super::cost::{CallCost, CostSums, RunCost};
+use crate::{
+    ids::{RunId, TaskId, Timestamp},
+    message::ModelRef,
+};
+
+/// What makes a line of a report.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum CostBy {
+    /// What a role asked of a model.
+    #[default]
+    RoleModel,
+    /// A role.
+    Role,
+    /// A model.
+    Model,
+    /// A run.
+    Run,
+    /// A task.
+    Task,
+    /// A call.
+    Call,
+}
+
+/// A line of a report: what is not part of its grouping is left out.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct CostLine {
+    /// The task.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub task: Option<TaskId>,
+    /// The run.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub run: Option<RunId>,
+    /// The role.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub role: Option<String>,
+    /// The model.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub model: Option<ModelRef>,
+    /// The call.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub call: Option<CallCost>,
+    /// What it comes to.
+    pub sums: CostSums,
+}
+
+/// What other models than the main one saved.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct Savings {
+    /// Main models of the runs that are compared.
+    pub strong: Vec<String>,
+    /// Answered calls that are compared.
+    pub compared: u64,
+    /// Calls that are not: a price of theirs, or of their run's main model, is unknown, or they have no answer.
+    pub not_compared: u64,
+    /// What the compared ones cost.
+    pub cost_nusd: u64,
+    /// What the same tokens cost at the main model's prices.
+    pub strong_nusd: u64,
+    /// The difference; below 0 where the others were dearer.
+    pub saved_nusd: i64,
+    /// Of what the main model alone would have cost; none where that is nothing.
+    pub saved_percent: Option<f64>,
+    /// What the comparison takes for granted.
+    pub assumes: String,
+}
+
+/// What [`Savings`] take for granted.
+pub const SAVINGS_ASSUME: &str = "the main model alone had used the same tokens: as many calls, requests and answers of \
+                                  the same length, the same share found in its cache";
+
+impl Savings {
+    fn of(sums: &CostSums, mut strong: Vec<String>) -> Self {
+        strong.sort_unstable();
+        strong.dedup();
+        let saved = i128::from(sums.strong_nusd) - i128::from(sums.compared_nusd);
+        let saved_nusd = i64::try_from(saved).unwrap_or(if saved < 0 { i64::MIN } else { i64::MAX });
+        let percent = saved_nusd as f64 * 100.0 / sums.strong_nusd as f64;
+        Self {
+            strong,
+            compared: sums.compared,
+            not_compared: sums.calls() - sums.compared,
+            cost_nusd: sums.compared_nusd,
+            strong_nusd: sums.strong_nusd,
+            saved_nusd,
+            saved_percent: (sums.strong_nusd > 0).then_some(percent),
+            assumes: SAVINGS_ASSUME.to_owned(),
+        }
+    }
+}
+
+/// What several runs cost together.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct CostReport {
+    /// What makes a line.
+    pub by: CostBy,
+    /// The lines; calls by when they ended, others in the order of their first call.
+    pub lines: Vec<CostLine>,
+    /// All of them.
+    pub total: CostSums,
+    /// Against the main model alone.
+    pub savings: Savings,
+}
+
+impl CostReport {
+    /// Of these runs. One that comes twice counts once. For lines by call, they must have their calls.
+    pub fn of(runs: &[RunCost], by: CostBy) -> Self {
+        let mut seen = HashSet::new();
+        let runs: Vec<&RunCost> = runs.iter().filter(|run| seen.insert(run.run)).collect();
+        let mut lines: Vec<CostLine> = Vec::new();
+        let mut total = CostSums::default();
+        for run in &runs {
+            total = total.plus(run.sums());
+            if by == CostBy::Call {
+                lines.extend(run.calls.iter().map(|call| of_call(run, call)));
+                continue;
+            }
+            for row in &run.rows {
+                let role = matches!(by, CostBy::RoleModel | CostBy::Role).then(|| row.role.clone());
+                let model = matches!(by, CostBy::RoleModel | CostBy::Model).then(|| row.model.clone());
+                let task = matches!(by, CostBy::Run | CostBy::Task).then_some(run.task);
+                let run = (by == CostBy::Run).then_some(run.run);
+                let same = |line: &&mut CostLine| {
+                    line.role == role && line.model == model && line.task == task && line.run == run
+                };
+                match lines.iter_mut().find(same) {
+                    Some(line) => line.sums = line.sums.plus(row.sums),
+                    None => lines.push(CostLine { task, run, role, model, call: None, sums: row.sums }),
+                }
+            }
+        }
+        if by == CostBy::Call {
+            lines.sort_by_key(|line| line.call.as_ref().map(|call| call.at));
+        }
+        let compared = runs.iter().filter(|run| run.sums().compared > 0);
+        let strong = compared.filter_map(|run| run.strong.as_ref().map(ToString::to_string)).collect();
+        Self { by, lines, total, savings: Savings::of(&total, strong) }
+    }
+}
+
+fn of_call(run: &RunCost, call: &CallCost) -> CostLine {
+    let mut sums = CostSums::default();
+    sums.add(call);
+    CostLine {
+        task: Some(run.task),
+        run: Some(run.run),
+        role: Some(call.role.clone()),
+        model: Some(call.model.clone()),
+        call: Some(call.clone()),
+        sums,
+    }
+}
+
+/// A call as other programs take it, a line of JSON each.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct CostExport {
+    /// When it ended.
+    pub ts: Timestamp,
+    /// Who asked.
+    pub role: String,
+    /// Who was asked.
+    pub model: String,
+    /// Tokens of the request, also those that a cache held; none where it was not answered.
+    pub tokens_in: Option<u64>,
+    /// Tokens of the answer.
+    pub tokens_out: Option<u64>,
+    /// Dollars; none where nobody knows, which is not nothing.
+    pub cost_usd: Option<f64>,
+}
+
+impl From<&CallCost> for CostExport {
+    fn from(call: &CallCost) -> Self {
+        Self {
+            ts: call.at,
+            role: call.role.clone(),
+            model: call.model.to_string(),
+            tokens_in: call.usage.map(crate::message::Usage::asked_tokens),
+            tokens_out: call.usage.map(|usage| usage.output_tokens),
+            cost_usd: call.cost_nusd.map(|nusd| nusd as f64 / 1e9),
+        }
+    }
+}

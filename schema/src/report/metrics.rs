@@ -1,0 +1,278 @@
+//! The twelve metrics, their targets, and sums of them.
+//!
+//! Each is a fraction of two whole numbers, so that a week's is the fraction of its tasks' sums: exact, whatever order
+//! they come in. A denominator of 0 is "not measured", and never 0 nor 1.
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+/// A metric. What each counts says [`Measured`](super::Measured), field by field.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum Metric {
+    /// Tasks that were completed with what they are accepted by, of those that ended by themselves.
+    TaskSuccessRate,
+    /// Edits that were applied and that no person changed by hand afterwards, of those that were tried.
+    PatchApplyRate,
+    /// Tasks whose tree builds after the changes.
+    BuildPassRate,
+    /// Tasks whose tests pass after the changes.
+    TestPassRate,
+    /// Tasks after which a test fails that did not fail before.
+    RegressionRate,
+    /// Tasks whose work had to be edited again once it was said to be done.
+    ReworkRate,
+    /// From the first lease to the first plan, on average.
+    TimeToPlanS,
+    /// From the first lease to completion, on average.
+    TimeToCompleteS,
+    /// Tool calls that failed or were refused, of those with a known outcome.
+    ToolErrorRate,
+    /// Tool calls that policy denied, per task.
+    PolicyDenialRate,
+    /// What walls stopped, per task that ran within walls.
+    SandboxViolationRate,
+    /// Required artifacts that are there.
+    ArtifactCompleteness,
+}
+
+/// Which side of its target is good.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum Side {
+    /// The target or more.
+    AtLeast,
+    /// The target or less.
+    AtMost,
+}
+
+impl Metric {
+    /// All twelve, as they are listed.
+    pub const ALL: [Self; 12] = [
+        Self::TaskSuccessRate,
+        Self::PatchApplyRate,
+        Self::BuildPassRate,
+        Self::TestPassRate,
+        Self::RegressionRate,
+        Self::ReworkRate,
+        Self::TimeToPlanS,
+        Self::TimeToCompleteS,
+        Self::ToolErrorRate,
+        Self::PolicyDenialRate,
+        Self::SandboxViolationRate,
+        Self::ArtifactCompleteness,
+    ];
+
+    /// Its name everywhere.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::TaskSuccessRate => "task_success_rate",
+            Self::PatchApplyRate => "patch_apply_rate",
+            Self::BuildPassRate => "build_pass_rate",
+            Self::TestPassRate => "test_pass_rate",
+            Self::RegressionRate => "regression_rate",
+            Self::ReworkRate => "rework_rate",
+            Self::TimeToPlanS => "time_to_plan_s",
+            Self::TimeToCompleteS => "time_to_complete_s",
+            Self::ToolErrorRate => "tool_error_rate",
+            Self::PolicyDenialRate => "policy_denial_rate",
+            Self::SandboxViolationRate => "sandbox_violation_rate",
+            Self::ArtifactCompleteness => "artifact_completeness",
+        }
+    }
+
+    /// Its target in thousandths, and the good side of it.
+    const fn target_milli(self) -> (Side, u64) {
+        match self {
+            Self::TaskSuccessRate => (Side::AtLeast, 800),
+            Self::PatchApplyRate => (Side::AtLeast, 950),
+            Self::BuildPassRate | Self::TestPassRate => (Side::AtLeast, 850),
+            Self::RegressionRate | Self::PolicyDenialRate => (Side::AtMost, 50),
+            Self::ReworkRate => (Side::AtMost, 150),
+            Self::TimeToPlanS => (Side::AtMost, 120_000),
+            Self::TimeToCompleteS => (Side::AtMost, 900_000),
+            Self::ToolErrorRate => (Side::AtMost, 20),
+            Self::SandboxViolationRate => (Side::AtMost, 0),
+            Self::ArtifactCompleteness => (Side::AtLeast, 1000),
+        }
+    }
+
+    /// Whether its fraction's upper part is in milliseconds, and its value in seconds.
+    pub const fn is_time(self) -> bool {
+        matches!(self, Self::TimeToPlanS | Self::TimeToCompleteS)
+    }
+
+    const fn place(self) -> usize {
+        self as usize
+    }
+}
+
+/// A fraction: what was counted, of how many.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
+pub struct Ratio {
+    /// Upper part; of times, milliseconds.
+    pub of: u64,
+    /// Lower part; 0 = not measured.
+    pub all: u64,
+}
+
+impl Ratio {
+    /// Not measured.
+    pub const NONE: Self = Self { of: 0, all: 0 };
+
+    /// One thing that is so, or is not; `None` = not known.
+    pub fn known(so: Option<bool>) -> Self {
+        so.map_or(Self::NONE, |so| Self { of: u64::from(so), all: 1 })
+    }
+
+    /// An amount of one thing; `None` = not known.
+    pub fn amount(amount: Option<u64>) -> Self {
+        amount.map_or(Self::NONE, |of| Self { of, all: 1 })
+    }
+
+    const fn plus(self, other: Self) -> Self {
+        Self { of: self.of.saturating_add(other.of), all: self.all.saturating_add(other.all) }
+    }
+}
+
+/// Whether a target is met.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum Verdict {
+    /// It is.
+    Met,
+    /// It is not.
+    Missed,
+    /// Nothing of it is in the log.
+    NotMeasured,
+}
+
+/// All metrics of a task, or of many.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Tally([Ratio; 12]);
+
+impl Tally {
+    /// One metric.
+    pub const fn get(&self, metric: Metric) -> Ratio {
+        self.0[metric.place()]
+    }
+
+    /// Sets one.
+    pub const fn set(&mut self, metric: Metric, ratio: Ratio) {
+        self.0[metric.place()] = ratio;
+    }
+
+    /// Sums.
+    #[must_use]
+    pub fn plus(self, other: Self) -> Self {
+        let mut sum = self;
+        for metric in Metric::ALL {
+            sum.set(metric, self.get(metric).plus(other.get(metric)));
+        }
+        sum
+    }
+
+    /// Against the targets.
+    pub fn view(&self) -> Vec<MetricView> {
+        Metric::ALL.into_iter().map(|metric| MetricView::of(metric, self.get(metric))).collect()
+    }
+
+    /// From what a view says; a metric that it lacks is not measured.
+    pub fn of(views: &[MetricView]) -> Self {
+        let mut tally = Self::default();
+        for view in views {
+            tally.set(view.metric, view.ratio);
+        }
+        tally
+    }
+}
+
+/// A metric against its target.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct MetricView {
+    /// Which.
+    pub metric: Metric,
+    /// Its value, times in seconds; none = not measured.
+    pub value: Option<f64>,
+    /// The fraction that this is: of many tasks, add these up.
+    pub ratio: Ratio,
+    /// The target.
+    pub target: f64,
+    /// The good side of it.
+    pub side: Side,
+    /// Whether it is met.
+    pub verdict: Verdict,
+}
+
+impl MetricView {
+    /// A metric with this fraction.
+    pub fn of(metric: Metric, ratio: Ratio) -> Self {
+        let (side, milli) = metric.target_milli();
+        let unit: u64 = if metric.is_time() { 1000 } else { 1 };
+        let target = milli as f64 / 1000.0;
+        if ratio.all == 0 {
+            return Self { metric, value: None, ratio, target, side, verdict: Verdict::NotMeasured };
+        }
+        let (of, all) = (u128::from(ratio.of) * 1000, u128::from(ratio.all));
+        let at_target = u128::from(milli) * all * u128::from(unit);
+        let met = match side {
+            Side::AtLeast => of >= at_target,
+            Side::AtMost => of <= at_target,
+        };
+        let verdict = if met { Verdict::Met } else { Verdict::Missed };
+        let value = ratio.of as f64 / (ratio.all as f64 * unit as f64);
+        Self { metric, value: Some(value), ratio, target, side, verdict }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn verdict(metric: Metric, of: u64, all: u64) -> Verdict {
+        MetricView::of(metric, Ratio { of, all }).verdict
+    }
+
+    #[test]
+    fn targets_are_those_of_the_specification_and_their_edges_belong_to_them() {
+        for (metric, (met, missed)) in [
+            (Metric::TaskSuccessRate, ((80, 100), (79, 100))),
+            (Metric::PatchApplyRate, ((95, 100), (94, 100))),
+            (Metric::BuildPassRate, ((85, 100), (84, 100))),
+            (Metric::TestPassRate, ((85, 100), (84, 100))),
+            (Metric::RegressionRate, ((5, 100), (6, 100))),
+            (Metric::ReworkRate, ((15, 100), (16, 100))),
+            (Metric::TimeToPlanS, ((240_000, 2), (240_001, 2))),
+            (Metric::TimeToCompleteS, ((900_000, 1), (900_001, 1))),
+            (Metric::ToolErrorRate, ((2, 100), (3, 100))),
+            (Metric::PolicyDenialRate, ((5, 100), (6, 100))),
+            (Metric::SandboxViolationRate, ((0, 100), (1, 1000))),
+            (Metric::ArtifactCompleteness, ((100, 100), (999, 1000))),
+        ] {
+            assert_eq!(verdict(metric, met.0, met.1), Verdict::Met, "{metric:?}");
+            assert_eq!(verdict(metric, missed.0, missed.1), Verdict::Missed, "{metric:?}");
+            assert_eq!(verdict(metric, 0, 0), Verdict::NotMeasured, "{metric:?}");
+            let word = serde_json::to_value(metric).expect("a word");
+            assert_eq!(word, metric.as_str(), "one name everywhere");
+        }
+    }
+
+    #[test]
+    fn what_was_not_measured_has_no_value_and_changes_no_sum() {
+        let mut one = Tally::default();
+        one.set(Metric::TimeToPlanS, Ratio::amount(Some(90_000)));
+        one.set(Metric::TaskSuccessRate, Ratio::known(Some(true)));
+        let sum = one.plus(Tally::default());
+        assert_eq!(sum, one);
+        let views = sum.view();
+        assert_eq!(views.len(), 12);
+        for view in &views {
+            let measured = matches!(view.metric, Metric::TimeToPlanS | Metric::TaskSuccessRate);
+            assert_eq!(view.value.is_some(), measured, "{view:?}");
+        }
+        let text = serde_json::to_string(&views[2]).expect("a view");
+        assert!(text.contains(r#""value":null"#), "null, never 0: {text}");
+        assert_eq!(Tally::of(&views), sum);
+        assert_eq!(views[6].value, Some(90.0), "seconds");
+    }
+}

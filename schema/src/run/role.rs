@@ -1,0 +1,86 @@
+//! Roles: what a model of a run is told to be, and what it may do. Pinned when the run begins; a run without roles has
+//! one conversation, of its engine's own.
+//!
+//! Each time a role is taken up a conversation of its own begins: it holds what its engine gives it, and nothing that
+//! was said under another role. What came of the conversation before is in the log, and in [`super::Work`].
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use super::pin::{Effort, OtherModel};
+use crate::{
+    content::{BlobRef, Content},
+    ids::DecisionHash,
+    message::ModelRef,
+    tool::ToolSet,
+};
+
+/// Longest name of a role, in bytes.
+pub const ROLE_NAME_BYTES_MAX: usize = 64;
+
+/// See the module.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct RoleSpec {
+    /// `planner`, `executor`, `coder` …
+    pub name: String,
+    /// The model that plays it.
+    pub model: ModelRef,
+    /// Its system prompt.
+    pub system: BlobRef,
+    /// Specifications of its tools, as a JSON array.
+    pub tools: BlobRef,
+    /// Names of its tools: a call of any other is refused by the runtime.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub may: Vec<String>,
+    /// JSON Schema that its last answer must meet; none = its answer is text.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub answer: Option<serde_json::Value>,
+    /// Sampling temperature in thousandths; none = as its model has it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub temperature_milli: Option<u32>,
+    /// How hard it thinks; none = as its model has it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub effort: Option<Effort>,
+    /// Most tokens of a file that it is given; 0 = as its model's window allows.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub context_tokens_max: u64,
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde hands a reference")]
+const fn is_zero(number: &u64) -> bool {
+    *number == 0
+}
+
+impl RoleSpec {
+    /// Whether the role has this tool.
+    pub fn may(&self, tool: &str) -> bool {
+        self.may.iter().any(|name| name == tool)
+    }
+}
+
+/// The roles of an engine that a run goes on with after a fork: what `RunStarted` would have pinned.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct RolesPinned {
+    /// The roles.
+    pub roles: Vec<RoleSpec>,
+    /// Their models beside the run's own.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub models: Vec<OtherModel>,
+    /// The set that the roles' tools are of, where that is another one now.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tool_set: Option<ToolSet>,
+}
+
+/// A role is taken up: its conversation begins with these words, and knows of no other.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct RoleBegan {
+    /// The role.
+    pub role: String,
+    /// What for, in a line for people: `step 2 of 5: add the parser`.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub about: String,
+    /// The first message, part by part.
+    pub opening: Vec<Content>,
+    /// The decision.
+    pub decision: DecisionHash,
+}

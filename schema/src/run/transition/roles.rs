@@ -1,0 +1,106 @@
+//! Roles: taken up one after the other, each with a conversation of its own; and what was concluded of them.
+
+use std::sync::Arc;
+
+use crate::{
+    content::Content,
+    message::Part,
+    run::{
+        compacted::Summary,
+        event::RunStarted,
+        reads::Reads,
+        role::{RoleBegan, RolesPinned},
+        state::{RunState, Stage},
+        transcript::Transcript,
+        work::{Concluded, Fact, Work},
+    },
+};
+
+impl RunState {
+    pub(super) fn roles_pinned(&mut self, event: RolesPinned) -> Result<(), String> {
+        let Some(pins) = &self.pins else { return Err(String::new()) };
+        let mut pins = RunStarted::clone(pins);
+        pins.roles = event.roles;
+        pins.models.roles = event.models;
+        pins.settings.tool_set = event.tool_set.unwrap_or(pins.settings.tool_set);
+        self.pins = Some(Arc::new(pins));
+        Ok(())
+    }
+
+    /// The engine that goes on knows nothing of the other's roles, and has to be told what it is about.
+    pub(super) fn another_engine(&mut self, pins: &RunStarted) {
+        let had_roles = self.work.role.is_some();
+        self.work = Work::default();
+        if had_roles {
+            self.begin_anew();
+            self.transcript.note(Part::Text { text: Content::Blob(pins.prompts.task) });
+        }
+    }
+
+    pub(super) fn role_began(&mut self, event: RoleBegan) -> Result<(), String> {
+        if self.stage != Stage::Deciding || !self.wanted.is_empty() {
+            return Err(": calls wait for their results".to_owned());
+        }
+        let known =
+            self.pins.as_ref().is_some_and(|pins| pins.roles.iter().any(|role| role.name == event.role));
+        if !known {
+            return Err(format!(": no role `{}` was pinned", event.role));
+        }
+        // What people said meanwhile is for whoever speaks next.
+        let waiting = std::mem::take(&mut self.work.heard);
+        self.begin_anew();
+        for text in event.opening {
+            self.transcript.note(Part::Text { text });
+        }
+        waiting.into_iter().for_each(|text| self.hear(text));
+        *self.work.roles_begun.entry(event.role.clone()).or_default() += 1;
+        self.work.role = Some(event.role);
+        self.work.about = event.about;
+        self.work.said = None;
+        self.work.problem = None;
+        self.work.done.clear();
+        self.work.tries += 1;
+        Ok(())
+    }
+
+    pub(super) fn concluded(&mut self, event: Concluded) -> Result<(), String> {
+        if self.stage != Stage::Deciding {
+            return Err(String::new());
+        }
+        // Whatever was said is heard.
+        self.work.said = None;
+        self.answered_without_tools = false;
+        for fact in event.facts {
+            if let Fact::Calls { calls } = &fact {
+                if !self.wanted.is_empty() {
+                    return Err(": calls wait for their results".to_owned());
+                }
+                self.work.own_calls += u32::try_from(calls.len()).unwrap_or(u32::MAX);
+                self.wanted.extend(calls.iter().cloned());
+            }
+            self.work.take(fact);
+        }
+        Ok(())
+    }
+
+    /// Words of a person's, for the model that is asked next.
+    pub(super) fn hear(&mut self, text: Content) {
+        self.work.heard.push(text.clone());
+        self.transcript.note(Part::Text { text });
+    }
+
+    fn begin_anew(&mut self) {
+        self.transcript = Transcript::default();
+        self.reads = Reads::default();
+        self.measured = None;
+        self.summary = Summary::NotWanted;
+        self.answered_without_tools = false;
+        self.idle_answers = 0;
+        self.empty_answers = 0;
+        self.failed_attempts = 0;
+        self.forgiven_attempts = 0;
+        self.last_failure = None;
+        self.asking.stop = None;
+        self.asking.cuts = 0;
+    }
+}

@@ -1,0 +1,280 @@
+//! What is remembered beyond runs, as the log has it, and its fold.
+//!
+//! The stream `system/memory` holds what was saved and forgotten, scope by scope: for a repository, or for a queue. A
+//! value is a blob; the fold knows its name and its begin, never the whole, so that it stays small. Calls that changed
+//! something are known for a while: one that a recovery sends again is done once.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use super::{SystemEvent, TopicError, topic};
+use crate::{
+    content::BlobRef,
+    event::EventRef,
+    ids::{QueueName, RunId, Seq, SystemTopic, Timestamp},
+    message::CallId,
+};
+
+/// Longest key, in characters.
+pub const MEMORY_KEY_CHARS_MAX: usize = 128;
+/// Longest value, in bytes: a note, not a file.
+pub const MEMORY_VALUE_BYTES_MAX: usize = 16 * 1024;
+/// Keys of one scope: a list of them must stay readable.
+pub const MEMORY_KEYS_MAX: usize = 1000;
+/// Characters of a value that lists show.
+pub const MEMORY_BEGIN_CHARS: usize = 80;
+/// Changes by runs that are known by their call, the last ones: a recovery repeats its last batch, soon.
+const CALLS_KNOWN_MAX: usize = 10_000;
+/// Longest name of a repository, in bytes.
+pub const MEMORY_REPOSITORY_BYTES_MAX: usize = 4096;
+
+/// Whether a key is one: a line that people can say.
+pub fn is_memory_key(key: &str) -> bool {
+    let chars = key.chars().count();
+    (1..=MEMORY_KEY_CHARS_MAX).contains(&chars) && key.trim() == key && !key.chars().any(char::is_control)
+}
+
+/// The begin of a value, on one line.
+pub fn memory_begin(value: &str) -> String {
+    let mut begin: String =
+        value.trim().lines().next().unwrap_or_default().chars().take(MEMORY_BEGIN_CHARS).collect();
+    if begin.len() < value.trim().len() {
+        begin.push('…');
+    }
+    begin
+}
+
+/// Who shares what is remembered.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum MemoryScope {
+    /// Runs whose base came from this source: a local folder or a remote's address.
+    Repository(String),
+    /// Runs of tasks of this queue.
+    Queue(QueueName),
+}
+
+/// The call of a run that changed something.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema)]
+pub struct MemoryCall {
+    /// The run.
+    pub run: RunId,
+    /// Its call.
+    pub call: CallId,
+}
+
+/// Something is remembered under a key; what it held before is not. Stands in `system/memory`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct MemorySaved {
+    /// Whose.
+    pub scope: MemoryScope,
+    /// The key.
+    pub key: String,
+    /// The value.
+    pub value: BlobRef,
+    /// Its begin, for lists.
+    pub begins: String,
+    /// Which call saved it.
+    pub by: MemoryCall,
+}
+
+/// A key is forgotten. Stands in `system/memory`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct MemoryForgotten {
+    /// Whose.
+    pub scope: MemoryScope,
+    /// The key.
+    pub key: String,
+    /// Which call did it; none where a person did.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub call: Option<MemoryCall>,
+    /// Who: a token's name, or the run.
+    pub by: String,
+}
+
+/// What is remembered under a key.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Remembered {
+    /// As it was saved.
+    pub saved: MemorySaved,
+    /// When.
+    pub saved_at: Timestamp,
+}
+
+/// The fold.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Memories {
+    head: Seq,
+    scopes: BTreeMap<MemoryScope, BTreeMap<String, Remembered>>,
+    calls: VecDeque<MemoryCall>,
+}
+
+impl Memories {
+    /// Place of the last event folded.
+    pub const fn head(&self) -> Seq {
+        self.head
+    }
+
+    /// What is remembered under a key.
+    pub fn get(&self, scope: &MemoryScope, key: &str) -> Option<&Remembered> {
+        self.scopes.get(scope)?.get(key)
+    }
+
+    /// All of a scope, by key.
+    pub fn of(&self, scope: &MemoryScope) -> impl Iterator<Item = &Remembered> {
+        self.scopes.get(scope).into_iter().flat_map(BTreeMap::values)
+    }
+
+    /// All, by scope and key.
+    pub fn all(&self) -> impl Iterator<Item = &Remembered> {
+        self.scopes.values().flat_map(BTreeMap::values)
+    }
+
+    /// How many keys a scope has.
+    pub fn count(&self, scope: &MemoryScope) -> usize {
+        self.scopes.get(scope).map_or(0, BTreeMap::len)
+    }
+
+    /// Whether a call changed something already.
+    pub fn knows(&self, call: &MemoryCall) -> bool {
+        self.calls.contains(call)
+    }
+
+    /// Folds the next event.
+    ///
+    /// # Errors
+    /// [`TopicError`]; nothing is changed then.
+    pub fn apply(&mut self, event: &EventRef<'_>) -> Result<(), TopicError> {
+        const TOPIC: SystemTopic = SystemTopic::Memory;
+        match topic::next(TOPIC, self.head, event)? {
+            SystemEvent::MemorySaved(saved) => {
+                let keys = self.scopes.entry(saved.scope.clone()).or_default();
+                if keys.len() >= MEMORY_KEYS_MAX && !keys.contains_key(&saved.key) {
+                    let what = format!("a scope has more than {MEMORY_KEYS_MAX} keys");
+                    return Err(TopicError::illegal(TOPIC, event.seq, what));
+                }
+                let call = saved.by.clone();
+                keys.insert(saved.key.clone(), Remembered { saved, saved_at: event.recorded_at });
+                self.done(call);
+            }
+            SystemEvent::MemoryForgotten(MemoryForgotten { scope, key, call, .. }) => {
+                let keys = self.scopes.get_mut(&scope);
+                if keys.and_then(|keys| keys.remove(&key)).is_none() {
+                    let what = format!("nothing is remembered under `{key}`");
+                    return Err(TopicError::illegal(TOPIC, event.seq, what));
+                }
+                self.scopes.retain(|_, keys| !keys.is_empty());
+                call.into_iter().for_each(|call| self.done(call));
+            }
+            other @ (SystemEvent::RunImported(_)
+            | SystemEvent::StreamsArchived(_)
+            | SystemEvent::StreamsRestored(_)
+            | SystemEvent::TokenCreated(_)
+            | SystemEvent::TokenRevoked(_)
+            | SystemEvent::AdminActed(_)
+            | SystemEvent::CallsRefused(_)
+            | SystemEvent::ScheduleSet(_)
+            | SystemEvent::SchedulePaused(_)
+            | SystemEvent::ScheduleRemoved(_)
+            | SystemEvent::ScheduleFired(_)
+            | SystemEvent::LimitSet(_)
+            | SystemEvent::LimitRemoved(_)
+            | SystemEvent::BudgetSet(_)
+            | SystemEvent::BudgetSpent(_)) => return Err(topic::elsewhere(TOPIC, event.seq, &other)),
+        }
+        self.head = event.seq;
+        Ok(())
+    }
+
+    fn done(&mut self, call: MemoryCall) {
+        self.calls.push_back(call);
+        if self.calls.len() > CALLS_KNOWN_MAX {
+            self.calls.pop_front();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{
+        event::TypedEvent as _,
+        ids::{Position, Turn},
+    };
+
+    fn apply(fold: &mut Memories, event: &SystemEvent) -> Result<(), TopicError> {
+        let new = event.encode(Turn(0));
+        let seq = fold.head().next();
+        fold.apply(&EventRef {
+            seq,
+            position: Position(seq.0),
+            recorded_at: Timestamp(7),
+            turn: Turn(0),
+            epoch: crate::ids::Epoch(0),
+            kind: &new.kind,
+            version: new.version,
+            payload: new.payload.as_str(),
+            prev_hash: crate::ids::EventHash::ZERO,
+            hash: crate::ids::EventHash::ZERO,
+        })
+    }
+
+    fn saved(key: &str, value: &str, call: &str) -> SystemEvent {
+        MemorySaved {
+            scope: MemoryScope::Queue(QueueName::default()),
+            key: key.to_owned(),
+            value: BlobRef::of(value.as_bytes()),
+            begins: memory_begin(value),
+            by: MemoryCall { run: RunId(uuid::Uuid::nil()), call: CallId(call.to_owned()) },
+        }
+        .into()
+    }
+
+    #[test]
+    fn the_last_value_of_a_key_counts_until_it_is_forgotten() {
+        let (mut fold, scope) = (Memories::default(), MemoryScope::Queue(QueueName::default()));
+        apply(&mut fold, &saved("a", "one", "t1-0")).expect("folds");
+        apply(&mut fold, &saved("a", "two", "t1-1")).expect("folds");
+        assert_eq!(fold.get(&scope, "a").map(|one| one.saved.begins.as_str()), Some("two"));
+        let call = MemoryCall { run: RunId(uuid::Uuid::nil()), call: CallId("t1-0".to_owned()) };
+        assert!(fold.knows(&call));
+        let forget =
+            MemoryForgotten { scope: scope.clone(), key: "a".to_owned(), call: None, by: "me".to_owned() };
+        apply(&mut fold, &forget.clone().into()).expect("folds");
+        assert_eq!((fold.count(&scope), fold.all().count()), (0, 0));
+        assert!(apply(&mut fold, &forget.into()).is_err(), "it was forgotten");
+    }
+
+    #[test]
+    fn a_scope_is_full_and_old_calls_are_let_go() {
+        let mut fold = Memories::default();
+        for n in 0..MEMORY_KEYS_MAX {
+            apply(&mut fold, &saved(&n.to_string(), "x", &format!("t{n}-0"))).expect("folds");
+        }
+        assert!(apply(&mut fold, &saved("one more", "x", "t")).is_err());
+        for n in 0..CALLS_KNOWN_MAX {
+            apply(&mut fold, &saved("0", "x", &format!("u{n}-0"))).expect("folds");
+        }
+        assert_eq!(fold.calls.len(), CALLS_KNOWN_MAX);
+    }
+
+    #[test]
+    fn keys_are_lines() {
+        for (key, good) in [
+            ("a", true),
+            ("build/how to test", true),
+            ("ü", true),
+            ("", false),
+            (" a", false),
+            ("a\nb", false),
+            ("a\u{0}", false),
+        ] {
+            assert_eq!(is_memory_key(key), good, "{key:?}");
+        }
+        assert!(is_memory_key(&"ü".repeat(128)) && !is_memory_key(&"a".repeat(129)));
+        assert_eq!(memory_begin("\n one\ntwo"), "one…");
+        assert_eq!(memory_begin(""), "");
+    }
+}

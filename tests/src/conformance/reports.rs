@@ -1,0 +1,245 @@
+//! Reports: what runs cost and how well tasks went, the same on every store, a page at a time.
+
+use docket_coordinator::{
+    decide,
+    reports::{self, ReportError},
+    store::Granted,
+};
+use docket_schema::{
+    event::{NewEvent, TypedEvent as _},
+    ids::{BatchId, DecisionHash, Seq, StreamId, TaskId, Turn},
+    message::{CallId, ModelRef, Prices, StopReason, Usage},
+    report::{CostBy, CostReport, CostSums, Metric, MetricsReport, RunCost, Verdict},
+    run::{
+        EngineRef, ModelAnswered, ModelRequested, ModelTerms, Models, Prompts, Purpose, RunEvent, RunOutcome,
+        RunSettings, RunStarted, SandboxLayers,
+    },
+    task::TaskSpec,
+    wire::{CostQuery, MetricsQuery},
+};
+
+use super::{
+    Database, World,
+    lineage::{fork_of, run_of},
+    world::{Worker, failure, spec},
+};
+
+const BATCH: BatchId = BatchId(uuid::Uuid::from_u128(78));
+
+fn model(provider: &str) -> ModelRef {
+    ModelRef { provider: provider.to_owned(), name: "m".to_owned(), base_url: None }
+}
+
+fn started(lease: &Granted, provider: &str) -> NewEvent {
+    let prices = Prices { input_nusd: 10, ..Prices::default() };
+    let terms = ModelTerms { prices, priced: true, ..ModelTerms::default() };
+    let blob = lease.record.spec.base.manifest;
+    RunEvent::from(RunStarted {
+        task: lease.record.id,
+        run: lease.run,
+        attempt: 1,
+        engine: EngineRef { name: "react".to_owned(), version: 1 },
+        models: Models::only(model(provider), terms),
+        settings: RunSettings::default(),
+        prompts: Prompts { system: blob, tools: blob, task: blob },
+        base: lease.record.spec.base.clone(),
+        gates: Vec::new(),
+        tests: None,
+        linters: Vec::new(),
+        roles: vec![],
+        requires: Vec::new(),
+        policy: None,
+        policies: Vec::new(),
+        sandbox: SandboxLayers::default(),
+        worker: docket_schema::ids::IncarnationId(uuid::Uuid::nil()),
+    })
+    .encode(Turn(0))
+}
+
+/// A call of so many tokens, asked and answered.
+fn call(provider: &str, turn: u32, tokens: u64) -> Vec<NewEvent> {
+    let call = CallId::model(Turn(turn), 1);
+    let asked = ModelRequested {
+        call: call.clone(),
+        purpose: Purpose::Decide,
+        model: model(provider),
+        attempt: 1,
+        decision: DecisionHash([1; 32]),
+        request: DecisionHash([1; 32]),
+        request_bytes: 1,
+        nudge: None,
+        worst_case_nusd: 0,
+        output_tokens_max: None,
+        role: None,
+    };
+    let answered = ModelAnswered {
+        call,
+        parts: Vec::new(),
+        stop: StopReason::EndTurn,
+        usage: Usage { input_tokens: tokens, ..Usage::default() },
+        cost_nusd: tokens * 10,
+        first_byte_ms: 1,
+        total_ms: 2,
+    };
+    vec![RunEvent::from(asked).encode(Turn(turn)), RunEvent::from(answered).encode(Turn(turn))]
+}
+
+/// A task that a worker took, whose run began and asked once.
+async fn worked(world: &World, worker: &Worker, spec: TaskSpec, tokens: u64) -> (TaskId, Granted) {
+    let provider = spec.model.provider.clone();
+    let task = world.submit(spec).await;
+    let lease = worker.lease_one().await;
+    let events = [vec![started(&lease, &provider)], call(&provider, 1, tokens)].concat();
+    world.append(lease.run, Seq(0), lease.record.epoch, events).await.expect("appends");
+    (task, lease)
+}
+
+fn of(provider: &str) -> TaskSpec {
+    TaskSpec { model: model(provider), attempts_max: 1, ..spec("reported") }
+}
+
+/// All pages, of so many tasks each.
+async fn costs(world: &World, query: CostQuery, limit: u32) -> Vec<RunCost> {
+    let mut query = CostQuery { limit: Some(limit), ..query };
+    let mut all = Vec::new();
+    loop {
+        let page = reports::cost(&*world.store, &query).await.expect("a page");
+        assert!(page.runs.len() <= 2 * limit as usize, "a page has the runs of its tasks");
+        all.extend(page.runs);
+        match page.next {
+            Some(next) => query.after = Some(next),
+            None => return all,
+        }
+    }
+}
+
+fn sums(runs: &[RunCost]) -> CostSums {
+    CostReport::of(runs, CostBy::Role).total
+}
+
+pub(super) async fn costs_are_each_runs_own_by_run_task_batch_and_time(database: Database) {
+    let world = World::open(database).await;
+    let worker = world.worker();
+    let first_at = world.now();
+    let in_batch = || TaskSpec { batch: Some(BATCH), ..of("anthropic") };
+    let (first, lease) = worked(&world, &worker, in_batch(), 100).await;
+    let head = world.store.head(StreamId::Run(lease.run)).await.expect("reads").expect("begun");
+    // A fork shares what its parent paid for, and pays for what it asks itself, by its parent's prices.
+    let fork = fork_of(&world, lease.run, head);
+    world.store.submit(vec![fork.clone()], String::new(), world.now()).await.expect("accepted");
+    let of_fork = worker.lease_one().await;
+    assert_eq!(of_fork.run, run_of(&fork));
+    let asks = call("anthropic", 2, 7);
+    world.append(of_fork.run, of_fork.head.seq, of_fork.record.epoch, asks).await.expect("appends");
+    worker.end(&lease, RunOutcome::Succeeded).await;
+
+    let run = |run| CostQuery { run: Some(run), ..CostQuery::default() };
+    let one = costs(&world, run(of_fork.run), 1).await;
+    assert_eq!((sums(&one).cost_nusd, sums(&one).usage.input_tokens, sums(&one).unpriced), (70, 7, 0));
+    assert_eq!(one[0].strong, Some(model("anthropic")), "as its parent pinned it");
+    let whole = CostQuery { task: Some(first), calls: true, ..CostQuery::default() };
+    let whole = costs(&world, whole, 1).await;
+    assert_eq!((sums(&whole).cost_nusd, whole[0].calls.len()), (1000, 1));
+    assert!(one[0].calls.is_empty(), "only where they are asked for");
+
+    for n in 0..4 {
+        let (_, lease) = worked(&world, &worker, in_batch(), 10 + n).await;
+        if n % 2 == 0 {
+            worker.end(&lease, failure()).await;
+        }
+    }
+    let later_at = world.now();
+    let (_, outside) = worked(&world, &worker, of("openai"), 1).await;
+    world.submit(in_batch()).await;
+    for limit in [1, 2, 3, 100] {
+        let batch = CostQuery { batch: Some(BATCH), ..CostQuery::default() };
+        let found = costs(&world, batch, limit).await;
+        assert_eq!((found.len(), sums(&found).cost_nusd), (5, 1000 + 460), "{limit} a page, in the batch");
+        let all = CostQuery { from: Some(first_at), ..CostQuery::default() };
+        let found = costs(&world, all, limit).await;
+        assert_eq!((found.len(), sums(&found).cost_nusd), (7, 1000 + 70 + 460 + 10), "{limit} a page, ever");
+        // By when calls ended, also of tasks that have not.
+        let later = CostQuery { from: Some(later_at), ..CostQuery::default() };
+        let found = costs(&world, later, limit).await;
+        assert_eq!(
+            found.iter().map(|cost| cost.run).collect::<Vec<_>>(),
+            [outside.run],
+            "{limit} a page, later"
+        );
+        let before = CostQuery { from: Some(first_at), until: Some(later_at), ..CostQuery::default() };
+        let found = costs(&world, before, limit).await;
+        assert_eq!((found.len(), sums(&found).answered), (6, 6), "{limit} a page, before");
+    }
+    for wrong in [
+        CostQuery::default(),
+        CostQuery { task: Some(first), batch: Some(BATCH), ..CostQuery::default() },
+        CostQuery { until: Some(later_at), ..CostQuery::default() },
+        CostQuery { task: Some(first), until: Some(later_at), ..CostQuery::default() },
+        CostQuery { batch: Some(BATCH), limit: Some(0), ..CostQuery::default() },
+        CostQuery { batch: Some(BATCH), after: Some("there".to_owned()), ..CostQuery::default() },
+    ] {
+        let refused = reports::cost(&*world.store, &wrong).await;
+        assert!(matches!(refused, Err(ReportError::Query { .. })), "{wrong:?}: {refused:?}");
+    }
+    let absent = reports::cost(&*world.store, &run(docket_schema::ids::RunId(world.id()))).await;
+    assert!(matches!(absent, Err(ReportError::Absent(_))), "{absent:?}");
+    world.check().await;
+}
+
+pub(super) async fn metrics_are_of_the_tasks_that_ended_in_a_time_page_by_page(database: Database) {
+    let world = World::open(database).await;
+    let worker = world.worker();
+    let begun_at = world.now();
+    let mut ended = Vec::new();
+    for n in 0..5 {
+        let provider = if n == 1 { "scripted" } else { "anthropic" };
+        let (task, lease) = worked(&world, &worker, TaskSpec { batch: Some(BATCH), ..of(provider) }, 1).await;
+        worker.end(&lease, failure()).await;
+        ended.push(task);
+        world.pass(1000);
+    }
+    let until = world.now();
+    let (still, _) = worked(&world, &worker, TaskSpec { batch: Some(BATCH), ..of("anthropic") }, 1).await;
+    let cancelled = world.submit(TaskSpec { batch: Some(BATCH), ..of("anthropic") }).await;
+    world.act(cancelled, |record| decide::cancel(record, "me", "")).await.expect("cancels");
+
+    for limit in [1, 2, 4, 5, 100] {
+        let in_time = MetricsQuery { from: Some(begun_at), until: Some(until), ..MetricsQuery::default() };
+        let batch = MetricsQuery { batch: Some(BATCH), scripted: true, ..MetricsQuery::default() };
+        for (query, expected, left_out) in [
+            (in_time.clone(), vec![ended[0], ended[2], ended[3], ended[4]], 1),
+            (MetricsQuery { scripted: true, ..in_time }, ended.clone(), 0),
+            (batch, [ended.clone(), vec![still]].concat(), 0),
+        ] {
+            let mut query = MetricsQuery { limit: Some(limit), ..query };
+            let (mut tasks, mut scripted) = (Vec::new(), 0);
+            loop {
+                let page = reports::metrics(&*world.store, &query).await.expect("a page");
+                scripted += page.scripted_left_out;
+                tasks.extend(page.tasks);
+                match page.next {
+                    Some(next) => query.after = Some(next),
+                    None => break,
+                }
+            }
+            let found: Vec<TaskId> = tasks.iter().map(|task| task.task).collect();
+            assert_eq!((found, scripted), (expected.clone(), left_out), "{limit} a page of {query:?}");
+            let report = MetricsReport::of(tasks, scripted);
+            let success = report.all[0];
+            assert_eq!((success.metric, success.verdict), (Metric::TaskSuccessRate, Verdict::Missed));
+            assert_eq!(
+                (success.ratio.of, success.ratio.all),
+                (0, expected.len() as u64 - u64::from(expected.contains(&still)))
+            );
+            let tests = report.all.iter().find(|view| view.metric == Metric::TestPassRate).expect("listed");
+            assert_eq!((tests.value, tests.verdict), (None, Verdict::NotMeasured), "nobody ran any");
+        }
+    }
+    let one = MetricsQuery { task: Some(ended[1]), ..MetricsQuery::default() };
+    let page = reports::metrics(&*world.store, &one).await.expect("a page");
+    assert_eq!((page.tasks.len(), page.scripted_left_out), (0, 1), "also where it is named");
+    let wrong = MetricsQuery { task: Some(still), batch: Some(BATCH), ..MetricsQuery::default() };
+    let refused = reports::metrics(&*world.store, &wrong).await;
+    assert!(matches!(refused, Err(ReportError::Query { .. })), "{refused:?}");
+    world.check().await;
+}

@@ -1,0 +1,315 @@
+//! A run that gives work away to two children, one of which writes; and one kill at one place of the logs of all three.
+//!
+//! A failpoint names a place by seq and epoch, and every run process of the worker obeys it: so one scenario kills
+//! whichever of the three logs has an append there, parent and children alike, and each must come to the same end.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
+
+use anyhow::{Context as _, Result, ensure};
+use docket_schema::{
+    ids::{QueueName, Seq, StreamId, TaskId, TreeHash},
+    run::RunEvent,
+    task::{SettingsPatch, TaskSpec, TaskState},
+    wire::{ChildView, TaskView},
+};
+use docket_tests::{
+    model_server::ModelServer,
+    pg_cluster::Cluster,
+    system::{
+        Again, Append, Coordinator, History, LONG, LeaseTime, Sample, Worker, WorkerOptions, room, say,
+    },
+};
+use docket_worker::{
+    bootstrap::{FailWhen, FailWhom, Failpoint},
+    model::{Provider, ScriptedModel},
+};
+use tokio::task::JoinSet;
+
+use super::scenario::{Victim, place};
+
+const PARENT: &str = r#"
+[[turns]]
+calls = [
+  { name = "run_command", args = { command = "echo one >> log.txt" } },
+  { name = "create_file", args = { path = "own.txt", content = "own\n" } },
+]
+[[turns]]
+calls = [
+  { name = "delegate", args = { title = "Make", instructions = "make it", writes = true, model = "openai:makes" } },
+  { name = "delegate", args = { title = "Look", instructions = "look at it", model = "openai:looks" } },
+]
+[[turns]]
+calls = [{ name = "run_command", args = { command = "cat made.txt >> log.txt" } }]
+[[turns]]
+text = "Done."
+"#;
+
+const MAKES: &str = r#"
+[[turns]]
+calls = [{ name = "run_command", args = { command = "echo child >> log.txt; cp own.txt made.txt" } }]
+[[turns]]
+text = "Made it."
+"#;
+
+const LOOKS: &str = r#"
+[[turns]]
+calls = [{ name = "read_file", args = { path = "own.txt" } }]
+[[turns]]
+text = "Saw it."
+"#;
+
+/// Epochs under which failpoints are set: the parent rests once, a kill makes another, and so does a lease that is lost
+/// because the machine stood still.
+const EPOCHS: [u64; 3] = [1, 2, 3];
+
+/// What the undisturbed run came to.
+struct Undisturbed {
+    tree: TreeHash,
+    /// Where appends of the three logs begin.
+    seqs: BTreeSet<u64>,
+    /// Where the parent's words of its children stand.
+    delegated: BTreeSet<u64>,
+    /// Of `seqs` those of appends that end a lease: who dies behind one has lost nothing.
+    ends: BTreeSet<u64>,
+}
+
+async fn model() -> Result<ModelServer> {
+    let scripts = [("parent", PARENT), ("makes", MAKES), ("looks", LOOKS)];
+    let mut by_model = BTreeMap::new();
+    for (name, script) in scripts {
+        by_model.insert(name.to_owned(), ScriptedModel::parse(script.as_bytes())?);
+    }
+    Ok(ModelServer::start_by_model(by_model).await?)
+}
+
+async fn template(coordinator: &Coordinator) -> Result<TaskSpec> {
+    let sample = Sample::new(&[("log.txt", "zero\n")])?;
+    let (task, spec) =
+        sample.submit(coordinator, &["--model", "openai:parent", "--queue", "template"]).await?;
+    coordinator.client().cancel(task, "a template").await?;
+    Ok(TaskSpec {
+        settings: SettingsPatch { delegation_depth_max: Some(1), ..SettingsPatch::default() },
+        tests: Some("true".to_owned()),
+        ..spec
+    })
+}
+
+async fn undisturbed() -> Result<Undisturbed> {
+    let coordinator = Coordinator::start(place(None).await?, LeaseTime::Usual).await?;
+    let (spec, server) = (template(&coordinator).await?, model().await?);
+    let queue: QueueName = "undisturbed".parse()?;
+    let options = WorkerOptions { queue: Some(queue.clone()), ..WorkerOptions::default() };
+    let worker = Worker::start(&coordinator, &options).await?;
+    let task = coordinator.submit_like(&spec, &queue, server.model(Provider::OpenAi, "parent")).await?;
+    let view = coordinator.ended(task).await.with_context(|| worker.tail())?;
+    let histories = histories(&coordinator, &view).await?;
+    // What children answered is written by the coordinator: no worker is there to die.
+    let mut appends: Vec<Append> = histories.iter().flat_map(History::appends).collect();
+    appends.retain(|append| append.kinds != ["ChildAnswered"]);
+    let seqs = appends.iter().map(|append| *append.seqs.start()).collect();
+    let over = |kind: &String| matches!(kind.as_str(), "RunBlocked" | "RunEnded");
+    let ends = appends.iter().filter(|append| append.kinds.iter().any(over));
+    let ends = ends.map(|append| *append.seqs.start()).collect();
+    let parent = histories.first().context("a parent")?;
+    let words = parent.envelopes.iter().filter(|event| event.kind == "Delegated").map(|event| event.seq.0);
+    let (tree, delegated) = (parent.tree().context("a tree at the end")?, words.collect());
+    worker.drain().await?;
+    coordinator.end_and_check().await?;
+    Ok(Undisturbed { tree, seqs, delegated, ends })
+}
+
+/// The logs of the parent and of its children, each of which must have ended well by its first run.
+async fn histories(coordinator: &Coordinator, view: &TaskView) -> Result<Vec<History>> {
+    let run = view.task.last_run.context("a run")?;
+    let children = coordinator.client().children(run).await?.children;
+    let mut all = Vec::new();
+    for task in std::iter::once(&view.task).chain(children.iter().map(|ChildView { view, .. }| &view.task)) {
+        let history = coordinator.history(task.last_run.context("a run")?).await?;
+        ensure!(
+            task.state == TaskState::Completed && task.runs == 1 && task.failures == 0,
+            "{} {:?} after {} runs: {:?}; {}",
+            task.spec.title,
+            task.state,
+            task.runs,
+            task.message,
+            history.kinds()
+        );
+        all.push(history);
+    }
+    ensure!(all.len() == 3, "a parent and two children: {}", all.len());
+    Ok(all)
+}
+
+fn task_of(history: &History) -> Option<TaskId> {
+    history.events.iter().find_map(|event| match event {
+        RunEvent::RunStarted(started) => Some(started.task),
+        _ => None,
+    })
+}
+
+/// One kill.
+#[derive(Debug, Clone, Copy)]
+struct Crash {
+    victim: Victim,
+    seq: u64,
+    when: FailWhen,
+}
+
+impl Crash {
+    fn failpoints(self, coordinator: i32) -> Vec<Failpoint> {
+        let whom = match self.victim {
+            Victim::Run => FailWhom::Run,
+            Victim::Supervisor => FailWhom::Supervisor,
+            Victim::Coordinator => FailWhom::Process(coordinator),
+            Victim::Unanswered => return Vec::new(),
+        };
+        EPOCHS.map(|epoch| Failpoint { seq: self.seq, when: self.when, epoch, whom }).to_vec()
+    }
+
+    fn queue(self) -> Result<QueueName> {
+        Ok(format!("{:?}-{}-{:?}", self.victim, self.seq, self.when).parse()?)
+    }
+}
+
+/// Waits for the parent's end, and replaces who died; says how many did.
+async fn on(
+    crash: Crash,
+    host: &mut Arc<Coordinator>,
+    worker: &mut Worker,
+    task: TaskId,
+) -> Result<(TaskView, usize)> {
+    let deadline = tokio::time::Instant::now() + LONG;
+    let mut kills = 0;
+    loop {
+        ensure!(tokio::time::Instant::now() < deadline, "the run does not end\n{}", worker.tail());
+        // Only one of its own may die.
+        if let Some(own) = Arc::get_mut(host)
+            && own.process().ended().is_some()
+        {
+            kills += 1;
+            own.restart().await?;
+        }
+        if worker.process().ended().is_some() {
+            kills += 1;
+            let options = WorkerOptions { queue: Some(crash.queue()?), ..WorkerOptions::default() };
+            *worker = Worker::start(host, &options).await?;
+        }
+        if let Ok(view) = host.client().task(task).await
+            && view.task.state.is_ended()
+        {
+            return Ok((view, kills));
+        }
+        tokio::time::sleep(std::time::Duration::from_millis(25)).await;
+    }
+}
+
+async fn play(
+    whole: &Undisturbed,
+    crash: Crash,
+    mut host: Arc<Coordinator>,
+    spec: &TaskSpec,
+) -> Result<Arc<Coordinator>> {
+    let (server, queue) = (model().await?, crash.queue()?);
+    let failpoints = crash.failpoints(host.pid());
+    let options = WorkerOptions { queue: Some(queue.clone()), failpoints, ..WorkerOptions::default() };
+    let mut worker = Worker::start(&host, &options).await?;
+    let task = host.submit_like(spec, &queue, server.model(Provider::OpenAi, "parent")).await?;
+    let played = on(crash, &mut host, &mut worker, task).await;
+    let logs = format!("{}\n{}", worker.tail(), host.tail());
+    let checked = async {
+        let (view, kills) = played?;
+        let all = histories(&host, &view).await?;
+        let parent = all.first().context("a parent")?;
+        ensure!(parent.tree() == Some(whole.tree), "another tree than undisturbed: {}", parent.kinds());
+        for (history, answered) in all.iter().zip([4, 2, 2]) {
+            let kinds = || history.kinds();
+            ensure!(history.count("ModelAnswered") == answered, "answers lost or doubled: {}", kinds());
+            ensure!(history.count("RunStarted") == 1 && history.count("RunEnded") == 1, "{}", kinds());
+            let Again { model_calls, batches } = history.again()?;
+            let recoveries = history.count("RunRecovered").max(1);
+            ensure!(
+                model_calls <= recoveries && batches <= recoveries,
+                "{model_calls}, {batches}: {}",
+                kinds()
+            );
+            history.verify(host.client()).await?;
+        }
+        for kind in ["Delegated", "ChildAnswered"] {
+            ensure!(parent.count(kind) == 2, "{kind} lost or doubled: {}", parent.kinds());
+        }
+        match crash.victim {
+            _ if crash.when == FailWhen::After && whole.ends.contains(&crash.seq) => {}
+            Victim::Run => {
+                let ids = all.iter().filter_map(task_of);
+                let mut crashed = 0;
+                for task in ids {
+                    let page = host.client().stream_events(&StreamId::Task(task), Seq(0), None).await?;
+                    crashed += page.events.iter().filter(|event| event.kind == "TaskRunCrashed").count();
+                }
+                ensure!(crashed > 0, "nobody died: {}", parent.kinds());
+            }
+            Victim::Supervisor | Victim::Coordinator | Victim::Unanswered => {
+                ensure!(kills > 0, "nobody died")
+            }
+        }
+        Ok(())
+    };
+    checked.await.with_context(|| logs)?;
+    Ok(host)
+}
+
+/// Kills `victims` at every boundary of the three logs, on one store.
+pub(crate) async fn sweep(victims: &[Victim], cluster: Option<&Cluster>) -> Result<()> {
+    let whole = Arc::new(undisturbed().await?);
+    ensure!(whole.delegated.len() == 2 && whole.seqs.len() > 8, "{:?}", whole.seqs);
+    let shared = Arc::new(Coordinator::start(place(cluster).await?, LeaseTime::Short).await?);
+    let spec = template(&shared).await?;
+    let mut scenarios = JoinSet::new();
+    for victim in victims.iter().copied() {
+        let (seqs, sides) = match victim {
+            Victim::Unanswered => (&whole.delegated, &[FailWhen::After][..]),
+            Victim::Run | Victim::Supervisor | Victim::Coordinator => {
+                (&whole.seqs, &[FailWhen::Before, FailWhen::After][..])
+            }
+        };
+        for (seq, when) in seqs.iter().flat_map(|seq| sides.iter().map(|when| (*seq, *when))) {
+            let crash = Crash { victim, seq, when };
+            let permit = room().await;
+            let own = match victim {
+                Victim::Coordinator | Victim::Unanswered => Some(place(cluster).await?),
+                Victim::Run | Victim::Supervisor => None,
+            };
+            let (whole, shared, spec) = (Arc::clone(&whole), Arc::clone(&shared), spec.clone());
+            scenarios.spawn(async move {
+                let _permit = permit;
+                let played = async {
+                    let Some(own) = own else {
+                        return play(&whole, crash, shared, &spec).await.map(drop);
+                    };
+                    let lease = LeaseTime::Short;
+                    let host = match victim {
+                        Victim::Unanswered => Coordinator::start_dying_unanswered(own, lease, seq).await?,
+                        Victim::Run | Victim::Supervisor | Victim::Coordinator => {
+                            Coordinator::start(own, lease).await?
+                        }
+                    };
+                    let spec = template(&host).await?;
+                    let host = play(&whole, crash, Arc::new(host), &spec).await?;
+                    Arc::into_inner(host).context("nobody else has it")?.end_and_check().await
+                };
+                (crash, Box::pin(played).await)
+            });
+        }
+    }
+    let (mut failed, count) = (Vec::new(), scenarios.len());
+    while let Some(joined) = scenarios.join_next().await {
+        let (crash, played) = joined.context("a scenario panicked")?;
+        failed.extend(played.err().map(|error| format!("{crash:?}: {error:?}")));
+    }
+    say(&format!("{count} boundaries of a run with children"));
+    ensure!(failed.is_empty(), "{} scenarios failed:\n{}", failed.len(), failed.join("\n\n"));
+    Arc::into_inner(shared).context("all scenarios are over")?.end_and_check().await
+}

@@ -1,0 +1,397 @@
+//! Runs that give work away: children that read, that write, that are in each other's way; limits, cancels, and a
+//! parent that waits without a slot: the worker has one. Whole runs over real HTTP, each proven afterwards.
+
+use anyhow::{Context as _, Result, ensure};
+use docket_schema::{
+    ids::TaskId,
+    run::{BlockedWhy, RunEvent, ToolStatus},
+    task::{TaskBlockedWhy, TaskRecord, TaskState},
+    tool::ChildFacts,
+    wire::ChildView,
+};
+use docket_tests::system::{History, Sample, room, until};
+use docket_worker::model::Provider;
+
+use crate::models::Stage;
+
+const FILES: [(&str, &str); 2] = [("poem.txt", "one\ntwo\nthree\nfour\nfive\n"), ("other.txt", "other\n")];
+
+/// A task whose run may delegate, submitted.
+async fn submitted(stage: &Stage, more: &[&str]) -> Result<TaskId> {
+    let sample = Sample::new(&FILES)?;
+    let url = stage.server.base_url(Provider::OpenAi);
+    let mut args = vec!["--model", "openai:main", "--base-url", &url, "--tests", "true"];
+    args.extend(more);
+    Ok(sample.submit(&stage.coordinator, &args).await?.0)
+}
+
+async fn ended(stage: &Stage, task: TaskId) -> Result<(TaskRecord, History)> {
+    let view = stage.coordinator.ended(task).await;
+    let view = view.with_context(|| format!("{}\n{}", stage.worker.tail(), stage.coordinator.tail()))?;
+    let history = stage.proven(&view.task).await?;
+    Ok((view.task, history))
+}
+
+/// The children of a task's last run.
+async fn children(stage: &Stage, task: &TaskRecord) -> Result<Vec<ChildView>> {
+    let run = task.last_run.context("a run")?;
+    Ok(stage.coordinator.client().children(run).await?.children)
+}
+
+/// Results of the calls that delegate, in order.
+fn results(history: &History) -> Vec<(ToolStatus, String, Option<ChildFacts>)> {
+    let calls: Vec<_> = history
+        .events
+        .iter()
+        .filter_map(|event| match event {
+            RunEvent::ToolRequested(e) if e.tool == "delegate" => Some(e.call.clone()),
+            _ => None,
+        })
+        .collect();
+    let results = history.events.iter().filter_map(|event| match event {
+        RunEvent::ToolFinished(e) if calls.contains(&e.call) => {
+            let text = match &e.content {
+                docket_schema::content::Content::Text(text) => text.clone(),
+                other => format!("{other:?}"),
+            };
+            Some((e.status, text, e.facts.child.clone()))
+        }
+        _ => None,
+    });
+    results.collect()
+}
+
+/// What a run's tree holds at a path, by the command that people use.
+async fn holds(stage: &Stage, task: &TaskRecord, path: &str) -> Result<String> {
+    let run = task.last_run.context("a run")?.to_string();
+    stage.coordinator.docket(&["cat", &run, path]).await?.ok()
+}
+
+const READS: &str = r#"
+[[turns]]
+calls = [{ name = "create_file", args = { path = "own.txt", content = "own words\n" } }]
+[[turns]]
+calls = [{ name = "delegate", args = { title = "Look", instructions = "Say what own.txt holds.", model = "openai:cheap" } }]
+[[turns]]
+when = { last_result_contains = "It holds: own words" }
+text = "Done."
+"#;
+
+const READER: &str = r#"
+[[turns]]
+calls = [{ name = "read_file", args = { path = "own.txt" } }, { name = "create_file", args = { path = "litter.txt", content = "x\n" } }]
+[[turns]]
+when = { any_contains = "own words" }
+text = "It holds: own words"
+"#;
+
+/// The child sees what its parent wrote, and its own changes are dropped. There is one slot.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_reading_child_answers_and_what_it_changed_is_dropped() -> Result<()> {
+    let _room = room().await;
+    let stage = Stage::set(Provider::OpenAi, &[("main", READS), ("cheap", READER)], "").await?;
+    let task = submitted(&stage, &["--delegate", "1"]).await?;
+    let (task, history) = ended(&stage, task).await?;
+    ensure!(
+        task.state == TaskState::Completed && task.runs == 1,
+        "{:?} {} {:?}",
+        task.message,
+        history.kinds(),
+        results(&history)
+    );
+    let blocked = history
+        .events
+        .iter()
+        .any(|event| matches!(event, RunEvent::RunBlocked(e) if e.why == BlockedWhy::Child));
+    ensure!(blocked && history.count("Delegated") == 1, "{}", history.kinds());
+    let results = results(&history);
+    let [(status, text, Some(facts))] = &results[..] else { anyhow::bail!("{results:?}") };
+    ensure!(*status == ToolStatus::Ok && text.contains("litter.txt; that is dropped"), "{text}");
+    ensure!(facts.tokens > 0 && facts.merged.is_empty(), "{facts:?}");
+    let children = children(&stage, &task).await?;
+    let [child] = &children[..] else { anyhow::bail!("{children:?}") };
+    let child = &child.view.task;
+    ensure!(child.state == TaskState::Completed && child.spec.queue == task.spec.queue, "{child:?}");
+    ensure!(child.spec.settings.delegation_depth_max == Some(0), "{child:?}");
+    stage.proven(child).await?;
+    ensure!(holds(&stage, &task, "litter.txt").await.is_err(), "what was dropped is there");
+    // Told and proven with its children, by the commands that people use.
+    let run = task.last_run.context("a run")?.to_string();
+    let (id, below) = (child.id.to_string(), child.last_run.context("a run")?.to_string());
+    let replay = stage.coordinator.docket(&["replay", &run, "--children"]).await?.ok()?;
+    ensure!(
+        replay.contains("what t2-0 gave away: Look") && replay.contains("It holds: own words"),
+        "{replay}"
+    );
+    let logs = stage.coordinator.docket(&["logs", &run, "--children"]).await?.ok()?;
+    ensure!(logs.contains(&id) && logs.matches("RunStarted").count() == 2, "{logs}");
+    let verified = stage.coordinator.docket(&["verify", &run, "--children", "--json"]).await?.ok()?;
+    let report: serde_json::Value = serde_json::from_str(&verified)?;
+    ensure!(report["runs"] == 2 && report["tasks"] == 1 && report["ok"] == true, "{verified}");
+    for run in [&run, &below] {
+        let tools = stage.coordinator.docket(&["replay", run, "--tools"]).await?;
+        ensure!(tools.success(), "{tools:?}");
+    }
+    stage.end().await
+}
+
+const WRITES: &str = r#"
+[[turns]]
+calls = [{ name = "read_file", args = { path = "poem.txt" } }]
+[[turns]]
+calls = [{ name = "edit_file", args = { path = "poem.txt", edits = [{ search = "five", replace = "FIVE" }] } }]
+[[turns]]
+calls = [
+  { name = "delegate", args = { title = "First", instructions = "first child", writes = true, model = "openai:cheap" } },
+  { name = "delegate", args = { title = "Second", instructions = "second child", writes = true, model = "openai:spare" } },
+  { name = "read_file", args = { path = "poem.txt" } },
+]
+[[turns]]
+when = { last_result_contains = "THREE" }
+text = "Done."
+"#;
+
+fn writer(line: &str, to: &str, file: &str) -> String {
+    format!(
+        "[[turns]]\ncalls = [{{ name = \"read_file\", args = {{ path = \"poem.txt\" }} }}]\n\
+         [[turns]]\ncalls = [{{ name = \"edit_file\", args = {{ path = \"poem.txt\", edits = [{{ search = \"{line}\", \
+         replace = \"{to}\" }}] }} }}, {{ name = \"create_file\", args = {{ path = \"{file}\", content = \"{to}\\n\" }} }}]\n\
+         [[turns]]\ntext = \"Changed {line}.\"\n"
+    )
+}
+
+/// Two children write the same file at different lines, at the same time; the parent goes on when both are done.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_writing_children_changed_is_merged() -> Result<()> {
+    let _room = room().await;
+    let (one, two) = (writer("one", "ONE", "one.md"), writer("three", "THREE", "two.md"));
+    let scripts = [("main", WRITES), ("cheap", one.as_str()), ("spare", two.as_str())];
+    let stage = Stage::set(Provider::OpenAi, &scripts, "").await?;
+    let task = submitted(&stage, &["--delegate", "1"]).await?;
+    let (task, history) = ended(&stage, task).await?;
+    ensure!(
+        task.state == TaskState::Completed,
+        "{:?} {} {:?}",
+        task.message,
+        history.kinds(),
+        results(&history)
+    );
+    ensure!(holds(&stage, &task, "poem.txt").await? == "ONE\ntwo\nTHREE\nfour\nFIVE\n");
+    for (file, text) in [("one.md", "ONE\n"), ("two.md", "THREE\n")] {
+        ensure!(holds(&stage, &task, file).await? == text);
+    }
+    let results = results(&history);
+    ensure!(
+        results.len() == 2 && results.iter().all(|(_, text, _)| text.contains("Taken over")),
+        "{results:?}"
+    );
+    let rests = history.count("RunBlocked");
+    ensure!(rests == 1 && history.count("ChildAnswered") == 2, "{}", history.kinds());
+    stage.end().await
+}
+
+const CONFLICTS: &str = r#"
+[[turns]]
+calls = [
+  { name = "delegate", args = { title = "First", instructions = "first child", writes = true, model = "openai:cheap" } },
+  { name = "delegate", args = { title = "Second", instructions = "second child", writes = true, model = "openai:spare" } },
+]
+[[turns]]
+when = { last_result_contains = "Conflict in poem.txt" }
+text = "Done."
+"#;
+
+/// Of two that changed the same line the first one's stays, and the model is told of the other, whose run stays.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_conflict_between_children_is_told_and_nothing_is_lost() -> Result<()> {
+    let _room = room().await;
+    let (one, two) = (writer("one", "ONE", "one.md"), writer("one", "EINS", "two.md"));
+    let scripts = [("main", CONFLICTS), ("cheap", one.as_str()), ("spare", two.as_str())];
+    let stage = Stage::set(Provider::OpenAi, &scripts, "").await?;
+    let task = submitted(&stage, &["--delegate", "1"]).await?;
+    let (task, history) = ended(&stage, task).await?;
+    ensure!(
+        task.state == TaskState::Completed,
+        "{:?} {} {:?}",
+        task.message,
+        history.kinds(),
+        results(&history)
+    );
+    ensure!(holds(&stage, &task, "poem.txt").await?.starts_with("ONE\ntwo\n"));
+    ensure!(holds(&stage, &task, "two.md").await? == "EINS\n", "what is in nobody's way is taken over");
+    let results = results(&history);
+    let (_, text, facts) = results.last().context("a result")?;
+    let facts = facts.as_ref().context("facts")?;
+    let run = facts.run.context("a run")?.to_string();
+    ensure!(facts.conflicts.len() == 1 && facts.merged.len() == 1, "{facts:?}");
+    ensure!(text.contains("ONE\n=======\nEINS") && text.contains(&run), "{text}");
+    let theirs = stage.coordinator.docket(&["cat", &run, "poem.txt"]).await?.ok()?;
+    ensure!(theirs.starts_with("EINS\n"), "{theirs}");
+    stage.end().await
+}
+
+const DEEP: &str = r#"
+[[turns]]
+calls = [
+  { name = "delegate", args = { title = "First", instructions = "go deeper", model = "openai:cheap" } },
+  { name = "delegate", args = { title = "Second", instructions = "go deeper", model = "openai:cheap" } },
+]
+[[turns]]
+text = "Done."
+"#;
+
+const DEEPER: &str = r#"
+[[turns]]
+calls = [{ name = "delegate", args = { title = "Deeper", instructions = "and deeper" } }]
+[[turns]]
+when = { last_result_contains = "there is no tool `delegate`" }
+text = "As deep as it goes."
+"#;
+
+/// Beyond the number and the depth nothing is given away: the model is told, and works on.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn beyond_depth_and_number_the_model_is_told() -> Result<()> {
+    let _room = room().await;
+    let settings = "[run]\nchildren_max = 1\n";
+    let stage = Stage::set(Provider::OpenAi, &[("main", DEEP), ("cheap", DEEPER)], settings).await?;
+    let task = submitted(&stage, &["--delegate", "1"]).await?;
+    let (task, history) = ended(&stage, task).await?;
+    ensure!(
+        task.state == TaskState::Completed,
+        "{:?} {} {:?}",
+        task.message,
+        history.kinds(),
+        results(&history)
+    );
+    let results = results(&history);
+    let refused = results.iter().find(|(status, ..)| *status == ToolStatus::Refused).context("a refusal")?;
+    ensure!(
+        refused.1.contains("(children_max)") && refused.1.contains("do the rest yourself"),
+        "{refused:?}"
+    );
+    let children = children(&stage, &task).await?;
+    ensure!(children.len() == 1 && children[0].view.task.state == TaskState::Completed, "{children:?}");
+    stage.end().await
+}
+
+const GREEDY: &str = r#"
+[[turns]]
+calls = [{ name = "delegate", args = { title = "All", instructions = "all of it", budget_tokens = 900_000, model = "openai:cheap" } }]
+[[turns]]
+when = { last_result_contains = "tokens are left, and it asks for 900000" }
+calls = [{ name = "delegate", args = { title = "Some", instructions = "some of it", budget_tokens = 20_000, model = "openai:cheap" } }]
+[[turns]]
+text = "Done."
+"#;
+
+const THRIFTY: &str = "[[turns]]\ntext = \"That was little.\"\n";
+
+/// A child's budget is of its parent's rest, and what it used counts there.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_childs_budget_is_its_parents() -> Result<()> {
+    let _room = room().await;
+    let stage = Stage::set(Provider::OpenAi, &[("main", GREEDY), ("cheap", THRIFTY)], "").await?;
+    let task = submitted(&stage, &["--delegate", "1", "--max-tokens", "200000"]).await?;
+    let (task, history) = ended(&stage, task).await?;
+    ensure!(
+        task.state == TaskState::Completed,
+        "{:?} {} {:?}",
+        task.message,
+        history.kinds(),
+        results(&history)
+    );
+    let children = children(&stage, &task).await?;
+    let [child] = &children[..] else { anyhow::bail!("{children:?}") };
+    ensure!(child.view.task.spec.settings.tokens_max == Some(20_000), "{child:?}");
+    let results = results(&history);
+    let used = results.iter().find_map(|(.., facts)| facts.as_ref()).context("facts")?.tokens;
+    let state = docket_schema::run::History::read(history.envelopes.clone())?.state().clone();
+    ensure!(used > 0 && state.totals.children.tokens == used, "{:?}", state.totals);
+    let own = state.totals.usage.input_tokens + state.totals.usage.output_tokens;
+    ensure!(state.asking.spent(&state.totals).tokens >= own + used, "{:?}", state.totals);
+    stage.end().await
+}
+
+const ASKS: &str = "[[turns]]\ntext = \"BLOCKED: Which way?\"\n";
+
+const WAITS: &str = r#"
+[[turns]]
+calls = [{ name = "delegate", args = { title = "Ask", instructions = "ask a person", model = "openai:cheap" } }]
+[[turns]]
+text = "Done."
+"#;
+
+/// A parent that waits for a child that waits for a person: told by `show`, `ps` and `why`, and cancelled as one.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_cancel_reaches_children_and_their_children() -> Result<()> {
+    let _room = room().await;
+    let middle = WAITS.replace("cheap", "spare");
+    let scripts = [("main", WAITS), ("cheap", middle.as_str()), ("spare", ASKS)];
+    let stage = Stage::set(Provider::OpenAi, &scripts, "").await?;
+    let id = submitted(&stage, &["--delegate", "2"]).await?;
+    let client = stage.coordinator.client();
+    let family = until("a grandchild that asks", async || {
+        let top = client.task(id).await.ok()?.task;
+        let child = client.children(top.last_run?).await.ok()?.children.into_iter().next()?.view.task;
+        let below = client.children(child.last_run?).await.ok()?.children.into_iter().next()?.view.task;
+        (below.blocked_why == Some(TaskBlockedWhy::Person)).then_some([top, child, below])
+    });
+    let [top, child, below] = family.await.with_context(|| stage.worker.tail())?;
+    ensure!(top.blocked_why == Some(TaskBlockedWhy::Child) && top.worker.is_none(), "{top:?}");
+    ensure!(child.blocked_why == Some(TaskBlockedWhy::Child), "{child:?}");
+    let show = stage.coordinator.docket(&["show", &id.to_string()]).await?.ok()?;
+    ensure!(show.contains(&child.id.to_string()), "{show}");
+    let show = stage.coordinator.docket(&["show", &child.id.to_string()]).await?.ok()?;
+    ensure!(show.contains(&id.to_string()) && show.contains(&below.id.to_string()), "{show}");
+    let why = stage.coordinator.docket(&["why", &id.to_string()]).await?.ok()?;
+    ensure!(why.contains(&child.id.to_string()), "{why}");
+    client.cancel(id, "no longer wanted").await?;
+    for task in [top, child, below] {
+        let task = client.task(task.id).await?.task;
+        ensure!(task.state == TaskState::Cancelled && task.waits_for.is_empty(), "{task:?}");
+    }
+    stage.end().await
+}
+
+const RESTS: &str = r#"
+[[turns]]
+calls = [{ name = "list_files" }]
+[[turns]]
+text = "BLOCKED: Shall I?"
+[[turns]]
+when = { any_contains = "go on then" }
+text = "Rested."
+"#;
+
+/// A pause of a parent reaches the child that is asked about, and both go on when it is over.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_pause_reaches_children_and_is_undone_with_it() -> Result<()> {
+    let _room = room().await;
+    let stage = Stage::set(Provider::OpenAi, &[("main", WAITS), ("cheap", RESTS)], "").await?;
+    let id = submitted(&stage, &["--delegate", "1"]).await?;
+    let client = stage.coordinator.client();
+    let child = until("a child that asks", async || {
+        let top = client.task(id).await.ok()?.task;
+        let child = client.children(top.last_run?).await.ok()?.children.into_iter().next()?.view.task;
+        (child.blocked_why == Some(TaskBlockedWhy::Person)).then_some(child.id)
+    });
+    let child = child.await.with_context(|| stage.worker.tail())?;
+    let act = async |verb: &str, id: TaskId| stage.coordinator.docket(&[verb, &id.to_string()]).await?.ok();
+    // No worker may have it between the answer and the pause.
+    act("pause", id).await?;
+    stage.coordinator.docket(&["answer", &child.to_string(), "go on then"]).await?.ok()?;
+    act("pause", id).await?;
+    let rests = until("a family that rests", async || {
+        let task = client.task(child).await.ok()?.task;
+        let rests = task.blocked_why == Some(TaskBlockedWhy::Paused);
+        (rests || task.state.is_ended()).then_some(task)
+    });
+    let rests = rests.await?;
+    let top = client.task(id).await?.task;
+    ensure!(!top.state.is_ended(), "it was asked to rest: {top:?}");
+    act("unpause", id).await?;
+    let (top, history) = ended(&stage, id).await?;
+    ensure!(top.state == TaskState::Completed, "{:?} {} {rests:?}", top.message, history.kinds());
+    ensure!(history.count("PauseRequested") >= 1 && history.count("Unpaused") >= 1, "{}", history.kinds());
+    stage.end().await
+}

@@ -1,0 +1,106 @@
+//! Engines with roles on real parts: each ends as its rows say, on its way and on each way that fails; whatever it
+//! decided is derived again from its log.
+
+mod plan;
+mod review;
+
+use anyhow::{Context as _, Result, ensure};
+use docket_tests::system::{Sample, Tool, room, run};
+use serde_json::Value;
+
+/// A module whose function is wrong, and a test that says so.
+const FILES: [(&str, &str); 2] = [
+    ("a.py", "def f():\n    return 1\n"),
+    ("tests/test_a.py", "from a import f\n\n\ndef test_f():\n    assert f() == 2\n"),
+];
+
+/// A run that has ended.
+struct Played {
+    /// What was concluded and who spoke, in order: `planner: the plan`, `planned 2`, `step 1 failed` …
+    gists: Vec<String>,
+    /// How it ended: `succeeded`, or why it failed with what was said.
+    outcome: String,
+    /// All its events.
+    events: Vec<Value>,
+    /// Its patch.
+    diff: String,
+}
+
+impl Played {
+    /// Whether these came, in this order; others may stand between them.
+    fn has(&self, wanted: &[&str]) -> Result<()> {
+        let mut gists = self.gists.iter();
+        for want in wanted {
+            ensure!(
+                gists.any(|gist| gist.contains(want)),
+                "no `{want}` in its place among {:#?}; {}",
+                self.gists,
+                self.outcome
+            );
+        }
+        Ok(())
+    }
+
+    fn count(&self, what: &str) -> usize {
+        self.gists.iter().filter(|gist| gist.contains(what)).count()
+    }
+}
+
+/// Plays a script through an engine, and verifies the run.
+async fn play(engine: &str, script: &str) -> Result<Played> {
+    let _room = room().await;
+    let sample = Sample::new(&FILES)?;
+    let folder = tempfile::tempdir()?;
+    let env = [("DOCKET_HOME", folder.path().as_os_str())];
+    let script = sample.script(script)?;
+    let (repo, script) = (sample.path().to_str().context("UTF-8")?, script.to_str().context("UTF-8")?);
+    let args =
+        ["run", "Let f return 2", "--json", "--repo", repo, "--model", "scripted:x", "--script", script];
+    let more = ["--tests", "python3 -c 'import a; assert a.f() == 2'", "--engine", engine];
+    let said = run(Tool::Docket, folder.path(), &env, &[&args[..], &more].concat()).await?;
+    let row: Value = serde_json::from_str(said.stdout.lines().last().with_context(|| format!("{said:?}"))?)?;
+    let id = row["run"].as_str().with_context(|| format!("a run: {said:?}"))?.to_owned();
+    let log = run(Tool::Docket, folder.path(), &env, &["logs", &id, "--json"]).await?.ok()?;
+    let events: Vec<Value> = log.lines().map(serde_json::from_str).collect::<Result<_, _>>()?;
+    let diff = run(Tool::Docket, folder.path(), &env, &["diff", &id]).await?.stdout;
+    let verified = run(Tool::Docket, folder.path(), &env, &["verify", &id]).await?;
+    verified.ok().context("its decisions are derived again")?;
+    let gists = events.iter().flat_map(gists_of).collect();
+    let end = events.iter().rev().find(|event| event["kind"] == "RunEnded" || event["kind"] == "RunBlocked");
+    let end = &end.context("an end")?["payload"];
+    let outcome = match (end["result"]["outcome"].as_str(), end["result"]["why"].as_str()) {
+        (Some("succeeded"), _) => "succeeded".to_owned(),
+        (Some(_), why) => format!("{}: {}", why.unwrap_or_default(), end["result"]["message"]),
+        (None, _) => format!("blocked: {}", end["question"]),
+    };
+    Ok(Played { gists, outcome, events, diff })
+}
+
+fn gists_of(event: &Value) -> Vec<String> {
+    let payload = &event["payload"];
+    match event["kind"].as_str().unwrap_or_default() {
+        "RoleBegan" => {
+            let (role, about) = (&payload["role"], &payload["about"]);
+            vec![format!("{}: {}", role.as_str().unwrap_or_default(), about.as_str().unwrap_or_default())]
+        }
+        "Concluded" => payload["facts"].as_array().into_iter().flatten().map(fact).collect(),
+        "ToolFinished" => vec![format!("{} {}", payload["call"], payload["status"])],
+        "GateFinished" => vec![format!("check passed {}", payload["passed"])],
+        _ => Vec::new(),
+    }
+}
+
+fn fact(fact: &Value) -> String {
+    let name = fact["fact"].as_str().unwrap_or_default();
+    match name {
+        "planned" => format!("planned {}", fact["steps"].as_array().map_or(0, Vec::len)),
+        "step_ended" => {
+            let how = if fact["success"] == true { "done" } else { "failed" };
+            format!("step {} {how}", fact["step"].as_u64().unwrap_or_default() + 1)
+        }
+        "judged" => format!("verdict {}", fact["verdict"].as_str().unwrap_or_default()),
+        "invalid" => format!("invalid {}: {}", fact["what"], fact["problem"]),
+        "plan_dropped" => format!("dropped: {}", fact["reason"]),
+        other => other.to_owned(),
+    }
+}

@@ -1,0 +1,125 @@
+//! `plan`: a plan, its steps, the final checks, and corrections that end.
+
+use anyhow::{Result, ensure};
+
+use super::play;
+
+const STEPS: &str = r#"
+[[talks]]
+role = "planner"
+opening_contains = "something failed"
+[[talks.turns]]
+text = '{"steps": [{"kind": "edit", "path": "a.py", "text": "return 2"}]}'
+[[talks]]
+role = "planner"
+[[talks.turns]]
+text = '''PLAN'''
+[[talks.turns]]
+text = '''AGAIN'''
+[[talks.turns]]
+text = '''AGAIN'''
+[[talks]]
+role = "executor"
+opening_contains = "could not be applied"
+[[talks.turns]]
+text = """RETRY"""
+[[talks]]
+role = "executor"
+opening_contains = "The file `a.py`"
+[[talks.turns]]
+text = """FIRST"""
+[[talks]]
+role = "executor"
+opening_contains = "The file `b.py`"
+[[talks.turns]]
+text = """
+*** Begin Patch
+*** Add File: b.py
++def g():
++    return 3
+*** End Patch"""
+"#;
+
+const GOOD: &str =
+    "*** Begin Patch\n*** Update File: a.py\n@@ def f():\n-    return 1\n+    return 2\n*** End Patch";
+const STALE: &str = "*** Begin Patch\n*** Update File: a.py\n-    return 7\n+    return 2\n*** End Patch";
+const WHOLE: &str = r#"{"steps": [{"kind": "edit", "path": "a.py", "text": "return 2 from f"},
+    {"kind": "edit", "path": "b.py", "text": "make g"}, {"kind": "command", "command": "grep -q g b.py"}]}"#;
+
+fn script(plan: &str, again: &str, first: &str, retry: &str) -> String {
+    STEPS.replace("PLAN", plan).replace("AGAIN", again).replace("FIRST", first).replace("RETRY", retry)
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn its_steps_run_in_order_and_its_checks_at_the_end() -> Result<()> {
+    let played = play("plan", &script(WHOLE, "", GOOD, "")).await?;
+    played.has(&[
+        "planner: the plan",
+        "planned 3",
+        "executor: step 1: a.py",
+        "step 1 done",
+        "executor: step 2: b.py",
+        "step 2 done",
+        "step 3 done",
+        "check passed true",
+    ])?;
+    ensure!(played.outcome == "succeeded", "{}", played.outcome);
+    ensure!(played.diff.contains("+    return 2") && played.diff.contains("+++ b/b.py"), "{}", played.diff);
+    ensure!(played.events.iter().filter(|event| event["kind"] == "ModelAnswered").count() == 3);
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_plan_that_cannot_be_taken_goes_back_with_its_mistake_and_not_for_ever() -> Result<()> {
+    let wrong = r#"{"steps": [{"kind": "dance"}]}"#;
+    let played = play("plan", &script(wrong, WHOLE, GOOD, "")).await?;
+    played.has(&["invalid \"plan\": \"steps[0]: `kind` is `dance`", "planned 3", "step 3 done"])?;
+    ensure!(played.outcome == "succeeded", "{}", played.outcome);
+    let played = play("plan", &script(wrong, "no plan at all", GOOD, "")).await?;
+    ensure!(played.count("invalid") == 2 && played.outcome.starts_with("plan: "), "{}", played.outcome);
+    ensure!(played.outcome.contains("3 plans in a row"), "{}", played.outcome);
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_patch_of_another_file_is_refused_and_a_failed_one_tried_again() -> Result<()> {
+    let foreign = "*** Begin Patch\n*** Update File: tests/test_a.py\n-    assert f() == 2\n+    assert True\n*** End Patch";
+    let played = play("plan", &script(WHOLE, "", foreign, GOOD)).await?;
+    played.has(&[
+        "invalid \"patch\": \"Nothing was changed: the patch changes `tests/test_a.py`",
+        "step 1 done",
+    ])?;
+    ensure!(played.outcome == "succeeded" && !played.diff.contains("test_a.py"), "{}", played.diff);
+    let played = play("plan", &script(WHOLE, "", STALE, GOOD)).await?;
+    played.has(&["\"error\"", "invalid \"patch\"", "executor: step 1: a.py", "step 1 done"])?;
+    ensure!(played.outcome == "succeeded", "{}", played.outcome);
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_fails_is_corrected_and_not_for_ever() -> Result<()> {
+    let command = r#"{"steps": [{"kind": "command", "command": "false"}]}"#;
+    let played = play("plan", &script(command, "", GOOD, "")).await?;
+    played.has(&[
+        "step 1 failed",
+        "correcting",
+        "dropped",
+        "planner: correction 1",
+        "planned 1",
+        "step 1 done",
+    ])?;
+    ensure!(played.outcome == "succeeded", "{}", played.outcome);
+    // The checks fail, and are what is corrected.
+    let message = r#"{"steps": [{"kind": "message", "text": "nothing to do"}]}"#;
+    let played = play("plan", &script(message, "", GOOD, "")).await?;
+    played.has(&["step 1 done", "check passed false", "correcting", "correction 1", "check passed true"])?;
+    ensure!(played.outcome == "succeeded", "{}", played.outcome);
+    let played = play("plan", &script(message, "", STALE, STALE)).await?;
+    ensure!(played.count("planner: correction") == 3, "{:#?}", played.gists);
+    ensure!(
+        played.outcome.starts_with("plan: ") && played.outcome.contains("after 3 corrections"),
+        "{}",
+        played.outcome
+    );
+    Ok(())
+}

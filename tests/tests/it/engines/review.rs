@@ -1,0 +1,142 @@
+//! `review`: planner, executor, reviewer, advance, and what they do with answers that cannot be read.
+
+use anyhow::{Result, ensure};
+
+use super::play;
+
+/// A planner that is asked again, and at first; an executor; a reviewer.
+const TALKS: &str = r#"
+[[talks]]
+role = "planner"
+opening_contains = "asked again"
+[[talks.turns]]
+text = '''AGAIN'''
+[[talks]]
+role = "planner"
+[[talks.turns]]
+text = '''FIRST'''
+[[talks]]
+role = "executor"
+opening_contains = ": mend f"
+[[talks.turns]]
+calls = [ { name = "read_file", args = { path = "a.py" } } ]
+[[talks.turns]]
+calls = [ { name = "edit_file", args = { path = "a.py", edits = [ { search = "    return 1", replace = "    return 2" } ] } } ]
+[[talks.turns]]
+text = '{"success": true, "output": "f returns 2"}'
+[[talks]]
+role = "executor"
+opening_contains = ": fail"
+[[talks.turns]]
+text = 'I could not.'
+[[talks]]
+role = "executor"
+[[talks.turns]]
+calls = [ { name = "list_files", args = {} } ]
+[[talks.turns]]
+text = '{"success": true, "output": "looked"}'
+[[talks]]
+role = "reviewer"
+opening_contains = "f returns 2"
+[[talks.turns]]
+text = '{"verdict": "finish", "reason": "the goal is reached"}'
+[[talks]]
+role = "reviewer"
+[[talks.turns]]
+text = '''VERDICT'''
+"#;
+
+const GOES_ON: &str = r#"{"verdict": "continue", "reason": "good"}"#;
+
+fn script(first: &str, again: &str, verdict: &str) -> String {
+    TALKS.replace("FIRST", first).replace("AGAIN", again).replace("VERDICT", verdict)
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_plan_is_done_and_reviewed_step_by_step() -> Result<()> {
+    let played = play("review", &script(r#"["look around", "mend f"]"#, "[]", GOES_ON)).await?;
+    played.has(&[
+        "planner: plan 1",
+        "planned 2",
+        "executor: plan 1, step 1 of 2",
+        "step 1 done",
+        "reviewer: plan 1, step 1 of 2",
+        "verdict continue",
+        "executor: plan 1, step 2 of 2",
+        "step 2 done",
+        "verdict finish",
+        "check passed true",
+    ])?;
+    ensure!(played.outcome == "succeeded" && played.diff.contains("+    return 2"), "{}", played.outcome);
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_step_that_failed_goes_to_the_planner_past_the_reviewer() -> Result<()> {
+    // What is no array is one step as it stands; what is no JSON of the executor's is a failure.
+    let played = play("review", &script("Your step: fail", r#"["mend f"]"#, GOES_ON)).await?;
+    played.has(&[
+        "planned 1",
+        "step 1 failed",
+        "dropped: \"step 1 failed",
+        "planner: plan 2",
+        "step 1 done",
+        "verdict finish",
+    ])?;
+    ensure!(played.count("reviewer:") == 1 && played.outcome == "succeeded", "{:#?}", played.gists);
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_verdict_that_cannot_be_read_is_retry_and_an_exhausted_plan_is_made_anew() -> Result<()> {
+    for (verdict, told) in [
+        ("Looks fine to me.", "verdict retry"),
+        (r#"{"verdict": "replan", "reason": "no"}"#, "verdict replan"),
+        (GOES_ON, "dropped: \"all its steps are done"),
+    ] {
+        let played = play("review", &script(r#"["look around"]"#, r#"["mend f"]"#, verdict)).await?;
+        played.has(&["step 1 done", told, "planner: plan 2", "step 1 done", "verdict finish"])?;
+        ensure!(played.outcome == "succeeded", "{}", played.outcome);
+    }
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_empty_plan_ends_it_once_the_checks_pass_and_ten_plans_are_enough() -> Result<()> {
+    let played = play("review", &script("[]", r#"["mend f"]"#, GOES_ON)).await?;
+    played.has(&[
+        "planned 0",
+        "check passed false",
+        "dropped: \"the final checks failed",
+        "planner: plan 2",
+        "check passed true",
+    ])?;
+    ensure!(played.outcome == "succeeded", "{}", played.outcome);
+    let played = play("review", &script("Your step: fail", "Your step: fail", GOES_ON)).await?;
+    ensure!(played.count("planner:") == 10, "{:#?}", played.gists);
+    ensure!(
+        played.outcome.starts_with("plan: ") && played.outcome.contains("10 times"),
+        "{}",
+        played.outcome
+    );
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_role_has_its_own_tools_and_no_others() -> Result<()> {
+    let calls = r#"
+[[talks]]
+role = "planner"
+[[talks.turns]]
+calls = [ { name = "run_command", args = { command = "touch evil" } } ]
+[[talks.turns]]
+text = '["mend f"]'
+"#;
+    let played = play("review", &format!("{calls}{}", script("[]", "[]", GOES_ON))).await?;
+    played.has(&["planner: plan 1", "\"refused\"", "planned 1", "verdict finish"])?;
+    let denied = |event: &&serde_json::Value| {
+        event["kind"] == "ToolRequested" && event["payload"]["policy"]["rule"] == "role"
+    };
+    ensure!(played.events.iter().filter(denied).count() == 1 && !played.diff.contains("evil"));
+    Ok(())
+}

@@ -1,0 +1,197 @@
+//! What runs cost and how well they went, told by the binary: over a backlog of scripted tasks that really ran.
+
+use std::collections::BTreeMap;
+
+use anyhow::{Context as _, Result, ensure};
+use docket_schema::run::RunEvent;
+use docket_tests::system::{Coordinator, LeaseTime, Place, Sample, Worker, WorkerOptions, room};
+use docket_worker::bootstrap::{FailWhen, FailWhom, Failpoint};
+use serde_json::{Value, json};
+
+/// One test fails before anybody begins.
+const TESTS: &str = "import unittest\n\n\nclass T(unittest.TestCase):\n    def test_old(self):\n        self.fail('old')\n\n    \
+                     def test_ok(self):\n        import a\n        self.assertEqual(a.one(), 1)\n";
+
+/// Looks, is refused an edit, edits well.
+const GOOD: &str = r#"
+[[turns]]
+text = "PLAN:\n- [ ] say two as well"
+calls = [{ name = "read_file", args = { path = "a.py" } }]
+[[turns]]
+calls = [{ name = "edit_file", args = { path = "a.py", edits = [{ search = "nowhere to be found", replace = "x" }] } }]
+[[turns]]
+calls = [{ name = "edit_file", args = { path = "a.py", edits = [{ search = "    return 1\n", replace = "    return 1\n\n\ndef two():\n    return 2\n" }] } }]
+[[turns]]
+text = "PLAN:\n- [x] say two as well\n\nDone."
+"#;
+
+/// Breaks what worked, says that it is done, is sent back and mends it.
+const SENT_BACK: &str = r#"
+[[turns]]
+calls = [{ name = "read_file", args = { path = "a.py" } }]
+[[turns]]
+calls = [{ name = "edit_file", args = { path = "a.py", edits = [{ search = "return 1", replace = "return 3" }] } }]
+[[turns]]
+text = "Done."
+[[turns]]
+calls = [{ name = "edit_file", args = { path = "a.py", edits = [{ search = "return 3", replace = "return 1" }] } }]
+[[turns]]
+text = "Done."
+"#;
+
+fn of<'a>(metrics: &'a Value, name: &str) -> Result<&'a Value> {
+    let all = metrics.as_array().context("metrics")?;
+    all.iter().find(|view| view["metric"] == name).context("listed")
+}
+
+fn ratio(metrics: &Value, name: &str) -> Result<(u64, u64)> {
+    let ratio = &of(metrics, name)?["ratio"];
+    Ok((ratio["of"].as_u64().context("of")?, ratio["all"].as_u64().context("all")?))
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_backlog_is_told_by_what_it_cost_and_how_it_went() -> Result<()> {
+    let _room = room().await;
+    let coordinator = Coordinator::start(Place::Home, LeaseTime::Usual).await?;
+    let files =
+        [("a.py", "def one():\n    return 1\n"), ("test_a.py", TESTS), (".gitignore", "__pycache__\n")];
+    let sample = Sample::new(&files)?;
+    let folder = tempfile::tempdir()?;
+    let docket = async |args: &[&str]| coordinator.docket(args).await;
+    let mut tasks = Vec::new();
+    for (name, script) in [("good", GOOD), ("sent-back", SENT_BACK)] {
+        let script = sample.script(script)?;
+        let file = folder.path().join(format!("{name}.jsonl"));
+        std::fs::write(&file, json!({ "text": name }).to_string())?;
+        let file = file.to_str().context("UTF-8")?;
+        let repo = sample.path().to_str().context("UTF-8")?;
+        let script = script.to_str().context("UTF-8")?;
+        let flags = ["--batch", "todo", "--repo", repo, "--model", "scripted:s", "--script", script];
+        docket(&[&["import", file][..], &flags].concat()).await?.ok()?;
+    }
+    let settings = "[run]\nbase_checks = true\nauto_lint = false\n".to_owned();
+    let worker = Worker::start(&coordinator, &WorkerOptions { settings, ..WorkerOptions::default() }).await?;
+    let waited = docket(&["batch", "todo", "--wait"]).await?;
+    ensure!(waited.code() == Some(0), "{waited:?} {}", worker.tail());
+
+    // The tests ran before each, on one tree: once.
+    let (mut said, mut calls, mut shared, mut named) = (0, 0, 0, BTreeMap::new());
+    for line in docket(&["ps", "--json"]).await?.ok()?.lines() {
+        let row: Value = serde_json::from_str(line)?;
+        tasks.push(row["id"].as_str().context("an id")?.to_owned());
+        named.insert(row["title"].as_str().context("a title")?.to_owned(), tasks.len() - 1);
+        let task = coordinator.client().task(tasks[tasks.len() - 1].parse()?).await?;
+        let run = task.task.last_run.context("a run")?;
+        let history = coordinator.history(run).await?;
+        ensure!(history.count("BaseChecked") == 1, "{}", history.kinds());
+        for event in &history.events {
+            if let RunEvent::BaseChecked(checked) = event {
+                ensure!(!checked.passed && checked.facts.failing.len() == 1, "{checked:?}");
+                shared += u32::from(checked.shared);
+            } else if let RunEvent::ModelAnswered(answered) = event {
+                said += answered.usage.asked_tokens();
+                calls += 1;
+            }
+        }
+        docket(&["replay", &run.to_string(), "--verify"]).await?.ok()?;
+    }
+    ensure!(shared == 1, "the second took what the first had found: {shared}");
+
+    let cost = docket(&["cost", "--batch", "todo", "--json"]).await?.ok()?;
+    let cost: Value = serde_json::from_str(&cost)?;
+    let usage = &cost["total"]["usage"];
+    let asked = ["input_tokens", "cache_read_tokens", "cache_write_tokens"];
+    let told: u64 = asked.iter().filter_map(|name| usage[*name].as_u64()).sum();
+    ensure!(told == said && cost["total"]["answered"] == calls, "{cost}: the log says {said} in {calls}");
+    let week = docket(&["cost", "--jsonl"]).await?.ok()?;
+    ensure!(week.lines().count() == calls, "this week: {week}");
+    for line in week.lines() {
+        let row: Value = serde_json::from_str(line)?;
+        let keys: Vec<&String> = row.as_object().context("an object")?.keys().collect();
+        ensure!(row["role"] == "agent" && row["model"] == "scripted:s" && keys.len() == 6, "{row}");
+    }
+    let shown = docket(&["cost", &tasks[0], "--by", "call"]).await?.ok()?;
+    ensure!(shown.contains("agent  scripted:s") && shown.contains("CACHE READ"), "{shown}");
+    let nobody = docket(&["cost", "--week", "2020-W01"]).await?.ok()?;
+    ensure!(nobody.contains("all") && nobody.lines().count() == 2, "{nobody}");
+
+    let left_out = docket(&["metrics"]).await?.ok()?;
+    ensure!(left_out.contains("0 tasks") && left_out.contains("2 scripted tasks left out"), "{left_out}");
+    let report = docket(&["metrics", "--scripted", "--json"]).await?.ok()?;
+    let report: Value = serde_json::from_str(&report)?;
+    let all = &report["all"];
+    let measured = |name, expected: (u64, u64)| -> Result<()> {
+        let found = ratio(all, name)?;
+        ensure!(found == expected, "{name} is {found:?} and not {expected:?}: {report}");
+        Ok(())
+    };
+    measured("task_success_rate", (2, 2))?;
+    measured("patch_apply_rate", (3, 4))?;
+    measured("tool_error_rate", (1, 6))?;
+    measured("test_pass_rate", (2, 2))?;
+    measured("build_pass_rate", (2, 2))?;
+    measured("regression_rate", (0, 2))?;
+    measured("rework_rate", (1, 2))?;
+    measured("policy_denial_rate", (0, 2))?;
+    measured("artifact_completeness", (1, 1))?;
+    ensure!(ratio(all, "time_to_plan_s")?.1 == 1 && ratio(all, "time_to_complete_s")?.1 == 2, "{report}");
+    ensure!(
+        report["weeks"].as_array().map(Vec::len) == Some(1) && report["weeks"][0]["tasks"] == 2,
+        "{report}"
+    );
+    let sent_back = &tasks[*named.get("sent-back").context("it is listed")?];
+    let one = docket(&["metrics", sent_back, "--scripted"]).await?.ok()?;
+    let unmeasured =
+        one.lines().any(|line| line.starts_with("artifact_completeness") && line.ends_with(" -"));
+    ensure!(
+        unmeasured && one.contains("rework_rate") && one.contains("! 1.000") && one.contains(">= 0.8"),
+        "{one}"
+    );
+
+    worker.drain().await?;
+    coordinator.end_and_check().await
+}
+
+/// What the checks leave before the work is put back, and a death around their record changes nothing.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn checks_before_the_work_leave_no_trace_wherever_their_process_dies() -> Result<()> {
+    let _room = room().await;
+    for when in [None, Some(FailWhen::Before), Some(FailWhen::After)] {
+        let coordinator = Coordinator::start(Place::Home, LeaseTime::Usual).await?;
+        let sample = Sample::new(&[("a.txt", "a\n")])?;
+        let script = sample.script(
+            "[[turns]]\ncalls = [{ name = \"create_file\", args = { path = \"b.txt\", content = \"b\\n\" } }]\n\
+             [[turns]]\ntext = \"Done.\"\n",
+        )?;
+        let fail = |when| Failpoint { seq: 2, when, epoch: 1, whom: FailWhom::Run };
+        let settings = "[run]\nbase_checks = true\n".to_owned();
+        let options = WorkerOptions {
+            settings,
+            failpoints: when.map(fail).into_iter().collect(),
+            ..WorkerOptions::default()
+        };
+        let worker = Worker::start(&coordinator, &options).await?;
+        let script = script.to_str().context("UTF-8")?;
+        let tests = "[ -e b.txt ] || { touch left.txt; rm a.txt; exit 1; }";
+        let flags = ["--model", "scripted:s", "--script", script, "--tests", tests];
+        let (task, _) = sample.submit(&coordinator, &flags).await?;
+        let run = coordinator.ended(task).await?.task.last_run.context("a run")?;
+        let history = coordinator.history(run).await?;
+        let kinds = history.kinds();
+        ensure!(
+            history.count("BaseChecked") == 1
+                && history.envelopes[1 + usize::from(when == Some(FailWhen::Before))].kind == "BaseChecked",
+            "{kinds}"
+        );
+        ensure!(history.count("RunRecovered") == usize::from(when.is_some()), "{when:?}: {kinds}");
+        let diff = coordinator.docket(&["diff", &run.to_string()]).await?.ok()?;
+        ensure!(
+            diff.contains("b.txt") && !diff.contains("left.txt") && !diff.contains("a.txt"),
+            "{when:?}: {diff}"
+        );
+        coordinator.docket(&["replay", &run.to_string(), "--verify"]).await?.ok()?;
+        worker.drain().await?;
+        coordinator.end_and_check().await?;
+    }
+    Ok(())
+}

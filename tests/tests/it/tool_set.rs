@@ -1,0 +1,312 @@
+//! The wide set of tools: a run that uses every one of them, on real parts, which then verifies and replays; what a run
+//! without the set is refused; and memory that outlives runs, crashes and a person's mind.
+
+use std::{ffi::OsStr, path::Path};
+
+use anyhow::{Context as _, Result, ensure};
+use docket_schema::{
+    run::{RunEvent, ToolStatus},
+    task::TaskState,
+    tool::{RecoveryClass, ToolSet},
+};
+use docket_tests::system::{
+    Coordinator, Finished, History, LeaseTime, Place, Sample, Tool, Worker, WorkerOptions, room, run,
+};
+use docket_worker::{
+    bootstrap::{FailWhen, FailWhom, Failpoint},
+    tools,
+};
+use serde_json::Value;
+use tempfile::TempDir;
+
+/// Each of the 26, and `read_output`; the names of those that are to fail end a line with `!`.
+const ALL: &str = r#"
+[[turns]]
+calls = [
+  { name = "list_files", args = {} },
+  { name = "search_codebase", args = { regex = "sum" } },
+  { name = "stat_file", args = { path = "sum.sh" } },
+  { name = "read_file", args = { path = "sum.sh" } },
+  { name = "git_status", args = {} },
+  { name = "git_log", args = {} },
+  { name = "memory_recall", args = {} },
+]
+[[turns]]
+calls = [
+  { name = "git_branch", args = { name = "fix/sum" } },
+  { name = "git_checkout", args = { branch = "fix/sum" } },
+  { name = "edit_file", args = { path = "sum.sh", edits = [{ search = "$1 - $2", replace = "$1 + $2" }] } },
+  { name = "write_file", args = { path = "notes/one.txt", content = "one\n" } },
+  { name = "append_file", args = { path = "notes/one.txt", content = "two\n" } },
+  { name = "copy_file", args = { from = "notes/one.txt", to = "notes/copy.txt" } },
+  { name = "move_file", args = { from = "notes/copy.txt", to = "notes/moved.txt" } },
+  { name = "write_file", args = { path = "scrap", content = "x\n" } },
+  { name = "delete_file", args = { path = "scrap" } },
+  { name = "make_folder", args = { path = "kept/deep" } },
+  { name = "git_diff", args = {} },
+]
+[[turns]]
+calls = [
+  { name = "run_tests", args = {} },
+  { name = "git_add", args = { paths = ["."] } },
+  { name = "git_commit", args = { message = "It adds" } },
+  { name = "git_show", args = { rev = "HEAD" } },
+  { name = "run_command", args = { command = "seq 1 5000; git log -1 --format='%an'" } },
+  { name = "venv_install", args = {} },
+  { name = "venv_run", args = { command = "python -c 'import sys; print(sys.prefix != sys.base_prefix)'" } },
+]
+[[turns]]
+calls = [
+  { name = "read_output", args = { call = "t3-4", from = 2500, lines = 2 } },
+  { name = "read_output", args = { call = "t1-3" } },
+  { name = "memory_save", args = { key = "how/test", value = "sh test.sh says it" } },
+  { name = "memory_recall", args = { key = "how/test" } },
+  { name = "memory_save", args = { key = "gone", value = "soon" } },
+  { name = "memory_delete", args = { key = "gone" } },
+  { name = "memory_save", args = { key = "of queue", value = "q", scope = "queue" } },
+]
+[[turns]]
+text = "It adds."
+"#;
+
+/// What the next run on the repository asks.
+const LATER: &str = r#"
+[[turns]]
+calls = [
+  { name = "memory_recall", args = {} },
+  { name = "memory_recall", args = { key = "how/test" } },
+  { name = "memory_recall", args = { key = "gone" } },
+]
+[[turns]]
+text = "It was known."
+"#;
+
+struct Home {
+    home: TempDir,
+    sample: Sample,
+}
+
+impl Home {
+    fn new() -> Result<Self> {
+        let home = tempfile::Builder::new().prefix("docket-home-").tempdir()?;
+        let sample = Sample::new(&[
+            ("sum.sh", "echo $(($1 - $2))\n"),
+            ("test.sh", "[ \"$(sh sum.sh 2 3)\" = 5 ] || { echo 'FAIL: 2 + 3'; exit 1; }\n"),
+        ])?;
+        Ok(Self { home, sample })
+    }
+
+    async fn docket(&self, args: &[&str]) -> Result<Finished> {
+        let env: Vec<(&str, &OsStr)> = vec![("DOCKET_HOME", self.home.path().as_os_str())];
+        run(Tool::Docket, self.home.path(), &env, args).await
+    }
+
+    /// Plays a script to its end; gives its run and its events.
+    async fn play(&self, script: &str, more: &[&str]) -> Result<(String, Vec<Value>)> {
+        let script = self.sample.script(script)?;
+        let text = |path: &Path| path.to_str().map(str::to_owned).context("a UTF-8 path");
+        let (script, repo) = (text(&script)?, text(self.sample.path())?);
+        let mut args = vec!["run", "Do it", "--repo", &repo, "--script", &script, "--model", "scripted:x"];
+        args.extend(["--tests", "sh test.sh"]);
+        args.extend(more);
+        let done = self.docket(&args).await?;
+        let tasks = lines(&self.docket(&["ps", "--json"]).await?.ok()?)?;
+        let id = tasks[0]["run"].as_str().with_context(|| format!("{done:?}"))?.to_owned();
+        let events = lines(&self.docket(&["logs", &id, "--json"]).await?.ok()?)?;
+        Ok((id, events))
+    }
+}
+
+fn lines(text: &str) -> Result<Vec<Value>> {
+    text.lines().map(|line| serde_json::from_str(line).context("a line is no JSON")).collect()
+}
+
+/// The results of a run: tool, status, and what was said, where that stands in the event.
+fn results(events: &[Value]) -> Vec<(String, String, String)> {
+    let asked = |call: &Value| {
+        let of = |event: &&Value| event["kind"] == "ToolRequested" && event["payload"]["call"] == *call;
+        events.iter().find(of).map_or(Value::Null, |event| event["payload"]["tool"].clone())
+    };
+    let finished = events.iter().filter(|event| event["kind"] == "ToolFinished");
+    finished
+        .map(|event| {
+            let payload = &event["payload"];
+            let text = |value: &Value| value.as_str().map_or_else(|| value.to_string(), str::to_owned);
+            (text(&asked(&payload["call"])), text(&payload["status"]), text(&payload["content"]["text"]))
+        })
+        .collect()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_run_uses_every_tool_of_the_wide_set_verifies_and_replays() -> Result<()> {
+    let _room = room().await;
+    let home = Home::new()?;
+    let (run, events) = home.play(ALL, &["--tools", "wide"]).await?;
+    let said = results(&events);
+    for spec in tools::specs_of(ToolSet::Wide) {
+        ensure!(said.iter().any(|(tool, _, _)| *tool == spec.name), "{} was not used", spec.name);
+    }
+    for (tool, status, text) in &said {
+        ensure!(status == "ok", "{tool}: {status}: {text}");
+    }
+    let of = |tool: &str| -> Vec<&str> {
+        said.iter().filter(|(of, _, _)| of == tool).map(|(_, _, text)| text.as_str()).collect()
+    };
+    ensure!(
+        of("git_show").iter().any(|text| text.contains("Author: docket <docket@localhost>")),
+        "{said:#?}"
+    );
+    ensure!(of("venv_run").iter().any(|text| text.contains("True")), "{said:#?}");
+    ensure!(
+        of("read_output").first().is_some_and(|text| text.contains("lines 2500 to 2501 of 5002")),
+        "{said:#?}"
+    );
+    // A result that was shown whole is an output as well.
+    ensure!(of("read_output").get(1).is_some_and(|text| text.contains("$1 - $2")), "{said:#?}");
+    ensure!(of("memory_recall").get(1) == Some(&"sh test.sh says it"), "{said:#?}");
+    let ended = events.last().context("an end")?;
+    ensure!(ended["kind"] == "RunEnded" && ended.to_string().contains("succeeded"), "{ended}");
+
+    // The work is there, and what the environment holds is no part of it.
+    let diff = home.docket(&["diff", &run]).await?.ok()?;
+    for path in ["sum.sh", "notes/one.txt", "notes/moved.txt"] {
+        ensure!(diff.contains(path), "{path} in {diff}");
+    }
+    ensure!(!diff.contains("scrap") && !diff.contains("venv") && !diff.contains("notes/copy"), "{diff}");
+
+    home.docket(&["verify", &run]).await?.ok()?;
+    let before = home.docket(&["memory", "--json"]).await?.ok()?;
+    let replayed = home.docket(&["replay", &run, "--tools", "--json"]).await?;
+    ensure!(replayed.success(), "{replayed:?}");
+    let rows = lines(&replayed.stdout)?;
+    let calls = rows.iter().flat_map(|row| row["calls"].as_array().into_iter().flatten());
+    // The check at the end is not asked for.
+    for call in calls.filter(|call| call["ran"] != "skipped") {
+        let beyond = call["tool"].as_str().is_some_and(|tool| tool.starts_with("memory_"));
+        ensure!(call["ran"] == if beyond { "external" } else { "again" }, "{call}");
+    }
+    ensure!(home.docket(&["memory", "--json"]).await?.ok()? == before, "a replay remembered something");
+
+    // Another run knows what this one remembered; it is of the core, which has no such tool.
+    let (_, later) = home.play(LATER, &["--tools", "wide"]).await?;
+    let said = results(&later);
+    ensure!(said[0].2.contains("1 keys\nhow/test (18 bytes): sh test.sh says it"), "{said:#?}");
+    ensure!(said[1].2 == "sh test.sh says it" && said[2].1 == "error", "{said:#?}");
+    people(&home).await
+}
+
+/// People list, show and delete.
+async fn people(home: &Home) -> Result<()> {
+    let repo = home.sample.path().to_str().context("a UTF-8 path")?;
+    let all = lines(&home.docket(&["memory", "list", "--json"]).await?.ok()?)?;
+    ensure!(all.len() == 2, "{all:#?}");
+    // `docket run` has a queue of its own for each run.
+    let queue = all.iter().find_map(|one| one["scope"]["queue"].as_str()).context("a queue")?;
+    let list = home.docket(&["memory", "list", "--queue", queue]).await?.ok()?;
+    ensure!(list.contains("of queue") && !list.contains("how/test"), "{list}");
+    let shown = home.docket(&["memory", "show", "how/test", "--repo", repo]).await?.ok()?;
+    ensure!(shown.trim_end() == "sh test.sh says it", "{shown}");
+    let unsaid = home.docket(&["memory", "show", "how/test"]).await?;
+    ensure!(!unsaid.success() && unsaid.stderr.contains("give --repo DIR or --queue QUEUE"), "{unsaid:?}");
+    home.docket(&["memory", "delete", "how/test", "--repo", repo]).await?.ok()?;
+    let gone = home.docket(&["memory", "delete", "how/test", "--repo", repo]).await?;
+    ensure!(!gone.success() && gone.stderr.contains("nothing is remembered"), "{gone:?}");
+    home.docket(&["verify"]).await?.ok()?;
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_tool_that_a_run_does_not_pin_is_refused_as_unknown() -> Result<()> {
+    let _room = room().await;
+    let home = Home::new()?;
+    let script = r#"
+[[turns]]
+calls = [
+  { name = "write_file", args = { path = "new.txt", content = "x\n" } },
+  { name = "delete_file", args = { path = "test.sh" } },
+  { name = "memory_save", args = { key = "k", value = "v" } },
+  { name = "read_output", args = { call = "t1-0" } },
+]
+[[turns]]
+calls = [
+  { name = "read_file", args = { path = "sum.sh" } },
+  { name = "edit_file", args = { path = "sum.sh", edits = [{ search = "$1 - $2", replace = "$1 + $2" }] } },
+]
+[[turns]]
+text = "It adds."
+"#;
+    let (run, events) = home.play(script, &[]).await?;
+    let said = results(&events);
+    for (tool, status, text) in &said[..4] {
+        ensure!(status == "error" && text.contains(&format!("there is no tool `{tool}`")), "{tool}: {text}");
+        ensure!(text.contains("read_file, edit_file, create_file, search_codebase"), "{text}");
+    }
+    ensure!(said[4..].iter().all(|(_, status, _)| status == "ok"), "{said:#?}");
+    let diff = home.docket(&["diff", &run]).await?.ok()?;
+    ensure!(!diff.contains("new.txt") && !diff.contains("test.sh"), "{diff}");
+    ensure!(home.docket(&["memory", "--json"]).await?.ok()?.is_empty(), "it was remembered");
+    home.docket(&["verify", &run]).await?.ok()?;
+    // The other way round: what only the seven have.
+    let script = "[[turns]]\ncalls = [{ name = \"create_file\", args = { path = \"a\", content = \"\" } }]\n[[turns]]\ntext = \"So.\"\n";
+    let (_, events) = home.play(script, &["--tools", "wide"]).await?;
+    ensure!(results(&events)[0].2.contains("there is no tool `create_file`"), "{events:#?}");
+    Ok(())
+}
+
+/// Two notes, one after the other.
+const NOTES: &str = r#"
+[[turns]]
+calls = [{ name = "memory_save", args = { key = "k", value = "one" } }, { name = "memory_save", args = { key = "l", value = "two" } }]
+[[turns]]
+text = "Noted."
+"#;
+
+/// The place of the first result of a run.
+fn first_result(history: &History) -> Result<u64> {
+    let found = history.envelopes.iter().find(|event| event.kind == "ToolFinished");
+    Ok(found.context("a result")?.seq.0)
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_save_whose_answer_was_lost_is_done_once() -> Result<()> {
+    let _room = room().await;
+    let coordinator = Coordinator::start(Place::Home, LeaseTime::Usual).await?;
+    let sample = Sample::new(&[("README", "One file.\n")])?;
+    let script = sample.script(NOTES)?;
+    let script = script.to_str().context("a UTF-8 path")?;
+    let args = ["--model", "scripted:notes", "--script", script, "--tools", "wide"];
+    // Undisturbed first: it says where the results stand.
+    let (worker, options) =
+        (Worker::start(&coordinator, &WorkerOptions::default()).await?, WorkerOptions::default());
+    let (task, _) = sample.submit(&coordinator, &args).await?;
+    let view = coordinator.ended(task).await?;
+    ensure!(view.task.state == TaskState::Completed, "{:?}\n{}", view.task.message, worker.tail());
+    let undisturbed = coordinator.history(view.task.last_run.context("a run")?).await?;
+    let seq = first_result(&undisturbed)?;
+    worker.drain().await?;
+
+    let dies = Failpoint { seq, when: FailWhen::Before, epoch: 1, whom: FailWhom::Run };
+    let worker = Worker::start(&coordinator, &WorkerOptions { failpoints: vec![dies], ..options }).await?;
+    let (task, _) = sample.submit(&coordinator, &args).await?;
+    let view = coordinator.ended(task).await?;
+    ensure!(view.task.state == TaskState::Completed, "{:?}\n{}", view.task.message, worker.tail());
+    ensure!(view.task.epoch.0 == 2, "nobody died");
+    let history = coordinator.history(view.task.last_run.context("a run")?).await?;
+    history.verify(coordinator.client()).await?;
+    for event in &history.events {
+        if let RunEvent::ToolFinished(finished) = event {
+            ensure!(finished.status == ToolStatus::Ok, "{finished:?}");
+        }
+        if let RunEvent::ToolRequested(open) = event {
+            ensure!(open.class == RecoveryClass::Workspace, "{open:?}");
+            ensure!(open.labels == ["memory"], "{open:?}");
+        }
+    }
+    // Two by either run: none twice.
+    let saved = coordinator.docket(&["memory", "list", "--json"]).await?.ok()?;
+    ensure!(lines(&saved)?.len() == 2, "{saved}");
+    let log = lines(&coordinator.docket(&["logs", "system/memory", "--json"]).await?.ok()?)?;
+    ensure!(log.len() == 4 && log.iter().all(|event| event["kind"] == "MemorySaved"), "{log:#?}");
+    worker.drain().await?;
+    coordinator.end_and_check().await
+}

@@ -1,0 +1,43 @@
+//! What runs cost and how well tasks went.
+
+use docket_schema::wire::{CostPage, CostQuery, MetricsPage, MetricsQuery};
+use reqwest::Method;
+
+use super::{Client, ClientError};
+
+impl Client {
+    /// A page of what runs cost.
+    ///
+    /// # Errors
+    /// [`ClientError::Refused`] with `not_found`.
+    pub async fn cost(&self, query: &CostQuery) -> Result<CostPage, ClientError> {
+        self.call("ask what runs cost", Method::GET, "/v1/cost")
+            .maybe("run", query.run)
+            .maybe("task", query.task)
+            .maybe("batch", query.batch)
+            .maybe("from", query.from)
+            .maybe("until", query.until)
+            .maybe("calls", query.calls.then_some(true))
+            .maybe("after", query.after.as_ref())
+            .maybe("limit", query.limit)
+            .answer()
+            .await
+    }
+
+    /// A page of how well tasks went.
+    ///
+    /// # Errors
+    /// [`ClientError::Refused`] with `not_found`.
+    pub async fn metrics(&self, query: &MetricsQuery) -> Result<MetricsPage, ClientError> {
+        self.call("ask how well tasks went", Method::GET, "/v1/metrics")
+            .maybe("task", query.task)
+            .maybe("batch", query.batch)
+            .maybe("from", query.from)
+            .maybe("until", query.until)
+            .maybe("scripted", query.scripted.then_some(true))
+            .maybe("after", query.after.as_ref())
+            .maybe("limit", query.limit)
+            .answer()
+            .await
+    }
+}

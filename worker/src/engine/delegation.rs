@@ -1,0 +1,104 @@
+//! Whether a run may give work away, what its children may use, and that it waits for them. Pure.
+//!
+//! A run that pins no depth decides as if there were no such thing: logs from before it stay as they are.
+
+use docket_schema::{
+    message::ToolUse,
+    run::{BlockedWhy, RunStarted, RunState, Spent, Verdict},
+};
+
+use super::{Act, Decision};
+use crate::tools;
+
+/// What a child may use, of what is left to its parent; none = as it is configured.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) struct Allowance {
+    pub(crate) tokens: Option<u64>,
+    pub(crate) cost_nusd: Option<u64>,
+    pub(crate) time_ms: Option<u64>,
+}
+
+/// Whether a call gives work away. Such calls stand in batches of their own.
+pub(crate) fn delegates(pins: &RunStarted, tool: &ToolUse) -> bool {
+    pins.settings.delegation_depth_max > 0 && tool.name == tools::DELEGATE
+}
+
+/// The run waits while children of it are out, whatever else its answer asked for: that may need what they do.
+pub(super) fn waits(run: &RunState) -> Option<Decision> {
+    if run.delegation.out.is_empty() {
+        return None;
+    }
+    let names: Vec<String> = run.children.values().map(|child| format!("task {child}")).collect();
+    let question = format!("It waits for what it gave away: {}", names.join(", ")).into();
+    Some(Decision { phase: run.phase, act: Act::Block { question, why: BlockedWhy::Child, about: None } })
+}
+
+/// Why a call gives nothing away, behind those of its batch that do.
+pub(super) fn denied(
+    run: &RunState,
+    pins: &RunStarted,
+    before: &[&ToolUse],
+    tool: &ToolUse,
+) -> Option<Verdict> {
+    let refuse = |rule: &str, reason: String| Some(Verdict::Deny { rule: rule.to_owned(), reason });
+    let allowed = pins.settings.children_allowed();
+    let made = run.delegation.made.saturating_add(u32::try_from(before.len()).unwrap_or(u32::MAX));
+    if made >= allowed {
+        let reason = format!("this run may give {allowed} tasks away in all, and has; do the rest yourself");
+        return refuse("children_max", reason);
+    }
+    let calls: Vec<&ToolUse> = before.iter().copied().chain([tool]).collect();
+    match allowances(run, pins, &calls).pop()? {
+        Ok(_) => None,
+        Err(reason) => refuse("child_budget", reason),
+    }
+}
+
+/// What each of these calls may use, in order, of what is left to the run: what it asks for, else a half of what those
+/// before it leave; or why it may have nothing.
+pub(crate) fn allowances(
+    run: &RunState,
+    pins: &RunStarted,
+    calls: &[&ToolUse],
+) -> Vec<Result<Allowance, String>> {
+    let settings = &pins.settings;
+    let Spent { tokens, cost_nusd, worked_ms } = run.asking.spent(&run.totals);
+    let mut tokens = Rest::of(settings.tokens_max, tokens, "tokens");
+    let mut cost = Rest::of(settings.cost_max_nusd, cost_nusd, "nano-dollars");
+    // Children work at the same time.
+    let time = Rest::of(settings.time_max_ms, worked_ms, "milliseconds");
+    let mut all = Vec::new();
+    for tool in calls {
+        let asked = tools::delegate_args(tool).ok();
+        let (wants_tokens, wants_nusd) =
+            asked.map_or((None, None), |asked| (asked.budget_tokens, asked.budget_nusd));
+        all.push(match (tokens.take(wants_tokens), cost.take(wants_nusd), time.0) {
+            (Err(why), _, _) | (_, Err(why), _) => Err(why),
+            (Ok(_), Ok(_), Some((0, _))) => Err("the budget of time is used up".to_owned()),
+            (Ok(tokens), Ok(cost_nusd), time) => {
+                Ok(Allowance { tokens, cost_nusd, time_ms: time.map(|(left, _)| left) })
+            }
+        });
+    }
+    all
+}
+
+/// What is left of a budget, if there is one.
+struct Rest(Option<(u64, &'static str)>);
+
+impl Rest {
+    fn of(max: u64, spent: u64, unit: &'static str) -> Self {
+        Self((max > 0).then(|| (max.saturating_sub(spent), unit)))
+    }
+
+    fn take(&mut self, wanted: Option<u64>) -> Result<Option<u64>, String> {
+        let Some((left, unit)) = &mut self.0 else { return Ok(wanted) };
+        let gets = wanted.unwrap_or(*left / 2);
+        if gets > *left || gets == 0 {
+            let asks = wanted.map_or_else(String::new, |wanted| format!(", and it asks for {wanted}"));
+            return Err(format!("of this run's own budget {left} {unit} are left{asks}"));
+        }
+        *left -= gets;
+        Ok(Some(gets))
+    }
+}

@@ -1,0 +1,181 @@
+//! What a run may give away, in which batches, and that it rests for it.
+
+use docket_schema::{
+    ids::{DecisionHash, TaskId},
+    message::CallId,
+    run::{
+        BlockedWhy, ChildAnswered, Delegated, PauseRequested, RunBlocked, RunPaused, RunSettings, Stage,
+        ToolFinished, ToolRequested, ToolStatus, Unpaused, Verdict,
+    },
+    tool::{ChildFacts, RecoveryClass, ToolFacts},
+};
+use serde_json::{Value, json};
+
+use super::{Act, PlannedTool, react_tests::Log};
+
+fn may() -> RunSettings {
+    RunSettings { plan_asks_max: 0, delegation_depth_max: 1, ..RunSettings::default() }
+}
+
+fn log(settings: RunSettings) -> Log {
+    Log::of(settings, &[], "none")
+}
+
+fn piece(more: &Value) -> (&'static str, Value) {
+    let mut args = json!({ "title": "a piece", "instructions": "do it" });
+    for (name, value) in more.as_object().into_iter().flatten() {
+        args[name] = value.clone();
+    }
+    ("delegate", args)
+}
+
+fn batch(log: &Log) -> Vec<PlannedTool> {
+    match log.decide().act {
+        Act::RunTools(batch) => batch,
+        other => panic!("{other:?}"),
+    }
+}
+
+fn names(batch: &[PlannedTool]) -> Vec<&str> {
+    batch.iter().map(|tool| tool.tool.as_str()).collect()
+}
+
+fn denied(batch: &[PlannedTool]) -> Vec<Option<&str>> {
+    let rule = |tool: &PlannedTool| match &tool.policy {
+        Verdict::Deny { rule, .. } => Some(rule.clone()),
+        Verdict::Allow { .. } | Verdict::Ask { .. } => None,
+    };
+    let rules: Vec<Option<String>> = batch.iter().map(rule).collect();
+    rules.into_iter().map(|rule| rule.map(|rule| &*rule.leak())).collect()
+}
+
+fn child(nth: u128) -> TaskId {
+    TaskId(uuid::Uuid::from_u128(nth))
+}
+
+/// Announces what the engine plans, and gives it all away.
+fn give(log: &mut Log) -> Vec<CallId> {
+    let planned = batch(log);
+    for tool in &planned {
+        let (call, tool, class) = (tool.call.clone(), tool.tool.clone(), tool.class);
+        let policy = Verdict::Allow { rule: "builtin".to_owned() };
+        log.push(ToolRequested { call, tool, class, policy, labels: vec![], decision: DecisionHash::ZERO });
+    }
+    let calls: Vec<CallId> = planned.into_iter().map(|tool| tool.call).collect();
+    for (nth, call) in (10..).zip(&calls) {
+        log.push(Delegated { call: call.clone(), child: child(nth) });
+    }
+    calls
+}
+
+fn answer(log: &mut Log, call: &CallId, nth: u128, more: bool) {
+    let content = "The child task is completed.".into();
+    let (call, child) = (call.clone(), child(nth));
+    log.push(ChildAnswered { call, child, content, is_error: false, run: None, more });
+}
+
+fn finish(log: &mut Log, call: &CallId, tokens: u64) {
+    let state = docket_schema::task::TaskState::Completed;
+    let (merged, conflicts) = (Vec::new(), Vec::new());
+    let child = ChildFacts { task: child(1), run: None, state, tokens, cost_nusd: 7, merged, conflicts };
+    let facts = ToolFacts { child: Some(child), ..ToolFacts::default() };
+    let (call, status, content) = (call.clone(), ToolStatus::Ok, "It says: done".into());
+    log.push(ToolFinished { call, status, content, full: None, facts, duration_ms: 0 });
+}
+
+#[test]
+fn a_run_that_may_not_decides_as_before_there_was_such_a_thing() {
+    let mut log = log(RunSettings { delegation_depth_max: 0, ..may() });
+    log.say("", &[piece(&json!({})), ("list_files", json!({}))]);
+    let planned = batch(&log);
+    assert_eq!(names(&planned), ["delegate", "list_files"]);
+    assert_eq!((planned[0].class, denied(&planned)), (RecoveryClass::Reads, vec![None, None]));
+}
+
+#[test]
+fn pieces_of_one_answer_are_a_batch_of_their_own_and_the_run_rests_for_all() {
+    let mut log = log(may());
+    log.say(
+        "",
+        &[("list_files", json!({})), piece(&json!({})), piece(&json!({})), ("list_files", json!({}))],
+    );
+    assert_eq!(names(&batch(&log)), ["list_files"]);
+    log.run_batch_with(&[(ToolStatus::Ok, "a", ToolFacts::default())]);
+    let planned = batch(&log);
+    assert_eq!(names(&planned), ["delegate", "delegate"]);
+    // Also without walls: it is made once, however often it is asked for.
+    assert!(planned.iter().all(|tool| tool.class == RecoveryClass::Workspace));
+    let calls = give(&mut log);
+    let Act::Block { why, question, .. } = log.decide().act else { panic!("{:?}", log.decide()) };
+    assert_eq!(why, BlockedWhy::Child, "what follows in the answer waits, too");
+    let decision = log.decide().hash();
+    log.push(RunBlocked { question, why, outages: 0, about: None, decision });
+    answer(&mut log, &calls[1], 11, true);
+    assert_eq!(log.state.stage, Stage::Blocked);
+    answer(&mut log, &calls[0], 10, false);
+    // Their calls are open again: a crash from here on finds them.
+    assert_eq!(log.state.stage, Stage::Tools);
+    let open: Vec<&CallId> = log.state.open_tools.iter().map(|(open, _)| &open.call).collect();
+    assert_eq!(open, [&calls[0], &calls[1]]);
+    assert!(calls.iter().all(|call| log.state.delegation.answer(call).is_some()));
+    calls.iter().for_each(|call| finish(&mut log, call, 100));
+    assert_eq!((log.state.totals.children.tokens, log.state.totals.children.cost_nusd), (200, 14));
+    assert_eq!(log.state.asking.spent(&log.state.totals).tokens, 200);
+    assert_eq!(names(&batch(&log)), ["list_files"]);
+}
+
+#[test]
+fn a_child_that_ends_before_its_parent_rests_spares_the_rest() {
+    let mut log = log(may());
+    log.say("", &[piece(&json!({}))]);
+    let calls = give(&mut log);
+    answer(&mut log, &calls[0], 10, false);
+    assert_eq!(log.state.stage, Stage::Tools);
+}
+
+#[test]
+fn a_pause_outlasts_a_childs_answer() {
+    let mut log = log(may());
+    log.say("", &[piece(&json!({}))]);
+    let calls = give(&mut log);
+    log.push(PauseRequested { by: "ann".to_owned() });
+    assert_eq!(log.decide().act, Act::Pause);
+    let decision = log.decide().hash();
+    log.push(RunPaused { decision });
+    answer(&mut log, &calls[0], 10, false);
+    assert_eq!(log.state.stage, Stage::Paused);
+    log.push(Unpaused { by: "ann".to_owned() });
+    assert_eq!(log.state.stage, Stage::Tools);
+}
+
+#[test]
+fn beyond_the_number_nothing_is_given_away() {
+    let mut log = log(RunSettings { children_max: 3, ..may() });
+    log.say("", &[piece(&json!({})), piece(&json!({}))]);
+    let calls = give(&mut log);
+    for (nth, call) in (10..).zip(&calls) {
+        answer(&mut log, call, nth, nth == 10);
+    }
+    calls.iter().for_each(|call| finish(&mut log, call, 0));
+    log.say("", &[piece(&json!({})), piece(&json!({}))]);
+    assert_eq!(denied(&batch(&log)), [None, Some("children_max")]);
+}
+
+#[test]
+fn budgets_are_of_what_is_left() {
+    let wants = |tokens: u64| piece(&json!({ "budget_tokens": tokens }));
+    let mut log = log(RunSettings { tokens_max: 1000, ..may() });
+    log.say("", &[wants(600), wants(500), wants(400)]);
+    assert_eq!(denied(&batch(&log)), [None, Some("child_budget"), None]);
+    // Who says nothing gets a half of the rest; and what children used is gone.
+    let mut log = self::log(RunSettings { tokens_max: 1000, ..may() });
+    log.say("", &[piece(&json!({}))]);
+    let calls = give(&mut log);
+    answer(&mut log, &calls[0], 10, false);
+    finish(&mut log, &calls[0], 900);
+    log.say("", &[wants(100), wants(1)]);
+    assert_eq!(denied(&batch(&log)), [None, Some("child_budget")]);
+    let mut log = self::log(RunSettings { tokens_max: 0, ..may() });
+    log.say("", &[wants(u64::MAX)]);
+    assert_eq!(denied(&batch(&log)), [None], "no budget, no rest");
+}

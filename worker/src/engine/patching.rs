@@ -1,0 +1,193 @@
+//! One file changed by a role that sees nothing else of the tree: the runtime shows it, the role answers with a patch,
+//! the runtime applies that. Pure.
+//!
+//! The patch is in the apply_patch format; any form that `edit_file` reads is taken. One that names another file is
+//! refused, whatever it says (D3): the call that applies it is made for the one file. What cannot be applied is tried
+//! again, first with the file as it is, then with the hunks that were refused (D4).
+
+use docket_schema::{
+    content::{Content, WorkPath},
+    run::{Done, Fact, RunStarted, RunState, ToolStatus},
+};
+use serde_json::json;
+
+use super::{Begins, Decision, seat};
+use crate::{edit, tools};
+
+/// Tries at one file: the first, one with the file as it is, one with what was refused.
+const TRIES_MAX: u32 = 3;
+
+/// What is wanted of whoever answers with a patch.
+pub(super) const HOW: &str = "\
+Answer with one patch in this format and nothing else:
+*** Begin Patch
+*** Update File: path/of/the/file
+@@ a line that stands above the place, such as a function's head
+ a line that stays
+-a line that goes
++a line that comes
+ a line that stays
+*** End Patch
+Quote lines exactly as they stand, with two or three that stay around each change. A file that is not there yet is \
+written whole: `*** Add File: path` and then every line with a `+` before it. You may change the one file that you are \
+shown: a patch that names another is refused. If the file needs no change, answer with the single word UNCHANGED.
+";
+
+/// One file that is to be changed.
+pub(super) struct Patch<'a> {
+    /// The role that does it.
+    pub(super) role: &'a str,
+    /// What for, in a line; another for each step.
+    pub(super) about: String,
+    /// The file.
+    pub(super) path: &'a WorkPath,
+    /// What is to be done, and what whoever does it should know.
+    pub(super) words: Vec<Content>,
+}
+
+/// How it ended.
+pub(super) enum Patched {
+    /// The file was changed, or need not be: the runtime's words.
+    Done(Content),
+    /// All tries failed: why.
+    GivenUp(String),
+}
+
+/// What is next for the file.
+///
+/// # Errors
+/// The decision, while it is under way.
+pub(super) fn patched(run: &RunState, pins: &RunStarted, patch: &Patch<'_>) -> Result<Patched, Decision> {
+    let work = &run.work;
+    let at = seat::is_at(run, patch.role, &patch.about);
+    match work.done.last() {
+        Some(done) if shows(done, patch.path) && (!at || work.problem.is_some()) => {
+            if done.status != ToolStatus::Ok {
+                return Ok(Patched::GivenUp(words_of(done)));
+            }
+            Err(seat::begin(run, Vec::new(), opening(run, patch, done)))
+        }
+        Some(done) if at && applies(done) => {
+            if done.status == ToolStatus::Ok {
+                return Ok(Patched::Done(done.content.clone()));
+            }
+            let mut problem = words_of(done);
+            if work.tries + 1 >= TRIES_MAX
+                && let Some(refused) = done.tool.args["patch"].as_str()
+            {
+                problem.push_str(&format!("\nThe patch was:\n{refused}"));
+            }
+            again(run, pins, patch, problem)
+        }
+        Some(_) | None if at => {
+            let said = seat::words(seat::speak(run, pins)?);
+            match read(patch.path, said) {
+                Ok(Some((tool, args))) => Err(seat::call(run, Vec::new(), vec![(tool, args)])),
+                Ok(None) => Ok(Patched::Done(format!("{} needs no change", patch.path).into())),
+                Err(problem) => again(run, pins, patch, problem),
+            }
+        }
+        Some(_) | None => Err(seat::call(run, Vec::new(), vec![show(pins, patch)])),
+    }
+}
+
+/// Another try, with the file as it is now; or none is left.
+fn again(run: &RunState, pins: &RunStarted, patch: &Patch<'_>, problem: String) -> Result<Patched, Decision> {
+    if run.work.tries >= TRIES_MAX {
+        return Ok(Patched::GivenUp(problem));
+    }
+    let facts = vec![Fact::Invalid { what: "patch".to_owned(), problem }];
+    Err(seat::call(run, facts, vec![show(pins, patch)]))
+}
+
+fn show(pins: &RunStarted, patch: &Patch<'_>) -> (&'static str, serde_json::Value) {
+    let role = pins.roles.iter().find(|role| role.name == patch.role);
+    // A token has three bytes or more.
+    let most = role.map_or(0, |role| role.context_tokens_max).saturating_mul(3);
+    let path = patch.path.to_string();
+    (
+        tools::SHOW_FILE,
+        if most > 0 { json!({ "path": path, "bytes_max": most }) } else { json!({ "path": path }) },
+    )
+}
+
+fn opening(run: &RunState, patch: &Patch<'_>, shown: &Done) -> Begins {
+    let mut opening = patch.words.clone();
+    if let Some(summary) = run.work.summaries.get(patch.path) {
+        opening.push(format!("What was done to `{}` before: {summary}", patch.path).into());
+    }
+    opening.push(format!("The file `{}`, as it is:", patch.path).into());
+    opening.push(shown.content.clone());
+    if let Some(problem) = &run.work.problem {
+        opening.push(
+            format!("Your last patch could not be applied, and nothing was changed:\n{problem}").into(),
+        );
+    }
+    Begins { role: patch.role.to_owned(), about: patch.about.clone(), opening }
+}
+
+fn shows(done: &Done, path: &WorkPath) -> bool {
+    done.tool.name == tools::SHOW_FILE && done.tool.args["path"] == path.to_string()
+}
+
+fn applies(done: &Done) -> bool {
+    done.tool.call.is_own() && matches!(done.tool.name.as_str(), "edit_file" | "create_file")
+}
+
+fn words_of(done: &Done) -> String {
+    match &done.content {
+        Content::Text(text) => text.clone(),
+        Content::B64(_) | Content::Blob(_) => "its message is too long to be quoted".to_owned(),
+    }
+}
+
+/// The call that applies an answer; none where it says that nothing is to be changed.
+fn read(path: &WorkPath, said: &str) -> Result<Option<(&'static str, serde_json::Value)>, String> {
+    let name = path.to_string();
+    if said.trim().trim_matches(|c| "`*.".contains(c)) == "UNCHANGED" {
+        return Ok(None);
+    }
+    if let Some((file, content)) = added(said) {
+        if !edit::is_same_file(&name, &file) {
+            return Err(format!("it adds `{file}`, and only `{name}` may be changed"));
+        }
+        return Ok(Some(("create_file", json!({ "path": name, "content": content }))));
+    }
+    // Whatever the tool would refuse for its form alone is told without a call.
+    edit::read_patch(Some(&name), said).map_err(|error| error.to_string())?;
+    Ok(Some(("edit_file", json!({ "path": name, "patch": said }))))
+}
+
+/// The file that an answer writes whole, and its text.
+fn added(said: &str) -> Option<(String, String)> {
+    let mut lines = said.lines().skip_while(|line| !line.starts_with("*** Add File: "));
+    let file = lines.next()?.strip_prefix("*** Add File: ")?.trim().to_owned();
+    let body = lines.take_while(|line| !line.starts_with("*** "));
+    let text: String = body.map(|line| format!("{}\n", line.strip_prefix('+').unwrap_or(line))).collect();
+    Some((file, text))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_answer_is_a_call_for_the_one_file() {
+        let path = WorkPath::new("src/a.py").expect("a path");
+        let update = "*** Begin Patch\n*** Update File: src/a.py\n-x\n+y\n*** End Patch";
+        let (tool, args) = read(&path, update).expect("is read").expect("a call");
+        assert_eq!((tool, args["patch"].as_str()), ("edit_file", Some(update)));
+        let add = "```\n*** Begin Patch\n*** Add File: src/a.py\n+x = 1\n+\n+y = 2\n*** End Patch\n```";
+        let (tool, args) = read(&path, add).expect("is read").expect("a call");
+        assert_eq!((tool, args["content"].as_str()), ("create_file", Some("x = 1\n\ny = 2\n")));
+        assert_eq!(read(&path, "UNCHANGED"), Ok(None));
+        for (said, why) in [
+            ("*** Begin Patch\n*** Update File: src/b.py\n-x\n+y\n*** End Patch", "src/b.py"),
+            ("*** Begin Patch\n*** Add File: b.py\n+x\n*** End Patch", "only `src/a.py`"),
+            ("*** Begin Patch\n*** Delete File: src/a.py\n*** End Patch", "delete"),
+            ("I would rather not.", "no change"),
+        ] {
+            assert!(read(&path, said).is_err_and(|told| told.contains(why)), "{said}");
+        }
+    }
+}

@@ -1,0 +1,292 @@
+//! Engine `plan`, version 1: plan-and-execute (B1). One model call makes an ordered list of typed steps; they run in order;
+//! the final checks come at the end; what fails is corrected by another plan, so many times and no more.
+//!
+//! Rules beyond those that all engines with roles share (`seat`): the planner is asked for a plan until it gives one that
+//! can be taken, three times at most; a step that changes a file is one call of the executor, which sees that file and
+//! nothing else (`patching`); commands and tests the runtime runs itself; the first step that fails, or checks that
+//! fail, send the planner back with what was said.
+
+use docket_schema::{
+    content::Content,
+    run::{Done, EngineRef, Fact, FailureKind, PlanStep, RunStarted, RunState, StepKind, ToolStatus},
+};
+use serde::Deserialize;
+use serde_json::json;
+
+use super::{
+    Begins, Decision, Engine, RoleDef, answer, budget,
+    patching::{self, Patch, Patched},
+    seat::{self, Checked},
+};
+
+const PLANNER: &str = "planner";
+const EXECUTOR: &str = "executor";
+/// Steps that a plan may have: more are several tasks.
+const STEPS_MAX: usize = 40;
+
+const PLANNER_WORDS: &str = "\
+You plan a change of a repository for somebody who carries it out step by step, without asking you again. You see the \
+project's outline, not its files; whoever changes a file sees that file, your words for the step, and nothing else: \
+name what it must know of other files (names, signatures, formats).
+
+Answer with one JSON object and nothing else:
+{\"steps\": [
+  {\"kind\": \"edit\", \"path\": \"src/a.py\", \"text\": \"what is to be changed in it\", \"hints\": \"what to know\"},
+  {\"kind\": \"command\", \"command\": \"a shell line\", \"text\": \"what for\"},
+  {\"kind\": \"tests\", \"path\": \"tests/test_a.py\"},
+  {\"kind\": \"message\", \"text\": \"words for people\"}
+]}
+A file that is not there yet is made by `edit`, too. Order the steps so that each can rely on those before it. Plan as few \
+as the task needs, each file once if that does. The project's own tests and linters run at the end by themselves.
+";
+
+const EXECUTOR_WORDS: &str = "\
+You carry out one step of a plan: a change of one file, which you are shown. Do what the step says and no more.
+";
+
+/// See the module.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Plan;
+
+impl Engine for Plan {
+    fn id(&self) -> EngineRef {
+        EngineRef { name: "plan".to_owned(), version: 1 }
+    }
+
+    fn roles(&self) -> Vec<RoleDef> {
+        vec![
+            RoleDef::of(PLANNER, PLANNER_WORDS),
+            RoleDef::of(EXECUTOR, &format!("{EXECUTOR_WORDS}\n{}", patching::HOW)),
+        ]
+    }
+
+    fn decide(&self, run: &RunState) -> Decision {
+        budget::within(run, |pins| next(run, pins).unwrap_or_else(|decision| decision))
+    }
+}
+
+/// What is next; either way round a decision.
+fn next(run: &RunState, pins: &RunStarted) -> Result<Decision, Decision> {
+    seat::first(run, pins)?;
+    let Some(steps) = &run.work.plan else { return planned(run, pins) };
+    if let Some(failed) = run.work.ended.last().filter(|end| !end.success) {
+        let why = format!("step {} failed", failed.step + 1);
+        return Ok(replan(run, pins, why));
+    }
+    let at = run.work.ended.len();
+    match steps.get(at) {
+        Some(step) => executed(run, pins, at, step),
+        None => match seat::checks(run, pins)? {
+            Checked::Passed => Ok(seat::succeed(run)),
+            Checked::Failed => Ok(replan(run, pins, "the final checks failed".to_owned())),
+        },
+    }
+}
+
+/// The plan is dropped, unless there were too many.
+fn replan(run: &RunState, pins: &RunStarted, reason: String) -> Decision {
+    if run.work.corrections >= pins.settings.corrections_max {
+        let said = run.work.ended.iter().rev().find(|end| !end.success);
+        let said = said.map(|end| first_line(&end.output)).unwrap_or_default();
+        let message = format!("{reason} after {} corrections of the plan {said}", run.work.corrections);
+        return seat::fail(run, FailureKind::Plan, message.trim());
+    }
+    let failed = run.work.ended.last().filter(|end| !end.success);
+    let output = failed.map(|end| first_line(&end.output)).unwrap_or_default();
+    let reason = format!("{reason} {output}").trim().to_owned();
+    seat::conclude(run, vec![Fact::Correcting { reason: reason.clone() }, Fact::PlanDropped { reason }])
+}
+
+/// The planner's part.
+fn planned(run: &RunState, pins: &RunStarted) -> Result<Decision, Decision> {
+    let about = match run.work.corrections {
+        0 => "the plan".to_owned(),
+        nth => format!("correction {nth}"),
+    };
+    if !seat::is_at(run, PLANNER, &about) {
+        return Ok(seat::begin(
+            run,
+            Vec::new(),
+            Begins { role: PLANNER.to_owned(), about, opening: opening(run, pins) },
+        ));
+    }
+    let said = seat::words(seat::speak(run, pins)?);
+    match steps_of(said) {
+        Ok(steps) => Ok(seat::conclude(run, vec![Fact::Planned { steps }])),
+        Err(problem) if run.work.invalid + 1 >= seat::INVALID_MAX => {
+            let message =
+                format!("{} plans in a row could not be taken; the last one: {problem}", seat::INVALID_MAX);
+            Ok(seat::fail(run, FailureKind::Plan, &message))
+        }
+        Err(problem) => Ok(seat::conclude(run, vec![Fact::Invalid { what: "plan".to_owned(), problem }])),
+    }
+}
+
+fn opening(run: &RunState, pins: &RunStarted) -> Vec<Content> {
+    let mut opening = vec![seat::task(pins)];
+    if run.work.corrections == 0 {
+        return opening;
+    }
+    opening.push(
+        "A plan was carried out before this, and something failed. Its changes are in the repository. Plan only what \
+         corrects that."
+            .into(),
+    );
+    opening.push(format!("What was done until now:\n{}", run.ledger.text(LEDGER_BYTES_MAX)).into());
+    if let Some(reason) = &run.work.dropped {
+        opening.push(format!("What failed: {reason}").into());
+    }
+    for check in &run.work.failed_checks {
+        opening.push(format!("The check `{}` said:", check.name).into());
+        opening.push(check.content.clone());
+    }
+    opening
+}
+
+/// Bytes of the ledger that whoever corrects is shown.
+const LEDGER_BYTES_MAX: usize = 8 * 1024;
+
+/// A step's part; its end, once it has one.
+fn executed(run: &RunState, pins: &RunStarted, at: usize, step: &PlanStep) -> Result<Decision, Decision> {
+    let ended = |success, output: Content| {
+        let step = u32::try_from(at).unwrap_or(u32::MAX);
+        Ok(seat::conclude(run, vec![Fact::StepEnded { step, success, output }]))
+    };
+    match &step.kind {
+        StepKind::Edit { path, hints } => {
+            let words = step_words(run, step, hints);
+            let about = format!("step {}: {path}", at + 1);
+            match patching::patched(run, pins, &Patch { role: EXECUTOR, about, path, words })? {
+                Patched::Done(output) => ended(true, output),
+                Patched::GivenUp(problem) => ended(false, problem.into()),
+            }
+        }
+        StepKind::Command { command, expect } => match ran(run, "run_command") {
+            Some(done) => ended(meets(done, expect), done.content.clone()),
+            None => Ok(seat::call(run, Vec::new(), vec![("run_command", json!({ "command": command }))])),
+        },
+        StepKind::Tests { path } => match ran(run, "run_tests") {
+            Some(done) => ended(done.status == ToolStatus::Ok && done.exit == Some(0), done.content.clone()),
+            None => {
+                let args = path.as_ref().map_or_else(|| json!({}), |path| json!({ "test_path": path }));
+                Ok(seat::call(run, Vec::new(), vec![("run_tests", args)]))
+            }
+        },
+        StepKind::Message | StepKind::Free => ended(true, step.text.clone().into()),
+    }
+}
+
+/// The runtime's own call of this tool, done for the step in hand.
+fn ran<'a>(run: &'a RunState, tool: &str) -> Option<&'a Done> {
+    // Whatever was done before the last step ended is over with it.
+    let done = run.work.done.last()?;
+    (done.tool.call.is_own() && done.tool.name == tool).then_some(done)
+}
+
+/// Whether a command ended as the plan expects.
+fn meets(done: &Done, expect: &str) -> bool {
+    let fails = expect.trim().eq_ignore_ascii_case("fail");
+    done.status == ToolStatus::Ok && done.exit.is_some_and(|exit| (exit == 0) != fails)
+}
+
+fn step_words(run: &RunState, step: &PlanStep, hints: &str) -> Vec<Content> {
+    let mut words = vec![format!("The step: {}", step.text).into()];
+    if !hints.is_empty() {
+        words.push(format!("What to know: {hints}").into());
+    }
+    let changed: Vec<String> = run.files_written.iter().map(ToString::to_string).collect();
+    if !changed.is_empty() {
+        words.push(format!("Files that were changed before this step: {}", changed.join(", ")).into());
+    }
+    words
+}
+
+fn first_line(content: &Content) -> String {
+    match content {
+        Content::Text(text) => super::escalation::cut(text),
+        Content::B64(_) | Content::Blob(_) => String::new(),
+    }
+}
+
+#[derive(Deserialize)]
+struct Steps {
+    steps: Vec<Step>,
+}
+
+#[derive(Deserialize)]
+struct Step {
+    kind: String,
+    #[serde(default)]
+    path: Option<String>,
+    #[serde(default)]
+    text: String,
+    #[serde(default)]
+    hints: String,
+    #[serde(default)]
+    command: String,
+    #[serde(default)]
+    expect: String,
+}
+
+/// The steps of a plan, each of them one that can be carried out.
+fn steps_of(said: &str) -> Result<Vec<PlanStep>, String> {
+    let Steps { steps } = answer::taken(said)?;
+    match steps.len() {
+        0 => return Err("`steps` is empty".to_owned()),
+        many if many > STEPS_MAX => return Err(format!("`steps` has {many} entries, more than {STEPS_MAX}")),
+        _ => {}
+    }
+    steps
+        .into_iter()
+        .enumerate()
+        .map(|(nth, step)| step_of(step).map_err(|why| format!("steps[{nth}]: {why}")))
+        .collect()
+}
+
+fn step_of(step: Step) -> Result<PlanStep, String> {
+    let kind = match step.kind.as_str() {
+        "edit" | "create" => {
+            let path = step.path.filter(|path| !path.trim().is_empty()).ok_or("`path` is missing")?;
+            let path = crate::tools::work_path_of(&path)
+                .ok_or_else(|| format!("`{path}` is no path in the repository"))?;
+            if step.text.trim().is_empty() {
+                return Err("`text` is empty: say what is to be changed".to_owned());
+            }
+            StepKind::Edit { path, hints: step.hints }
+        }
+        "command" if step.command.trim().is_empty() => return Err("`command` is empty".to_owned()),
+        "command" => StepKind::Command { command: step.command, expect: step.expect },
+        "tests" => StepKind::Tests { path: step.path.filter(|path| !path.is_empty()) },
+        "message" => StepKind::Message,
+        other => return Err(format!("`kind` is `{other}`; it must be edit, command, tests or message")),
+    };
+    Ok(PlanStep { text: step.text, kind })
+}
+
+#[cfg(test)]
+mod tests {
+    use docket_schema::content::WorkPath;
+
+    use super::*;
+
+    #[test]
+    fn a_plan_is_taken_whole_or_told_where_it_is_wrong() {
+        let plan = r#"{"steps": [{"kind": "edit", "path": "./a.py", "text": "add f"}, {"kind": "tests"},
+                      {"kind": "command", "command": "make"}, {"kind": "message", "text": "hello"}]}"#;
+        let steps = steps_of(plan).expect("is taken");
+        assert_eq!(
+            steps[0].kind,
+            StepKind::Edit { path: WorkPath::new("a.py").expect("a path"), hints: String::new() }
+        );
+        assert_eq!((steps.len(), &steps[1].kind), (4, &StepKind::Tests { path: None }));
+        for (said, why) in [
+            ("no", "no JSON"),
+            (r#"{"steps": []}"#, "empty"),
+            (r#"{"steps": [{"kind": "edit", "text": "x"}]}"#, "steps[0]: `path` is missing"),
+            (r#"{"steps": [{"kind": "edit", "path": "../x", "text": "x"}]}"#, "no path in the repository"),
+            (r#"{"steps": [{"kind": "tests"}, {"kind": "dance"}]}"#, "steps[1]: `kind` is `dance`"),
+        ] {
+            assert!(steps_of(said).is_err_and(|told| told.contains(why)), "{said}");
+        }
+    }
+}

@@ -1,0 +1,322 @@
+//! Engine `review`, version 1: planner, executor, reviewer, advance (C1–C4).
+//!
+//! Rules beyond those that all engines with roles share (`seat`): the planner gives steps, and an answer that is no JSON is
+//! one step as it stands; the executor does one step with its tools and says how it went, and an answer that cannot be
+//! read is a failure; a step that failed goes back to the planner, past the reviewer; else the reviewer gives a verdict,
+//! and one that cannot be read is `retry`. Each time the planner is asked counts, ten at most. A plan without steps ends
+//! the work, one whose steps are all done is made anew. Whatever ends the work, the final checks come after it.
+
+use docket_schema::{
+    content::Content,
+    run::{EngineRef, Fact, FailureKind, Judgement, PlanStep, RunStarted, RunState, StepEnd, StepKind},
+    tool::ToolSet,
+};
+use serde::Deserialize;
+use serde_json::Value;
+
+use super::{
+    Begins, Decision, Engine, RoleDef, answer, budget,
+    seat::{self, Checked},
+};
+use crate::tools;
+
+const PLANNER: &str = "planner";
+const EXECUTOR: &str = "executor";
+const REVIEWER: &str = "reviewer";
+/// How often the planner is asked (C4).
+const PLANS_MAX: u32 = 10;
+/// Steps of a plan that are taken: more are another plan's.
+const STEPS_MAX: usize = 50;
+/// Ends of steps that the planner and the reviewer are told of, the last ones.
+const TOLD_MAX: usize = 12;
+/// Characters of what a step came to, where it is told to others.
+const OUTPUT_CHARS_MAX: usize = 1500;
+
+const PLANNER_WORDS: &str = "\
+You are the planner of a small team that works on a repository. You see its outline, not its files. An executor does your \
+steps one after the other, each with the tools of the repository and without your knowledge: say in each step what it \
+must know. A reviewer looks at what each step came to.
+
+Answer with a JSON array of steps and nothing else, as strings, in order: [\"…\", \"…\"]. Few steps, each with a result \
+that can be seen. Where a step failed or the reviewer wants another way, you are asked again with what was said: plan what \
+is left, not what is done. If nothing is left to do, answer [].
+";
+
+const EXECUTOR_WORDS: &str = "\
+You are the executor of a small team that works on a repository: you do one step of a plan, with tools, and nothing else.
+- Read a file before you change it, change as little as the step needs, keep the style that is there.
+- Commands run in a sandbox without a network, each from the repository's root.
+- A result that is too long is shown in part: `read_output` shows the rest.
+When the step is done, or cannot be done, answer without a tool, with one JSON object and nothing else:
+{\"success\": true, \"output\": \"what was done, and what whoever goes on must know\"}
+or {\"success\": false, \"output\": \"what stands in the way\"}. Say `true` only for what you have seen to work.
+";
+
+const REVIEWER_WORDS: &str = "\
+You are the reviewer of a small team that works on a repository. You are told the goal, the plan and what its steps came \
+to. Judge whether the work gets nearer to the goal, by what was done, not by what was said to be done.
+
+Answer with one JSON object and nothing else: {\"verdict\": \"…\", \"reason\": \"one or two sentences\"}, with one of
+- continue: the step did its part; the next one follows.
+- retry: it did not; it is to be done another way.
+- replan: the plan does not lead to the goal; another is made.
+- finish: the goal is reached; nothing is left to do.
+";
+
+/// See the module.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Review;
+
+impl Engine for Review {
+    fn id(&self) -> EngineRef {
+        EngineRef { name: "review".to_owned(), version: 1 }
+    }
+
+    fn roles(&self) -> Vec<RoleDef> {
+        let all = tools::specs_of(ToolSet::Wide).into_iter().map(|spec| spec.name).collect();
+        vec![
+            RoleDef::of(PLANNER, PLANNER_WORDS),
+            RoleDef { tools: all, ..RoleDef::of(EXECUTOR, EXECUTOR_WORDS) },
+            RoleDef::of(REVIEWER, REVIEWER_WORDS),
+        ]
+    }
+
+    fn tool_set(&self) -> Option<ToolSet> {
+        Some(ToolSet::Wide)
+    }
+
+    fn decide(&self, run: &RunState) -> Decision {
+        budget::within(run, |pins| next(run, pins).unwrap_or_else(|decision| decision))
+    }
+}
+
+/// What is next; either way round a decision.
+fn next(run: &RunState, pins: &RunStarted) -> Result<Decision, Decision> {
+    seat::first(run, pins)?;
+    let Some(steps) = &run.work.plan else { return planned(run, pins) };
+    if steps.is_empty() {
+        return finished(run, pins);
+    }
+    let Some(last) = run.work.ended.last() else { return executed(run, pins, 0, steps) };
+    if !last.success {
+        let reason = format!("step {} failed: {}", last.step + 1, short(&last.output));
+        return Ok(seat::conclude(run, vec![Fact::PlanDropped { reason }]));
+    }
+    match &run.work.judged {
+        None => judged(run, pins, last, steps),
+        Some((Judgement::Finish, _)) => finished(run, pins),
+        Some((Judgement::Continue, _)) => match run.work.ended.len() {
+            at if at < steps.len() => executed(run, pins, at, steps),
+            _ => dropped(run, "all its steps are done, and the goal is not reached"),
+        },
+        Some((verdict @ (Judgement::Retry | Judgement::Replan), reason)) => {
+            let wants = match verdict {
+                Judgement::Retry => "another way",
+                Judgement::Replan | Judgement::Continue | Judgement::Finish => "another plan",
+            };
+            dropped(run, format!("the reviewer wants {wants}: {reason}").trim_end_matches([':', ' ']))
+        }
+    }
+}
+
+fn dropped(run: &RunState, reason: &str) -> Result<Decision, Decision> {
+    Ok(seat::conclude(run, vec![Fact::PlanDropped { reason: reason.to_owned() }]))
+}
+
+/// Nothing is left to do: the final checks have the last word.
+fn finished(run: &RunState, pins: &RunStarted) -> Result<Decision, Decision> {
+    match seat::checks(run, pins)? {
+        Checked::Passed => Ok(seat::succeed(run)),
+        Checked::Failed => dropped(run, "the final checks failed"),
+    }
+}
+
+fn planned(run: &RunState, pins: &RunStarted) -> Result<Decision, Decision> {
+    let about = format!("plan {}", run.work.plans + 1);
+    if !seat::is_at(run, PLANNER, &about) {
+        if run.work.plans >= PLANS_MAX {
+            let why = run.work.dropped.as_deref().unwrap_or("no plan led to the goal");
+            let message = format!("the planner was asked {PLANS_MAX} times; the last time, {why}");
+            return Ok(seat::fail(run, FailureKind::Plan, &message));
+        }
+        let opening = for_planner(run, pins);
+        return Ok(seat::begin(run, Vec::new(), Begins { role: PLANNER.to_owned(), about, opening }));
+    }
+    let steps = steps_of(seat::words(seat::speak(run, pins)?));
+    Ok(seat::conclude(run, vec![Fact::Planned { steps }]))
+}
+
+fn executed(run: &RunState, pins: &RunStarted, at: usize, steps: &[PlanStep]) -> Result<Decision, Decision> {
+    let about = format!("plan {}, step {} of {}", run.work.plans, at + 1, steps.len());
+    if !seat::is_at(run, EXECUTOR, &about) {
+        let mut opening = vec![seat::task(pins), goes_before(run, steps)];
+        opening.push(format!("Your step, {} of {}: {}", at + 1, steps.len(), steps[at].text).into());
+        return Ok(seat::begin(run, Vec::new(), Begins { role: EXECUTOR.to_owned(), about, opening }));
+    }
+    let (success, output) = outcome_of(seat::words(seat::speak(run, pins)?));
+    let step = u32::try_from(at).unwrap_or(u32::MAX);
+    Ok(seat::conclude(run, vec![Fact::StepEnded { step, success, output: output.into() }]))
+}
+
+fn judged(
+    run: &RunState,
+    pins: &RunStarted,
+    last: &StepEnd,
+    steps: &[PlanStep],
+) -> Result<Decision, Decision> {
+    let about = format!("plan {}, step {} of {}", run.work.plans, last.step + 1, steps.len());
+    if !seat::is_at(run, REVIEWER, &about) {
+        let opening = vec![seat::task(pins), goes_before(run, steps), what_changed(run)];
+        return Ok(seat::begin(run, Vec::new(), Begins { role: REVIEWER.to_owned(), about, opening }));
+    }
+    let (verdict, reason) = verdict_of(seat::words(seat::speak(run, pins)?));
+    Ok(seat::conclude(run, vec![Fact::Judged { verdict, reason }]))
+}
+
+fn for_planner(run: &RunState, pins: &RunStarted) -> Vec<Content> {
+    let mut opening = vec![seat::task(pins)];
+    let Some(why) = &run.work.dropped else { return opening };
+    opening.push(format!("You planned before, and are asked again: {why}").into());
+    if !run.work.ended.is_empty() {
+        opening.push(ends(run));
+    }
+    opening.push(what_changed(run));
+    for check in &run.work.failed_checks {
+        opening.push(format!("The check `{}` said:", check.name).into());
+        opening.push(check.content.clone());
+    }
+    opening
+}
+
+/// The plan, with what its steps came to.
+fn goes_before(run: &RunState, steps: &[PlanStep]) -> Content {
+    let lines = steps.iter().enumerate().map(|(nth, step)| {
+        let mark = if nth < run.work.ended.len() { "x" } else { " " };
+        format!("- [{mark}] {}\n", step.text)
+    });
+    let plan: String = lines.collect();
+    let Content::Text(ends) = ends(run) else { return plan.into() };
+    format!("The plan:\n{plan}{ends}").into()
+}
+
+fn ends(run: &RunState) -> Content {
+    let ended = &run.work.ended;
+    let mut text = String::new();
+    for end in &ended[ended.len().saturating_sub(TOLD_MAX)..] {
+        let how = if end.success { "is done" } else { "failed" };
+        text.push_str(&format!("\nStep {} {how}: {}", end.step + 1, short(&end.output)));
+    }
+    if text.is_empty() { text.into() } else { format!("\nWhat its steps came to:{text}").into() }
+}
+
+fn what_changed(run: &RunState) -> Content {
+    let files: Vec<String> = run.overlay.keys().take(FILES_MAX).map(ToString::to_string).collect();
+    if files.is_empty() {
+        return "Nothing in the repository is changed yet.".into();
+    }
+    let more = run.overlay.len().saturating_sub(files.len());
+    let more = if more > 0 { format!(" and {more} more") } else { String::new() };
+    format!("Changed in the repository until now: {}{more}", files.join(", ")).into()
+}
+
+/// Changed files that are named.
+const FILES_MAX: usize = 40;
+
+fn short(content: &Content) -> String {
+    match content {
+        Content::Text(text) => {
+            let mut short: String = text.trim().chars().take(OUTPUT_CHARS_MAX).collect();
+            if short.len() < text.trim().len() {
+                short.push('…');
+            }
+            short
+        }
+        Content::B64(_) | Content::Blob(_) => "(too long to be quoted)".to_owned(),
+    }
+}
+
+/// The steps of an answer; what is no array of them is one step as it stands (C1).
+fn steps_of(said: &str) -> Vec<PlanStep> {
+    let step = |text: String| PlanStep { text, kind: StepKind::Free };
+    let texts = match answer::json_in(said) {
+        Ok(Value::Array(steps)) => steps.into_iter().map(text_of).collect::<Option<Vec<String>>>(),
+        Ok(_) | Err(_) => None,
+    };
+    let texts = texts.unwrap_or_else(|| vec![said.trim().to_owned()]);
+    texts.into_iter().filter(|text| !text.trim().is_empty()).take(STEPS_MAX).map(step).collect()
+}
+
+/// A step as models write it: a string, or an object with one.
+fn text_of(step: Value) -> Option<String> {
+    match step {
+        Value::String(text) => Some(text),
+        Value::Object(fields) => {
+            let named =
+                ["step", "description", "text", "action"].iter().find_map(|name| fields.get(*name)?.as_str());
+            named.map(str::to_owned)
+        }
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::Array(_) => None,
+    }
+}
+
+#[derive(Deserialize)]
+struct Outcome {
+    success: bool,
+    #[serde(default)]
+    output: String,
+}
+
+/// How a step went; an answer that cannot be read is a failure (C2).
+fn outcome_of(said: &str) -> (bool, String) {
+    match answer::taken::<Outcome>(said) {
+        Ok(outcome) => (outcome.success, outcome.output),
+        Err(why) => (false, format!("the executor's answer cannot be read ({why}): {}", said.trim())),
+    }
+}
+
+#[derive(Deserialize)]
+struct Verdict {
+    verdict: Judgement,
+    #[serde(default)]
+    reason: String,
+}
+
+/// A verdict; one that cannot be read is `retry` (C3).
+fn verdict_of(said: &str) -> (Judgement, String) {
+    match answer::taken::<Verdict>(said) {
+        Ok(Verdict { verdict, reason }) => (verdict, reason),
+        Err(why) => (Judgement::Retry, format!("the verdict cannot be read: {why}")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn texts(said: &str) -> Vec<String> {
+        steps_of(said).into_iter().map(|step| step.text).collect()
+    }
+
+    #[test]
+    fn a_plan_that_is_no_array_is_one_step() {
+        assert_eq!(texts("[\"a\", \"b\"]"), ["a", "b"]);
+        assert_eq!(texts("```json\n[{\"step\": \"a\"}, \"b\"]\n```"), ["a", "b"]);
+        assert_eq!(texts("First look, then mend."), ["First look, then mend."]);
+        assert_eq!(texts("[\"a\", 7]"), ["[\"a\", 7]"]);
+        assert!(texts("[]").is_empty());
+    }
+
+    #[test]
+    fn an_outcome_that_cannot_be_read_is_a_failure_and_such_a_verdict_a_retry() {
+        assert_eq!(outcome_of(r#"{"success": true, "output": "ok"}"#), (true, "ok".to_owned()));
+        let (success, output) = outcome_of("It works!");
+        assert!(!success && output.contains("It works!"));
+        assert_eq!(
+            verdict_of(r#"{"verdict": "finish", "reason": "r"}"#),
+            (Judgement::Finish, "r".to_owned())
+        );
+        for said in ["go on", r#"{"verdict": "maybe"}"#, "{}"] {
+            assert_eq!(verdict_of(said).0, Judgement::Retry, "{said}");
+        }
+    }
+}

@@ -1,0 +1,207 @@
+//! What all engines with roles share: how a role is taken up, asked, and heard; the calls that the runtime makes itself;
+//! the final checks. Pure.
+//!
+//! An engine asks in this order: [`first`] (wishes of people, limits, calls that wait, mending, compaction, attempts that
+//! failed), then its own rules, which end in [`speak`] where the role in hand has to say more. Whatever it concludes is
+//! recorded before anything follows from it.
+
+use docket_schema::{
+    content::Content,
+    message::{CallId, StopReason, ToolUse},
+    run::{
+        BlockedWhy, Fact, FailureKind, Phase, PlanStep, RunOutcome, RunStarted, RunState, StepKind, is_cut,
+    },
+};
+use serde_json::Value;
+
+use super::{
+    Act, Begins, Conclusion, Decision, answer_tokens_max, blockers, compaction, escalation, models,
+    react::{self, Asking, NUDGE_CUT, NUDGE_EMPTY},
+    verification,
+};
+
+/// Answers in a row that cannot be taken before it is a person's, or the run's end.
+pub(super) const INVALID_MAX: u32 = 3;
+
+/// What comes before an engine's own rules.
+///
+/// # Errors
+/// The decision that is due first.
+pub(super) fn first(run: &RunState, pins: &RunStarted) -> Result<(), Decision> {
+    if let Some(decision) = react::wishes_and_limits(run) {
+        return Err(decision);
+    }
+    if !run.wanted.is_empty() {
+        return Err(react::run_tools(run, pins));
+    }
+    let due = verification::mend(run, pins)
+        .or_else(|| verification::cannot_run(run))
+        .or_else(|| compaction::under_way(run, pins));
+    if let Some(decision) = due {
+        return Err(decision);
+    }
+    match &run.last_failure {
+        Some(failure) => Err(react::ask_again(run, pins, failure)),
+        None => Ok(()),
+    }
+}
+
+/// The last word of the role in hand.
+///
+/// # Errors
+/// It has not said it: what is to be done for that.
+pub(super) fn speak<'a>(run: &'a RunState, pins: &RunStarted) -> Result<&'a Content, Decision> {
+    let nudge = match (&run.asking.stop, &run.work.problem) {
+        (Some(stop), _) if is_cut(stop) => {
+            if run.asking.cuts >= pins.settings.empty_answers_max {
+                let message = format!(
+                    "{} answers in a row were cut at the limit of {} tokens; raise run.output_tokens_max or split the task",
+                    run.asking.cuts,
+                    answer_tokens_max(pins, models::chosen(run, pins).terms)
+                );
+                return Err(react::end(run, react::failed(FailureKind::Model, &message)));
+            }
+            Some(NUDGE_CUT.to_owned())
+        }
+        (Some(StopReason::Refusal), _) if !run.transcript.has_notes() => {
+            let who = run.work.role.as_deref().unwrap_or("model");
+            let words = match &run.work.said {
+                Some(Content::Text(text)) => format!(": {}", text.trim()),
+                Some(_) | None => ", without a word of why".to_owned(),
+            };
+            let question = Content::Text(format!("The {who} refuses to go on with the task{words}"));
+            return Err(block(run, question, BlockedWhy::Escalated));
+        }
+        _ => {
+            if run.answered_without_tools
+                && !run.transcript.has_notes()
+                && let Some(said) = &run.work.said
+            {
+                return Ok(said);
+            }
+            match &run.work.problem {
+                _ if run.empty_answers > 0 => Some(NUDGE_EMPTY.to_owned()),
+                Some(problem) => Some(format!(
+                    "Your last answer cannot be taken: {problem}\nGive it again, mended, and nothing else."
+                )),
+                None => None,
+            }
+        }
+    };
+    if run.empty_answers >= pins.settings.empty_answers_max {
+        let message = format!("{} empty answers in a row", run.empty_answers);
+        return Err(react::end(run, react::failed(FailureKind::EmptyAnswers, &message)));
+    }
+    let cap = react::turns_allowed(run, &pins.settings);
+    if run.turn.0 >= cap {
+        let message = format!("the cap of {cap} turns is reached");
+        return Err(react::end(run, react::failed(FailureKind::TurnLimit, &message)));
+    }
+    let question = blockers::question(run, &pins.settings);
+    if let Some(question) = question.or_else(|| escalation::question(run, &pins.settings)) {
+        return Err(block(run, question, BlockedWhy::Escalated));
+    }
+    if let Some(decision) = compaction::due(run, pins) {
+        return Err(decision);
+    }
+    Err(react::ask(run, pins, Asking { turn: run.turn.next(), wait_ms: 0, nudge }))
+}
+
+/// Records facts, and decides again.
+pub(super) fn conclude(run: &RunState, facts: Vec<Fact>) -> Decision {
+    decided(run, Conclusion { facts, begins: None })
+}
+
+/// Takes up a role, after these facts.
+pub(super) fn begin(run: &RunState, facts: Vec<Fact>, begins: Begins) -> Decision {
+    decided(run, Conclusion { facts, begins: Some(begins) })
+}
+
+/// Has the runtime make these calls, after these facts.
+pub(super) fn call(run: &RunState, mut facts: Vec<Fact>, calls: Vec<(&str, Value)>) -> Decision {
+    let calls = (run.work.own_calls..).zip(calls).map(|(nth, (name, args))| ToolUse {
+        call: CallId::own(nth),
+        name: name.to_owned(),
+        args,
+        malformed: None,
+    });
+    facts.push(Fact::Calls { calls: calls.collect() });
+    conclude(run, facts)
+}
+
+fn decided(run: &RunState, conclusion: Conclusion) -> Decision {
+    Decision { phase: run.phase, act: Act::Conclude(Box::new(conclusion)) }
+}
+
+/// Asks a person.
+pub(super) fn block(run: &RunState, question: Content, why: BlockedWhy) -> Decision {
+    Decision { phase: run.phase, act: Act::Block { question, why, about: None } }
+}
+
+/// Ends the run as failed.
+pub(super) fn fail(run: &RunState, why: FailureKind, message: &str) -> Decision {
+    react::end(run, react::failed(why, message))
+}
+
+/// Whether the role is in hand, for this.
+pub(super) fn is_at(run: &RunState, role: &str, about: &str) -> bool {
+    run.work.role.as_deref() == Some(role) && run.work.about == about
+}
+
+/// The task as everybody is told it.
+pub(super) const fn task(pins: &RunStarted) -> Content {
+    Content::Blob(pins.prompts.task)
+}
+
+/// How the final checks stand.
+pub(super) enum Checked {
+    /// All passed, or there are none.
+    Passed,
+    /// Some failed: `run.work.failed_checks` has what they said.
+    Failed,
+}
+
+/// The final checks, once all work is done.
+///
+/// # Errors
+/// They are to be run; or they failed too often.
+pub(super) fn checks(run: &RunState, pins: &RunStarted) -> Result<Checked, Decision> {
+    match run.work.checked {
+        Some(true) => Ok(Checked::Passed),
+        Some(false) if run.corrections > pins.settings.corrections_max => {
+            Err(fail(run, FailureKind::Gates, &verification::still_failing(run, pins)))
+        }
+        Some(false) => Ok(Checked::Failed),
+        None => {
+            let checks = verification::checks(run, pins);
+            if checks.is_empty() { Ok(Checked::Passed) } else { Err(verification::check(run, pins, checks)) }
+        }
+    }
+}
+
+/// Ends the run well. Its last words are what its steps were: the last answer was for the runtime.
+pub(super) fn succeed(run: &RunState) -> Decision {
+    let steps: String =
+        run.work.plan.iter().flatten().map(|step| format!("- {}\n", step_words(step))).collect();
+    let summary = if steps.is_empty() { None } else { Some(format!("What was done:\n{steps}").into()) };
+    Decision { phase: Phase::Verifying, act: Act::End { result: RunOutcome::Succeeded, summary } }
+}
+
+/// A step in a line.
+fn step_words(step: &PlanStep) -> String {
+    match &step.kind {
+        StepKind::Free | StepKind::Message => step.text.clone(),
+        StepKind::Edit { path, .. } => format!("{path}: {}", step.text),
+        StepKind::Command { command, .. } => format!("`{command}`"),
+        StepKind::Tests { path: Some(path) } => format!("tests of {path}"),
+        StepKind::Tests { path: None } => "tests".to_owned(),
+    }
+}
+
+/// The words of an answer that stands in its event; what is longer is no structured answer.
+pub(super) fn words(said: &Content) -> &str {
+    match said {
+        Content::Text(text) => text,
+        Content::B64(_) | Content::Blob(_) => "",
+    }
+}

@@ -1,0 +1,189 @@
+//! `delegate`: gives a piece of the work to a child task. Its arguments and what they ask for; the driver carries it
+//! out, for no tool reaches the queue.
+
+use docket_schema::{
+    content::WorkPath,
+    message::{ModelRef, ToolSpec, ToolUse},
+    run::RunSettings,
+};
+use schemars::JsonSchema;
+use serde::Deserialize;
+
+use super::{
+    args::{parse, schema_of},
+    files::work_path,
+};
+
+/// The tool's name.
+pub const DELEGATE: &str = "delegate";
+
+const DESCRIPTION: &str = "Gives a piece of the work to another agent, which has a copy of the workspace as it is now, and \
+    waits for its answer. It knows nothing but what you tell it here: say what is to be done, where to look, and what to \
+    answer. With `writes` its changes are merged into your workspace when it is done; without, they are dropped and only \
+    its answer counts. Several calls in one answer work at the same time. Worth it for pieces that stand alone.";
+
+/// Characters of a title: what a list can show.
+const TITLE_CHARS_MAX: usize = docket_schema::task::TITLE_CHARS_MAX;
+/// Bytes of instructions: the child's prompt has room for as much.
+const INSTRUCTIONS_BYTES_MAX: usize = 32 * 1024;
+
+#[derive(Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+struct Args {
+    /// One line that says what it is about.
+    title: String,
+    /// All that the other agent needs to know.
+    instructions: String,
+    /// Whether its changes are wanted.
+    #[serde(default)]
+    writes: Option<bool>,
+    /// A shell line that must pass before it may end.
+    #[serde(default)]
+    tests: Option<String>,
+    /// Paths that must exist before it may end.
+    #[serde(default)]
+    requires: Option<Vec<String>>,
+    /// Tokens that it may use, of yours; a half of what is left to you where it is left out.
+    #[serde(default)]
+    #[schemars(range(min = 1))]
+    budget_tokens: Option<u64>,
+    /// Dollars that it may use, of yours, likewise.
+    #[serde(default)]
+    budget_usd: Option<f64>,
+    /// Another model, as PROVIDER:NAME.
+    #[serde(default)]
+    model: Option<String>,
+    /// Another engine.
+    #[serde(default)]
+    engine: Option<String>,
+}
+
+/// What a call asks for.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Delegate {
+    /// The child's title.
+    pub title: String,
+    /// The child's work.
+    pub instructions: String,
+    /// Its changes are wanted.
+    pub writes: bool,
+    /// The line that tests it.
+    pub tests: Option<String>,
+    /// Paths that must exist at its end.
+    pub requires: Vec<WorkPath>,
+    /// Tokens that it may use.
+    pub budget_tokens: Option<u64>,
+    /// Nano-dollars that it may use.
+    pub budget_nusd: Option<u64>,
+    /// Another model.
+    pub model: Option<ModelRef>,
+    /// Another engine.
+    pub engine: Option<String>,
+}
+
+/// The tool as a model is told of it; none where the run may give nothing away.
+#[must_use]
+pub fn delegate_spec(settings: &RunSettings) -> Option<ToolSpec> {
+    (settings.delegation_depth_max > 0).then(|| ToolSpec {
+        name: DELEGATE.to_owned(),
+        description: DESCRIPTION.to_owned(),
+        input_schema: schema_of::<Args>(),
+    })
+}
+
+/// What a call asks for.
+///
+/// # Errors
+/// What is wrong with its arguments, for the model.
+pub fn delegate_args(tool: &ToolUse) -> Result<Delegate, String> {
+    let args: Args = parse(DELEGATE, &tool.args)?;
+    let title: String = args.title.split_whitespace().collect::<Vec<_>>().join(" ");
+    if title.is_empty() || title.chars().count() > TITLE_CHARS_MAX {
+        return Err(format!("`title` must be one line of 1 to {TITLE_CHARS_MAX} characters"));
+    }
+    if args.instructions.trim().is_empty() || args.instructions.len() > INSTRUCTIONS_BYTES_MAX {
+        return Err(format!("`instructions` must be 1 to {INSTRUCTIONS_BYTES_MAX} bytes"));
+    }
+    let path = |path: &String| work_path(path).map_err(|error| format!("`requires`: {error}"));
+    let requires = args.requires.iter().flatten().map(path).collect::<Result<_, _>>()?;
+    let model = args.model.filter(|model| !model.trim().is_empty());
+    let model = model.map(|model| model.trim().parse()).transpose();
+    let model = model.map_err(|error: docket_schema::ids::ParseIdError| format!("`model`: {error}"))?;
+    let budget_nusd = match args.budget_usd {
+        None => None,
+        Some(usd) if usd > 0.0 && usd < 1e9 => Some((usd * 1e9).round() as u64),
+        Some(_) => return Err("`budget_usd` must be more than 0".to_owned()),
+    };
+    if args.budget_tokens == Some(0) {
+        return Err("`budget_tokens` must be more than 0".to_owned());
+    }
+    let given = |text: Option<String>| text.filter(|text| !text.trim().is_empty());
+    Ok(Delegate {
+        title,
+        instructions: args.instructions,
+        writes: args.writes.unwrap_or(false),
+        tests: given(args.tests),
+        requires,
+        budget_tokens: args.budget_tokens,
+        budget_nusd,
+        model,
+        engine: given(args.engine),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use docket_schema::{ids::Turn, message::CallId};
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    fn asked(args: Value) -> Result<Delegate, String> {
+        let call = CallId::tool(Turn(1), 0);
+        delegate_args(&ToolUse { call, name: DELEGATE.to_owned(), args, malformed: None })
+    }
+
+    #[test]
+    fn it_is_offered_only_where_the_run_may_delegate() {
+        assert!(delegate_spec(&RunSettings::default()).is_none());
+        let may = RunSettings { delegation_depth_max: 1, ..RunSettings::default() };
+        insta::assert_json_snapshot!(delegate_spec(&may));
+    }
+
+    #[test]
+    fn what_is_asked_for_is_read() {
+        let plain =
+            asked(json!({ "title": " Look\n around ", "instructions": "Say what is there." })).unwrap();
+        assert_eq!((plain.title.as_str(), plain.writes, plain.budget_nusd), ("Look around", false, None));
+        let all = asked(json!({
+            "title": "a", "instructions": "b", "writes": true, "tests": "make test", "requires": ["a/b.txt"],
+            "budget_tokens": 5, "budget_usd": 0.25, "model": "openai:x", "engine": "react"
+        }));
+        let all = all.unwrap();
+        assert_eq!(all.budget_nusd, Some(250_000_000));
+        assert_eq!(all.model.map(|model| model.to_string()).as_deref(), Some("openai:x"));
+        assert_eq!(all.requires[0].to_string(), "a/b.txt");
+    }
+
+    #[test]
+    fn what_is_wrong_is_told() {
+        let with = |field: &str, value: Value| {
+            let mut args = json!({ "title": "a", "instructions": "b" });
+            args[field] = value;
+            asked(args).unwrap_err()
+        };
+        for (field, value) in [
+            ("title", json!(" ")),
+            ("title", json!("x".repeat(201))),
+            ("instructions", json!("")),
+            ("requires", json!(["../out"])),
+            ("model", json!("x")),
+            ("budget_usd", json!(-1)),
+            ("budget_tokens", json!(0)),
+            ("depth", json!(1)),
+        ] {
+            let told = with(field, value);
+            assert!(told.contains(field), "{field}: {told}");
+        }
+    }
+}

@@ -1,0 +1,35 @@
+//! `memory_delete`: forgets a key.
+
+use docket_schema::wire::{MemoryAct, RunMemoryResponse};
+use schemars::JsonSchema;
+use serde::Deserialize;
+
+use super::{
+    super::context::{ToolContext, ToolOutcome},
+    store::{Scope, ask, unexpected},
+};
+
+pub(in super::super) const NAME: &str = "memory_delete";
+pub(in super::super) const DESCRIPTION: &str = "Forgets what is remembered under a key.";
+
+#[derive(Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(in super::super) struct Args {
+    /// The key.
+    key: String,
+    /// Who shares it: runs on this repository (the default), or runs of this queue.
+    #[serde(default)]
+    scope: Option<Scope>,
+}
+
+pub(in super::super) async fn run(context: ToolContext<'_>, args: Args) -> ToolOutcome {
+    let Args { key, scope } = args;
+    ask(context, NAME, scope, MemoryAct::Delete { key: key.clone() }, |answer| match answer {
+        RunMemoryResponse::Deleted => Ok(format!("forgot `{key}`")),
+        RunMemoryResponse::Absent => {
+            Err(format!("nothing is remembered under `{key}`; memory_recall without a key lists what is"))
+        }
+        other => unexpected(other),
+    })
+    .await
+}

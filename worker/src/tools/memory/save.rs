@@ -1,0 +1,90 @@
+//! `memory_save`: something to be remembered beyond the run.
+
+use docket_schema::{
+    system::{MEMORY_KEY_CHARS_MAX, MEMORY_VALUE_BYTES_MAX, is_memory_key},
+    wire::{MemoryAct, RunMemoryResponse},
+};
+use schemars::JsonSchema;
+use serde::Deserialize;
+
+use super::{
+    super::context::{ToolContext, ToolOutcome},
+    store::{Scope, ask, unexpected},
+};
+
+pub(in super::super) const NAME: &str = "memory_save";
+pub(in super::super) const DESCRIPTION: &str = "Remembers a text under a key, for later runs on the same repository or \
+    in the same queue; what the key held before is forgotten. Secrets are struck out.";
+
+#[derive(Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(in super::super) struct Args {
+    /// A short name, one line of at most 128 characters, as build/how-to-test.
+    key: String,
+    /// What is remembered, at most 16 KiB.
+    value: String,
+    /// Who shares it: runs on this repository (the default), or runs of this queue.
+    #[serde(default)]
+    scope: Option<Scope>,
+}
+
+pub(in super::super) async fn run(context: ToolContext<'_>, args: Args) -> ToolOutcome {
+    let Args { key, value, scope } = args;
+    // Told here as the coordinator would: without a word to it.
+    if !is_memory_key(&key) {
+        return ToolOutcome::error(
+            NAME,
+            format!(
+                "`key` must be one line of 1 to {MEMORY_KEY_CHARS_MAX} characters, without spaces at its ends"
+            ),
+        );
+    }
+    let redactor = &context.settings.redactor;
+    if redactor.text(&key) != key {
+        return ToolOutcome::error(NAME, "`key` holds a secret: call it otherwise");
+    }
+    let value = redactor.text(&value).into_owned();
+    if value.len() > MEMORY_VALUE_BYTES_MAX {
+        let text =
+            format!("`value` has {} bytes, more than {MEMORY_VALUE_BYTES_MAX}: say it shorter", value.len());
+        return ToolOutcome::error(NAME, text);
+    }
+    let act = MemoryAct::Save { key: key.clone(), value };
+    ask(context, NAME, scope, act, |answer| match answer {
+        RunMemoryResponse::Saved { keys } => Ok(format!("remembered under `{key}`; {keys} keys are kept")),
+        other => unexpected(other),
+    })
+    .await
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::{super::super::testing::Workspace, *};
+
+    /// What is wrong with a call is told before anything is asked of the coordinator; what comes of a right one is
+    /// tested with a real one (`tests/it/tool_set.rs`).
+    #[test]
+    fn what_cannot_be_remembered_is_told_at_once() {
+        let mut w = Workspace::new(&[]);
+        let secret = concat!("AKIA", "IOSFODNN7", "EXAMPLE");
+        for (args, want) in [
+            (json!({"key": "", "value": "v"}), "one line of 1 to 128 characters"),
+            (json!({"key": "a\nb", "value": "v"}), "one line of 1 to 128 characters"),
+            (json!({"key": "k".repeat(129), "value": "v"}), "one line of 1 to 128 characters"),
+            (json!({"key": secret, "value": "v"}), "holds a secret"),
+            (json!({"key": "k", "value": "x".repeat(MEMORY_VALUE_BYTES_MAX + 1)}), "more than 16384"),
+            (json!({"key": "k", "value": "v", "scope": "everybody"}), "bad arguments"),
+            (json!({"key": "k"}), "`value`"),
+            (json!({"key": "k", "value": "v"}), "there is no memory here"),
+        ] {
+            let out = w.call(NAME, args.clone());
+            assert!(out.is_error && out.text().contains(want), "{args}: {}", out.text());
+        }
+        for tool in ["memory_recall", "memory_delete"] {
+            let out = w.call(tool, json!({"key": "k"}));
+            assert!(out.is_error && out.text().contains("there is no memory here"), "{}", out.text());
+        }
+    }
+}

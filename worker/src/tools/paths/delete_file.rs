@@ -1,0 +1,114 @@
+//! `delete_file`: a file, a link, or a folder and what it holds.
+
+use schemars::JsonSchema;
+use serde::Deserialize;
+
+use super::{
+    super::{
+        context::{ToolContext, ToolOutcome},
+        files::{load, work_path},
+        near,
+    },
+    names,
+};
+
+pub(in super::super) const NAME: &str = "delete_file";
+pub(in super::super) const DESCRIPTION: &str = "Deletes a file, or a folder: one that is not empty only where recursive \
+    is true. Of a link only the link goes.";
+
+#[derive(Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(in super::super) struct Args {
+    /// Its path, relative to the workspace.
+    path: String,
+    /// Delete a folder with all that it holds.
+    #[serde(default)]
+    recursive: Option<bool>,
+}
+
+pub(in super::super) fn run(context: ToolContext<'_>, args: &Args) -> ToolOutcome {
+    deleted(context, args).unwrap_or_else(|text| ToolOutcome::error(NAME, text))
+}
+
+fn deleted(context: ToolContext<'_>, args: &Args) -> Result<ToolOutcome, String> {
+    let path = work_path(&args.path).map_err(|error| error.to_string())?;
+    let meta = names::look(context.root, &path).map_err(|error| near::told(context.root, &error))?;
+    if meta.is_dir() {
+        let holds = names::below(context.root, &path)?;
+        if holds > 0 && args.recursive != Some(true) {
+            return Err(format!(
+                "`{path}` is a folder that holds {holds} names: say recursive to delete it with them"
+            ));
+        }
+        names::remove_folder(context.root, &path).map_err(|error| error.to_string())?;
+        let mut out = ToolOutcome::ok(format!("deleted the folder {path}, {holds} names in it"));
+        out.facts.may_have_changed_tree = true;
+        return Ok(out);
+    }
+    // Bound to what was read, where it was: somebody else's change is looked at before it goes.
+    if let Some(read) = context.read_set.get(&path)
+        && meta.is_file()
+        && load(context.root, &path).is_ok_and(|now| now.hash != *read)
+    {
+        return Err(format!("`{path}` changed on disk since it was read: read it again, then delete it"));
+    }
+    names::remove_file(context.root, &path).map_err(|error| error.to_string())?;
+    let mut out = ToolOutcome::ok(format!("deleted {path}"));
+    out.facts.changed.push(path);
+    Ok(out)
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::{super::super::testing::Workspace, *};
+
+    #[test]
+    fn files_links_and_folders_go_and_what_links_lead_to_stays() {
+        let mut w = Workspace::new(&[("a", "1"), ("d/x", "2"), ("d/e/y", "3"), ("keep/z", "4")]);
+        w.link("d/out", w.path("keep"));
+        w.link("l", w.path("keep/z"));
+        assert_eq!(w.call(NAME, json!({"path": "a"})).text(), "deleted a");
+        assert!(!w.call(NAME, json!({"path": "l"})).is_error);
+        let out = w.call(NAME, json!({"path": "d"}));
+        assert!(out.is_error && out.text().contains("holds 4 names"), "{}", out.text());
+        let out = w.call(NAME, json!({"path": "d/", "recursive": true}));
+        assert!(!out.is_error && out.facts.may_have_changed_tree, "{}", out.text());
+        assert_eq!(w.names(), ["keep/z"]);
+        // Again, as a recovery would on a workspace that is restored: it is told plainly.
+        assert!(w.call(NAME, json!({"path": "d"})).text().contains("does not exist"));
+    }
+
+    #[test]
+    fn what_is_protected_elsewhere_or_too_much_stays() {
+        let mut w = Workspace::new(&[
+            (".git/HEAD", "1"),
+            ("sub/.git/HEAD", "2"),
+            ("c/.docket/x", "3"),
+            ("read", "4"),
+        ]);
+        w.link("out", "/etc");
+        for n in 0..=names::BELOW_MAX {
+            w.write(&format!("many/{n}"), "");
+        }
+        w.call("read_file", json!({"path": "read"}));
+        w.write("read", "changed");
+        for (path, want) in [
+            (".git", "protected"),
+            (".git/HEAD", "protected"),
+            ("sub", "protected"),
+            ("c", "protected"),
+            ("out/passwd", "link"),
+            ("../x", "not a path"),
+            (".", "not a path"),
+            ("", "not a path"),
+            ("many", "more than 2000 names"),
+            ("read", "changed on disk"),
+        ] {
+            let out = w.call(NAME, json!({"path": path, "recursive": true}));
+            assert!(out.is_error && out.text().contains(want), "{path}: {}", out.text());
+        }
+        assert_eq!((w.read(".git/HEAD").as_str(), w.read("sub/.git/HEAD").as_str()), ("1", "2"));
+    }
+}

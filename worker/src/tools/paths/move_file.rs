@@ -1,0 +1,152 @@
+//! `move_file`: another name for a file or a folder.
+
+use docket_schema::content::WorkPath;
+use schemars::JsonSchema;
+use serde::Deserialize;
+
+use super::{
+    super::{
+        context::{ToolContext, ToolOutcome},
+        files::{load, os, work_path},
+        near,
+    },
+    names,
+};
+
+pub(in super::super) const NAME: &str = "move_file";
+pub(in super::super) const DESCRIPTION: &str = "Moves or renames a file or a folder, and makes the folders above its new \
+    place. Fails where something stands there.";
+
+#[derive(Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(in super::super) struct Args {
+    /// Its path, relative to the workspace.
+    from: String,
+    /// Its new path, with its new name.
+    to: String,
+}
+
+pub(in super::super) fn run(context: ToolContext<'_>, args: &Args) -> ToolOutcome {
+    moved(context, args).unwrap_or_else(|text| ToolOutcome::error(NAME, text))
+}
+
+fn moved(context: ToolContext<'_>, args: &Args) -> Result<ToolOutcome, String> {
+    let (from, to) = ends(context, &args.from, &args.to)?;
+    let meta = names::look(context.root, &from).map_err(|error| near::told(context.root, &error))?;
+    if meta.is_dir() {
+        if to.as_bytes().strip_prefix(from.as_bytes()).is_some_and(|rest| rest.first() == Some(&b'/')) {
+            return Err(format!("`{to}` lies in `{from}`: a folder cannot be moved into itself"));
+        }
+        let holds = names::below(context.root, &from)?;
+        names::rename(context.root, &from, &to).map_err(|error| error.to_string())?;
+        let mut out = ToolOutcome::ok(format!("moved the folder {from} to {to}, {holds} names in it"));
+        out.facts.may_have_changed_tree = true;
+        return Ok(out);
+    }
+    // Bound to what was read: a file that is another by now is looked at first.
+    let hash = match (context.read_set.get(&from), meta.is_file()) {
+        (Some(read), true) => {
+            let now = load(context.root, &from).map_err(|error| error.to_string())?.hash;
+            if now != *read {
+                return Err(format!(
+                    "`{from}` changed on disk since it was read: read it again, then move it"
+                ));
+            }
+            Some(now)
+        }
+        (Some(_) | None, _) => None,
+    };
+    names::rename(context.root, &from, &to).map_err(|error| error.to_string())?;
+    let mut out = ToolOutcome::ok(format!("moved {from} to {to}"));
+    out.facts.changed.extend([from, to.clone()]);
+    Ok(match hash {
+        Some(hash) => out.seen(to, hash),
+        None => out,
+    })
+}
+
+/// Both paths, and nothing at the second.
+pub(super) fn ends(context: ToolContext<'_>, from: &str, to: &str) -> Result<(WorkPath, WorkPath), String> {
+    let path = |field: &str, text: &str| work_path(text).map_err(|error| format!("`{field}`: {error}"));
+    let (from, into) = (path("from", from)?, path("to", to)?);
+    if to.ends_with('/') {
+        return Err(format!("`to`: `{to}` names a folder: give the new path with the name in it"));
+    }
+    if context.root.symlink_metadata(os(&into)).is_ok() {
+        return Err(format!("`{into}` exists already: nothing is replaced; delete_file removes it"));
+    }
+    Ok((from, into))
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::{super::super::testing::Workspace, *};
+
+    #[test]
+    fn a_file_and_a_folder_get_another_name_and_what_was_read_stays_read() {
+        let mut w = Workspace::new(&[("a.txt", "one\n"), ("d/x/y", "2\n")]);
+        w.chmod("a.txt", 0o755);
+        w.call("read_file", json!({"path": "a.txt"}));
+        let out = w.call(NAME, json!({"from": "a.txt", "to": "new/b.txt"}));
+        assert_eq!((out.text().as_ref(), out.facts.changed.len()), ("moved a.txt to new/b.txt", 2));
+        assert_eq!((w.read("new/b.txt").as_str(), w.mode("new/b.txt")), ("one\n", 0o755));
+        let edit = json!({"path": "new/b.txt", "edits": [{"search": "one", "replace": "two"}]});
+        assert!(!w.call("edit_file", edit).is_error);
+        let out = w.call(NAME, json!({"from": "d", "to": "e/f"}));
+        assert!(!out.is_error && out.facts.may_have_changed_tree, "{}", out.text());
+        assert_eq!(w.names(), ["e/f/x/y", "new/b.txt"]);
+    }
+
+    #[test]
+    fn a_link_is_moved_itself_and_nothing_is_moved_out_or_over_anything() {
+        let mut w = Workspace::new(&[
+            ("a", "1"),
+            ("b", "2"),
+            ("d/e", "3"),
+            (".git/config", "4"),
+            ("repo/.git/HEAD", "5"),
+            ("cfg/docket.toml", "6"),
+        ]);
+        w.link("out", "/etc");
+        assert!(!w.call(NAME, json!({"from": "out", "to": "still"})).is_error);
+        assert_eq!(std::fs::read_link(w.path("still")).expect("a link"), std::path::Path::new("/etc"));
+        for (from, to, want) in [
+            ("a", "b", "exists already"),
+            ("a", "d", "exists already"),
+            ("a", "d/", "names a folder"),
+            ("d", "d/e/f", "into itself"),
+            ("absent", "x", "does not exist"),
+            ("a", "../x", "not a path"),
+            ("a", "/tmp/x", "not a path"),
+            ("../x", "a2", "not a path"),
+            ("a", "still/x", "link"),
+            ("still/hostname", "x", "link"),
+            ("a", ".git/hooks/x", "protected"),
+            (".git/config", "x", "protected"),
+            (".git", "x", "protected"),
+            ("repo", "elsewhere", "protected"),
+            ("cfg", "elsewhere", "protected"),
+            ("a", "docket.toml", "protected"),
+            ("a", "b/c", "link, or lies below one"),
+        ] {
+            let out = w.call(NAME, json!({"from": from, "to": to}));
+            assert!(out.is_error && out.text().contains(want), "{from} {to}: {}", out.text());
+        }
+        assert_eq!(
+            (w.read("a").as_str(), w.read("b").as_str(), w.read(".git/config").as_str()),
+            ("1", "2", "4")
+        );
+    }
+
+    #[test]
+    fn a_file_that_changed_since_it_was_read_stays_where_it_is() {
+        let mut w = Workspace::new(&[("a", "1\n")]);
+        w.call("read_file", json!({"path": "a"}));
+        w.write("a", "another's\n");
+        let out = w.call(NAME, json!({"from": "a", "to": "b"}));
+        assert!(out.is_error && out.text().contains("changed on disk"), "{}", out.text());
+        assert_eq!(w.names(), ["a"]);
+    }
+}

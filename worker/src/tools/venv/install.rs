@@ -1,0 +1,175 @@
+//! `venv_install`: packages into the environment, which is made where it is not there.
+
+use schemars::JsonSchema;
+use serde::Deserialize;
+
+use super::{
+    super::{
+        context::{ToolContext, ToolOutcome},
+        files::{load, work_path},
+        line::{self, Leaves, Line, Running, joined},
+    },
+    place::FOLDER,
+};
+
+pub(in super::super) const NAME: &str = "venv_install";
+pub(in super::super) const DESCRIPTION: &str = "Installs packages into the workspace's Python environment, and makes \
+    the environment where it is not there (also without packages). Without the network only files of the workspace can \
+    be installed.";
+
+/// Packages of one call at most.
+const PACKAGES_MAX: usize = 100;
+/// Longest name of a package, in bytes.
+const PACKAGE_BYTES_MAX: usize = 300;
+
+#[derive(Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(in super::super) struct Args {
+    /// Packages as pip takes them: requests, "django>=5", ./wheels/a.whl.
+    #[serde(default)]
+    packages: Option<Vec<String>>,
+    /// A requirements file, relative to the workspace.
+    #[serde(default)]
+    requirements: Option<String>,
+}
+
+impl Args {
+    /// As policies read it, whatever is done beside: the packages decide.
+    pub(in super::super) fn line(&self) -> Result<Line, String> {
+        let mut words = vec!["pip".to_owned(), "install".to_owned()];
+        words.extend(self.words()?);
+        Ok(Line { shell: joined(&words), cwd: None, paths: Vec::new() })
+    }
+
+    fn words(&self) -> Result<Vec<String>, String> {
+        let packages = self.packages.as_deref().unwrap_or_default();
+        if packages.len() > PACKAGES_MAX {
+            return Err(format!("`packages` names {}, more than {PACKAGES_MAX}", packages.len()));
+        }
+        let mut words = Vec::new();
+        if let Some(file) = self.requirements.as_deref().filter(|file| !file.trim().is_empty()) {
+            let path = work_path(file).map_err(|error| format!("`requirements`: {error}"))?;
+            words.extend(["-r".to_owned(), format!("./{path}")]);
+        }
+        for package in packages {
+            let package = package.trim();
+            let legal = package.len() <= PACKAGE_BYTES_MAX && !package.chars().any(char::is_control);
+            if package.is_empty() || package.starts_with('-') || !legal {
+                let shown: String = package.chars().take(80).collect();
+                return Err(format!("`packages`: `{shown}` is no package, as requests or ./wheels/a.whl"));
+            }
+            words.push(package.to_owned());
+        }
+        Ok(words)
+    }
+}
+
+pub(in super::super) async fn run(context: ToolContext<'_>, args: Args) -> ToolOutcome {
+    match shell(context, &args) {
+        Ok(shell) => {
+            let timeout_ms = context.settings.command_timeout_ms_max;
+            let leaves = Leaves::Changes;
+            let running = Running { tool: NAME, shell, cwd: None, timeout_ms, leaves, must_end_well: true };
+            line::run(context, running).await
+        }
+        Err(text) => ToolOutcome::error(NAME, text),
+    }
+}
+
+fn shell(context: ToolContext<'_>, args: &Args) -> Result<String, String> {
+    let words = args.words()?;
+    if let Some(file) = args.requirements.as_deref().filter(|file| !file.trim().is_empty()) {
+        let path = work_path(file).map_err(|error| format!("`requirements`: {error}"))?;
+        load(context.root, &path).map_err(|error| format!("`requirements`: {error}"))?;
+    }
+    let mut shell = format!(
+        "set -e\n\
+         if [ -L {FOLDER} ]; then echo '{FOLDER} is a link, and no environment is made behind one' >&2; exit 1; fi\n\
+         if [ ! -x {FOLDER}/bin/python ]; then python3 -m venv {FOLDER}; printf '*\\n' > {FOLDER}/.gitignore; \
+         echo 'made the environment {FOLDER}'; fi\n"
+    );
+    if !words.is_empty() {
+        // A call that policy gives the network finds a proxy in its environment; without, pip would wait for what
+        // cannot come.
+        shell.push_str(&format!(
+            "alone='--no-index --no-build-isolation'; if [ -n \"${{https_proxy:-}}\" ]; then alone=; fi\n\
+             PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_NO_INPUT=1 PIP_CONFIG_FILE=/dev/null exec {FOLDER}/bin/python -m pip \
+             install $alone {}\n",
+            joined(&words)
+        ));
+    }
+    Ok(shell)
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::{super::super::testing::Workspace, *};
+
+    /// A package that pip installs without building anything and without the network: a wheel, made by hand.
+    pub(in super::super) fn wheel(w: &mut Workspace) {
+        let line = r#"mkdir -p wheels && python3 - <<'E'
+import zipfile
+with zipfile.ZipFile("wheels/greet-1.0-py3-none-any.whl", "w") as z:
+    z.writestr("greet.py", "def hello(): return 'hello from the wheel'\n")
+    z.writestr("greet-1.0.dist-info/METADATA", "Metadata-Version: 2.1\nName: greet\nVersion: 1.0\n")
+    z.writestr("greet-1.0.dist-info/WHEEL", "Wheel-Version: 1.0\nGenerator: x\nRoot-Is-Purelib: true\nTag: py3-none-any\n")
+    z.writestr("greet-1.0.dist-info/RECORD", "greet.py,,\ngreet-1.0.dist-info/METADATA,,\ngreet-1.0.dist-info/WHEEL,,\ngreet-1.0.dist-info/RECORD,,\n")
+E"#;
+        assert_eq!(w.call("run_command", json!({"command": line})).facts.exit, Some(0));
+    }
+
+    #[test]
+    fn the_environment_is_made_once_and_a_file_of_the_workspace_is_installed() {
+        let mut w = Workspace::new(&[]);
+        if !Workspace::has("ensurepip") {
+            return;
+        }
+        let out = w.call("venv_run", json!({"command": "true"}));
+        assert!(out.is_error && out.text().contains("venv_install makes it"), "{}", out.text());
+        let out = w.call(NAME, json!({}));
+        assert!(!out.is_error && out.text().contains("made the environment"), "{}", out.text());
+        wheel(&mut w);
+        let out = w.call(NAME, json!({"packages": ["./wheels/greet-1.0-py3-none-any.whl"]}));
+        assert!(out.text().contains("Successfully installed greet-1.0"), "{}", out.text());
+        assert!(!out.text().contains("made the environment") && out.facts.may_have_changed_tree);
+        w.write("sub/deep/x", "");
+        let line = "python -c 'import greet, sys; print(greet.hello(), sys.prefix != sys.base_prefix)'";
+        for cwd in ["", "sub/deep"] {
+            let out = w.call("venv_run", json!({"command": line, "cwd": cwd}));
+            assert!(out.text().contains("hello from the wheel True"), "{}", out.text());
+        }
+        // git leaves it out by itself.
+        let told = w.call("run_command", json!({"command": "git init -q . && git add -A && git ls-files"}));
+        assert!(!told.text().contains(FOLDER), "{}", told.text());
+        // What is not of the workspace cannot come from anywhere, and nobody waits for it.
+        let out = w.call(NAME, json!({"packages": ["surely-there-is-no-such-package"]}));
+        assert!(out.is_error && out.text().contains("No matching distribution"), "{}", out.text());
+    }
+
+    #[test]
+    fn what_is_no_package_is_refused_before_anything_runs() {
+        let mut w = Workspace::new(&[]);
+        w.link("out.txt", "/etc/passwd");
+        w.link(FOLDER, "/tmp");
+        for args in [
+            json!({"packages": ["--index-url=http://x"]}),
+            json!({"packages": ["-e", "."]}),
+            json!({"packages": [""]}),
+            json!({"packages": ["a\nb"]}),
+            json!({"requirements": "../r.txt"}),
+            json!({"requirements": "absent.txt"}),
+            json!({"requirements": "out.txt"}),
+            json!({"packages": vec!["a"; PACKAGES_MAX + 1]}),
+        ] {
+            let out = w.call(NAME, args.clone());
+            assert!(out.is_error && !out.facts.may_have_changed_tree, "{args}: {}", out.text());
+        }
+        let out = w.call(NAME, json!({}));
+        assert!(out.is_error && out.text().contains("is a link"), "{}", out.text());
+        let args: Args =
+            serde_json::from_value(json!({"packages": ["a; rm -rf x", "$(id)"]})).expect("reads");
+        assert_eq!(args.line().expect("a line").shell, "pip install 'a; rm -rf x' '$(id)'");
+    }
+}

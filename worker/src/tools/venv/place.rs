@@ -1,0 +1,21 @@
+//! Where the environment is. What it holds can be made again and is nobody's work: snapshots leave it out
+//! (`workspace/ignored.rs`), and so does git.
+
+use docket_schema::content::WorkPath;
+
+pub(super) use crate::workspace::VENV_FOLDER as FOLDER;
+
+/// Whether there is one.
+pub(super) fn is_there(root: &cap_std::fs::Dir) -> bool {
+    // Its interpreter is a link that leads out of the workspace, as in every such environment.
+    root.symlink_metadata(format!("{FOLDER}/bin/python")).is_ok()
+}
+
+/// The words that make commands in `cwd` find its programs first.
+pub(super) fn entering(cwd: Option<&WorkPath>) -> String {
+    let up = cwd.map_or(String::new(), |cwd| "../".repeat(cwd.parts().count()));
+    format!(
+        "VIRTUAL_ENV=\"$(cd ./{up} && pwd -P)/{FOLDER}\"; PATH=\"$VIRTUAL_ENV/bin:$PATH\"; export VIRTUAL_ENV PATH; unset \
+         PYTHONHOME\n"
+    )
+}

@@ -1,0 +1,409 @@
+//! A child's changes taken over into its parent's workspace: three trees merged, path by path and line by line.
+//!
+//! What both changed otherwise is a conflict: the parent's stays as it is, and the child's is told. Nothing is guessed,
+//! and nothing is half done: the workspace is restored to the merged tree, whose hash proves it. Called by the driver
+//! of the parent, before it decides again.
+
+use std::collections::{BTreeMap, HashMap};
+
+use bytes::Bytes;
+use docket_schema::{
+    content::{BlobRef, WorkPath},
+    ids::BlobHash,
+    run::Overlay,
+    snapshot::{Entry, EntryKind, LeftOut, Manifest, PathChange},
+};
+use similar::{Algorithm, DiffOp, capture_diff_slices};
+
+use super::{
+    blobs::{BlobError, Blobs, PendingBlobs},
+    contents::{Contents, ContentsError},
+    merge::FOLDER_MODE,
+    past::{changed_paths, tree_of},
+    restore::{RestoreError, RestoreTarget, restore},
+    snapshot::{SnapshotDelta, Workspace},
+};
+
+/// Files above this size are not merged by lines, in bytes: what both changed there is a conflict.
+const MERGED_BYTES_MAX: u64 = 1024 * 1024;
+
+/// A path that both changed, otherwise.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Conflict {
+    /// Where.
+    pub path: WorkPath,
+    /// Why it was not merged.
+    pub why: &'static str,
+    /// The lines in question, both versions, where it is text.
+    pub lines: Option<String>,
+}
+
+/// What was taken over.
+#[derive(Debug)]
+pub struct TakenOver {
+    /// What changed in the workspace by it, to be recorded.
+    pub delta: SnapshotDelta,
+    /// What was not.
+    pub conflicts: Vec<Conflict>,
+}
+
+/// The workspace as its run recorded it.
+#[derive(Debug, Clone, Copy)]
+pub struct Ours<'a> {
+    /// Against the base.
+    pub overlay: &'a Overlay,
+    /// `.git` against the base.
+    pub git_overlay: &'a Overlay,
+    /// What snapshots left out.
+    pub left_out: &'a [LeftOut],
+}
+
+/// Merges what changed between `start` and `theirs` into the workspace, which stands as `ours` says. Blocks on the file
+/// system.
+///
+/// # Errors
+/// [`RestoreError`]: a content is missing, or the file system refuses; the workspace must then be restored.
+pub async fn take_over<B: Blobs>(
+    workspace: &mut Workspace,
+    ours: Ours<'_>,
+    (start, theirs): (&Overlay, &Overlay),
+    blobs: &B,
+) -> Result<TakenOver, RestoreError> {
+    let base = workspace.base_manifest();
+    let (start, theirs) = (tree_of(base, start), tree_of(base, theirs));
+    let own = tree_of(base, ours.overlay);
+    let mut merged = Merged { tree: own.clone(), blobs: PendingBlobs::default(), conflicts: Vec::new() };
+    let contents = Contents::new(&workspace.base, blobs);
+    for change in changed_paths(&start, &theirs) {
+        let path = change.path;
+        let here = own.entries.get(&path).copied();
+        if here == change.new {
+            continue;
+        }
+        if here == change.old {
+            merged.set(path, change.new);
+        } else {
+            merged.both_changed(path, [change.old, here, change.new], &contents).await?;
+        }
+    }
+    merged.untangle(&own);
+    let Merged { tree, blobs: pending, conflicts } = merged;
+    let changes: Vec<PathChange> = changed_paths(&own, &tree)
+        .into_iter()
+        .map(|change| PathChange { path: change.path, entry: change.new })
+        .collect();
+    let hash = tree.tree_hash();
+    if !changes.is_empty() {
+        let mut overlay = ours.overlay.clone();
+        overlay.extend(changes.iter().map(|change| (change.path.clone(), change.entry)));
+        let (git_overlay, left_out) = (ours.git_overlay, ours.left_out);
+        let made = pending.iter().map(|(blob, bytes)| (blob.hash, Bytes::from(bytes.clone()))).collect();
+        let blobs = Beside { made, blobs };
+        let target = RestoreTarget { overlay: &overlay, git_overlay, left_out, tree: hash };
+        restore(workspace, &target, &blobs).await?;
+    }
+    let delta = SnapshotDelta {
+        changes,
+        git_changes: Vec::new(),
+        tree: hash,
+        left_out: Vec::new(),
+        blobs: pending,
+        files_read: 0,
+    };
+    Ok(TakenOver { delta, conflicts })
+}
+
+/// Blobs that were made just now, before those that are stored.
+struct Beside<'a, B> {
+    made: HashMap<BlobHash, Bytes>,
+    blobs: &'a B,
+}
+
+impl<B: Blobs> Blobs for Beside<'_, B> {
+    async fn get(&self, blob: &BlobRef) -> Result<Bytes, BlobError> {
+        match self.made.get(&blob.hash) {
+            Some(bytes) => Ok(bytes.clone()),
+            None => self.blobs.get(blob).await,
+        }
+    }
+}
+
+struct Merged {
+    tree: Manifest,
+    blobs: PendingBlobs,
+    conflicts: Vec<Conflict>,
+}
+
+impl Merged {
+    fn set(&mut self, path: WorkPath, entry: Option<Entry>) {
+        match entry {
+            Some(entry) => self.tree.entries.insert(path, entry),
+            None => self.tree.entries.remove(&path),
+        };
+    }
+
+    fn conflict(&mut self, path: WorkPath, why: &'static str, lines: Option<String>) {
+        self.conflicts.push(Conflict { path, why, lines });
+    }
+
+    async fn both_changed<B: Blobs>(
+        &mut self,
+        path: WorkPath,
+        [old, ours, theirs]: [Option<Entry>; 3],
+        contents: &Contents<'_, B>,
+    ) -> Result<(), ContentsError> {
+        let is_dir = |entry: Option<Entry>| entry.is_some_and(|entry| entry.kind == EntryKind::Dir);
+        let (ours, theirs) = match (ours, theirs) {
+            // A folder that has, or lacks, an entry of its own follows from what is in it.
+            (ours, theirs) if is_dir(ours) || is_dir(theirs) => {
+                if is_dir(theirs) && ours.is_none() {
+                    return Ok(());
+                }
+                self.conflict(path, "it is a folder in one of the two", None);
+                return Ok(());
+            }
+            (Some(ours), Some(theirs)) => (ours, theirs),
+            (None, _) => {
+                self.conflict(path, "you removed it, and the child changed it", None);
+                return Ok(());
+            }
+            (_, None) => {
+                self.conflict(path, "you changed it, and the child removed it", None);
+                return Ok(());
+            }
+        };
+        let old = old.filter(|old| old.kind == EntryKind::File);
+        let sizes = [old.map_or(0, |old| old.size), ours.size, theirs.size];
+        let files = ours.kind == EntryKind::File && theirs.kind == EntryKind::File;
+        if !files || sizes.iter().any(|size| *size > MERGED_BYTES_MAX) {
+            self.conflict(path, "both changed it, and it is not merged by lines", None);
+            return Ok(());
+        }
+        let base = match old {
+            Some(old) => contents.read(&old).await?,
+            None => Bytes::new(),
+        };
+        let (here, there) = (contents.read(&ours).await?, contents.read(&theirs).await?);
+        let mode = merged_mode(old.map(|old| old.mode), ours.mode, theirs.mode);
+        let text = |bytes: &[u8]| !bytes.contains(&0) && std::str::from_utf8(bytes).is_ok();
+        if ![&base, &here, &there].into_iter().all(|bytes| text(bytes)) {
+            self.conflict(path, "both changed it, and it is no text", None);
+            return Ok(());
+        }
+        match merge_lines(&base, &here, &there) {
+            Ok(bytes) => {
+                let blob = BlobRef::of(&bytes);
+                let entry = Entry { kind: EntryKind::File, mode, size: blob.bytes, hash: blob.hash };
+                if entry.hash != ours.hash && entry.hash != theirs.hash {
+                    self.blobs.push(blob, bytes);
+                }
+                self.set(path, Some(entry));
+            }
+            Err(lines) => self.conflict(path, "both changed the same lines", Some(lines)),
+        }
+        Ok(())
+    }
+
+    /// Takes back what cannot stand: a file where a folder is, or below a file; and gives folders the entries that
+    /// follow from what is in them.
+    fn untangle(&mut self, own: &Manifest) {
+        let is_leaf = |entry: &Entry| entry.kind != EntryKind::Dir;
+        let leaves: Vec<WorkPath> = self
+            .tree
+            .entries
+            .iter()
+            .filter(|(_, entry)| is_leaf(entry))
+            .map(|(path, _)| path.clone())
+            .collect();
+        let mut tangled: Vec<WorkPath> = Vec::new();
+        for path in &leaves {
+            let above = folders_of(path).find(|folder| self.tree.entries.get(folder).is_some_and(is_leaf));
+            if let Some(above) = above {
+                // Whichever of the two is not the parent's own.
+                let theirs = if own.entries.contains_key(path) { above } else { path.clone() };
+                tangled.push(theirs);
+            }
+        }
+        tangled.sort();
+        tangled.dedup();
+        for path in tangled {
+            self.set(path.clone(), own.entries.get(&path).copied());
+            self.conflict(path, "a file of the one stands where the other has a folder", None);
+        }
+        let mut filled: BTreeMap<WorkPath, ()> = BTreeMap::new();
+        for path in self.tree.entries.keys() {
+            filled.extend(folders_of(path).map(|folder| (folder, ())));
+        }
+        self.tree.entries.retain(|path, entry| {
+            entry.kind != EntryKind::Dir || entry.mode != FOLDER_MODE || !filled.contains_key(path)
+        });
+    }
+}
+
+/// The folders that a path is in, the nearest first.
+fn folders_of(path: &WorkPath) -> impl Iterator<Item = WorkPath> + use<> {
+    let mut rest = path.as_bytes().to_vec();
+    std::iter::from_fn(move || {
+        let slash = rest.iter().rposition(|b| *b == b'/')?;
+        rest.truncate(slash);
+        WorkPath::new(rest.clone())
+    })
+}
+
+fn merged_mode(old: Option<u32>, ours: u32, theirs: u32) -> u32 {
+    if old == Some(ours) { theirs } else { ours }
+}
+
+/// Merges two versions of a text that come from `base`. Changes that touch are in conflict, unless they are the same.
+///
+/// # Errors
+/// The lines in question, with marks.
+fn merge_lines(base: &[u8], ours: &[u8], theirs: &[u8]) -> Result<Vec<u8>, String> {
+    let (base, ours, theirs) = (split_lines(base), split_lines(ours), split_lines(theirs));
+    let (left, right) = (hunks(&base, &ours), hunks(&base, &theirs));
+    let (mut left, mut right) = (left.iter().peekable(), right.iter().peekable());
+    let (mut out, mut marks, mut at): (Vec<u8>, String, usize) = (Vec::new(), String::new(), 0);
+    while left.peek().is_some() || right.peek().is_some() {
+        // A region of the base that one of them changed, with all that overlaps or touches it: hunks of one version
+        // never touch each other.
+        let begin = [left.peek(), right.peek()].into_iter().flatten().map(|hunk| hunk.old.0).min();
+        let begin = begin.unwrap_or(at);
+        let mut end = begin;
+        let (mut of_left, mut of_right): (Vec<&Hunk>, Vec<&Hunk>) = (Vec::new(), Vec::new());
+        loop {
+            let (side, taken) = match left.next_if(|hunk| hunk.old.0 <= end) {
+                Some(hunk) => (&mut of_left, hunk),
+                None => match right.next_if(|hunk| hunk.old.0 <= end) {
+                    Some(hunk) => (&mut of_right, hunk),
+                    None => break,
+                },
+            };
+            end = end.max(taken.old.1);
+            side.push(taken);
+        }
+        out.extend(base[at..begin].concat());
+        let versions =
+            [version(&base, &ours, &of_left, (begin, end)), version(&base, &theirs, &of_right, (begin, end))];
+        match (of_left.is_empty(), of_right.is_empty()) {
+            (false, true) => out.extend(&versions[0]),
+            (true, false) => out.extend(&versions[1]),
+            _ if versions[0] == versions[1] => out.extend(&versions[0]),
+            _ => {
+                let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).trim_end_matches('\n').to_owned();
+                marks.push_str(&format!(
+                    "<<<<<<< yours, line {}\n{}\n=======\n{}\n>>>>>>> the child's\n",
+                    begin + 1,
+                    text(&versions[0]),
+                    text(&versions[1])
+                ));
+            }
+        }
+        at = end;
+    }
+    out.extend(base[at..].concat());
+    if marks.is_empty() { Ok(out) } else { Err(marks) }
+}
+
+fn split_lines(bytes: &[u8]) -> Vec<&[u8]> {
+    bytes.split_inclusive(|b| *b == b'\n').collect()
+}
+
+/// Lines of the base that one version replaced, and by which of its own.
+#[derive(Debug, Clone, Copy)]
+struct Hunk {
+    old: (usize, usize),
+    new: (usize, usize),
+}
+
+fn hunks(base: &[&[u8]], version: &[&[u8]]) -> Vec<Hunk> {
+    let mut all: Vec<Hunk> = Vec::new();
+    for op in capture_diff_slices(Algorithm::Myers, base, version) {
+        if matches!(op, DiffOp::Equal { .. }) {
+            continue;
+        }
+        let (old, new) = (op.old_range(), op.new_range());
+        match all.last_mut() {
+            Some(last) if last.old.1 == old.start && last.new.1 == new.start => {
+                (last.old.1, last.new.1) = (old.end, new.end);
+            }
+            _ => all.push(Hunk { old: (old.start, old.end), new: (new.start, new.end) }),
+        }
+    }
+    all
+}
+
+/// The region as one version has it.
+fn version(base: &[&[u8]], lines: &[&[u8]], hunks: &[&Hunk], (begin, end): (usize, usize)) -> Vec<u8> {
+    let (mut out, mut at) = (Vec::new(), begin);
+    for hunk in hunks {
+        out.extend(base[at..hunk.old.0].concat());
+        out.extend(lines[hunk.new.0..hunk.new.1].concat());
+        at = hunk.old.1;
+    }
+    out.extend(base[at..end].concat());
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn merged(base: &str, ours: &str, theirs: &str) -> Result<String, String> {
+        merge_lines(base.as_bytes(), ours.as_bytes(), theirs.as_bytes())
+            .map(|bytes| String::from_utf8(bytes).unwrap())
+    }
+
+    #[test]
+    fn lines_that_only_one_changed_are_as_that_one_has_them() {
+        let base = "a\nb\nc\nd\ne\n";
+        for (ours, theirs, both) in [
+            ("A\nb\nc\nd\ne\n", "a\nb\nc\nd\nE\n", "A\nb\nc\nd\nE\n"),
+            (base, "a\nc\nd\ne\n", "a\nc\nd\ne\n"),
+            ("0\na\nb\nc\nd\ne\n", "a\nb\nc\nd\ne\nf\n", "0\na\nb\nc\nd\ne\nf\n"),
+            ("a\nB\nc\nd\ne\n", "a\nB\nc\nd\ne\n", "a\nB\nc\nd\ne\n"),
+            ("a\nb\nc\n", "A\nb\nc\nd\ne\n", "A\nb\nc\n"),
+            ("", base, ""),
+        ] {
+            assert_eq!(merged(base, ours, theirs).as_deref(), Ok(both), "{ours:?} {theirs:?}");
+            assert_eq!(merged(base, theirs, ours).as_deref(), Ok(both), "{theirs:?} {ours:?}");
+        }
+    }
+
+    #[test]
+    fn lines_that_both_changed_are_told() {
+        let base = "a\nb\nc\n";
+        for (ours, theirs) in [
+            ("a\nX\nc\n", "a\nY\nc\n"),
+            ("a\nX\nb\nc\n", "a\nY\nb\nc\n"),
+            ("a\nb\nc\nX\n", "a\nb\nc\nY\n"),
+            ("a\nX\nc\n", "a\nb\nY\n"),
+            ("X\n", "a\nb\nc\nY\n"),
+            ("", "a\nB\nc\n"),
+        ] {
+            let told = merged(base, ours, theirs).unwrap_err();
+            assert!(told.contains("<<<<<<< yours") && told.contains(">>>>>>> the child's"), "{told}");
+        }
+        assert!(merged("", "x\n", "y\n").unwrap_err().contains("x\n=======\ny"));
+    }
+
+    proptest::proptest! {
+        /// Whatever is merged is each version's own where the other left the base alone; and the order does not matter.
+        #[test]
+        fn a_version_that_changed_nothing_changes_nothing(
+            base in proptest::collection::vec(0_u8..4, 0..12),
+            ours in proptest::collection::vec(0_u8..4, 0..12),
+            theirs in proptest::collection::vec(0_u8..4, 0..12),
+        ) {
+            let text = |lines: &[u8]| lines.iter().map(|line| format!("{line}\n")).collect::<String>();
+            let (base, ours, theirs) = (text(&base), text(&ours), text(&theirs));
+            proptest::prop_assert_eq!(merged(&base, &base, &theirs), Ok(theirs.clone()));
+            proptest::prop_assert_eq!(merged(&base, &ours, &base), Ok(ours.clone()));
+            proptest::prop_assert_eq!(merged(&base, &ours, &ours), Ok(ours.clone()));
+            let (one, other) = (merged(&base, &ours, &theirs), merged(&base, &theirs, &ours));
+            proptest::prop_assert_eq!(one.is_ok(), other.is_ok());
+            if let (Ok(one), Ok(other)) = (one, other) {
+                proptest::prop_assert_eq!(one, other);
+            }
+        }
+    }
+}
