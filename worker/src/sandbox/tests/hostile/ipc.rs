@@ -50,11 +50,11 @@ impl HostIpc {
             assert!(semaphore >= 0, "{}", std::io::Error::last_os_error());
             let mut room: libc::mq_attr = std::mem::zeroed();
             (room.mq_maxmsg, room.mq_msgsize) = (4, 64);
-            let mask = libc::umask(0);
             let posix =
                 libc::mq_open(posix_queue.as_ptr(), libc::O_CREAT | libc::O_RDWR, 0o666, &raw mut room);
-            libc::umask(mask);
             assert!(posix >= 0, "{}", std::io::Error::last_os_error());
+            // A queue is a descriptor on Linux. The umask is the whole process's: another test's files are made under it.
+            assert_eq!(libc::fchmod(posix, 0o666), 0, "{}", std::io::Error::last_os_error());
             assert_eq!(libc::mq_send(posix, secret.as_ptr().cast(), secret.len(), 0), 0);
             libc::mq_close(posix);
             Self { shm, queue, semaphore, posix_shm, posix_queue }
