@@ -198,6 +198,8 @@ async fn acts_on_many_are_asked_for_shown_and_kept_to_their_filter() -> Result<(
 
     let unasked = stage.docket(&["cancel", "--batch", "acts"]).await?;
     ensure!(unasked.code() == Some(2) && unasked.stderr.contains("--yes"), "{unasked:?}");
+    let all = stage.docket(&["cancel", "--yes"]).await?;
+    ensure!(all.code() == Some(2) && all.stderr.contains("nothing says which tasks are meant"), "{all:?}");
     let dry = stage.docket(&["cancel", "--batch", "acts", "--dry-run"]).await?.ok()?;
     ensure!(dry.ends_with("700 tasks are meant; nothing was done\n"), "{dry}");
     let said = stage.docket(&["cancel", "--batch", "acts", "--yes", "--reason", "not now"]).await?.ok()?;

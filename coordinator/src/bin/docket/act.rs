@@ -29,7 +29,7 @@ const TITLES_SHOWN_MAX: usize = 5;
 #[derive(Debug, clap::Args)]
 pub(crate) struct MeantArgs {
     /// Tasks, or runs of theirs
-    #[arg(value_name = "ID", required_unless_present = "FilterArgs", conflicts_with = "FilterArgs")]
+    #[arg(value_name = "ID", conflicts_with = "FilterArgs")]
     ids: Vec<String>,
     #[command(flatten)]
     filter: FilterArgs,
@@ -87,6 +87,12 @@ pub(crate) async fn run(cx: Context, mut args: MeantArgs, act: BulkAct, reason: 
         return Err(Failure::new(
             Exit::Usage,
             "--dry-run goes with filters; `docket show ID` shows one task",
+        ));
+    }
+    if args.ids.is_empty() && args.filter == FilterArgs::default() {
+        return Err(Failure::new(
+            Exit::Usage,
+            "nothing says which tasks are meant; name them, or give a filter, such as --batch, --queue or --state",
         ));
     }
     let access = Access::open(&cx, if looks { Need::Read } else { Need::Write }).await?;

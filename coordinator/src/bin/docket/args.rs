@@ -39,7 +39,7 @@ Exit codes:
 
 /// A backlog of coding tasks, worked by isolated agents, every step in a log that can be replayed.
 #[derive(Debug, Parser)]
-#[command(name = "docket", version, about, after_help = AFTER_HELP, max_term_width = 100)]
+#[command(name = "docket", version, after_help = AFTER_HELP, max_term_width = 100)]
 pub(crate) struct Cli {
     /// Where docket keeps its log, token and settings [default: ~/.local/share/docket]
     #[arg(long, global = true, env = "DOCKET_HOME", value_name = "DIR", hide_env_values = true)]

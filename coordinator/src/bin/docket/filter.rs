@@ -13,7 +13,7 @@ use docket_worker::client::Client;
 use crate::{batch, display, fail::Outcome};
 
 /// See the module. A task is meant that passes all of them.
-#[derive(Debug, Clone, Default, clap::Args)]
+#[derive(Debug, Clone, Default, PartialEq, clap::Args)]
 pub(crate) struct FilterArgs {
     /// Only tasks in this state; several with commas, or the flag again
     #[arg(long, value_parser = state, value_delimiter = ',')]
