@@ -4,6 +4,7 @@
 //! performs decisions and records them; replay derives them again and compares.
 
 mod answer;
+mod architect;
 mod blockers;
 #[cfg(test)]
 mod blockers_tests;
@@ -40,6 +41,7 @@ mod verification;
 #[cfg(test)]
 mod verification_tests;
 
+pub use architect::Architect;
 pub(crate) use budget::most;
 pub(crate) use compaction::summary_call;
 pub use decision::*;
@@ -156,7 +158,7 @@ fn thought_before(said: &Conversation, model: &ModelRef) -> Option<bool> {
 
 /// The engines of this build, every version that is still supported.
 pub fn engines() -> Vec<Box<dyn Engine>> {
-    vec![Box::new(React), Box::new(Plan), Box::new(Review)]
+    vec![Box::new(React), Box::new(Plan), Box::new(Review), Box::new(Architect)]
 }
 
 /// The engine of this name and version.

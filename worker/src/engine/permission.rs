@@ -7,14 +7,17 @@ use docket_schema::{
     run::{Permit, RunState, Verdict},
 };
 
-use crate::policy;
+use crate::{policy, tools};
 
 /// The policies' verdict, and what a person said where they ask.
 pub(super) fn says(run: &RunState, tool: &ToolUse) -> Verdict {
     if run.policies.is_empty() {
         return Verdict::Allow { rule: "builtin".to_owned() };
     }
-    let said = policy::judge(&run.policies, tool);
+    // What the runtime shows of files is read all the same: rules for reading speak of it.
+    let read = (tool.call.is_own() && matches!(tool.name.as_str(), tools::SHOW_FILE | tools::SHOW_CHANGES))
+        .then(|| ToolUse { name: tools::READ_FILE.to_owned(), ..tool.clone() });
+    let said = policy::judge(&run.policies, read.as_ref().unwrap_or(tool));
     let rule = said.rule.clone();
     match (said.ruling, run.permits.of(&tool.call)) {
         (Ruling::Allow, _) | (Ruling::Ask, Some(Permit::Yes)) => Verdict::Allow { rule },
