@@ -37,7 +37,8 @@ impl Workbench {
             let after = self.after(path, after);
             all.push(Change { path: path.to_string(), before, after });
         }
-        let mut text = tools::changes(&all).unwrap_or_else(|| "Nothing in the repository is changed.\n".to_owned());
+        let mut text =
+            tools::changes(&all).unwrap_or_else(|| "Nothing in the repository is changed.\n".to_owned());
         if more > 0 {
             text.push_str(&format!("[{more} more paths differ]\n"));
         }

@@ -176,9 +176,10 @@ fn acted(run: &RunState, pins: &RunStarted, at: usize, step: &PlanStep) -> Resul
             let about = format!("step {}: {path}", at + 1);
             let patch = Patch { role: CODER, about, path, words: openings::for_coder(step, hints) };
             Ok(match patching::patched(run, pins, &patch)? {
-                Patched::Done(output) if is_unhealthy(run) => {
-                    seat::conclude(run, vec![ended(at, false, output), summarized(run, path, step), began(MEND)])
-                }
+                Patched::Done(output) if is_unhealthy(run) => seat::conclude(
+                    run,
+                    vec![ended(at, false, output), summarized(run, path, step), began(MEND)],
+                ),
                 Patched::Done(output) => {
                     seat::conclude(run, vec![ended(at, true, output), summarized(run, path, step)])
                 }
@@ -275,7 +276,8 @@ fn checked(run: &RunState, pins: &RunStarted) -> Result<Decision, Decision> {
 
 /// Final checks that failed for what was written, mended once.
 fn checks_mended(run: &RunState, pins: &RunStarted) -> Result<Decision, Decision> {
-    let begun = if run.work.role.as_deref() == Some(CODER) { run.work.about.strip_prefix(MENDS) } else { None };
+    let begun =
+        if run.work.role.as_deref() == Some(CODER) { run.work.about.strip_prefix(MENDS) } else { None };
     match (run.work.checked, begun) {
         (Some(true), _) => return checked(run, pins),
         // They ran again.

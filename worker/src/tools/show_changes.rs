@@ -68,13 +68,19 @@ fn told(change: &Change) -> String {
         (Side::Nothing, Side::Nothing) => return String::new(),
         (Side::Nothing, Side::Text(new)) => ("", new.as_str(), format!("new file {path}\n")),
         (Side::Text(old), Side::Nothing) => (old.as_str(), "", format!("removed file {path}\n")),
-        (Side::Text(old), Side::Text(new)) if old == new => return format!("{path}: only its mode differs\n"),
+        (Side::Text(old), Side::Text(new)) if old == new => {
+            return format!("{path}: only its mode differs\n");
+        }
         (Side::Text(old), Side::Text(new)) => (old.as_str(), new.as_str(), String::new()),
     };
     let diff = edit::unified_diff(path, old.as_bytes(), new.as_bytes());
     let cut = diff.floor_char_boundary(FILE_BYTES_MAX);
     let rest = diff[cut..].lines().count();
-    let note = if rest > 0 { format!("\n[… {rest} more lines of this file's difference …]\n") } else { String::new() };
+    let note = if rest > 0 {
+        format!("\n[… {rest} more lines of this file's difference …]\n")
+    } else {
+        String::new()
+    };
     format!("{head}{}{note}", &diff[..cut])
 }
 
@@ -111,10 +117,19 @@ mod tests {
     #[test]
     fn one_large_file_hides_no_other_and_what_is_left_is_named() {
         let large = text(&"a line of a file that somebody generated\n".repeat(5000));
-        let all: Vec<Change> = (0..8).map(|nth| change(&format!("g{nth}.txt"), Side::Nothing, large.clone())).collect();
+        let all: Vec<Change> =
+            (0..8).map(|nth| change(&format!("g{nth}.txt"), Side::Nothing, large.clone())).collect();
         let small = change("z.py", Side::Nothing, text("z = 1\n"));
         let told = changes(&[all, vec![small]].concat()).expect("something differs");
-        assert!(told.len() < BYTES_MAX + 1024 && told.contains("+z = 1") && told.contains("more lines of this file's"));
-        assert!(told.ends_with("are not shown: g3.txt, g4.txt, g5.txt, g6.txt, g7.txt]\n"), "{}", &told[told.len() - 200..]);
+        assert!(
+            told.len() < BYTES_MAX + 1024
+                && told.contains("+z = 1")
+                && told.contains("more lines of this file's")
+        );
+        assert!(
+            told.ends_with("are not shown: g3.txt, g4.txt, g5.txt, g6.txt, g7.txt]\n"),
+            "{}",
+            &told[told.len() - 200..]
+        );
     }
 }

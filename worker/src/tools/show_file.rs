@@ -83,13 +83,16 @@ fn excerpt(text: &str, about: &str, most: usize) -> Option<String> {
     for word in lines.iter().flat_map(|line| words(line)).filter(|word| wanted.contains(word)) {
         *times.entry(word).or_default() += 1;
     }
-    let worth = |line: &str| -> usize { words(line).filter_map(|word| times.get(word)).map(|n| 1000 / n).sum() };
+    let worth =
+        |line: &str| -> usize { words(line).filter_map(|word| times.get(word)).map(|n| 1000 / n).sum() };
     let mut places: Vec<(usize, usize)> = lines.iter().map(|line| worth(line)).enumerate().collect();
     places.sort_by_key(|(at, worth)| (std::cmp::Reverse(*worth), *at));
     let around = places.iter().filter(|(_, worth)| *worth > 0);
-    let mut around = around.map(|(at, _)| at.saturating_sub(AROUND_LINES)..(at + AROUND_LINES + 1).min(lines.len()));
+    let mut around =
+        around.map(|(at, _)| at.saturating_sub(AROUND_LINES)..(at + AROUND_LINES + 1).min(lines.len()));
     // The best place comes first: the beginning has what room it leaves.
-    let parts = around.next().into_iter().chain(std::iter::once(0..HEAD_LINES.min(lines.len()))).chain(around);
+    let parts =
+        around.next().into_iter().chain(std::iter::once(0..HEAD_LINES.min(lines.len()))).chain(around);
     let mut shown = BTreeSet::new();
     let mut left = most;
     for part in parts {
@@ -157,11 +160,14 @@ mod tests {
             .map(|nth| if nth == 300 { "def total(rows): return 0\n".to_owned() } else { line(nth) })
             .collect();
         let mut w = Workspace::new(&[("big.py", &text)]);
-        let args = |most: usize| json!({"path": "big.py", "bytes_max": most, "about": "mend total of the rows"});
+        let args =
+            |most: usize| json!({"path": "big.py", "bytes_max": most, "about": "mend total of the rows"});
         let out = w.call(NAME, args(3000));
         let shown = out.text().into_owned();
         assert!(!out.is_error && shown.len() <= 3000, "{} bytes", shown.len());
-        for holds in ["def total(rows)", "filler_299", "filler_0()", "[… 268 lines are not shown …]", "[… 87 lines"] {
+        for holds in
+            ["def total(rows)", "filler_299", "filler_0()", "[… 268 lines are not shown …]", "[… 87 lines"]
+        {
             assert!(shown.contains(holds), "{holds}: {shown}");
         }
         assert!(!shown.contains("filler_100()") && !shown.contains("filler_399()"));

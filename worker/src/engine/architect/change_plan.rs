@@ -121,9 +121,7 @@ fn step_of(action: Action) -> Result<PlanStep, String> {
 fn allowed(step: &PlanStep, policies: &[Policy]) -> Result<(), String> {
     let (name, args, what) = match &step.kind {
         StepKind::Edit { path, .. } => ("edit_file", json!({ "path": path.to_string() }), path.to_string()),
-        StepKind::Command { command, .. } => {
-            ("run_command", json!({ "command": command }), command.clone())
-        }
+        StepKind::Command { command, .. } => ("run_command", json!({ "command": command }), command.clone()),
         StepKind::Message | StepKind::Free | StepKind::Tests { .. } => return Ok(()),
     };
     if policies.is_empty() {
@@ -150,7 +148,9 @@ fn agrees(before: &[PlanStep], step: &PlanStep) -> Result<(), String> {
                     return Err(format!("it is the same as actions[{nth}]"));
                 }
                 if let Some((folder, file)) = folder_of(first, path).or_else(|| folder_of(path, first)) {
-                    return Err(format!("`{folder}` cannot be a file, which actions[{nth}] says, where `{file}` is"));
+                    return Err(format!(
+                        "`{folder}` cannot be a file, which actions[{nth}] says, where `{file}` is"
+                    ));
                 }
             }
             (StepKind::Command { command: first, expect: one }, StepKind::Command { command, expect }) => {
@@ -176,7 +176,8 @@ fn agrees(before: &[PlanStep], step: &PlanStep) -> Result<(), String> {
 
 /// Both, where the one would have to be the other's folder.
 fn folder_of<'a>(folder: &'a WorkPath, file: &'a WorkPath) -> Option<(&'a WorkPath, &'a WorkPath)> {
-    let inside = file.as_bytes().strip_prefix(folder.as_bytes()).is_some_and(|rest| rest.first() == Some(&b'/'));
+    let inside =
+        file.as_bytes().strip_prefix(folder.as_bytes()).is_some_and(|rest| rest.first() == Some(&b'/'));
     inside.then_some((folder, file))
 }
 
@@ -208,7 +209,9 @@ mod tests {
 
     #[test]
     fn a_plan_that_cannot_be_carried_out_is_told_where_it_is_wrong() {
-        let edit = |file: &str, text: &str| format!(r#"{{"kind": "edit", "file": "{file}", "description": "{text}"}}"#);
+        let edit = |file: &str, text: &str| {
+            format!(r#"{{"kind": "edit", "file": "{file}", "description": "{text}"}}"#)
+        };
         let command = |expect: &str| format!(r#"{{"kind": "command", "cmd": "make", "expect": "{expect}"}}"#);
         let many = vec![command("pass"); ACTIONS_MAX + 1].join(",");
         for (actions, why) in [
@@ -232,7 +235,11 @@ mod tests {
             assert!(plan(&actions).is_err_and(|told| told.contains(why)), "{actions}: {:?}", plan(&actions));
         }
         let between = [command("fail"), edit("a.py", "x"), command("pass")].join(",");
-        assert_eq!(plan(&between).map(|steps| steps.len()), Ok(3), "a test that fails first, and then passes");
+        assert_eq!(
+            plan(&between).map(|steps| steps.len()),
+            Ok(3),
+            "a test that fails first, and then passes"
+        );
         assert!(steps_of("I would change a.py.", &[]).is_err_and(|told| told.contains("no JSON")));
         assert!(steps_of(r#"[{"kind": "message"}]"#, &[]).is_err());
     }
@@ -245,7 +252,10 @@ mod tests {
             reason: "only what runs tests".to_owned(),
             tools: vec!["run_command".to_owned()],
             commands: commands.iter().map(|text| (*text).to_owned()).collect(),
-            ..Rule::default()
+            paths: Vec::new(),
+            labels: Vec::new(),
+            matches: Vec::new(),
+            misses: Vec::new(),
         };
         let edits = Rule { tools: vec!["edit_file".to_owned()], ..rule(Ruling::Allow, &[]) };
         let policy = Policy {
@@ -260,6 +270,9 @@ mod tests {
             steps_of(&plan, std::slice::from_ref(&policy)).map(|steps| steps.len())
         };
         assert_eq!((of("make test"), of("curl x")), (Ok(2), Ok(2)));
-        assert!(of("rm -r src").is_err_and(|told| told.starts_with("actions[1]: policy does not allow `rm -r src`")));
+        assert!(
+            of("rm -r src")
+                .is_err_and(|told| told.starts_with("actions[1]: policy does not allow `rm -r src`"))
+        );
     }
 }

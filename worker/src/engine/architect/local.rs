@@ -20,9 +20,9 @@ const OTHERS_MAX: usize = 1;
 
 /// Endings of files that hold source text.
 const ENDINGS: [&str; 36] = [
-    "py", "pyi", "rs", "js", "jsx", "mjs", "cjs", "ts", "tsx", "mts", "cts", "vue", "svelte", "go", "java", "kt",
-    "scala", "c", "h", "cc", "cpp", "cxx", "hpp", "hh", "m", "swift", "cs", "rb", "php", "sh", "bash", "lua", "ex",
-    "exs", "sql", "css",
+    "py", "pyi", "rs", "js", "jsx", "mjs", "cjs", "ts", "tsx", "mts", "cts", "vue", "svelte", "go", "java",
+    "kt", "scala", "c", "h", "cc", "cpp", "cxx", "hpp", "hh", "m", "swift", "cs", "rb", "php", "sh", "bash",
+    "lua", "ex", "exs", "sql", "css",
 ];
 
 /// Folders of what is installed, wherever they stand.
@@ -46,7 +46,7 @@ pub(super) fn culprit(said: &[&Content], written: &BTreeSet<WorkPath>) -> Option
         return None;
     }
     // The one that is named most often; of those the last, where a trace ends.
-    let most = times.into_iter().max_by_key(|(_, count)| *count).map(|(path, _)| path);
+    let most = times.into_iter().max_by_key(|(_, named)| *named).map(|(path, _)| path);
     let only = || written.iter().next().filter(|_| written.len() == 1);
     most.or_else(only).cloned()
 }
@@ -79,7 +79,8 @@ mod tests {
 
     #[test]
     fn a_failure_is_a_files_where_it_names_it_and_little_else() {
-        let pytest = "tests/test_a.py:4: in test_f\n    assert f() == 2\na.py:2: in f\n    return g()\nE  NameError";
+        let pytest =
+            "tests/test_a.py:4: in test_f\n    assert f() == 2\na.py:2: in f\n    return g()\nE  NameError";
         for (said, written, whose) in [
             (pytest, vec!["a.py"], Some("a.py")),
             // The test alone saw it, and one file was written.
@@ -88,12 +89,20 @@ mod tests {
             // Two were written, and none of them is named.
             ("FAILED tests/test_a.py::test_f - assert 1 == 2", vec!["a.py", "b.py"], None),
             ("Traceback: AssertionError", vec!["a.py", "b.py"], None),
-            ("src/b.rs:3:5: error\nsrc/a.rs:1:1: note\nsrc/b.rs:9:2: error", vec!["src/a.rs", "src/b.rs"], Some("src/b.rs")),
+            (
+                "src/b.rs:3:5: error\nsrc/a.rs:1:1: note\nsrc/b.rs:9:2: error",
+                vec!["src/a.rs", "src/b.rs"],
+                Some("src/b.rs"),
+            ),
             // It goes through files that nobody touched.
             ("x.py:1\ny.py:2\na.py:3", vec!["a.py"], None),
             ("tests/test_a.py:1\nconftest.py:2", vec!["a.py"], None),
             // What is installed, and versions and calls, are no files of the workspace.
-            ("/usr/lib/python3.12/unittest/case.py\nlib/site-packages/x/y.py\nz.py in 0.01s a.f()", vec!["a.py"], Some("a.py")),
+            (
+                "/usr/lib/python3.12/unittest/case.py\nlib/site-packages/x/y.py\nz.py in 0.01s a.f()",
+                vec!["a.py"],
+                Some("a.py"),
+            ),
             ("/workspace/a.py:1: x\n/workspace/b.py", vec!["a.py"], Some("a.py")),
             ("make: *** [test] Error 1", vec![], None),
         ] {

@@ -14,8 +14,26 @@ const DEFINITION_CHARS_MAX: usize = 60;
 
 /// Words with which a line begins that defines something.
 const DEFINES: [&str; 20] = [
-    "def", "class", "fn", "struct", "enum", "trait", "impl", "mod", "type", "const", "static", "let", "function",
-    "interface", "func", "var", "module", "namespace", "void", "object",
+    "def",
+    "class",
+    "fn",
+    "struct",
+    "enum",
+    "trait",
+    "impl",
+    "mod",
+    "type",
+    "const",
+    "static",
+    "let",
+    "function",
+    "interface",
+    "func",
+    "var",
+    "module",
+    "namespace",
+    "void",
+    "object",
 ];
 /// Words that may stand before these.
 const BEFORE: [&str; 9] =
@@ -132,14 +150,21 @@ mod tests {
         assert_eq!(first, "- take x (+3 −2; with `def f(x)`, `def g(): return 2`; without `def f()`)");
         let args = json!({ "content": "pub struct A {\n    x: u8,\n}\nlet y = 1;\n" });
         let second = with(Some(&first), "make it", Some(&done("create_file", args, "created")));
-        assert_eq!(second, format!("{first}\n- make it (new file, 4 lines; with `pub struct A`, `let y = 1`)"));
+        assert_eq!(
+            second,
+            format!("{first}\n- make it (new file, 4 lines; with `pub struct A`, `let y = 1`)")
+        );
     }
 
     #[test]
     fn a_summary_stays_short() {
         let mut text = String::new();
         for nth in 0..30 {
-            text = with(Some(&text).filter(|text| !text.is_empty()).map(String::as_str), &format!("step {nth} {}", "x".repeat(500)), None);
+            text = with(
+                Some(&text).filter(|text| !text.is_empty()).map(String::as_str),
+                &format!("step {nth} {}", "x".repeat(500)),
+                None,
+            );
             let cut = text.lines().last().map(|line| line.chars().count());
             assert!(cut.is_some_and(|chars| chars < 600));
         }
