@@ -17,8 +17,13 @@ const FILE_BYTES_MAX: u64 = 1024 * 1024;
 const PATHS_MAX: usize = 500;
 
 impl Workbench {
-    /// The difference of the tree, as the last snapshot holds it, from the base.
-    pub(super) async fn show_changes(&self) -> ToolOutcome {
+    /// The difference of the tree, as the last snapshot holds it, from the base. Paths of `leave_out` are named, and not
+    /// shown.
+    pub(super) async fn show_changes(&self, args: &serde_json::Value) -> ToolOutcome {
+        let left_out = |path: &WorkPath| {
+            let names = args["leave_out"].as_array();
+            names.is_some_and(|names| names.iter().any(|name| *name == path.to_string()))
+        };
         let (old, new) = (self.workspace.base_manifest(), self.workspace.manifest());
         let paths: BTreeSet<&WorkPath> = old.entries.keys().chain(new.entries.keys()).collect();
         let is_shown = |entry: Option<&Entry>| entry.is_some_and(|entry| entry.kind != EntryKind::Dir);
@@ -33,8 +38,10 @@ impl Workbench {
                 more += 1;
                 continue;
             }
-            let before = self.before(path, before).await;
-            let after = self.after(path, after);
+            let (before, after) = match left_out(path) {
+                true => (Side::Nothing, Side::Other("changed; policy lets nobody read it here")),
+                false => (self.before(path, before).await, self.after(path, after)),
+            };
             all.push(Change { path: path.to_string(), before, after });
         }
         let mut text =

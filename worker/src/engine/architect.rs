@@ -8,7 +8,8 @@
 //! what the checks said.
 //!
 //! What does not get on this way goes back to the architect: twice, once of these for the verifier's sake. Then a person
-//! is asked, whose answer buys another plan; checks that still fail end the run, as under every engine.
+//! is asked, whose answer buys another plan; checks that still fail end the run, as under every engine. Whatever a person
+//! says meanwhile is the architect's to plan by, and so is what somebody says who goes on with a run that ended.
 //!
 //! Phases are recorded, and say where the plan in force stands: `write`, `mend` (of the last step where that failed, of
 //! the final checks otherwise), `verify`, `plan`.
@@ -33,7 +34,7 @@ use serde_json::json;
 use super::{
     Begins, Decision, Engine, RoleDef, answer, budget,
     patching::{self, Patch, Patched},
-    react,
+    permission, react,
     seat::{self, Checked},
     verification,
 };
@@ -80,6 +81,9 @@ impl Engine for Architect {
 fn next(run: &RunState, pins: &RunStarted) -> Result<Decision, Decision> {
     seat::first(run, pins)?;
     let Some(steps) = &run.work.plan else { return planned(run, pins) };
+    if is_spoken_to(run) {
+        return Ok(replan(run, "a person has something to say, which stands below"));
+    }
     if let Some((verdict, reason)) = &run.work.judged {
         return Ok(match verdict {
             Judgement::Finish => seat::succeed(run),
@@ -105,6 +109,21 @@ fn next(run: &RunState, pins: &RunStarted) -> Result<Decision, Decision> {
             }
         }
     }
+}
+
+/// Whether a person said what the architect has to hear: of the others none knows the task, but for a verifier whose
+/// verdicts a person was asked about.
+fn is_spoken_to(run: &RunState) -> bool {
+    let work = &run.work;
+    let of_verdict = work.role.as_deref() == Some(VERIFIER) && work.invalid >= seat::INVALID_MAX;
+    let failed = work.ended.last().is_some_and(|end| !end.success) && work.phase.as_deref() != Some(MEND);
+    let stopped = work.judged.is_some() || failed;
+    // Where the work stopped for a reason, the reason is told.
+    !work.heard.is_empty() && !of_verdict && (!stopped || is_accepted(run))
+}
+
+fn is_accepted(run: &RunState) -> bool {
+    matches!(run.work.judged, Some((Judgement::Finish, _)))
 }
 
 fn began(phase: &str) -> Fact {
@@ -268,7 +287,7 @@ fn step_words(step: &PlanStep) -> &str {
 /// All actions are done: the final checks, and whoever has a part after them.
 fn checked(run: &RunState, pins: &RunStarted) -> Result<Decision, Decision> {
     Ok(match seat::checks(run, pins)? {
-        Checked::Passed => seat::call(run, vec![began(VERIFY)], vec![(tools::SHOW_CHANGES, json!({}))]),
+        Checked::Passed => seat::call(run, vec![began(VERIFY)], vec![show_changes(run)]),
         Checked::Failed if local::of_checks(run).is_some() => seat::conclude(run, vec![began(MEND)]),
         Checked::Failed => unmended(run, pins),
     })
@@ -314,8 +333,7 @@ fn verified(run: &RunState, pins: &RunStarted) -> Result<Decision, Decision> {
     let about = format!("plan {}", run.work.plans);
     if !seat::is_at(run, VERIFIER, &about) {
         let shown = run.work.done.last().filter(|done| done.tool.name == tools::SHOW_CHANGES);
-        let shown =
-            shown.ok_or_else(|| seat::call(run, Vec::new(), vec![(tools::SHOW_CHANGES, json!({}))]))?;
+        let shown = shown.ok_or_else(|| seat::call(run, Vec::new(), vec![show_changes(run)]))?;
         let opening = openings::for_verifier(run, pins, &shown.content);
         return Ok(seat::begin(run, Vec::new(), Begins { role: VERIFIER.to_owned(), about, opening }));
     }
@@ -373,6 +391,13 @@ fn is_unhealthy(run: &RunState) -> bool {
 
 fn run_command(command: &str) -> (&'static str, serde_json::Value) {
     ("run_command", json!({ "command": command }))
+}
+
+/// The call that shows what was changed, but for what policy lets nobody read.
+fn show_changes(run: &RunState) -> (&'static str, serde_json::Value) {
+    let unseen = permission::unseen(run);
+    let args = if unseen.is_empty() { json!({}) } else { json!({ "leave_out": unseen }) };
+    (tools::SHOW_CHANGES, args)
 }
 
 /// The runtime's own command, done for the step in hand.

@@ -404,6 +404,45 @@ text = '''PLAN'''
     Ok(())
 }
 
+/// A list of what may be run, and a file that nobody may read.
+const RULES: &str = r#"
+default = "deny"
+[[rules]]
+id = "tools"
+verdict = "allow"
+tools = ["read_file", "edit_file"]
+[[rules]]
+id = "runners"
+verdict = "allow"
+tools = ["run_command"]
+commands = ["python3 *"]
+[[rules]]
+id = "kept"
+verdict = "deny"
+tools = ["read_file"]
+paths = ["kept.txt"]
+"#;
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_policy_speaks_of_plans_and_of_what_the_runtime_shows() -> Result<()> {
+    let refused = r#"{"actions": [{"kind": "command", "cmd": "curl http://127.0.0.1:9"}]}"#;
+    let allowed = r#"{"actions": [{"kind": "edit", "file": "a.py", "description": "return 2 from f"},
+        {"kind": "command", "cmd": "python3 -c \"open('kept.txt', 'w').write('hush' * 2)\""}]}"#;
+    let script = Said { first: refused, second: allowed, ..Said::default() }.script();
+    let played = super::play_under("architect", &script, Some(RULES)).await?;
+    played.has(&[
+        "invalid \"plan\": \"actions[0]: policy does not allow `curl http://127.0.0.1:9`",
+        "planned 2",
+        "step 2 done",
+        "verdict finish",
+    ])?;
+    ensure!(played.outcome == "succeeded" && played.diff.contains("hushhush"), "{}", played.outcome);
+    let judged = opening(&played, "verifier", 0)?;
+    ensure!(judged.contains("kept.txt: changed; policy") && judged.contains("+    return 2"), "{judged}");
+    ensure!(!judged.contains("hushhush"), "{judged}");
+    Ok(())
+}
+
 /// What stands in a file and in the difference, and is a secret, is in no request (D9).
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn no_request_holds_a_secret_of_the_file() -> Result<()> {

@@ -2,12 +2,12 @@
 
 use docket_schema::{
     content::{BlobRef, Content, WorkPath},
-    ids::DecisionHash,
+    ids::{DecisionHash, Epoch, EventHash, Seq},
     message::ModelRef,
     run::{
-        BlockedWhy, BlockerAnswered, Concluded, Fact, GateFinished, GateRequested, GateStep, ModelTerms,
-        OtherModel, RoleBegan, RoleSpec, RunBlocked, RunOutcome, RunSettings, ToolFinished, ToolRequested,
-        ToolStatus, Verdict,
+        BlockedWhy, BlockerAnswered, Concluded, EventMeta, Fact, ForkWhy, Forked, GateFinished,
+        GateRequested, GateStep, ModelTerms, OtherModel, RoleBegan, RoleSpec, RunBlocked, RunOutcome,
+        RunSettings, Told, ToolFinished, ToolRequested, ToolStatus, Verdict,
     },
     tool::{LintSeen, LintStatus, ToolFacts},
 };
@@ -347,4 +347,37 @@ fn checks_that_fail_are_mended_once_a_plan_and_end_the_run_where_no_plan_is_left
     play.say(CODER, "UNCHANGED").is("ask architect");
     let mut play = Play::new();
     play.say(ARCHITECT, MESSAGE).checks(false, "x.py and y.py").is("ask architect");
+}
+
+#[test]
+fn what_a_person_says_is_the_architects_to_plan_by() {
+    let told = || Told { by: "ann".to_owned(), text: "Add a changelog.".into() };
+    // While the coder writes.
+    let mut play = Play::new();
+    play.say(ARCHITECT, EDIT);
+    play.shown();
+    play.next();
+    play.log.push(told());
+    play.is("ask architect");
+    assert!(play.opening().contains("Add a changelog.") && play.opening().contains("something to say"));
+    // While something else is the matter, with that.
+    let mut play = Play::new();
+    play.say(ARCHITECT, COMMAND).command(1, "no");
+    play.log.push(told());
+    play.is("ask architect");
+    assert!(play.opening().contains("Add a changelog.") && play.opening().contains("`make`, failed: no"));
+    // Behind the end, of a result that was rejected.
+    let mut play = Play::new();
+    play.say(ARCHITECT, MESSAGE).judge(r#"{"verdict": "accept"}"#).is("end");
+    let state = &play.log.state;
+    let (run, parent) =
+        (docket_schema::ids::RunId(uuid::Uuid::from_u128(9)), state.pins.as_ref().expect("begun").run);
+    let (task, seq, hash, turn) =
+        (state.pins.as_ref().expect("begun").task, state.seq, state.hash, state.turn);
+    let (why, hint) = (ForkWhy::Rejected, Some("There is no changelog.".into()));
+    let forked = Forked { run, task, parent, seq, hash, turn, why, engine: None, models: None, hint };
+    let meta = EventMeta { seq: Seq(1), hash: EventHash::ZERO, turn, epoch: Epoch(2) };
+    play.log.state.apply(meta, forked.into()).expect("legal");
+    play.is("ask architect");
+    assert!(play.opening().contains("There is no changelog."), "{}", play.opening());
 }
