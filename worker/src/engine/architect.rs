@@ -67,7 +67,11 @@ impl Engine for Architect {
         let looks = ["list_files", "search_codebase", tools::READ_FILE].map(str::to_owned);
         vec![
             RoleDef { tools: looks.into(), ..RoleDef::of(ARCHITECT, openings::ARCHITECT_WORDS) },
-            RoleDef::of(CODER, &format!("{}\n{}", openings::CODER_WORDS, patching::HOW)),
+            // It sees one file (D3): what it must know of others, the architect says.
+            RoleDef {
+                sees_project: false,
+                ..RoleDef::of(CODER, &format!("{}\n{}", openings::CODER_WORDS, patching::HOW))
+            },
             RoleDef::of(VERIFIER, openings::VERIFIER_WORDS),
         ]
     }

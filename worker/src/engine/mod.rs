@@ -88,12 +88,15 @@ pub struct RoleDef {
     pub tools: Vec<String>,
     /// JSON Schema that its last answer must meet.
     pub answer: Option<serde_json::Value>,
+    /// Whether it is told of the project: its rules, how it is tested, its outline.
+    pub sees_project: bool,
 }
 
 impl RoleDef {
-    /// A role without tools that answers with text.
+    /// A role without tools that is told of the project, and answers with text.
     pub fn of(name: &str, words: &str) -> Self {
-        Self { name: name.to_owned(), words: words.to_owned(), tools: Vec::new(), answer: None }
+        let (name, words) = (name.to_owned(), words.to_owned());
+        Self { name, words, tools: Vec::new(), answer: None, sees_project: true }
     }
 }
 

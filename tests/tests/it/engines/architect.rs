@@ -44,11 +44,6 @@ opening_contains = "Mend the cause"
 text = """MEND"""
 [[talks]]
 role = "coder"
-opening_contains = "return 2 from f"
-[[talks.turns]]
-text = """PATCH"""
-[[talks]]
-role = "coder"
 opening_contains = "add h"
 [[talks.turns]]
 text = """
@@ -61,6 +56,11 @@ text = """
 +def h():
 +    return f()
 *** End Patch"""
+[[talks]]
+role = "coder"
+opening_contains = "return 2 from f"
+[[talks.turns]]
+text = """PATCH"""
 [[talks]]
 role = "coder"
 opening_contains = "The file `b.py`"
@@ -142,10 +142,8 @@ fn opening(played: &Played, role: &str, nth: usize) -> Result<String> {
         played.events.iter().filter(|event| event["kind"] == "RoleBegan" && event["payload"]["role"] == role);
     let event = begun.nth(nth).with_context(|| format!("{role} {nth}: {:#?}", played.gists))?;
     let parts = event["payload"]["opening"].as_array().context("an opening")?;
-    Ok(parts
-        .iter()
-        .map(|part| format!("{}\n", part.as_str().map_or_else(|| part.to_string(), str::to_owned)))
-        .collect())
+    let text = |part: &Value| part["text"].as_str().map_or_else(|| part.to_string(), str::to_owned);
+    Ok(parts.iter().map(|part| format!("{}\n", text(part))).collect())
 }
 
 fn answers(played: &Played) -> usize {
@@ -192,7 +190,8 @@ async fn a_plan_is_carried_out_file_by_file_and_verified() -> Result<()> {
     // One file, the words for it, what was done to it before; nothing of the task, nothing of other files.
     let (first, third) = (opening(&played, "coder", 0)?, opening(&played, "coder", 2)?);
     ensure!(first.contains("tests/test_a.py wants it") && first.contains("return 1\n"), "{first}");
-    ensure!(!first.contains("Let f return 2") && !first.contains("before:"), "{first}");
+    // The task's text is a blob of its own.
+    ensure!(!first.contains("blob") && !first.contains("before:"), "{first}");
     ensure!(third.contains("What was done to `a.py` before: - return 2 from f (+1 −1)"), "{third}");
     ensure!(third.contains("return 2\n") && !third.contains("def g"), "{third}");
     let judged = opening(&played, "verifier", 0)?;
@@ -220,7 +219,7 @@ async fn a_plan_that_cannot_be_taken_goes_back_once_more_and_then_to_a_person() 
         played.outcome
     );
     let played = Said { first: "BLOCKED: which of the two?", ..Said::default() }.play().await?;
-    ensure!(played.outcome == "blocked: \"which of the two?\"", "{}", played.outcome);
+    ensure!(played.outcome == r#"blocked: {"text":"which of the two?"}"#, "{}", played.outcome);
     Ok(())
 }
 
@@ -449,10 +448,10 @@ async fn no_request_holds_a_secret_of_the_file() -> Result<()> {
     let _room = room().await;
     // Put together here, so that no scanner takes this file for a leak.
     let secret = format!("AKIA{}", "QWERTZ1234567890");
-    let file = format!("KEY = \"{secret}\"\n\n\ndef f():\n    return 1\n");
+    let file = format!("KEY = \"{secret}\"\n\ndef f():\n    return 1\n");
     let coordinator = Coordinator::start(Place::Home, LeaseTime::Usual).await?;
     let server = ModelServer::start(ScriptedModel::parse(Said::default().script().as_bytes())?).await?;
-    let sample = Sample::new(&[("a.py", &file)])?;
+    let sample = Sample::new(&[("a.py", &file), ("notes.md", "Nothing.\n")])?;
     let tests = "python3 -c 'import a; assert a.f() == 2'";
     let args =
         ["--model", "openai:template", "--queue", "template", "--engine", "architect", "--tests", tests];
@@ -471,7 +470,10 @@ async fn no_request_holds_a_secret_of_the_file() -> Result<()> {
         requests.iter().filter(|asked| String::from_utf8_lossy(&asked.body).contains(part)).count()
     };
     // The coder was shown the file, the verifier the difference with the line beside it.
-    ensure!((requests.len(), holds(&secret), holds("[REDACTED: AWS key]")) == (3, 0, 2), "{requests:?}");
+    let found = (requests.len(), holds(&secret), holds("[REDACTED: AWS key]"));
+    ensure!(found == (3, 0, 2), "{found:?}");
+    // Nor anything of the project but the file, where the coder is asked.
+    ensure!(holds("# The project") == 2 && holds("notes.md") == 2, "the coder is told of other files");
     let cat = coordinator.docket(&["cat", &run.to_string(), "a.py"]).await?.ok()?;
     ensure!(cat == file.replace("return 1", "return 2"), "{cat}");
     worker.drain().await?;
