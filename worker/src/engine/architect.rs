@@ -214,7 +214,9 @@ fn acted(run: &RunState, pins: &RunStarted, at: usize, step: &PlanStep) -> Resul
             let done = ran(run).ok_or_else(|| seat::call(run, Vec::new(), vec![run_command(command)]))?;
             let success = meets(done, expect);
             let mut facts = vec![ended(at, success, done.content.clone())];
-            if !success && local::culprit(&[&done.content], &run.files_written).is_some() {
+            // What was refused, did not end, or was to fail is no fault of a file's.
+            let says = !success && done.exit.is_some() && expect != change_plan::FAIL;
+            if says && local::culprit(&[&done.content], &run.files_written).is_some() {
                 facts.push(began(MEND));
             }
             Ok(seat::conclude(run, facts))

@@ -24,18 +24,18 @@ struct ChangePlan {
     actions: Vec<Action>,
 }
 
+/// Fields that an action has no use for are left out, or null.
 #[derive(Deserialize)]
 struct Action {
     kind: String,
-    #[serde(default, alias = "path")]
-    file: String,
-    #[serde(default, alias = "text", alias = "message")]
-    description: String,
+    #[serde(alias = "path")]
+    file: Option<String>,
+    #[serde(alias = "text", alias = "message")]
+    description: Option<String>,
     #[serde(default)]
     hints: Hints,
-    #[serde(default, alias = "command")]
-    cmd: String,
-    #[serde(default)]
+    #[serde(alias = "command")]
+    cmd: Option<String>,
     expect: Option<String>,
 }
 
@@ -84,6 +84,7 @@ pub(super) fn steps_of(said: &str, policies: &[Policy]) -> Result<Vec<PlanStep>,
 
 fn step_of(action: Action) -> Result<PlanStep, String> {
     let Action { kind, file, description, hints, cmd, expect } = action;
+    let [file, description, cmd, expect] = [file, description, cmd, expect].map(Option::unwrap_or_default);
     let kind = match kind.as_str() {
         "edit" => {
             if file.trim().is_empty() {
@@ -104,7 +105,7 @@ fn step_of(action: Action) -> Result<PlanStep, String> {
             if cmd.trim().is_empty() {
                 return Err("`cmd` is empty".to_owned());
             }
-            let expect = expect.as_deref().unwrap_or_default().trim().to_lowercase();
+            let expect = expect.trim().to_lowercase();
             match expect.as_str() {
                 "" | PASS | FAIL => StepKind::Command { command: cmd, expect },
                 other => return Err(format!("`expect` is `{other}`; it must be {PASS} or {FAIL}")),
@@ -197,7 +198,7 @@ mod tests {
             r#"{"kind": "edit", "file": "./src/a.py", "description": "add f", "hints": ["keep g", "no imports"]},
                {"kind": "edit", "path": "new/b.py", "text": "make it"},
                {"kind": "edit", "file": "src/a.py", "description": "then add h"},
-               {"kind": "command", "cmd": "make check", "expect": "Pass"}, {"kind": "command", "command": "ls"},
+               {"kind": "command", "cmd": "make check", "expect": "Pass"}, {"kind": "command", "command": "ls", "file": null, "expect": null},
                {"kind": "message", "text": "hello"}"#,
         )
         .expect("is taken");

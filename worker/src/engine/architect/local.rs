@@ -45,8 +45,9 @@ pub(super) fn culprit(said: &[&Content], written: &BTreeSet<WorkPath>) -> Option
     if others.len() > OTHERS_MAX {
         return None;
     }
-    // The one that is named most often; of those the last, where a trace ends.
-    let most = times.into_iter().max_by_key(|(_, named)| *named).map(|(path, _)| path);
+    // The one that is named most often; of those the last, where a trace ends. A test is not what is wrong, as long as
+    // something else may be: it would only be made to agree.
+    let most = times.into_iter().max_by_key(|(path, named)| (!is_test(path), *named)).map(|(path, _)| path);
     let only = || written.iter().next().filter(|_| written.len() == 1);
     most.or_else(only).cloned()
 }
@@ -55,6 +56,17 @@ pub(super) fn culprit(said: &[&Content], written: &BTreeSet<WorkPath>) -> Option
 pub(super) fn of_checks(run: &RunState) -> Option<WorkPath> {
     let said: Vec<&Content> = run.work.failed_checks.iter().map(|check| &check.content).collect();
     culprit(&said, &run.files_written)
+}
+
+/// Whether a file is a test, by its name.
+fn is_test(path: &WorkPath) -> bool {
+    let text = path.to_string();
+    let (folders, name) = text.rsplit_once('/').unwrap_or(("", &text));
+    let stem = name.rsplit_once('.').map_or(name, |(stem, _)| stem);
+    let of_name = ["_test", ".test", "_spec", ".spec"].iter().any(|end| stem.ends_with(end));
+    let of_folder =
+        folders.split('/').any(|folder| matches!(folder, "test" | "tests" | "__tests__" | "spec"));
+    of_name || of_folder || stem.starts_with("test_") || stem == "conftest"
 }
 
 /// The files of the workspace that a text names, each as often as it does.
@@ -94,6 +106,9 @@ mod tests {
                 vec!["src/a.rs", "src/b.rs"],
                 Some("src/b.rs"),
             ),
+            // A test that was written, too, is not made to agree.
+            (pytest, vec!["a.py", "tests/test_a.py"], Some("a.py")),
+            ("tests/test_a.py:4: NameError", vec!["a.py", "tests/test_a.py"], Some("tests/test_a.py")),
             // It goes through files that nobody touched.
             ("x.py:1\ny.py:2\na.py:3", vec!["a.py"], None),
             ("tests/test_a.py:1\nconftest.py:2", vec!["a.py"], None),

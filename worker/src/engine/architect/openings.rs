@@ -5,7 +5,7 @@ use docket_schema::{
     run::{PlanStep, RunStarted, RunState, StepEnd, StepKind},
 };
 
-use super::super::seat;
+use super::{super::seat, change_plan};
 
 /// Characters of what a step came to, where it is told to others.
 const OUTPUT_CHARS_MAX: usize = 1500;
@@ -107,6 +107,9 @@ pub(super) fn failure(failed: &StepEnd, steps: &[PlanStep]) -> String {
     let step = steps.get(failed.step as usize);
     let what = match step.map(|step| &step.kind) {
         Some(StepKind::Edit { path, .. }) => format!(", the edit of {path},"),
+        Some(StepKind::Command { command, expect }) if expect == change_plan::FAIL => {
+            return format!("action {}, `{command}`, was to fail and did not", failed.step + 1);
+        }
         Some(StepKind::Command { command, .. }) => format!(", `{command}`,"),
         Some(StepKind::Message | StepKind::Free | StepKind::Tests { .. }) | None => String::new(),
     };

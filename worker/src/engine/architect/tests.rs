@@ -277,6 +277,15 @@ fn a_command_that_fails_for_what_was_written_is_run_again_once_that_is_mended() 
     let mut play = begun("a.py:2: error");
     play.shown();
     play.say(CODER, "UNCHANGED").is("ask architect");
+    // It was to fail, or was not let run: nothing in the file is to be mended.
+    let fails = plan.replace("\"make\"", "\"make\", \"expect\": \"fail\"");
+    let mut play = Play::new();
+    play.say(ARCHITECT, &fails).write(LintStatus::Clean).command(0, "ok").is("ask architect");
+    assert!(play.opening().contains("`make`, was to fail and did not"));
+    let mut play = Play::new();
+    play.say(ARCHITECT, plan).write(LintStatus::Clean);
+    play.run(ToolStatus::Refused, "Refused by policy (x): no", ToolFacts::default());
+    play.is("ask architect");
     // Not its fault, as far as one can tell: the architect's to judge.
     begun("x.py:1: error\ny.py:2: error").is("ask architect");
     // Nothing was written at all.
