@@ -97,6 +97,19 @@ text = '''{"actions": [{"kind": "edit", "file": "b.py", "description": "make g"}
  {"kind": "command", "cmd": "python3 -c 'import a; assert a.f() == 2'"}, {"kind": "message", "text": "g is new"}]}'''
 [[talks]]
 role = "coder"
+opening_contains = "add h"
+[[talks.turns]]
+text = """
+*** Begin Patch
+*** Update File: b.py
+     return 2
++
++
++def h():
++    return 3
+*** End Patch"""
+[[talks]]
+role = "coder"
 opening_contains = "Mend the cause"
 [[talks.turns]]
 text = """
@@ -129,19 +142,6 @@ text = """
 *** Update File: b.py
 -x
 +y
-*** End Patch"""
-[[talks]]
-role = "coder"
-opening_contains = "add h"
-[[talks.turns]]
-text = """
-*** Begin Patch
-*** Update File: b.py
-     return 2
-+
-+
-+def h():
-+    return 3
 *** End Patch"""
 [[talks]]
 role = "coder"
