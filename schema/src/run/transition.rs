@@ -130,7 +130,8 @@ impl RunState {
             pins.models = models;
         }
         if let Some(text) = event.hint {
-            self.transcript.note(Part::Text { text });
+            // Whoever takes up a role next is told, too.
+            self.hear(text);
         }
         self.pins = Some(Arc::new(pins));
         self.lineage.push((event.parent, event.seq));

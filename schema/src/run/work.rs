@@ -14,6 +14,7 @@ use crate::{
     content::{Content, WorkPath},
     ids::DecisionHash,
     message::ToolUse,
+    tool::LintStatus,
 };
 
 /// An engine concluded something from what is recorded. It decides by that from here on.
@@ -218,6 +219,19 @@ pub struct Done {
     pub exit: Option<i32>,
     /// What was answered.
     pub content: Content,
+    /// A linter found something in what the call wrote.
+    pub findings: bool,
+}
+
+/// A check of the last round, whatever became of it.
+#[derive(Debug, Clone, PartialEq)]
+pub struct SaidCheck {
+    /// Its name.
+    pub name: String,
+    /// Whether it passed.
+    pub passed: bool,
+    /// What it said.
+    pub content: Content,
 }
 
 /// A check of the last round that failed.
@@ -272,6 +286,8 @@ pub struct Work {
     pub own_calls: u32,
     /// Checks of the last round that failed.
     pub failed_checks: Vec<FailedCheck>,
+    /// All checks of the last round, for whoever judges the work by them.
+    pub checks: Vec<SaidCheck>,
     /// Words of people that no model has read yet.
     pub heard: Vec<Content>,
     /// What the role in hand said last, while no other was taken up.
@@ -295,7 +311,8 @@ impl Work {
             return;
         }
         let (tool, status, exit) = (tool.clone(), event.status, event.facts.exit);
-        self.done.push(Done { tool, status, exit, content: event.content.clone() });
+        let findings = event.facts.lint.iter().any(|seen| seen.status == LintStatus::Findings);
+        self.done.push(Done { tool, status, exit, content: event.content.clone(), findings });
     }
 
     pub(super) fn take(&mut self, fact: Fact) {

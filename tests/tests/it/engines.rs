@@ -1,6 +1,7 @@
 //! Engines with roles on real parts: each ends as its rows say, on its way and on each way that fails; whatever it
 //! decided is derived again from its log.
 
+mod architect;
 mod plan;
 mod review;
 
@@ -48,6 +49,11 @@ impl Played {
 
 /// Plays a script through an engine, and verifies the run.
 async fn play(engine: &str, script: &str) -> Result<Played> {
+    play_under(engine, script, None).await
+}
+
+/// The same, of a task with a policy of its own.
+async fn play_under(engine: &str, script: &str, policy: Option<&str>) -> Result<Played> {
     let _room = room().await;
     let sample = Sample::new(&FILES)?;
     let folder = tempfile::tempdir()?;
@@ -57,7 +63,11 @@ async fn play(engine: &str, script: &str) -> Result<Played> {
     let args =
         ["run", "Let f return 2", "--json", "--repo", repo, "--model", "scripted:x", "--script", script];
     let more = ["--tests", "python3 -c 'import a; assert a.f() == 2'", "--engine", engine];
-    let said = run(Tool::Docket, folder.path(), &env, &[&args[..], &more].concat()).await?;
+    let rules = folder.path().join("rules.toml");
+    std::fs::write(&rules, policy.unwrap_or_default())?;
+    let rules = ["--policy", rules.to_str().context("UTF-8")?];
+    let rules = if policy.is_some() { &rules[..] } else { &[] };
+    let said = run(Tool::Docket, folder.path(), &env, &[&args[..], &more, rules].concat()).await?;
     let row: Value = serde_json::from_str(said.stdout.lines().last().with_context(|| format!("{said:?}"))?)?;
     let id = row["run"].as_str().with_context(|| format!("a run: {said:?}"))?.to_owned();
     let log = run(Tool::Docket, folder.path(), &env, &["logs", &id, "--json"]).await?.ok()?;

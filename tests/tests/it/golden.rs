@@ -37,6 +37,16 @@ fn folder() -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("fixtures")
 }
 
+/// The folder of the release in the making.
+fn of_release() -> PathBuf {
+    folder().join(concat!(env!("CARGO_PKG_VERSION_MAJOR"), ".", env!("CARGO_PKG_VERSION_MINOR")))
+}
+
+/// Whether the release has no run of this name yet: one that is there is not written again, so it need not be played.
+fn lacks(name: &str) -> bool {
+    !of_release().join(format!("{name}.run.jsonl")).exists()
+}
+
 /// All files of all releases whose names end with `end`, `RELEASE/NAME`.
 fn files(end: &str) -> Result<Vec<Golden>> {
     let mut found = Vec::new();
@@ -79,8 +89,7 @@ async fn the_golden_logs_of_this_release_are_recorded_when_asked_for() -> Result
     if std::env::var_os("UPDATE_FIXTURES").is_none() {
         return Ok(());
     }
-    let (major, minor) = (env!("CARGO_PKG_VERSION_MAJOR"), env!("CARGO_PKG_VERSION_MINOR"));
-    let of_release = folder().join(format!("{major}.{minor}"));
+    let of_release = of_release();
     fs::create_dir_all(&of_release)?;
     let mut all = Box::pin(record::all()).await?;
     all.push(("by-hand", made::run().await?));

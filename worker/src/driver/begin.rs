@@ -128,9 +128,10 @@ fn role(
     RoleSpec {
         name: def.name.clone(),
         model: models.main.clone(),
-        system: pin(
-            redactor.bytes(prompt::role_system((&def.name, &def.words), &specs, project).into_bytes())
-        ),
+        system: pin(redactor.bytes(
+            prompt::role_system((&def.name, &def.words), &specs, def.sees_project.then_some(project))
+                .into_bytes(),
+        )),
         tools: pin(serde_json::to_vec(&specs).expect("tool specifications have string keys only")),
         may: specs.into_iter().map(|spec| spec.name).collect(),
         answer: def.answer.clone(),

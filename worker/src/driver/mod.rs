@@ -10,6 +10,7 @@ mod act;
 mod base;
 mod begin;
 mod causes;
+mod changes;
 mod checks;
 mod context;
 mod delegate;

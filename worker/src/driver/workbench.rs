@@ -227,6 +227,9 @@ impl Workbench {
         if let Some(text) = &tool.malformed {
             return refusal(&tool.name, super::act::not_run(&tool.name, text));
         }
+        if tool.call.is_own() && tool.name == tools::SHOW_CHANGES {
+            return self.show_changes(&tool.args).await;
+        }
         let context = ToolContext { call: Some(&tool.call), ..self.context(read_set, tests) };
         tools::execute(context, &tool.name, &tool.args).await
     }

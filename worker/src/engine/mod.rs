@@ -4,6 +4,7 @@
 //! performs decisions and records them; replay derives them again and compares.
 
 mod answer;
+mod architect;
 mod blockers;
 #[cfg(test)]
 mod blockers_tests;
@@ -40,6 +41,7 @@ mod verification;
 #[cfg(test)]
 mod verification_tests;
 
+pub use architect::Architect;
 pub(crate) use budget::most;
 pub(crate) use compaction::summary_call;
 pub use decision::*;
@@ -86,12 +88,15 @@ pub struct RoleDef {
     pub tools: Vec<String>,
     /// JSON Schema that its last answer must meet.
     pub answer: Option<serde_json::Value>,
+    /// Whether it is told of the project: its rules, how it is tested, its outline.
+    pub sees_project: bool,
 }
 
 impl RoleDef {
-    /// A role without tools that answers with text.
+    /// A role without tools that is told of the project, and answers with text.
     pub fn of(name: &str, words: &str) -> Self {
-        Self { name: name.to_owned(), words: words.to_owned(), tools: Vec::new(), answer: None }
+        let (name, words) = (name.to_owned(), words.to_owned());
+        Self { name, words, tools: Vec::new(), answer: None, sees_project: true }
     }
 }
 
@@ -156,7 +161,7 @@ fn thought_before(said: &Conversation, model: &ModelRef) -> Option<bool> {
 
 /// The engines of this build, every version that is still supported.
 pub fn engines() -> Vec<Box<dyn Engine>> {
-    vec![Box::new(React), Box::new(Plan), Box::new(Review)]
+    vec![Box::new(React), Box::new(Plan), Box::new(Review), Box::new(Architect)]
 }
 
 /// The engine of this name and version.

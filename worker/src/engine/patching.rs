@@ -47,8 +47,10 @@ pub(super) struct Patch<'a> {
 
 /// How it ended.
 pub(super) enum Patched {
-    /// The file was changed, or need not be: the runtime's words.
+    /// The file was changed: the runtime's words.
     Done(Content),
+    /// It need not be: the runtime's words.
+    Unchanged(Content),
     /// All tries failed: why.
     GivenUp(String),
 }
@@ -83,7 +85,7 @@ pub(super) fn patched(run: &RunState, pins: &RunStarted, patch: &Patch<'_>) -> R
             let said = seat::words(seat::speak(run, pins)?);
             match read(patch.path, said) {
                 Ok(Some((tool, args))) => Err(seat::call(run, Vec::new(), vec![(tool, args)])),
-                Ok(None) => Ok(Patched::Done(format!("{} needs no change", patch.path).into())),
+                Ok(None) => Ok(Patched::Unchanged(format!("{} needs no change", patch.path).into())),
                 Err(problem) => again(run, pins, patch, problem),
             }
         }
@@ -105,10 +107,12 @@ fn show(pins: &RunStarted, patch: &Patch<'_>) -> (&'static str, serde_json::Valu
     // A token has three bytes or more.
     let most = role.map_or(0, |role| role.context_tokens_max).saturating_mul(3);
     let path = patch.path.to_string();
-    (
-        tools::SHOW_FILE,
-        if most > 0 { json!({ "path": path, "bytes_max": most }) } else { json!({ "path": path }) },
-    )
+    if most == 0 {
+        return (tools::SHOW_FILE, json!({ "path": path }));
+    }
+    // Of a larger file the parts that the words speak of.
+    let about: Vec<&str> = patch.words.iter().map(seat::words).collect();
+    (tools::SHOW_FILE, json!({ "path": path, "bytes_max": most, "about": about.join("\n") }))
 }
 
 fn opening(run: &RunState, patch: &Patch<'_>, shown: &Done) -> Begins {
@@ -130,7 +134,8 @@ fn shows(done: &Done, path: &WorkPath) -> bool {
     done.tool.name == tools::SHOW_FILE && done.tool.args["path"] == path.to_string()
 }
 
-fn applies(done: &Done) -> bool {
+/// Whether it is a call that applied a patch.
+pub(super) fn applies(done: &Done) -> bool {
     done.tool.call.is_own() && matches!(done.tool.name.as_str(), "edit_file" | "create_file")
 }
 
@@ -147,15 +152,36 @@ fn read(path: &WorkPath, said: &str) -> Result<Option<(&'static str, serde_json:
     if said.trim().trim_matches(|c| "`*.".contains(c)) == "UNCHANGED" {
         return Ok(None);
     }
+    let foreign = || match named(said).find(|named| is_another(&name, named)) {
+        Some(other) => Err(format!("it changes `{other}`, and only `{name}` may be changed")),
+        None => Ok(()),
+    };
     if let Some((file, content)) = added(said) {
         if !edit::is_same_file(&name, &file) {
             return Err(format!("it adds `{file}`, and only `{name}` may be changed"));
         }
+        foreign()?;
         return Ok(Some(("create_file", json!({ "path": name, "content": content }))));
     }
     // Whatever the tool would refuse for its form alone is told without a call.
     edit::read_patch(Some(&name), said).map_err(|error| error.to_string())?;
+    foreign()?;
     Ok(Some(("edit_file", json!({ "path": name, "patch": said }))))
+}
+
+/// The files that an answer's sections name, all of them: also those behind the one that would be applied.
+fn named(said: &str) -> impl Iterator<Item = &str> {
+    let marks = ["*** Add File: ", "*** Update File: ", "*** Delete File: ", "*** Move to: "];
+    said.lines().filter_map(move |line| marks.iter().find_map(|mark| line.strip_prefix(mark))).map(str::trim)
+}
+
+/// Whether a name is another file's, beyond what the edit engine tells: it takes folders that stand before a path for
+/// those above the workspace, and in one they are the workspace's own.
+fn is_another(path: &str, named: &str) -> bool {
+    let bare = named.trim_start_matches("./");
+    let bare = bare.strip_prefix("a/").or_else(|| bare.strip_prefix("b/")).unwrap_or(bare);
+    let deeper = !named.starts_with('/') && bare.strip_suffix(path).is_some_and(|rest| rest.ends_with('/'));
+    deeper || !edit::is_same_file(path, named)
 }
 
 /// The file that an answer writes whole, and its text.
@@ -185,6 +211,9 @@ mod tests {
             ("*** Begin Patch\n*** Update File: src/b.py\n-x\n+y\n*** End Patch", "src/b.py"),
             ("*** Begin Patch\n*** Add File: b.py\n+x\n*** End Patch", "only `src/a.py`"),
             ("*** Begin Patch\n*** Delete File: src/a.py\n*** End Patch", "delete"),
+            ("*** Begin Patch\n*** Add File: src/a.py\n+x\n*** Add File: c.py\n+y\n*** End Patch", "c.py"),
+            ("*** Begin Patch\n*** Update File: src/a.py\n-x\n+y\n*** Move to: d.py\n*** End Patch", "d.py"),
+            ("*** Begin Patch\n*** Update File: old/src/a.py\n-x\n+y\n*** End Patch", "old/src/a.py"),
             ("I would rather not.", "no change"),
         ] {
             assert!(read(&path, said).is_err_and(|told| told.contains(why)), "{said}");

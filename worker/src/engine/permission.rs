@@ -2,19 +2,34 @@
 //! are recorded.
 
 use docket_schema::{
-    message::ToolUse,
+    message::{CallId, ToolUse},
     policy::Ruling,
     run::{Permit, RunState, Verdict},
 };
 
-use crate::policy;
+use crate::{policy, tools};
+
+/// Files that the run changed and whose text no role is shown, for a policy speaks against it.
+pub(super) fn unseen(run: &RunState) -> Vec<String> {
+    let reads = |path: &String| {
+        let (call, args) = (CallId::own(0), serde_json::json!({ "path": path }));
+        let read = ToolUse { call, name: tools::READ_FILE.to_owned(), args, malformed: None };
+        policy::judge(&run.policies, &read).ruling
+    };
+    let changed = run.overlay.keys().map(ToString::to_string).filter(|_| !run.policies.is_empty());
+    // Nobody is asked for one file of many.
+    changed.filter(|path| reads(path) != Ruling::Allow).collect()
+}
 
 /// The policies' verdict, and what a person said where they ask.
 pub(super) fn says(run: &RunState, tool: &ToolUse) -> Verdict {
     if run.policies.is_empty() {
         return Verdict::Allow { rule: "builtin".to_owned() };
     }
-    let said = policy::judge(&run.policies, tool);
+    // What the runtime shows of files is read all the same: rules for reading speak of it.
+    let read = (tool.call.is_own() && matches!(tool.name.as_str(), tools::SHOW_FILE | tools::SHOW_CHANGES))
+        .then(|| ToolUse { name: tools::READ_FILE.to_owned(), ..tool.clone() });
+    let said = policy::judge(&run.policies, read.as_ref().unwrap_or(tool));
     let rule = said.rule.clone();
     match (said.ruling, run.permits.of(&tool.call)) {
         (Ruling::Allow, _) | (Ruling::Ask, Some(Permit::Yes)) => Verdict::Allow { rule },

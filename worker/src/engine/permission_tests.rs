@@ -2,13 +2,15 @@
 
 use docket_schema::{
     content::Content,
-    run::{BlockedWhy, BlockerAnswered, RunBlocked, RunSettings, ToolStatus, Verdict},
+    ids::DecisionHash,
+    message::{CallId, ToolUse},
+    run::{BlockedWhy, BlockerAnswered, Concluded, Fact, RunBlocked, RunSettings, ToolStatus, Verdict},
     tool::ToolFacts,
 };
 use serde_json::json;
 
 use super::{Act, Decision, react_tests::Log};
-use crate::policy;
+use crate::{policy, tools};
 
 const RULES: &str = r#"
 [[rules]]
@@ -97,6 +99,27 @@ fn always_allows_what_the_rule_asks_about_for_the_rest_of_the_run() {
         assert_eq!(denied, line.contains("push"), "{said:?}");
         let status = if denied { ToolStatus::Refused } else { ToolStatus::Ok };
         log.run_batch_with(&[(status, "done", ToolFacts::default())]);
+    }
+}
+
+#[test]
+fn what_the_runtime_shows_of_a_file_is_read_and_rules_for_reading_speak_of_it() {
+    let rules =
+        "[[rules]]\nid = \"keys\"\nverdict = \"deny\"\ntools = [\"read_file\"]\npaths = [\"keys/**\"]\n";
+    let mut log = log();
+    log.state.policies = vec![policy::parse(rules).expect("a policy")];
+    for (nth, (path, denied)) in [("keys/a", true), ("src/a", false)].into_iter().enumerate() {
+        let call = CallId::own(u32::try_from(nth).expect("few"));
+        let (name, args) = (tools::SHOW_FILE.to_owned(), json!({ "path": path }));
+        let facts = vec![Fact::Calls { calls: vec![ToolUse { call, name, args, malformed: None }] }];
+        log.push(Concluded { facts, decision: DecisionHash::ZERO });
+        let said = verdicts(&log.decide());
+        assert_eq!(
+            matches!(&said[0], Verdict::Deny { rule, .. } if rule == "keys"),
+            denied,
+            "{path}: {said:?}"
+        );
+        log.run_batch_with(&[(ToolStatus::Ok, "shown", ToolFacts::default())]);
     }
 }
 

@@ -157,7 +157,7 @@ fn executed(run: &RunState, pins: &RunStarted, at: usize, step: &PlanStep) -> Re
             let words = step_words(run, step, hints);
             let about = format!("step {}: {path}", at + 1);
             match patching::patched(run, pins, &Patch { role: EXECUTOR, about, path, words })? {
-                Patched::Done(output) => ended(true, output),
+                Patched::Done(output) | Patched::Unchanged(output) => ended(true, output),
                 Patched::GivenUp(problem) => ended(false, problem.into()),
             }
         }

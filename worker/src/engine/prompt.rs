@@ -73,14 +73,16 @@ pub fn system(tools: &[ToolSpec], project: &Project) -> String {
     out
 }
 
-/// The system prompt of a role: its own words, its tools, the project.
-pub fn role_system((name, words): (&str, &str), tools: &[ToolSpec], project: &Project) -> String {
+/// The system prompt of a role: its own words, its tools, and the project where it is told of that.
+pub fn role_system((name, words): (&str, &str), tools: &[ToolSpec], project: Option<&Project>) -> String {
     let mut out = format!("{ROLE_MARK}{name}\n\n{words}");
     if !tools.is_empty() {
         out.push_str(&tools_layer(tools));
     }
-    out.push_str("\n# The project\n");
-    out.push_str(&project.text());
+    if let Some(project) = project {
+        out.push_str("\n# The project\n");
+        out.push_str(&project.text());
+    }
     out
 }
 

@@ -26,8 +26,8 @@ pub(super) async fn syntax(
     after: &[u8],
 ) -> Result<String, String> {
     let (does, would) = match before {
-        Some(_) => ("the edit adds", "Nothing was changed: syntax: the edit would add"),
-        None => ("the file has", "Nothing was made: syntax: the file would have"),
+        Some(_) => (ADDS, "Nothing was changed: syntax: the edit would add"),
+        None => (HAS, "Nothing was made: syntax: the file would have"),
     };
     match compare(&path.to_string(), before, after) {
         Verdict::NotWorse => Ok(String::new()),
@@ -46,6 +46,18 @@ pub(super) async fn syntax(
         }
         Verdict::Worse(added) => Ok(format!("syntax: {does} {added}\n")),
     }
+}
+
+/// How a remark on worse syntax goes on, of an edit and of a new file.
+const ADDS: &str = "the edit adds";
+const HAS: &str = "the file has";
+
+/// Whether the result of an edit says, in its remark, that the file parses worse than before.
+#[must_use]
+pub fn says_worse(result: &str) -> bool {
+    // The remark is the second line: what follows is the file's.
+    let remark = result.lines().nth(1).and_then(|line| line.strip_prefix("syntax: "));
+    remark.is_some_and(|remark| remark.starts_with(ADDS) || remark.starts_with(HAS))
 }
 
 /// The check of the end, by name, and what stands in place of its shell line: no command is run.

@@ -15,7 +15,8 @@ use super::{
     whole::call_of,
 };
 
-pub(super) const NAME: &str = "read_file";
+/// The name.
+pub const NAME: &str = "read_file";
 pub(super) const DESCRIPTION: &str = "Reads a file of the workspace with line numbers. Files of more than 500 \
     lines are answered with their first and last 50 and a table of contents of what lies between; give start_line \
     and end_line to see that part. What was shown and has not changed is not shown again. A file must be read \

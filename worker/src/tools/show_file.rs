@@ -1,4 +1,9 @@
 //! `show_file`: a file as it is, for a role that changes it. The runtime calls it; no model is told of it.
+//!
+//! Of a file that is larger than the role may be given, the parts are shown that speak of what is to be changed: whole
+//! lines, as they stand, with a mark where some are left out. A patch of quoted lines needs no others.
+
+use std::collections::{BTreeMap, BTreeSet};
 
 use docket_schema::ids::BlobHash;
 use schemars::JsonSchema;
@@ -27,6 +32,8 @@ pub(super) struct Args {
     path: String,
     /// Most bytes to show.
     bytes_max: Option<usize>,
+    /// What is to be changed: of a larger file the parts are shown that hold these words.
+    about: Option<String>,
 }
 
 pub(super) fn run(context: ToolContext<'_>, args: &Args) -> ToolOutcome {
@@ -48,6 +55,10 @@ fn show(context: ToolContext<'_>, args: &Args) -> Result<ToolOutcome, String> {
     };
     let most = args.bytes_max.unwrap_or(BYTES_MAX).min(BYTES_MAX);
     if text.len() > most {
+        let parts = args.about.as_ref().and_then(|about| excerpt(&text, about, most));
+        if let Some(parts) = parts {
+            return Ok(ToolOutcome::ok(parts).seen(path, BlobHash::of(&loaded.bytes)));
+        }
         return Err(format!(
             "`{path}` has {} bytes, more than the {most} that can be shown whole",
             text.len()
@@ -55,6 +66,69 @@ fn show(context: ToolContext<'_>, args: &Args) -> Result<ToolOutcome, String> {
     }
     Ok(ToolOutcome::ok(text).seen(path, BlobHash::of(&loaded.bytes)))
 }
+
+/// Lines around a place, and those of a file's beginning, where its imports stand.
+const AROUND_LINES: usize = 12;
+const HEAD_LINES: usize = 20;
+/// Bytes that the marks between parts may take, of what is to be shown.
+const MARK_BYTES: usize = 64;
+
+/// The lines of `text` that speak of `about`, with those around them, as many as `most` bytes hold; none where not even
+/// the first of them fits.
+fn excerpt(text: &str, about: &str, most: usize) -> Option<String> {
+    let lines: Vec<&str> = text.split_inclusive('\n').collect();
+    let wanted: BTreeSet<&str> = words(about).collect();
+    // A word that stands everywhere tells no place from another.
+    let mut times: BTreeMap<&str, usize> = BTreeMap::new();
+    for word in lines.iter().flat_map(|line| words(line)).filter(|word| wanted.contains(word)) {
+        *times.entry(word).or_default() += 1;
+    }
+    let worth =
+        |line: &str| -> usize { words(line).filter_map(|word| times.get(word)).map(|n| 1000 / n).sum() };
+    let mut places: Vec<(usize, usize)> = lines.iter().map(|line| worth(line)).enumerate().collect();
+    places.sort_by_key(|(at, worth)| (std::cmp::Reverse(*worth), *at));
+    let around = places.iter().filter(|(_, worth)| *worth > 0);
+    let mut around =
+        around.map(|(at, _)| at.saturating_sub(AROUND_LINES)..(at + AROUND_LINES + 1).min(lines.len()));
+    // The best place comes first: the beginning has what room it leaves.
+    let parts =
+        around.next().into_iter().chain(std::iter::once(0..HEAD_LINES.min(lines.len()))).chain(around);
+    let mut shown = BTreeSet::new();
+    let mut left = most;
+    for part in parts {
+        let new: Vec<usize> = part.filter(|at| !shown.contains(at)).collect();
+        let bytes = new.iter().map(|at| lines[*at].len()).sum::<usize>() + MARK_BYTES;
+        if !new.is_empty() && bytes <= left {
+            left -= bytes;
+            shown.extend(new);
+        }
+    }
+    (!shown.is_empty()).then(|| marked(&lines, &shown))
+}
+
+/// The shown lines, with a mark in place of each part that is left out.
+fn marked(lines: &[&str], shown: &BTreeSet<usize>) -> String {
+    let mut out = String::new();
+    let mut next = 0;
+    for at in shown.iter().copied().chain(std::iter::once(lines.len())) {
+        match at - next {
+            0 => {}
+            1 => out.push_str("[… 1 line is not shown …]\n"),
+            many => out.push_str(&format!("[… {many} lines are not shown …]\n")),
+        }
+        out.push_str(lines.get(at).copied().unwrap_or_default());
+        next = at + 1;
+    }
+    out
+}
+
+/// Names in a text: what a place is told by.
+fn words(text: &str) -> impl Iterator<Item = &str> {
+    text.split(|c: char| !c.is_alphanumeric() && c != '_').filter(|word| word.len() >= WORD_BYTES_MIN)
+}
+
+/// Shorter words stand everywhere.
+const WORD_BYTES_MIN: usize = 3;
 
 #[cfg(test)]
 mod tests {
@@ -78,5 +152,30 @@ mod tests {
             let out = w.call(NAME, args);
             assert!(out.is_error && out.text().contains(why), "{}", out.text());
         }
+    }
+    #[test]
+    fn of_a_large_file_the_parts_are_shown_that_are_spoken_of() {
+        let line = |nth: usize| format!("def filler_{nth}(): return {nth}\n");
+        let text: String = (0..400)
+            .map(|nth| if nth == 300 { "def total(rows): return 0\n".to_owned() } else { line(nth) })
+            .collect();
+        let mut w = Workspace::new(&[("big.py", &text)]);
+        let args =
+            |most: usize| json!({"path": "big.py", "bytes_max": most, "about": "mend total of the rows"});
+        let out = w.call(NAME, args(3000));
+        let shown = out.text().into_owned();
+        assert!(!out.is_error && shown.len() <= 3000, "{} bytes", shown.len());
+        for holds in
+            ["def total(rows)", "filler_299", "filler_0()", "[… 268 lines are not shown …]", "[… 87 lines"]
+        {
+            assert!(shown.contains(holds), "{holds}: {shown}");
+        }
+        assert!(!shown.contains("filler_100()") && !shown.contains("filler_399()"));
+        // What is shown in part can be changed.
+        let patch = json!({"path": "big.py", "patch": "*** Begin Patch\n*** Update File: big.py\n@@\n-def total(rows): return 0\n+def total(rows): return sum(rows)\n*** End Patch"});
+        let out = w.call("edit_file", patch);
+        assert!(!out.is_error, "{}", out.text());
+        let out = w.call(NAME, args(40));
+        assert!(out.is_error && out.text().contains("more than the 40"), "{}", out.text());
     }
 }

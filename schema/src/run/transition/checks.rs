@@ -7,7 +7,7 @@ use crate::{
         known_failures::listed,
         pin::GateSpec,
         state::{RunState, Stage},
-        work::FailedCheck,
+        work::{FailedCheck, SaidCheck},
     },
     tool::{LintStatus, ToolFacts},
 };
@@ -31,6 +31,7 @@ impl RunState {
                 self.round_notes.clear();
                 self.failed_checks.clear();
                 self.work.failed_checks.clear();
+                self.work.checks.clear();
                 self.unrunnable = None;
             }
             Stage::Gates => {}
@@ -60,7 +61,9 @@ impl RunState {
     fn checked(&mut self, gate: GateSpec, event: GateFinished) {
         let found = self.pins.as_ref().is_some_and(|pins| pins.tests.is_none());
         let excused = gate.name == "tests" && found && self.known_failures.excuse(&event.facts);
-        if event.passed || excused {
+        let (name, passed) = (gate.name.clone(), event.passed || excused);
+        self.work.checks.push(SaidCheck { name, passed, content: event.content.clone() });
+        if passed {
             // Nothing is to be told.
         } else if let Some(what) = event.facts.missing {
             self.round_failed = true;

@@ -102,6 +102,27 @@ role = "reviewer"
 text = '{"verdict": "continue", "reason": "made"}'
 "#;
 
+/// A file that is made, a command that adds to a file, the difference, a verdict.
+const ARCHITECT: &str = r#"
+[[talks]]
+role = "architect"
+[[talks.turns]]
+text = '''{"actions": [{"kind": "edit", "file": "made.txt", "description": "make it"},
+ {"kind": "command", "cmd": "cat made.txt >> log.txt"}]}'''
+[[talks]]
+role = "coder"
+[[talks.turns]]
+text = """
+*** Begin Patch
+*** Add File: made.txt
++made
+*** End Patch"""
+[[talks]]
+role = "verifier"
+[[talks.turns]]
+text = '{"verdict": "accept", "reason": "it is there"}'
+"#;
+
 /// What the undisturbed run came to.
 struct Undisturbed {
     tree: TreeHash,
@@ -186,7 +207,7 @@ async fn play(
 /// Kills at every boundary of a run of each engine.
 pub(crate) async fn sweep_roles() -> Result<()> {
     let mut failed = Vec::new();
-    for (engine, script) in [("plan", PLAN), ("review", REVIEW)] {
+    for (engine, script) in [("plan", PLAN), ("review", REVIEW), ("architect", ARCHITECT)] {
         let host = Arc::new(Coordinator::start(place(None).await?, LeaseTime::Short).await?);
         let spec = Arc::new(template(&host, engine).await?);
         let whole = Arc::new(undisturbed(&host, &spec, script).await?);

@@ -5,7 +5,7 @@ use anyhow::{Context as _, Result, ensure};
 use docket_schema::{export::Export, ids::RunId, task::TaskState};
 use docket_worker::model::Provider;
 
-use super::record::Stage;
+use super::{lacks, record::Stage};
 
 const FILES: [(&str, &str); 1] = [("a.py", "def f():\n    return 1\n")];
 const TESTS: [&str; 2] = ["--tests", "python3 -c 'import a; assert a.f() == 2'"];
@@ -79,6 +79,103 @@ role = "reviewer"
 text = 'Well done.'
 "#;
 
+/// A file that is made and changed again, by a second try; a command that fails for it, and is mended; a verdict that sends
+/// the architect back; final checks.
+const ARCHITECT: &str = r#"
+[[talks]]
+role = "architect"
+opening_contains = "asked again"
+[[talks.turns]]
+text = '{"actions": [{"kind": "edit", "file": "b.py", "description": "add h"}]}'
+[[talks]]
+role = "architect"
+[[talks.turns]]
+calls = [{ name = "read_file", args = { path = "a.py" } }]
+[[talks.turns]]
+text = '''{"actions": [{"kind": "edit", "file": "b.py", "description": "make g"},
+ {"kind": "edit", "file": "a.py", "description": "return 2", "hints": "g of b.py returns 2"},
+ {"kind": "command", "cmd": "python3 -c 'import a; assert a.f() == 2'"}, {"kind": "message", "text": "g is new"}]}'''
+[[talks]]
+role = "coder"
+opening_contains = "add h"
+[[talks.turns]]
+text = """
+*** Begin Patch
+*** Update File: b.py
+     return 2
++
++
++def h():
++    return 3
+*** End Patch"""
+[[talks]]
+role = "coder"
+opening_contains = "Mend the cause"
+[[talks.turns]]
+text = """
+*** Begin Patch
+*** Update File: a.py
+-    return b.g(
++    return b.g()
+*** End Patch"""
+[[talks]]
+role = "coder"
+opening_contains = "could not be applied"
+[[talks.turns]]
+text = """
+*** Begin Patch
+*** Update File: a.py
+-def f():
+-    return 1
++import b
++
++
++def f():
++    return b.g(
+*** End Patch"""
+[[talks]]
+role = "coder"
+opening_contains = "return 2"
+[[talks.turns]]
+text = """
+*** Begin Patch
+*** Update File: b.py
+-x
++y
+*** End Patch"""
+[[talks]]
+role = "coder"
+[[talks.turns]]
+text = """
+*** Begin Patch
+*** Add File: b.py
++def g():
++    return 2
+*** End Patch"""
+[[talks]]
+role = "verifier"
+opening_contains = "(plan 2"
+[[talks.turns]]
+text = '{"verdict": "accept", "reason": "all of it is there"}'
+[[talks]]
+role = "verifier"
+[[talks.turns]]
+text = '{"verdict": "reject", "reason": "h is missing"}'
+"#;
+
+/// Three plans that are none.
+const ARCHITECT_BLOCKED: &str = r#"
+after_end = "repeat_last"
+[[talks]]
+role = "architect"
+[[talks.turns]]
+text = "I would change a.py."
+[[talks.turns]]
+text = '{"actions": [{"kind": "edit", "file": "../a.py", "description": "return 2"}]}'
+[[talks.turns]]
+text = '{"actions": []}'
+"#;
+
 async fn played(stage: &Stage, engine: &str, script: &str, provider: Provider) -> Result<Export> {
     let more = [&TESTS[..], &["--engine", engine]].concat();
     let scene = stage.scene_on(&FILES, engine, script, provider, &more).await?;
@@ -88,13 +185,35 @@ async fn played(stage: &Stage, engine: &str, script: &str, provider: Provider) -
     stage.export(stage.run_of(&scene).await?).await
 }
 
-/// All of them, by name.
+/// Those that the release has not yet, by name.
 pub(super) async fn all(stage: &Stage) -> Result<Vec<(&'static str, Export)>> {
-    Ok(vec![
-        ("plan", played(stage, "plan", PLAN, Provider::OpenAi).await?),
-        ("review", played(stage, "review", REVIEW, Provider::Anthropic).await?),
-        ("another-engine", another_engine(stage).await?),
-    ])
+    let mut all = Vec::new();
+    let whole = [
+        ("plan", PLAN, Provider::OpenAi),
+        ("review", REVIEW, Provider::Anthropic),
+        ("architect", ARCHITECT, Provider::OpenAi),
+    ];
+    for (engine, script, provider) in whole.into_iter().filter(|(engine, ..)| lacks(engine)) {
+        all.push((engine, played(stage, engine, script, provider).await?));
+    }
+    if lacks("another-engine") {
+        all.push(("another-engine", another_engine(stage).await?));
+    }
+    if lacks("architect-blocked") {
+        all.push(("architect-blocked", architect_blocked(stage).await?));
+    }
+    Ok(all)
+}
+
+/// A run that a person has to help.
+async fn architect_blocked(stage: &Stage) -> Result<Export> {
+    let more = [&TESTS[..], &["--engine", "architect"]].concat();
+    let scene =
+        stage.scene_on(&FILES, "architect-blocked", ARCHITECT_BLOCKED, Provider::Anthropic, &more).await?;
+    let worker = stage.worker(&scene).await?;
+    stage.is(&scene, TaskState::Blocked).await?;
+    worker.drain().await?;
+    stage.export(stage.run_of(&scene).await?).await
 }
 
 /// Begun by `react`, gone on with by `plan`.

@@ -1,0 +1,279 @@
+//! The Change Plan (D2): its actions, read and checked, each of them one that can be carried out. Pure.
+
+use docket_schema::{
+    content::WorkPath,
+    message::{CallId, ToolUse},
+    policy::{Policy, Ruling},
+    run::{PlanStep, StepKind},
+};
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+use super::super::answer;
+use crate::{policy, tools};
+
+/// Actions that a plan may have: more are several tasks.
+const ACTIONS_MAX: usize = 40;
+
+/// What a command may be expected to do.
+const PASS: &str = "pass";
+pub(super) const FAIL: &str = "fail";
+
+#[derive(Deserialize)]
+struct ChangePlan {
+    actions: Vec<Action>,
+}
+
+/// Fields that an action has no use for are left out, or null.
+#[derive(Deserialize)]
+struct Action {
+    kind: String,
+    #[serde(alias = "path")]
+    file: Option<String>,
+    #[serde(alias = "text", alias = "message")]
+    description: Option<String>,
+    #[serde(default)]
+    hints: Hints,
+    #[serde(alias = "command")]
+    cmd: Option<String>,
+    expect: Option<String>,
+}
+
+/// Hints as models write them: words, or a list of them.
+#[derive(Deserialize, Default)]
+#[serde(from = "Value")]
+struct Hints(String);
+
+impl From<Value> for Hints {
+    fn from(value: Value) -> Self {
+        match value {
+            Value::String(text) => Self(text),
+            Value::Array(lines) => {
+                let lines: Vec<String> = lines.into_iter().map(|line| Self::from(line).0).collect();
+                Self(lines.join("\n"))
+            }
+            Value::Null => Self::default(),
+            other @ (Value::Bool(_) | Value::Number(_) | Value::Object(_)) => Self(other.to_string()),
+        }
+    }
+}
+
+/// The steps of a plan.
+///
+/// # Errors
+/// What is wrong with it, for whoever plans.
+pub(super) fn steps_of(said: &str, policies: &[Policy]) -> Result<Vec<PlanStep>, String> {
+    let ChangePlan { actions } = answer::taken(said)?;
+    match actions.len() {
+        0 => return Err("`actions` is empty; if nothing is to be done, say why in a `message`".to_owned()),
+        many if many > ACTIONS_MAX => {
+            return Err(format!("`actions` has {many} entries, more than {ACTIONS_MAX}"));
+        }
+        _ => {}
+    }
+    let at = |nth: usize, why: String| format!("actions[{nth}]: {why}");
+    let mut steps: Vec<PlanStep> = Vec::new();
+    for (nth, action) in actions.into_iter().enumerate() {
+        let step = step_of(action).map_err(|why| at(nth, why))?;
+        allowed(&step, policies).map_err(|why| at(nth, why))?;
+        agrees(&steps, &step).map_err(|why| at(nth, why))?;
+        steps.push(step);
+    }
+    Ok(steps)
+}
+
+fn step_of(action: Action) -> Result<PlanStep, String> {
+    let Action { kind, file, description, hints, cmd, expect } = action;
+    let [file, description, cmd, expect] = [file, description, cmd, expect].map(Option::unwrap_or_default);
+    let kind = match kind.as_str() {
+        "edit" => {
+            if file.trim().is_empty() {
+                return Err("`file` is missing".to_owned());
+            }
+            let path = tools::work_path_of(&file)
+                .filter(|_| !file.trim_end().ends_with('/'))
+                .ok_or_else(|| format!("`{file}` is no file's path in the repository"))?;
+            if path.parts().next() == Some(b".git".as_slice()) {
+                return Err(format!("`{file}` is git's own"));
+            }
+            if description.trim().is_empty() {
+                return Err("`description` is empty: say what is to be changed".to_owned());
+            }
+            StepKind::Edit { path, hints: hints.0 }
+        }
+        "command" => {
+            if cmd.trim().is_empty() {
+                return Err("`cmd` is empty".to_owned());
+            }
+            let expect = expect.trim().to_lowercase();
+            match expect.as_str() {
+                "" | PASS | FAIL => StepKind::Command { command: cmd, expect },
+                other => return Err(format!("`expect` is `{other}`; it must be {PASS} or {FAIL}")),
+            }
+        }
+        "message" if description.trim().is_empty() => return Err("`text` is empty".to_owned()),
+        "message" => StepKind::Message,
+        other => return Err(format!("`kind` is `{other}`; it must be edit, command or message")),
+    };
+    Ok(PlanStep { text: description, kind })
+}
+
+/// Whether policy lets the action be carried out, as far as the plan tells. The call itself is judged all the same.
+fn allowed(step: &PlanStep, policies: &[Policy]) -> Result<(), String> {
+    let (name, args, what) = match &step.kind {
+        StepKind::Edit { path, .. } => ("edit_file", json!({ "path": path.to_string() }), path.to_string()),
+        StepKind::Command { command, .. } => ("run_command", json!({ "command": command }), command.clone()),
+        StepKind::Message | StepKind::Free | StepKind::Tests { .. } => return Ok(()),
+    };
+    if policies.is_empty() {
+        return Ok(());
+    }
+    let call = ToolUse { call: CallId::own(0), name: name.to_owned(), args, malformed: None };
+    let said = policy::judge(policies, &call);
+    match said.ruling {
+        // A person is asked when the call is made.
+        Ruling::Allow | Ruling::Ask => Ok(()),
+        Ruling::Deny => {
+            let why = if said.reason.is_empty() { String::new() } else { format!(": {}", said.reason) };
+            Err(format!("policy does not allow `{what}` (rule `{}`){why}", said.rule))
+        }
+    }
+}
+
+/// Whether an action goes with those before it.
+fn agrees(before: &[PlanStep], step: &PlanStep) -> Result<(), String> {
+    for (nth, other) in before.iter().enumerate() {
+        match (&other.kind, &step.kind) {
+            (StepKind::Edit { path: first, .. }, StepKind::Edit { path, .. }) => {
+                if first == path && other.text.trim() == step.text.trim() {
+                    return Err(format!("it is the same as actions[{nth}]"));
+                }
+                if let Some((folder, file)) = folder_of(first, path).or_else(|| folder_of(path, first)) {
+                    return Err(format!(
+                        "`{folder}` cannot be a file, which actions[{nth}] says, where `{file}` is"
+                    ));
+                }
+            }
+            (StepKind::Command { command: first, expect: one }, StepKind::Command { command, expect }) => {
+                let written = before[nth..].iter().any(|step| matches!(step.kind, StepKind::Edit { .. }));
+                if first.trim() == command.trim() && (one == FAIL) != (expect == FAIL) && !written {
+                    return Err(format!(
+                        "it expects `{command}` to end otherwise than actions[{nth}], and nothing is changed between them"
+                    ));
+                }
+            }
+            (
+                StepKind::Edit { .. }
+                | StepKind::Command { .. }
+                | StepKind::Message
+                | StepKind::Free
+                | StepKind::Tests { .. },
+                _,
+            ) => {}
+        }
+    }
+    Ok(())
+}
+
+/// Both, where the one would have to be the other's folder.
+fn folder_of<'a>(folder: &'a WorkPath, file: &'a WorkPath) -> Option<(&'a WorkPath, &'a WorkPath)> {
+    let inside =
+        file.as_bytes().strip_prefix(folder.as_bytes()).is_some_and(|rest| rest.first() == Some(&b'/'));
+    inside.then_some((folder, file))
+}
+
+#[cfg(test)]
+mod tests {
+    use docket_schema::policy::Rule;
+
+    use super::*;
+
+    fn plan(actions: &str) -> Result<Vec<PlanStep>, String> {
+        steps_of(&format!(r#"{{"actions": [{actions}]}}"#), &[])
+    }
+
+    #[test]
+    fn a_plan_is_taken_whole_whatever_its_fields_are_called() {
+        let steps = plan(
+            r#"{"kind": "edit", "file": "./src/a.py", "description": "add f", "hints": ["keep g", "no imports"]},
+               {"kind": "edit", "path": "new/b.py", "text": "make it"},
+               {"kind": "edit", "file": "src/a.py", "description": "then add h"},
+               {"kind": "command", "cmd": "make check", "expect": "Pass"}, {"kind": "command", "command": "ls", "file": null, "expect": null},
+               {"kind": "message", "text": "hello"}"#,
+        )
+        .expect("is taken");
+        let path = WorkPath::new("src/a.py").expect("a path");
+        assert_eq!(steps[0].kind, StepKind::Edit { path, hints: "keep g\nno imports".to_owned() });
+        assert_eq!(steps[3].kind, StepKind::Command { command: "make check".into(), expect: "pass".into() });
+        assert_eq!((steps.len(), steps[1].text.as_str(), &steps[5].kind), (6, "make it", &StepKind::Message));
+    }
+
+    #[test]
+    fn a_plan_that_cannot_be_carried_out_is_told_where_it_is_wrong() {
+        let edit = |file: &str, text: &str| {
+            format!(r#"{{"kind": "edit", "file": "{file}", "description": "{text}"}}"#)
+        };
+        let command = |expect: &str| format!(r#"{{"kind": "command", "cmd": "make", "expect": "{expect}"}}"#);
+        let many = vec![command("pass"); ACTIONS_MAX + 1].join(",");
+        for (actions, why) in [
+            (String::new(), "`actions` is empty"),
+            (many, "has 41 entries, more than 40"),
+            (r#"{"kind": "edit", "description": "x"}"#.to_owned(), "actions[0]: `file` is missing"),
+            (edit("a.py", " "), "`description` is empty"),
+            (edit("../a.py", "x"), "no file's path in the repository"),
+            (edit("/etc/passwd", "x"), "no file's path in the repository"),
+            (edit("src/", "x"), "no file's path in the repository"),
+            (edit(".git/hooks/pre-commit", "x"), "git"),
+            (r#"{"kind": "command"}"#.to_owned(), "`cmd` is empty"),
+            (command("2 passed"), "`expect` is `2 passed`; it must be pass or fail"),
+            (r#"{"kind": "message"}"#.to_owned(), "`text` is empty"),
+            (r#"{"kind": "dance"}"#.to_owned(), "`kind` is `dance`; it must be edit, command or message"),
+            ([edit("a.py", "x"), edit("./a.py", "x")].join(","), "actions[1]: it is the same as actions[0]"),
+            ([edit("a", "x"), edit("a/b.py", "y")].join(","), "`a` cannot be a file"),
+            ([edit("a/b.py", "x"), edit("a", "y")].join(","), "`a` cannot be a file"),
+            ([command("pass"), command("fail")].join(","), "otherwise than actions[0]"),
+        ] {
+            assert!(plan(&actions).is_err_and(|told| told.contains(why)), "{actions}: {:?}", plan(&actions));
+        }
+        let between = [command("fail"), edit("a.py", "x"), command("pass")].join(",");
+        assert_eq!(
+            plan(&between).map(|steps| steps.len()),
+            Ok(3),
+            "a test that fails first, and then passes"
+        );
+        assert!(steps_of("I would change a.py.", &[]).is_err_and(|told| told.contains("no JSON")));
+        assert!(steps_of(r#"[{"kind": "message"}]"#, &[]).is_err());
+    }
+
+    #[test]
+    fn commands_are_of_the_list_where_policy_has_one() {
+        let rule = |verdict, commands: &[&str]| Rule {
+            id: "runners".to_owned(),
+            verdict,
+            reason: "only what runs tests".to_owned(),
+            tools: vec!["run_command".to_owned()],
+            commands: commands.iter().map(|text| (*text).to_owned()).collect(),
+            paths: Vec::new(),
+            labels: Vec::new(),
+            matches: Vec::new(),
+            misses: Vec::new(),
+        };
+        let edits = Rule { tools: vec!["edit_file".to_owned()], ..rule(Ruling::Allow, &[]) };
+        let policy = Policy {
+            default: Ruling::Deny,
+            rules: vec![edits, rule(Ruling::Allow, &["make *"]), rule(Ruling::Ask, &["curl *"])],
+            ..Policy::default()
+        };
+        let of = |command: &str| {
+            let plan = format!(
+                r#"{{"actions": [{{"kind": "edit", "file": "a", "description": "x"}}, {{"kind": "command", "cmd": "{command}"}}]}}"#
+            );
+            steps_of(&plan, std::slice::from_ref(&policy)).map(|steps| steps.len())
+        };
+        assert_eq!((of("make test"), of("curl x")), (Ok(2), Ok(2)));
+        assert!(
+            of("rm -r src")
+                .is_err_and(|told| told.starts_with("actions[1]: policy does not allow `rm -r src`"))
+        );
+    }
+}
