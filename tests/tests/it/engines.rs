@@ -3,6 +3,7 @@
 
 mod plan;
 mod review;
+mod roles;
 
 use anyhow::{Context as _, Result, ensure};
 use docket_tests::system::{Sample, Tool, room, run};
@@ -48,16 +49,21 @@ impl Played {
 
 /// Plays a script through an engine, and verifies the run.
 async fn play(engine: &str, script: &str) -> Result<Played> {
+    play_as(engine, script, "", &["--model", "scripted:x"]).await
+}
+
+/// The same with these settings and flags.
+async fn play_as(engine: &str, script: &str, settings: &str, flags: &[&str]) -> Result<Played> {
     let _room = room().await;
     let sample = Sample::new(&FILES)?;
     let folder = tempfile::tempdir()?;
+    std::fs::write(folder.path().join("docket.toml"), settings)?;
     let env = [("DOCKET_HOME", folder.path().as_os_str())];
     let script = sample.script(script)?;
     let (repo, script) = (sample.path().to_str().context("UTF-8")?, script.to_str().context("UTF-8")?);
-    let args =
-        ["run", "Let f return 2", "--json", "--repo", repo, "--model", "scripted:x", "--script", script];
+    let args = ["run", "Let f return 2", "--json", "--repo", repo, "--script", script];
     let more = ["--tests", "python3 -c 'import a; assert a.f() == 2'", "--engine", engine];
-    let said = run(Tool::Docket, folder.path(), &env, &[&args[..], &more].concat()).await?;
+    let said = run(Tool::Docket, folder.path(), &env, &[&args[..], &more, flags].concat()).await?;
     let row: Value = serde_json::from_str(said.stdout.lines().last().with_context(|| format!("{said:?}"))?)?;
     let id = row["run"].as_str().with_context(|| format!("a run: {said:?}"))?.to_owned();
     let log = run(Tool::Docket, folder.path(), &env, &["logs", &id, "--json"]).await?.ok()?;

@@ -4,6 +4,7 @@
 //! performs decisions and records them; replay derives them again and compares.
 
 mod answer;
+mod asked;
 mod blockers;
 #[cfg(test)]
 mod blockers_tests;
@@ -17,6 +18,7 @@ mod early_end;
 mod escalation;
 #[cfg(test)]
 mod escalation_tests;
+pub mod json_schema;
 mod models;
 #[cfg(test)]
 mod models_tests;
@@ -40,6 +42,7 @@ mod verification;
 #[cfg(test)]
 mod verification_tests;
 
+pub use asked::{RoleError, roles_of};
 pub(crate) use budget::most;
 pub(crate) use compaction::summary_call;
 pub use decision::*;
@@ -53,6 +56,7 @@ use docket_schema::{
     content::BlobRef,
     message::{ModelRef, Part, Role},
     run::{Conversation, EngineRef, Purpose, RoleSpec, RunStarted, RunState},
+    task::RoleAsked,
     tool::ToolSet,
 };
 
@@ -64,6 +68,14 @@ pub trait Engine: Send + Sync {
     /// The roles of its conversations; none where it has one of its own.
     fn roles(&self) -> Vec<RoleDef> {
         Vec::new()
+    }
+
+    /// Its roles, where a task says what they are, in the order in which they speak.
+    ///
+    /// # Errors
+    /// What cannot be said of them.
+    fn roles_asked(&self, asked: &[RoleAsked]) -> Result<Vec<RoleDef>, RoleError> {
+        asked::fixed(self, asked)
     }
 
     /// The set that its roles' tools are of, where it is not the task's to choose.

@@ -7,7 +7,12 @@
 use std::path::Path;
 
 use docket_schema::{
-    ids::QueueName, message::ModelRef, policy::Policy, redact::Redactor, run::RunSettings, task::Labels,
+    ids::QueueName,
+    message::ModelRef,
+    policy::Policy,
+    redact::Redactor,
+    run::RunSettings,
+    task::{Labels, RoleAsked},
 };
 use docket_worker::{
     bootstrap::{HiddenValues, SandboxChoice, WorkerSettings},
@@ -19,6 +24,7 @@ use crate::fail::{Exit, FailWith as _, Failure, Outcome};
 mod amounts;
 mod archive;
 mod keys;
+mod roles;
 mod server;
 
 pub(crate) use amounts::{DOLLARS, TEMPERATURE, dollars, sandbox, size};
@@ -39,6 +45,8 @@ pub(crate) struct Config {
     pub(crate) fallback_model: Option<ModelRef>,
     /// Engine of tasks that name none.
     pub(crate) engine: String,
+    /// The file's `[roles]`: who plays which, in whatever engine.
+    pub(crate) roles: Vec<RoleAsked>,
     /// Store of `serve`, `up`, `db` and `verify`; none = the home's own database.
     pub(crate) store: Option<String>,
     /// How `serve` and `up` serve.
@@ -99,6 +107,7 @@ impl Default for Config {
             explore_model: None,
             fallback_model: None,
             engine: "react".to_owned(),
+            roles: Vec::new(),
             store: None,
             server: ServerSettings::default(),
             archive: ArchiveConfig::default(),
@@ -159,6 +168,7 @@ impl Config {
                 "run.command_timeout_ms is above run.command_timeout_ms_max; lower it or raise the limit";
             return Err(Failure::new(Exit::Usage, message));
         }
+        roles::check(&self.roles, &[]).map_err(|message| Failure::new(Exit::Usage, message))?;
         self.server.check()?;
         self.archive.check()?;
         Ok(self)
@@ -177,6 +187,10 @@ impl Config {
             };
             if section == "prices" {
                 self.prices_toml = Some(values.to_string());
+                continue;
+            }
+            if section == "roles" {
+                self.roles = roles::read(values).map_err(fail)?;
                 continue;
             }
             if section == "policy" {
@@ -233,7 +247,8 @@ impl Config {
 }
 
 fn sections() -> &'static str {
-    "[run], [task], [server], [client], [archive], [blobs], [worker], [delivery], [policy], [prices.\"PROVIDER:MODEL\"]"
+    "[run], [task], [roles.NAME], [server], [client], [archive], [blobs], [worker], [delivery], [policy], \
+     [prices.\"PROVIDER:MODEL\"]"
 }
 
 /// A value as the environment would have it.

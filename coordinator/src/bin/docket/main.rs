@@ -65,6 +65,7 @@ mod reprioritize;
 mod resolve;
 mod resume;
 mod retry;
+mod roles;
 mod run;
 mod sandbox;
 mod schedule;

@@ -9,7 +9,9 @@ use docket_schema::{
     policy::Policy,
     run::{Complexity, Effort, temperature_milli},
     snapshot::Base,
-    task::{Backoff, Delivery, PRIORITY_MAX, SettingsPatch, TITLE_CHARS_MAX, TaskSpec, check_model},
+    task::{
+        Backoff, Delivery, PRIORITY_MAX, RoleAsked, SettingsPatch, TITLE_CHARS_MAX, TaskSpec, check_model,
+    },
     tool::ToolSet,
     wire::SubmitRequest,
 };
@@ -30,6 +32,7 @@ use crate::{
     display,
     fail::{Exit, FailWith as _, Failure, Outcome},
     policy,
+    roles::{self, RoleModel},
 };
 
 /// Flags.
@@ -87,6 +90,10 @@ pub(crate) struct TaskArgs {
     /// A model that stands in where one stays overloaded [default: `task.fallback_model` of docket.toml]
     #[arg(long, value_name = "MODEL", value_parser = model)]
     pub(crate) fallback_model: Option<ModelRef>,
+    /// The model of one role of the engine, as coder=openai:gpt-4.1-mini; may be given more than once, and not beside
+    /// --model, which is every role's [default: `roles.NAME.model` of docket.toml, else the task's model]
+    #[arg(long, value_name = "NAME=MODEL", value_parser = roles::role)]
+    pub(crate) role: Vec<RoleModel>,
     /// For scripted models: the script, TOML or JSON
     #[arg(long, value_name = "FILE")]
     pub(crate) script: Option<PathBuf>,
@@ -214,6 +221,7 @@ pub(crate) struct Asked {
     model: ModelRef,
     explore: Option<ModelRef>,
     fallback: Option<ModelRef>,
+    roles: Vec<RoleAsked>,
     pub(crate) script: Option<Vec<u8>>,
     pub(crate) policy: Option<Policy>,
 }
@@ -233,10 +241,13 @@ impl TaskArgs {
         check_address(&model)?;
         let explore = self.other(&model, &self.explore_model, &cx.config.explore_model)?;
         let fallback = self.other(&model, &self.fallback_model, &cx.config.fallback_model)?;
-        let all = || [Some(&model), explore.as_ref(), fallback.as_ref()].into_iter().flatten();
+        self.check_engine(cx)?;
+        let roles = self.roles(cx, &model)?;
+        let of_roles = || roles.iter().filter_map(|role| role.model.as_ref());
+        let all =
+            || [Some(&model), explore.as_ref(), fallback.as_ref()].into_iter().flatten().chain(of_roles());
         self.check_prices(cx, all())?;
         let script = self.read_script(all().any(|one| one.provider == "scripted"))?;
-        self.check_engine(cx)?;
         let policy = self.policy.as_deref().map(policy::read).transpose()?;
         let chars = text.chars().count();
         if chars > TASK_CHARS_MAX {
@@ -245,7 +256,7 @@ impl TaskArgs {
                  the repository and name it in the task"
             ));
         }
-        Ok(Asked { title, text, model, explore, fallback, script, policy })
+        Ok(Asked { title, text, model, explore, fallback, roles, script, policy })
     }
 
     /// A budget of money is kept by prices: told here, not by a run that ends before it began. Workers of a
@@ -291,6 +302,16 @@ impl TaskArgs {
         let model = ModelRef { base_url, ..model };
         check_address(&model)?;
         Ok((model != *main).then_some(model))
+    }
+
+    /// What is asked of the engine's roles; none names the main model again.
+    fn roles(&self, cx: &Context, main: &ModelRef) -> Outcome<Vec<RoleAsked>> {
+        let flags = roles::Flags { model: self.model.as_ref(), roles: &self.role };
+        let mut asked = roles::asked(cx, self.engine(cx), flags)?;
+        for role in &mut asked {
+            role.model = self.other(main, &role.model.take(), &None)?;
+        }
+        Ok(asked)
     }
 
     fn engine<'a>(&'a self, cx: &'a Context) -> &'a str {
@@ -383,6 +404,7 @@ impl TaskArgs {
             model: asked.model.clone(),
             explore_model: asked.explore.clone(),
             fallback_model: asked.fallback.clone(),
+            roles: asked.roles.clone(),
             script,
             settings: SettingsPatch {
                 turns_max: self.turns,
