@@ -270,6 +270,8 @@ pub struct Work {
     pub done: Vec<Done>,
     /// Calls that the runtime made itself: their results are nobody's conversation.
     pub own_calls: u32,
+    /// Commands of the role in hand that ended, since it was taken up.
+    pub commands_ended: u32,
     /// Checks of the last round that failed.
     pub failed_checks: Vec<FailedCheck>,
     /// Words of people that no model has read yet.
@@ -295,6 +297,7 @@ impl Work {
             return;
         }
         let (tool, status, exit) = (tool.clone(), event.status, event.facts.exit);
+        self.commands_ended += u32::from(exit.is_some() && !event.call.is_own());
         self.done.push(Done { tool, status, exit, content: event.content.clone() });
     }
 

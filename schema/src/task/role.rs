@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use super::spec::FieldError;
 use crate::{
     message::ModelRef,
-    run::{Effort, ROLE_NAME_BYTES_MAX},
+    run::{Effort, ROLE_NAME_BYTES_MAX, WriteScope},
 };
 
 /// Roles that a task may name: each takes part in every round of a run.
@@ -47,6 +47,9 @@ pub struct RoleAsked {
     /// The role that it follows; of one that the registry does not have, and only of that.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub after: Option<String>,
+    /// Which files its tools may write; for engines with a registry.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub writes: Option<WriteScope>,
 }
 
 impl RoleAsked {
@@ -57,7 +60,11 @@ impl RoleAsked {
 
     /// Whether it says what the role is, and not only who plays it.
     pub const fn defines(&self) -> bool {
-        self.prompt.is_some() || self.tools.is_some() || self.answer.is_some() || self.after.is_some()
+        self.prompt.is_some()
+            || self.tools.is_some()
+            || self.answer.is_some()
+            || self.after.is_some()
+            || self.writes.is_some()
     }
 }
 

@@ -141,6 +141,7 @@ fn role(
         temperature_milli: asked.and_then(|asked| asked.temperature_milli),
         effort: asked.and_then(|asked| asked.effort),
         context_tokens_max: asked.and_then(|asked| asked.context_tokens_max).unwrap_or(0),
+        writes: def.writes,
     }
 }
 

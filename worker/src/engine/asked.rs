@@ -30,6 +30,14 @@ pub enum RoleError {
         /// The engine.
         engine: String,
     },
+    /// A role has no such key.
+    #[error("there is no `{key}` of the role `{role}`")]
+    Key {
+        /// The role.
+        role: String,
+        /// The key.
+        key: String,
+    },
     /// What is said of what a role is cannot be.
     #[error("`{key}` of the role `{role}` must be {must}")]
     Value {

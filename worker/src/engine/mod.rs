@@ -38,6 +38,7 @@ mod react;
 mod react_tests;
 mod review;
 mod seat;
+pub mod team;
 mod verification;
 #[cfg(test)]
 mod verification_tests;
@@ -50,12 +51,13 @@ pub(crate) use delegation::{Allowance, allowances, delegates};
 pub use plan::Plan;
 pub use react::React;
 pub use review::Review;
+pub use team::Team;
 pub(crate) use verification::must_parse;
 
 use docket_schema::{
     content::BlobRef,
     message::{ModelRef, Part, Role},
-    run::{Conversation, EngineRef, Purpose, RoleSpec, RunStarted, RunState},
+    run::{Conversation, EngineRef, Purpose, RoleSpec, RunStarted, RunState, WriteScope},
     task::RoleAsked,
     tool::ToolSet,
 };
@@ -98,12 +100,20 @@ pub struct RoleDef {
     pub tools: Vec<String>,
     /// JSON Schema that its last answer must meet.
     pub answer: Option<serde_json::Value>,
+    /// Which files its tools may write.
+    pub writes: WriteScope,
 }
 
 impl RoleDef {
     /// A role without tools that answers with text.
     pub fn of(name: &str, words: &str) -> Self {
-        Self { name: name.to_owned(), words: words.to_owned(), tools: Vec::new(), answer: None }
+        Self {
+            name: name.to_owned(),
+            words: words.to_owned(),
+            tools: Vec::new(),
+            answer: None,
+            writes: WriteScope::Any,
+        }
     }
 }
 
@@ -168,7 +178,7 @@ fn thought_before(said: &Conversation, model: &ModelRef) -> Option<bool> {
 
 /// The engines of this build, every version that is still supported.
 pub fn engines() -> Vec<Box<dyn Engine>> {
-    vec![Box::new(React), Box::new(Plan), Box::new(Review)]
+    vec![Box::new(React), Box::new(Plan), Box::new(Review), Box::new(Team)]
 }
 
 /// The engine of this name and version.

@@ -237,6 +237,20 @@ fn step_words(step: &PlanStep) -> String {
     }
 }
 
+/// The files that differ from what the run began with, in a line.
+pub(super) fn what_changed(run: &RunState) -> Content {
+    let files: Vec<String> = run.overlay.keys().take(FILES_MAX).map(ToString::to_string).collect();
+    if files.is_empty() {
+        return "Nothing in the repository is changed yet.".into();
+    }
+    let more = run.overlay.len().saturating_sub(files.len());
+    let more = if more > 0 { format!(" and {more} more") } else { String::new() };
+    format!("Changed in the repository until now: {}{more}", files.join(", ")).into()
+}
+
+/// Changed files that are named.
+const FILES_MAX: usize = 40;
+
 /// The words of an answer that stands in its event; what is longer is no structured answer.
 pub(super) fn words(said: &Content) -> &str {
     match said {
