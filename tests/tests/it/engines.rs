@@ -4,6 +4,7 @@
 mod plan;
 mod review;
 mod roles;
+mod team;
 
 use anyhow::{Context as _, Result, ensure};
 use docket_tests::system::{Sample, Tool, room, run};
@@ -106,6 +107,7 @@ fn fact(fact: &Value) -> String {
         }
         "judged" => format!("verdict {}", fact["verdict"].as_str().unwrap_or_default()),
         "invalid" => format!("invalid {}: {}", fact["what"], fact["problem"]),
+        "answered" => format!("answered {}", fact["role"].as_str().unwrap_or_default()),
         "plan_dropped" => format!("dropped: {}", fact["reason"]),
         other => other.to_owned(),
     }

@@ -387,7 +387,9 @@ fn for_orchestrator(run: &RunState, pins: &RunStarted, wants: &Wants<'_>) -> Vec
     opening.push(match wants {
         Wants::Brief(role) => {
             let results = results(run).join(", ");
-            format!("Brief the {role} now: `hand_over`. It can be handed: {results}.").into()
+            let round = round_of(run);
+            format!("Brief the {role} now, for round {round}: `hand_over`. It can be handed: {results}.")
+                .into()
         }
         Wants::Decision { held: Some(why), .. } => {
             format!("All roles have spoken. It cannot be finished: {why}. Have another round: `again`.")

@@ -53,6 +53,7 @@ mod memory;
 mod metrics;
 mod past;
 mod pause;
+mod pinning;
 mod policy;
 mod predecessor;
 mod projects;

@@ -6,6 +6,7 @@ use docket_worker::engine::{self, Engine as _, Team};
 use crate::{
     context::Context,
     fail::{Exit, Failure, Outcome},
+    submit::TaskArgs,
 };
 
 /// `--role NAME=MODEL`.
@@ -23,17 +24,29 @@ pub(crate) fn role(text: &str) -> Result<RoleModel, String> {
 
 /// What flags say of models.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Flags<'a> {
+struct Flags<'a> {
     /// `--model`: of every role.
-    pub(crate) model: Option<&'a ModelRef>,
+    model: Option<&'a ModelRef>,
     /// `--role`.
-    pub(crate) roles: &'a [RoleModel],
+    roles: &'a [RoleModel],
 }
 
 /// What the task asks of the roles of its engine, in their order.
-pub(crate) fn asked(cx: &Context, engine: &str, flags: Flags<'_>) -> Outcome<Vec<RoleAsked>> {
+fn asked(cx: &Context, engine: &str, flags: Flags<'_>) -> Outcome<Vec<RoleAsked>> {
     let settings = (&cx.config.roles[..], &cx.config.team.roles[..]);
     merged(settings, engine, flags).map_err(|message| Failure::new(Exit::Usage, message))
+}
+
+impl TaskArgs {
+    /// What is asked of the engine's roles; none names the main model again.
+    pub(crate) fn roles(&self, cx: &Context, main: &ModelRef) -> Outcome<Vec<RoleAsked>> {
+        let flags = Flags { model: self.model.as_ref(), roles: &self.role };
+        let mut asked = asked(cx, self.engine(cx), flags)?;
+        for role in &mut asked {
+            role.model = self.other(main, &role.model.take(), &None)?;
+        }
+        Ok(asked)
+    }
 }
 
 fn merged(

@@ -1,6 +1,6 @@
 //! `docket submit`: puts a task into the backlog. `docket run` shares its flags.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use docket_schema::{
     content::{BlobRef, WorkPath},
@@ -19,7 +19,7 @@ use docket_worker::{
     client::Client,
     engine::prompt::TASK_CHARS_MAX,
     model::{PriceTable, ScriptedModel, unpriced},
-    workspace::{BlobSink as _, DirtyTree, PinNote, PinOptions, Source, pin},
+    workspace::{BlobSink as _, DirtyTree, Source},
 };
 
 use crate::{
@@ -34,6 +34,8 @@ use crate::{
     policy,
     roles::{self, RoleModel},
 };
+
+pub(crate) use crate::pinning::{absolute, pin_note, pinned};
 
 /// Flags.
 #[derive(Debug, clap::Args)]
@@ -304,17 +306,7 @@ impl TaskArgs {
         Ok((model != *main).then_some(model))
     }
 
-    /// What is asked of the engine's roles; none names the main model again.
-    fn roles(&self, cx: &Context, main: &ModelRef) -> Outcome<Vec<RoleAsked>> {
-        let flags = roles::Flags { model: self.model.as_ref(), roles: &self.role };
-        let mut asked = roles::asked(cx, self.engine(cx), flags)?;
-        for role in &mut asked {
-            role.model = self.other(main, &role.model.take(), &None)?;
-        }
-        Ok(asked)
-    }
-
-    fn engine<'a>(&'a self, cx: &'a Context) -> &'a str {
+    pub(crate) fn engine<'a>(&'a self, cx: &'a Context) -> &'a str {
         self.engine.as_deref().unwrap_or(&cx.config.engine)
     }
 
@@ -465,35 +457,6 @@ impl TaskArgs {
         let dirty = if self.include_dirty { DirtyTree::Include } else { DirtyTree::Refuse };
         pinned(cx, upload, source, self.commit.clone(), dirty).await
     }
-}
-
-/// Pins a repository, and tells what that leaves out.
-pub(crate) async fn pinned(
-    cx: &Context,
-    upload: &mut Upload<'_>,
-    source: Source,
-    rev: Option<String>,
-    dirty: DirtyTree,
-) -> Outcome<Base> {
-    let options = PinOptions { rev, dirty, scratch: cx.home.folder("scratch")? };
-    let pinned = pin(&source, &options, upload).await.fail_as(Exit::Failed)?;
-    pinned.notes.iter().for_each(|pinned| display::note(&display::line(&pin_note(pinned))));
-    Ok(pinned.base)
-}
-
-/// What is told of a base that was pinned.
-pub(crate) fn pin_note(note: &PinNote) -> String {
-    match note {
-        PinNote::Submodule(path) => format!("the submodule {path} is an empty folder for the task"),
-        PinNote::LfsPointer(path) => format!("{path} is in Git LFS; the task sees its pointer"),
-        PinNote::DirtyIncluded(count) => format!("{count} uncommitted paths are part of the task's base"),
-    }
-}
-
-pub(crate) fn absolute(path: &Path) -> Outcome<PathBuf> {
-    std::fs::canonicalize(path).fail_with(Exit::Failed, || {
-        format!("there is no folder {}; name an existing one with --repo", path.display())
-    })
 }
 
 /// The first line, cut to what a list can show.

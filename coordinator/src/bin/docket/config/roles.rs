@@ -287,6 +287,20 @@ mod tests {
     }
 
     #[test]
+    fn the_worked_example_is_a_role_that_speaks_in_its_place() {
+        let text = include_str!("../../../../../CONTRIBUTING.md");
+        let example =
+            text.split("```toml\n").nth(1).and_then(|rest| rest.split("```").next()).expect("an example");
+        let mut table: Table = example.parse().expect("TOML");
+        let Some(Value::Table(values)) = table.remove("team") else { panic!("[team.roles.NAME]: {table}") };
+        let read = TeamConfig::read(values).expect("reads");
+        let names: Vec<String> =
+            roles_of(&Team, &read.roles).expect("can be").into_iter().map(|role| role.name).collect();
+        assert_eq!(names, ["orchestrator", "architect", "coder", "documenter", "tester", "reviewer"]);
+        assert_eq!((read.roles[0].temperature_milli, read.check()), (Some(200), Ok(())));
+    }
+
+    #[test]
     fn a_registry_is_read_beside_the_settings_and_no_role_stands_in_both() {
         let folder = tempfile::tempdir().expect("a folder");
         let settings = folder.path().join("docket.toml");
