@@ -376,7 +376,7 @@ fn for_orchestrator(run: &RunState, pins: &RunStarted, wants: &Wants<'_>) -> Vec
             Some(end) => {
                 format!("in this round, and it is held against the work ({})", seat::words(&end.output))
             }
-            None => "in the round before".to_owned(),
+            None => "in an earlier round".to_owned(),
         };
         opening.push(format!("What the {role} answered {when}:\n{}", short(answer)).into());
     }
