@@ -64,7 +64,6 @@ pub enum WriteScope {
 
 impl WriteScope {
     /// Whether nothing is said.
-    #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde hands a reference")]
     pub const fn is_any(&self) -> bool {
         matches!(self, Self::Any)
     }

@@ -165,6 +165,24 @@ mod tests {
     use super::*;
 
     #[test]
+    fn what_is_of_tests_alone_is_known_by_its_name_or_its_folder() {
+        for path in [
+            "test_a.py",
+            "a_test.py",
+            "conftest.py",
+            "a.spec.ts",
+            "x_test.go",
+            "tests/data.json",
+            "a/fixtures/b.rs",
+        ] {
+            assert!(is_of_tests(&WorkPath::new(path).expect("a path")), "{path}");
+        }
+        for path in ["a.py", "src/lib.rs", "contest.py", "testing/a.py", "mytests.txt", "src/test.rs"] {
+            assert!(!is_of_tests(&WorkPath::new(path).expect("a path")), "{path}");
+        }
+    }
+
+    #[test]
     fn tests_are_known_by_name_and_text() {
         for (path, text, holds) in [
             ("test_a.py", "def test_a():\n", true),
