@@ -244,7 +244,8 @@ async fn a_tester_writes_tests_and_nothing_else_and_who_looks_writes_nothing() -
 async fn what_only_a_person_can_decide_is_asked_of_one() -> Result<()> {
     let asks = r#"{"action": "ask", "question": "Is 2 the number?"}"#;
     let played = play("team", &team(&[talk("orchestrator", "Brief the architect now", &[asks])])).await?;
-    ensure!(played.outcome == "blocked: \"Is 2 the number?\"", "{}", played.outcome);
+    ensure!(played.outcome == "blocked: {\"text\":\"Is 2 the number?\"}", "{}", played.outcome);
+    ensure!(played.count("architect: ") == 0, "{:#?}", played.gists);
     Ok(())
 }
 
