@@ -39,6 +39,7 @@ pub(super) fn spec() -> TaskSpec {
         model: ModelRef { provider: "scripted".to_owned(), name: "x".to_owned(), base_url: None },
         explore_model: None,
         fallback_model: None,
+        roles: Vec::new(),
         script: None,
         settings: SettingsPatch::default(),
         tests: None,

@@ -78,6 +78,7 @@ fn spec(parent: TaskSpec, request: DelegateRequest) -> TaskSpec {
     let conditions = Conditions { after: Vec::new(), ..parent.conditions };
     // Another model plays no script of its parent's roles.
     let same = request.model.is_none();
+    let roles_fit = same && request.engine.as_ref().is_none_or(|engine| *engine == parent.engine);
     TaskSpec {
         title: request.title,
         text: request.text,
@@ -87,6 +88,7 @@ fn spec(parent: TaskSpec, request: DelegateRequest) -> TaskSpec {
         model: request.model.unwrap_or(parent.model),
         explore_model: parent.explore_model.filter(|_| same),
         fallback_model: parent.fallback_model.filter(|_| same),
+        roles: if roles_fit { parent.roles } else { Vec::new() },
         settings: request.settings,
         tests: request.tests,
         requires: request.requires,

@@ -188,12 +188,18 @@ fn spec(parent: &TaskRecord, request: &ForkRequest, id: TaskId, (nth, turn): (us
     // Two results cannot be one branch.
     spec.branch = spec.branch.map(|branch| format!("{branch}-fork-{}", id.short()));
     if let Some(engine) = &request.engine {
+        if spec.engine != engine.name {
+            // What was asked of the roles of another engine says nothing of this one's.
+            spec.roles.clear();
+        }
         spec.engine.clone_from(&engine.name);
     }
     if let Some(models) = &request.models {
         spec.model = models.main.clone();
         spec.explore_model = models.explore.as_ref().map(|other| other.model.clone());
         spec.fallback_model = models.fallback.as_ref().map(|other| other.model.clone());
+        // As it does in the run that goes on: it plays every role.
+        spec.roles.iter_mut().for_each(|role| role.model = None);
     }
     spec.script = request.script.or(spec.script);
     spec

@@ -111,6 +111,9 @@ pub(crate) fn checked_spec(mut spec: TaskSpec, redactor: &Redactor) -> Result<Ta
     spec.title = redactor.text(&spec.title).into_owned();
     spec.text = redactor.text(&spec.text).into_owned();
     spec.policy = spec.policy.map(|policy| redacted(policy, redactor));
+    for role in &mut spec.roles {
+        role.prompt = role.prompt.take().map(|words| redactor.text(&words).into_owned());
+    }
     Ok(spec)
 }
 

@@ -4,6 +4,8 @@
 //! Each time a role is taken up a conversation of its own begins: it holds what its engine gives it, and nothing that
 //! was said under another role. What came of the conversation before is in the log, and in [`super::Work`].
 
+use std::str::FromStr;
+
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -44,6 +46,39 @@ pub struct RoleSpec {
     /// Most tokens of a file that it is given; 0 = as its model's window allows.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub context_tokens_max: u64,
+    /// Which files its tools may write.
+    #[serde(default, skip_serializing_if = "WriteScope::is_any")]
+    pub writes: WriteScope,
+}
+
+/// Which files the tools of a role may write by themselves; what its commands write no path tells.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum WriteScope {
+    /// All of the workspace.
+    #[default]
+    Any,
+    /// Files of tests, and what lies in folders of tests.
+    Tests,
+}
+
+impl WriteScope {
+    /// Whether nothing is said.
+    pub const fn is_any(&self) -> bool {
+        matches!(self, Self::Any)
+    }
+}
+
+impl FromStr for WriteScope {
+    type Err = &'static str;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        match text {
+            "any" => Ok(Self::Any),
+            "tests" => Ok(Self::Tests),
+            _ => Err("it must be any or tests"),
+        }
+    }
 }
 
 #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde hands a reference")]

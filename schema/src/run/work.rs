@@ -284,6 +284,8 @@ pub struct Work {
     pub done: Vec<Done>,
     /// Calls that the runtime made itself: their results are nobody's conversation.
     pub own_calls: u32,
+    /// Commands of the role in hand that ended, since it was taken up.
+    pub commands_ended: u32,
     /// Checks of the last round that failed.
     pub failed_checks: Vec<FailedCheck>,
     /// All checks of the last round, for whoever judges the work by them.
@@ -311,6 +313,7 @@ impl Work {
             return;
         }
         let (tool, status, exit) = (tool.clone(), event.status, event.facts.exit);
+        self.commands_ended += u32::from(exit.is_some() && !event.call.is_own());
         let findings = event.facts.lint.iter().any(|seen| seen.status == LintStatus::Findings);
         self.done.push(Done { tool, status, exit, content: event.content.clone(), findings });
     }

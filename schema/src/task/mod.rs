@@ -7,6 +7,7 @@ mod event;
 mod flow;
 mod inbox;
 mod record;
+mod role;
 mod spec;
 mod state;
 #[cfg(test)]
@@ -19,5 +20,6 @@ pub use event::*;
 pub use flow::*;
 pub use inbox::*;
 pub use record::*;
+pub use role::*;
 pub use spec::*;
 pub use state::*;

@@ -6,6 +6,7 @@ use url::Url;
 
 use super::conditions::Conditions;
 use super::delivery::Delivery;
+use super::role::{RoleAsked, check_roles};
 use crate::{
     content::{BlobRef, WorkPath},
     ids::{BatchId, QueueName, TaskId, Timestamp},
@@ -71,6 +72,9 @@ pub struct TaskSpec {
     /// Stands in for a model that stays overloaded.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub fallback_model: Option<ModelRef>,
+    /// What is asked of the engine's roles, where that is not as the engine has it.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub roles: Vec<RoleAsked>,
     /// For `scripted` models: the script.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub script: Option<BlobRef>,
@@ -177,6 +181,7 @@ impl TaskSpec {
         if self.settings.temperature_milli.is_some_and(|milli| milli > 2000) {
             return fail("settings.temperature_milli", "from 0 to 2000");
         }
+        check_roles(&self.roles)?;
         self.conditions.check()
     }
 }
@@ -202,7 +207,8 @@ pub(super) fn is_branch_name(name: &str) -> bool {
 /// As [`check_model`].
 pub fn check_models(spec: &TaskSpec) -> Result<(), FieldError> {
     let all = [Some(&spec.model), spec.explore_model.as_ref(), spec.fallback_model.as_ref()];
-    all.into_iter().flatten().try_for_each(check_model)
+    let of_roles = spec.roles.iter().filter_map(|role| role.model.as_ref());
+    all.into_iter().flatten().chain(of_roles).try_for_each(check_model)
 }
 
 /// Checks where a model is to be asked: an address that a run can ask at, and that may stand in a log for ever.

@@ -4,6 +4,8 @@
 mod architect;
 mod plan;
 mod review;
+mod roles;
+mod team;
 
 use anyhow::{Context as _, Result, ensure};
 use docket_tests::system::{Sample, Tool, room, run};
@@ -49,25 +51,29 @@ impl Played {
 
 /// Plays a script through an engine, and verifies the run.
 async fn play(engine: &str, script: &str) -> Result<Played> {
-    play_under(engine, script, None).await
+    play_as(engine, script, "", &["--model", "scripted:x"]).await
 }
 
 /// The same, of a task with a policy of its own.
-async fn play_under(engine: &str, script: &str, policy: Option<&str>) -> Result<Played> {
+async fn play_under(engine: &str, script: &str, policy: &str) -> Result<Played> {
+    let rules = tempfile::NamedTempFile::new()?;
+    std::fs::write(rules.path(), policy)?;
+    let rules = rules.path().to_str().context("UTF-8")?;
+    play_as(engine, script, "", &["--model", "scripted:x", "--policy", rules]).await
+}
+
+/// The same with these settings and flags.
+async fn play_as(engine: &str, script: &str, settings: &str, flags: &[&str]) -> Result<Played> {
     let _room = room().await;
     let sample = Sample::new(&FILES)?;
     let folder = tempfile::tempdir()?;
+    std::fs::write(folder.path().join("docket.toml"), settings)?;
     let env = [("DOCKET_HOME", folder.path().as_os_str())];
     let script = sample.script(script)?;
     let (repo, script) = (sample.path().to_str().context("UTF-8")?, script.to_str().context("UTF-8")?);
-    let args =
-        ["run", "Let f return 2", "--json", "--repo", repo, "--model", "scripted:x", "--script", script];
+    let args = ["run", "Let f return 2", "--json", "--repo", repo, "--script", script];
     let more = ["--tests", "python3 -c 'import a; assert a.f() == 2'", "--engine", engine];
-    let rules = folder.path().join("rules.toml");
-    std::fs::write(&rules, policy.unwrap_or_default())?;
-    let rules = ["--policy", rules.to_str().context("UTF-8")?];
-    let rules = if policy.is_some() { &rules[..] } else { &[] };
-    let said = run(Tool::Docket, folder.path(), &env, &[&args[..], &more, rules].concat()).await?;
+    let said = run(Tool::Docket, folder.path(), &env, &[&args[..], &more, flags].concat()).await?;
     let row: Value = serde_json::from_str(said.stdout.lines().last().with_context(|| format!("{said:?}"))?)?;
     let id = row["run"].as_str().with_context(|| format!("a run: {said:?}"))?.to_owned();
     let log = run(Tool::Docket, folder.path(), &env, &["logs", &id, "--json"]).await?.ok()?;
@@ -110,6 +116,7 @@ fn fact(fact: &Value) -> String {
         }
         "judged" => format!("verdict {}", fact["verdict"].as_str().unwrap_or_default()),
         "invalid" => format!("invalid {}: {}", fact["what"], fact["problem"]),
+        "answered" => format!("answered {}", fact["role"].as_str().unwrap_or_default()),
         "plan_dropped" => format!("dropped: {}", fact["reason"]),
         other => other.to_owned(),
     }

@@ -11,7 +11,7 @@ use docket_schema::{
         EngineRef, GateSpec, Models, OtherModel, Prompts, RoleSpec, RolesPinned, RunSettings, RunStarted,
         SandboxLayers,
     },
-    task::TaskSpec,
+    task::{RoleAsked, TaskSpec},
     tool::ToolSet,
 };
 
@@ -45,7 +45,9 @@ pub(super) fn begin(
     let spec = &lease.spec;
     let engine = engine::newest(&spec.engine)
         .ok_or_else(|| StartError::Environment(format!("there is no engine `{}`", spec.engine)))?;
-    let (defined, own_set) = (engine.roles(), engine.tool_set());
+    let defined = engine::roles_of(&*engine, &spec.roles)
+        .map_err(|error| StartError::Configuration(error.to_string()))?;
+    let own_set = engine.tool_set();
     let engine = engine.id();
     // A child starts from its parent's tree, which the workspace holds by now.
     let child = lease.delegated_by.as_ref();
@@ -83,7 +85,8 @@ pub(super) fn begin(
         task: pin(redactor.bytes(task.into_bytes())),
     };
     let models = models(bootstrap, spec)?;
-    let roles = defined.iter().map(|def| role(def, &models, (&project, redactor), &mut pin)).collect();
+    let asked = (&spec.roles[..], &models.main);
+    let roles = defined.iter().map(|def| role(def, asked, (&project, redactor), &mut pin)).collect();
     let started = RunStarted {
         task: lease.task,
         run: lease.run,
@@ -110,10 +113,10 @@ pub(super) fn begin(
 /// What an event names, with its bytes.
 type Blobs = Vec<(BlobRef, Vec<u8>)>;
 
-/// A role, pinned.
+/// A role, pinned: as its engine has it, and as the task asks for it.
 fn role(
     def: &RoleDef,
-    models: &Models,
+    (asked, main): (&[RoleAsked], &ModelRef),
     (project, redactor): (&prompt::Project, &Redactor),
     pin: &mut impl FnMut(Vec<u8>) -> BlobRef,
 ) -> RoleSpec {
@@ -125,9 +128,10 @@ fn role(
             specs.push(spec);
         }
     }
+    let asked = asked.iter().find(|asked| asked.name == def.name);
     RoleSpec {
         name: def.name.clone(),
-        model: models.main.clone(),
+        model: asked.and_then(|asked| asked.model.as_ref()).unwrap_or(main).clone(),
         system: pin(redactor.bytes(
             prompt::role_system((&def.name, &def.words), &specs, def.sees_project.then_some(project))
                 .into_bytes(),
@@ -135,9 +139,10 @@ fn role(
         tools: pin(serde_json::to_vec(&specs).expect("tool specifications have string keys only")),
         may: specs.into_iter().map(|spec| spec.name).collect(),
         answer: def.answer.clone(),
-        temperature_milli: None,
-        effort: None,
-        context_tokens_max: 0,
+        temperature_milli: asked.and_then(|asked| asked.temperature_milli),
+        effort: asked.and_then(|asked| asked.effort),
+        context_tokens_max: asked.and_then(|asked| asked.context_tokens_max).unwrap_or(0),
+        writes: def.writes,
     }
 }
 
@@ -154,7 +159,10 @@ pub(super) fn roles_after_fork(
     pins: &RunStarted,
 ) -> Result<Option<(RolesPinned, Blobs)>, StartError> {
     let Some(engine) = engine::engine(&pins.engine) else { return Ok(None) };
-    let defined = engine.roles();
+    // What was asked of the roles of another engine says nothing of this one's.
+    let roles = &bootstrap.lease.spec.roles;
+    let (asked, defined) = engine::roles_of(&*engine, roles)
+        .map_or_else(|_| (&[][..], engine.roles()), |defined| (&roles[..], defined));
     let has = |def: &RoleDef| pins.roles.iter().any(|role| role.name == def.name);
     if defined.iter().all(has) {
         return Ok(None);
@@ -170,9 +178,14 @@ pub(super) fn roles_after_fork(
         blobs.push((blob, bytes));
         blob
     };
-    let roles = defined.iter().map(|def| role(def, &pins.models, (&project, redactor), &mut pin)).collect();
-    let (models, tool_set) = (pins.models.roles.clone(), engine.tool_set());
-    Ok(Some((RolesPinned { roles, models, tool_set }, blobs)))
+    let who = (asked, &pins.models.main);
+    let roles = defined.iter().map(|def| role(def, who, (&project, redactor), &mut pin)).collect();
+    let models = with_roles(pins.models.clone(), asked, &prices(bootstrap)?);
+    if let Some((model, _)) = models.all().find(|(_, terms)| pins.settings.cost_max_nusd > 0 && !terms.priced)
+    {
+        return Err(StartError::Configuration(unpriced(model)));
+    }
+    Ok(Some((RolesPinned { roles, models: models.roles, tool_set: engine.tool_set() }, blobs)))
 }
 
 /// The worker's policy, then the task's. A task never widens: where it has one, a worker without says so by an empty one.
@@ -185,19 +198,34 @@ fn policies(bootstrap: &Bootstrap) -> Result<Vec<Policy>, StartError> {
 }
 
 fn models(bootstrap: &Bootstrap, spec: &TaskSpec) -> Result<Models, StartError> {
-    let table = PriceTable::load(bootstrap.settings.prices_toml.as_deref())
-        .map_err(|error| StartError::environment(&error))?;
+    let table = prices(bootstrap)?;
     let other = |model: &ModelRef| Box::new(OtherModel { model: model.clone(), terms: table.terms(model) });
     let models = Models {
         explore: spec.explore_model.as_ref().map(other),
         fallback: spec.fallback_model.as_ref().map(other),
         ..table.models(&spec.model)
     };
+    let models = with_roles(models, &spec.roles, &table);
     let costs = spec.settings.cost_max_nusd.unwrap_or(bootstrap.settings.run.cost_max_nusd);
     if let Some((model, _)) = models.all().find(|(_, terms)| costs > 0 && !terms.priced) {
         return Err(StartError::Configuration(unpriced(model)));
     }
     Ok(models)
+}
+
+fn prices(bootstrap: &Bootstrap) -> Result<PriceTable, StartError> {
+    PriceTable::load(bootstrap.settings.prices_toml.as_deref())
+        .map_err(|error| StartError::environment(&error))
+}
+
+/// With the models that play roles and do nothing else.
+fn with_roles(mut models: Models, asked: &[RoleAsked], table: &PriceTable) -> Models {
+    for model in asked.iter().filter_map(|role| role.model.as_ref()) {
+        if models.all().all(|(known, _)| known != model) {
+            models.roles.push(OtherModel { model: model.clone(), terms: table.terms(model) });
+        }
+    }
+    models
 }
 
 fn settings(bootstrap: &Bootstrap, spec: &TaskSpec) -> RunSettings {

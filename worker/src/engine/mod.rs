@@ -5,6 +5,7 @@
 
 mod answer;
 mod architect;
+mod asked;
 mod blockers;
 #[cfg(test)]
 mod blockers_tests;
@@ -18,6 +19,7 @@ mod early_end;
 mod escalation;
 #[cfg(test)]
 mod escalation_tests;
+pub mod json_schema;
 mod models;
 #[cfg(test)]
 mod models_tests;
@@ -37,11 +39,13 @@ mod react;
 mod react_tests;
 mod review;
 mod seat;
+pub mod team;
 mod verification;
 #[cfg(test)]
 mod verification_tests;
 
 pub use architect::Architect;
+pub use asked::{RoleError, roles_of};
 pub(crate) use budget::most;
 pub(crate) use compaction::summary_call;
 pub use decision::*;
@@ -49,12 +53,14 @@ pub(crate) use delegation::{Allowance, allowances, delegates};
 pub use plan::Plan;
 pub use react::React;
 pub use review::Review;
+pub use team::Team;
 pub(crate) use verification::must_parse;
 
 use docket_schema::{
     content::BlobRef,
     message::{ModelRef, Part, Role},
-    run::{Conversation, EngineRef, Purpose, RoleSpec, RunStarted, RunState},
+    run::{Conversation, EngineRef, Purpose, RoleSpec, RunStarted, RunState, WriteScope},
+    task::RoleAsked,
     tool::ToolSet,
 };
 
@@ -66,6 +72,14 @@ pub trait Engine: Send + Sync {
     /// The roles of its conversations; none where it has one of its own.
     fn roles(&self) -> Vec<RoleDef> {
         Vec::new()
+    }
+
+    /// Its roles, where a task says what they are, in the order in which they speak.
+    ///
+    /// # Errors
+    /// What cannot be said of them.
+    fn roles_asked(&self, asked: &[RoleAsked]) -> Result<Vec<RoleDef>, RoleError> {
+        asked::fixed(self, asked)
     }
 
     /// The set that its roles' tools are of, where it is not the task's to choose.
@@ -90,13 +104,21 @@ pub struct RoleDef {
     pub answer: Option<serde_json::Value>,
     /// Whether it is told of the project: its rules, how it is tested, its outline.
     pub sees_project: bool,
+    /// Which files its tools may write.
+    pub writes: WriteScope,
 }
 
 impl RoleDef {
     /// A role without tools that is told of the project, and answers with text.
     pub fn of(name: &str, words: &str) -> Self {
-        let (name, words) = (name.to_owned(), words.to_owned());
-        Self { name, words, tools: Vec::new(), answer: None, sees_project: true }
+        Self {
+            name: name.to_owned(),
+            words: words.to_owned(),
+            tools: Vec::new(),
+            answer: None,
+            sees_project: true,
+            writes: WriteScope::Any,
+        }
     }
 }
 
@@ -161,7 +183,7 @@ fn thought_before(said: &Conversation, model: &ModelRef) -> Option<bool> {
 
 /// The engines of this build, every version that is still supported.
 pub fn engines() -> Vec<Box<dyn Engine>> {
-    vec![Box::new(React), Box::new(Plan), Box::new(Review), Box::new(Architect)]
+    vec![Box::new(React), Box::new(Plan), Box::new(Review), Box::new(Architect), Box::new(Team)]
 }
 
 /// The engine of this name and version.

@@ -16,7 +16,7 @@
 
 use docket_schema::{
     message::{ModelRef, ToolUse},
-    run::{ModelTerms, Phase, RoleSpec, RunStarted, RunState, Verdict, is_outage, is_overload},
+    run::{ModelTerms, Phase, RoleSpec, RunStarted, RunState, Verdict, WriteScope, is_outage, is_overload},
 };
 
 use super::{compaction, permission, role_of};
@@ -114,6 +114,24 @@ fn not_of(role: &RoleSpec, tool: &str) -> String {
     }
 }
 
+/// What a model reads that writes a file which its role does not write.
+fn not_written_by(role: &RoleSpec, tool: &ToolUse) -> Option<String> {
+    match role.writes {
+        WriteScope::Any => None,
+        WriteScope::Tests => {
+            let files = tools::written_files(&tool.name, &tool.args);
+            let of_tests =
+                |file: &String| tools::work_path_of(file).is_some_and(|path| tools::is_of_tests(&path));
+            let other = files.iter().find(|file| !of_tests(file))?;
+            let file: String = other.chars().take(200).collect();
+            Some(format!(
+                "the role `{}` writes tests only, and `{file}` is none: neither called as tests are nor in a folder of tests",
+                role.name
+            ))
+        }
+    }
+}
+
 /// What policy says of a call that is about to run.
 pub(super) fn verdict(run: &RunState, pins: &RunStarted, tool: &ToolUse) -> Verdict {
     let writes = |label: &Label| match label {
@@ -130,8 +148,13 @@ pub(super) fn verdict(run: &RunState, pins: &RunStarted, tool: &ToolUse) -> Verd
     if writes && only_explored(run, pins) {
         return Verdict::Deny { rule: "explore".to_owned(), reason: ONLY_EXPLORES.to_owned() };
     }
-    if let Some(role) = role_of(run, pins).filter(|role| !tool.call.is_own() && !role.may(&tool.name)) {
-        return Verdict::Deny { rule: "role".to_owned(), reason: not_of(role, &tool.name) };
+    if let Some(role) = role_of(run, pins).filter(|_| !tool.call.is_own()) {
+        if !role.may(&tool.name) {
+            return Verdict::Deny { rule: "role".to_owned(), reason: not_of(role, &tool.name) };
+        }
+        if let Some(reason) = not_written_by(role, tool) {
+            return Verdict::Deny { rule: "role".to_owned(), reason };
+        }
     }
     permission::says(run, tool)
 }

@@ -166,7 +166,7 @@ fn judged(
 ) -> Result<Decision, Decision> {
     let about = format!("plan {}, step {} of {}", run.work.plans, last.step + 1, steps.len());
     if !seat::is_at(run, REVIEWER, &about) {
-        let opening = vec![seat::task(pins), goes_before(run, steps), what_changed(run)];
+        let opening = vec![seat::task(pins), goes_before(run, steps), seat::what_changed(run)];
         return Ok(seat::begin(run, Vec::new(), Begins { role: REVIEWER.to_owned(), about, opening }));
     }
     let (verdict, reason) = verdict_of(seat::words(seat::speak(run, pins)?));
@@ -180,7 +180,7 @@ fn for_planner(run: &RunState, pins: &RunStarted) -> Vec<Content> {
     if !run.work.ended.is_empty() {
         opening.push(ends(run));
     }
-    opening.push(what_changed(run));
+    opening.push(seat::what_changed(run));
     for check in &run.work.failed_checks {
         opening.push(format!("The check `{}` said:", check.name).into());
         opening.push(check.content.clone());
@@ -208,19 +208,6 @@ fn ends(run: &RunState) -> Content {
     }
     if text.is_empty() { text.into() } else { format!("\nWhat its steps came to:{text}").into() }
 }
-
-fn what_changed(run: &RunState) -> Content {
-    let files: Vec<String> = run.overlay.keys().take(FILES_MAX).map(ToString::to_string).collect();
-    if files.is_empty() {
-        return "Nothing in the repository is changed yet.".into();
-    }
-    let more = run.overlay.len().saturating_sub(files.len());
-    let more = if more > 0 { format!(" and {more} more") } else { String::new() };
-    format!("Changed in the repository until now: {}{more}", files.join(", ")).into()
-}
-
-/// Changed files that are named.
-const FILES_MAX: usize = 40;
 
 fn short(content: &Content) -> String {
     match content {

@@ -6,7 +6,7 @@
 //! recorded before anything follows from it.
 
 use docket_schema::{
-    content::Content,
+    content::{Content, INLINE_BYTES_MAX},
     message::{CallId, StopReason, ToolUse},
     run::{
         BlockedWhy, Fact, FailureKind, Phase, PlanStep, RunOutcome, RunStarted, RunState, StepKind, is_cut,
@@ -15,9 +15,13 @@ use docket_schema::{
 use serde_json::Value;
 
 use super::{
-    Act, Begins, Conclusion, Decision, answer_tokens_max, blockers, compaction, escalation, models,
+    Act, Begins, Conclusion, Decision,
+    answer::json_in,
+    answer_tokens_max, blockers, compaction, escalation,
+    json_schema::problems,
+    models,
     react::{self, Asking, NUDGE_CUT, NUDGE_EMPTY},
-    verification,
+    role_of, verification,
 };
 
 /// Answers in a row that cannot be taken before it is a person's, or the run's end.
@@ -105,6 +109,41 @@ pub(super) fn speak<'a>(run: &'a RunState, pins: &RunStarted) -> Result<&'a Cont
         return Err(decision);
     }
     Err(react::ask(run, pins, Asking { turn: run.turn.next(), wait_ms: 0, nudge }))
+}
+
+/// The last word of the role in hand as the JSON that its schema wants, and that `take` takes; what is said of a role
+/// without a schema is one string.
+///
+/// # Errors
+/// It has not said it; or it cannot be taken: it is told what is wrong, and after [`INVALID_MAX`] answers in a row `spent`
+/// says what follows.
+pub(super) fn answer<T>(
+    run: &RunState,
+    pins: &RunStarted,
+    what: &str,
+    take: impl FnOnce(Value) -> Result<T, String>,
+    spent: impl FnOnce(&str) -> Decision,
+) -> Result<T, Decision> {
+    let said = speak(run, pins)?;
+    let schema = role_of(run, pins).and_then(|role| role.answer.as_ref());
+    match structured(said, schema).and_then(take) {
+        Ok(taken) => Ok(taken),
+        Err(problem) if run.work.invalid + 1 >= INVALID_MAX => Err(spent(&problem)),
+        Err(problem) => Err(conclude(run, vec![Fact::Invalid { what: what.to_owned(), problem }])),
+    }
+}
+
+/// An answer as its schema wants it.
+fn structured(said: &Content, schema: Option<&Value>) -> Result<Value, String> {
+    let Content::Text(text) = said else {
+        return Err(format!(
+            "it is longer than the {INLINE_BYTES_MAX} bytes that an answer may have: say less"
+        ));
+    };
+    let Some(schema) = schema else { return Ok(Value::String(text.trim().to_owned())) };
+    let value = json_in(text)?;
+    let problems: Vec<String> = problems(schema, &value).iter().map(ToString::to_string).collect();
+    if problems.is_empty() { Ok(value) } else { Err(problems.join("; ")) }
 }
 
 /// Records facts, and decides again.
@@ -197,6 +236,20 @@ fn step_words(step: &PlanStep) -> String {
         StepKind::Tests { path: None } => "tests".to_owned(),
     }
 }
+
+/// The files that differ from what the run began with, in a line.
+pub(super) fn what_changed(run: &RunState) -> Content {
+    let files: Vec<String> = run.overlay.keys().take(FILES_MAX).map(ToString::to_string).collect();
+    if files.is_empty() {
+        return "Nothing in the repository is changed yet.".into();
+    }
+    let more = run.overlay.len().saturating_sub(files.len());
+    let more = if more > 0 { format!(" and {more} more") } else { String::new() };
+    format!("Changed in the repository until now: {}{more}", files.join(", ")).into()
+}
+
+/// Changed files that are named.
+const FILES_MAX: usize = 40;
 
 /// The words of an answer that stands in its event; what is longer is no structured answer.
 pub(super) fn words(said: &Content) -> &str {

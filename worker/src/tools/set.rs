@@ -262,6 +262,18 @@ pub(crate) fn named_files(name: &str, args: &Value) -> Vec<String> {
     fields.iter().filter_map(text).collect()
 }
 
+/// The files that a call writes or removes by itself, as it names them; what a command does no argument tells.
+#[must_use]
+pub(crate) fn written_files(name: &str, args: &Value) -> Vec<String> {
+    let text = |field: &&str| args.get(field).and_then(Value::as_str).map(str::to_owned);
+    match find(name).map(|tool| &tool.acts) {
+        Some(Acts::Writes(fields) | Acts::Deletes(fields)) => fields.iter().filter_map(text).collect(),
+        Some(Acts::Reads | Acts::Recalls(_) | Acts::Tests | Acts::Line { .. } | Acts::Remembers) | None => {
+            Vec::new()
+        }
+    }
+}
+
 /// Whether a call that only reads waits for something beyond the files: those are not run beside each other.
 #[must_use]
 pub fn waits(name: &str) -> bool {

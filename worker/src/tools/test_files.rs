@@ -87,6 +87,20 @@ pub fn may_hold_tests(path: &WorkPath) -> bool {
     tongue(path).is_some()
 }
 
+/// Folders of tests and of what they need, as projects call them.
+const TEST_FOLDERS: [&str; 8] =
+    ["test", "tests", "__tests__", "spec", "specs", "testdata", "fixtures", "e2e"];
+
+/// Whether a path is of tests alone: a file of them by its name, or in a folder of them. Rust has tests in any file, and
+/// only those in such a folder are nothing else.
+#[must_use]
+pub(crate) fn is_of_tests(path: &WorkPath) -> bool {
+    let folder = |part: &[u8]| TEST_FOLDERS.iter().any(|folder| folder.as_bytes() == part);
+    path.parts().any(folder)
+        || name_of(path) == b"conftest.py"
+        || matches!(tongue(path), Some(Tongue::Python | Tongue::Node | Tongue::Go))
+}
+
 /// Whether a file of this name and text holds tests.
 #[must_use]
 pub fn holds_tests(path: &WorkPath, bytes: &[u8]) -> bool {
@@ -149,6 +163,24 @@ pub(super) fn unrun(root: &Dir, line: &str, said: &str) -> Unrun {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_is_of_tests_alone_is_known_by_its_name_or_its_folder() {
+        for path in [
+            "test_a.py",
+            "a_test.py",
+            "conftest.py",
+            "a.spec.ts",
+            "x_test.go",
+            "tests/data.json",
+            "a/fixtures/b.rs",
+        ] {
+            assert!(is_of_tests(&WorkPath::new(path).expect("a path")), "{path}");
+        }
+        for path in ["a.py", "src/lib.rs", "contest.py", "testing/a.py", "mytests.txt", "src/test.rs"] {
+            assert!(!is_of_tests(&WorkPath::new(path).expect("a path")), "{path}");
+        }
+    }
 
     #[test]
     fn tests_are_known_by_name_and_text() {

@@ -7,7 +7,12 @@
 use std::path::Path;
 
 use docket_schema::{
-    ids::QueueName, message::ModelRef, policy::Policy, redact::Redactor, run::RunSettings, task::Labels,
+    ids::QueueName,
+    message::ModelRef,
+    policy::Policy,
+    redact::Redactor,
+    run::RunSettings,
+    task::{Labels, RoleAsked},
 };
 use docket_worker::{
     bootstrap::{HiddenValues, SandboxChoice, WorkerSettings},
@@ -19,11 +24,13 @@ use crate::fail::{Exit, FailWith as _, Failure, Outcome};
 mod amounts;
 mod archive;
 mod keys;
+mod roles;
 mod server;
 
 pub(crate) use amounts::{DOLLARS, TEMPERATURE, dollars, sandbox, size};
 pub(crate) use archive::{ArchiveConfig, BlobsConfig, time};
 use keys::{KEYS, Key, number};
+pub(crate) use roles::TeamConfig;
 pub(crate) use server::{CONNECTIONS_MAX, ServerSettings, is_store};
 
 /// The settings of this machine.
@@ -39,6 +46,10 @@ pub(crate) struct Config {
     pub(crate) fallback_model: Option<ModelRef>,
     /// Engine of tasks that name none.
     pub(crate) engine: String,
+    /// The file's `[roles]`: who plays which, in whatever engine.
+    pub(crate) roles: Vec<RoleAsked>,
+    /// The file's `[team]`: roles of that engine.
+    pub(crate) team: TeamConfig,
     /// Store of `serve`, `up`, `db` and `verify`; none = the home's own database.
     pub(crate) store: Option<String>,
     /// How `serve` and `up` serve.
@@ -99,6 +110,8 @@ impl Default for Config {
             explore_model: None,
             fallback_model: None,
             engine: "react".to_owned(),
+            roles: Vec::new(),
+            team: TeamConfig::default(),
             store: None,
             server: ServerSettings::default(),
             archive: ArchiveConfig::default(),
@@ -132,7 +145,10 @@ impl Config {
     pub(crate) fn load(file: &Path, env: impl Fn(&str) -> Option<String>) -> Outcome<Self> {
         let mut config = Self::default();
         match std::fs::read_to_string(file) {
-            Ok(text) => config.read(&text, &file.display().to_string())?,
+            Ok(text) => {
+                config.read(&text, &file.display().to_string())?;
+                config.team.with_file(file).map_err(|message| Failure::new(Exit::Usage, message))?;
+            }
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
             Err(error) => {
                 return Err(error).fail_with(Exit::Usage, || {
@@ -159,6 +175,9 @@ impl Config {
                 "run.command_timeout_ms is above run.command_timeout_ms_max; lower it or raise the limit";
             return Err(Failure::new(Exit::Usage, message));
         }
+        let usage = |message| Failure::new(Exit::Usage, message);
+        self.team.check().map_err(usage)?;
+        roles::check(&self.roles, &self.team.roles).map_err(usage)?;
         self.server.check()?;
         self.archive.check()?;
         Ok(self)
@@ -177,6 +196,14 @@ impl Config {
             };
             if section == "prices" {
                 self.prices_toml = Some(values.to_string());
+                continue;
+            }
+            if section == "roles" {
+                self.roles = roles::read(values).map_err(fail)?;
+                continue;
+            }
+            if section == "team" {
+                self.team = TeamConfig::read(values).map_err(fail)?;
                 continue;
             }
             if section == "policy" {
@@ -233,7 +260,8 @@ impl Config {
 }
 
 fn sections() -> &'static str {
-    "[run], [task], [server], [client], [archive], [blobs], [worker], [delivery], [policy], [prices.\"PROVIDER:MODEL\"]"
+    "[run], [task], [roles.NAME], [team], [server], [client], [archive], [blobs], [worker], [delivery], [policy], \
+     [prices.\"PROVIDER:MODEL\"]"
 }
 
 /// A value as the environment would have it.

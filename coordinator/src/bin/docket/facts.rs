@@ -47,13 +47,29 @@ fn of(fact: &Fact) -> String {
         Fact::PlanDropped { reason } => format!("the plan is dropped: {reason}"),
         Fact::PhaseBegan { phase } => format!("phase {phase}"),
         Fact::Artifact { name, .. } => format!("artifact {name}"),
-        Fact::Answered { role, .. } => format!("the {role} answered"),
+        Fact::Answered { role, content } => match gist(content) {
+            Some(gist) => format!("the {role} answered: {gist}"),
+            None => format!("the {role} answered"),
+        },
         Fact::Summarized { path, text } => format!("{path}: {text}"),
         Fact::Calls { calls } => {
             let calls: Vec<String> = calls.iter().map(events::call).collect();
             format!("the runtime calls {}", calls.join(", "))
         }
         Fact::Correcting { reason } => format!("correcting: {reason}"),
+    }
+}
+
+/// What an answer comes to: the word that decides, and the first line of what is said beside it.
+fn gist(content: &serde_json::Value) -> Option<String> {
+    let text = |field: &&str| content.get(*field)?.as_str().map(str::trim).filter(|text| !text.is_empty());
+    let decides = ["action", "verdict", "outcome"].iter().find_map(text);
+    let says = ["summary", "reason", "brief", "question", "design"].iter().find_map(text);
+    let says = says.or_else(|| content.as_str()).map(|text| events::first_line(&text.into()));
+    match (decides, says) {
+        (Some(decides), Some(says)) => Some(format!("{decides}: {says}")),
+        (Some(decides), None) => Some(decides.to_owned()),
+        (None, says) => says,
     }
 }
 
@@ -74,10 +90,14 @@ mod tests {
             Fact::Planned { steps },
             Fact::StepEnded { step: 0, success: false, output: "no such file\nat all".into() },
             Fact::Judged { verdict: Judgement::Retry, reason: "it is not there".into() },
+            Fact::Answered {
+                role: "tester".into(),
+                content: serde_json::json!({"outcome": "failed", "summary": "test_f fails\nas before"}),
+            },
         ];
         assert_eq!(
             words(&Concluded { facts, decision: DecisionHash::of(b"") }),
-            "a plan of 2 steps: edit a.py: add f · run the tests; step 1 failed: no such file; verdict: retry: it is not there"
+            "a plan of 2 steps: edit a.py: add f · run the tests; step 1 failed: no such file; verdict: retry: it is not there; the tester answered: failed: test_f fails"
         );
     }
 }

@@ -1,6 +1,6 @@
 //! `docket submit`: puts a task into the backlog. `docket run` shares its flags.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use docket_schema::{
     content::{BlobRef, WorkPath},
@@ -9,7 +9,9 @@ use docket_schema::{
     policy::Policy,
     run::{Complexity, Effort, temperature_milli},
     snapshot::Base,
-    task::{Backoff, Delivery, PRIORITY_MAX, SettingsPatch, TITLE_CHARS_MAX, TaskSpec, check_model},
+    task::{
+        Backoff, Delivery, PRIORITY_MAX, RoleAsked, SettingsPatch, TITLE_CHARS_MAX, TaskSpec, check_model,
+    },
     tool::ToolSet,
     wire::SubmitRequest,
 };
@@ -17,7 +19,7 @@ use docket_worker::{
     client::Client,
     engine::prompt::TASK_CHARS_MAX,
     model::{PriceTable, ScriptedModel, unpriced},
-    workspace::{BlobSink as _, DirtyTree, PinNote, PinOptions, Source, pin},
+    workspace::{BlobSink as _, DirtyTree, Source},
 };
 
 use crate::{
@@ -30,7 +32,10 @@ use crate::{
     display,
     fail::{Exit, FailWith as _, Failure, Outcome},
     policy,
+    roles::{self, RoleModel},
 };
+
+pub(crate) use crate::pinning::{absolute, pin_note, pinned};
 
 /// Flags.
 #[derive(Debug, clap::Args)]
@@ -87,6 +92,10 @@ pub(crate) struct TaskArgs {
     /// A model that stands in where one stays overloaded [default: `task.fallback_model` of docket.toml]
     #[arg(long, value_name = "MODEL", value_parser = model)]
     pub(crate) fallback_model: Option<ModelRef>,
+    /// The model of one role of the engine, as coder=openai:gpt-4.1-mini; may be given more than once, and not beside
+    /// --model, which is every role's [default: `roles.NAME.model` of docket.toml, else the task's model]
+    #[arg(long, value_name = "NAME=MODEL", value_parser = roles::role)]
+    pub(crate) role: Vec<RoleModel>,
     /// For scripted models: the script, TOML or JSON
     #[arg(long, value_name = "FILE")]
     pub(crate) script: Option<PathBuf>,
@@ -214,6 +223,7 @@ pub(crate) struct Asked {
     model: ModelRef,
     explore: Option<ModelRef>,
     fallback: Option<ModelRef>,
+    roles: Vec<RoleAsked>,
     pub(crate) script: Option<Vec<u8>>,
     pub(crate) policy: Option<Policy>,
 }
@@ -233,10 +243,13 @@ impl TaskArgs {
         check_address(&model)?;
         let explore = self.other(&model, &self.explore_model, &cx.config.explore_model)?;
         let fallback = self.other(&model, &self.fallback_model, &cx.config.fallback_model)?;
-        let all = || [Some(&model), explore.as_ref(), fallback.as_ref()].into_iter().flatten();
+        self.check_engine(cx)?;
+        let roles = self.roles(cx, &model)?;
+        let of_roles = || roles.iter().filter_map(|role| role.model.as_ref());
+        let all =
+            || [Some(&model), explore.as_ref(), fallback.as_ref()].into_iter().flatten().chain(of_roles());
         self.check_prices(cx, all())?;
         let script = self.read_script(all().any(|one| one.provider == "scripted"))?;
-        self.check_engine(cx)?;
         let policy = self.policy.as_deref().map(policy::read).transpose()?;
         let chars = text.chars().count();
         if chars > TASK_CHARS_MAX {
@@ -245,7 +258,7 @@ impl TaskArgs {
                  the repository and name it in the task"
             ));
         }
-        Ok(Asked { title, text, model, explore, fallback, script, policy })
+        Ok(Asked { title, text, model, explore, fallback, roles, script, policy })
     }
 
     /// A budget of money is kept by prices: told here, not by a run that ends before it began. Workers of a
@@ -293,7 +306,7 @@ impl TaskArgs {
         Ok((model != *main).then_some(model))
     }
 
-    fn engine<'a>(&'a self, cx: &'a Context) -> &'a str {
+    pub(crate) fn engine<'a>(&'a self, cx: &'a Context) -> &'a str {
         self.engine.as_deref().unwrap_or(&cx.config.engine)
     }
 
@@ -383,6 +396,7 @@ impl TaskArgs {
             model: asked.model.clone(),
             explore_model: asked.explore.clone(),
             fallback_model: asked.fallback.clone(),
+            roles: asked.roles.clone(),
             script,
             settings: SettingsPatch {
                 turns_max: self.turns,
@@ -443,35 +457,6 @@ impl TaskArgs {
         let dirty = if self.include_dirty { DirtyTree::Include } else { DirtyTree::Refuse };
         pinned(cx, upload, source, self.commit.clone(), dirty).await
     }
-}
-
-/// Pins a repository, and tells what that leaves out.
-pub(crate) async fn pinned(
-    cx: &Context,
-    upload: &mut Upload<'_>,
-    source: Source,
-    rev: Option<String>,
-    dirty: DirtyTree,
-) -> Outcome<Base> {
-    let options = PinOptions { rev, dirty, scratch: cx.home.folder("scratch")? };
-    let pinned = pin(&source, &options, upload).await.fail_as(Exit::Failed)?;
-    pinned.notes.iter().for_each(|pinned| display::note(&display::line(&pin_note(pinned))));
-    Ok(pinned.base)
-}
-
-/// What is told of a base that was pinned.
-pub(crate) fn pin_note(note: &PinNote) -> String {
-    match note {
-        PinNote::Submodule(path) => format!("the submodule {path} is an empty folder for the task"),
-        PinNote::LfsPointer(path) => format!("{path} is in Git LFS; the task sees its pointer"),
-        PinNote::DirtyIncluded(count) => format!("{count} uncommitted paths are part of the task's base"),
-    }
-}
-
-pub(crate) fn absolute(path: &Path) -> Outcome<PathBuf> {
-    std::fs::canonicalize(path).fail_with(Exit::Failed, || {
-        format!("there is no folder {}; name an existing one with --repo", path.display())
-    })
 }
 
 /// The first line, cut to what a list can show.

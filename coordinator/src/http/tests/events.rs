@@ -44,6 +44,7 @@ pub(in crate::http) fn spec(title: &str) -> TaskSpec {
         model: model(),
         explore_model: None,
         fallback_model: None,
+        roles: Vec::new(),
         script: None,
         settings: SettingsPatch::default(),
         tests: None,

@@ -59,6 +59,7 @@ impl RunState {
         self.work.said = None;
         self.work.problem = None;
         self.work.done.clear();
+        self.work.commands_ended = 0;
         self.work.tries += 1;
         Ok(())
     }

@@ -121,6 +121,37 @@ text = """
 role = "verifier"
 [[talks.turns]]
 text = '{"verdict": "accept", "reason": "it is there"}'
+/// One round: a command that adds to a file, a test of it, checks of what the tester says, the end.
+const TEAM: &str = r#"
+[[talks]]
+role = "orchestrator"
+opening_contains = "All roles have spoken"
+[[talks.turns]]
+text = '{"action": "finish", "summary": "added"}'
+[[talks]]
+role = "orchestrator"
+[[talks.turns]]
+text = '{"action": "hand_over", "brief": "Do your part.", "results": ["task"]}'
+[[talks]]
+role = "architect"
+[[talks.turns]]
+text = '{"design": "Add a line.", "files": []}'
+[[talks]]
+role = "coder"
+[[talks.turns]]
+calls = [{ name = "run_command", args = { command = "echo once >> log.txt" } }]
+[[talks.turns]]
+text = '{"done": true, "summary": "added"}'
+[[talks]]
+role = "tester"
+[[talks.turns]]
+calls = [{ name = "run_command", args = { command = "grep -c once log.txt" } }]
+[[talks.turns]]
+text = '{"outcome": "passed", "summary": "it is there once"}'
+[[talks]]
+role = "reviewer"
+[[talks.turns]]
+text = '{"verdict": "approve", "summary": "right"}'
 "#;
 
 /// What the undisturbed run came to.
@@ -207,13 +238,20 @@ async fn play(
 /// Kills at every boundary of a run of each engine.
 pub(crate) async fn sweep_roles() -> Result<()> {
     let mut failed = Vec::new();
-    for (engine, script) in [("plan", PLAN), ("review", REVIEW), ("architect", ARCHITECT)] {
+    let both = &[Victim::Run, Victim::Supervisor][..];
+    // A run of the team has more boundaries than the others, and no other kinds of them.
+    for (engine, script, victims) in [
+        ("plan", PLAN, both),
+        ("review", REVIEW, both),
+        ("architect", ARCHITECT, both),
+        ("team", TEAM, &[Victim::Run]),
+    ] {
         let host = Arc::new(Coordinator::start(place(None).await?, LeaseTime::Short).await?);
         let spec = Arc::new(template(&host, engine).await?);
         let whole = Arc::new(undisturbed(&host, &spec, script).await?);
         ensure!(whole.seqs.len() > 10 && whole.concluded > 3, "{engine}: {:?}", whole.seqs);
         let mut scenarios = JoinSet::new();
-        for victim in [Victim::Run, Victim::Supervisor] {
+        for victim in victims.iter().copied() {
             for (seq, when) in
                 whole.seqs.iter().flat_map(|seq| [(*seq, FailWhen::Before), (*seq, FailWhen::After)])
             {

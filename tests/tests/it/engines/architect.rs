@@ -428,7 +428,7 @@ async fn a_policy_speaks_of_plans_and_of_what_the_runtime_shows() -> Result<()> 
     let allowed = r#"{"actions": [{"kind": "edit", "file": "a.py", "description": "return 2 from f"},
         {"kind": "command", "cmd": "python3 -c \"open('kept.txt', 'w').write('hush' * 2)\""}]}"#;
     let script = Said { first: refused, second: allowed, ..Said::default() }.script();
-    let played = super::play_under("architect", &script, Some(RULES)).await?;
+    let played = super::play_under("architect", &script, RULES).await?;
     played.has(&[
         "invalid \"plan\": \"actions[0]: policy does not allow `curl http://127.0.0.1:9`",
         "planned 2",

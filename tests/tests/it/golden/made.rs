@@ -354,6 +354,7 @@ fn spec(base: Base) -> TaskSpec {
         model: model(),
         explore_model: None,
         fallback_model: None,
+        roles: Vec::new(),
         script: None,
         settings: SettingsPatch::default(),
         tests: None,

@@ -174,13 +174,90 @@ text = "I would change a.py."
 text = '{"actions": [{"kind": "edit", "file": "../a.py", "description": "return 2"}]}'
 [[talks.turns]]
 text = '{"actions": []}'
+/// Two rounds: an answer against its schema, a file that is not the tester's to write, a lie of its, which the checks find.
+const TEAM: &str = r#"
+[[talks]]
+role = "orchestrator"
+opening_contains = "It cannot be finished"
+[[talks.turns]]
+text = '{"action": "finish"}'
+[[talks.turns]]
+text = '{"action": "again", "reason": "f still returns 1", "from": "coder"}'
+[[talks]]
+role = "orchestrator"
+opening_contains = "All roles have spoken"
+[[talks.turns]]
+text = '{"action": "finish", "reason": "done", "summary": "f returns 2"}'
+[[talks]]
+role = "orchestrator"
+opening_contains = "Brief the coder now, for round 2"
+[[talks.turns]]
+text = '{"action": "hand_over", "brief": "Mend f at last.", "results": ["checks"]}'
+[[talks]]
+role = "orchestrator"
+[[talks.turns]]
+text = '{"action": "hand_over", "brief": "Do your part.", "results": ["task", "changes"]}'
+[[talks]]
+role = "architect"
+[[talks.turns]]
+text = 'Let f return 2.'
+[[talks.turns]]
+text = '{"design": "Let f return 2.", "files": [{"path": "a.py", "change": "return 2"}]}'
+[[talks]]
+role = "coder"
+opening_contains = "at last"
+[[talks.turns]]
+calls = [{ name = "read_file", args = { path = "a.py" } }]
+[[talks.turns]]
+calls = [{ name = "edit_file", args = { path = "a.py", edits = [{ search = "return 1", replace = "return 2" }] } }]
+[[talks.turns]]
+text = '{"done": true, "summary": "f returns 2"}'
+[[talks]]
+role = "coder"
+[[talks.turns]]
+text = '{"done": true, "summary": "nothing was to be done"}'
+[[talks]]
+role = "tester"
+[[talks.turns]]
+calls = [{ name = "write_file", args = { path = "b.py", content = "x = 1\n" } }, { name = "run_command", args = { command = "true" } }]
+[[talks.turns]]
+text = '{"outcome": "passed", "summary": "all is well"}'
+[[talks]]
+role = "reviewer"
+[[talks.turns]]
+text = '{"verdict": "approve", "summary": "right"}'
+"#;
+
+/// An architect that never answers as it is to.
+const TEAM_FAILS: &str = r#"
+[[talks]]
+role = "orchestrator"
+[[talks.turns]]
+text = '{"action": "hand_over", "brief": "Do your part.", "results": ["task"]}'
+[[talks]]
+role = "architect"
+[[talks.turns]]
+text = 'Let f return 2.'
+[[talks.turns]]
+text = '{"design": 2}'
+[[talks.turns]]
+text = '{"design": "Let f return 2.", "files": [{"path": 1}]}'
 "#;
 
 async fn played(stage: &Stage, engine: &str, script: &str, provider: Provider) -> Result<Export> {
+    played_to(stage, (engine, engine, TaskState::Completed), script, provider).await
+}
+
+async fn played_to(
+    stage: &Stage,
+    (name, engine, end): (&str, &str, TaskState),
+    script: &str,
+    provider: Provider,
+) -> Result<Export> {
     let more = [&TESTS[..], &["--engine", engine]].concat();
-    let scene = stage.scene_on(&FILES, engine, script, provider, &more).await?;
+    let scene = stage.scene_on(&FILES, name, script, provider, &more).await?;
     let worker = stage.worker(&scene).await?;
-    stage.is(&scene, TaskState::Completed).await?;
+    stage.is(&scene, end).await?;
     worker.drain().await?;
     stage.export(stage.run_of(&scene).await?).await
 }
@@ -192,6 +269,7 @@ pub(super) async fn all(stage: &Stage) -> Result<Vec<(&'static str, Export)>> {
         ("plan", PLAN, Provider::OpenAi),
         ("review", REVIEW, Provider::Anthropic),
         ("architect", ARCHITECT, Provider::OpenAi),
+        ("team", TEAM, Provider::Anthropic),
     ];
     for (engine, script, provider) in whole.into_iter().filter(|(engine, ..)| lacks(engine)) {
         all.push((engine, played(stage, engine, script, provider).await?));
@@ -201,6 +279,10 @@ pub(super) async fn all(stage: &Stage) -> Result<Vec<(&'static str, Export)>> {
     }
     if lacks("architect-blocked") {
         all.push(("architect-blocked", architect_blocked(stage).await?));
+    }
+    if lacks("team-fails") {
+        let end = ("team-fails", "team", TaskState::Discarded);
+        all.push(("team-fails", played_to(stage, end, TEAM_FAILS, Provider::OpenAi).await?));
     }
     Ok(all)
 }

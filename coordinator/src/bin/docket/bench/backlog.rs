@@ -77,6 +77,7 @@ pub(super) fn task(model: ModelRef) -> TaskSpec {
         model,
         explore_model: None,
         fallback_model: None,
+        roles: Vec::new(),
         script: None,
         settings: SettingsPatch::default(),
         tests: None,

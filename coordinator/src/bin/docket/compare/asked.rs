@@ -150,6 +150,7 @@ impl Args {
             turns: self.turns,
             explore_model: None,
             fallback_model: None,
+            role: Vec::new(),
             complexity: self.complexity,
             delegate: None,
             effort: self.effort,
@@ -236,6 +237,7 @@ impl Args {
                         // What is compared is what was named here, and not what is configured beside it.
                         explore_model: variant.explore.clone(),
                         fallback_model: variant.fallback.clone(),
+                        roles: Vec::new(),
                         engine: variant.engine.clone(),
                         batch,
                         ..one.clone()

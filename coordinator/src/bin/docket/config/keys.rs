@@ -10,6 +10,9 @@ use super::{
 
 const MIB: u64 = 1024 * 1024;
 
+/// What a model's name may be.
+pub(super) const MODEL: &str = "anthropic:NAME, openai:NAME, openai-responses:NAME or scripted:NAME";
+
 /// One setting.
 pub(super) struct Key {
     /// Section and name in the file.
@@ -259,19 +262,19 @@ pub(super) static KEYS: [Key; 55] = [
     Key {
         name: "task.model",
         env: "DOCKET_MODEL",
-        allowed: "anthropic:NAME, openai:NAME, openai-responses:NAME or scripted:NAME",
+        allowed: MODEL,
         set: |c, t| t.parse().ok().map(|model| c.model = Some(model)),
     },
     Key {
         name: "task.explore_model",
         env: "DOCKET_EXPLORE_MODEL",
-        allowed: "anthropic:NAME, openai:NAME, openai-responses:NAME or scripted:NAME",
+        allowed: MODEL,
         set: |c, t| t.parse().ok().map(|model| c.explore_model = Some(model)),
     },
     Key {
         name: "task.fallback_model",
         env: "DOCKET_FALLBACK_MODEL",
-        allowed: "anthropic:NAME, openai:NAME, openai-responses:NAME or scripted:NAME",
+        allowed: MODEL,
         set: |c, t| t.parse().ok().map(|model| c.fallback_model = Some(model)),
     },
     Key {

@@ -127,6 +127,7 @@ async fn spec(client: &Client, project: &Project, sample: &SampleTask, base: Bas
         model,
         explore_model: None,
         fallback_model: None,
+        roles: Vec::new(),
         script: Some(blob),
         settings: SettingsPatch::default(),
         tests: Some(sample.tests.clone()),

@@ -157,6 +157,7 @@ impl Flags {
             base_url: line.base_url.clone().or_else(|| self.base_url.clone()),
             explore_model: line.explore_model.clone().or_else(|| self.explore_model.clone()),
             fallback_model: line.fallback_model.clone().or_else(|| self.fallback_model.clone()),
+            role: Vec::new(),
             // One that is given for all is no fault of lines that name a model which needs none.
             script: line.script.as_ref().map(in_folder).or_else(|| {
                 let own = line.model.as_ref().is_none_or(|model| model.provider == "scripted");

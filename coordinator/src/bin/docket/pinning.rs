@@ -1,0 +1,42 @@
+//! The repository of a task, pinned at a commit as it is submitted; and what is told of what that leaves out.
+
+use std::path::{Path, PathBuf};
+
+use docket_schema::snapshot::Base;
+use docket_worker::workspace::{DirtyTree, PinNote, PinOptions, Source, pin};
+
+use crate::{
+    context::Context,
+    delivery::Upload,
+    display,
+    fail::{Exit, FailWith as _, Outcome},
+};
+
+/// Pins a repository, and tells what that leaves out.
+pub(crate) async fn pinned(
+    cx: &Context,
+    upload: &mut Upload<'_>,
+    source: Source,
+    rev: Option<String>,
+    dirty: DirtyTree,
+) -> Outcome<Base> {
+    let options = PinOptions { rev, dirty, scratch: cx.home.folder("scratch")? };
+    let pinned = pin(&source, &options, upload).await.fail_as(Exit::Failed)?;
+    pinned.notes.iter().for_each(|pinned| display::note(&display::line(&pin_note(pinned))));
+    Ok(pinned.base)
+}
+
+/// What is told of a base that was pinned.
+pub(crate) fn pin_note(note: &PinNote) -> String {
+    match note {
+        PinNote::Submodule(path) => format!("the submodule {path} is an empty folder for the task"),
+        PinNote::LfsPointer(path) => format!("{path} is in Git LFS; the task sees its pointer"),
+        PinNote::DirtyIncluded(count) => format!("{count} uncommitted paths are part of the task's base"),
+    }
+}
+
+pub(crate) fn absolute(path: &Path) -> Outcome<PathBuf> {
+    std::fs::canonicalize(path).fail_with(Exit::Failed, || {
+        format!("there is no folder {}; name an existing one with --repo", path.display())
+    })
+}

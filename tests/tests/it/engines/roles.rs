@@ -1,0 +1,113 @@
+//! Who plays a role, and how: settings, flags over them, one model over all; what each call was asked of.
+
+use anyhow::{Context as _, Result, ensure};
+use docket_tests::system::{Sample, Tool, room, run};
+
+use super::{FILES, Played, play_as};
+
+const SCRIPT: &str = r#"
+[[talks]]
+role = "planner"
+[[talks.turns]]
+text = '["mend f"]'
+[[talks]]
+role = "executor"
+[[talks.turns]]
+calls = [ { name = "read_file", args = { path = "a.py" } } ]
+[[talks.turns]]
+calls = [ { name = "edit_file", args = { path = "a.py", edits = [ { search = "    return 1", replace = "    return 2" } ] } } ]
+[[talks.turns]]
+text = '{"success": true, "output": "f returns 2"}'
+[[talks]]
+role = "reviewer"
+[[talks.turns]]
+text = '{"verdict": "finish", "reason": "the goal is reached"}'
+"#;
+
+const SETTINGS: &str = r#"
+[task]
+model = "scripted:main"
+[roles.planner]
+model = "scripted:strong"
+effort = "high"
+temperature = 0.2
+[roles.executor]
+model = "scripted:cheap"
+context_tokens_max = 24000
+"#;
+
+/// Each role with the models that were asked in it.
+fn asked(played: &Played) -> Vec<(String, String)> {
+    let calls = played.events.iter().filter(|event| event["kind"] == "ModelRequested");
+    let mut asked: Vec<(String, String)> = calls
+        .map(|event| {
+            let text = |field: &serde_json::Value| field.as_str().unwrap_or_default().to_owned();
+            (text(&event["payload"]["role"]), text(&event["payload"]["model"]["name"]))
+        })
+        .collect();
+    asked.dedup();
+    asked
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn each_role_is_played_by_the_model_that_settings_and_flags_name() -> Result<()> {
+    let pairs = |models: [&str; 3]| {
+        let roles = ["planner", "executor", "reviewer"].map(str::to_owned);
+        roles.into_iter().zip(models.map(str::to_owned)).collect::<Vec<_>>()
+    };
+    let played = play_as("review", SCRIPT, SETTINGS, &[]).await?;
+    ensure!(played.outcome == "succeeded", "{}", played.outcome);
+    ensure!(asked(&played) == pairs(["strong", "cheap", "main"]), "{:?}", asked(&played));
+    let started = played.events.iter().find(|event| event["kind"] == "RunStarted").context("a start")?;
+    let roles = &started["payload"]["roles"];
+    ensure!(roles[0]["effort"] == "high" && roles[0]["temperature_milli"] == 200, "{roles}");
+    ensure!(roles[1]["context_tokens_max"] == 24000 && roles[1]["effort"].is_null(), "{roles}");
+    let flags = ["--role", "planner=scripted:other", "--role", "reviewer=scripted:judge"];
+    let played = play_as("review", SCRIPT, SETTINGS, &flags).await?;
+    ensure!(asked(&played) == pairs(["other", "cheap", "judge"]), "{:?}", asked(&played));
+    let played = play_as("review", SCRIPT, SETTINGS, &["--model", "scripted:only"]).await?;
+    ensure!(asked(&played) == pairs(["only"; 3]), "{:?}", asked(&played));
+    let started = played.events.iter().find(|event| event["kind"] == "RunStarted").context("a start")?;
+    ensure!(started["payload"]["roles"][0]["temperature_milli"] == 200, "it is the model alone");
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_cannot_be_is_told_before_anything_is_submitted() -> Result<()> {
+    let _room = room().await;
+    let sample = Sample::new(&FILES)?;
+    let script = sample.script(SCRIPT)?;
+    let (repo, script) = (sample.path().to_str().context("UTF-8")?, script.to_str().context("UTF-8")?);
+    for (settings, flags, told) in [
+        (
+            "",
+            &["--role", "tester=scripted:x"][..],
+            "--role: there is no role `tester`; the engine `review` has planner, executor, reviewer",
+        ),
+        ("", &["--role", "planner"], "it must be NAME=MODEL"),
+        (
+            "",
+            &["--model", "scripted:x", "--role", "planner=scripted:y"],
+            "--model is the model of every role",
+        ),
+        (
+            "[roles.plumber]\nmodel = \"scripted:x\"",
+            &[],
+            "`roles.plumber`: no engine has such a role; there are",
+        ),
+        ("[roles.planner]\ntemperature = 3", &[], "`roles.planner.temperature` is not"),
+        (
+            "",
+            &["--role", "planner=openai:nobody-knows-its-price", "--max-cost", "1"],
+            "no price is known for openai:nobody-knows-its-price",
+        ),
+    ] {
+        let folder = tempfile::tempdir()?;
+        std::fs::write(folder.path().join("docket.toml"), settings)?;
+        let env = [("DOCKET_HOME", folder.path().as_os_str()), ("DOCKET_MODEL", "scripted:x".as_ref())];
+        let args = ["run", "Let f return 2", "--repo", repo, "--script", script, "--engine", "review"];
+        let said = run(Tool::Docket, folder.path(), &env, &[&args[..], flags].concat()).await?;
+        ensure!(said.stderr.contains(told) && said.code() == Some(2), "{told}: {said:?}");
+    }
+    Ok(())
+}

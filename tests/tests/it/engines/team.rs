@@ -1,0 +1,361 @@
+//! `team`: all passes through the orchestrator; each role knows what it is handed; what is said is held against schemas, and
+//! against what was done.
+
+use anyhow::{Context as _, Result, ensure};
+use docket_schema::{ids::QueueName, task::TaskState};
+use docket_tests::{
+    model_server::ModelServer,
+    system::{Coordinator, LeaseTime, Place, Sample, Worker, WorkerOptions, room},
+};
+use docket_worker::model::{Provider, ROLE_MARK, ScriptedModel};
+use serde_json::Value;
+
+use super::{FILES, Played, play, play_as};
+
+/// What one role says where its first message holds these words.
+fn talk(role: &str, opening: &str, turns: &[&str]) -> String {
+    let turns = turns.iter().map(|turn| match turn.strip_prefix('!') {
+        Some(calls) => format!("[[talks.turns]]\ncalls = [ {calls} ]\n"),
+        None => format!("[[talks.turns]]\ntext = '''{turn}'''\n"),
+    });
+    format!("[[talks]]\nrole = \"{role}\"\nopening_contains = \"{opening}\"\n{}", turns.collect::<String>())
+}
+
+const READ: &str = "!{ name = \"read_file\", args = { path = \"a.py\" } }";
+const EDIT: &str = "!{ name = \"edit_file\", args = { path = \"a.py\", edits = [ { search = \"    return 1\", replace = \"    return 2\" } ] } }";
+const TESTS: &str =
+    "!{ name = \"run_command\", args = { command = \"python3 -c 'import a; assert a.f() == 2'\" } }";
+const DESIGNED: &str =
+    r#"{"design": "DESIGNED: f returns 2", "files": [{"path": "a.py", "change": "return 2"}]}"#;
+const DONE: &str = r#"{"done": true, "summary": "CODED: f returns 2"}"#;
+const PASSED: &str = r#"{"outcome": "passed", "summary": "TESTED: f() is 2"}"#;
+const APPROVED: &str = r#"{"verdict": "approve", "summary": "REVIEWED: it is right"}"#;
+const SENT_BACK: &str = r#"{"verdict": "send_back", "summary": "f has no documentation"}"#;
+const FINISH: &str = r#"{"action": "finish", "reason": "all is done", "summary": "f returns 2 now"}"#;
+const AGAIN: &str = r#"{"action": "again", "reason": "it is not right yet", "from": "coder"}"#;
+
+/// A team whose members do their parts, but for those who are said to do otherwise.
+fn team(otherwise: &[String]) -> String {
+    let brief = |role: &str, results: &str| {
+        let words = format!("BRIEF-OF-{}", role.to_uppercase());
+        let order = format!(r#"{{"action": "hand_over", "brief": "{words}", "results": [{results}]}}"#);
+        talk("orchestrator", &format!("Brief the {role} now"), &[&order])
+    };
+    let usual = [
+        brief("architect", r#""task""#),
+        brief("coder", r#""architect""#),
+        brief("tester", r#""changes""#),
+        brief("reviewer", r#""task", "coder""#),
+        talk("orchestrator", "It cannot be finished", &[AGAIN]),
+        talk("orchestrator", "All roles have spoken", &[FINISH]),
+        talk("architect", "BRIEF", &[READ, DESIGNED]),
+        talk("coder", "BRIEF", &[READ, EDIT, DONE]),
+        talk("tester", "BRIEF", &[TESTS, PASSED]),
+        talk("reviewer", "BRIEF", &[APPROVED]),
+    ];
+    [otherwise, &usual].concat().concat()
+}
+
+fn refused<'a>(played: &'a Played, rule: &str) -> Vec<&'a str> {
+    let requested = played.events.iter().filter(|event| event["kind"] == "ToolRequested");
+    let policies = requested.map(|event| &event["payload"]["policy"]).filter(|policy| policy["rule"] == rule);
+    policies.filter_map(|policy| policy["reason"].as_str()).collect()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn each_role_has_its_part_and_all_passes_through_the_orchestrator() -> Result<()> {
+    let played = play("team", &team(&[])).await?;
+    played.has(&[
+        "planned 4",
+        "orchestrator: round 1: a brief for the architect",
+        "answered orchestrator",
+        "architect: round 1",
+        "answered architect",
+        "step 1 done",
+        "orchestrator: round 1: a brief for the coder",
+        "coder: round 1",
+        "step 2 done",
+        "orchestrator: round 1: a brief for the tester",
+        "tester: round 1",
+        "answered tester",
+        "check passed true",
+        "step 3 done",
+        "orchestrator: round 1: a brief for the reviewer",
+        "reviewer: round 1",
+        "step 4 done",
+        "orchestrator: round 1: what follows",
+        "verdict finish",
+        "check passed true",
+    ])?;
+    ensure!(played.outcome == "succeeded" && played.diff.contains("+    return 2"), "{}", played.outcome);
+    let end = played.events.iter().find(|event| event["kind"] == "RunEnded").context("an end")?;
+    ensure!(end["payload"]["summary"].to_string().contains("f returns 2 now"), "{end}");
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_answer_against_its_schema_goes_back_with_the_place_and_three_end_the_run() -> Result<()> {
+    let played = play(
+        "team",
+        &team(&[
+            talk("architect", "BRIEF", &["I would return 2.", r#"{"design": "", "file": 1}"#, DESIGNED]),
+            talk(
+                "orchestrator",
+                "Brief the tester now",
+                &[
+                    r#"{"action": "hand_over", "brief": "b", "results": ["reviewer"]}"#,
+                    r#"{"action": "hand_over", "brief": "BRIEF again", "results": []}"#,
+                ],
+            ),
+        ]),
+    )
+    .await?;
+    played.has(&[
+        "invalid \"answer of the architect\": \"there is no JSON in it\"",
+        "`/files`: it is missing; `/design`: it must have at least 1 characters, and has 0; `/file`: it is not known",
+        "answered architect",
+        "invalid \"order\": \"`/results/0`: there is no such result; there are task, changes, checks, architect, coder",
+        "tester: round 1",
+        "verdict finish",
+    ])?;
+    ensure!(played.outcome == "succeeded", "{}", played.outcome);
+    let played =
+        play("team", &team(&[talk("coder", "BRIEF", &["Done.", "It is done.", "Really done."])])).await?;
+    ensure!(played.count("invalid \"answer of the coder\"") == 2, "{:#?}", played.gists);
+    ensure!(
+        played.outcome.starts_with("plan: ")
+            && played.outcome.contains(
+                "3 answers of the coder in a row could not be taken; the last one: there is no JSON"
+            ),
+        "{}",
+        played.outcome
+    );
+    Ok(())
+}
+
+/// The coder's second and third part: nothing is left to change.
+fn next_rounds() -> Vec<String> {
+    let order = r#"{"action": "hand_over", "brief": "MORE of it", "results": ["reviewer"]}"#;
+    vec![
+        talk("orchestrator", "Brief the coder now, for round 2", &[order]),
+        talk("orchestrator", "Brief the coder now, for round 3", &[order]),
+        talk("coder", "MORE of it", &[DONE]),
+    ]
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_the_reviewer_sends_back_is_not_finished_and_three_rounds_are_enough() -> Result<()> {
+    let looks = r#"{"action": "hand_over", "brief": "SECOND-LOOK"}"#;
+    let second = [
+        talk("orchestrator", "Brief the reviewer now, for round 2", &[looks]),
+        talk("reviewer", "SECOND-LOOK", &[APPROVED]),
+        talk("reviewer", "BRIEF", &[SENT_BACK]),
+        talk("orchestrator", "It cannot be finished", &[FINISH, AGAIN]),
+    ];
+    let played = play("team", &team(&[&next_rounds()[..], &second].concat())).await?;
+    played.has(&[
+        "step 4 failed",
+        "invalid \"order\": \"`/action`: it cannot be \\\"finish\\\": the reviewer sent it back: f has no documentation",
+        "verdict retry",
+        "planned 3",
+        "coder: round 2",
+        "reviewer: round 2",
+        "verdict finish",
+        "check passed true",
+    ])?;
+    ensure!(played.outcome == "succeeded", "{}", played.outcome);
+    let sends = [talk("reviewer", "BRIEF", &[SENT_BACK])];
+    let played = play("team", &team(&[&next_rounds()[..], &sends].concat())).await?;
+    ensure!(
+        played.count("reviewer: round") == 3 && played.count("verdict retry") == 2,
+        "{:#?}",
+        played.gists
+    );
+    ensure!(
+        played.outcome.starts_with("plan: ")
+            && played
+                .outcome
+                .contains("not done after 3 rounds: the reviewer sent it back: f has no documentation"),
+        "{}",
+        played.outcome
+    );
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_tester_is_believed_as_far_as_the_runtime_saw_it() -> Result<()> {
+    // Who ran nothing is told so.
+    let played = play("team", &team(&[talk("tester", "BRIEF", &[PASSED, TESTS, PASSED])])).await?;
+    played.has(&[
+        "\"`/outcome`: it is \\\"passed\\\", and you ran nothing",
+        "answered tester",
+        "verdict finish",
+    ])?;
+    ensure!(played.outcome == "succeeded", "{}", played.outcome);
+    // Who ran something else is found out by the checks that the runtime runs.
+    let lies = [
+        talk("coder", "BRIEF", &[READ, DONE]),
+        talk("coder", "MORE of it", &[READ, EDIT, DONE]),
+        talk("tester", "BRIEF", &["!{ name = \"run_command\", args = { command = \"true\" } }", PASSED]),
+    ];
+    let played = play("team", &team(&[&lies[..], &next_rounds()].concat())).await?;
+    played.has(&[
+        "tester: round 1",
+        "answered tester",
+        "phase_began",
+        "check passed false",
+        "step 3 failed",
+        "verdict retry",
+        "coder: round 2",
+        "check passed true",
+        "step 2 done",
+        "verdict finish",
+        "check passed true",
+    ])?;
+    let told = "says that tests passed; the checks that the runtime ran fail: tests (exit status 1)";
+    let concluded =
+        |event: &&Value| event["kind"] == "Concluded" && event["payload"].to_string().contains(told);
+    ensure!(played.events.iter().any(|event| concluded(&event)), "{:#?}", played.gists);
+    ensure!(played.outcome == "succeeded", "{}", played.outcome);
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_tester_writes_tests_and_nothing_else_and_who_looks_writes_nothing() -> Result<()> {
+    let write = |path: &str| {
+        format!("!{{ name = \"write_file\", args = {{ path = \"{path}\", content = \"x = 1\\n\" }} }}")
+    };
+    let otherwise = [
+        talk("tester", "BRIEF", &[&write("b.py"), &write("tests/test_b.py"), TESTS, PASSED]),
+        talk("reviewer", "BRIEF", &[&write("c.py"), APPROVED]),
+    ];
+    let played = play("team", &team(&otherwise)).await?;
+    let refused = refused(&played, "role");
+    ensure!(refused.len() == 2, "{refused:?}");
+    ensure!(refused[0].contains("the role `tester` writes tests only, and `b.py` is none"), "{refused:?}");
+    ensure!(refused[1].contains("the role `reviewer` has no tool `write_file`"), "{refused:?}");
+    let wrote = |path: &str| played.diff.contains(&format!("b/{path}"));
+    ensure!(wrote("tests/test_b.py") && !wrote("b.py") && !wrote("c.py"), "{}", played.diff);
+    ensure!(played.outcome == "succeeded", "{}", played.outcome);
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_only_a_person_can_decide_is_asked_of_one() -> Result<()> {
+    let asks = r#"{"action": "ask", "question": "Is 2 the number?"}"#;
+    let played = play("team", &team(&[talk("orchestrator", "Brief the architect now", &[asks])])).await?;
+    ensure!(played.outcome == "blocked: {\"text\":\"Is 2 the number?\"}", "{}", played.outcome);
+    ensure!(played.count("architect: ") == 0, "{:#?}", played.gists);
+    Ok(())
+}
+
+const DOCUMENTER: &str = r#"
+[task]
+model = "scripted:main"
+[team.roles.documenter]
+prompt = "You document what was changed, in words of one line."
+after = "coder"
+tools = ["read_file"]
+answer = { type = "object", required = ["text"], properties = { text = { type = "string", minLength = 3 } } }
+model = "scripted:writer"
+"#;
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_role_is_added_by_settings_alone_and_speaks_in_its_place() -> Result<()> {
+    let order = r#"{"action": "hand_over", "brief": "BRIEF-OF-DOCUMENTER", "results": ["coder"]}"#;
+    let talks = [
+        talk("orchestrator", "Brief the documenter now", &[order]),
+        talk("documenter", "BRIEF-OF-DOCUMENTER", &[r#"{"text": "f"}"#, EDIT, r#"{"text": "f returns 2"}"#]),
+    ];
+    let played = play_as("team", &team(&talks), DOCUMENTER, &[]).await?;
+    played.has(&[
+        "planned 5",
+        "coder: round 1",
+        "orchestrator: round 1: a brief for the documenter",
+        "documenter: round 1",
+        "invalid \"answer of the documenter\": \"`/text`: it must have at least 3 characters",
+        "answered documenter",
+        "tester: round 1",
+        "verdict finish",
+    ])?;
+    ensure!(played.outcome == "succeeded", "{}", played.outcome);
+    ensure!(refused(&played, "role") == ["the role `documenter` has no tool `edit_file`; it has read_file"]);
+    let asked =
+        |event: &&Value| event["kind"] == "ModelRequested" && event["payload"]["role"] == "documenter";
+    let models = played.events.iter().filter(asked).map(|event| &event["payload"]["model"]["name"]);
+    ensure!(models.collect::<Vec<_>>() == ["writer"; 3]);
+    // All that decides stands in the log: it was verified without the settings, which are a folder's that is gone.
+    let started = played.events.iter().find(|event| event["kind"] == "RunStarted").context("a start")?;
+    let names: Vec<&str> = started["payload"]["roles"]
+        .as_array()
+        .into_iter()
+        .flatten()
+        .filter_map(|role| role["name"].as_str())
+        .collect();
+    ensure!(names == ["orchestrator", "architect", "coder", "documenter", "tester", "reviewer"], "{names:?}");
+    Ok(())
+}
+
+/// What stands in a request, and the role that it is for.
+fn request(body: &[u8]) -> Result<(String, String)> {
+    let body: Value = serde_json::from_slice(body)?;
+    let messages = body["messages"].as_array().context("messages")?;
+    let system = messages[0]["content"].to_string();
+    let role = system.split(ROLE_MARK).nth(1).context("a role's prompt")?;
+    let role = role.split(|c: char| !c.is_ascii_lowercase()).next().unwrap_or_default().to_owned();
+    Ok((role, messages[1..].iter().map(ToString::to_string).collect()))
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_request_holds_what_its_role_was_handed_and_no_words_of_others() -> Result<()> {
+    let _room = room().await;
+    let coordinator = Coordinator::start(Place::Home, LeaseTime::Usual).await?;
+    let server = ModelServer::start(ScriptedModel::parse(team(&[]).as_bytes())?).await?;
+    let sample = Sample::new(&FILES)?;
+    let args = ["--model", "openai:template", "--queue", "template", "--engine", "team", "--tests", "true"];
+    let (template, spec) = sample.submit(&coordinator, &args).await?;
+    coordinator.client().cancel(template, "a template").await?;
+    let queue: QueueName = "team".parse()?;
+    let options = WorkerOptions { slots: 1, queue: Some(queue.clone()), ..WorkerOptions::default() };
+    let worker = Worker::start(&coordinator, &options).await?;
+    let task = coordinator.submit_like(&spec, &queue, server.model(Provider::OpenAi, "x")).await?;
+    let view = coordinator.ended(task).await.with_context(|| worker.tail())?;
+    ensure!(view.task.state == TaskState::Completed, "{:?}", view.task.message);
+    let title = format!("# Task: {}", spec.title);
+    let words = [
+        title.as_str(),
+        "BRIEF-OF-ARCHITECT",
+        "DESIGNED",
+        "BRIEF-OF-CODER",
+        "CODED",
+        "BRIEF-OF-TESTER",
+        "TESTED",
+        "BRIEF-OF-REVIEWER",
+        "REVIEWED",
+    ];
+    let mut seen = std::collections::BTreeSet::new();
+    for got in server.requests() {
+        let (role, said) = request(&got.body)?;
+        let own: &[&str] = match role.as_str() {
+            "architect" => &[&title, "BRIEF-OF-ARCHITECT"],
+            "coder" => &["BRIEF-OF-CODER", "DESIGNED"],
+            "tester" => &["BRIEF-OF-TESTER"],
+            "reviewer" => &[&title, "BRIEF-OF-REVIEWER", "CODED"],
+            "orchestrator" => {
+                ensure!(!said.contains("BRIEF-OF-"), "its own orders are over with the conversation: {said}");
+                seen.insert(role);
+                continue;
+            }
+            other => anyhow::bail!("who is {other}?"),
+        };
+        for word in words {
+            ensure!(said.contains(word) == own.contains(&word), "{role}, {word}: {said}");
+        }
+        seen.insert(role);
+    }
+    ensure!(seen.len() == 5, "{seen:?}");
+    let history = coordinator.history(view.task.last_run.context("a run")?).await?;
+    history.verify(coordinator.client()).await?;
+    worker.drain().await?;
+    coordinator.end_and_check().await
+}

@@ -1,0 +1,62 @@
+//! Which orders of the orchestrator are taken, and when.
+
+use super::*;
+
+fn said(text: &str) -> Said {
+    serde_json::from_str(text).expect("an order")
+}
+
+#[test]
+fn an_order_is_what_is_wanted_now_or_is_told_why_not() {
+    let mut run = RunState::default();
+    run.work.answers.insert("architect".to_owned(), Value::Null);
+    let brief = || Wants::Brief("coder");
+    let open = || Wants::Decision { held: None, sequence: vec!["architect", "coder"] };
+    let held =
+        || Wants::Decision { held: Some("the reviewer sent it back".to_owned()), sequence: vec!["coder"] };
+    for (order, wants, told) in [
+        (r#"{"action": "hand_over", "brief": "Mend f", "results": ["task", "architect"]}"#, brief(), None),
+        (r#"{"action": "hand_over", "brief": " "}"#, brief(), Some("`/brief`: it is missing")),
+        (
+            r#"{"action": "hand_over", "brief": "b", "results": ["task", "tester"]}"#,
+            brief(),
+            Some("`/results/1`: there is no such result; there are task, changes, checks, architect"),
+        ),
+        (r#"{"action": "finish"}"#, brief(), Some("`/action`: it must be \"hand_over\"")),
+        (r#"{"action": "again", "reason": "r"}"#, brief(), Some("`/action`: it must be \"hand_over\"")),
+        (r#"{"action": "ask", "question": "Which f?"}"#, brief(), None),
+        (r#"{"action": "ask"}"#, open(), Some("`/question`: it is missing")),
+        (r#"{"action": "finish"}"#, open(), None),
+        (
+            r#"{"action": "finish"}"#,
+            held(),
+            Some("`/action`: it cannot be \"finish\": the reviewer sent it back"),
+        ),
+        (r#"{"action": "again", "reason": "r", "from": "coder"}"#, held(), None),
+        (r#"{"action": "again", "reason": "r"}"#, open(), None),
+        (r#"{"action": "again"}"#, open(), Some("`/reason`: it is missing")),
+        (
+            r#"{"action": "again", "reason": "r", "from": "tester"}"#,
+            open(),
+            Some("`/from`: it must be one of"),
+        ),
+        (r#"{"action": "hand_over", "brief": "b"}"#, open(), Some("`/action`: all roles have spoken")),
+    ] {
+        match (fits(&run, &said(order), &wants), told) {
+            (Ok(()), None) => {}
+            (Err(why), Some(told)) if why.starts_with(told) => {}
+            (other, _) => panic!("{order}: {other:?}"),
+        }
+    }
+}
+
+#[test]
+fn a_tester_that_ran_nothing_is_not_believed() {
+    let mut run = RunState::default();
+    let passed = serde_json::json!({"outcome": "passed", "summary": "all green"});
+    assert!(plausible(&run, TESTER, &passed).is_err_and(|why| why.contains("you ran nothing")));
+    assert_eq!(plausible(&run, TESTER, &serde_json::json!({"outcome": "none", "summary": "s"})), Ok(()));
+    assert_eq!(plausible(&run, "coder", &passed), Ok(()));
+    run.work.commands_ended = 1;
+    assert_eq!(plausible(&run, TESTER, &passed), Ok(()));
+}
