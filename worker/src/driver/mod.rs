@@ -8,6 +8,7 @@
 
 mod act;
 mod base;
+mod before;
 mod begin;
 mod causes;
 mod checks;

@@ -36,6 +36,7 @@ mod react;
 mod react_tests;
 mod review;
 mod seat;
+mod sop;
 mod verification;
 #[cfg(test)]
 mod verification_tests;
@@ -47,6 +48,7 @@ pub(crate) use delegation::{Allowance, allowances, delegates};
 pub use plan::Plan;
 pub use react::React;
 pub use review::Review;
+pub use sop::Sop;
 pub(crate) use verification::must_parse;
 
 use docket_schema::{
@@ -156,7 +158,7 @@ fn thought_before(said: &Conversation, model: &ModelRef) -> Option<bool> {
 
 /// The engines of this build, every version that is still supported.
 pub fn engines() -> Vec<Box<dyn Engine>> {
-    vec![Box::new(React), Box::new(Plan), Box::new(Review)]
+    vec![Box::new(React), Box::new(Plan), Box::new(Review), Box::new(Sop)]
 }
 
 /// The engine of this name and version.

@@ -420,7 +420,7 @@ fn said_it_is_done(run: &RunState, pins: &RunStarted) -> Decision {
 
 /// The question of an answer that begins with the mark; `anywhere`: or has it at the beginning of a line, bare or
 /// in Markdown.
-fn blocked_question(text: Option<&Content>, anywhere: bool) -> Option<Content> {
+pub(super) fn blocked_question(text: Option<&Content>, anywhere: bool) -> Option<Content> {
     match text {
         Some(Content::Text(text)) => {
             let begins = |at: usize| {

@@ -6,6 +6,7 @@ use crate::{
         event_work::{BaseChecked, GateFinished, GateRequested, GateStep},
         known_failures::listed,
         pin::GateSpec,
+        quality::CheckEnd,
         state::{RunState, Stage},
         work::FailedCheck,
     },
@@ -31,6 +32,7 @@ impl RunState {
                 self.round_notes.clear();
                 self.failed_checks.clear();
                 self.work.failed_checks.clear();
+                self.work.checks.clear();
                 self.unrunnable = None;
             }
             Stage::Gates => {}
@@ -60,6 +62,16 @@ impl RunState {
     fn checked(&mut self, gate: GateSpec, event: GateFinished) {
         let found = self.pins.as_ref().is_some_and(|pins| pins.tests.is_none());
         let excused = gate.name == "tests" && found && self.known_failures.excuse(&event.facts);
+        self.work.checks.push(CheckEnd {
+            call: event.call.clone(),
+            name: gate.name.clone(),
+            command: gate.command.clone(),
+            passed: event.passed,
+            excused,
+            tests: event.facts.tests,
+            failing: event.facts.failing.clone(),
+            duration_ms: event.duration_ms,
+        });
         if event.passed || excused {
             // Nothing is to be told.
         } else if let Some(what) = event.facts.missing {

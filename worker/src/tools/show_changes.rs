@@ -1,0 +1,190 @@
+//! `show_changes`: what the workspace differs in from the tree that the run began with. The runtime calls it; no model is
+//! told of it. The figures stand in the result's facts, for engines; the text is for whoever reviews.
+
+use cap_std::fs::Dir;
+use docket_schema::{
+    artifact::{Changes, FileChanged, FileDiff, Hunk},
+    content::WorkPath,
+};
+use schemars::JsonSchema;
+use serde::Deserialize;
+
+use super::{
+    base_view::Was,
+    context::{ToolContext, ToolOutcome},
+    encoding::{Held, held},
+    files::{FileError, load},
+};
+use crate::edit::unified_diff;
+
+/// The name.
+pub const NAME: &str = "show_changes";
+pub(super) const DESCRIPTION: &str = "Shows what differs from the tree that the run began with.";
+
+/// Bytes of the text: what a reviewer's request can hold beside the rest.
+const TEXT_BYTES_MAX: usize = 120 * 1024;
+/// Largest file that is compared line by line, in bytes.
+const FILE_BYTES_MAX: usize = 1024 * 1024;
+/// Places that are listed: an event holds them.
+const HUNKS_MAX: usize = 500;
+
+#[derive(Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Args {}
+
+pub(super) fn run(context: ToolContext<'_>, _: &Args) -> ToolOutcome {
+    let mut changes = Changes { more: context.base.more, ..Changes::default() };
+    let (mut text, mut unshown) = (String::new(), 0_u32);
+    for (path, was) in &context.base.before {
+        let Some((change, diff)) = compared(context.root, path, was) else { continue };
+        let (added, removed) = counted(&diff);
+        changes.files.push(FileDiff { path: path.clone(), change, added, removed });
+        for hunk in diff.lines().filter_map(|line| hunk(path, line)) {
+            if changes.hunks.len() < HUNKS_MAX {
+                changes.hunks.push(hunk);
+            } else {
+                changes.more = changes.more.saturating_add(1);
+            }
+        }
+        let shown = if diff.is_empty() { format!("{path}: {}\n", words(change)) } else { diff };
+        if text.len() + shown.len() > TEXT_BYTES_MAX {
+            unshown += 1;
+        } else {
+            text.push_str(&shown);
+        }
+    }
+    if unshown > 0 {
+        text.push_str(&format!("[{unshown} more files changed and do not fit here: read them]\n"));
+    }
+    if changes.files.is_empty() {
+        text.push_str("Nothing differs.\n");
+    }
+    let mut outcome = ToolOutcome::ok(text);
+    outcome.facts.diff = Some(changes);
+    outcome
+}
+
+/// What happened to a file, with its diff; none where it is as it was.
+fn compared(root: &Dir, path: &WorkPath, was: &Was) -> Option<(FileChanged, String)> {
+    let opaque = Some((FileChanged::Opaque, String::new()));
+    let now = match load(root, path) {
+        Ok(loaded) => Some(loaded.bytes),
+        Err(FileError::Missing(_)) => None,
+        Err(_) => return opaque,
+    };
+    let before = match was {
+        Was::Nothing => None,
+        Was::File(bytes) => Some(bytes.as_ref()),
+        Was::Opaque => return opaque,
+    };
+    let change = match (before, now.as_deref()) {
+        (None, None) => return None,
+        (Some(before), Some(now)) if before == now => return None,
+        (None, Some(_)) => FileChanged::Added,
+        (Some(_), None) => FileChanged::Removed,
+        (Some(_), Some(_)) => FileChanged::Modified,
+    };
+    let (before, now) = (before.unwrap_or_default(), now.as_deref().unwrap_or_default());
+    match (text_of(before), text_of(now)) {
+        (Some(before), Some(now)) => {
+            Some((change, unified_diff(&path.to_string(), before.as_bytes(), now.as_bytes())))
+        }
+        // That it was made or is gone is told nevertheless.
+        _ if change == FileChanged::Modified => opaque,
+        _ => Some((change, String::new())),
+    }
+}
+
+fn text_of(bytes: &[u8]) -> Option<String> {
+    if bytes.len() > FILE_BYTES_MAX {
+        return None;
+    }
+    match held(bytes) {
+        Held::Text(text, _) => Some(text.into_owned()),
+        Held::Data(_) => None,
+    }
+}
+
+const fn words(change: FileChanged) -> &'static str {
+    match change {
+        FileChanged::Added => "made, and not shown",
+        FileChanged::Removed => "removed",
+        FileChanged::Modified | FileChanged::Opaque => "changed, and not shown: it is no text, or too long",
+    }
+}
+
+/// Lines added and removed. The two lines of the head are none.
+fn counted(diff: &str) -> (u32, u32) {
+    let body = || diff.lines().skip(2);
+    let number =
+        |sign: char| u32::try_from(body().filter(|line| line.starts_with(sign)).count()).unwrap_or(u32::MAX);
+    (number('+'), number('-'))
+}
+
+/// The place that a line of a unified diff opens: all other lines begin with a blank or a sign.
+fn hunk(path: &WorkPath, line: &str) -> Option<Hunk> {
+    let (old, rest) = line.strip_prefix("@@ -")?.split_once(" +")?;
+    let (new, _) = rest.split_once(" @@")?;
+    let range = |text: &str| -> Option<(u32, u32)> {
+        match text.split_once(',') {
+            Some((start, lines)) => Some((start.parse().ok()?, lines.parse().ok()?)),
+            None => Some((text.parse().ok()?, 1)),
+        }
+    };
+    let ((old_start, old_lines), (new_start, new_lines)) = (range(old)?, range(new)?);
+    Some(Hunk { path: path.clone(), old_start, old_lines, new_start, new_lines })
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::{super::testing::Workspace, *};
+
+    fn path(name: &str) -> WorkPath {
+        WorkPath::new(name).expect("a path")
+    }
+
+    #[test]
+    fn what_differs_is_counted_and_shown() {
+        let mut w = Workspace::new(&[("a.py", "one\n2\nthree\n"), ("new.py", "x\n"), ("same", "s\n")]);
+        w.write("b.bin", b"\0\x01\x02");
+        for (name, was) in [
+            ("a.py", Was::File("one\ntwo\nthree\n".into())),
+            ("new.py", Was::Nothing),
+            ("same", Was::File("s\n".into())),
+            ("gone.py", Was::File("g\nh\n".into())),
+            ("never.py", Was::Nothing),
+            ("b.bin", Was::File("\0\0".into())),
+        ] {
+            w.base.before.insert(path(name), was);
+        }
+        let out = w.call(NAME, json!({}));
+        let changes = out.facts.diff.clone().expect("changes");
+        let files: Vec<(String, FileChanged, u32, u32)> = changes
+            .files
+            .iter()
+            .map(|file| (file.path.to_string(), file.change, file.added, file.removed))
+            .collect();
+        assert_eq!(
+            files,
+            [
+                ("a.py".to_owned(), FileChanged::Modified, 1, 1),
+                ("b.bin".to_owned(), FileChanged::Opaque, 0, 0),
+                ("gone.py".to_owned(), FileChanged::Removed, 0, 2),
+                ("new.py".to_owned(), FileChanged::Added, 1, 0),
+            ]
+        );
+        assert_eq!((changes.hunks.len(), changes.lines(), changes.more), (3, 5, 0));
+        let Hunk { old_start, old_lines, new_start, new_lines, .. } = changes.hunks[0];
+        assert_eq!((old_start, old_lines, new_start, new_lines), (1, 3, 1, 3));
+        assert!(out.text().contains("-two\n+2\n") && out.text().contains("b.bin: changed"), "{}", out.text());
+    }
+
+    #[test]
+    fn a_workspace_as_it_was_differs_in_nothing() {
+        let mut w = Workspace::new(&[("a", "1\n")]);
+        let out = w.call(NAME, json!({}));
+        assert!(out.text().contains("Nothing differs") && out.facts.diff == Some(Changes::default()));
+    }
+}
