@@ -55,7 +55,8 @@ impl Artifacts {
     /// Takes an event; whether it holds the plan.
     pub(super) fn emits_plan(&mut self, event: &RunEvent) -> bool {
         if let RunEvent::Concluded(concluded) = event {
-            let planned = concluded.facts.iter().any(|fact| self.emits(fact));
+            // All of them, also behind the plan.
+            let planned = concluded.facts.iter().fold(false, |planned, fact| self.emits(fact) | planned);
             self.planned |= planned;
             return planned;
         }

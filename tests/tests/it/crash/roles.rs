@@ -102,6 +102,29 @@ role = "reviewer"
 text = '{"verdict": "continue", "reason": "made"}'
 "#;
 
+/// A plan, a file that is made, a command that adds to another: two files, which a reviewer looks at. The runtime's own
+/// calls, the check and each card are boundaries as well.
+const SOP: &str = r#"
+[[talks]]
+role = "planner"
+[[talks.turns]]
+calls = [{ name = "plan_card", args = { summary = "two files", steps = ["make one"], files = ["made.txt", "log.txt"] } }]
+[[talks]]
+role = "builder"
+[[talks.turns]]
+calls = [
+  { name = "create_file", args = { path = "made.txt", content = "made\n" } },
+  { name = "run_command", args = { command = "cat made.txt >> log.txt" } },
+  { name = "diff_card", args = { rationale = "both are wanted" } },
+]
+[[talks]]
+role = "reviewer"
+[[talks.turns]]
+calls = [{ name = "review_report", args = { risks = ["none: two words"], recommendations = [] } }]
+[[talks.turns]]
+calls = [{ name = "complete_task", args = { summary = "made" } }]
+"#;
+
 /// What the undisturbed run came to.
 struct Undisturbed {
     tree: TreeHash,
@@ -186,7 +209,7 @@ async fn play(
 /// Kills at every boundary of a run of each engine.
 pub(crate) async fn sweep_roles() -> Result<()> {
     let mut failed = Vec::new();
-    for (engine, script) in [("plan", PLAN), ("review", REVIEW)] {
+    for (engine, script) in [("plan", PLAN), ("review", REVIEW), ("sop", SOP)] {
         let host = Arc::new(Coordinator::start(place(None).await?, LeaseTime::Short).await?);
         let spec = Arc::new(template(&host, engine).await?);
         let whole = Arc::new(undisturbed(&host, &spec, script).await?);

@@ -79,6 +79,61 @@ role = "reviewer"
 text = 'Well done.'
 "#;
 
+/// A write before there is a plan, a plan that is none, a claim that is not true, a report without a risk; and what is
+/// right after each.
+const SOP: &str = r#"
+[[talks]]
+role = "planner"
+[[talks.turns]]
+calls = [{ name = "create_file", args = { path = "b.py", content = "x = 1\n" } }]
+[[talks.turns]]
+calls = [{ name = "plan_card", args = { summary = "f returns 1", steps = [], files = [] } }]
+[[talks.turns]]
+calls = [{ name = "plan_card", args = { summary = "f returns 1", steps = ["return 2"], files = ["a.py"] } }]
+[[talks]]
+role = "builder"
+[[talks.turns]]
+calls = [
+  { name = "read_file", args = { path = "a.py" } },
+  { name = "edit_file", args = { path = "a.py", edits = [{ search = "return 1", replace = "return 3" }] } },
+  { name = "diff_card", args = { rationale = "all tests pass" } },
+]
+[[talks.turns]]
+calls = [
+  { name = "edit_file", args = { path = "a.py", edits = [{ search = "return 3", replace = "return 2" }] } },
+  { name = "create_file", args = { path = "b.py", content = "from a import f\n\nx = f()\n" } },
+  { name = "diff_card", args = { rationale = "f was wrong, and is used now" } },
+]
+[[talks]]
+role = "reviewer"
+[[talks.turns]]
+text = "It looks good."
+[[talks.turns]]
+calls = [{ name = "review_report", args = { risks = ["b.py runs f when it is imported"], recommendations = [] } }]
+[[talks.turns]]
+calls = [{ name = "complete_task", args = { summary = "f returns 2" } }]
+"#;
+
+/// Its last turn comes while it still makes its change.
+const SOP_LIMIT: &str = r#"
+[[talks]]
+role = "planner"
+[[talks.turns]]
+calls = [{ name = "plan_card", args = { summary = "f returns 1", steps = ["return 2"], files = ["a.py"] } }]
+[[talks]]
+role = "builder"
+[[talks.turns]]
+calls = [
+  { name = "read_file", args = { path = "a.py" } },
+  { name = "edit_file", args = { path = "a.py", edits = [{ search = "return 1", replace = "return 2" }] } },
+]
+[[talks.turns]]
+calls = [
+  { name = "run_tests" },
+  { name = "complete_task", args = { summary = "f returns 2, and nobody has looked at it" } },
+]
+"#;
+
 async fn played(stage: &Stage, engine: &str, script: &str, provider: Provider) -> Result<Export> {
     let more = [&TESTS[..], &["--engine", engine]].concat();
     let scene = stage.scene_on(&FILES, engine, script, provider, &more).await?;
@@ -94,7 +149,22 @@ pub(super) async fn all(stage: &Stage) -> Result<Vec<(&'static str, Export)>> {
         ("plan", played(stage, "plan", PLAN, Provider::OpenAi).await?),
         ("review", played(stage, "review", REVIEW, Provider::Anthropic).await?),
         ("another-engine", another_engine(stage).await?),
+        ("sop", played(stage, "sop", SOP, Provider::OpenAi).await?),
+        ("sop-limit", at_its_limit(stage).await?),
     ])
+}
+
+/// A run that fails, with what it did until then.
+async fn at_its_limit(stage: &Stage) -> Result<Export> {
+    let more = [&TESTS[..], &["--engine", "sop", "--turns", "3"]].concat();
+    let scene = stage.scene_on(&FILES, "sop-limit", SOP_LIMIT, Provider::Anthropic, &more).await?;
+    let worker = stage.worker(&scene).await?;
+    stage.is(&scene, TaskState::Discarded).await?;
+    worker.drain().await?;
+    let run = stage.run_of(&scene).await?;
+    stage.coordinator.client().retry(scene.task, &docket_schema::wire::RetryRequest::default()).await?;
+    stage.coordinator.client().cancel(scene.task, "after all").await?;
+    stage.export(run).await
 }
 
 /// Begun by `react`, gone on with by `plan`.
