@@ -30,7 +30,7 @@ use serde_json::{Value, json};
 
 use self::mode::SopPhase;
 use super::{
-    Act, Begins, Decision, Engine, RoleDef, budget, react,
+    Act, Begins, Decision, Engine, RoleDef, budget, compaction, react,
     seat::{self, Heard, INVALID_MAX},
     verification,
 };
@@ -50,7 +50,9 @@ const RISK_REPORTED: &str = "risk_reported";
 /// Answers in a row without a tool, after which nothing is to be expected any more.
 const IDLE_MAX: u32 = 3;
 /// Of a budget of time, tokens or money: from here on one turn is left, in hundredths. The rest pays for that turn.
-const NEAR_PERCENT: u64 = 90;
+const NEAR_PERCENT: u128 = 90;
+/// Tokens of an answer that ends the work.
+const LAST_WORDS_TOKENS: u64 = 1024;
 
 /// See the module.
 #[derive(Debug, Clone, Copy, Default)]
@@ -342,14 +344,22 @@ fn near_limit(run: &RunState, pins: &RunStarted) -> Option<String> {
         return Some(format!("the cap of {cap} turns is reached"));
     }
     let (spent, settings) = (run.asking.spent(&run.totals), &pins.settings);
+    // What a turn takes: of tokens that is known, of money it is about what a call took until now.
+    let tokens = compaction::tokens_now(run, pins).saturating_add(LAST_WORDS_TOKENS);
+    let money = run.totals.cost_nusd / u64::from(run.totals.model_calls.max(1));
     let budgets = [
-        ("time", settings.time_max_ms, spent.worked_ms),
-        ("tokens", settings.tokens_max, spent.tokens),
-        ("money", settings.cost_max_nusd, spent.cost_nusd),
+        ("time", settings.time_max_ms, spent.worked_ms, 0),
+        ("tokens", settings.tokens_max, spent.tokens, tokens),
+        ("money", settings.cost_max_nusd, spent.cost_nusd, money),
     ];
-    let is_near = |max: u64, spent: u64| max > 0 && spent >= max / 100 * NEAR_PERCENT;
-    let near = budgets.into_iter().find(|(_, max, spent)| is_near(*max, *spent));
+    let near = budgets.into_iter().find(|(_, max, spent, turn)| is_near(*max, *spent, *turn));
     near.map(|(name, ..)| format!("the budget of {name} is nearly used up"))
+}
+
+/// Whether a budget pays for one more turn, and not for two.
+fn is_near(max: u64, spent: u64, turn: u64) -> bool {
+    let share = u128::from(spent) * 100 >= u128::from(max) * NEAR_PERCENT;
+    max > 0 && (share || max.saturating_sub(spent) < turn.saturating_mul(2))
 }
 
 fn is_blocked(run: &RunState) -> bool {
@@ -420,4 +430,26 @@ fn kept<T: serde::de::DeserializeOwned>(run: &RunState, name: &str) -> Option<T>
 /// The plan in force.
 fn plan(run: &RunState) -> Option<PlanCard> {
     kept(run, PLAN_CARD)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::is_near;
+
+    #[test]
+    fn a_limit_is_near_where_two_turns_do_not_fit() {
+        for (max, spent, turn, near) in [
+            (0, u64::MAX, 9, false),
+            (100, 0, 10, false),
+            (100, 80, 10, false),
+            (100, 81, 10, true),
+            (100, 89, 0, false),
+            (100, 90, 0, true),
+            (7, 6, 0, false),
+            (7, 7, 0, true),
+            (u64::MAX, u64::MAX / 100, u64::MAX / 2, true),
+        ] {
+            assert_eq!(is_near(max, spent, turn), near, "{spent} of {max}, {turn} a turn");
+        }
+    }
 }

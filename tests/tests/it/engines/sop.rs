@@ -374,20 +374,24 @@ calls = [
     let played = play_on(&FILES, PLANS, &[&TESTED[..], &["--turns", "1"]].concat()).await?;
     ensure!(played.outcome.contains("in phase `plan`") && played.refused().len() == 1, "{}", played.outcome);
 
-    // A budget is met the same way: nine tenths of these tokens are used up by the first two turns.
-    let flags = [&TESTED[..], &["--max-tokens", "BUDGET"]].concat();
+    // A budget is met the same way: it pays for these two turns and one more, not for two more.
     let first = play_on(&FILES, &[PLANS, MENDS, HANDS_IN, REPORTS, COMPLETES].concat(), &TESTED).await?;
-    let used = first.kind("ModelAnswered").take(2).map(used).sum::<u64>();
-    let budget = (used * 100 / 91 + 1).to_string();
-    let flags: Vec<&str> =
-        flags.into_iter().map(|flag| if flag == "BUDGET" { &budget } else { flag }).collect();
-    let played = play_on(&FILES, &[PLANS, MENDS, HANDS_IN].concat(), &flags).await?;
-    ensure!(played.count("last turn: \"the budget of tokens is nearly used up") == 1, "{:#?}", played.gists);
+    let turns: Vec<u64> = first.kind("ModelAnswered").take(3).map(used).collect();
+    let budget = (turns[0] + turns[1] + (turns[2] + 1024) * 3 / 2).to_string();
+    let flags = [&TESTED[..], &["--max-tokens", &budget]].concat();
+    let played = play_on(&FILES, &[PLANS, MENDS, last].concat(), &flags).await?;
+    ensure!(
+        played.count("last turn: \"the budget of tokens is nearly used up") == 1,
+        "{turns:?} {:#?}",
+        played.gists
+    );
     ensure!(
         played.outcome.starts_with("limit: ") && played.diff.contains("+    return 2"),
         "{}",
         played.outcome
     );
+    let end = played.kind("RunEnded").next().context("an end")?;
+    ensure!(end["summary"].to_string().contains("nothing is checked yet"), "{turns:?} {end}");
     Ok(())
 }
 
