@@ -385,7 +385,7 @@ calls = [
     let played = play_on(&FILES, &[PLANS, MENDS, last].concat(), &flags).await?;
     ensure!(
         played.count("last turn: \"the budget of tokens is nearly used up") == 1,
-        "{turns:?} {:#?}",
+        "{asked:?} {:#?}",
         played.gists
     );
     ensure!(
