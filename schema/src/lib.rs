@@ -5,6 +5,7 @@
 //! no clock and no randomness.
 #![warn(missing_docs)]
 
+pub mod artifact;
 pub mod content;
 pub mod event;
 pub mod export;

@@ -178,7 +178,8 @@ fn of_base(base: &Base, named: &mut Vec<Named>) {
     let packed = base.git.is_some();
     named.push(Named { blob: base.manifest, named_as: NamedAs::Manifest { packed } });
     if let Some(git) = &base.git {
-        git.pack.iter().chain([&git.pack_index, &git.index]).for_each(|blob| part(*blob, named));
+        let parts = git.pack.iter().chain([&git.pack_index, &git.index]).chain(&git.recent);
+        parts.for_each(|blob| part(*blob, named));
     }
 }
 

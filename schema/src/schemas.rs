@@ -10,6 +10,7 @@ use schemars::{JsonSchema, SchemaGenerator, generate::SchemaSettings};
 use serde_json::{Value, json};
 
 use crate::{
+    artifact,
     event::{Envelope, NewEvent},
     queue::QueueEvent,
     run::RunEvent,
@@ -27,6 +28,10 @@ pub fn all() -> BTreeMap<String, Value> {
     all.extend(family("system", SystemEvent::schemas));
     one::<Envelope>(&mut all, "event.Envelope");
     one::<NewEvent>(&mut all, "event.NewEvent");
+    one::<artifact::PlanCard>(&mut all, "artifact.PlanCard");
+    one::<artifact::DiffCard>(&mut all, "artifact.DiffCard");
+    one::<artifact::TestReport>(&mut all, "artifact.TestReport");
+    one::<artifact::ReviewReport>(&mut all, "artifact.ReviewReport");
     one::<TaskSpec>(&mut all, "task.TaskSpec");
     one::<TaskRecord>(&mut all, "task.TaskRecord");
     requests(&mut all);

@@ -118,6 +118,9 @@ pub struct GitBase {
     pub index: BlobRef,
     /// Where the commit came from: a local folder or a remote's address. For people and for delivery.
     pub source: String,
+    /// The last commits, in lines of text, as far as their history was at hand. Not in logs that lack it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub recent: Option<BlobRef>,
 }
 
 /// A whole tree, path by path.

@@ -10,6 +10,7 @@ use serde::{Deserialize, Serialize};
 pub use network::{NetworkSeen, PLACES_MAX, PlaceReached, PlaceRefused};
 
 use crate::{
+    artifact::Changes,
     content::WorkPath,
     ids::{BlobHash, RunId, TaskId},
     message::CallId,
@@ -273,6 +274,9 @@ pub struct ToolFacts {
     /// Lines that a file tool added and removed.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub lines: Option<LineCounts>,
+    /// What the workspace differs in from its base; of the call that looks at that.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub diff: Option<Changes>,
     /// What linters said of the batch of edits that this call ends; of a final check, that its linter is missing.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub lint: Vec<LintSeen>,

@@ -86,6 +86,7 @@ fn log() -> Log {
             pack_index: log.blob(b"\xfftOc"),
             index: log.blob(b"DIRC\x1b"),
             source: "/src".into(),
+            recent: None,
         }),
     };
     let spec = serde_json::json!({ "title": "t", "text": "x", "base": base, "model": model() });

@@ -1,14 +1,20 @@
 //! Which artifacts a run is to leave, and which it left: the one place to extend where engines come to emit their own.
 //!
-//! Today's logs hold two kinds. A plan is the list behind an answer's `PLAN:`; no engine so far demands one, so that a
-//! run without one lacks nothing. Paths that the task requires are artifacts too, and the check `requires` says which
-//! of them are there.
+//! A plan is the list behind an answer's `PLAN:`, or what an engine concluded as one; where no engine demands it, a run
+//! without one lacks nothing. Engine `sop` demands four, whatever becomes of the run. Paths that the task requires are
+//! artifacts too, and the check `requires` says which of them are there.
+
+use std::collections::BTreeSet;
 
 use crate::{
+    artifact::{ARTIFACTS, PLAN_CARD},
     content::Content,
     message::Part,
-    run::{GateFinished, RunEvent, RunStarted, plan_in},
+    run::{EngineRef, Fact, GateFinished, RunEvent, RunStarted, plan_in},
 };
+
+/// The engine that demands artifacts.
+const SOP: &str = "sop";
 
 /// What is known of the artifacts of a run.
 #[derive(Debug, Clone, Default)]
@@ -17,11 +23,21 @@ pub(super) struct Artifacts {
     /// Required paths that are not there; none while no check has looked at the tree as it is.
     absent: Option<u64>,
     planned: bool,
+    /// The engine in force demands all of [`ARTIFACTS`].
+    demanded: bool,
+    /// Those that came.
+    emitted: BTreeSet<&'static str>,
 }
 
 impl Artifacts {
     pub(super) fn begin(&mut self, started: &RunStarted) {
         self.paths = started.requires.len() as u64;
+        self.under(&started.engine);
+    }
+
+    /// Another engine is in force.
+    pub(super) fn under(&mut self, engine: &EngineRef) {
+        self.demanded = engine.name == SOP;
     }
 
     /// The tree is not what it was when the check looked.
@@ -38,6 +54,12 @@ impl Artifacts {
 
     /// Takes an event; whether it holds the plan.
     pub(super) fn emits_plan(&mut self, event: &RunEvent) -> bool {
+        if let RunEvent::Concluded(concluded) = event {
+            // All of them, also behind the plan.
+            let planned = concluded.facts.iter().fold(false, |planned, fact| self.emits(fact) | planned);
+            self.planned |= planned;
+            return planned;
+        }
         let RunEvent::ModelAnswered(answered) = event else { return false };
         if answered.call.is_summary() {
             return false;
@@ -47,6 +69,28 @@ impl Artifacts {
         let planned = answered.parts.iter().any(is_plan);
         self.planned |= planned;
         planned
+    }
+
+    /// Takes what an engine concluded; whether that is a plan.
+    fn emits(&mut self, fact: &Fact) -> bool {
+        match fact {
+            Fact::Planned { .. } => true,
+            Fact::Artifact { name, .. } => {
+                self.emitted.extend(ARTIFACTS.into_iter().filter(|known| *known == name.as_str()));
+                name == PLAN_CARD
+            }
+            Fact::Invalid { .. }
+            | Fact::StepEnded { .. }
+            | Fact::Judged { .. }
+            | Fact::PlanDropped { .. }
+            | Fact::PhaseBegan { .. }
+            | Fact::Answered { .. }
+            | Fact::Summarized { .. }
+            | Fact::Calls { .. }
+            | Fact::Correcting { .. }
+            | Fact::QualityGate { .. }
+            | Fact::LastTurn { .. } => false,
+        }
     }
 
     pub(super) const fn has_plan(&self) -> bool {
@@ -60,7 +104,11 @@ impl Artifacts {
             (_, None) => return None,
             (all, Some(absent)) => (all.saturating_sub(absent), all),
         };
-        let plan = u64::from(self.planned);
-        Some((paths.0 + plan, paths.1 + plan)).filter(|(_, all)| *all > 0)
+        // Its plan is one of the four.
+        let own = match (self.demanded, u64::from(self.planned)) {
+            (true, _) => (self.emitted.len() as u64, ARTIFACTS.len() as u64),
+            (false, plan) => (plan, plan),
+        };
+        Some((paths.0 + own.0, paths.1 + own.1)).filter(|(_, all)| *all > 0)
     }
 }

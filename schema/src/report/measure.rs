@@ -172,6 +172,7 @@ impl TaskFold {
             self.artifacts.begin(started);
         } else if let RunEvent::Forked(forked) = event {
             self.scripted |= forked.models.as_ref().is_some_and(|models| models.main.provider == SCRIPTED);
+            forked.engine.iter().for_each(|engine| self.artifacts.under(engine));
         } else if let RunEvent::GateFinished(finished) = event
             && self.standing.gate(&finished.call) == Some("requires")
         {

@@ -9,9 +9,10 @@ use crate::{
     ids::{BlobHash, DecisionHash, Epoch, IncarnationId, RunId, Timestamp, TreeHash, Turn},
     message::{CallId, ModelRef, Part, StopReason, ToolUse, Usage},
     run::{
-        BaseChecked, FailureKind, GateFinished, GateRequested, GateSpec, GateStep, ModelAnswered, ModelTerms,
-        Models, RunEnded, RunEvent, RunOutcome, RunStarted, SandboxLayers, SnapshotTaken, ToolFinished,
-        ToolRequested, ToolStatus, Verdict as Policy, WorkspaceEdited,
+        BaseChecked, Concluded, EngineRef, Fact, FailureKind, GateFinished, GateRequested, GateSpec,
+        GateStep, ModelAnswered, ModelTerms, Models, RunEnded, RunEvent, RunOutcome, RunStarted,
+        SandboxLayers, SnapshotTaken, ToolFinished, ToolRequested, ToolStatus, Verdict as Policy,
+        WorkspaceEdited,
     },
     snapshot::{Entry, EntryKind, PathChange},
     task::{
@@ -528,4 +529,58 @@ fn weeks_add_their_tasks_up_and_one_that_comes_twice_counts_once() {
     assert_eq!((of(&report.weeks[1].metrics, 0), of(&report.weeks[1].metrics, 1)), ((0, 1), (9, 18)));
     // Of calls, and not of tasks' rates: 10 of 19.
     assert_eq!(of(&report.all, 1), (10, 19));
+}
+
+fn concluded(facts: Vec<Fact>) -> Concluded {
+    Concluded { facts, decision: DecisionHash::ZERO }
+}
+
+#[test]
+fn what_engines_conclude_is_a_plan_and_their_own_calls_are_edits() {
+    use Metric::{ArtifactCompleteness as A, PatchApplyRate as P, TimeToPlanS as T};
+    let mut log = Log::begun();
+    let begun = log.now_ms;
+    log.gives(T, None).push(concluded(vec![Fact::Planned { steps: Vec::new() }]));
+    let planned = log.now_ms;
+    assert!(planned > begun);
+    // From the lease on, which is a second before the run begins.
+    log.gives(T, Some((planned - 1000, 1))).gives(A, Some((1, 1)));
+    for (nth, (status, facts)) in
+        [(ToolStatus::Ok, wrote("a")), (ToolStatus::Error, none())].into_iter().enumerate()
+    {
+        let call = CallId::own(nth as u32);
+        let (name, args) = ("edit_file".to_owned(), json!({ "path": "a" }));
+        let tool = ToolUse { call: call.clone(), name, args, malformed: None };
+        log.push(concluded(vec![Fact::Calls { calls: vec![tool] }]));
+        log.push(asked(call.clone(), "edit_file", allow())).push(finished(call, status, facts));
+    }
+    log.gives(P, Some((1, 2)));
+    // What only looks is no edit.
+    let call = CallId::own(2);
+    let tool =
+        ToolUse { call: call.clone(), name: "show_changes".to_owned(), args: json!({}), malformed: None };
+    log.push(concluded(vec![Fact::Calls { calls: vec![tool] }])).push(finished(call, OK, none()));
+    log.gives(P, Some((1, 2)));
+}
+
+#[test]
+fn a_run_of_engine_sop_owes_four_artifacts() {
+    use Metric::{ArtifactCompleteness as A, TimeToPlanS as T};
+    let card = |name: &str| Fact::Artifact { name: name.to_owned(), content: json!({}) };
+    let under = |engine: &str| {
+        let mut log = Log::new();
+        log.fold.begin_run();
+        let engine = EngineRef { name: engine.to_owned(), version: 1 };
+        log.push(RunStarted { engine, ..started("anthropic", "namespaces", &[]) });
+        log
+    };
+    under("sop")
+        .gives(A, Some((0, 4)))
+        .push(concluded(vec![card("DiffCard"), card("DiffCard")]))
+        .gives(A, Some((1, 4)));
+    under("sop").push(concluded(vec![card("PlanCard")])).gives(A, Some((1, 4))).gives(T, Some((2000, 1)));
+    let all = ["PlanCard", "DiffCard", "TestReport", "ReviewReport", "Poem"].map(card).to_vec();
+    under("sop").push(concluded(all)).gives(A, Some((4, 4)));
+    // Nobody else owes them.
+    under("react").gives(A, None).push(concluded(vec![card("DiffCard")])).gives(A, None);
 }

@@ -9,7 +9,9 @@ use crate::{
     content::WorkPath,
     ids::Turn,
     message::{CallId, Part, ToolUse},
-    run::{BaseChecked, GateFinished, Hands, RunEvent, RunOutcome, SnapshotTaken, ToolFinished, ToolStatus},
+    run::{
+        BaseChecked, Fact, GateFinished, Hands, RunEvent, RunOutcome, SnapshotTaken, ToolFinished, ToolStatus,
+    },
     tool::{LintStatus, ToolFacts},
 };
 
@@ -137,6 +139,13 @@ impl Standing {
             for part in &answered.parts {
                 if let Part::ToolUse(tool) = part {
                     self.calls.insert(tool.call.clone(), tool.clone());
+                }
+            }
+        } else if let RunEvent::Concluded(concluded) = event {
+            // Calls that the runtime makes itself stand in no answer.
+            for fact in &concluded.facts {
+                if let Fact::Calls { calls } = fact {
+                    self.calls.extend(calls.iter().map(|tool| (tool.call.clone(), tool.clone())));
                 }
             }
         } else if let RunEvent::ToolFinished(finished) = event {

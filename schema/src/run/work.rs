@@ -9,10 +9,14 @@ use std::collections::BTreeMap;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::event_work::{ToolFinished, ToolStatus};
+use super::{
+    event_work::{ToolFinished, ToolStatus},
+    quality::{CheckEnd, GateVerdict, QualityGate},
+};
 use crate::{
+    artifact::Changes,
     content::{Content, WorkPath},
-    ids::DecisionHash,
+    ids::{DecisionHash, Turn},
     message::ToolUse,
     tool::LintStatus,
 };
@@ -100,6 +104,23 @@ pub enum Fact {
         /// What is to be corrected.
         reason: String,
     },
+    /// A quality gate between two phases was looked at.
+    QualityGate {
+        /// Its name.
+        gate: String,
+        /// What it came to.
+        verdict: GateVerdict,
+        /// By what, in a line.
+        #[serde(default, skip_serializing_if = "String::is_empty")]
+        reason: String,
+    },
+    /// A limit is near: one turn is left, to end the work in.
+    LastTurn {
+        /// That turn.
+        turn: Turn,
+        /// Which limit, and where the work stood.
+        reason: String,
+    },
 }
 
 impl Fact {
@@ -116,7 +137,9 @@ impl Fact {
             | Self::Answered { .. }
             | Self::Summarized { .. }
             | Self::Calls { .. }
-            | Self::Correcting { .. } => None,
+            | Self::Correcting { .. }
+            | Self::QualityGate { .. }
+            | Self::LastTurn { .. } => None,
         }
     }
 }
@@ -221,17 +244,8 @@ pub struct Done {
     pub content: Content,
     /// A linter found something in what the call wrote.
     pub findings: bool,
-}
-
-/// A check of the last round, whatever became of it.
-#[derive(Debug, Clone, PartialEq)]
-pub struct SaidCheck {
-    /// Its name.
-    pub name: String,
-    /// Whether it passed.
-    pub passed: bool,
-    /// What it said.
-    pub content: Content,
+    /// What the workspace differs in from its base, where that was looked at.
+    pub changes: Option<Changes>,
 }
 
 /// A check of the last round that failed.
@@ -288,8 +302,12 @@ pub struct Work {
     pub commands_ended: u32,
     /// Checks of the last round that failed.
     pub failed_checks: Vec<FailedCheck>,
-    /// All checks of the last round, for whoever judges the work by them.
-    pub checks: Vec<SaidCheck>,
+    /// Checks of the last round that ended, in order.
+    pub checks: Vec<CheckEnd>,
+    /// Quality gates by name.
+    pub quality: BTreeMap<String, QualityGate>,
+    /// The last turn there is, and why.
+    pub last_turn: Option<(Turn, String)>,
     /// Words of people that no model has read yet.
     pub heard: Vec<Content>,
     /// What the role in hand said last, while no other was taken up.
@@ -315,7 +333,8 @@ impl Work {
         let (tool, status, exit) = (tool.clone(), event.status, event.facts.exit);
         self.commands_ended += u32::from(exit.is_some() && !event.call.is_own());
         let findings = event.facts.lint.iter().any(|seen| seen.status == LintStatus::Findings);
-        self.done.push(Done { tool, status, exit, content: event.content.clone(), findings });
+        let (content, changes) = (event.content.clone(), event.facts.diff.clone());
+        self.done.push(Done { tool, status, exit, content, findings, changes });
     }
 
     pub(super) fn take(&mut self, fact: Fact) {
@@ -334,6 +353,8 @@ impl Work {
             Fact::Invalid { problem, .. } => {
                 self.invalid += 1;
                 self.problem = Some(problem);
+                // Told once: what was wrong stands in no later result.
+                self.done.clear();
             }
             Fact::StepEnded { step, success, output } => {
                 self.ended.push(StepEnd { step, success, output });
@@ -375,7 +396,23 @@ impl Work {
                 self.checked = None;
             }
             Fact::Correcting { .. } => self.corrections += 1,
+            Fact::QualityGate { gate, verdict, reason } => self.gated(gate, verdict, reason),
+            Fact::LastTurn { turn, reason } => {
+                self.last_turn = Some((turn, reason));
+                self.done.clear();
+            }
         }
+    }
+
+    fn gated(&mut self, gate: String, verdict: GateVerdict, reason: String) {
+        let before = self.quality.get(&gate).map_or(0, |gate| gate.failed);
+        let failed = before + u32::from(verdict == GateVerdict::Failed);
+        match verdict {
+            GateVerdict::Failed => self.problem = Some(reason.clone()),
+            GateVerdict::Passed | GateVerdict::Excused => self.valid(),
+        }
+        self.quality.insert(gate, QualityGate { verdict, reason, failed });
+        self.done.clear();
     }
 
     fn valid(&mut self) {

@@ -5,8 +5,9 @@ use std::{fs, sync::LazyLock};
 use cap_std::{ambient_authority, fs::Dir};
 use docket_schema::tool::ToolSet;
 use docket_worker::tools::{
-    CommandOutput, CommandSpec, NoMemory, ReadSet, Runner, RunnerError, ToolContext, ToolSettings,
-    WholeOutputs, execute, labels, meant_name, recovery_class, specs, specs_of,
+    BaseView, CommandOutput, CommandSpec, NoMemory, ReadSet, Runner, RunnerError, SHOW_CHANGES, SHOW_FILE,
+    SURVEY, ToolContext, ToolSettings, WholeOutputs, card_specs, execute, labels, meant_name, recovery_class,
+    specs, specs_of,
 };
 use futures_util::future::BoxFuture;
 use serde_json::Value;
@@ -51,6 +52,7 @@ pub(super) fn call(input: &[u8]) {
     let _ = (meant_name(&name), labels(&name, &args), recovery_class(&name, &args));
     let root = Dir::open_ambient_dir(place.dir.path().join("work"), ambient_authority()).expect("opens");
     let (read_set, settings, outputs) = (ReadSet::new(), ToolSettings::default(), WholeOutputs::default());
+    let base = BaseView::default();
     let context = ToolContext {
         root: &root,
         runner: &Never,
@@ -58,10 +60,13 @@ pub(super) fn call(input: &[u8]) {
         settings: &settings,
         tests: None,
         outputs: &outputs,
+        base: &base,
         memory: &NoMemory,
         call: None,
     };
-    let known = specs_of(ToolSet::Wide).iter().chain(&specs()).any(|spec| spec.name == name);
+    let own = [SHOW_FILE, SHOW_CHANGES, SURVEY].contains(&name.as_str());
+    let all = [specs_of(ToolSet::Wide), specs(), card_specs()].concat();
+    let known = own || all.iter().any(|spec| spec.name == name);
     let outcome = place.runtime.block_on(execute(context, &name, &args));
     assert!(known || outcome.is_error, "no tool `{name}`, and no error");
     assert!(outcome.content.len() <= ANSWER_BYTES_MAX, "{} bytes for the model", outcome.content.len());

@@ -5,6 +5,7 @@ mod architect;
 mod plan;
 mod review;
 mod roles;
+mod sop;
 mod team;
 
 use anyhow::{Context as _, Result, ensure};
@@ -27,6 +28,9 @@ struct Played {
     events: Vec<Value>,
     /// Its patch.
     diff: String,
+    /// The run, and the home that it is in.
+    run: String,
+    home: tempfile::TempDir,
 }
 
 impl Played {
@@ -64,16 +68,25 @@ async fn play_under(engine: &str, script: &str, policy: &str) -> Result<Played> 
 
 /// The same with these settings and flags.
 async fn play_as(engine: &str, script: &str, settings: &str, flags: &[&str]) -> Result<Played> {
+    let usual = ["--tests", "python3 -c 'import a; assert a.f() == 2'", "--engine", engine];
+    played(&FILES, script, settings, &[&usual[..], flags].concat()).await
+}
+
+/// The same on other files, with other flags.
+async fn play_on(files: &[(&str, &str)], script: &str, more: &[&str]) -> Result<Played> {
+    played(files, script, "", &[&["--model", "scripted:x"], more].concat()).await
+}
+
+async fn played(files: &[(&str, &str)], script: &str, settings: &str, flags: &[&str]) -> Result<Played> {
     let _room = room().await;
-    let sample = Sample::new(&FILES)?;
+    let sample = Sample::new(files)?;
     let folder = tempfile::tempdir()?;
     std::fs::write(folder.path().join("docket.toml"), settings)?;
     let env = [("DOCKET_HOME", folder.path().as_os_str())];
     let script = sample.script(script)?;
     let (repo, script) = (sample.path().to_str().context("UTF-8")?, script.to_str().context("UTF-8")?);
     let args = ["run", "Let f return 2", "--json", "--repo", repo, "--script", script];
-    let more = ["--tests", "python3 -c 'import a; assert a.f() == 2'", "--engine", engine];
-    let said = run(Tool::Docket, folder.path(), &env, &[&args[..], &more, flags].concat()).await?;
+    let said = run(Tool::Docket, folder.path(), &env, &[&args[..], flags].concat()).await?;
     let row: Value = serde_json::from_str(said.stdout.lines().last().with_context(|| format!("{said:?}"))?)?;
     let id = row["run"].as_str().with_context(|| format!("a run: {said:?}"))?.to_owned();
     let log = run(Tool::Docket, folder.path(), &env, &["logs", &id, "--json"]).await?.ok()?;
@@ -89,7 +102,7 @@ async fn play_as(engine: &str, script: &str, settings: &str, flags: &[&str]) -> 
         (Some(_), why) => format!("{}: {}", why.unwrap_or_default(), end["result"]["message"]),
         (None, _) => format!("blocked: {}", end["question"]),
     };
-    Ok(Played { gists, outcome, events, diff })
+    Ok(Played { gists, outcome, events, diff, run: id, home: folder })
 }
 
 fn gists_of(event: &Value) -> Vec<String> {
@@ -117,6 +130,13 @@ fn fact(fact: &Value) -> String {
         "judged" => format!("verdict {}", fact["verdict"].as_str().unwrap_or_default()),
         "invalid" => format!("invalid {}: {}", fact["what"], fact["problem"]),
         "answered" => format!("answered {}", fact["role"].as_str().unwrap_or_default()),
+        "phase_began" => format!("phase {}", fact["phase"].as_str().unwrap_or_default()),
+        "artifact" => format!("artifact {}", fact["name"].as_str().unwrap_or_default()),
+        "quality_gate" => {
+            let of = |name: &str| fact[name].as_str().unwrap_or_default();
+            format!("gate {} {}: {}", of("gate"), of("verdict"), of("reason"))
+        }
+        "last_turn" => format!("last turn: {}", fact["reason"]),
         "plan_dropped" => format!("dropped: {}", fact["reason"]),
         other => other.to_owned(),
     }

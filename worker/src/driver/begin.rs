@@ -121,7 +121,7 @@ fn role(
     pin: &mut impl FnMut(Vec<u8>) -> BlobRef,
 ) -> RoleSpec {
     // Of whichever set they are: an engine names its own.
-    let all = [ToolSet::Core, ToolSet::Wide].into_iter().flat_map(tools::specs_of);
+    let all = [ToolSet::Core, ToolSet::Wide].into_iter().flat_map(tools::specs_of).chain(tools::card_specs());
     let mut specs: Vec<ToolSpec> = Vec::new();
     for spec in all.filter(|spec| def.tools.contains(&spec.name)) {
         if specs.iter().all(|known| known.name != spec.name) {

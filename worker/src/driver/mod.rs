@@ -8,9 +8,9 @@
 
 mod act;
 mod base;
+mod before;
 mod begin;
 mod causes;
-mod changes;
 mod checks;
 mod context;
 mod delegate;

@@ -194,9 +194,20 @@ async fn ready(
     let outputs = tools::WholeOutputs::new();
     let grants = Grants::on(bootstrap.settings.policy.clone());
     let memory = Some(RunMemory::of(material.source().clone(), bootstrap.lease.run));
-    let known = None;
-    let mut bench =
-        Workbench { workspace, root, runner, settings, tests, redactor, outputs, grants, memory, known };
+    let (base, known) = (tools::BaseView::default(), None);
+    let mut bench = Workbench {
+        workspace,
+        root,
+        runner,
+        settings,
+        tests,
+        redactor,
+        outputs,
+        base,
+        grants,
+        memory,
+        known,
+    };
     base::check(bootstrap, journal, material, &mut bench).await?;
     Ok((engine, Hands { voices, bench }))
 }

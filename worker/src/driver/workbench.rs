@@ -25,7 +25,7 @@ use docket_schema::{
 use futures_util::FutureExt as _;
 
 use super::{
-    checks,
+    before, checks,
     granted::{Granted, Grants, told},
     journal::Outgoing,
     known::result_of,
@@ -36,7 +36,10 @@ use super::{
 };
 use crate::{
     bootstrap::SandboxChoice,
-    tools::{self, Memory, NoMemory, TestRunnerConfig, ToolContext, ToolOutcome, ToolSettings, WholeOutputs},
+    tools::{
+        self, BaseView, Memory, NoMemory, TestRunnerConfig, ToolContext, ToolOutcome, ToolSettings,
+        WholeOutputs,
+    },
     workspace::{Blobs, SnapshotError, Workspace, materialize},
 };
 
@@ -51,6 +54,8 @@ pub(crate) struct Workbench {
     pub(super) redactor: Redactor,
     /// Whole outputs that the open calls ask for.
     pub(super) outputs: WholeOutputs,
+    /// What stood before the run, as the open calls ask for it.
+    pub(super) base: BaseView,
     /// What of the network the open calls may reach.
     pub(super) grants: Grants,
     /// What outlives the run; none where it is only replayed.
@@ -92,8 +97,8 @@ impl Workbench {
         let redactor = Redactor::default();
         // What was done again reaches nowhere.
         let (outputs, grants, memory) = (WholeOutputs::new(), Grants::default(), None);
-        let known = None;
-        Ok(Self { workspace, root, runner, settings, tests, redactor, outputs, grants, memory, known })
+        let (base, known) = (BaseView::default(), None);
+        Ok(Self { workspace, root, runner, settings, tests, redactor, outputs, base, grants, memory, known })
     }
 
     /// Runs one setup line.
@@ -119,6 +124,7 @@ impl Workbench {
                 self.outputs.insert(call, bytes.map_err(|error| error.to_string()));
             }
         }
+        self.base = before::at_hand(&self.workspace, state, blobs).await;
     }
 
     /// Runs the open tool calls: neighbouring readers together, changers in order; then a snapshot
@@ -227,9 +233,6 @@ impl Workbench {
         if let Some(text) = &tool.malformed {
             return refusal(&tool.name, super::act::not_run(&tool.name, text));
         }
-        if tool.call.is_own() && tool.name == tools::SHOW_CHANGES {
-            return self.show_changes(&tool.args).await;
-        }
         let context = ToolContext { call: Some(&tool.call), ..self.context(read_set, tests) };
         tools::execute(context, &tool.name, &tool.args).await
     }
@@ -264,6 +267,7 @@ impl Workbench {
             settings: &self.settings,
             tests,
             outputs: &self.outputs,
+            base: &self.base,
             memory: self.memory.as_ref().map_or(&NoMemory as &dyn Memory, |memory| memory),
             call: None,
         }

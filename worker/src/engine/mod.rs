@@ -39,6 +39,7 @@ mod react;
 mod react_tests;
 mod review;
 mod seat;
+mod sop;
 pub mod team;
 mod verification;
 #[cfg(test)]
@@ -53,6 +54,7 @@ pub(crate) use delegation::{Allowance, allowances, delegates};
 pub use plan::Plan;
 pub use react::React;
 pub use review::Review;
+pub use sop::Sop;
 pub use team::Team;
 pub(crate) use verification::must_parse;
 
@@ -183,7 +185,14 @@ fn thought_before(said: &Conversation, model: &ModelRef) -> Option<bool> {
 
 /// The engines of this build, every version that is still supported.
 pub fn engines() -> Vec<Box<dyn Engine>> {
-    vec![Box::new(React), Box::new(Plan), Box::new(Review), Box::new(Architect), Box::new(Team)]
+    vec![
+        Box::new(React),
+        Box::new(Plan),
+        Box::new(Review),
+        Box::new(Architect),
+        Box::new(Team),
+        Box::new(Sop),
+    ]
 }
 
 /// The engine of this name and version.

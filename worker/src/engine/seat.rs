@@ -50,13 +50,21 @@ pub(super) fn first(run: &RunState, pins: &RunStarted) -> Result<(), Decision> {
     }
 }
 
-/// The last word of the role in hand.
+/// What the role in hand said last.
+pub(super) enum Heard<'a> {
+    /// Words, without a tool.
+    Words(&'a Content),
+    /// Nothing that could be its last word; what it is told of that, where it has to be told anything.
+    Silent(Option<&'static str>),
+}
+
+/// What the role in hand said last.
 ///
 /// # Errors
-/// It has not said it: what is to be done for that.
-pub(super) fn speak<'a>(run: &'a RunState, pins: &RunStarted) -> Result<&'a Content, Decision> {
-    let nudge = match (&run.asking.stop, &run.work.problem) {
-        (Some(stop), _) if is_cut(stop) => {
+/// It refuses to go on, or its answers are cut again and again.
+pub(super) fn heard<'a>(run: &'a RunState, pins: &RunStarted) -> Result<Heard<'a>, Decision> {
+    match &run.asking.stop {
+        Some(stop) if is_cut(stop) => {
             if run.asking.cuts >= pins.settings.empty_answers_max {
                 let message = format!(
                     "{} answers in a row were cut at the limit of {} tokens; raise run.output_tokens_max or split the task",
@@ -65,50 +73,60 @@ pub(super) fn speak<'a>(run: &'a RunState, pins: &RunStarted) -> Result<&'a Cont
                 );
                 return Err(react::end(run, react::failed(FailureKind::Model, &message)));
             }
-            Some(NUDGE_CUT.to_owned())
+            Ok(Heard::Silent(Some(NUDGE_CUT)))
         }
-        (Some(StopReason::Refusal), _) if !run.transcript.has_notes() => {
+        Some(StopReason::Refusal) if !run.transcript.has_notes() => {
             let who = run.work.role.as_deref().unwrap_or("model");
             let words = match &run.work.said {
                 Some(Content::Text(text)) => format!(": {}", text.trim()),
                 Some(_) | None => ", without a word of why".to_owned(),
             };
             let question = Content::Text(format!("The {who} refuses to go on with the task{words}"));
-            return Err(block(run, question, BlockedWhy::Escalated));
+            Err(block(run, question, BlockedWhy::Escalated))
         }
-        _ => {
-            if run.answered_without_tools
-                && !run.transcript.has_notes()
-                && let Some(said) = &run.work.said
-            {
-                return Ok(said);
-            }
-            match &run.work.problem {
-                _ if run.empty_answers > 0 => Some(NUDGE_EMPTY.to_owned()),
-                Some(problem) => Some(format!(
-                    "Your last answer cannot be taken: {problem}\nGive it again, mended, and nothing else."
-                )),
-                None => None,
-            }
-        }
+        _ => match &run.work.said {
+            Some(said) if run.answered_without_tools && !run.transcript.has_notes() => Ok(Heard::Words(said)),
+            Some(_) | None if run.empty_answers > 0 => Ok(Heard::Silent(Some(NUDGE_EMPTY))),
+            Some(_) | None => Ok(Heard::Silent(None)),
+        },
+    }
+}
+
+/// The last word of the role in hand.
+///
+/// # Errors
+/// It has not said it: what is to be done for that.
+pub(super) fn speak<'a>(run: &'a RunState, pins: &RunStarted) -> Result<&'a Content, Decision> {
+    let nudge = match (heard(run, pins)?, &run.work.problem) {
+        (Heard::Words(said), _) => return Ok(said),
+        (Heard::Silent(Some(nudge)), _) => Some(nudge.to_owned()),
+        (Heard::Silent(None), Some(problem)) => Some(format!(
+            "Your last answer cannot be taken: {problem}\nGive it again, mended, and nothing else."
+        )),
+        (Heard::Silent(None), None) => None,
     };
+    Err(ask(run, pins, nudge))
+}
+
+/// Asks the role in hand, with these words at the end, unless it is not to go on.
+pub(super) fn ask(run: &RunState, pins: &RunStarted, nudge: Option<String>) -> Decision {
     if run.empty_answers >= pins.settings.empty_answers_max {
         let message = format!("{} empty answers in a row", run.empty_answers);
-        return Err(react::end(run, react::failed(FailureKind::EmptyAnswers, &message)));
+        return react::end(run, react::failed(FailureKind::EmptyAnswers, &message));
     }
     let cap = react::turns_allowed(run, &pins.settings);
     if run.turn.0 >= cap {
         let message = format!("the cap of {cap} turns is reached");
-        return Err(react::end(run, react::failed(FailureKind::TurnLimit, &message)));
+        return react::end(run, react::failed(FailureKind::TurnLimit, &message));
     }
     let question = blockers::question(run, &pins.settings);
     if let Some(question) = question.or_else(|| escalation::question(run, &pins.settings)) {
-        return Err(block(run, question, BlockedWhy::Escalated));
+        return block(run, question, BlockedWhy::Escalated);
     }
     if let Some(decision) = compaction::due(run, pins) {
-        return Err(decision);
+        return decision;
     }
-    Err(react::ask(run, pins, Asking { turn: run.turn.next(), wait_ms: 0, nudge }))
+    react::ask(run, pins, Asking { turn: run.turn.next(), wait_ms: 0, nudge })
 }
 
 /// The last word of the role in hand as the JSON that its schema wants, and that `take` takes; what is said of a role

@@ -10,7 +10,9 @@ use docket_schema::{
     tool::{FileSeen, ToolFacts},
 };
 
-use super::{memory::Memory, runner::Runner, signature::error_signature, whole::WholeOutputs};
+use super::{
+    base_view::BaseView, memory::Memory, runner::Runner, signature::error_signature, whole::WholeOutputs,
+};
 
 /// The hash of each file as this run last read or wrote it.
 pub type ReadSet = BTreeMap<WorkPath, BlobHash>;
@@ -90,6 +92,8 @@ pub struct ToolContext<'a> {
     pub tests: Option<&'a TestRunnerConfig>,
     /// Whole outputs that this batch of calls may read.
     pub outputs: &'a WholeOutputs,
+    /// What stood before the run.
+    pub base: &'a BaseView,
     /// What outlives the run.
     pub memory: &'a dyn Memory,
     /// The call that is carried out: what is done beyond the run is done once for it. None outside of a run.

@@ -98,3 +98,90 @@ pub(super) fn check_content(field: &str, given: &str, content: &str, undone: &st
     }
     framed(given, content).map_or(Ok(()), |why| Err(format!("{undone}: {why}")))
 }
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::super::testing::Workspace;
+
+    const GOOD: &str = "def f():\n    return 1\n";
+    const CONFIG: &str =
+        "[project]\nname = \"a\"\nversion = \"1\"\ndependencies = []\n\n[tool.ruff]\nline-length = 99\n";
+
+    /// The tools that give a file other bytes, each with a call that makes `line` of the file's last one.
+    fn calls(path: &str, old: &str, line: &str) -> Vec<(&'static str, Value)> {
+        let last = old.trim_end().lines().last().unwrap_or_default();
+        let whole = old.replace(last, line);
+        vec![
+            ("edit_file", json!({ "path": path, "edits": [{ "search": last, "replace": line }] })),
+            ("write_file", json!({ "path": path, "content": whole })),
+            ("append_file", json!({ "path": path, "content": format!("{line}\n") })),
+        ]
+    }
+
+    #[test]
+    fn no_tool_writes_a_file_that_is_not_the_one_it_was_read_as() {
+        for (tool, args) in calls("a.py", GOOD, "    return 2") {
+            let mut w = Workspace::new(&[("a.py", GOOD)]);
+            let out = w.call(tool, args.clone());
+            assert!(
+                out.is_error && out.text().contains("was not read in this run"),
+                "{tool}: {}",
+                out.text()
+            );
+            w.call("read_file", json!({ "path": "a.py" }));
+            let theirs = format!("# theirs\n{GOOD}");
+            w.write("a.py", &theirs);
+            let out = w.call(tool, args.clone());
+            assert!(out.is_error && out.text().contains("changed on disk"), "{tool}: {}", out.text());
+            assert!(w.read("a.py") == theirs && w.names() == ["a.py"], "{tool} left something");
+            w.call("read_file", json!({ "path": "a.py" }));
+            assert!(!w.call(tool, args).is_error, "{tool}");
+        }
+    }
+
+    #[test]
+    fn what_its_dry_run_refuses_no_tool_commits() {
+        for (tool, args) in calls("a.py", GOOD, "    return (") {
+            let mut w = Workspace::new(&[("a.py", GOOD)]);
+            w.settings.refuse_syntax_errors = true;
+            w.call("read_file", json!({ "path": "a.py" }));
+            let out = w.call(tool, args);
+            assert!(out.is_error && w.read("a.py") == GOOD, "{tool}: {}", out.text());
+        }
+        let mut w = Workspace::new(&[]);
+        w.settings.refuse_syntax_errors = true;
+        let new = json!({ "path": "b.py", "content": "def f(:\n" });
+        for tool in ["create_file", "write_file"] {
+            let out = w.call(tool, new.clone());
+            assert!(out.is_error && w.names().is_empty(), "{tool}: {}", out.text());
+        }
+        let mut w = Workspace::new(&[("pyproject.toml", CONFIG)]);
+        w.call("read_file", json!({ "path": "pyproject.toml" }));
+        let edits = json!([{ "search": CONFIG, "replace": "[project]\nname = \"b\"\n" }]);
+        for (tool, args) in [
+            ("write_file", json!({ "path": "pyproject.toml", "content": "[project]\nname = \"b\"\n" })),
+            ("edit_file", json!({ "path": "pyproject.toml", "edits": edits })),
+        ] {
+            let out = w.call(tool, args);
+            assert!(out.is_error && w.read("pyproject.toml") == CONFIG, "{tool}: {}", out.text());
+        }
+    }
+
+    #[test]
+    fn a_change_that_is_made_already_is_no_second_one() {
+        for (tool, args) in calls("a.py", GOOD, "    return 2").into_iter().take(2) {
+            let mut w = Workspace::new(&[("a.py", GOOD)]);
+            w.call("read_file", json!({ "path": "a.py" }));
+            assert_eq!(w.call(tool, args.clone()).facts.changed.len(), 1, "{tool}");
+            let once = w.read("a.py");
+            let again = w.call(tool, args);
+            assert!(again.facts.changed.is_empty() && w.read("a.py") == once, "{tool}: {}", again.text());
+        }
+        let mut w = Workspace::new(&[]);
+        let new = json!({ "path": "b.py", "content": GOOD });
+        assert!(!w.call("create_file", new.clone()).is_error);
+        assert!(w.call("create_file", new).is_error && w.read("b.py") == GOOD && w.names() == ["b.py"]);
+    }
+}

@@ -6,6 +6,8 @@
 //! `recovery_class` and `labels` are pure and the same to the byte on any machine.
 
 mod args;
+mod base_view;
+mod cards;
 #[cfg(test)]
 mod config_tests;
 mod contents;
@@ -23,6 +25,7 @@ mod guard;
 mod hostile_tests;
 mod huge;
 mod ignore_files;
+mod imports;
 mod labels;
 mod line;
 mod lint;
@@ -51,6 +54,7 @@ mod shell;
 mod show_changes;
 mod show_file;
 mod signature;
+mod survey;
 mod test_files;
 mod test_output;
 mod test_runner;
@@ -60,6 +64,11 @@ mod venv;
 mod walk;
 mod whole;
 
+pub use base_view::{BaseView, Was};
+pub use cards::{
+    COMPLETE_TASK, DIFF_CARD, Implemented, PLAN_CARD, REVIEW_REPORT, completion, implemented, plan_card,
+    review_report,
+};
 pub use context::{ReadSet, TestRunnerConfig, TimeLimit, ToolContext, ToolOutcome, ToolSettings};
 pub use delegate::{DELEGATE, Delegate, delegate_args, delegate_spec};
 pub(crate) use encoding::decoded;
@@ -76,13 +85,14 @@ pub use read_file::NAME as READ_FILE;
 pub use registry::{execute, meant_name, recovery_class, specs, unknown};
 pub use runner::{Captured, CommandOutput, CommandSpec, Ended, Runner, RunnerError};
 pub use search_codebase::NO_HITS;
-pub use set::{all_names, has, is_beyond_run, specs_of, waits};
+pub use set::{all_names, card_specs, has, is_beyond_run, specs_of, waits};
 pub(crate) use set::{named_files, shell_line, written_files};
 pub use shell::quote;
 pub(crate) use shell::{Simple, script, sets_git_alias, without_git_options};
-pub use show_changes::{Change, NAME as SHOW_CHANGES, Side, changes};
+pub use show_changes::NAME as SHOW_CHANGES;
 pub use show_file::{NAME as SHOW_FILE, NOT_THERE};
 pub use signature::error_signature;
+pub use survey::NAME as SURVEY;
 pub(crate) use test_files::is_of_tests;
 pub use test_files::{holds_tests, holds_tests_now, may_hold_tests};
 pub use test_output::{TestReport, parse_tests};

@@ -15,11 +15,12 @@ use serde_json::Value;
 
 use super::{
     args::{parse, schema_of},
+    cards,
     context::{ToolContext, ToolOutcome},
     create_file, edit_file, git,
     line::Line,
-    list_files, memory, paths, read_file, read_output, run_command, run_tests, search_codebase, show_file,
-    venv,
+    list_files, memory, paths, read_file, read_output, run_command, run_tests, search_codebase, show_changes,
+    show_file, survey, venv,
 };
 
 /// A tool.
@@ -110,7 +111,7 @@ macro_rules! git {
 use RecoveryClass::{Reads, Workspace};
 
 /// All of them; those of `core` first, in their order.
-static TOOLS: [Tool; 29] = [
+static TOOLS: [Tool; 35] = [
     tool!(sync read_file, Acts::Reads),
     tool!(edit_file, Acts::Writes(&["path"])),
     tool!(create_file, Acts::Writes(&["path"])),
@@ -151,9 +152,21 @@ static TOOLS: [Tool; 29] = [
     tool!(memory::recall, Acts::Recalls(Where::Memory)),
     tool!(memory::delete, Acts::Remembers),
     tool!(sync read_output, Acts::Recalls(Where::Log)),
-    // In no set: the runtime's own.
+    // In no set: the runtime's own, and those that an engine gives to its roles.
     tool!(sync show_file, Acts::Reads),
+    tool!(sync show_changes, Acts::Reads),
+    tool!(survey, Acts::Reads),
+    tool!(sync cards::plan_card, Acts::Reads),
+    tool!(sync cards::diff_card, Acts::Reads),
+    tool!(sync cards::review_report, Acts::Reads),
+    tool!(sync cards::complete_task, Acts::Reads),
 ];
+
+/// Those in no set that a role may have.
+const CARDS: [&str; 4] =
+    [cards::plan_card::NAME, cards::diff_card::NAME, cards::review_report::NAME, cards::complete_task::NAME];
+/// Those that only the runtime calls.
+const OWN: [&str; 3] = [show_file::NAME, show_changes::NAME, survey::NAME];
 
 /// The line of `run_command`, however much of its arguments is right: it was read so before there were others.
 fn command_line(args: &Value) -> Option<Line> {
@@ -213,7 +226,7 @@ pub(super) fn find(name: &str) -> Option<&'static Tool> {
 
 /// The names of all tools, those of `core` first.
 pub fn all_names() -> impl Iterator<Item = &'static str> {
-    TOOLS.iter().map(|tool| tool.name).filter(|name| *name != show_file::NAME)
+    TOOLS.iter().map(|tool| tool.name).filter(|name| !OWN.contains(name) && !CARDS.contains(name))
 }
 
 /// Whether a set has a tool of this name.
@@ -225,12 +238,19 @@ pub fn has(set: ToolSet, name: &str) -> bool {
 /// The tools of a set as a model is told of them: always in this order and to the byte the same.
 #[must_use]
 pub fn specs_of(set: ToolSet) -> Vec<ToolSpec> {
-    let spec = |name: &&str| {
-        let tool = find(name)?;
-        let (name, description) = (tool.name.to_owned(), tool.description.to_owned());
-        Some(ToolSpec { name, description, input_schema: (tool.schema)() })
-    };
-    names_of(set).iter().filter_map(spec).collect()
+    names_of(set).iter().filter_map(|name| spec(name)).collect()
+}
+
+/// The tools by which a role hands a structured result to the runtime, as a model is told of them.
+#[must_use]
+pub fn card_specs() -> Vec<ToolSpec> {
+    CARDS.iter().filter_map(|name| spec(name)).collect()
+}
+
+fn spec(name: &str) -> Option<ToolSpec> {
+    let tool = find(name)?;
+    let (name, description) = (tool.name.to_owned(), tool.description.to_owned());
+    Some(ToolSpec { name, description, input_schema: (tool.schema)() })
 }
 
 /// What a call of a tool that is a shell line runs; none of any other tool, and where its arguments come to no line.
@@ -309,13 +329,18 @@ mod tests {
         }
         let all: BTreeSet<_> = all_names().collect();
         let used: BTreeSet<_> = ToolSet::ALL.iter().flat_map(|set| names_of(*set)).copied().collect();
-        // One is the runtime's own.
-        assert_eq!((all.len() + 1, all == used), (TOOLS.len(), true));
+        assert_eq!((all.len() + OWN.len() + CARDS.len(), all == used), (TOOLS.len(), true));
+        assert_eq!(card_specs().len(), CARDS.len());
         assert_eq!(all_names().take(7).collect::<Vec<_>>(), names_of(ToolSet::Core));
     }
 
     #[test]
     fn specifications_of_the_wide_set_do_not_change_unseen() {
         insta::assert_json_snapshot!(specs_of(ToolSet::Wide));
+    }
+
+    #[test]
+    fn specifications_of_the_cards_do_not_change_unseen() {
+        insta::assert_json_snapshot!(card_specs());
     }
 }

@@ -1,135 +1,248 @@
-//! `show_changes`: what a run has changed in the repository until now, as one diff, for a role that judges the work. The
-//! runtime calls it; no model is told of it. The workbench knows both sides and gathers them; here is how they are told.
+//! `show_changes`: what the workspace differs in from the tree that the run began with. The runtime calls it; no model is
+//! told of it. The figures stand in the result's facts, for engines; the text is for whoever reviews.
 
-use crate::edit;
+use docket_schema::{
+    artifact::{Changes, FileChanged, FileDiff, Hunk},
+    content::WorkPath,
+};
+use schemars::JsonSchema;
+use serde::Deserialize;
+
+use super::{
+    base_view::Was,
+    context::{ToolContext, ToolOutcome},
+    encoding::{Held, held},
+    files::{FileError, load},
+};
+use crate::edit::unified_diff;
 
 /// The name.
 pub const NAME: &str = "show_changes";
+pub(super) const DESCRIPTION: &str = "Shows what differs from the tree that the run began with.";
 
-/// Bytes of all differences that are shown, and of one file's: what a request can hold beside the rest, and no file
-/// that somebody generated is to hide the others.
-const BYTES_MAX: usize = 96 * 1024;
-const FILE_BYTES_MAX: usize = 24 * 1024;
-
-/// What stands at a path, on one side.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Side {
-    /// Nothing.
-    Nothing,
-    /// A file with this text.
-    Text(String),
-    /// Something that is no text, or too large to be compared.
-    Other(&'static str),
-}
-
-/// A path that differs.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Change {
-    /// Where.
-    pub path: String,
-    /// What stood there when the run began.
-    pub before: Side,
-    /// What stands there now.
-    pub after: Side,
-}
-
-/// The changes as one text; `None` where nothing differs.
-#[must_use]
-pub fn changes(all: &[Change]) -> Option<String> {
-    let mut out = String::new();
-    let mut left = Vec::new();
-    for change in all {
-        let told = told(change);
-        if out.len() + told.len() > BYTES_MAX {
-            left.push(change.path.as_str());
-        } else {
-            out.push_str(&told);
-        }
-    }
-    if !left.is_empty() {
-        out.push_str(&format!("[{} more files differ and are not shown: {}]\n", left.len(), named(&left)));
-    }
-    (!out.is_empty()).then_some(out)
-}
-
+/// Bytes of the text: what a reviewer's request can hold beside the rest.
+const TEXT_BYTES_MAX: usize = 96 * 1024;
+/// Bytes of one file's difference: none that somebody generated is to hide the others.
+const SHOWN_BYTES_MAX: usize = 24 * 1024;
 /// Files that are named of those that are not shown.
 const NAMED_MAX: usize = 40;
+/// Largest file that is compared line by line, in bytes.
+const FILE_BYTES_MAX: usize = 1024 * 1024;
+/// Places that are listed: an event holds them.
+const HUNKS_MAX: usize = 500;
 
-fn named(paths: &[&str]) -> String {
-    let more = paths.len().saturating_sub(NAMED_MAX);
-    let names = paths[..paths.len() - more].join(", ");
-    if more > 0 { format!("{names} and {more} more") } else { names }
+#[derive(Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Args {
+    /// Paths that are named and not shown, for policy lets nobody read them.
+    #[serde(default)]
+    leave_out: Vec<String>,
 }
 
-fn told(change: &Change) -> String {
-    let Change { path, before, after } = change;
-    let (old, new, head) = match (before, after) {
-        (Side::Other(what), _) | (_, Side::Other(what)) => return format!("{path}: {what}\n"),
-        (Side::Nothing, Side::Nothing) => return String::new(),
-        (Side::Nothing, Side::Text(new)) => ("", new.as_str(), format!("new file {path}\n")),
-        (Side::Text(old), Side::Nothing) => (old.as_str(), "", format!("removed file {path}\n")),
-        (Side::Text(old), Side::Text(new)) if old == new => {
-            return format!("{path}: only its mode differs\n");
+pub(super) fn run(context: ToolContext<'_>, args: &Args) -> ToolOutcome {
+    let mut changes = Changes { more: context.base.more, ..Changes::default() };
+    let (mut text, mut unshown) = (String::new(), Vec::new());
+    for (path, was) in &context.base.before {
+        let Some((change, diff)) = compared(context, path, was) else { continue };
+        let (added, removed) = counted(&diff);
+        changes.files.push(FileDiff { path: path.clone(), change, added, removed });
+        for hunk in diff.lines().filter_map(|line| hunk(path, line)) {
+            if changes.hunks.len() < HUNKS_MAX {
+                changes.hunks.push(hunk);
+            } else {
+                changes.more = changes.more.saturating_add(1);
+            }
         }
-        (Side::Text(old), Side::Text(new)) => (old.as_str(), new.as_str(), String::new()),
+        let shown = match args.leave_out.contains(&path.to_string()) {
+            true => format!("{path}: changed; policy lets nobody read it here\n"),
+            false => shown(path, change, &diff),
+        };
+        if text.len() + shown.len() > TEXT_BYTES_MAX {
+            unshown.push(path.to_string());
+        } else {
+            text.push_str(&shown);
+        }
+    }
+    if !unshown.is_empty() {
+        let more = if unshown.len() > NAMED_MAX { " and others" } else { "" };
+        let names = unshown[..unshown.len().min(NAMED_MAX)].join(", ");
+        text.push_str(&format!("[{} more files differ and are not shown: {names}{more}]\n", unshown.len()));
+    }
+    if changes.files.is_empty() {
+        text.push_str("Nothing differs.\n");
+    }
+    let mut outcome = ToolOutcome::ok(text);
+    outcome.facts.diff = Some(changes);
+    outcome
+}
+
+/// What happened to a file, with its diff; none where it is as it was.
+fn compared(context: ToolContext<'_>, path: &WorkPath, was: &Was) -> Option<(FileChanged, String)> {
+    let opaque = Some((FileChanged::Opaque, String::new()));
+    let now = match load(context.root, path) {
+        Ok(loaded) => Some(loaded.bytes),
+        Err(FileError::Missing(_)) => None,
+        Err(_) => return opaque,
     };
-    let diff = edit::unified_diff(path, old.as_bytes(), new.as_bytes());
-    let cut = diff.floor_char_boundary(FILE_BYTES_MAX);
-    let rest = diff[cut..].lines().count();
-    let note = if rest > 0 {
-        format!("\n[… {rest} more lines of this file's difference …]\n")
-    } else {
-        String::new()
+    let before = match was {
+        Was::Nothing => None,
+        Was::File(bytes) => Some(bytes.as_ref()),
+        Was::Opaque => return opaque,
     };
-    format!("{head}{}{note}", &diff[..cut])
+    let change = match (before, now.as_deref()) {
+        (None, None) => return None,
+        (Some(before), Some(now)) if before == now => return None,
+        (None, Some(_)) => FileChanged::Added,
+        (Some(_), None) => FileChanged::Removed,
+        (Some(_), Some(_)) => FileChanged::Modified,
+    };
+    let (before, now) = (before.unwrap_or_default(), now.as_deref().unwrap_or_default());
+    match (text_of(before), text_of(now)) {
+        (Some(before), Some(now)) => {
+            // Struck out before anything is cut: half a secret has no shape.
+            let seen = |text: &str| context.settings.redactor.text(text).into_owned();
+            let (before, now) = (seen(&before), seen(&now));
+            Some((change, unified_diff(&path.to_string(), before.as_bytes(), now.as_bytes())))
+        }
+        // That it was made or is gone is told nevertheless.
+        _ if change == FileChanged::Modified => opaque,
+        _ => Some((change, String::new())),
+    }
+}
+
+/// A file's difference as far as it is shown.
+fn shown(path: &WorkPath, change: FileChanged, diff: &str) -> String {
+    if diff.is_empty() {
+        return format!("{path}: {}\n", words(change));
+    }
+    let head = match change {
+        FileChanged::Added => format!("new file {path}\n"),
+        FileChanged::Removed => format!("removed file {path}\n"),
+        FileChanged::Modified | FileChanged::Opaque => String::new(),
+    };
+    let cut = diff.floor_char_boundary(SHOWN_BYTES_MAX);
+    match diff[cut..].lines().count() {
+        0 => format!("{head}{diff}"),
+        rest => format!("{head}{}\n[… {rest} more lines of this file's difference …]\n", &diff[..cut]),
+    }
+}
+
+fn text_of(bytes: &[u8]) -> Option<String> {
+    if bytes.len() > FILE_BYTES_MAX {
+        return None;
+    }
+    match held(bytes) {
+        Held::Text(text, _) => Some(text.into_owned()),
+        Held::Data(_) => None,
+    }
+}
+
+const fn words(change: FileChanged) -> &'static str {
+    match change {
+        FileChanged::Added => "made, and not shown",
+        FileChanged::Removed => "removed",
+        FileChanged::Modified | FileChanged::Opaque => "changed, and not shown: it is no text, or too long",
+    }
+}
+
+/// Lines added and removed. The two lines of the head are none.
+fn counted(diff: &str) -> (u32, u32) {
+    let body = || diff.lines().skip(2);
+    let number =
+        |sign: char| u32::try_from(body().filter(|line| line.starts_with(sign)).count()).unwrap_or(u32::MAX);
+    (number('+'), number('-'))
+}
+
+/// The place that a line of a unified diff opens: all other lines begin with a blank or a sign.
+fn hunk(path: &WorkPath, line: &str) -> Option<Hunk> {
+    let (old, rest) = line.strip_prefix("@@ -")?.split_once(" +")?;
+    let (new, _) = rest.split_once(" @@")?;
+    let range = |text: &str| -> Option<(u32, u32)> {
+        match text.split_once(',') {
+            Some((start, lines)) => Some((start.parse().ok()?, lines.parse().ok()?)),
+            None => Some((text.parse().ok()?, 1)),
+        }
+    };
+    let ((old_start, old_lines), (new_start, new_lines)) = (range(old)?, range(new)?);
+    Some(Hunk { path: path.clone(), old_start, old_lines, new_start, new_lines })
 }
 
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use serde_json::json;
 
-    fn change(path: &str, before: Side, after: Side) -> Change {
-        Change { path: path.to_owned(), before, after }
-    }
+    use super::{super::testing::Workspace, *};
 
-    fn text(text: &str) -> Side {
-        Side::Text(text.to_owned())
+    fn path(name: &str) -> WorkPath {
+        WorkPath::new(name).expect("a path")
     }
 
     #[test]
-    fn every_change_is_shown_or_named() {
-        let told = changes(&[
-            change("a.py", text("x = 1\n"), text("x = 2\n")),
-            change("b.bin", Side::Nothing, Side::Other("not text")),
-            change("c.py", Side::Nothing, text("y = 1\n")),
-            change("d.py", text("z = 1\n"), Side::Nothing),
-            change("e.sh", text("ls\n"), text("ls\n")),
-        ]);
+    fn what_differs_is_counted_and_shown() {
+        let mut w = Workspace::new(&[("a.py", "one\n2\nthree\n"), ("new.py", "x\n"), ("same", "s\n")]);
+        w.write("b.bin", b"\0\x01\x02");
+        for (name, was) in [
+            ("a.py", Was::File("one\ntwo\nthree\n".into())),
+            ("new.py", Was::Nothing),
+            ("same", Was::File("s\n".into())),
+            ("gone.py", Was::File("g\nh\n".into())),
+            ("never.py", Was::Nothing),
+            ("b.bin", Was::File("\0\0".into())),
+        ] {
+            w.base.before.insert(path(name), was);
+        }
+        let out = w.call(NAME, json!({}));
+        let changes = out.facts.diff.clone().expect("changes");
+        let files: Vec<(String, FileChanged, u32, u32)> = changes
+            .files
+            .iter()
+            .map(|file| (file.path.to_string(), file.change, file.added, file.removed))
+            .collect();
         assert_eq!(
-            told.expect("something differs"),
-            "--- a/a.py\n+++ b/a.py\n@@ -1 +1 @@\n-x = 1\n+x = 2\nb.bin: not text\nnew file c.py\n--- a/c.py\n\
-             +++ b/c.py\n@@ -0,0 +1 @@\n+y = 1\nremoved file d.py\n--- a/d.py\n+++ b/d.py\n@@ -1 +0,0 @@\n\
-             -z = 1\ne.sh: only its mode differs\n"
+            files,
+            [
+                ("a.py".to_owned(), FileChanged::Modified, 1, 1),
+                ("b.bin".to_owned(), FileChanged::Opaque, 0, 0),
+                ("gone.py".to_owned(), FileChanged::Removed, 0, 2),
+                ("new.py".to_owned(), FileChanged::Added, 1, 0),
+            ]
         );
-        assert_eq!(changes(&[]), None);
+        assert_eq!((changes.hunks.len(), changes.lines(), changes.more), (3, 5, 0));
+        let Hunk { old_start, old_lines, new_start, new_lines, .. } = changes.hunks[0];
+        assert_eq!((old_start, old_lines, new_start, new_lines), (1, 3, 1, 3));
+        assert!(out.text().contains("-two\n+2\n") && out.text().contains("b.bin: changed"), "{}", out.text());
     }
 
     #[test]
     fn one_large_file_hides_no_other_and_what_is_left_is_named() {
-        let large = text(&"a line of a file that somebody generated\n".repeat(5000));
-        let all: Vec<Change> =
-            (0..8).map(|nth| change(&format!("g{nth}.txt"), Side::Nothing, large.clone())).collect();
-        let small = change("z.py", Side::Nothing, text("z = 1\n"));
-        let told = changes(&[all, vec![small]].concat()).expect("something differs");
+        let large = "a line of a file that somebody generated\n".repeat(5000);
+        let names: Vec<String> = (0..8).map(|nth| format!("g{nth}.txt")).collect();
+        let mut files: Vec<(&str, &str)> = names.iter().map(|name| (name.as_str(), large.as_str())).collect();
+        files.extend([("kept.env", "k = 1\n"), ("z.py", "z = 1\n")]);
+        let mut w = Workspace::new(&files);
+        for (name, _) in &files {
+            w.base.before.insert(path(name), Was::Nothing);
+        }
+        let out = w.call(NAME, json!({"leave_out": ["kept.env"]}));
+        let told = out.text();
+        assert!(told.len() < TEXT_BYTES_MAX + 1024, "{}", told.len());
+        for part in
+            ["+z = 1", "more lines of this file's", "kept.env: changed; policy lets nobody read it here"]
+        {
+            assert!(told.contains(part), "{part}");
+        }
+        assert!(!told.contains("k = 1"));
         assert!(
-            told.len() < BYTES_MAX + 1024
-                && told.contains("+z = 1")
-                && told.contains("more lines of this file's")
-        );
-        assert!(
-            told.ends_with("are not shown: g3.txt, g4.txt, g5.txt, g6.txt, g7.txt]\n"),
+            told.contains("are not shown: g3.txt, g4.txt, g5.txt, g6.txt, g7.txt]"),
             "{}",
             &told[told.len() - 200..]
         );
+    }
+
+    #[test]
+    fn a_workspace_as_it_was_differs_in_nothing() {
+        let mut w = Workspace::new(&[("a", "1\n")]);
+        let out = w.call(NAME, json!({}));
+        assert!(out.text().contains("Nothing differs") && out.facts.diff == Some(Changes::default()));
     }
 }

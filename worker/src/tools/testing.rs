@@ -11,8 +11,8 @@ use futures_util::future::{BoxFuture, LocalBoxFuture};
 use serde_json::Value;
 
 use super::{
-    Captured, CommandOutput, CommandSpec, Ended, NoMemory, ReadSet, Runner, RunnerError, TestRunnerConfig,
-    ToolContext, ToolOutcome, ToolSettings, WholeOutputs, execute,
+    BaseView, Captured, CommandOutput, CommandSpec, Ended, NoMemory, ReadSet, Runner, RunnerError,
+    TestRunnerConfig, ToolContext, ToolOutcome, ToolSettings, WholeOutputs, execute,
 };
 
 pub(super) struct Workspace {
@@ -23,6 +23,7 @@ pub(super) struct Workspace {
     pub(super) settings: ToolSettings,
     pub(super) tests: Option<TestRunnerConfig>,
     pub(super) outputs: WholeOutputs,
+    pub(super) base: BaseView,
 }
 
 impl Workspace {
@@ -31,7 +32,8 @@ impl Workspace {
         let dir = Dir::open_ambient_dir(temp.path(), ambient_authority()).expect("opens");
         let runner = ShellRunner { root: temp.path().to_owned() };
         let (read_set, settings) = (ReadSet::new(), ToolSettings::default());
-        let out = Self { temp, runner, dir, read_set, settings, tests: None, outputs: WholeOutputs::new() };
+        let (outputs, base) = (WholeOutputs::new(), BaseView::default());
+        let out = Self { temp, runner, dir, read_set, settings, tests: None, outputs, base };
         for (path, text) in files {
             out.write(path, text);
         }
@@ -106,6 +108,7 @@ impl Workspace {
             settings: &self.settings,
             tests: self.tests.as_ref(),
             outputs: &self.outputs,
+            base: &self.base,
             memory: &NoMemory,
             call: None,
         };

@@ -383,7 +383,54 @@ async fn pack(
         pack_index: put_file(&suffixed("idx"), sink).await?,
         index: put_file(&index, sink).await?,
         source: String::new(),
+        recent: recent(own, &resolved.commit, sink).await?,
     })
+}
+
+/// The last commits and what they touched, for whoever plans a change. A history that is not whole here tells nothing:
+/// it is no part of the base.
+async fn recent(own: &GitDir, commit: &str, sink: &mut impl BlobSink) -> Result<Option<BlobRef>, PinError> {
+    let args = [
+        "log",
+        "--max-count=10",
+        "--date=short",
+        "--format=%h %cd %s",
+        "--name-status",
+        "--no-renames",
+        "--no-show-signature",
+        "--no-ext-diff",
+        "--no-color",
+        commit,
+    ];
+    let Ok(said) = own.run(&args, Vec::new()).await else { return Ok(None) };
+    let text = shortened(&String::from_utf8_lossy(&said));
+    if text.is_empty() {
+        return Ok(None);
+    }
+    let blob = BlobRef::of(text.as_bytes());
+    sink.put(blob, text.into_bytes()).await?;
+    Ok(Some(blob))
+}
+
+/// Files of a commit that are named.
+const RECENT_FILES_MAX: usize = 8;
+/// Characters of a line.
+const RECENT_LINE_CHARS_MAX: usize = 120;
+
+/// Commits with their first files, a line each.
+fn shortened(log: &str) -> String {
+    let (mut out, mut files) = (String::new(), 0);
+    for line in log.lines().filter(|line| !line.is_empty()) {
+        // Of a file: a letter and a tab.
+        files = if line.get(1..2) == Some("\t") { files + 1 } else { 0 };
+        if files <= RECENT_FILES_MAX {
+            out.extend(line.chars().take(RECENT_LINE_CHARS_MAX));
+            out.push('\n');
+        } else if files == RECENT_FILES_MAX + 1 {
+            out.push_str("…\n");
+        }
+    }
+    out
 }
 
 async fn put_file(path: &Path, sink: &mut impl BlobSink) -> Result<BlobRef, PinError> {

@@ -57,6 +57,13 @@ fn of(fact: &Fact) -> String {
             format!("the runtime calls {}", calls.join(", "))
         }
         Fact::Correcting { reason } => format!("correcting: {reason}"),
+        Fact::QualityGate { gate, verdict, reason } if reason.is_empty() => {
+            format!("quality gate {gate}: {}", verdict.as_str())
+        }
+        Fact::QualityGate { gate, verdict, reason } => {
+            format!("quality gate {gate}: {}: {reason}", verdict.as_str())
+        }
+        Fact::LastTurn { turn, reason } => format!("turn {turn} is the last: {reason}"),
     }
 }
 

@@ -1,5 +1,6 @@
 //! `docket show`: everything the queue knows of a task, and of each of its runs.
 
+mod artifacts;
 mod deliveries;
 mod family;
 mod lineage;
@@ -34,6 +35,7 @@ const QUESTION_LINES_MAX: usize = 40;
 #[command(after_help = "Examples:
   docket show 3f9c01ab
   docket show 3f9c01ab --json | jq .cost_usd
+  docket show 3f9c01ab --json | jq '.work.artifacts.TestReport'
   docket show 3f9c01ab --json | jq '.lineage[] | {run, fork_turn, status, model}'")]
 pub(crate) struct Args {
     /// A task or a run
@@ -75,6 +77,8 @@ pub(crate) struct RunRow {
     started_at: Option<Timestamp>,
     ended_at: Option<Timestamp>,
     lineage: Vec<lineage::Row>,
+    /// What it came to, as engines emit it.
+    work: artifacts::Rows,
 }
 
 impl RunRow {
@@ -113,6 +117,7 @@ impl RunRow {
             started_at: view.started_at,
             ended_at: view.ended_at,
             lineage: Vec::new(),
+            work: artifacts::rows(state),
         }
     }
 }
@@ -153,6 +158,7 @@ pub(crate) async fn run(cx: Context, args: Args) -> Outcome {
                 display::say_json(&row);
             } else {
                 say_run(&cx, &row);
+                artifacts::say(&cx, &row.work);
                 lineage::say(&cx, &trees, &[run]);
             }
         }

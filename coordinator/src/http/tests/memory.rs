@@ -25,6 +25,7 @@ fn on(source: &str, queue: &str) -> TaskSpec {
         pack_index: blob,
         index: blob,
         source: source.to_owned(),
+        recent: None,
     });
     spec.queue = queue.parse().expect("a queue");
     spec

@@ -6,8 +6,9 @@ use crate::{
         event_work::{BaseChecked, GateFinished, GateRequested, GateStep},
         known_failures::listed,
         pin::GateSpec,
+        quality::CheckEnd,
         state::{RunState, Stage},
-        work::{FailedCheck, SaidCheck},
+        work::FailedCheck,
     },
     tool::{LintStatus, ToolFacts},
 };
@@ -61,9 +62,18 @@ impl RunState {
     fn checked(&mut self, gate: GateSpec, event: GateFinished) {
         let found = self.pins.as_ref().is_some_and(|pins| pins.tests.is_none());
         let excused = gate.name == "tests" && found && self.known_failures.excuse(&event.facts);
-        let (name, passed) = (gate.name.clone(), event.passed || excused);
-        self.work.checks.push(SaidCheck { name, passed, content: event.content.clone() });
-        if passed {
+        self.work.checks.push(CheckEnd {
+            call: event.call.clone(),
+            name: gate.name.clone(),
+            command: gate.command.clone(),
+            passed: event.passed,
+            excused,
+            content: event.content.clone(),
+            tests: event.facts.tests,
+            failing: event.facts.failing.clone(),
+            duration_ms: event.duration_ms,
+        });
+        if event.passed || excused {
             // Nothing is to be told.
         } else if let Some(what) = event.facts.missing {
             self.round_failed = true;

@@ -121,6 +121,8 @@ text = """
 role = "verifier"
 [[talks.turns]]
 text = '{"verdict": "accept", "reason": "it is there"}'
+"#;
+
 /// One round: a command that adds to a file, a test of it, checks of what the tester says, the end.
 const TEAM: &str = r#"
 [[talks]]
@@ -152,6 +154,29 @@ text = '{"outcome": "passed", "summary": "it is there once"}'
 role = "reviewer"
 [[talks.turns]]
 text = '{"verdict": "approve", "summary": "right"}'
+"#;
+
+/// A plan, a file that is made, a command that adds to another: two files, which a reviewer looks at. The runtime's own
+/// calls, the check and each card are boundaries as well.
+const SOP: &str = r#"
+[[talks]]
+role = "planner"
+[[talks.turns]]
+calls = [{ name = "plan_card", args = { summary = "two files", steps = ["make one"], files = ["made.txt", "log.txt"] } }]
+[[talks]]
+role = "builder"
+[[talks.turns]]
+calls = [
+  { name = "create_file", args = { path = "made.txt", content = "made\n" } },
+  { name = "run_command", args = { command = "cat made.txt >> log.txt" } },
+  { name = "diff_card", args = { rationale = "both are wanted" } },
+]
+[[talks]]
+role = "reviewer"
+[[talks.turns]]
+calls = [{ name = "review_report", args = { risks = ["none: two words"], recommendations = [] } }]
+[[talks.turns]]
+calls = [{ name = "complete_task", args = { summary = "made" } }]
 "#;
 
 /// What the undisturbed run came to.
@@ -245,6 +270,7 @@ pub(crate) async fn sweep_roles() -> Result<()> {
         ("review", REVIEW, both),
         ("architect", ARCHITECT, both),
         ("team", TEAM, &[Victim::Run]),
+        ("sop", SOP, both),
     ] {
         let host = Arc::new(Coordinator::start(place(None).await?, LeaseTime::Short).await?);
         let spec = Arc::new(template(&host, engine).await?);

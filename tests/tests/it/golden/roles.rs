@@ -174,6 +174,63 @@ text = "I would change a.py."
 text = '{"actions": [{"kind": "edit", "file": "../a.py", "description": "return 2"}]}'
 [[talks.turns]]
 text = '{"actions": []}'
+"#;
+
+/// A write before there is a plan, a plan that is none, a claim that is not true, a report without a risk; and what is
+/// right after each.
+const SOP: &str = r#"
+[[talks]]
+role = "planner"
+[[talks.turns]]
+calls = [{ name = "create_file", args = { path = "b.py", content = "x = 1\n" } }]
+[[talks.turns]]
+calls = [{ name = "plan_card", args = { summary = "f returns 1", steps = [], files = [] } }]
+[[talks.turns]]
+calls = [{ name = "plan_card", args = { summary = "f returns 1", steps = ["return 2"], files = ["a.py"] } }]
+[[talks]]
+role = "builder"
+[[talks.turns]]
+calls = [
+  { name = "read_file", args = { path = "a.py" } },
+  { name = "edit_file", args = { path = "a.py", edits = [{ search = "return 1", replace = "return 3" }] } },
+  { name = "diff_card", args = { rationale = "all tests pass" } },
+]
+[[talks.turns]]
+calls = [
+  { name = "edit_file", args = { path = "a.py", edits = [{ search = "return 3", replace = "return 2" }] } },
+  { name = "create_file", args = { path = "b.py", content = "from a import f\n\nx = f()\n" } },
+  { name = "diff_card", args = { rationale = "f was wrong, and is used now" } },
+]
+[[talks]]
+role = "reviewer"
+[[talks.turns]]
+text = "It looks good."
+[[talks.turns]]
+calls = [{ name = "review_report", args = { risks = ["b.py runs f when it is imported"], recommendations = [] } }]
+[[talks.turns]]
+calls = [{ name = "complete_task", args = { summary = "f returns 2" } }]
+"#;
+
+/// Its last turn comes while it still makes its change.
+const SOP_LIMIT: &str = r#"
+[[talks]]
+role = "planner"
+[[talks.turns]]
+calls = [{ name = "plan_card", args = { summary = "f returns 1", steps = ["return 2"], files = ["a.py"] } }]
+[[talks]]
+role = "builder"
+[[talks.turns]]
+calls = [
+  { name = "read_file", args = { path = "a.py" } },
+  { name = "edit_file", args = { path = "a.py", edits = [{ search = "return 1", replace = "return 2" }] } },
+]
+[[talks.turns]]
+calls = [
+  { name = "run_tests" },
+  { name = "complete_task", args = { summary = "f returns 2, and nobody has looked at it" } },
+]
+"#;
+
 /// Two rounds: an answer against its schema, a file that is not the tester's to write, a lie of its, which the checks find.
 const TEAM: &str = r#"
 [[talks]]
@@ -270,6 +327,7 @@ pub(super) async fn all(stage: &Stage) -> Result<Vec<(&'static str, Export)>> {
         ("review", REVIEW, Provider::Anthropic),
         ("architect", ARCHITECT, Provider::OpenAi),
         ("team", TEAM, Provider::Anthropic),
+        ("sop", SOP, Provider::OpenAi),
     ];
     for (engine, script, provider) in whole.into_iter().filter(|(engine, ..)| lacks(engine)) {
         all.push((engine, played(stage, engine, script, provider).await?));
@@ -280,11 +338,27 @@ pub(super) async fn all(stage: &Stage) -> Result<Vec<(&'static str, Export)>> {
     if lacks("architect-blocked") {
         all.push(("architect-blocked", architect_blocked(stage).await?));
     }
+    if lacks("sop-limit") {
+        all.push(("sop-limit", at_its_limit(stage).await?));
+    }
     if lacks("team-fails") {
         let end = ("team-fails", "team", TaskState::Discarded);
         all.push(("team-fails", played_to(stage, end, TEAM_FAILS, Provider::OpenAi).await?));
     }
     Ok(all)
+}
+
+/// A run that fails, with what it did until then.
+async fn at_its_limit(stage: &Stage) -> Result<Export> {
+    let more = [&TESTS[..], &["--engine", "sop", "--turns", "3"]].concat();
+    let scene = stage.scene_on(&FILES, "sop-limit", SOP_LIMIT, Provider::Anthropic, &more).await?;
+    let worker = stage.worker(&scene).await?;
+    stage.is(&scene, TaskState::Discarded).await?;
+    worker.drain().await?;
+    let run = stage.run_of(&scene).await?;
+    stage.coordinator.client().retry(scene.task, &docket_schema::wire::RetryRequest::default()).await?;
+    stage.coordinator.client().cancel(scene.task, "after all").await?;
+    stage.export(run).await
 }
 
 /// A run that a person has to help.

@@ -131,7 +131,7 @@ pub(super) fn for_verifier(run: &RunState, pins: &RunStarted, changes: &Content)
         opening.push("The project has no checks that could be run.".into());
     }
     for check in &run.work.checks {
-        let how = if check.passed { "passed" } else { "failed" };
+        let how = if check.passed || check.excused { "passed" } else { "failed" };
         opening.push(format!("The check `{}` {how}:", check.name).into());
         opening.push(check.content.clone());
     }

@@ -139,6 +139,7 @@ mod tests {
             exit: None,
             content: content.into(),
             findings: false,
+            changes: None,
         }
     }
 

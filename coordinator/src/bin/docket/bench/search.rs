@@ -85,7 +85,7 @@ fn make_tree(tree: &Path, files: usize) -> anyhow::Result<()> {
 /// How long the tool takes, and how many lines it finds.
 async fn by_tool(root: &cap_std::fs::Dir) -> anyhow::Result<(Duration, usize)> {
     let (read_set, settings) = (ReadSet::new(), ToolSettings::default());
-    let outputs = WholeOutputs::new();
+    let (outputs, base) = (WholeOutputs::new(), tools::BaseView::default());
     let context = ToolContext {
         root,
         runner: &NoRunner,
@@ -93,6 +93,7 @@ async fn by_tool(root: &cap_std::fs::Dir) -> anyhow::Result<(Duration, usize)> {
         settings: &settings,
         tests: None,
         outputs: &outputs,
+        base: &base,
         memory: &NoMemory,
         call: None,
     };

@@ -1,0 +1,63 @@
+//! Quality gates between the phases of a fixed procedure, and the checks that they are judged by. Pure.
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use crate::{content::Content, message::CallId, tool::TestCounts};
+
+/// What a quality gate came to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum GateVerdict {
+    /// It holds.
+    Passed,
+    /// It does not: the work goes back.
+    Failed,
+    /// It does not apply here, for the reason that is told.
+    Excused,
+}
+
+impl GateVerdict {
+    /// The word.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Passed => "passed",
+            Self::Failed => "failed",
+            Self::Excused => "excused",
+        }
+    }
+}
+
+/// A check of the last round, as its event tells it.
+#[derive(Debug, Clone, PartialEq)]
+pub struct CheckEnd {
+    /// The call.
+    pub call: CallId,
+    /// Its name.
+    pub name: String,
+    /// The shell line.
+    pub command: String,
+    /// Whether it passed.
+    pub passed: bool,
+    /// It failed by nothing that the run did.
+    pub excused: bool,
+    /// What it said.
+    pub content: Content,
+    /// What was counted.
+    pub tests: Option<TestCounts>,
+    /// Names of what failed.
+    pub failing: Vec<String>,
+    /// How long it ran, in milliseconds.
+    pub duration_ms: u64,
+}
+
+/// How a quality gate stands.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct QualityGate {
+    /// What it came to when it was looked at last.
+    pub verdict: GateVerdict,
+    /// By what.
+    pub reason: String,
+    /// How often it failed.
+    pub failed: u32,
+}

@@ -1,0 +1,455 @@
+//! Engine `sop`, version 1: a fixed procedure in phases, each with what a model may do in it, and four artifacts (E1–E7).
+//!
+//! understand → plan → implement → verify → review → complete. The runtime looks at the workspace; a planner reads and
+//! hands in a PlanCard; a builder makes the change and says why; the runtime lists what changed (DiffCard) and runs the
+//! checks (TestReport); a reviewer who knows nothing of the builder's thoughts hands in a ReviewReport, of what is not
+//! trivial; `complete_task` ends the run, and nothing else ends it well. Between phases stand quality gates; one that
+//! fails sends the work back to the phase that can mend it, so many times and no more.
+//!
+//! A conversation for each mode (plan, build, review), not one for all: whoever builds is not led by everything that was
+//! read on the way to the plan, and whoever reviews sees the task, the plan and the change, and not the reasons that the
+//! builder talked itself into. What has to be known goes over in artifacts, which people read as well. Within a mode
+//! the conversation goes on: failed checks come back to the builder who knows what it did.
+
+mod cards;
+mod mode;
+mod openings;
+mod words;
+
+use docket_schema::{
+    artifact::{DIFF_CARD, DiffCard, PLAN_CARD, PlanCard, REVIEW_REPORT, ReviewReport, TEST_REPORT},
+    content::Content,
+    run::{
+        BlockedWhy, Done, EngineRef, Fact, FailureKind, GateVerdict, Phase, PlanStep, RunOutcome, RunStarted,
+        RunState, StepKind, ToolStatus,
+    },
+    tool::ToolSet,
+};
+use serde::Serialize;
+use serde_json::{Value, json};
+
+use self::mode::SopPhase;
+use super::{
+    Act, Begins, Decision, Engine, RoleDef, budget, compaction, react,
+    seat::{self, Heard, INVALID_MAX},
+    verification,
+};
+use crate::tools;
+
+const PLANNER: &str = "planner";
+const BUILDER: &str = "builder";
+const REVIEWER: &str = "reviewer";
+
+/// The gate after `implement`: something is there that can show whether the change works.
+const TESTS_EXIST: &str = "tests_exist";
+/// The gate after `verify`: it works, as far as the project's checks tell.
+const TESTS_PASS: &str = "tests_pass";
+/// The gate after `review`: what may go wrong was told.
+const RISK_REPORTED: &str = "risk_reported";
+
+/// Answers in a row without a tool, after which nothing is to be expected any more.
+const IDLE_MAX: u32 = 3;
+/// Of a budget of time, tokens or money: from here on one turn is left, in hundredths. The rest pays for that turn.
+const NEAR_PERCENT: u128 = 90;
+/// Tokens of an answer that ends the work.
+const LAST_WORDS_TOKENS: u64 = 1024;
+
+/// See the module.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Sop;
+
+impl Engine for Sop {
+    fn id(&self) -> EngineRef {
+        EngineRef { name: "sop".to_owned(), version: 1 }
+    }
+
+    fn roles(&self) -> Vec<RoleDef> {
+        let role = |name, words, tools: Vec<&str>| RoleDef {
+            tools: tools.into_iter().map(str::to_owned).collect(),
+            ..RoleDef::of(name, words)
+        };
+        vec![
+            role(
+                PLANNER,
+                words::PLANNER,
+                [&mode::READS[..], &[tools::PLAN_CARD, tools::COMPLETE_TASK]].concat(),
+            ),
+            role(
+                BUILDER,
+                words::BUILDER,
+                [
+                    &mode::READS[..],
+                    &mode::BUILDS,
+                    &[tools::DIFF_CARD, tools::REVIEW_REPORT, tools::COMPLETE_TASK],
+                ]
+                .concat(),
+            ),
+            role(
+                REVIEWER,
+                words::REVIEWER,
+                [&mode::READS[..], &[tools::REVIEW_REPORT, tools::COMPLETE_TASK]].concat(),
+            ),
+        ]
+    }
+
+    // Files are made or changed line by line: no tool of these writes a whole one anew.
+    fn tool_set(&self) -> Option<ToolSet> {
+        Some(ToolSet::Core)
+    }
+
+    fn decide(&self, run: &RunState) -> Decision {
+        budget::within(run, |pins| next(run, pins).unwrap_or_else(|decision| decision))
+    }
+}
+
+/// What is next; either way round a decision.
+fn next(run: &RunState, pins: &RunStarted) -> Result<Decision, Decision> {
+    seat::first(run, pins).map_err(|decision| mode::gated(run, decision))?;
+    match SopPhase::of(run) {
+        None | Some(SopPhase::Understand) => understood(run, pins),
+        Some(SopPhase::Plan) => planned(run, pins),
+        Some(SopPhase::Implement) => implemented(run, pins),
+        Some(SopPhase::Verify) => verified(run, pins),
+        Some(SopPhase::Review) => reviewed(run, pins),
+        Some(SopPhase::Complete) => completed(run, pins),
+    }
+}
+
+/// The runtime looks at the workspace, then the planner begins.
+fn understood(run: &RunState, pins: &RunStarted) -> Result<Decision, Decision> {
+    let Some(survey) = own(run, tools::SURVEY) else {
+        let begins = run.work.phase.is_none().then(|| phase(SopPhase::Understand));
+        let requires: Vec<String> = pins.requires.iter().map(ToString::to_string).collect();
+        let call = (tools::SURVEY, json!({ "requires": requires }));
+        return Ok(seat::call(run, begins.into_iter().collect(), vec![call]));
+    };
+    if survey.status != ToolStatus::Ok {
+        let why = super::escalation::cut(seat::words(&survey.content));
+        return Ok(seat::fail(run, FailureKind::Environment, &format!("the preflight failed: {why}")));
+    }
+    let opening = openings::planner(run, pins, &survey.content);
+    let begins = Begins { role: PLANNER.to_owned(), about: "the plan".to_owned(), opening };
+    Ok(seat::begin(run, vec![phase(SopPhase::Plan)], begins))
+}
+
+/// The planner's part.
+fn planned(run: &RunState, pins: &RunStarted) -> Result<Decision, Decision> {
+    match handed_in(run, tools::PLAN_CARD, tools::plan_card) {
+        Some(Ok(card)) => {
+            let steps = card.steps.iter().map(|text| PlanStep { text: text.clone(), kind: StepKind::Free });
+            let facts = vec![
+                Fact::Planned { steps: steps.collect() },
+                artifact(PLAN_CARD, &card),
+                phase(SopPhase::Implement),
+            ];
+            let opening = openings::builder(pins, &card);
+            let begins = Begins { role: BUILDER.to_owned(), about: "the change".to_owned(), opening };
+            Ok(seat::begin(run, facts, begins))
+        }
+        Some(Err(problem)) => Ok(invalid(run, PLAN_CARD, problem, FailureKind::Plan)),
+        None => asked(run, pins),
+    }
+}
+
+/// The builder's part, until it says that the change is made; then the gate `tests_exist`.
+fn implemented(run: &RunState, pins: &RunStarted) -> Result<Decision, Decision> {
+    let corrections_max = pins.settings.corrections_max;
+    if run.corrections > corrections_max {
+        return Ok(seat::fail(run, FailureKind::Gates, &verification::still_failing(run, pins)));
+    }
+    if let Some(message) = failed_too_often(run, TESTS_EXIST, corrections_max + 1) {
+        return Ok(seat::fail(run, FailureKind::Gates, &message));
+    }
+    if let Some(shown) = own(run, tools::SHOW_CHANGES) {
+        let card = cards::diff_card(run, shown);
+        let (verdict, reason) = cards::tests_exist(run, pins, &card);
+        let mut facts = vec![artifact(DIFF_CARD, &card), gate(TESTS_EXIST, verdict, reason)];
+        match verdict {
+            GateVerdict::Passed | GateVerdict::Excused => facts.push(phase(SopPhase::Verify)),
+            GateVerdict::Failed => {}
+        }
+        return Ok(seat::conclude(run, facts));
+    }
+    match handed_in(run, tools::DIFF_CARD, tools::implemented) {
+        Some(Ok(said)) => {
+            let content =
+                json!({ "rationale": said.rationale, "not_verified_because": said.not_verified_because });
+            let answered = Fact::Answered { role: BUILDER.to_owned(), content };
+            Ok(seat::call(run, vec![answered], vec![(tools::SHOW_CHANGES, json!({}))]))
+        }
+        Some(Err(problem)) => Ok(invalid(run, DIFF_CARD, problem, FailureKind::Gates)),
+        None => asked(run, pins),
+    }
+}
+
+/// The checks run, and say what the TestReport says; then the gate `tests_pass`.
+fn verified(run: &RunState, pins: &RunStarted) -> Result<Decision, Decision> {
+    let checks = verification::checks(run, pins);
+    if run.work.checked.is_none() && !checks.is_empty() {
+        return Ok(verification::check(run, pins, checks));
+    }
+    let report = cards::test_report(run);
+    let (verdict, reason) = cards::tests_pass(run, &report);
+    let report = artifact(TEST_REPORT, &report);
+    match verdict {
+        GateVerdict::Passed | GateVerdict::Excused => {
+            let facts = vec![report, gate(TESTS_PASS, verdict, reason), phase(SopPhase::Review)];
+            // Once more: what a check mended by itself is part of the change.
+            Ok(seat::call(run, facts, vec![(tools::SHOW_CHANGES, json!({}))]))
+        }
+        GateVerdict::Failed => {
+            // What failed stands in the builder's conversation; the gate's reason follows it.
+            let facts = vec![report, phase(SopPhase::Implement), gate(TESTS_PASS, verdict, reason)];
+            Ok(seat::conclude(run, facts))
+        }
+    }
+}
+
+/// The reviewer's part, or of what is trivial the builder's own look at it; then the gate `risk_reported`.
+fn reviewed(run: &RunState, pins: &RunStarted) -> Result<Decision, Decision> {
+    if let Some(message) = failed_too_often(run, RISK_REPORTED, INVALID_MAX) {
+        return Ok(seat::fail(run, FailureKind::Gates, &message));
+    }
+    if let Some(shown) = own(run, tools::SHOW_CHANGES) {
+        let card = cards::diff_card(run, shown);
+        if kept::<DiffCard>(run, DIFF_CARD).as_ref() != Some(&card) {
+            return Ok(seat::conclude(run, vec![artifact(DIFF_CARD, &card)]));
+        }
+        if !cards::is_trivial(&card) && run.work.role.as_deref() != Some(REVIEWER) {
+            let nth = run.work.roles_begun.get(REVIEWER).map_or(1, |begun| begun + 1);
+            let opening = openings::reviewer(run, pins, &card, &shown.content);
+            let begins = Begins { role: REVIEWER.to_owned(), about: format!("review {nth}"), opening };
+            return Ok(seat::begin(run, Vec::new(), begins));
+        }
+    }
+    match handed_in(run, tools::REVIEW_REPORT, tools::review_report) {
+        Some(Ok(report)) => Ok(reported(run, pins, &report)),
+        Some(Err(problem)) => {
+            Ok(seat::conclude(run, vec![gate(RISK_REPORTED, GateVerdict::Failed, problem)]))
+        }
+        None if matches!(seat::heard(run, pins)?, Heard::Words(_)) && !is_blocked(run) => {
+            let reason = "no ReviewReport was handed in: words do not count".to_owned();
+            Ok(seat::conclude(run, vec![gate(RISK_REPORTED, GateVerdict::Failed, reason)]))
+        }
+        None => asked(run, pins),
+    }
+}
+
+/// A ReviewReport is there: on to the end, or back to the builder.
+fn reported(run: &RunState, pins: &RunStarted, report: &ReviewReport) -> Decision {
+    let told = match report.risks.len() {
+        1 => "1 risk is told".to_owned(),
+        many => format!("{many} risks are told"),
+    };
+    let mut facts = vec![artifact(REVIEW_REPORT, report), gate(RISK_REPORTED, GateVerdict::Passed, told)];
+    let Some(first) = report.must_change.first() else {
+        facts.push(phase(SopPhase::Complete));
+        return seat::conclude(run, facts);
+    };
+    if run.work.corrections >= pins.settings.corrections_max {
+        let message = format!(
+            "after {} rounds of correction the review still wants a change: {}",
+            run.work.corrections,
+            super::escalation::cut(first)
+        );
+        return seat::fail(run, FailureKind::Gates, &message);
+    }
+    let reason = format!("the review wants a change: {}", super::escalation::cut(first));
+    facts.extend([Fact::Correcting { reason }, phase(SopPhase::Implement)]);
+    if run.work.role.as_deref() == Some(BUILDER) {
+        return seat::conclude(run, facts);
+    }
+    let about = format!("the change, round {}", run.work.corrections + 2);
+    let opening = openings::rework(run, pins, report);
+    seat::begin(run, facts, Begins { role: BUILDER.to_owned(), about, opening })
+}
+
+/// The end.
+fn completed(run: &RunState, pins: &RunStarted) -> Result<Decision, Decision> {
+    let Some((turn, reason)) = &run.work.last_turn else {
+        return match handed_in(run, tools::COMPLETE_TASK, tools::completion) {
+            Some(Ok(summary)) => Ok(end(RunOutcome::Succeeded, summary.into())),
+            Some(Err(problem)) => Ok(invalid(run, tools::COMPLETE_TASK, problem, FailureKind::Gates)),
+            None => asked(run, pins),
+        };
+    };
+    let why = if turn.0 >= react::turns_allowed(run, &pins.settings) {
+        FailureKind::TurnLimit
+    } else {
+        FailureKind::Limit
+    };
+    let kept_work = match run.overlay.len() {
+        0 => "nothing was changed".to_owned(),
+        1 => "its work so far is kept: 1 path is changed".to_owned(),
+        many => format!("its work so far is kept: {many} paths are changed"),
+    };
+    if let Some(shown) = own(run, tools::SHOW_CHANGES) {
+        let card = cards::diff_card(run, shown);
+        if kept::<DiffCard>(run, DIFF_CARD).as_ref() != Some(&card) {
+            return Ok(seat::conclude(run, vec![artifact(DIFF_CARD, &card)]));
+        }
+        let message = format!("{reason}; {kept_work}");
+        return Ok(end(RunOutcome::Failed { why, message }, card.rationale.into()));
+    }
+    match handed_in(run, tools::COMPLETE_TASK, tools::completion) {
+        Some(Ok(summary)) => {
+            let answered =
+                Fact::Answered { role: BUILDER.to_owned(), content: json!({ "rationale": summary }) };
+            Ok(seat::call(run, vec![answered], vec![(tools::SHOW_CHANGES, json!({}))]))
+        }
+        _ if run.turn >= *turn => {
+            let message = format!("{reason}, and its last turn did not call `complete_task`; {kept_work}");
+            Ok(seat::fail(run, why, &message))
+        }
+        Some(Err(_)) | None => asked(run, pins),
+    }
+}
+
+/// Asks the role in hand to go on, unless a limit is near: then one turn is left.
+fn asked(run: &RunState, pins: &RunStarted) -> Result<Decision, Decision> {
+    let at = SopPhase::of(run).unwrap_or(SopPhase::Understand);
+    let told = match seat::heard(run, pins)? {
+        Heard::Words(_) => {
+            if let Some(question) = react::blocked_question(run.last_text.as_ref(), true) {
+                return Ok(seat::block(run, question, BlockedWhy::Model));
+            }
+            if run.idle_answers >= IDLE_MAX {
+                let message = format!(
+                    "{IDLE_MAX} answers in a row called no tool, in phase `{at}`: a run of engine `sop` ends by \
+                     `complete_task` alone, and its phase by `{}`",
+                    at.ends_by()
+                );
+                return Ok(seat::fail(run, FailureKind::EmptyAnswers, &message));
+            }
+            Some(mode::idle_words(at))
+        }
+        Heard::Silent(Some(_)) if run.empty_answers > 0 => Some(mode::idle_words(at)),
+        Heard::Silent(Some(nudge)) => Some(nudge.to_owned()),
+        Heard::Silent(None) => mode::words(run, at),
+    };
+    match near_limit(run, pins).filter(|_| at != SopPhase::Complete) {
+        Some(which) => {
+            let reason = format!("{which} in phase `{at}`");
+            let last = Fact::LastTurn { turn: run.turn.next(), reason };
+            Ok(seat::conclude(run, vec![last, phase(SopPhase::Complete)]))
+        }
+        None => Ok(seat::ask(run, pins, told)),
+    }
+}
+
+/// A limit that leaves one turn.
+fn near_limit(run: &RunState, pins: &RunStarted) -> Option<String> {
+    let cap = react::turns_allowed(run, &pins.settings);
+    if run.turn.0.saturating_add(1) >= cap {
+        return Some(format!("the cap of {cap} turns is reached"));
+    }
+    let (spent, settings) = (run.asking.spent(&run.totals), &pins.settings);
+    // What a turn takes: of tokens that is known, of money it is about what a call took until now.
+    let tokens = compaction::tokens_now(run, pins).saturating_add(LAST_WORDS_TOKENS);
+    let money = run.totals.cost_nusd / u64::from(run.totals.model_calls.max(1));
+    let budgets = [
+        ("time", settings.time_max_ms, spent.worked_ms, 0),
+        ("tokens", settings.tokens_max, spent.tokens, tokens),
+        ("money", settings.cost_max_nusd, spent.cost_nusd, money),
+    ];
+    let near = budgets.into_iter().find(|(_, max, spent, turn)| is_near(*max, *spent, *turn));
+    near.map(|(name, ..)| format!("the budget of {name} is nearly used up"))
+}
+
+/// Whether a budget pays for one more turn, and not for two.
+fn is_near(max: u64, spent: u64, turn: u64) -> bool {
+    let share = u128::from(spent) * 100 >= u128::from(max) * NEAR_PERCENT;
+    max > 0 && (share || max.saturating_sub(spent) < turn.saturating_mul(2))
+}
+
+fn is_blocked(run: &RunState) -> bool {
+    react::blocked_question(run.last_text.as_ref(), true).is_some()
+}
+
+/// What was handed in by the last answer: what it says, or what is wrong with it.
+fn handed_in<T>(
+    run: &RunState,
+    tool: &str,
+    read: impl Fn(&Value) -> Result<T, String>,
+) -> Option<Result<T, String>> {
+    let is_meant = |done: &&Done| !done.tool.call.is_own() && done.tool.name == tool;
+    let done = run.work.done.iter().rev().find(is_meant)?;
+    match done.status {
+        ToolStatus::Ok => Some(read(&done.tool.args)),
+        ToolStatus::Error => Some(Err(seat::words(&done.content).to_owned())),
+        // It was not its time, which its result says.
+        ToolStatus::Refused | ToolStatus::Unknown => None,
+    }
+}
+
+/// The runtime's own call of this tool, if nothing came after it.
+fn own<'a>(run: &'a RunState, tool: &str) -> Option<&'a Done> {
+    run.work.done.last().filter(|done| done.tool.call.is_own() && done.tool.name == tool)
+}
+
+/// What cannot be taken is handed in again, unless it was too often.
+fn invalid(run: &RunState, what: &str, problem: String, why: FailureKind) -> Decision {
+    if run.work.invalid + 1 >= INVALID_MAX {
+        let message =
+            format!("{INVALID_MAX} times in a row no {what} could be taken; the last one: {problem}");
+        return seat::fail(run, why, &message);
+    }
+    seat::conclude(run, vec![Fact::Invalid { what: what.to_owned(), problem }])
+}
+
+fn failed_too_often(run: &RunState, gate: &str, max: u32) -> Option<String> {
+    let stands = run.work.quality.get(gate).filter(|stands| stands.failed >= max)?;
+    Some(format!(
+        "the quality gate `{gate}` failed {} times; the last time: {}",
+        stands.failed, stands.reason
+    ))
+}
+
+fn end(result: RunOutcome, summary: Content) -> Decision {
+    Decision { phase: Phase::Verifying, act: Act::End { result, summary: Some(summary) } }
+}
+
+fn phase(phase: SopPhase) -> Fact {
+    Fact::PhaseBegan { phase: phase.as_str().to_owned() }
+}
+
+fn gate(gate: &str, verdict: GateVerdict, reason: String) -> Fact {
+    Fact::QualityGate { gate: gate.to_owned(), verdict, reason }
+}
+
+fn artifact(name: &str, content: &impl Serialize) -> Fact {
+    let content = serde_json::to_value(content).expect("artifacts have string keys only");
+    Fact::Artifact { name: name.to_owned(), content }
+}
+
+/// An artifact that is there.
+fn kept<T: serde::de::DeserializeOwned>(run: &RunState, name: &str) -> Option<T> {
+    serde_json::from_value(run.work.artifacts.get(name)?.clone()).ok()
+}
+
+/// The plan in force.
+fn plan(run: &RunState) -> Option<PlanCard> {
+    kept(run, PLAN_CARD)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::is_near;
+
+    #[test]
+    fn a_limit_is_near_where_two_turns_do_not_fit() {
+        for (max, spent, turn, near) in [
+            (0, u64::MAX, 9, false),
+            (100, 0, 10, false),
+            (100, 80, 10, false),
+            (100, 81, 10, true),
+            (100, 89, 0, false),
+            (100, 90, 0, true),
+            (7, 6, 0, false),
+            (7, 7, 0, true),
+            (u64::MAX, u64::MAX / 100, u64::MAX / 2, true),
+        ] {
+            assert_eq!(is_near(max, spent, turn), near, "{spent} of {max}, {turn} a turn");
+        }
+    }
+}

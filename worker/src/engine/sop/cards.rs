@@ -1,0 +1,177 @@
+//! What of the artifacts a model has no part in: figures, from recorded results, and the verdicts of the gates on them
+//! (E4, E7). Pure.
+
+use docket_schema::{
+    artifact::{DiffCard, TestReport, TestStatus},
+    run::{CheckEnd, Done, GateVerdict, RunStarted, RunState},
+};
+
+use super::{super::verification, BUILDER};
+
+/// A change of at most so many lines, in one file, is trivial: whoever made it reviews it, and nobody else.
+const TRIVIAL_LINES_MAX: u32 = 20;
+/// The check that runs tests.
+const TESTS: &str = "tests";
+
+/// The DiffCard: what the runtime saw, and why the builder says it is so.
+pub(super) fn diff_card(run: &RunState, shown: &Done) -> DiffCard {
+    let changes = shown.changes.clone().unwrap_or_default();
+    let rationale = said(run, "rationale").unwrap_or_default();
+    DiffCard { files: changes.files, hunks: changes.hunks, rationale, more: changes.more }
+}
+
+/// A word of the builder's last.
+fn said(run: &RunState, field: &str) -> Option<String> {
+    Some(run.work.answers.get(BUILDER)?.get(field)?.as_str()?.to_owned())
+}
+
+/// Whether a change needs no second pair of eyes.
+pub(super) fn is_trivial(card: &DiffCard) -> bool {
+    let lines = card.files.iter().map(|file| u64::from(file.added) + u64::from(file.removed)).sum::<u64>();
+    card.files.len() <= 1 && card.more == 0 && lines <= u64::from(TRIVIAL_LINES_MAX)
+}
+
+/// Whether something is there that can show that the change works.
+pub(super) fn tests_exist(run: &RunState, pins: &RunStarted, card: &DiffCard) -> (GateVerdict, String) {
+    let tests = verification::checks(run, pins).into_iter().find(|check| check.name == TESTS);
+    if let Some(tests) = tests {
+        return (GateVerdict::Passed, format!("`{}` runs tests", tests.command));
+    }
+    if card.files.is_empty() {
+        return (GateVerdict::Excused, "nothing was changed".to_owned());
+    }
+    match said(run, "not_verified_because") {
+        Some(why) => (GateVerdict::Excused, why),
+        None => {
+            let reason = "No test is there that could show whether the change works. Write one where the project's \
+                          runner finds it; or, where none is possible, say why in not_verified_because.";
+            (GateVerdict::Failed, reason.to_owned())
+        }
+    }
+}
+
+/// The TestReport: what the check says that ran tests, never what a model says of it.
+pub(super) fn test_report(run: &RunState) -> TestReport {
+    let Some(check) = run.work.checks.iter().rev().find(|check| check.name == TESTS) else {
+        let reason = said(run, "not_verified_because");
+        return TestReport {
+            command: String::new(),
+            status: TestStatus::NotRun,
+            duration_ms: 0,
+            call: None,
+            tests: None,
+            failing: Vec::new(),
+            reason: reason.unwrap_or_else(|| "nothing was changed, and there is nothing to run".to_owned()),
+        };
+    };
+    let status = match check {
+        CheckEnd { passed: true, .. } => TestStatus::Passed,
+        CheckEnd { excused: true, .. } => TestStatus::FailedBefore,
+        CheckEnd { .. } => TestStatus::Failed,
+    };
+    TestReport {
+        command: check.command.clone(),
+        status,
+        duration_ms: check.duration_ms,
+        call: Some(check.call.clone()),
+        tests: check.tests,
+        failing: check.failing.clone(),
+        reason: String::new(),
+    }
+}
+
+/// Whether the checks passed, the tests among them.
+pub(super) fn tests_pass(run: &RunState, report: &TestReport) -> (GateVerdict, String) {
+    if run.work.checked == Some(false) {
+        return (GateVerdict::Failed, format!("The final checks failed: {}.", run.failed_checks.join("; ")));
+    }
+    match report.status {
+        TestStatus::Passed => (GateVerdict::Passed, format!("`{}` passed", report.command)),
+        TestStatus::FailedBefore => {
+            (GateVerdict::Excused, "only such tests fail as failed before the run".to_owned())
+        }
+        TestStatus::NotRun => (GateVerdict::Excused, report.reason.clone()),
+        // Not where all checks passed; said nevertheless.
+        TestStatus::Failed => (GateVerdict::Failed, format!("`{}` failed", report.command)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use docket_schema::{
+        artifact::{FileChanged, FileDiff},
+        content::WorkPath,
+        message::CallId,
+        run::CheckEnd,
+    };
+
+    use super::*;
+
+    fn card(files: &[(&str, u32, u32)], more: u32) -> DiffCard {
+        let file = |(path, added, removed): &(&str, u32, u32)| FileDiff {
+            path: WorkPath::new(*path).expect("a path"),
+            change: FileChanged::Modified,
+            added: *added,
+            removed: *removed,
+        };
+        DiffCard {
+            files: files.iter().map(file).collect(),
+            hunks: Vec::new(),
+            rationale: String::new(),
+            more,
+        }
+    }
+
+    #[test]
+    fn one_file_with_few_lines_is_trivial() {
+        for (files, more, trivial) in [
+            (&[][..], 0, true),
+            (&[("a", 12, 8)], 0, true),
+            (&[("a", 21, 0)], 0, false),
+            (&[("a", 11, 10)], 0, false),
+            (&[("a", 1, 0), ("b", 1, 0)], 0, false),
+            (&[("a", 1, 0)], 1, false),
+        ] {
+            assert_eq!(is_trivial(&card(files, more)), trivial, "{files:?}");
+        }
+    }
+
+    fn ended(name: &str, passed: bool, excused: bool) -> CheckEnd {
+        CheckEnd {
+            call: CallId("g1-0".to_owned()),
+            name: name.to_owned(),
+            command: format!("run {name}"),
+            passed,
+            excused,
+            content: docket_schema::content::Content::Text(String::new()),
+            tests: None,
+            failing: Vec::new(),
+            duration_ms: 7,
+        }
+    }
+
+    #[test]
+    fn a_report_is_what_the_check_says() {
+        for (checks, checked, status, verdict) in [
+            (vec![], None, TestStatus::NotRun, GateVerdict::Excused),
+            (vec![ended("tests", true, false)], Some(true), TestStatus::Passed, GateVerdict::Passed),
+            (vec![ended("tests", false, true)], Some(true), TestStatus::FailedBefore, GateVerdict::Excused),
+            (vec![ended("tests", false, false)], Some(false), TestStatus::Failed, GateVerdict::Failed),
+            // The tests passed; what they are judged with did not.
+            (
+                vec![ended("ruff", false, false), ended("tests", true, false)],
+                Some(false),
+                TestStatus::Passed,
+                GateVerdict::Failed,
+            ),
+        ] {
+            let mut run = RunState::default();
+            // What a model says of it counts for nothing.
+            run.work.answers.insert(BUILDER.to_owned(), serde_json::json!({ "rationale": "all tests pass" }));
+            run.work.checks = checks;
+            run.work.checked = checked;
+            let report = test_report(&run);
+            assert_eq!((report.status, tests_pass(&run, &report).0), (status, verdict), "{report:?}");
+        }
+    }
+}

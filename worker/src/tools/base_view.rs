@@ -1,0 +1,29 @@
+//! What tools of the runtime's own are shown of the base and of what came before it: put at hand by the driver, for no
+//! tool reaches the log.
+
+use std::collections::BTreeMap;
+
+use bytes::Bytes;
+use docket_schema::content::WorkPath;
+
+/// What stood at a path before the run.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Was {
+    /// Nothing.
+    Nothing,
+    /// A file.
+    File(Bytes),
+    /// Something that has no text to be compared, or that cannot be read now.
+    Opaque,
+}
+
+/// See the module.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct BaseView {
+    /// What stood before the run where snapshots differ from its base.
+    pub before: BTreeMap<WorkPath, Was>,
+    /// Paths that are left out there, for there are too many.
+    pub more: u32,
+    /// The commits before the base's, as they were pinned with it.
+    pub recent: Option<String>,
+}

@@ -1,0 +1,16 @@
+//! Tools by which a model hands a structured result to the runtime, in place of words that would have to be read: a plan,
+//! the reason of a change, a review, the end of the work. In no set: an engine gives them to its roles.
+//!
+//! They touch nothing. What a call comes to follows from its arguments alone, so that an engine reads them again from
+//! the log, by the functions here, and concludes from them.
+
+pub(super) mod complete_task;
+pub(super) mod diff_card;
+mod given;
+pub(super) mod plan_card;
+pub(super) mod review_report;
+
+pub use complete_task::{NAME as COMPLETE_TASK, completion};
+pub use diff_card::{Implemented, NAME as DIFF_CARD, implemented};
+pub use plan_card::{NAME as PLAN_CARD, plan_card};
+pub use review_report::{NAME as REVIEW_REPORT, review_report};
