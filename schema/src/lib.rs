@@ -6,6 +6,7 @@
 #![warn(missing_docs)]
 
 pub mod content;
+pub mod eval;
 pub mod event;
 pub mod export;
 pub mod ids;
