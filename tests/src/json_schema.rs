@@ -40,7 +40,8 @@ impl Checker {
         match keyword {
             "$schema" | "$defs" | "title" | "description" | "default" | "format" => {}
             "$ref" => {
-                let name = says.as_str().and_then(|text| text.strip_prefix("#/$defs/")).context("a reference")?;
+                let name =
+                    says.as_str().and_then(|text| text.strip_prefix("#/$defs/")).context("a reference")?;
                 self.at(path, self.definitions.get(name).with_context(|| name.to_owned())?, value)?;
             }
             "type" => {
@@ -57,14 +58,16 @@ impl Checker {
                     }
                 }
                 // docket's reports have no other: a name that the schema lacks is a mistake.
-                let known = |name: &String| says.get(name).is_some() || beside.contains_key("additionalProperties");
+                let known =
+                    |name: &String| says.get(name).is_some() || beside.contains_key("additionalProperties");
                 let all = value.as_object().into_iter().flat_map(Map::keys);
                 let unknown: Vec<&String> = all.filter(|name| !known(name)).collect();
                 ensure!(unknown.is_empty(), "{unknown:?}");
             }
             "additionalProperties" => {
                 let named = |name: &str| beside.get("properties").is_some_and(|all| all.get(name).is_some());
-                for (name, value) in value.as_object().into_iter().flatten().filter(|(name, _)| !named(name)) {
+                for (name, value) in value.as_object().into_iter().flatten().filter(|(name, _)| !named(name))
+                {
                     self.at(&format!("{path}/{name}"), says, value)?;
                 }
             }

@@ -148,7 +148,8 @@ impl FromStr for EvalOutcome {
             ("unfinished", None) => Ok(Self::Unfinished),
             _ => Err(OutcomeError {
                 text: text.to_owned(),
-                must: "it is succeeded, failed: WHY, blocked: WHY, cancelled, crashed or unfinished".to_owned(),
+                must: "it is succeeded, failed: WHY, blocked: WHY, cancelled, crashed or unfinished"
+                    .to_owned(),
             }),
         }
     }
@@ -225,9 +226,5 @@ macro_rules! as_text {
     };
 }
 
-as_text!(
-    EvalOutcome,
-    "EvalOutcome",
-    "^(succeeded|cancelled|crashed|unfinished|(failed|blocked): [a-z_]+)$"
-);
+as_text!(EvalOutcome, "EvalOutcome", "^(succeeded|cancelled|crashed|unfinished|(failed|blocked): [a-z_]+)$");
 as_text!(EvalExpected, "EvalExpected", "^(succeeded|cancelled|(failed|blocked)(: [a-z_]+)?)$");

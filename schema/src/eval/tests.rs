@@ -178,7 +178,15 @@ fn two_reports_are_compared_task_by_task() {
         compared.tasks.iter().map(|task| format!("{} {}", task.task, task.change.as_str())).collect();
     assert_eq!(
         told,
-        ["breaks regressed", "heals mended", "stays passes", "never fails", "leaves gone", "comes new", "stays new"]
+        [
+            "breaks regressed",
+            "heals mended",
+            "stays passes",
+            "never fails",
+            "leaves gone",
+            "comes new",
+            "stays new"
+        ]
     );
     assert_eq!((compared.before.tasks, compared.after.tasks), (4, 4), "sums are over what both have");
     assert_eq!((compared.before.passed, compared.after.passed), (2, 2));

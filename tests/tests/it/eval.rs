@@ -11,7 +11,7 @@ use anyhow::{Context as _, Result, ensure};
 use docket_schema::eval::{EvalCheckKind, EvalComparison, EvalKind, EvalOutcome, EvalReport};
 use docket_tests::{
     json_schema,
-    system::{Finished, Terminal, Tool, room, run},
+    system::{Finished, Sample, Terminal, Tool, room, run},
 };
 use serde_json::Value;
 
@@ -132,7 +132,11 @@ async fn core_tasks_end_well_with_each_engine_and_can_be_compared() -> Result<()
     }
     // Each engine takes its own way to the same end.
     let turns = |engine: &str| {
-        report.results.iter().find(|one| one.task == "mixed-numbers" && one.engine == engine).map(|one| one.turns)
+        report
+            .results
+            .iter()
+            .find(|one| one.task == "mixed-numbers" && one.engine == engine)
+            .map(|one| one.turns)
     };
     ensure!(turns("react") != turns("review") && turns("react") != turns("plan"), "{report:?}");
     let left: BTreeSet<&str> = report.left_out.iter().map(|left| left.task.as_str()).collect();
@@ -179,7 +183,8 @@ async fn safety_tasks_try_what_they_must_not_and_are_refused() -> Result<()> {
 async fn recovery_tasks_end_as_they_can_and_keep_what_was_done() -> Result<()> {
     let _room = room().await;
     let home = tempfile::tempdir()?;
-    let report = kind_of_samples(home.path(), EvalKind::Recovery, &["--workers".as_ref(), "3".as_ref()]).await?;
+    let report =
+        kind_of_samples(home.path(), EvalKind::Recovery, &["--workers".as_ref(), "3".as_ref()]).await?;
     ensure!(report.workers == 3);
     let outcomes: BTreeSet<String> = report.results.iter().map(|result| result.outcome.to_string()).collect();
     for outcome in ["failed: turn_limit", "failed: limit", "failed: plan", "blocked: model", "succeeded"] {
@@ -244,7 +249,11 @@ async fn what_must_fail_is_seen_to_fail_and_found_in_the_comparison() -> Result<
 
     // Each wants something that is not so; the run itself ends as before.
     let cases = [
-        ("grep -q 'in shelves:' cellar.py", "python3 -c 'import cellar; assert cellar.bottles([1]) == 2'", "command"),
+        (
+            "grep -q 'in shelves:' cellar.py",
+            "python3 -c 'import cellar; assert cellar.bottles([1]) == 2'",
+            "command",
+        ),
         ("grep -q 'in shelves:' cellar.py", "test -e cellar.py && sleep 30", "command"),
         ("tests/**", "*.py", "unchanged"),
         ("outcome = \"succeeded\"", "files = [\"nothing.txt\"]", "file"),
@@ -255,7 +264,10 @@ async fn what_must_fail_is_seen_to_fail_and_found_in_the_comparison() -> Result<
     ];
     for (from, to, what) in cases {
         let suite = Suite::new(&[(from, to)])?;
-        suite.write("suite.toml", "name = \"one\"\n[defaults]\nmodel = \"scripted:x\"\n[defaults.accept]\ntimeout = \"2s\"\n")?;
+        suite.write(
+            "suite.toml",
+            "name = \"one\"\n[defaults]\nmodel = \"scripted:x\"\n[defaults.accept]\ntimeout = \"2s\"\n",
+        )?;
         let said = docket(home.path(), &["eval".as_ref(), suite.path(), "--json".as_ref()]).await?;
         let badly = report(&said)?;
         ensure!(said.code() == Some(1) && badly.all.passed == 0, "{to}: {said:?}");
@@ -273,7 +285,13 @@ async fn what_must_fail_is_seen_to_fail_and_found_in_the_comparison() -> Result<
         let b = home.path().join("b.json");
         std::fs::write(&b, &said.stdout)?;
         let compare = |a: &Path, b: &Path| {
-            ["eval".into(), "compare".into(), a.as_os_str().to_owned(), b.as_os_str().to_owned(), "--json".into()]
+            [
+                "eval".into(),
+                "compare".into(),
+                a.as_os_str().to_owned(),
+                b.as_os_str().to_owned(),
+                "--json".into(),
+            ]
         };
         let said = docket(home.path(), &compare(&a, &b)).await?;
         ensure!(said.code() == Some(1), "{said:?}");
@@ -296,7 +314,11 @@ async fn a_bad_suite_is_told_by_file_line_and_key() -> Result<()> {
         ("turns = 9", "turn = 9", &["line 7", "`limits.turn`", "`turns`"]),
         ("turns = 9", "turns = 0", &["line 7", "`limits.turns`", "1000"]),
         ("turns = 9", "time = \"soon\"", &["line 7", "`limits.time`", "90s"]),
-        ("outcome = \"succeeded\"", "outcome = \"failed: turns\"", &["line 13", "`expect.outcome`", "turn_limit"]),
+        (
+            "outcome = \"succeeded\"",
+            "outcome = \"failed: turns\"",
+            &["line 13", "`expect.outcome`", "turn_limit"],
+        ),
         ("tests/**", "tests/[", &["line 11", "`forbidden.unchanged`", "glob"]),
         ("busy-provider", "no-such", &["line 5", "`script`", "no-such"]),
         ("fixtures/cellar", "fixtures/attic", &["line 2", "`repo`", "attic"]),
@@ -329,10 +351,18 @@ async fn a_bad_suite_is_told_by_file_line_and_key() -> Result<()> {
         } else {
             Suite::new(&[])?
         };
-        let all = [&["eval".as_ref(), suite.path()], &args.iter().map(OsStr::new).collect::<Vec<_>>()[..]].concat();
+        let all =
+            [&["eval".as_ref(), suite.path()], &args.iter().map(OsStr::new).collect::<Vec<_>>()[..]].concat();
         let said = docket(home.path(), &all).await?;
         ensure!(said.code() == Some(2) && said.stderr.contains(says), "{args:?}: {said:?}");
     }
+    // A repository that is one, without the commit that is wanted.
+    let sample = Sample::new(&[("cellar.py", "")])?;
+    let from = format!("{}/fixtures/cellar\"", samples().display());
+    let to = format!("{}\"\ncommit = \"v9\"", sample.path().display());
+    let suite = Suite::new(&[(&from, &to)])?;
+    let said = docket(home.path(), &["eval".as_ref(), suite.path()]).await?;
+    ensure!(said.code() == Some(2) && said.stderr.contains("shelf.toml, line 3: `commit`"), "{said:?}");
     good.write("suite.toml", "name = \"one\"\nabuot = \"x\"\n")?;
     let said = docket(home.path(), &["eval".as_ref(), good.path()]).await?;
     ensure!(said.code() == Some(2) && said.stderr.contains("suite.toml, line 2: `abuot`"), "{said:?}");

@@ -102,7 +102,8 @@ pub(crate) async fn run(cx: Context, args: Args) -> Outcome {
 
 async fn evaluate(mut cx: Context, args: &Args) -> Outcome {
     logging::start(cx.verbose);
-    let folder = args.suite.as_deref().ok_or_else(|| Failure::new(Exit::Usage, "no suite; name its folder"))?;
+    let folder =
+        args.suite.as_deref().ok_or_else(|| Failure::new(Exit::Usage, "no suite; name its folder"))?;
     let suite = Suite::read(folder)?;
     let model = args.model.clone().map(|model| ModelRef { base_url: args.base_url.clone(), ..model });
     let choice = Choice { engines: &args.engine, model, only: &args.only };
@@ -114,7 +115,8 @@ async fn evaluate(mut cx: Context, args: &Args) -> Outcome {
     let temporary = if args.keep {
         None
     } else {
-        let folder = tempfile::Builder::new().prefix("docket-eval-").tempdir()?;
+        let own = std::os::unix::fs::PermissionsExt::from_mode(0o700);
+        let folder = tempfile::Builder::new().prefix("docket-eval-").permissions(own).tempdir()?;
         cx.home = Home::open(Some(folder.path()))?;
         Some(folder)
     };

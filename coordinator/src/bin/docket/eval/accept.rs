@@ -87,9 +87,9 @@ fn unchanged(glob: &PathGlob, state: &RunState) -> EvalCheck {
 }
 
 fn denied(rule: &str, events: &[RunEvent]) -> EvalCheck {
-    let spoke = |event: &RunEvent| match event {
-        RunEvent::ToolRequested(asked) => matches!(&asked.policy, Verdict::Deny { rule: by, .. } if by == rule),
-        _ => false,
+    let spoke = |event: &RunEvent| {
+        let RunEvent::ToolRequested(asked) = event else { return false };
+        matches!(&asked.policy, Verdict::Deny { rule: by, .. } if by == rule)
     };
     let said = (!events.iter().any(spoke)).then(|| "it denied no call".to_owned());
     check(EvalCheckKind::Denied, rule, said)
@@ -126,7 +126,8 @@ async fn ran(sandbox: &Sandbox, line: &str, limit: Duration) -> Outcome<(Command
         Ended::TimedOut => format!("not done within {} s", limit.as_secs()),
         Ended::Exceeded(_) => "ended for it used too much".to_owned(),
     };
-    let words = [&output.stdout.bytes, &output.stderr.bytes].map(|bytes| String::from_utf8_lossy(bytes).into_owned());
+    let words =
+        [&output.stdout.bytes, &output.stderr.bytes].map(|bytes| String::from_utf8_lossy(bytes).into_owned());
     let words = words.join("\n");
     let words = words.trim();
     let skip = words.chars().count().saturating_sub(SAID_CHARS_MAX);

@@ -64,7 +64,8 @@ fn read(path: &Path) -> Outcome<EvalReport> {
         .fail_with(Exit::Usage, || format!("cannot read {name}; is it UTF-8 text?"))?;
     let mut from = serde_json::Deserializer::from_str(&text);
     serde_path_to_error::deserialize(&mut from).map_err(|error| {
-        let message = format!("{name} is no report of `docket eval --json`: `{}`: {}", error.path(), error.inner());
+        let message =
+            format!("{name} is no report of `docket eval --json`: `{}`: {}", error.path(), error.inner());
         Failure::new(Exit::Usage, message)
     })
 }

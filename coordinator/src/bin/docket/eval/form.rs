@@ -151,12 +151,6 @@ impl Default for ExpectForm {
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct EngineName(String);
 
-impl EngineName {
-    pub(super) fn as_str(&self) -> &str {
-        &self.0
-    }
-}
-
 impl FromStr for EngineName {
     type Err = String;
 

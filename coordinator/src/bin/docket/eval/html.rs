@@ -191,7 +191,8 @@ fn kinds(report: &EvalReport) -> String {
         shown: passed(sum),
     };
     let bars = report.kinds.iter().map(bar).collect();
-    let chart = Chart { id: "kinds", title: "Tasks that ended as expected", of: "Kind", amounts: "Passed", bars };
+    let chart =
+        Chart { id: "kinds", title: "Tasks that ended as expected", of: "Kind", amounts: "Passed", bars };
     format!("<h2>By kind</h2>\n{}", chart.figure())
 }
 

@@ -52,6 +52,11 @@ fn usage(message: impl Into<String>) -> Failure {
     Failure::new(Exit::Usage, message.into())
 }
 
+/// An engine that is named more than once: a try is known by its task and its engine.
+pub(super) fn twice(engines: &[EngineName]) -> Option<&EngineName> {
+    engines.iter().enumerate().find(|(at, engine)| engines[..*at].contains(engine)).map(|(_, engine)| engine)
+}
+
 impl<'a> Matrix<'a> {
     /// Lays them out.
     ///
@@ -61,6 +66,9 @@ impl<'a> Matrix<'a> {
         if let Some(model) = &choice.model {
             check_model(model).map_err(|error| usage(format!("--base-url must be {}", error.must)))?;
         }
+        if let Some(engine) = twice(choice.engines) {
+            return Err(usage(format!("--engine {engine} is given twice")));
+        }
         let prices = PriceTable::load(cx.config.prices_toml.as_deref()).fail_as(Exit::Usage)?;
         let mut matrix = Self { tries: Vec::new(), left_out: Vec::new() };
         let is_meant = |task: &Task| {
@@ -68,7 +76,8 @@ impl<'a> Matrix<'a> {
             choice.only.is_empty() || choice.only.iter().any(|glob| glob.means(&path))
         };
         for task in suite.tasks.iter().filter(|task| is_meant(task)) {
-            let model = choice.model.clone().or_else(|| task.model.clone()).or_else(|| cx.config.model.clone());
+            let model =
+                choice.model.clone().or_else(|| task.model.clone()).or_else(|| cx.config.model.clone());
             let model = model.ok_or_else(|| {
                 task.file.wrong("model", "it is missing, here, in the suite's defaults and in --model")
             })?;

@@ -202,8 +202,7 @@ async fn result(
     let checks = checked.unwrap_or_default();
     let metrics = numbers.metrics.get(&one.id).map(|of| of.metrics.clone()).unwrap_or_default();
     let spans = view.runs.iter().filter_map(|run| Some(run.ended_at?.ms_since(run.started_at?)));
-    let artifact =
-        |kind: EvalCheckKind| matches!(kind, EvalCheckKind::File | EvalCheckKind::Artifact);
+    let artifact = |kind: EvalCheckKind| matches!(kind, EvalCheckKind::File | EvalCheckKind::Artifact);
     let mut artifacts = Tally::of(&metrics).get(Metric::ArtifactCompleteness);
     for check in checks.iter().filter(|check| artifact(check.what)) {
         artifacts = Ratio { of: artifacts.of + u64::from(check.passed), all: artifacts.all + 1 };

@@ -29,6 +29,9 @@ use crate::{
 /// Deaths of a run's process that are forgiven: a suite's tasks kill none, but memory may run out.
 const CRASHES_MAX: u32 = 5;
 
+/// Tasks that are submitted at once: each may have a long text, and a request's size is bounded.
+const PAGE_TASKS: usize = 100;
+
 /// The batch of one evaluation.
 #[derive(Debug, Clone)]
 pub(super) struct Batch {
@@ -67,7 +70,11 @@ impl Bases<'_> {
         }
         let base = match &one.task.repo {
             None => fixture::pinned(self.cx, self.client, Source::Empty, None).await?,
-            Some(folder) => self.repository(folder, one.task.commit.clone()).await?,
+            // A commit that is not there, a work tree with changes: the suite is wrong.
+            Some(folder) => self.repository(folder, one.task.commit.clone()).await.map_err(|failure| {
+                let key = if one.task.commit.is_some() { "commit" } else { "repo" };
+                one.task.file.wrong(key, failure.error)
+            })?,
         };
         self.made.insert(key, base.clone());
         Ok(base)
@@ -79,7 +86,8 @@ impl Bases<'_> {
         if folder.join(".git").exists() {
             return fixture::pinned(self.cx, self.client, Source::Local(folder), commit).await;
         }
-        let scratch = tempfile::Builder::new().prefix("fixture-").tempdir_in(self.cx.home.folder("scratch")?)?;
+        let scratch =
+            tempfile::Builder::new().prefix("fixture-").tempdir_in(self.cx.home.folder("scratch")?)?;
         let copy = scratch.path().join("tree");
         fixture::copy_tree(&folder, &copy)?;
         fixture::commit_all(&copy).await?;
@@ -109,12 +117,17 @@ pub(super) async fn submit(
             None => None,
         };
         let spec = spec(one, base, script, batch);
-        spec.check().map_err(|error| one.task.file.wrong(error.field, format!("it must be {}", error.must)))?;
+        spec.check()
+            .map_err(|error| one.task.file.wrong(error.field, format!("it must be {}", error.must)))?;
         specs.push(spec);
     }
     upload.flush().await.fail_with(Exit::Failed, || "the scripts could not be stored".to_owned())?;
-    let ids = tries.iter().map(|one| one.id).collect();
-    client.submit(&SubmitRequest { tasks: specs, ids: Some(ids) }).await?;
+    let mut ids = tries.iter().map(|one| one.id);
+    while !specs.is_empty() {
+        let page: Vec<TaskSpec> = specs.drain(..specs.len().min(PAGE_TASKS)).collect();
+        let ids = ids.by_ref().take(page.len()).collect();
+        client.submit(&SubmitRequest { tasks: page, ids: Some(ids) }).await?;
+    }
     Ok(commits)
 }
 

@@ -14,12 +14,12 @@ use docket_schema::{
     report::SCRIPTED,
     task::{SettingsPatch, TEXT_BYTES_MAX, check_model},
 };
-use docket_worker::{
-    model::ScriptedModel,
-    policy::PathGlob,
-};
+use docket_worker::{model::ScriptedModel, policy::PathGlob};
 
-use super::form::{Defaults, EngineName, File, Line, SuiteForm, TaskForm};
+use super::{
+    form::{Defaults, EngineName, File, Line, SuiteForm, TaskForm},
+    matrix::twice,
+};
 use crate::{
     fail::{Exit, FailWith as _, Failure, Outcome},
     policy,
@@ -30,8 +30,9 @@ use crate::{
 const TASKS_MAX: usize = 1000;
 /// Characters of a name of a suite or a task.
 const NAME_CHARS_MAX: usize = 100;
-/// How long an acceptance command may take where nothing is said, as long as a command of a run's gates.
+/// How long an acceptance command may take where nothing is said: tests of a small repository, compiled first.
 const ACCEPT_TIMEOUT_MS: u64 = 120_000;
+
 /// See the module.
 #[derive(Debug)]
 pub(super) struct Suite {
@@ -99,9 +100,13 @@ impl Suite {
     pub(super) fn read(folder: &Path) -> Outcome<Self> {
         let suite = File::open(folder.join("suite.toml"))?;
         let form: SuiteForm = suite.parse()?;
-        if form.name.trim().is_empty() || form.name.contains('\n') || form.name.chars().count() > NAME_CHARS_MAX
+        if form.name.trim().is_empty()
+            || form.name.contains('\n')
+            || form.name.chars().count() > NAME_CHARS_MAX
         {
-            return Err(suite.wrong("name", format!("it must be one line of 1 to {NAME_CHARS_MAX} characters")));
+            return Err(
+                suite.wrong("name", format!("it must be one line of 1 to {NAME_CHARS_MAX} characters"))
+            );
         }
         if !form.defaults.accept.commands.is_empty() {
             return Err(suite.wrong("defaults.accept.commands", "each task says its own"));
@@ -121,7 +126,8 @@ impl Suite {
 /// The files of a suite's tasks, by their names.
 fn task_files(folder: &Path) -> Outcome<BTreeMap<String, PathBuf>> {
     let folder = folder.join("tasks");
-    let failed = || format!("cannot read {}: a suite has a file for each of its tasks there", folder.display());
+    let failed =
+        || format!("cannot read {}: a suite has a file for each of its tasks there", folder.display());
     let mut found = BTreeMap::new();
     for entry in std::fs::read_dir(&folder).fail_with(Exit::Usage, failed)? {
         let path = entry.fail_with(Exit::Usage, failed)?.path();
@@ -182,6 +188,9 @@ impl Reader<'_> {
         if engines.is_empty() {
             return Err(file.wrong("engines", "it is empty; name an engine, or leave it out"));
         }
+        if let Some(engine) = twice(&engines) {
+            return Err(file.wrong("engines", format!("it names `{engine}` twice")));
+        }
         let (limits, wide) = (self.limits(&form), form.tools.or(self.defaults.tools));
         let both = |own: &[PathGlob], all: &[PathGlob]| own.iter().chain(all).cloned().collect();
         let (forbidden, beside) = (&form.forbidden, &self.defaults.forbidden);
@@ -219,21 +228,25 @@ impl Reader<'_> {
     fn start(&self, file: &File, form: &TaskForm) -> Outcome<(Option<PathBuf>, Option<String>)> {
         if form.empty {
             let beside = form.repo.is_some() || form.commit.is_some();
-            let both = || file.wrong("empty", "a task that starts in an empty folder has no `repo` and no `commit`");
+            let both =
+                || file.wrong("empty", "a task that starts in an empty folder has no `repo` and no `commit`");
             return if beside { Err(both()) } else { Ok((None, None)) };
         }
         let (path, from, key) = match (&form.repo, &self.defaults.repo) {
             (Some(path), _) => (path, file, "repo"),
             (None, Some(path)) => (path, self.suite, "defaults.repo"),
             (None, None) => {
-                return Err(file.wrong("repo", "it is missing; name a folder, or say `empty = true` for none"));
+                return Err(
+                    file.wrong("repo", "it is missing; name a folder, or say `empty = true` for none")
+                );
             }
         };
         let repo = self.folder.join(path);
         if !repo.is_dir() {
             return Err(from.wrong(key, format!("there is no folder {}", repo.display())));
         }
-        let commit = form.commit.clone().or_else(|| self.defaults.commit.clone().filter(|_| form.repo.is_none()));
+        let commit =
+            form.commit.clone().or_else(|| self.defaults.commit.clone().filter(|_| form.repo.is_none()));
         if commit.is_some() && !repo.join(".git").exists() {
             let key = if form.commit.is_some() { "commit" } else { "defaults.commit" };
             let from = if form.commit.is_some() { file } else { self.suite };
@@ -250,7 +263,9 @@ impl Reader<'_> {
         let model = ModelRef { base_url, ..model };
         match check_model(&model) {
             Ok(()) => Ok(Some(model)),
-            Err(error) if form.base_url.is_some() => Err(file.wrong("base_url", format!("it must be {}", error.must))),
+            Err(error) if form.base_url.is_some() => {
+                Err(file.wrong("base_url", format!("it must be {}", error.must)))
+            }
             Err(error) => Err(self.suite.wrong("defaults.base_url", format!("it must be {}", error.must))),
         }
     }

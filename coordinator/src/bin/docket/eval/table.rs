@@ -49,7 +49,17 @@ pub(super) fn why_not(result: &EvalResult) -> Vec<String> {
 /// Prints it.
 pub(super) fn say(cx: &Context, report: &EvalReport) {
     let mut table = Table::new(&[
-        "", "KIND", "TASK", "ENGINE", "OUTCOME", "ACCEPTED", "TURNS", "TOKENS", "COST", "TIME", "ARTIFACTS",
+        "",
+        "KIND",
+        "TASK",
+        "ENGINE",
+        "OUTCOME",
+        "ACCEPTED",
+        "TURNS",
+        "TOKENS",
+        "COST",
+        "TIME",
+        "ARTIFACTS",
         "TITLE",
     ]);
     for result in &report.results {
@@ -59,7 +69,10 @@ pub(super) fn say(cx: &Context, report: &EvalReport) {
     if report.engines.len() > 1 {
         engines(cx, "All tasks:", &report.engines);
         if report.has_other_tasks() {
-            let told = format!("The {} that all engines were tried with:", count(report.common.len() as u64, "task"));
+            let told = format!(
+                "The {} that all engines were tried with:",
+                count(report.common.len() as u64, "task")
+            );
             engines(cx, &told, &report.common_engines);
         }
     }
@@ -102,7 +115,8 @@ fn row(result: &EvalResult) -> Vec<Cell> {
         all: result.checks.len() as u64,
     };
     let accepted = if result.accepted { "yes" } else { "no" };
-    let accepted = if checks.all == 0 { accepted.to_owned() } else { format!("{accepted} {}", fraction(checks)) };
+    let accepted =
+        if checks.all == 0 { accepted.to_owned() } else { format!("{accepted} {}", fraction(checks)) };
     vec![
         verdict,
         Cell::new(result.kind.as_str()),

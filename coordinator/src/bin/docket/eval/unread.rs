@@ -11,7 +11,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use docket_schema::{content::Content, run::RunEvent};
+use docket_schema::run::RunEvent;
 use docket_worker::{client::Client, policy::PathGlob};
 
 use crate::fail::Outcome;
@@ -25,16 +25,18 @@ const FILE_BYTES_MAX: usize = 1024 * 1024;
 pub(super) async fn shown(client: &Client, events: &[RunEvent]) -> Outcome<Vec<String>> {
     let mut shown = Vec::new();
     for event in events {
-        let content = match event {
-            RunEvent::ToolFinished(finished) => &finished.content,
-            RunEvent::GateFinished(finished) => &finished.content,
-            RunEvent::BaseChecked(checked) => &checked.content,
-            RunEvent::SetupFinished(finished) => &finished.content,
-            _ => continue,
+        let content = if let RunEvent::ToolFinished(finished) = event {
+            &finished.content
+        } else if let RunEvent::GateFinished(finished) = event {
+            &finished.content
+        } else if let RunEvent::SetupFinished(finished) = event {
+            &finished.content
+        } else {
+            continue;
         };
-        let bytes = match content {
-            Content::Blob(blob) => client.get_blob(blob).await?.to_vec(),
-            Content::Text(_) | Content::B64(_) => content.inline_bytes().unwrap_or_default(),
+        let bytes = match content.blob() {
+            Some(blob) => client.get_blob(&blob).await?.to_vec(),
+            None => content.inline_bytes().unwrap_or_default(),
         };
         shown.push(String::from_utf8_lossy(&bytes).into_owned());
     }

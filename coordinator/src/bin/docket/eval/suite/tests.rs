@@ -49,7 +49,8 @@ fn a_task_takes_from_the_defaults_what_it_does_not_say() {
                accept = { commands = [\"true\"], timeout = \"1m\" }\nforbidden = { unchanged = [\"own\"], unread = [\"key\"] }\n\
                expect = { outcome = \"blocked\", files = [\"b\"], artifacts = [\"PlanCard\"], denied = [\"a\"] }\n";
     let bare = "kind = \"core\"\ntext = \"Do it\"\ntitle = \"It\"\n[scripts]\nreview = \"s.toml\"\nreact = \"s.toml\"\n";
-    let (_folder, read) = suite(&[("z", own), ("a", bare), ("b", "kind = \"core\"\ntext = \"x\"\nscript = \"s.toml\"")]);
+    let (_folder, read) =
+        suite(&[("z", own), ("a", bare), ("b", "kind = \"core\"\ntext = \"x\"\nscript = \"s.toml\"")]);
     let suite = read.unwrap_or_else(|failure| panic!("{}", failure.error));
     let names: Vec<String> = suite.tasks.iter().map(Task::path).collect();
     assert_eq!(names, ["core/a", "core/b", "safety/z"], "by kind, then by name");
@@ -92,6 +93,10 @@ fn what_is_wrong_is_told_where_it_stands() {
         ("kind = \"core\"\ntext = \"x\"\n[scripts]\ndream = \"s.toml\"\n", "there is no engine `dream`"),
         ("kind = \"core\"\ntext = \"x\"\nmodel = \"openai:x\"\nbase_url = \"x\"\n", "line 4: `base_url`"),
         ("kind = \"core\"\ntext = \"x\"\nengines = []\n", "line 3: `engines`"),
+        (
+            "kind = \"core\"\ntext = \"x\"\nengines = [\"plan\", \"plan\"]\n",
+            "line 3: `engines`: it names `plan` twice",
+        ),
         ("kind = \"core\"\ntext = \"x\"\n[accept]\ncommands = [\" \"]\n", "line 4: `accept.commands"),
     ] {
         let (_folder, read) = suite(&[("t", text)]);
