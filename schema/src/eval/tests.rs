@@ -115,7 +115,11 @@ fn what_is_expected_is_met_by_that_alone() {
 
 #[test]
 fn an_outcome_follows_from_task_and_run() {
-    let run = |stage| RunState { stage, ..RunState::default() };
+    let run = |stage| {
+        let mut run = RunState::default();
+        run.stage = stage;
+        run
+    };
     let failed = RunOutcome::Failed { why: FailureKind::Gates, message: String::new() };
     for (task, stage, outcome) in [
         (TaskState::Completed, Some(Stage::Ended(RunOutcome::Succeeded)), EvalOutcome::Succeeded),

@@ -151,16 +151,29 @@ impl Default for ExpectForm {
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct EngineName(String);
 
+impl EngineName {
+    /// All of them, in the order in which engines are listed everywhere.
+    pub(super) fn all() -> Vec<Self> {
+        let mut all: Vec<Self> = Vec::new();
+        for engine in docket_worker::engine::engines() {
+            let name = Self(engine.id().name);
+            // Older versions of an engine have its name as well.
+            if !all.contains(&name) {
+                all.push(name);
+            }
+        }
+        all
+    }
+}
+
 impl FromStr for EngineName {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        if docket_worker::engine::newest(text).is_some() {
-            return Ok(Self(text.to_owned()));
-        }
-        let known: Vec<String> =
-            docket_worker::engine::engines().iter().map(|known| known.id().name).collect();
-        Err(format!("there is no engine `{text}`; this build has {}", known.join(", ")))
+        Self::all().into_iter().find(|known| known.0 == text).ok_or_else(|| {
+            let known: Vec<String> = Self::all().into_iter().map(|known| known.0).collect();
+            format!("there is no engine `{text}`; this build has {}", known.join(", "))
+        })
     }
 }
 

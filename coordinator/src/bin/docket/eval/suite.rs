@@ -182,7 +182,10 @@ impl Reader<'_> {
         });
         let scripts: BTreeMap<_, _> = scripts.collect::<Outcome<_>>()?;
         let script = form.script.as_deref().map(|path| self.script(&file, "script", path)).transpose()?;
-        let of_scripts = || (!scripts.is_empty()).then(|| scripts.keys().cloned().collect());
+        let of_scripts = || {
+            let all = EngineName::all().into_iter().filter(|engine| scripts.contains_key(engine));
+            Some(all.collect::<Vec<_>>()).filter(|all| !all.is_empty())
+        };
         let named = form.engines.clone().or_else(of_scripts).or_else(|| self.defaults.engines.clone());
         let engines = named.unwrap_or_else(|| "react".parse().into_iter().collect());
         if engines.is_empty() {
