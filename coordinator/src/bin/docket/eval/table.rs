@@ -1,7 +1,7 @@
 //! A report for people: a line for each try, then sums by engine, then what did not pass and why.
 
 use docket_schema::{
-    eval::{EvalEngine, EvalReport, EvalResult, EvalSum},
+    eval::{EvalEngine, EvalOutcome, EvalReport, EvalResult, EvalSum},
     report::Ratio,
 };
 
@@ -40,7 +40,8 @@ pub(super) fn why_not(result: &EvalResult) -> Vec<String> {
         let said = check.said.as_deref().map(|said| format!(": {said}")).unwrap_or_default();
         why.push(format!("{} {}{said}", check.what.as_str(), check.name));
     }
-    if !result.accepted && result.checks.iter().all(|check| check.passed) {
+    let is_over = result.outcome != EvalOutcome::Unfinished;
+    if is_over && !result.accepted && result.checks.iter().all(|check| check.passed) {
         why.push("there is no run whose result could be checked".to_owned());
     }
     why
@@ -68,12 +69,11 @@ pub(super) fn say(cx: &Context, report: &EvalReport) {
     display::say(&table.render(cx.screen));
     if report.engines.len() > 1 {
         engines(cx, "All tasks:", &report.engines);
-        if report.has_other_tasks() {
-            let told = format!(
-                "The {} that all engines were tried with:",
-                count(report.common.len() as u64, "task")
-            );
-            engines(cx, &told, &report.common_engines);
+        if report.common.is_empty() {
+            display::say("No task was tried with all engines: these sums are over different tasks.");
+        } else if report.has_other_tasks() {
+            let tasks = count(report.common.len() as u64, "task");
+            engines(cx, &format!("The {tasks} that all engines were tried with:"), &report.common_engines);
         }
     }
     for result in report.results.iter().filter(|result| !result.passed) {
