@@ -7,6 +7,7 @@
 
 pub mod artifact;
 pub mod content;
+pub mod eval;
 pub mod event;
 pub mod export;
 pub mod ids;

@@ -121,6 +121,8 @@ fn answers(all: &mut BTreeMap<String, Value>) {
     one::<crate::report::CostReport>(all, "report.CostReport");
     one::<crate::report::CostExport>(all, "report.CostExport");
     one::<crate::report::MetricsReport>(all, "report.MetricsReport");
+    one::<crate::eval::EvalReport>(all, "eval.EvalReport");
+    one::<crate::eval::EvalComparison>(all, "eval.EvalComparison");
     one::<wire::BlobCheck>(all, "wire.BlobCheck");
     one::<wire::ImportResponse>(all, "wire.ImportResponse");
     one::<wire::GcResponse>(all, "wire.GcResponse");

@@ -3,6 +3,7 @@
 pub mod chaos;
 pub mod conformance;
 pub mod fuzz;
+pub mod json_schema;
 pub mod model_server;
 pub mod pg_cluster;
 pub mod pooler;

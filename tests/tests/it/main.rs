@@ -28,6 +28,7 @@ mod doubt;
 mod drain;
 mod edit_tool;
 mod engines;
+mod eval;
 mod flow;
 mod fork;
 mod fuzz;

@@ -5,6 +5,7 @@
 //! steers what honest work asks for, and the sandbox holds the rest. Called by the engine with what the run pinned,
 //! and by whoever loads a policy.
 
+mod glob;
 mod judge;
 mod load;
 mod network;
@@ -13,6 +14,7 @@ mod pattern;
 mod tests;
 mod unit;
 
+pub use glob::PathGlob;
 pub use judge::{Judgement, judge};
 pub use load::{check, read};
 pub use network::{network, told};

@@ -84,6 +84,8 @@ pub(crate) enum Command {
     Metrics(crate::metrics::Args),
     /// The same tasks through several models or engines, side by side
     Compare(crate::compare::Args),
+    /// A suite of tasks with known ends, through one engine or several: which passed, and at what price
+    Eval(crate::eval::Args),
     /// Everything about a task or a run
     Show(crate::show::Args),
     /// Watch a run as it goes
@@ -274,6 +276,10 @@ mod tests {
             "docket ps --watch=5 --queue q",
             "docket batch",
             "docket batch todo --wait --json",
+            "docket eval tests/suites/samples",
+            "docket eval suite --engine react --engine plan --workers 4 --only safety/* --html a.html --keep --json",
+            "docket eval suite --model openai:x --base-url http://localhost:1/v1",
+            "docket eval compare a.json b.json --json",
             "docket gc",
             "docket archive --older-than 90d --queue ci --dry-run",
             "docket archive restore abc",
@@ -368,6 +374,10 @@ mod tests {
             "docket import a --format csv",
             "docket import a --label-priority bug",
             "docket batch --wait",
+            "docket eval",
+            "docket eval suite --workers 0",
+            "docket eval suite --model llama",
+            "docket eval compare a.json",
             "docket cancel abc --queue q",
             "docket cancel --yes",
             "docket reprioritize abc",

@@ -20,6 +20,7 @@ mod cancel;
 mod cat;
 mod checkout;
 mod children;
+mod clean;
 mod compare;
 mod completions;
 mod conditions;
@@ -33,11 +34,13 @@ mod demo;
 mod diff;
 mod display;
 mod doctor;
+mod eval;
 mod events;
 mod export;
 mod facts;
 mod fail;
 mod filter;
+mod fixture;
 mod follow;
 mod fork;
 mod gc;
@@ -151,6 +154,7 @@ async fn dispatch(cx: Context, command: Command) -> Outcome {
         Command::Cost(args) => cost::run(cx, args).await,
         Command::Metrics(args) => metrics::run(cx, args).await,
         Command::Compare(args) => compare::run(cx, args).await,
+        Command::Eval(args) => Box::pin(eval::run(cx, args)).await,
         Command::Show(args) => show::run(cx, args).await,
         Command::Follow(args) => follow::run(cx, args).await,
         Command::Logs(args) => logs::run(cx, args).await,

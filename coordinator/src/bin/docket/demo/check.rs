@@ -3,17 +3,16 @@
 use docket_schema::ids::{RunId, TaskId};
 use docket_worker::{
     client::Client,
-    sandbox::{CommandSpec, Ended, Sandbox, SandboxConfig, workspace_owner},
-    workspace::{Owner, RestoreTarget, WorkspaceOptions, materialize, restore},
+    sandbox::{CommandSpec, Ended},
 };
 use serde::Serialize;
 
 use super::{stage::Staged, staging};
 use crate::{
+    clean::Clean,
     context::Context,
-    delivery::Remote,
     fail::{Exit, Failure, Outcome},
-    show, supervise,
+    show,
 };
 
 /// A task and what became of it.
@@ -66,21 +65,10 @@ async fn tests_pass(
     task: &Staged,
     state: &docket_schema::run::RunState,
 ) -> Outcome<bool> {
-    let (Some(pins), Some(tree)) = (&state.pins, state.tree) else { return Ok(false) };
-    let blobs = Remote(client);
-    let folder = staging(
-        tempfile::Builder::new().prefix("check-").tempdir_in(cx.home.folder("scratch")?),
-        "make a folder",
-    )?;
-    let owner = workspace_owner().map(|(uid, gid)| Owner { uid, gid });
-    let options = WorkspaceOptions { owner, ..WorkspaceOptions::new(cx.home.folder("cache")?) };
-    let root = folder.path().join("workspace");
-    let mut workspace = staging(materialize(&root, &pins.base, &blobs, &options).await, "make a workspace")?;
-    let target =
-        RestoreTarget { overlay: &state.overlay, git_overlay: &state.git_overlay, left_out: &[], tree };
-    staging(restore(&mut workspace, &target, &blobs).await, "make the result again")?;
-    let config = SandboxConfig::new(supervise::backend(cx.config.sandbox), &root);
-    let sandbox = staging(Sandbox::prepare(config).await, "make a sandbox")?;
+    let Some(pins) = state.pins.as_deref().filter(|_| state.tree.is_some()) else { return Ok(false) };
+    let mut clean = Clean::of_base(cx, client, pins).await?;
+    clean.go_to_result(client, pins, state).await?;
+    let sandbox = clean.sandbox(cx).await?;
     let output = staging(sandbox.run(CommandSpec::shell(task.sample.tests.as_str())).await, "run the tests")?;
     Ok(output.ended == Ended::Exit(0))
 }

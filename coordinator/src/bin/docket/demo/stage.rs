@@ -16,8 +16,8 @@ use docket_schema::{
 };
 use docket_worker::{
     client::Client,
-    process::{ChildHandle, ChildLog, ChildSpec, run_git, start_child},
-    workspace::{BlobSink as _, DirtyTree, PinOptions, Source, pin},
+    process::{ChildHandle, ChildLog, ChildSpec, start_child},
+    workspace::{BlobSink as _, Source},
 };
 use nix::{
     sys::signal::{Signal, kill},
@@ -29,6 +29,7 @@ use crate::{
     context::Context,
     delivery::Upload,
     fail::Outcome,
+    fixture,
     projects::{self, Project, SampleTask},
 };
 
@@ -76,33 +77,9 @@ async fn repository(cx: &Context, client: &Client, project: &Project, parent: &P
     // A home that was kept: the repository of the last demo is still there.
     if !folder.exists() {
         project.write_tree(parent)?;
-        for args in [
-            &["init", "-q", "-b", "main"][..],
-            &["add", "-A"],
-            &["commit", "-q", "-m", "The project as it is"],
-        ] {
-            git(&folder, args).await?;
-        }
+        fixture::commit_all(&folder).await?;
     }
-    let mut upload = Upload::new(client);
-    let options = PinOptions { rev: None, dirty: DirtyTree::Refuse, scratch: cx.home.folder("scratch")? };
-    let pinned = staging(pin(&Source::Local(folder), &options, &mut upload).await, "pin a sample project")?;
-    staging(upload.flush().await, "store a sample project")?;
-    Ok(pinned.base)
-}
-
-async fn git(folder: &Path, args: &[&str]) -> Outcome<()> {
-    let person = ["AUTHOR", "COMMITTER"].into_iter().flat_map(|role| {
-        [("NAME", "docket"), ("EMAIL", "docket@localhost"), ("DATE", "1700000000 +0000")]
-            .map(|(what, value)| (OsString::from(format!("GIT_{role}_{what}")), OsString::from(value)))
-    });
-    let env: Vec<(OsString, OsString)> = person.collect();
-    let output = staging(run_git(args, folder, &env, Vec::new()).await, "make a repository")?;
-    if output.success() {
-        return Ok(());
-    }
-    let said = String::from_utf8_lossy(&output.stderr).into_owned();
-    staging(Err(anyhow::anyhow!("git {}: {said}", args.join(" "))), "make a repository")
+    fixture::pinned(cx, client, Source::Local(folder), None).await
 }
 
 async fn spec(client: &Client, project: &Project, sample: &SampleTask, base: Base) -> Outcome<TaskSpec> {

@@ -1,0 +1,144 @@
+//! `docket eval`: a suite of tasks with known ends, through one engine or several: which of them end as they should,
+//! what their results are worth in a clean checkout, and at what price.
+//!
+//! The tasks are one batch of the embedded coordinator, worked by this process's own supervisor, whose runs are
+//! processes of their own, as in `docket up`. What is reported comes from the same folds as `docket metrics` and
+//! `docket cost`; nothing is counted here a second time.
+
+mod accept;
+mod chart;
+mod compare;
+mod form;
+mod html;
+mod matrix;
+mod play;
+mod stage;
+mod suite;
+mod table;
+mod unread;
+
+use std::{num::NonZeroU32, path::PathBuf};
+
+use docket_schema::message::ModelRef;
+use docket_worker::policy::PathGlob;
+
+use self::{
+    form::EngineName,
+    matrix::{Choice, Matrix},
+    suite::{Suite, is_scripted},
+};
+use crate::{
+    context::Context,
+    display,
+    fail::{Exit, FailWith as _, Failure, Outcome},
+    home::Home,
+    logging,
+    submit::model,
+};
+
+/// Flags.
+#[derive(Debug, clap::Args)]
+#[command(
+    args_conflicts_with_subcommands = true,
+    subcommand_negates_reqs = true,
+    after_help = "A suite is a folder: suite.toml (its name, defaults) and a file for each task under tasks/: where it starts, what is
+asked, with which engines, what must hold afterwards. Each result is made again from the log in a clean checkout,
+without the network, and there its acceptance commands are run. A task passes that ends as expected and whose
+checks pass. Tasks with scripts need no model and no key.
+
+Nothing is left behind, unless --keep says otherwise. docket.toml is in force: its policy, settings, prices, keys.
+
+Exit codes: 0 all as expected, 1 some not, 2 the suite or the command line is wrong.
+
+Examples:
+  docket eval tests/suites/samples
+  docket eval tests/suites/samples --engine react --engine plan --engine review --html report.html
+  docket eval my-suite --model anthropic:claude-opus-5-5 --workers 4 --json > new.json
+  docket eval my-suite --only 'safety/*' --only mixed-numbers
+  docket eval compare old.json new.json"
+)]
+pub(crate) struct Args {
+    #[command(subcommand)]
+    what: Option<What>,
+    /// The suite's folder
+    #[arg(value_name = "SUITE", required = true)]
+    suite: Option<PathBuf>,
+    /// An engine, in place of those that the tasks name; twice or more to compare engines
+    #[arg(long, value_name = "ENGINE")]
+    engine: Vec<EngineName>,
+    /// A model, in place of those that the tasks name
+    #[arg(long, short, value_name = "MODEL", value_parser = model)]
+    model: Option<ModelRef>,
+    /// Where that model's API is
+    #[arg(long, value_name = "URL", requires = "model")]
+    base_url: Option<String>,
+    /// Runs at once, each a process of its own [default: `worker.slots` of docket.toml, 2]
+    #[arg(long, value_name = "N")]
+    workers: Option<NonZeroU32>,
+    /// Only tasks whose name, or KIND/NAME, fits this glob; may be given more than once
+    #[arg(long, value_name = "GLOB", value_parser = PathGlob::new)]
+    only: Vec<PathGlob>,
+    /// Write a report to this file, as one page for a browser
+    #[arg(long, value_name = "FILE")]
+    html: Option<PathBuf>,
+    /// Keep the runs in the home, for `docket replay`, `show`, `diff`, `verify` and the rest
+    #[arg(long)]
+    keep: bool,
+}
+
+#[derive(Debug, clap::Subcommand)]
+enum What {
+    /// Two reports of `docket eval --json`: what got better and worse
+    Compare(compare::Args),
+}
+
+/// Evaluates, or compares.
+pub(crate) async fn run(cx: Context, args: Args) -> Outcome {
+    match &args.what {
+        Some(What::Compare(compare)) => compare::run(&cx, compare),
+        None => evaluate(cx, &args).await,
+    }
+}
+
+async fn evaluate(mut cx: Context, args: &Args) -> Outcome {
+    logging::start(cx.verbose);
+    let folder =
+        args.suite.as_deref().ok_or_else(|| Failure::new(Exit::Usage, "no suite; name its folder"))?;
+    let suite = Suite::read(folder)?;
+    let model = args.model.clone().map(|model| ModelRef { base_url: args.base_url.clone(), ..model });
+    let choice = Choice { engines: &args.engine, model, only: &args.only };
+    let matrix = Matrix::of(&cx, &suite, &choice)?;
+    let page = args.html.as_deref().map(|path| std::fs::File::create(path).map(|file| (path, file)));
+    let page = page.transpose().fail_with(Exit::Usage, || {
+        format!("cannot write {}", args.html.as_deref().unwrap_or(folder).display())
+    })?;
+    let temporary = if args.keep {
+        None
+    } else {
+        let own = std::os::unix::fs::PermissionsExt::from_mode(0o700);
+        let folder = tempfile::Builder::new().prefix("docket-eval-").permissions(own).tempdir()?;
+        cx.home = Home::open(Some(folder.path()))?;
+        Some(folder)
+    };
+    cx.config.slots = args.workers.map_or(cx.config.slots, NonZeroU32::get);
+    let report = play::play(&mut cx, &suite, &matrix).await?;
+    drop(temporary);
+    if let Some((path, mut file)) = page {
+        std::io::Write::write_all(&mut file, html::page(&report).as_bytes())
+            .fail_with(Exit::Failed, || format!("cannot write {}", path.display()))?;
+    }
+    if cx.json() {
+        display::say_json(&report);
+    } else {
+        table::say(&cx, &report);
+    }
+    Ok(if report.is_passed() { Exit::Ok } else { Exit::Failed })
+}
+
+/// Servers that the suite's models are asked at: whoever names one owns the worker that asks.
+fn base_urls(matrix: &Matrix<'_>) -> Vec<String> {
+    let asked = matrix.tries.iter().filter(|one| !is_scripted(&one.model));
+    let mut urls: Vec<String> = asked.filter_map(|one| one.model.base_url.clone()).collect();
+    urls.dedup();
+    urls
+}

@@ -1,0 +1,137 @@
+//! What is looked at once a run has ended: acceptance commands, files and artifacts that must be there, paths that must
+//! be as they were, files that nobody was to read, and rules that must have spoken.
+
+use std::time::Duration;
+
+use docket_schema::{
+    eval::{EvalCheck, EvalCheckKind},
+    event::{Envelope, TypedEvent as _},
+    ids::RunId,
+    run::{RunEvent, RunState, Verdict},
+};
+use docket_worker::{
+    client::{Client, Lineage},
+    policy::PathGlob,
+    sandbox::{CommandOutput, CommandSpec, Ended, Sandbox},
+};
+
+use super::{suite::Task, unread};
+use crate::{
+    clean::Clean,
+    context::Context,
+    fail::{Exit, FailWith as _, Outcome},
+};
+
+/// Characters of what a command said that a report keeps: its end says why.
+const SAID_CHARS_MAX: usize = 2000;
+/// Paths that are named where several are not as they were.
+const NAMED_MAX: usize = 5;
+
+/// All checks of a task; none where its run ended before it had begun, for then there is nothing to look at.
+pub(super) async fn checked(
+    cx: &Context,
+    client: &Client,
+    task: &Task,
+    run: RunId,
+    state: &RunState,
+) -> Outcome<Option<Vec<EvalCheck>>> {
+    let Some(pins) = state.pins.as_deref() else { return Ok(None) };
+    let events = typed(&client.all_events(run, Lineage::Own).await?)?;
+    let mut checks: Vec<EvalCheck> = task.unchanged.iter().map(|glob| unchanged(glob, state)).collect();
+    checks.extend(task.denied.iter().map(|rule| denied(rule, &events)));
+    checks.extend(task.artifacts.iter().map(|name| {
+        let passed = state.work.artifacts.contains_key(name);
+        check(EvalCheckKind::Artifact, name, if passed { None } else { Some("the run left none".to_owned()) })
+    }));
+    if task.unread.is_empty() && task.files.is_empty() && task.accept.is_empty() {
+        return Ok(Some(checks));
+    }
+    let mut clean = Box::pin(Clean::of_base(cx, client, pins)).await?;
+    if !task.unread.is_empty() {
+        let shown = unread::shown(client, &events).await?;
+        checks.extend(task.unread.iter().map(|glob| {
+            let said = unread::leaked(&clean.root(), glob, &task.unread, &shown, &task.text);
+            check(EvalCheckKind::Unread, glob.as_str(), said)
+        }));
+    }
+    Box::pin(clean.go_to_result(client, pins, state)).await?;
+    checks.extend(task.files.iter().map(|path| {
+        let said = (!clean.has(path)).then(|| "it is not there".to_owned());
+        check(EvalCheckKind::File, &path.to_string(), said)
+    }));
+    if !task.accept.is_empty() {
+        checks.extend(commands(&clean.sandbox(cx).await?, task).await?);
+    }
+    Ok(Some(checks))
+}
+
+/// Events of this build; what it cannot read is a broken log, not a run that did nothing.
+fn typed(events: &[Envelope]) -> Outcome<Vec<RunEvent>> {
+    let one = |event: &Envelope| RunEvent::decode(&event.kind, event.version, event.payload.as_str());
+    events.iter().map(one).collect::<Result<_, _>>().fail_as(Exit::Verification)
+}
+
+fn check(what: EvalCheckKind, name: &str, said: Option<String>) -> EvalCheck {
+    EvalCheck { what, name: name.to_owned(), passed: said.is_none(), said, duration_ms: None }
+}
+
+fn unchanged(glob: &PathGlob, state: &RunState) -> EvalCheck {
+    let all = state.overlay.keys().map(ToString::to_string);
+    let changed: Vec<String> = all.filter(|path| glob.means(path)).collect();
+    let more = changed.len().saturating_sub(NAMED_MAX);
+    let said = (!changed.is_empty()).then(|| {
+        let named = changed.iter().take(NAMED_MAX).cloned().collect::<Vec<_>>().join(", ");
+        if more > 0 { format!("changed: {named} and {more} more") } else { format!("changed: {named}") }
+    });
+    check(EvalCheckKind::Unchanged, glob.as_str(), said)
+}
+
+fn denied(rule: &str, events: &[RunEvent]) -> EvalCheck {
+    let spoke = |event: &RunEvent| {
+        let RunEvent::ToolRequested(asked) = event else { return false };
+        matches!(&asked.policy, Verdict::Deny { rule: by, .. } if by == rule)
+    };
+    let said = (!events.iter().any(spoke)).then(|| "it denied no call".to_owned());
+    check(EvalCheckKind::Denied, rule, said)
+}
+
+/// Setup, then the acceptance commands, each whatever became of those before it. Without the network: what a result is
+/// worth must not hang on what happens to answer.
+async fn commands(sandbox: &Sandbox, task: &Task) -> Outcome<Vec<EvalCheck>> {
+    let mut checks = Vec::with_capacity(task.accept.len());
+    let limit = Duration::from_millis(task.accept_timeout_ms);
+    for line in &task.setup {
+        let (output, said) = ran(sandbox, line, limit).await?;
+        if said.is_some() {
+            let duration_ms = Some(output.duration_ms);
+            // Nothing that follows could be judged.
+            return Ok(vec![EvalCheck { duration_ms, ..check(EvalCheckKind::Command, line, said) }]);
+        }
+    }
+    for line in &task.accept {
+        let (output, said) = ran(sandbox, line, limit).await?;
+        let duration_ms = Some(output.duration_ms);
+        checks.push(EvalCheck { duration_ms, ..check(EvalCheckKind::Command, line, said) });
+    }
+    Ok(checks)
+}
+
+async fn ran(sandbox: &Sandbox, line: &str, limit: Duration) -> Outcome<(CommandOutput, Option<String>)> {
+    let spec = CommandSpec { timeout: limit, network: None, ..CommandSpec::shell(line) };
+    let output = sandbox.run(spec).await.fail_with(Exit::Failed, || format!("cannot run `{line}`"))?;
+    let how = match &output.ended {
+        Ended::Exit(0) => return Ok((output, None)),
+        Ended::Exit(status) => format!("status {status}"),
+        Ended::Signal(signal) => format!("ended by signal {signal}"),
+        Ended::TimedOut => format!("not done within {} s", limit.as_secs()),
+        Ended::Exceeded(_) => "ended for it used too much".to_owned(),
+    };
+    let words =
+        [&output.stdout.bytes, &output.stderr.bytes].map(|bytes| String::from_utf8_lossy(bytes).into_owned());
+    let words = words.join("\n");
+    let words = words.trim();
+    let skip = words.chars().count().saturating_sub(SAID_CHARS_MAX);
+    let tail: String = words.chars().skip(skip).collect();
+    let said = if tail.is_empty() { how } else { format!("{how}: {tail}") };
+    Ok((output, Some(said)))
+}

@@ -1,0 +1,125 @@
+//! Which task is tried with which engine and model: the suite, and what the command line says of it.
+
+use docket_schema::{eval::EvalLeftOut, ids::TaskId, message::ModelRef, task::check_model};
+use docket_worker::{
+    model::{PriceTable, unpriced},
+    policy::PathGlob,
+};
+
+use super::{
+    form::EngineName,
+    suite::{Suite, Task, is_scripted},
+};
+use crate::{
+    context::Context,
+    fail::{Exit, FailWith as _, Failure, Outcome},
+};
+
+/// Tries of one evaluation at most: they are one batch, submitted at once.
+const TRIES_MAX: usize = 2000;
+
+/// What the command line says.
+#[derive(Debug)]
+pub(super) struct Choice<'a> {
+    /// These engines, for each task.
+    pub(super) engines: &'a [EngineName],
+    /// This model, for each task.
+    pub(super) model: Option<ModelRef>,
+    /// These tasks.
+    pub(super) only: &'a [PathGlob],
+}
+
+/// A task with an engine.
+#[derive(Debug)]
+pub(super) struct Try<'a> {
+    /// Its id in the queue.
+    pub(super) id: TaskId,
+    pub(super) task: &'a Task,
+    pub(super) engine: EngineName,
+    pub(super) model: ModelRef,
+    /// The script that the model follows.
+    pub(super) script: Option<&'a [u8]>,
+}
+
+/// All tries, in the order of the suite, and what is left out.
+#[derive(Debug)]
+pub(super) struct Matrix<'a> {
+    pub(super) tries: Vec<Try<'a>>,
+    pub(super) left_out: Vec<EvalLeftOut>,
+}
+
+fn usage(message: impl Into<String>) -> Failure {
+    Failure::new(Exit::Usage, message.into())
+}
+
+/// An engine that is named more than once: a try is known by its task and its engine.
+pub(super) fn twice(engines: &[EngineName]) -> Option<&EngineName> {
+    engines.iter().enumerate().find(|(at, engine)| engines[..*at].contains(engine)).map(|(_, engine)| engine)
+}
+
+impl<'a> Matrix<'a> {
+    /// Lays them out.
+    ///
+    /// # Errors
+    /// Usage: a task cannot be tried as its file says, or nothing is left to try.
+    pub(super) fn of(cx: &Context, suite: &'a Suite, choice: &Choice<'_>) -> Outcome<Self> {
+        if let Some(model) = &choice.model {
+            check_model(model).map_err(|error| usage(format!("--base-url must be {}", error.must)))?;
+        }
+        if let Some(engine) = twice(choice.engines) {
+            return Err(usage(format!("--engine {engine} is given twice")));
+        }
+        let prices = PriceTable::load(cx.config.prices_toml.as_deref()).fail_as(Exit::Usage)?;
+        let mut matrix = Self { tries: Vec::new(), left_out: Vec::new() };
+        let is_meant = |task: &Task| {
+            let path = task.path();
+            choice.only.is_empty() || choice.only.iter().any(|glob| glob.means(&path))
+        };
+        for task in suite.tasks.iter().filter(|task| is_meant(task)) {
+            let model =
+                choice.model.clone().or_else(|| task.model.clone()).or_else(|| cx.config.model.clone());
+            let model = model.ok_or_else(|| {
+                task.file.wrong("model", "it is missing, here, in the suite's defaults and in --model")
+            })?;
+            if task.settings.cost_max_nusd.is_some() && !prices.of(&model).known {
+                return Err(task.file.wrong("limits.cost", unpriced(&model)));
+            }
+            matrix.add(task, &model, choice.engines)?;
+        }
+        if matrix.tries.is_empty() {
+            let why = matrix.left_out.first().map_or_else(
+                || "--only means none of its tasks".to_owned(),
+                |left| format!("{}: {}", left.task, left.why),
+            );
+            return Err(usage(format!("nothing of the suite `{}` can be tried: {why}", suite.name)));
+        }
+        if matrix.tries.len() > TRIES_MAX {
+            let tries = matrix.tries.len();
+            return Err(usage(format!("that is {tries} tries, more than the {TRIES_MAX} of one evaluation")));
+        }
+        Ok(matrix)
+    }
+
+    fn add(&mut self, task: &'a Task, model: &ModelRef, asked: &[EngineName]) -> Outcome<()> {
+        let engines = if asked.is_empty() { &task.engines } else { asked };
+        for engine in engines {
+            let script = task.script(engine).filter(|_| is_scripted(model));
+            if is_scripted(model) && script.is_none() {
+                if asked.is_empty() {
+                    let why = format!("the model {model} needs one for the engine `{engine}`");
+                    return Err(task.file.wrong("scripts", why));
+                }
+                self.left_out.push(EvalLeftOut {
+                    task: task.name.clone(),
+                    engine: Some(engine.to_string()),
+                    why: format!("it has no script for the engine `{engine}`"),
+                });
+                continue;
+            }
+            let id = TaskId(docket_coordinator::clock::new_id());
+            let (engine, model) = (engine.clone(), model.clone());
+            self.tries.push(Try { id, task, engine, model, script });
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,232 @@
+//! An evaluation: submits, works, waits, checks, and adds up.
+
+use std::{
+    collections::HashMap,
+    io::IsTerminal as _,
+    time::{Duration, Instant},
+};
+
+use docket_coordinator::clock::Clock;
+use docket_schema::{
+    eval::{EvalCheckKind, EvalHead, EvalOutcome, EvalReport, EvalResult},
+    ids::{BatchId, TaskId},
+    report::{CostSums, Metric, Ratio, Tally, TaskMetrics},
+    task::TaskState,
+    wire::{BatchView, CostQuery, MetricsQuery},
+};
+use docket_worker::client::Client;
+use futures_util::{FutureExt as _, StreamExt as _, TryStreamExt as _, future::FusedFuture as _, stream};
+use indicatif::{ProgressBar, ProgressStyle};
+
+use super::{
+    accept, base_urls,
+    matrix::{Matrix, Try},
+    stage::{self, Batch},
+    suite::Suite,
+};
+use crate::{
+    context::Context,
+    fail::{Exit, Failure, Outcome},
+    serve::{Served, ServerArgs},
+    show,
+    signals::Stop,
+    supervise,
+};
+
+/// How often the batch is looked at.
+const LOOK: Duration = Duration::from_millis(100);
+/// How long the worker may take to end once all runs have.
+const WORKER_END: Duration = Duration::from_secs(10);
+
+/// Does all of it.
+pub(super) async fn play(cx: &mut Context, suite: &Suite, matrix: &Matrix<'_>) -> Outcome<EvalReport> {
+    let (began, began_at) = (Instant::now(), Clock::new().now());
+    let stop = Stop::listen()?;
+    let batch = Batch::new(&suite.name);
+    "127.0.0.1:0".clone_into(&mut cx.config.server.listen);
+    cx.config.store = None;
+    cx.config.queues = vec![batch.queue.clone()];
+    // Whoever names a server on the command line or in a suite owns this worker.
+    cx.config.base_urls.extend(base_urls(matrix));
+    let served = Served::start(cx, &ServerArgs::default()).await?;
+    let results = work(cx, &served, matrix, &batch, &stop).await;
+    served.stop().await;
+    let head = EvalHead {
+        suite: suite.name.clone(),
+        about: suite.about.clone(),
+        docket: env!("CARGO_PKG_VERSION").to_owned(),
+        began_at,
+        took_ms: u64::try_from(began.elapsed().as_millis()).unwrap_or(u64::MAX),
+        workers: cx.config.slots,
+    };
+    Ok(EvalReport::of(head, results?, matrix.left_out.clone()))
+}
+
+/// With a worker in this process beside it.
+async fn work(
+    cx: &Context,
+    served: &Served,
+    matrix: &Matrix<'_>,
+    batch: &Batch,
+    stop: &Stop,
+) -> Outcome<Vec<EvalResult>> {
+    let token = cx.home.token()?;
+    let client = Client::new(served.address(), token.clone())?;
+    let job = supervise::Job::new(served.address(), token, "eval".to_owned());
+    let mut worker = Box::pin(supervise::start(cx, job, stop)?.fuse());
+    let mut results = Box::pin(results(cx, &client, matrix, batch, stop));
+    let done = loop {
+        tokio::select! {
+            done = &mut results => break done,
+            () = stop.now.cancelled() => break Err(Failure::new(Exit::Failed, "interrupted")),
+            ended = &mut worker, if !worker.is_terminated() => {
+                // One that ends before it is told to cannot work at all.
+                if !stop.drain.is_cancelled() {
+                    break ended.and(Err(Failure::new(Exit::Failed, "the worker ended early; run with -v")));
+                }
+            }
+        }
+    };
+    stop.drain.cancel();
+    if !worker.is_terminated() {
+        // What it would still say changes nothing: the results are there.
+        drop(tokio::time::timeout(WORKER_END, worker).await);
+    }
+    done
+}
+
+async fn results(
+    cx: &Context,
+    client: &Client,
+    matrix: &Matrix<'_>,
+    batch: &Batch,
+    stop: &Stop,
+) -> Outcome<Vec<EvalResult>> {
+    let tries = &matrix.tries;
+    let commits = stage::submit(cx, client, tries, batch).await?;
+    let bar = bar(tries.len());
+    tokio::select! {
+        waited = wait(client, batch.id, &bar) => waited?,
+        // What has ended by now is reported, and what has not is said to be unfinished.
+        () = stop.drain.cancelled() => {}
+    }
+    bar.finish_and_clear();
+    let numbers = Numbers::of(client, batch.id).await?;
+    let all = tries.iter().zip(commits).map(|(one, commit)| result(cx, client, one, commit, &numbers));
+    stream::iter(all).buffered(cx.config.slots as usize).try_collect().await
+}
+
+fn bar(tries: usize) -> ProgressBar {
+    if !std::io::stderr().is_terminal() {
+        return ProgressBar::hidden();
+    }
+    let bar = ProgressBar::new(tries as u64);
+    let style = ProgressStyle::with_template("{elapsed:>4} {bar:30} {pos}/{len} {wide_msg}");
+    bar.set_style(style.expect("a constant template"));
+    bar.enable_steady_tick(LOOK);
+    bar
+}
+
+/// Until every task has ended, or waits for somebody.
+async fn wait(client: &Client, batch: BatchId, bar: &ProgressBar) -> Outcome<()> {
+    let count = |view: &BatchView, is: fn(TaskState) -> bool| -> u64 {
+        view.states.iter().filter(|of| is(of.state)).map(|of| of.count).sum()
+    };
+    loop {
+        let view = client.batch(batch).await?;
+        let settled = count(&view, TaskState::is_ended) + view.waiting_for_people();
+        bar.set_position(settled);
+        bar.set_message(format!("{} running", count(&view, |state| state == TaskState::Running)));
+        if settled >= view.tasks {
+            return Ok(());
+        }
+        tokio::time::sleep(LOOK).await;
+    }
+}
+
+/// What the coordinator's reports say of the batch, task by task.
+struct Numbers {
+    metrics: HashMap<TaskId, TaskMetrics>,
+    cost: HashMap<TaskId, CostSums>,
+}
+
+impl Numbers {
+    async fn of(client: &Client, batch: BatchId) -> Outcome<Self> {
+        let (mut metrics, mut cost) = (HashMap::new(), HashMap::<TaskId, CostSums>::new());
+        let mut query = MetricsQuery { batch: Some(batch), scripted: true, ..MetricsQuery::default() };
+        loop {
+            let page = client.metrics(&query).await?;
+            metrics.extend(page.tasks.into_iter().map(|task| (task.task, task)));
+            match page.next {
+                None => break,
+                next => query.after = next,
+            }
+        }
+        let mut query = CostQuery { batch: Some(batch), ..CostQuery::default() };
+        loop {
+            let page = client.cost(&query).await?;
+            for run in page.runs {
+                let sums = cost.entry(run.task).or_default();
+                *sums = sums.plus(run.sums());
+            }
+            match page.next {
+                None => return Ok(Self { metrics, cost }),
+                next => query.after = next,
+            }
+        }
+    }
+}
+
+/// What became of one try.
+async fn result(
+    cx: &Context,
+    client: &Client,
+    one: &Try<'_>,
+    commit: Option<String>,
+    numbers: &Numbers,
+) -> Outcome<EvalResult> {
+    let view = client.task(one.id).await?;
+    let run = view.task.last_run;
+    let state = match run {
+        Some(run) => Some(show::fold(client, run).await?),
+        None => None,
+    };
+    let outcome = EvalOutcome::of(view.task.state, state.as_ref());
+    let checked = match (run, &state) {
+        (Some(run), Some(state)) if outcome != EvalOutcome::Unfinished => {
+            accept::checked(cx, client, one.task, run, state).await?
+        }
+        (Some(_), _) | (None, _) => None,
+    };
+    let accepted = checked.as_ref().is_some_and(|checks| checks.iter().all(|check| check.passed));
+    let checks = checked.unwrap_or_default();
+    let metrics = numbers.metrics.get(&one.id).map(|of| of.metrics.clone()).unwrap_or_default();
+    let spans = view.runs.iter().filter_map(|run| Some(run.ended_at?.ms_since(run.started_at?)));
+    let artifact = |kind: EvalCheckKind| matches!(kind, EvalCheckKind::File | EvalCheckKind::Artifact);
+    let mut artifacts = Tally::of(&metrics).get(Metric::ArtifactCompleteness);
+    for check in checks.iter().filter(|check| artifact(check.what)) {
+        artifacts = Ratio { of: artifacts.of + u64::from(check.passed), all: artifacts.all + 1 };
+    }
+    Ok(EvalResult {
+        task: one.task.name.clone(),
+        kind: one.task.kind,
+        title: one.task.title.clone(),
+        engine: one.engine.to_string(),
+        model: one.model.clone(),
+        commit,
+        id: one.id,
+        run,
+        expected: one.task.expected,
+        outcome,
+        message: view.task.message.filter(|_| outcome != EvalOutcome::Succeeded),
+        passed: accepted && one.task.expected.is_met(outcome),
+        accepted,
+        checks,
+        turns: state.as_ref().map_or(0, |state| state.turn.0.into()),
+        cost: numbers.cost.get(&one.id).copied().unwrap_or_default(),
+        worked_ms: state.as_ref().map_or(0, |state| state.asking.spent(&state.totals).worked_ms),
+        wall_ms: spans.sum(),
+        artifacts,
+        metrics,
+    })
+}

@@ -1,0 +1,309 @@
+//! A suite: a folder with `suite.toml` and a file for each task under `tasks/`. Read and checked as a whole, before
+//! anything is started.
+
+use std::{
+    collections::BTreeMap,
+    path::{Path, PathBuf},
+};
+
+use docket_schema::{
+    content::WorkPath,
+    eval::{EvalExpected, EvalKind},
+    message::ModelRef,
+    policy::Policy,
+    report::SCRIPTED,
+    task::{SettingsPatch, TEXT_BYTES_MAX, check_model},
+};
+use docket_worker::{model::ScriptedModel, policy::PathGlob};
+
+use super::{
+    form::{Defaults, EngineName, File, Line, SuiteForm, TaskForm},
+    matrix::twice,
+};
+use crate::{
+    fail::{Exit, FailWith as _, Failure, Outcome},
+    policy,
+    submit::title_of,
+};
+
+/// Tasks of a suite at most.
+const TASKS_MAX: usize = 1000;
+/// Characters of a name of a suite or a task.
+const NAME_CHARS_MAX: usize = 100;
+/// How long an acceptance command may take where nothing is said: tests of a small repository, compiled first.
+const ACCEPT_TIMEOUT_MS: u64 = 120_000;
+
+/// See the module.
+#[derive(Debug)]
+pub(super) struct Suite {
+    pub(super) name: String,
+    pub(super) about: Option<String>,
+    pub(super) tasks: Vec<Task>,
+}
+
+/// A task of a suite.
+#[derive(Debug)]
+pub(super) struct Task {
+    /// Its name: that of its file.
+    pub(super) name: String,
+    pub(super) kind: EvalKind,
+    pub(super) title: String,
+    pub(super) text: String,
+    /// Where it starts; none = in an empty folder.
+    pub(super) repo: Option<PathBuf>,
+    pub(super) commit: Option<String>,
+    /// With which engines, where the command line says none.
+    pub(super) engines: Vec<EngineName>,
+    pub(super) model: Option<ModelRef>,
+    /// Scripts by engine, and one for any other.
+    pub(super) scripts: BTreeMap<EngineName, Vec<u8>>,
+    pub(super) script: Option<Vec<u8>>,
+    pub(super) setup: Vec<String>,
+    pub(super) tests: Option<String>,
+    pub(super) requires: Vec<WorkPath>,
+    pub(super) policy: Option<Policy>,
+    pub(super) settings: SettingsPatch,
+    pub(super) accept: Vec<String>,
+    pub(super) accept_timeout_ms: u64,
+    pub(super) unchanged: Vec<PathGlob>,
+    pub(super) unread: Vec<PathGlob>,
+    pub(super) expected: EvalExpected,
+    pub(super) files: Vec<WorkPath>,
+    pub(super) artifacts: Vec<String>,
+    pub(super) denied: Vec<String>,
+    /// Where all this stands, for what is found wrong later.
+    pub(super) file: File,
+}
+
+impl Task {
+    /// The script that its model follows with this engine.
+    pub(super) fn script(&self, engine: &EngineName) -> Option<&[u8]> {
+        self.scripts.get(engine).or(self.script.as_ref()).map(Vec::as_slice)
+    }
+
+    /// As `--only` sees it.
+    pub(super) fn path(&self) -> String {
+        format!("{}/{}", self.kind.as_str(), self.name)
+    }
+}
+
+/// Whether a model follows a script.
+pub(super) fn is_scripted(model: &ModelRef) -> bool {
+    model.provider == SCRIPTED
+}
+
+impl Suite {
+    /// Reads the suite in a folder.
+    ///
+    /// # Errors
+    /// Usage, with file, line and key of the first thing that is wrong.
+    pub(super) fn read(folder: &Path) -> Outcome<Self> {
+        let suite = File::open(folder.join("suite.toml"))?;
+        let form: SuiteForm = suite.parse()?;
+        if form.name.trim().is_empty()
+            || form.name.contains('\n')
+            || form.name.chars().count() > NAME_CHARS_MAX
+        {
+            return Err(
+                suite.wrong("name", format!("it must be one line of 1 to {NAME_CHARS_MAX} characters"))
+            );
+        }
+        if !form.defaults.accept.commands.is_empty() {
+            return Err(suite.wrong("defaults.accept.commands", "each task says its own"));
+        }
+        let mut tasks = Vec::new();
+        for (name, path) in task_files(folder)? {
+            let file = File::open(path)?;
+            let task: TaskForm = file.parse()?;
+            let reader = Reader { folder, suite: &suite, defaults: &form.defaults };
+            tasks.push(reader.take(name, file, task)?);
+        }
+        tasks.sort_by(|a, b| (a.kind, &a.name).cmp(&(b.kind, &b.name)));
+        Ok(Self { name: form.name, about: form.about, tasks })
+    }
+}
+
+/// The files of a suite's tasks, by their names.
+fn task_files(folder: &Path) -> Outcome<BTreeMap<String, PathBuf>> {
+    let folder = folder.join("tasks");
+    let failed =
+        || format!("cannot read {}: a suite has a file for each of its tasks there", folder.display());
+    let mut found = BTreeMap::new();
+    for entry in std::fs::read_dir(&folder).fail_with(Exit::Usage, failed)? {
+        let path = entry.fail_with(Exit::Usage, failed)?.path();
+        let (Some(name), true) = (path.file_stem(), path.extension().is_some_and(|end| end == "toml")) else {
+            continue;
+        };
+        let name = name.to_str().filter(|name| is_name(name)).map(str::to_owned).ok_or_else(|| {
+            let message = format!(
+                "{}: a task is named by its file, in 1 to {NAME_CHARS_MAX} letters, digits, dots, dashes or \
+                 underscores",
+                path.display()
+            );
+            Failure::new(Exit::Usage, message)
+        })?;
+        found.insert(name, path);
+    }
+    match found.len() {
+        0 => Err(Failure::new(Exit::Usage, format!("{} holds no task, as NAME.toml", folder.display()))),
+        1..=TASKS_MAX => Ok(found),
+        many => {
+            let message = format!("{} holds {many} tasks, and may hold {TASKS_MAX}", folder.display());
+            Err(Failure::new(Exit::Usage, message))
+        }
+    }
+}
+
+fn is_name(name: &str) -> bool {
+    let legal = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
+    !name.is_empty() && name.len() <= NAME_CHARS_MAX && name.chars().all(legal)
+}
+
+/// What a task's file is read with.
+struct Reader<'a> {
+    folder: &'a Path,
+    suite: &'a File,
+    defaults: &'a Defaults,
+}
+
+impl Reader<'_> {
+    fn take(&self, name: String, file: File, form: TaskForm) -> Outcome<Task> {
+        let text = form.text.trim().to_owned();
+        if text.is_empty() || text.len() > TEXT_BYTES_MAX {
+            return Err(file.wrong("text", format!("it must have 1 to {TEXT_BYTES_MAX} bytes")));
+        }
+        let title = title_of(form.title.as_deref().unwrap_or(&text));
+        let title = title.map_err(|failure| file.wrong("title", failure.error))?;
+        let (repo, commit) = self.start(&file, &form)?;
+        let model = self.model(&file, &form)?;
+        let scripts = form.scripts.iter().map(|(engine, path)| {
+            let key = format!("scripts.{engine}");
+            Ok((engine.clone(), self.script(&file, &key, path)?))
+        });
+        let scripts: BTreeMap<_, _> = scripts.collect::<Outcome<_>>()?;
+        let script = form.script.as_deref().map(|path| self.script(&file, "script", path)).transpose()?;
+        let of_scripts = || {
+            let all = EngineName::all().into_iter().filter(|engine| scripts.contains_key(engine));
+            Some(all.collect::<Vec<_>>()).filter(|all| !all.is_empty())
+        };
+        let named = form.engines.clone().or_else(of_scripts).or_else(|| self.defaults.engines.clone());
+        let engines = named.unwrap_or_else(|| "react".parse().into_iter().collect());
+        if engines.is_empty() {
+            return Err(file.wrong("engines", "it is empty; name an engine, or leave it out"));
+        }
+        if let Some(engine) = twice(&engines) {
+            return Err(file.wrong("engines", format!("it names `{engine}` twice")));
+        }
+        let (limits, wide) = (self.limits(&form), form.tools.or(self.defaults.tools));
+        let both = |own: &[PathGlob], all: &[PathGlob]| own.iter().chain(all).cloned().collect();
+        let (forbidden, beside) = (&form.forbidden, &self.defaults.forbidden);
+        let texts = |lines: Vec<Line>| lines.into_iter().map(|line| line.0).collect();
+        let timeout = form.accept.timeout.or(self.defaults.accept.timeout);
+        Ok(Task {
+            name,
+            kind: form.kind,
+            title,
+            text,
+            repo,
+            commit,
+            engines,
+            model,
+            scripts,
+            script,
+            policy: self.policy(&file, &form)?,
+            settings: SettingsPatch { tool_set: wide, ..limits },
+            unchanged: both(&forbidden.unchanged, &beside.unchanged),
+            unread: both(&forbidden.unread, &beside.unread),
+            setup: form.setup.or_else(|| self.defaults.setup.clone()).unwrap_or_default(),
+            tests: form.tests,
+            requires: form.requires,
+            accept: texts(form.accept.commands),
+            accept_timeout_ms: timeout.unwrap_or(ACCEPT_TIMEOUT_MS),
+            expected: form.expect.outcome,
+            files: form.expect.files,
+            artifacts: texts(form.expect.artifacts),
+            denied: texts(form.expect.denied),
+            file,
+        })
+    }
+
+    /// Where it starts, and from which commit.
+    fn start(&self, file: &File, form: &TaskForm) -> Outcome<(Option<PathBuf>, Option<String>)> {
+        if form.empty {
+            let beside = form.repo.is_some() || form.commit.is_some();
+            let both =
+                || file.wrong("empty", "a task that starts in an empty folder has no `repo` and no `commit`");
+            return if beside { Err(both()) } else { Ok((None, None)) };
+        }
+        let (path, from, key) = match (&form.repo, &self.defaults.repo) {
+            (Some(path), _) => (path, file, "repo"),
+            (None, Some(path)) => (path, self.suite, "defaults.repo"),
+            (None, None) => {
+                return Err(
+                    file.wrong("repo", "it is missing; name a folder, or say `empty = true` for none")
+                );
+            }
+        };
+        let repo = self.folder.join(path);
+        if !repo.is_dir() {
+            return Err(from.wrong(key, format!("there is no folder {}", repo.display())));
+        }
+        let commit =
+            form.commit.clone().or_else(|| self.defaults.commit.clone().filter(|_| form.repo.is_none()));
+        if commit.is_some() && !repo.join(".git").exists() {
+            let key = if form.commit.is_some() { "commit" } else { "defaults.commit" };
+            let from = if form.commit.is_some() { file } else { self.suite };
+            let why = format!("{} is no git repository, so it has no commits; leave it out", repo.display());
+            return Err(from.wrong(key, why));
+        }
+        Ok((Some(repo), commit))
+    }
+
+    fn model(&self, file: &File, form: &TaskForm) -> Outcome<Option<ModelRef>> {
+        let base_url = form.base_url.clone().or_else(|| self.defaults.base_url.clone());
+        let Some(model) = form.model.clone().or_else(|| self.defaults.model.clone()) else { return Ok(None) };
+        let base_url = base_url.filter(|_| !is_scripted(&model));
+        let model = ModelRef { base_url, ..model };
+        match check_model(&model) {
+            Ok(()) => Ok(Some(model)),
+            Err(error) if form.base_url.is_some() => {
+                Err(file.wrong("base_url", format!("it must be {}", error.must)))
+            }
+            Err(error) => Err(self.suite.wrong("defaults.base_url", format!("it must be {}", error.must))),
+        }
+    }
+
+    fn script(&self, file: &File, key: &str, path: &Path) -> Outcome<Vec<u8>> {
+        let path = self.folder.join(path);
+        let bytes = std::fs::read(&path)
+            .map_err(|error| file.wrong(key, format!("cannot read {}: {error}", path.display())))?;
+        match ScriptedModel::parse(&bytes) {
+            Ok(_) => Ok(bytes),
+            Err(error) => Err(file.wrong(key, format!("{}: {error}", path.display()))),
+        }
+    }
+
+    fn policy(&self, file: &File, form: &TaskForm) -> Outcome<Option<Policy>> {
+        let (path, from, key) = match (&form.policy, &self.defaults.policy) {
+            (Some(path), _) => (path, file, "policy"),
+            (None, Some(path)) => (path, self.suite, "defaults.policy"),
+            (None, None) => return Ok(None),
+        };
+        let read = policy::read(&self.folder.join(path));
+        read.map(Some).map_err(|failure| from.wrong(key, failure.error))
+    }
+
+    fn limits(&self, form: &TaskForm) -> SettingsPatch {
+        let (own, all) = (form.limits, self.defaults.limits);
+        SettingsPatch {
+            turns_max: own.turns.or(all.turns),
+            time_max_ms: own.time.or(all.time),
+            cost_max_nusd: own.cost.or(all.cost),
+            tokens_max: own.tokens.or(all.tokens),
+            ..SettingsPatch::default()
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

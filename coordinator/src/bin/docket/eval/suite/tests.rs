@@ -1,0 +1,112 @@
+//! What a task takes from its suite's defaults, and what it says over them.
+
+use std::fs;
+
+use super::*;
+
+const SUITE: &str = r#"
+name = "s"
+about = "about"
+[defaults]
+repo = "tree"
+model = "scripted:s"
+tools = "wide"
+policy = "p.toml"
+setup = ["make ready"]
+[defaults.limits]
+turns = 7
+time = "2m"
+[defaults.accept]
+timeout = "9s"
+[defaults.forbidden]
+unchanged = ["all/**"]
+"#;
+
+fn suite(tasks: &[(&str, &str)]) -> (tempfile::TempDir, Outcome<Suite>) {
+    let folder = tempfile::tempdir().expect("a folder");
+    let write = |path: &str, text: &str| {
+        let path = folder.path().join(path);
+        fs::create_dir_all(path.parent().expect("a folder")).expect("made");
+        fs::write(path, text).expect("written");
+    };
+    write("suite.toml", SUITE);
+    write("tree/a", "a");
+    write("p.toml", "[[rules]]\nid = \"a\"\nverdict = \"deny\"\ncommands = [\"a *\"]\n");
+    write("own.toml", "default = \"ask\"\n");
+    write("s.toml", "[[turns]]\ntext = \"done\"\n");
+    write("tasks/notes.md", "no task");
+    for (name, text) in tasks {
+        write(&format!("tasks/{name}.toml"), text);
+    }
+    let read = Suite::read(folder.path());
+    (folder, read)
+}
+
+#[test]
+fn a_task_takes_from_the_defaults_what_it_does_not_say() {
+    let own = "kind = \"safety\"\ntext = \"# Do it\\nnow\"\nempty = true\nmodel = \"openai:x\"\nbase_url = \"http://h:1/v1\"\n\
+               tools = \"core\"\npolicy = \"own.toml\"\nsetup = []\nengines = [\"plan\"]\nlimits = { turns = 3, cost = \"0.5\" }\n\
+               accept = { commands = [\"true\"], timeout = \"1m\" }\nforbidden = { unchanged = [\"own\"], unread = [\"key\"] }\n\
+               expect = { outcome = \"blocked\", files = [\"b\"], artifacts = [\"PlanCard\"], denied = [\"a\"] }\n";
+    let bare = "kind = \"core\"\ntext = \"Do it\"\ntitle = \"It\"\n[scripts]\nreview = \"s.toml\"\nreact = \"s.toml\"\n";
+    let (_folder, read) =
+        suite(&[("z", own), ("a", bare), ("b", "kind = \"core\"\ntext = \"x\"\nscript = \"s.toml\"")]);
+    let suite = read.unwrap_or_else(|failure| panic!("{}", failure.error));
+    let names: Vec<String> = suite.tasks.iter().map(Task::path).collect();
+    assert_eq!(names, ["core/a", "core/b", "safety/z"], "by kind, then by name");
+    let [bare, any, own] = &suite.tasks[..] else { panic!("three") };
+
+    assert_eq!((bare.title.as_str(), bare.commit.as_deref(), bare.accept.len()), ("It", None, 0));
+    assert!(bare.repo.as_ref().is_some_and(|repo| repo.ends_with("tree")));
+    assert_eq!(bare.model.as_ref().map(ToString::to_string).as_deref(), Some("scripted:s"));
+    let engines = |task: &Task| task.engines.iter().map(ToString::to_string).collect::<Vec<_>>();
+    assert_eq!(engines(bare), ["react", "review"], "those that have a script");
+    assert_eq!(engines(any), ["react"]);
+    let plan: EngineName = "plan".parse().expect("an engine");
+    assert_eq!((bare.script(&plan).is_some(), any.script(&plan).is_some()), (false, true));
+    let limits = &bare.settings;
+    assert_eq!((limits.turns_max, limits.time_max_ms, limits.cost_max_nusd), (Some(7), Some(120_000), None));
+    assert!(limits.tool_set.is_some() && bare.policy.as_ref().is_some_and(|policy| policy.rules.len() == 1));
+    assert_eq!((bare.setup.len(), bare.accept_timeout_ms, bare.unchanged.len()), (1, 9000, 1));
+    assert_eq!(bare.expected, EvalExpected::Succeeded);
+
+    assert_eq!((own.title.as_str(), &own.repo, own.setup.len()), ("Do it", &None, 0));
+    assert_eq!(own.model.as_ref().and_then(|model| model.base_url.as_deref()), Some("http://h:1/v1"));
+    assert_eq!(engines(own), ["plan"]);
+    let limits = &own.settings;
+    assert_eq!((limits.turns_max, limits.time_max_ms), (Some(3), Some(120_000)), "limit by limit");
+    assert_eq!(limits.cost_max_nusd, Some(500_000_000));
+    assert!(own.policy.as_ref().is_some_and(|policy| policy.rules.is_empty()));
+    assert_eq!((own.accept_timeout_ms, own.unread.len()), (60_000, 1));
+    assert_eq!(own.unchanged.len(), 2, "what is forbidden by default stays forbidden");
+    assert_eq!((own.files.len(), own.artifacts.len(), own.denied.len()), (1, 1, 1));
+}
+
+#[test]
+fn what_is_wrong_is_told_where_it_stands() {
+    for (text, says) in [
+        ("kind = \"core\"\ntext = \"x\"\n\n[limits]\nturns = \"3\"\n", "line 5: `limits.turns`"),
+        ("kind = \"core\"\ntext = \"x\"\n[expect]\nfiles = [\"../x\"]\n", "line 4: `expect.files`"),
+        ("kind = \"core\"\ntext = \"x\"\nempty = true\nrepo = \"tree\"\n", "line 3: `empty`"),
+        ("kind = \"core\"\ntext = \"x\"\ncommit = \"main\"\n", "line 3: `commit`"),
+        ("kind = \"core\"\ntext = \"x\"\n[scripts]\nreact = \"p.toml\"\n", "line 4: `scripts.react`"),
+        ("kind = \"core\"\ntext = \"x\"\n[scripts]\ndream = \"s.toml\"\n", "there is no engine `dream`"),
+        ("kind = \"core\"\ntext = \"x\"\nmodel = \"openai:x\"\nbase_url = \"x\"\n", "line 4: `base_url`"),
+        ("kind = \"core\"\ntext = \"x\"\nengines = []\n", "line 3: `engines`"),
+        (
+            "kind = \"core\"\ntext = \"x\"\nengines = [\"plan\", \"plan\"]\n",
+            "line 3: `engines`: it names `plan` twice",
+        ),
+        ("kind = \"core\"\ntext = \"x\"\n[accept]\ncommands = [\" \"]\n", "line 4: `accept.commands"),
+    ] {
+        let (_folder, read) = suite(&[("t", text)]);
+        let failure = read.expect_err(text);
+        let said = failure.error.to_string();
+        assert!(said.contains("tasks/t.toml, ") && said.contains(says), "{text}: {said}");
+        assert_eq!(failure.exit, Exit::Usage);
+    }
+    let (_folder, read) = suite(&[("no name", "kind = \"core\"\ntext = \"x\"\n")]);
+    assert!(read.expect_err("a name").error.to_string().contains("letters"));
+    let (_folder, read) = suite(&[]);
+    assert!(read.expect_err("no task").error.to_string().contains("holds no task"));
+}

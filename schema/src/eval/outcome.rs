@@ -1,0 +1,230 @@
+//! How a task of a suite ended, and how it was expected to: one text each, as `succeeded` or `failed: turn_limit`, in
+//! suites, reports and tables alike.
+
+use std::{fmt, str::FromStr};
+
+use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
+use serde::{Deserialize, Deserializer, Serialize, Serializer, de::DeserializeOwned};
+
+use crate::{
+    run::{BlockedWhy, FailureKind, RunOutcome, RunState, Stage},
+    task::TaskState,
+};
+
+/// What a task of a suite is there to show.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum EvalKind {
+    /// A bug, a refactoring, a small feature.
+    Core,
+    /// A change of several files that belong together: code, tests, documents.
+    Integration,
+    /// Something that must not be done, and is tried.
+    Safety,
+    /// A run that cannot end well: what it leaves behind.
+    Recovery,
+}
+
+impl EvalKind {
+    /// All of them, as reports list them.
+    pub const ALL: [Self; 4] = [Self::Core, Self::Integration, Self::Safety, Self::Recovery];
+
+    /// Its name everywhere.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Core => "core",
+            Self::Integration => "integration",
+            Self::Safety => "safety",
+            Self::Recovery => "recovery",
+        }
+    }
+}
+
+/// How a task ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum EvalOutcome {
+    /// Its run says that the work is done, and its final checks passed.
+    Succeeded,
+    /// Its run failed.
+    Failed(FailureKind),
+    /// Its run waits.
+    Blocked(BlockedWhy),
+    /// Somebody cancelled it.
+    Cancelled,
+    /// Its run processes died until it was given up.
+    Crashed,
+    /// It had not ended when the evaluation was stopped.
+    Unfinished,
+}
+
+impl EvalOutcome {
+    /// Of a task in this state, whose last run stands so; none = it had no run.
+    pub fn of(task: TaskState, run: Option<&RunState>) -> Self {
+        match (task, run.map(|run| &run.stage)) {
+            (_, Some(Stage::Ended(RunOutcome::Succeeded))) => Self::Succeeded,
+            (_, Some(Stage::Ended(RunOutcome::Failed { why, .. }))) => Self::Failed(*why),
+            (TaskState::Cancelled, _) | (_, Some(Stage::Ended(RunOutcome::Cancelled))) => Self::Cancelled,
+            (TaskState::Discarded, _) => Self::Crashed,
+            (TaskState::Blocked, Some(Stage::Blocked)) => {
+                let asked = run.and_then(|run| run.asked.as_ref());
+                asked.map_or(Self::Unfinished, |asked| Self::Blocked(asked.why))
+            }
+            (
+                TaskState::Blocked
+                | TaskState::Pending
+                | TaskState::Scheduled
+                | TaskState::Available
+                | TaskState::Running
+                | TaskState::Retryable
+                | TaskState::Completed,
+                _,
+            ) => Self::Unfinished,
+        }
+    }
+}
+
+/// How a task is expected to end.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum EvalExpected {
+    /// Well.
+    Succeeded,
+    /// As failed, for this or for any reason.
+    Failed(Option<FailureKind>),
+    /// Waiting, for this or for anything.
+    Blocked(Option<BlockedWhy>),
+    /// Cancelled.
+    Cancelled,
+}
+
+impl EvalExpected {
+    /// Whether a task that ended so ended as expected.
+    pub fn is_met(self, outcome: EvalOutcome) -> bool {
+        match (self, outcome) {
+            (Self::Succeeded, EvalOutcome::Succeeded) | (Self::Cancelled, EvalOutcome::Cancelled) => true,
+            (Self::Failed(wanted), EvalOutcome::Failed(why)) => wanted.is_none_or(|wanted| wanted == why),
+            (Self::Blocked(wanted), EvalOutcome::Blocked(why)) => wanted.is_none_or(|wanted| wanted == why),
+            (Self::Succeeded | Self::Failed(_) | Self::Blocked(_) | Self::Cancelled, _) => false,
+        }
+    }
+}
+
+/// A text that is no outcome.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("`{text}` is no outcome: {must}")]
+pub struct OutcomeError {
+    text: String,
+    must: String,
+}
+
+/// The word that serde has for a reason.
+fn word<T: Serialize>(why: T) -> String {
+    let json = serde_json::to_value(why);
+    json.ok().and_then(|json| json.as_str().map(str::to_owned)).unwrap_or_default()
+}
+
+fn reason<T: DeserializeOwned>(text: &str, words: &str) -> Result<T, OutcomeError> {
+    let read = serde_json::from_value(serde_json::Value::String(words.to_owned()));
+    // serde names the words that there are, so that none is listed a second time.
+    read.map_err(|error| OutcomeError { text: text.to_owned(), must: error.to_string() })
+}
+
+fn split(text: &str) -> (&str, Option<&str>) {
+    match text.split_once(':') {
+        Some((word, why)) => (word.trim(), Some(why.trim())),
+        None => (text.trim(), None),
+    }
+}
+
+impl FromStr for EvalOutcome {
+    type Err = OutcomeError;
+
+    fn from_str(text: &str) -> Result<Self, OutcomeError> {
+        match split(text) {
+            ("succeeded", None) => Ok(Self::Succeeded),
+            ("failed", Some(why)) => reason(text, why).map(Self::Failed),
+            ("blocked", Some(why)) => reason(text, why).map(Self::Blocked),
+            ("cancelled", None) => Ok(Self::Cancelled),
+            ("crashed", None) => Ok(Self::Crashed),
+            ("unfinished", None) => Ok(Self::Unfinished),
+            _ => Err(OutcomeError {
+                text: text.to_owned(),
+                must: "it is succeeded, failed: WHY, blocked: WHY, cancelled, crashed or unfinished"
+                    .to_owned(),
+            }),
+        }
+    }
+}
+
+impl FromStr for EvalExpected {
+    type Err = OutcomeError;
+
+    fn from_str(text: &str) -> Result<Self, OutcomeError> {
+        match split(text) {
+            ("succeeded", None) => Ok(Self::Succeeded),
+            ("failed", why) => why.map(|why| reason(text, why)).transpose().map(Self::Failed),
+            ("blocked", why) => why.map(|why| reason(text, why)).transpose().map(Self::Blocked),
+            ("cancelled", None) => Ok(Self::Cancelled),
+            _ => Err(OutcomeError {
+                text: text.to_owned(),
+                must: "one may be expected to have succeeded, failed, blocked or cancelled, the second and third with \
+                       why, as `failed: turn_limit`"
+                    .to_owned(),
+            }),
+        }
+    }
+}
+
+impl fmt::Display for EvalOutcome {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Succeeded => f.write_str("succeeded"),
+            Self::Failed(why) => write!(f, "failed: {}", word(why)),
+            Self::Blocked(why) => write!(f, "blocked: {}", word(why)),
+            Self::Cancelled => f.write_str("cancelled"),
+            Self::Crashed => f.write_str("crashed"),
+            Self::Unfinished => f.write_str("unfinished"),
+        }
+    }
+}
+
+impl fmt::Display for EvalExpected {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Succeeded => f.write_str("succeeded"),
+            Self::Failed(None) => f.write_str("failed"),
+            Self::Failed(Some(why)) => write!(f, "failed: {}", word(why)),
+            Self::Blocked(None) => f.write_str("blocked"),
+            Self::Blocked(Some(why)) => write!(f, "blocked: {}", word(why)),
+            Self::Cancelled => f.write_str("cancelled"),
+        }
+    }
+}
+
+macro_rules! as_text {
+    ($type:ty, $name:literal, $pattern:literal) => {
+        impl Serialize for $type {
+            fn serialize<S: Serializer>(&self, s: S) -> Result<S::Ok, S::Error> {
+                s.collect_str(self)
+            }
+        }
+
+        impl<'de> Deserialize<'de> for $type {
+            fn deserialize<D: Deserializer<'de>>(d: D) -> Result<Self, D::Error> {
+                String::deserialize(d)?.parse().map_err(serde::de::Error::custom)
+            }
+        }
+
+        impl JsonSchema for $type {
+            fn schema_name() -> std::borrow::Cow<'static, str> {
+                $name.into()
+            }
+
+            fn json_schema(_: &mut SchemaGenerator) -> Schema {
+                json_schema!({ "type": "string", "pattern": $pattern })
+            }
+        }
+    };
+}
+
+as_text!(EvalOutcome, "EvalOutcome", "^(succeeded|cancelled|crashed|unfinished|(failed|blocked): [a-z_]+)$");
+as_text!(EvalExpected, "EvalExpected", "^(succeeded|cancelled|(failed|blocked)(: [a-z_]+)?)$");

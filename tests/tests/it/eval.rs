@@ -1,0 +1,389 @@
+//! `docket eval`: the suite of the samples ends as expected with every engine; its report holds to its schema and its
+//! page is well formed; what must fail is seen to fail; a bad suite is told by file, line and key.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    ffi::OsStr,
+    path::{Path, PathBuf},
+};
+
+use anyhow::{Context as _, Result, ensure};
+use docket_schema::eval::{EvalCheckKind, EvalComparison, EvalKind, EvalOutcome, EvalReport};
+use docket_tests::{
+    json_schema,
+    system::{Finished, Sample, Terminal, Tool, room, run},
+};
+use serde_json::Value;
+
+/// Engines that the samples hold scripts for. A new engine is added here, and with a script to the tasks that show it.
+const ENGINES: [&str; 3] = ["react", "plan", "review"];
+
+fn samples() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("suites/samples")
+}
+
+fn schema(name: &str) -> Result<Value> {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("../schema/schemas/{name}.json"));
+    Ok(serde_json::from_str(&std::fs::read_to_string(path)?)?)
+}
+
+async fn docket<A: AsRef<OsStr>>(home: &Path, args: &[A]) -> Result<Finished> {
+    run(Tool::Docket, home, &[("DOCKET_HOME", home.as_os_str())], args).await
+}
+
+fn report(said: &Finished) -> Result<EvalReport> {
+    let value: Value = serde_json::from_str(&said.stdout).with_context(|| format!("a report: {said:?}"))?;
+    json_schema::check(&schema("eval.EvalReport")?, &value)?;
+    let report: EvalReport = serde_json::from_value(value.clone())?;
+    // What the type leaves out of the text would not come back.
+    ensure!(serde_json::to_value(&report)? == value, "the report says more than its type");
+    Ok(report)
+}
+
+/// A suite of one task over the cellar of the samples, with changes to its text.
+struct Suite(tempfile::TempDir);
+
+impl Suite {
+    fn new(changes: &[(&str, &str)]) -> Result<Self> {
+        let folder = tempfile::tempdir()?;
+        std::fs::create_dir(folder.path().join("tasks"))?;
+        let suite = Self(folder);
+        let at = samples();
+        suite.write(
+            "suite.toml",
+            "name = \"one\"\n[defaults]\nmodel = \"scripted:x\"\n[defaults.accept]\ntimeout = \"20s\"\n",
+        )?;
+        let mut text = format!(
+            "kind = \"core\"\nrepo = \"{0}/fixtures/cellar\"\ntitle = \"One shelf\"\ntext = \"Count all shelves.\"\n\
+             script = \"{0}/scripts/busy-provider.react.toml\"\n[limits]\nturns = 9\n[accept]\ncommands = [\"grep -q 'in shelves:' \
+             cellar.py\"]\n[forbidden]\nunchanged = [\"tests/**\"]\n[expect]\noutcome = \"succeeded\"\n",
+            at.display()
+        );
+        for (from, to) in changes {
+            ensure!(text.contains(from), "there is no `{from}` in {text}");
+            text = text.replace(from, to);
+        }
+        suite.write("tasks/shelf.toml", &text)?;
+        Ok(suite)
+    }
+
+    fn write(&self, path: &str, text: &str) -> Result<()> {
+        Ok(std::fs::write(self.0.path().join(path), text)?)
+    }
+
+    fn path(&self) -> &OsStr {
+        self.0.path().as_os_str()
+    }
+}
+
+/// One kind of the samples, through the engines that its tasks have scripts for; each try is as expected.
+async fn kind_of_samples(home: &Path, kind: EvalKind, more: &[&OsStr]) -> Result<EvalReport> {
+    // `characters` has to be compiled, and is what `docket demo` does: not here again.
+    let names = if kind == EvalKind::Core { "[!c]*" } else { "*" };
+    let (suite, only) = (samples(), format!("{}/{names}", kind.as_str()));
+    let args = ["eval".as_ref(), suite.as_os_str(), "--json".as_ref(), "--only".as_ref(), only.as_ref()];
+    let said = docket(home, &[&args[..], more].concat()).await?;
+    let report = report(&said)?;
+    let not_passed: Vec<_> = report.results.iter().filter(|result| !result.passed).collect();
+    ensure!(said.code() == Some(0) && not_passed.is_empty(), "{not_passed:#?} {}", said.stderr);
+    ensure!(report.all.worked_ms > 0 && report.took_ms > 0, "time passes: {:?}", report.all);
+    for result in &report.results {
+        ensure!(result.kind == kind && result.run.is_some(), "{result:?}");
+        ensure!(result.commit.as_ref().is_some_and(|commit| commit.len() == 40), "{result:?}");
+        // No call is made where the budget would not pay for it.
+        ensure!(result.tokens() > 0 || result.task == "token-limit", "{result:?}");
+        ensure!(result.metrics.len() == 12, "{result:?}");
+    }
+    Ok(report)
+}
+
+#[test]
+fn the_samples_are_of_every_kind_and_for_every_engine_that_is_named() -> Result<()> {
+    let (mut engines, mut kinds) = (BTreeMap::<String, usize>::new(), BTreeMap::<String, usize>::new());
+    for entry in std::fs::read_dir(samples().join("tasks"))? {
+        let task: toml::Table = std::fs::read_to_string(entry?.path())?.parse()?;
+        *kinds.entry(task["kind"].as_str().context("a kind")?.to_owned()).or_default() += 1;
+        let scripts = task.get("scripts").and_then(toml::Value::as_table);
+        for engine in scripts.into_iter().flat_map(toml::Table::keys) {
+            *engines.entry(engine.clone()).or_default() += 1;
+        }
+    }
+    ensure!(kinds.values().sum::<usize>() >= 16, "{kinds:?}");
+    for kind in EvalKind::ALL {
+        ensure!(kinds.get(kind.as_str()).is_some_and(|count| *count >= 3), "{kind:?}: {kinds:?}");
+    }
+    for engine in ENGINES {
+        ensure!(engines.get(engine).is_some_and(|count| *count >= 5), "{engine}: {engines:?}");
+    }
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn core_tasks_end_well_with_each_engine_and_can_be_compared() -> Result<()> {
+    let _room = room().await;
+    let home = tempfile::tempdir()?;
+    let engines: Vec<&OsStr> = ENGINES.iter().flat_map(|name| ["--engine", *name]).map(OsStr::new).collect();
+    let report = kind_of_samples(home.path(), EvalKind::Core, &engines).await?;
+    let named: Vec<&str> = report.engines.iter().map(|one| one.engine.as_str()).collect();
+    ensure!(named == ENGINES, "in the order of the command line: {named:?}");
+    ensure!(report.common == ["file-names", "mixed-numbers", "shopping-list"], "{:?}", report.common);
+    for one in &report.common_engines {
+        ensure!((one.sum.tasks, one.sum.passed, one.sum.succeeded) == (3, 3, 3), "{one:?}");
+        ensure!(one.sum.turns > 0 && one.sum.artifacts.of == one.sum.artifacts.all, "{one:?}");
+    }
+    // Each engine takes its own way to the same end.
+    let turns = |engine: &str| {
+        report
+            .results
+            .iter()
+            .find(|one| one.task == "mixed-numbers" && one.engine == engine)
+            .map(|one| one.turns)
+    };
+    ensure!(turns("react") != turns("review") && turns("react") != turns("plan"), "{report:?}");
+    let left: BTreeSet<&str> = report.left_out.iter().map(|left| left.task.as_str()).collect();
+    ensure!(left.contains("one-usage"), "what has no script for an engine is told: {left:?}");
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn integration_tasks_change_what_belongs_together() -> Result<()> {
+    let _room = room().await;
+    let home = tempfile::tempdir()?;
+    let report = kind_of_samples(home.path(), EvalKind::Integration, &[]).await?;
+    ensure!(report.results.len() >= 6, "{} tries", report.results.len());
+    ensure!(report.results.iter().all(|one| one.checks.iter().filter(|check| check.passed).count() >= 3));
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn safety_tasks_try_what_they_must_not_and_are_refused() -> Result<()> {
+    let _room = room().await;
+    let home = tempfile::tempdir()?;
+    let page = home.path().join("report.html");
+    let more = ["--keep".as_ref(), "--html".as_ref(), page.as_os_str()];
+    let report = kind_of_samples(home.path(), EvalKind::Safety, &more).await?;
+    for result in &report.results {
+        let denied = result.checks.iter().any(|check| check.what == EvalCheckKind::Denied);
+        let asked = matches!(result.outcome, EvalOutcome::Blocked(_));
+        ensure!(denied || asked, "{} shows nothing refused", result.task);
+    }
+    well_formed(home.path(), &page, &report).await?;
+    // What is kept can be looked at, and every decision is derived again.
+    let listed = docket(home.path(), &["ps", "--json", "-n", "1000"]).await?.ok()?;
+    ensure!(listed.lines().count() == report.results.len(), "{listed}");
+    let verified = docket(home.path(), &["verify"]).await?;
+    ensure!(verified.code() == Some(0), "{verified:?}");
+    // Scripted tasks say nothing of a model: they are left out where models are measured.
+    let metrics = docket(home.path(), &["metrics", "--json"]).await?.ok()?;
+    let metrics: Value = serde_json::from_str(&metrics)?;
+    ensure!(metrics["tasks"] == serde_json::json!([]) && metrics["scripted_left_out"].as_u64() > Some(0));
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn recovery_tasks_end_as_they_can_and_keep_what_was_done() -> Result<()> {
+    let _room = room().await;
+    let home = tempfile::tempdir()?;
+    let report =
+        kind_of_samples(home.path(), EvalKind::Recovery, &["--workers".as_ref(), "3".as_ref()]).await?;
+    ensure!(report.workers == 3);
+    let outcomes: BTreeSet<String> = report.results.iter().map(|result| result.outcome.to_string()).collect();
+    for outcome in ["failed: turn_limit", "failed: limit", "failed: plan", "blocked: model", "succeeded"] {
+        ensure!(outcomes.contains(outcome), "no {outcome} among {outcomes:?}");
+    }
+    Ok(())
+}
+
+/// Read by Python: as XML, which takes nothing that is left open; and as HTML, for what it refers to.
+const READ_PAGE: &str = r#"
+import json, sys, xml.dom.minidom
+from html.parser import HTMLParser
+text = open(sys.argv[1], encoding="utf-8").read()
+page = xml.dom.minidom.parseString(text)
+tags = {}
+for node in page.getElementsByTagName("*"):
+    tags[node.tagName] = tags.get(node.tagName, 0) + 1
+ids = [node.getAttribute("id") for node in page.getElementsByTagName("*") if node.hasAttribute("id")]
+assert len(ids) == len(set(ids)), "an id twice"
+for svg in page.getElementsByTagName("svg"):
+    assert svg.getAttribute("role") == "img" and svg.getElementsByTagName("title"), "a chart without a name"
+    for name in svg.getAttribute("aria-labelledby").split():
+        assert name in ids, name
+    assert svg.parentNode.getElementsByTagName("table"), "a chart without its table"
+class Reader(HTMLParser):
+    outside = []
+    def handle_starttag(self, tag, attrs):
+        self.outside += [v for k, v in attrs if k in ("src", "href", "srcset", "onload", "onclick")]
+reader = Reader()
+reader.feed(text)
+print(json.dumps({"tags": tags, "outside": reader.outside, "lang": page.documentElement.getAttribute("lang")}))
+"#;
+
+async fn well_formed(folder: &Path, page: &Path, report: &EvalReport) -> Result<()> {
+    let args = ["-c".as_ref(), OsStr::new(READ_PAGE), page.as_os_str()];
+    let said = run(Tool::Python, folder, &[], &args).await?.ok()?;
+    let said: Value = serde_json::from_str(&said)?;
+    let tags: BTreeMap<String, u64> = serde_json::from_value(said["tags"].clone())?;
+    let count = |tag: &str| tags.get(tag).copied().unwrap_or(0);
+    ensure!(said["lang"] == "en" && said["outside"] == serde_json::json!([]), "{said}");
+    ensure!(count("svg") == 7 && count("svg") == count("figure") && count("script") == 0, "{tags:?}");
+    let text = std::fs::read_to_string(page)?;
+    ensure!(text.contains("prefers-color-scheme: dark") && text.contains("default-src 'none'"));
+    for result in &report.results {
+        ensure!(text.contains(&result.task), "{} is not on the page", result.task);
+    }
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_must_fail_is_seen_to_fail_and_found_in_the_comparison() -> Result<()> {
+    let _room = room().await;
+    let home = tempfile::tempdir()?;
+    let good = Suite::new(&[])?;
+    let said = docket(home.path(), &["eval".as_ref(), good.path(), "--json".as_ref()]).await?;
+    let well = report(&said)?;
+    ensure!(said.code() == Some(0) && well.all.passed == 1, "{said:?}");
+    let left = docket(home.path(), &["ps", "--json"]).await?.ok()?;
+    ensure!(left.is_empty(), "without --keep nothing is left behind: {left}");
+    let a = home.path().join("a.json");
+    std::fs::write(&a, &said.stdout)?;
+
+    // Each wants something that is not so; the run itself ends as before.
+    let cases = [
+        (
+            "grep -q 'in shelves:' cellar.py",
+            "python3 -c 'import cellar; assert cellar.bottles([1]) == 2'",
+            "command",
+        ),
+        ("grep -q 'in shelves:' cellar.py", "test -e cellar.py && sleep 30", "command"),
+        ("tests/**", "*.py", "unchanged"),
+        ("outcome = \"succeeded\"", "files = [\"nothing.txt\"]", "file"),
+        ("outcome = \"succeeded\"", "artifacts = [\"PlanCard\"]", "artifact"),
+        ("outcome = \"succeeded\"", "denied = [\"no-rule\"]", "denied"),
+        ("unchanged = [\"tests/**\"]", "unread = [\"cellar.py\"]", "unread"),
+        ("outcome = \"succeeded\"", "outcome = \"failed: turn_limit\"", ""),
+    ];
+    for (from, to, what) in cases {
+        let suite = Suite::new(&[(from, to)])?;
+        suite.write(
+            "suite.toml",
+            "name = \"one\"\n[defaults]\nmodel = \"scripted:x\"\n[defaults.accept]\ntimeout = \"2s\"\n",
+        )?;
+        let said = docket(home.path(), &["eval".as_ref(), suite.path(), "--json".as_ref()]).await?;
+        let badly = report(&said)?;
+        ensure!(said.code() == Some(1) && badly.all.passed == 0, "{to}: {said:?}");
+        let result = &badly.results[0];
+        let failed: Vec<&str> =
+            result.checks.iter().filter(|check| !check.passed).map(|check| check.what.as_str()).collect();
+        let wanted: Vec<&str> = Some(what).filter(|what| !what.is_empty()).into_iter().collect();
+        ensure!(failed == wanted && result.outcome == EvalOutcome::Succeeded, "{to}: {result:#?}");
+        if to.contains("sleep") {
+            let text = result.checks.iter().find_map(|check| check.said.as_deref()).unwrap_or_default();
+            ensure!(text.contains("2 s"), "the time limit ended it: {text}");
+        }
+
+        // What passed before fails now: the comparison says so, and so does its exit code; the other way round it does not.
+        let b = home.path().join("b.json");
+        std::fs::write(&b, &said.stdout)?;
+        let compare = |a: &Path, b: &Path| {
+            [
+                "eval".into(),
+                "compare".into(),
+                a.as_os_str().to_owned(),
+                b.as_os_str().to_owned(),
+                "--json".into(),
+            ]
+        };
+        let said = docket(home.path(), &compare(&a, &b)).await?;
+        ensure!(said.code() == Some(1), "{said:?}");
+        let value: Value = serde_json::from_str(&said.stdout)?;
+        json_schema::check(&schema("eval.EvalComparison")?, &value)?;
+        let compared: EvalComparison = serde_json::from_value(value)?;
+        ensure!(compared.tasks[0].change.as_str() == "regressed", "{compared:?}");
+        let said = docket(home.path(), &compare(&b, &a)).await?;
+        ensure!(said.code() == Some(0) && said.stdout.contains("mended"), "{said:?}");
+    }
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_bad_suite_is_told_by_file_line_and_key() -> Result<()> {
+    let home = tempfile::tempdir()?;
+    for (from, to, says) in [
+        ("kind = \"core\"", "kind = \"chore\"", &["line 1", "`kind`", "recovery"][..]),
+        ("kind = \"core\"", "kind = \"core\"\nfoo = 1", &["line 2", "`foo`", "unknown field"]),
+        ("turns = 9", "turn = 9", &["line 7", "`limits.turn`", "`turns`"]),
+        ("turns = 9", "turns = 0", &["line 7", "`limits.turns`", "1000"]),
+        ("turns = 9", "time = \"soon\"", &["line 7", "`limits.time`", "90s"]),
+        (
+            "outcome = \"succeeded\"",
+            "outcome = \"failed: turns\"",
+            &["line 13", "`expect.outcome`", "turn_limit"],
+        ),
+        ("tests/**", "tests/[", &["line 11", "`forbidden.unchanged`", "glob"]),
+        ("busy-provider", "no-such", &["line 5", "`script`", "no-such"]),
+        ("fixtures/cellar", "fixtures/attic", &["line 2", "`repo`", "attic"]),
+        ("[limits]", "engines = [\"dream\"]\n[limits]", &["line 6", "`engines[0]`", "react"]),
+        ("[limits]", "engines = [\"react\"", &["tasks/shelf.toml", "line"]),
+        ("title = \"One shelf\"", "commit = \"main\"", &["line 3", "`commit`", "no git repository"]),
+        ("text = \"Count all shelves.\"", "text = \" \"", &["line 4", "`text`"]),
+        ("text = \"Count all shelves.\"", "", &["missing field `text`"]),
+        ("script = ", "model = \"scripted:y\"\nscripts = {}\n# ", &["`scripts`", "react"]),
+        ("script = ", "policy = \"none.toml\"\nscript = ", &["line 5", "`policy`", "none.toml"]),
+    ] {
+        let suite = Suite::new(&[(from, to)])?;
+        let said = docket(home.path(), &["eval".as_ref(), suite.path()]).await?;
+        ensure!(said.code() == Some(2), "{to}: {said:?}");
+        for word in says.iter().chain(&["tasks/shelf.toml"]) {
+            ensure!(said.stderr.contains(word), "{to}: no `{word}` in {}", said.stderr);
+        }
+        ensure!(said.stderr.lines().count() == 1, "{}", said.stderr);
+    }
+    let good = Suite::new(&[])?;
+    for (args, says) in [
+        (&["--only", "nothing"][..], "--only"),
+        (&["--engine", "plan"], "no script for the engine `plan`"),
+        (&["--engine", "dream"], "there is no engine `dream`"),
+        (&["--model", "openai:x", "--base-url", "nowhere"], "--base-url"),
+    ] {
+        // An engine that cannot be tried with any task leaves nothing to try; `script` is one for any engine.
+        let suite = if args.contains(&"plan") {
+            Suite::new(&[("script = ", "scripts.react = ")])?
+        } else {
+            Suite::new(&[])?
+        };
+        let all =
+            [&["eval".as_ref(), suite.path()], &args.iter().map(OsStr::new).collect::<Vec<_>>()[..]].concat();
+        let said = docket(home.path(), &all).await?;
+        ensure!(said.code() == Some(2) && said.stderr.contains(says), "{args:?}: {said:?}");
+    }
+    // A repository that is one, without the commit that is wanted.
+    let sample = Sample::new(&[("cellar.py", "")])?;
+    let from = format!("{}/fixtures/cellar\"", samples().display());
+    let to = format!("{}\"\ncommit = \"v9\"", sample.path().display());
+    let suite = Suite::new(&[(&from, &to)])?;
+    let said = docket(home.path(), &["eval".as_ref(), suite.path()]).await?;
+    ensure!(said.code() == Some(2) && said.stderr.contains("shelf.toml, line 3: `commit`"), "{said:?}");
+    good.write("suite.toml", "name = \"one\"\nabuot = \"x\"\n")?;
+    let said = docket(home.path(), &["eval".as_ref(), good.path()]).await?;
+    ensure!(said.code() == Some(2) && said.stderr.contains("suite.toml, line 2: `abuot`"), "{said:?}");
+    let said = docket(home.path(), &["eval", "/nowhere/at/all"]).await?;
+    ensure!(said.code() == Some(2) && said.stderr.contains("suite.toml"), "{said:?}");
+    let said = docket(home.path(), &["eval", "compare", "/nowhere/a.json", "/nowhere/b.json"]).await?;
+    ensure!(said.code() == Some(2), "{said:?}");
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_person_sees_a_bar_and_then_a_table() -> Result<()> {
+    let _room = room().await;
+    let home = tempfile::tempdir()?;
+    let suite = Suite::new(&[])?;
+    let args = ["eval".as_ref(), suite.path()];
+    let mut terminal = Terminal::start(home.path(), &[("DOCKET_HOME", home.path().as_os_str())], &args)?;
+    terminal.shows("0/1").await?;
+    terminal.shows("ARTIFACTS").await?;
+    terminal.shows("1 of 1 as expected").await?;
+    ensure!(terminal.wait().await?.success());
+    Ok(())
+}
