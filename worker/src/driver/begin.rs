@@ -19,6 +19,7 @@ use super::{context::Context, material::Material, start::StartError};
 use crate::{
     bootstrap::Bootstrap,
     engine::{self, RoleDef, prompt},
+    mcp::Listed,
     model::{PriceTable, unpriced},
     policy, tools,
     workspace::Workspace,
@@ -40,6 +41,7 @@ pub(super) fn begin(
     workspace: &Workspace,
     root: &cap_std::fs::Dir,
     (sandbox, redactor): (SandboxLayers, &Redactor),
+    external: Vec<Listed>,
 ) -> Result<Begun, StartError> {
     let lease = &bootstrap.lease;
     let spec = &lease.spec;
@@ -63,6 +65,7 @@ pub(super) fn begin(
     let complexity = settings.complexity.unwrap_or_default();
     let mut specs = tools::specs_of(settings.tool_set);
     specs.extend(tools::delegate_spec(&settings));
+    specs.extend(external.iter().map(|listed| listed.spec.clone()));
     let requires: Vec<String> = spec.requires.iter().map(ToString::to_string).collect();
     let mut blobs = Vec::new();
     let mut pin = |bytes: Vec<u8>| {
@@ -83,7 +86,9 @@ pub(super) fn begin(
         task: pin(redactor.bytes(task.into_bytes())),
     };
     let models = models(bootstrap, spec)?;
-    let roles = defined.iter().map(|def| role(def, &models, (&project, redactor), &mut pin)).collect();
+    let own = specs_of_roles(&external);
+    let roles =
+        defined.iter().map(|def| role(def, (&models, &own), (&project, redactor), &mut pin)).collect();
     let started = RunStarted {
         task: lease.task,
         run: lease.run,
@@ -97,6 +102,7 @@ pub(super) fn begin(
         gates: gates(if child.is_some() { spec.tests.clone() } else { tests }, &requires),
         tests: configured,
         roles,
+        external: external.into_iter().map(|listed| listed.tool).collect(),
         linters: context.linters,
         requires: spec.requires.clone(),
         policy: None,
@@ -110,19 +116,27 @@ pub(super) fn begin(
 /// What an event names, with its bytes.
 type Blobs = Vec<(BlobRef, Vec<u8>)>;
 
+/// What roles may have: tools of whichever set, for an engine names its own, and those of servers.
+fn specs_of_roles(external: &[Listed]) -> Vec<(ToolSpec, bool)> {
+    let own = [ToolSet::Core, ToolSet::Wide].into_iter().flat_map(tools::specs_of);
+    let external = external.iter().map(|listed| (listed.spec.clone(), true));
+    own.map(|spec| (spec, false)).chain(external).collect()
+}
+
 /// A role, pinned.
 fn role(
     def: &RoleDef,
-    models: &Models,
+    (models, all): (&Models, &[(ToolSpec, bool)]),
     (project, redactor): (&prompt::Project, &Redactor),
     pin: &mut impl FnMut(Vec<u8>) -> BlobRef,
 ) -> RoleSpec {
-    // Of whichever set they are: an engine names its own.
-    let all = [ToolSet::Core, ToolSet::Wide].into_iter().flat_map(tools::specs_of);
+    // A server is a command that somebody else wrote: whoever runs commands may ask it.
+    let runs = def.tools.iter().any(|tool| tool == tools::RUN_COMMAND);
     let mut specs: Vec<ToolSpec> = Vec::new();
-    for spec in all.filter(|spec| def.tools.contains(&spec.name)) {
-        if specs.iter().all(|known| known.name != spec.name) {
-            specs.push(spec);
+    for (spec, is_external) in all {
+        let has = if *is_external { runs } else { def.tools.contains(&spec.name) };
+        if has && specs.iter().all(|known| known.name != spec.name) {
+            specs.push(spec.clone());
         }
     }
     RoleSpec {
@@ -169,7 +183,10 @@ pub(super) fn roles_after_fork(
         blobs.push((blob, bytes));
         blob
     };
-    let roles = defined.iter().map(|def| role(def, &pins.models, (&project, redactor), &mut pin)).collect();
+    // Servers are asked once, when a run begins: its roles have none of their tools where they come later.
+    let own = specs_of_roles(&[]);
+    let models = &pins.models;
+    let roles = defined.iter().map(|def| role(def, (models, &own), (&project, redactor), &mut pin)).collect();
     let (models, tool_set) = (pins.models.roles.clone(), engine.tool_set());
     Ok(Some((RolesPinned { roles, models, tool_set }, blobs)))
 }

@@ -17,8 +17,8 @@ use docket_schema::{
     policy::AllowList,
     redact::Redactor,
     run::{
-        GateFinished, GateRequested, RunSettings, RunStarted, RunState, ToolFinished, ToolRequested,
-        ToolStatus, Verdict,
+        ExternalTool, GateFinished, GateRequested, RunSettings, RunStarted, RunState, ToolFinished,
+        ToolRequested, ToolStatus, Verdict,
     },
     tool::{RecoveryClass, ToolFacts},
 };
@@ -36,6 +36,7 @@ use super::{
 };
 use crate::{
     bootstrap::SandboxChoice,
+    mcp::{self, McpServer},
     tools::{self, Memory, NoMemory, TestRunnerConfig, ToolContext, ToolOutcome, ToolSettings, WholeOutputs},
     workspace::{Blobs, SnapshotError, Workspace, materialize},
 };
@@ -57,6 +58,10 @@ pub(crate) struct Workbench {
     pub(super) memory: Option<RunMemory>,
     /// The tools that the run pins, once they were looked up.
     pub(super) known: Option<Result<Vec<String>, String>>,
+    /// Servers of this worker's; none where a run is only replayed.
+    pub(super) servers: BTreeMap<String, McpServer>,
+    /// Tools of servers that the run pins.
+    pub(super) external: Vec<ExternalTool>,
 }
 
 /// Where a workbench is made, beside a run's own.
@@ -92,8 +97,21 @@ impl Workbench {
         let redactor = Redactor::default();
         // What was done again reaches nowhere.
         let (outputs, grants, memory) = (WholeOutputs::new(), Grants::default(), None);
-        let known = None;
-        Ok(Self { workspace, root, runner, settings, tests, redactor, outputs, grants, memory, known })
+        let (known, servers, external) = (None, BTreeMap::new(), Vec::new());
+        Ok(Self {
+            workspace,
+            root,
+            runner,
+            settings,
+            tests,
+            redactor,
+            outputs,
+            grants,
+            memory,
+            known,
+            servers,
+            external,
+        })
     }
 
     /// Runs one setup line.
@@ -202,6 +220,9 @@ impl Workbench {
         let outcome = match &open.policy {
             Verdict::Allow { .. } => match (self.unknown(tool), self.grants.of(&open.call)) {
                 (Some(unknown), _) => unknown,
+                (None, network) if tools::is_external(&tool.name) => {
+                    Box::pin(self.ask_server(tool, network)).await
+                }
                 (None, None) => self.execute(tool, read_set, self.tests.as_ref()).await,
                 (None, Some(allow)) => Box::pin(self.execute_granted(tool, read_set, allow)).await,
             },
@@ -245,6 +266,22 @@ impl Workbench {
         if let Some(seen) = runner.seen() {
             outcome.content.extend_from_slice(told(&seen).as_bytes());
             outcome.facts.network = Some(seen);
+        }
+        outcome
+    }
+
+    /// Calls a server's tool. What it did on the network stands below its result.
+    async fn ask_server(&self, tool: &ToolUse, network: Option<Arc<AllowList>>) -> ToolOutcome {
+        if let Some(text) = &tool.malformed {
+            return refusal(&tool.name, super::act::not_run(&tool.name, text));
+        }
+        let Some(external) = self.external.iter().find(|external| external.name == tool.name) else {
+            return refusal(&tool.name, format!("`{}` is no tool of this run", tool.name));
+        };
+        let asked = mcp::Asked { tool: external, args: &tool.args, network };
+        let mut outcome = mcp::call(&self.runner.0, &self.servers, &self.settings, asked).await;
+        if let Some(seen) = &outcome.facts.network {
+            outcome.content.extend_from_slice(told(seen).as_bytes());
         }
         outcome
     }

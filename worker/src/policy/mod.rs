@@ -16,6 +16,7 @@ mod unit;
 pub use judge::{Judgement, judge};
 pub use load::{check, read};
 pub use network::{network, told};
+pub(crate) use pattern::is_like;
 
 /// A policy in TOML, for tests.
 #[cfg(test)]
