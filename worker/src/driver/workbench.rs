@@ -126,9 +126,10 @@ impl Workbench {
     async fn at_hand<S: Blobs>(&mut self, state: &RunState, blobs: &S) {
         self.outputs.clear();
         for call in state.open_tools.iter().filter_map(|(_, tool)| tools::whole_output_wanted(tool)) {
-            let bytes = match (state.outputs.get(&call), result_of(state, &call)) {
+            // Shown whole, and perhaps made shorter by now for the model, not for the log.
+            let result = state.transcript.put_aside(&call).or_else(|| result_of(state, &call));
+            let bytes = match (state.outputs.get(&call), result) {
                 (Some(blob), _) => Some(blobs.get(blob).await),
-                // Shown whole, and perhaps made shorter by now for the model, not for the log.
                 (None, Some(Content::Blob(blob))) => Some(blobs.get(blob).await),
                 (None, Some(content)) => content.inline_bytes().map(|bytes| Ok(bytes.into())),
                 (None, None) => None,
