@@ -39,7 +39,7 @@ pub struct Rule {
     pub id: String,
     /// What it says.
     pub verdict: Ruling,
-    /// Names of tools; empty = any.
+    /// Names of tools, those of servers as `mcp__SERVER__TOOL`, with `*` for any characters; empty = any.
     #[serde(default, deserialize_with = "some_or_left_out", skip_serializing_if = "Vec::is_empty")]
     pub tools: Vec<String>,
     /// Patterns of commands, word by word: `git push *`. In a word `*` stands for any characters; alone at the end for

@@ -6,7 +6,10 @@ use std::{collections::BTreeMap, path::PathBuf};
 use docket_schema::{ids::IncarnationId, policy::Policy, run::RunSettings, wire::Lease};
 use serde::{Deserialize, Serialize};
 
-use crate::sandbox::{Checked, Limits};
+use crate::{
+    mcp::McpServer,
+    sandbox::{Checked, Limits},
+};
 
 /// Exit status of a run process that ended its turn because its supervisor drains: the lease is
 /// to be released. Follows sysexits' EX_TEMPFAIL.
@@ -51,6 +54,9 @@ pub struct WorkerSettings {
     /// What models may do here.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub policy: Option<Policy>,
+    /// MCP servers whose tools runs have here, by name.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub mcp: BTreeMap<String, McpServer>,
 }
 
 /// Values that nobody prints. They reach a run process through its pipe, and stay there.

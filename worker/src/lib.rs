@@ -11,6 +11,7 @@ pub mod driver;
 pub mod edit;
 pub mod engine;
 pub mod lint;
+pub mod mcp;
 pub mod model;
 pub mod policy;
 pub mod process;

@@ -118,6 +118,7 @@ fn log() -> Log {
         base,
         gates: vec![],
         tests: None,
+        external: vec![],
         linters: vec![],
         roles: vec![],
         requires: vec![],

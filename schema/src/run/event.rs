@@ -16,6 +16,7 @@ use super::{
         BaseChecked, GateFinished, GateRequested, ModelAnswered, ModelFailed, ModelRequested, SnapshotTaken,
         ToolFinished, ToolRequested,
     },
+    external::ExternalTool,
     pin::{EngineRef, GateSpec, LinterSpec, Models, Prompts, RunSettings, SandboxLayers},
     role::{RoleBegan, RoleSpec, RolesPinned},
     work::Concluded,
@@ -96,6 +97,9 @@ pub struct RunStarted {
     /// Roles of its engine; none where it has one conversation.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub roles: Vec<RoleSpec>,
+    /// Tools of the worker's own servers that its model has beside the set's.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub external: Vec<ExternalTool>,
     /// Linters of the project's languages.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub linters: Vec<LinterSpec>,
@@ -113,6 +117,13 @@ pub struct RunStarted {
     pub sandbox: SandboxLayers,
     /// The worker that started it.
     pub worker: IncarnationId,
+}
+
+impl RunStarted {
+    /// The server's tool of this name, where the run has it.
+    pub fn external(&self, name: &str) -> Option<&ExternalTool> {
+        self.external.iter().find(|tool| tool.name == name)
+    }
 }
 
 /// A run stands on another's history up to a turn's end. First event of its stream; its previous

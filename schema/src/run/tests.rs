@@ -31,6 +31,7 @@ pub(crate) fn started() -> RunEvent {
         base: Base { manifest: blob, tree: TreeHash::ZERO, git: None },
         gates: vec![],
         tests: None,
+        external: vec![],
         linters: vec![],
         roles: vec![],
         requires: vec![],

@@ -161,6 +161,8 @@ pub struct Transcript {
     summary: Option<Part>,
     /// Answers of the model that were dropped or replaced.
     answers_left_out: u32,
+    /// Results that compactions took away or made shorter, as they were: whoever asks for them has them.
+    put_aside: BTreeMap<CallId, Content>,
 }
 
 impl Transcript {
@@ -257,6 +259,29 @@ impl Transcript {
         self.answers_left_out
     }
 
+    /// A result as it was before a compaction made it shorter, or took it away.
+    pub fn put_aside(&self, call: &CallId) -> Option<&Content> {
+        self.put_aside.get(call)
+    }
+
+    fn put_aside_what_went(&mut self, before: Vec<(CallId, Content)>) {
+        let now: BTreeMap<CallId, Content> = self.contents().into_iter().collect();
+        for (call, content) in before.into_iter().filter(|(call, content)| now.get(call) != Some(content)) {
+            // What was made shorter twice was whole before the first time.
+            self.put_aside.entry(call).or_insert(content);
+        }
+    }
+
+    fn contents(&self) -> Vec<(CallId, Content)> {
+        let sealed = self.sealed.iter().flat_map(|said| &said.message.parts);
+        let parts = sealed.chain(self.results.iter().map(|(_, part)| part));
+        let contents = parts.filter_map(|part| match part {
+            Part::ToolResult { call, content, .. } => Some((call.clone(), content.clone())),
+            Part::Text { .. } | Part::Thinking { .. } | Part::ToolUse(_) => None,
+        });
+        contents.collect()
+    }
+
     /// Calls whose results stand here, sent or about to be.
     pub(super) fn results_of(&self) -> BTreeSet<&CallId> {
         let parts = self.sealed.iter().flat_map(|said| &said.message.parts);
@@ -273,6 +298,13 @@ impl Transcript {
     /// What it says would leave a call without its result, a result without its call, or two messages of
     /// one side in a row.
     pub fn compact(&mut self, event: Compacted) -> Result<(), String> {
+        let before = self.contents();
+        self.compact_as_said(event)?;
+        self.put_aside_what_went(before);
+        Ok(())
+    }
+
+    fn compact_as_said(&mut self, event: Compacted) -> Result<(), String> {
         let count = event.messages as usize;
         let messages: Vec<Message> = self.sealed.iter().map(|said| said.message.clone()).collect();
         let summary = Part::Text { text: event.summary };

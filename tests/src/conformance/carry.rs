@@ -59,6 +59,7 @@ fn started(task: TaskId, run: RunId) -> NewEvent {
         base: spec("").base,
         gates: vec![],
         tests: None,
+        external: vec![],
         linters: vec![],
         roles: vec![],
         requires: vec![],

@@ -45,6 +45,7 @@ fn started(lease: &Granted, provider: &str) -> NewEvent {
         base: lease.record.spec.base.clone(),
         gates: Vec::new(),
         tests: None,
+        external: Vec::new(),
         linters: Vec::new(),
         roles: vec![],
         requires: Vec::new(),

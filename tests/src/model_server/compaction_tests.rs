@@ -146,6 +146,7 @@ impl Talk {
             base: Base { manifest: blob, tree: TreeHash::ZERO, git: None },
             gates: vec![],
             tests: None,
+            external: vec![],
             linters: vec![],
             roles: vec![],
             requires: vec![],

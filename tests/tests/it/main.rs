@@ -39,6 +39,7 @@ mod inbox;
 mod limits;
 mod lost_blob;
 mod many;
+mod mcp;
 mod models;
 mod network;
 mod newer;

@@ -310,3 +310,46 @@ async fn a_save_whose_answer_was_lost_is_done_once() -> Result<()> {
     worker.drain().await?;
     coordinator.end_and_check().await
 }
+
+/// Results as they are shown whole, one a turn, until the window is full; then the first is asked for.
+fn long_script() -> String {
+    let mut script = String::new();
+    for turn in 1..=24 {
+        let command = format!("seq -f 'turn {turn} line %g of what is said' 100");
+        script.push_str(&format!(
+            "[[turns]]\ncalls = [{{ name = \"run_command\", args = {{ command = \"{command}\" }} }}]\n"
+        ));
+    }
+    script.push_str("[[turns]]\ncalls = [{ name = \"read_output\", args = { call = \"t1-0\" } }]\n");
+    script.push_str("[[turns]]\ncalls = [{ name = \"edit_file\", args = { path = \"sum.sh\", edits = [{ search = \"$1 - $2\", replace = \"$1 + $2\" }] } }]\n");
+    script.push_str("[[turns]]\ntext = \"Done.\"\n");
+    script
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_result_that_was_made_shorter_keeps_both_ends_and_is_read_whole_by_its_call() -> Result<()> {
+    let _room = room().await;
+    let home = Home::new()?;
+    let settings = "[prices.\"scripted:x\"]\ninput = \"0\"\noutput = \"0\"\ncache_read = \"0\"\ncache_write = \"0\"\n\
+                    context_tokens = 32_000\noutput_tokens_max = 1000\n";
+    std::fs::write(home.home.path().join("docket.toml"), settings)?;
+    let (run, events) = home.play(&long_script(), &["--tools", "wide"]).await?;
+    let cleared = events.iter().filter(|event| event["kind"] == "Compacted");
+    let cleared: Vec<&Value> =
+        cleared.flat_map(|event| event["payload"]["cleared"].as_array().into_iter().flatten()).collect();
+    let first = cleared.iter().find(|cleared| cleared["call"] == "t1-0").context("the first result stays")?;
+    let line = first["line"].as_str().context("a text")?;
+    for part in [
+        "turn 1 line 1 of",
+        "characters left out; read_output shows them, with call `t1-0`",
+        "turn 1 line 100 of",
+    ] {
+        ensure!(line.contains(part), "{part} in {line}");
+    }
+    ensure!(!line.contains("turn 1 line 50 of"), "{line}");
+    let said = results(&events);
+    let whole = &said.iter().find(|(tool, _, _)| tool == "read_output").context("it is asked for")?.2;
+    ensure!(whole.contains("turn 1 line 50 of"), "{whole}");
+    home.docket(&["verify", &run]).await?.ok()?;
+    Ok(())
+}

@@ -19,6 +19,7 @@ use super::{context::Context, material::Material, start::StartError};
 use crate::{
     bootstrap::Bootstrap,
     engine::{self, RoleDef, prompt},
+    mcp::Listed,
     model::{PriceTable, unpriced},
     policy, tools,
     workspace::Workspace,
@@ -40,6 +41,7 @@ pub(super) fn begin(
     workspace: &Workspace,
     root: &cap_std::fs::Dir,
     (sandbox, redactor): (SandboxLayers, &Redactor),
+    external: Vec<Listed>,
 ) -> Result<Begun, StartError> {
     let lease = &bootstrap.lease;
     let spec = &lease.spec;
@@ -65,6 +67,7 @@ pub(super) fn begin(
     let complexity = settings.complexity.unwrap_or_default();
     let mut specs = tools::specs_of(settings.tool_set);
     specs.extend(tools::delegate_spec(&settings));
+    specs.extend(external.iter().map(|listed| listed.spec.clone()));
     let requires: Vec<String> = spec.requires.iter().map(ToString::to_string).collect();
     let mut blobs = Vec::new();
     let mut pin = |bytes: Vec<u8>| {
@@ -85,8 +88,9 @@ pub(super) fn begin(
         task: pin(redactor.bytes(task.into_bytes())),
     };
     let models = models(bootstrap, spec)?;
+    let tools = specs_of_roles(&external);
     let asked = (&spec.roles[..], &models.main);
-    let roles = defined.iter().map(|def| role(def, asked, (&project, redactor), &mut pin)).collect();
+    let roles = defined.iter().map(|def| role(def, asked, &tools, (&project, redactor), &mut pin)).collect();
     let started = RunStarted {
         task: lease.task,
         run: lease.run,
@@ -100,6 +104,7 @@ pub(super) fn begin(
         gates: gates(if child.is_some() { spec.tests.clone() } else { tests }, &requires),
         tests: configured,
         roles,
+        external: external.into_iter().map(|listed| listed.tool).collect(),
         linters: context.linters,
         requires: spec.requires.clone(),
         policy: None,
@@ -113,19 +118,28 @@ pub(super) fn begin(
 /// What an event names, with its bytes.
 type Blobs = Vec<(BlobRef, Vec<u8>)>;
 
+/// What roles may have: tools of whichever set, for an engine names its own, and those of servers, which are marked.
+fn specs_of_roles(external: &[Listed]) -> Vec<(ToolSpec, bool)> {
+    let own = [ToolSet::Core, ToolSet::Wide].into_iter().flat_map(tools::specs_of).chain(tools::card_specs());
+    let external = external.iter().map(|listed| (listed.spec.clone(), true));
+    own.map(|spec| (spec, false)).chain(external).collect()
+}
+
 /// A role, pinned: as its engine has it, and as the task asks for it.
 fn role(
     def: &RoleDef,
     (asked, main): (&[RoleAsked], &ModelRef),
+    all: &[(ToolSpec, bool)],
     (project, redactor): (&prompt::Project, &Redactor),
     pin: &mut impl FnMut(Vec<u8>) -> BlobRef,
 ) -> RoleSpec {
-    // Of whichever set they are: an engine names its own.
-    let all = [ToolSet::Core, ToolSet::Wide].into_iter().flat_map(tools::specs_of).chain(tools::card_specs());
+    // A server is a command that somebody else wrote: whoever runs commands may ask it.
+    let runs = def.tools.iter().any(|tool| tool == tools::RUN_COMMAND);
     let mut specs: Vec<ToolSpec> = Vec::new();
-    for spec in all.filter(|spec| def.tools.contains(&spec.name)) {
-        if specs.iter().all(|known| known.name != spec.name) {
-            specs.push(spec);
+    for (spec, is_external) in all {
+        let has = if *is_external { runs } else { def.tools.contains(&spec.name) };
+        if has && specs.iter().all(|known| known.name != spec.name) {
+            specs.push(spec.clone());
         }
     }
     let asked = asked.iter().find(|asked| asked.name == def.name);
@@ -178,8 +192,9 @@ pub(super) fn roles_after_fork(
         blobs.push((blob, bytes));
         blob
     };
-    let who = (asked, &pins.models.main);
-    let roles = defined.iter().map(|def| role(def, who, (&project, redactor), &mut pin)).collect();
+    // Servers are asked once, when a run begins: roles that come later have none of their tools.
+    let (tools, who) = (specs_of_roles(&[]), (asked, &pins.models.main));
+    let roles = defined.iter().map(|def| role(def, who, &tools, (&project, redactor), &mut pin)).collect();
     let models = with_roles(pins.models.clone(), asked, &prices(bootstrap)?);
     if let Some((model, _)) = models.all().find(|(_, terms)| pins.settings.cost_max_nusd > 0 && !terms.priced)
     {

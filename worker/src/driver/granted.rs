@@ -1,7 +1,7 @@
 //! Calls that policy grants the network: which of the open ones, and the runner that gives it to one call.
 //!
 //! Invariants: only a call whose intent says `external` gets it, for one that was announced otherwise may be run again
-//! after a crash; and no worker gives more than its own policy lists, wherever the run began.
+//! after a crash, unless its server says that this does no harm; and no worker gives more than its own policy lists, wherever the run began.
 
 use std::{
     collections::BTreeMap,
@@ -20,7 +20,7 @@ use futures_util::future::BoxFuture;
 use super::start::SandboxRunner;
 use crate::{
     policy,
-    tools::{CommandOutput, CommandSpec, Runner, RunnerError},
+    tools::{self, CommandOutput, CommandSpec, Runner, RunnerError},
 };
 
 /// Places that a result names to the model, of each kind.
@@ -45,7 +45,8 @@ impl Grants {
         let Some(own) = &self.own else { return };
         let policies: Vec<Policy> = state.policies.iter().chain([own]).cloned().collect();
         let external = state.open_tools.iter().filter(|(open, _)| {
-            open.class == RecoveryClass::External && matches!(open.policy, Verdict::Allow { .. })
+            (open.class == RecoveryClass::External || tools::is_external(&open.tool))
+                && matches!(open.policy, Verdict::Allow { .. })
         });
         self.open.extend(external.filter_map(|(open, tool)| {
             // Its class says so only where the pinned policies gave it.

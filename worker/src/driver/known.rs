@@ -15,6 +15,7 @@ use crate::{
 impl Workbench {
     /// Looks up which tools the run has: those that its start pinned, whatever this build has besides.
     pub(super) async fn look_up_tools<S: Blobs>(&mut self, state: &RunState, blobs: &S) {
+        self.external = state.pins.as_ref().map(|pins| pins.external.clone()).unwrap_or_default();
         if let Some(role) = state.role() {
             self.known = Some(Ok(role.may.clone()));
             return;

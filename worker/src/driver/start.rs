@@ -42,6 +42,7 @@ use crate::{
     bootstrap::{Bootstrap, SandboxChoice},
     client::{Client, ClientError, Lineage, patiently},
     engine::{self, Engine},
+    mcp::{self, Listed},
     model::Secret,
     sandbox::{BackendChoice, Checked, CommandSpec, Limits, Sandbox, SandboxConfig},
     tools::{self, RunnerError, TestRunnerConfig, ToolSettings},
@@ -175,7 +176,8 @@ async fn ready(
         }
         None => {
             let start = started_from(bootstrap, &mut workspace, material).await?;
-            let begun = begin(bootstrap, material, &workspace, &root, (layers, &redactor))?;
+            let external = external(bootstrap, &runner).await?;
+            let begun = begin(bootstrap, material, &workspace, &root, (layers, &redactor), external)?;
             append_start(journal, &begun, start).await?;
             let setup = setup(&spec.setup, &begun.started.settings, &runner, &redactor).await?;
             append_setup(journal, &mut workspace, setup).await?;
@@ -195,6 +197,7 @@ async fn ready(
     let grants = Grants::on(bootstrap.settings.policy.clone());
     let memory = Some(RunMemory::of(material.source().clone(), bootstrap.lease.run));
     let (base, known) = (tools::BaseView::default(), None);
+    let (servers, external) = (bootstrap.settings.mcp.clone(), Vec::new());
     let mut bench = Workbench {
         workspace,
         root,
@@ -207,9 +210,18 @@ async fn ready(
         grants,
         memory,
         known,
+        servers,
+        external,
     };
     base::check(bootstrap, journal, material, &mut bench).await?;
     Ok((engine, Hands { voices, bench }))
+}
+
+/// What the worker's servers offer. One that does not answer is this worker's fault, not the task's.
+async fn external(bootstrap: &Bootstrap, runner: &SandboxRunner) -> Result<Vec<Listed>, StartError> {
+    mcp::list(&runner.0, &bootstrap.settings.mcp).await.map_err(|(server, error)| {
+        StartError::Environment(format!("the MCP server `{server}` of this worker's settings: {error}"))
+    })
 }
 
 /// Knows what was configured, and the keys of this process: none of them has a place in a log.

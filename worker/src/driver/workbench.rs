@@ -17,8 +17,8 @@ use docket_schema::{
     policy::AllowList,
     redact::Redactor,
     run::{
-        GateFinished, GateRequested, RunSettings, RunStarted, RunState, ToolFinished, ToolRequested,
-        ToolStatus, Verdict,
+        ExternalTool, GateFinished, GateRequested, RunSettings, RunStarted, RunState, ToolFinished,
+        ToolRequested, ToolStatus, Verdict,
     },
     tool::{RecoveryClass, ToolFacts},
 };
@@ -36,6 +36,7 @@ use super::{
 };
 use crate::{
     bootstrap::SandboxChoice,
+    mcp::{self, McpServer},
     tools::{
         self, BaseView, Memory, NoMemory, TestRunnerConfig, ToolContext, ToolOutcome, ToolSettings,
         WholeOutputs,
@@ -62,6 +63,10 @@ pub(crate) struct Workbench {
     pub(super) memory: Option<RunMemory>,
     /// The tools that the run pins, once they were looked up.
     pub(super) known: Option<Result<Vec<String>, String>>,
+    /// Servers of this worker's; none where a run is only replayed.
+    pub(super) servers: BTreeMap<String, McpServer>,
+    /// Tools of servers that the run pins.
+    pub(super) external: Vec<ExternalTool>,
 }
 
 /// Where a workbench is made, beside a run's own.
@@ -97,8 +102,21 @@ impl Workbench {
         let redactor = Redactor::default();
         // What was done again reaches nowhere.
         let (outputs, grants, memory) = (WholeOutputs::new(), Grants::default(), None);
-        let (base, known) = (BaseView::default(), None);
-        Ok(Self { workspace, root, runner, settings, tests, redactor, outputs, base, grants, memory, known })
+        Ok(Self {
+            workspace,
+            root,
+            runner,
+            settings,
+            tests,
+            redactor,
+            outputs,
+            base: BaseView::default(),
+            grants,
+            memory,
+            known: None,
+            servers: BTreeMap::new(),
+            external: Vec::new(),
+        })
     }
 
     /// Runs one setup line.
@@ -113,9 +131,10 @@ impl Workbench {
     async fn at_hand<S: Blobs>(&mut self, state: &RunState, blobs: &S) {
         self.outputs.clear();
         for call in state.open_tools.iter().filter_map(|(_, tool)| tools::whole_output_wanted(tool)) {
-            let bytes = match (state.outputs.get(&call), result_of(state, &call)) {
+            // Shown whole, and perhaps made shorter by now for the model, not for the log.
+            let result = state.transcript.put_aside(&call).or_else(|| result_of(state, &call));
+            let bytes = match (state.outputs.get(&call), result) {
                 (Some(blob), _) => Some(blobs.get(blob).await),
-                // Shown whole, and perhaps made shorter by now for the model, not for the log.
                 (None, Some(Content::Blob(blob))) => Some(blobs.get(blob).await),
                 (None, Some(content)) => content.inline_bytes().map(|bytes| Ok(bytes.into())),
                 (None, None) => None,
@@ -208,6 +227,9 @@ impl Workbench {
         let outcome = match &open.policy {
             Verdict::Allow { .. } => match (self.unknown(tool), self.grants.of(&open.call)) {
                 (Some(unknown), _) => unknown,
+                (None, network) if tools::is_external(&tool.name) => {
+                    Box::pin(self.ask_server(tool, network)).await
+                }
                 (None, None) => self.execute(tool, read_set, self.tests.as_ref()).await,
                 (None, Some(allow)) => Box::pin(self.execute_granted(tool, read_set, allow)).await,
             },
@@ -251,6 +273,22 @@ impl Workbench {
         if let Some(seen) = runner.seen() {
             outcome.content.extend_from_slice(told(&seen).as_bytes());
             outcome.facts.network = Some(seen);
+        }
+        outcome
+    }
+
+    /// Calls a server's tool. What it did on the network stands below its result.
+    async fn ask_server(&self, tool: &ToolUse, network: Option<Arc<AllowList>>) -> ToolOutcome {
+        if let Some(text) = &tool.malformed {
+            return refusal(&tool.name, super::act::not_run(&tool.name, text));
+        }
+        let Some(external) = self.external.iter().find(|external| external.name == tool.name) else {
+            return refusal(&tool.name, format!("`{}` is no tool of this run", tool.name));
+        };
+        let asked = mcp::Asked { tool: external, args: &tool.args, network };
+        let mut outcome = mcp::call(&self.runner.0, &self.servers, &self.settings, asked).await;
+        if let Some(seen) = &outcome.facts.network {
+            outcome.content.extend_from_slice(told(seen).as_bytes());
         }
         outcome
     }

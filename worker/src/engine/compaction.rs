@@ -9,6 +9,7 @@
 //! are so large that the low mark is not reached, fewer of them, and the last batch's always. Pure: all of it follows
 //! from the recorded state. What the fold makes of it is [`docket_schema::run::Compacted`].
 
+mod pruning;
 mod steps;
 mod summary;
 

@@ -142,9 +142,19 @@ pub(super) fn verdict(run: &RunState, pins: &RunStarted, tool: &ToolUse) -> Verd
         | Label::Installs
         | Label::Privilege
         | Label::Background => true,
-        Label::Reads | Label::Command | Label::Tests | Label::Git | Label::Network | Label::Memory => false,
+        Label::Reads
+        | Label::Command
+        | Label::Tests
+        | Label::Git
+        | Label::Network
+        | Label::Memory
+        | Label::External => false,
     };
-    let writes = tools::labels_in(pins.settings.tool_set, &tool.name, &tool.args).iter().any(writes);
+    let writes = match pins.external(&tool.name) {
+        // Whatever it does.
+        Some(external) => !external.read_only,
+        None => tools::labels_in(pins.settings.tool_set, &tool.name, &tool.args).iter().any(writes),
+    };
     if writes && only_explored(run, pins) {
         return Verdict::Deny { rule: "explore".to_owned(), reason: ONLY_EXPLORES.to_owned() };
     }

@@ -14,8 +14,8 @@ use docket_schema::{
     ids::Turn,
     message::{CallId, StopReason, ToolUse},
     run::{
-        AboutCall, BlockedWhy, EngineRef, FailureKind, Limit, ModelFailed, Phase, Purpose, RunOutcome,
-        RunSettings, RunStarted, RunState, Verdict, begins_plan, is_cut, is_outage,
+        AboutCall, BlockedWhy, EngineRef, ExternalTool, FailureKind, Limit, ModelFailed, Phase, Purpose,
+        RunOutcome, RunSettings, RunStarted, RunState, Verdict, begins_plan, is_cut, is_outage,
     },
     tool::RecoveryClass,
 };
@@ -350,9 +350,10 @@ pub(super) fn run_tools(run: &RunState, pins: &RunStarted) -> Decision {
 }
 
 fn label_names(pins: &RunStarted, tool: &ToolUse) -> Vec<String> {
-    let labels = match tool.call.is_own() {
-        true => tools::labels(&tool.name, &tool.args),
-        false => tools::labels_in(pins.settings.tool_set, &tool.name, &tool.args),
+    let labels = match (tool.call.is_own(), pins.external(&tool.name)) {
+        (true, _) => tools::labels(&tool.name, &tool.args),
+        (false, Some(external)) => external_labels(external),
+        (false, None) => tools::labels_in(pins.settings.tool_set, &tool.name, &tool.args),
     };
     let labels = serde_json::to_value(labels);
     labels.and_then(serde_json::from_value).expect("labels are words in JSON")
@@ -361,6 +362,9 @@ fn label_names(pins: &RunStarted, tool: &ToolUse) -> Vec<String> {
 fn class_of(run: &RunState, pins: &RunStarted, tool: &ToolUse, confined: bool) -> RecoveryClass {
     let set = pins.settings.tool_set;
     let is_own = tool.call.is_own();
+    if let Some(external) = pins.external(&tool.name) {
+        return external_class(run, external, tool, confined);
+    }
     if (is_own || tools::has(set, &tool.name)) && policy::network(&run.policies, tool).is_some() {
         return RecoveryClass::External;
     }
@@ -372,6 +376,24 @@ fn class_of(run: &RunState, pins: &RunStarted, tool: &ToolUse, confined: bool) -
         RecoveryClass::Reads => RecoveryClass::Reads,
         RecoveryClass::Workspace if confined => RecoveryClass::Workspace,
         RecoveryClass::Workspace | RecoveryClass::External => RecoveryClass::External,
+    }
+}
+
+/// What a call of a server's tool does, in the words of the server.
+fn external_labels(tool: &ExternalTool) -> Vec<tools::Label> {
+    let reads = tool.read_only.then_some(tools::Label::Reads);
+    reads.into_iter().chain([tools::Label::External]).collect()
+}
+
+/// What recovery may do with it: in the sandbox nothing of it reaches beyond the workspace; where it has the network,
+/// its hints say whether the same call may be made again.
+fn external_class(run: &RunState, external: &ExternalTool, tool: &ToolUse, confined: bool) -> RecoveryClass {
+    let reaches_out = !confined || policy::network(&run.policies, tool).is_some();
+    match (external.read_only, external.idempotent) {
+        (true, _) => RecoveryClass::Reads,
+        (false, true) => RecoveryClass::Workspace,
+        (false, false) if reaches_out => RecoveryClass::External,
+        (false, false) => RecoveryClass::Workspace,
     }
 }
 

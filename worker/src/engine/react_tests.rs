@@ -92,6 +92,7 @@ impl Log {
             base: Base { manifest: blob, tree: TreeHash::ZERO, git: None },
             gates: gates.iter().map(|name| gate(name)).collect(),
             tests: None,
+            external: vec![],
             linters: vec![],
             roles: vec![],
             requires: vec![],

@@ -7,7 +7,7 @@ use docket_schema::{
 use globset::{GlobBuilder, GlobMatcher};
 
 use super::{
-    pattern::speaks_of,
+    pattern::{is_like, speaks_of},
     unit::{Unit, units},
 };
 use crate::tools::Label;
@@ -68,7 +68,7 @@ fn ruled<'a>(policy: &'a Policy, unit: &Unit, tool: &str) -> (Ruling, Option<&'a
 
 /// Whether a rule speaks of a piece of a call.
 pub(super) fn speaks(rule: &Rule, unit: &Unit, tool: &str) -> bool {
-    (rule.tools.is_empty() || rule.tools.iter().any(|name| name == tool))
+    (rule.tools.is_empty() || rule.tools.iter().any(|name| is_like(name, tool)))
         && by_command(rule, unit)
         && by_path(rule, unit)
         && (rule.labels.is_empty() || unit.labels.iter().any(|label| rule.labels.contains(&name_of(*label))))

@@ -57,7 +57,9 @@ fn check_rule(rule: &Rule, at: &str) -> Result<(), PolicyError> {
         return Err(PolicyError::new(format!("{at}.paths"), must));
     }
     let known: Vec<String> = tools::all_names().map(str::to_owned).collect();
-    one_of(&rule.tools, &known, &format!("{at}.tools"))?;
+    // What servers offer is known where a run begins.
+    let own: Vec<String> = rule.tools.iter().filter(|name| !tools::is_external(name)).cloned().collect();
+    one_of(&own, &known, &format!("{at}.tools"))?;
     let labels: Vec<String> = Label::ALL.into_iter().map(name_of).collect();
     one_of(&rule.labels, &labels, &format!("{at}.labels"))?;
     for (nth, glob) in rule.paths.iter().enumerate() {

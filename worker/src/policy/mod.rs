@@ -18,6 +18,7 @@ pub use glob::PathGlob;
 pub use judge::{Judgement, judge};
 pub use load::{check, read};
 pub use network::{network, told};
+pub(crate) use pattern::is_like;
 
 /// A policy in TOML, for tests.
 #[cfg(test)]

@@ -6,6 +6,7 @@ use docket_schema::{
 };
 
 use super::{pattern::speaks_of, unit::units};
+use crate::tools;
 
 /// Says nothing to anybody, and stands before much that does.
 const HARMLESS: [&str; 3] = ["cd", "true", ":"];
@@ -14,11 +15,12 @@ const HARMLESS: [&str; 3] = ["cd", "true", ":"];
 const REACH_OUT: [&str; 3] = ["run_command", "venv_run", "venv_install"];
 
 /// What a call may reach; `None` where it gets no network. Only shell lines do, those that tools of the
-/// wide set are included, and only where every policy in force
+/// wide set are included, and servers, which a pattern means by the name of their tool; and only where every policy in force
 /// says so: the one that says nothing of the network says no.
 #[must_use]
 pub fn network(policies: &[Policy], tool: &ToolUse) -> Option<AllowList> {
-    if !REACH_OUT.contains(&tool.name.as_str()) || tool.malformed.is_some() {
+    let may = REACH_OUT.contains(&tool.name.as_str()) || tools::is_external(&tool.name);
+    if !may || tool.malformed.is_some() {
         return None;
     }
     let networks: Option<Vec<&Network>> = policies.iter().map(|policy| policy.network.as_ref()).collect();
@@ -54,6 +56,10 @@ fn gets(network: &Network, tool: &ToolUse) -> bool {
     let any = |pattern: &String| pattern.trim() == "*";
     if network.commands.is_empty() || network.commands.iter().any(any) {
         return true;
+    }
+    if tools::is_external(&tool.name) {
+        let name = std::slice::from_ref(&tool.name);
+        return network.commands.iter().any(|pattern| speaks_of(pattern, name));
     }
     let units = units(tool);
     let commands: Vec<_> = units.iter().filter(|unit| unit.path.is_none()).collect();

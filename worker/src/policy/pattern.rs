@@ -13,7 +13,7 @@ pub(super) fn speaks_of(pattern: &str, words: &[String]) -> bool {
 }
 
 /// Greedy, with one place to go back to: linear but for that.
-fn is_like(pattern: &str, word: &str) -> bool {
+pub(crate) fn is_like(pattern: &str, word: &str) -> bool {
     let (pattern, word) = (pattern.as_bytes(), word.as_bytes());
     let (mut at, mut seen, mut back) = (0, 0, None);
     while seen < word.len() {

@@ -52,6 +52,7 @@ impl Recorder {
             base: Base { manifest: BlobRef::of(b""), tree: TreeHash::ZERO, git: None },
             gates: vec![],
             tests: None,
+            external: vec![],
             linters: vec![],
             roles: vec![],
             requires: vec![],

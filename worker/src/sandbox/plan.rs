@@ -102,13 +102,24 @@ pub(super) struct Call {
     pub(super) pinned: Vec<PathBuf>,
     /// Below the workspace, sockets and FIFOs of others: an empty file is laid over each.
     pub(super) covered: Vec<PathBuf>,
-    /// Whether a frame with bytes for stdin follows.
-    pub(super) stdin: bool,
+    /// What the command reads.
+    pub(super) stdin: Stdin,
     /// Standard output is a terminal of the call's own: it becomes the command's input as well, and the
     /// one that controls its session.
     pub(super) terminal: bool,
     /// It has a way out: what is reached without it, as `NO_PROXY` has it.
     pub(super) no_proxy: Option<String>,
+}
+
+/// What a command reads on its standard input.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) enum Stdin {
+    /// Nothing.
+    Empty,
+    /// The bytes of the frame that follows.
+    Frame,
+    /// A pipe whose other end is handed to docket.
+    Open,
 }
 
 /// The init's one answer.

@@ -29,7 +29,7 @@ use super::{
     host::{HostReport, Layer, SandboxReport, bubblewrap, probe_host_with},
     inits::Inits,
     limits::Limits,
-    plan::{Backend, Call, FRAME_BYTES_MAX, InitReport, Plan, write_frame},
+    plan::{Backend, Call, FRAME_BYTES_MAX, InitReport, Plan, Stdin, write_frame},
     protect::Baseline,
     quota::{Known, Watch},
     root,
@@ -209,7 +209,7 @@ impl Sandbox {
         begun: Instant,
     ) -> Result<(Running, Option<InitReport>), SandboxError> {
         let inner = &self.inner;
-        let orders = self.orders(spec, Terminal::None, baseline)?;
+        let orders = self.orders(spec, (Terminal::None, heard.stdin.is_some()), baseline)?;
         let failed = |source| self.not_started(source);
         let init = inner.inits.take().await.map_err(failed)?;
         let stop = heard.stop.clone();
@@ -275,7 +275,7 @@ impl Sandbox {
         };
         let _alone = self.alone().await;
         let baseline = self.look().await?;
-        let frames = self.orders(&spec, terminal, baseline.as_ref())?;
+        let frames = self.orders(&spec, (terminal, false), baseline.as_ref())?;
         let (inits, way_out) = (&self.inner.inits, self.way_out(&spec));
         let report = match how {
             Attended::Terminal => terminal::relay(inits, &frames, way_out).await,
@@ -305,17 +305,23 @@ impl Sandbox {
     fn orders(
         &self,
         spec: &CommandSpec,
-        terminal: Terminal,
+        (terminal, is_open): (Terminal, bool),
         baseline: Option<&Baseline>,
     ) -> Result<Vec<u8>, SandboxError> {
         if spec.argv.first().is_none_or(|program| program.is_empty()) {
             return Err(SandboxError::EmptyCommand);
         }
+        let stdin = match (is_open, &spec.stdin) {
+            (true, _) => Stdin::Open,
+            (false, Some(_)) => Stdin::Frame,
+            (false, None) => Stdin::Empty,
+        };
         let inside = |part: Component<'_>| matches!(part, Component::Normal(_) | Component::CurDir);
         if !spec.cwd.components().all(inside) {
             return Err(SandboxError::Cwd { cwd: spec.cwd.clone() });
         }
-        let stdin_bytes = spec.stdin.as_ref().map_or(0, Vec::len);
+        let given = spec.stdin.as_ref().filter(|_| stdin == Stdin::Frame);
+        let stdin_bytes = given.map_or(0, Vec::len);
         if stdin_bytes > FRAME_BYTES_MAX {
             return Err(SandboxError::StdinTooLarge { bytes: stdin_bytes, limit_bytes: FRAME_BYTES_MAX });
         }
@@ -325,14 +331,14 @@ impl Sandbox {
             protected: baseline.map(|baseline| baseline.before().to_lay()).unwrap_or_default(),
             pinned: baseline.map(|baseline| baseline.before().to_pin()).unwrap_or_default(),
             covered: self.inner.ends.get().cloned().unwrap_or_default(),
-            stdin: spec.stdin.is_some(),
+            stdin,
             terminal: terminal == Terminal::Own,
             no_proxy: self.way_out(spec).map(|allow| allow.no_proxy()),
         };
         let bytes = serde_json::to_vec(&call).map_err(SandboxError::Plan)?;
         let mut frames = Vec::with_capacity(bytes.len() + stdin_bytes + 8);
         let framed = write_frame(&mut frames, &bytes)
-            .and_then(|()| spec.stdin.as_ref().map_or(Ok(()), |stdin| write_frame(&mut frames, stdin)));
+            .and_then(|()| given.map_or(Ok(()), |stdin| write_frame(&mut frames, stdin)));
         framed.map_err(SandboxError::Frame)?;
         Ok(frames)
     }

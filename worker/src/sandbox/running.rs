@@ -3,7 +3,7 @@
 
 use std::{
     io,
-    os::fd::{AsFd, BorrowedFd},
+    os::fd::{AsFd, BorrowedFd, OwnedFd},
     pin::{Pin, pin},
     sync::Arc,
     task::{Context, Poll},
@@ -18,13 +18,14 @@ use tokio::{
     io::{AsyncRead, AsyncWriteExt, ReadBuf},
     net::{UnixStream, unix::OwnedReadHalf},
     process::{Child, ChildStderr, ChildStdout},
-    sync::watch,
+    sync::{oneshot, watch},
     time::{Instant, sleep, sleep_until},
 };
 
 use super::{
     capture::{Capture, Listener},
     cgroup::Interventions,
+    hand,
     inits::{Init, Inits},
     limits::Limits,
     plan::{InitReport, read_json},
@@ -60,6 +61,9 @@ pub struct Heard {
     pub stdout: Option<Listener>,
     /// Its standard error.
     pub stderr: Option<Listener>,
+    /// Takes the writing end of its standard input, a pipe; `CommandSpec::stdin` is not given then. The command sees
+    /// the end of its input once that is dropped.
+    pub stdin: Option<oneshot::Sender<OwnedFd>>,
     /// Ends the command as its deadline would, in order.
     pub stop: Option<watch::Receiver<bool>>,
 }
@@ -71,6 +75,8 @@ pub(super) struct Running {
     pub(super) stdout: Capture<ChildStdout>,
     pub(super) stderr: Capture<ChildStderr>,
     pub(super) cut: Option<Cut>,
+    /// Who wants the writing end of the command's input.
+    stdin: Option<oneshot::Sender<OwnedFd>>,
     /// What the call did on the network, where it had it.
     pub(super) network: Option<NetworkSeen>,
 }
@@ -134,6 +140,7 @@ impl Running {
             control: Some(control),
             child,
             cut: None,
+            stdin: heard.stdin,
             network: None,
         }
     }
@@ -154,6 +161,14 @@ impl Running {
         tokio::select! {
             () = give => {}
             () = sleep_until(deadline) => {}
+        }
+        if let Some(wants) = self.stdin.take() {
+            let taken = tokio::select! {
+                taken = hand::take(answers.as_ref()) => taken?,
+                () = sleep_until(deadline) => None,
+            };
+            // Whoever no longer waits for it closes it so.
+            taken.map(|end| wants.send(end));
         }
         let mut uplink = tokio::select! {
             taken = uplink(&answers, way_out) => taken?,

@@ -216,6 +216,7 @@ impl House {
                 prices_toml: None,
                 limits: None,
                 base_urls: Vec::new(),
+                mcp: BTreeMap::default(),
                 policy: None,
             },
             grace: setup.grace,

@@ -120,7 +120,7 @@ impl ToolOutcome {
     }
 
     /// A refusal or failure of tool `name`.
-    pub(super) fn error(name: &str, text: impl Into<String>) -> Self {
+    pub(crate) fn error(name: &str, text: impl Into<String>) -> Self {
         let text = text.into();
         let facts = ToolFacts {
             error_signature: Some(error_signature(&format!("{name}: {}", text.lines().next().unwrap_or("")))),

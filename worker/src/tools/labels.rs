@@ -9,7 +9,7 @@ use super::{
     files::work_path,
     guard::is_config,
     run_command,
-    set::{Acts, Where, find, has},
+    set::{Acts, Where, find, has, is_external},
     shell::{Simple, commands},
     venv,
 };
@@ -44,11 +44,13 @@ pub enum Label {
     Background,
     /// Reads or changes what outlives the run.
     Memory,
+    /// Asks a server of the worker's, beside docket's own tools.
+    External,
 }
 
 impl Label {
     /// All of them.
-    pub const ALL: [Self; 13] = [
+    pub const ALL: [Self; 14] = [
         Self::Reads,
         Self::Writes,
         Self::Deletes,
@@ -62,6 +64,7 @@ impl Label {
         Self::Privilege,
         Self::Background,
         Self::Memory,
+        Self::External,
     ];
 }
 
@@ -87,6 +90,7 @@ pub fn labels(name: &str, args: &Value) -> Vec<Label> {
             out
         }
         Some(Acts::Remembers) => vec![Label::Memory],
+        None if is_external(name) => vec![Label::External],
         None => Vec::new(),
     };
     out.sort_unstable();

@@ -14,7 +14,7 @@ use super::{
     signature::{error_line, error_signature},
 };
 
-pub(super) const NAME: &str = "run_command";
+pub(crate) const NAME: &str = "run_command";
 pub(super) const DESCRIPTION: &str = "Runs a shell line in the workspace and answers with its exit status and output. \
     Long output is cut in the middle. No process outlives the call. Use read_file, edit_file and search_codebase \
     rather than cat, sed and grep.";
@@ -120,7 +120,7 @@ fn answer(output: &CommandOutput, limit: TimeLimit, settings: &ToolSettings) -> 
 }
 
 /// What is told of protected paths that a command changed.
-pub(super) fn protected(put_back: &[String]) -> String {
+pub(crate) fn protected(put_back: &[String]) -> String {
     if put_back.is_empty() {
         return String::new();
     }

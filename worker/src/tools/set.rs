@@ -294,20 +294,33 @@ pub(crate) fn written_files(name: &str, args: &Value) -> Vec<String> {
     }
 }
 
+/// Whether this is the name of a tool that an MCP server offers.
+#[must_use]
+pub(crate) fn is_external(name: &str) -> bool {
+    name.starts_with("mcp__")
+}
+
 /// Whether a call that only reads waits for something beyond the files: those are not run beside each other.
 #[must_use]
 pub fn waits(name: &str) -> bool {
     match find(name).map(|tool| &tool.acts) {
         Some(Acts::Recalls(from)) => *from == Where::Memory,
         Some(Acts::Line { .. } | Acts::Tests | Acts::Remembers) => true,
-        Some(Acts::Reads | Acts::Writes(_) | Acts::Deletes(_)) | None => false,
+        Some(Acts::Reads | Acts::Writes(_) | Acts::Deletes(_)) => false,
+        None => is_external(name),
     }
 }
 
 /// Whether a call asks or changes what outlives the run: a replay takes its result from the log.
 #[must_use]
 pub fn is_beyond_run(name: &str) -> bool {
-    matches!(find(name).map(|tool| &tool.acts), Some(Acts::Recalls(Where::Memory) | Acts::Remembers))
+    match find(name).map(|tool| &tool.acts) {
+        Some(Acts::Recalls(from)) => *from == Where::Memory,
+        Some(Acts::Remembers) => true,
+        Some(Acts::Reads | Acts::Writes(_) | Acts::Deletes(_) | Acts::Tests | Acts::Line { .. }) => false,
+        // A server is the worker's that carried it out.
+        None => is_external(name),
+    }
 }
 
 #[cfg(test)]

@@ -4,7 +4,7 @@
 //! and where it goes. A wrong one is refused with all three, whichever way it came. Command-line
 //! flags are laid over this by the subcommands.
 
-use std::path::Path;
+use std::{collections::BTreeMap, path::Path};
 
 use docket_schema::{
     ids::QueueName,
@@ -16,6 +16,7 @@ use docket_schema::{
 };
 use docket_worker::{
     bootstrap::{HiddenValues, SandboxChoice, WorkerSettings},
+    mcp::McpServer,
     sandbox::{Limits, limits_of_this_host},
 };
 
@@ -81,6 +82,8 @@ pub(crate) struct Config {
     pub(crate) prices_toml: Option<String>,
     /// The file's `[policy]`.
     pub(crate) policy: Option<Policy>,
+    /// The file's `[mcp.NAME]`, by name.
+    pub(crate) mcp: BTreeMap<String, McpServer>,
     /// How results are handed over.
     pub(crate) delivery: DeliverySettings,
 }
@@ -127,6 +130,7 @@ impl Default for Config {
             base_urls: Vec::new(),
             prices_toml: None,
             policy: None,
+            mcp: BTreeMap::new(),
             delivery: DeliverySettings::default(),
         }
     }
@@ -212,6 +216,11 @@ impl Config {
                 self.policy = Some(read);
                 continue;
             }
+            if section == "mcp" {
+                self.mcp =
+                    docket_worker::mcp::read(values).map_err(|error| fail(format!("[mcp]: {error}")))?;
+                continue;
+            }
             for (name, value) in values {
                 let name = format!("{section}.{name}");
                 let key = keys().find(|key| key.name == name).ok_or_else(|| {
@@ -253,6 +262,7 @@ impl Config {
             prices_toml: self.prices_toml.clone(),
             limits: Some(self.limits),
             policy: self.policy.clone(),
+            mcp: self.mcp.clone(),
             base_urls: self.base_urls.clone(),
             redact: HiddenValues(self.hidden().collect()),
         }
@@ -261,7 +271,7 @@ impl Config {
 
 fn sections() -> &'static str {
     "[run], [task], [roles.NAME], [team], [server], [client], [archive], [blobs], [worker], [delivery], [policy], \
-     [prices.\"PROVIDER:MODEL\"]"
+     [mcp.NAME], [prices.\"PROVIDER:MODEL\"]"
 }
 
 /// A value as the environment would have it.

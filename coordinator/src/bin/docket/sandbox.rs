@@ -274,6 +274,7 @@ fn passed_on() -> Heard {
     Heard {
         stdout: Some(to(std::io::stdout(), std::io::stdout().is_terminal())),
         stderr: Some(to(std::io::stderr(), std::io::stderr().is_terminal())),
+        stdin: None,
         stop: None,
     }
 }

@@ -76,6 +76,7 @@ pub(in crate::http) fn started(task: TaskId, run: RunId) -> NewEvent {
         base: base(),
         gates: Vec::new(),
         tests: None,
+        external: vec![],
         linters: vec![],
         roles: vec![],
         requires: Vec::new(),

@@ -192,6 +192,7 @@ fn started(task: TaskId, run: RunId, blobs: [BlobRef; 3], base: Base) -> RunStar
         base,
         gates: Vec::new(),
         tests: None,
+        external: vec![],
         linters: vec![],
         roles: vec![],
         requires: Vec::new(),

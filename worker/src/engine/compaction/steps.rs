@@ -9,7 +9,10 @@ use docket_schema::{
 };
 use serde_json::Value;
 
-use super::cut;
+use super::{
+    cut,
+    pruning::{OneLine, Pruning, pruning_of},
+};
 use crate::tools;
 
 /// Results up to this size stay: a line in their place would be no shorter.
@@ -26,6 +29,8 @@ pub(super) struct Steps<'a> {
     pub(super) transcript: &'a Transcript,
     /// Results that point to others, by their calls.
     pub(super) pointers: BTreeMap<&'a CallId, &'a CallId>,
+    /// What old results are made.
+    pub(super) pruning: &'static dyn Pruning,
 }
 
 /// How far the pure levels go.
@@ -53,6 +58,7 @@ impl<'a> Steps<'a> {
             kept: all(sealed.get(from..).unwrap_or_default()),
             transcript: &run.transcript,
             pointers: run.reads.pointers().iter().map(|pointer| (&pointer.call, &pointer.to)).collect(),
+            pruning: pruning_of(run),
         }
     }
 
@@ -92,12 +98,13 @@ impl<'a> Steps<'a> {
             }
             for (_, tool) in calls {
                 let Some((content, is_error)) = results.get(&tool.call).copied() else { continue };
-                let (bytes, line) = (bytes_of(content), line_of(tool, Some(content), is_error));
+                let pruning = if levels == Levels::ClearAll { &OneLine } else { self.pruning };
+                let (bytes, line) = (bytes_of(content), pruning.pruned(tool, content, is_error));
                 let is_line = cleared_line(tool, content).is_some();
                 if bytes > VERBOSE_BYTES && bytes > line.len() && !is_line && !relied_on.contains(&tool.call)
                 {
                     gained += (bytes - line.len()) as u64;
-                    compacted.cleared.push(Cleared { call: tool.call.clone(), line: format!("[{line}]") });
+                    compacted.cleared.push(Cleared { call: tool.call.clone(), line });
                 }
             }
         }

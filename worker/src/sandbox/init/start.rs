@@ -11,15 +11,16 @@ use std::{
 };
 
 use nix::{
-    fcntl::{FcntlArg, FdFlag, fcntl},
+    fcntl::{FcntlArg, FdFlag, OFlag, fcntl},
     sys::memfd::{MFdFlags, memfd_create},
-    unistd::{Whence, dup2_stdin, lseek},
+    unistd::{Whence, dup2_stdin, lseek, pipe2},
 };
 
 use super::{
     super::{
         config::INIT_MARKER,
-        plan::{Backend, Call, InitReport, Plan, read_frame, read_json, write_frame},
+        hand,
+        plan::{Backend, Call, InitReport, Plan, Stdin, read_frame, read_json, write_frame},
     },
     bubblewrap, namespaces,
     probe::{self, PROBE_ARGUMENT},
@@ -74,14 +75,20 @@ impl Waiting {
     pub(super) fn orders(self) -> io::Result<Orders> {
         let Self { plan, control, null } = self;
         let call: Call = read_json(&mut &control)?;
-        let stdin = if call.stdin {
-            let bytes = read_frame(&mut &control)?;
-            let mut file = File::from(memfd_create("stdin", MFdFlags::MFD_CLOEXEC)?);
-            file.write_all(&bytes)?;
-            lseek(&file, 0, Whence::SeekSet)?;
-            file.into()
-        } else {
-            null
+        let stdin = match call.stdin {
+            Stdin::Empty => null,
+            Stdin::Frame => {
+                let bytes = read_frame(&mut &control)?;
+                let mut file = File::from(memfd_create("stdin", MFdFlags::MFD_CLOEXEC)?);
+                file.write_all(&bytes)?;
+                lseek(&file, 0, Whence::SeekSet)?;
+                file.into()
+            }
+            Stdin::Open => {
+                let (read, write) = pipe2(OFlag::O_CLOEXEC)?;
+                hand::give(&control, &write)?;
+                read
+            }
         };
         Ok(Orders { plan, call, stdin, control, proxy_port: None })
     }

@@ -199,6 +199,7 @@ fn started(task: TaskId, run: RunId, worker: IncarnationId) -> RunStarted {
         base: empty_base().0,
         gates: Vec::new(),
         tests: None,
+        external: vec![],
         linters: vec![],
         roles: vec![],
         requires: Vec::new(),

@@ -109,6 +109,7 @@ impl Maker {
             base,
             gates: Vec::new(),
             tests: None,
+            external: vec![],
             linters: vec![],
             roles: vec![],
             requires: Vec::new(),

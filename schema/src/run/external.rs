@@ -1,0 +1,26 @@
+//! Tools of servers outside docket, as a run pins them when it begins.
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+/// A tool that an MCP server of the worker's offers.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct ExternalTool {
+    /// Its name in the run: `mcp__SERVER__TOOL`.
+    pub name: String,
+    /// The server's name in the worker's settings.
+    pub server: String,
+    /// Its name at the server.
+    pub tool: String,
+    /// The server says that it changes nothing.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub read_only: bool,
+    /// The server says that the same call again changes nothing more.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub idempotent: bool,
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde hands a reference")]
+const fn is_false(flag: &bool) -> bool {
+    !*flag
+}

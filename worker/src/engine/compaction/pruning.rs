@@ -1,0 +1,92 @@
+//! What an old result is made, where a conversation has become too long: the one place for a strategy of one's own.
+//!
+//! A strategy is chosen by what the run pinned, and what it made stands in the log: a run that is replayed reads the
+//! words, not the strategy. Pure. To add one: implement [`Pruning`], and choose it in [`pruning_of`].
+
+use docket_schema::{
+    content::Content,
+    message::{CallId, ToolUse},
+    run::RunState,
+    tool::ToolSet,
+};
+
+use super::steps::line_of;
+
+/// A way to make an old result shorter.
+pub(crate) trait Pruning: Sync {
+    /// What stands in the result's place. What is no shorter leaves the result as it is.
+    fn pruned(&self, tool: &ToolUse, content: &Content, is_error: bool) -> String;
+}
+
+/// The strategy of a run: by its tools, for only the wide set has one that shows the rest.
+pub(super) fn pruning_of(run: &RunState) -> &'static dyn Pruning {
+    match run.pins.as_ref().map(|pins| pins.settings.tool_set) {
+        Some(ToolSet::Wide) => &HeadAndTail,
+        Some(ToolSet::Core) | None => &OneLine,
+    }
+}
+
+/// A line: what ran, what came of it, how much that was, and how it began.
+pub(crate) struct OneLine;
+
+impl Pruning for OneLine {
+    fn pruned(&self, tool: &ToolUse, content: &Content, is_error: bool) -> String {
+        format!("[{}]", line_of(tool, Some(content), is_error))
+    }
+}
+
+/// The beginning and the end, and by which call the rest is read (C6).
+pub(crate) struct HeadAndTail;
+
+/// Characters of the beginning.
+const HEAD_CHARS: usize = 1000;
+/// Characters of the end.
+const TAIL_CHARS: usize = 500;
+
+impl Pruning for HeadAndTail {
+    fn pruned(&self, tool: &ToolUse, content: &Content, is_error: bool) -> String {
+        let Content::Text(text) = content else { return OneLine.pruned(tool, content, is_error) };
+        let (chars, note) = (text.chars().count(), note_of(&tool.call));
+        // What was made shorter before has all that it is to have.
+        if chars <= HEAD_CHARS + TAIL_CHARS || text.contains(&note) {
+            return text.clone();
+        }
+        let at = |nth: usize| text.char_indices().nth(nth).map_or(text.len(), |(at, _)| at);
+        let (head, tail) = (&text[..at(HEAD_CHARS)], &text[at(chars - TAIL_CHARS)..]);
+        let left_out = chars - HEAD_CHARS - TAIL_CHARS;
+        format!("{head}\n[{left_out} {note}]\n{tail}")
+    }
+}
+
+fn note_of(call: &CallId) -> String {
+    format!("characters left out; read_output shows them, with call `{call}`")
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn call() -> ToolUse {
+        let (name, args) = ("run_command".to_owned(), json!({"command": "seq 9"}));
+        ToolUse { call: CallId("t3-1".to_owned()), name, args, malformed: None }
+    }
+
+    #[test]
+    fn head_and_tail_stay_and_a_note_says_how_to_read_the_rest() {
+        let text = format!("{}{}{}", "ä".repeat(1000), "m".repeat(700), "ö".repeat(500));
+        let pruned = HeadAndTail.pruned(&call(), &text.into(), false);
+        let note = "[700 characters left out; read_output shows them, with call `t3-1`]";
+        assert_eq!(pruned, format!("{}\n{note}\n{}", "ä".repeat(1000), "ö".repeat(500)));
+        assert_eq!(HeadAndTail.pruned(&call(), &pruned.clone().into(), false), pruned);
+    }
+
+    #[test]
+    fn what_is_short_stays_and_what_is_no_text_is_a_line() {
+        let text = "x".repeat(HEAD_CHARS + TAIL_CHARS);
+        assert_eq!(HeadAndTail.pruned(&call(), &text.clone().into(), false), text);
+        let line = HeadAndTail.pruned(&call(), &Content::B64("AA==".to_owned()), true);
+        assert_eq!(line, "[run_command `seq 9`: failed, 4 bytes]");
+    }
+}

@@ -1,0 +1,78 @@
+//! What a server offers, as a run pins it.
+
+use std::{collections::BTreeMap, time::Duration};
+
+use docket_schema::{message::ToolSpec, run::ExternalTool};
+use rmcp::model::Tool;
+use serde_json::Value;
+
+use super::{McpServer, SessionError, session};
+use crate::sandbox::Sandbox;
+
+/// Tools of one server that are offered: more would drown the run's own.
+const TOOLS_MAX: usize = 64;
+/// Characters of a description: it is the server's word, and stands in every request.
+const DESCRIPTION_CHARS_MAX: usize = 2000;
+/// Bytes of a schema, for the same reason.
+const SCHEMA_BYTES_MAX: usize = 16 * 1024;
+/// What providers take as a tool's name.
+const NAME_BYTES_MAX: usize = 64;
+
+/// A tool as a model is told of it, and as the run knows it.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Listed {
+    pub(crate) spec: ToolSpec,
+    pub(crate) tool: ExternalTool,
+}
+
+/// Asks every server what it offers, in the order of their names; what cannot be offered is left out and said in the
+/// worker's own log.
+///
+/// # Errors
+/// The server that does not answer, and why: a run without the tools it was to have would only waste its turns.
+pub(crate) async fn list(
+    sandbox: &Sandbox,
+    servers: &BTreeMap<String, McpServer>,
+) -> Result<Vec<Listed>, (String, SessionError)> {
+    let mut all = Vec::new();
+    for (name, server) in servers {
+        let time = Duration::from_millis(server.timeout_ms);
+        let ask = |peer: rmcp::Peer<rmcp::RoleClient>| async move {
+            peer.list_all_tools().await.map_err(|error| format!("it does not list its tools: {error}"))
+        };
+        let held = Box::pin(session::hold(sandbox, server, (time, None), ask)).await;
+        let mut tools = held.answer.map_err(|error| (name.clone(), error))?;
+        // In an order of our own: the same tools make the same prompt.
+        tools.sort_by(|a, b| a.name.cmp(&b.name));
+        let offered = tools.into_iter().filter(|tool| server.offers(&tool.name));
+        for tool in offered.take(TOOLS_MAX) {
+            match listed(name, tool) {
+                Ok(listed) => all.push(listed),
+                Err((tool, why)) => tracing::warn!(server = %name, %tool, why, "a tool is not offered"),
+            }
+        }
+    }
+    Ok(all)
+}
+
+/// A tool under its name in a run; or why it cannot be one.
+pub(super) fn listed(server: &str, tool: Tool) -> Result<Listed, (String, &'static str)> {
+    let own = tool.name.into_owned();
+    let name = format!("mcp__{server}__{own}");
+    let of_name = |c: char| c.is_ascii_alphanumeric() || c == '_' || c == '-';
+    if name.len() > NAME_BYTES_MAX || !name.chars().all(of_name) {
+        return Err((own, "models cannot call it by its name"));
+    }
+    let input_schema = Value::Object(tool.input_schema.as_ref().clone());
+    if input_schema.to_string().len() > SCHEMA_BYTES_MAX {
+        return Err((own, "its schema is too long"));
+    }
+    let description = tool.description.unwrap_or_default();
+    let description: String = description.chars().take(DESCRIPTION_CHARS_MAX).collect();
+    let hints = tool.annotations.unwrap_or_default();
+    let read_only = hints.read_only_hint == Some(true);
+    let idempotent = hints.idempotent_hint == Some(true);
+    let tool =
+        ExternalTool { name: name.clone(), server: server.to_owned(), tool: own, read_only, idempotent };
+    Ok(Listed { spec: ToolSpec { name, description, input_schema }, tool })
+}

@@ -1,0 +1,19 @@
+//! Tools of MCP servers (Model Context Protocol): programs of the worker's configuration that a run's model may call.
+//!
+//! A server is started for each call, inside the run's own sandbox, and has ended when the call has: whatever a process
+//! keeps in mind between two calls would be in no log, and gone after a crash. So a server's tools are as durable,
+//! as bounded and as confined as a command. What it offers is asked once, when a run begins, and pinned.
+//!
+//! Used by the driver: `start` lists, the workbench calls. The protocol itself is `rmcp`'s.
+
+mod config;
+mod listed;
+mod result;
+mod session;
+#[cfg(test)]
+mod tests;
+
+pub use config::{McpServer, read};
+pub(crate) use listed::{Listed, list};
+pub(crate) use result::{Asked, call};
+pub use session::SessionError;

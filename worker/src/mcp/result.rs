@@ -1,0 +1,96 @@
+//! A call of a server's tool, and its answer as a model reads it.
+
+use std::{collections::BTreeMap, fmt::Write as _, sync::Arc, time::Duration};
+
+use docket_schema::{policy::AllowList, run::ExternalTool};
+use rmcp::model::{CallToolRequestParams, CallToolResult, ContentBlock, ResourceContents};
+use serde_json::Value;
+
+use super::{McpServer, session};
+use crate::{
+    sandbox::Sandbox,
+    tools::{self, ToolOutcome, ToolSettings},
+};
+
+/// What is called, and with what.
+pub(crate) struct Asked<'a> {
+    /// The tool, as the run pinned it.
+    pub(crate) tool: &'a ExternalTool,
+    /// Its arguments.
+    pub(crate) args: &'a Value,
+    /// What it may reach on the network.
+    pub(crate) network: Option<Arc<AllowList>>,
+}
+
+/// Calls a tool. A server that is not there, breaks off or takes too long is an answer to the model.
+pub(crate) async fn call(
+    sandbox: &Sandbox,
+    servers: &BTreeMap<String, McpServer>,
+    settings: &ToolSettings,
+    asked: Asked<'_>,
+) -> ToolOutcome {
+    let Asked { tool, args, network } = asked;
+    let Some(server) = servers.get(&tool.server) else {
+        let text = format!("this worker has no MCP server `{}`, which the run began with", tool.server);
+        return ToolOutcome::error(&tool.name, text);
+    };
+    let mut params = CallToolRequestParams::new(tool.tool.clone());
+    match args {
+        Value::Object(args) => params.arguments = Some(args.clone()),
+        Value::Null => {}
+        _ => return ToolOutcome::error(&tool.name, "the arguments must be a JSON object"),
+    }
+    let limit = settings.time_limit(server.timeout_ms);
+    let ask = |peer: rmcp::Peer<rmcp::RoleClient>| async move {
+        peer.call_tool(params).await.map_err(|error| error.to_string())
+    };
+    let time = (Duration::from_millis(limit.ms), network);
+    let held = Box::pin(session::hold(sandbox, server, time, ask)).await;
+    let mut outcome = match held.answer {
+        Ok(result) => answer(&tool.name, &result, settings),
+        Err(error) => {
+            ToolOutcome::error(&tool.name, format!("the MCP server `{}` failed: {error}", tool.server))
+        }
+    };
+    outcome.content.extend_from_slice(tools::protected(&held.put_back).as_bytes());
+    outcome.facts.network = held.network;
+    // Whatever its hints say: it had the workspace before it.
+    outcome.facts.may_have_changed_tree = true;
+    outcome
+}
+
+fn answer(name: &str, result: &CallToolResult, settings: &ToolSettings) -> ToolOutcome {
+    let mut text = String::new();
+    // Writing to a string cannot fail.
+    for block in &result.content {
+        let _ = match block {
+            ContentBlock::Text(block) => writeln!(text, "{}", block.text.trim_end_matches('\n')),
+            ContentBlock::Image(block) => writeln!(text, "[an image of type {}, not shown]", block.mime_type),
+            ContentBlock::Audio(block) => writeln!(text, "[a sound of type {}, not shown]", block.mime_type),
+            ContentBlock::Resource(block) => match &block.resource {
+                ResourceContents::TextResourceContents { uri, text: inside, .. } => {
+                    writeln!(text, "{uri}:\n{inside}")
+                }
+                ResourceContents::BlobResourceContents { uri, .. } => {
+                    writeln!(text, "[{uri}: bytes, not shown]")
+                }
+                _ => writeln!(text, "[something else, not shown]"),
+            },
+            ContentBlock::ResourceLink(link) => writeln!(text, "[{}]", link.uri),
+            // Kinds that come after this build.
+            _ => writeln!(text, "[something else, not shown]"),
+        };
+    }
+    if text.is_empty()
+        && let Some(structured) = &result.structured_content
+    {
+        text = structured.to_string();
+    }
+    let text = settings.redactor.text(&tools::printable(text.as_bytes())).into_owned();
+    if result.is_error == Some(true) {
+        return ToolOutcome::error(name, text);
+    }
+    let (shown, was_cut) = tools::cut(&text, settings.output_chars_max);
+    let full = was_cut.then(|| text.clone().into_bytes());
+    ToolOutcome { content: shown.into_bytes(), full, ..ToolOutcome::default() }
+}

@@ -1,0 +1,213 @@
+//! Real servers in a real sandbox: one of the standard library alone, behind walls, and one of the protocol's own Python
+//! SDK.
+
+use std::{collections::BTreeMap, fs, os::unix::fs::chown, path::PathBuf};
+
+use docket_schema::run::ExternalTool;
+use serde_json::{Value, json};
+use tempfile::TempDir;
+
+use super::{Asked, McpServer, call, list, read};
+use crate::{
+    sandbox::{BackendChoice, Sandbox, SandboxConfig, workspace_owner},
+    tools::{ToolOutcome, ToolSettings},
+};
+
+/// Counts, notes, hangs, dies and says too much.
+const SERVER: &str = r#"
+import json, os, sys, time
+LOOKS = {"readOnlyHint": True}
+TOOLS = [("count", LOOKS), ("note", {"idempotentHint": True}), ("fail", {}), ("hang", {}), ("die", {}), ("flood", {}),
+         ("not a name", {})]
+def answer(method, params):
+    if method == "initialize":
+        return {"protocolVersion": params["protocolVersion"], "capabilities": {"tools": {}},
+                "serverInfo": {"name": "notes", "version": "1"}}
+    if method == "tools/list":
+        schema = {"type": "object", "properties": {"word": {"type": "string"}}}
+        return {"tools": [{"name": name, "description": f"Can {name}.", "inputSchema": schema, "annotations": hints}
+                          for name, hints in TOOLS]}
+    name, word = params["name"], params.get("arguments", {}).get("word", "")
+    if name == "hang":
+        time.sleep(60)
+    if name == "die":
+        print("out of ink", file=sys.stderr, flush=True)
+        os._exit(3)
+    if name == "note":
+        with open("notes.txt", "a") as notes:
+            notes.write(word + "\n")
+    text = "x" * int(word) if name == "flood" else f"{name}: {len(word)}"
+    return {"content": [{"type": "text", "text": text}], "isError": name == "fail"}
+for line in sys.stdin:
+    request = json.loads(line)
+    if "id" in request:
+        result = answer(request["method"], request.get("params", {}))
+        print(json.dumps({"jsonrpc": "2.0", "id": request["id"], "result": result}), flush=True)
+"#;
+
+struct Place {
+    folder: TempDir,
+    sandbox: Sandbox,
+    servers: BTreeMap<String, McpServer>,
+    settings: ToolSettings,
+}
+
+impl Place {
+    async fn new(backend: BackendChoice, server: McpServer) -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        fs::write(folder.path().join("server.py"), SERVER).unwrap();
+        if let Some((uid, gid)) = workspace_owner() {
+            chown(folder.path(), Some(uid), Some(gid)).unwrap();
+        }
+        let sandbox = Sandbox::prepare(SandboxConfig::new(backend, folder.path())).await.unwrap();
+        let servers = BTreeMap::from([("notes".to_owned(), server)]);
+        Self { folder, sandbox, servers, settings: ToolSettings::default() }
+    }
+
+    async fn behind_walls() -> Self {
+        Self::new(BackendChoice::Auto, server(&["python3", "server.py"])).await
+    }
+
+    async fn call(&self, tool: &str, args: Value) -> ToolOutcome {
+        let tool = ExternalTool {
+            name: format!("mcp__notes__{tool}"),
+            server: "notes".to_owned(),
+            tool: tool.to_owned(),
+            read_only: false,
+            idempotent: false,
+        };
+        call(&self.sandbox, &self.servers, &self.settings, Asked { tool: &tool, args: &args, network: None })
+            .await
+    }
+
+    fn notes(&self) -> PathBuf {
+        self.folder.path().join("notes.txt")
+    }
+}
+
+fn server(command: &[&str]) -> McpServer {
+    McpServer {
+        command: command.iter().map(|part| (*part).to_owned()).collect(),
+        tools: vec![],
+        timeout_ms: 20_000,
+    }
+}
+
+#[tokio::test]
+async fn a_server_behind_walls_lists_its_tools_with_their_hints() {
+    let mut place = Place::behind_walls().await;
+    let listed = list(&place.sandbox, &place.servers).await.unwrap();
+    let hints = |name: &str| {
+        let found = listed.iter().find(|listed| listed.spec.name == format!("mcp__notes__{name}"));
+        found.map(|listed| (listed.tool.read_only, listed.tool.idempotent, listed.spec.description.clone()))
+    };
+    assert_eq!(hints("count"), Some((true, false, "Can count.".to_owned())));
+    assert_eq!(hints("note"), Some((false, true, "Can note.".to_owned())));
+    assert_eq!(hints("die"), Some((false, false, "Can die.".to_owned())));
+    // A model could not call it.
+    assert_eq!((listed.len(), hints("not a name")), (6, None));
+    assert!(listed.is_sorted_by(|a, b| a.spec.name < b.spec.name));
+    place.servers.get_mut("notes").unwrap().tools = vec!["c*".to_owned(), "die".to_owned()];
+    let names: Vec<_> =
+        list(&place.sandbox, &place.servers).await.unwrap().into_iter().map(|l| l.tool.tool).collect();
+    assert_eq!(names, ["count", "die"]);
+}
+
+#[tokio::test]
+async fn a_call_answers_and_what_it_wrote_is_in_the_workspace() {
+    let place = Place::behind_walls().await;
+    let out = place.call("count", json!({"word": "docket"})).await;
+    assert_eq!((out.text().as_ref(), out.is_error), ("count: 6\n", false));
+    let out = place.call("note", json!({"word": "first"})).await;
+    assert!(!out.is_error && out.facts.may_have_changed_tree, "{}", out.text());
+    place.call("note", json!({"word": "second"})).await;
+    assert_eq!(fs::read_to_string(place.notes()).unwrap(), "first\nsecond\n");
+    let out = place.call("fail", json!({})).await;
+    assert!(
+        out.is_error && out.facts.error_signature.is_some() && out.text() == "fail: 0\n",
+        "{}",
+        out.text()
+    );
+}
+
+#[tokio::test]
+async fn a_long_answer_is_shown_in_part_and_kept_whole() {
+    let place = Place::behind_walls().await;
+    let out = place.call("flood", json!({"word": "900000"})).await;
+    assert!(!out.is_error && out.text().chars().count() < 5000, "{}", out.text().len());
+    assert_eq!(out.full.map(|full| full.len()), Some(900_001));
+}
+
+#[tokio::test]
+async fn a_server_that_hangs_dies_or_is_none_is_an_answer() {
+    let mut place = Place::behind_walls().await;
+    let out = place.call("die", json!({})).await;
+    assert!(out.is_error && out.text().contains("it ended with status 3"), "{}", out.text());
+    assert!(out.text().contains("it said: out of ink"), "{}", out.text());
+    place.servers.get_mut("notes").unwrap().timeout_ms = 1500;
+    let out = place.call("hang", json!({})).await;
+    assert!(out.is_error && out.text().contains("it did not answer within 1.5 s"), "{}", out.text());
+    place.servers.insert("notes".to_owned(), server(&["echo", "good day"]));
+    let out = place.call("count", json!({})).await;
+    assert!(out.is_error && out.text().contains("does not speak MCP"), "{}", out.text());
+    place.servers.insert("notes".to_owned(), server(&["no-such-server"]));
+    let out = place.call("count", json!({})).await;
+    assert!(out.is_error && out.text().contains("no-such-server"), "{}", out.text());
+    place.servers.clear();
+    let out = place.call("count", json!({})).await;
+    assert!(out.is_error && out.text().contains("this worker has no MCP server `notes`"), "{}", out.text());
+}
+
+/// A server of the SDK that most servers are made with. It stands where the walls do not show it, so there are none.
+const OF_SDK: &str = r#"
+from mcp.server.mcpserver import MCPServer
+from mcp.types import ToolAnnotations
+server = MCPServer("words")
+@server.tool(annotations=ToolAnnotations(readOnlyHint=True))
+def shout(word: str) -> str:
+    "Shouts."
+    return word.upper()
+server.run()
+"#;
+
+#[tokio::test]
+#[expect(clippy::print_stderr, reason = "a part that does not run must be seen")]
+async fn a_server_of_the_protocols_own_python_sdk_is_understood() {
+    let python = "import sys; from mcp.server import mcpserver; print(sys.executable)";
+    let place = Place::new(BackendChoice::None, server(&["python3", "-c", OF_SDK])).await;
+    let mut spec = crate::sandbox::CommandSpec::new(["python3", "-c", python]);
+    spec.timeout = std::time::Duration::from_secs(60);
+    let found = place.sandbox.run(spec).await.unwrap();
+    let python = String::from_utf8_lossy(&found.stdout.bytes).trim().to_owned();
+    if python.is_empty() {
+        assert!(std::env::var_os("CI").is_none(), "CI needs the Python package mcp; .ci/run installs it");
+        eprintln!("skipped: there is no Python package mcp");
+        return;
+    }
+    let listed = list(&place.sandbox, &place.servers).await.unwrap();
+    assert_eq!(listed.len(), 1);
+    assert!(
+        listed[0].tool.read_only && listed[0].spec.input_schema["properties"]["word"]["type"] == "string"
+    );
+    let out = place.call("shout", json!({"word": "docket"})).await;
+    assert_eq!((out.text().as_ref(), out.is_error), ("DOCKET\n", false));
+    let out = place.call("shout", json!({"word": 7, "more": []})).await;
+    assert!(out.is_error, "{}", out.text());
+}
+
+#[test]
+fn a_section_that_cannot_be_is_refused_with_its_place() {
+    let said = |text: &str| read(text.parse().unwrap()).map(drop).unwrap_err();
+    for (text, want) in [
+        ("[Notes]\ncommand = ['a']", "`Notes`: a server's name is 1 to 24 of the characters a-z, 0-9 and -"),
+        ("[notes]\ncommand = []", "`notes`: `command` names no program"),
+        ("[notes]\ncommand = ['a']\nport = 1", "`notes`: unknown field `port`"),
+        ("[notes]\ncommand = ['a']\ntimeout_ms = 1", "`notes`: `timeout_ms` must be from 100 to 3600000"),
+        ("notes = 1", "`notes`: "),
+    ] {
+        assert!(said(text).contains(want), "{}", said(text));
+    }
+    let read =
+        read("[a]\ncommand = ['x', 'y']\n[b]\ncommand = ['z']\ntools = ['get*']".parse().unwrap()).unwrap();
+    assert_eq!((read["a"].timeout_ms, read["b"].tools.len()), (60_000, 1));
+}
