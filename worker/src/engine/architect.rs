@@ -122,8 +122,9 @@ fn is_spoken_to(run: &RunState) -> bool {
     let of_verdict = work.role.as_deref() == Some(VERIFIER) && work.invalid >= seat::INVALID_MAX;
     let failed = work.ended.last().is_some_and(|end| !end.success) && work.phase.as_deref() != Some(MEND);
     let stopped = work.judged.is_some() || failed;
-    // Where the work stopped for a reason, the reason is told.
-    !work.heard.is_empty() && !of_verdict && (!stopped || is_accepted(run))
+    // What an action came to is recorded first, and where the work stopped for a reason, the reason is told.
+    let has_result = ran(run).is_some() || work.done.last().is_some_and(patching::applies);
+    !work.heard.is_empty() && !of_verdict && !has_result && (!stopped || is_accepted(run))
 }
 
 fn is_accepted(run: &RunState) -> bool {

@@ -102,7 +102,7 @@ role = "reviewer"
 text = '{"verdict": "continue", "reason": "made"}'
 "#;
 
-/// A file that is made, a command that adds to a file, the difference, a verdict.
+/// A file that is made by a second try, a command that adds to a file, the difference, a verdict.
 const ARCHITECT: &str = r#"
 [[talks]]
 role = "architect"
@@ -111,10 +111,20 @@ text = '''{"actions": [{"kind": "edit", "file": "made.txt", "description": "make
  {"kind": "command", "cmd": "cat made.txt >> log.txt"}]}'''
 [[talks]]
 role = "coder"
+opening_contains = "could not be applied"
 [[talks.turns]]
 text = """
 *** Begin Patch
 *** Add File: made.txt
++made
+*** End Patch"""
+[[talks]]
+role = "coder"
+[[talks.turns]]
+text = """
+*** Begin Patch
+*** Update File: made.txt
+-nothing
 +made
 *** End Patch"""
 [[talks]]
