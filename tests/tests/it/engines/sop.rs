@@ -75,8 +75,8 @@ impl Played {
     fn artifact<T: serde::de::DeserializeOwned>(&self, name: &str) -> Result<T> {
         let of = |fact: &&Value| fact["fact"] == "artifact" && fact["name"] == name;
         let facts = self.events.iter().filter(|event| event["kind"] == "Concluded");
-        let facts = facts.filter_map(|event| event["payload"]["facts"].as_array()).flatten();
-        let last = facts.filter(of).last().with_context(|| format!("no {name}: {:#?}", self.gists))?;
+        let mut facts = facts.filter_map(|event| event["payload"]["facts"].as_array()).flatten().rev();
+        let last = facts.find(of).with_context(|| format!("no {name}: {:#?}", self.gists))?;
         Ok(serde_json::from_value(last["content"].clone())?)
     }
 
