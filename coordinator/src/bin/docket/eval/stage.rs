@@ -146,6 +146,7 @@ fn spec(one: &Try<'_>, base: Base, script: Option<BlobRef>, batch: &Batch) -> Ta
         backoff: Backoff::default(),
         base,
         engine: one.engine.to_string(),
+        roles: Vec::new(),
         model: one.model.clone(),
         explore_model: None,
         fallback_model: None,
