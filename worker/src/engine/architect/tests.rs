@@ -48,6 +48,7 @@ impl Play {
                 temperature_milli: None,
                 effort: None,
                 context_tokens_max: 0,
+                writes: def.writes,
             };
             pins.roles = Architect.roles().into_iter().map(role).collect();
             pins.models.roles = vec![OtherModel { model: model("cheap"), terms: ModelTerms::default() }];
