@@ -218,7 +218,7 @@ impl Home {
                 });
             }
         }
-        // What a former owner said is no longer so.
+        // What a former owner said stayed until now: words that go before their lock would look like an owner who begins.
         file.set_len(0)?;
         file.rewind()?;
         Ok(Some(Lock { file }))
@@ -260,13 +260,6 @@ impl Lock {
         self.file.write_all(&text)?;
         self.file.set_len(text.len() as u64)?;
         Ok(())
-    }
-}
-
-impl Drop for Lock {
-    fn drop(&mut self) {
-        // An error leaves words behind that nobody believes: the lock itself goes with the file.
-        drop(self.file.set_len(0));
     }
 }
 
