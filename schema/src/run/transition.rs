@@ -86,7 +86,11 @@ impl RunState {
             }
             RunEvent::ChildAnswered(e) => self.child_answered(e),
             RunEvent::Compacted(e) => self.compacted(e),
-            RunEvent::WorkspaceEdited(_) => self.require_deciding(),
+            RunEvent::WorkspaceEdited(_) => {
+                // What passed was another tree.
+                self.work.checked = None;
+                self.require_deciding()
+            }
             RunEvent::RolesPinned(e) => self.roles_pinned(e),
             RunEvent::RoleBegan(e) => self.role_began(e),
             RunEvent::Concluded(e) => self.concluded(e),
@@ -143,6 +147,7 @@ impl RunState {
         self.cancel_requested = false;
         self.pause_requested = false;
         self.limit = None;
+        self.work.last_turn = None;
         Ok(())
     }
 
@@ -421,6 +426,8 @@ impl RunState {
     }
 
     fn ended(&mut self, event: RunEnded) -> Result<(), String> {
+        // A role's last words may be for the runtime alone.
+        self.last_text = event.summary.or(self.last_text.take());
         self.stage = Stage::Ended(event.result);
         Ok(())
     }

@@ -177,7 +177,15 @@ pub(super) fn roles_after_fork(
     let roles = &bootstrap.lease.spec.roles;
     let (asked, defined) = engine::roles_of(&*engine, roles)
         .map_or_else(|_| (&[][..], engine.roles()), |defined| (&roles[..], defined));
-    let has = |def: &RoleDef| pins.roles.iter().any(|role| role.name == def.name);
+    // Of two engines a role may have one name, and other tools.
+    let is_as = |role: &RoleSpec, def: &RoleDef| {
+        let own = role.may.iter().filter(|name| pins.external(name).is_none());
+        role.name == def.name
+            && role.answer == def.answer
+            && own.clone().all(|name| def.tools.contains(name))
+            && def.tools.iter().all(|name| own.clone().any(|own| own == name))
+    };
+    let has = |def: &RoleDef| pins.roles.iter().any(|role| is_as(role, def));
     if defined.iter().all(has) {
         return Ok(None);
     }

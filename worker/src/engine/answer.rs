@@ -26,6 +26,14 @@ pub(super) fn json_in(text: &str) -> Result<Value, String> {
     Err(first.map_or_else(|| "there is no JSON in it".to_owned(), |error| format!("it is not JSON: {error}")))
 }
 
+/// Whether a text is its JSON and nothing else, but for a fence around it.
+pub(super) fn is_alone(text: &str) -> bool {
+    let text = text.trim();
+    let inside = text.strip_prefix("```").and_then(|text| text.strip_suffix("```"));
+    let inside = inside.map_or(text, |inside| inside.trim_start_matches(|c: char| c.is_ascii_alphanumeric()));
+    serde_json::from_str::<serde::de::IgnoredAny>(inside).is_ok()
+}
+
 /// Bytes of an answer in which the beginning of its JSON is looked for after one that was none.
 const LOOKED_BYTES_MAX: usize = 16 * 1024;
 

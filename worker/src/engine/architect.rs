@@ -34,7 +34,7 @@ use serde_json::json;
 use super::{
     Begins, Decision, Engine, RoleDef, answer, budget,
     patching::{self, Patch, Patched},
-    permission, react,
+    react,
     seat::{self, Checked},
     verification,
 };
@@ -294,7 +294,7 @@ fn step_words(step: &PlanStep) -> &str {
 /// All actions are done: the final checks, and whoever has a part after them.
 fn checked(run: &RunState, pins: &RunStarted) -> Result<Decision, Decision> {
     Ok(match seat::checks(run, pins)? {
-        Checked::Passed => seat::call(run, vec![began(VERIFY)], vec![show_changes(run)]),
+        Checked::Passed => seat::call(run, vec![began(VERIFY)], vec![seat::show_changes(run)]),
         Checked::Failed if local::of_checks(run).is_some() => seat::conclude(run, vec![began(MEND)]),
         Checked::Failed => unmended(run, pins),
     })
@@ -339,8 +339,11 @@ fn unmended(run: &RunState, pins: &RunStarted) -> Decision {
 fn verified(run: &RunState, pins: &RunStarted) -> Result<Decision, Decision> {
     let about = format!("plan {}", run.work.plans);
     if !seat::is_at(run, VERIFIER, &about) {
+        if let Some(decision) = seat::blind(run) {
+            return Ok(decision);
+        }
         let shown = run.work.done.last().filter(|done| done.tool.name == tools::SHOW_CHANGES);
-        let shown = shown.ok_or_else(|| seat::call(run, Vec::new(), vec![show_changes(run)]))?;
+        let shown = shown.ok_or_else(|| seat::call(run, Vec::new(), vec![seat::show_changes(run)]))?;
         let opening = openings::for_verifier(run, pins, &shown.content);
         return Ok(seat::begin(run, Vec::new(), Begins { role: VERIFIER.to_owned(), about, opening }));
     }
@@ -398,13 +401,6 @@ fn is_unhealthy(run: &RunState) -> bool {
 
 fn run_command(command: &str) -> (&'static str, serde_json::Value) {
     ("run_command", json!({ "command": command }))
-}
-
-/// The call that shows what was changed, but for what policy lets nobody read.
-fn show_changes(run: &RunState) -> (&'static str, serde_json::Value) {
-    let unseen = permission::unseen(run);
-    let args = if unseen.is_empty() { json!({}) } else { json!({ "leave_out": unseen }) };
-    (tools::SHOW_CHANGES, args)
 }
 
 /// The runtime's own command, done for the step in hand.

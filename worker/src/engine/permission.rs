@@ -23,12 +23,14 @@ pub(super) fn unseen(run: &RunState) -> Vec<String> {
 
 /// The policies' verdict, and what a person said where they ask.
 pub(super) fn says(run: &RunState, tool: &ToolUse) -> Verdict {
-    if run.policies.is_empty() {
+    // What is handed in by a card is words.
+    if run.policies.is_empty() || tools::is_card(&tool.name) {
         return Verdict::Allow { rule: "builtin".to_owned() };
     }
     // What the runtime shows of files is read all the same: rules for reading speak of it.
-    let read = (tool.call.is_own() && matches!(tool.name.as_str(), tools::SHOW_FILE | tools::SHOW_CHANGES))
-        .then(|| ToolUse { name: tools::READ_FILE.to_owned(), ..tool.clone() });
+    let read = (tool.call.is_own()
+        && matches!(tool.name.as_str(), tools::SHOW_FILE | tools::SHOW_CHANGES | tools::SURVEY))
+    .then(|| ToolUse { name: tools::READ_FILE.to_owned(), ..tool.clone() });
     let said = policy::judge(&run.policies, read.as_ref().unwrap_or(tool));
     let rule = said.rule.clone();
     match (said.ruling, run.permits.of(&tool.call)) {

@@ -77,6 +77,7 @@ fn next(run: &RunState, pins: &RunStarted) -> Result<Decision, Decision> {
     match steps.get(at) {
         Some(step) => executed(run, pins, at, step),
         None => match seat::checks(run, pins)? {
+            Checked::Passed if seat::is_spoken_to(run) => Ok(replan(run, pins, seat::SPOKEN.to_owned())),
             Checked::Passed => Ok(seat::succeed(run)),
             Checked::Failed => Ok(replan(run, pins, "the final checks failed".to_owned())),
         },
@@ -85,7 +86,7 @@ fn next(run: &RunState, pins: &RunStarted) -> Result<Decision, Decision> {
 
 /// The plan is dropped, unless there were too many.
 fn replan(run: &RunState, pins: &RunStarted, reason: String) -> Decision {
-    if run.work.corrections >= pins.settings.corrections_max {
+    if run.work.corrections >= pins.settings.corrections_max && !seat::is_spoken_to(run) {
         let said = run.work.ended.iter().rev().find(|end| !end.success);
         let said = said.map(|end| first_line(&end.output)).unwrap_or_default();
         let message = format!("{reason} after {} corrections of the plan {said}", run.work.corrections);

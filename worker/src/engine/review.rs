@@ -126,6 +126,7 @@ fn dropped(run: &RunState, reason: &str) -> Result<Decision, Decision> {
 /// Nothing is left to do: the final checks have the last word.
 fn finished(run: &RunState, pins: &RunStarted) -> Result<Decision, Decision> {
     match seat::checks(run, pins)? {
+        Checked::Passed if seat::is_spoken_to(run) => dropped(run, seat::SPOKEN),
         Checked::Passed => Ok(seat::succeed(run)),
         Checked::Failed => dropped(run, "the final checks failed"),
     }
@@ -134,7 +135,7 @@ fn finished(run: &RunState, pins: &RunStarted) -> Result<Decision, Decision> {
 fn planned(run: &RunState, pins: &RunStarted) -> Result<Decision, Decision> {
     let about = format!("plan {}", run.work.plans + 1);
     if !seat::is_at(run, PLANNER, &about) {
-        if run.work.plans >= PLANS_MAX {
+        if run.work.plans >= PLANS_MAX && !seat::is_spoken_to(run) {
             let why = run.work.dropped.as_deref().unwrap_or("no plan led to the goal");
             let message = format!("the planner was asked {PLANS_MAX} times; the last time, {why}");
             return Ok(seat::fail(run, FailureKind::Plan, &message));
@@ -226,6 +227,8 @@ fn short(content: &Content) -> String {
 fn steps_of(said: &str) -> Vec<PlanStep> {
     let step = |text: String| PlanStep { text, kind: StepKind::Free };
     let texts = match answer::json_in(said) {
+        // Brackets among words say nothing of what is left to do.
+        Ok(Value::Array(steps)) if steps.is_empty() && !answer::is_alone(said) => None,
         Ok(Value::Array(steps)) => steps.into_iter().map(text_of).collect::<Option<Vec<String>>>(),
         Ok(_) | Err(_) => None,
     };
@@ -290,7 +293,9 @@ mod tests {
         assert_eq!(texts("```json\n[{\"step\": \"a\"}, \"b\"]\n```"), ["a", "b"]);
         assert_eq!(texts("First look, then mend."), ["First look, then mend."]);
         assert_eq!(texts("[\"a\", 7]"), ["[\"a\", 7]"]);
-        assert!(texts("[]").is_empty());
+        assert!(texts("[]").is_empty() && texts("```json\n[]\n```").is_empty());
+        let prose = "Return `[]` where nothing is found, then run the tests.";
+        assert_eq!(texts(prose), [prose]);
     }
 
     #[test]

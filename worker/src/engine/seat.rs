@@ -9,20 +9,22 @@ use docket_schema::{
     content::{Content, INLINE_BYTES_MAX},
     message::{CallId, StopReason, ToolUse},
     run::{
-        BlockedWhy, Fact, FailureKind, Phase, PlanStep, RunOutcome, RunStarted, RunState, StepKind, is_cut,
+        BlockedWhy, Fact, FailureKind, Phase, PlanStep, RunOutcome, RunStarted, RunState, StepKind,
+        ToolStatus, is_cut,
     },
 };
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use super::{
     Act, Begins, Conclusion, Decision,
     answer::json_in,
     answer_tokens_max, blockers, compaction, escalation,
     json_schema::problems,
-    models,
+    models, permission,
     react::{self, Asking, NUDGE_CUT, NUDGE_EMPTY},
     role_of, verification,
 };
+use crate::tools;
 
 /// Answers in a row that cannot be taken before it is a person's, or the run's end.
 pub(super) const INVALID_MAX: u32 = 3;
@@ -225,7 +227,7 @@ pub(super) enum Checked {
 pub(super) fn checks(run: &RunState, pins: &RunStarted) -> Result<Checked, Decision> {
     match run.work.checked {
         Some(true) => Ok(Checked::Passed),
-        Some(false) if run.corrections > pins.settings.corrections_max => {
+        Some(false) if run.corrections > pins.settings.corrections_max && !is_spoken_to(run) => {
             Err(fail(run, FailureKind::Gates, &verification::still_failing(run, pins)))
         }
         Some(false) => Ok(Checked::Failed),
@@ -234,6 +236,34 @@ pub(super) fn checks(run: &RunState, pins: &RunStarted) -> Result<Checked, Decis
             if checks.is_empty() { Ok(Checked::Passed) } else { Err(verification::check(run, pins, checks)) }
         }
     }
+}
+
+/// Whether a person said what no model has read: whoever would end the run hears it first.
+pub(super) fn is_spoken_to(run: &RunState) -> bool {
+    !run.work.heard.is_empty()
+}
+
+/// Why a plan is dropped that nothing else is wrong with.
+pub(super) const SPOKEN: &str = "a person has something to say, which stands below";
+
+/// The call that shows what was changed, but for what policy lets nobody read.
+pub(super) fn show_changes(run: &RunState) -> (&'static str, Value) {
+    let unseen = permission::unseen(run);
+    let args = if unseen.is_empty() { json!({}) } else { json!({ "leave_out": unseen }) };
+    (tools::SHOW_CHANGES, args)
+}
+
+/// What was changed cannot be judged: policy keeps the runtime from looking. None where it was shown.
+pub(super) fn blind(run: &RunState) -> Option<Decision> {
+    let last = run.work.done.last()?;
+    let refused =
+        last.tool.call.is_own() && last.tool.name == tools::SHOW_CHANGES && last.status != ToolStatus::Ok;
+    let why = escalation::cut(words(&last.content));
+    refused.then(|| {
+        let message =
+            format!("what was changed cannot be shown to whoever judges it; let `read_file` read: {why}");
+        fail(run, FailureKind::Configuration, &message)
+    })
 }
 
 /// Ends the run well. Its last words are what its steps were: the last answer was for the runtime.

@@ -105,6 +105,9 @@ impl Engine for Sop {
 /// What is next; either way round a decision.
 fn next(run: &RunState, pins: &RunStarted) -> Result<Decision, Decision> {
     seat::first(run, pins).map_err(|decision| mode::gated(run, decision))?;
+    if let Some(decision) = seat::blind(run) {
+        return Ok(decision);
+    }
     match SopPhase::of(run) {
         None | Some(SopPhase::Understand) => understood(run, pins),
         Some(SopPhase::Plan) => planned(run, pins),
@@ -175,7 +178,7 @@ fn implemented(run: &RunState, pins: &RunStarted) -> Result<Decision, Decision> 
             let content =
                 json!({ "rationale": said.rationale, "not_verified_because": said.not_verified_because });
             let answered = Fact::Answered { role: BUILDER.to_owned(), content };
-            Ok(seat::call(run, vec![answered], vec![(tools::SHOW_CHANGES, json!({}))]))
+            Ok(seat::call(run, vec![answered], vec![seat::show_changes(run)]))
         }
         Some(Err(problem)) => Ok(invalid(run, DIFF_CARD, problem, FailureKind::Gates)),
         None => asked(run, pins),
@@ -195,7 +198,7 @@ fn verified(run: &RunState, pins: &RunStarted) -> Result<Decision, Decision> {
         GateVerdict::Passed | GateVerdict::Excused => {
             let facts = vec![report, gate(TESTS_PASS, verdict, reason), phase(SopPhase::Review)];
             // Once more: what a check mended by itself is part of the change.
-            Ok(seat::call(run, facts, vec![(tools::SHOW_CHANGES, json!({}))]))
+            Ok(seat::call(run, facts, vec![seat::show_changes(run)]))
         }
         GateVerdict::Failed => {
             // What failed stands in the builder's conversation; the gate's reason follows it.
@@ -267,6 +270,11 @@ fn reported(run: &RunState, pins: &RunStarted, report: &ReviewReport) -> Decisio
 /// The end.
 fn completed(run: &RunState, pins: &RunStarted) -> Result<Decision, Decision> {
     let Some((turn, reason)) = &run.work.last_turn else {
+        if seat::is_spoken_to(run)
+            && let Some(card) = kept::<PlanCard>(run, PLAN_CARD)
+        {
+            return Ok(spoken_to(run, pins, &card));
+        }
         return match handed_in(run, tools::COMPLETE_TASK, tools::completion) {
             Some(Ok(summary)) => Ok(end(RunOutcome::Succeeded, summary.into())),
             Some(Err(problem)) => Ok(invalid(run, tools::COMPLETE_TASK, problem, FailureKind::Gates)),
@@ -295,7 +303,7 @@ fn completed(run: &RunState, pins: &RunStarted) -> Result<Decision, Decision> {
         Some(Ok(summary)) => {
             let answered =
                 Fact::Answered { role: BUILDER.to_owned(), content: json!({ "rationale": summary }) };
-            Ok(seat::call(run, vec![answered], vec![(tools::SHOW_CHANGES, json!({}))]))
+            Ok(seat::call(run, vec![answered], vec![seat::show_changes(run)]))
         }
         _ if run.turn >= *turn => {
             let message = format!("{reason}, and its last turn did not call `complete_task`; {kept_work}");
@@ -303,6 +311,16 @@ fn completed(run: &RunState, pins: &RunStarted) -> Result<Decision, Decision> {
         }
         Some(Err(_)) | None => asked(run, pins),
     }
+}
+
+/// A person speaks once all is done: the builder hears it, and what it changes goes the same way again.
+fn spoken_to(run: &RunState, pins: &RunStarted, card: &PlanCard) -> Decision {
+    let facts = vec![Fact::Correcting { reason: seat::SPOKEN.to_owned() }, phase(SopPhase::Implement)];
+    let about = format!("the change, round {}", run.work.corrections + 2);
+    let mut opening = openings::builder(pins, card);
+    opening
+        .push("This was done, and reviewed. Now a person has something to say, which stands below.".into());
+    seat::begin(run, facts, Begins { role: BUILDER.to_owned(), about, opening })
 }
 
 /// Asks the role in hand to go on, unless a limit is near: then one turn is left.

@@ -80,6 +80,17 @@ fn steps_from(pins: &RunStarted, from: Option<&str>) -> Vec<PlanStep> {
     all[first..].iter().map(|role| PlanStep { text: (*role).to_owned(), kind: StepKind::Free }).collect()
 }
 
+/// Where another round begins: at the role that is asked for, unless one before it sent the work back. What that found is
+/// for it to find mended.
+fn begins_with<'a>(run: &'a RunState, pins: &'a RunStarted, asked: Option<&'a str>) -> Option<&'a str> {
+    let failed = run.work.ended.iter().find(|end| !end.success);
+    let failed = failed.and_then(|end| run.work.plan.as_ref()?.get(end.step as usize));
+    let order = sequence(pins);
+    let place = |name: &str| order.iter().position(|role| *role == name);
+    let first = [asked, failed.map(|step| step.text.as_str())].into_iter().flatten();
+    asked.and_then(|_| first.min_by_key(|name| place(name).unwrap_or(0)))
+}
+
 /// The roles that speak in a round, in their order.
 fn sequence(pins: &RunStarted) -> Vec<&str> {
     pins.roles.iter().map(|role| role.name.as_str()).filter(|role| *role != ORCHESTRATOR).collect()
@@ -109,6 +120,9 @@ fn answered(run: &RunState, pins: &RunStarted, role: &str) -> Result<Decision, D
     let checking = format!("round {}: checks of what the {role} says", round_of(run));
     if run.work.phase.as_ref() == Some(&checking) {
         let (success, output) = match seat::checks(run, pins)? {
+            Checked::Passed if run.work.checks.is_empty() => {
+                (true, "tests passed, as it says; there are no checks that the runtime could run".to_owned())
+            }
             Checked::Passed => (true, "tests passed, and so did the checks that the runtime ran".to_owned()),
             Checked::Failed => {
                 let failing = run.failed_checks.join("; ");
@@ -168,12 +182,17 @@ fn decided(run: &RunState, pins: &RunStarted) -> Result<Decision, Decision> {
     let mut asks = format!("round {round}: what follows");
     if let Some((Judgement::Finish, _)) = &run.work.judged {
         match seat::checks(run, pins)? {
+            // It hears that, and decides anew.
+            Checked::Passed if seat::is_spoken_to(run) => {
+                let judged = Fact::Judged { verdict: Judgement::Continue, reason: seat::SPOKEN.to_owned() };
+                return Ok(seat::conclude(run, vec![judged]));
+            }
             Checked::Passed => return Ok(succeeded(run)),
             Checked::Failed => asks = format!("round {round}: the final checks failed"),
         }
     }
     let held = held(run);
-    if let Some(why) = held.as_ref().filter(|_| round >= ROUNDS_MAX) {
+    if let Some(why) = held.as_ref().filter(|_| round >= ROUNDS_MAX && !seat::is_spoken_to(run)) {
         return Ok(out_of_rounds(run, pins, why));
     }
     let order = ordered(run, pins, asks, &Wants::Decision { held, sequence: sequence(pins) })?;
@@ -187,7 +206,7 @@ fn decided(run: &RunState, pins: &RunStarted) -> Result<Decision, Decision> {
             Ok(out_of_rounds(run, pins, &reason))
         }
         Action::Again | Action::HandOver | Action::Ask => {
-            let steps = steps_from(pins, order.said.from.as_deref());
+            let steps = steps_from(pins, begins_with(run, pins, order.said.from.as_deref()));
             let judged = Fact::Judged { verdict: Judgement::Retry, reason: reason.clone() };
             Ok(seat::conclude(run, vec![fact, judged, Fact::Correcting { reason }, Fact::Planned { steps }]))
         }

@@ -87,7 +87,7 @@ pub(crate) use run_command::{NAME as RUN_COMMAND, protected};
 pub use runner::{Captured, CommandOutput, CommandSpec, Ended, Runner, RunnerError};
 pub use search_codebase::NO_HITS;
 pub use set::{all_names, card_specs, has, is_beyond_run, specs_of, waits};
-pub(crate) use set::{is_external, named_files, shell_line, written_files};
+pub(crate) use set::{is_card, is_external, named_files, shell_line, written_files};
 pub use shell::quote;
 pub(crate) use shell::{Simple, script, sets_git_alias, without_git_options};
 pub use show_changes::NAME as SHOW_CHANGES;

@@ -247,6 +247,12 @@ pub fn card_specs() -> Vec<ToolSpec> {
     CARDS.iter().filter_map(|name| spec(name)).collect()
 }
 
+/// Whether this is one of them.
+#[must_use]
+pub(crate) fn is_card(name: &str) -> bool {
+    CARDS.contains(&name)
+}
+
 fn spec(name: &str) -> Option<ToolSpec> {
     let tool = find(name)?;
     let (name, description) = (tool.name.to_owned(), tool.description.to_owned());

@@ -30,7 +30,8 @@ impl RunState {
     /// The engine that goes on knows nothing of the other's roles, and has to be told what it is about.
     pub(super) fn another_engine(&mut self, pins: &RunStarted) {
         let had_roles = self.work.role.is_some();
-        self.work = Work::default();
+        // Calls of the runtime's own keep their numbers: what a person allowed was for one of them.
+        self.work = Work { own_calls: self.work.own_calls, ..Work::default() };
         if had_roles {
             self.begin_anew();
             self.transcript.note(Part::Text { text: Content::Blob(pins.prompts.task) });

@@ -163,7 +163,7 @@ async fn a_plan_is_carried_out_file_by_file_and_verified() -> Result<()> {
     played.has(&[
         "architect: plan 1",
         "planned 6",
-        "phase_began",
+        "phase ",
         "coder: step 1: a.py",
         "step 1 done",
         "summarized",

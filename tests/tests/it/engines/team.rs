@@ -202,7 +202,7 @@ async fn a_tester_is_believed_as_far_as_the_runtime_saw_it() -> Result<()> {
     played.has(&[
         "tester: round 1",
         "answered tester",
-        "phase_began",
+        "phase round",
         "check passed false",
         "step 3 failed",
         "verdict retry",

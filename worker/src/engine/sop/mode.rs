@@ -91,7 +91,9 @@ pub(super) fn gated(run: &RunState, decision: Decision) -> Decision {
         return decision;
     };
     for planned in batch.iter_mut().filter(|planned| !planned.call.is_own()) {
-        if let Some(reason) = refused(run, at, &planned.tool) {
+        let external = run.pins.as_ref().and_then(|pins| pins.external(&planned.tool));
+        let changes = external.is_some_and(|tool| !tool.read_only);
+        if let Some(reason) = refused(run, at, (&planned.tool, changes)) {
             planned.policy = Verdict::Deny { rule: RULE.to_owned(), reason };
         }
     }
@@ -100,13 +102,14 @@ pub(super) fn gated(run: &RunState, decision: Decision) -> Decision {
     Decision { phase: if refused { run.phase } else { phase }, act: Act::RunTools(batch) }
 }
 
-/// Why a tool may not be called now.
-fn refused(run: &RunState, at: SopPhase, tool: &str) -> Option<String> {
-    if at.allows(tool) {
+/// Why a tool may not be called now; `changes`: it is a server's, which does not say that it only reads.
+fn refused(run: &RunState, at: SopPhase, (tool, changes): (&str, bool)) -> Option<String> {
+    let builds = matches!(at, SopPhase::Implement | SopPhase::Verify);
+    if at.allows(tool) || (changes && builds) {
         return None;
     }
     let ends_by = at.ends_by();
-    let known = READS.iter().chain(&BUILDS).any(|name| *name == tool);
+    let known = changes || READS.iter().chain(&BUILDS).any(|name| *name == tool);
     let card =
         [tools::PLAN_CARD, tools::DIFF_CARD, tools::REVIEW_REPORT, tools::COMPLETE_TASK].contains(&tool);
     Some(match at {
@@ -217,10 +220,20 @@ mod tests {
             (SopPhase::Review, "edit_file", "review mode only reads"),
             (SopPhase::Complete, "read_file", "only `complete_task`"),
         ] {
-            let told = refused(&run, phase, tool);
+            let told = refused(&run, phase, (tool, false));
             assert!(told.as_ref().is_some_and(|told| told.contains(words)), "{phase} {tool}: {told:?}");
         }
         // A name that no tool has is told as that.
-        assert_eq!(refused(&run, SopPhase::Plan, "make_coffee"), None);
+        assert_eq!(refused(&run, SopPhase::Plan, ("make_coffee", false)), None);
+        // A server's tool that may change something is for the phases that build.
+        for (phase, may) in [
+            (SopPhase::Plan, false),
+            (SopPhase::Implement, true),
+            (SopPhase::Verify, true),
+            (SopPhase::Review, false),
+            (SopPhase::Complete, false),
+        ] {
+            assert_eq!(refused(&run, phase, ("mcp__notes__note", true)).is_none(), may, "{phase}");
+        }
     }
 }
