@@ -19,6 +19,8 @@ mod early_end;
 mod escalation;
 #[cfg(test)]
 mod escalation_tests;
+#[cfg(test)]
+mod example_tests;
 pub mod json_schema;
 mod models;
 #[cfg(test)]

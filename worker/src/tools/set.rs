@@ -362,4 +362,59 @@ mod tests {
     fn specifications_of_the_cards_do_not_change_unseen() {
         insta::assert_json_snapshot!(card_specs());
     }
+
+    /// A worked example: a tool of one's own. All of it stands here but its row in `TOOLS`, and the sets that are to have it.
+    mod count_lines {
+        use docket_schema::content::WorkPath;
+        use schemars::JsonSchema;
+        use serde::Deserialize;
+
+        use super::super::super::{
+            context::{ToolContext, ToolOutcome},
+            files::load,
+        };
+
+        pub(super) const NAME: &str = "count_lines";
+        pub(super) const DESCRIPTION: &str = "Counts the lines of a file.";
+
+        /// What a model is told of its arguments is derived from this.
+        #[derive(Deserialize, JsonSchema)]
+        #[serde(deny_unknown_fields)]
+        pub(super) struct Args {
+            /// The file, from the workspace.
+            path: String,
+        }
+
+        /// All access to files goes through the context's folder; what goes wrong is an answer to the model.
+        pub(super) fn run(context: ToolContext<'_>, args: &Args) -> ToolOutcome {
+            let read = WorkPath::new(&args.path).map_err(|error| error.to_string());
+            let read = read.and_then(|path| load(context.root, &path).map_err(|error| error.to_string()));
+            match read {
+                Ok(file) => {
+                    let lines = file.bytes.iter().filter(|byte| **byte == b'\n').count();
+                    ToolOutcome::ok(format!("{lines} lines\n"))
+                }
+                Err(text) => ToolOutcome::error(NAME, text),
+            }
+        }
+    }
+
+    #[test]
+    fn a_tool_of_ones_own_is_one_row() {
+        let row = tool!(sync count_lines, Acts::Reads);
+        let place = super::super::testing::Workspace::new(&[("a", "1\n2\n")]);
+        let call =
+            |args: Value| place.with(|context| Box::pin(async move { (row.run)(context, &args).await }));
+        assert_eq!(call(serde_json::json!({ "path": "a" })).text(), "2 lines\n");
+        for (args, want) in [
+            (serde_json::json!({ "path": "b" }), "does not exist"),
+            (serde_json::json!({ "path": "../b" }), "path"),
+            (serde_json::json!({ "file": "a" }), "`file` is unknown"),
+        ] {
+            let out = call(args);
+            assert!(out.is_error && out.text().contains(want), "{want}: {}", out.text());
+        }
+        assert_eq!((row.schema)()["properties"]["path"]["type"], "string");
+        assert!(find(row.name).is_none() && matches!(row.acts, Acts::Reads));
+    }
 }

@@ -68,6 +68,25 @@ mod tests {
 
     use super::*;
 
+    /// A worked example: a strategy of one's own. What is missing is its choice in [`pruning_of`].
+    struct LastLine;
+
+    impl Pruning for LastLine {
+        fn pruned(&self, tool: &ToolUse, content: &Content, is_error: bool) -> String {
+            match content {
+                Content::Text(text) => text.lines().last().unwrap_or_default().to_owned(),
+                Content::B64(_) | Content::Blob(_) => OneLine.pruned(tool, content, is_error),
+            }
+        }
+    }
+
+    #[test]
+    fn a_strategy_of_ones_own_is_one_function() {
+        let strategies: [&dyn Pruning; 2] = [&LastLine, &HeadAndTail];
+        let pruned = strategies.map(|of| of.pruned(&call(), &"1\n2\n3".to_owned().into(), false));
+        assert_eq!(pruned, ["3", "1\n2\n3"]);
+    }
+
     fn call() -> ToolUse {
         let (name, args) = ("run_command".to_owned(), json!({"command": "seq 9"}));
         ToolUse { call: CallId("t3-1".to_owned()), name, args, malformed: None }
