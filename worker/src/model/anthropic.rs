@@ -12,16 +12,61 @@ use serde_json::{Value, json};
 
 use super::{
     answer::{AnswerPart, Delta, OnDelta},
+    client::ANTHROPIC_BASE_URL,
+    dialect::{AnswerFold, Dialect},
     error::ModelError,
     fold::{Folded, StreamFault},
     request::{
-        Args, Form, Layout, ModelRequest, Sorted, Spoken, SpokenPart, close_object, open_object, temperature,
+        Args, Layout, ModelRequest, Sorted, Spoken, SpokenPart, close_object, open_object, temperature,
         to_bytes, tool_name,
     },
 };
 
 /// The version of the protocol, sent as a header.
 pub(super) const VERSION: &str = "2023-06-01";
+
+/// How it is spoken to.
+#[derive(Debug)]
+pub(super) struct Anthropic;
+
+impl Dialect for Anthropic {
+    fn base_url(&self) -> &'static str {
+        ANTHROPIC_BASE_URL
+    }
+
+    fn endpoint(&self, base: &str) -> String {
+        // Both forms are written in the wild.
+        format!("{}/v1/messages", base.strip_suffix("/v1").unwrap_or(base))
+    }
+
+    fn key_variable(&self) -> &'static str {
+        "ANTHROPIC_API_KEY"
+    }
+
+    fn key_header(&self, key: &str) -> (&'static str, String) {
+        ("x-api-key", key.to_owned())
+    }
+
+    fn headers(&self) -> &'static [(&'static str, &'static str)] {
+        &[("anthropic-version", VERSION)]
+    }
+
+    fn marked_turns(&self) -> usize {
+        MARKED_USER_MESSAGES
+    }
+
+    fn layout(&self, request: &ModelRequest) -> Layout {
+        layout(request)
+    }
+
+    fn speak(&self, turn: &Spoken<'_>, marked: bool, out: &mut Vec<u8>) {
+        speak(turn, marked, out);
+    }
+
+    fn fold(&self) -> Box<dyn AnswerFold> {
+        Box::new(Fold::default())
+    }
+}
 
 /// What precedes the messages.
 #[derive(Serialize)]
@@ -161,7 +206,7 @@ enum Cache {
 /// looks back only 20 blocks from a mark, and one large batch is longer than that.
 pub(super) const MARKED_USER_MESSAGES: usize = 2;
 
-pub(super) fn layout(request: &ModelRequest) -> Layout {
+fn layout(request: &ModelRequest) -> Layout {
     let last_tool = request.tools.len().saturating_sub(1);
     let tools = request.tools.iter().enumerate().map(|(index, tool)| Tool {
         name: &tool.name,
@@ -186,10 +231,10 @@ pub(super) fn layout(request: &ModelRequest) -> Layout {
     });
     head.extend_from_slice(br#","messages":["#);
     let tail = [b"]".as_slice(), &close_object(&Tail { stream: true })].concat();
-    Layout { head, tail, has_messages: false, form: Form::Anthropic }
+    Layout { head, tail, has_messages: false, dialect: &Anthropic }
 }
 
-pub(super) fn speak(turn: &Spoken<'_>, marked: bool, out: &mut Vec<u8>) {
+fn speak(turn: &Spoken<'_>, marked: bool, out: &mut Vec<u8>) {
     out.extend(to_bytes(&message(turn, marked.then_some(Cache::Ephemeral))));
 }
 
@@ -241,9 +286,8 @@ enum AnswerBlock {
     Other,
 }
 
-impl Fold {
-    /// Takes one event.
-    pub(super) fn event(&mut self, data: &str, on_delta: OnDelta<'_>) -> Result<(), StreamFault> {
+impl AnswerFold for Fold {
+    fn event(&mut self, data: &str, on_delta: OnDelta<'_>) -> Result<(), StreamFault> {
         let event: Value = serde_json::from_str(data).map_err(|_| StreamFault::NotJson(data.to_owned()))?;
         match event["type"].as_str().unwrap_or_default() {
             "message_start" => self.count(&event["message"]["usage"]),
@@ -263,26 +307,48 @@ impl Fold {
         Ok(())
     }
 
-    /// Takes an answer that came whole.
-    pub(super) fn whole(&mut self, body: &Value, on_delta: OnDelta<'_>) {
+    fn whole(&mut self, body: &Value, on_delta: OnDelta<'_>) -> Result<bool, StreamFault> {
+        if !body["content"].is_array() {
+            return Ok(false);
+        }
         for (index, block) in body["content"].as_array().into_iter().flatten().enumerate() {
             self.start(&json!({ "index": index, "content_block": block }), on_delta);
         }
         self.count(&body["usage"]);
         self.stop = body["stop_reason"].as_str().map(stop_reason);
         self.ended = true;
+        Ok(true)
     }
 
-    /// Whether the answer is whole: what may follow is the end.
-    pub(super) const fn is_whole(&self) -> bool {
+    fn is_whole(&self) -> bool {
         self.stop.is_some()
     }
 
-    /// Whether nothing more is to come.
-    pub(super) const fn ended(&self) -> bool {
+    fn ended(&self) -> bool {
         self.ended
     }
 
+    fn finish(self: Box<Self>) -> Result<Folded, ModelError> {
+        let stop_reason = self.stop.ok_or(ModelError::CutStream)?;
+        let part = |block| match block {
+            AnswerBlock::Text(text) => (!text.is_empty()).then_some(AnswerPart::Text(text)),
+            // Without its signature (cut by the output limit) it could not be sent back.
+            AnswerBlock::Thinking(data) if data["type"] == "thinking" && data["signature"] == "" => None,
+            AnswerBlock::Thinking(data) => {
+                Some(AnswerPart::Thinking { provider: "anthropic".to_owned(), data })
+            }
+            AnswerBlock::ToolUse { id, name, input, json } => {
+                let args_json = if json.is_empty() { input.to_string() } else { json };
+                Some(AnswerPart::ToolUse { provider_id: id, name, args_json })
+            }
+            AnswerBlock::Other => None,
+        };
+        let parts = self.blocks.into_values().filter_map(part).collect();
+        Ok(Folded { parts, stop_reason, usage: self.usage })
+    }
+}
+
+impl Fold {
     /// Counts are totals so far, so that later ones replace earlier ones.
     fn count(&mut self, usage: &Value) {
         let set = |field: &mut u64, name: &str| {
@@ -338,26 +404,6 @@ impl Fold {
             // Citations, and deltas of later versions.
             _ => {}
         }
-    }
-
-    /// The whole answer.
-    pub(super) fn finish(self) -> Result<Folded, ModelError> {
-        let stop_reason = self.stop.ok_or(ModelError::CutStream)?;
-        let part = |block| match block {
-            AnswerBlock::Text(text) => (!text.is_empty()).then_some(AnswerPart::Text(text)),
-            // Without its signature (cut by the output limit) it could not be sent back.
-            AnswerBlock::Thinking(data) if data["type"] == "thinking" && data["signature"] == "" => None,
-            AnswerBlock::Thinking(data) => {
-                Some(AnswerPart::Thinking { provider: "anthropic".to_owned(), data })
-            }
-            AnswerBlock::ToolUse { id, name, input, json } => {
-                let args_json = if json.is_empty() { input.to_string() } else { json };
-                Some(AnswerPart::ToolUse { provider_id: id, name, args_json })
-            }
-            AnswerBlock::Other => None,
-        };
-        let parts = self.blocks.into_values().filter_map(part).collect();
-        Ok(Folded { parts, stop_reason, usage: self.usage })
     }
 }
 

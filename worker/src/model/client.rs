@@ -20,13 +20,11 @@ use tokio::time::timeout;
 use super::{
     Secret,
     answer::{ModelAnswer, OnDelta},
-    anthropic,
     classify::{Refusal, classify, retry_after_ms},
+    dialect::{AnswerFold, Dialect, Provider},
     error::{ERROR_BODY_BYTES_MAX, ModelError, TimeoutKind},
-    fold::{AnyFold, StreamFault},
-    openai,
-    request::{Provider, RenderError, Rendered},
-    responses,
+    fold::StreamFault,
+    request::{RenderError, Rendered},
     scripted::{Attempt, ScriptedModel},
     trust::{Trust, trust, untold},
 };
@@ -104,20 +102,12 @@ enum End {
 #[derive(Debug)]
 struct HttpEnd {
     http: reqwest::Client,
-    protocol: Protocol,
+    dialect: &'static dyn Dialect,
     url: Url,
     timeouts: Timeouts,
     trust: Trust,
     /// It is the provider's own address, and none of those takes a request without a key.
     needs_key: bool,
-}
-
-/// What is spoken over HTTP.
-#[derive(Debug, Clone, Copy)]
-enum Protocol {
-    Anthropic,
-    OpenAi,
-    Responses,
 }
 
 impl ModelClient {
@@ -127,18 +117,28 @@ impl ModelClient {
     /// # Errors
     /// [`ClientError`]; a `scripted` model is made with [`ModelClient::scripted`].
     pub fn new(model: &ModelRef, listed: &[String], timeouts: Timeouts) -> Result<Self, ClientError> {
-        let protocol = match Provider::of(model)? {
-            Provider::Anthropic => Protocol::Anthropic,
-            Provider::OpenAi => Protocol::OpenAi,
-            Provider::OpenAiResponses => Protocol::Responses,
-            Provider::Scripted => return Err(ClientError::NoScript(model.name.clone())),
-        };
-        let url = endpoint(protocol, model.base_url.as_deref())?;
-        let trust = trust(model, &url, listed)
+        match Provider::of(model)? {
+            Provider::Scripted => Err(ClientError::NoScript(model.name.clone())),
+            provider @ (Provider::Anthropic | Provider::OpenAi | Provider::OpenAiResponses) => {
+                Self::speaking(provider.dialect(), model, listed, timeouts)
+            }
+        }
+    }
+
+    /// A client that speaks to `model` in this way.
+    pub(super) fn speaking(
+        dialect: &'static dyn Dialect,
+        model: &ModelRef,
+        listed: &[String],
+        timeouts: Timeouts,
+    ) -> Result<Self, ClientError> {
+        let url = endpoint(dialect, model.base_url.as_deref())?;
+        let own = dialect.base_url();
+        let trust = trust((model, own), &url, listed)
             .ok_or_else(|| ClientError::Unlisted(model.base_url.clone().unwrap_or_default()))?;
         let http = http_client(&url, timeouts).map_err(ClientError::Tls)?;
         let needs_key = model.base_url.is_none();
-        Ok(Self { end: End::Http(HttpEnd { http, protocol, url, timeouts, trust, needs_key }) })
+        Ok(Self { end: End::Http(HttpEnd { http, dialect, url, timeouts, trust, needs_key }) })
     }
 
     /// A client that plays `script` in this process.
@@ -165,19 +165,9 @@ impl ModelClient {
     }
 }
 
-fn endpoint(protocol: Protocol, base_url: Option<&str>) -> Result<Url, ClientError> {
-    let (own, path) = match protocol {
-        Protocol::Anthropic => (ANTHROPIC_BASE_URL, "/v1/messages"),
-        Protocol::OpenAi => (OPENAI_BASE_URL, "/chat/completions"),
-        Protocol::Responses => (OPENAI_BASE_URL, "/responses"),
-    };
-    let base = base_url.unwrap_or(own).trim_end_matches('/');
-    let base = match protocol {
-        // Both forms are written in the wild.
-        Protocol::Anthropic => base.strip_suffix("/v1").unwrap_or(base),
-        Protocol::OpenAi | Protocol::Responses => base,
-    };
-    let url = Url::parse(&format!("{base}{path}")).ok();
+fn endpoint(dialect: &dyn Dialect, base_url: Option<&str>) -> Result<Url, ClientError> {
+    let base = base_url.unwrap_or(dialect.base_url()).trim_end_matches('/');
+    let url = Url::parse(&dialect.endpoint(base)).ok();
     url.filter(|url| matches!(url.scheme(), "http" | "https") && url.has_host())
         .ok_or_else(|| ClientError::BaseUrl(base.to_owned()))
 }
@@ -227,10 +217,7 @@ impl HttpEnd {
         // Whoever names a server in a task must not learn the worker's key by it.
         let key = key.filter(|_| self.trust == Trust::Full);
         if self.needs_key && key.is_none() {
-            let variable = match self.protocol {
-                Protocol::Anthropic => "ANTHROPIC_API_KEY",
-                Protocol::OpenAi | Protocol::Responses => "OPENAI_API_KEY",
-            };
+            let variable = self.dialect.key_variable();
             return Err(ModelError::NoKey { variable });
         }
         let started = Instant::now();
@@ -268,16 +255,11 @@ impl HttpEnd {
     async fn send(&self, body: Bytes, key: Option<&Secret>) -> Result<Response, ModelError> {
         let mut request =
             self.http.post(self.url.clone()).header("content-type", "application/json").body(body);
-        if let Protocol::Anthropic = self.protocol {
-            request = request.header("anthropic-version", anthropic::VERSION);
+        for (name, value) in self.dialect.headers() {
+            request = request.header(*name, *value);
         }
         if let Some(key) = key {
-            let (name, value) = match self.protocol {
-                Protocol::Anthropic => ("x-api-key", key.expose().to_owned()),
-                Protocol::OpenAi | Protocol::Responses => {
-                    ("authorization", format!("Bearer {}", key.expose()))
-                }
-            };
+            let (name, value) = self.dialect.key_header(key.expose());
             let mut value = HeaderValue::from_str(&value).map_err(|_| ModelError::Unauthorized {
                 message: "the key holds characters that no key has".to_owned(),
             })?;
@@ -316,11 +298,7 @@ impl HttpEnd {
         on_delta: OnDelta<'_>,
     ) -> Result<ModelAnswer, ModelError> {
         let mut parser = SseParser::default();
-        let mut fold = match self.protocol {
-            Protocol::Anthropic => AnyFold::Anthropic(anthropic::Fold::default()),
-            Protocol::OpenAi => AnyFold::OpenAi(openai::Fold::default()),
-            Protocol::Responses => AnyFold::Responses(responses::Fold::default()),
-        };
+        let mut fold = self.dialect.fold();
         let mut first_byte_ms = None;
         let mut read = 0;
         // A stream of events never begins like an object.
@@ -385,7 +363,7 @@ impl HttpEnd {
             pushed.map_err(|error| ModelError::Protocol { detail: error.to_string() })?;
         }
         if let Some(body) = whole {
-            unstreamed(&mut fold, &body, key, on_delta)?;
+            unstreamed(&mut *fold, &body, key, on_delta)?;
         }
         let folded = fold.finish()?;
         let total_ms = elapsed_ms(started);
@@ -409,7 +387,7 @@ fn is_object(bytes: &[u8]) -> bool {
 
 /// Takes what came as one object: an answer of a server that does not stream, or an error with status 200.
 fn unstreamed(
-    fold: &mut AnyFold,
+    fold: &mut dyn AnswerFold,
     body: &[u8],
     key: Option<&Secret>,
     on_delta: OnDelta<'_>,
@@ -472,22 +450,26 @@ mod tests {
 
     #[test]
     fn addresses() {
-        for (protocol, base, expected) in [
-            (Protocol::Anthropic, None, Some("https://api.anthropic.com/v1/messages")),
-            (Protocol::Anthropic, Some("http://h:1/v1/"), Some("http://h:1/v1/messages")),
-            (Protocol::OpenAi, None, Some("https://api.openai.com/v1/chat/completions")),
+        for (provider, base, expected) in [
+            (Provider::Anthropic, None, Some("https://api.anthropic.com/v1/messages")),
+            (Provider::Anthropic, Some("http://h:1/v1/"), Some("http://h:1/v1/messages")),
+            (Provider::OpenAi, None, Some("https://api.openai.com/v1/chat/completions")),
             (
-                Protocol::OpenAi,
+                Provider::OpenAi,
                 Some("http://localhost:11434/v1"),
                 Some("http://localhost:11434/v1/chat/completions"),
             ),
-            (Protocol::Responses, None, Some("https://api.openai.com/v1/responses")),
-            (Protocol::Responses, Some("http://h/v1/"), Some("http://h/v1/responses")),
-            (Protocol::OpenAi, Some("localhost:11434"), None),
-            (Protocol::OpenAi, Some("ftp://h"), None),
-            (Protocol::OpenAi, Some(""), None),
+            (Provider::OpenAiResponses, None, Some("https://api.openai.com/v1/responses")),
+            (Provider::OpenAiResponses, Some("http://h/v1/"), Some("http://h/v1/responses")),
+            (Provider::OpenAi, Some("localhost:11434"), None),
+            (Provider::OpenAi, Some("ftp://h"), None),
+            (Provider::OpenAi, Some(""), None),
         ] {
-            assert_eq!(endpoint(protocol, base).ok().as_ref().map(Url::as_str), expected, "{base:?}");
+            assert_eq!(
+                endpoint(provider.dialect(), base).ok().as_ref().map(Url::as_str),
+                expected,
+                "{base:?}"
+            );
         }
     }
 

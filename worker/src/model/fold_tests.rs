@@ -5,11 +5,16 @@ use serde_json::{Value, json};
 
 use super::{
     AnswerPart, Delta, ModelError, anthropic,
-    fold::{AnyFold, Folded, StreamFault},
+    dialect::AnswerFold,
+    fold::{Folded, StreamFault},
     openai, responses,
 };
 
-fn fold(mut fold: AnyFold, events: &[Value], told: &mut Vec<String>) -> Result<Folded, ModelError> {
+fn fold(
+    mut fold: Box<dyn AnswerFold>,
+    events: &[Value],
+    told: &mut Vec<String>,
+) -> Result<Folded, ModelError> {
     for event in events {
         let data = event.as_str().map_or_else(|| event.to_string(), str::to_owned);
         let mut tell = |delta: Delta<'_>| told.push(format!("{delta:?}"));
@@ -19,15 +24,15 @@ fn fold(mut fold: AnyFold, events: &[Value], told: &mut Vec<String>) -> Result<F
 }
 
 fn of_anthropic(events: &[Value]) -> Result<Folded, ModelError> {
-    fold(AnyFold::Anthropic(anthropic::Fold::default()), events, &mut Vec::new())
+    fold(Box::new(anthropic::Fold::default()), events, &mut Vec::new())
 }
 
 fn of_openai(events: &[Value]) -> Result<Folded, ModelError> {
-    fold(AnyFold::OpenAi(openai::Fold::default()), events, &mut Vec::new())
+    fold(Box::new(openai::Fold::default()), events, &mut Vec::new())
 }
 
 fn of_responses(events: &[Value]) -> Result<Folded, ModelError> {
-    fold(AnyFold::Responses(responses::Fold::default()), events, &mut Vec::new())
+    fold(Box::new(responses::Fold::default()), events, &mut Vec::new())
 }
 
 fn tool_use(id: &str, name: &str, args: &str) -> AnswerPart {
@@ -70,7 +75,7 @@ fn anthropic_stream() -> Vec<Value> {
 fn anthropic_whole_and_cut_anywhere() {
     let events = anthropic_stream();
     let mut told = Vec::new();
-    let whole = fold(AnyFold::Anthropic(anthropic::Fold::default()), &events, &mut told).expect("whole");
+    let whole = fold(Box::new(anthropic::Fold::default()), &events, &mut told).expect("whole");
     assert_eq!(
         whole.parts,
         [
@@ -213,7 +218,7 @@ fn reasoning() -> Value {
 fn responses_whole_and_cut_anywhere() {
     let events = responses_stream();
     let mut told = Vec::new();
-    let whole = fold(AnyFold::Responses(responses::Fold::default()), &events, &mut told).expect("whole");
+    let whole = fold(Box::new(responses::Fold::default()), &events, &mut told).expect("whole");
     assert_eq!(
         whole.parts,
         [
@@ -379,11 +384,12 @@ fn thoughts_in_the_text_are_told_from_what_is_said() {
 fn errors_within_a_stream_and_what_is_no_json() {
     let mut ignore = |_: Delta<'_>| {};
     let error = r#"{"type":"error","error":{"type":"overloaded_error","message":"m"}}"#;
-    for mut fold in [
-        AnyFold::Anthropic(anthropic::Fold::default()),
-        AnyFold::OpenAi(openai::Fold::default()),
-        AnyFold::Responses(responses::Fold::default()),
-    ] {
+    let folds: [Box<dyn AnswerFold>; 3] = [
+        Box::new(anthropic::Fold::default()),
+        Box::new(openai::Fold::default()),
+        Box::new(responses::Fold::default()),
+    ];
+    for mut fold in folds {
         let fault = fold.event(error, &mut ignore).expect_err("an error event");
         assert!(matches!(fault, StreamFault::Refused(body) if body == error.as_bytes()));
         let fault = fold.event("<html>", &mut ignore).expect_err("no JSON");

@@ -12,6 +12,7 @@ mod answer;
 mod anthropic;
 mod classify;
 mod client;
+mod dialect;
 mod error;
 mod fold;
 mod openai;
@@ -31,10 +32,11 @@ pub use client::{
     ANSWER_BYTES_MAX, ANTHROPIC_BASE_URL, CONNECT_TIMEOUT, ClientError, FIRST_BYTE_TIMEOUT, IDLE_TIMEOUT,
     ModelClient, OPENAI_BASE_URL, Timeouts,
 };
+pub use dialect::Provider;
 pub use error::{ERROR_BODY_BYTES_MAX, ModelError, TimeoutKind};
 pub use prices::{Listed, ModelLimits, PriceError, PriceTable, unpriced};
 pub use proof::BodyHasher;
-pub use request::{BlobSource, ModelRequest, Provider, RenderError, Rendered, render, request_hash};
+pub use request::{BlobSource, ModelRequest, RenderError, Rendered, render, request_hash};
 pub use retry::{
     ATTEMPTS_CUT_MAX, ATTEMPTS_MAX, BACKOFF_BASE_MS, BACKOFF_CAP_MS, RETRY_AFTER_JITTER_MS,
     RETRY_AFTER_MAX_MS, next_delay,
@@ -46,6 +48,8 @@ pub use scripted::{
 pub use transcript::{LEFT_OUT_MARK, ROLE_MARK, SUMMARY_MARK, Transcript};
 pub use trust::can_be_listed;
 
+#[cfg(test)]
+mod example_tests;
 #[cfg(test)]
 mod fold_tests;
 #[cfg(test)]

@@ -12,13 +12,49 @@ use serde_json::{Map, Value, json};
 
 use super::{
     answer::{AnswerPart, Delta, OnDelta},
+    client::OPENAI_BASE_URL,
+    dialect::{AnswerFold, Dialect},
     error::ModelError,
     fold::{Folded, StreamFault},
     request::{
-        Args, Form, Layout, ModelRequest, Sorted, Spoken, SpokenPart, close_object, open_object, temperature,
+        Args, Layout, ModelRequest, Sorted, Spoken, SpokenPart, close_object, open_object, temperature,
         to_bytes, tool_name,
     },
 };
+
+/// How it is spoken to.
+#[derive(Debug)]
+pub(super) struct OpenAi;
+
+impl Dialect for OpenAi {
+    fn base_url(&self) -> &'static str {
+        OPENAI_BASE_URL
+    }
+
+    fn endpoint(&self, base: &str) -> String {
+        format!("{base}/chat/completions")
+    }
+
+    fn key_variable(&self) -> &'static str {
+        "OPENAI_API_KEY"
+    }
+
+    fn key_header(&self, key: &str) -> (&'static str, String) {
+        ("authorization", format!("Bearer {key}"))
+    }
+
+    fn layout(&self, request: &ModelRequest) -> Layout {
+        layout(request)
+    }
+
+    fn speak(&self, turn: &Spoken<'_>, _: bool, out: &mut Vec<u8>) {
+        speak(turn, out);
+    }
+
+    fn fold(&self) -> Box<dyn AnswerFold> {
+        Box::new(Fold::default())
+    }
+}
 
 /// What precedes the messages.
 #[derive(Serialize)]
@@ -95,7 +131,7 @@ struct Function<'a> {
 /// Fields in which servers send reasoning; it goes back in the one it came in.
 const REASONING_FIELDS: [&str; 2] = ["reasoning_content", "reasoning"];
 
-pub(super) fn layout(request: &ModelRequest) -> Layout {
+fn layout(request: &ModelRequest) -> Layout {
     let own = request.completion_tokens
         || request.model.base_url.as_deref().is_none_or(|url| url.contains("://api.openai.com"));
     let mut head = open_object(&Head {
@@ -120,10 +156,10 @@ pub(super) fn layout(request: &ModelRequest) -> Layout {
         stream: true,
         stream_options: StreamOptions { include_usage: true },
     });
-    Layout { head, tail: [b"]".as_slice(), &tail].concat(), has_messages, form: Form::OpenAi }
+    Layout { head, tail: [b"]".as_slice(), &tail].concat(), has_messages, dialect: &OpenAi }
 }
 
-pub(super) fn speak(turn: &Spoken<'_>, out: &mut Vec<u8>) {
+fn speak(turn: &Spoken<'_>, out: &mut Vec<u8>) {
     let mut messages = Vec::new();
     match turn.role {
         Role::User => user(turn, &mut messages),
@@ -217,9 +253,8 @@ struct Call {
     arguments: String,
 }
 
-impl Fold {
-    /// Takes one event.
-    pub(super) fn event(&mut self, data: &str, on_delta: OnDelta<'_>) -> Result<(), StreamFault> {
+impl AnswerFold for Fold {
+    fn event(&mut self, data: &str, on_delta: OnDelta<'_>) -> Result<(), StreamFault> {
         if data.trim() == "[DONE]" {
             self.ended = true;
             return Ok(());
@@ -257,15 +292,52 @@ impl Fold {
         Ok(())
     }
 
-    /// Takes an answer that came whole: a message where a stream has its pieces.
-    pub(super) fn whole(&mut self, body: &Value, on_delta: OnDelta<'_>) -> Result<(), StreamFault> {
+    fn whole(&mut self, body: &Value, on_delta: OnDelta<'_>) -> Result<bool, StreamFault> {
+        if !body["choices"].is_array() {
+            return Ok(false);
+        }
         let choice = &body["choices"][0];
         let choice = json!({ "delta": choice["message"], "finish_reason": choice["finish_reason"] });
         let event = json!({ "choices": [choice], "usage": body["usage"], "error": body["error"] });
         self.ended = true;
-        self.event(&event.to_string(), on_delta)
+        self.event(&event.to_string(), on_delta)?;
+        Ok(true)
     }
 
+    fn is_whole(&self) -> bool {
+        self.stop.is_some()
+    }
+
+    fn ended(&self) -> bool {
+        self.ended
+    }
+
+    fn finish(self: Box<Self>) -> Result<Folded, ModelError> {
+        let stop_reason = self.stop.ok_or(ModelError::CutStream)?;
+        let mut parts = Vec::with_capacity(self.calls.len() + 2);
+        if !self.reasoning.is_empty() {
+            let data = Value::Object(self.reasoning);
+            parts.push(AnswerPart::Thinking { provider: "openai".to_owned(), data });
+        }
+        let (thought, said) = thought_and_said(&self.text);
+        if !thought.trim().is_empty() {
+            let data = json!({ INLINE_THOUGHT: thought });
+            parts.push(AnswerPart::Thinking { provider: "openai".to_owned(), data });
+        }
+        if !said.is_empty() {
+            parts.push(AnswerPart::Text(said.to_owned()));
+        }
+        let call = |call: Call| AnswerPart::ToolUse {
+            provider_id: call.id,
+            name: call.name,
+            args_json: call.arguments,
+        };
+        parts.extend(self.calls.into_iter().map(call));
+        Ok(Folded { parts, stop_reason, usage: self.usage })
+    }
+}
+
+impl Fold {
     /// Takes a piece of a call. Servers differ: some send no index, some the same index for all calls,
     /// each then with an id and a name of its own; some send the id with every piece.
     fn call(&mut self, piece: &Value, on_delta: OnDelta<'_>) {
@@ -305,41 +377,6 @@ impl Fold {
                 });
             }
         }
-    }
-
-    /// Whether the answer is whole: what may follow are counts and the end.
-    pub(super) const fn is_whole(&self) -> bool {
-        self.stop.is_some()
-    }
-
-    /// Whether nothing more is to come.
-    pub(super) const fn ended(&self) -> bool {
-        self.ended
-    }
-
-    /// The whole answer.
-    pub(super) fn finish(self) -> Result<Folded, ModelError> {
-        let stop_reason = self.stop.ok_or(ModelError::CutStream)?;
-        let mut parts = Vec::with_capacity(self.calls.len() + 2);
-        if !self.reasoning.is_empty() {
-            let data = Value::Object(self.reasoning);
-            parts.push(AnswerPart::Thinking { provider: "openai".to_owned(), data });
-        }
-        let (thought, said) = thought_and_said(&self.text);
-        if !thought.trim().is_empty() {
-            let data = json!({ INLINE_THOUGHT: thought });
-            parts.push(AnswerPart::Thinking { provider: "openai".to_owned(), data });
-        }
-        if !said.is_empty() {
-            parts.push(AnswerPart::Text(said.to_owned()));
-        }
-        let call = |call: Call| AnswerPart::ToolUse {
-            provider_id: call.id,
-            name: call.name,
-            args_json: call.arguments,
-        };
-        parts.extend(self.calls.into_iter().map(call));
-        Ok(Folded { parts, stop_reason, usage: self.usage })
     }
 }
 

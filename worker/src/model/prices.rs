@@ -9,7 +9,7 @@ use docket_schema::{
 };
 use toml::{Table, Value};
 
-use super::request::Provider;
+use super::dialect::Provider;
 
 const BUILT_IN: &str = include_str!("prices.toml");
 

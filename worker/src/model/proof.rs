@@ -6,8 +6,9 @@
 
 use docket_schema::{ids::DecisionHash, message::Role, run::Conversation};
 
-use super::request::{
-    BlobSource, Layout, Listener, ModelRequest, Provider, RenderError, Spoken, pair, spoken,
+use super::{
+    dialect::Provider,
+    request::{BlobSource, Layout, Listener, ModelRequest, RenderError, Spoken, marks, pair, spoken},
 };
 
 /// See the module. For requests that differ in their conversation alone.
@@ -38,9 +39,9 @@ impl BodyHasher {
     /// [`RenderError::UnknownProvider`].
     pub fn new(request: &ModelRequest) -> Result<Self, RenderError> {
         let provider = Provider::of(&request.model)?;
-        let layout = Layout::of(request, provider);
+        let layout = provider.dialect().layout(request);
         let settled = Settled::nothing(&layout);
-        Ok(Self { listener: Listener::of(&request.model, provider), layout, settled })
+        Ok(Self { listener: Listener::of(&request.model, provider.name()), layout, settled })
     }
 
     /// The first message of `conversation` that [`Self::proof`] will look at: what it and those behind it
@@ -68,7 +69,7 @@ impl BodyHasher {
         pair(&mut turns, if from == 0 { Role::User } else { Role::Assistant })?;
         let stays = self.stays(&turns);
         let mut now = None;
-        for (nth, (turn, marked)) in self.layout.form.marks(&turns).enumerate() {
+        for (nth, (turn, marked)) in marks(self.layout.dialect, &turns).enumerate() {
             if nth == stays && nth > 0 {
                 self.settle(turn.from, conversation);
             }
@@ -78,7 +79,7 @@ impl BodyHasher {
             if std::mem::replace(&mut settled.comma, true) {
                 piece.push(b',');
             }
-            self.layout.form.speak(turn, marked, &mut piece);
+            self.layout.dialect.speak(turn, marked, &mut piece);
             settled.take(&piece);
         }
         let mut now = now.unwrap_or_else(|| self.settled.clone());
@@ -90,7 +91,7 @@ impl BodyHasher {
     /// those that may bear marks now or be longer next time.
     fn stays(&self, turns: &[Spoken<'_>]) -> usize {
         let users = turns.iter().enumerate().rev().filter(|(_, turn)| turn.role == Role::User);
-        let last = users.take(self.layout.form.marked_turns().max(1)).last();
+        let last = users.take(self.layout.dialect.marked_turns().max(1)).last();
         last.map_or(0, |(place, _)| place.saturating_sub(1))
     }
 

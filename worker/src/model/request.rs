@@ -20,7 +20,10 @@ use serde::{
 };
 use serde_json::Value;
 
-use super::{anthropic, openai, responses, text};
+use super::{
+    dialect::{Dialect, Provider},
+    text,
+};
 
 /// Everything a body is made of.
 #[derive(Debug, Clone, PartialEq)]
@@ -102,17 +105,26 @@ pub enum RenderError {
 /// [`RenderError`] where a blob is missing or the conversation is one that providers refuse.
 pub fn render(request: &ModelRequest, blobs: &impl BlobSource) -> Result<Vec<u8>, RenderError> {
     let provider = Provider::of(&request.model)?;
-    let listener = Listener::of(&request.model, provider);
+    render_as(request, (provider.dialect(), provider.name()), blobs)
+}
+
+/// The same, spoken to somebody of this name in this way.
+pub(super) fn render_as(
+    request: &ModelRequest,
+    (dialect, name): (&'static dyn Dialect, &'static str),
+    blobs: &impl BlobSource,
+) -> Result<Vec<u8>, RenderError> {
+    let listener = Listener::of(&request.model, name);
     let mut turns = spoken(request.messages.iter().enumerate(), &listener, blobs)?;
     pair(&mut turns, Role::User)?;
-    let Layout { head, tail, has_messages, form } = Layout::of(request, provider);
+    let Layout { head, tail, has_messages, dialect } = dialect.layout(request);
     let mut body = head;
     let mut first = !has_messages;
-    for (turn, marked) in form.marks(&turns) {
+    for (turn, marked) in marks(dialect, &turns) {
         if !std::mem::take(&mut first) {
             body.push(b',');
         }
-        form.speak(turn, marked, &mut body);
+        dialect.speak(turn, marked, &mut body);
     }
     body.extend(tail);
     Ok(body)
@@ -127,59 +139,21 @@ pub(super) struct Layout {
     pub(super) tail: Vec<u8>,
     /// `head` holds a message already.
     pub(super) has_messages: bool,
-    pub(super) form: Form,
+    pub(super) dialect: &'static dyn Dialect,
 }
 
-/// A provider's form of messages.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Form {
-    Anthropic,
-    OpenAi,
-    Responses,
-}
-
-impl Layout {
-    pub(super) fn of(request: &ModelRequest, provider: Provider) -> Self {
-        match provider {
-            // The scripted model reads Anthropic's form: it keeps the sides of a conversation apart.
-            Provider::Anthropic | Provider::Scripted => anthropic::layout(request),
-            Provider::OpenAi => openai::layout(request),
-            Provider::OpenAiResponses => responses::layout(request),
-        }
-    }
-}
-
-impl Form {
-    /// The turns, each with whether it bears a cache mark: the last few of the user's side do, where the
-    /// provider wants marks.
-    pub(super) fn marks<'t, 'a>(
-        self,
-        turns: &'t [Spoken<'a>],
-    ) -> impl Iterator<Item = (&'t Spoken<'a>, bool)> {
-        let users = turns.iter().filter(|turn| turn.role == Role::User).count();
-        let mut user = 0;
-        turns.iter().map(move |turn| {
-            user += usize::from(turn.role == Role::User);
-            (turn, turn.role == Role::User && user + self.marked_turns() > users)
-        })
-    }
-
-    /// How many turns of the user's side bear a mark, counted from the end.
-    pub(super) const fn marked_turns(self) -> usize {
-        match self {
-            Self::Anthropic => anthropic::MARKED_USER_MESSAGES,
-            Self::OpenAi | Self::Responses => 0,
-        }
-    }
-
-    /// Appends a turn's messages, with commas between them.
-    pub(super) fn speak(self, turn: &Spoken<'_>, marked: bool, out: &mut Vec<u8>) {
-        match self {
-            Self::Anthropic => anthropic::speak(turn, marked, out),
-            Self::OpenAi => openai::speak(turn, out),
-            Self::Responses => responses::speak(turn, out),
-        }
-    }
+/// The turns, each with whether it bears a cache mark: the last few of the user's side do, where the provider wants
+/// marks.
+pub(super) fn marks<'t, 'a>(
+    dialect: &'static dyn Dialect,
+    turns: &'t [Spoken<'a>],
+) -> impl Iterator<Item = (&'t Spoken<'a>, bool)> {
+    let users = turns.iter().filter(|turn| turn.role == Role::User).count();
+    let mut user = 0;
+    turns.iter().map(move |turn| {
+        user += usize::from(turn.role == Role::User);
+        (turn, turn.role == Role::User && user + dialect.marked_turns() > users)
+    })
 }
 
 /// The JSON of an object of which more fields follow: without its closing brace.
@@ -199,62 +173,6 @@ pub(super) fn close_object(fields: &impl Serialize) -> Vec<u8> {
 /// Hash of a body, as the log keeps it. Headers are no part of it.
 pub fn request_hash(body: &[u8]) -> DecisionHash {
     DecisionHash::of(body)
-}
-
-/// The protocols that are spoken.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Provider {
-    /// Anthropic Messages.
-    Anthropic,
-    /// OpenAI Chat Completions, which most servers speak.
-    OpenAi,
-    /// OpenAI Responses: the only one in which OpenAI's own models keep their reasoning from call to call.
-    OpenAiResponses,
-    /// A script in place of a model.
-    Scripted,
-}
-
-impl Provider {
-    /// The protocol a model is spoken to with.
-    ///
-    /// # Errors
-    /// [`RenderError::UnknownProvider`].
-    pub fn of(model: &ModelRef) -> Result<Self, RenderError> {
-        match model.provider.as_str() {
-            "anthropic" => Ok(Self::Anthropic),
-            "openai" => Ok(Self::OpenAi),
-            "openai-responses" => Ok(Self::OpenAiResponses),
-            "scripted" => Ok(Self::Scripted),
-            other => Err(RenderError::UnknownProvider(other.to_owned())),
-        }
-    }
-
-    /// Its name in a [`ModelRef`].
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Anthropic => "anthropic",
-            Self::OpenAi => "openai",
-            Self::OpenAiResponses => "openai-responses",
-            Self::Scripted => "scripted",
-        }
-    }
-
-    /// The environment variable that holds its key; `None` where none is needed.
-    pub const fn key_variable(self) -> Option<&'static str> {
-        match self {
-            Self::Anthropic => Some("ANTHROPIC_API_KEY"),
-            Self::OpenAi | Self::OpenAiResponses => Some("OPENAI_API_KEY"),
-            Self::Scripted => None,
-        }
-    }
-
-    /// Under which name a worker holds its key: protocols of one provider share one.
-    pub const fn key_name(self) -> &'static str {
-        match self {
-            Self::OpenAi | Self::OpenAiResponses => "openai",
-            Self::Anthropic | Self::Scripted => self.name(),
-        }
-    }
 }
 
 /// One side's turn to speak: neighbouring messages of one role joined, blanks dropped, blobs resolved.
@@ -287,8 +205,8 @@ pub(super) struct Listener {
 }
 
 impl Listener {
-    pub(super) fn of(model: &ModelRef, provider: Provider) -> Self {
-        Self { protocol: provider.name(), model: model.to_string() }
+    pub(super) fn of(model: &ModelRef, protocol: &'static str) -> Self {
+        Self { protocol, model: model.to_string() }
     }
 
     fn said(&self, provider: &str) -> bool {

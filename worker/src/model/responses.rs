@@ -12,14 +12,50 @@ use serde_json::{Value, json};
 
 use super::{
     answer::{AnswerPart, Delta, OnDelta},
+    client::OPENAI_BASE_URL,
+    dialect::{AnswerFold, Dialect},
     error::ModelError,
     fold::{Folded, StreamFault},
     openai::told_failure,
     request::{
-        Args, Form, Layout, ModelRequest, Sorted, Spoken, SpokenPart, close_object, open_object, temperature,
+        Args, Layout, ModelRequest, Sorted, Spoken, SpokenPart, close_object, open_object, temperature,
         to_bytes, tool_name,
     },
 };
+
+/// How it is spoken to.
+#[derive(Debug)]
+pub(super) struct Responses;
+
+impl Dialect for Responses {
+    fn base_url(&self) -> &'static str {
+        OPENAI_BASE_URL
+    }
+
+    fn endpoint(&self, base: &str) -> String {
+        format!("{base}/responses")
+    }
+
+    fn key_variable(&self) -> &'static str {
+        "OPENAI_API_KEY"
+    }
+
+    fn key_header(&self, key: &str) -> (&'static str, String) {
+        ("authorization", format!("Bearer {key}"))
+    }
+
+    fn layout(&self, request: &ModelRequest) -> Layout {
+        layout(request)
+    }
+
+    fn speak(&self, turn: &Spoken<'_>, _: bool, out: &mut Vec<u8>) {
+        speak(turn, out);
+    }
+
+    fn fold(&self) -> Box<dyn AnswerFold> {
+        Box::new(Fold::default())
+    }
+}
 
 /// What precedes the conversation.
 #[derive(Serialize)]
@@ -86,7 +122,7 @@ fn reasons(model: &str) -> bool {
     !PLAIN_MODELS.iter().any(|begin| model.starts_with(begin)) && !model.contains("-chat")
 }
 
-pub(super) fn layout(request: &ModelRequest) -> Layout {
+fn layout(request: &ModelRequest) -> Layout {
     let tools = request.tools.iter().map(|tool| Tool {
         r#type: "function",
         name: &tool.name,
@@ -105,10 +141,10 @@ pub(super) fn layout(request: &ModelRequest) -> Layout {
     head.extend_from_slice(br#","input":["#);
     let include: &[&str] = if reasons(&request.model.name) { &CIPHER } else { &[] };
     let tail = [b"]".as_slice(), &close_object(&Tail { include, store: false, stream: true })].concat();
-    Layout { head, tail, has_messages: false, form: Form::Responses }
+    Layout { head, tail, has_messages: false, dialect: &Responses }
 }
 
-pub(super) fn speak(turn: &Spoken<'_>, out: &mut Vec<u8>) {
+fn speak(turn: &Spoken<'_>, out: &mut Vec<u8>) {
     let items = match turn.role {
         Role::User => user(turn),
         Role::Assistant => assistant(turn),
@@ -196,9 +232,8 @@ enum AnswerItem {
     Other,
 }
 
-impl Fold {
-    /// Takes one event.
-    pub(super) fn event(&mut self, data: &str, on_delta: OnDelta<'_>) -> Result<(), StreamFault> {
+impl AnswerFold for Fold {
+    fn event(&mut self, data: &str, on_delta: OnDelta<'_>) -> Result<(), StreamFault> {
         if data.trim() == "[DONE]" {
             // Not of this protocol; some imitators end with it all the same.
             return Ok(());
@@ -253,13 +288,52 @@ impl Fold {
         Ok(())
     }
 
-    /// Takes an answer that came whole.
-    pub(super) fn whole(&mut self, body: &Value, on_delta: OnDelta<'_>) -> Result<(), StreamFault> {
+    fn whole(&mut self, body: &Value, on_delta: OnDelta<'_>) -> Result<bool, StreamFault> {
+        if !body["output"].is_array() {
+            return Ok(false);
+        }
         let status = body["status"].as_str().unwrap_or_default();
         let event = json!({ "type": format!("response.{status}"), "response": body });
-        self.event(&event.to_string(), on_delta)
+        self.event(&event.to_string(), on_delta)?;
+        Ok(true)
     }
 
+    /// Counts come with the end.
+    fn is_whole(&self) -> bool {
+        self.ended()
+    }
+
+    fn ended(&self) -> bool {
+        self.end.is_some()
+    }
+
+    fn finish(self: Box<Self>) -> Result<Folded, ModelError> {
+        let end = self.end.ok_or(ModelError::CutStream)?;
+        let part = |item| match item {
+            AnswerItem::Text(text) => (!text.is_empty()).then_some(AnswerPart::Text(text)),
+            // Without its cipher it could not be sent back.
+            AnswerItem::Reasoning(data) if cipher(&data).is_none() => None,
+            AnswerItem::Reasoning(data) => {
+                Some(AnswerPart::Thinking { provider: "openai-responses".to_owned(), data })
+            }
+            AnswerItem::Call { id, name, arguments } => {
+                Some(AnswerPart::ToolUse { provider_id: id, name, args_json: arguments })
+            }
+            AnswerItem::Other => None,
+        };
+        let parts: Vec<AnswerPart> = self.items.into_values().filter_map(part).collect();
+        let calls = parts.iter().any(|part| matches!(part, AnswerPart::ToolUse { .. }));
+        let stop_reason = match end {
+            End::Incomplete(reason) => reason,
+            End::Completed if self.refused => StopReason::Refusal,
+            End::Completed if calls => StopReason::ToolUse,
+            End::Completed => StopReason::EndTurn,
+        };
+        Ok(Folded { parts, stop_reason, usage: self.usage })
+    }
+}
+
+impl Fold {
     fn say(&mut self, index: u64, piece: &str, on_delta: OnDelta<'_>) {
         if let AnswerItem::Text(text) =
             self.items.entry(index).or_insert_with(|| AnswerItem::Text(String::new()))
@@ -313,37 +387,6 @@ impl Fold {
             }
         }
         self.end = Some(end);
-    }
-
-    /// Whether nothing more is to come.
-    pub(super) const fn ended(&self) -> bool {
-        self.end.is_some()
-    }
-
-    /// The whole answer.
-    pub(super) fn finish(self) -> Result<Folded, ModelError> {
-        let end = self.end.ok_or(ModelError::CutStream)?;
-        let part = |item| match item {
-            AnswerItem::Text(text) => (!text.is_empty()).then_some(AnswerPart::Text(text)),
-            // Without its cipher it could not be sent back.
-            AnswerItem::Reasoning(data) if cipher(&data).is_none() => None,
-            AnswerItem::Reasoning(data) => {
-                Some(AnswerPart::Thinking { provider: "openai-responses".to_owned(), data })
-            }
-            AnswerItem::Call { id, name, arguments } => {
-                Some(AnswerPart::ToolUse { provider_id: id, name, args_json: arguments })
-            }
-            AnswerItem::Other => None,
-        };
-        let parts: Vec<AnswerPart> = self.items.into_values().filter_map(part).collect();
-        let calls = parts.iter().any(|part| matches!(part, AnswerPart::ToolUse { .. }));
-        let stop_reason = match end {
-            End::Incomplete(reason) => reason,
-            End::Completed if self.refused => StopReason::Refusal,
-            End::Completed if calls => StopReason::ToolUse,
-            End::Completed => StopReason::EndTurn,
-        };
-        Ok(Folded { parts, stop_reason, usage: self.usage })
     }
 }
 

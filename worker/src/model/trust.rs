@@ -6,10 +6,7 @@
 use docket_schema::message::ModelRef;
 use reqwest::Url;
 
-use super::{
-    client::{ANTHROPIC_BASE_URL, OPENAI_BASE_URL, is_loopback},
-    error::ModelError,
-};
+use super::{client::is_loopback, error::ModelError};
 
 /// What a server may have.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -56,12 +53,11 @@ pub fn can_be_listed(text: &str) -> bool {
     Listed::parse(text).is_some()
 }
 
-/// What the server of `model` at `url` may have; `None` where it is not spoken to.
-pub(super) fn trust(model: &ModelRef, url: &Url, listed: &[String]) -> Option<Trust> {
+/// What the server of `model` at `url` may have, where its provider's own address is `own`; `None` where it is not spoken to.
+pub(super) fn trust((model, own): (&ModelRef, &str), url: &Url, listed: &[String]) -> Option<Trust> {
     if model.base_url.is_none() {
         return Some(Trust::Full);
     }
-    let own = if model.provider == "anthropic" { ANTHROPIC_BASE_URL } else { OPENAI_BASE_URL };
     let mut known = listed.iter().map(String::as_str).chain([own]).filter_map(Listed::parse);
     if known.any(|known| known.is_of(url)) {
         return Some(Trust::Full);
@@ -95,7 +91,10 @@ pub(super) fn untold(error: ModelError, status: u16) -> ModelError {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use super::{
+        super::client::{ANTHROPIC_BASE_URL, OPENAI_BASE_URL},
+        *,
+    };
 
     #[test]
     fn a_key_goes_to_its_provider_and_to_listed_servers_alone() {
@@ -130,8 +129,9 @@ mod tests {
         ] {
             let base_url = base.map(str::to_owned);
             let model = ModelRef { provider: provider.to_owned(), name: "m".to_owned(), base_url };
-            let url = Url::parse(base.unwrap_or(ANTHROPIC_BASE_URL)).expect("an address");
-            assert_eq!(trust(&model, &url, &listed), expected, "{provider} {base:?}");
+            let own = if provider == "anthropic" { ANTHROPIC_BASE_URL } else { OPENAI_BASE_URL };
+            let url = Url::parse(base.unwrap_or(own)).expect("an address");
+            assert_eq!(trust((&model, own), &url, &listed), expected, "{provider} {base:?}");
         }
     }
 

@@ -365,13 +365,12 @@ mod tests {
 
     /// A worked example: a tool of one's own. All of it stands here but its row in `TOOLS`, and the sets that are to have it.
     mod count_lines {
-        use docket_schema::content::WorkPath;
         use schemars::JsonSchema;
         use serde::Deserialize;
 
         use super::super::super::{
             context::{ToolContext, ToolOutcome},
-            files::load,
+            files::{load, work_path},
         };
 
         pub(super) const NAME: &str = "count_lines";
@@ -387,7 +386,7 @@ mod tests {
 
         /// All access to files goes through the context's folder; what goes wrong is an answer to the model.
         pub(super) fn run(context: ToolContext<'_>, args: &Args) -> ToolOutcome {
-            let read = WorkPath::new(&args.path).map_err(|error| error.to_string());
+            let read = work_path(&args.path).map_err(|error| error.to_string());
             let read = read.and_then(|path| load(context.root, &path).map_err(|error| error.to_string()));
             match read {
                 Ok(file) => {
