@@ -1,6 +1,7 @@
 //! Engines with roles on real parts: each ends as its rows say, on its way and on each way that fails; whatever it
 //! decided is derived again from its log.
 
+mod again;
 mod architect;
 mod plan;
 mod review;
