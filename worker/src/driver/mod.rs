@@ -10,6 +10,7 @@ mod act;
 mod base;
 mod before;
 mod begin;
+mod beyond;
 mod causes;
 mod checks;
 mod context;

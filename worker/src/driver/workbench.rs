@@ -6,7 +6,6 @@
 use std::{
     collections::BTreeMap,
     path::Path,
-    sync::Arc,
     time::{Duration, Instant},
 };
 
@@ -14,7 +13,6 @@ use docket_schema::{
     content::{BlobRef, Content, WorkPath},
     ids::BlobHash,
     message::{CallId, ToolUse},
-    policy::AllowList,
     redact::Redactor,
     run::{
         ExternalTool, GateFinished, GateRequested, RunSettings, RunStarted, RunState, ToolFinished,
@@ -26,7 +24,7 @@ use futures_util::FutureExt as _;
 
 use super::{
     before, checks,
-    granted::{Granted, Grants, told},
+    granted::Grants,
     journal::Outgoing,
     known::result_of,
     remember::RunMemory,
@@ -36,7 +34,7 @@ use super::{
 };
 use crate::{
     bootstrap::SandboxChoice,
-    mcp::{self, McpServer},
+    mcp::McpServer,
     tools::{
         self, BaseView, Memory, NoMemory, TestRunnerConfig, ToolContext, ToolOutcome, ToolSettings,
         WholeOutputs,
@@ -257,40 +255,6 @@ impl Workbench {
         }
         let context = ToolContext { call: Some(&tool.call), ..self.context(read_set, tests) };
         tools::execute(context, &tool.name, &tool.args).await
-    }
-
-    /// Runs a call that was granted the network. What it did there stands below its result.
-    async fn execute_granted(
-        &self,
-        tool: &ToolUse,
-        read_set: &BTreeMap<WorkPath, BlobHash>,
-        allow: Arc<AllowList>,
-    ) -> ToolOutcome {
-        let runner = Granted::new(&self.runner, allow);
-        let context = self.context(read_set, self.tests.as_ref());
-        let context = ToolContext { runner: &runner, call: Some(&tool.call), ..context };
-        let mut outcome = tools::execute(context, &tool.name, &tool.args).await;
-        if let Some(seen) = runner.seen() {
-            outcome.content.extend_from_slice(told(&seen).as_bytes());
-            outcome.facts.network = Some(seen);
-        }
-        outcome
-    }
-
-    /// Calls a server's tool. What it did on the network stands below its result.
-    async fn ask_server(&self, tool: &ToolUse, network: Option<Arc<AllowList>>) -> ToolOutcome {
-        if let Some(text) = &tool.malformed {
-            return refusal(&tool.name, super::act::not_run(&tool.name, text));
-        }
-        let Some(external) = self.external.iter().find(|external| external.name == tool.name) else {
-            return refusal(&tool.name, format!("`{}` is no tool of this run", tool.name));
-        };
-        let asked = mcp::Asked { tool: external, args: &tool.args, network };
-        let mut outcome = mcp::call(&self.runner.0, &self.servers, &self.settings, asked).await;
-        if let Some(seen) = &outcome.facts.network {
-            outcome.content.extend_from_slice(told(seen).as_bytes());
-        }
-        outcome
     }
 
     pub(super) fn context<'a>(
