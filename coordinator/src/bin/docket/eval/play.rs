@@ -8,10 +8,9 @@ use std::{
 
 use docket_coordinator::clock::Clock;
 use docket_schema::{
-    artifact::ARTIFACTS,
     eval::{EvalCheck, EvalCheckKind, EvalHead, EvalOutcome, EvalReport, EvalResult},
     ids::{BatchId, TaskId},
-    report::{CostSums, Metric, Ratio, Tally, TaskMetrics},
+    report::{CostSums, Metric, Ratio, Tally, TaskMetrics, artifacts_owed},
     task::TaskState,
     wire::{BatchView, CostQuery, MetricsQuery},
 };
@@ -205,14 +204,13 @@ async fn result(
     let spans = view.runs.iter().filter_map(|run| Some(run.ended_at?.ms_since(run.started_at?)));
     let owed = Tally::of(&metrics).get(Metric::ArtifactCompleteness);
     // What the engine owes is counted once, whether its task names it or not.
-    let is_owed = |name: &str| owed.all > 0 && ARTIFACTS.contains(&name);
+    let is_owed = |name: &str| owed.all > 0 && artifacts_owed(&one.engine.to_string()).contains(&name);
     let counts = |check: &&EvalCheck| match check.what {
         EvalCheckKind::File => true,
         EvalCheckKind::Artifact => !is_owed(&check.name),
-        EvalCheckKind::Command
-        | EvalCheckKind::Unchanged
-        | EvalCheckKind::Unread
-        | EvalCheckKind::Denied => false,
+        EvalCheckKind::Command | EvalCheckKind::Unchanged | EvalCheckKind::Unread | EvalCheckKind::Denied => {
+            false
+        }
     };
     let mut artifacts = owed;
     for check in checks.iter().filter(counts) {

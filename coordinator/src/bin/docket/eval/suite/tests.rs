@@ -83,7 +83,10 @@ fn a_task_takes_from_the_defaults_what_it_does_not_say() {
     assert_eq!(own.files.len(), 1);
     let traces = |engine: &str| own.traces(&engine.parse().expect("an engine"));
     let Traces { artifacts, denied } = traces("plan");
-    assert_eq!((artifacts.as_slice(), denied.as_slice()), (&["PlanCard".to_owned()][..], &["a".to_owned()][..]));
+    assert_eq!(
+        (artifacts.as_slice(), denied.as_slice()),
+        (&["PlanCard".to_owned()][..], &["a".to_owned()][..])
+    );
     let more = traces("sop");
     assert_eq!((more.artifacts.join(" "), more.denied), ("PlanCard DiffCard".to_owned(), denied));
 }
