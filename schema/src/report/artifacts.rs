@@ -16,6 +16,11 @@ use crate::{
 /// The engine that demands artifacts.
 const SOP: &str = "sop";
 
+/// The artifacts that an engine demands, whatever becomes of the run.
+pub fn artifacts_owed(engine: &str) -> &'static [&'static str] {
+    if engine == SOP { &ARTIFACTS } else { &[] }
+}
+
 /// What is known of the artifacts of a run.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Artifacts {
@@ -37,7 +42,7 @@ impl Artifacts {
 
     /// Another engine is in force.
     pub(super) fn under(&mut self, engine: &EngineRef) {
-        self.demanded = engine.name == SOP;
+        self.demanded = !artifacts_owed(&engine.name).is_empty();
     }
 
     /// The tree is not what it was when the check looked.

@@ -16,6 +16,7 @@ mod cost_tests;
 #[cfg(test)]
 mod measure_tests;
 
+pub use artifacts::artifacts_owed;
 pub use cost::*;
 pub use cost_report::*;
 pub use measure::*;

@@ -8,7 +8,10 @@ use std::{
 };
 
 use anyhow::{Context as _, Result, ensure};
-use docket_schema::eval::{EvalCheckKind, EvalComparison, EvalKind, EvalOutcome, EvalReport};
+use docket_schema::{
+    eval::{EvalCheckKind, EvalComparison, EvalKind, EvalOutcome, EvalReport, EvalResult},
+    report::Ratio,
+};
 use docket_tests::{
     json_schema,
     system::{Finished, Sample, Terminal, Tool, room, run},
@@ -16,7 +19,7 @@ use docket_tests::{
 use serde_json::Value;
 
 /// Engines that the samples hold scripts for. A new engine is added here, and with a script to the tasks that show it.
-const ENGINES: [&str; 3] = ["react", "plan", "review"];
+const ENGINES: [&str; 6] = ["react", "plan", "review", "architect", "team", "sop"];
 
 fn samples() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("suites/samples")
@@ -78,8 +81,11 @@ impl Suite {
 
 /// One kind of the samples, through the engines that its tasks have scripts for; each try is as expected.
 async fn kind_of_samples(home: &Path, kind: EvalKind, more: &[&OsStr]) -> Result<EvalReport> {
-    // `characters` has to be compiled, and is what `docket demo` does: not here again.
-    let names = if kind == EvalKind::Core { "[!c]*" } else { "*" };
+    some_of_samples(home, kind, "*", more).await
+}
+
+/// Those of them whose names fit this glob.
+async fn some_of_samples(home: &Path, kind: EvalKind, names: &str, more: &[&OsStr]) -> Result<EvalReport> {
     let (suite, only) = (samples(), format!("{}/{names}", kind.as_str()));
     let args = ["eval".as_ref(), suite.as_os_str(), "--json".as_ref(), "--only".as_ref(), only.as_ref()];
     let said = docket(home, &[&args[..], more].concat()).await?;
@@ -95,6 +101,31 @@ async fn kind_of_samples(home: &Path, kind: EvalKind, more: &[&OsStr]) -> Result
         ensure!(result.metrics.len() == 12, "{result:?}");
     }
     Ok(report)
+}
+
+/// What became of a task with an engine.
+fn found<'a>(report: &'a EvalReport, task: &str, engine: &str) -> Result<&'a EvalResult> {
+    let is_meant = |one: &&EvalResult| one.task == task && one.engine == engine;
+    report.results.iter().find(is_meant).with_context(|| format!("{task} was not tried with {engine}"))
+}
+
+/// That the log of a kept run tells of these, in this order.
+async fn tells(home: &Path, of: &EvalResult, words: &[&str]) -> Result<()> {
+    let run = of.run.context("a run")?.to_string();
+    let log = docket(home, &["logs", &run]).await?.ok()?;
+    let mut rest = log.as_str();
+    for word in words {
+        let (_, behind) = rest
+            .split_once(word)
+            .with_context(|| format!("{} with {}: no `{word}` in its place in {log}", of.task, of.engine))?;
+        rest = behind;
+    }
+    Ok(())
+}
+
+/// Names of what was looked at.
+fn checked(of: &EvalResult, what: EvalCheckKind) -> Vec<&str> {
+    of.checks.iter().filter(|check| check.what == what).map(|check| check.name.as_str()).collect()
 }
 
 #[test]
@@ -113,33 +144,65 @@ fn the_samples_are_of_every_kind_and_for_every_engine_that_is_named() -> Result<
         ensure!(kinds.get(kind.as_str()).is_some_and(|count| *count >= 3), "{kind:?}: {kinds:?}");
     }
     for engine in ENGINES {
-        ensure!(engines.get(engine).is_some_and(|count| *count >= 5), "{engine}: {engines:?}");
+        ensure!(engines.get(engine).is_some_and(|count| *count >= 4), "{engine}: {engines:?}");
     }
     Ok(())
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn core_tasks_end_well_with_each_engine_and_can_be_compared() -> Result<()> {
-    let _room = room().await;
-    let home = tempfile::tempdir()?;
-    let engines: Vec<&OsStr> = ENGINES.iter().flat_map(|name| ["--engine", *name]).map(OsStr::new).collect();
-    let report = kind_of_samples(home.path(), EvalKind::Core, &engines).await?;
+/// Core tasks with these names, through all engines; kept, and each decision derived again.
+async fn compared(home: &Path, names: &str) -> Result<EvalReport> {
+    let engines = ENGINES.iter().flat_map(|name| ["--engine", *name]);
+    let flags: Vec<&OsStr> = engines.chain(["--keep"]).map(OsStr::new).collect();
+    let report = some_of_samples(home, EvalKind::Core, names, &flags).await?;
     let named: Vec<&str> = report.engines.iter().map(|one| one.engine.as_str()).collect();
     ensure!(named == ENGINES, "in the order of the command line: {named:?}");
-    ensure!(report.common == ["file-names", "mixed-numbers", "shopping-list"], "{:?}", report.common);
+    let tasks = report.common.len() as u64;
     for one in &report.common_engines {
-        ensure!((one.sum.tasks, one.sum.passed, one.sum.succeeded) == (3, 3, 3), "{one:?}");
+        ensure!((one.sum.tasks, one.sum.passed, one.sum.succeeded) == (tasks, tasks, tasks), "{one:?}");
         ensure!(one.sum.turns > 0 && one.sum.artifacts.of == one.sum.artifacts.all, "{one:?}");
+        // The suite says what its model costs.
+        ensure!(one.sum.cost_nusd > Some(0), "{one:?}");
     }
+    let verified = docket(home, &["verify"]).await?;
+    ensure!(verified.code() == Some(0), "{verified:?}");
+    Ok(report)
+}
+
+// `characters` has to be compiled, and is what `docket demo` does: not here again. The others are two evaluations, so that
+// none takes long on a machine that is busy.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn core_tasks_end_well_with_each_engine_in_its_own_way() -> Result<()> {
+    let _room = room().await;
+    let home = tempfile::tempdir()?;
+    let report = compared(home.path(), "[fm]*").await?;
+    ensure!(report.common == ["file-names", "mixed-numbers"], "{:?}", report.common);
     // Each engine takes its own way to the same end.
-    let turns = |engine: &str| {
-        report
-            .results
-            .iter()
-            .find(|one| one.task == "mixed-numbers" && one.engine == engine)
-            .map(|one| one.turns)
+    for (task, engine, words) in [
+        ("file-names", "architect", &["the patch cannot be taken", "coder: step 1", "step 1 is done"][..]),
+        ("mixed-numbers", "architect", &["coder: final checks: mend pantry/amounts.py", "verdict: finish"]),
+        ("file-names", "team", &["the tester answered: failed", "verdict: retry", "coder: round 2"]),
+        ("file-names", "sop", &["tests_pass: failed", "tests_pass: passed", "[complete_task]"]),
+        ("mixed-numbers", "sop", &["Refused by policy (mode)", "[plan_card]"]),
+    ] {
+        tells(home.path(), found(&report, task, engine)?, words).await?;
+    }
+    // What is expected of one engine is asked of no other.
+    let denied = |engine: &str| {
+        Ok::<_, anyhow::Error>(checked(found(&report, "mixed-numbers", engine)?, EvalCheckKind::Denied))
     };
-    ensure!(turns("react") != turns("review") && turns("react") != turns("plan"), "{report:?}");
+    ensure!(denied("sop")? == ["mode"] && denied("team")?.is_empty());
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn engines_are_compared_over_what_all_were_tried_with() -> Result<()> {
+    let _room = room().await;
+    let home = tempfile::tempdir()?;
+    let report = compared(home.path(), "[os]*").await?;
+    ensure!(report.common == ["shopping-list"] && report.has_other_tasks(), "{:?}", report.common);
+    // `sop` owes four artifacts whatever its task says; the file that the task wants comes on top.
+    let artifacts = |engine: &str| Ok::<_, anyhow::Error>(found(&report, "shopping-list", engine)?.artifacts);
+    ensure!(artifacts("sop")? == Ratio { of: 5, all: 5 } && artifacts("react")? == Ratio { of: 1, all: 1 });
     let left: BTreeSet<&str> = report.left_out.iter().map(|left| left.task.as_str()).collect();
     ensure!(left.contains("one-usage"), "what has no script for an engine is told: {left:?}");
     Ok(())
@@ -149,9 +212,23 @@ async fn core_tasks_end_well_with_each_engine_and_can_be_compared() -> Result<()
 async fn integration_tasks_change_what_belongs_together() -> Result<()> {
     let _room = room().await;
     let home = tempfile::tempdir()?;
-    let report = kind_of_samples(home.path(), EvalKind::Integration, &[]).await?;
-    ensure!(report.results.len() >= 6, "{} tries", report.results.len());
+    let report = kind_of_samples(home.path(), EvalKind::Integration, &["--keep".as_ref()]).await?;
+    ensure!(report.results.len() >= 9, "{} tries", report.results.len());
     ensure!(report.results.iter().all(|one| one.checks.iter().filter(|check| check.passed).count() >= 3));
+    let of = |engine: &str| found(&report, "count", engine);
+    let mended = ["step 2 failed", "coder: step 2: mend logcut.sh", "step 2 is done"];
+    tells(home.path(), of("architect")?, &mended).await?;
+    let sent_back = ["the reviewer answered: send_back", "coder: round 2", "the reviewer answered: approve"];
+    tells(home.path(), of("team")?, &sent_back).await?;
+    // Two files are reviewed by somebody else; artifacts that the engine owes are counted once, though the task names them.
+    tells(home.path(), of("sop")?, &["reviewer: review 1", "[review_report]", "[complete_task]"]).await?;
+    let all = ["PlanCard", "DiffCard", "TestReport", "ReviewReport"];
+    ensure!(
+        checked(of("sop")?, EvalCheckKind::Artifact) == all
+            && of("sop")?.artifacts == Ratio { of: 4, all: 4 }
+    );
+    let verified = docket(home.path(), &["verify"]).await?;
+    ensure!(verified.code() == Some(0), "{verified:?}");
     Ok(())
 }
 
@@ -260,6 +337,7 @@ async fn what_must_fail_is_seen_to_fail_and_found_in_the_comparison() -> Result<
         ("outcome = \"succeeded\"", "files = [\"nothing.txt\"]", "file"),
         ("outcome = \"succeeded\"", "artifacts = [\"PlanCard\"]", "artifact"),
         ("outcome = \"succeeded\"", "denied = [\"no-rule\"]", "denied"),
+        ("outcome = \"succeeded\"", "engines.react.artifacts = [\"PlanCard\"]", "artifact"),
         ("unchanged = [\"tests/**\"]", "unread = [\"cellar.py\"]", "unread"),
         ("outcome = \"succeeded\"", "outcome = \"failed: turn_limit\"", ""),
     ];

@@ -105,6 +105,7 @@ async fn evaluate(mut cx: Context, args: &Args) -> Outcome {
     let folder =
         args.suite.as_deref().ok_or_else(|| Failure::new(Exit::Usage, "no suite; name its folder"))?;
     let suite = Suite::read(folder)?;
+    cx.config.prices_toml = suite.prices(cx.config.prices_toml.as_deref());
     let model = args.model.clone().map(|model| ModelRef { base_url: args.base_url.clone(), ..model });
     let choice = Choice { engines: &args.engine, model, only: &args.only };
     let matrix = Matrix::of(&cx, &suite, &choice)?;

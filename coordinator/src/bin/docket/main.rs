@@ -160,7 +160,7 @@ async fn dispatch(cx: Context, command: Command) -> Outcome {
         Command::Logs(args) => logs::run(cx, args).await,
         Command::Diff(args) => diff::run(cx, args).await,
         Command::Checkout(args) => checkout::run(cx, args).await,
-        Command::Cat(args) => cat::run(cx, args).await,
+        Command::Cat(args) => Box::pin(cat::run(cx, args)).await,
         Command::Blame(args) => blame::run(cx, args).await,
         Command::Apply(args) => apply::run(cx, args).await,
         Command::Push(args) => push::run(cx, args).await,

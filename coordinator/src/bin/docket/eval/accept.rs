@@ -15,7 +15,7 @@ use docket_worker::{
     sandbox::{CommandOutput, CommandSpec, Ended, Sandbox},
 };
 
-use super::{suite::Task, unread};
+use super::{matrix::Try, suite::Task, unread};
 use crate::{
     clean::Clean,
     context::Context,
@@ -27,19 +27,20 @@ const SAID_CHARS_MAX: usize = 2000;
 /// Paths that are named where several are not as they were.
 const NAMED_MAX: usize = 5;
 
-/// All checks of a task; none where its run ended before it had begun, for then there is nothing to look at.
+/// All checks of a try; none where its run ended before it had begun, for then there is nothing to look at.
 pub(super) async fn checked(
     cx: &Context,
     client: &Client,
-    task: &Task,
+    one: &Try<'_>,
     run: RunId,
     state: &RunState,
 ) -> Outcome<Option<Vec<EvalCheck>>> {
+    let (task, traces) = (one.task, one.task.traces(&one.engine));
     let Some(pins) = state.pins.as_deref() else { return Ok(None) };
     let events = typed(&client.all_events(run, Lineage::Own).await?)?;
     let mut checks: Vec<EvalCheck> = task.unchanged.iter().map(|glob| unchanged(glob, state)).collect();
-    checks.extend(task.denied.iter().map(|rule| denied(rule, &events)));
-    checks.extend(task.artifacts.iter().map(|name| {
+    checks.extend(traces.denied.iter().map(|rule| denied(rule, &events)));
+    checks.extend(traces.artifacts.iter().map(|name| {
         let passed = state.work.artifacts.contains_key(name);
         check(EvalCheckKind::Artifact, name, if passed { None } else { Some("the run left none".to_owned()) })
     }));

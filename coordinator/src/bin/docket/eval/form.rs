@@ -31,6 +31,9 @@ pub(super) struct SuiteForm {
     /// What holds for each task that does not say otherwise.
     #[serde(default)]
     pub(super) defaults: Defaults,
+    /// What models that follow scripts are taken to cost.
+    #[serde(default)]
+    pub(super) prices: toml::Table,
 }
 
 /// What a suite says for all its tasks. What a task forbids comes on top; all else it says stands in its place.
@@ -138,13 +141,22 @@ pub(super) struct ExpectForm {
     pub(super) files: Vec<WorkPath>,
     pub(super) artifacts: Vec<Line>,
     pub(super) denied: Vec<Line>,
+    pub(super) engines: BTreeMap<EngineName, TracesForm>,
 }
 
 impl Default for ExpectForm {
     fn default() -> Self {
-        let (files, artifacts, denied) = (Vec::new(), Vec::new(), Vec::new());
-        Self { outcome: EvalExpected::Succeeded, files, artifacts, denied }
+        let (files, artifacts, denied, engines) = (Vec::new(), Vec::new(), Vec::new(), BTreeMap::new());
+        Self { outcome: EvalExpected::Succeeded, files, artifacts, denied, engines }
     }
+}
+
+/// `[expect.engines.ENGINE]`: what this engine must leave in the log beside what any must.
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub(super) struct TracesForm {
+    pub(super) artifacts: Vec<Line>,
+    pub(super) denied: Vec<Line>,
 }
 
 /// The name of an engine of this build.

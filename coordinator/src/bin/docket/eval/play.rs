@@ -8,9 +8,9 @@ use std::{
 
 use docket_coordinator::clock::Clock;
 use docket_schema::{
-    eval::{EvalCheckKind, EvalHead, EvalOutcome, EvalReport, EvalResult},
+    eval::{EvalCheck, EvalCheckKind, EvalHead, EvalOutcome, EvalReport, EvalResult},
     ids::{BatchId, TaskId},
-    report::{CostSums, Metric, Ratio, Tally, TaskMetrics},
+    report::{CostSums, Metric, Ratio, Tally, TaskMetrics, artifacts_owed},
     task::TaskState,
     wire::{BatchView, CostQuery, MetricsQuery},
 };
@@ -194,7 +194,7 @@ async fn result(
     let outcome = EvalOutcome::of(view.task.state, state.as_ref());
     let checked = match (run, &state) {
         (Some(run), Some(state)) if outcome != EvalOutcome::Unfinished => {
-            accept::checked(cx, client, one.task, run, state).await?
+            accept::checked(cx, client, one, run, state).await?
         }
         (Some(_), _) | (None, _) => None,
     };
@@ -202,9 +202,18 @@ async fn result(
     let checks = checked.unwrap_or_default();
     let metrics = numbers.metrics.get(&one.id).map(|of| of.metrics.clone()).unwrap_or_default();
     let spans = view.runs.iter().filter_map(|run| Some(run.ended_at?.ms_since(run.started_at?)));
-    let artifact = |kind: EvalCheckKind| matches!(kind, EvalCheckKind::File | EvalCheckKind::Artifact);
-    let mut artifacts = Tally::of(&metrics).get(Metric::ArtifactCompleteness);
-    for check in checks.iter().filter(|check| artifact(check.what)) {
+    let owed = Tally::of(&metrics).get(Metric::ArtifactCompleteness);
+    // What the engine owes is counted once, whether its task names it or not.
+    let is_owed = |name: &str| owed.all > 0 && artifacts_owed(&one.engine.to_string()).contains(&name);
+    let counts = |check: &&EvalCheck| match check.what {
+        EvalCheckKind::File => true,
+        EvalCheckKind::Artifact => !is_owed(&check.name),
+        EvalCheckKind::Command | EvalCheckKind::Unchanged | EvalCheckKind::Unread | EvalCheckKind::Denied => {
+            false
+        }
+    };
+    let mut artifacts = owed;
+    for check in checks.iter().filter(counts) {
         artifacts = Ratio { of: artifacts.of + u64::from(check.passed), all: artifacts.all + 1 };
     }
     Ok(EvalResult {

@@ -14,10 +14,13 @@ use docket_schema::{
     report::SCRIPTED,
     task::{SettingsPatch, TEXT_BYTES_MAX, check_model},
 };
-use docket_worker::{model::ScriptedModel, policy::PathGlob};
+use docket_worker::{
+    model::{PriceTable, ScriptedModel},
+    policy::PathGlob,
+};
 
 use super::{
-    form::{Defaults, EngineName, File, Line, SuiteForm, TaskForm},
+    form::{Defaults, EngineName, File, Line, SuiteForm, TaskForm, TracesForm},
     matrix::twice,
 };
 use crate::{
@@ -39,6 +42,22 @@ pub(super) struct Suite {
     pub(super) name: String,
     pub(super) about: Option<String>,
     pub(super) tasks: Vec<Task>,
+    prices: toml::Table,
+}
+
+/// What a run must leave in its log.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(super) struct Traces {
+    /// Artifacts.
+    pub(super) artifacts: Vec<String>,
+    /// Rules that denied a call.
+    pub(super) denied: Vec<String>,
+}
+
+impl From<TracesForm> for Traces {
+    fn from(form: TracesForm) -> Self {
+        Self { artifacts: texts(form.artifacts), denied: texts(form.denied) }
+    }
 }
 
 /// A task of a suite.
@@ -69,8 +88,9 @@ pub(super) struct Task {
     pub(super) unread: Vec<PathGlob>,
     pub(super) expected: EvalExpected,
     pub(super) files: Vec<WorkPath>,
-    pub(super) artifacts: Vec<String>,
-    pub(super) denied: Vec<String>,
+    traces: Traces,
+    /// What more is wanted of an engine.
+    engine_traces: BTreeMap<EngineName, Traces>,
     /// Where all this stands, for what is found wrong later.
     pub(super) file: File,
 }
@@ -79,6 +99,16 @@ impl Task {
     /// The script that its model follows with this engine.
     pub(super) fn script(&self, engine: &EngineName) -> Option<&[u8]> {
         self.scripts.get(engine).or(self.script.as_ref()).map(Vec::as_slice)
+    }
+
+    /// What a run with this engine must leave in its log.
+    pub(super) fn traces(&self, engine: &EngineName) -> Traces {
+        let Traces { mut artifacts, mut denied } = self.traces.clone();
+        if let Some(more) = self.engine_traces.get(engine) {
+            artifacts.extend(more.artifacts.iter().cloned());
+            denied.extend(more.denied.iter().cloned());
+        }
+        Traces { artifacts, denied }
     }
 
     /// As `--only` sees it.
@@ -111,6 +141,12 @@ impl Suite {
         if !form.defaults.accept.commands.is_empty() {
             return Err(suite.wrong("defaults.accept.commands", "each task says its own"));
         }
+        let is_real = |name: &&String| !name.starts_with(&format!("{SCRIPTED}:"));
+        if let Some(name) = form.prices.keys().find(is_real) {
+            let why = format!("`{name}` follows no script; what it costs is said in docket.toml");
+            return Err(suite.wrong("prices", why));
+        }
+        PriceTable::load(Some(&form.prices.to_string())).map_err(|error| suite.wrong("prices", error))?;
         let mut tasks = Vec::new();
         for (name, path) in task_files(folder)? {
             let file = File::open(path)?;
@@ -119,7 +155,14 @@ impl Suite {
             tasks.push(reader.take(name, file, task)?);
         }
         tasks.sort_by(|a, b| (a.kind, &a.name).cmp(&(b.kind, &b.name)));
-        Ok(Self { name: form.name, about: form.about, tasks })
+        Ok(Self { name: form.name, about: form.about, tasks, prices: form.prices })
+    }
+
+    /// The user's own prices, and beneath them what the suite says of models that follow scripts.
+    pub(super) fn prices(&self, own: Option<&str>) -> Option<String> {
+        let own = own.map(|text| text.parse::<toml::Table>().expect("settings keep what they read as TOML"));
+        let all: toml::Table = self.prices.clone().into_iter().chain(own.unwrap_or_default()).collect();
+        (!all.is_empty()).then(|| all.to_string())
     }
 }
 
@@ -152,6 +195,10 @@ fn task_files(folder: &Path) -> Outcome<BTreeMap<String, PathBuf>> {
             Err(Failure::new(Exit::Usage, message))
         }
     }
+}
+
+fn texts(lines: Vec<Line>) -> Vec<String> {
+    lines.into_iter().map(|line| line.0).collect()
 }
 
 fn is_name(name: &str) -> bool {
@@ -197,7 +244,6 @@ impl Reader<'_> {
         let (limits, wide) = (self.limits(&form), form.tools.or(self.defaults.tools));
         let both = |own: &[PathGlob], all: &[PathGlob]| own.iter().chain(all).cloned().collect();
         let (forbidden, beside) = (&form.forbidden, &self.defaults.forbidden);
-        let texts = |lines: Vec<Line>| lines.into_iter().map(|line| line.0).collect();
         let timeout = form.accept.timeout.or(self.defaults.accept.timeout);
         Ok(Task {
             name,
@@ -221,8 +267,8 @@ impl Reader<'_> {
             accept_timeout_ms: timeout.unwrap_or(ACCEPT_TIMEOUT_MS),
             expected: form.expect.outcome,
             files: form.expect.files,
-            artifacts: texts(form.expect.artifacts),
-            denied: texts(form.expect.denied),
+            traces: Traces { artifacts: texts(form.expect.artifacts), denied: texts(form.expect.denied) },
+            engine_traces: form.expect.engines.into_iter().map(|(name, form)| (name, form.into())).collect(),
             file,
         })
     }

@@ -47,7 +47,8 @@ fn a_task_takes_from_the_defaults_what_it_does_not_say() {
     let own = "kind = \"safety\"\ntext = \"# Do it\\nnow\"\nempty = true\nmodel = \"openai:x\"\nbase_url = \"http://h:1/v1\"\n\
                tools = \"core\"\npolicy = \"own.toml\"\nsetup = []\nengines = [\"plan\"]\nlimits = { turns = 3, cost = \"0.5\" }\n\
                accept = { commands = [\"true\"], timeout = \"1m\" }\nforbidden = { unchanged = [\"own\"], unread = [\"key\"] }\n\
-               expect = { outcome = \"blocked\", files = [\"b\"], artifacts = [\"PlanCard\"], denied = [\"a\"] }\n";
+               [expect]\noutcome = \"blocked\"\nfiles = [\"b\"]\nartifacts = [\"PlanCard\"]\ndenied = [\"a\"]\n\
+               [expect.engines.sop]\nartifacts = [\"DiffCard\"]\n";
     let bare = "kind = \"core\"\ntext = \"Do it\"\ntitle = \"It\"\n[scripts]\nreview = \"s.toml\"\nreact = \"s.toml\"\n";
     let (_folder, read) =
         suite(&[("z", own), ("a", bare), ("b", "kind = \"core\"\ntext = \"x\"\nscript = \"s.toml\"")]);
@@ -79,7 +80,15 @@ fn a_task_takes_from_the_defaults_what_it_does_not_say() {
     assert!(own.policy.as_ref().is_some_and(|policy| policy.rules.is_empty()));
     assert_eq!((own.accept_timeout_ms, own.unread.len()), (60_000, 1));
     assert_eq!(own.unchanged.len(), 2, "what is forbidden by default stays forbidden");
-    assert_eq!((own.files.len(), own.artifacts.len(), own.denied.len()), (1, 1, 1));
+    assert_eq!(own.files.len(), 1);
+    let traces = |engine: &str| own.traces(&engine.parse().expect("an engine"));
+    let Traces { artifacts, denied } = traces("plan");
+    assert_eq!(
+        (artifacts.as_slice(), denied.as_slice()),
+        (&["PlanCard".to_owned()][..], &["a".to_owned()][..])
+    );
+    let more = traces("sop");
+    assert_eq!((more.artifacts.join(" "), more.denied), ("PlanCard DiffCard".to_owned(), denied));
 }
 
 #[test]
@@ -97,6 +106,11 @@ fn what_is_wrong_is_told_where_it_stands() {
             "kind = \"core\"\ntext = \"x\"\nengines = [\"plan\", \"plan\"]\n",
             "line 3: `engines`: it names `plan` twice",
         ),
+        (
+            "kind = \"core\"\ntext = \"x\"\n[expect.engines.sop]\nfiles = [\"a\"]\n",
+            "line 4: `expect.engines.sop.files`",
+        ),
+        ("kind = \"core\"\ntext = \"x\"\n[expect.engines.dream]\n", "there is no engine `dream`"),
         ("kind = \"core\"\ntext = \"x\"\n[accept]\ncommands = [\" \"]\n", "line 4: `accept.commands"),
     ] {
         let (_folder, read) = suite(&[("t", text)]);
@@ -109,4 +123,43 @@ fn what_is_wrong_is_told_where_it_stands() {
     assert!(read.expect_err("a name").error.to_string().contains("letters"));
     let (_folder, read) = suite(&[]);
     assert!(read.expect_err("no task").error.to_string().contains("holds no task"));
+}
+
+/// An entry of a price table.
+fn entry(name: &str, input: &str) -> String {
+    format!(
+        "[prices.\"{name}\"]\ninput = \"{input}\"\noutput = \"9\"\ncache_read = \"0\"\ncache_write = \"0\"\ncontext_tokens = 9\n\
+         output_tokens_max = 9\n"
+    )
+}
+
+#[test]
+fn a_suite_says_what_scripted_models_cost_and_the_user_has_the_last_word() {
+    let task = ("t", "kind = \"core\"\ntext = \"x\"\nempty = true\n");
+    let with = |prices: &str| {
+        let (folder, _) = suite(&[task]);
+        fs::write(folder.path().join("suite.toml"), format!("{SUITE}{prices}")).expect("written");
+        Suite::read(folder.path())
+    };
+    let read = with(&entry("scripted:s", "3")).unwrap_or_else(|failure| panic!("{}", failure.error));
+    let cost = |own: Option<&str>, model: &str| {
+        let table = PriceTable::load(read.prices(own).as_deref()).expect("valid");
+        table.of(&model.parse().expect("a model")).prices.input_nusd
+    };
+    assert_eq!((cost(None, "scripted:s"), cost(None, "scripted:other")), (3000, 0));
+    let own = |name: &str, input: &str| entry(name, input).replace("[prices.", "[");
+    assert_eq!(cost(Some(&own("scripted:s", "5")), "scripted:s"), 5000, "the user's own stands");
+    let local = own("openai:local", "7");
+    assert_eq!((cost(Some(&local), "openai:local"), cost(Some(&local), "scripted:s")), (7000, 3000));
+    let (_folder, none) = suite(&[task]);
+    assert_eq!(none.unwrap_or_else(|failure| panic!("{}", failure.error)).prices(None), None);
+    for (prices, says) in [
+        (entry("openai:gpt-5", "0"), "`openai:gpt-5` follows no script"),
+        (entry("scripted:s", "cheap"), "`scripted:s.input` must be"),
+    ] {
+        let failure = with(&prices).expect_err(&prices);
+        let said = failure.error.to_string();
+        assert!(said.contains("suite.toml, line 17: `prices`: ") && said.contains(says), "{said}");
+        assert_eq!(failure.exit, Exit::Usage);
+    }
 }
