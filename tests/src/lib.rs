@@ -8,3 +8,4 @@ pub mod model_server;
 pub mod pg_cluster;
 pub mod pooler;
 pub mod system;
+pub mod talks;

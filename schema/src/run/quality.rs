@@ -60,4 +60,13 @@ pub struct QualityGate {
     pub reason: String,
     /// How often it failed.
     pub failed: u32,
+    /// Of these, the times before a person spoke last: they count for no limit.
+    pub forgiven: u32,
+}
+
+impl QualityGate {
+    /// How often it failed, as far as that counts for its limit.
+    pub const fn failed_counted(&self) -> u32 {
+        self.failed.saturating_sub(self.forgiven)
+    }
 }

@@ -216,6 +216,11 @@ pub struct RunState {
     pub empty_answers: u32,
     /// Rounds of gates that failed.
     pub corrections: u32,
+    /// Of these, the ones before a person spoke last, and those of a run that this one goes on from: they count for no
+    /// limit.
+    pub forgiven_corrections: u32,
+    /// Turns and rounds of correction that a run had behind it when it began to go on from another: its cap is its own.
+    pub before: (Turn, u32),
     /// All gates of the last round passed, and nothing has happened since.
     pub gates_passed: bool,
     /// Failed checks of the last round that are to be mended before it counts.
@@ -335,6 +340,8 @@ impl Default for RunState {
             last_failure: None,
             empty_answers: 0,
             corrections: 0,
+            forgiven_corrections: 0,
+            before: (Turn(0), 0),
             gates_passed: false,
             mends_due: Vec::new(),
             mend_changed: false,
@@ -391,6 +398,11 @@ impl RunState {
         let typed = RunEvent::decode(&event.kind, event.version, event.payload.as_str())
             .map_err(|source| CorruptLog::Decode { seq: event.seq, source })?;
         self.apply(event.into(), typed)
+    }
+
+    /// Rounds of gates that failed and count for the limit of them.
+    pub const fn corrections_counted(&self) -> u32 {
+        self.corrections.saturating_sub(self.forgiven_corrections)
     }
 
     /// Bytes of what a request carries besides its conversation: prompt and tools.

@@ -147,7 +147,7 @@ impl RunState {
         self.cancel_requested = false;
         self.pause_requested = false;
         self.limit = None;
-        self.work.last_turn = None;
+        self.counts_anew();
         Ok(())
     }
 

@@ -308,6 +308,8 @@ pub struct Work {
     pub quality: BTreeMap<String, QualityGate>,
     /// The last turn there is, and why.
     pub last_turn: Option<(Turn, String)>,
+    /// The phase that the last turn came in.
+    pub last_turn_in: Option<String>,
     /// Words of people that no model has read yet.
     pub heard: Vec<Content>,
     /// What the role in hand said last, while no other was taken up.
@@ -318,6 +320,14 @@ impl Work {
     /// Steps of the plan in force that ended well.
     pub fn steps_done(&self) -> usize {
         self.ended.iter().filter(|end| end.success).count()
+    }
+
+    /// A run that goes on from another has turns again: what was to be its last one stands where it came.
+    pub(super) fn has_turns_again(&mut self) {
+        if self.last_turn.take().is_some() {
+            self.phase = self.last_turn_in.take();
+            self.done.clear();
+        }
     }
 
     pub(super) fn answered(&mut self, text: Option<Content>) {
@@ -399,19 +409,20 @@ impl Work {
             Fact::QualityGate { gate, verdict, reason } => self.gated(gate, verdict, reason),
             Fact::LastTurn { turn, reason } => {
                 self.last_turn = Some((turn, reason));
+                self.last_turn_in = self.phase.clone();
                 self.done.clear();
             }
         }
     }
 
     fn gated(&mut self, gate: String, verdict: GateVerdict, reason: String) {
-        let before = self.quality.get(&gate).map_or(0, |gate| gate.failed);
+        let (before, forgiven) = self.quality.get(&gate).map_or((0, 0), |gate| (gate.failed, gate.forgiven));
         let failed = before + u32::from(verdict == GateVerdict::Failed);
         match verdict {
             GateVerdict::Failed => self.problem = Some(reason.clone()),
             GateVerdict::Passed | GateVerdict::Excused => self.valid(),
         }
-        self.quality.insert(gate, QualityGate { verdict, reason, failed });
+        self.quality.insert(gate, QualityGate { verdict, reason, failed, forgiven });
         self.done.clear();
     }
 

@@ -87,11 +87,12 @@ fn next(run: &RunState, pins: &RunStarted) -> Decision {
     if let Some(decision) = early_end::decision(run, pins) {
         return decision;
     }
-    if run.empty_answers >= pins.settings.empty_answers_max {
+    let unheard = !run.work.heard.is_empty();
+    if run.empty_answers >= pins.settings.empty_answers_max && !unheard {
         let message = format!("{} empty answers in a row", run.empty_answers);
         return end(run, failed(FailureKind::EmptyAnswers, &message));
     }
-    if run.corrections > pins.settings.corrections_max {
+    if run.corrections_counted() > pins.settings.corrections_max {
         return end(run, failed(FailureKind::Gates, &verification::still_failing(run, pins)));
     }
     if run.turn.0 >= turns_allowed(run, &pins.settings) {
@@ -269,7 +270,9 @@ fn used_too_much(run: &RunState) -> Option<String> {
 }
 
 pub(super) const fn turns_allowed(run: &RunState, settings: &RunSettings) -> u32 {
-    settings.turns_max.saturating_add(run.corrections.saturating_mul(settings.correction_turns))
+    let (turns, corrections) = (run.before.0.0, run.corrections.saturating_sub(run.before.1));
+    let more = turns.saturating_add(corrections.saturating_mul(settings.correction_turns));
+    settings.turns_max.saturating_add(more)
 }
 
 /// A request of a model.

@@ -112,7 +112,7 @@ pub(super) fn speak<'a>(run: &'a RunState, pins: &RunStarted) -> Result<&'a Cont
 
 /// Asks the role in hand, with these words at the end, unless it is not to go on.
 pub(super) fn ask(run: &RunState, pins: &RunStarted, nudge: Option<String>) -> Decision {
-    if run.empty_answers >= pins.settings.empty_answers_max {
+    if run.empty_answers >= pins.settings.empty_answers_max && !is_spoken_to(run) {
         let message = format!("{} empty answers in a row", run.empty_answers);
         return react::end(run, react::failed(FailureKind::EmptyAnswers, &message));
     }
@@ -227,7 +227,7 @@ pub(super) enum Checked {
 pub(super) fn checks(run: &RunState, pins: &RunStarted) -> Result<Checked, Decision> {
     match run.work.checked {
         Some(true) => Ok(Checked::Passed),
-        Some(false) if run.corrections > pins.settings.corrections_max && !is_spoken_to(run) => {
+        Some(false) if run.corrections_counted() > pins.settings.corrections_max && !is_spoken_to(run) => {
             Err(fail(run, FailureKind::Gates, &verification::still_failing(run, pins)))
         }
         Some(false) => Ok(Checked::Failed),

@@ -157,7 +157,7 @@ fn planned(run: &RunState, pins: &RunStarted) -> Result<Decision, Decision> {
 /// The builder's part, until it says that the change is made; then the gate `tests_exist`.
 fn implemented(run: &RunState, pins: &RunStarted) -> Result<Decision, Decision> {
     let corrections_max = pins.settings.corrections_max;
-    if run.corrections > corrections_max {
+    if run.corrections_counted() > corrections_max {
         return Ok(seat::fail(run, FailureKind::Gates, &verification::still_failing(run, pins)));
     }
     if let Some(message) = failed_too_often(run, TESTS_EXIST, corrections_max + 1) {
@@ -249,7 +249,7 @@ fn reported(run: &RunState, pins: &RunStarted, report: &ReviewReport) -> Decisio
         facts.push(phase(SopPhase::Complete));
         return seat::conclude(run, facts);
     };
-    if run.work.corrections >= pins.settings.corrections_max {
+    if run.work.corrections >= pins.settings.corrections_max && !seat::is_spoken_to(run) {
         let message = format!(
             "after {} rounds of correction the review still wants a change: {}",
             run.work.corrections,
@@ -407,7 +407,7 @@ fn own<'a>(run: &'a RunState, tool: &str) -> Option<&'a Done> {
 
 /// What cannot be taken is handed in again, unless it was too often.
 fn invalid(run: &RunState, what: &str, problem: String, why: FailureKind) -> Decision {
-    if run.work.invalid + 1 >= INVALID_MAX {
+    if run.work.invalid + 1 >= INVALID_MAX && !seat::is_spoken_to(run) {
         let message =
             format!("{INVALID_MAX} times in a row no {what} could be taken; the last one: {problem}");
         return seat::fail(run, why, &message);
@@ -416,7 +416,7 @@ fn invalid(run: &RunState, what: &str, problem: String, why: FailureKind) -> Dec
 }
 
 fn failed_too_often(run: &RunState, gate: &str, max: u32) -> Option<String> {
-    let stands = run.work.quality.get(gate).filter(|stands| stands.failed >= max)?;
+    let stands = run.work.quality.get(gate).filter(|stands| stands.failed_counted() >= max)?;
     Some(format!(
         "the quality gate `{gate}` failed {} times; the last time: {}",
         stands.failed, stands.reason

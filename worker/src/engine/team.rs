@@ -5,7 +5,8 @@
 //! results that it is to see; the role knows nothing else. Each answer is JSON by its role's schema, and is recorded. A
 //! tester's word that tests passed is not taken unless a command of its own ended, and then the runtime runs the final
 //! checks itself: what they say is the step's end. After the last role the orchestrator finishes or has another round,
-//! three at most; what a role sent back, or a check that fails, it cannot finish. The final checks have the last word.
+//! three at most, and one more for what a person says after the last; what a role sent back, or a check that fails, it
+//! cannot finish. The final checks have the last word.
 
 pub mod registry;
 
@@ -100,6 +101,11 @@ const fn round_of(run: &RunState) -> u32 {
     run.work.corrections + 1
 }
 
+/// How many rounds there are, those that a person's words are worth among them.
+fn rounds(run: &RunState) -> u32 {
+    round_of(run).max(ROUNDS_MAX)
+}
+
 /// A role's part of a round: the orchestrator's brief, then its own answer.
 fn worked(run: &RunState, pins: &RunStarted, role: &str) -> Result<Decision, Decision> {
     let round = round_of(run);
@@ -184,15 +190,20 @@ fn decided(run: &RunState, pins: &RunStarted) -> Result<Decision, Decision> {
         match seat::checks(run, pins)? {
             // It hears that, and decides anew.
             Checked::Passed if seat::is_spoken_to(run) => {
-                let judged = Fact::Judged { verdict: Judgement::Continue, reason: seat::SPOKEN.to_owned() };
-                return Ok(seat::conclude(run, vec![judged]));
+                return Ok(seat::conclude(run, vec![spoken()]));
             }
             Checked::Passed => return Ok(succeeded(run)),
             Checked::Failed => asks = format!("round {round}: the final checks failed"),
         }
     }
     let held = held(run);
-    if let Some(why) = held.as_ref().filter(|_| round >= ROUNDS_MAX && !seat::is_spoken_to(run)) {
+    // What a person says after the last round is worth one more. It is recorded before the orchestrator reads it.
+    let is_heard = matches!(run.work.judged, Some((Judgement::Continue, _)));
+    let is_last = round >= ROUNDS_MAX && !is_heard;
+    if is_last && seat::is_spoken_to(run) {
+        return Ok(seat::conclude(run, vec![spoken()]));
+    }
+    if let Some(why) = held.as_ref().filter(|_| is_last) {
         return Ok(out_of_rounds(run, pins, why));
     }
     let order = ordered(run, pins, asks, &Wants::Decision { held, sequence: sequence(pins) })?;
@@ -202,15 +213,18 @@ fn decided(run: &RunState, pins: &RunStarted) -> Result<Decision, Decision> {
         Action::Finish => {
             Ok(seat::conclude(run, vec![fact, Fact::Judged { verdict: Judgement::Finish, reason }]))
         }
-        Action::Again | Action::HandOver | Action::Ask if round >= ROUNDS_MAX => {
-            Ok(out_of_rounds(run, pins, &reason))
-        }
+        Action::Again | Action::HandOver | Action::Ask if is_last => Ok(out_of_rounds(run, pins, &reason)),
         Action::Again | Action::HandOver | Action::Ask => {
             let steps = steps_from(pins, begins_with(run, pins, order.said.from.as_deref()));
             let judged = Fact::Judged { verdict: Judgement::Retry, reason: reason.clone() };
             Ok(seat::conclude(run, vec![fact, judged, Fact::Correcting { reason }, Fact::Planned { steps }]))
         }
     }
+}
+
+/// A person has something to say: the orchestrator hears it, and may have another round for it.
+fn spoken() -> Fact {
+    Fact::Judged { verdict: Judgement::Continue, reason: seat::SPOKEN.to_owned() }
 }
 
 /// Why the work cannot be finished as it is.
@@ -227,7 +241,7 @@ fn out_of_rounds(run: &RunState, pins: &RunStarted, why: &str) -> Decision {
     if run.work.checked == Some(false) {
         return seat::fail(run, FailureKind::Gates, &verification::still_failing(run, pins));
     }
-    seat::fail(run, FailureKind::Plan, &format!("the task is not done after {ROUNDS_MAX} rounds: {why}"))
+    seat::fail(run, FailureKind::Plan, &format!("the task is not done after {} rounds: {why}", round_of(run)))
 }
 
 /// Ends the run well, with the orchestrator's last words.
@@ -382,8 +396,13 @@ fn for_orchestrator(run: &RunState, pins: &RunStarted, wants: &Wants<'_>) -> Vec
     let sequence = sequence(pins);
     let mut opening = vec![
         seat::task(pins),
-        format!("Round {} of {ROUNDS_MAX}. The order of the roles: {}.", round_of(run), sequence.join(" → "))
-            .into(),
+        format!(
+            "Round {} of {}. The order of the roles: {}.",
+            round_of(run),
+            rounds(run),
+            sequence.join(" → ")
+        )
+        .into(),
     ];
     let steps = run.work.plan.as_deref().unwrap_or_default();
     for role in &sequence {

@@ -119,7 +119,7 @@ pub(super) fn cannot_run(run: &RunState) -> Option<Decision> {
 
 /// How a run ends whose checks still fail and that may not correct them again.
 pub(super) fn still_failing(run: &RunState, pins: &RunStarted) -> String {
-    let rounds = run.corrections - 1;
+    let rounds = run.corrections_counted().saturating_sub(1);
     if pins.settings.check_rules > 0 {
         let after = match rounds {
             0 => "the final checks fail".to_owned(),

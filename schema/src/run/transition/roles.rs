@@ -8,6 +8,7 @@ use crate::{
     run::{
         compacted::Summary,
         event::RunStarted,
+        permits::Permits,
         reads::Reads,
         role::{RoleBegan, RolesPinned},
         state::{RunState, Stage},
@@ -30,7 +31,8 @@ impl RunState {
     /// The engine that goes on knows nothing of the other's roles, and has to be told what it is about.
     pub(super) fn another_engine(&mut self, pins: &RunStarted) {
         let had_roles = self.work.role.is_some();
-        // Calls of the runtime's own keep their numbers: what a person allowed was for one of them.
+        // What a person allowed was for the other's calls, whose numbers are not used again.
+        self.permits = Permits::default();
         self.work = Work { own_calls: self.work.own_calls, ..Work::default() };
         if had_roles {
             self.begin_anew();
@@ -53,7 +55,7 @@ impl RunState {
         for text in event.opening {
             self.transcript.note(Part::Text { text });
         }
-        waiting.into_iter().for_each(|text| self.hear(text));
+        waiting.into_iter().for_each(|text| self.tell(text));
         *self.work.roles_begun.entry(event.role.clone()).or_default() += 1;
         self.work.role = Some(event.role);
         self.work.about = event.about;
@@ -85,8 +87,21 @@ impl RunState {
         Ok(())
     }
 
-    /// Words of a person's, for the model that is asked next.
+    /// Words of a person's, for the model that is asked next. What failed before them was without them.
     pub(super) fn hear(&mut self, text: Content) {
+        self.forgiven_corrections = self.corrections;
+        self.work.quality.values_mut().for_each(|gate| gate.forgiven = gate.failed);
+        self.tell(text);
+    }
+
+    /// What a run that goes on from another does not take from it: its limits are its own.
+    pub(super) fn counts_anew(&mut self) {
+        self.forgiven_corrections = self.corrections;
+        self.before = (self.turn, self.corrections);
+        self.work.has_turns_again();
+    }
+
+    fn tell(&mut self, text: Content) {
         self.work.heard.push(text.clone());
         self.transcript.note(Part::Text { text });
     }

@@ -12,6 +12,7 @@ use docket_tests::{
     system::{
         Again, Append, Coordinator, History, LONG, LeaseTime, Sample, Worker, WorkerOptions, room, say,
     },
+    talks::{idle_team, talk},
 };
 use docket_worker::{
     bootstrap::{FailWhen, FailWhom, Failpoint},
@@ -134,37 +135,25 @@ text = '{"verdict": "accept", "reason": "it is there"}'
 "#;
 
 /// One round: a command that adds to a file, a test of it, checks of what the tester says, the end.
-const TEAM: &str = r#"
-[[talks]]
-role = "orchestrator"
-opening_contains = "All roles have spoken"
-[[talks.turns]]
-text = '{"action": "finish", "summary": "added"}'
-[[talks]]
-role = "orchestrator"
-[[talks.turns]]
-text = '{"action": "hand_over", "brief": "Do your part.", "results": ["task"]}'
-[[talks]]
-role = "architect"
-[[talks.turns]]
-text = '{"design": "Add a line.", "files": []}'
-[[talks]]
-role = "coder"
-[[talks.turns]]
-calls = [{ name = "run_command", args = { command = "echo once >> log.txt" } }]
-[[talks.turns]]
-text = '{"done": true, "summary": "added"}'
-[[talks]]
-role = "tester"
-[[talks.turns]]
-calls = [{ name = "run_command", args = { command = "grep -c once log.txt" } }]
-[[talks.turns]]
-text = '{"outcome": "passed", "summary": "it is there once"}'
-[[talks]]
-role = "reviewer"
-[[talks.turns]]
-text = '{"verdict": "approve", "summary": "right"}'
-"#;
+fn team() -> String {
+    let command = |line: &str| format!("!{{ name = \"run_command\", args = {{ command = \"{line}\" }} }}");
+    [
+        talk("orchestrator", "All roles have spoken", &[r#"{"action": "finish", "summary": "added"}"#]),
+        talk(
+            "orchestrator",
+            "",
+            &[r#"{"action": "hand_over", "brief": "Do your part.", "results": ["task"]}"#],
+        ),
+        talk("coder", "", &[&command("echo once >> log.txt"), r#"{"done": true, "summary": "added"}"#]),
+        talk(
+            "tester",
+            "",
+            &[&command("grep -c once log.txt"), r#"{"outcome": "passed", "summary": "it is there once"}"#],
+        ),
+        idle_team(),
+    ]
+    .concat()
+}
 
 /// A plan, a file that is made, a command that adds to another: two files, which a reviewer looks at. The runtime's own
 /// calls, the check and each card are boundaries as well.
@@ -276,15 +265,15 @@ pub(crate) async fn sweep_roles() -> Result<()> {
     let both = &[Victim::Run, Victim::Supervisor][..];
     // A run of the team has more boundaries than the others, and no other kinds of them.
     for (engine, script, victims) in [
-        ("plan", PLAN, both),
-        ("review", REVIEW, both),
-        ("architect", ARCHITECT, both),
-        ("team", TEAM, &[Victim::Run]),
-        ("sop", SOP, both),
+        ("plan", PLAN.to_owned(), both),
+        ("review", REVIEW.to_owned(), both),
+        ("architect", ARCHITECT.to_owned(), both),
+        ("team", team(), &[Victim::Run]),
+        ("sop", SOP.to_owned(), both),
     ] {
         let host = Arc::new(Coordinator::start(place(None).await?, LeaseTime::Short).await?);
         let spec = Arc::new(template(&host, engine).await?);
-        let whole = Arc::new(undisturbed(&host, &spec, script).await?);
+        let whole = Arc::new(undisturbed(&host, &spec, &script).await?);
         ensure!(whole.seqs.len() > 10 && whole.concluded > 3, "{engine}: {:?}", whole.seqs);
         let mut scenarios = JoinSet::new();
         for victim in victims.iter().copied() {
@@ -293,10 +282,11 @@ pub(crate) async fn sweep_roles() -> Result<()> {
             {
                 let permit = room().await;
                 let (whole, host, spec) = (Arc::clone(&whole), Arc::clone(&host), Arc::clone(&spec));
+                let script = script.clone();
                 scenarios.spawn(async move {
                     let _permit = permit;
                     let crash = (victim, seq, when);
-                    (crash, Box::pin(play(&whole, crash, &host, (&spec, script))).await)
+                    (crash, Box::pin(play(&whole, crash, &host, (&spec, &script))).await)
                 });
             }
         }

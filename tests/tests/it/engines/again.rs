@@ -1,125 +1,200 @@
-//! What a person says of a run that had ended well is heard before the run that goes on may end, whatever its engine.
+//! What a person says is heard, whatever the engine and wherever the run stands: of a run that had ended well, of one that
+//! failed, and while the last checks run.
 
 use anyhow::{Context as _, Result, ensure};
-use docket_schema::{run::RunEvent, task::TaskState};
-use docket_tests::system::{Coordinator, LeaseTime, Place, Sample, Worker, WorkerOptions, room};
+use docket_schema::{
+    ids::TaskId,
+    run::{RunEvent, RunOutcome},
+    task::TaskState,
+};
+use docket_tests::{
+    system::{Coordinator, History, LeaseTime, Place, Sample, Worker, WorkerOptions, room, seen},
+    talks::{Makes, makes, script, talk},
+};
 
-const PLAN: &str = r#"
-[[talks]]
-role = "planner"
-[[talks.turns]]
-text = '{"steps": [{"kind": "message", "text": "nothing is to be done"}]}'
-"#;
+use super::FILES;
 
-const REVIEW: &str = r#"
-[[talks]]
-role = "planner"
-opening_contains = "asked again"
-[[talks.turns]]
-text = "[]"
-[[talks]]
-role = "planner"
-[[talks.turns]]
-text = '["look"]'
-[[talks]]
-role = "executor"
-[[talks.turns]]
-text = '{"success": true, "output": "looked"}'
-[[talks]]
-role = "reviewer"
-[[talks.turns]]
-text = '{"verdict": "finish", "reason": "nothing is to be done"}'
-"#;
+const ENGINES: [&str; 6] = ["react", "plan", "review", "architect", "team", "sop"];
+/// The words by which scripts know that a person has spoken.
+const PERSON: &str = "Seven is wanted";
+/// What is checked at the end: `f` gives a number of one digit that is not below the one in this file.
+const TESTS: &str = "python3 -c 'import a; assert a.f() >= int(open(\"least\").read())'";
 
-const TEAM: &str = r#"
-[[talks]]
-role = "orchestrator"
-opening_contains = "All roles have spoken"
-[[talks.turns]]
-text = '{"action": "finish", "summary": "nothing was to be done"}'
-[[talks.turns]]
-text = '{"action": "finish", "summary": "nor was it after that"}'
-[[talks]]
-role = "orchestrator"
-[[talks.turns]]
-text = '{"action": "hand_over", "brief": "Do your part.", "results": ["task"]}'
-[[talks]]
-role = "architect"
-[[talks.turns]]
-text = '{"design": "Nothing.", "files": []}'
-[[talks]]
-role = "coder"
-[[talks.turns]]
-text = '{"done": true, "summary": "nothing"}'
-[[talks]]
-role = "tester"
-[[talks.turns]]
-text = '{"outcome": "none", "summary": "there is nothing to test"}'
-[[talks]]
-role = "reviewer"
-[[talks.turns]]
-text = '{"verdict": "approve", "summary": "right"}'
-"#;
+/// A script: `f` gives 2, and 7 once a person has spoken, which is done in this round of the team.
+fn then_seven(engine: &str, round: u32) -> String {
+    let then = makes(engine, Makes { from: 2, to: 7, at: PERSON, round });
+    script(&[then, makes(engine, Makes { from: 1, to: 2, at: "", round: 1 })])
+}
 
-const SOP: &str = r#"
-[[talks]]
-role = "planner"
-[[talks.turns]]
-calls = [{ name = "plan_card", args = { summary = "a note is missing", steps = ["note it"], files = ["n.txt"] } }]
-[[talks]]
-role = "builder"
-opening_contains = "a person has something to say"
-[[talks.turns]]
-calls = [
-  { name = "create_file", args = { path = "m.txt", content = "more\n" } },
-  { name = "diff_card", args = { rationale = "more is wanted", not_verified_because = "a note" } },
-]
-[[talks]]
-role = "builder"
-[[talks.turns]]
-calls = [
-  { name = "create_file", args = { path = "n.txt", content = "noted\n" } },
-  { name = "diff_card", args = { rationale = "it is wanted", not_verified_because = "a note" } },
-]
-[[talks.turns]]
-calls = [{ name = "review_report", args = { risks = ["none: a note"], recommendations = [] } }]
-[[talks.turns]]
-calls = [{ name = "complete_task", args = { summary = "noted" } }]
-[[talks]]
-role = "reviewer"
-[[talks.turns]]
-calls = [{ name = "review_report", args = { risks = ["none: two notes"], recommendations = [] } }]
-[[talks.turns]]
-calls = [{ name = "complete_task", args = { summary = "noted, and more" } }]
-"#;
+struct Stage {
+    coordinator: Coordinator,
+    worker: Worker,
+}
+
+impl Stage {
+    async fn set(settings: &str) -> Result<Self> {
+        let coordinator = Coordinator::start(Place::Home, LeaseTime::Usual).await?;
+        let options = WorkerOptions { settings: settings.to_owned(), slots: 2, ..WorkerOptions::default() };
+        let worker = Worker::start(&coordinator, &options).await?;
+        Ok(Self { coordinator, worker })
+    }
+
+    async fn submit(&self, engine: &str, script: &str, least: &str, more: &[&str]) -> Result<TaskId> {
+        let files = [&FILES[..], &[("least", least), (".gitignore", "__pycache__/\nhere\n")]].concat();
+        let sample = Sample::new(&files)?;
+        let script = sample.script(script)?;
+        let script = script.to_str().context("UTF-8")?;
+        let args = ["--model", "scripted:x", "--script", script, "--engine", engine, "--attempts", "1"];
+        Ok(sample.submit(&self.coordinator, &[&args[..], more].concat()).await?.0)
+    }
+
+    /// Waits for the end; gives the history, which is verified, once it is as it should be.
+    async fn ends(&self, task: TaskId, state: TaskState) -> Result<History> {
+        let view = self.coordinator.ended(task).await.with_context(|| self.worker.tail())?.task;
+        let history = self.coordinator.history(view.last_run.context("a run")?).await?;
+        ensure!(view.state == state, "{:?}: {:?}; {}", view.state, view.message, history.kinds());
+        history.verify(self.coordinator.client()).await?;
+        Ok(history)
+    }
+
+    async fn gives(&self, task: TaskId, number: u32) -> Result<()> {
+        let cat = self.coordinator.docket(&["cat", &task.to_string(), "a.py"]).await?.ok()?;
+        ensure!(cat.contains(&format!("return {number}")), "{cat}");
+        Ok(())
+    }
+
+    async fn end(self) -> Result<()> {
+        self.worker.drain().await?;
+        self.coordinator.end_and_check().await
+    }
+}
+
+/// What a run that goes on from another did by itself.
+fn own(history: &History) -> Result<&[RunEvent]> {
+    let forked = history.events.iter().rposition(|event| matches!(event, RunEvent::Forked(_)));
+    Ok(&history.events[forked.context("it stands on another")?..])
+}
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn whoever_goes_on_with_what_was_rejected_is_asked_with_the_persons_words() -> Result<()> {
     let _room = room().await;
-    let coordinator = Coordinator::start(Place::Home, LeaseTime::Usual).await?;
-    let worker = Worker::start(&coordinator, &WorkerOptions::default()).await?;
-    for (engine, script) in [("plan", PLAN), ("review", REVIEW), ("team", TEAM), ("sop", SOP)] {
-        let sample = Sample::new(&[("a.txt", "a\n")])?;
-        let script = sample.script(script)?;
-        let script = script.to_str().context("UTF-8")?;
-        let args =
-            ["--model", "scripted:x", "--script", script, "--engine", engine, "--tests", "test -e a.txt"];
-        let (task, _) = sample.submit(&coordinator, &args).await?;
-        let first = coordinator.ended(task).await?.task;
-        ensure!(first.state == TaskState::Completed, "{engine}: {first:?}\n{}", worker.tail());
-        coordinator.docket(&["reject", &task.to_string(), "--comment", "It is not done"]).await?.ok()?;
-        let second = coordinator.ended(task).await?.task;
-        ensure!(second.state == TaskState::Completed, "{engine}: {second:?}\n{}", worker.tail());
-        ensure!(second.last_run != first.last_run, "{engine}: no run went on");
-        let history = coordinator.history(second.last_run.context("a run")?).await?;
-        history.verify(coordinator.client()).await?;
-        let forked = history.events.iter().rposition(|event| matches!(event, RunEvent::Forked(_)));
-        let own = &history.events[forked.context("it stands on the first")?..];
-        let asked = own.iter().filter(|event| matches!(event, RunEvent::ModelRequested(_))).count();
-        ensure!(asked > 0, "{engine}: nobody heard the words: {}", history.kinds());
-        let checked = own.iter().any(|event| matches!(event, RunEvent::GateFinished(_)));
-        ensure!(checked || engine == "team", "{engine}: its checks did not run again");
+    let stage = Stage::set("").await?;
+    for engine in ENGINES {
+        let task = stage.submit(engine, &then_seven(engine, 2), "2", &["--tests", TESTS]).await?;
+        let first = stage.ends(task, TaskState::Completed).await.context(engine)?;
+        stage.gives(task, 2).await.context(engine)?;
+        let docket = async |args: &[&str]| stage.coordinator.docket(args).await?.ok();
+        docket(&["reject", &task.to_string(), "--comment", PERSON]).await?;
+        let second = stage.ends(task, TaskState::Completed).await.context(engine)?;
+        ensure!(second.events.len() > first.events.len(), "{engine}: no run went on");
+        let checked = own(&second)?.iter().any(|event| matches!(event, RunEvent::GateFinished(_)));
+        ensure!(checked, "{engine}: its checks did not run again: {}", second.kinds());
+        stage.gives(task, 7).await.context(engine)?;
     }
-    worker.drain().await?;
-    Ok(())
+    stage.end().await
+}
+
+/// A way to fail, and what is said until a person speaks.
+struct Fails<'a> {
+    engine: &'a str,
+    /// How its run ends.
+    why: &'a str,
+    flags: &'a [&'a str],
+    /// What is said before all else.
+    first: String,
+    /// The number that `f` gives by then; the round of the team in which it comes to give 7.
+    from: u32,
+    round: u32,
+}
+
+impl Fails<'_> {
+    fn script(&self) -> String {
+        let then = makes(self.engine, Makes { from: self.from, to: 7, at: PERSON, round: self.round });
+        script(&[then, self.first.clone(), makes(self.engine, Makes { from: 1, to: 2, at: "", round: 1 })])
+    }
+}
+
+/// Each engine with its own ways to fail, and with those of limits.
+fn ways_to_fail() -> Vec<Fails<'static>> {
+    let way = |engine, why, first: &str| Fails {
+        engine,
+        why,
+        flags: &[],
+        first: first.to_owned(),
+        from: if first.is_empty() { 2 } else { 1 },
+        round: 4,
+    };
+    let says = |role: &str, text: &str| talk(role, "", &[text]);
+    let card = "!{ name = \"plan_card\", args = { summary = \"s\", steps = [], files = [] } }";
+    let looks = "!{ name = \"list_files\", args = {} }";
+    let mut all: Vec<Fails<'static>> = ENGINES
+        .into_iter()
+        // The planner gives the same plan again and again: what it changes is changed.
+        .map(|engine| way(engine, if engine == "plan" { "plan" } else { "gates" }, ""))
+        .collect();
+    all.push(way("plan", "plan", &says("planner", "I would change a.py.")));
+    all.push(way("review", "plan", &says("executor", "It did not work.")));
+    all.push(way("team", "plan", &says("coder", r#"{"done": false, "summary": "I cannot"}"#)));
+    all.push(way("team", "plan", &says("architect", "Let f give 2.")));
+    all.push(way("sop", "plan", &says("planner", card)));
+    all.push(way("sop", "empty_answers", &says("planner", "I would change a.py.")));
+    for (engine, role) in [("react", ""), ("review", "executor"), ("team", "coder"), ("sop", "planner")] {
+        let first = talk(role, "", &[looks]);
+        all.push(Fails { flags: &["--turns", "4"], ..way(engine, "turn_limit", &first) });
+    }
+    // The cap comes where nothing loops: before the plan is carried out.
+    for engine in ["plan", "architect"] {
+        all.push(Fails { flags: &["--turns", "1"], from: 1, ..way(engine, "turn_limit", "") });
+    }
+    all
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_failed_run_that_is_resumed_with_a_persons_words_hears_them_and_goes_on() -> Result<()> {
+    let _room = room().await;
+    let stage = Stage::set("[run]\ncorrections_max = 2\n").await?;
+    for way in ways_to_fail() {
+        let name = || format!("{}: {} {:?}", way.engine, way.why, way.first);
+        let flags = [&["--tests", TESTS][..], way.flags].concat();
+        let task = stage.submit(way.engine, &way.script(), "7", &flags).await?;
+        let first = stage.ends(task, TaskState::Discarded).await.with_context(name)?;
+        let Some(RunEvent::RunEnded(end)) = first.events.last() else { anyhow::bail!("{}", first.kinds()) };
+        let RunOutcome::Failed { why, message } = &end.result else { anyhow::bail!("{end:?}") };
+        let why = serde_json::to_value(why)?;
+        ensure!(why == way.why, "{}: {why}: {message}", name());
+        let args = ["resume", &task.to_string(), "--hint", PERSON].map(str::to_owned);
+        stage.coordinator.docket(&args).await?.ok()?;
+        stage.ends(task, TaskState::Completed).await.with_context(name)?;
+        stage.gives(task, 7).await.with_context(name)?;
+    }
+    stage.end().await
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn words_of_a_person_while_the_last_checks_run_are_read_before_the_end() -> Result<()> {
+    let _room = room().await;
+    let stage = Stage::set("").await?;
+    // The first check waits to be let on; `here` is no part of the tree.
+    let waits =
+        format!("[ -e here/go ] || {{ mkdir -p here; until [ -e here/go ]; do sleep 0.02; done; }}; {TESTS}");
+    for engine in ENGINES {
+        let task = stage.submit(engine, &then_seven(engine, 2), "2", &["--tests", &waits]).await?;
+        let at = seen("a check in its middle", || {
+            let mut folders = stage.worker.workspaces().into_iter().map(|folder| folder.join("here"));
+            folders.find(|here| here.is_dir() && !here.join("go").exists())
+        });
+        let here = at.await.with_context(|| format!("{engine}: {}", stage.worker.tail()))?;
+        let args = ["tell", &task.to_string(), PERSON].map(str::to_owned);
+        stage.coordinator.docket(&args).await?.ok()?;
+        std::fs::write(here.join("go"), "")?;
+        let history = stage.ends(task, TaskState::Completed).await.context(engine)?;
+        let told = history.events.iter().position(|event| matches!(event, RunEvent::Told(_)));
+        let behind = &history.events[told.context("it was told")?..];
+        ensure!(matches!(behind.get(1), Some(RunEvent::GateFinished(_))), "{engine}: {}", history.kinds());
+        ensure!(behind.iter().any(|event| matches!(event, RunEvent::ModelRequested(_))), "{engine}");
+        if engine != "sop" {
+            stage.gives(task, 7).await.context(engine)?;
+        }
+    }
+    stage.end().await
 }

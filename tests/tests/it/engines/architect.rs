@@ -6,6 +6,7 @@ use docket_schema::{ids::QueueName, task::TaskState};
 use docket_tests::{
     model_server::ModelServer,
     system::{Coordinator, LeaseTime, Place, Sample, Worker, WorkerOptions, room},
+    talks::{GOOD, STALE},
 };
 use docket_worker::model::{Provider, ScriptedModel};
 use serde_json::Value;
@@ -82,9 +83,6 @@ role = "verifier"
 text = '''VERDICT'''
 "#;
 
-const GOOD: &str =
-    "*** Begin Patch\n*** Update File: a.py\n@@ def f():\n-    return 1\n+    return 2\n*** End Patch";
-const STALE: &str = "*** Begin Patch\n*** Update File: a.py\n-    return 7\n+    return 2\n*** End Patch";
 const WRONG: &str = "*** Begin Patch\n*** Update File: a.py\n-    return 1\n+    return 3\n*** End Patch";
 const RIGHTED: &str = "*** Begin Patch\n*** Update File: a.py\n-    return 3\n+    return 2\n*** End Patch";
 const ACCEPT: &str = r#"{"verdict": "accept", "reason": "f returns 2"}"#;

@@ -1,6 +1,7 @@
 //! `plan`: a plan, its steps, the final checks, and corrections that end.
 
 use anyhow::{Result, ensure};
+use docket_tests::talks::{GOOD, STALE};
 
 use super::play;
 
@@ -40,9 +41,6 @@ text = """
 *** End Patch"""
 "#;
 
-const GOOD: &str =
-    "*** Begin Patch\n*** Update File: a.py\n@@ def f():\n-    return 1\n+    return 2\n*** End Patch";
-const STALE: &str = "*** Begin Patch\n*** Update File: a.py\n-    return 7\n+    return 2\n*** End Patch";
 const WHOLE: &str = r#"{"steps": [{"kind": "edit", "path": "a.py", "text": "return 2 from f"},
     {"kind": "edit", "path": "b.py", "text": "make g"}, {"kind": "command", "command": "grep -q g b.py"}]}"#;
 

@@ -6,20 +6,12 @@ use docket_schema::{ids::QueueName, task::TaskState};
 use docket_tests::{
     model_server::ModelServer,
     system::{Coordinator, LeaseTime, Place, Sample, Worker, WorkerOptions, room},
+    talks::talk,
 };
 use docket_worker::model::{Provider, ROLE_MARK, ScriptedModel};
 use serde_json::Value;
 
 use super::{FILES, Played, play, play_as};
-
-/// What one role says where its first message holds these words.
-fn talk(role: &str, opening: &str, turns: &[&str]) -> String {
-    let turns = turns.iter().map(|turn| match turn.strip_prefix('!') {
-        Some(calls) => format!("[[talks.turns]]\ncalls = [ {calls} ]\n"),
-        None => format!("[[talks.turns]]\ntext = '''{turn}'''\n"),
-    });
-    format!("[[talks]]\nrole = \"{role}\"\nopening_contains = \"{opening}\"\n{}", turns.collect::<String>())
-}
 
 const READ: &str = "!{ name = \"read_file\", args = { path = \"a.py\" } }";
 const EDIT: &str = "!{ name = \"edit_file\", args = { path = \"a.py\", edits = [ { search = \"    return 1\", replace = \"    return 2\" } ] } }";

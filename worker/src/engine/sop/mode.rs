@@ -92,8 +92,8 @@ pub(super) fn gated(run: &RunState, decision: Decision) -> Decision {
     };
     for planned in batch.iter_mut().filter(|planned| !planned.call.is_own()) {
         let external = run.pins.as_ref().and_then(|pins| pins.external(&planned.tool));
-        let changes = external.is_some_and(|tool| !tool.read_only);
-        if let Some(reason) = refused(run, at, (&planned.tool, changes)) {
+        let server = external.map(|tool| Server { read_only: tool.read_only });
+        if let Some(reason) = refused(run, at, (&planned.tool, server)) {
             planned.policy = Verdict::Deny { rule: RULE.to_owned(), reason };
         }
     }
@@ -102,14 +102,25 @@ pub(super) fn gated(run: &RunState, decision: Decision) -> Decision {
     Decision { phase: if refused { run.phase } else { phase }, act: Act::RunTools(batch) }
 }
 
-/// Why a tool may not be called now; `changes`: it is a server's, which does not say that it only reads.
-fn refused(run: &RunState, at: SopPhase, (tool, changes): (&str, bool)) -> Option<String> {
-    let builds = matches!(at, SopPhase::Implement | SopPhase::Verify);
-    if at.allows(tool) || (changes && builds) {
+/// What a server says of its tool.
+#[derive(Debug, Clone, Copy)]
+struct Server {
+    /// It only reads.
+    read_only: bool,
+}
+
+/// Why a tool may not be called now.
+fn refused(run: &RunState, at: SopPhase, (tool, server): (&str, Option<Server>)) -> Option<String> {
+    let may = server.is_some_and(|server| match at {
+        SopPhase::Implement | SopPhase::Verify => true,
+        SopPhase::Understand | SopPhase::Plan | SopPhase::Review => server.read_only,
+        SopPhase::Complete => false,
+    });
+    if at.allows(tool) || may {
         return None;
     }
     let ends_by = at.ends_by();
-    let known = changes || READS.iter().chain(&BUILDS).any(|name| *name == tool);
+    let known = server.is_some() || READS.iter().chain(&BUILDS).any(|name| *name == tool);
     let card =
         [tools::PLAN_CARD, tools::DIFF_CARD, tools::REVIEW_REPORT, tools::COMPLETE_TASK].contains(&tool);
     Some(match at {
@@ -220,20 +231,22 @@ mod tests {
             (SopPhase::Review, "edit_file", "review mode only reads"),
             (SopPhase::Complete, "read_file", "only `complete_task`"),
         ] {
-            let told = refused(&run, phase, (tool, false));
+            let told = refused(&run, phase, (tool, None));
             assert!(told.as_ref().is_some_and(|told| told.contains(words)), "{phase} {tool}: {told:?}");
         }
         // A name that no tool has is told as that.
-        assert_eq!(refused(&run, SopPhase::Plan, ("make_coffee", false)), None);
-        // A server's tool that may change something is for the phases that build.
-        for (phase, may) in [
-            (SopPhase::Plan, false),
-            (SopPhase::Implement, true),
-            (SopPhase::Verify, true),
-            (SopPhase::Review, false),
-            (SopPhase::Complete, false),
+        assert_eq!(refused(&run, SopPhase::Plan, ("make_coffee", None)), None);
+        // A server's tool that may change something is for the phases that build, one that reads for all but the last.
+        for (phase, reads, changes) in [
+            (SopPhase::Plan, true, false),
+            (SopPhase::Implement, true, true),
+            (SopPhase::Verify, true, true),
+            (SopPhase::Review, true, false),
+            (SopPhase::Complete, false, false),
         ] {
-            assert_eq!(refused(&run, phase, ("mcp__notes__note", true)).is_none(), may, "{phase}");
+            let may =
+                |read_only| refused(&run, phase, ("mcp__notes__note", Some(Server { read_only }))).is_none();
+            assert_eq!((may(true), may(false)), (reads, changes), "{phase}");
         }
     }
 }
