@@ -268,6 +268,9 @@ pub struct ToolFacts {
     /// Files that held tests in the base and hold none any more; of a final check only.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub removed_tests: Vec<WorkPath>,
+    /// Paths that a command changed and its role may not, the first ones: they are again as they were before it.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub put_back: Vec<WorkPath>,
     /// The loosest level that an edit of this call needed.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub edit_level: Option<EditLevel>,

@@ -32,6 +32,9 @@ fn said(turn: &str) -> String {
     }
 }
 
+/// All engines.
+pub const ENGINES: [&str; 6] = ["react", "plan", "review", "architect", "team", "sop"];
+
 /// A patch that lets `f` of `a.py` return 2, where it returns 1.
 pub const GOOD: &str =
     "*** Begin Patch\n*** Update File: a.py\n@@ def f():\n-    return 1\n+    return 2\n*** End Patch";

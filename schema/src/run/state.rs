@@ -34,7 +34,7 @@ use crate::{
     message::{CallId, Part, ToolUse, Usage},
     policy::Policy,
     snapshot::{Entry, LeftOutWhy},
-    tool::{Exceeded, LintBefore},
+    tool::{Exceeded, LintBefore, ToolSet},
 };
 
 /// Where a run stands between decision and effect.
@@ -305,6 +305,8 @@ pub struct RunState {
     pub(super) round_notes: Vec<Part>,
     /// The checks were mended since the model was last asked: it is the model's turn if they fail again.
     pub(super) mended: bool,
+    /// The tools that the run began with.
+    pub(super) tool_set: ToolSet,
     /// Parts of a snapshot whose last one has not come.
     pub(super) snapshot_parts: SnapshotParts,
 }
@@ -384,6 +386,7 @@ impl Default for RunState {
             round_mends: Vec::new(),
             round_notes: Vec::new(),
             mended: false,
+            tool_set: ToolSet::default(),
             snapshot_parts: SnapshotParts::default(),
         }
     }

@@ -111,6 +111,7 @@ impl RunState {
             self.tasks_policy(rules);
         }
         self.sandbox = event.sandbox.clone();
+        self.tool_set = event.settings.tool_set;
         self.pins = Some(Arc::new(event));
         self.stage = Stage::Deciding;
         Ok(())
@@ -125,7 +126,7 @@ impl RunState {
         pins.run = event.run;
         pins.task = event.task;
         if let Some(engine) = event.engine {
-            self.another_engine(&pins);
+            self.another_engine(&mut pins);
             pins.engine = engine;
         }
         if let Some(models) = event.models {

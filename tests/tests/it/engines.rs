@@ -3,11 +3,16 @@
 
 mod again;
 mod architect;
+mod budgets;
+mod forks;
 mod plan;
 mod review;
 mod roles;
+mod rules;
 mod sop;
+mod stage;
 mod team;
+mod walls;
 
 use anyhow::{Context as _, Result, ensure};
 use docket_tests::system::{Sample, Tool, room, run};

@@ -11,6 +11,7 @@ use anyhow::{Context as _, Result, ensure};
 use docket_schema::{
     eval::{EvalCheckKind, EvalComparison, EvalKind, EvalOutcome, EvalReport, EvalResult},
     report::Ratio,
+    run::FailureKind,
 };
 use docket_tests::{
     json_schema,
@@ -267,6 +268,10 @@ async fn recovery_tasks_end_as_they_can_and_keep_what_was_done() -> Result<()> {
     let outcomes: BTreeSet<String> = report.results.iter().map(|result| result.outcome.to_string()).collect();
     for outcome in ["failed: turn_limit", "failed: limit", "failed: plan", "blocked: model", "succeeded"] {
         ensure!(outcomes.contains(outcome), "no {outcome} among {outcomes:?}");
+    }
+    for engine in ["react", "plan", "architect", "team", "sop"] {
+        let ended = &found(&report, "time-limit", engine)?.outcome;
+        ensure!(*ended == EvalOutcome::Failed(FailureKind::Limit), "{engine}: {ended}");
     }
     Ok(())
 }

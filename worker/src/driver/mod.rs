@@ -17,6 +17,7 @@ mod context;
 mod delegate;
 mod failpoint;
 mod granted;
+mod held;
 mod intent;
 mod journal;
 mod known;

@@ -39,7 +39,7 @@ use crate::{
         self, BaseView, Memory, NoMemory, TestRunnerConfig, ToolContext, ToolOutcome, ToolSettings,
         WholeOutputs,
     },
-    workspace::{Blobs, SnapshotError, Workspace, materialize},
+    workspace::{Blobs, SnapshotDelta, SnapshotError, Workspace, materialize},
 };
 
 /// See the module.
@@ -183,9 +183,11 @@ impl Workbench {
                 }
                 calls = rest;
             } else {
-                let done = self.run_one(&first.0, &first.1, &batch.read_set).await;
+                let mut done = self.run_one(&first.0, &first.1, &batch.read_set).await;
+                let held = self.hold(state, &first.0, &mut done, blobs).await?;
                 let done = done.unrepeated(&first.0, &mut rereads);
                 batch.took(&done);
+                batch.hold(held);
                 all.push((&first.0, done));
                 calls = rest;
             }
@@ -296,6 +298,7 @@ impl Workbench {
         } else {
             self.workspace.snapshot_paths(&batch.changed)?
         };
+        let delta = batch.with_held(delta);
         if delta.is_empty() {
             return Ok(());
         }
@@ -386,6 +389,8 @@ pub(super) struct Batch {
     pub(super) read_set: BTreeMap<WorkPath, BlobHash>,
     pub(super) changed: Vec<WorkPath>,
     pub(super) walk: bool,
+    /// What of it a snapshot has seen already.
+    pub(super) held: Option<SnapshotDelta>,
 }
 
 impl Batch {
@@ -397,6 +402,7 @@ impl Batch {
             read_set: state.read_set.clone(),
             changed: Vec::new(),
             walk: false,
+            held: None,
         }
     }
 

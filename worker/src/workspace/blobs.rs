@@ -68,6 +68,14 @@ impl PendingBlobs {
         }
     }
 
+    pub(super) fn keep(&mut self, mut named: impl FnMut(&BlobRef) -> bool) {
+        let all = std::mem::take(self);
+        all.blobs
+            .into_iter()
+            .filter(|(blob, _)| named(blob))
+            .for_each(|(blob, bytes)| self.push(blob, bytes));
+    }
+
     /// The blobs in the order in which the snapshot met them.
     pub fn into_vec(self) -> Vec<(BlobRef, Vec<u8>)> {
         self.blobs

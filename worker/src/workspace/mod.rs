@@ -56,7 +56,7 @@ pub use onto::{Made, Own, Wanted, Whose};
 pub use past::{Child, PathDiff, Standing, changed_paths, nearest_paths, standing_at, tree_of};
 pub use patch::{BeyondGit, LinesChanged, TreeDiff, compare_trees};
 pub use push::{PushError, Pushed, Remote};
-pub use restore::{RestoreError, RestoreTarget, Restored, restore};
+pub use restore::{PutBack, RestoreError, RestoreTarget, Restored, put_back, restore};
 pub use snapshot::{FILE_BYTES_MAX, SNAPSHOT_BYTES_MAX, SnapshotDelta, SnapshotError, Workspace};
 pub use source::{DirtyTree, Source};
 pub use three_way::{Conflict, Ours, TakenOver, take_over};

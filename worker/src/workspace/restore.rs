@@ -14,7 +14,7 @@ use std::{
 use docket_schema::{
     content::WorkPath,
     ids::{BlobHash, TreeHash},
-    snapshot::{Entry, EntryKind, LeftOut, LeftOutWhy},
+    snapshot::{Entry, EntryKind, LeftOut, LeftOutWhy, PathChange},
 };
 use nix::errno::Errno;
 
@@ -25,7 +25,7 @@ use super::{
     index::{FsTime, What},
     materialize::{git_skeleton, write_alternates},
     merge::{Area, FOLDER_MODE, remember},
-    snapshot::{SnapshotError, Workspace, entries},
+    snapshot::{SnapshotDelta, SnapshotError, Workspace, entries},
     walk::{DOT_GIT, Realm},
 };
 
@@ -85,6 +85,12 @@ pub enum RestoreError {
         /// itself has another hash than recorded.
         first: String,
     },
+    /// What was to be put back is not as it was.
+    #[error("what a command changed could not be put back: `{first}` is not as it was before it")]
+    NotPutBack {
+        /// The first path, in byte order, that differs.
+        first: String,
+    },
     /// The git folder is not what was recorded.
     #[error("the restored git folder differs from the recorded one at `{first}`: restore into a new folder")]
     OtherGit {
@@ -125,6 +131,83 @@ pub async fn restore(
         written: plan.remove.len() + plan.write.len(),
         missing: missing(workspace, target.left_out)?,
     })
+}
+
+/// What was put back, and what else is new.
+#[derive(Debug)]
+pub struct PutBack {
+    /// What changed since the last snapshot and stays.
+    pub delta: SnapshotDelta,
+    /// Paths that are again as they were at the last snapshot.
+    pub paths: Vec<WorkPath>,
+}
+
+/// Takes a snapshot of the paths that `may_change`, and puts every other path of the work tree back as the last snapshot
+/// had it. What is ignored or left out stays. Blocks on the file system.
+///
+/// # Errors
+/// [`RestoreError`]; the workspace is then in a state of its own and must not be used.
+pub async fn put_back(
+    workspace: &mut Workspace,
+    may_change: impl Fn(&WorkPath) -> bool,
+    blobs: &impl Blobs,
+) -> Result<PutBack, RestoreError> {
+    let before = entries(&workspace.work);
+    let mut delta = workspace.snapshot_walk()?;
+    let changed = delta.changes.iter().map(|change| change.path.clone());
+    let paths: Vec<WorkPath> = changed.filter(|path| !may_change(path)).collect();
+    if paths.is_empty() {
+        return Ok(PutBack { delta, paths });
+    }
+    let mut wanted = entries(&workspace.work);
+    for path in &paths {
+        match before.get(path) {
+            Some(entry) => wanted.insert(path.clone(), *entry),
+            None => wanted.remove(path),
+        };
+    }
+    // A folder that was empty and holds something that stays is no path of its own any more.
+    let filled =
+        |path: &WorkPath| wanted.range(path..).skip(1).take_while(|(at, _)| is_below(at, path)).count() > 0;
+    let plain = |entry: &Entry| entry.kind == EntryKind::Dir && entry.mode == FOLDER_MODE;
+    let filled: Vec<WorkPath> = wanted
+        .iter()
+        .filter(|(path, entry)| plain(entry) && filled(path))
+        .map(|(path, _)| path.clone())
+        .collect();
+    wanted.retain(|path, _| !filled.contains(path));
+
+    let mut plan = Plan { alternates: false, ..Plan::default() };
+    plan.add(&workspace.work, &wanted, &outside(&workspace.work));
+    carry_out(workspace, &plan, &mut HashMap::new(), blobs).await?;
+    let looked_at = workspace.now()?;
+    workspace.pass(Realm::Work, looked_at, None, Some(&wanted))?;
+    let after = entries(&workspace.work);
+    if after != wanted {
+        return Err(RestoreError::NotPutBack { first: first_difference(&after, &wanted) });
+    }
+    delta.changes = changes(&before, &after);
+    delta.tree = workspace.tree.hash();
+    let named = delta.changes.iter().chain(&delta.git_changes).filter_map(|change| change.entry);
+    let named: BTreeSet<BlobHash> = named.map(|entry| entry.hash).collect();
+    delta.blobs.keep(|blob| named.contains(&blob.hash));
+    Ok(PutBack { delta, paths })
+}
+
+/// What is there and no snapshot holds.
+fn outside(area: &Area) -> Vec<LeftOut> {
+    let all = area.index.iter().filter_map(|(folder, name, slot)| match slot.what {
+        What::Out(why) => Some(LeftOut { path: WorkPath::new(join(folder, name))?, why }),
+        What::Kept(_) | What::Folder { .. } => None,
+    });
+    all.collect()
+}
+
+/// What differs between two trees, in byte order.
+fn changes(before: &Entries, after: &Entries) -> Vec<PathChange> {
+    let paths: BTreeSet<&WorkPath> = before.keys().chain(after.keys()).collect();
+    let differs = paths.into_iter().filter(|path| before.get(*path) != after.get(*path));
+    differs.map(|path| PathChange { path: path.clone(), entry: after.get(path).copied() }).collect()
 }
 
 fn overlaid(

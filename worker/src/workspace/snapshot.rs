@@ -28,6 +28,7 @@ use super::{
     index::{FsTime, Kind, Stat, What},
     materialize::Owner,
     merge::{Area, Limits, Merge, Merged},
+    restore::RestoreError,
     walk::{Judged, Listing, Realm, Walk, is_git, is_too_long},
 };
 
@@ -65,6 +66,22 @@ pub enum SnapshotError {
         #[source]
         source: io::Error,
     },
+    /// What a role may not change could not be put back.
+    #[error("what a command of a role changed, and may not change, could not be put back")]
+    PutBack(#[source] Box<RestoreError>),
+}
+
+impl From<RestoreError> for SnapshotError {
+    fn from(error: RestoreError) -> Self {
+        match error {
+            RestoreError::Look(error) => error,
+            error @ (RestoreError::Contents(_)
+            | RestoreError::Io { .. }
+            | RestoreError::OtherTree { .. }
+            | RestoreError::NotPutBack { .. }
+            | RestoreError::OtherGit { .. }) => Self::PutBack(Box::new(error)),
+        }
+    }
 }
 
 impl SnapshotError {
@@ -94,6 +111,27 @@ impl SnapshotDelta {
     /// Whether there is nothing to record.
     pub fn is_empty(&self) -> bool {
         self.changes.is_empty() && self.git_changes.is_empty() && self.left_out.is_empty()
+    }
+
+    /// This one and the one that was taken after it, as one.
+    pub fn followed_by(self, later: Self) -> Self {
+        let over = |first: Vec<PathChange>, then: Vec<PathChange>| {
+            let all = first.into_iter().chain(then).map(|change| (change.path, change.entry));
+            let last: BTreeMap<WorkPath, Option<Entry>> = all.collect();
+            last.into_iter().map(|(path, entry)| PathChange { path, entry }).collect()
+        };
+        let mut blobs = self.blobs;
+        later.blobs.into_vec().into_iter().for_each(|(blob, bytes)| blobs.push(blob, bytes));
+        let mut left_out = [self.left_out, later.left_out].concat();
+        left_out.truncate(LEFT_OUT_MAX);
+        Self {
+            changes: over(self.changes, later.changes),
+            git_changes: over(self.git_changes, later.git_changes),
+            tree: later.tree,
+            left_out,
+            blobs,
+            files_read: self.files_read + later.files_read,
+        }
     }
 }
 

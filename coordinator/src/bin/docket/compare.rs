@@ -27,7 +27,9 @@ use crate::{
     context::Context,
     display,
     fail::{Exit, Outcome},
-    resolve, run, show,
+    resolve,
+    roles::{self, RoleModel},
+    run, show,
     signals::Stop,
     submit::{complexity, dollars, effort, model, period, temperature, work_path},
 };
@@ -82,6 +84,10 @@ pub(crate) struct Args {
     /// A model that stands in where one stays overloaded; likewise
     #[arg(long, value_name = "MODEL", value_parser = other, conflicts_with = "of")]
     fallback_model: Vec<Other>,
+    /// The model of one role of the engines, as coder=openai:gpt-4.1-mini, in place of each --model; may be given more than
+    /// once, for roles that each --engine has
+    #[arg(long, value_name = "NAME=MODEL", value_parser = roles::role, conflicts_with = "of")]
+    role: Vec<RoleModel>,
     /// An engine; twice or more to compare engines [default: `task.engine` of docket.toml, react]
     #[arg(long, value_name = "ENGINE", conflicts_with = "of")]
     engine: Vec<String>,

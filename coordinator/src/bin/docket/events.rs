@@ -210,13 +210,18 @@ fn of_run(event: &RunEvent) -> String {
         RunEvent::ModelFailed(e) => format!("{}: {}", e.error, e.message),
         RunEvent::ToolRequested(e) => format!("{} {}", e.call, e.tool),
         RunEvent::ToolFinished(e) => {
-            format!(
+            let mut text = format!(
                 "{} {} in {}: {}",
                 e.call,
                 CameTo::of_result(e).word(),
                 duration(e.duration_ms),
                 first_line(&e.content)
-            )
+            );
+            if !e.facts.put_back.is_empty() {
+                let paths: Vec<String> = e.facts.put_back.iter().map(ToString::to_string).collect();
+                text.push_str(&format!("; put back: {}", paths.join(", ")));
+            }
+            text
         }
         RunEvent::SnapshotTaken(e) => {
             let paths: Vec<String> = e.changes.iter().map(|change| change.path.to_string()).collect();

@@ -6,7 +6,7 @@ use docket_worker::engine::{self, Engine as _, Team};
 use crate::{
     context::Context,
     fail::{Exit, Failure, Outcome},
-    submit::TaskArgs,
+    submit::{TaskArgs, check_address},
 };
 
 /// `--role NAME=MODEL`.
@@ -14,6 +14,28 @@ use crate::{
 pub(crate) struct RoleModel {
     name: String,
     model: ModelRef,
+}
+
+impl RoleModel {
+    /// The model.
+    pub(crate) const fn model(&self) -> &ModelRef {
+        &self.model
+    }
+}
+
+/// What is asked of an engine's roles by flags alone, beside a main model.
+pub(crate) fn named(engine: &str, roles: &[RoleModel], main: &ModelRef) -> Outcome<Vec<RoleAsked>> {
+    let mut asked = merged((&[], &[]), engine, Flags { model: None, roles })
+        .map_err(|message| Failure::new(Exit::Usage, message))?;
+    for role in &mut asked {
+        let Some(mut model) = role.model.take() else { continue };
+        if model.provider == main.provider {
+            model.base_url = model.base_url.or_else(|| main.base_url.clone());
+        }
+        check_address(&model)?;
+        role.model = (model != *main).then_some(model);
+    }
+    Ok(asked)
 }
 
 /// Reads one.

@@ -29,7 +29,9 @@ impl RunState {
     }
 
     /// The engine that goes on knows nothing of the other's roles, and has to be told what it is about.
-    pub(super) fn another_engine(&mut self, pins: &RunStarted) {
+    pub(super) fn another_engine(&mut self, pins: &mut RunStarted) {
+        // Prompts of no role are of the tools that it began with.
+        pins.settings.tool_set = self.tool_set;
         let had_roles = self.work.role.is_some();
         // What a person allowed was for the other's calls, whose numbers are not used again.
         self.permits = Permits::default();

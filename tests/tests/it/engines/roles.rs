@@ -1,7 +1,8 @@
 //! Who plays a role, and how: settings, flags over them, one model over all; what each call was asked of.
 
 use anyhow::{Context as _, Result, ensure};
-use docket_tests::system::{Sample, Tool, room, run};
+use docket_schema::{task::RoleAsked, wire::TaskQuery};
+use docket_tests::system::{Coordinator, LeaseTime, Place, Sample, Tool, room, run};
 
 use super::{FILES, Played, play_as};
 
@@ -110,4 +111,107 @@ async fn what_cannot_be_is_told_before_anything_is_submitted() -> Result<()> {
         ensure!(said.stderr.contains(told) && said.code() == Some(2), "{told}: {said:?}");
     }
     Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn backlogs_and_comparisons_name_models_of_roles_as_submit_does() -> Result<()> {
+    let _room = room().await;
+    let coordinator = Coordinator::start(Place::Home, LeaseTime::Usual).await?;
+    std::fs::write(coordinator.home().join("docket.toml"), "[task]\nmodel = \"openai:main\"\n")?;
+    let sample = Sample::new(&FILES)?;
+    let repo = sample.path().to_str().context("UTF-8")?;
+    let folder = tempfile::tempdir()?;
+    let write = |name: &str, text: &str| {
+        let path = folder.path().join(name);
+        std::fs::write(&path, text)?;
+        path.to_str().map(str::to_owned).context("UTF-8")
+    };
+    let lines = "{\"text\": \"The first\"}\n{\"text\": \"The second\", \"model\": \"openai:own\"}\n";
+    let (file, task) = (write("todo.jsonl", lines)?, write("task.md", "Do it.\n")?);
+    let tasks = async |batch: &str| {
+        let all = coordinator.client().tasks(&TaskQuery::default()).await?.tasks;
+        let mut found = Vec::new();
+        for task in all {
+            let spec = coordinator.client().task(task.id).await?.task.spec;
+            let named = |role: &RoleAsked| {
+                format!("{}={}", role.name, role.model.as_ref().map_or(String::new(), ToString::to_string))
+            };
+            let roles: Vec<String> = spec.roles.iter().map(named).collect();
+            if batch.is_empty() || spec.queue.as_str() == batch {
+                found.push((spec.title, spec.model.to_string(), spec.engine, roles.join(" ")));
+            }
+        }
+        found.sort();
+        Ok::<_, anyhow::Error>(found)
+    };
+    let imports = [
+        "import",
+        &file,
+        "--repo",
+        repo,
+        "--engine",
+        "review",
+        "--queue",
+        "backlog",
+        "--role",
+        "planner=openai:strong",
+    ];
+    coordinator.docket(&imports).await?.ok()?;
+    let row = |title: &str, model: &str, engine: &str, roles: &str| {
+        (title.to_owned(), model.to_owned(), engine.to_owned(), roles.to_owned())
+    };
+    let found = tasks("backlog").await?;
+    // The model that a line names is every role's of its task.
+    let wanted = [
+        row("The first", "openai:main", "review", "planner=openai:strong"),
+        row("The second", "openai:own", "review", ""),
+    ];
+    ensure!(found == wanted, "{found:?}");
+    let compares = [
+        "compare",
+        &task,
+        "--repo",
+        repo,
+        "--queue",
+        "compared",
+        "--no-wait",
+        "--model",
+        "openai:a",
+        "--model",
+        "openai:b",
+        "--base-url",
+        "http://127.0.0.1:9/v1",
+        "--engine",
+        "review",
+        "--engine",
+        "plan",
+        "--role",
+        "executor=openai:a",
+    ];
+    coordinator.docket(&compares).await?.ok()?;
+    let found: Vec<(String, String, String)> = tasks("compared")
+        .await?
+        .into_iter()
+        .map(|(_, model, engine, roles)| (model, engine, roles))
+        .collect();
+    ensure!(found.len() == 4, "{found:?}");
+    for (model, engine, roles) in &found {
+        // Whoever is the main model anyway is not named again.
+        let wanted = if model.contains(":a") { "executor=" } else { "executor=openai:a" };
+        ensure!(
+            roles.starts_with(wanted) && roles.contains("openai:a") != model.contains(":a"),
+            "{model} {engine}: {roles}"
+        );
+    }
+    let wrong = [&compares[..compares.len() - 1], &["reviewer=openai:a"]].concat();
+    let said = coordinator.docket(&wrong).await?;
+    ensure!(
+        said.code() == Some(2)
+            && said.stderr.contains("there is no role `reviewer`; the engine `plan` has planner, executor"),
+        "{said:?}"
+    );
+    let both = [&imports[..], &["--model", "openai:x"]].concat();
+    let said = coordinator.docket(&both).await?;
+    ensure!(said.code() == Some(2) && said.stderr.contains("--model is the model of every role"), "{said:?}");
+    coordinator.end_and_check().await
 }

@@ -11,7 +11,7 @@ use docket_tests::{
 use docket_worker::model::{Provider, ROLE_MARK, ScriptedModel};
 use serde_json::Value;
 
-use super::{FILES, Played, play, play_as};
+use super::{FILES, Played, play, play_as, play_on};
 
 const READ: &str = "!{ name = \"read_file\", args = { path = \"a.py\" } }";
 const EDIT: &str = "!{ name = \"edit_file\", args = { path = \"a.py\", edits = [ { search = \"    return 1\", replace = \"    return 2\" } ] } }";
@@ -229,6 +229,98 @@ async fn a_tester_writes_tests_and_nothing_else_and_who_looks_writes_nothing() -
     let wrote = |path: &str| played.diff.contains(&format!("b/{path}"));
     ensure!(wrote("tests/test_b.py") && !wrote("b.py") && !wrote("c.py"), "{}", played.diff);
     ensure!(played.outcome == "succeeded", "{}", played.outcome);
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_a_tester_changes_by_a_command_beside_tests_is_put_back() -> Result<()> {
+    let line = "sed -i 's/return 2/return 5/' a.py && rm c.txt && mkdir -p new/deep empty && echo x > new/deep/b.py && \
+                chmod 600 notes.md && echo y > tests/test_b.py && python3 -c 'import a; assert a.f() == 5'";
+    let both = format!("!{{ name = \"run_command\", args = {{ command = \"{line}\" }} }}, {}", &TESTS[1..]);
+    let files =
+        [&FILES[..], &[("c.txt", "c\n"), ("notes.md", "n\n"), (".gitignore", "__pycache__/\n")]].concat();
+    let flags = ["--engine", "team", "--tests", "python3 -c 'import a; assert a.f() == 2'"];
+    let played = play_on(&files, &team(&[talk("tester", "BRIEF", &[&both, PASSED])]), &flags).await?;
+    let done: Vec<&Value> = played
+        .events
+        .iter()
+        .filter(|event| event["kind"] == "ToolFinished")
+        .map(|event| &event["payload"])
+        .collect();
+    let at =
+        done.iter().position(|done| !done["facts"]["put_back"].is_null()).context("nothing was put back")?;
+    let (first, second) = (done[at], done[at + 1]);
+    // The command itself saw what it had made of the file; the one after it did not.
+    ensure!(first["status"] == "ok" && second["status"] == "ok", "{first} {second}");
+    let paths: Vec<&str> =
+        first["facts"]["put_back"].as_array().into_iter().flatten().filter_map(Value::as_str).collect();
+    for path in ["a.py", "c.txt", "new/deep/b.py", "empty", "notes.md"] {
+        ensure!(paths.contains(&path), "{path}: {paths:?}");
+    }
+    ensure!(!paths.contains(&"tests/test_b.py") && second["facts"]["put_back"].is_null(), "{first} {second}");
+    let told = first["content"].to_string();
+    ensure!(told.contains("writes tests only, by commands as well") && told.contains("`a.py`"), "{told}");
+    ensure!(played.outcome == "succeeded", "{}", played.outcome);
+    ensure!(
+        played.diff.contains("+    return 2") && played.diff.contains("b/tests/test_b.py"),
+        "{}",
+        played.diff
+    );
+    for path in ["c.txt", "new", "empty", "notes.md", "return 5"] {
+        ensure!(!played.diff.contains(path), "{path}: {}", played.diff);
+    }
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_round_begins_with_whoever_sent_the_work_back_and_not_behind_it() -> Result<()> {
+    let failed = r#"{"outcome": "failed", "summary": "f gives 1 on Mondays"}"#;
+    let from_reviewer = r#"{"action": "again", "reason": "look once more", "from": "reviewer"}"#;
+    let second = r#"{"action": "hand_over", "brief": "SECOND try", "results": ["tester"]}"#;
+    let otherwise = [
+        talk("orchestrator", "It cannot be finished", &[from_reviewer]),
+        talk("orchestrator", "Brief the tester now, for round 2", &[second]),
+        talk("tester", "SECOND try", &[TESTS, PASSED]),
+        talk("tester", "BRIEF", &[TESTS, failed]),
+    ];
+    let played = play("team", &team(&otherwise)).await?;
+    played.has(&[
+        "step 3 failed",
+        "reviewer: round 1",
+        "step 4 done",
+        "verdict retry",
+        "planned 2",
+        "tester: round 2",
+        "step 1 done",
+        "reviewer: round 2",
+        "verdict finish",
+        "check passed true",
+    ])?;
+    ensure!(played.outcome == "succeeded" && played.count("coder: round") == 1, "{:#?}", played.gists);
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn without_checks_a_tester_is_believed_and_that_is_told() -> Result<()> {
+    let run = |line: &str| format!("!{{ name = \"run_command\", args = {{ command = \"{line}\" }} }}");
+    let otherwise = [
+        talk("architect", "BRIEF", &[DESIGNED]),
+        talk("coder", "BRIEF", &[&run("echo two > notes.txt"), DONE]),
+        talk("tester", "BRIEF", &[&run("grep two notes.txt"), PASSED]),
+    ];
+    let played = play_on(&[("notes.txt", "one\n")], &team(&otherwise), &["--engine", "team"]).await?;
+    played.has(&[
+        "tester: round 1",
+        "answered tester",
+        "step 3 done",
+        "reviewer: round 1",
+        "verdict finish",
+    ])?;
+    ensure!(played.count("check passed") == 0 && played.outcome == "succeeded", "{:#?}", played.gists);
+    let told = "there are no checks that the runtime could run";
+    ensure!(
+        played.events.iter().any(|event| event["kind"] == "Concluded" && event.to_string().contains(told))
+    );
     Ok(())
 }
 

@@ -341,6 +341,12 @@ pub(super) async fn all(stage: &Stage) -> Result<Vec<(&'static str, Export)>> {
     if lacks("sop-limit") {
         all.push(("sop-limit", at_its_limit(stage).await?));
     }
+    if lacks("team-put-back") {
+        // The tester changes by a command what is not its own.
+        let script = TEAM.replace("command = \"true\"", "command = \"echo x > b.py; touch tests.md\"");
+        let end = ("team-put-back", "team", TaskState::Completed);
+        all.push(("team-put-back", played_to(stage, end, &script, Provider::OpenAi).await?));
+    }
     if lacks("team-fails") {
         let end = ("team-fails", "team", TaskState::Discarded);
         all.push(("team-fails", played_to(stage, end, TEAM_FAILS, Provider::OpenAi).await?));

@@ -10,6 +10,7 @@ use crate::{
     backlog::{self, Line},
     context::Context,
     fail::{Exit, FailWith as _, Failure, Outcome},
+    roles::{self, RoleModel},
     submit::{Asked, TaskArgs, check_address},
 };
 
@@ -97,8 +98,10 @@ impl Args {
                 Ok((other != model).then_some(other))
             };
             let (explore, fallback) = (beside(&self.explore_model)?, beside(&self.fallback_model)?);
-            let all = [Some(&model), explore.as_ref(), fallback.as_ref()];
-            if let Some(scripted) = all.into_iter().flatten().find(|one| one.provider == "scripted") {
+            let all = [Some(&model), explore.as_ref(), fallback.as_ref()].into_iter().flatten();
+            if let Some(scripted) =
+                all.chain(self.role.iter().map(RoleModel::model)).find(|one| one.provider == "scripted")
+            {
                 return usage(format!(
                     "{scripted} has one script for one task; compare models that are asked"
                 ));
@@ -205,8 +208,11 @@ impl Args {
             let task = self.task(None, None, variant);
             task.check_engine(cx)?;
             let beside = [&variant.explore, &variant.fallback].into_iter().flatten();
-            task.check_prices(cx, std::iter::once(&variant.model).chain(beside))?;
+            let of_roles = self.role.iter().map(RoleModel::model);
+            task.check_prices(cx, std::iter::once(&variant.model).chain(beside).chain(of_roles))?;
         }
+        let roles = variants.iter().map(|variant| roles::named(&variant.engine, &self.role, &variant.model));
+        let roles = roles.collect::<Outcome<Vec<_>>>()?;
         let wanted = self.wanted(cx, &variants[0])?;
         let count = wanted.len() * variants.len() * self.repeat as usize;
         if count > COMPARED_MAX {
@@ -229,7 +235,7 @@ impl Args {
         // Variants take turns: what changes on the machine or at a provider meets all of them.
         for _ in 0..self.repeat {
             for (title, text, line) in &texts {
-                specs.extend(variants.iter().map(|variant| {
+                specs.extend(variants.iter().zip(&roles).map(|(variant, roles)| {
                     let spec = TaskSpec {
                         title: title.clone(),
                         text: text.clone(),
@@ -237,7 +243,7 @@ impl Args {
                         // What is compared is what was named here, and not what is configured beside it.
                         explore_model: variant.explore.clone(),
                         fallback_model: variant.fallback.clone(),
-                        roles: Vec::new(),
+                        roles: roles.clone(),
                         engine: variant.engine.clone(),
                         batch,
                         ..one.clone()

@@ -14,6 +14,7 @@ use docket_schema::{
 
 use crate::{
     backlog::{Form, LabelPriority, Line, label_priority},
+    roles::{self, RoleModel},
     submit::{TaskArgs, complexity, dollars, effort, model, period, temperature, tool_set, work_path},
 };
 
@@ -72,6 +73,10 @@ pub(crate) struct Flags {
     /// A model that stands in where one stays overloaded
     #[arg(long, value_name = "MODEL", value_parser = model)]
     fallback_model: Option<ModelRef>,
+    /// The model of one role of the engine, as coder=openai:gpt-4.1-mini; may be given more than once, and not beside
+    /// --model, which is every role's, as is one that a line names
+    #[arg(long, value_name = "NAME=MODEL", value_parser = roles::role)]
+    role: Vec<RoleModel>,
     /// For scripted models: the script, TOML or JSON
     #[arg(long, value_name = "FILE")]
     script: Option<PathBuf>,
@@ -157,7 +162,7 @@ impl Flags {
             base_url: line.base_url.clone().or_else(|| self.base_url.clone()),
             explore_model: line.explore_model.clone().or_else(|| self.explore_model.clone()),
             fallback_model: line.fallback_model.clone().or_else(|| self.fallback_model.clone()),
-            role: Vec::new(),
+            role: if line.model.is_none() { self.role.clone() } else { Vec::new() },
             // One that is given for all is no fault of lines that name a model which needs none.
             script: line.script.as_ref().map(in_folder).or_else(|| {
                 let own = line.model.as_ref().is_none_or(|model| model.provider == "scripted");

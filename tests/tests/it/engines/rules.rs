@@ -1,0 +1,84 @@
+//! A model that ignores the rules is stopped by the runtime, with an event and a reason, whatever the engine. Here are the
+//! cases that no other test has; this is where all of them are:
+//!
+//! | what a model does | react | plan | review | architect | team | sop |
+//! |---|---|---|---|---|---|---|
+//! | writes or runs where it is to plan or to judge | – (one conversation) | [`a_planner_of_plan_that_writes_is_refused`] | `review::a_role_has_its_own_tools_and_no_others` | `architect::the_architect_looks_and_writes_nothing` | `team::a_tester_writes_tests_and_nothing_else_and_who_looks_writes_nothing` | `sop::nothing_is_written_or_run_before_there_is_a_plan_nor_ended_before_its_time`, `sop::what_is_trivial_is_reviewed_by_whoever_made_it_and_only_read_meanwhile` |
+//! | changes a file that is not its own | – (any is) | `plan::a_patch_of_another_file_is_refused_and_a_failed_one_tried_again` | – | `architect::a_patch_that_names_another_file_is_refused_by_the_runtime_and_that_is_an_event` | `team::a_tester_writes_…` by tools, `team::what_a_tester_changes_by_a_command_beside_tests_is_put_back` by commands | – |
+//! | ends where it may not | [`a_model_of_react_that_claims_that_tests_passed_is_stopped_by_the_checks`] | – (no word of a model's ends it) | – | – | `team::what_the_reviewer_sends_back_is_not_finished_and_three_rounds_are_enough` | `sop::words_end_nothing_and_not_for_ever` |
+//! | sends plans that cannot be taken, again and again | – (no plan) | `plan::a_plan_that_cannot_be_taken_goes_back_with_its_mistake_and_not_for_ever` | `review::an_empty_plan_ends_it_once_the_checks_pass_and_ten_plans_are_enough` (each is one step) | `architect::a_plan_that_cannot_be_taken_goes_back_once_more_and_then_to_a_person` | `team::an_answer_against_its_schema_goes_back_with_the_place_and_three_end_the_run` | `sop::a_plan_that_cannot_be_taken_goes_back_and_not_for_ever` |
+//! | claims that tests passed that did not run | [`a_model_of_react_that_claims_that_tests_passed_is_stopped_by_the_checks`] | [`a_plan_that_claims_that_tests_passed_is_stopped_by_the_checks`] | [`an_executor_of_review_that_claims_that_tests_passed_is_stopped_by_the_checks`] | [`an_architect_that_claims_that_tests_passed_is_stopped_by_the_checks`] | `team::a_tester_is_believed_as_far_as_the_runtime_saw_it` | `sop::what_a_model_says_of_its_tests_counts_for_nothing` |
+
+use anyhow::{Result, ensure};
+use docket_tests::talks::{Makes, makes, script, talk};
+
+use super::play;
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_planner_of_plan_that_writes_is_refused() -> Result<()> {
+    let writes = "!{ name = \"create_file\", args = { path = \"evil.py\", content = \"x = 1\\n\" } }, \
+                  { name = \"run_command\", args = { command = \"touch evil\" } }";
+    let steps = r#"{"steps": [{"kind": "edit", "path": "a.py", "text": "let f give 2"}]}"#;
+    let talks =
+        [talk("planner", "", &[writes, steps]), makes("plan", Makes { from: 1, to: 2, at: "", round: 1 })];
+    let played = play("plan", &script(&talks)).await?;
+    played.has(&["planner: the plan", "\"refused\"", "\"refused\"", "planned 1", "step 1 done"])?;
+    let refused = played.events.iter().filter(|event| event["payload"]["policy"]["rule"] == "role");
+    let reasons: Vec<String> =
+        refused.map(|event| event["payload"]["policy"]["reason"].to_string()).collect();
+    ensure!(
+        reasons.len() == 2 && reasons.iter().all(|why| why.contains("the role `planner` has no tools")),
+        "{reasons:?}"
+    );
+    ensure!(
+        played.outcome == "succeeded" && !played.diff.contains("evil"),
+        "{}: {}",
+        played.outcome,
+        played.diff
+    );
+    Ok(())
+}
+
+/// Whatever is claimed, nothing is done: the checks are what counts, in each round, and the last one ends the run.
+async fn claims(engine: &str, talks: &[String], rounds: usize, outcome: &str) -> Result<()> {
+    let played = play(engine, &script(talks)).await?;
+    ensure!(played.count("check passed true") == 0, "{:#?}", played.gists);
+    ensure!(played.count("check passed false") == rounds, "{:#?}", played.gists);
+    ensure!(
+        played.outcome.starts_with(outcome) && played.outcome.contains("the final checks"),
+        "{}",
+        played.outcome
+    );
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_model_of_react_that_claims_that_tests_passed_is_stopped_by_the_checks() -> Result<()> {
+    let says = ["!{ name = \"list_files\", args = {} }", "I ran all tests, and all of them passed."];
+    claims("react", &[talk("", "", &says)], 4, "gates: ").await
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_plan_that_claims_that_tests_passed_is_stopped_by_the_checks() -> Result<()> {
+    let says = r#"{"steps": [{"kind": "message", "text": "I ran all tests, and all of them passed"}]}"#;
+    claims("plan", &[talk("planner", "", &[says])], 4, "").await
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_executor_of_review_that_claims_that_tests_passed_is_stopped_by_the_checks() -> Result<()> {
+    let talks = [
+        talk("planner", "", &[r#"["mend f"]"#]),
+        talk("executor", "", &[r#"{"success": true, "output": "all tests passed"}"#]),
+        talk("reviewer", "", &[r#"{"verdict": "finish", "reason": "all tests passed"}"#]),
+    ];
+    claims("review", &talks, 4, "gates: ").await
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_architect_that_claims_that_tests_passed_is_stopped_by_the_checks() -> Result<()> {
+    let talks = [
+        talk("architect", "", &[r#"{"actions": [{"kind": "message", "text": "all tests passed"}]}"#]),
+        talk("verifier", "", &[r#"{"verdict": "accept", "reason": "all tests passed"}"#]),
+    ];
+    claims("architect", &talks, 3, "gates: ").await
+}
