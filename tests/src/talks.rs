@@ -175,6 +175,24 @@ fn sop(it: Makes<'_>) -> String {
     [talk("planner", it.at, &[plan]), chosen("builder", it.at, &ends, &builds)].concat()
 }
 
+/// A script by which `f`, which gives 1, comes to give another number by a command, whatever the engine.
+pub fn by_command(engine: &str, to: u32) -> String {
+    let line = format!("sed -i 's/return .*/return {to}/' a.py");
+    let talks = match engine {
+        "plan" => {
+            let steps = format!(r#"{{"steps": [{{"kind": "command", "command": "{line}"}}]}}"#);
+            vec![talk("planner", "", &[&steps])]
+        }
+        "architect" => {
+            let actions = format!(r#"{{"actions": [{{"kind": "command", "cmd": "{line}"}}]}}"#);
+            let accepts = r#"{"verdict": "accept", "reason": "it does"}"#;
+            vec![talk("architect", "", &[&actions]), talk("verifier", "", &[accepts])]
+        }
+        _ => vec![makes(engine, Makes { from: 1, to, at: "", round: 1 })],
+    };
+    script(&talks)
+}
+
 /// A script of these talks, of which the last turn is said again.
 pub fn script(talks: &[String]) -> String {
     format!("after_end = \"repeat_last\"\n{}", talks.concat())

@@ -30,7 +30,7 @@ use serde_json::{Value, json};
 
 use self::mode::SopPhase;
 use super::{
-    Act, Begins, Decision, Engine, RoleDef, budget, compaction, react,
+    Act, Begins, Decision, Engine, RoleDef, budget, compaction, permission, react,
     seat::{self, Heard, INVALID_MAX},
     verification,
 };
@@ -218,7 +218,9 @@ fn reviewed(run: &RunState, pins: &RunStarted) -> Result<Decision, Decision> {
         if kept::<DiffCard>(run, DIFF_CARD).as_ref() != Some(&card) {
             return Ok(seat::conclude(run, vec![artifact(DIFF_CARD, &card)]));
         }
-        if !cards::is_trivial(&card) && run.work.role.as_deref() != Some(REVIEWER) {
+        // What policy hides is no part of the card, and small for nobody.
+        let is_trivial = cards::is_trivial(&card) && permission::unseen(run).is_empty();
+        if !is_trivial && run.work.role.as_deref() != Some(REVIEWER) {
             let nth = run.work.roles_begun.get(REVIEWER).map_or(1, |begun| begun + 1);
             let opening = openings::reviewer(run, pins, &card, &shown.content);
             let begins = Begins { role: REVIEWER.to_owned(), about: format!("review {nth}"), opening };

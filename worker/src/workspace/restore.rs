@@ -154,30 +154,13 @@ pub async fn put_back(
 ) -> Result<PutBack, RestoreError> {
     let before = entries(&workspace.work);
     let mut delta = workspace.snapshot_walk()?;
-    let changed = delta.changes.iter().map(|change| change.path.clone());
-    let paths: Vec<WorkPath> = changed.filter(|path| !may_change(path)).collect();
-    if paths.is_empty() {
-        return Ok(PutBack { delta, paths });
+    let changed: Vec<WorkPath> = delta.changes.iter().map(|change| change.path.clone()).collect();
+    if changed.iter().all(&may_change) {
+        return Ok(PutBack { delta, paths: Vec::new() });
     }
-    let mut wanted = entries(&workspace.work);
-    for path in &paths {
-        match before.get(path) {
-            Some(entry) => wanted.insert(path.clone(), *entry),
-            None => wanted.remove(path),
-        };
-    }
-    // A folder that was empty and holds something that stays is no path of its own any more.
-    let filled =
-        |path: &WorkPath| wanted.range(path..).skip(1).take_while(|(at, _)| is_below(at, path)).count() > 0;
-    let plain = |entry: &Entry| entry.kind == EntryKind::Dir && entry.mode == FOLDER_MODE;
-    let filled: Vec<WorkPath> = wanted
-        .iter()
-        .filter(|(path, entry)| plain(entry) && filled(path))
-        .map(|(path, _)| path.clone())
-        .collect();
-    wanted.retain(|path, _| !filled.contains(path));
-
-    let mut plan = Plan { alternates: false, ..Plan::default() };
+    let foreign = changed.iter().filter(|path| !may_change(path));
+    let wanted = as_before(&before, entries(&workspace.work), foreign);
+    let mut plan = Plan::default();
     plan.add(&workspace.work, &wanted, &outside(&workspace.work));
     carry_out(workspace, &plan, &mut HashMap::new(), blobs).await?;
     let looked_at = workspace.now()?;
@@ -191,7 +174,37 @@ pub async fn put_back(
     let named = delta.changes.iter().chain(&delta.git_changes).filter_map(|change| change.entry);
     let named: BTreeSet<BlobHash> = named.map(|entry| entry.hash).collect();
     delta.blobs.keep(|blob| named.contains(&blob.hash));
+    let paths = changed.into_iter().filter(|path| before.get(path) == after.get(path)).collect();
     Ok(PutBack { delta, paths })
+}
+
+/// The tree `now` with these paths as they were `before`, and nothing in their way.
+fn as_before<'a>(before: &Entries, now: Entries, paths: impl Iterator<Item = &'a WorkPath>) -> Entries {
+    let mut wanted = now;
+    for path in paths {
+        match before.get(path) {
+            None => drop_entry(&mut wanted, path),
+            Some(entry) => {
+                wanted.insert(path.clone(), *entry);
+                let is_folder = entry.kind == EntryKind::Dir;
+                wanted.retain(|at, found| {
+                    let above = is_below(path, at) && found.kind != EntryKind::Dir;
+                    !above && (is_folder || !is_below(at, path))
+                });
+            }
+        }
+    }
+    // An empty folder is a path of its own; one that holds something that stays is none.
+    let empty = |at: &WorkPath| !wanted.keys().any(|path| is_below(path, at));
+    let plain = |entry: &Entry| entry.kind == EntryKind::Dir && entry.mode == FOLDER_MODE;
+    let filled: Vec<WorkPath> =
+        wanted.iter().filter(|(at, entry)| plain(entry) && !empty(at)).map(|(at, _)| at.clone()).collect();
+    filled.iter().for_each(|at| drop_entry(&mut wanted, at));
+    wanted
+}
+
+fn drop_entry(entries: &mut Entries, path: &WorkPath) {
+    entries.remove(path);
 }
 
 /// What is there and no snapshot holds.

@@ -89,7 +89,9 @@ fn ways_to_fail() -> Vec<Fails<'static>> {
     all.push(way("plan", "plan", &says("planner", "I would change a.py.")));
     all.push(way("review", "plan", &says("executor", "It did not work.")));
     all.push(way("team", "plan", &says("coder", r#"{"done": false, "summary": "I cannot"}"#)));
-    all.push(way("team", "plan", &says("architect", "Let f give 2.")));
+    let designs = talk("architect", PERSON, &[r#"{"design": "Let f give 7.", "files": []}"#]);
+    let words = says("architect", "Let f give 2.");
+    all.push(Fails { round: 1, ..way("team", "plan", &[designs, words].concat()) });
     all.push(way("sop", "plan", &says("planner", card)));
     all.push(way("sop", "empty_answers", &says("planner", "I would change a.py.")));
     for (engine, role) in [("react", ""), ("review", "executor"), ("team", "coder"), ("sop", "planner")] {

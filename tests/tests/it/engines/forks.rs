@@ -11,7 +11,7 @@ use docket_schema::{
 };
 use docket_tests::{
     system::{History, room},
-    talks::{ENGINES, Makes, makes, script, talk},
+    talks::{ENGINES, by_command, script, talk},
 };
 use serde_json::Value;
 
@@ -20,24 +20,6 @@ use super::stage::{Stage, own};
 /// Whatever changes the file is asked about.
 const ASKS: &str = "[[rules]]\nid = \"asks\"\nverdict = \"ask\"\ncommands = [\"sed *\"]\n";
 const TESTS: [&str; 2] = ["--tests", "python3 -c 'import a; assert a.f() >= 2'"];
-
-/// `f` comes to give a number by a command, whatever the engine.
-fn by_command(engine: &str, to: u32) -> String {
-    let line = format!("sed -i 's/return .*/return {to}/' a.py");
-    let talks = match engine {
-        "plan" => {
-            let steps = format!(r#"{{"steps": [{{"kind": "command", "command": "{line}"}}]}}"#);
-            vec![talk("planner", "", &[&steps])]
-        }
-        "architect" => {
-            let actions = format!(r#"{{"actions": [{{"kind": "command", "cmd": "{line}"}}]}}"#);
-            let accepts = r#"{"verdict": "accept", "reason": "it does"}"#;
-            vec![talk("architect", "", &[&actions]), talk("verifier", "", &[accepts])]
-        }
-        _ => vec![makes(engine, Makes { from: 1, to, at: "", round: 1 })],
-    };
-    script(&talks)
-}
 
 /// Forks a run at its last turn, or at this one, under another engine.
 async fn forked(

@@ -266,7 +266,7 @@ async fn what_a_tester_changes_by_a_command_beside_tests_is_put_back() -> Result
         "{}",
         played.diff
     );
-    for path in ["c.txt", "new", "empty", "notes.md", "return 5"] {
+    for path in ["c.txt", "b/new", "empty", "notes.md", "return 5"] {
         ensure!(!played.diff.contains(path), "{path}: {}", played.diff);
     }
     Ok(())

@@ -6,6 +6,7 @@ mod effects;
 mod hostile;
 mod past;
 mod property;
+mod put_back;
 mod races;
 mod round_trip;
 mod support;

@@ -1,0 +1,99 @@
+//! What a command changed and may not change is put back: whatever it did, the rest of the tree is as it was, what it may
+//! change is as it left it, and the snapshot says just that.
+
+use std::path::Path;
+
+use super::support::{House, Plain, Recorded, odd, plain, put, set_mode, shell};
+use crate::workspace::{PutBack, put_back};
+
+const SCRIPTS: [&str; 16] = [
+    "true",
+    "echo 2 > a.py; echo 2 > tests/a.py",
+    "rm -rf src tests",
+    "rm tests/a.py; echo new > tests/new.py; echo new > src/new.py",
+    "mkdir -p far/down empty tests/empty tests/far/down; echo 1 > far/down/b.py; echo 1 > tests/far/down/b.py",
+    "chmod 755 a.py tests/a.py; chmod 700 src tests",
+    "rm a.py; mkdir -p a.py/tests; echo 1 > a.py/tests/b.py",
+    "rm -rf tests; echo flat > tests",
+    "mv src tests/src; mv tests/a.py a.py",
+    "ln -s tests/a.py link; rm a.py; ln -s nowhere a.py; ln -s ../a.py tests/link",
+    "rm -rf hollow; mkdir -p hollow/tests; echo 1 > hollow/tests/b.py",
+    "mkfifo pipe; rm a.py; mkfifo a.py; echo 1 > tests/b.py",
+    "echo x > out/made; echo y > out2; rm .gitignore",
+    "echo x > src-1; echo x > src.py; echo x > srcs; rm src/b.py",
+    "git add -A; git -c user.name=t -c user.email=t@example.org commit -qm x --allow-empty; echo 3 > a.py",
+    "rm -rf .git a.py; touch -d 2001-01-01 tests/a.py",
+];
+
+fn of_tests(path: &[u8]) -> bool {
+    path.split(|byte| *byte == b'/').any(|part| part == b"tests")
+}
+
+/// Files and links; folders follow from them.
+fn files(dir: &Path) -> Plain {
+    let mut all = plain(dir);
+    all.retain(|path, (kind, _)| !kind.starts_with("dir") && !path.starts_with(b"out/") && kind != "special");
+    all
+}
+
+#[tokio::test]
+async fn what_may_not_change_is_as_it_was_and_the_rest_as_it_is() {
+    let mut house = House::new();
+    let source = house.source();
+    for (name, text) in [
+        ("a.py", "1\n"),
+        ("src/b.py", "1\n"),
+        ("src/deep/c.py", "1\n"),
+        ("tests/a.py", "1\n"),
+        (".gitignore", "out/\n"),
+        ("src.md", "1\n"),
+    ] {
+        put(&source, name, text);
+    }
+    put(&source, odd(b"caf\xe9/\xff"), "odd\n");
+    house.commit_source().await;
+    let pinned = house.pin().await;
+    for (nth, script) in SCRIPTS.into_iter().enumerate() {
+        for anything in [false, true] {
+            let name = format!("work-{nth}-{anything}");
+            let mut workspace = house.workspace(&name, &pinned).await;
+            let mut recorded = Recorded::default();
+            let mut blobs = house.blobs.clone();
+            // Something that no base has: it comes from the log.
+            shell(&house.at(&name), "echo own > own.py; mkdir -p hollow out; echo made > out/log").await;
+            recorded.take(workspace.snapshot_walk().unwrap(), &mut blobs);
+            let before = files(&house.at(&name));
+            shell(&house.at(&name), &format!("echo gone > own.py; {script}")).await;
+            let changed = files(&house.at(&name));
+            let may = |path: &docket_schema::content::WorkPath| !anything && of_tests(path.as_bytes());
+            let PutBack { delta, paths } = put_back(&mut workspace, may, &blobs).await.expect(script);
+            assert!(paths.iter().any(|path| path.to_string() == "own.py"), "{script}: {paths:?}");
+            assert!(delta.changes.iter().all(|change| may(&change.path)), "{script}: {:?}", delta.changes);
+            recorded.take(delta, &mut blobs);
+            let after = files(&house.at(&name));
+            for path in before.keys().chain(changed.keys()).chain(after.keys()) {
+                let own = !anything && of_tests(path);
+                let in_the_way =
+                    own && before.keys().any(|file| path.starts_with(&[file.as_slice(), b"/"].concat()));
+                let wanted = if own && !in_the_way { changed.get(path) } else { before.get(path) };
+                // A flat file where a folder was is in the way of what was in it.
+                let wanted = if before.keys().any(|file| file.starts_with(&[path.as_slice(), b"/"].concat()))
+                    && !own
+                {
+                    None
+                } else {
+                    wanted
+                };
+                let name = String::from_utf8_lossy(path);
+                assert_eq!(after.get(path), wanted, "{script}: {name}");
+            }
+            // What is recorded is what is there: nothing is left to be seen, and it comes back elsewhere.
+            assert!(workspace.snapshot_walk().unwrap().changes.is_empty(), "{script}");
+            let copy = format!("copy-{nth}-{anything}");
+            let mut elsewhere = house.workspace(&copy, &pinned).await;
+            recorded.restore_into(&mut elsewhere, &blobs).await.expect(script);
+            assert_eq!(files(&house.at(&copy)), after, "{script}");
+            set_mode(&house.at(&name), 0o755);
+        }
+    }
+}
