@@ -96,7 +96,7 @@ impl Makes<'_> {
     }
 
     /// A conversation that does it by a command and then ends with these words.
-    fn by_command(self, role: &str, opening: &str, last: &str) -> String {
+    pub fn by_command(self, role: &str, opening: &str, last: &str) -> String {
         let done = format!("DONE {}", self.to);
         chosen(role, opening, &[(&done, last)], &format!("!{}", self.call()))
     }

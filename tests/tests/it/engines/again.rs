@@ -44,74 +44,83 @@ async fn whoever_goes_on_with_what_was_rejected_is_asked_with_the_persons_words(
 }
 
 /// A way to fail, and what is said until a person speaks.
-struct Fails<'a> {
-    engine: &'a str,
+struct Fails {
+    engine: &'static str,
     /// How its run ends.
-    why: &'a str,
-    flags: &'a [&'a str],
+    why: &'static str,
+    /// Its cap of turns.
+    turns: &'static str,
     /// What is said before all else.
     first: String,
-    /// The number that `f` gives by then; the round of the team in which it comes to give 7.
+    /// The number that `f` comes to give without a person's words.
+    base: u32,
+    /// The one that it gives when they come, and the round of the team in which it comes to give 7 then.
     from: u32,
     round: u32,
 }
 
-impl Fails<'_> {
+impl Fails {
+    /// Nobody gets to change the file before the run fails; whoever does then lets `f` give 7.
+    fn early(engine: &'static str, why: &'static str, first: String) -> Self {
+        Self { engine, why, turns: "30", first, base: 7, from: 1, round: 1 }
+    }
+
+    /// The file is changed, and not as it is wanted: the checks fail again and again.
+    fn late(engine: &'static str, why: &'static str, first: String) -> Self {
+        Self { engine, why, turns: "30", first, base: 2, from: 2, round: 4 }
+    }
+
     fn script(&self) -> String {
         let then = makes(self.engine, Makes { from: self.from, to: 7, at: PERSON, round: self.round });
-        script(&[then, self.first.clone(), makes(self.engine, Makes { from: 1, to: 2, at: "", round: 1 })])
+        let base = makes(self.engine, Makes { from: 1, to: self.base, at: "", round: 1 });
+        script(&[then, self.first.clone(), base])
     }
 }
 
-/// Each engine with its own ways to fail, and with those of limits.
-fn ways_to_fail() -> Vec<Fails<'static>> {
-    let way = |engine, why, first: &str| Fails::<'static> {
-        engine,
-        why,
-        flags: &[],
-        first: first.to_owned(),
-        from: if first.is_empty() { 2 } else { 1 },
-        round: 4,
-    };
+/// Each engine with its own ways to fail, and at its cap of turns.
+fn ways_to_fail() -> Vec<Fails> {
     let says = |role: &str, text: &str| talk(role, "", &[text]);
-    let card = "!{ name = \"plan_card\", args = { summary = \"s\", steps = [], files = [] } }";
+    let nothing = r#"{"actions": [{"kind": "message", "text": "done"}]}"#;
+    let no_card = "!{ name = \"plan_card\", args = { summary = \"s\", steps = [], files = [] } }";
     let looks = "!{ name = \"list_files\", args = {} }";
-    let mut all: Vec<Fails<'static>> = ENGINES
-        .into_iter()
-        .filter(|engine| *engine != "architect")
-        // The planner gives the same plan again and again: what it changes is changed.
-        .map(|engine| way(engine, if engine == "plan" { "plan" } else { "gates" }, ""))
-        .collect();
-    // The architect plans nothing more, and its checks still fail.
-    let nothing =
-        talk("architect", "asked again", &[r#"{"actions": [{"kind": "message", "text": "done"}]}"#]);
-    all.push(Fails { from: 2, ..way("architect", "gates", &nothing) });
-    all.push(way("plan", "plan", &says("planner", "I would change a.py.")));
-    all.push(way("review", "plan", &says("executor", "It did not work.")));
-    all.push(way("team", "plan", &says("coder", r#"{"done": false, "summary": "I cannot"}"#)));
+    let seven = Makes { from: 1, to: 7, at: PERSON, round: 1 };
     let designs = talk("architect", PERSON, &[r#"{"design": "Let f give 7.", "files": []}"#]);
-    let words = says("architect", "Let f give 2.");
-    all.push(Fails { round: 1, ..way("team", "plan", &[designs, words].concat()) });
-    all.push(way("sop", "plan", &says("planner", card)));
-    all.push(way("sop", "empty_answers", &says("planner", "I would change a.py.")));
-    for (engine, role) in [("react", ""), ("review", "executor"), ("team", "coder"), ("sop", "planner")] {
-        let first = talk(role, "", &[looks]);
-        all.push(Fails { flags: &["--turns", "4"], ..way(engine, "turn_limit", &first) });
-    }
-    // The cap comes where nothing loops: before the plan is carried out.
-    for engine in ["plan", "architect"] {
-        all.push(Fails { flags: &["--turns", "1"], from: 1, ..way(engine, "turn_limit", "") });
-    }
-    all
+    let cannot = r#"{"done": false, "summary": "I cannot"}"#;
+    let executes = seven.by_command("executor", PERSON, r#"{"success": true, "output": "it does"}"#);
+    let codes = seven.by_command("coder", PERSON, r#"{"done": true, "summary": "it does"}"#);
+    vec![
+        Fails::late("react", "gates", String::new()),
+        // It plans the same again and again, which cannot be done twice.
+        Fails::late("plan", "plan", String::new()),
+        Fails::late("review", "gates", String::new()),
+        Fails::late("architect", "gates", talk("architect", "asked again", &[nothing])),
+        Fails::late("team", "gates", String::new()),
+        Fails::late("sop", "gates", String::new()),
+        Fails::early("plan", "plan", says("planner", "I would change a.py.")),
+        Fails { base: 2, ..Fails::early("review", "plan", says("executor", "It did not work.")) },
+        Fails { base: 2, round: 4, ..Fails::early("team", "plan", says("coder", cannot)) },
+        Fails::early("team", "plan", [designs, says("architect", "Let f give 7.")].concat()),
+        Fails::early("sop", "plan", says("planner", no_card)),
+        Fails::early("sop", "empty_answers", says("planner", "I would change a.py.")),
+        Fails { turns: "4", ..Fails::early("react", "turn_limit", says("", looks)) },
+        Fails { turns: "1", ..Fails::early("plan", "turn_limit", String::new()) },
+        Fails {
+            turns: "4",
+            ..Fails::early("review", "turn_limit", [executes, says("executor", looks)].concat())
+        },
+        Fails { turns: "3", ..Fails::late("architect", "turn_limit", String::new()) },
+        Fails { turns: "8", ..Fails::early("team", "turn_limit", [codes, says("coder", looks)].concat()) },
+        Fails { turns: "6", ..Fails::early("sop", "turn_limit", says("planner", looks)) },
+    ]
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_failed_run_that_is_resumed_with_a_persons_words_hears_them_and_goes_on() -> Result<()> {
     let _room = room().await;
-    let stage = Stage::set("[run]\ncorrections_max = 2\n").await?;
+    let stage = Stage::set("[run]\ncorrections_max = 2\ncorrection_turns = 0\n").await?;
     for way in ways_to_fail() {
         let name = || format!("{}: {} {:?}", way.engine, way.why, way.first);
-        let flags = [&["--tests", TESTS][..], way.flags].concat();
+        let flags = ["--tests", TESTS, "--turns", way.turns];
         let task = stage.submit(way.engine, &way.script(), "7", &flags).await?;
         let first = stage.ends(task, TaskState::Discarded).await.with_context(name)?;
         let Some(RunEvent::RunEnded(end)) = first.events.last() else { anyhow::bail!("{}", first.kinds()) };
