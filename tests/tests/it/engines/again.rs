@@ -106,10 +106,16 @@ fn ways_to_fail() -> Vec<Fails> {
         Fails { turns: "1", ..Fails::early("plan", "turn_limit", String::new()) },
         Fails {
             turns: "4",
+            base: 2,
             ..Fails::early("review", "turn_limit", [executes, says("executor", looks)].concat())
         },
         Fails { turns: "3", ..Fails::late("architect", "turn_limit", String::new()) },
-        Fails { turns: "8", ..Fails::early("team", "turn_limit", [codes, says("coder", looks)].concat()) },
+        Fails {
+            turns: "8",
+            base: 2,
+            round: 9,
+            ..Fails::early("team", "turn_limit", [codes, says("coder", looks)].concat())
+        },
         Fails { turns: "6", ..Fails::early("sop", "turn_limit", says("planner", looks)) },
     ]
 }

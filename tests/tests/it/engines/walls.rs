@@ -112,7 +112,7 @@ async fn a_servers_tools_are_for_the_modes_of_sop_that_allow_what_they_do() -> R
 fn only(tools: &str) -> String {
     format!(
         "default = \"deny\"\n[[rules]]\nid = \"tools\"\nverdict = \"allow\"\ntools = [{tools}]\n\
-         [[rules]]\nid = \"runners\"\nverdict = \"allow\"\ntools = [\"run_command\"]\ncommands = [\"sed *\", \"echo *\", \"printf *\"]\n\
+         [[rules]]\nid = \"runners\"\nverdict = \"allow\"\ntools = [\"run_command\"]\ncommands = [\"sed *\", \"echo *\", \"python3 *\"]\n\
          [[rules]]\nid = \"kept\"\nverdict = \"deny\"\ntools = [\"read_file\"]\npaths = [\"kept.txt\"]\n"
     )
 }
@@ -149,7 +149,8 @@ async fn under_a_policy_that_denies_the_rest_sop_and_architect_reach_an_end() ->
 /// What nobody may read is shown to nobody who judges.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_policy_hides_is_in_no_review_of_sop_and_no_verification_of_architect() -> Result<()> {
-    let hides = "printf hushhush > kept.txt";
+    // Quoted as TOML and JSON want it; what it writes stands nowhere else.
+    let hides = r#"python3 -c \"open('kept.txt', 'w').write('hush' * 2)\""#;
     let sop = [
         talk(
             "planner",
