@@ -197,7 +197,7 @@ async fn ready(
     let grants = Grants::on(bootstrap.settings.policy.clone());
     let memory = Some(RunMemory::of(material.source().clone(), bootstrap.lease.run));
     let (base, known) = (tools::BaseView::default(), None);
-    let (servers, external) = (bootstrap.settings.mcp.clone(), Vec::new());
+    let (servers, external) = (servers(bootstrap), Vec::new());
     let mut bench = Workbench {
         workspace,
         root,
@@ -219,14 +219,19 @@ async fn ready(
 
 /// What the worker's servers offer. One that does not answer is this worker's fault, not the task's.
 async fn external(bootstrap: &Bootstrap, runner: &SandboxRunner) -> Result<Vec<Listed>, StartError> {
-    mcp::list(&runner.0, &bootstrap.settings.mcp).await.map_err(|(server, error)| {
+    mcp::list(&runner.0, &servers(bootstrap)).await.map_err(|(server, error)| {
         StartError::Environment(format!("the MCP server `{server}` of this worker's settings: {error}"))
     })
 }
 
-/// Knows what was configured, and the keys of this process: none of them has a place in a log.
+fn servers(bootstrap: &Bootstrap) -> mcp::Servers {
+    mcp::Servers { all: bootstrap.settings.mcp.clone(), given: bootstrap.settings.mcp_env.clone() }
+}
+
+/// Knows what was configured, what servers are given, and the keys of this process: none of them has a place in a log.
 fn redactor(bootstrap: &Bootstrap) -> Redactor {
-    let own = bootstrap.keys.values().chain([&bootstrap.lease.token]);
+    let given = bootstrap.settings.mcp_env.0.values();
+    let own = bootstrap.keys.values().chain(given).chain([&bootstrap.lease.token]);
     Redactor::new(bootstrap.settings.redact.0.iter().chain(own).cloned())
 }
 
