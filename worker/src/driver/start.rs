@@ -176,7 +176,7 @@ async fn ready(
         }
         None => {
             let start = started_from(bootstrap, &mut workspace, material).await?;
-            let external = external(bootstrap, &runner).await?;
+            let external = external(bootstrap, (&runner, &redactor)).await?;
             let begun = begin(bootstrap, material, &workspace, &root, (layers, &redactor), external)?;
             append_start(journal, &begun, start).await?;
             let setup = setup(&spec.setup, &begun.started.settings, &runner, &redactor).await?;
@@ -217,11 +217,21 @@ async fn ready(
     Ok((engine, Hands { voices, bench }))
 }
 
-/// What the worker's servers offer. One that does not answer is this worker's fault, not the task's.
-async fn external(bootstrap: &Bootstrap, runner: &SandboxRunner) -> Result<Vec<Listed>, StartError> {
-    mcp::list(&runner.0, &servers(bootstrap)).await.map_err(|(server, error)| {
-        StartError::Environment(format!("the MCP server `{server}` of this worker's settings: {error}"))
-    })
+/// What the worker's servers offer. One that does not answer is this worker's fault, not the task's. What a server says of
+/// its tools stands in every prompt, and what it says when it fails in an event: the secrets that it was given do not.
+async fn external(
+    bootstrap: &Bootstrap,
+    (runner, redactor): (&SandboxRunner, &Redactor),
+) -> Result<Vec<Listed>, StartError> {
+    let mut listed = mcp::list(&runner.0, &servers(bootstrap)).await.map_err(|(server, error)| {
+        let said = format!("the MCP server `{server}` of this worker's settings: {error}");
+        StartError::Environment(redactor.text(&said).into_owned())
+    })?;
+    for Listed { spec, .. } in &mut listed {
+        spec.description = redactor.text(&spec.description).into_owned();
+        redactor.values_of(&mut spec.input_schema);
+    }
+    Ok(listed)
 }
 
 fn servers(bootstrap: &Bootstrap) -> mcp::Servers {

@@ -49,7 +49,9 @@ pub(crate) async fn call(
     let mut outcome = match held.answer {
         Ok(result) => answer(&tool.name, &result, settings),
         Err(error) => {
-            ToolOutcome::error(&tool.name, format!("the MCP server `{}` failed: {error}", tool.server))
+            let text = format!("the MCP server `{}` failed: {error}", tool.server);
+            // Its own words stand in it.
+            ToolOutcome::error(&tool.name, settings.redactor.text(&text).into_owned())
         }
     };
     outcome.content.extend_from_slice(tools::protected(&held.put_back).as_bytes());
