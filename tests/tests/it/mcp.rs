@@ -11,7 +11,8 @@ use docket_schema::{
     tool::RecoveryClass,
 };
 use docket_tests::system::{
-    Coordinator, Finished, LeaseTime, Place, Sample, Signal, Tool, Worker, WorkerOptions, room, run, send,
+    Coordinator, Finished, LeaseTime, Place, Sample, Signal, Tool, Worker, WorkerOptions, room, run, seen,
+    send,
 };
 use serde_json::Value;
 use tempfile::TempDir;
@@ -111,9 +112,15 @@ tools = ["mcp__notes__er*"]
 reason = "notes are kept"
 "#;
 
+/// Lets a call go on, and waits until it does.
+pub(crate) async fn lets_on(folder: &Path) -> Result<()> {
+    let_on(folder)?;
+    seen("a call that goes on", || (!folder.join("middle").exists()).then_some(())).await
+}
+
 const INTERRUPTED: &str = r#"
 [[turns]]
-calls = [{ name = "mcp__notes__count", args = { word = "docket" } }]
+calls = [{ name = "mcp__notes__count", args = { word = "docket" } }, { name = "mcp__notes__erase", args = { word = "x" } }]
 [[turns]]
 calls = [{ name = "mcp__notes__note", args = { word = "first" } }]
 [[turns]]
@@ -124,7 +131,8 @@ text = "Noted, as far as I can tell."
 "#;
 
 /// Calls of three tools are each ended in their middle by a kill -9 of the run process. What reads, and what does no harm
-/// a second time, is called again; of the other the model is told that nobody knows.
+/// a second time, is called again; of the other the model is told that nobody knows. A refused call that stood beside the
+/// first is refused again.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_call_that_a_crash_ended_is_made_again_where_its_server_says_that_it_may_be() -> Result<()> {
     let _room = room().await;
@@ -142,7 +150,7 @@ async fn a_call_that_a_crash_ended_is_made_again_where_its_server_says_that_it_m
     };
     for _ in ["count", "note"] {
         let before = dies().await?;
-        let_on(&middle(&worker, Some(&before)).await?)?;
+        lets_on(&middle(&worker, Some(&before)).await?).await?;
     }
     dies().await?;
     let view = coordinator.ended(task).await.with_context(|| worker.tail())?;
@@ -159,7 +167,13 @@ async fn a_call_that_a_crash_ended_is_made_again_where_its_server_says_that_it_m
         })
         .collect();
     ensure!(
-        classes == [RecoveryClass::Reads, RecoveryClass::Workspace, RecoveryClass::External],
+        classes
+            == [
+                RecoveryClass::Reads,
+                RecoveryClass::External,
+                RecoveryClass::Workspace,
+                RecoveryClass::External
+            ],
         "{classes:?}"
     );
     let ends: Vec<(ToolStatus, &Content)> = history
@@ -171,8 +185,9 @@ async fn a_call_that_a_crash_ended_is_made_again_where_its_server_says_that_it_m
         })
         .collect();
     let is = |nth: usize, status: ToolStatus, said: &str| matches!(ends.get(nth), Some((found, Content::Text(text))) if *found == status && text.contains(said));
-    ensure!(is(0, ToolStatus::Ok, "count: 6") && is(1, ToolStatus::Ok, "note: 5"), "{ends:?}");
-    ensure!(is(2, ToolStatus::Unknown, "unknown") && ends.len() == 3, "{ends:?}");
+    ensure!(is(0, ToolStatus::Ok, "count: 6") && is(1, ToolStatus::Refused, "keep-notes"), "{ends:?}");
+    ensure!(is(2, ToolStatus::Ok, "note: 5") && is(3, ToolStatus::Unknown, "unknown"), "{ends:?}");
+    ensure!(ends.len() == 4, "{ends:?}");
     // What the first one wrote was gone with its workspace: there is one line.
     let notes = coordinator.docket(&["cat", &run.to_string(), "notes.txt"]).await?.ok()?;
     ensure!(notes == "first\n", "{notes}");

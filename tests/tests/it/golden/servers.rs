@@ -1,12 +1,12 @@
 //! A run with tools of an MCP server: pinned, called, refused by policy, ended by crashes in their middle.
 
-use anyhow::{Context as _, Result};
+use anyhow::Result;
 use docket_schema::{export::Export, task::TaskState};
 use docket_tests::system::{Signal, send};
 use docket_worker::model::Provider;
 
-use super::record::{Stage, let_on, middle};
-use crate::mcp::{PATIENT, PATIENT_SETTINGS};
+use super::record::{Stage, middle};
+use crate::mcp::{PATIENT, PATIENT_SETTINGS, lets_on};
 
 /// One call of each kind, and one that is refused.
 const SCRIPT: &str = r#"
@@ -32,8 +32,8 @@ pub(super) async fn external_tools(stage: &Stage) -> Result<Export> {
     };
     let first = dies(None).await?;
     let second = middle(&worker, Some(&first)).await?;
-    let_on(&second)?;
-    dies(None).await.context("the second call")?;
+    lets_on(&second).await?;
+    dies(None).await?;
     stage.is(&scene, TaskState::Completed).await?;
     worker.drain().await?;
     stage.export(stage.run_of(&scene).await?).await
