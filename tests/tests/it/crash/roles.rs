@@ -201,6 +201,9 @@ calls = [{ name = "review_report", args = { risks = ["none: two words"], recomme
 calls = [{ name = "complete_task", args = { summary = "made" } }]
 "#;
 
+/// Epochs under which a coordinator may die: one, and some for a machine that stands still.
+const EPOCHS_MAX: u64 = 4;
+
 /// What the undisturbed run came to.
 struct Undisturbed {
     tree: TreeHash,
@@ -313,8 +316,10 @@ async fn play(
     };
     let options =
         |failpoints| WorkerOptions { queue: Some(queue.clone()), failpoints, ..WorkerOptions::default() };
-    let failpoint = Failpoint { seq, when, epoch: 1, whom };
-    let mut worker = Worker::start(host.get(), &options(vec![failpoint])).await?;
+    // A lease that is lost before the coordinator dies leaves its place to the next epoch; others leave a trace by it.
+    let epochs = if victim == Victim::Coordinator { EPOCHS_MAX } else { 1 };
+    let failpoints = (1..=epochs).map(|epoch| Failpoint { seq, when, epoch, whom }).collect();
+    let mut worker = Worker::start(host.get(), &options(failpoints)).await?;
     let task = host.get().submit_like(spec, &queue, server.model(Provider::OpenAi, "x")).await?;
     let deadline = tokio::time::Instant::now() + LONG;
     let mut coordinator_died = false;
