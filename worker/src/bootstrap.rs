@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::{
     mcp::McpServer,
-    sandbox::{Checked, Limits},
+    sandbox::{Checked, HiddenEnv, Limits},
 };
 
 /// Exit status of a run process that ended its turn because its supervisor drains: the lease is
@@ -57,6 +57,9 @@ pub struct WorkerSettings {
     /// MCP servers whose tools runs have here, by name.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub mcp: BTreeMap<String, McpServer>,
+    /// What these servers take of the worker's environment.
+    #[serde(default)]
+    pub mcp_env: HiddenEnv,
 }
 
 /// Values that nobody prints. They reach a run process through its pipe, and stay there.

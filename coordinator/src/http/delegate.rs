@@ -72,19 +72,24 @@ pub(super) async fn delegate(api: Arc<Api>, call: Call) -> Answered {
     json(&DelegateResponse { child, events })
 }
 
+/// What plays a piece that only reads, where nobody says what does: the procedures of other engines end in a change.
+const READS_BY: &str = "react";
+
 /// What is asked of the child: what the call says, and all else as its parent has it. Its result is its parent's: it
 /// is delivered nowhere else, and holds no key that its parent holds.
 fn spec(parent: TaskSpec, request: DelegateRequest) -> TaskSpec {
     let conditions = Conditions { after: Vec::new(), ..parent.conditions };
     // Another model plays no script of its parent's roles.
     let same = request.model.is_none();
-    let roles_fit = same && request.engine.as_ref().is_none_or(|engine| *engine == parent.engine);
+    let usual = if request.writes { parent.engine.clone() } else { READS_BY.to_owned() };
+    let engine = request.engine.unwrap_or(usual);
+    let roles_fit = same && engine == parent.engine;
     TaskSpec {
         title: request.title,
         text: request.text,
         run_at: None,
         dedup_key: None,
-        engine: request.engine.unwrap_or(parent.engine),
+        engine,
         model: request.model.unwrap_or(parent.model),
         explore_model: parent.explore_model.filter(|_| same),
         fallback_model: parent.fallback_model.filter(|_| same),

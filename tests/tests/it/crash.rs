@@ -86,21 +86,36 @@ async fn the_coordinator_dies_at_every_boundary_on_postgres() -> Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_run_of_an_engine_with_roles_ends_as_undisturbed_whoever_dies() -> Result<()> {
-    Box::pin(sweep_roles()).await
+async fn a_run_of_an_engine_with_roles_ends_as_undisturbed_whoever_dies_on_sqlite() -> Result<()> {
+    Box::pin(sweep_roles(None)).await
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_run_of_an_engine_with_roles_ends_as_undisturbed_whoever_dies_on_postgres() -> Result<()> {
+    let Some(cluster) = Cluster::start() else { return Ok(()) };
+    Box::pin(sweep_roles(Some(&cluster))).await
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_run_with_children_ends_as_undisturbed_whoever_dies_on_sqlite() -> Result<()> {
-    let victims = [Victim::Run, Victim::Supervisor, Victim::Coordinator, Victim::Unanswered];
-    Box::pin(delegated::sweep(&victims, None)).await
+    Box::pin(delegated::sweep(None)).await
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_run_with_children_ends_as_undisturbed_whoever_dies_on_postgres() -> Result<()> {
     let Some(cluster) = Cluster::start() else { return Ok(()) };
-    let victims = [Victim::Run, Victim::Supervisor, Victim::Coordinator, Victim::Unanswered];
-    Box::pin(delegated::sweep(&victims, Some(&cluster))).await
+    Box::pin(delegated::sweep(Some(&cluster))).await
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_review_with_a_child_ends_as_undisturbed_whoever_dies_on_sqlite() -> Result<()> {
+    Box::pin(delegated::sweep_in_turns(None)).await
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_review_with_a_child_ends_as_undisturbed_whoever_dies_on_postgres() -> Result<()> {
+    let Some(cluster) = Cluster::start() else { return Ok(()) };
+    Box::pin(delegated::sweep_in_turns(Some(&cluster))).await
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

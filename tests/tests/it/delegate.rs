@@ -14,10 +14,11 @@ use docket_worker::model::Provider;
 
 use crate::models::Stage;
 
-const FILES: [(&str, &str); 2] = [("poem.txt", "one\ntwo\nthree\nfour\nfive\n"), ("other.txt", "other\n")];
+pub(crate) const FILES: [(&str, &str); 2] =
+    [("poem.txt", "one\ntwo\nthree\nfour\nfive\n"), ("other.txt", "other\n")];
 
 /// A task whose run may delegate, submitted.
-async fn submitted(stage: &Stage, more: &[&str]) -> Result<TaskId> {
+pub(crate) async fn submitted(stage: &Stage, more: &[&str]) -> Result<TaskId> {
     let sample = Sample::new(&FILES)?;
     let url = stage.server.base_url(Provider::OpenAi);
     let mut args = vec!["--model", "openai:main", "--base-url", &url, "--tests", "true"];
@@ -25,7 +26,7 @@ async fn submitted(stage: &Stage, more: &[&str]) -> Result<TaskId> {
     Ok(sample.submit(&stage.coordinator, &args).await?.0)
 }
 
-async fn ended(stage: &Stage, task: TaskId) -> Result<(TaskRecord, History)> {
+pub(crate) async fn ended(stage: &Stage, task: TaskId) -> Result<(TaskRecord, History)> {
     let view = stage.coordinator.ended(task).await;
     let view = view.with_context(|| format!("{}\n{}", stage.worker.tail(), stage.coordinator.tail()))?;
     let history = stage.proven(&view.task).await?;
@@ -33,13 +34,13 @@ async fn ended(stage: &Stage, task: TaskId) -> Result<(TaskRecord, History)> {
 }
 
 /// The children of a task's last run.
-async fn children(stage: &Stage, task: &TaskRecord) -> Result<Vec<ChildView>> {
+pub(crate) async fn children(stage: &Stage, task: &TaskRecord) -> Result<Vec<ChildView>> {
     let run = task.last_run.context("a run")?;
     Ok(stage.coordinator.client().children(run).await?.children)
 }
 
 /// Results of the calls that delegate, in order.
-fn results(history: &History) -> Vec<(ToolStatus, String, Option<ChildFacts>)> {
+pub(crate) fn results(history: &History) -> Vec<(ToolStatus, String, Option<ChildFacts>)> {
     let calls: Vec<_> = history
         .events
         .iter()
@@ -62,7 +63,7 @@ fn results(history: &History) -> Vec<(ToolStatus, String, Option<ChildFacts>)> {
 }
 
 /// What a run's tree holds at a path, by the command that people use.
-async fn holds(stage: &Stage, task: &TaskRecord, path: &str) -> Result<String> {
+pub(crate) async fn holds(stage: &Stage, task: &TaskRecord, path: &str) -> Result<String> {
     let run = task.last_run.context("a run")?.to_string();
     stage.coordinator.docket(&["cat", &run, path]).await?.ok()
 }

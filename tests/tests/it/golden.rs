@@ -12,7 +12,10 @@ mod made;
 mod record;
 mod roles;
 mod scenes;
+mod servers;
 mod stubs;
+
+pub(crate) use record::{let_on, middle};
 
 use std::{collections::BTreeSet, fs, path::PathBuf};
 

@@ -20,6 +20,7 @@ mod conformance;
 mod coordinators;
 mod crash;
 mod delegate;
+mod delegate_roles;
 mod delivery;
 mod demo;
 mod deploy;

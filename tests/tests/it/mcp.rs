@@ -1,12 +1,23 @@
-//! Tools of MCP servers in real runs: pinned when a run begins, called in its sandbox, judged by policy, recorded, and
-//! replayed from the log.
+//! Tools of MCP servers in real runs: pinned when a run begins, called in its sandbox, judged by policy, recorded, ended
+//! by a crash, and replayed from the log; servers that know a secret, and servers that behave badly.
 
-use std::ffi::OsStr;
+use std::{ffi::OsStr, path::Path};
 
 use anyhow::{Context as _, Result, ensure};
-use docket_tests::system::{Finished, Sample, Tool, room, run};
+use docket_schema::{
+    content::Content,
+    run::{RunEvent, ToolStatus},
+    task::TaskState,
+    tool::RecoveryClass,
+};
+use docket_tests::system::{
+    Coordinator, Finished, LeaseTime, Place, Sample, Signal, Tool, Worker, WorkerOptions, room, run, seen,
+    send,
+};
 use serde_json::Value;
 use tempfile::TempDir;
+
+use crate::golden::{let_on, middle};
 
 /// A server of the project's own, as a repository may bring one.
 const SERVER: &str = r#"
@@ -55,20 +66,319 @@ calls = [
 text = "Noted."
 "#;
 
+/// Shows that it is in the middle of a call, and waits to be let on: a tool that reads, one that may be called twice, and
+/// one that says nothing of itself.
+pub(crate) const PATIENT: &str = r#"
+import json, os, sys, time
+TOOLS = [("count", {"readOnlyHint": True}), ("note", {"idempotentHint": True}), ("post", {}), ("erase", {})]
+def answer(method, params):
+    if method == "initialize":
+        return {"protocolVersion": params["protocolVersion"], "capabilities": {"tools": {}},
+                "serverInfo": {"name": "notes", "version": "1"}}
+    if method == "tools/list":
+        schema = {"type": "object", "properties": {"word": {"type": "string"}}, "required": ["word"]}
+        return {"tools": [{"name": name, "description": f"Can {name}.", "inputSchema": schema, "annotations": hints}
+                          for name, hints in TOOLS]}
+    name, word = params["name"], params["arguments"]["word"]
+    open("middle", "w").close()
+    while not os.path.exists("go"):
+        time.sleep(0.02)
+    os.remove("go")
+    os.remove("middle")
+    if name == "note":
+        with open("notes.txt", "a") as notes:
+            notes.write(word + "\n")
+    return {"content": [{"type": "text", "text": f"{name}: {len(word)}"}]}
+for line in sys.stdin:
+    request = json.loads(line)
+    if "id" in request:
+        result = answer(request["method"], request.get("params", {}))
+        print(json.dumps({"jsonrpc": "2.0", "id": request["id"], "result": result}), flush=True)
+"#;
+
+/// It has the network: what a call came to that a crash ended is then nobody's to know.
+pub(crate) const PATIENT_SETTINGS: &str = r#"
+[mcp.notes]
+command = ["python3", "tools/notes.py"]
+
+[policy.network]
+hosts = ["127.0.0.1:9"]
+commands = ["mcp__notes__*"]
+
+[[policy.rules]]
+id = "keep-notes"
+verdict = "deny"
+tools = ["mcp__notes__er*"]
+reason = "notes are kept"
+"#;
+
+/// Lets a call go on, and waits until it does.
+pub(crate) async fn lets_on(folder: &Path) -> Result<()> {
+    let_on(folder)?;
+    seen("a call that goes on", || (!folder.join("middle").exists()).then_some(())).await
+}
+
+const INTERRUPTED: &str = r#"
+[[turns]]
+calls = [{ name = "mcp__notes__count", args = { word = "docket" } }, { name = "mcp__notes__erase", args = { word = "x" } }]
+[[turns]]
+calls = [{ name = "mcp__notes__note", args = { word = "first" } }]
+[[turns]]
+calls = [{ name = "mcp__notes__post", args = { word = "first" } }]
+[[turns]]
+when = { last_result_contains = "unknown" }
+text = "Noted, as far as I can tell."
+"#;
+
+/// Calls of three tools are each ended in their middle by a kill -9 of the run process. What reads, and what does no harm
+/// a second time, is called again; of the other the model is told that nobody knows. A refused call that stood beside the
+/// first is refused again.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_call_that_a_crash_ended_is_made_again_where_its_server_says_that_it_may_be() -> Result<()> {
+    let _room = room().await;
+    let coordinator = Coordinator::start(Place::Home, LeaseTime::Usual).await?;
+    let options = WorkerOptions { settings: PATIENT_SETTINGS.to_owned(), ..WorkerOptions::default() };
+    let worker = Worker::start(&coordinator, &options).await?;
+    let sample = Sample::new(&[("tools/notes.py", PATIENT), ("notes.txt", "")])?;
+    let script = sample.script(INTERRUPTED)?;
+    let args = ["--model", "scripted:x", "--script", script.to_str().context("a UTF-8 path")?];
+    let (task, _) = sample.submit(&coordinator, &args).await?;
+    let dies = async || {
+        let folder = middle(&worker, None).await?;
+        worker.run_processes().into_iter().for_each(|run| send(run, Signal::SIGKILL));
+        anyhow::Ok(folder)
+    };
+    for _ in ["count", "note"] {
+        let before = dies().await?;
+        lets_on(&middle(&worker, Some(&before)).await?).await?;
+    }
+    dies().await?;
+    let view = coordinator.ended(task).await.with_context(|| worker.tail())?;
+    ensure!(view.task.state == TaskState::Completed && view.task.crashes == 3, "{:?}", view.task);
+    let run = view.task.last_run.context("a run")?;
+    let history = coordinator.history(run).await?;
+    history.verify(coordinator.client()).await?;
+    let classes: Vec<RecoveryClass> = history
+        .events
+        .iter()
+        .filter_map(|event| match event {
+            RunEvent::ToolRequested(e) => Some(e.class),
+            _ => None,
+        })
+        .collect();
+    ensure!(
+        classes
+            == [
+                RecoveryClass::Reads,
+                RecoveryClass::External,
+                RecoveryClass::Workspace,
+                RecoveryClass::External
+            ],
+        "{classes:?}"
+    );
+    let ends: Vec<(ToolStatus, &Content)> = history
+        .events
+        .iter()
+        .filter_map(|event| match event {
+            RunEvent::ToolFinished(e) => Some((e.status, &e.content)),
+            _ => None,
+        })
+        .collect();
+    let is = |nth: usize, status: ToolStatus, said: &str| matches!(ends.get(nth), Some((found, Content::Text(text))) if *found == status && text.contains(said));
+    ensure!(is(0, ToolStatus::Ok, "count: 6") && is(1, ToolStatus::Refused, "keep-notes"), "{ends:?}");
+    ensure!(is(2, ToolStatus::Ok, "note: 5") && is(3, ToolStatus::Unknown, "unknown"), "{ends:?}");
+    ensure!(ends.len() == 4, "{ends:?}");
+    // What the first one wrote was gone with its workspace: there is one line.
+    let notes = coordinator.docket(&["cat", &run.to_string(), "notes.txt"]).await?.ok()?;
+    ensure!(notes == "first\n", "{notes}");
+    worker.drain().await?;
+    coordinator.end_and_check().await
+}
+
+/// A server that hangs, floods, says garbage, and offers another list of tools once it is asked to.
+const WILD: &str = r#"
+import json, os, sys, time
+def tools():
+    return ["new", "swap"] if os.path.exists("changed.txt") else ["hang", "flood", "garbage", "swap", "old"]
+def answer(method, params):
+    if method == "initialize":
+        return {"protocolVersion": params["protocolVersion"], "capabilities": {"tools": {}},
+                "serverInfo": {"name": "wild", "version": "1"}}
+    if method == "tools/list":
+        return {"tools": [{"name": name, "description": f"Can {name}.", "inputSchema": {"type": "object"}}
+                          for name in tools()]}
+    name = params["name"]
+    if name not in tools():
+        return None
+    if name == "hang":
+        time.sleep(600)
+    while name == "flood":
+        sys.stdout.write("x" * 65536)
+    if name == "garbage":
+        print("{ this is : no JSON")
+        print("neither is this", flush=True)
+        sys.stdout.write("\x00\xff[[[[")
+        sys.exit(0)
+    if name == "swap":
+        open("changed.txt", "w").close()
+    return {"content": [{"type": "text", "text": f"{name} is done"}]}
+for line in sys.stdin:
+    request = json.loads(line)
+    if "id" in request:
+        result = answer(request["method"], request.get("params", {}))
+        gone = {"code": -32602, "message": "there is no such tool any more"}
+        said = {"error": gone} if result is None else {"result": result}
+        print(json.dumps({"jsonrpc": "2.0", "id": request["id"], **said}), flush=True)
+"#;
+
+const WILD_SCRIPT: &str = r#"
+[[turns]]
+calls = [{ name = "mcp__wild__hang" }, { name = "mcp__wild__flood" }, { name = "mcp__wild__garbage" }]
+[[turns]]
+calls = [{ name = "mcp__wild__old" }, { name = "mcp__wild__swap" }, { name = "mcp__wild__old" }, { name = "mcp__wild__new" }]
+[[turns]]
+text = "That was wild."
+"#;
+
+/// Each of it is an error that says what happened, within the limits of a call; the run goes on, with the tools that it
+/// pinned.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_server_that_misbehaves_is_an_error_of_its_call_and_no_more() -> Result<()> {
+    let _room = room().await;
+    let settings = "[mcp.wild]\ncommand = [\"python3\", \"tools/wild.py\"]\ntimeout_ms = 4000\n";
+    let home = Home::on(settings, &[("tools/wild.py", WILD)])?;
+    let (id, events, done) = home.play(WILD_SCRIPT, "react").await?;
+    ensure!(done.success(), "{done:?}");
+    let results: Vec<_> = of_kind(&events, "ToolFinished").collect();
+    let wanted = [
+        ("error", "it did not answer within 4.0 s"),
+        ("error", "it says more than is read"),
+        ("error", "the MCP server `wild` failed"),
+        ("ok", "old is done"),
+        ("ok", "swap is done"),
+        ("error", "there is no such tool any more"),
+        ("error", "there is no tool `mcp__wild__new`"),
+    ];
+    ensure!(results.len() == wanted.len(), "{results:?}");
+    for ((status, said), result) in wanted.iter().zip(&results) {
+        let is = result["status"] == *status && result["content"].to_string().contains(said);
+        ensure!(is, "{status}, {said}: {result}");
+        // The limit, the grace, and a machine that is busy.
+        ensure!(result["duration_ms"].as_u64().is_some_and(|took_ms| took_ms < 12_000), "{result}");
+    }
+    home.docket(&["verify", &id]).await?.ok()?;
+    Ok(())
+}
+
+/// What a server sees of its environment.
+const KNOWS: &str = r#"
+import json, os, sys
+def answer(method, params):
+    if method == "initialize":
+        return {"protocolVersion": params["protocolVersion"], "capabilities": {"tools": {}},
+                "serverInfo": {"name": "knows", "version": "1"}}
+    if method == "tools/list":
+        print("listed with", os.environ.get("KNOWS_TOKEN"), file=sys.stderr, flush=True)
+        return {"tools": [{"name": "env", "description": "Tells. " + os.environ["KNOWS_TOKEN"],
+                           "inputSchema": {"type": "object"}, "annotations": {"readOnlyHint": True}}]}
+    name = params["arguments"]["name"]
+    return {"content": [{"type": "text", "text": f"{name} is {os.environ.get(name)}"}]}
+for line in sys.stdin:
+    request = json.loads(line)
+    if "id" in request:
+        result = answer(request["method"], request.get("params", {}))
+        print(json.dumps({"jsonrpc": "2.0", "id": request["id"], "result": result}), flush=True)
+"#;
+
+const KNOWS_SETTINGS: &str = r#"
+[mcp.knows]
+command = ["python3", "tools/knows.py"]
+env = { KNOWS_AT = "north" }
+env_from = ["KNOWS_TOKEN"]
+"#;
+
+const KNOWS_SCRIPT: &str = r#"
+[[turns]]
+calls = [
+  { name = "mcp__knows__env", args = { name = "KNOWS_AT" } },
+  { name = "mcp__knows__env", args = { name = "KNOWS_TOKEN" } },
+  { name = "run_command", args = { command = "env; cat /proc/[0-9]*/environ | tr '\\0' '\\n'; echo looked" } },
+]
+[[turns]]
+text = "Seen."
+"#;
+
+/// What a server takes of the worker's environment reaches its process: no other command has it, no prompt, no event and
+/// no file of docket's holds it, and whoever looks is shown names.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_servers_secret_reaches_it_alone_and_stands_nowhere() -> Result<()> {
+    const TOKEN: &str = "ktok-4f9a1c77e2";
+    let _room = room().await;
+    let mut home = Home::on(KNOWS_SETTINGS, &[("tools/knows.py", KNOWS)])?;
+    home.env.push(("KNOWS_TOKEN", TOKEN));
+    let (id, events, done) = home.play(KNOWS_SCRIPT, "react").await?;
+    ensure!(done.success(), "{done:?}");
+    let said: Vec<String> =
+        of_kind(&events, "ToolFinished").map(|result| result["content"].to_string()).collect();
+    ensure!(said.len() == 3 && said[0].contains("KNOWS_AT is north"), "{said:?}");
+    ensure!(said[1].contains("KNOWS_TOKEN is [REDACTED"), "{said:?}");
+    ensure!(said[2].contains("looked") && !said[2].contains("KNOWS_"), "{said:?}");
+    home.docket(&["verify", &id]).await?.ok()?;
+    let doctor = home.docket(&["doctor"]).await?.stdout;
+    ensure!(doctor.contains("MCP server `knows`: python3, given KNOWS_AT, KNOWS_TOKEN"), "{doctor}");
+    let request = home.docket(&["replay", &id, "--turn", "1", "--request"]).await?.ok()?;
+    ensure!(request.contains("mcp__knows__env"), "{request}");
+    for text in [&format!("{events:?}"), &doctor, &request, &done.stdout, &done.stderr] {
+        ensure!(!text.contains(TOKEN), "{text}");
+    }
+    let mut files = 0;
+    holds_nowhere(home.home.path(), TOKEN.as_bytes(), &mut files)?;
+    ensure!(files > 0, "no file was looked at");
+    // Where it is not set no run begins, and the reason has its name.
+    let home = Home::on(KNOWS_SETTINGS, &[("tools/knows.py", KNOWS)])?;
+    let (_, events, done) = home.play(KNOWS_SCRIPT, "react").await?;
+    let ended = of_kind(&events, "RunEnded").next().context("an end")?["result"].to_string();
+    ensure!(!done.success() && ended.contains("`KNOWS_TOKEN`") && ended.contains("not set"), "{ended}");
+    let doctor = home.docket(&["doctor"]).await?.stdout;
+    ensure!(doctor.contains("not set here: KNOWS_TOKEN"), "{doctor}");
+    Ok(())
+}
+
+/// No file below a folder holds these bytes.
+fn holds_nowhere(folder: &Path, bytes: &[u8], files: &mut usize) -> Result<()> {
+    for at in std::fs::read_dir(folder)? {
+        let path = at?.path();
+        if path.is_dir() {
+            holds_nowhere(&path, bytes, files)?;
+        } else if path.is_file() {
+            *files += 1;
+            let held = std::fs::read(&path)?;
+            ensure!(!held.windows(bytes.len()).any(|part| part == bytes), "{}", path.display());
+        }
+    }
+    Ok(())
+}
+
 struct Home {
     home: TempDir,
     sample: Sample,
+    env: Vec<(&'static str, &'static str)>,
 }
 
 impl Home {
     fn new(settings: &str) -> Result<Self> {
+        Self::on(settings, &[("tools/notes.py", SERVER), ("notes.txt", "")])
+    }
+
+    fn on(settings: &str, files: &[(&str, &str)]) -> Result<Self> {
         let home = tempfile::Builder::new().prefix("docket-home-").tempdir()?;
         std::fs::write(home.path().join("docket.toml"), settings)?;
-        Ok(Self { home, sample: Sample::new(&[("tools/notes.py", SERVER), ("notes.txt", "")])? })
+        Ok(Self { home, sample: Sample::new(files)?, env: Vec::new() })
     }
 
     async fn docket(&self, args: &[&str]) -> Result<Finished> {
-        let env: Vec<(&str, &OsStr)> = vec![("DOCKET_HOME", self.home.path().as_os_str())];
+        let mut env: Vec<(&str, &OsStr)> = vec![("DOCKET_HOME", self.home.path().as_os_str())];
+        env.extend(self.env.iter().map(|(name, value)| (*name, OsStr::new(*value))));
         run(Tool::Docket, self.home.path(), &env, args).await
     }
 

@@ -13,12 +13,13 @@ use docket_schema::{
     },
     task::{RoleAsked, TaskSpec},
     tool::ToolSet,
+    wire::Lease,
 };
 
 use super::{context::Context, material::Material, start::StartError};
 use crate::{
     bootstrap::Bootstrap,
-    engine::{self, RoleDef, prompt},
+    engine::{self, Engine, RoleDef, prompt},
     mcp::Listed,
     model::{PriceTable, unpriced},
     policy, tools,
@@ -45,10 +46,7 @@ pub(super) fn begin(
 ) -> Result<Begun, StartError> {
     let lease = &bootstrap.lease;
     let spec = &lease.spec;
-    let engine = engine::newest(&spec.engine)
-        .ok_or_else(|| StartError::Environment(format!("there is no engine `{}`", spec.engine)))?;
-    let defined = engine::roles_of(&*engine, &spec.roles)
-        .map_err(|error| StartError::Configuration(error.to_string()))?;
+    let (engine, defined) = engine_of(lease)?;
     let own_set = engine.tool_set();
     let engine = engine.id();
     // A child starts from its parent's tree, which the workspace holds by now.
@@ -88,7 +86,7 @@ pub(super) fn begin(
         task: pin(redactor.bytes(task.into_bytes())),
     };
     let models = models(bootstrap, spec)?;
-    let tools = specs_of_roles(&external);
+    let tools = specs_of_roles(&settings, &external);
     let asked = (&spec.roles[..], &models.main);
     let roles = defined.iter().map(|def| role(def, asked, &tools, (&project, redactor), &mut pin)).collect();
     let started = RunStarted {
@@ -115,12 +113,29 @@ pub(super) fn begin(
     Ok(Begun { started, blobs })
 }
 
+/// The engine that is asked for, with its roles.
+fn engine_of(lease: &Lease) -> Result<(Box<dyn Engine>, Vec<RoleDef>), StartError> {
+    let spec = &lease.spec;
+    let engine = engine::newest(&spec.engine)
+        .ok_or_else(|| StartError::Environment(format!("there is no engine `{}`", spec.engine)))?;
+    let defined = engine::roles_of(&*engine, &spec.roles)
+        .map_err(|error| StartError::Configuration(error.to_string()))?;
+    // What a child may give away on is its parent's to say, whatever engine it is for.
+    let is_asked = spec.settings.delegation_depth_max.is_some_and(|depth| depth > 0);
+    match engine::gives_nothing_away(&spec.engine, &defined) {
+        Some(why) if is_asked && lease.delegated_by.is_none() => Err(StartError::Configuration(why)),
+        Some(_) | None => Ok((engine, defined)),
+    }
+}
+
 /// What an event names, with its bytes.
 type Blobs = Vec<(BlobRef, Vec<u8>)>;
 
-/// What roles may have: tools of whichever set, for an engine names its own, and those of servers, which are marked.
-fn specs_of_roles(external: &[Listed]) -> Vec<(ToolSpec, bool)> {
+/// What roles may have: tools of whichever set, for an engine names its own, `delegate` where the run may, and those of
+/// servers, which are marked.
+fn specs_of_roles(settings: &RunSettings, external: &[Listed]) -> Vec<(ToolSpec, bool)> {
     let own = [ToolSet::Core, ToolSet::Wide].into_iter().flat_map(tools::specs_of).chain(tools::card_specs());
+    let own = own.chain(tools::delegate_spec(settings));
     let external = external.iter().map(|listed| (listed.spec.clone(), true));
     own.map(|spec| (spec, false)).chain(external).collect()
 }
@@ -177,13 +192,18 @@ pub(super) fn roles_after_fork(
     let roles = &bootstrap.lease.spec.roles;
     let (asked, defined) = engine::roles_of(&*engine, roles)
         .map_or_else(|_| (&[][..], engine.roles()), |defined| (&roles[..], defined));
-    // Of two engines a role may have one name, and other tools.
+    // Of two engines a role may have one name, and other tools. Who may give nothing away has no tool for it.
+    let gives = pins.settings.delegation_depth_max > 0;
     let is_as = |role: &RoleSpec, def: &RoleDef| {
         let own = role.may.iter().filter(|name| pins.external(name).is_none());
         role.name == def.name
             && role.answer == def.answer
             && own.clone().all(|name| def.tools.contains(name))
-            && def.tools.iter().all(|name| own.clone().any(|own| own == name))
+            && def
+                .tools
+                .iter()
+                .filter(|name| gives || *name != tools::DELEGATE)
+                .all(|name| own.clone().any(|own| own == name))
     };
     let has = |def: &RoleDef| pins.roles.iter().any(|role| is_as(role, def));
     if defined.iter().all(has) {
@@ -201,7 +221,7 @@ pub(super) fn roles_after_fork(
         blob
     };
     // Servers are asked once, when a run begins: roles that come later have none of their tools.
-    let (tools, who) = (specs_of_roles(&[]), (asked, &pins.models.main));
+    let (tools, who) = (specs_of_roles(&pins.settings, &[]), (asked, &pins.models.main));
     let roles = defined.iter().map(|def| role(def, who, &tools, (&project, redactor), &mut pin)).collect();
     let models = with_roles(pins.models.clone(), asked, &prices(bootstrap)?);
     if let Some((model, _)) = models.all().find(|(_, terms)| pins.settings.cost_max_nusd > 0 && !terms.priced)

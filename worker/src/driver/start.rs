@@ -176,7 +176,7 @@ async fn ready(
         }
         None => {
             let start = started_from(bootstrap, &mut workspace, material).await?;
-            let external = external(bootstrap, &runner).await?;
+            let external = external(bootstrap, (&runner, &redactor)).await?;
             let begun = begin(bootstrap, material, &workspace, &root, (layers, &redactor), external)?;
             append_start(journal, &begun, start).await?;
             let setup = setup(&spec.setup, &begun.started.settings, &runner, &redactor).await?;
@@ -197,7 +197,7 @@ async fn ready(
     let grants = Grants::on(bootstrap.settings.policy.clone());
     let memory = Some(RunMemory::of(material.source().clone(), bootstrap.lease.run));
     let (base, known) = (tools::BaseView::default(), None);
-    let (servers, external) = (bootstrap.settings.mcp.clone(), Vec::new());
+    let (servers, external) = (servers(bootstrap), Vec::new());
     let mut bench = Workbench {
         workspace,
         root,
@@ -217,16 +217,31 @@ async fn ready(
     Ok((engine, Hands { voices, bench }))
 }
 
-/// What the worker's servers offer. One that does not answer is this worker's fault, not the task's.
-async fn external(bootstrap: &Bootstrap, runner: &SandboxRunner) -> Result<Vec<Listed>, StartError> {
-    mcp::list(&runner.0, &bootstrap.settings.mcp).await.map_err(|(server, error)| {
-        StartError::Environment(format!("the MCP server `{server}` of this worker's settings: {error}"))
-    })
+/// What the worker's servers offer. One that does not answer is this worker's fault, not the task's. What a server says of
+/// its tools stands in every prompt, and what it says when it fails in an event: the secrets that it was given do not.
+async fn external(
+    bootstrap: &Bootstrap,
+    (runner, redactor): (&SandboxRunner, &Redactor),
+) -> Result<Vec<Listed>, StartError> {
+    let mut listed = mcp::list(&runner.0, &servers(bootstrap)).await.map_err(|(server, error)| {
+        let said = format!("the MCP server `{server}` of this worker's settings: {error}");
+        StartError::Environment(redactor.text(&said).into_owned())
+    })?;
+    for Listed { spec, .. } in &mut listed {
+        spec.description = redactor.text(&spec.description).into_owned();
+        redactor.values_of(&mut spec.input_schema);
+    }
+    Ok(listed)
 }
 
-/// Knows what was configured, and the keys of this process: none of them has a place in a log.
+fn servers(bootstrap: &Bootstrap) -> mcp::Servers {
+    mcp::Servers { all: bootstrap.settings.mcp.clone(), given: bootstrap.settings.mcp_env.clone() }
+}
+
+/// Knows what was configured, what servers are given, and the keys of this process: none of them has a place in a log.
 fn redactor(bootstrap: &Bootstrap) -> Redactor {
-    let own = bootstrap.keys.values().chain([&bootstrap.lease.token]);
+    let given = bootstrap.settings.mcp_env.0.values();
+    let own = bootstrap.keys.values().chain(given).chain([&bootstrap.lease.token]);
     Redactor::new(bootstrap.settings.redact.0.iter().chain(own).cloned())
 }
 

@@ -6,7 +6,9 @@ use std::{borrow::Cow, time::Duration};
 use docket_schema::{
     ids::Epoch,
     message::{CallId, ToolSpec},
-    run::{FailureKind, ModelRequested, Purpose, RunEnded, RunOutcome, RunState, Stage},
+    run::{
+        FailureKind, ModelRequested, Purpose, RunEnded, RunOutcome, RunState, Stage, ToolRequested, Verdict,
+    },
     tool::RecoveryClass,
 };
 use tokio::sync::watch;
@@ -394,9 +396,13 @@ pub(crate) fn reopened(state: &RunState, open: &ModelRequested) -> ModelCall {
 }
 
 /// Open calls that may have reached beyond the workspace, and so are not run again after a crash.
-/// Such a call is a batch of its own; should a batch ever hold one, none of it is run again.
+/// Such a call is a batch of its own; should a batch ever hold one, none of it is run again. What policy refused reached
+/// nowhere, and is refused again.
 pub(super) fn unknown_after_crash(state: &RunState) -> Vec<CallId> {
-    if state.open_tools.iter().any(|(open, _)| open.class == RecoveryClass::External) {
+    let reaches = |open: &ToolRequested| {
+        open.class == RecoveryClass::External && !matches!(open.policy, Verdict::Deny { .. })
+    };
+    if state.open_tools.iter().any(|(open, _)| reaches(open)) {
         state.open_tools.iter().map(|(open, _)| open.call.clone()).collect()
     } else {
         Vec::new()

@@ -34,7 +34,7 @@ use super::{
 };
 use crate::{
     bootstrap::SandboxChoice,
-    mcp::McpServer,
+    mcp::Servers,
     tools::{
         self, BaseView, Memory, NoMemory, TestRunnerConfig, ToolContext, ToolOutcome, ToolSettings,
         WholeOutputs,
@@ -62,7 +62,7 @@ pub(crate) struct Workbench {
     /// The tools that the run pins, once they were looked up.
     pub(super) known: Option<Result<Vec<String>, String>>,
     /// Servers of this worker's; none where a run is only replayed.
-    pub(super) servers: BTreeMap<String, McpServer>,
+    pub(super) servers: Servers,
     /// Tools of servers that the run pins.
     pub(super) external: Vec<ExternalTool>,
 }
@@ -112,7 +112,7 @@ impl Workbench {
             grants,
             memory,
             known: None,
-            servers: BTreeMap::new(),
+            servers: Servers::default(),
             external: Vec::new(),
         })
     }

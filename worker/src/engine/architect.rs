@@ -64,7 +64,7 @@ impl Engine for Architect {
     }
 
     fn roles(&self) -> Vec<RoleDef> {
-        let looks = ["list_files", "search_codebase", tools::READ_FILE].map(str::to_owned);
+        let looks = ["list_files", "search_codebase", tools::READ_FILE, tools::DELEGATE].map(str::to_owned);
         vec![
             RoleDef { tools: looks.into(), ..RoleDef::of(ARCHITECT, openings::ARCHITECT_WORDS) },
             // It sees one file (D3): what it must know of others, the architect says.

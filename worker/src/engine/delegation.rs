@@ -4,10 +4,10 @@
 
 use docket_schema::{
     message::ToolUse,
-    run::{BlockedWhy, RunStarted, RunState, Spent, Verdict},
+    run::{BlockedWhy, RoleSpec, RunStarted, RunState, Spent, Verdict, WriteScope},
 };
 
-use super::{Act, Decision};
+use super::{Act, Decision, RoleDef, react};
 use crate::tools;
 
 /// What a child may use, of what is left to its parent; none = as it is configured.
@@ -21,6 +21,39 @@ pub(crate) struct Allowance {
 /// Whether a call gives work away. Such calls stand in batches of their own.
 pub(crate) fn delegates(pins: &RunStarted, tool: &ToolUse) -> bool {
     pins.settings.delegation_depth_max > 0 && tool.name == tools::DELEGATE
+}
+
+/// Why no run of an engine with these roles gives anything away; none where one can. Whoever has no roles calls every tool.
+pub fn gives_nothing_away(engine: &str, roles: &[RoleDef]) -> Option<String> {
+    let has = |role: &RoleDef| role.tools.iter().any(|tool| tool == tools::DELEGATE);
+    if roles.is_empty() || roles.iter().any(has) {
+        return None;
+    }
+    let why = if roles.iter().all(|role| role.tools.is_empty()) {
+        "none of its roles calls tools"
+    } else {
+        "none of its roles has the tool `delegate`; where they are yours to define, name it in the `tools` of one"
+    };
+    Some(format!("a run of the engine `{engine}` gives nothing away: {why}"))
+}
+
+/// What a model reads whose role gives a writing piece away and may not write that itself: what a child changed is merged
+/// into the workspace like a change of its parent's.
+pub(super) fn not_given_by(role: &RoleSpec, pins: &RunStarted, tool: &ToolUse) -> Option<String> {
+    let changes = |name: &String| *name == tools::RUN_COMMAND || react::is_write(name);
+    let may_write = role.writes == WriteScope::Any && role.may.iter().any(changes);
+    if may_write || !delegates(pins, tool) || !asks_to_write(tool) {
+        return None;
+    }
+    Some(format!(
+        "the role `{}` gives only away what reads, for it may not write everything itself: leave `writes` out",
+        role.name
+    ))
+}
+
+/// Whether a call that gives work away wants the changes of it.
+pub(super) fn asks_to_write(tool: &ToolUse) -> bool {
+    tools::delegate_args(tool).is_ok_and(|asked| asked.writes)
 }
 
 /// The run waits while children of it are out, whatever else its answer asked for: that may need what they do.

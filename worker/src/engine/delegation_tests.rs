@@ -1,17 +1,18 @@
 //! What a run may give away, in which batches, and that it rests for it.
 
 use docket_schema::{
-    ids::{DecisionHash, TaskId},
-    message::CallId,
+    content::BlobRef,
+    ids::{DecisionHash, TaskId, Turn},
+    message::{CallId, ModelRef, ToolUse},
     run::{
-        BlockedWhy, ChildAnswered, Delegated, PauseRequested, RunBlocked, RunPaused, RunSettings, Stage,
-        ToolFinished, ToolRequested, ToolStatus, Unpaused, Verdict,
+        BlockedWhy, ChildAnswered, Delegated, PauseRequested, RoleSpec, RunBlocked, RunPaused, RunSettings,
+        Stage, ToolFinished, ToolRequested, ToolStatus, Unpaused, Verdict, WriteScope,
     },
     tool::{ChildFacts, RecoveryClass, ToolFacts},
 };
 use serde_json::{Value, json};
 
-use super::{Act, PlannedTool, react_tests::Log};
+use super::{Act, PlannedTool, RoleDef, delegation, react_tests::Log};
 
 fn may() -> RunSettings {
     RunSettings { plan_asks_max: 0, delegation_depth_max: 1, ..RunSettings::default() }
@@ -178,4 +179,65 @@ fn budgets_are_of_what_is_left() {
     let mut log = self::log(RunSettings { tokens_max: 0, ..may() });
     log.say("", &[wants(u64::MAX)]);
     assert_eq!(denied(&batch(&log)), [None], "no budget, no rest");
+}
+
+fn role(may: &[&str], writes: WriteScope) -> RoleSpec {
+    RoleSpec {
+        name: "r".to_owned(),
+        model: ModelRef { provider: "scripted".to_owned(), name: "x".to_owned(), base_url: None },
+        system: BlobRef::of(b""),
+        tools: BlobRef::of(b""),
+        may: may.iter().map(|name| (*name).to_owned()).collect(),
+        answer: None,
+        temperature_milli: None,
+        effort: None,
+        context_tokens_max: 0,
+        writes,
+    }
+}
+
+/// What a child changed is merged like a change of its parent's: a role gives that away only where it may write it.
+#[test]
+fn a_role_gives_away_what_writes_only_where_it_may_write_everything_itself() {
+    let tool = |more: Value| {
+        let (name, args) = piece(&more);
+        ToolUse { call: CallId::tool(Turn(1), 0), name: name.to_owned(), args, malformed: None }
+    };
+    let (writes, reads) = (tool(json!({ "writes": true })), tool(json!({})));
+    let pins = log(may()).state.pins.expect("started");
+    for (tools, scope, gives) in [
+        (&["read_file", "delegate"][..], WriteScope::Any, false),
+        (&["read_file", "edit_file", "delegate"], WriteScope::Any, true),
+        (&["delete_file", "delegate"], WriteScope::Any, true),
+        (&["run_command", "delegate"], WriteScope::Any, true),
+        (&["edit_file", "run_command", "delegate"], WriteScope::Tests, false),
+    ] {
+        let role = role(tools, scope);
+        let refused = delegation::not_given_by(&role, &pins, &writes);
+        assert_eq!(refused.is_none(), gives, "{tools:?}: {refused:?}");
+        assert_eq!(delegation::not_given_by(&role, &pins, &reads), None, "{tools:?}");
+    }
+    // What its arguments do not say it does not ask for: the call itself is told what is wrong with them.
+    let odd = tool(json!({ "writes": "yes" }));
+    assert_eq!(delegation::not_given_by(&role(&["delegate"], WriteScope::Any), &pins, &odd), None);
+    let pins = log(RunSettings { delegation_depth_max: 0, ..may() }).state.pins.expect("started");
+    assert_eq!(delegation::not_given_by(&role(&["delegate"], WriteScope::Any), &pins, &writes), None);
+}
+
+#[test]
+fn an_engine_gives_something_away_where_a_role_of_it_has_the_tool() {
+    let with = |tools: &[&str]| RoleDef {
+        tools: tools.iter().map(|name| (*name).to_owned()).collect(),
+        ..RoleDef::of("r", "")
+    };
+    for (roles, why) in [
+        (vec![], None),
+        (vec![with(&[]), with(&["delegate"])], None),
+        (vec![with(&[]), with(&["read_file"])], Some("none of its roles has the tool")),
+        (vec![with(&[]), with(&[])], Some("none of its roles calls tools")),
+    ] {
+        let told = delegation::gives_nothing_away("e", &roles);
+        assert_eq!(told.is_none(), why.is_none(), "{told:?}");
+        assert!(why.is_none_or(|why| told.is_some_and(|told| told.contains("`e`") && told.contains(why))));
+    }
 }

@@ -52,6 +52,7 @@ pub use asked::{RoleError, roles_of};
 pub(crate) use budget::most;
 pub(crate) use compaction::summary_call;
 pub use decision::*;
+pub use delegation::gives_nothing_away;
 pub(crate) use delegation::{Allowance, allowances, delegates};
 pub use plan::Plan;
 pub use react::React;

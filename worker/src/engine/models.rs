@@ -19,7 +19,7 @@ use docket_schema::{
     run::{ModelTerms, Phase, RoleSpec, RunStarted, RunState, Verdict, WriteScope, is_outage, is_overload},
 };
 
-use super::{compaction, permission, role_of};
+use super::{compaction, delegation, permission, role_of};
 use crate::tools::{self, Label};
 
 /// The model to be asked.
@@ -162,7 +162,8 @@ pub(super) fn verdict(run: &RunState, pins: &RunStarted, tool: &ToolUse) -> Verd
         if !role.may(&tool.name) {
             return Verdict::Deny { rule: "role".to_owned(), reason: not_of(role, &tool.name) };
         }
-        if let Some(reason) = not_written_by(role, tool) {
+        let reason = not_written_by(role, tool).or_else(|| delegation::not_given_by(role, pins, tool));
+        if let Some(reason) = reason {
             return Verdict::Deny { rule: "role".to_owned(), reason };
         }
     }

@@ -401,7 +401,7 @@ fn external_class(run: &RunState, external: &ExternalTool, tool: &ToolUse, confi
 }
 
 /// Whether a tool of this name changes files by itself.
-fn is_write(name: &str) -> bool {
+pub(super) fn is_write(name: &str) -> bool {
     let labels = tools::labels(name, &serde_json::Value::Null);
     labels.iter().any(|label| matches!(label, tools::Label::Writes | tools::Label::Deletes))
 }

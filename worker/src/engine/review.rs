@@ -73,7 +73,8 @@ impl Engine for Review {
     }
 
     fn roles(&self) -> Vec<RoleDef> {
-        let all = tools::specs_of(ToolSet::Wide).into_iter().map(|spec| spec.name).collect();
+        let all = tools::specs_of(ToolSet::Wide).into_iter().map(|spec| spec.name);
+        let all = all.chain([tools::DELEGATE.to_owned()]).collect();
         vec![
             RoleDef::of(PLANNER, PLANNER_WORDS),
             RoleDef { tools: all, ..RoleDef::of(EXECUTOR, EXECUTOR_WORDS) },

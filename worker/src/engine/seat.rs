@@ -1,8 +1,8 @@
 //! What all engines with roles share: how a role is taken up, asked, and heard; the calls that the runtime makes itself;
 //! the final checks. Pure.
 //!
-//! An engine asks in this order: [`first`] (wishes of people, limits, calls that wait, mending, compaction, attempts that
-//! failed), then its own rules, which end in [`speak`] where the role in hand has to say more. Whatever it concludes is
+//! An engine asks in this order: [`first`] (wishes of people, limits, children that are out, calls that wait, mending,
+//! compaction, attempts that failed), then its own rules, which end in [`speak`] where the role in hand has to say more. Whatever it concludes is
 //! recorded before anything follows from it.
 
 use docket_schema::{
@@ -18,7 +18,7 @@ use serde_json::{Value, json};
 use super::{
     Act, Begins, Conclusion, Decision,
     answer::json_in,
-    answer_tokens_max, blockers, compaction, escalation,
+    answer_tokens_max, blockers, compaction, delegation, escalation,
     json_schema::problems,
     models, permission,
     react::{self, Asking, NUDGE_CUT, NUDGE_EMPTY},
@@ -35,6 +35,9 @@ pub(super) const INVALID_MAX: u32 = 3;
 /// The decision that is due first.
 pub(super) fn first(run: &RunState, pins: &RunStarted) -> Result<(), Decision> {
     if let Some(decision) = react::wishes_and_limits(run) {
+        return Err(decision);
+    }
+    if let Some(decision) = delegation::waits(run) {
         return Err(decision);
     }
     if !run.wanted.is_empty() {

@@ -72,7 +72,7 @@ impl Engine for Sop {
             role(
                 PLANNER,
                 words::PLANNER,
-                [&mode::READS[..], &[tools::PLAN_CARD, tools::COMPLETE_TASK]].concat(),
+                [&mode::READS[..], &[tools::PLAN_CARD, tools::COMPLETE_TASK, tools::DELEGATE]].concat(),
             ),
             role(
                 BUILDER,
@@ -80,14 +80,14 @@ impl Engine for Sop {
                 [
                     &mode::READS[..],
                     &mode::BUILDS,
-                    &[tools::DIFF_CARD, tools::REVIEW_REPORT, tools::COMPLETE_TASK],
+                    &[tools::DIFF_CARD, tools::REVIEW_REPORT, tools::COMPLETE_TASK, tools::DELEGATE],
                 ]
                 .concat(),
             ),
             role(
                 REVIEWER,
                 words::REVIEWER,
-                [&mode::READS[..], &[tools::REVIEW_REPORT, tools::COMPLETE_TASK]].concat(),
+                [&mode::READS[..], &[tools::REVIEW_REPORT, tools::COMPLETE_TASK, tools::DELEGATE]].concat(),
             ),
         ]
     }

@@ -4,12 +4,15 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use crate::policy::is_like;
+use crate::{policy::is_like, sandbox::HiddenEnv};
 
 /// Longest name of a server: it stands in the names of its tools, of which providers take 64 characters.
 const NAME_BYTES_MAX: usize = 24;
 /// Servers of one worker: each is started when a run begins.
 const SERVERS_MAX: usize = 16;
+
+/// Variables of one server: what it needs to know of where it is.
+const VARIABLES_MAX: usize = 64;
 
 /// How a server is started, and which of its tools are offered.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -23,6 +26,17 @@ pub struct McpServer {
     /// How long a call may take, the server's start included, in milliseconds.
     #[serde(default = "timeout_ms")]
     pub timeout_ms: u64,
+    /// Variables of its environment, by name. They stand in a file of settings: none of them is a secret.
+    #[serde(default, skip_serializing_if = "is_empty")]
+    pub env: HiddenEnv,
+    /// Names of variables that it has as the worker has them. Their values are secrets: they reach the server's process and
+    /// nothing else, and are struck out of all that is written down.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub env_from: Vec<String>,
+}
+
+fn is_empty(env: &HiddenEnv) -> bool {
+    env.0.is_empty()
 }
 
 const fn timeout_ms() -> u64 {
@@ -34,6 +48,49 @@ impl McpServer {
     pub(super) fn offers(&self, tool: &str) -> bool {
         self.tools.is_empty() || self.tools.iter().any(|pattern| is_like(pattern, tool))
     }
+
+    /// The variables of its process; `given` are the worker's, of those that servers name.
+    ///
+    /// # Errors
+    /// The name of one that the worker has not.
+    pub(super) fn environment(&self, given: &HiddenEnv) -> Result<HiddenEnv, String> {
+        let mut all = self.env.clone();
+        for name in &self.env_from {
+            let value = given.0.get(name).ok_or_else(|| name.clone())?;
+            all.0.insert(name.clone(), value.clone());
+        }
+        Ok(all)
+    }
+
+    /// What is wrong with its variables.
+    fn check_env(&self) -> Result<(), String> {
+        let all: Vec<&String> = self.env.0.keys().chain(&self.env_from).collect();
+        if all.len() > VARIABLES_MAX {
+            return Err(format!("it has {} variables, and at most {VARIABLES_MAX} are allowed", all.len()));
+        }
+        for (nth, name) in all.iter().enumerate() {
+            let of_name = |c: char| c.is_ascii_alphanumeric() || c == '_';
+            if name.is_empty() || name.starts_with(|c: char| c.is_ascii_digit()) || !name.chars().all(of_name)
+            {
+                return Err(format!("`{name}` is no name of a variable"));
+            }
+            if all[..nth].contains(name) {
+                return Err(format!(
+                    "the variable `{name}` is named twice, in `env` and `env_from` or in one of them"
+                ));
+            }
+        }
+        match self.env.0.iter().find(|(_, value)| value.contains('\0')) {
+            Some((name, _)) => Err(format!("the value of `{name}` has a zero byte")),
+            None => Ok(()),
+        }
+    }
+}
+
+/// The variables that servers take from the worker, as far as it has them; `has` is its environment.
+pub fn given(servers: &BTreeMap<String, McpServer>, has: impl Fn(&str) -> Option<String>) -> HiddenEnv {
+    let names = servers.values().flat_map(|server| &server.env_from);
+    HiddenEnv(names.filter_map(|name| Some((name.clone(), has(name)?))).collect())
 }
 
 /// Reads the section `[mcp]`.
@@ -56,6 +113,7 @@ pub fn read(section: toml::Table) -> Result<BTreeMap<String, McpServer>, String>
                 "`{name}`: `command` names no program; write it as [\"PROGRAM\", \"ARGUMENT\", …]"
             ));
         }
+        server.check_env().map_err(|why| format!("`{name}`: {why}"))?;
         if !(100..=3_600_000).contains(&server.timeout_ms) {
             return Err(format!("`{name}`: `timeout_ms` must be from 100 to 3600000"));
         }

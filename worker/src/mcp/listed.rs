@@ -1,12 +1,12 @@
 //! What a server offers, as a run pins it.
 
-use std::{collections::BTreeMap, time::Duration};
+use std::time::Duration;
 
 use docket_schema::{message::ToolSpec, run::ExternalTool};
 use rmcp::model::Tool;
 use serde_json::Value;
 
-use super::{McpServer, SessionError, session};
+use super::{Servers, SessionError, session};
 use crate::sandbox::Sandbox;
 
 /// Tools of one server that are offered: more would drown the run's own.
@@ -32,15 +32,15 @@ pub(crate) struct Listed {
 /// The server that does not answer, and why: a run without the tools it was to have would only waste its turns.
 pub(crate) async fn list(
     sandbox: &Sandbox,
-    servers: &BTreeMap<String, McpServer>,
+    servers: &Servers,
 ) -> Result<Vec<Listed>, (String, SessionError)> {
     let mut all = Vec::new();
-    for (name, server) in servers {
+    for (name, server) in &servers.all {
         let time = Duration::from_millis(server.timeout_ms);
         let ask = |peer: rmcp::Peer<rmcp::RoleClient>| async move {
             peer.list_all_tools().await.map_err(|error| format!("it does not list its tools: {error}"))
         };
-        let held = Box::pin(session::hold(sandbox, server, (time, None), ask)).await;
+        let held = Box::pin(session::hold(sandbox, (server, &servers.given), (time, None), ask)).await;
         let mut tools = held.answer.map_err(|error| (name.clone(), error))?;
         // In an order of our own: the same tools make the same prompt.
         tools.sort_by(|a, b| a.name.cmp(&b.name));

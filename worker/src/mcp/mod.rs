@@ -13,7 +13,8 @@ mod session;
 #[cfg(test)]
 mod tests;
 
-pub use config::{McpServer, read};
+pub use config::{McpServer, given, read};
 pub(crate) use listed::{Listed, list};
 pub(crate) use result::{Asked, call};
+pub(crate) use session::Servers;
 pub use session::SessionError;

@@ -1,12 +1,12 @@
 //! A call of a server's tool, and its answer as a model reads it.
 
-use std::{collections::BTreeMap, fmt::Write as _, sync::Arc, time::Duration};
+use std::{fmt::Write as _, sync::Arc, time::Duration};
 
 use docket_schema::{policy::AllowList, run::ExternalTool};
 use rmcp::model::{CallToolRequestParams, CallToolResult, ContentBlock, ResourceContents};
 use serde_json::Value;
 
-use super::{McpServer, session};
+use super::{Servers, session};
 use crate::{
     sandbox::Sandbox,
     tools::{self, ToolOutcome, ToolSettings},
@@ -25,12 +25,12 @@ pub(crate) struct Asked<'a> {
 /// Calls a tool. A server that is not there, breaks off or takes too long is an answer to the model.
 pub(crate) async fn call(
     sandbox: &Sandbox,
-    servers: &BTreeMap<String, McpServer>,
+    servers: &Servers,
     settings: &ToolSettings,
     asked: Asked<'_>,
 ) -> ToolOutcome {
     let Asked { tool, args, network } = asked;
-    let Some(server) = servers.get(&tool.server) else {
+    let Some(server) = servers.all.get(&tool.server) else {
         let text = format!("this worker has no MCP server `{}`, which the run began with", tool.server);
         return ToolOutcome::error(&tool.name, text);
     };
@@ -45,11 +45,13 @@ pub(crate) async fn call(
         peer.call_tool(params).await.map_err(|error| error.to_string())
     };
     let time = (Duration::from_millis(limit.ms), network);
-    let held = Box::pin(session::hold(sandbox, server, time, ask)).await;
+    let held = Box::pin(session::hold(sandbox, (server, &servers.given), time, ask)).await;
     let mut outcome = match held.answer {
         Ok(result) => answer(&tool.name, &result, settings),
         Err(error) => {
-            ToolOutcome::error(&tool.name, format!("the MCP server `{}` failed: {error}", tool.server))
+            let text = format!("the MCP server `{}` failed: {error}", tool.server);
+            // Its own words stand in it.
+            ToolOutcome::error(&tool.name, settings.redactor.text(&text).into_owned())
         }
     };
     outcome.content.extend_from_slice(tools::protected(&held.put_back).as_bytes());

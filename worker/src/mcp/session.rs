@@ -1,6 +1,17 @@
 //! One session with a server: its process in the sandbox, from its start to its end.
 
-use std::{future::Future, io, os::fd::OwnedFd, pin::pin, sync::Arc, time::Duration};
+use std::{
+    collections::BTreeMap,
+    future::Future,
+    io,
+    os::fd::OwnedFd,
+    pin::pin,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Duration,
+};
 
 use bytes::Bytes;
 use docket_schema::{policy::AllowList, tool::NetworkSeen};
@@ -8,26 +19,40 @@ use futures_util::stream;
 use rmcp::{Peer, RoleClient, ServiceExt as _};
 use tokio::{
     net::unix::pipe,
-    sync::{mpsc, oneshot, watch},
+    sync::{mpsc, mpsc::error::TrySendError, oneshot, watch},
     time::timeout,
 };
 use tokio_util::io::StreamReader;
 
 use super::McpServer;
 use crate::{
-    sandbox::{CommandOutput, CommandSpec, Ended, Heard, Sandbox, SandboxError},
+    sandbox::{CommandOutput, CommandSpec, Ended, Heard, HiddenEnv, Sandbox, SandboxError},
     tools,
 };
 
-/// Pieces of a server's answers, of up to 64 KiB each, that may wait to be read: a message that is larger is no answer to
-/// a model.
+/// Pieces of a server's answers, of up to 64 KiB each, that may wait to be read.
 const PIECES_MAX: usize = 256;
+/// Bytes of one message: what is larger is no answer to a model, and stands in memory until its end is there.
+const MESSAGE_BYTES_MAX: usize = 16 * 1024 * 1024;
+/// Bytes of all messages of a session: it asks one thing.
+const SAID_BYTES_MAX: usize = 64 * 1024 * 1024;
 /// What is kept of what a server says beside the protocol.
 const KEEP_BYTES_MAX: usize = 8 * 1024;
 /// How long a server may take to end by itself once its input has ended, so that it can put down what it holds.
 const END_GRACE: Duration = Duration::from_secs(2);
+/// What is told of a server that is cut off.
+const FLOODS: &str = "it says more than is read: 16 MiB in one message, 64 MiB in all";
 /// Characters of its standard error that an error shows.
 const SAID_CHARS_MAX: usize = 600;
+
+/// The servers of a worker.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Servers {
+    /// They, by name.
+    pub(crate) all: BTreeMap<String, McpServer>,
+    /// What they take of the worker's environment.
+    pub(crate) given: HiddenEnv,
+}
 
 /// Why a session came to nothing.
 #[derive(Debug, thiserror::Error)]
@@ -35,6 +60,12 @@ pub enum SessionError {
     /// Its process cannot be started.
     #[error("it cannot be started: {0}")]
     Start(#[from] SandboxError),
+    /// The worker lacks what it is to be given.
+    #[error("it is given the variable `{name}` of the worker's environment, where it is not set")]
+    NotSet {
+        /// Its name.
+        name: String,
+    },
     /// The protocol broke.
     #[error("{what}{said}")]
     Broken {
@@ -58,17 +89,24 @@ pub(super) struct Held<T> {
 /// Starts a server, asks it, and sees to its end.
 pub(super) async fn hold<T, F: Future<Output = Result<T, String>>>(
     sandbox: &Sandbox,
-    server: &McpServer,
+    (server, given): (&McpServer, &HiddenEnv),
     (time, network): (Duration, Option<Arc<AllowList>>),
     ask: impl FnOnce(Peer<RoleClient>) -> F,
 ) -> Held<T> {
+    let env = match server.environment(given) {
+        Ok(env) => env,
+        Err(name) => {
+            return Held { answer: Err(SessionError::NotSet { name }), network: None, put_back: Vec::new() };
+        }
+    };
     let (stdin, input) = oneshot::channel();
     let (stop, stopped) = watch::channel(false);
     let (pieces, output) = mpsc::channel(PIECES_MAX);
-    let heard =
-        Heard { stdout: Some(listener(pieces)), stdin: Some(stdin), stop: Some(stopped), ..Heard::default() };
+    let floods = Arc::new(AtomicBool::new(false));
+    let stdout = Some(listener(pieces, Arc::clone(&floods)));
+    let heard = Heard { stdout, stdin: Some(stdin), stop: Some(stopped), ..Heard::default() };
     let mut spec = CommandSpec::new(server.command.iter().map(String::as_str));
-    (spec.timeout, spec.keep_bytes_max, spec.network) = (time, KEEP_BYTES_MAX, network);
+    (spec.timeout, spec.keep_bytes_max, spec.network, spec.env) = (time, KEEP_BYTES_MAX, network, env);
     let mut process = pin!(sandbox.run_heard(spec, heard));
     let mut talk = pin!(talk(input, output, ask));
     let (answer, ended) = tokio::select! {
@@ -89,17 +127,35 @@ pub(super) async fn hold<T, F: Future<Output = Result<T, String>>>(
     match ended {
         Err(error) => Held { answer: Err(error.into()), network: None, put_back: Vec::new() },
         Ok(output) => {
-            let answer = answer.map_err(|what| broken(what, &output, time));
+            let floods = floods.load(Ordering::Relaxed);
+            let answer = answer.map_err(|what| match floods {
+                true => broken(FLOODS.to_owned(), &output, None),
+                false => broken(what, &output, Some(time)),
+            });
             Held { answer, network: output.network, put_back: output.put_back }
         }
     }
 }
 
-/// Hands on what a server says. One that says more than anybody reads is cut off there.
-fn listener(pieces: mpsc::Sender<io::Result<Bytes>>) -> crate::sandbox::Listener {
-    let mut pieces = Some(pieces);
+/// Hands on what a server says. One that says more than anybody reads is cut off there, which `floods` tells.
+fn listener(pieces: mpsc::Sender<io::Result<Bytes>>, floods: Arc<AtomicBool>) -> crate::sandbox::Listener {
+    let (mut pieces, mut all, mut message) = (Some(pieces), 0_usize, 0_usize);
     Box::new(move |piece: &[u8]| {
-        let sent = pieces.as_ref().is_some_and(|to| to.try_send(Ok(Bytes::copy_from_slice(piece))).is_ok());
+        all = all.saturating_add(piece.len());
+        // A message ends with its line.
+        message = match piece.iter().rposition(|byte| *byte == b'\n') {
+            Some(end) => piece.len() - end - 1,
+            None => message.saturating_add(piece.len()),
+        };
+        let Some(to) = &pieces else { return };
+        let sent = match to.try_send(Ok(Bytes::copy_from_slice(piece))) {
+            Ok(()) => message <= MESSAGE_BYTES_MAX && all <= SAID_BYTES_MAX,
+            Err(TrySendError::Full(_)) => false,
+            Err(TrySendError::Closed(_)) => return pieces = None,
+        };
+        if !sent {
+            floods.store(true, Ordering::Relaxed);
+        }
         // The empty piece is the end.
         if piece.is_empty() || !sent {
             pieces = None;
@@ -124,7 +180,9 @@ async fn talk<T, F: Future<Output = Result<T, String>>>(
     answer
 }
 
-fn broken(what: String, output: &CommandOutput, time: Duration) -> SessionError {
+/// How a session broke; `time` is how long it may have taken, where that can be why.
+fn broken(what: String, output: &CommandOutput, time: Option<Duration>) -> SessionError {
+    let Some(time) = time else { return SessionError::Broken { what, said: said(output) } };
     let what = match output.ended {
         Ended::TimedOut => format!("it did not answer within {:.1} s", time.as_secs_f64()),
         Ended::Exceeded(what) => format!("it was ended, for it used more {} than allowed", what.noun()),
@@ -132,10 +190,14 @@ fn broken(what: String, output: &CommandOutput, time: Duration) -> SessionError 
         Ended::Exit(_) => what,
         Ended::Signal(signal) => format!("it was ended by signal {signal}: {what}"),
     };
+    SessionError::Broken { what, said: said(output) }
+}
+
+/// The end of what a server said beside the protocol.
+fn said(output: &CommandOutput) -> String {
     let said = tools::printable(&output.stderr.bytes);
     let said = said.trim();
     let skipped = said.chars().count().saturating_sub(SAID_CHARS_MAX);
     let last: String = said.chars().skip(skipped).collect();
-    let said = if last.is_empty() { String::new() } else { format!("\nit said: {last}") };
-    SessionError::Broken { what, said }
+    if last.is_empty() { String::new() } else { format!("\nit said: {last}") }
 }

@@ -7,9 +7,9 @@ use docket_schema::run::ExternalTool;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
-use super::{Asked, McpServer, call, list, read};
+use super::{Asked, McpServer, Servers, call, given, list, read};
 use crate::{
-    sandbox::{BackendChoice, Sandbox, SandboxConfig, workspace_owner},
+    sandbox::{BackendChoice, CommandSpec, HiddenEnv, Sandbox, SandboxConfig, workspace_owner},
     tools::{ToolOutcome, ToolSettings},
 };
 
@@ -18,7 +18,7 @@ const SERVER: &str = r#"
 import json, os, sys, time
 LOOKS = {"readOnlyHint": True}
 TOOLS = [("count", LOOKS), ("note", {"idempotentHint": True}), ("fail", {}), ("hang", {}), ("die", {}), ("flood", {}),
-         ("not a name", {})]
+         ("endless", {}), ("garbage", {}), ("env", LOOKS), ("not a name", {})]
 def answer(method, params):
     if method == "initialize":
         return {"protocolVersion": params["protocolVersion"], "capabilities": {"tools": {}},
@@ -33,6 +33,15 @@ def answer(method, params):
     if name == "die":
         print("out of ink", file=sys.stderr, flush=True)
         os._exit(3)
+    if name == "endless":
+        while True:
+            sys.stdout.write("x" * 65536)
+    if name == "garbage":
+        print("{ this is : no JSON", flush=True)
+        print("[1, 2", flush=True)
+        os._exit(0)
+    if name == "env":
+        return {"content": [{"type": "text", "text": repr(os.environ.get(word))}]}
     if name == "note":
         with open("notes.txt", "a") as notes:
             notes.write(word + "\n")
@@ -48,7 +57,7 @@ for line in sys.stdin:
 struct Place {
     folder: TempDir,
     sandbox: Sandbox,
-    servers: BTreeMap<String, McpServer>,
+    servers: Servers,
     settings: ToolSettings,
 }
 
@@ -60,7 +69,8 @@ impl Place {
             chown(folder.path(), Some(uid), Some(gid)).unwrap();
         }
         let sandbox = Sandbox::prepare(SandboxConfig::new(backend, folder.path())).await.unwrap();
-        let servers = BTreeMap::from([("notes".to_owned(), server)]);
+        let all = BTreeMap::from([("notes".to_owned(), server)]);
+        let servers = Servers { all, given: HiddenEnv::default() };
         Self { folder, sandbox, servers, settings: ToolSettings::default() }
     }
 
@@ -90,6 +100,8 @@ fn server(command: &[&str]) -> McpServer {
         command: command.iter().map(|part| (*part).to_owned()).collect(),
         tools: vec![],
         timeout_ms: 20_000,
+        env: HiddenEnv::default(),
+        env_from: vec![],
     }
 }
 
@@ -105,9 +117,9 @@ async fn a_server_behind_walls_lists_its_tools_with_their_hints() {
     assert_eq!(hints("note"), Some((false, true, "Can note.".to_owned())));
     assert_eq!(hints("die"), Some((false, false, "Can die.".to_owned())));
     // A model could not call it.
-    assert_eq!((listed.len(), hints("not a name")), (6, None));
+    assert_eq!((listed.len(), hints("not a name")), (9, None));
     assert!(listed.is_sorted_by(|a, b| a.spec.name < b.spec.name));
-    place.servers.get_mut("notes").unwrap().tools = vec!["c*".to_owned(), "die".to_owned()];
+    place.servers.all.get_mut("notes").unwrap().tools = vec!["c*".to_owned(), "die".to_owned()];
     let names: Vec<_> =
         list(&place.sandbox, &place.servers).await.unwrap().into_iter().map(|l| l.tool.tool).collect();
     assert_eq!(names, ["count", "die"]);
@@ -144,18 +156,66 @@ async fn a_server_that_hangs_dies_or_is_none_is_an_answer() {
     let out = place.call("die", json!({})).await;
     assert!(out.is_error && out.text().contains("it ended with status 3"), "{}", out.text());
     assert!(out.text().contains("it said: out of ink"), "{}", out.text());
-    place.servers.get_mut("notes").unwrap().timeout_ms = 1500;
+    place.servers.all.get_mut("notes").unwrap().timeout_ms = 1500;
     let out = place.call("hang", json!({})).await;
     assert!(out.is_error && out.text().contains("it did not answer within 1.5 s"), "{}", out.text());
-    place.servers.insert("notes".to_owned(), server(&["echo", "good day"]));
+    place.servers.all.insert("notes".to_owned(), server(&["echo", "good day"]));
     let out = place.call("count", json!({})).await;
     assert!(out.is_error && out.text().contains("does not speak MCP"), "{}", out.text());
-    place.servers.insert("notes".to_owned(), server(&["no-such-server"]));
+    place.servers.all.insert("notes".to_owned(), server(&["no-such-server"]));
     let out = place.call("count", json!({})).await;
     assert!(out.is_error && out.text().contains("no-such-server"), "{}", out.text());
-    place.servers.clear();
+    place.servers.all.clear();
     let out = place.call("count", json!({})).await;
     assert!(out.is_error && out.text().contains("this worker has no MCP server `notes`"), "{}", out.text());
+}
+
+/// What came of it, and how long it took, in milliseconds.
+async fn timed(place: &Place, tool: &str) -> (ToolOutcome, u128) {
+    let begun = std::time::Instant::now();
+    (place.call(tool, json!({})).await, begun.elapsed().as_millis())
+}
+
+#[tokio::test]
+async fn a_server_that_floods_or_says_garbage_is_ended_within_its_limits() {
+    let mut place = Place::behind_walls().await;
+    place.servers.all.get_mut("notes").unwrap().timeout_ms = 8000;
+    let (out, took_ms) = timed(&place, "endless").await;
+    assert!(out.is_error && took_ms < 12_000, "{took_ms} ms: {}", out.text());
+    assert!(out.text().contains("it says more than is read"), "{}", out.text());
+    let (out, took_ms) = timed(&place, "garbage").await;
+    assert!(out.is_error && took_ms < 12_000, "{took_ms} ms: {}", out.text());
+    // The next call is as ever.
+    assert_eq!(place.call("count", json!({"word": "docket"})).await.text(), "count: 6\n");
+}
+
+#[tokio::test]
+async fn a_servers_variables_reach_its_process_and_nothing_else() {
+    let mut place = Place::behind_walls().await;
+    let server = place.servers.all.get_mut("notes").unwrap();
+    server.env.0.insert("NOTES_AT".to_owned(), "north".to_owned());
+    server.env_from = vec!["NOTES_TOKEN".to_owned()];
+    // A run cannot begin without: the reason has the name.
+    let lacking = place.call("env", json!({"word": "NOTES_TOKEN"})).await;
+    assert!(lacking.is_error && lacking.text().contains("`NOTES_TOKEN`"), "{}", lacking.text());
+    let (failed, error) = list(&place.sandbox, &place.servers).await.unwrap_err();
+    assert_eq!((failed.as_str(), error.to_string().contains("`NOTES_TOKEN`")), ("notes", true));
+    let has = |name: &str| (name == "NOTES_TOKEN").then(|| "t0ken-of-notes".to_owned());
+    place.servers.given = given(&place.servers.all, has);
+    assert_eq!(format!("{:?}", place.servers.given), r#"{"NOTES_TOKEN"}"#);
+    let seen = async |name: &str| place.call("env", json!({ "word": name })).await.text().into_owned();
+    assert_eq!(seen("NOTES_AT").await, "'north'\n");
+    assert_eq!(seen("NOTES_TOKEN").await, "'t0ken-of-notes'\n");
+    assert_eq!(seen("HOME").await, "'/home/docket'\n");
+    let mut spec = CommandSpec::new(["/bin/sh", "-c", "env; cat /proc/[0-9]*/environ | tr '\\0' '\\n'"]);
+    spec.timeout = std::time::Duration::from_secs(20);
+    let out = place.sandbox.run(spec).await.unwrap();
+    let text = String::from_utf8_lossy(&out.stdout.bytes);
+    assert!(text.contains("HOME=") && !text.contains("NOTES_") && !text.contains("t0ken"), "{text}");
+    // What the model reads of it is without, once the redactor knows it, as it does in a run.
+    place.settings.redactor = docket_schema::redact::Redactor::new(["t0ken-of-notes".to_owned()]);
+    let out = place.call("env", json!({"word": "NOTES_TOKEN"})).await;
+    assert!(!out.is_error && !out.text().contains("t0ken-of-notes"), "{}", out.text());
 }
 
 /// A server of the SDK that most servers are made with. It stands where the walls do not show it, so there are none.
@@ -175,7 +235,7 @@ server.run()
 async fn a_server_of_the_protocols_own_python_sdk_is_understood() {
     let python = "import sys; from mcp.server import mcpserver; print(sys.executable)";
     let place = Place::new(BackendChoice::None, server(&["python3", "-c", OF_SDK])).await;
-    let mut spec = crate::sandbox::CommandSpec::new(["python3", "-c", python]);
+    let mut spec = CommandSpec::new(["python3", "-c", python]);
     spec.timeout = std::time::Duration::from_secs(60);
     let found = place.sandbox.run(spec).await.unwrap();
     let python = String::from_utf8_lossy(&found.stdout.bytes).trim().to_owned();
@@ -204,6 +264,10 @@ fn a_section_that_cannot_be_is_refused_with_its_place() {
         ("[notes]\ncommand = ['a']\nport = 1", "`notes`: unknown field `port`"),
         ("[notes]\ncommand = ['a']\ntimeout_ms = 1", "`notes`: `timeout_ms` must be from 100 to 3600000"),
         ("notes = 1", "`notes`: "),
+        ("[notes]\ncommand = ['a']\nenv = { '1a' = 'x' }", "`notes`: `1a` is no name of a variable"),
+        ("[notes]\ncommand = ['a']\nenv_from = ['A=B']", "`notes`: `A=B` is no name of a variable"),
+        ("[notes]\ncommand = ['a']\nenv = { A = 'x' }\nenv_from = ['A']", "the variable `A` is named twice"),
+        ("[notes]\ncommand = ['a']\nenv = { A = 1 }", "`notes`: "),
     ] {
         assert!(said(text).contains(want), "{}", said(text));
     }

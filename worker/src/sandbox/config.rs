@@ -1,7 +1,9 @@
 //! What callers say to the sandbox and what they get back. Plain data; no behaviour but constructors.
 
 use std::{
+    collections::BTreeMap,
     ffi::OsString,
+    fmt,
     path::{Path, PathBuf},
     sync::Arc,
     time::Duration,
@@ -89,6 +91,17 @@ impl SandboxConfig {
     }
 }
 
+/// Variables of one command's environment, by name; nobody prints their values.
+#[derive(Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct HiddenEnv(pub BTreeMap<String, String>);
+
+impl fmt::Debug for HiddenEnv {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_set().entries(self.0.keys()).finish()
+    }
+}
+
 /// One command.
 #[derive(Clone, Debug)]
 pub struct CommandSpec {
@@ -105,6 +118,8 @@ pub struct CommandSpec {
     /// What of the network it may reach, through docket; `None` is nothing. Without walls it reaches what docket does,
     /// and this says nothing.
     pub network: Option<Arc<AllowList>>,
+    /// Variables of its own: no other command has them. One takes the place of what the sandbox gives by that name.
+    pub env: HiddenEnv,
 }
 
 impl CommandSpec {
@@ -117,6 +132,7 @@ impl CommandSpec {
             stdin: None,
             keep_bytes_max: KEEP_BYTES_DEFAULT,
             network: None,
+            env: HiddenEnv::default(),
         }
     }
 

@@ -40,8 +40,8 @@ mod tree;
 
 pub use capture::{Captured, Listener};
 pub use config::{
-    Attended, BackendChoice, CommandOutput, CommandSpec, Ended, INIT_MARKER, InitProgram, KEEP_BYTES_DEFAULT,
-    SandboxConfig, WORKSPACE_INSIDE,
+    Attended, BackendChoice, CommandOutput, CommandSpec, Ended, HiddenEnv, INIT_MARKER, InitProgram,
+    KEEP_BYTES_DEFAULT, SandboxConfig, WORKSPACE_INSIDE,
 };
 pub use error::SandboxError;
 pub use host::{HostReport, Layer, LayerState, MissingLayer, SandboxReport, probe_host, workspace_owner};

@@ -9,6 +9,8 @@ use std::{
 
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 
+use super::config::HiddenEnv;
+
 /// Larger than any plan with its bytes for stdin; guards against reading garbage as a length.
 pub(super) const FRAME_BYTES_MAX: usize = 32 * 1024 * 1024;
 
@@ -109,6 +111,8 @@ pub(super) struct Call {
     pub(super) terminal: bool,
     /// It has a way out: what is reached without it, as `NO_PROXY` has it.
     pub(super) no_proxy: Option<String>,
+    /// Variables of its own, over those of the plan.
+    pub(super) env: HiddenEnv,
 }
 
 /// What a command reads on its standard input.

@@ -334,6 +334,7 @@ impl Sandbox {
             stdin,
             terminal: terminal == Terminal::Own,
             no_proxy: self.way_out(spec).map(|allow| allow.no_proxy()),
+            env: spec.env.clone(),
         };
         let bytes = serde_json::to_vec(&call).map_err(SandboxError::Plan)?;
         let mut frames = Vec::with_capacity(bytes.len() + stdin_bytes + 8);

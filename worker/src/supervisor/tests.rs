@@ -37,6 +37,7 @@ use super::*;
 use crate::{
     bootstrap::{Bootstrap, HiddenValues, SandboxChoice, WorkerSettings},
     process::tests_support::gone,
+    sandbox::HiddenEnv,
     secret::Secret,
 };
 
@@ -217,6 +218,7 @@ impl House {
                 limits: None,
                 base_urls: Vec::new(),
                 mcp: BTreeMap::default(),
+                mcp_env: HiddenEnv::default(),
                 policy: None,
             },
             grace: setup.grace,

@@ -17,7 +17,7 @@ use docket_schema::{
 use docket_worker::{
     bootstrap::{HiddenValues, SandboxChoice, WorkerSettings},
     mcp::McpServer,
-    sandbox::{Limits, limits_of_this_host},
+    sandbox::{HiddenEnv, Limits, limits_of_this_host},
 };
 
 use crate::fail::{Exit, FailWith as _, Failure, Outcome};
@@ -244,9 +244,15 @@ impl Config {
         Ok(())
     }
 
-    /// Values of the variables that are named as secret, as far as they are set here.
+    /// What MCP servers take of this environment.
+    fn mcp_env(&self) -> HiddenEnv {
+        docket_worker::mcp::given(&self.mcp, |name| std::env::var(name).ok())
+    }
+
+    /// Values of the variables that are named as secret, or given to MCP servers, as far as they are set here.
     fn hidden(&self) -> impl Iterator<Item = String> {
-        self.redact.iter().filter_map(|name| std::env::var(name).ok())
+        let named = self.redact.iter().filter_map(|name| std::env::var(name).ok());
+        named.chain(self.mcp_env().0.into_values())
     }
 
     /// What a coordinator strikes out of what people write.
@@ -263,6 +269,7 @@ impl Config {
             limits: Some(self.limits),
             policy: self.policy.clone(),
             mcp: self.mcp.clone(),
+            mcp_env: self.mcp_env(),
             base_urls: self.base_urls.clone(),
             redact: HiddenValues(self.hidden().collect()),
         }

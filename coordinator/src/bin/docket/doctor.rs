@@ -2,7 +2,10 @@
 
 use std::path::PathBuf;
 
-use docket_worker::sandbox::{HostReport, probe_host};
+use docket_worker::{
+    mcp::McpServer,
+    sandbox::{HostReport, probe_host},
+};
 use serde::Serialize;
 
 use crate::{
@@ -41,6 +44,28 @@ struct Report {
     host: HostReport,
     toolchains: Vec<Toolchain>,
     keys: Vec<&'static str>,
+    mcp: Vec<Server>,
+}
+
+/// An MCP server of the settings, by names alone: values are nobody's to read here.
+#[derive(Debug, Serialize)]
+struct Server {
+    name: String,
+    program: String,
+    variables: Vec<String>,
+    not_set: Vec<String>,
+}
+
+impl Server {
+    fn of((name, server): (&String, &McpServer)) -> Self {
+        let not_set = server.env_from.iter().filter(|name| std::env::var(name).is_err());
+        Self {
+            name: name.clone(),
+            program: server.command.first().cloned().unwrap_or_default(),
+            variables: server.env.0.keys().chain(&server.env_from).cloned().collect(),
+            not_set: not_set.cloned().collect(),
+        }
+    }
 }
 
 #[derive(Debug, Serialize)]
@@ -95,6 +120,7 @@ pub(crate) async fn run(cx: Context, _: Args) -> Outcome {
             .filter(|(_, env)| std::env::var_os(env).is_some())
             .map(|(_, env)| *env)
             .collect(),
+        mcp: cx.config.mcp.iter().map(Server::of).collect(),
     };
     if cx.json() {
         display::say_json(&report);
@@ -133,6 +159,18 @@ fn say(cx: &Context, report: &Report) {
             Some(path) => mark(true, &format!("{}: {}", tool.name, path.display())),
             None => display::say(&format!("-        {}: not in PATH", tool.name)),
         }
+    }
+    for server in &report.mcp {
+        let given = match server.variables.as_slice() {
+            [] => String::new(),
+            names => format!(", given {}", names.join(", ")),
+        };
+        let lacks = match server.not_set.as_slice() {
+            [] => String::new(),
+            names => format!("; not set here: {}", names.join(", ")),
+        };
+        let text = format!("MCP server `{}`: {}{given}{lacks}", server.name, server.program);
+        mark(server.not_set.is_empty(), &text);
     }
     let keys = if report.keys.is_empty() {
         "none of ANTHROPIC_API_KEY, OPENAI_API_KEY is set".to_owned()

@@ -67,8 +67,19 @@ impl TaskArgs {
         for role in &mut asked {
             role.model = self.other(main, &role.model.take(), &None)?;
         }
-        Ok(asked)
+        match gives_nothing_away(self.engine(cx), &asked)
+            .filter(|_| self.delegate.is_some_and(|depth| depth > 0))
+        {
+            Some(why) => Err(Failure::new(Exit::Usage, format!("--delegate: {why}"))),
+            None => Ok(asked),
+        }
     }
+}
+
+/// Why runs of an engine with these roles give nothing away.
+fn gives_nothing_away(engine: &str, asked: &[RoleAsked]) -> Option<String> {
+    let defined = engine::roles_of(&*engine::newest(engine)?, asked).ok()?;
+    engine::gives_nothing_away(engine, &defined)
 }
 
 fn merged(
@@ -167,6 +178,20 @@ mod tests {
         assert_eq!(named(&asked), [("writer", Some("openai:v".to_owned()))]);
         assert!(asked[0].prompt.is_some());
         assert_eq!(merged(settings, "review", none), Ok(Vec::new()));
+    }
+
+    #[test]
+    fn an_engine_whose_runs_give_nothing_away_says_why() {
+        for engine in ["react", "review", "architect", "team", "sop"] {
+            assert_eq!(gives_nothing_away(engine, &[]), None, "{engine}");
+        }
+        let told = gives_nothing_away("plan", &[]).expect("it has no role with tools");
+        assert_eq!(told, "a run of the engine `plan` gives nothing away: none of its roles calls tools");
+        let without =
+            |role: &str| RoleAsked { tools: Some(vec!["read_file".to_owned()]), ..RoleAsked::of(role) };
+        assert_eq!(gives_nothing_away("team", &[without("coder")]), None, "the architect may");
+        let told = gives_nothing_away("team", &[without("coder"), without("architect")]).expect("nobody may");
+        assert!(told.contains("name it in the `tools` of one"), "{told}");
     }
 
     #[test]

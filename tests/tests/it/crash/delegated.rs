@@ -1,7 +1,11 @@
-//! A run that gives work away to two children, one of which writes; and one kill at one place of the logs of all three.
+//! A run that gives work away, and one kill at one place of its log or of its children's: a `react` run with two children,
+//! one of which writes, and a `review` run whose executor has one that writes.
 //!
 //! A failpoint names a place by seq and epoch, and every run process of the worker obeys it: so one scenario kills
-//! whichever of the three logs has an append there, parent and children alike, and each must come to the same end.
+//! whichever of the logs has an append there, parent and children alike, and each must come to the same end.
+//!
+//! Of the first family everybody dies at every boundary, on both stores. Of the second each boundary is one store's for
+//! the run process and the other's for its supervisor, by turns; the coordinator dies at one side of each place.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -61,6 +65,43 @@ calls = [{ name = "read_file", args = { path = "own.txt" } }]
 text = "Saw it."
 "#;
 
+/// The executor's first answer is three batches, of which the second is given away.
+const REVIEW_PARENT: &str = r#"
+[[talks]]
+role = "planner"
+[[talks.turns]]
+text = '["Have it made"]'
+[[talks]]
+role = "executor"
+[[talks.turns]]
+calls = [
+  { name = "run_command", args = { command = "echo one >> log.txt; echo own > own.txt" } },
+  { name = "delegate", args = { title = "Make", instructions = "make it", writes = true, engine = "react", model = "openai:makes" } },
+  { name = "run_command", args = { command = "cat made.txt >> log.txt" } },
+]
+[[talks.turns]]
+text = '{"success": true, "output": "made"}'
+[[talks]]
+role = "reviewer"
+[[talks.turns]]
+text = '{"verdict": "finish", "reason": "it is there"}'
+"#;
+
+/// A parent and its children.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Family {
+    engine: &'static str,
+    parent: &'static str,
+    /// Answers of the models of the parent and of each child.
+    answered: &'static [usize],
+}
+
+/// Two children of a `react` run.
+pub(crate) const REACT: Family = Family { engine: "react", parent: PARENT, answered: &[4, 2, 2] };
+
+/// A child of the executor of a `review` run.
+pub(crate) const REVIEW: Family = Family { engine: "review", parent: REVIEW_PARENT, answered: &[4, 2] };
+
 /// Epochs under which failpoints are set: the parent rests once, a kill makes another, and so does a lease that is lost
 /// because the machine stood still.
 const EPOCHS: [u64; 3] = [1, 2, 3];
@@ -76,8 +117,8 @@ struct Undisturbed {
     ends: BTreeSet<u64>,
 }
 
-async fn model() -> Result<ModelServer> {
-    let scripts = [("parent", PARENT), ("makes", MAKES), ("looks", LOOKS)];
+async fn model(family: Family) -> Result<ModelServer> {
+    let scripts = [("parent", family.parent), ("makes", MAKES), ("looks", LOOKS)];
     let mut by_model = BTreeMap::new();
     for (name, script) in scripts {
         by_model.insert(name.to_owned(), ScriptedModel::parse(script.as_bytes())?);
@@ -85,10 +126,10 @@ async fn model() -> Result<ModelServer> {
     Ok(ModelServer::start_by_model(by_model).await?)
 }
 
-async fn template(coordinator: &Coordinator) -> Result<TaskSpec> {
+async fn template(coordinator: &Coordinator, family: Family) -> Result<TaskSpec> {
     let sample = Sample::new(&[("log.txt", "zero\n")])?;
-    let (task, spec) =
-        sample.submit(coordinator, &["--model", "openai:parent", "--queue", "template"]).await?;
+    let args = ["--model", "openai:parent", "--queue", "template", "--engine", family.engine];
+    let (task, spec) = sample.submit(coordinator, &args).await?;
     coordinator.client().cancel(task, "a template").await?;
     Ok(TaskSpec {
         settings: SettingsPatch { delegation_depth_max: Some(1), ..SettingsPatch::default() },
@@ -97,15 +138,15 @@ async fn template(coordinator: &Coordinator) -> Result<TaskSpec> {
     })
 }
 
-async fn undisturbed() -> Result<Undisturbed> {
+async fn undisturbed(family: Family) -> Result<Undisturbed> {
     let coordinator = Coordinator::start(place(None).await?, LeaseTime::Usual).await?;
-    let (spec, server) = (template(&coordinator).await?, model().await?);
+    let (spec, server) = (template(&coordinator, family).await?, model(family).await?);
     let queue: QueueName = "undisturbed".parse()?;
     let options = WorkerOptions { queue: Some(queue.clone()), ..WorkerOptions::default() };
     let worker = Worker::start(&coordinator, &options).await?;
     let task = coordinator.submit_like(&spec, &queue, server.model(Provider::OpenAi, "parent")).await?;
     let view = coordinator.ended(task).await.with_context(|| worker.tail())?;
-    let histories = histories(&coordinator, &view).await?;
+    let histories = histories(&coordinator, &view, family).await?;
     // What children answered is written by the coordinator: no worker is there to die.
     let mut appends: Vec<Append> = histories.iter().flat_map(History::appends).collect();
     appends.retain(|append| append.kinds != ["ChildAnswered"]);
@@ -122,7 +163,7 @@ async fn undisturbed() -> Result<Undisturbed> {
 }
 
 /// The logs of the parent and of its children, each of which must have ended well by its first run.
-async fn histories(coordinator: &Coordinator, view: &TaskView) -> Result<Vec<History>> {
+async fn histories(coordinator: &Coordinator, view: &TaskView, family: Family) -> Result<Vec<History>> {
     let run = view.task.last_run.context("a run")?;
     let children = coordinator.client().children(run).await?.children;
     let mut all = Vec::new();
@@ -139,7 +180,7 @@ async fn histories(coordinator: &Coordinator, view: &TaskView) -> Result<Vec<His
         );
         all.push(history);
     }
-    ensure!(all.len() == 3, "a parent and two children: {}", all.len());
+    ensure!(all.len() == family.answered.len(), "a parent and its children: {}", all.len());
     Ok(all)
 }
 
@@ -207,12 +248,12 @@ async fn on(
 }
 
 async fn play(
-    whole: &Undisturbed,
+    (whole, family): (&Undisturbed, Family),
     crash: Crash,
     mut host: Arc<Coordinator>,
     spec: &TaskSpec,
 ) -> Result<Arc<Coordinator>> {
-    let (server, queue) = (model().await?, crash.queue()?);
+    let (server, queue) = (model(family).await?, crash.queue()?);
     let failpoints = crash.failpoints(host.pid());
     let options = WorkerOptions { queue: Some(queue.clone()), failpoints, ..WorkerOptions::default() };
     let mut worker = Worker::start(&host, &options).await?;
@@ -221,12 +262,12 @@ async fn play(
     let logs = format!("{}\n{}", worker.tail(), host.tail());
     let checked = async {
         let (view, kills) = played?;
-        let all = histories(&host, &view).await?;
+        let all = histories(&host, &view, family).await?;
         let parent = all.first().context("a parent")?;
         ensure!(parent.tree() == Some(whole.tree), "another tree than undisturbed: {}", parent.kinds());
-        for (history, answered) in all.iter().zip([4, 2, 2]) {
+        for (history, answered) in all.iter().zip(family.answered) {
             let kinds = || history.kinds();
-            ensure!(history.count("ModelAnswered") == answered, "answers lost or doubled: {}", kinds());
+            ensure!(history.count("ModelAnswered") == *answered, "answers lost or doubled: {}", kinds());
             ensure!(history.count("RunStarted") == 1 && history.count("RunEnded") == 1, "{}", kinds());
             let Again { model_calls, batches } = history.again()?;
             let recoveries = history.count("RunRecovered").max(1);
@@ -238,7 +279,7 @@ async fn play(
             history.verify(host.client()).await?;
         }
         for kind in ["Delegated", "ChildAnswered"] {
-            ensure!(parent.count(kind) == 2, "{kind} lost or doubled: {}", parent.kinds());
+            ensure!(parent.count(kind) + 1 == all.len(), "{kind} lost or doubled: {}", parent.kinds());
         }
         match crash.victim {
             _ if crash.when == FailWhen::After && whole.ends.contains(&crash.seq) => {}
@@ -247,7 +288,9 @@ async fn play(
                 let mut crashed = 0;
                 for task in ids {
                     let page = host.client().stream_events(&StreamId::Task(task), Seq(0), None).await?;
-                    crashed += page.events.iter().filter(|event| event.kind == "TaskRunCrashed").count();
+                    // On a machine that stands still its lease may be lost before its death is told.
+                    let died = |kind: &str| matches!(kind, "TaskRunCrashed" | "TaskLeaseExpired");
+                    crashed += page.events.iter().filter(|event| died(&event.kind)).count();
                 }
                 ensure!(crashed > 0, "nobody died: {}", parent.kinds());
             }
@@ -261,55 +304,90 @@ async fn play(
     Ok(host)
 }
 
-/// Kills `victims` at every boundary of the three logs, on one store.
-pub(crate) async fn sweep(victims: &[Victim], cluster: Option<&Cluster>) -> Result<()> {
-    let whole = Arc::new(undisturbed().await?);
-    ensure!(whole.delegated.len() == 2 && whole.seqs.len() > 8, "{:?}", whole.seqs);
-    let shared = Arc::new(Coordinator::start(place(cluster).await?, LeaseTime::Short).await?);
-    let spec = template(&shared).await?;
-    let mut scenarios = JoinSet::new();
-    for victim in victims.iter().copied() {
+/// The deaths of one store.
+type Deaths = fn(&Undisturbed, bool) -> Vec<Crash>;
+
+const SIDES: [FailWhen; 2] = [FailWhen::Before, FailWhen::After];
+
+/// Everybody, everywhere.
+fn all(whole: &Undisturbed, _is_postgres: bool) -> Vec<Crash> {
+    let mut crashes = Vec::new();
+    for victim in [Victim::Run, Victim::Supervisor, Victim::Coordinator, Victim::Unanswered] {
         let (seqs, sides) = match victim {
             Victim::Unanswered => (&whole.delegated, &[FailWhen::After][..]),
-            Victim::Run | Victim::Supervisor | Victim::Coordinator => {
-                (&whole.seqs, &[FailWhen::Before, FailWhen::After][..])
-            }
+            Victim::Run | Victim::Supervisor | Victim::Coordinator => (&whole.seqs, &SIDES[..]),
         };
-        for (seq, when) in seqs.iter().flat_map(|seq| sides.iter().map(|when| (*seq, *when))) {
-            let crash = Crash { victim, seq, when };
-            let permit = room().await;
-            let own = match victim {
-                Victim::Coordinator | Victim::Unanswered => Some(place(cluster).await?),
-                Victim::Run | Victim::Supervisor => None,
-            };
-            let (whole, shared, spec) = (Arc::clone(&whole), Arc::clone(&shared), spec.clone());
-            scenarios.spawn(async move {
-                let _permit = permit;
-                let played = async {
-                    let Some(own) = own else {
-                        return play(&whole, crash, shared, &spec).await.map(drop);
-                    };
-                    let lease = LeaseTime::Short;
-                    let host = match victim {
-                        Victim::Unanswered => Coordinator::start_dying_unanswered(own, lease, seq).await?,
-                        Victim::Run | Victim::Supervisor | Victim::Coordinator => {
-                            Coordinator::start(own, lease).await?
-                        }
-                    };
-                    let spec = template(&host).await?;
-                    let host = play(&whole, crash, Arc::new(host), &spec).await?;
-                    Arc::into_inner(host).context("nobody else has it")?.end_and_check().await
-                };
-                (crash, Box::pin(played).await)
-            });
+        let places = seqs.iter().flat_map(|seq| sides.iter().map(|when| (*seq, *when)));
+        crashes.extend(places.map(|(seq, when)| Crash { victim, seq, when }));
+    }
+    crashes
+}
+
+/// Shared out over the stores, as the module says.
+fn in_turns(whole: &Undisturbed, is_postgres: bool) -> Vec<Crash> {
+    let store = usize::from(is_postgres);
+    let mut crashes = Vec::new();
+    for (nth, seq) in whole.seqs.iter().copied().enumerate() {
+        for (side, when) in SIDES.into_iter().enumerate() {
+            let victim = if (nth + side) % 2 == store { Victim::Run } else { Victim::Supervisor };
+            crashes.push(Crash { victim, seq, when });
         }
+        if (nth / 2) % 2 == store {
+            crashes.push(Crash { victim: Victim::Coordinator, seq, when: SIDES[nth % 2] });
+        }
+    }
+    crashes
+}
+
+/// Everybody dies at every boundary of the logs of the `react` family, on one store.
+pub(crate) async fn sweep(cluster: Option<&Cluster>) -> Result<()> {
+    sweep_of(REACT, all, cluster).await
+}
+
+/// The same of the `review` family, shared out over the stores.
+pub(crate) async fn sweep_in_turns(cluster: Option<&Cluster>) -> Result<()> {
+    sweep_of(REVIEW, in_turns, cluster).await
+}
+
+async fn sweep_of(family: Family, deaths: Deaths, cluster: Option<&Cluster>) -> Result<()> {
+    let whole = Arc::new(undisturbed(family).await?);
+    ensure!(whole.delegated.len() + 1 == family.answered.len() && whole.seqs.len() > 8, "{:?}", whole.seqs);
+    let shared = Arc::new(Coordinator::start(place(cluster).await?, LeaseTime::Short).await?);
+    let spec = template(&shared, family).await?;
+    let mut scenarios = JoinSet::new();
+    for crash in deaths(&whole, cluster.is_some()) {
+        let permit = room().await;
+        let own = match crash.victim {
+            Victim::Coordinator | Victim::Unanswered => Some(place(cluster).await?),
+            Victim::Run | Victim::Supervisor => None,
+        };
+        let (whole, shared, spec) = (Arc::clone(&whole), Arc::clone(&shared), spec.clone());
+        scenarios.spawn(async move {
+            let _permit = permit;
+            let played = async {
+                let Some(own) = own else {
+                    return play((&whole, family), crash, shared, &spec).await.map(drop);
+                };
+                let lease = LeaseTime::Short;
+                let host = match crash.victim {
+                    Victim::Unanswered => Coordinator::start_dying_unanswered(own, lease, crash.seq).await?,
+                    Victim::Run | Victim::Supervisor | Victim::Coordinator => {
+                        Coordinator::start(own, lease).await?
+                    }
+                };
+                let spec = template(&host, family).await?;
+                let host = play((&whole, family), crash, Arc::new(host), &spec).await?;
+                Arc::into_inner(host).context("nobody else has it")?.end_and_check().await
+            };
+            (crash, Box::pin(played).await)
+        });
     }
     let (mut failed, count) = (Vec::new(), scenarios.len());
     while let Some(joined) = scenarios.join_next().await {
         let (crash, played) = joined.context("a scenario panicked")?;
         failed.extend(played.err().map(|error| format!("{crash:?}: {error:?}")));
     }
-    say(&format!("{count} boundaries of a run with children"));
+    say(&format!("{count} deaths at boundaries of a run of `{}` with children", family.engine));
     ensure!(failed.is_empty(), "{} scenarios failed:\n{}", failed.len(), failed.join("\n\n"));
     Arc::into_inner(shared).context("all scenarios are over")?.end_and_check().await
 }

@@ -1,6 +1,16 @@
-//! A run of each engine with roles, and one kill at one place of its log: the run process, or its supervisor with it.
+//! A run of each engine with roles, and one kill at one place of its log.
+//!
+//! The boundaries are shared out over two stores by a rule, so that each is met by everybody and the sweep stays short. Of
+//! the n-th append the side before it is number 2n, the side behind it 2n + 1; where n plus the side is even, the run
+//! process dies on SQLite and its supervisor on PostgreSQL, else the other way round: so at every boundary of every engine
+//! both die, each store is there at every boundary, and each victim at one side of every append of each store. The
+//! coordinator knows no engines, only appends: it dies once at each append, at both sides in turns, two on one store and
+//! two on the other; the turns begin elsewhere for each engine.
 
-use std::{collections::BTreeSet, sync::Arc};
+use std::{
+    collections::BTreeSet,
+    sync::{Arc, LazyLock},
+};
 
 use anyhow::{Context as _, Result, ensure};
 use docket_schema::{
@@ -9,8 +19,9 @@ use docket_schema::{
 };
 use docket_tests::{
     model_server::ModelServer,
+    pg_cluster::Cluster,
     system::{
-        Again, Append, Coordinator, History, LONG, LeaseTime, Sample, Worker, WorkerOptions, room, say,
+        Again, Append, Coordinator, History, LONG, LeaseTime, Place, Sample, Worker, WorkerOptions, room, say,
     },
     talks::{idle_team, talk},
 };
@@ -21,6 +32,12 @@ use docket_worker::{
 use tokio::task::JoinSet;
 
 use super::scenario::{Victim, place};
+
+/// The engines, in the order that begins their turns, each with a script.
+fn engines() -> [(&'static str, &'static str); 5] {
+    static TEAM: LazyLock<String> = LazyLock::new(team);
+    [("plan", PLAN), ("review", REVIEW), ("architect", ARCHITECT), ("team", &TEAM), ("sop", SOP)]
+}
 
 /// A plan with a file that is made, one that is changed by a second try, and a command that adds to a file: run twice, it
 /// would add twice.
@@ -178,6 +195,9 @@ calls = [{ name = "review_report", args = { risks = ["none: two words"], recomme
 calls = [{ name = "complete_task", args = { summary = "made" } }]
 "#;
 
+/// Epochs under which a coordinator may die: one, and some for a machine that stands still.
+const EPOCHS_MAX: u64 = 4;
+
 /// What the undisturbed run came to.
 struct Undisturbed {
     tree: TreeHash,
@@ -185,6 +205,34 @@ struct Undisturbed {
     seqs: BTreeSet<u64>,
     answers: usize,
     concluded: usize,
+}
+
+/// Who dies, at which append, at which side of it.
+type Crash = (Victim, u64, FailWhen);
+
+impl Undisturbed {
+    /// The part of one store, by the rule of this module; `turn` is the engine's.
+    fn crashes(&self, cluster: Option<&Cluster>, turn: usize) -> Vec<Crash> {
+        let sides = [FailWhen::Before, FailWhen::After];
+        let store = usize::from(cluster.is_some());
+        let mut crashes = Vec::new();
+        for (nth, seq) in self.seqs.iter().enumerate() {
+            for (side, when) in sides.into_iter().enumerate() {
+                let victim = if (nth + side) % 2 == store { Victim::Run } else { Victim::Supervisor };
+                crashes.push((victim, *seq, when));
+            }
+            let turn = nth + turn;
+            if (turn / 2) % 2 == store {
+                crashes.push((Victim::Coordinator, *seq, sides[turn % 2]));
+            }
+        }
+        crashes
+    }
+
+    /// Whether the run is over when the victim dies.
+    fn is_at_the_end(&self, (_, seq, when): Crash) -> bool {
+        self.seqs.last() == Some(&seq) && when == FailWhen::After
+    }
 }
 
 async fn template(coordinator: &Coordinator, engine: &str) -> Result<TaskSpec> {
@@ -200,7 +248,8 @@ async fn model(script: &str) -> Result<ModelServer> {
 }
 
 async fn undisturbed(coordinator: &Coordinator, spec: &TaskSpec, script: &str) -> Result<Undisturbed> {
-    let (server, queue) = (model(script).await?, "undisturbed".parse::<QueueName>()?);
+    let (server, queue) =
+        (model(script).await?, format!("{}-undisturbed", spec.engine).parse::<QueueName>()?);
     let options = WorkerOptions { queue: Some(queue.clone()), ..WorkerOptions::default() };
     let worker = Worker::start(coordinator, &options).await?;
     let task = coordinator.submit_like(spec, &queue, server.model(Provider::OpenAi, "x")).await?;
@@ -217,33 +266,72 @@ async fn undisturbed(coordinator: &Coordinator, spec: &TaskSpec, script: &str) -
     })
 }
 
+/// The coordinator of a scenario.
+enum Host<'a> {
+    /// Shared with others.
+    Shared(&'a Coordinator),
+    /// To be killed.
+    Own(&'a mut Coordinator),
+}
+
+impl Host<'_> {
+    const fn get(&self) -> &Coordinator {
+        match self {
+            Self::Shared(coordinator) => coordinator,
+            Self::Own(coordinator) => coordinator,
+        }
+    }
+
+    /// Starts a coordinator that died again; says whether one had.
+    async fn revive(&mut self) -> Result<bool> {
+        let Self::Own(coordinator) = self else { return Ok(false) };
+        let died = coordinator.process().ended().is_some();
+        if died {
+            coordinator.restart().await?;
+        }
+        Ok(died)
+    }
+}
+
+/// Plays one; says whether a lease was lost beside the kill.
 async fn play(
     whole: &Undisturbed,
-    (victim, seq, when): (Victim, u64, FailWhen),
-    host: &Coordinator,
+    crash: Crash,
+    mut host: Host<'_>,
     (spec, script): (&TaskSpec, &str),
-) -> Result<()> {
+) -> Result<bool> {
+    let (victim, seq, when) = crash;
     let server = model(script).await?;
     let queue: QueueName = format!("{}-{victim:?}-{seq}-{when:?}", spec.engine).parse()?;
     let whom = match victim {
         Victim::Supervisor => FailWhom::Supervisor,
-        Victim::Run | Victim::Coordinator | Victim::Unanswered => FailWhom::Run,
+        Victim::Coordinator => FailWhom::Process(host.get().pid()),
+        Victim::Run | Victim::Unanswered => FailWhom::Run,
     };
     let options =
         |failpoints| WorkerOptions { queue: Some(queue.clone()), failpoints, ..WorkerOptions::default() };
-    let mut worker = Worker::start(host, &options(vec![Failpoint { seq, when, epoch: 1, whom }])).await?;
-    let task = host.submit_like(spec, &queue, server.model(Provider::OpenAi, "x")).await?;
+    // A lease that is lost before the coordinator dies leaves its place to the next epoch; others leave a trace by it.
+    let epochs = if victim == Victim::Coordinator { EPOCHS_MAX } else { 1 };
+    let failpoints = (1..=epochs).map(|epoch| Failpoint { seq, when, epoch, whom }).collect();
+    let mut worker = Worker::start(host.get(), &options(failpoints)).await?;
+    let task = host.get().submit_like(spec, &queue, server.model(Provider::OpenAi, "x")).await?;
     let deadline = tokio::time::Instant::now() + LONG;
+    let mut coordinator_died = false;
     let view = loop {
         ensure!(tokio::time::Instant::now() < deadline, "the run does not end\n{}", worker.tail());
+        coordinator_died |= host.revive().await?;
         if worker.process().ended().is_some() {
-            worker = Worker::start(host, &options(Vec::new())).await?;
+            worker = Worker::start(host.get(), &options(Vec::new())).await?;
         }
-        match host.client().task(task).await {
-            Ok(view) if view.task.state.is_ended() => break view,
+        match host.get().client().task(task).await {
+            // One that is to die dies, if only behind the end: whoever comes next has another one.
+            Ok(view) if view.task.state.is_ended() && (coordinator_died || victim != Victim::Coordinator) => {
+                break view;
+            }
             Ok(_) | Err(_) => tokio::time::sleep(std::time::Duration::from_millis(25)).await,
         }
     };
+    let host = host.get();
     ensure!(view.task.state == TaskState::Completed, "{:?}\n{}", view.task.message, worker.tail());
     let history: History = host.history(view.task.last_run.context("a run")?).await?;
     let kinds = || history.kinds();
@@ -251,52 +339,102 @@ async fn play(
     ensure!(history.count("ModelAnswered") == whole.answers, "answers lost or doubled: {}", kinds());
     ensure!(history.count("Concluded") == whole.concluded, "conclusions lost or doubled: {}", kinds());
     let Again { model_calls, batches } = history.again()?;
-    ensure!(model_calls <= 1 && batches <= 1, "{model_calls}, {batches}: {}", kinds());
-    // Who dies before anything is in the log leaves no trace in it, and who dies behind its end none to recover.
+    // One of each for the kill; and for each lease that was lost because the machine stood still.
+    let recoveries = history.count("RunRecovered").max(1);
+    ensure!(model_calls <= recoveries && batches <= recoveries, "{model_calls}, {batches}: {}", kinds());
+    // Who dies before anything is in the log leaves no trace in it, and who dies behind its end none to recover. Of a
+    // coordinator's death a driver that lives hears nothing but a call that it makes again.
     let first = whole.seqs.first() == Some(&seq) && when == FailWhen::Before;
-    let last = whole.seqs.last() == Some(&seq) && when == FailWhen::After;
-    ensure!(last || first || history.count("RunRecovered") > 0, "nobody died: {}", kinds());
-    history.verify(host.client()).await
+    let traceless = first || whole.is_at_the_end(crash) || coordinator_died;
+    ensure!(traceless || history.count("RunRecovered") > 0, "nobody died: {}", kinds());
+    history.verify(host.client()).await?;
+    Ok(recoveries > 1)
 }
 
-/// Kills at every boundary of a run of each engine.
-pub(crate) async fn sweep_roles() -> Result<()> {
-    let mut failed = Vec::new();
-    let both = &[Victim::Run, Victim::Supervisor][..];
-    // A run of the team has more boundaries than the others, and no other kinds of them.
-    for (engine, script, victims) in [
-        ("plan", PLAN.to_owned(), both),
-        ("review", REVIEW.to_owned(), both),
-        ("architect", ARCHITECT.to_owned(), both),
-        ("team", team(), &[Victim::Run]),
-        ("sop", SOP.to_owned(), both),
-    ] {
-        let host = Arc::new(Coordinator::start(place(None).await?, LeaseTime::Short).await?);
+/// What came of scenarios: leases that were lost beside the kills, and what failed.
+#[derive(Default)]
+struct Played {
+    stalls: usize,
+    failed: Vec<String>,
+}
+
+impl Played {
+    fn add(&mut self, name: String, played: Result<bool>) {
+        match played {
+            Ok(stalled) => self.stalls += usize::from(stalled),
+            Err(error) => self.failed.push(format!("{name}: {error:?}")),
+        }
+    }
+}
+
+/// A coordinator that dies at one append after another, and comes again each time.
+async fn lane(
+    own: Place,
+    whole: &Undisturbed,
+    crashes: &[Crash],
+    (engine, script): (&str, &str),
+) -> Result<Played> {
+    let mut host = Coordinator::start(own, LeaseTime::Short).await?;
+    let spec = template(&host, engine).await?;
+    let mut all = Played::default();
+    for crash in crashes {
+        let _permit = room().await;
+        let played = Box::pin(play(whole, *crash, Host::Own(&mut host), (&spec, script))).await;
+        all.add(format!("{engine} {crash:?}"), played);
+        if host.process().ended().is_some() {
+            host.restart().await?;
+        }
+    }
+    host.end_and_check().await?;
+    Ok(all)
+}
+
+/// Kills at every boundary of a run of each engine, as far as they are one store's.
+pub(crate) async fn sweep_roles(cluster: Option<&Cluster>) -> Result<()> {
+    let mut scenarios: JoinSet<Result<Played>> = JoinSet::new();
+    let mut hosts = Vec::new();
+    for (turn, (engine, script)) in engines().into_iter().enumerate() {
+        let host = Arc::new(Coordinator::start(place(cluster).await?, LeaseTime::Short).await?);
         let spec = Arc::new(template(&host, engine).await?);
         let whole = Arc::new(undisturbed(&host, &spec, &script).await?);
         ensure!(whole.seqs.len() > 10 && whole.concluded > 3, "{engine}: {:?}", whole.seqs);
-        let mut scenarios = JoinSet::new();
-        for victim in victims.iter().copied() {
-            for (seq, when) in
-                whole.seqs.iter().flat_map(|seq| [(*seq, FailWhen::Before), (*seq, FailWhen::After)])
-            {
-                let permit = room().await;
-                let (whole, host, spec) = (Arc::clone(&whole), Arc::clone(&host), Arc::clone(&spec));
-                let script = script.clone();
-                scenarios.spawn(async move {
-                    let _permit = permit;
-                    let crash = (victim, seq, when);
-                    (crash, Box::pin(play(&whole, crash, &host, (&spec, &script))).await)
-                });
-            }
+        let crashes = whole.crashes(cluster, turn);
+        let count = |victim| crashes.iter().filter(|(who, ..)| *who == victim).count();
+        let [run, supervisor, coordinator] =
+            [Victim::Run, Victim::Supervisor, Victim::Coordinator].map(count);
+        let boundaries = whole.seqs.len() * 2;
+        say(&format!(
+            "{boundaries} boundaries of a run of `{engine}`: the run process dies at {run}, its supervisor at {supervisor}, \
+             the coordinator at {coordinator}"
+        ));
+        let (of_coordinator, others): (Vec<Crash>, Vec<Crash>) =
+            crashes.into_iter().partition(|(who, ..)| *who == Victim::Coordinator);
+        let (own, of_lane) = (place(cluster).await?, Arc::clone(&whole));
+        scenarios
+            .spawn(async move { Box::pin(lane(own, &of_lane, &of_coordinator, (engine, script))).await });
+        for crash in others {
+            let permit = room().await;
+            let (whole, host, spec) = (Arc::clone(&whole), Arc::clone(&host), Arc::clone(&spec));
+            scenarios.spawn(async move {
+                let _permit = permit;
+                let mut all = Played::default();
+                let played = Box::pin(play(&whole, crash, Host::Shared(&host), (&spec, script))).await;
+                all.add(format!("{engine} {crash:?}"), played);
+                Ok(all)
+            });
         }
-        say(&format!("{} boundaries of a run of `{engine}`", scenarios.len()));
-        while let Some(joined) = scenarios.join_next().await {
-            let (crash, played) = joined.context("a scenario panicked")?;
-            failed.extend(played.err().map(|error| format!("{engine} {crash:?}: {error:?}")));
-        }
+        hosts.push(host);
+    }
+    let (mut stalls, mut failed) = (0, Vec::new());
+    while let Some(joined) = scenarios.join_next().await {
+        let all = joined.context("a scenario panicked")??;
+        stalls += all.stalls;
+        failed.extend(all.failed);
+    }
+    say(&format!("{stalls} leases lost beside the kills"));
+    ensure!(failed.is_empty(), "{} scenarios failed:\n{}", failed.len(), failed.join("\n\n"));
+    for host in hosts {
         Arc::into_inner(host).context("all scenarios are over")?.end_and_check().await?;
     }
-    ensure!(failed.is_empty(), "{} scenarios failed:\n{}", failed.len(), failed.join("\n\n"));
     Ok(())
 }

@@ -21,7 +21,7 @@ use docket_worker::{
     model::{Provider, ScriptedModel},
 };
 
-use super::{roles, scenes};
+use super::{roles, scenes, servers};
 
 /// A command that shows that it is in its middle and waits to be let on.
 const WAITS: &str = "touch middle; until [ -e go ]; do sleep 0.02; done; rm go middle";
@@ -187,14 +187,14 @@ impl Stage {
     }
 }
 
-pub(super) async fn middle(worker: &Worker, but: Option<&PathBuf>) -> Result<PathBuf> {
+pub(crate) async fn middle(worker: &Worker, but: Option<&PathBuf>) -> Result<PathBuf> {
     let at = seen("a command in its middle", || {
         worker.workspaces().into_iter().find(|folder| Some(folder) != but && folder.join("middle").exists())
     });
     at.await.with_context(|| worker.tail())
 }
 
-pub(super) fn let_on(folder: &std::path::Path) -> Result<()> {
+pub(crate) fn let_on(folder: &std::path::Path) -> Result<()> {
     Ok(std::fs::write(folder.join("go"), "")?)
 }
 
@@ -203,6 +203,9 @@ pub(super) async fn all() -> Result<Vec<(&'static str, Export)>> {
     let stage = Stage { coordinator: Coordinator::start(Place::Home, LeaseTime::Patient).await? };
     let mut all = if super::lacks(LAST) { Box::pin(without_roles(&stage)).await? } else { Vec::new() };
     all.extend(Box::pin(roles::all(&stage)).await?);
+    if super::lacks("external-tools") {
+        all.push(("external-tools", Box::pin(servers::external_tools(&stage)).await?));
+    }
     Ok(all)
 }
 

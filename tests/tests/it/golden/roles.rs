@@ -301,6 +301,65 @@ text = '{"design": 2}'
 text = '{"design": "Let f return 2.", "files": [{"path": 1}]}'
 "#;
 
+/// What a child does that is asked to mend f; whoever only wants it looked at drops the same.
+const CHILD: &str = r#"
+[[turns]]
+calls = [{ name = "read_file", args = { path = "a.py" } }]
+[[turns]]
+calls = [{ name = "edit_file", args = { path = "a.py", edits = [{ search = "return 1", replace = "return 2" }] } }]
+[[turns]]
+text = "f returns 2."
+"#;
+
+/// An executor that gives two pieces away, one of which writes, and a planner that may not.
+const REVIEW_DELEGATES: &str = r#"
+[[talks]]
+role = "planner"
+[[talks.turns]]
+calls = [{ name = "delegate", args = { title = "Plan", instructions = "Plan it." } }]
+[[talks.turns]]
+text = '["Have f mended"]'
+[[talks]]
+role = "executor"
+[[talks.turns]]
+calls = [
+  { name = "write_file", args = { path = "b.py", content = "x = 1\n" } },
+  { name = "delegate", args = { title = "Look", instructions = "Say what f returns." } },
+  { name = "delegate", args = { title = "Mend", instructions = "Let f return 2.", writes = true, engine = "react" } },
+  { name = "read_file", args = { path = "a.py" } },
+]
+[[talks.turns]]
+text = '{"success": true, "output": "f returns 2"}'
+[[talks]]
+role = "reviewer"
+[[talks.turns]]
+text = '{"verdict": "finish", "reason": "it does"}'
+"#;
+
+/// A planner that asks, and may not have anything written; a builder that has it written, and says so in the same answer.
+const SOP_DELEGATES: &str = r#"
+[[talks]]
+role = "planner"
+[[talks.turns]]
+calls = [
+  { name = "delegate", args = { title = "Mend", instructions = "Let f return 2.", writes = true } },
+  { name = "delegate", args = { title = "Look", instructions = "Say what f returns." } },
+]
+[[talks.turns]]
+calls = [{ name = "plan_card", args = { summary = "f returns 1", steps = ["return 2"], files = ["a.py"] } }]
+[[talks]]
+role = "builder"
+[[talks.turns]]
+calls = [
+  { name = "delegate", args = { title = "Mend", instructions = "Let f return 2.", writes = true, engine = "react" } },
+  { name = "diff_card", args = { rationale = "f was wrong" } },
+]
+[[talks.turns]]
+calls = [{ name = "review_report", args = { risks = ["who relied on 1"], recommendations = [] } }]
+[[talks.turns]]
+calls = [{ name = "complete_task", args = { summary = "f returns 2" } }]
+"#;
+
 async fn played(stage: &Stage, engine: &str, script: &str, provider: Provider) -> Result<Export> {
     played_to(stage, (engine, engine, TaskState::Completed), script, provider).await
 }
@@ -332,6 +391,13 @@ pub(super) async fn all(stage: &Stage) -> Result<Vec<(&'static str, Export)>> {
     for (engine, script, provider) in whole.into_iter().filter(|(engine, ..)| lacks(engine)) {
         all.push((engine, played(stage, engine, script, provider).await?));
     }
+    for (name, engine, script) in
+        [("review-delegates", "review", REVIEW_DELEGATES), ("sop-delegates", "sop", SOP_DELEGATES)]
+    {
+        if lacks(name) {
+            all.push((name, with_children(stage, (name, engine), script).await?));
+        }
+    }
     if lacks("another-engine") {
         all.push(("another-engine", another_engine(stage).await?));
     }
@@ -352,6 +418,17 @@ pub(super) async fn all(stage: &Stage) -> Result<Vec<(&'static str, Export)>> {
         all.push(("team-fails", played_to(stage, end, TEAM_FAILS, Provider::OpenAi).await?));
     }
     Ok(all)
+}
+
+/// A run that gives work away; its children play the same script, without a role.
+async fn with_children(stage: &Stage, (name, engine): (&str, &str), script: &str) -> Result<Export> {
+    let script = format!("{CHILD}{script}");
+    let more = [&TESTS[..], &["--engine", engine, "--delegate", "1"]].concat();
+    let scene = stage.scene_on(&FILES, name, &script, Provider::OpenAi, &more).await?;
+    let worker = stage.worker(&scene).await?;
+    stage.is(&scene, TaskState::Completed).await?;
+    worker.drain().await?;
+    stage.export(stage.run_of(&scene).await?).await
 }
 
 /// A run that fails, with what it did until then.

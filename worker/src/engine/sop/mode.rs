@@ -4,9 +4,9 @@
 
 use std::fmt;
 
-use docket_schema::run::{RunState, Verdict};
+use docket_schema::run::{RunStarted, RunState, Verdict};
 
-use super::super::{Act, Decision};
+use super::super::{Act, Decision, PlannedTool, delegation, role_of};
 use crate::tools;
 
 /// Tools that only read.
@@ -91,9 +91,8 @@ pub(super) fn gated(run: &RunState, decision: Decision) -> Decision {
         return decision;
     };
     for planned in batch.iter_mut().filter(|planned| !planned.call.is_own()) {
-        let external = run.pins.as_ref().and_then(|pins| pins.external(&planned.tool));
-        let server = external.map(|tool| Server { read_only: tool.read_only });
-        if let Some(reason) = refused(run, at, (&planned.tool, server)) {
+        let kind = run.pins.as_ref().map_or(Kind::Own, |pins| kind_of(run, pins, planned));
+        if let Some(reason) = refused(run, at, (&planned.tool, kind)) {
             planned.policy = Verdict::Deny { rule: RULE.to_owned(), reason };
         }
     }
@@ -102,25 +101,45 @@ pub(super) fn gated(run: &RunState, decision: Decision) -> Decision {
     Decision { phase: if refused { run.phase } else { phase }, act: Act::RunTools(batch) }
 }
 
-/// What a server says of its tool.
-#[derive(Debug, Clone, Copy)]
-struct Server {
-    /// It only reads.
-    read_only: bool,
+/// What a call is, beyond its tool's name.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    /// Of a tool of the engine's own.
+    Own,
+    /// Of a server's tool, which says that it only reads.
+    Looks,
+    /// Of a server's tool that may change something, or it gives work away whose changes are wanted.
+    Changes,
+    /// It gives work away whose answer alone is wanted.
+    Asks,
+}
+
+fn kind_of(run: &RunState, pins: &RunStarted, planned: &PlannedTool) -> Kind {
+    if let Some(external) = pins.external(&planned.tool) {
+        return if external.read_only { Kind::Looks } else { Kind::Changes };
+    }
+    // Of a role that gives nothing away its tools say so.
+    let gives = role_of(run, pins).is_some_and(|role| role.may(tools::DELEGATE));
+    let call = run.wanted.iter().find(|tool| tool.call == planned.call);
+    match call.filter(|tool| gives && delegation::delegates(pins, tool)) {
+        Some(tool) if delegation::asks_to_write(tool) => Kind::Changes,
+        Some(_) => Kind::Asks,
+        None => Kind::Own,
+    }
 }
 
 /// Why a tool may not be called now.
-fn refused(run: &RunState, at: SopPhase, (tool, server): (&str, Option<Server>)) -> Option<String> {
-    let may = server.is_some_and(|server| match at {
-        SopPhase::Implement | SopPhase::Verify => true,
-        SopPhase::Understand | SopPhase::Plan | SopPhase::Review => server.read_only,
-        SopPhase::Complete => false,
-    });
-    if at.allows(tool) || may {
+fn refused(run: &RunState, at: SopPhase, (tool, kind): (&str, Kind)) -> Option<String> {
+    let may = match (kind, at) {
+        (Kind::Changes, SopPhase::Implement | SopPhase::Verify) => true,
+        (Kind::Asks | Kind::Looks, _) => at != SopPhase::Complete,
+        (Kind::Own | Kind::Changes, _) => at.allows(tool),
+    };
+    if may {
         return None;
     }
     let ends_by = at.ends_by();
-    let known = server.is_some() || READS.iter().chain(&BUILDS).any(|name| *name == tool);
+    let known = kind != Kind::Own || READS.iter().chain(&BUILDS).any(|name| *name == tool);
     let card =
         [tools::PLAN_CARD, tools::DIFF_CARD, tools::REVIEW_REPORT, tools::COMPLETE_TASK].contains(&tool);
     Some(match at {
@@ -223,6 +242,7 @@ mod tests {
     #[test]
     fn a_refusal_says_what_is_to_be_done() {
         let run = RunState::default();
+        use Kind::{Asks, Changes, Looks, Own};
         for (phase, tool, words) in [
             (SopPhase::Plan, "create_file", "there is no PlanCard yet"),
             (SopPhase::Plan, "run_command", "nothing is written or run"),
@@ -231,22 +251,27 @@ mod tests {
             (SopPhase::Review, "edit_file", "review mode only reads"),
             (SopPhase::Complete, "read_file", "only `complete_task`"),
         ] {
-            let told = refused(&run, phase, (tool, None));
+            let told = refused(&run, phase, (tool, Own));
             assert!(told.as_ref().is_some_and(|told| told.contains(words)), "{phase} {tool}: {told:?}");
         }
         // A name that no tool has is told as that.
-        assert_eq!(refused(&run, SopPhase::Plan, ("make_coffee", None)), None);
-        // A server's tool that may change something is for the phases that build, one that reads for all but the last.
-        for (phase, reads, changes) in [
-            (SopPhase::Plan, true, false),
-            (SopPhase::Implement, true, true),
-            (SopPhase::Verify, true, true),
-            (SopPhase::Review, true, false),
-            (SopPhase::Complete, false, false),
+        assert_eq!(refused(&run, SopPhase::Plan, ("make_coffee", Own)), None);
+        // What may change something is for the phases that build: a server's tool, and a piece of work given away.
+        // What only asks or looks is for all but the last.
+        for (phase, may) in [
+            (SopPhase::Plan, false),
+            (SopPhase::Implement, true),
+            (SopPhase::Verify, true),
+            (SopPhase::Review, false),
+            (SopPhase::Complete, false),
         ] {
-            let may =
-                |read_only| refused(&run, phase, ("mcp__notes__note", Some(Server { read_only }))).is_none();
-            assert_eq!((may(true), may(false)), (reads, changes), "{phase}");
+            for tool in ["mcp__notes__note", tools::DELEGATE] {
+                assert_eq!(refused(&run, phase, (tool, Changes)).is_none(), may, "{phase} {tool}");
+            }
+            for call in [(tools::DELEGATE, Asks), ("mcp__notes__count", Looks)] {
+                let told = refused(&run, phase, call);
+                assert_eq!(told.is_none(), phase != SopPhase::Complete, "{phase}: {told:?}");
+            }
         }
     }
 }

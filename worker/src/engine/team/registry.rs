@@ -143,9 +143,9 @@ fn check(role: &RoleAsked) -> Result<(), RoleError> {
         return wrong("prompt", format!("text of 1 to {PROMPT_BYTES_MAX} bytes"));
     }
     for (nth, tool) in role.tools.iter().flatten().enumerate() {
-        if !tools::has(ToolSet::Wide, tool) {
-            let known: Vec<String> =
-                tools::specs_of(ToolSet::Wide).into_iter().map(|spec| spec.name).collect();
+        if !tools::has(ToolSet::Wide, tool) && tool != tools::DELEGATE {
+            let known = tools::specs_of(ToolSet::Wide).into_iter().map(|spec| spec.name);
+            let known: Vec<String> = known.chain([tools::DELEGATE.to_owned()]).collect();
             return wrong("tools", format!("a list of {}; [{nth}] is `{tool}`", known.join(", ")));
         }
         if role.tools.iter().flatten().take(nth).any(|before| before == tool) {

@@ -96,8 +96,12 @@ fn execute(orders: &Orders) -> Result<Infallible, Errno> {
     let text = |value: &OsStr| CString::new(value.as_bytes()).map_err(|_| Errno::EINVAL);
     let argv = orders.call.argv.iter().map(|arg| text(arg)).collect::<Result<Vec<_>, _>>()?;
     let mut env: Vec<CString> = Vec::new();
-    for (name, value) in &network::environment(&plan.env, orders) {
-        env.push(text(&OsString::from_vec([name.as_bytes(), b"=", value.as_bytes()].concat()))?);
+    let own = &orders.call.env.0;
+    let given = network::environment(&plan.env, orders);
+    let given = given.iter().filter(|(name, _)| name.to_str().is_none_or(|name| !own.contains_key(name)));
+    let given = given.map(|(name, value)| (name.as_bytes(), value.as_bytes()));
+    for (name, value) in given.chain(own.iter().map(|(name, value)| (name.as_bytes(), value.as_bytes()))) {
+        env.push(text(&OsString::from_vec([name, b"=", value].concat()))?);
     }
     let program = orders.call.argv.first().ok_or(Errno::EINVAL)?;
     if program.as_bytes().contains(&b'/') {

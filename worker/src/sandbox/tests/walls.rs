@@ -245,6 +245,25 @@ async fn there_is_no_network_but_loopback_inside() {
 }
 
 #[tokio::test]
+async fn a_commands_own_variables_are_no_others() {
+    let fixture = Fixture::new();
+    for backend in walls().into_iter().chain([BackendChoice::None]) {
+        let sandbox = fixture.sandbox(backend).await;
+        let mut own = spec("echo $OWN $LANG; env | grep -c ^LANG=");
+        own.env
+            .0
+            .extend([("OWN", "its own"), ("LANG", "C")].map(|(name, value)| (name.into(), value.into())));
+        assert_eq!(format!("{:?}", own.env), r#"{"LANG", "OWN"}"#, "names alone are shown");
+        let out = sandbox.run(own).await.unwrap();
+        assert_eq!(text(&out.stdout.bytes), "its own C\n1\n", "{backend:?}");
+        let next =
+            shell(&sandbox, "echo ${OWN-none} $LANG; cat /proc/1/environ 2>/dev/null | grep -c 'its own'")
+                .await;
+        assert_eq!(text(&next.stdout.bytes), "none C.UTF-8\n0\n", "{backend:?}");
+    }
+}
+
+#[tokio::test]
 async fn the_environment_is_the_list_and_nothing_else() {
     let fixture = Fixture::new();
     // The control that this process has something that could leak.

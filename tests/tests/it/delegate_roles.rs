@@ -1,0 +1,319 @@
+//! Runs of engines with roles that give work away: which role may, what it may want of a child, who plays that, and who
+//! is refused and told why. Whole runs over real HTTP, each proven afterwards.
+
+use anyhow::{Context as _, Result, ensure};
+use docket_schema::{
+    run::ToolStatus,
+    task::{TaskRecord, TaskSpec, TaskState},
+    wire::SubmitRequest,
+};
+use docket_tests::system::{History, Sample, room};
+use docket_worker::model::Provider;
+
+use crate::{
+    delegate::{FILES, children, ended, holds, results, submitted},
+    models::Stage,
+};
+
+const READER: &str = r#"
+[[turns]]
+calls = [{ name = "read_file", args = { path = "poem.txt" } }, { name = "create_file", args = { path = "litter.txt", content = "x\n" } }]
+[[turns]]
+text = "The third line is three."
+"#;
+
+const WRITER: &str = r#"
+[[turns]]
+calls = [{ name = "create_file", args = { path = "made.txt", content = "made by a child\n" } }]
+[[turns]]
+text = "Made it."
+"#;
+
+/// A run of an engine, with a child that reads by the model `cheap` and one that writes by `spare`.
+async fn played(engine: &str, script: &str) -> Result<(Stage, TaskRecord, History)> {
+    let scripts = [("main", script), ("cheap", READER), ("spare", WRITER)];
+    let stage = Stage::set(Provider::OpenAi, &scripts, "").await?;
+    let task = submitted(&stage, &["--engine", engine, "--delegate", "1"]).await?;
+    let (task, history) = ended(&stage, task).await?;
+    ensure!(
+        task.state == TaskState::Completed && task.runs == 1,
+        "{:?} {} {:?}",
+        task.message,
+        history.kinds(),
+        results(&history)
+    );
+    Ok((stage, task, history))
+}
+
+/// How each of the calls that delegate ended, in a word and a part of what was said.
+fn ends(history: &History, wanted: &[(ToolStatus, &str)]) -> Result<()> {
+    let results = results(history);
+    let fits = |((status, said), (is, text, _)): (&(ToolStatus, &str), &(ToolStatus, String, _))| {
+        status == is && text.contains(said)
+    };
+    ensure!(results.len() == wanted.len() && wanted.iter().zip(&results).all(fits), "{results:?}");
+    Ok(())
+}
+
+/// Engines of the children, in order; each run of them is proven.
+async fn played_by(stage: &Stage, task: &TaskRecord) -> Result<Vec<String>> {
+    let mut engines = Vec::new();
+    for child in children(stage, task).await? {
+        stage.proven(&child.view.task).await?;
+        engines.push(child.view.task.spec.engine.clone());
+    }
+    Ok(engines)
+}
+
+const REVIEW: &str = r#"
+[[talks]]
+role = "planner"
+[[talks.turns]]
+calls = [{ name = "delegate", args = { title = "Plan", instructions = "plan it", model = "openai:cheap" } }]
+[[talks.turns]]
+text = '["Make it"]'
+[[talks]]
+role = "executor"
+[[talks.turns]]
+calls = [
+  { name = "delegate", args = { title = "Look", instructions = "look at it", model = "openai:cheap" } },
+  { name = "delegate", args = { title = "Make", instructions = "make it", writes = true, engine = "react", model = "openai:spare" } },
+  { name = "run_command", args = { command = "cat made.txt >> other.txt" } },
+]
+[[talks.turns]]
+text = '{"success": true, "output": "made"}'
+[[talks]]
+role = "reviewer"
+[[talks.turns]]
+text = '{"verdict": "finish", "reason": "it is there"}'
+"#;
+
+/// The executor gives two pieces away and goes on with what came of both; who has no tools gives nothing away.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_executor_of_review_gives_pieces_away() -> Result<()> {
+    let _room = room().await;
+    let (stage, task, history) = Box::pin(played("review", REVIEW)).await?;
+    ends(
+        &history,
+        &[
+            (ToolStatus::Refused, "the role `planner` has no tools"),
+            (ToolStatus::Ok, "The third line is three."),
+            (ToolStatus::Ok, "Taken over into your workspace: made.txt"),
+        ],
+    )?;
+    ensure!(history.count("RunBlocked") == 1, "it rests once for both: {}", history.kinds());
+    ensure!(holds(&stage, &task, "other.txt").await? == "other\nmade by a child\n");
+    ensure!(holds(&stage, &task, "litter.txt").await.is_err(), "what was dropped is there");
+    ensure!(played_by(&stage, &task).await? == ["react", "react"]);
+    stage.end().await
+}
+
+const ARCHITECT: &str = r#"
+[[talks]]
+role = "architect"
+[[talks.turns]]
+calls = [
+  { name = "delegate", args = { title = "Make", instructions = "make it", writes = true, model = "openai:spare" } },
+  { name = "delegate", args = { title = "Look", instructions = "look at it", model = "openai:cheap" } },
+]
+[[talks.turns]]
+text = '{"actions": [{"kind": "command", "cmd": "echo three >> other.txt"}]}'
+[[talks]]
+role = "verifier"
+[[talks.turns]]
+text = '{"verdict": "accept", "reason": "it is there"}'
+"#;
+
+/// An architect changes nothing itself, and through no child either.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_architect_gives_away_only_what_reads() -> Result<()> {
+    let _room = room().await;
+    let (stage, task, history) = Box::pin(played("architect", ARCHITECT)).await?;
+    ends(
+        &history,
+        &[
+            (ToolStatus::Refused, "the role `architect` gives only away what reads"),
+            (ToolStatus::Ok, "The third line is three."),
+        ],
+    )?;
+    ensure!(holds(&stage, &task, "made.txt").await.is_err(), "a child wrote for it");
+    ensure!(played_by(&stage, &task).await? == ["react"]);
+    stage.end().await
+}
+
+const TEAM: &str = r#"
+[[talks]]
+role = "orchestrator"
+opening_contains = "All roles have spoken"
+[[talks.turns]]
+text = '{"action": "finish", "summary": "made"}'
+[[talks]]
+role = "orchestrator"
+[[talks.turns]]
+text = '{"action": "hand_over", "brief": "Do your part.", "results": ["task"]}'
+[[talks]]
+role = "architect"
+[[talks.turns]]
+calls = [{ name = "delegate", args = { title = "Make", instructions = "make it", writes = true, model = "openai:spare" } }]
+[[talks.turns]]
+text = '{"design": "Make it.", "files": []}'
+[[talks]]
+role = "coder"
+[[talks.turns]]
+calls = [{ name = "delegate", args = { title = "Make", instructions = "make it", writes = true, engine = "react", model = "openai:spare" } }]
+[[talks.turns]]
+text = '{"done": true, "summary": "made"}'
+[[talks]]
+role = "tester"
+[[talks.turns]]
+calls = [{ name = "delegate", args = { title = "Look", instructions = "look at it", model = "openai:cheap" } }, { name = "run_command", args = { command = "cat made.txt" } }]
+[[talks.turns]]
+text = '{"outcome": "passed", "summary": "it is there"}'
+[[talks]]
+role = "reviewer"
+[[talks.turns]]
+text = '{"verdict": "approve", "summary": "right"}'
+"#;
+
+/// Of the team's roles those give work away that list `delegate`: the architect what reads, the coder what writes as well.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn roles_of_the_team_that_list_the_tool_give_pieces_away() -> Result<()> {
+    let _room = room().await;
+    let (stage, task, history) = Box::pin(played("team", TEAM)).await?;
+    ends(
+        &history,
+        &[
+            (ToolStatus::Refused, "the role `architect` gives only away what reads"),
+            (ToolStatus::Ok, "Taken over into your workspace: made.txt"),
+            (ToolStatus::Refused, "the role `tester` has no tool `delegate`"),
+        ],
+    )?;
+    ensure!(holds(&stage, &task, "made.txt").await? == "made by a child\n");
+    stage.end().await
+}
+
+const SOP: &str = r#"
+[[talks]]
+role = "planner"
+[[talks.turns]]
+calls = [
+  { name = "delegate", args = { title = "Make", instructions = "make it", writes = true, model = "openai:spare" } },
+  { name = "delegate", args = { title = "Look", instructions = "look at it", model = "openai:cheap" } },
+]
+[[talks.turns]]
+calls = [{ name = "plan_card", args = { summary = "two files", steps = ["make one"], files = ["made.txt", "more.txt"] } }]
+[[talks]]
+role = "builder"
+[[talks.turns]]
+calls = [
+  { name = "delegate", args = { title = "Make", instructions = "make it", writes = true, engine = "react", model = "openai:spare" } },
+  { name = "run_command", args = { command = "cp made.txt more.txt" } },
+  { name = "diff_card", args = { rationale = "both are wanted", not_verified_because = "they are only words" } },
+]
+[[talks]]
+role = "reviewer"
+[[talks.turns]]
+calls = [
+  { name = "delegate", args = { title = "Mend", instructions = "mend it", writes = true, model = "openai:spare" } },
+  { name = "delegate", args = { title = "Look", instructions = "look at it", model = "openai:cheap" } },
+]
+[[talks.turns]]
+calls = [{ name = "review_report", args = { risks = ["none: two words"], recommendations = [] } }]
+[[talks.turns]]
+calls = [{ name = "delegate", args = { title = "Look", instructions = "look again", model = "openai:cheap" } }]
+[[talks.turns]]
+calls = [{ name = "complete_task", args = { summary = "made" } }]
+"#;
+
+/// Under `sop` the phase says what a piece may be: one that reads while somebody plans or reviews, one that writes only
+/// while somebody builds, none once all gates have passed. The card of the same answer is heard after the child's answer.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn each_mode_of_sop_gives_away_what_it_may_do_itself() -> Result<()> {
+    let _room = room().await;
+    let (stage, task, history) = Box::pin(played("sop", SOP)).await?;
+    ends(
+        &history,
+        &[
+            (ToolStatus::Refused, "(mode): plan mode only reads"),
+            (ToolStatus::Ok, "litter.txt; that is dropped"),
+            (ToolStatus::Ok, "Taken over into your workspace: made.txt"),
+            (ToolStatus::Refused, "(mode): review mode only reads"),
+            (ToolStatus::Ok, "The third line is three."),
+            (ToolStatus::Refused, "(mode): all gates have passed"),
+        ],
+    )?;
+    ensure!(holds(&stage, &task, "more.txt").await? == "made by a child\n");
+    ensure!(played_by(&stage, &task).await? == ["react", "react", "react"]);
+    stage.end().await
+}
+
+const INHERITS: &str = r#"
+[[talks]]
+role = "planner"
+opening_contains = "This is a piece of another agent's work"
+[[talks.turns]]
+text = '["Make it for them"]'
+[[talks]]
+role = "planner"
+[[talks.turns]]
+text = '["Have it made"]'
+[[talks]]
+role = "executor"
+opening_contains = "Make it for them"
+[[talks.turns]]
+calls = [{ name = "write_file", args = { path = "made.txt", content = "made by a child\n" } }]
+[[talks.turns]]
+text = '{"success": true, "output": "made for them"}'
+[[talks]]
+role = "executor"
+[[talks.turns]]
+calls = [{ name = "delegate", args = { title = "Make", instructions = "make it", writes = true } }]
+[[talks.turns]]
+text = '{"success": true, "output": "they made it"}'
+[[talks]]
+role = "reviewer"
+[[talks.turns]]
+text = '{"verdict": "finish", "reason": "it is there"}'
+"#;
+
+/// A piece that writes is played as its parent is, where nobody says otherwise: planner, executor, reviewer.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_writing_piece_is_played_by_its_parents_engine() -> Result<()> {
+    let _room = room().await;
+    let (stage, task, history) = Box::pin(played("review", INHERITS)).await?;
+    ends(&history, &[(ToolStatus::Ok, "Taken over into your workspace: made.txt")])?;
+    ensure!(played_by(&stage, &task).await? == ["review"]);
+    ensure!(holds(&stage, &task, "made.txt").await? == "made by a child\n");
+    stage.end().await
+}
+
+const PLAN: &str = r#"
+[[talks]]
+role = "planner"
+[[talks.turns]]
+text = '{"steps": [{"kind": "command", "command": "true"}]}'
+"#;
+
+/// No role of `plan` calls tools: the flag is refused before anything is stored, and a task that asks for it past the
+/// flag ends with the reason. A worker whose settings let any run delegate runs it as ever.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_engine_that_gives_nothing_away_says_so_at_submit() -> Result<()> {
+    const WHY: &str = "a run of the engine `plan` gives nothing away: none of its roles calls tools";
+    let _room = room().await;
+    let settings = "[run]\ndelegation_depth_max = 1\n";
+    let stage = Stage::set(Provider::OpenAi, &[("main", PLAN)], settings).await?;
+    let sample = Sample::new(&FILES)?;
+    let repo = sample.path().to_str().context("a UTF-8 path")?;
+    let args = ["submit", "Do it", "--repo", repo, "--model", "openai:main", "--engine", "plan"];
+    let said = stage.coordinator.docket(&[&args[..], &["--delegate", "1"]].concat()).await?;
+    ensure!(said.stderr.contains(&format!("--delegate: {WHY}")) && !said.success(), "{said:?}");
+    let (task, history) = ended(&stage, submitted(&stage, &["--engine", "plan"]).await?).await?;
+    ensure!(task.state == TaskState::Completed, "{:?} {}", task.message, history.kinds());
+    let mut spec = TaskSpec { attempts_max: 1, ..task.spec };
+    spec.settings.delegation_depth_max = Some(1);
+    let answer = stage.coordinator.client().submit(&SubmitRequest { tasks: vec![spec], ids: None }).await?;
+    let task = stage.coordinator.ended(answer.tasks.first().context("a task")?.id).await?.task;
+    ensure!(task.state == TaskState::Discarded, "{task:?}");
+    ensure!(task.message.as_ref().is_some_and(|said| said.contains(WHY)), "{:?}", task.message);
+    stage.end().await
+}
