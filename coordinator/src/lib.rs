@@ -11,6 +11,7 @@ pub mod http;
 pub mod limits;
 pub mod memory;
 pub mod meter;
+pub mod past;
 mod place;
 pub mod reports;
 pub mod schedules;

@@ -33,6 +33,7 @@ mod memory;
 mod metrics;
 mod openapi;
 mod pace;
+mod past;
 mod queues;
 mod refused;
 mod reports;

@@ -27,8 +27,8 @@ use super::{
     call::{Call, read_body},
     carry, delegate, delivery,
     errors::Refusal,
-    feed, fork, guard, health, inbox, lease, limits, lineage, memory, metrics, openapi, queues, reports,
-    resolve, runs, schedules, sse, status, tasks, tokens,
+    feed, fork, guard, health, inbox, lease, limits, lineage, memory, metrics, openapi, past, queues,
+    reports, resolve, runs, schedules, sse, status, tasks, tokens,
 };
 
 /// Bodies of routes that carry no events, blobs or tasks.
@@ -267,6 +267,18 @@ pub(crate) static ROUTES: &[Route] = &[
         .takes::<wire::ForkRequest>().large().gives::<wire::ForkResponse>(),
     Route::new((Verb::Get, "/v1/runs/{id}/lineage"), READS, "The tree of runs that share history with this one", by!(lineage::lineage))
         .gives::<wire::LineageView>(),
+    Route::new((Verb::Get, "/v1/runs/{id}/timeline"), READS, "A run turn by turn, in a line each", by!(past::timeline))
+        .gives::<wire::Timeline>(),
+    Route::new((Verb::Get, "/v1/runs/{id}/turn"), READS, "One turn: what was said, called and answered, and what the run knew after it", by!(past::turn))
+        .query::<wire::TurnQuery>().gives::<wire::TurnAnswer>(),
+    Route::new((Verb::Get, "/v1/runs/{id}/output"), READS, "The whole output of a tool call or a final check", by!(past::output))
+        .query::<wire::OutputQuery>().gives_shape(Shape::Text),
+    Route::new((Verb::Get, "/v1/runs/{id}/files"), ADMINS, "A file or folder as it was after a turn", by!(past::files))
+        .query::<wire::FilesQuery>().gives::<wire::FileView>(),
+    Route::new((Verb::Get, "/v1/runs/{id}/diff"), ADMINS, "What differs between two moments of a run, or of two runs", by!(past::diff))
+        .query::<wire::DiffQuery>().gives::<wire::DiffView>(),
+    Route::new((Verb::Get, "/v1/runs/{id}/export"), READS, "A run as a file", by!(past::export))
+        .query::<wire::ExportQuery>().gives_shape(Shape::Bytes),
     Route::new((Verb::Post, "/v1/runs/{id}/append"), APPENDS, "Adds events to a run", by!(append::append))
         .takes::<wire::AppendRequest>().large().gives::<wire::AppendResponse>(),
     Route::new((Verb::Post, "/v1/append"), APPENDS_MANY, "Adds events to several runs; each append stands alone", by!(append::append_many))

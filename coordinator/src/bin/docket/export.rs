@@ -7,9 +7,11 @@ mod jsonl;
 mod predictions;
 mod texts;
 
+pub(crate) use atif::thought;
+
 use std::{io::Write as _, path::PathBuf};
 
-use docket_schema::ids::RunId;
+use docket_schema::{ids::RunId, wire::ExportForm};
 use docket_worker::client::{Client, Lineage};
 
 use crate::{
@@ -123,7 +125,9 @@ pub(crate) async fn run(cx: Context, args: Args) -> Outcome {
     let mut file = tempfile::NamedTempFile::new_in(&folder)
         .fail_with(Exit::Failed, || format!("cannot write in {}", folder.display()))?;
     let written = match run {
-        Some(run) => write(&access.client, run, &args, &mut file).await?,
+        Some(run) => {
+            write(&access.client, run, (args.format, args.plain, args.text_bytes), &mut file).await?
+        }
         None => {
             let asked =
                 predictions::Asked { batch: args.batch.as_deref(), model_name: args.model_name.as_deref() };
@@ -186,13 +190,28 @@ fn send(mut file: std::fs::File, to_terminal: bool) -> Outcome {
     }
 }
 
+/// Writes a run in this form, as the API hands it out.
+pub(crate) async fn of_run(
+    client: &Client,
+    run: RunId,
+    form: ExportForm,
+    to: &mut tempfile::NamedTempFile,
+) -> Outcome<Written> {
+    let format = match form {
+        ExportForm::Docket => Format::Docket,
+        ExportForm::Jsonl => Format::Jsonl,
+        ExportForm::Atif => Format::Atif,
+    };
+    write(client, run, (format, false, TEXT_BYTES), to).await
+}
+
 async fn write(
     client: &Client,
     run: RunId,
-    args: &Args,
+    (format, plain, text_bytes): (Format, bool, usize),
     to: &mut tempfile::NamedTempFile,
 ) -> Outcome<Written> {
-    match (args.format, args.plain) {
+    match (format, plain) {
         (Format::Docket, true) => {
             let mut to = std::io::BufWriter::new(to);
             let written = file::write(client, run, &mut to).await?;
@@ -207,7 +226,7 @@ async fn write(
         }
         (Format::Atif, _) => {
             let events = client.all_events(run, Lineage::Whole).await?;
-            let texts = texts::read(client, &events, args.text_bytes).await?;
+            let texts = texts::read(client, &events, text_bytes).await?;
             let trajectory = atif::trajectory(run, &events, &texts)?;
             let mut text = serde_json::to_string_pretty(&trajectory).fail_as(Exit::Failed)?;
             text.push('\n');
@@ -216,7 +235,7 @@ async fn write(
         }
         (Format::Jsonl, _) => {
             let events = client.all_events(run, Lineage::Whole).await?;
-            let texts = texts::read(client, &events, args.text_bytes).await?;
+            let texts = texts::read(client, &events, text_bytes).await?;
             for event in &events {
                 let line = jsonl::line(event, &texts).fail_as(Exit::Failed)?;
                 to.write_all(line.as_bytes()).fail_as(Exit::Failed)?;

@@ -52,6 +52,7 @@ mod lineage;
 mod local;
 mod logging;
 mod logs;
+mod looker;
 mod memory;
 mod metrics;
 mod past;

@@ -23,8 +23,12 @@ mod skeleton;
 mod terminal;
 #[cfg(test)]
 mod tests;
+mod timeline;
 mod travel;
 mod view;
+
+pub(crate) use fetch::Beside;
+pub(crate) use timeline::timeline;
 
 use ratatui::{buffer::Buffer, layout::Rect};
 
