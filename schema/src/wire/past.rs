@@ -371,10 +371,10 @@ pub struct OutputQuery {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum ExportForm {
-    /// docket's own: events and blobs, to be imported elsewhere.
-    #[default]
+    /// docket's own: events and blobs, to be imported elsewhere. For administrators: files are in it.
     Docket,
     /// An event a line.
+    #[default]
     Jsonl,
     /// The Agent Trajectory Interchange Format.
     Atif,
