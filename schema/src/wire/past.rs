@@ -81,6 +81,12 @@ pub struct TimelineTurn {
     pub began_at: Timestamp,
     /// When its last event was recorded.
     pub ended_at: Timestamp,
+    /// Hash of its last event: two runs that have the same there share their history up to it.
+    pub end_hash: String,
+    /// Two turns in which the model decided the same have the same here.
+    pub decided: String,
+    /// Two turns in which the same came of what was called have the same here.
+    pub results: String,
 }
 
 /// How often a tool was called in a turn.

@@ -9,7 +9,11 @@ use docket_schema::{
     wire::{Timeline, TimelineTurn, ToolCount},
 };
 
-use super::skeleton::{Read, Row, Run, Standing};
+use super::{
+    compare,
+    detail::Detail,
+    skeleton::{Read, Row, Run, Standing},
+};
 use crate::events;
 
 /// The timeline of `run`, which is of `task`, and of whose own stream `head` is the last event known.
@@ -28,7 +32,7 @@ pub(crate) fn timeline(
     let ended: BTreeSet<Turn> =
         history.turns().iter().filter(|span| span.end.is_some()).map(|span| span.turn).collect();
     let roles = roles(history)?;
-    let turns = cut.rows.iter().map(|row| turn(row, &ended, &roles, history)).collect();
+    let turns = cut.rows.iter().map(|row| turn(&cut, row, &ended, &roles)).collect();
     let pins = history.state().pins.as_deref();
     Ok(Timeline {
         run,
@@ -93,13 +97,9 @@ fn roles(history: &History) -> Result<BTreeMap<Turn, String>, DecodeError> {
     Ok(roles)
 }
 
-fn turn(
-    row: &Row,
-    ended: &BTreeSet<Turn>,
-    roles: &BTreeMap<Turn, String>,
-    history: &History,
-) -> TimelineTurn {
-    let snapshots = row.events.clone().filter_map(|place| history.events().get(place));
+fn turn(run: &Run, row: &Row, ended: &BTreeSet<Turn>, roles: &BTreeMap<Turn, String>) -> TimelineTurn {
+    let events = run.events.get(row.events.clone()).unwrap_or_default();
+    let (decided, results) = compare::names(&Detail::of(run, row));
     let input = row.usage;
     TimelineTurn {
         turn: row.turn.0,
@@ -114,7 +114,10 @@ fn turn(
         fate: row.fate.word().into_owned(),
         failed: row.fate.is_failure(),
         ended: ended.contains(&row.turn),
-        changed_files: snapshots.into_iter().any(|event| event.kind == "SnapshotTaken"),
+        changed_files: events.iter().any(|event| event.kind == "SnapshotTaken"),
+        end_hash: events.last().map(|event| event.hash.to_string()).unwrap_or_default(),
+        decided,
+        results,
         input_tokens: input.input_tokens + input.cache_read_tokens + input.cache_write_tokens,
         output_tokens: input.output_tokens,
         cost_nusd: row.cost_nusd,
