@@ -5,6 +5,7 @@
 
 pub mod archive;
 pub mod clock;
+mod dashboard;
 pub mod decide;
 pub mod gc;
 pub mod http;

@@ -47,6 +47,7 @@ mod table;
 mod task_policy;
 mod tasks;
 mod tokens;
+mod ui;
 
 #[cfg(test)]
 mod tests;

@@ -28,8 +28,9 @@ use super::{
     carry, delegate, delivery,
     errors::Refusal,
     feed, fork, guard, health, inbox, lease, limits, lineage, memory, metrics, openapi, past, queues,
-    reports, resolve, runs, schedules, sse, status, tasks, tokens,
+    reports, resolve, runs, schedules, sse, status, tasks, tokens, ui,
 };
+use crate::dashboard;
 
 /// Bodies of routes that carry no events, blobs or tasks.
 const SMALL_BODY_BYTES_MAX: usize = 1024 * 1024;
@@ -123,6 +124,12 @@ impl Route {
 
     const fn takes<T: JsonSchema>(mut self) -> Self {
         self.request = Shape::Json(SchemaGenerator::subschema_for::<T>);
+        self.body_bytes_max = SMALL_BODY_BYTES_MAX;
+        self
+    }
+
+    /// Takes a small body that is described elsewhere.
+    pub(super) const fn small(mut self) -> Self {
         self.body_bytes_max = SMALL_BODY_BYTES_MAX;
         self
     }
@@ -322,6 +329,8 @@ pub(crate) static ROUTES: &[Route] = &[
         .query::<wire::ArchiveFileQuery>().gives_shape(Shape::Bytes),
     Route::new((Verb::Post, "/v1/archived/{id}/restore"), ADMINS, "Brings a task or run back, with all that shares its history", by!(archive::bring_back))
         .gives::<wire::RestoreResponse>(),
+    Route::new((Verb::Get, "/v1/whoami"), Access::Roles(&[Role::Read, Role::Submit, Role::Worker]), "Whose token this is, and what it is good for", by!(ui::whoami))
+        .gives::<wire::Whoami>(),
     Route::new((Verb::Get, "/v1/tokens"), ADMINS, "Tokens that were made, without themselves", by!(tokens::list))
         .gives::<wire::TokenList>(),
     Route::new((Verb::Post, "/v1/tokens"), ADMINS, "Makes a token; it is told this once", by!(tokens::create))
@@ -341,11 +350,11 @@ pub(crate) static ROUTES: &[Route] = &[
 
 /// The router over the table.
 pub(crate) fn router(api: Arc<Api>) -> Router {
-    router_of(api, ROUTES)
+    router_of(api, ROUTES.iter().chain(ui::UI_ROUTES))
 }
 
 /// A router over these routes.
-pub(super) fn router_of(api: Arc<Api>, routes: &'static [Route]) -> Router {
+pub(super) fn router_of(api: Arc<Api>, routes: impl IntoIterator<Item = &'static Route>) -> Router {
     let mut router = Router::new();
     for route in routes {
         let api = Arc::clone(&api);
@@ -369,19 +378,21 @@ pub(super) fn router_of(api: Arc<Api>, routes: &'static [Route]) -> Router {
 
 async fn unrouted(api: Arc<Api>, request: Request, refusal: Refusal) -> Response<Body> {
     let (parts, _) = request.into_parts();
-    let passed = match guard::check(&api, &parts) {
+    let is_page = dashboard::is_page(parts.uri.path());
+    let passed = match guard::check(&api, &parts, None) {
         Ok(()) => guard::pace(&api, &parts).await,
         Err(refused) => Err(refused),
     };
     let refusal = passed.err().unwrap_or(refusal);
-    guard::dressed(refusal.into_response())
+    guard::dressed(refusal.into_response(), is_page)
 }
 
 async fn dispatch(api: Arc<Api>, route: &'static Route, request: Request) -> Response<Body> {
     let (mut parts, body) = request.into_parts();
     let (began, meters) = (Instant::now(), Arc::clone(&api));
+    let is_page = dashboard::is_page(parts.uri.path());
     let answer = async {
-        guard::check(&api, &parts)?;
+        guard::check(&api, &parts, Some(route.access))?;
         let peer = guard::peer(&parts);
         let caller = guard::authorize(&api, route.access, &parts).await?;
         if route.access.asks_who_holds() {
@@ -402,7 +413,7 @@ async fn dispatch(api: Arc<Api>, route: &'static Route, request: Request) -> Res
         }
     };
     meters.meters.answered(route, response.status(), began.elapsed());
-    guard::dressed(response)
+    guard::dressed(response, is_page)
 }
 
 /// The path's one placeholder.

@@ -98,6 +98,7 @@ const ALLOWED: &[(&str, &str)] = &[
     ("GET /v1/archived/{id}", "submit read"),
     ("GET /v1/archived/{id}/file", ""),
     ("POST /v1/archived/{id}/restore", ""),
+    ("GET /v1/whoami", "submit worker read"),
     ("GET /v1/tokens", ""),
     ("POST /v1/tokens", ""),
     ("POST /v1/tokens/{name}/revoke", ""),

@@ -1,0 +1,6 @@
+// All tasks.
+import { fill, h } from "../dom.js";
+
+export async function open(main) {
+  fill(main, h("h1", {}, "Backlog"));
+}
