@@ -384,6 +384,8 @@ pub enum ExportForm {
     Jsonl,
     /// The Agent Trajectory Interchange Format.
     Atif,
+    /// OpenTelemetry spans in OTLP's JSON form: no prompt, answer or output is in them.
+    Otlp,
 }
 
 /// `GET /v1/runs/{id}/export?form=`.

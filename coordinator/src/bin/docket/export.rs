@@ -11,7 +11,11 @@ pub(crate) use atif::thought;
 
 use std::{io::Write as _, path::PathBuf};
 
-use docket_schema::{ids::RunId, wire::ExportForm};
+use docket_schema::{
+    ids::RunId,
+    trace::{Resource, export_request},
+    wire::ExportForm,
+};
 use docket_worker::client::{Client, Lineage};
 
 use crate::{
@@ -19,7 +23,7 @@ use crate::{
     context::Context,
     display,
     fail::{Exit, FailWith as _, Failure, Outcome},
-    resolve,
+    resolve, telemetry,
 };
 
 /// Flags.
@@ -29,6 +33,7 @@ use crate::{
           `docket import` takes it in elsewhere. One zstd stream of JSON Lines; --plain leaves it uncompressed
   atif    an ATIF v1.7 trajectory: what was said, called and answered, with tokens and costs
   jsonl   one event a line, decoded, with long texts in their place
+  otlp    the run as spans (OTLP's JSON), without prompts, answers and outputs: for a collector's /v1/traces
 
 Nothing is redacted: snapshots hold files as they were. The file is readable by its owner alone.
 
@@ -78,6 +83,8 @@ enum Format {
     Atif,
     /// JSON Lines of events
     Jsonl,
+    /// OpenTelemetry spans, as a collector takes them
+    Otlp,
 }
 
 /// What was written.
@@ -201,6 +208,7 @@ pub(crate) async fn of_run(
         ExportForm::Docket => Format::Docket,
         ExportForm::Jsonl => Format::Jsonl,
         ExportForm::Atif => Format::Atif,
+        ExportForm::Otlp => Format::Otlp,
     };
     write(client, run, (format, false, TEXT_BYTES), to).await
 }
@@ -232,6 +240,22 @@ async fn write(
             text.push('\n');
             to.write_all(text.as_bytes()).fail_as(Exit::Failed)?;
             Ok(Written { events: events.len() as u64, blobs: texts.len() as u64 })
+        }
+        (Format::Otlp, _) => {
+            let events = client.all_events(run, Lineage::Own).await?;
+            let spans = telemetry::of_events(run, &events).fail_with(Exit::EngineMissing, || {
+                "this build does not know an event of the run".to_owned()
+            })?;
+            let resource = Resource {
+                service: "docket".to_owned(),
+                version: env!("CARGO_PKG_VERSION").to_owned(),
+                attributes: Vec::new(),
+            };
+            let mut text =
+                serde_json::to_string_pretty(&export_request(&resource, &spans)).fail_as(Exit::Failed)?;
+            text.push('\n');
+            to.write_all(text.as_bytes()).fail_as(Exit::Failed)?;
+            Ok(Written { events: events.len() as u64, blobs: 0 })
         }
         (Format::Jsonl, _) => {
             let events = client.all_events(run, Lineage::Whole).await?;

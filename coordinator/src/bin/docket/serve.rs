@@ -7,6 +7,7 @@ use docket_coordinator::{
     http::AnswerLost,
     server::{Exposure, TlsIdentity},
 };
+use docket_worker::client::Client;
 
 use crate::{
     context::Context,
@@ -16,6 +17,7 @@ use crate::{
     local::{Listening, Local},
     logging,
     signals::Stop,
+    telemetry::Telemetry,
 };
 
 /// Flags.
@@ -166,7 +168,12 @@ pub(crate) async fn run(mut cx: Context, args: Args) -> Outcome {
     let stop = Stop::listen()?;
     let served = Served::start(&mut cx, &args.server).await?;
     announce(&cx, &served, 0);
+    let client = Client::new(served.address(), cx.home.token()?)?;
+    let telemetry = Telemetry::start(&cx, &client)?;
     stop.drain.cancelled().await;
+    if let Some(telemetry) = telemetry {
+        telemetry.stop().await;
+    }
     tokio::select! {
         () = served.stop() => {}
         () = stop.now.cancelled() => {}

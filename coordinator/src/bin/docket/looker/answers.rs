@@ -130,6 +130,7 @@ impl Looker {
             ExportForm::Docket => ("application/zstd", "docket"),
             ExportForm::Jsonl => ("application/x-ndjson", "jsonl"),
             ExportForm::Atif => ("application/json", "atif.json"),
+            ExportForm::Otlp => ("application/json", "otlp.json"),
         };
         let mut file = tempfile::NamedTempFile::new_in(&self.scratch).fail_as(Exit::Failed)?;
         export::of_run(self.client()?, run, form, &mut file).await?;

@@ -56,6 +56,7 @@ function exports(view) {
       { class: "menu-items" },
       link("jsonl", "Events, JSON Lines", "an event a line, long texts in their place"),
       link("atif", "Trajectory, ATIF", "Agent Trajectory Interchange Format"),
+      link("otlp", "Trace, OTLP", "OpenTelemetry spans"),
       may.admin() && link("docket", "Whole run", "for `docket import` elsewhere; files are in it"),
     ),
   );
