@@ -27,6 +27,7 @@ mod conditions;
 mod config;
 mod context;
 mod cost;
+mod dashboard;
 mod db;
 mod deliverer;
 mod delivery;
@@ -187,6 +188,7 @@ async fn dispatch(cx: Context, command: Command) -> Outcome {
         Command::Archive(args) => archive::run(cx, args).await,
         Command::Up(args) => up::run(cx, args).await,
         Command::Serve(args) => serve::run(cx, args).await,
+        Command::Dashboard(args) => dashboard::run(cx, args).await,
         Command::Worker(args) => worker::run(cx, args).await,
         Command::Workers(args) => workers::run(cx, args).await,
         Command::Schedule(args) => Box::pin(schedule::run(cx, args)).await,
