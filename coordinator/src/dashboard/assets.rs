@@ -19,6 +19,7 @@ static FILES: &[(&str, &[u8])] = files![
     "api.js",
     "app.js",
     "base.css",
+    "bulk.js",
     "charts.js",
     "dialogs.js",
     "dom.js",

@@ -32,6 +32,7 @@ mod lineage;
 mod memory;
 mod metrics;
 mod openapi;
+mod overview;
 mod pace;
 mod past;
 mod queues;

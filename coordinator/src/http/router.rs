@@ -27,8 +27,8 @@ use super::{
     call::{Call, read_body},
     carry, delegate, delivery,
     errors::Refusal,
-    feed, fork, guard, health, inbox, lease, limits, lineage, memory, metrics, openapi, past, queues,
-    reports, resolve, runs, schedules, sse, status, tasks, tokens, ui,
+    feed, fork, guard, health, inbox, lease, limits, lineage, memory, metrics, openapi, overview, past,
+    queues, reports, resolve, runs, schedules, sse, status, tasks, tokens, ui,
 };
 use crate::dashboard;
 
@@ -309,6 +309,10 @@ pub(crate) static ROUTES: &[Route] = &[
         .gives::<wire::Resolved>(),
     Route::new((Verb::Get, "/v1/cost"), READS, "What the model calls of runs cost, a page at a time", by!(reports::cost))
         .query::<wire::CostQuery>().gives::<wire::CostPage>(),
+    Route::new((Verb::Get, "/v1/cost/days"), READS, "What model calls cost by day and model, a page at a time", by!(overview::cost_days))
+        .query::<wire::CostDaysQuery>().gives::<wire::CostDaysPage>(),
+    Route::new((Verb::Get, "/v1/overview"), READS, "What needs a person, what runs, what just ended, and how all of it stands", by!(overview::overview))
+        .query::<wire::OverviewQuery>().gives::<wire::Overview>(),
     Route::new((Verb::Get, "/v1/metrics"), READS, "How well tasks went, against the targets, a page at a time", by!(reports::metrics))
         .query::<wire::MetricsQuery>().gives::<wire::MetricsPage>(),
     Route::new((Verb::Get, "/v1/status"), Access::Roles(&[Role::Read, Role::Submit, Role::Worker]), "How the queue stands", by!(status::status))

@@ -41,6 +41,8 @@ pub enum Tool {
     SystemdAnalyze,
     /// Python, to ask other people's programs what they make of ours.
     Python,
+    /// Node, to drive a browser.
+    Node,
     /// The test itself, in namespaces of its own.
     Unshare,
     /// The binary under test, in the network namespace of another machine.
@@ -57,6 +59,7 @@ impl Tool {
             Self::Git => "git".into(),
             Self::SystemdAnalyze => "systemd-analyze".into(),
             Self::Python => "python3".into(),
+            Self::Node => "node".into(),
             Self::Unshare => "unshare".into(),
             Self::Enter => "nsenter".into(),
             Self::Ip => "ip".into(),

@@ -19,6 +19,7 @@ mod compare;
 mod conformance;
 mod coordinators;
 mod crash;
+mod dashboard;
 mod delegate;
 mod delivery;
 mod demo;

@@ -150,6 +150,8 @@ pub(crate) enum Command {
     Up(crate::up::Args),
     /// A coordinator alone
     Serve(crate::serve::Args),
+    /// The dashboard, in a browser
+    Dashboard(crate::dashboard::Args),
     /// A worker for a coordinator elsewhere
     Worker(crate::worker::Args),
     /// The workers that are there: what they take, what they have; drain one
@@ -293,6 +295,8 @@ mod tests {
             "docket up --slots 4 --listen 127.0.0.1:0",
             "docket worker --slots 2 --queues a,b",
             "docket demo --keep",
+            "docket dashboard",
+            "docket dashboard --print --json",
             "docket completions zsh",
             "docket --home /tmp/x doctor --json",
         ];

@@ -28,6 +28,7 @@ mod config;
 mod context;
 mod cost;
 mod cursor;
+mod dashboard;
 mod db;
 mod deliverer;
 mod delivery;
@@ -190,6 +191,7 @@ async fn dispatch(cx: Context, command: Command) -> Outcome {
         Command::Archive(args) => archive::run(cx, args).await,
         Command::Up(args) => up::run(cx, args).await,
         Command::Serve(args) => serve::run(cx, args).await,
+        Command::Dashboard(args) => dashboard::run(cx, args).await,
         Command::Worker(args) => worker::run(cx, args).await,
         Command::Workers(args) => workers::run(cx, args).await,
         Command::Schedule(args) => Box::pin(schedule::run(cx, args)).await,

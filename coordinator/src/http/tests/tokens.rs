@@ -88,6 +88,8 @@ const ALLOWED: &[(&str, &str)] = &[
     ("GET /v1/streams", "submit read"),
     ("GET /v1/resolve/{prefix}", "submit read"),
     ("GET /v1/cost", "submit read"),
+    ("GET /v1/cost/days", "submit read"),
+    ("GET /v1/overview", "submit read"),
     ("GET /v1/metrics", "submit read"),
     ("GET /v1/status", "submit worker read"),
     ("POST /v1/import", ""),
