@@ -38,7 +38,7 @@ const browser = await playwright.chromium.launch({
 
 const folder = new URL("./cases/", import.meta.url);
 const cases = [];
-for (const name of ["signin", "overview", "backlog", "metrics", "pages", "looks"]) {
+for (const name of ["signin", "overview", "backlog", "metrics", "run", "pages", "looks"]) {
   if (!existsSync(new URL(`${name}.js`, folder))) continue;
   const module = await import(new URL(`${name}.js`, folder));
   for (const [title, run] of Object.entries(module.cases)) cases.push([`${name}: ${title}`, run]);

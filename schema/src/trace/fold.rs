@@ -201,8 +201,10 @@ impl RunSpans {
         Some(span)
     }
 
-    fn chat(&mut self, call: &CallId, (began, at): (Timestamp, Timestamp)) -> Option<(Span, ModelRequested)> {
-        let (asked, _) = self.asked.take_if(|(asked, _)| asked.call == *call)?;
+    fn chat(&mut self, call: &CallId, (began, at): (Timestamp, Timestamp)) -> Option<Span> {
+        let (asked, asked_at) = self.asked.take_if(|(asked, _)| asked.call == *call)?;
+        // The worker's clock measured it, the store's says when it was asked.
+        let began = began.max(asked_at);
         let id = format!("{} {}", asked.call.0, asked.attempt);
         let name = format!("chat {}", asked.model.name);
         let mut span = self.span((&id, name), SpanKind::Client, (began, at));
@@ -218,7 +220,7 @@ impl RunSpans {
         if let Some(role) = asked.role.as_ref().or(self.role.as_ref()) {
             of.push(("docket.role", role.clone().into()));
         }
-        Some((span, asked))
+        Some(span)
     }
 
     fn answered(&mut self, e: &ModelAnswered, at: Timestamp) -> Option<Span> {
@@ -226,7 +228,7 @@ impl RunSpans {
         self.used.input_tokens += input;
         self.used.output_tokens += e.usage.output_tokens;
         self.used.cost_nusd += e.cost_nusd;
-        let (mut span, _) = self.chat(&e.call, (before(at, e.total_ms), at))?;
+        let mut span = self.chat(&e.call, (before(at, e.total_ms), at))?;
         let of = &mut span.attributes;
         of.push(("gen_ai.response.finish_reasons", Value::Texts(vec![stop(&e.stop)])));
         of.push(("gen_ai.usage.input_tokens", input.into()));
@@ -239,7 +241,7 @@ impl RunSpans {
     }
 
     fn failed(&mut self, e: &ModelFailed, at: Timestamp) -> Option<Span> {
-        let (mut span, _) = self.chat(&e.call, (before(at, e.duration_ms), at))?;
+        let mut span = self.chat(&e.call, (before(at, e.duration_ms), at))?;
         span.attributes.push(("error.type", e.error.clone().into()));
         // The provider's own words may repeat what it was asked.
         span.error = Some(e.error.clone());

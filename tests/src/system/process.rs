@@ -43,6 +43,8 @@ pub enum Tool {
     Python,
     /// Node, to drive a browser.
     Node,
+    /// Prometheus' own check of rules, configurations and series.
+    Promtool,
     /// The test itself, in namespaces of its own.
     Unshare,
     /// The binary under test, in the network namespace of another machine.
@@ -60,6 +62,7 @@ impl Tool {
             Self::SystemdAnalyze => "systemd-analyze".into(),
             Self::Python => "python3".into(),
             Self::Node => "node".into(),
+            Self::Promtool => "promtool".into(),
             Self::Unshare => "unshare".into(),
             Self::Enter => "nsenter".into(),
             Self::Ip => "ip".into(),

@@ -42,6 +42,15 @@ after_end = "repeat_last"
 calls = [{ name = "run_command", args = { command = "false" } }]
 "#;
 
+/// Words and names that a page might take for its own.
+const HOSTILE: &str = r#"
+[[turns]]
+text = "<img src=x onerror=alert(1)> \u202Edeltit"
+calls = [{ name = "create_file", args = { path = "<b>bold.html", content = "<script>alert(2)</script>\n" } }]
+[[turns]]
+text = "Done."
+"#;
+
 const SLOW: &str = r#"
 after_end = "repeat_last"
 [[turns]]
@@ -96,6 +105,8 @@ impl House {
         let asks = task(&coordinator, &sample, "Which colour", ASKS, &[]).await?;
         let limits = ["--turns", "2", "--attempts", "1"];
         let fails = task(&coordinator, &sample, "Always fails", FAILS, &limits).await?;
+        let hostile = task(&coordinator, &sample, "Say <b>it</b>", HOSTILE, &[]).await?;
+        is(&coordinator, hostile, TaskState::Completed).await?;
         is(&coordinator, done, TaskState::Completed).await?;
         is(&coordinator, asks, TaskState::Blocked).await?;
         is(&coordinator, fails, TaskState::Discarded).await?;
@@ -111,6 +122,7 @@ impl House {
             ("asks", asks.to_string()),
             ("fails", fails.to_string()),
             ("slow", slow.to_string()),
+            ("hostile", hostile.to_string()),
             ("run", run.to_string()),
         ];
         Ok(Self { coordinator, _worker: worker, tasks: tasks.into_iter().collect(), read })
@@ -167,6 +179,11 @@ async fn the_backlog_is_found_sorted_and_acted_on() -> Result<()> {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn metrics_stand_against_their_targets() -> Result<()> {
     drive("metrics").await
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_run_is_travelled_in_time_forked_and_compared() -> Result<()> {
+    drive("run").await
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

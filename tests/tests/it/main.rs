@@ -61,6 +61,7 @@ mod secrets;
 mod step;
 mod storage;
 mod task_policy;
+mod telemetry;
 mod tidy;
 mod tool_set;
 mod tracker;

@@ -144,6 +144,8 @@ pub(crate) enum Command {
     Import(Box<crate::import::Args>),
     /// Which blobs nothing names any more; drop them
     Gc(crate::gc::Args),
+    /// Serve other agents: an MCP server that submits, looks and answers
+    Mcp(crate::mcp::Args),
     /// Move tasks that ended long ago to files; bring them back
     Archive(crate::archive::Args),
     /// Coordinator and workers on this machine, until Ctrl-C

@@ -55,6 +55,7 @@ mod local;
 mod logging;
 mod logs;
 mod looker;
+mod mcp;
 mod memory;
 mod metrics;
 mod past;
@@ -197,6 +198,7 @@ async fn dispatch(cx: Context, command: Command) -> Outcome {
         Command::Schedule(args) => Box::pin(schedule::run(cx, args)).await,
         Command::Limit(args) => limit::run(cx, args).await,
         Command::Memory(args) => memory::run(cx, args).await,
+        Command::Mcp(args) => Box::pin(mcp::run(cx, args)).await,
         Command::Queue(args) => queue::run(cx, args).await,
         Command::Inbox(args) => inbox::run(cx, args).await,
         Command::Token(args) => token::run(cx, args).await,

@@ -1,7 +1,6 @@
 // Travel in time: a turn is chosen by a slider, by the strip of turns above it, by buttons or keys.
 
-import { post } from "../api.js";
-import { may } from "../api.js";
+import { may, post } from "../api.js";
 import { dialog, field, news, alert } from "../dialogs.js";
 import { fill, h, svg } from "../dom.js";
 import { plural } from "../format.js";
@@ -38,7 +37,7 @@ export function slider(place, view) {
   const draw = () => {
     const { timeline, at } = view;
     const { turns } = timeline;
-    const sign = JSON.stringify([turns.map((row) => [row.fate, row.cost_nusd]), at.turn]);
+    const sign = JSON.stringify([turns.map((row) => [row.fate, row.cost_nusd, row.output_tokens]), at.turn]);
     if (sign !== strips) {
       strips = sign;
       bars(strip, turns, at.turn);
@@ -67,12 +66,15 @@ export function slider(place, view) {
 const button = (word, about, act) => h("button", { type: "button", title: about, "aria-label": about, on: { click: act } }, word);
 
 function bars(strip, turns, at) {
-  const dear = Math.max(...turns.map((row) => row.cost_nusd), 1);
+  // Of models that cost nothing, tokens are what a turn takes.
+  const paid = turns.some((row) => row.cost_nusd > 0);
+  const weight = (row) => (paid ? row.cost_nusd : row.input_tokens + row.output_tokens);
+  const dear = Math.max(...turns.map(weight), 1);
   strip.setAttribute("viewBox", `0 0 ${Math.max(turns.length, 1) * 10} ${HIGH}`);
   fill(
     strip,
     turns.map((row, n) => {
-      const high = 8 + (HIGH - 10) * (row.cost_nusd / dear);
+      const high = 8 + (HIGH - 10) * (weight(row) / dear);
       const kind = ["bar-turn", row.failed && "failed", row.turn === at && "here", row.changed_files && "changed"];
       return svg("g", {}, svg("title", {}, `turn ${row.turn}: ${row.fate}`), svg("rect", { class: "catch", x: n * 10, y: 0, width: 10, height: HIGH }), svg("rect", { class: kind, x: n * 10 + 1, y: HIGH - high, width: 8, height: high }));
     }),

@@ -22,7 +22,7 @@ export function turnView(view, { turn, thinking = [], diffs_withheld }) {
   const parts = [
     h("p", { class: "turn-sum muted" }, sums(turn)),
     turn.notes.length > 0 && h("ul", { class: "notes" }, turn.notes.map((note) => h("li", {}, said(note, 400)))),
-    turn.told.length > 0 && folded(turn.turn === 0 ? "What was asked" : plural(turn.told.length, "word") + " for the model", turn.told.map(whole), turn.turn === 0 || turn.told.length === 1),
+    turn.told.length > 0 && folded(turn.turn === 0 ? "What was asked" : "The model was told", turn.told.map(whole), turn.turn === 0 || turn.told.length === 1),
     thinking.length > 0 && folded("What it thought", thinking.map(whole), false),
     turn.text && h("section", { class: "says", "aria-label": "What the model said" }, whole(turn.text)),
     turn.tools.map((call) => callView(view, call)),
@@ -72,6 +72,10 @@ function brief(args) {
   return line(words.join(" "), 160);
 }
 
+/** Whether the one line of a call says all of its arguments. */
+const isBrief = (args) =>
+  args !== null && typeof args === "object" && Object.values(args).every((value) => typeof value === "string" && value.length < 100 && !value.includes("\n")) && Object.keys(args).length === 1;
+
 function argsView(args) {
   if (args === null || typeof args !== "object" || Array.isArray(args)) return whole(JSON.stringify(args, null, 2));
   const long = (value) => typeof value === "string" && (value.includes("\n") || value.length > 80);
@@ -98,8 +102,8 @@ function callView(view, call) {
       h("span", { class: "call-word", data: { tone: call.failed ? "bad" : "good" } }, call.came_to ?? "no result yet"),
       h("span", { class: "muted" }, call.status && span(call.duration_ms)),
     ),
-    argsView(call.args),
-    call.result && h("h3", {}, "Came back"),
+    !isBrief(call.args) && argsView(call.args),
+    call.result && h("p", { class: "call-label" }, "Came back"),
     call.result && whole(call.result),
     output(view, call),
   );
