@@ -41,6 +41,7 @@ mod limits;
 mod lost_blob;
 mod many;
 mod mcp;
+mod mcp_server;
 mod models;
 mod network;
 mod newer;

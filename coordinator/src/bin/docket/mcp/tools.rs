@@ -290,12 +290,12 @@ struct ListArgs {
 
 async fn list(cx: &Context, args: ListArgs) -> Outcome<String> {
     let access = Access::open(cx, Need::Read).await?;
-    let mut query = TaskQuery {
+    let query = TaskQuery {
+        state: TaskStates::of(args.state),
+        title: args.title.map(|title| format!("*{title}*")),
         limit: Some(args.limit.unwrap_or(TASKS_MAX).clamp(1, TASKS_MAX)),
         ..TaskQuery::default()
     };
-    query.filter.state = args.state.into_iter().collect();
-    query.filter.title = args.title;
     let page = access.client.tasks(&query).await;
     access.close().await?;
     let page = page?;
