@@ -117,7 +117,10 @@ export class Stage {
   }
 
   async close() {
-    for (const context of this.contexts) await context.close();
+    for (const context of this.contexts) {
+      for (const page of context.pages()) await page.unrouteAll({ behavior: "ignoreErrors" });
+      await context.close();
+    }
   }
 }
 

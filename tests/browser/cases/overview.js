@@ -44,7 +44,7 @@ export const cases = {
     assert.equal(await through.locator("tbody tr").count(), 24);
     await page.getByRole("button", { name: "7 days" }).click();
     await page.getByRole("table", { name: /by six hours/ }).waitFor({ state: "attached" });
-    await page.getByRole("table", { name: "Cost of model calls by day" }).waitFor({ state: "attached" });
+    await page.getByRole("table", { name: /of model calls by day/ }).waitFor({ state: "attached" });
     const workers = page.getByRole("table", { name: "Workers" });
     await workers.getByText(/\d of \d/).first().waitFor();
     await workers.getByText(/\d+ layers?/).first().waitFor();

@@ -3,6 +3,9 @@
 import assert from "node:assert/strict";
 import { settled } from "../stage.js";
 
+/** Of this one visit, so that a house may be visited again. */
+const QUEUE = `hostile-${process.pid}`;
+
 export const HOSTILE = [
   `<img src=x onerror="window.hit=1">`,
   `<script>window.hit=1</script>`,
@@ -19,10 +22,10 @@ export const cases = {
   async "hostile words are words"(stage) {
     const ids = await stage.submitLike(
       stage.tasks.waits,
-      HOSTILE.map((title) => ({ title, queue: "hostile", text: `${title}\n`.repeat(Math.ceil(10_000 / (title.length + 1))) })),
+      HOSTILE.map((title) => ({ title, queue: QUEUE, text: `${title}\n`.repeat(Math.ceil(10_000 / (title.length + 1))) })),
     );
     const page = await stage.page({ token: stage.tokens.admin });
-    await page.goto(`${stage.url}/ui/backlog?queue=hostile`);
+    await page.goto(`${stage.url}/ui/backlog?queue=${QUEUE}`);
     await page.getByText(HOSTILE[0]).first().waitFor();
     for (const title of HOSTILE.slice(0, 5)) assert.equal(await page.getByText(title, { exact: true }).count(), 1, title);
     // What turns the direction of text is shown, and turns nothing.

@@ -254,6 +254,7 @@ class Backlog {
     const old = this.drawn;
     this.drawn = new Map();
     const children = [];
+    let lost = null;
     for (let n = first; n < last; n += 1) {
       const task = this.rows[n];
       const mark = `${task.seq}:${task.state}:${this.chosen.has(task.id)}:${this.at === task.id}`;
@@ -264,10 +265,12 @@ class Backlog {
       row.setAttribute("aria-rowindex", n + 2);
       this.drawn.set(task.id, row);
       children.push(row);
-      if (held && !row.contains(document.activeElement)) queueMicrotask(() => row.querySelector(`[data-part="${held}"]`)?.focus({ preventScroll: true }));
+      if (held) lost = () => row.querySelector(`[data-part="${held}"]`)?.focus({ preventScroll: true });
     }
     if (this.rows.length === 0) children.push(this.nothing());
     sync(this.body, children);
+    // A row that is told anew keeps the focus that it had.
+    if (lost && !this.body.contains(document.activeElement)) lost();
     if (this.rows.length - last < AHEAD) this.more();
   }
 
@@ -381,7 +384,7 @@ class Backlog {
       fill(
         this.side,
         h("header", {}, taskHead("h2", view.task, done), h("button", { type: "button", class: "quiet more", "aria-label": "Close", title: "Close (Esc)", on: { click: () => this.close() } }, "✕")),
-        h("div", { class: "within" }, taskParts(view, why)),
+        h("div", { class: "within stack" }, taskParts(view, why, "h3")),
       );
     } catch (error) {
       if (!this.signal.aborted) fill(this.side, h("p", { class: "wrong" }, error.message));

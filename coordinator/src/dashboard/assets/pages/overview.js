@@ -6,7 +6,7 @@ import { bars } from "../charts.js";
 import { fill, h, keep } from "../dom.js";
 import { about, clock, count, day, line, plural, running, said, short, since, usd, whole } from "../format.js";
 import { poll } from "../live.js";
-import { bar, empty, panel, state, stateOf, table, titleOf, undelivered } from "../parts.js";
+import { bar, empty, modelOf, panel, state, stateOf, table, titleOf, undelivered } from "../parts.js";
 import { to } from "../router.js";
 
 /** How often all of it is asked for. */
@@ -68,7 +68,7 @@ const of = (counts, word) => counts.find((one) => one.state === word)?.count ?? 
 function tally({ tasks }) {
   const told = ["running", "available", "blocked", "retryable", "scheduled", "pending"].filter((word) => of(tasks, word) > 0 || word === "running");
   return h(
-    "p",
+    "div",
     { class: "tally" },
     told.map((word) => h("a", { class: "muted", href: to.backlog(`?state=${word}`) }, h("strong", {}, count(of(tasks, word))), ` ${word}`)),
   );
@@ -139,7 +139,7 @@ function runningTasks(place, { running: tasks, tasks: counts, workers: of_worker
   const all = of(counts, "running");
   const columns = [
     { head: "Task", kind: "cut", cell: (task) => titleOf(task) },
-    { head: "Model", cell: (task) => said(task.model, 40) },
+    { head: "Model", cell: (task) => said(modelOf(task.model), 40) },
     { head: "Worker", kind: "narrow-hidden", cell: (task) => said(names.get(task.worker) ?? "—", 30) },
     { head: "For", kind: "number", cell: (task) => (task.leased_at ? running(task.leased_at) : "—") },
   ];
@@ -187,7 +187,7 @@ function throughput({ hours, at }, view, redraw) {
     title: isDay ? "Tasks that ended, by hour of the last day" : "Tasks that ended, by six hours of the last week",
     points,
     series: ["completed", "discarded", "cancelled"],
-    every: isDay ? 6 : 4,
+    every: isDay ? 3 : 4,
     whole: true,
     tell: (value) => count(value),
   });
@@ -234,26 +234,28 @@ const tokens = (usage) =>
   (usage.input_tokens ?? 0) + (usage.cache_read_tokens ?? 0) + (usage.cache_write_tokens ?? 0) + (usage.output_tokens ?? 0);
 
 function costPanel(first, days, { runs, more }) {
-  const points = Array.from({ length: COST_DAYS }, (_, n) => {
-    const at = first + n * DAY_MS;
-    // Days of the log are days of UTC.
-    const label = new Date(at).toLocaleDateString(undefined, { month: "short", day: "numeric", timeZone: "UTC" });
-    return { label, title: label, values: [(days.get(at)?.cost ?? 0) / 1e9] };
-  });
   const all = [...days.values()];
   const sum = all.reduce((total, one) => total + one.cost, 0);
   const used = all.reduce((total, one) => total + one.tokens, 0);
   const unpriced = all.reduce((total, one) => total + one.unpriced, 0);
-  const tell = (dollars) => (dollars === 0 ? "$0" : dollars < 0.01 ? `$${dollars.toPrecision(1)}` : dollars < 10 ? `$${dollars.toFixed(2)}` : `$${count(Math.round(dollars))}`);
+  // Models without a price cost nothing that is known: then their tokens say more.
+  const priced = sum > 0 || used === 0;
+  const points = Array.from({ length: COST_DAYS }, (_, n) => {
+    const at = first + n * DAY_MS;
+    // Days of the log are days of UTC.
+    const label = new Date(at).toLocaleDateString(undefined, { month: "short", day: "numeric", timeZone: "UTC" });
+    return { label, title: label, values: [priced ? (days.get(at)?.cost ?? 0) / 1e9 : (days.get(at)?.tokens ?? 0)] };
+  });
+  const money = (dollars) => (dollars === 0 ? "$0" : dollars < 0.01 ? `$${dollars.toPrecision(1)}` : dollars < 10 ? `$${dollars.toFixed(2)}` : `$${count(Math.round(dollars))}`);
   const notes = [
-    `${about(used)} tokens in ${plural(runs, "run")}`,
+    `${priced ? `${about(used)} tokens in ` : ""}${plural(runs, "run")}`,
     unpriced > 0 && `${plural(unpriced, "call")} of models without a price`,
     more && `only the first ${count(runs)} runs are added up; docket cost tells all`,
   ].filter(Boolean);
   return panel(
     "Cost by day",
-    { more: `${usd(sum)} in ${COST_DAYS} days` },
-    h("div", { class: "within" }, bars({ title: "Cost of model calls by day", points, series: ["dollars"], every: 3, tell }), h("p", { class: "hint" }, notes.join("; "))),
+    { more: priced ? `${usd(sum)} in ${COST_DAYS} days` : `${about(used)} tokens in ${COST_DAYS} days` },
+    h("div", { class: "within" }, bars({ title: priced ? "Cost of model calls by day" : "Tokens of model calls by day", points, series: [priced ? "dollars" : "tokens"], tell: priced ? money : about }), h("p", { class: "hint" }, notes.join("; "))),
   );
 }
 

@@ -23,7 +23,7 @@ export async function open(main, { params, signal }) {
     if (sign === last) return;
     last = sign;
     title(view.task.spec.title);
-    fill(head, h("h1", {}, said(view.task.spec.title || "untitled")), state(run.status), h("div", { class: "acts" }, taskActs(view.task, again)));
+    fill(head, h("h1", {}, said(view.task.spec.title || "untitled")), state(run.status), h("div", { class: "acts" }, taskActs(view.task, () => ask().catch(() => {}))));
     fill(
       about,
       facts(
@@ -36,6 +36,6 @@ export async function open(main, { params, signal }) {
       ),
     );
   };
-  const again = poll(ask, { every: EVERY_MS }, signal);
-  await again();
+  await ask();
+  poll(ask, { every: EVERY_MS, later: true }, signal);
 }
