@@ -2,7 +2,7 @@
 
 import { taskActs } from "./actions.js";
 import { h } from "./dom.js";
-import { said, since, span, whole } from "./format.js";
+import { prose, said, since, span, whole } from "./format.js";
 import { fact, facts, idOf, modelOf, state, stateOf, text } from "./parts.js";
 import { to } from "./router.js";
 
@@ -23,7 +23,7 @@ export function taskParts(view, why, level) {
   const { spec } = task;
   const after = spec.conditions?.after ?? [];
   return [
-    h("section", {}, h(level, {}, "Why"), h("p", {}, said(why.text, 600)), why.tasks?.length > 0 && h("p", {}, links(why.tasks))),
+    h("section", {}, h(level, {}, "Why"), h("p", {}, h("bdi", {}, prose(why.text))), why.tasks?.length > 0 && h("p", {}, links(why.tasks))),
     task.message && h("section", {}, h(level, {}, "It says"), text(task.message)),
     facts(
       fact("Task", h("a", { href: to.task(task.id) }, idOf(task.id))),
@@ -42,7 +42,7 @@ export function taskParts(view, why, level) {
       fact("Waits for", task.waits_for?.length > 0 && links(task.waits_for)),
       fact("Branch", spec.branch && h("code", {}, said(spec.branch))),
     ),
-    runs.length > 0 && h("section", {}, h(level, {}, "Runs"), h("ul", { class: "asks runs" }, runs.map(runLine).reverse())),
+    runs.length > 0 && h("section", {}, h(level, {}, "Runs"), h("ul", { class: "runs" }, runs.map(runLine).reverse())),
     h("section", {}, h(level, {}, "What was asked"), text(spec.text || "nothing but the title")),
   ];
 }
