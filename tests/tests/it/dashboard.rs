@@ -89,8 +89,7 @@ impl House {
     async fn new() -> Result<Self> {
         let coordinator = Coordinator::start(Place::Home, LeaseTime::Usual).await?;
         // What cases put into other queues stays where they put it.
-        let options =
-            WorkerOptions { slots: 3, queue: Some("default".parse()?), ..WorkerOptions::default() };
+        let options = WorkerOptions { slots: 3, queue: Some("default".parse()?), ..WorkerOptions::default() };
         let worker = Worker::start(&coordinator, &options).await?;
         let sample = Sample::new(&[("README.md", "# A door\n")])?;
         let done = task(&coordinator, &sample, "Paint the door", DONE, &[]).await?;
