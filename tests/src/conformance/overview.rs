@@ -3,7 +3,7 @@
 use docket_coordinator::reports::{self, ReportError};
 use docket_schema::{
     event::TypedEvent as _,
-    ids::{BatchId, DecisionHash, Seq, StreamId, Timestamp, Turn},
+    ids::{BatchId, DecisionHash, StreamId, Timestamp, Turn},
     run::{BlockedWhy, RunBlocked, RunEvent, RunOutcome},
     task::{TaskBlockedWhy, TaskSpec, TaskState},
     wire::{CostDaysQuery, OVERVIEW_TASKS_MAX, StateCount},
@@ -24,7 +24,7 @@ fn count(counts: &[StateCount], state: TaskState) -> u64 {
 
 fn asks(why: BlockedWhy) -> RunEvent {
     let question = "Which colour is the door?".into();
-    RunBlocked { question, why, outages: 0, about: None, decision: Some(DecisionHash([1; 32])) }.into()
+    RunBlocked { question, why, outages: 0, about: None, decision: DecisionHash([1; 32]) }.into()
 }
 
 pub(super) async fn the_overview_tells_what_needs_a_person_and_counts_the_rest(database: Database) {
@@ -38,7 +38,7 @@ pub(super) async fn the_overview_tells_what_needs_a_person_and_counts_the_rest(d
     let (fails, lease) = worked(&world, &worker, of("anthropic"), 10).await;
     worker.end(&lease, failure()).await;
     let mut blocked = Vec::new();
-    for why in [BlockedWhy::Person, BlockedWhy::Child] {
+    for why in [BlockedWhy::Model, BlockedWhy::Child] {
         let (task, lease) = worked(&world, &worker, of("openai"), 1).await;
         let head = world.store.head(StreamId::Run(lease.run)).await.expect("reads").expect("begun");
         worker.settle(&lease, head.seq, vec![asks(why).encode(Turn(1))]).await.expect("blocks");
@@ -58,7 +58,7 @@ pub(super) async fn the_overview_tells_what_needs_a_person_and_counts_the_rest(d
     assert_eq!((found.running[0].run, found.running[0].worker), (Some(lease.run), Some(worker.incarnation)));
     assert_eq!(ids(&found.ended), [fails], "since then");
     let of_why = |why| found.blocked.iter().find(|one| one.why == why).map_or(0, |one| one.count);
-    assert_eq!((of_why(TaskBlockedWhy::Person), of_why(TaskBlockedWhy::Child)), (1, 1));
+    assert_eq!((of_why(TaskBlockedWhy::Model), of_why(TaskBlockedWhy::Child)), (1, 1));
     assert_eq!(count(&found.ended_counts, TaskState::Discarded), 1);
     assert_eq!(count(&found.ended_counts, TaskState::Completed), 0);
     for (state, many) in [
@@ -116,10 +116,10 @@ pub(super) async fn the_overview_has_bounds(database: Database) {
     let worker = world.worker();
     let most = OVERVIEW_TASKS_MAX as usize;
     for n in 0..most + 3 {
-        let id = world.submit(TaskSpec { title: format!("task {n}"), ..spec("many") }).await;
-        let lease = worker.lease_one().await;
-        assert_eq!(lease.record.id, id);
-        worker.settle(&lease, Seq(0), vec![asks(BlockedWhy::Person).encode(Turn(1))]).await.expect("blocks");
+        let titled = TaskSpec { title: format!("task {n}"), ..of("openai") };
+        let (_, lease) = worked(&world, &worker, titled, 1).await;
+        let head = world.store.head(StreamId::Run(lease.run)).await.expect("reads").expect("begun");
+        worker.settle(&lease, head.seq, vec![asks(BlockedWhy::Model).encode(Turn(1))]).await.expect("blocks");
     }
     let found = world.store.overview(world.now(), world.now(), world.now()).await.expect("an overview");
     assert_eq!(
