@@ -58,7 +58,7 @@ pub(super) async fn the_overview_tells_what_needs_a_person_and_counts_the_rest(d
     assert_eq!((found.running[0].run, found.running[0].worker), (Some(lease.run), Some(worker.incarnation)));
     assert_eq!(ids(&found.ended), [fails], "since then");
     let of_why = |why| found.blocked.iter().find(|one| one.why == why).map_or(0, |one| one.count);
-    assert_eq!((of_why(TaskBlockedWhy::Model), of_why(TaskBlockedWhy::Child)), (1, 1));
+    assert_eq!((of_why(TaskBlockedWhy::Person), of_why(TaskBlockedWhy::Child)), (1, 1));
     assert_eq!(count(&found.ended_counts, TaskState::Discarded), 1);
     assert_eq!(count(&found.ended_counts, TaskState::Completed), 0);
     for (state, many) in [

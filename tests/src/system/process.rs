@@ -84,6 +84,7 @@ impl Tool {
             Self::Git => name.starts_with("GIT_"),
             Self::SystemdAnalyze => name.starts_with("SYSTEMD_"),
             Self::Python => name.starts_with("PYTHON") && name != "PYTHONPATH",
+            Self::Node => name.starts_with("NODE_"),
             // The test inside is the test outside.
             Self::Unshare | Self::Ip => false,
         }

@@ -3,6 +3,7 @@
 
 import { byId, fill, h } from "./dom.js";
 import { isAbort } from "./api.js";
+import { prose } from "./format.js";
 
 /** `:name` is one part of a path. Links within the dashboard are of these forms alone. */
 const PAGES = [
@@ -77,7 +78,7 @@ export async function show() {
     await page.open(main, { params: found.params, query: new URLSearchParams(location.search), signal });
   } catch (error) {
     if (isAbort(error) || signal.aborted) return;
-    fill(main, h("h1", {}, "This page cannot be shown"), h("p", { class: "wrong", role: "alert" }, error.message));
+    fill(main, h("h1", {}, "This page cannot be shown"), h("p", { class: "wrong", role: "alert" }, prose(error.message)));
     if (error.status === undefined) throw error;
   } finally {
     if (!signal.aborted) main.removeAttribute("aria-busy");
