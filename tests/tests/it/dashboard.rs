@@ -178,3 +178,23 @@ async fn hostile_words_themes_and_lost_coordinators() -> Result<()> {
 async fn every_page_is_accessible_in_both_themes_and_on_a_phone() -> Result<()> {
     drive("looks").await
 }
+
+/// Without a browser: where it is, and how one gets in.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_command_tells_the_address_with_the_token_and_refuses_where_nobody_serves() -> Result<()> {
+    let _room = room().await;
+    let coordinator = Coordinator::start(Place::Home, LeaseTime::Usual).await?;
+    let said = coordinator.docket(&["dashboard", "--print"]).await?.ok()?;
+    let (address, token) = (coordinator.address(), coordinator.token());
+    ensure!(said == format!("{address}/ui/#token={token}\n"), "{said}");
+    // No terminal and no desktop: it prints, and opens nothing.
+    let plain = coordinator.docket(&["dashboard"]).await?.ok()?;
+    ensure!(plain == said, "{plain}");
+    let row: Value = serde_json::from_str(&coordinator.docket(&["dashboard", "--json"]).await?.ok()?)?;
+    ensure!(row["address"] == format!("{address}/ui/") && row["signed_in"] == said.trim(), "{row}");
+    let home = tempfile::tempdir()?;
+    let env = [("DOCKET_HOME", home.path().as_os_str())];
+    let nobody = run(Tool::Docket, home.path(), &env, &["dashboard", "--print"]).await?;
+    ensure!(nobody.code() == Some(5) && nobody.stderr.contains("docket up"), "{nobody:?}");
+    Ok(())
+}

@@ -297,7 +297,7 @@ class Backlog {
 
   nothing() {
     const words = this.asking || this.next === null ? "Asking…" : this.isFiltered() ? "No task is like that." : "The backlog is empty. docket submit puts a task into it.";
-    return h("div", { class: "grid-row", role: "row" }, h("span", {}), h("span", { role: "gridcell", class: "muted" }, words));
+    return h("div", { class: "grid-row", role: "row" }, h("span", { role: "gridcell" }), h("span", { role: "gridcell", class: "muted nothing" }, words));
   }
 
   row(task, mark) {
