@@ -7,15 +7,18 @@
 use std::{
     collections::BTreeMap,
     path::{Path, PathBuf},
+    time::Duration,
 };
 
 use anyhow::{Context as _, Result, ensure};
 use docket_schema::{ids::TaskId, task::TaskState};
 use docket_tests::system::{
-    Coordinator, LeaseTime, Place, Sample, Tool, Worker, WorkerOptions, room, run, run_fed, say, until,
+    Coordinator, LeaseTime, Place, Sample, Tool, Worker, WorkerOptions, room, run, run_fed_within, say, until,
 };
 use serde_json::{Value, json};
 
+/// The cases of a file, each of whose waits has a limit of its own.
+const ALL_CASES: Duration = Duration::from_secs(900);
 /// What the driver ends with where there is no browser.
 const NO_BROWSER: i32 = 3;
 
@@ -135,7 +138,8 @@ async fn drive(cases: &str) -> Result<()> {
         "only": format!("{cases}:"),
         "chromium": std::env::var("DOCKET_CHROMIUM").ok(),
     });
-    let ended = run_fed(Tool::Node, &folder(), &[], &["run.js"], told.to_string().as_bytes()).await?;
+    let (asked, how) = (told.to_string(), (&[][..], &["run.js"][..]));
+    let ended = run_fed_within(ALL_CASES, Tool::Node, &folder(), how, asked.as_bytes()).await?;
     if ended.code() == Some(NO_BROWSER) {
         say(&format!("skipped: {}", ended.stderr.trim()));
         ensure!(std::env::var_os("CI").is_none(), "CI needs it; .ci/run installs it: {}", ended.stderr);

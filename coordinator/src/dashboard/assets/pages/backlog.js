@@ -13,10 +13,10 @@ import { taskHead, taskParts } from "../taskview.js";
 
 const STATES = ["pending", "scheduled", "available", "running", "retryable", "blocked", "completed", "cancelled", "discarded"];
 /** Tasks of a page, and how many rows of what is held must be left below before the next is asked for. */
-const PAGE = 200;
-const AHEAD = 100;
+const PAGE = 100;
+const AHEAD = 60;
 /** How often what is held is asked for again, and how many of the newest that are. */
-const EVERY_MS = 4000;
+const EVERY_MS = 5000;
 /** Height of a row, as the style has it: 2.25rem. */
 const ROW_REM = 2.25;
 /** Rows drawn beyond what is seen. */
