@@ -6,7 +6,7 @@ import { mkdir, readFile } from "node:fs/promises";
 import { join } from "node:path";
 
 /** How long a page may take to show something, on a busy machine. */
-export const WAIT_MS = 20_000;
+export const WAIT_MS = 60_000;
 
 const TYPES = { css: "text/css", html: "text/html", js: "text/javascript", svg: "image/svg+xml" };
 
@@ -117,7 +117,10 @@ export class Stage {
   }
 
   async close() {
-    for (const context of this.contexts) await context.close();
+    for (const context of this.contexts) {
+      for (const page of context.pages()) await page.unrouteAll({ behavior: "ignoreErrors" });
+      await context.close();
+    }
   }
 }
 

@@ -1,8 +1,7 @@
 //! The store: the log, its blobs, and the projections written with it in one transaction.
 //!
-//! The only place with SQL. Two backends behind [`Store`], held to one conformance suite. What a
-//! command means is decided in [`crate::decide`]; the store loads, calls the decision, appends what
-//! it says, projects, and commits, or does none of it.
+//! The only place with SQL. Two backends behind [`Store`], held to one conformance suite. What a command means is decided
+//! in [`crate::decide`]; the store loads, calls the decision, appends what it says, projects, commits, or does none of it.
 
 mod archived;
 mod archived_tasks;

@@ -14,7 +14,7 @@ use uuid::Uuid;
 use super::{
     Answer, SqlStore, StoreError,
     conn::{Arg, Db},
-    read::{rows, status},
+    read::{rows, workers},
     read_flow,
     row::{TASK_COLUMNS, TASK_TABLES, task_row},
 };
@@ -75,6 +75,7 @@ impl Overviews for SqlStore {
     }
 }
 
+/// All statements at once, as far as there are connections for them: none waits for another.
 async fn overview(
     db: &Db,
     now: Timestamp,
@@ -82,32 +83,49 @@ async fn overview(
     heard: Timestamp,
 ) -> Result<OverviewRows, StoreError> {
     let most = || Arg::Int(OVERVIEW_TASKS_MAX.into());
-    let from = || Arg::Int(since.0);
-    let word = |state: TaskState| Arg::Text(state.as_str().to_owned());
-    // Of each kind its own walk: of many that wait for children, none is looked at.
     let asks = "t.state = 'blocked' AND t.blocked_why IN ('person', 'provider', 'budget') ORDER BY t.id DESC LIMIT $1";
     let settled = "t.state = $3 AND t.ended_at >= $2 ORDER BY t.ended_at DESC, t.id DESC LIMIT $1";
-    let discarded = tasks(db, settled, vec![most(), from(), word(TaskState::Discarded)]).await?;
-    let mut ended = discarded.clone();
-    for state in [TaskState::Completed, TaskState::Cancelled] {
-        ended.extend(tasks(db, settled, vec![most(), from(), word(state)]).await?);
-    }
+    let of = |state: TaskState| vec![most(), Arg::Int(since.0), Arg::Text(state.as_str().to_owned())];
+    let (asks, blocked, budgets, running, discarded, completed, cancelled) = tokio::try_join!(
+        tasks(db, asks, vec![most()]),
+        blocked(db),
+        budgets(db),
+        tasks(db, "t.state = 'running' ORDER BY t.leased_at, t.id LIMIT $1", vec![most()]),
+        tasks(db, settled, of(TaskState::Discarded)),
+        tasks(db, settled, of(TaskState::Completed)),
+        tasks(db, settled, of(TaskState::Cancelled)),
+    )?;
+    let (queues, hours, ended_counts, all_ended, workers) = tokio::try_join!(
+        read_flow::queues(db),
+        hours(db, now),
+        ended_since(db, since),
+        ended_since(db, Timestamp(i64::MIN)),
+        workers(db, heard),
+    )?;
+    let mut ended = [&discarded[..], &completed, &cancelled].concat();
     ended.sort_unstable_by_key(|task| std::cmp::Reverse((task.ended_at, task.id)));
     ended.truncate(OVERVIEW_TASKS_MAX as usize);
-    let (all, workers) = status(db, heard).await?;
+    let tasks = all_states(&queues, all_ended);
     Ok(OverviewRows {
-        asks: tasks(db, asks, vec![most()]).await?,
-        blocked: blocked(db).await?,
+        asks,
+        blocked,
         discarded,
-        budgets: budgets(db).await?,
-        running: tasks(db, "t.state = 'running' ORDER BY t.leased_at, t.id LIMIT $1", vec![most()]).await?,
+        budgets,
+        running,
         ended,
-        ended_counts: ended_counts(db, since).await?,
-        tasks: all,
-        queues: read_flow::queues(db).await?,
+        ended_counts,
+        tasks,
+        queues,
         workers,
-        hours: hours(db, now).await?,
+        hours,
     })
+}
+
+/// Every state: those that have not ended are counted by queue already.
+fn all_states(queues: &[QueueView], ended: Vec<StateCount>) -> Vec<StateCount> {
+    let standing = TaskState::ALL.into_iter().filter(|state| !state.is_ended());
+    let sum = |state| StateCount { state, count: queues.iter().map(|queue| queue.count(state)).sum() };
+    standing.map(sum).chain(ended).filter(|one| one.count > 0).collect()
 }
 
 async fn tasks(db: &Db, filter: &str, args: Vec<Arg>) -> Result<Vec<TaskBrief>, StoreError> {
@@ -128,7 +146,7 @@ async fn blocked(db: &Db) -> Result<Vec<BlockedCount>, StoreError> {
         .collect()
 }
 
-async fn ended_counts(db: &Db, since: Timestamp) -> Result<Vec<StateCount>, StoreError> {
+async fn ended_since(db: &Db, since: Timestamp) -> Result<Vec<StateCount>, StoreError> {
     let mut counts = Vec::new();
     for state in ENDS {
         let sql = "SELECT count(*) FROM tasks WHERE state = $1 AND ended_at >= $2";

@@ -21,7 +21,7 @@ export const cases = {
     await dialog.getByRole("button", { name: "Answer" }).click();
     await item.waitFor({ state: "detached" });
     await until("the end of the task", async () => (await stage.api("GET", `/v1/tasks/${id}`)).task.state === "completed");
-    const ended = page.locator("section").filter({ has: page.getByRole("heading", { name: "Ended since yesterday" }) });
+    const ended = page.locator("section").filter({ has: page.getByRole("heading", { name: "Ended", exact: true }) });
     await ended.getByRole("link", { name: "Ask me now" }).waitFor();
   },
 
@@ -42,9 +42,9 @@ export const cases = {
     const through = page.getByRole("table", { name: /Tasks that ended, by hour/ });
     await through.waitFor({ state: "attached" });
     assert.equal(await through.locator("tbody tr").count(), 24);
-    await page.getByRole("button", { name: "7 days" }).click();
+    await page.getByRole("group", { name: "Range" }).getByRole("button", { name: "7 days" }).click();
     await page.getByRole("table", { name: /by six hours/ }).waitFor({ state: "attached" });
-    await page.getByRole("table", { name: "Cost of model calls by day" }).waitFor({ state: "attached" });
+    await page.getByRole("table", { name: /of model calls by day/ }).waitFor({ state: "attached" });
     const workers = page.getByRole("table", { name: "Workers" });
     await workers.getByText(/\d of \d/).first().waitFor();
     await workers.getByText(/\d+ layers?/).first().waitFor();

@@ -1,7 +1,10 @@
 // What holds on every page: hostile words, a theme, a lost coordinator.
 
 import assert from "node:assert/strict";
-import { settled } from "../stage.js";
+import { settled, until } from "../stage.js";
+
+/** Of this one visit, so that a house may be visited again. */
+const QUEUE = `hostile-${process.pid}`;
 
 export const HOSTILE = [
   `<img src=x onerror="window.hit=1">`,
@@ -19,10 +22,10 @@ export const cases = {
   async "hostile words are words"(stage) {
     const ids = await stage.submitLike(
       stage.tasks.waits,
-      HOSTILE.map((title) => ({ title, queue: "hostile", text: `${title}\n`.repeat(Math.ceil(10_000 / (title.length + 1))) })),
+      HOSTILE.map((title) => ({ title, queue: QUEUE, text: `${title}\n`.repeat(Math.ceil(10_000 / (title.length + 1))) })),
     );
     const page = await stage.page({ token: stage.tokens.admin });
-    await page.goto(`${stage.url}/ui/backlog?queue=hostile`);
+    await page.goto(`${stage.url}/ui/backlog?queue=${QUEUE}`);
     await page.getByText(HOSTILE[0]).first().waitFor();
     for (const title of HOSTILE.slice(0, 5)) assert.equal(await page.getByText(title, { exact: true }).count(), 1, title);
     // What turns the direction of text is shown, and turns nothing.
@@ -63,6 +66,27 @@ export const cases = {
     await page.getByText("not connected").waitFor();
     await page.context().setOffline(false);
     await page.getByText("not connected").waitFor({ state: "hidden" });
+  },
+
+  async "a run is followed to its end, each event once, over a stream that is opened anew"(stage) {
+    const page = await stage.page({ token: stage.tokens.read });
+    const [id] = await stage.submitLike(stage.tasks.slow, [{ title: "Followed" }]);
+    const run = await until("a run", async () => (await stage.api("GET", `/v1/tasks/${id}`)).task.run);
+    await page.evaluate(async (run) => {
+      const { follow } = await import("/ui/assets/live.js");
+      window.got = { seqs: [], ended: null };
+      const handlers = { event: ({ seq }) => window.got.seqs.push(seq), end: (end) => (window.got.ended = end) };
+      follow(run, handlers, new AbortController().signal);
+    }, run);
+    const got = () => page.evaluate(() => window.got);
+    const first = await until("some events", async () => ((await got()).seqs.length > 5 ? (await got()).seqs.length : 0));
+    // As when one comes back to the page: the stream is opened behind the last event that came.
+    await page.evaluate(() => document.dispatchEvent(new Event("visibilitychange")));
+    await until("more events", async () => (await got()).seqs.length > first + 2);
+    await stage.api("POST", `/v1/tasks/${id}/cancel`, {});
+    const { ended, seqs } = await until("the end", async () => ((await got()).ended ? got() : null));
+    assert.equal(ended.status, "cancelled");
+    assert.deepEqual(seqs, Array.from({ length: ended.seq }, (_, n) => n + 1));
   },
 
   async "an address that means nothing says so"(stage) {

@@ -87,6 +87,7 @@ impl Tool {
             Self::Git => name.starts_with("GIT_"),
             Self::SystemdAnalyze => name.starts_with("SYSTEMD_"),
             Self::Python => name.starts_with("PYTHON") && name != "PYTHONPATH",
+            Self::Node => name.starts_with("NODE_"),
             // The test inside is the test outside.
             Self::Unshare | Self::Ip => false,
         }
@@ -193,6 +194,20 @@ pub async fn run_fed<A: AsRef<OsStr>>(
     args: &[A],
     input: &[u8],
 ) -> Result<Finished> {
+    run_fed_within(LONG, tool, cwd, (env, args), input).await
+}
+
+/// The same for a program that does many things, each of them with a limit of its own.
+///
+/// # Errors
+/// It cannot be started, or does not end within `most` (it is killed then).
+pub async fn run_fed_within<A: AsRef<OsStr>>(
+    most: Duration,
+    tool: Tool,
+    cwd: &Path,
+    (env, args): (&[(&str, &OsStr)], &[A]),
+    input: &[u8],
+) -> Result<Finished> {
     let mut command = tokio::process::Command::from(tool.command());
     command.current_dir(cwd).envs(env.iter().copied()).args(args).kill_on_drop(true);
     command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
@@ -203,7 +218,7 @@ pub async fn run_fed<A: AsRef<OsStr>>(
         let _ = pipe.write_all(input).await;
     };
     let both = async { tokio::join!(feed, child.wait_with_output()).1 };
-    let output = tokio::time::timeout(LONG, both).await;
+    let output = tokio::time::timeout(most, both).await;
     Ok(Finished::of(output.with_context(|| format!("{tool:?} does not end"))??))
 }
 

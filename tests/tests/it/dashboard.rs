@@ -7,15 +7,18 @@
 use std::{
     collections::BTreeMap,
     path::{Path, PathBuf},
+    time::Duration,
 };
 
 use anyhow::{Context as _, Result, ensure};
 use docket_schema::{ids::TaskId, task::TaskState};
 use docket_tests::system::{
-    Coordinator, LeaseTime, Place, Sample, Tool, Worker, WorkerOptions, room, run, run_fed, say, until,
+    Coordinator, LeaseTime, Place, Sample, Tool, Worker, WorkerOptions, room, run, run_fed_within, say, until,
 };
 use serde_json::{Value, json};
 
+/// The cases of a file, each of whose waits has a limit of its own.
+const ALL_CASES: Duration = Duration::from_secs(900);
 /// What the driver ends with where there is no browser.
 const NO_BROWSER: i32 = 3;
 
@@ -147,7 +150,8 @@ async fn drive(cases: &str) -> Result<()> {
         "only": format!("{cases}:"),
         "chromium": std::env::var("DOCKET_CHROMIUM").ok(),
     });
-    let ended = run_fed(Tool::Node, &folder(), &[], &["run.js"], told.to_string().as_bytes()).await?;
+    let (asked, how) = (told.to_string(), (&[][..], &["run.js"][..]));
+    let ended = run_fed_within(ALL_CASES, Tool::Node, &folder(), how, asked.as_bytes()).await?;
     if ended.code() == Some(NO_BROWSER) {
         say(&format!("skipped: {}", ended.stderr.trim()));
         ensure!(std::env::var_os("CI").is_none(), "CI needs it; .ci/run installs it: {}", ended.stderr);
@@ -194,4 +198,24 @@ async fn hostile_words_themes_and_lost_coordinators() -> Result<()> {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn every_page_is_accessible_in_both_themes_and_on_a_phone() -> Result<()> {
     drive("looks").await
+}
+
+/// Without a browser: where it is, and how one gets in.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_command_tells_the_address_with_the_token_and_refuses_where_nobody_serves() -> Result<()> {
+    let _room = room().await;
+    let coordinator = Coordinator::start(Place::Home, LeaseTime::Usual).await?;
+    let said = coordinator.docket(&["dashboard", "--print"]).await?.ok()?;
+    let (address, token) = (coordinator.address(), coordinator.token());
+    ensure!(said == format!("{address}/ui/#token={token}\n"), "{said}");
+    // No terminal and no desktop: it prints, and opens nothing.
+    let plain = coordinator.docket(&["dashboard"]).await?.ok()?;
+    ensure!(plain == said, "{plain}");
+    let row: Value = serde_json::from_str(&coordinator.docket(&["dashboard", "--json"]).await?.ok()?)?;
+    ensure!(row["address"] == format!("{address}/ui/") && row["signed_in"] == said.trim(), "{row}");
+    let home = tempfile::tempdir()?;
+    let env = [("DOCKET_HOME", home.path().as_os_str())];
+    let nobody = run(Tool::Docket, home.path(), &env, &["dashboard", "--print"]).await?;
+    ensure!(nobody.code() == Some(5) && nobody.stderr.contains("docket up"), "{nobody:?}");
+    Ok(())
 }

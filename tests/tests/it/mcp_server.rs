@@ -38,6 +38,10 @@ impl Agent {
         args: &[&str],
         token: &str,
     ) -> Result<Self> {
+        #[expect(
+            clippy::disallowed_methods,
+            reason = "a program that an agent starts, with pipes of its own"
+        )]
         let mut child = tokio::process::Command::new(docket())
             .arg("mcp")
             .args(args)

@@ -8,7 +8,7 @@ import { h } from "./dom.js";
 import { count, line, plural } from "./format.js";
 
 /** Tasks of one request, at most. */
-const PAGE = 1000;
+const PAGE = 500;
 /** Titles that the question names. */
 const NAMED = 5;
 

@@ -1,6 +1,7 @@
 // Questions to the person at the page, and news for them. Native dialogs: they hold the focus and give it back.
 
 import { add, byId, fill, h } from "./dom.js";
+import { prose } from "./format.js";
 
 /** How long news stand. */
 const NEWS_MS = 6000;
@@ -16,7 +17,7 @@ export function alert(text) {
 }
 
 function tell(where, text) {
-  const note = h("p", {}, text);
+  const note = h("p", {}, prose(text));
   const place = byId(where);
   // More than a few at once nobody reads.
   while (place.children.length >= 4) place.firstElementChild.remove();

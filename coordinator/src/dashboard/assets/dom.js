@@ -47,6 +47,13 @@ export function fill(element, ...children) {
   return add(element, ...children);
 }
 
+/** The same, and the focus stays at what stands in the same place: for what is told anew while one looks. */
+export function refill(element, ...children) {
+  const at = element.contains(document.activeElement) ? focusables(element).indexOf(document.activeElement) : -1;
+  fill(element, ...children);
+  if (at >= 0) focusables(element)[at]?.focus({ preventScroll: true });
+}
+
 /**
  * Brings `parent` to one child per item, in order. A child whose `sign` did not change stays as it is, with focus,
  * selection and open details; so a list can be told anew each second.

@@ -100,6 +100,13 @@ export function line(text, most = LINE_CHARS_MAX) {
   return flat.length > most ? `${flat.slice(0, most)}…` : flat;
 }
 
+/** A sentence of docket's own: what stands between backquotes is a command. */
+export function prose(text) {
+  return visible(text)
+    .split("`")
+    .map((part, n) => (n % 2 ? h("code", {}, part) : part));
+}
+
 /** A text from elsewhere, in a direction of its own: it cannot turn what stands beside it. */
 export function said(text, most) {
   const cut = line(text, most);

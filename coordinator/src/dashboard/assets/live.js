@@ -73,9 +73,9 @@ export function follow(run, { after = 0, event, end, state = () => {} }, signal)
 /**
  * Asks `ask()` now and then every `every` milliseconds while the page is seen, never twice at once, until `signal`
  * aborts. Answers a function that asks at once, and resolves when that is done. What `ask` throws is told to
- * `failed`, and asked again later and later.
+ * `failed`, and asked again later and later. `later` = it was asked just now.
  */
-export function poll(ask, { every, failed = () => {} }, signal) {
+export function poll(ask, { every, failed = () => {}, later = false }, signal) {
   let timer = null;
   let under = null;
   let again = false;
@@ -115,6 +115,7 @@ export function poll(ask, { every, failed = () => {} }, signal) {
   };
   document.addEventListener("visibilitychange", () => seen() && run(), { signal });
   signal.addEventListener("abort", () => clearTimeout(timer));
-  run();
+  if (later) timer = setTimeout(run, every);
+  else run();
   return run;
 }

@@ -49,6 +49,9 @@ export function stateOf(task) {
 /** Completed, and its result could not be delivered: a person settles it. */
 export const undelivered = (task) => task.state === "blocked" && task.blocked_why === "person" && !task.run;
 
+/** A model as people write it: `provider:name`. */
+export const modelOf = (model) => (typeof model === "string" ? model : `${model.provider}:${model.model ?? model.name}`);
+
 export const ended = (task) => ["completed", "cancelled", "discarded"].includes(task.state);
 
 /** Where one looks at a task: at its last run, or at itself where there is none. */

@@ -3,6 +3,7 @@
 
 import { byId, fill, h } from "./dom.js";
 import { isAbort } from "./api.js";
+import { prose } from "./format.js";
 
 /** `:name` is one part of a path. Links within the dashboard are of these forms alone. */
 const PAGES = [
@@ -42,6 +43,9 @@ function match(pathname) {
 let leave = new AbortController();
 let opened = "";
 
+/** How long until a page that could not be opened, for the coordinator did not answer, is opened again. */
+const AGAIN_MS = 3000;
+
 /** Sets the title of the window: what a person looks for among twenty tabs. */
 export function title(text) {
   document.title = text ? `${text} · docket` : "docket";
@@ -77,8 +81,12 @@ export async function show() {
     await page.open(main, { params: found.params, query: new URLSearchParams(location.search), signal });
   } catch (error) {
     if (isAbort(error) || signal.aborted) return;
-    fill(main, h("h1", {}, "This page cannot be shown"), h("p", { class: "wrong", role: "alert" }, error.message));
+    fill(main, h("h1", {}, "This page cannot be shown"), h("p", { class: "wrong", role: "alert" }, prose(error.message)));
     if (error.status === undefined) throw error;
+    if (error.status === 0 || error.status >= 500) {
+      const timer = setTimeout(show, AGAIN_MS);
+      signal.addEventListener("abort", () => clearTimeout(timer));
+    }
   } finally {
     if (!signal.aborted) main.removeAttribute("aria-busy");
   }

@@ -2,8 +2,8 @@
 
 import { taskActs } from "./actions.js";
 import { h } from "./dom.js";
-import { said, since, span, whole } from "./format.js";
-import { fact, facts, idOf, state, stateOf, text } from "./parts.js";
+import { prose, said, since, span, whole } from "./format.js";
+import { fact, facts, idOf, modelOf, state, stateOf, text } from "./parts.js";
 import { to } from "./router.js";
 
 /** Its title, state and buttons, under a heading of this level. */
@@ -18,19 +18,19 @@ export function taskHead(level, task, done) {
 const links = (ids) => ids.map((id, n) => [n > 0 && ", ", h("a", { href: to.task(id) }, idOf(id))]);
 
 /** What one asks of a task, most wanted first: `view` of `/v1/tasks/{id}`, `why` of `…/why`. */
-export function taskParts(view, why) {
+export function taskParts(view, why, level) {
   const { task, runs } = view;
   const { spec } = task;
   const after = spec.conditions?.after ?? [];
   return [
-    h("section", {}, h("h3", {}, "Why"), h("p", {}, said(why.text, 600)), why.tasks?.length > 0 && h("p", {}, links(why.tasks))),
-    task.message && h("section", {}, h("h3", {}, "It says"), text(task.message)),
+    h("section", {}, h(level, {}, "Why"), h("p", {}, h("bdi", {}, prose(why.text))), why.tasks?.length > 0 && h("p", {}, links(why.tasks))),
+    task.message && h("section", {}, h(level, {}, "It says"), text(task.message)),
     facts(
       fact("Task", h("a", { href: to.task(task.id) }, idOf(task.id))),
       fact("Queue", h("a", { href: to.backlog(`?queue=${encodeURIComponent(spec.queue)}`) }, spec.queue)),
       fact("Priority", String(spec.priority)),
       fact("Engine", spec.engine),
-      fact("Model", said(spec.model)),
+      fact("Model", said(modelOf(spec.model))),
       fact("Batch", spec.batch && h("a", { href: to.backlog(`?batch=${spec.batch}`) }, said(spec.batch_name ?? ""), " ", idOf(spec.batch))),
       fact("Submitted", since(task.submitted_at)),
       fact("Not before", task.state === "scheduled" && whole(task.available_at)),
@@ -42,8 +42,8 @@ export function taskParts(view, why) {
       fact("Waits for", task.waits_for?.length > 0 && links(task.waits_for)),
       fact("Branch", spec.branch && h("code", {}, said(spec.branch))),
     ),
-    runs.length > 0 && h("section", {}, h("h3", {}, "Runs"), h("ul", { class: "asks runs" }, runs.map(runLine).reverse())),
-    h("section", {}, h("h3", {}, "What was asked"), text(spec.text || "nothing but the title")),
+    runs.length > 0 && h("section", {}, h(level, {}, "Runs"), h("ul", { class: "runs" }, runs.map(runLine).reverse())),
+    h("section", {}, h(level, {}, "What was asked"), text(spec.text || "nothing but the title")),
   ];
 }
 

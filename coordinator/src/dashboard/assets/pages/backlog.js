@@ -13,10 +13,10 @@ import { taskHead, taskParts } from "../taskview.js";
 
 const STATES = ["pending", "scheduled", "available", "running", "retryable", "blocked", "completed", "cancelled", "discarded"];
 /** Tasks of a page, and how many rows of what is held must be left below before the next is asked for. */
-const PAGE = 200;
-const AHEAD = 100;
+const PAGE = 100;
+const AHEAD = 60;
 /** How often what is held is asked for again, and how many of the newest that are. */
-const EVERY_MS = 4000;
+const EVERY_MS = 5000;
 /** Height of a row, as the style has it: 2.25rem. */
 const ROW_REM = 2.25;
 /** Rows drawn beyond what is seen. */
@@ -87,7 +87,7 @@ class Backlog {
   }
 
   filters() {
-    const { states, queue, batch, title } = this.filter;
+    const { states, queue, title } = this.filter;
     let timer = null;
     const soon = () => {
       clearTimeout(timer);
@@ -96,7 +96,7 @@ class Backlog {
     const input = (name, label, value, wide) => {
       const id = `filter-${name}`;
       const on = { input: (event) => ((this.filter[name] = event.target.value.trim()), soon()) };
-      return h("div", { class: ["field", wide && "wide"] }, h("label", { for: id }, label), h("input", { id, type: "search", value, autocomplete: "off", spellcheck: "false", on }));
+      return h("div", { class: ["field", wide && "wide"] }, h("label", { for: id }, label), h("input", { id, type: "search", list: name === "queue" ? "queues" : null, value, autocomplete: "off", spellcheck: "false", on }));
     };
     const box = (word) => {
       const on = { change: (event) => (event.target.checked ? states.add(word) : states.delete(word), this.refilter()) };
@@ -107,12 +107,33 @@ class Backlog {
       { id: "filter-sort", on: { change: (event) => this.sortBy(event.target.value) } },
       Object.entries(SORTS).map(([name, { words }]) => h("option", { value: name, selected: name === this.sort }, words)),
     );
+    const queues = h("datalist", { id: "queues" });
+    const batches = h("select", { id: "filter-batch", on: { change: (event) => ((this.filter.batch = event.target.value), this.refilter()) } });
+    this.choices(queues, batches);
     return h(
       "form",
       { role: "search", "aria-label": "Filters", on: { submit: (event) => event.preventDefault() } },
-      h("div", { class: "filters" }, input("title", "Title holds", title, true), input("queue", "Queue", queue), input("batch", "Batch", batch), h("div", { class: "field" }, h("label", { for: "filter-sort" }, "Sort by"), sort)),
+      h("div", { class: "filters" }, input("title", "Title holds", title, true), input("queue", "Queue", queue), queues, h("div", { class: "field" }, h("label", { for: "filter-batch" }, "Batch"), batches), h("div", { class: "field" }, h("label", { for: "filter-sort" }, "Sort by"), sort)),
       h("fieldset", { class: "states" }, h("legend", { class: "unseen" }, "States"), STATES.map(box)),
     );
+  }
+
+  /** Queues and batches that there are; the filter's own is there in any case. */
+  async choices(queues, batches) {
+    const tell = (known) => {
+      const { batch } = this.filter;
+      const rest = batch && !known.some((one) => one.id === batch) ? [{ id: batch }] : [];
+      const name = (one) => `${one.name ? `${line(one.name, 40)} ` : ""}${short(one.id)}${one.tasks ? ` (${count(one.tasks)})` : ""}`;
+      fill(batches, h("option", { value: "" }, "any"), [...rest, ...known].map((one) => h("option", { value: one.id, selected: one.id === batch }, name(one))));
+    };
+    tell([]);
+    try {
+      const [there, list] = await Promise.all([get("/v1/queues", null, { signal: this.signal }), get("/v1/batches", null, { signal: this.signal })]);
+      fill(queues, there.queues.map((one) => h("option", { value: one.name })));
+      tell(list.batches);
+    } catch {
+      // One can type a queue, and go on without batches.
+    }
   }
 
   keys() {
@@ -247,13 +268,14 @@ class Backlog {
 
   /** Draws the rows in sight, and asks for more where few are left. */
   paint() {
-    const high = ROW_REM * parseFloat(getComputedStyle(document.documentElement).fontSize);
+    const high = rowHeight();
     const first = Math.max(0, Math.floor(this.list.scrollTop / high) - SPARE);
     const last = Math.min(this.rows.length, Math.ceil((this.list.scrollTop + this.list.clientHeight) / high) + SPARE);
     this.body.style.height = `${Math.max(this.rows.length, 1) * high}px`;
     const old = this.drawn;
     this.drawn = new Map();
     const children = [];
+    let lost = null;
     for (let n = first; n < last; n += 1) {
       const task = this.rows[n];
       const mark = `${task.seq}:${task.state}:${this.chosen.has(task.id)}:${this.at === task.id}`;
@@ -264,16 +286,18 @@ class Backlog {
       row.setAttribute("aria-rowindex", n + 2);
       this.drawn.set(task.id, row);
       children.push(row);
-      if (held && !row.contains(document.activeElement)) queueMicrotask(() => row.querySelector(`[data-part="${held}"]`)?.focus({ preventScroll: true }));
+      if (held) lost = () => row.querySelector(`[data-part="${held}"]`)?.focus({ preventScroll: true });
     }
     if (this.rows.length === 0) children.push(this.nothing());
     sync(this.body, children);
+    // A row that is told anew keeps the focus that it had.
+    if (lost && !this.body.contains(document.activeElement)) lost();
     if (this.rows.length - last < AHEAD) this.more();
   }
 
   nothing() {
     const words = this.asking || this.next === null ? "Asking…" : this.isFiltered() ? "No task is like that." : "The backlog is empty. docket submit puts a task into it.";
-    return h("div", { class: "grid-row", role: "row" }, h("span", {}), h("span", { role: "gridcell", class: "muted" }, words));
+    return h("div", { class: "grid-row", role: "row" }, h("span", { role: "gridcell" }), h("span", { role: "gridcell", class: "muted nothing" }, words));
   }
 
   row(task, mark) {
@@ -357,7 +381,7 @@ class Backlog {
   /** Marks a row and brings it into sight. */
   mark(id, n) {
     this.at = id;
-    const high = ROW_REM * parseFloat(getComputedStyle(document.documentElement).fontSize);
+    const high = rowHeight();
     const top = n * high;
     const under = this.head.offsetHeight;
     if (top < this.list.scrollTop) this.list.scrollTop = top;
@@ -381,7 +405,7 @@ class Backlog {
       fill(
         this.side,
         h("header", {}, taskHead("h2", view.task, done), h("button", { type: "button", class: "quiet more", "aria-label": "Close", title: "Close (Esc)", on: { click: () => this.close() } }, "✕")),
-        h("div", { class: "within" }, taskParts(view, why)),
+        h("div", { class: "within stack" }, taskParts(view, why, "h3")),
       );
     } catch (error) {
       if (!this.signal.aborted) fill(this.side, h("p", { class: "wrong" }, error.message));
@@ -394,6 +418,13 @@ class Backlog {
     this.remember();
     this.drawn.get(this.at)?.querySelector("[data-part=title]")?.focus({ preventScroll: true });
   }
+}
+
+/** Asked once: whoever changes the size of letters reloads. */
+let high = 0;
+function rowHeight() {
+  high ||= ROW_REM * parseFloat(getComputedStyle(document.documentElement).fontSize);
+  return high;
 }
 
 /** Makes `children` the children of `parent`, moving none that stands where it should. */

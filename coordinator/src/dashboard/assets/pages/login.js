@@ -3,6 +3,7 @@
 import { signIn } from "../api.js";
 import { field } from "../dialogs.js";
 import { fill, h } from "../dom.js";
+import { prose } from "../format.js";
 
 /** An address of the dashboard's own, whatever the query says. */
 function next(query) {
@@ -21,7 +22,7 @@ export function open(main, { query }) {
       await signIn(token);
       dispatchEvent(new CustomEvent("docket:signed-in", { detail: next(query) }));
     } catch (error) {
-      fill(wrong, error.message);
+      fill(wrong, prose(error.message));
       input.querySelector("input").select();
     }
   };

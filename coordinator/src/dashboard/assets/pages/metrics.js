@@ -5,7 +5,7 @@ import { get, isAbort } from "../api.js";
 import { lineChart } from "../charts.js";
 import { fill, h } from "../dom.js";
 import { count, plural, said, span, usd } from "../format.js";
-import { empty, panel, state, table } from "../parts.js";
+import { empty, modelOf, panel, state, table } from "../parts.js";
 import { remember } from "../router.js";
 
 const WEEKS = [4, 8, 12, 26];
@@ -30,7 +30,7 @@ const NAMES = {
 };
 
 const isTime = (metric) => metric.endsWith("_s");
-const told = (metric, value) => (value === null || value === undefined ? "not measured" : isTime(metric) ? span(value * 1000) : `${(value * 100).toFixed(value === 0 || value === 1 ? 0 : 1)} %`);
+const told = (metric, value) => (value === null || value === undefined ? "not measured" : isTime(metric) ? span(value * 1000) : `${Number((value * 100).toFixed(1))} %`);
 const target = (view) => `${view.side === "at_least" ? "≥" : "≤"} ${told(view.metric, view.target)}`;
 
 /** A sum of fractions: its value, and whether the target is met; null = nothing was measured. */
@@ -156,7 +156,7 @@ async function described(found, signal) {
   for (let n = 0; n < PAGES_MAX && wanted.size > 0; n += 1) {
     const page = await get("/v1/tasks", { state: "completed,cancelled,discarded", before, limit: PAGE }, { signal });
     for (const task of page.tasks) {
-      if (wanted.delete(task.id)) found.specs.set(task.id, { engine: task.spec.engine, model: task.spec.model });
+      if (wanted.delete(task.id)) found.specs.set(task.id, { engine: task.spec.engine, model: modelOf(task.spec.model) });
     }
     before = page.next ?? null;
     if (!before) break;
@@ -236,7 +236,7 @@ function trend(weeks, all, choice, draw) {
     { id: "trend-metric", "aria-label": "Metric of the chart", on: { change } },
     Object.entries(NAMES).map(([name, told_as]) => h("option", { value: name, selected: name === metric }, told_as)),
   );
-  const chart = lineChart({ title: `${NAMES[metric]}, by week`, name: NAMES[metric], points, target: view.target, most: isTime(metric) ? 0 : view.target, tell: (value) => told(metric, value) });
+  const chart = lineChart({ title: `${NAMES[metric]}, by week`, name: NAMES[metric], points, target: view.target, most: isTime(metric) ? 0 : 1, unit: isTime(metric) ? 60 : 1, tell: (value) => told(metric, value) });
   return panel("Over the weeks", { more: choose }, h("div", { class: "within" }, chart, h("p", { class: "hint" }, `The broken line is the target, ${target(view)}.`)));
 }
 

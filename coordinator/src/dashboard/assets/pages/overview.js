@@ -1,13 +1,13 @@
 // What happened, what needs a person, what it cost: asked again every few seconds while somebody looks.
 
-import { get, isAbort } from "../api.js";
+import { ApiError, get, isAbort } from "../api.js";
 import { taskActs } from "../actions.js";
 import { bars } from "../charts.js";
-import { fill, h, keep } from "../dom.js";
+import { fill, h, keep, refill } from "../dom.js";
 import { about, clock, count, day, line, plural, running, said, short, since, usd, whole } from "../format.js";
 import { poll } from "../live.js";
-import { bar, empty, panel, state, stateOf, table, titleOf, undelivered } from "../parts.js";
-import { to } from "../router.js";
+import { bar, empty, modelOf, panel, state, stateOf, table, titleOf, undelivered } from "../parts.js";
+import { title, to } from "../router.js";
 
 /** How often all of it is asked for. */
 const EVERY_MS = 3000;
@@ -20,21 +20,24 @@ const DAY_MS = 24 * HOUR_MS;
 
 export async function open(main, { signal }) {
   const parts = skeleton(main);
-  const view = { range: "day", last: null };
+  const view = { range: "day", since: 24, last: null };
   let sign = "";
   const tell = (overview) => {
     const { at, ...rest } = overview;
-    const mark = JSON.stringify([rest, view.range, Math.floor(Date.parse(at) / 60_000)]);
+    const mark = JSON.stringify([{ ...rest, since: view.since }, view.range, Math.floor(Date.parse(at) / 60_000)]);
     if (mark === sign) return;
     sign = mark;
     view.last = overview;
     tellAll(parts, overview, view, again, () => tell(view.last));
   };
-  const again = poll(async () => tell(await get("/v1/overview", null, { signal })), { every: EVERY_MS }, signal);
+  const again = poll(async () => tell(await get("/v1/overview", { since: hoursAgo(view.since) }, { signal })), { every: EVERY_MS }, signal);
   await again();
-  if (!view.last) throw new Error("the coordinator does not answer; this page tries again");
+  if (!view.last) throw new ApiError(0, { detail: "the coordinator does not answer; this page tries again" });
   costs(parts.cost, signal);
 }
+
+/** To the minute, so that what is asked is the same for a while. */
+const hoursAgo = (hours) => new Date(Math.floor(Date.now() / 60_000) * 60_000 - hours * HOUR_MS).toISOString();
 
 function skeleton(main) {
   const place = () => h("div", {});
@@ -54,13 +57,13 @@ function skeleton(main) {
 }
 
 function tellAll(parts, overview, view, again, redraw) {
-  fill(parts.head, tally(overview));
+  refill(parts.head, tally(overview));
   asks(parts.asks, overview, again);
-  runningTasks(parts.running, overview);
-  endedTasks(parts.ended, overview);
-  if (!parts.through.contains(document.activeElement)) fill(parts.through, throughput(overview, view, redraw));
-  fill(parts.queues, queues(overview));
-  fill(parts.workers, workers(overview));
+  refill(parts.running, runningTasks(overview));
+  refill(parts.ended, endedTasks(overview, view, again));
+  refill(parts.through, throughput(overview, view, redraw));
+  refill(parts.queues, queues(overview));
+  refill(parts.workers, workers(overview));
 }
 
 const of = (counts, word) => counts.find((one) => one.state === word)?.count ?? 0;
@@ -68,7 +71,7 @@ const of = (counts, word) => counts.find((one) => one.state === word)?.count ?? 
 function tally({ tasks }) {
   const told = ["running", "available", "blocked", "retryable", "scheduled", "pending"].filter((word) => of(tasks, word) > 0 || word === "running");
   return h(
-    "p",
+    "div",
     { class: "tally" },
     told.map((word) => h("a", { class: "muted", href: to.backlog(`?state=${word}`) }, h("strong", {}, count(of(tasks, word))), ` ${word}`)),
   );
@@ -83,6 +86,7 @@ function asks(place, overview, again) {
   ];
   const waiting = overview.blocked.filter((one) => ["person", "provider", "budget"].includes(one.why)).reduce((sum, one) => sum + one.count, 0);
   const all = waiting + of(overview.ended_counts, "discarded") + overview.budgets.length;
+  title(`${all > 0 ? `(${count(all)}) ` : ""}Overview`);
   let list = place.querySelector("ul.asks");
   if (!list) {
     list = h("ul", { class: "asks", "aria-live": "polite", "aria-relevant": "additions" });
@@ -134,20 +138,23 @@ function nearly({ batch, budget, used }) {
   );
 }
 
-function runningTasks(place, { running: tasks, tasks: counts, workers: of_workers }) {
+function runningTasks({ running: tasks, tasks: counts, workers: of_workers }) {
   const names = new Map(of_workers.map((worker) => [worker.incarnation, worker.name]));
   const all = of(counts, "running");
   const columns = [
     { head: "Task", kind: "cut", cell: (task) => titleOf(task) },
-    { head: "Model", cell: (task) => said(task.model, 40) },
+    { head: "Model", cell: (task) => said(modelOf(task.model), 40) },
     { head: "Worker", kind: "narrow-hidden", cell: (task) => said(names.get(task.worker) ?? "—", 30) },
     { head: "For", kind: "number", cell: (task) => (task.leased_at ? running(task.leased_at) : "—") },
   ];
   const more = all > tasks.length ? h("a", { href: to.backlog("?state=running") }, `all ${count(all)}`) : all > 0 ? count(all) : null;
-  fill(place, panel("Running", { more }, tasks.length ? table("Tasks that run", columns, tasks) : empty("Nothing runs.")));
+  return panel("Running", { more }, tasks.length ? table("Tasks that run", columns, tasks) : empty("Nothing runs."));
 }
 
-function endedTasks(place, { ended, ended_counts: counts, since: from }) {
+/** Hours for which ended tasks are told. */
+const SINCE = [[8, "8 h"], [24, "24 h"], [168, "7 days"]];
+
+function endedTasks({ ended, ended_counts: counts, since: from }, view, again) {
   const columns = [
     { head: "Task", kind: "cut", cell: (task) => titleOf(task) },
     { head: "State", cell: (task) => stateOf(task) },
@@ -156,7 +163,8 @@ function endedTasks(place, { ended, ended_counts: counts, since: from }) {
   ];
   const told = counts.filter((one) => one.count > 0).map((one) => `${count(one.count)} ${one.state}`).join(", ");
   const head = h("span", { title: `since ${whole(from)}` }, told);
-  fill(place, panel("Ended since yesterday", { more: head }, ended.length ? table("Tasks that ended", columns, ended) : empty("Nothing ended.")));
+  const choices = SINCE.map(([hours, words]) => [words, view.since === hours, () => ((view.since = hours), again())]);
+  return tabbed(panel("Ended", { more: head }, ended.length ? table("Tasks that ended", columns, ended) : empty("Nothing ended.")), "Since", choices);
 }
 
 /** From submission to end: what a person waited. */
@@ -187,15 +195,20 @@ function throughput({ hours, at }, view, redraw) {
     title: isDay ? "Tasks that ended, by hour of the last day" : "Tasks that ended, by six hours of the last week",
     points,
     series: ["completed", "discarded", "cancelled"],
-    every: isDay ? 6 : 4,
+    every: isDay ? 3 : 4,
     whole: true,
     tell: (value) => count(value),
   });
-  const tab = (range, words) =>
-    h("button", { type: "button", "aria-pressed": String(view.range === range), on: { click: () => ((view.range = range), document.activeElement?.blur(), redraw()) } }, words);
   const sum = points.reduce((all, point) => all + point.values.reduce((a, b) => a + b, 0), 0);
   const made = panel("Throughput", { more: `${plural(sum, "task")} ended` }, h("div", { class: "within" }, chart));
-  made.querySelector("header").append(h("span", { class: "tabs", role: "group", "aria-label": "Range" }, tab("day", "24 h"), tab("week", "7 days")));
+  const choose = (range) => () => ((view.range = range), redraw());
+  return tabbed(made, "Range", [["24 h", isDay, choose("day")], ["7 days", !isDay, choose("week")]]);
+}
+
+/** Puts a choice of a few into a panel's head: words, whether it is that one, what choosing it does. */
+function tabbed(made, label, choices) {
+  const tab = ([words, is, run]) => h("button", { type: "button", "aria-pressed": String(is), on: { click: run } }, words);
+  made.querySelector("header").append(h("span", { class: "tabs", role: "group", "aria-label": label }, choices.map(tab)));
   return made;
 }
 
@@ -234,26 +247,28 @@ const tokens = (usage) =>
   (usage.input_tokens ?? 0) + (usage.cache_read_tokens ?? 0) + (usage.cache_write_tokens ?? 0) + (usage.output_tokens ?? 0);
 
 function costPanel(first, days, { runs, more }) {
-  const points = Array.from({ length: COST_DAYS }, (_, n) => {
-    const at = first + n * DAY_MS;
-    // Days of the log are days of UTC.
-    const label = new Date(at).toLocaleDateString(undefined, { month: "short", day: "numeric", timeZone: "UTC" });
-    return { label, title: label, values: [(days.get(at)?.cost ?? 0) / 1e9] };
-  });
   const all = [...days.values()];
   const sum = all.reduce((total, one) => total + one.cost, 0);
   const used = all.reduce((total, one) => total + one.tokens, 0);
   const unpriced = all.reduce((total, one) => total + one.unpriced, 0);
-  const tell = (dollars) => (dollars === 0 ? "$0" : dollars < 0.01 ? `$${dollars.toPrecision(1)}` : dollars < 10 ? `$${dollars.toFixed(2)}` : `$${count(Math.round(dollars))}`);
+  // Models without a price cost nothing that is known: then their tokens say more.
+  const priced = sum > 0 || used === 0;
+  const points = Array.from({ length: COST_DAYS }, (_, n) => {
+    const at = first + n * DAY_MS;
+    // Days of the log are days of UTC.
+    const label = new Date(at).toLocaleDateString(undefined, { month: "short", day: "numeric", timeZone: "UTC" });
+    return { label, title: label, values: [priced ? (days.get(at)?.cost ?? 0) / 1e9 : (days.get(at)?.tokens ?? 0)] };
+  });
+  const money = (dollars) => (dollars === 0 ? "$0" : dollars < 0.01 ? `$${dollars.toPrecision(1)}` : dollars < 10 ? `$${dollars.toFixed(2)}` : `$${count(Math.round(dollars))}`);
   const notes = [
-    `${about(used)} tokens in ${plural(runs, "run")}`,
+    `${priced ? `${about(used)} tokens in ` : ""}${plural(runs, "run")}`,
     unpriced > 0 && `${plural(unpriced, "call")} of models without a price`,
     more && `only the first ${count(runs)} runs are added up; docket cost tells all`,
   ].filter(Boolean);
   return panel(
     "Cost by day",
-    { more: `${usd(sum)} in ${COST_DAYS} days` },
-    h("div", { class: "within" }, bars({ title: "Cost of model calls by day", points, series: ["dollars"], every: 3, tell }), h("p", { class: "hint" }, notes.join("; "))),
+    { more: priced ? `${usd(sum)} in ${COST_DAYS} days` : `${about(used)} tokens in ${COST_DAYS} days` },
+    h("div", { class: "within" }, bars({ title: priced ? "Cost of model calls by day" : "Tokens of model calls by day", points, series: [priced ? "dollars" : "tokens"], tell: priced ? money : about }), h("p", { class: "hint" }, notes.join("; "))),
   );
 }
 

@@ -24,9 +24,9 @@ export async function open(main, { params, signal }) {
     if (sign === last) return;
     last = sign;
     title(view.task.spec.title);
-    fill(head, taskHead("h1", view.task, again));
-    fill(parts, h("div", { class: "within" }, taskParts(view, why)));
+    fill(head, taskHead("h1", view.task, () => ask().catch(() => {})));
+    fill(parts, h("div", { class: "within stack" }, taskParts(view, why, "h2")));
   };
-  const again = poll(ask, { every: EVERY_MS }, signal);
-  await again();
+  await ask();
+  poll(ask, { every: EVERY_MS, later: true }, signal);
 }
