@@ -41,7 +41,7 @@ export async function open(main, { params, query, signal }) {
     tell();
     draw();
   };
-  view.again = () => record();
+  view.again = () => record().catch(() => {});
 
   const top = head(parts.head, view);
   const time = slider(parts.slider, view);
@@ -73,16 +73,13 @@ export async function open(main, { params, query, signal }) {
       }
     }
   };
-  const record = poll(
-    async () => {
-      view.task = await get(`/v1/tasks/${view.timeline.task}`, null, { signal });
-      title(view.task.task.spec.title);
-      top.draw();
-    },
-    { every: RECORD_MS },
-    signal,
-  );
+  const record = async () => {
+    view.task = await get(`/v1/tasks/${view.timeline.task}`, null, { signal });
+    title(view.task.task.spec.title);
+    top.draw();
+  };
   await record();
+  poll(record, { every: RECORD_MS, later: true }, signal);
   draw();
   bind(keys(view, last), signal);
   follow(id, { after: view.timeline.head, event: () => again().catch(() => {}), end: () => again().catch(() => {}), state: (word) => top.link(word) }, signal);
