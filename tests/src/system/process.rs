@@ -75,7 +75,7 @@ impl Tool {
             // What the caller's machine is set to must not decide a test.
             Self::Docket | Self::Enter => {
                 let others = ["DATABASE_URL", "ANTHROPIC_API_KEY", "OPENAI_API_KEY", "RUST_LOG"];
-                name.starts_with("DOCKET_") || others.contains(&name)
+                name.starts_with("DOCKET_") || name.starts_with("OTEL_") || others.contains(&name)
             }
             // Cargo tells a test about its package, and build scripts that look at such variables
             // (ring's) would be run again, with all that depends on them.
@@ -89,8 +89,24 @@ impl Tool {
             Self::Python => name.starts_with("PYTHON") && name != "PYTHONPATH",
             Self::Node => name.starts_with("NODE_"),
             // The test inside is the test outside.
-            Self::Unshare | Self::Ip => false,
+            Self::Unshare | Self::Ip | Self::Promtool => false,
         }
+    }
+
+    /// Starts it for somebody who speaks with it over its standard input and output. It ends with the caller.
+    ///
+    /// # Errors
+    /// It does not start.
+    pub fn spoken_with(
+        self,
+        cwd: &Path,
+        env: &[(&str, &OsStr)],
+        args: &[&str],
+    ) -> Result<tokio::process::Child> {
+        let mut command = tokio::process::Command::from(self.command());
+        command.args(args).current_dir(cwd).envs(env.iter().copied());
+        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::inherit()).kill_on_drop(true);
+        Ok(command.spawn()?)
     }
 
     #[expect(

@@ -74,6 +74,8 @@ pub(crate) enum Command {
     Submit(crate::submit::Args),
     /// List tasks
     Ps(crate::ps::Args),
+    /// Everything as it goes: what needs you, what runs, workers, until q
+    Top(crate::top::Args),
     /// Tasks that were submitted together, and how they stand
     Batch(crate::batch::Args),
     /// What keeps a task from running
@@ -180,6 +182,8 @@ pub(crate) enum Command {
     Bench(crate::bench::Args),
     /// One tool of the agent by itself
     Tool(crate::tool::Args),
+    /// Manual pages, one for each command
+    Man(crate::man::Args),
     /// A completion script for your shell
     Completions(crate::completions::Args),
 }

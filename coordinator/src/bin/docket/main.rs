@@ -55,6 +55,7 @@ mod local;
 mod logging;
 mod logs;
 mod looker;
+mod man;
 mod mcp;
 mod memory;
 mod metrics;
@@ -88,6 +89,7 @@ mod telemetry;
 mod tell;
 mod token;
 mod tool;
+mod top;
 mod up;
 mod verify;
 mod why;
@@ -198,6 +200,8 @@ async fn dispatch(cx: Context, command: Command) -> Outcome {
         Command::Schedule(args) => Box::pin(schedule::run(cx, args)).await,
         Command::Limit(args) => limit::run(cx, args).await,
         Command::Memory(args) => memory::run(cx, args).await,
+        Command::Man(args) => man::run(&args),
+        Command::Top(args) => Box::pin(top::run(cx, args)).await,
         Command::Mcp(args) => Box::pin(mcp::run(cx, args)).await,
         Command::Queue(args) => queue::run(cx, args).await,
         Command::Inbox(args) => inbox::run(cx, args).await,
