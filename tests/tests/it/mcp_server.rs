@@ -1,13 +1,11 @@
 //! `docket mcp` as another agent meets it: the protocol spoken by the official SDK's client over the process's standard
 //! input and output, a task put into the backlog, worked on, answered and looked at.
 
-use std::process::Stdio;
+use std::ffi::OsStr;
 
 use anyhow::{Context as _, Result, ensure};
 use docket_schema::task::TaskState;
-use docket_tests::system::{
-    Coordinator, LeaseTime, Place, Sample, Worker, WorkerOptions, docket, room, until,
-};
+use docket_tests::system::{Coordinator, LeaseTime, Place, Sample, Tool, Worker, WorkerOptions, room, until};
 use rmcp::{
     RoleClient, ServiceExt as _,
     model::{CallToolRequestParams, ContentBlock, JsonObject},
@@ -38,22 +36,14 @@ impl Agent {
         args: &[&str],
         token: &str,
     ) -> Result<Self> {
-        #[expect(
-            clippy::disallowed_methods,
-            reason = "a program that an agent starts, with pipes of its own"
-        )]
-        let mut child = tokio::process::Command::new(docket())
-            .arg("mcp")
-            .args(args)
-            .current_dir(folder)
-            .env("DOCKET_HOME", folder.join(".home"))
-            .env("DOCKET_URL", coordinator.address())
-            .env("DOCKET_TOKEN", token)
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .stderr(Stdio::inherit())
-            .kill_on_drop(true)
-            .spawn()?;
+        let home = folder.join(".home");
+        let env: [(&str, &OsStr); 3] = [
+            ("DOCKET_HOME", home.as_os_str()),
+            ("DOCKET_URL", coordinator.address().as_ref()),
+            ("DOCKET_TOKEN", token.as_ref()),
+        ];
+        let all: Vec<&str> = ["mcp"].into_iter().chain(args.iter().copied()).collect();
+        let mut child = Tool::Docket.spoken_with(folder, &env, &all)?;
         let (input, output) = (child.stdin.take().context("stdin")?, child.stdout.take().context("stdout")?);
         let service = ().serve((output, input)).await?;
         Ok(Self { service, child })
