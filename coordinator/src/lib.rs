@@ -5,12 +5,14 @@
 
 pub mod archive;
 pub mod clock;
+mod dashboard;
 pub mod decide;
 pub mod gc;
 pub mod http;
 pub mod limits;
 pub mod memory;
 pub mod meter;
+pub mod past;
 mod place;
 pub mod reports;
 pub mod schedules;

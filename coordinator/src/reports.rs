@@ -2,6 +2,7 @@
 //! of their own streams. Nothing is kept; a page costs what the streams of its tasks have.
 
 use std::{
+    collections::{BTreeMap, BTreeSet},
     ops::ControlFlow,
     sync::{Arc, Mutex},
 };
@@ -9,11 +10,12 @@ use std::{
 use docket_schema::{
     event::{Envelope, TypedEvent as _},
     ids::{RunId, Seq, StreamId, TaskId, Timestamp},
-    report::{COST_KINDS, CallCost, CostFold, RunCost, TaskFold, TaskMetrics, WeekMetrics},
+    report::{COST_KINDS, CallCost, CostFold, CostSums, RunCost, TaskFold, TaskMetrics, WeekMetrics},
     run::RunEvent,
     task::TaskEvent,
     wire::{
-        CostPage, CostQuery, MetricsPage, MetricsQuery, REPORT_TASKS, REPORT_TASKS_MAX, ReportPlace, RunView,
+        CostDay, CostDaysPage, CostDaysQuery, CostPage, CostQuery, MetricsPage, MetricsQuery, REPORT_TASKS,
+        REPORT_TASKS_MAX, ReportPlace, RunView,
     },
 };
 
@@ -23,6 +25,8 @@ use crate::store::{Reported, Store, StoreError};
 const PAGE_EVENTS: u64 = 100_000;
 /// Longest chain of runs that stand on each other's history.
 const LINEAGE_RUNS_MAX: usize = 100;
+/// A day, in microseconds.
+const DAY_US: i64 = 86_400_000_000;
 
 /// Why there is no report.
 #[derive(Debug, thiserror::Error)]
@@ -121,6 +125,29 @@ pub async fn cost(store: &dyn Store, query: &CostQuery) -> Result<CostPage, Repo
         }
     }
     Ok(page)
+}
+
+/// What model calls cost by day and model: a page of [`cost`], added up.
+///
+/// # Errors
+/// [`ReportError`].
+pub async fn cost_days(store: &dyn Store, query: &CostDaysQuery) -> Result<CostDaysPage, ReportError> {
+    let CostDaysQuery { from, until, after, limit } = query.clone();
+    let from = Some(from.ok_or_else(|| wrong("from", "say from when on"))?);
+    let of = CostQuery { from, until, after, limit, calls: true, ..CostQuery::default() };
+    let page = cost(store, &of).await?;
+    let mut days: BTreeMap<(Timestamp, String), CostDay> = BTreeMap::new();
+    let runs = page.runs.iter().map(|run| run.run).collect::<BTreeSet<_>>().len() as u64;
+    for call in page.runs.iter().flat_map(|run| &run.calls) {
+        let at = Timestamp(call.at.0.div_euclid(DAY_US).saturating_mul(DAY_US));
+        let day = days.entry((at, call.model.to_string())).or_insert_with(|| CostDay {
+            at,
+            model: call.model.clone(),
+            sums: CostSums::default(),
+        });
+        day.sums.add(call);
+    }
+    Ok(CostDaysPage { days: days.into_values().collect(), runs, next: page.next })
 }
 
 fn shown(mut cost: RunCost, calls: bool) -> RunCost {

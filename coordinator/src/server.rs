@@ -31,6 +31,7 @@ use crate::{
         TokensUnread, router,
     },
     limits::{LimitError, LimitTable},
+    past::Past,
     schedules::ScheduleTable,
     store::{Store, StoreError},
     tasks::{
@@ -144,6 +145,8 @@ pub struct ServerConfig {
     pub redactor: Redactor,
     /// How it archives.
     pub archive: ArchiveSettings,
+    /// What looks back at runs; without it the routes of that answer that there is none.
+    pub past: Option<Arc<dyn Past>>,
     /// Tests only: where the coordinator dies between a commit and its answer.
     pub answers_lost: Vec<AnswerLost>,
 }
@@ -167,6 +170,7 @@ impl ServerConfig {
             shutdown_grace_ms: 5000,
             redactor: Redactor::default(),
             archive: ArchiveSettings::default(),
+            past: None,
             answers_lost: Vec::new(),
         }
     }
@@ -260,6 +264,7 @@ pub async fn start(
         meters: HttpMeters::default(),
         redactor: config.redactor,
         archive: config.archive.clone(),
+        past: config.past,
         answers_lost: config.answers_lost,
         shutdown: shutdown.clone(),
     });

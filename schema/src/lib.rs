@@ -24,6 +24,7 @@ pub mod snapshot;
 pub mod system;
 pub mod task;
 pub mod tool;
+pub mod trace;
 #[cfg(test)]
 pub mod upcast_tests;
 pub mod wire;

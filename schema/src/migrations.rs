@@ -38,6 +38,7 @@ pub const SQLITE: &[Migration] = migrations!("sqlite":
     12 "0012" "stubs",
     13 "0013" "budgets",
     14 "0014" "checks",
+    15 "0015" "overview",
 );
 
 /// For PostgreSQL.
@@ -56,6 +57,7 @@ pub const POSTGRES: &[Migration] = migrations!("postgres":
     12 "0012" "stubs",
     13 "0013" "budgets",
     14 "0014" "checks",
+    15 "0015" "overview",
 );
 
 #[cfg(test)]

@@ -301,6 +301,7 @@ mod tests {
             queues: Vec::new(),
             engines: vec![EngineRef { name: "react".to_owned(), version: 1 }],
             labels: "gpu=a100".parse().expect("labels"),
+            layers: Vec::new(),
         };
         let worker = WorkerView {
             incarnation: IncarnationId(Uuid::from_u128(5)),

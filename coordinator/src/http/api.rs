@@ -27,6 +27,7 @@ use crate::{
     clock::Clock,
     limits::LimitTable,
     memory::MemoryTable,
+    past::Past,
     schedules::ScheduleTable,
     server::Polls,
     store::{AppendError, Holding, Store},
@@ -71,6 +72,8 @@ pub struct Api {
     pub(crate) redactor: Redactor,
     /// How it archives.
     pub(crate) archive: ArchiveSettings,
+    /// What looks back at runs, where this program brought it.
+    pub(crate) past: Option<Arc<dyn Past>>,
     /// Tests only: where the coordinator dies before it answers.
     pub(crate) answers_lost: Vec<AnswerLost>,
     /// Cancelled when the coordinator shuts down: long polls answer at once, followers end.

@@ -115,6 +115,8 @@ impl Caller {
 pub(crate) enum Access {
     /// Whoever reaches it.
     Open,
+    /// Whoever reaches it, also by a link on another site's page: it is the same for all, whatever they bear.
+    Page,
     /// Holders of these roles, and admins.
     Roles(&'static [Role]),
     /// Holders of these roles, admins, and run processes; what a run process sees is checked by
@@ -129,15 +131,23 @@ impl Access {
     /// say so by a condition of their own, for an append sent again after the end is answered as the first.
     pub(crate) const fn asks_who_holds(self) -> bool {
         match self {
-            Self::Open | Self::Roles(_) | Self::RolesAndRuns(_) => true,
+            Self::Open | Self::Page | Self::Roles(_) | Self::RolesAndRuns(_) => true,
             Self::Appends(_) => false,
+        }
+    }
+
+    /// Whether a browser may say by its cookie who calls. Where nobody need say it, an old cookie is no wrong token.
+    pub(crate) const fn takes_cookies(self) -> bool {
+        match self {
+            Self::Open | Self::Page | Self::Appends(_) => false,
+            Self::Roles(_) | Self::RolesAndRuns(_) => true,
         }
     }
 
     /// Who may call, in words.
     pub(crate) fn takes(self) -> String {
         let (roles, runs) = match self {
-            Self::Open => return "anybody".to_owned(),
+            Self::Open | Self::Page => return "anybody".to_owned(),
             Self::Appends([]) => return "a run's own token".to_owned(),
             Self::Roles(roles) => (roles, false),
             Self::RolesAndRuns(roles) | Self::Appends(roles) => (roles, true),
@@ -156,7 +166,7 @@ impl Access {
         };
         let is_run = matches!(caller, Caller::Run { .. });
         match self {
-            Self::Open => true,
+            Self::Open | Self::Page => true,
             Self::Roles(roles) => role_in(roles),
             Self::RolesAndRuns(roles) => is_run || role_in(roles),
             Self::Appends([]) => is_run,

@@ -14,7 +14,7 @@ use std::{
 
 use axum::{
     body::Body,
-    http::{HeaderMap, HeaderName, HeaderValue, Response, header, request::Parts},
+    http::{HeaderMap, HeaderName, HeaderValue, Method, Response, header, request::Parts},
 };
 use docket_schema::{system::Role, wire::ProblemCode};
 
@@ -24,6 +24,7 @@ use super::{
     errors::Refusal,
     pace::Paced,
 };
+use crate::dashboard;
 
 /// Longest path and query, in bytes: an id and a dozen parameters fit many times.
 const URI_BYTES_MAX: usize = 8 * 1024;
@@ -52,7 +53,7 @@ pub(super) fn peer(parts: &Parts) -> Option<IpAddr> {
 }
 
 /// Refuses a head that is too long, and another host or origin.
-pub(super) fn check(api: &Api, parts: &Parts) -> Result<(), Refusal> {
+pub(super) fn check(api: &Api, parts: &Parts, access: Option<Access>) -> Result<(), Refusal> {
     let path_and_query = parts.uri.path_and_query().map_or("", |both| both.as_str());
     if path_and_query.len() > URI_BYTES_MAX {
         let detail = format!("path and query may have at most {URI_BYTES_MAX} bytes");
@@ -63,15 +64,18 @@ pub(super) fn check(api: &Api, parts: &Parts) -> Result<(), Refusal> {
         let detail = format!("a query may have at most {PARAMETERS_MAX} parameters");
         return Err(Refusal::new(ProblemCode::TooLarge, detail).field("query"));
     }
-    check_host(api, parts)
+    check_host(api, parts, access == Some(Access::Page))
 }
 
 /// Who calls, paced: a good token has a bucket of its own; everything else of an address shares the address's,
 /// so that strangers at an address keep no good token out.
-async fn paced(api: &Api, peer: Option<IpAddr>, headers: &HeaderMap) -> Result<Caller, Refusal> {
-    let stranger = || peer.map_or(Ok(()), |peer| api.pace.request_of(Paced::peer(peer)));
-    let refusal = match bearer(headers) {
-        Ok(None) => return stranger().map(|()| Caller::Anyone),
+async fn paced(
+    api: &Api,
+    peer: Option<IpAddr>,
+    token: Result<Option<&str>, Refusal>,
+) -> Result<Caller, Refusal> {
+    let refusal = match token {
+        Ok(None) => return stranger(api, peer).map(|()| Caller::Anyone),
         Ok(Some(token)) => match known(api, token).await {
             Some(caller) => {
                 if let Some(paced) = Paced::caller(&caller) {
@@ -79,16 +83,59 @@ async fn paced(api: &Api, peer: Option<IpAddr>, headers: &HeaderMap) -> Result<C
                 }
                 return Ok(caller);
             }
-            None => Refusal::new(
-                ProblemCode::Unauthorized,
-                "this token is not one of this coordinator's, or is no more; take the one of its DOCKET_HOME, or \
-                 have one made by `docket token create`",
-            ),
+            None => no_token_of_ours(),
         },
         Err(refusal) => refusal,
     };
-    stranger()?;
+    stranger(api, peer)?;
     Err(unknown(api, peer, refusal))
+}
+
+fn stranger(api: &Api, peer: Option<IpAddr>) -> Result<(), Refusal> {
+    peer.map_or(Ok(()), |peer| api.pace.request_of(Paced::peer(peer)))
+}
+
+/// The refusal of a token that says nothing here.
+pub(super) fn no_token_of_ours() -> Refusal {
+    Refusal::new(
+        ProblemCode::Unauthorized,
+        "this token is not one of this coordinator's, or is no more; take the one of its DOCKET_HOME, or have one \
+         made by `docket token create`",
+    )
+}
+
+/// Name and role of an API token that somebody signs in with. Wrong ones are paced as they are anywhere.
+pub(super) async fn sign_in(api: &Api, peer: Option<IpAddr>, token: &str) -> Result<(String, Role), Refusal> {
+    let short = token.len() <= TOKEN_BYTES_MAX;
+    match if short { known(api, token).await } else { None } {
+        Some(Caller::Api { name, role, .. }) => Ok((name, role)),
+        Some(Caller::Anyone | Caller::Run { .. }) | None => {
+            Err(unknown(api, peer, no_token_of_ours().field("token")))
+        }
+    }
+}
+
+/// Refuses what a form of another page could send: it can set no such header.
+pub(super) fn from_the_dashboard(headers: &HeaderMap) -> Result<(), Refusal> {
+    let mut said = headers.get_all(dashboard::UI_HEADER).iter();
+    if said.next().is_some_and(|value| value == "1") && said.next().is_none() {
+        return Ok(());
+    }
+    let detail = "a request that changes something and says by a cookie who it is must bear `x-docket-ui: 1`";
+    Err(Refusal::new(ProblemCode::Forbidden, detail).field(dashboard::UI_HEADER))
+}
+
+/// The token that a request bears: its `Authorization`, or a browser's cookie where the route takes one.
+fn token_of(access: Access, parts: &Parts) -> Result<Result<Option<&str>, Refusal>, Refusal> {
+    let token = bearer(&parts.headers);
+    if !matches!(token, Ok(None)) || !access.takes_cookies() {
+        return Ok(token);
+    }
+    let Some(cookie) = dashboard::token_of(&parts.headers) else { return Ok(Ok(None)) };
+    if parts.method != Method::GET && parts.method != Method::HEAD {
+        from_the_dashboard(&parts.headers)?;
+    }
+    Ok(Ok(Some(cookie).filter(|cookie| cookie.len() <= TOKEN_BYTES_MAX)))
 }
 
 /// Who holds `token`. One that another coordinator made just now is in the log before it is in this one's table.
@@ -106,12 +153,12 @@ async fn known(api: &Api, token: &str) -> Option<Caller> {
 
 /// The pace of a request that no route takes.
 pub(super) async fn pace(api: &Api, parts: &Parts) -> Result<(), Refusal> {
-    paced(api, peer(parts), &parts.headers).await.map(drop)
+    paced(api, peer(parts), bearer(&parts.headers)).await.map(drop)
 }
 
 /// Refuses a host that a name of a stranger's may have led here, and pages of other origins: what a person
 /// looks at in a browser must not reach the coordinator behind their back.
-fn check_host(api: &Api, parts: &Parts) -> Result<(), Refusal> {
+fn check_host(api: &Api, parts: &Parts, is_page: bool) -> Result<(), Refusal> {
     let wrong = |detail: &str, field: &str| Refusal::new(ProblemCode::Forbidden, detail).field(field);
     let site = HeaderName::from_static("sec-fetch-site");
     for (name, field) in
@@ -141,7 +188,13 @@ fn check_host(api: &Api, parts: &Parts) -> Result<(), Refusal> {
             return Err(wrong("pages of other origins may not call this coordinator", "origin"));
         }
     }
-    if parts.headers.get(site).is_some_and(|site| site != "same-origin" && site != "none") {
+    // A link to the dashboard may stand anywhere: what it leads to is the same for all, and no script reads it.
+    let by_link = is_page
+        && parts.method == Method::GET
+        && parts.headers.get("sec-fetch-mode").is_some_and(|mode| mode == "navigate")
+        && parts.headers.get("sec-fetch-dest").is_some_and(|dest| dest == "document");
+    let other = parts.headers.get(site).is_some_and(|site| site != "same-origin" && site != "none");
+    if other && !by_link {
         return Err(wrong("pages of other sites may not call this coordinator", "sec-fetch-site"));
     }
     Ok(())
@@ -168,7 +221,18 @@ fn is_ours(authority: &str, near: bool, names: &[String]) -> bool {
 /// Who calls, and whether they may.
 pub(super) async fn authorize(api: &Api, access: Access, parts: &Parts) -> Result<Caller, Refusal> {
     let peer = peer(parts);
-    let caller = paced(api, peer, &parts.headers).await?;
+    if access == Access::Page {
+        return stranger(api, peer).map(|()| Caller::Anyone);
+    }
+    let token = match token_of(access, parts) {
+        Ok(token) => token,
+        Err(forged) => {
+            stranger(api, peer)?;
+            api.refused.note(peer, forged.code(), api.clock.now());
+            return Err(forged);
+        }
+    };
+    let caller = paced(api, peer, token).await?;
     if caller != Caller::Anyone
         && let Some(proven) = parts.extensions.get::<Proven>()
     {
@@ -230,8 +294,11 @@ fn bearer(headers: &HeaderMap) -> Result<Option<&str>, Refusal> {
 }
 
 /// The answer as it goes out. Whatever its bytes are, no browser is to make a page of them or keep them.
-pub(super) fn dressed(mut response: Response<Body>) -> Response<Body> {
+pub(super) fn dressed(mut response: Response<Body>, is_page: bool) -> Response<Body> {
     let headers = response.headers_mut();
+    if is_page {
+        dashboard::dress(headers);
+    }
     headers.insert(header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
     headers.entry(header::CACHE_CONTROL).or_insert(HeaderValue::from_static("no-store"));
     response

@@ -9,8 +9,8 @@ use axum::{body::Body, http::Response};
 use docket_schema::{
     ids::{RunId, TaskId},
     wire::{
-        HeartbeatRequest, HeartbeatResponse, LEASE_MAX, Lease, LeaseRequest, LeaseResponse, ProblemCode,
-        ROOM_WHY_BYTES_MAX, ReleaseReason, ReleaseRequest, ReleaseResponse, Room,
+        HeartbeatRequest, HeartbeatResponse, LAYERS_MAX, LEASE_MAX, Lease, LeaseRequest, LeaseResponse,
+        ProblemCode, ROOM_WHY_BYTES_MAX, ReleaseReason, ReleaseRequest, ReleaseResponse, Room,
     },
 };
 use tokio::time::{Instant, sleep_until};
@@ -83,6 +83,14 @@ fn check(request: &LeaseRequest) -> Result<(), Refusal> {
     }
     if request.engines.is_empty() || request.engines.len() > LIST_MAX {
         return wrong("engines", format!("1 to {LIST_MAX} engines the worker has"));
+    }
+    if request.layers.len() > LAYERS_MAX
+        || request.layers.iter().any(|layer| layer.len() > NAME_BYTES_MAX || has_nul(layer))
+    {
+        return wrong(
+            "layers",
+            format!("at most {LAYERS_MAX} names of at most {NAME_BYTES_MAX} bytes, none of them zero"),
+        );
     }
     if request.queues.len() > LIST_MAX {
         return wrong("queues", format!("at most {LIST_MAX} queues; none stands for all"));

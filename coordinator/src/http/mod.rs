@@ -32,7 +32,9 @@ mod lineage;
 mod memory;
 mod metrics;
 mod openapi;
+mod overview;
 mod pace;
+mod past;
 mod queues;
 mod refused;
 mod reports;
@@ -46,6 +48,7 @@ mod table;
 mod task_policy;
 mod tasks;
 mod tokens;
+mod ui;
 
 #[cfg(test)]
 mod tests;

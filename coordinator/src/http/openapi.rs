@@ -86,7 +86,7 @@ fn operation(route: &Route, generator: &mut SchemaGenerator, problem: &Value) ->
         operation["requestBody"] = json!({ "required": true, "content": content });
     }
     let (security, who) = match route.access {
-        Access::Open => (json!([]), "anyone".to_owned()),
+        Access::Open | Access::Page => (json!([]), "anyone".to_owned()),
         Access::Roles(roles) => (json!([{ "token": [] }]), role_names(roles)),
         Access::RolesAndRuns(roles) => (json!([{ "token": [] }]), format!("{}, a run", role_names(roles))),
         Access::Appends([]) => (json!([{ "token": [] }]), "the run".to_owned()),

@@ -24,7 +24,7 @@ pub(super) async fn metrics(api: Arc<Api>, call: Call) -> Answered {
     json(&reports::metrics(&*api.store, &query).await.map_err(refusal)?)
 }
 
-fn refusal(error: ReportError) -> Refusal {
+pub(super) fn refusal(error: ReportError) -> Refusal {
     match error {
         ReportError::Query { field, detail } => {
             Refusal::new(ProblemCode::InvalidRequest, detail).field(field)

@@ -27,9 +27,10 @@ use super::{
     call::{Call, read_body},
     carry, delegate, delivery,
     errors::Refusal,
-    feed, fork, guard, health, inbox, lease, limits, lineage, memory, metrics, openapi, queues, reports,
-    resolve, runs, schedules, sse, status, tasks, tokens,
+    feed, fork, guard, health, inbox, lease, limits, lineage, memory, metrics, openapi, overview, past,
+    queues, reports, resolve, runs, schedules, sse, status, tasks, tokens, ui,
 };
+use crate::dashboard;
 
 /// Bodies of routes that carry no events, blobs or tasks.
 const SMALL_BODY_BYTES_MAX: usize = 1024 * 1024;
@@ -123,6 +124,12 @@ impl Route {
 
     const fn takes<T: JsonSchema>(mut self) -> Self {
         self.request = Shape::Json(SchemaGenerator::subschema_for::<T>);
+        self.body_bytes_max = SMALL_BODY_BYTES_MAX;
+        self
+    }
+
+    /// Takes a small body that is described elsewhere.
+    pub(super) const fn small(mut self) -> Self {
         self.body_bytes_max = SMALL_BODY_BYTES_MAX;
         self
     }
@@ -267,6 +274,18 @@ pub(crate) static ROUTES: &[Route] = &[
         .takes::<wire::ForkRequest>().large().gives::<wire::ForkResponse>(),
     Route::new((Verb::Get, "/v1/runs/{id}/lineage"), READS, "The tree of runs that share history with this one", by!(lineage::lineage))
         .gives::<wire::LineageView>(),
+    Route::new((Verb::Get, "/v1/runs/{id}/timeline"), READS, "A run turn by turn, in a line each", by!(past::timeline))
+        .gives::<wire::Timeline>(),
+    Route::new((Verb::Get, "/v1/runs/{id}/turn"), READS, "One turn: what was said, called and answered, and what the run knew after it", by!(past::turn))
+        .query::<wire::TurnQuery>().gives::<wire::TurnAnswer>(),
+    Route::new((Verb::Get, "/v1/runs/{id}/output"), READS, "The whole output of a tool call or a final check", by!(past::output))
+        .query::<wire::OutputQuery>().gives_shape(Shape::Text),
+    Route::new((Verb::Get, "/v1/runs/{id}/files"), ADMINS, "A file or folder as it was after a turn", by!(past::files))
+        .query::<wire::FilesQuery>().gives::<wire::FileView>(),
+    Route::new((Verb::Get, "/v1/runs/{id}/diff"), ADMINS, "What differs between two moments of a run, or of two runs", by!(past::diff))
+        .query::<wire::DiffQuery>().gives::<wire::DiffView>(),
+    Route::new((Verb::Get, "/v1/runs/{id}/export"), READS, "A run as a file", by!(past::export))
+        .query::<wire::ExportQuery>().gives_shape(Shape::Bytes),
     Route::new((Verb::Post, "/v1/runs/{id}/append"), APPENDS, "Adds events to a run", by!(append::append))
         .takes::<wire::AppendRequest>().large().gives::<wire::AppendResponse>(),
     Route::new((Verb::Post, "/v1/append"), APPENDS_MANY, "Adds events to several runs; each append stands alone", by!(append::append_many))
@@ -290,6 +309,10 @@ pub(crate) static ROUTES: &[Route] = &[
         .gives::<wire::Resolved>(),
     Route::new((Verb::Get, "/v1/cost"), READS, "What the model calls of runs cost, a page at a time", by!(reports::cost))
         .query::<wire::CostQuery>().gives::<wire::CostPage>(),
+    Route::new((Verb::Get, "/v1/cost/days"), READS, "What model calls cost by day and model, a page at a time", by!(overview::cost_days))
+        .query::<wire::CostDaysQuery>().gives::<wire::CostDaysPage>(),
+    Route::new((Verb::Get, "/v1/overview"), READS, "What needs a person, what runs, what just ended, and how all of it stands", by!(overview::overview))
+        .query::<wire::OverviewQuery>().gives::<wire::Overview>(),
     Route::new((Verb::Get, "/v1/metrics"), READS, "How well tasks went, against the targets, a page at a time", by!(reports::metrics))
         .query::<wire::MetricsQuery>().gives::<wire::MetricsPage>(),
     Route::new((Verb::Get, "/v1/status"), Access::Roles(&[Role::Read, Role::Submit, Role::Worker]), "How the queue stands", by!(status::status))
@@ -310,6 +333,8 @@ pub(crate) static ROUTES: &[Route] = &[
         .query::<wire::ArchiveFileQuery>().gives_shape(Shape::Bytes),
     Route::new((Verb::Post, "/v1/archived/{id}/restore"), ADMINS, "Brings a task or run back, with all that shares its history", by!(archive::bring_back))
         .gives::<wire::RestoreResponse>(),
+    Route::new((Verb::Get, "/v1/whoami"), Access::Roles(&[Role::Read, Role::Submit, Role::Worker]), "Whose token this is, and what it is good for", by!(ui::whoami))
+        .gives::<wire::Whoami>(),
     Route::new((Verb::Get, "/v1/tokens"), ADMINS, "Tokens that were made, without themselves", by!(tokens::list))
         .gives::<wire::TokenList>(),
     Route::new((Verb::Post, "/v1/tokens"), ADMINS, "Makes a token; it is told this once", by!(tokens::create))
@@ -329,11 +354,11 @@ pub(crate) static ROUTES: &[Route] = &[
 
 /// The router over the table.
 pub(crate) fn router(api: Arc<Api>) -> Router {
-    router_of(api, ROUTES)
+    router_of(api, ROUTES.iter().chain(ui::UI_ROUTES))
 }
 
 /// A router over these routes.
-pub(super) fn router_of(api: Arc<Api>, routes: &'static [Route]) -> Router {
+pub(super) fn router_of(api: Arc<Api>, routes: impl IntoIterator<Item = &'static Route>) -> Router {
     let mut router = Router::new();
     for route in routes {
         let api = Arc::clone(&api);
@@ -357,19 +382,21 @@ pub(super) fn router_of(api: Arc<Api>, routes: &'static [Route]) -> Router {
 
 async fn unrouted(api: Arc<Api>, request: Request, refusal: Refusal) -> Response<Body> {
     let (parts, _) = request.into_parts();
-    let passed = match guard::check(&api, &parts) {
+    let is_page = dashboard::is_page(parts.uri.path());
+    let passed = match guard::check(&api, &parts, None) {
         Ok(()) => guard::pace(&api, &parts).await,
         Err(refused) => Err(refused),
     };
     let refusal = passed.err().unwrap_or(refusal);
-    guard::dressed(refusal.into_response())
+    guard::dressed(refusal.into_response(), is_page)
 }
 
 async fn dispatch(api: Arc<Api>, route: &'static Route, request: Request) -> Response<Body> {
     let (mut parts, body) = request.into_parts();
     let (began, meters) = (Instant::now(), Arc::clone(&api));
+    let is_page = dashboard::is_page(parts.uri.path());
     let answer = async {
-        guard::check(&api, &parts)?;
+        guard::check(&api, &parts, Some(route.access))?;
         let peer = guard::peer(&parts);
         let caller = guard::authorize(&api, route.access, &parts).await?;
         if route.access.asks_who_holds() {
@@ -390,7 +417,7 @@ async fn dispatch(api: Arc<Api>, route: &'static Route, request: Request) -> Res
         }
     };
     meters.meters.answered(route, response.status(), began.elapsed());
-    guard::dressed(response)
+    guard::dressed(response, is_page)
 }
 
 /// The path's one placeholder.

@@ -1,8 +1,7 @@
 //! The store: the log, its blobs, and the projections written with it in one transaction.
 //!
-//! The only place with SQL. Two backends behind [`Store`], held to one conformance suite. What a
-//! command means is decided in [`crate::decide`]; the store loads, calls the decision, appends what
-//! it says, projects, and commits, or does none of it.
+//! The only place with SQL. Two backends behind [`Store`], held to one conformance suite. What a command means is decided
+//! in [`crate::decide`]; the store loads, calls the decision, appends what it says, projects, commits, or does none of it.
 
 mod archived;
 mod archived_tasks;
@@ -26,6 +25,7 @@ mod lookout;
 mod meters;
 mod migrate;
 mod outside;
+mod overview;
 mod permits;
 mod plan;
 pub mod postgres;
@@ -52,6 +52,7 @@ pub use error::{AppendError, CommandError, StoreError};
 pub use inbox::{InboxAct, InboxFound, InboxMove, InboxMoved};
 pub use meters::StoreMeters;
 pub use outside::BlobsOutside;
+pub use overview::{OverviewRows, Overviews};
 pub use permits::Permitted;
 pub use reports::{Reported, Reports};
 pub use sql_store::SqlStore;
@@ -255,7 +256,7 @@ pub const ASKED_OFTEN: [&str; 5] =
     [read_flow::COUNTS, read_flow::PARTS, read_flow::KEYS, read::WORKERS, inbox::WAITING];
 
 /// The store. Every method is durable when it answers, or has done nothing.
-pub trait Store: Archives + Reports + Send + Sync + 'static {
+pub trait Store: Archives + Overviews + Reports + Send + Sync + 'static {
     /// `sqlite` or `postgres`.
     fn backend(&self) -> &'static str;
 

@@ -29,6 +29,9 @@ pub struct LeaseRequest {
     /// What the worker says of itself: a task may want a worker that has these.
     #[serde(default, skip_serializing_if = "Labels::is_empty")]
     pub labels: Labels,
+    /// The walls around what its runs' models do, as `docket doctor` names them; at most [`LAYERS_MAX`].
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub layers: Vec<String>,
     /// How many runs it takes at most, and why it takes no more now.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub room: Option<Room>,
@@ -38,6 +41,9 @@ pub struct LeaseRequest {
     #[serde(default)]
     pub wait_ms: u64,
 }
+
+/// Most layers of walls that a worker names.
+pub const LAYERS_MAX: usize = 32;
 
 /// How much room a worker has.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]

@@ -281,4 +281,7 @@ pub struct WorkerAbout {
     /// Labels.
     #[serde(skip_serializing_if = "Labels::is_empty")]
     pub labels: Labels,
+    /// The walls around what its runs' models do; empty where it did not say.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub layers: Vec<String>,
 }

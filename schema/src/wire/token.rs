@@ -51,6 +51,15 @@ pub struct TokenList {
     pub tokens: Vec<TokenView>,
 }
 
+/// `GET /v1/whoami`: whose token the request bears.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct Whoami {
+    /// The token's name, as it stands in the log.
+    pub name: String,
+    /// What it is good for.
+    pub role: Role,
+}
+
 /// A token, without itself.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct TokenView {

@@ -86,7 +86,7 @@ fn call(provider: &str, turn: u32, tokens: u64) -> Vec<NewEvent> {
 }
 
 /// A task that a worker took, whose run began and asked once.
-async fn worked(world: &World, worker: &Worker, spec: TaskSpec, tokens: u64) -> (TaskId, Granted) {
+pub(super) async fn worked(world: &World, worker: &Worker, spec: TaskSpec, tokens: u64) -> (TaskId, Granted) {
     let provider = spec.model.provider.clone();
     let task = world.submit(spec).await;
     let lease = worker.lease_one().await;
@@ -95,7 +95,7 @@ async fn worked(world: &World, worker: &Worker, spec: TaskSpec, tokens: u64) -> 
     (task, lease)
 }
 
-fn of(provider: &str) -> TaskSpec {
+pub(super) fn of(provider: &str) -> TaskSpec {
     TaskSpec { model: model(provider), attempts_max: 1, ..spec("reported") }
 }
 

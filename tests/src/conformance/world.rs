@@ -226,6 +226,7 @@ impl Worker {
     pub fn request(&self, max: u32) -> LeaseRequest {
         LeaseRequest {
             labels: docket_schema::task::Labels::default(),
+            layers: Vec::new(),
             room: None,
             incarnation: self.incarnation,
             number: self.number.fetch_add(1, Ordering::Relaxed) + 1,

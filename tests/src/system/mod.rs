@@ -28,7 +28,7 @@ pub use crowd::{room, say};
 pub use disk::SmallDisk;
 pub use history::{Again, Append, History};
 pub use postgres::fresh_database;
-pub use process::{Finished, Proc, Tool, run, run_fed};
+pub use process::{Finished, Proc, Tool, run, run_fed, run_fed_within};
 pub use procfs::{Signal, children_of, is_stopped, is_there, send, state_of};
 pub use sample::{Sample, commit_all};
 pub use terminal::Terminal;

@@ -41,6 +41,10 @@ pub enum Tool {
     SystemdAnalyze,
     /// Python, to ask other people's programs what they make of ours.
     Python,
+    /// Node, to drive a browser.
+    Node,
+    /// Prometheus' own check of rules, configurations and series.
+    Promtool,
     /// The test itself, in namespaces of its own.
     Unshare,
     /// The binary under test, in the network namespace of another machine.
@@ -57,6 +61,8 @@ impl Tool {
             Self::Git => "git".into(),
             Self::SystemdAnalyze => "systemd-analyze".into(),
             Self::Python => "python3".into(),
+            Self::Node => "node".into(),
+            Self::Promtool => "promtool".into(),
             Self::Unshare => "unshare".into(),
             Self::Enter => "nsenter".into(),
             Self::Ip => "ip".into(),
@@ -69,7 +75,7 @@ impl Tool {
             // What the caller's machine is set to must not decide a test.
             Self::Docket | Self::Enter => {
                 let others = ["DATABASE_URL", "ANTHROPIC_API_KEY", "OPENAI_API_KEY", "RUST_LOG"];
-                name.starts_with("DOCKET_") || others.contains(&name)
+                name.starts_with("DOCKET_") || name.starts_with("OTEL_") || others.contains(&name)
             }
             // Cargo tells a test about its package, and build scripts that look at such variables
             // (ring's) would be run again, with all that depends on them.
@@ -81,9 +87,26 @@ impl Tool {
             Self::Git => name.starts_with("GIT_"),
             Self::SystemdAnalyze => name.starts_with("SYSTEMD_"),
             Self::Python => name.starts_with("PYTHON") && name != "PYTHONPATH",
+            Self::Node => name.starts_with("NODE_"),
             // The test inside is the test outside.
-            Self::Unshare | Self::Ip => false,
+            Self::Unshare | Self::Ip | Self::Promtool => false,
         }
+    }
+
+    /// Starts it for somebody who speaks with it over its standard input and output. It ends with the caller.
+    ///
+    /// # Errors
+    /// It does not start.
+    pub fn spoken_with(
+        self,
+        cwd: &Path,
+        env: &[(&str, &OsStr)],
+        args: &[&str],
+    ) -> Result<tokio::process::Child> {
+        let mut command = tokio::process::Command::from(self.command());
+        command.args(args).current_dir(cwd).envs(env.iter().copied());
+        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::inherit()).kill_on_drop(true);
+        Ok(command.spawn()?)
     }
 
     #[expect(
@@ -187,6 +210,20 @@ pub async fn run_fed<A: AsRef<OsStr>>(
     args: &[A],
     input: &[u8],
 ) -> Result<Finished> {
+    run_fed_within(LONG, tool, cwd, (env, args), input).await
+}
+
+/// The same for a program that does many things, each of them with a limit of its own.
+///
+/// # Errors
+/// It cannot be started, or does not end within `most` (it is killed then).
+pub async fn run_fed_within<A: AsRef<OsStr>>(
+    most: Duration,
+    tool: Tool,
+    cwd: &Path,
+    (env, args): (&[(&str, &OsStr)], &[A]),
+    input: &[u8],
+) -> Result<Finished> {
     let mut command = tokio::process::Command::from(tool.command());
     command.current_dir(cwd).envs(env.iter().copied()).args(args).kill_on_drop(true);
     command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
@@ -197,7 +234,7 @@ pub async fn run_fed<A: AsRef<OsStr>>(
         let _ = pipe.write_all(input).await;
     };
     let both = async { tokio::join!(feed, child.wait_with_output()).1 };
-    let output = tokio::time::timeout(LONG, both).await;
+    let output = tokio::time::timeout(most, both).await;
     Ok(Finished::of(output.with_context(|| format!("{tool:?} does not end"))??))
 }
 

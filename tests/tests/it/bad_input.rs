@@ -394,6 +394,7 @@ async fn what_was_cancelled_before_it_began_is_not_waited_for() -> Result<()> {
     // A worker that has it and does not come to begin.
     let request = LeaseRequest {
         labels: docket_schema::task::Labels::default(),
+        layers: Vec::new(),
         room: None,
         incarnation: docket_worker::clock::new_incarnation(),
         number: 1,

@@ -8,7 +8,7 @@ use std::{
 };
 
 use anyhow::{Context as _, Result, ensure};
-use docket_tests::system::{Tool, docket, run, say};
+use docket_tests::system::{Coordinator, LeaseTime, Place, Tool, docket, run, run_fed, say};
 use serde_json::Value;
 
 /// Seconds that must be left beyond a worker's own grace for its processes to end.
@@ -265,6 +265,95 @@ async fn compose_and_the_image_start_what_docket_takes() -> Result<()> {
     rules(&files)
 }
 
+/// The expressions of Grafana's board, each as a rule that Prometheus can be asked about.
+fn of_the_board() -> Result<Vec<String>> {
+    let board: Value = serde_json::from_str(&std::fs::read_to_string(folder().join("grafana/docket.json"))?)?;
+    let panels = board["panels"].as_array().context("panels")?;
+    let (mut ids, mut taken, mut expressions) = (BTreeSet::new(), BTreeSet::new(), Vec::new());
+    for panel in panels {
+        ensure!(ids.insert(panel["id"].as_u64()), "two panels are {}", panel["id"]);
+        let at = |name: &str| panel["gridPos"][name].as_u64().context("a place");
+        for (x, y) in (at("x")?..at("x")? + at("w")?).flat_map(|x| (0..64).map(move |y| (x, y))) {
+            if (at("y")?..at("y")? + at("h")?).contains(&y) {
+                ensure!(x < 24 && taken.insert((x, y)), "{} lies over another", panel["title"]);
+            }
+        }
+        ensure!(panel["description"].as_str().is_some_and(|text| text.len() > 10), "{}", panel["title"]);
+        for target in panel["targets"].as_array().context("targets")? {
+            let expression = target["expr"].as_str().context("an expression")?;
+            expressions.push(expression.replace("$__rate_interval", "5m").replace("$queue", ".*"));
+        }
+    }
+    ensure!(expressions.len() >= 20 && !expressions.iter().any(|e| e.contains('$')), "{expressions:#?}");
+    Ok(expressions)
+}
+
+/// Whether promtool is here; in CI it is.
+async fn promtool() -> Result<bool> {
+    if run(Tool::Promtool, &folder(), &[], &["--version"]).await.is_ok_and(|ended| ended.success()) {
+        return Ok(true);
+    }
+    say("skipped: no promtool here (Debian's package prometheus)");
+    ensure!(std::env::var_os("CI").is_none(), "CI needs it; .ci/run installs it");
+    Ok(false)
+}
+
+#[tokio::test]
+async fn prometheus_takes_the_rules_the_board_and_what_a_coordinator_tells() -> Result<()> {
+    let expressions = of_the_board()?;
+    let source = std::fs::read_to_string(folder().join("../coordinator/src/http/metrics.rs"))?;
+    for expression in &expressions {
+        told(&source, expression)?;
+    }
+    if !promtool().await? {
+        return Ok(());
+    }
+    let place = tempfile::tempdir()?;
+    for name in ["alerts.yml", "prometheus.yml"] {
+        std::fs::copy(folder().join("prometheus").join(name), place.path().join(name))?;
+    }
+    let path = place.path().join("prometheus.yml");
+    let token = place.path().join("docket.token");
+    std::fs::write(&token, "x")?;
+    let config =
+        std::fs::read_to_string(&path)?.replace("/etc/prometheus/docket.token", &token.to_string_lossy());
+    std::fs::write(&path, config)?;
+    let rules = expressions
+        .iter()
+        .enumerate()
+        .map(|(n, e)| serde_json::json!({ "record": format!("board:{n}"), "expr": e }));
+    // JSON is YAML.
+    let rules = serde_json::json!({ "groups": [{ "name": "board", "rules": rules.collect::<Vec<_>>() }] });
+    std::fs::write(place.path().join("board.yml"), rules.to_string())?;
+    for args in [["check", "config", "prometheus.yml"], ["check", "rules", "board.yml"]] {
+        run(Tool::Promtool, place.path(), &[], &args).await?.ok()?;
+    }
+    // The control: it does not take what is wrong.
+    std::fs::write(place.path().join("wrong.yml"), rules.to_string().replace("sum(", "sum(("))?;
+    ensure!(!run(Tool::Promtool, place.path(), &[], &["check", "rules", "wrong.yml"]).await?.success());
+    let coordinator = Coordinator::start(Place::Home, LeaseTime::Usual).await?;
+    drop(rustls::crypto::ring::default_provider().install_default());
+    let http = reqwest::Client::builder().no_proxy().build()?;
+    let url = format!("{}/metrics", coordinator.address());
+    let told = http.get(url).bearer_auth(coordinator.token()).send().await?.text().await?;
+    let linted = run_fed(Tool::Promtool, place.path(), &[], &["check", "metrics"], told.as_bytes()).await?;
+    linted.ok().with_context(|| told)?;
+    Ok(())
+}
+
+/// Every series that an expression asks for is one that `/metrics` tells; how many it asks for.
+fn told(source: &str, expression: &str) -> Result<usize> {
+    let is_part = |c: char| c.is_ascii_alphanumeric() || c == '_';
+    let names = expression.split(|c| !is_part(c)).filter(|word| word.starts_with("docket_"));
+    let mut asked = 0;
+    for name in names {
+        let name = name.strip_suffix("_bucket").unwrap_or(name);
+        ensure!(source.contains(&format!("\"{name}\"")), "{name} is told by nobody: {expression}");
+        asked += 1;
+    }
+    Ok(asked)
+}
+
 /// Every series that a rule asks for is one that `/metrics` tells.
 fn rules(files: &BTreeMap<String, Vec<Value>>) -> Result<()> {
     let source = std::fs::read_to_string(folder().join("../coordinator/src/http/metrics.rs"))?;
@@ -272,11 +361,7 @@ fn rules(files: &BTreeMap<String, Vec<Value>>) -> Result<()> {
     let mut asked = 0;
     for rule in rules {
         let expression = rule["expr"].as_str().context("an expression")?;
-        let is_part = |c: char| c.is_ascii_alphanumeric() || c == '_';
-        for name in expression.split(|c| !is_part(c)).filter(|word| word.starts_with("docket_")) {
-            ensure!(source.contains(&format!("\"{name}\"")), "{name} is told by nobody: {expression}");
-            asked += 1;
-        }
+        asked += told(&source, expression)?;
         ensure!(rule["annotations"]["summary"].is_string(), "{rule}");
     }
     ensure!(asked >= 6, "{asked} series");

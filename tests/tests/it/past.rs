@@ -4,6 +4,7 @@
 //! What a folder holds is read here by a plain walk that shares no code with docket's snapshots; only the
 //! definition of the tree hash is the schema's.
 
+mod api;
 mod scene;
 
 use std::{
@@ -31,6 +32,7 @@ async fn the_past_of_a_run_is_seen_as_it_was() -> Result<()> {
     authors(&scene).await?;
     refusals(&scene).await?;
     replaced_folders(&scene).await?;
+    api::the_api_shows_the_same(&scene).await?;
     git_lives_on_alone(scene).await
 }
 

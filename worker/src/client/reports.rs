@@ -1,11 +1,19 @@
 //! What runs cost and how well tasks went.
 
-use docket_schema::wire::{CostPage, CostQuery, MetricsPage, MetricsQuery};
+use docket_schema::wire::{CostPage, CostQuery, MetricsPage, MetricsQuery, Overview};
 use reqwest::Method;
 
 use super::{Client, ClientError};
 
 impl Client {
+    /// How everything stands, what needs a person first.
+    ///
+    /// # Errors
+    /// [`ClientError`].
+    pub async fn overview(&self) -> Result<Overview, ClientError> {
+        self.call("ask how everything stands", Method::GET, "/v1/overview").answer().await
+    }
+
     /// A page of what runs cost.
     ///
     /// # Errors

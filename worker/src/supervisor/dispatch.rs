@@ -70,7 +70,7 @@ pub async fn run(
 ) -> Result<SupervisorReport, SupervisorError> {
     let client = Client::trusting(&config.coordinator, config.token.clone(), config.ca.as_deref())
         .map_err(SupervisorError::Client)?;
-    let Preflight { lines, walls } = preflight.await.map_err(SupervisorError::Preflight)?;
+    let Preflight { lines, walls, layers } = preflight.await.map_err(SupervisorError::Preflight)?;
     for line in lines {
         tracing::info!("{line}");
     }
@@ -83,6 +83,7 @@ pub async fn run(
     let dispatcher = Dispatcher {
         config,
         walls,
+        layers,
         client,
         incarnation,
         scratch,
@@ -108,11 +109,14 @@ pub struct Preflight {
     pub lines: Vec<String>,
     /// The walls that passed their controls: run processes need not check them again.
     pub walls: Option<Checked>,
+    /// Their names, for people.
+    pub layers: Vec<String>,
 }
 
 struct Dispatcher {
     config: SupervisorConfig,
     walls: Option<Checked>,
+    layers: Vec<String>,
     client: Client,
     incarnation: IncarnationId,
     scratch: Scratch,
@@ -227,6 +231,7 @@ impl Dispatcher {
                     queues: self.config.queues.clone(),
                     engines: self.config.engines.clone(),
                     labels: self.config.labels.clone(),
+                    layers: self.layers.clone(),
                     room: Some(room(&self.state)),
                     max: wanted.max,
                     wait_ms: ms(wait),

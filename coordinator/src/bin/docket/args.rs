@@ -74,6 +74,8 @@ pub(crate) enum Command {
     Submit(crate::submit::Args),
     /// List tasks
     Ps(crate::ps::Args),
+    /// Everything as it goes: what needs you, what runs, workers, until q
+    Top(crate::top::Args),
     /// Tasks that were submitted together, and how they stand
     Batch(crate::batch::Args),
     /// What keeps a task from running
@@ -144,12 +146,16 @@ pub(crate) enum Command {
     Import(Box<crate::import::Args>),
     /// Which blobs nothing names any more; drop them
     Gc(crate::gc::Args),
+    /// Serve other agents: an MCP server that submits, looks and answers
+    Mcp(crate::mcp::Args),
     /// Move tasks that ended long ago to files; bring them back
     Archive(crate::archive::Args),
     /// Coordinator and workers on this machine, until Ctrl-C
     Up(crate::up::Args),
     /// A coordinator alone
     Serve(crate::serve::Args),
+    /// The dashboard, in a browser
+    Dashboard(crate::dashboard::Args),
     /// A worker for a coordinator elsewhere
     Worker(crate::worker::Args),
     /// The workers that are there: what they take, what they have; drain one
@@ -176,6 +182,8 @@ pub(crate) enum Command {
     Bench(crate::bench::Args),
     /// One tool of the agent by itself
     Tool(crate::tool::Args),
+    /// Manual pages, one for each command
+    Man(crate::man::Args),
     /// A completion script for your shell
     Completions(crate::completions::Args),
 }
@@ -293,6 +301,8 @@ mod tests {
             "docket up --slots 4 --listen 127.0.0.1:0",
             "docket worker --slots 2 --queues a,b",
             "docket demo --keep",
+            "docket dashboard",
+            "docket dashboard --print --json",
             "docket completions zsh",
             "docket --home /tmp/x doctor --json",
         ];

@@ -4,11 +4,11 @@ use std::{ffi::OsString, io::IsTerminal as _};
 
 use docket_schema::{
     content::{Content, WorkPath},
-    ids::RunId,
+    ids::{RunId, Turn},
     snapshot::{Entry, EntryKind},
+    wire::{FileView, FolderEntry},
 };
 use docket_worker::workspace::{Child, Contents, Standing, standing_at};
-use serde::Serialize;
 
 use crate::{
     access::Access,
@@ -16,7 +16,7 @@ use crate::{
     delivery::Remote,
     display::{self, Cell, Style, Table},
     fail::{Exit, FailWith as _, Outcome},
-    past::{After, Past, path_in_tree},
+    past::{Past, path_in_tree},
     resolve,
 };
 
@@ -44,33 +44,6 @@ pub(crate) struct Args {
     raw: bool,
 }
 
-/// A file, link or folder as `--json` shows it: stable.
-#[derive(Debug, Serialize)]
-struct Row<'a> {
-    run: RunId,
-    turn: u32,
-    /// Null for the root.
-    path: Option<&'a WorkPath>,
-    kind: EntryKind,
-    /// Octal, as `chmod` takes it; null for a link.
-    mode: Option<String>,
-    /// Bytes; null for a folder.
-    size: Option<u64>,
-    hash: Option<String>,
-    /// The file's bytes, or the link's target; null for a folder.
-    content: Option<Content>,
-    /// What is in a folder; null for what is none.
-    children: Option<Vec<ChildRow>>,
-}
-
-#[derive(Debug, Serialize)]
-struct ChildRow {
-    name: WorkPath,
-    kind: EntryKind,
-    mode: Option<String>,
-    size: Option<u64>,
-}
-
 /// Prints it.
 pub(crate) async fn run(cx: Context, args: Args) -> Outcome {
     let path = path_in_tree(&args.path)?;
@@ -94,7 +67,7 @@ pub(crate) async fn run(cx: Context, args: Args) -> Outcome {
     };
     access.close().await?;
     if cx.json() {
-        display::say_json(&row(&past, &after, path.as_ref(), &standing, content.as_deref()));
+        display::say_json(&view(past.run, after.turn, path.as_ref(), &standing, content.as_deref()));
         return Ok(Exit::Ok);
     }
     let bytes = content.unwrap_or_default();
@@ -127,17 +100,18 @@ fn size(entry: &Entry) -> Option<u64> {
     (entry.kind != EntryKind::Dir).then_some(entry.size)
 }
 
-fn row<'a>(
-    past: &Past,
-    after: &After,
-    path: Option<&'a WorkPath>,
+/// What stands at a path, as programs read it.
+pub(crate) fn view(
+    run: RunId,
+    turn: Turn,
+    path: Option<&WorkPath>,
     standing: &Standing,
     content: Option<&[u8]>,
-) -> Row<'a> {
-    let row = Row {
-        run: past.run,
-        turn: after.turn.0,
-        path,
+) -> FileView {
+    let view = FileView {
+        run,
+        turn: turn.0,
+        path: path.cloned(),
         kind: EntryKind::Dir,
         mode: None,
         size: None,
@@ -146,20 +120,20 @@ fn row<'a>(
         children: None,
     };
     match standing {
-        Standing::File(entry) | Standing::Link(entry) => Row {
+        Standing::File(entry) | Standing::Link(entry) => FileView {
             kind: entry.kind,
             mode: mode(entry),
             size: size(entry),
             hash: Some(entry.hash.to_string()),
-            ..row
+            ..view
         },
         Standing::Folder { mode, children } => {
             let children = children.iter().filter_map(|child| {
                 let name = WorkPath::new(child.name.clone())?;
                 let entry = &child.entry;
-                Some(ChildRow { name, kind: entry.kind, mode: self::mode(entry), size: size(entry) })
+                Some(FolderEntry { name, kind: entry.kind, mode: self::mode(entry), size: size(entry) })
             });
-            Row { mode: Some(format!("{mode:o}")), children: Some(children.collect()), ..row }
+            FileView { mode: Some(format!("{mode:o}")), children: Some(children.collect()), ..view }
         }
     }
 }

@@ -27,12 +27,14 @@ mod archive;
 mod keys;
 mod roles;
 mod server;
+mod telemetry;
 
 pub(crate) use amounts::{DOLLARS, TEMPERATURE, dollars, sandbox, size};
 pub(crate) use archive::{ArchiveConfig, BlobsConfig, time};
 use keys::{KEYS, Key, number};
 pub(crate) use roles::TeamConfig;
 pub(crate) use server::{CONNECTIONS_MAX, ServerSettings, is_store};
+pub(crate) use telemetry::TelemetrySettings;
 
 /// The settings of this machine.
 #[derive(Debug, Clone)]
@@ -57,6 +59,8 @@ pub(crate) struct Config {
     pub(crate) server: ServerSettings,
     /// Where old tasks go, and when.
     pub(crate) archive: ArchiveConfig,
+    /// Where traces of runs go.
+    pub(crate) telemetry: TelemetrySettings,
     /// Where large blobs are kept.
     pub(crate) blobs: BlobsConfig,
     /// The one CA to trust where the coordinator is https; none = the system's.
@@ -132,13 +136,14 @@ impl Default for Config {
             policy: None,
             mcp: BTreeMap::new(),
             delivery: DeliverySettings::default(),
+            telemetry: TelemetrySettings::default(),
         }
     }
 }
 
 /// All settings.
 fn keys() -> impl Iterator<Item = &'static Key> {
-    KEYS.iter().chain(&server::KEYS).chain(&archive::KEYS)
+    KEYS.iter().chain(&server::KEYS).chain(&archive::KEYS).chain(&telemetry::KEYS)
 }
 
 impl Config {

@@ -1,13 +1,11 @@
 //! Results delivered as tasks complete, while `docket up` runs on the machine that has their sources.
 //!
-//! Follows the log's feed from where it last stood (`deliverer/cursor.rs`): what completed while nobody was here is made
+//! Follows the log's feed from where it last stood (`cursor.rs`): what completed while nobody was here is made
 //! good at the next start. Delivery is idempotent and one deliverer's at a time, so a cursor that was not written costs
 //! nothing. Several are under way at once, each task's one after another. What fails is tried again, less and less
 //! often, and holds the cursor back; soon it is also told in the log, so that the task is undelivered and says why until
 //! a try succeeds. What only a person can settle is told at once. Invariant: a result that is wanted is delivered, is
 //! being tried, or its task is undelivered.
-
-mod cursor;
 
 use std::{
     collections::{BTreeSet, VecDeque},
@@ -28,9 +26,12 @@ use tokio_util::sync::CancellationToken;
 
 use crate::{
     context::Context,
+    cursor::{Cursor, Mark},
     delivery::{self, Ask, Claims, Undone},
 };
-use cursor::{Cursor, Mark};
+
+/// File in the home that says up to where results are delivered.
+const CURSOR: &str = "delivered.position";
 
 /// How often the feed is asked for more when it had none.
 const POLL: Duration = Duration::from_millis(500);
@@ -141,7 +142,7 @@ impl Agenda {
 
 impl Deliverer<'_> {
     async fn deliver_on(&self) {
-        let mut cursor = Cursor::open(self.cx.home.path());
+        let mut cursor = Cursor::open(self.cx.home.path(), CURSOR, "deliveries");
         let mut read: Option<Mark> = None;
         let mut agenda = Agenda::default();
         let mut under_way: FuturesUnordered<BoxFuture<'_, (Job, Result<Tried, ClientError>)>> =

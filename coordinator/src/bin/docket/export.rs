@@ -7,9 +7,15 @@ mod jsonl;
 mod predictions;
 mod texts;
 
+pub(crate) use atif::thought;
+
 use std::{io::Write as _, path::PathBuf};
 
-use docket_schema::ids::RunId;
+use docket_schema::{
+    ids::RunId,
+    trace::{Resource, export_request},
+    wire::ExportForm,
+};
 use docket_worker::client::{Client, Lineage};
 
 use crate::{
@@ -17,7 +23,7 @@ use crate::{
     context::Context,
     display,
     fail::{Exit, FailWith as _, Failure, Outcome},
-    resolve,
+    resolve, telemetry,
 };
 
 /// Flags.
@@ -27,6 +33,7 @@ use crate::{
           `docket import` takes it in elsewhere. One zstd stream of JSON Lines; --plain leaves it uncompressed
   atif    an ATIF v1.7 trajectory: what was said, called and answered, with tokens and costs
   jsonl   one event a line, decoded, with long texts in their place
+  otlp    the run as spans (OTLP's JSON), without prompts, answers and outputs: for a collector's /v1/traces
 
 Nothing is redacted: snapshots hold files as they were. The file is readable by its owner alone.
 
@@ -76,6 +83,8 @@ enum Format {
     Atif,
     /// JSON Lines of events
     Jsonl,
+    /// OpenTelemetry spans, as a collector takes them
+    Otlp,
 }
 
 /// What was written.
@@ -123,7 +132,9 @@ pub(crate) async fn run(cx: Context, args: Args) -> Outcome {
     let mut file = tempfile::NamedTempFile::new_in(&folder)
         .fail_with(Exit::Failed, || format!("cannot write in {}", folder.display()))?;
     let written = match run {
-        Some(run) => write(&access.client, run, &args, &mut file).await?,
+        Some(run) => {
+            write(&access.client, run, (args.format, args.plain, args.text_bytes), &mut file).await?
+        }
         None => {
             let asked =
                 predictions::Asked { batch: args.batch.as_deref(), model_name: args.model_name.as_deref() };
@@ -186,13 +197,29 @@ fn send(mut file: std::fs::File, to_terminal: bool) -> Outcome {
     }
 }
 
+/// Writes a run in this form, as the API hands it out.
+pub(crate) async fn of_run(
+    client: &Client,
+    run: RunId,
+    form: ExportForm,
+    to: &mut tempfile::NamedTempFile,
+) -> Outcome<Written> {
+    let format = match form {
+        ExportForm::Docket => Format::Docket,
+        ExportForm::Jsonl => Format::Jsonl,
+        ExportForm::Atif => Format::Atif,
+        ExportForm::Otlp => Format::Otlp,
+    };
+    write(client, run, (format, false, TEXT_BYTES), to).await
+}
+
 async fn write(
     client: &Client,
     run: RunId,
-    args: &Args,
+    (format, plain, text_bytes): (Format, bool, usize),
     to: &mut tempfile::NamedTempFile,
 ) -> Outcome<Written> {
-    match (args.format, args.plain) {
+    match (format, plain) {
         (Format::Docket, true) => {
             let mut to = std::io::BufWriter::new(to);
             let written = file::write(client, run, &mut to).await?;
@@ -207,16 +234,32 @@ async fn write(
         }
         (Format::Atif, _) => {
             let events = client.all_events(run, Lineage::Whole).await?;
-            let texts = texts::read(client, &events, args.text_bytes).await?;
+            let texts = texts::read(client, &events, text_bytes).await?;
             let trajectory = atif::trajectory(run, &events, &texts)?;
             let mut text = serde_json::to_string_pretty(&trajectory).fail_as(Exit::Failed)?;
             text.push('\n');
             to.write_all(text.as_bytes()).fail_as(Exit::Failed)?;
             Ok(Written { events: events.len() as u64, blobs: texts.len() as u64 })
         }
+        (Format::Otlp, _) => {
+            let events = client.all_events(run, Lineage::Own).await?;
+            let spans = telemetry::of_events(run, &events).fail_with(Exit::EngineMissing, || {
+                "this build does not know an event of the run".to_owned()
+            })?;
+            let resource = Resource {
+                service: "docket".to_owned(),
+                version: env!("CARGO_PKG_VERSION").to_owned(),
+                attributes: Vec::new(),
+            };
+            let mut text =
+                serde_json::to_string_pretty(&export_request(&resource, &spans)).fail_as(Exit::Failed)?;
+            text.push('\n');
+            to.write_all(text.as_bytes()).fail_as(Exit::Failed)?;
+            Ok(Written { events: events.len() as u64, blobs: 0 })
+        }
         (Format::Jsonl, _) => {
             let events = client.all_events(run, Lineage::Whole).await?;
-            let texts = texts::read(client, &events, args.text_bytes).await?;
+            let texts = texts::read(client, &events, text_bytes).await?;
             for event in &events {
                 let line = jsonl::line(event, &texts).fail_as(Exit::Failed)?;
                 to.write_all(line.as_bytes()).fail_as(Exit::Failed)?;

@@ -7,6 +7,7 @@ use docket_coordinator::{
     archive::{ArchiveDies, ArchiveSettings, Retention},
     clock::Clock,
     http::{AnswerLost, ApiToken, Rates, Role},
+    past::Past,
     server::{self, Exposure, Running, ServeError, ServerConfig, TlsIdentity},
     store::{SqlStore, Store, StoreError, postgres, sqlite},
 };
@@ -16,6 +17,7 @@ use crate::{
     context::Context,
     fail::{Exit, FailWith as _, Outcome},
     logging,
+    looker::Looker,
 };
 
 /// Providers and the variables their keys come in.
@@ -73,6 +75,7 @@ impl Local {
         let settings = &cx.config.server;
         let token = cx.home.token()?;
         let store = open_store(cx).await?;
+        let looker = Arc::new(Looker::new(cx, Arc::clone(&store))?);
         let config = ServerConfig {
             bind,
             exposure,
@@ -95,6 +98,7 @@ impl Local {
                 dies: archive_dies,
                 ..ArchiveSettings::default()
             },
+            past: Some(Arc::clone(&looker) as Arc<dyn Past>),
             answers_lost,
             ..ServerConfig::loopback(0, vec![ApiToken::of(user(), Role::Admin, token.expose())])
         };
@@ -114,6 +118,7 @@ impl Local {
             }
         };
         let address = running.url();
+        looker.reaches(&address, cx.home.token()?)?;
         Ok(Self { running, store, address })
     }
 

@@ -1,6 +1,9 @@
-//! What servers and workers say on standard error.
+//! What servers and workers say on standard error: lines for people, or a JSON object a line.
 
 use std::io::IsTerminal as _;
+
+/// `json` in it makes each line an object, for what collects logs.
+const FORMAT: &str = "DOCKET_LOG_FORMAT";
 
 /// Starts logging: warnings, or more with `-v`; `DOCKET_LOG` (as `docket_worker=debug`) goes over it.
 pub(crate) fn start(verbose: u8) {
@@ -19,6 +22,11 @@ pub(crate) fn start(verbose: u8) {
         // Where standard error is a file on a full disk, the complaint about it would panic, and the
         // request in hand would go unanswered.
         .log_internal_errors(false);
+    let as_json = std::env::var(FORMAT).is_ok_and(|format| format.trim().eq_ignore_ascii_case("json"));
     // A second start keeps the first: nothing is lost by it.
-    drop(subscriber.try_init());
+    if as_json {
+        drop(subscriber.json().flatten_event(true).with_target(true).try_init());
+    } else {
+        drop(subscriber.try_init());
+    }
 }

@@ -27,6 +27,8 @@ mod conditions;
 mod config;
 mod context;
 mod cost;
+mod cursor;
+mod dashboard;
 mod db;
 mod deliverer;
 mod delivery;
@@ -52,6 +54,9 @@ mod lineage;
 mod local;
 mod logging;
 mod logs;
+mod looker;
+mod man;
+mod mcp;
 mod memory;
 mod metrics;
 mod past;
@@ -80,9 +85,11 @@ mod signals;
 mod step;
 mod submit;
 mod supervise;
+mod telemetry;
 mod tell;
 mod token;
 mod tool;
+mod top;
 mod up;
 mod verify;
 mod why;
@@ -187,11 +194,15 @@ async fn dispatch(cx: Context, command: Command) -> Outcome {
         Command::Archive(args) => archive::run(cx, args).await,
         Command::Up(args) => up::run(cx, args).await,
         Command::Serve(args) => serve::run(cx, args).await,
+        Command::Dashboard(args) => dashboard::run(cx, args).await,
         Command::Worker(args) => worker::run(cx, args).await,
         Command::Workers(args) => workers::run(cx, args).await,
         Command::Schedule(args) => Box::pin(schedule::run(cx, args)).await,
         Command::Limit(args) => limit::run(cx, args).await,
         Command::Memory(args) => memory::run(cx, args).await,
+        Command::Man(args) => man::run(&args),
+        Command::Top(args) => Box::pin(top::run(cx, args)).await,
+        Command::Mcp(args) => Box::pin(mcp::run(cx, args)).await,
         Command::Queue(args) => queue::run(cx, args).await,
         Command::Inbox(args) => inbox::run(cx, args).await,
         Command::Token(args) => token::run(cx, args).await,

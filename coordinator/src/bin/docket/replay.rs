@@ -21,8 +21,10 @@ use docket_worker::{
 };
 
 pub(crate) use self::{
+    output::recorded,
     sketch::decoded,
     tools::{Choice, run_again},
+    turns::{Reader, shown},
 };
 use crate::{
     access::Access,
@@ -31,7 +33,7 @@ use crate::{
     delivery::Remote,
     display,
     fail::{Exit, FailWith as _, Failure, Outcome},
-    replay::{text::Kind, turns::Reader},
+    replay::text::Kind,
     resolve, verify,
 };
 

@@ -7,6 +7,7 @@ use docket_coordinator::{
     http::AnswerLost,
     server::{Exposure, TlsIdentity},
 };
+use docket_worker::client::Client;
 
 use crate::{
     context::Context,
@@ -16,6 +17,7 @@ use crate::{
     local::{Listening, Local},
     logging,
     signals::Stop,
+    telemetry::Telemetry,
 };
 
 /// Flags.
@@ -145,19 +147,26 @@ pub(crate) fn own(cx: &Context) -> Outcome<Lock> {
 pub(crate) fn announce(cx: &Context, served: &Served, workers: u32) {
     let (address, tls) = (served.address(), served.tls_address());
     if cx.json() {
-        let mut said = serde_json::json!({ "address": address, "pid": std::process::id(), "slots": workers });
+        let mut said = serde_json::json!({
+            "address": address,
+            "dashboard": format!("{address}/ui/"),
+            "pid": std::process::id(),
+            "slots": workers,
+        });
         if let Some(tls) = tls {
             said["tls_address"] = tls.into();
         }
         display::say_json(&said);
         return;
     }
+    let dashboard = tls.as_deref().unwrap_or(address).to_owned();
     let address = tls.map_or_else(|| address.to_owned(), |tls| format!("{tls} (here {address})"));
     let slots = if workers == 0 { String::new() } else { format!(", up to {workers} runs at once") };
     display::say(&format!(
         "docket serves {} at {address}{slots}; Ctrl-C ends it in order",
         cx.home.path().display()
     ));
+    display::say(&format!("the dashboard is {dashboard}/ui/; `docket dashboard` opens it signed in"));
 }
 
 /// Serves until told to stop.
@@ -166,7 +175,12 @@ pub(crate) async fn run(mut cx: Context, args: Args) -> Outcome {
     let stop = Stop::listen()?;
     let served = Served::start(&mut cx, &args.server).await?;
     announce(&cx, &served, 0);
+    let client = Client::new(served.address(), cx.home.token()?)?;
+    let telemetry = Telemetry::start(&cx, &client)?;
     stop.drain.cancelled().await;
+    if let Some(telemetry) = telemetry {
+        telemetry.stop().await;
+    }
     tokio::select! {
         () = served.stop() => {}
         () = stop.now.cancelled() => {}

@@ -23,8 +23,15 @@ mod skeleton;
 mod terminal;
 #[cfg(test)]
 mod tests;
+mod timeline;
 mod travel;
 mod view;
+
+pub(crate) use fetch::Beside;
+pub(crate) use keys::Key;
+pub(crate) use shell::keys as keys_of_terminal;
+pub(crate) use terminal::{Heard, Taken, is_there};
+pub(crate) use timeline::timeline;
 
 use ratatui::{buffer::Buffer, layout::Rect};
 

@@ -176,7 +176,9 @@ async fn preflight((choice, limits): (SandboxChoice, Limits), scratch: PathBuf) 
     let missing =
         report.missing.iter().map(|missing| format!("without {}: {}", missing.layer.name(), missing.reason));
     let first = format!("sandbox {}: {}", report.backend, active.join(", "));
-    Ok(Preflight { lines: std::iter::once(first).chain(missing).collect(), walls: Some(sandbox.checked()) })
+    let layers = active.into_iter().map(str::to_owned).collect();
+    let lines = std::iter::once(first).chain(missing).collect();
+    Ok(Preflight { lines, walls: Some(sandbox.checked()), layers })
 }
 
 /// The worker's choice as the sandbox takes it.

@@ -11,6 +11,7 @@ use crate::{
     serve::{self, Served, ServerArgs},
     signals::Stop,
     supervise,
+    telemetry::Telemetry,
 };
 
 /// Flags.
@@ -46,6 +47,7 @@ pub(crate) async fn run(mut cx: Context, args: Args) -> Outcome {
     serve::announce(&cx, &served, cx.config.slots);
     let deliveries = CancellationToken::new();
     let (until, at) = (deliveries.clone(), cx.clone());
+    let telemetry = Telemetry::start(&cx, &client)?;
     let deliverer = tokio::spawn(async move { deliverer::run(&at, &client, until).await });
     let ended = worker.await;
     if ended.is_ok() && !stop.drain.is_cancelled() {
@@ -58,6 +60,9 @@ pub(crate) async fn run(mut cx: Context, args: Args) -> Outcome {
     deliveries.cancel();
     if let Err(error) = deliverer.await {
         tracing::error!(%error, "the deliverer ended badly; `docket apply` makes branches by hand");
+    }
+    if let Some(telemetry) = telemetry {
+        telemetry.stop().await;
     }
     tokio::select! {
         () = served.stop() => {}

@@ -3,6 +3,7 @@
 mod appends;
 mod bulk;
 mod carry;
+mod dashboard;
 mod delegation;
 mod doors;
 pub(super) mod events;

@@ -217,6 +217,7 @@ pub(super) fn append_request(epoch: Epoch, at: u64, events: Vec<NewEvent>) -> Ap
 pub(super) fn lease_request(wait_ms: u64) -> LeaseRequest {
     LeaseRequest {
         labels: docket_schema::task::Labels::default(),
+        layers: Vec::new(),
         room: None,
         incarnation: IncarnationId(clock::new_id()),
         number: 1,

@@ -48,6 +48,7 @@ impl Hand {
         self.number += 1;
         LeaseRequest {
             labels: docket_schema::task::Labels::default(),
+            layers: Vec::new(),
             room: None,
             incarnation: self.incarnation,
             number: self.number,

@@ -11,7 +11,7 @@ use serde_json::{Map, json};
 use super::{
     appends, checkpoints, crash, drain, edit, engine, finished, fold,
     group::Group,
-    http, latency, long,
+    http, latency, long, overview,
     places::{PgSchema, Place, Served, empty, sqlite_in},
     raw::Raw,
     remote,
@@ -343,6 +343,8 @@ async fn measure(
                 Ok(())
             }
         },
+        Group::Overview => overview::at_sqlite(&folder, effort, report).await,
+        Group::OverviewPostgres => overview::at_postgres(args.postgres.as_deref(), effort, report).await,
         Group::Fold => {
             let store = sqlite_in(&folder).await?;
             let measured = fold::measure(&store, effort, report).await;

@@ -47,7 +47,7 @@ const fn plain(group: Group, name: &'static str, what: &'static str) -> Figure {
 }
 
 /// All figures, in the order they are shown.
-pub(super) const FIGURES: [Figure; 111] = [
+pub(super) const FIGURES: [Figure; 115] = [
     at_most(
         Group::Turns,
         "turn_overhead_ms_p50",
@@ -239,6 +239,10 @@ pub(super) const FIGURES: [Figure; 111] = [
     ),
     at_most(Group::FinishedPostgres, "finished_append_ratio_postgres", 1.5, "an append, likewise"),
     at_most(Group::FinishedPostgres, "finished_ps_ratio_postgres", 1.5, "what ps and queue read, likewise"),
+    plain(Group::Overview, "overview_tasks", "tasks in the store, half of them ended"),
+    at_most(Group::Overview, "overview_ms_p95", 100.0, "what the dashboard's first page asks for"),
+    plain(Group::OverviewPostgres, "overview_tasks_postgres", "likewise"),
+    at_most(Group::OverviewPostgres, "overview_ms_p95_postgres", 100.0, "likewise"),
     plain(
         Group::Turns,
         "drain_isolated_tasks_per_s",

@@ -17,6 +17,10 @@ pub(crate) enum Group {
     Finished,
     /// The same at the PostgreSQL store
     FinishedPostgres,
+    /// What a person looks at first, over 100,000 tasks
+    Overview,
+    /// The same at the PostgreSQL store
+    OverviewPostgres,
     /// From submit to a waiting worker's hands
     Latency,
     /// Reading, verifying and folding a log
@@ -41,7 +45,7 @@ pub(crate) enum Group {
 
 impl Group {
     /// All groups, in the order they run: what needs a quiet machine first.
-    pub(super) const ALL: [Self; 17] = [
+    pub(super) const ALL: [Self; 19] = [
         Self::Latency,
         Self::Turns,
         Self::Workers,
@@ -54,6 +58,8 @@ impl Group {
         Self::DrainPostgres,
         Self::Finished,
         Self::FinishedPostgres,
+        Self::Overview,
+        Self::OverviewPostgres,
         Self::Fold,
         Self::Storage,
         Self::Edit,
@@ -77,6 +83,8 @@ impl Group {
             Self::DrainPostgres => "drain-postgres",
             Self::Finished => "finished",
             Self::FinishedPostgres => "finished-postgres",
+            Self::Overview => "overview",
+            Self::OverviewPostgres => "overview-postgres",
             Self::Latency => "latency",
             Self::Fold => "fold",
             Self::Turns => "turns",

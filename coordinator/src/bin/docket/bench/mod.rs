@@ -25,6 +25,7 @@ mod isolated;
 mod latency;
 mod long;
 mod model_server;
+mod overview;
 mod places;
 mod proc;
 mod raw;

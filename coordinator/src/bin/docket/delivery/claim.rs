@@ -311,6 +311,7 @@ mod tests {
             let task = crate::bench::put_task(&store).await.expect("submits");
             let request = LeaseRequest {
                 labels: docket_schema::task::Labels::default(),
+                layers: Vec::new(),
                 room: None,
                 incarnation: IncarnationId(clock::new_id()),
                 number: 1,

@@ -424,7 +424,7 @@ fn usd(nusd: u64) -> f64 {
 }
 
 /// The words of a provider's reasoning, where it shows them.
-fn thought(data: &Value) -> &str {
+pub(crate) fn thought(data: &Value) -> &str {
     ["thinking", "text", "reasoning_content", "reasoning"]
         .iter()
         .find_map(|name| data.get(name).and_then(Value::as_str))

@@ -16,7 +16,19 @@ use crate::{
 
 /// Writes the whole output of the call with this id.
 pub(crate) async fn say(cx: &Context, client: &Client, run: RunId, history: &History, call: &str) -> Outcome {
-    let mut known = Vec::new();
+    let (name, bytes) = recorded(client, run, history, call).await?;
+    show(cx, run, (call, &name), &bytes);
+    Ok(Exit::Ok)
+}
+
+/// The name and the whole output of the call with this id.
+pub(crate) async fn recorded(
+    client: &Client,
+    run: RunId,
+    history: &History,
+    call: &str,
+) -> Outcome<(String, Vec<u8>)> {
+    let mut last = None;
     for turn in sketches(history) {
         let tools = turn.tools.into_iter().map(|tool| {
             let result = tool.result.map(|result| (result.content, result.full));
@@ -28,19 +40,17 @@ pub(crate) async fn say(cx: &Context, client: &Client, run: RunId, history: &His
         });
         for (id, name, result) in tools.chain(gates) {
             if id.0 != call {
-                known.push(id.0);
+                last = Some(id.0);
                 continue;
             }
             let Some((content, full)) = result else {
                 let message = format!("call {call} ({name}) has no result in the log");
                 return Err(Failure::new(Exit::NotFound, message));
             };
-            let bytes = whole(client, &content, full).await?;
-            show(cx, run, (call, &name), &bytes);
-            return Ok(Exit::Ok);
+            return Ok((name, whole(client, &content, full).await?));
         }
     }
-    let last = known.last().map_or_else(String::new, |last| format!("; its last call is {last}"));
+    let last = last.map_or_else(String::new, |last| format!("; its last call is {last}"));
     Err(Failure::new(Exit::NotFound, format!("run {} has no call `{call}`{last}", run.short())))
 }
 

@@ -1,9 +1,12 @@
 //! Turns as people read them.
 
-use docket_schema::{ids::RunId, run::RunStarted};
+use docket_schema::{
+    ids::RunId,
+    run::RunStarted,
+    wire::{CallView, TurnView},
+};
 use serde_json::Value;
 
-use super::turns::{Call, Turn};
 use crate::{
     context::Context,
     display::{self, Style, duration, excerpt, line, money},
@@ -57,7 +60,7 @@ pub(crate) fn head(cx: &Context, kind: Kind, run: RunId, pins: &RunStarted) {
 }
 
 /// Prints a turn.
-pub(crate) fn turn(cx: &Context, turn: &Turn, length: Length) {
+pub(crate) fn turn(cx: &Context, turn: &TurnView, length: Length) {
     let columns = cx.screen.columns();
     let phases = turn.phases.join(", ");
     let name =
@@ -89,15 +92,15 @@ pub(crate) fn turn(cx: &Context, turn: &Turn, length: Length) {
         let path = line(&change.path.to_string()).into_owned();
         let by = change.by_hand.as_ref().map_or_else(String::new, |by| format!(" by hand: {}", line(by)));
         let by = cx.screen.paint(Style::Warn, &by);
-        display::say(&format!("  {} {path}{by}", cx.screen.paint(Style::Good, change.what)));
+        display::say(&format!("  {} {path}{by}", cx.screen.paint(Style::Good, &change.what)));
         if let Some(diff) = &change.diff {
             say_diff(cx, diff, length);
         }
     }
     for gate in &turn.gates {
-        let (style, word) = match (gate.passed, gate.came_to) {
-            (Some(true), "passed" | "mended") => (Style::Good, gate.came_to),
-            (Some(false), "failed") => (Style::Bad, gate.came_to),
+        let (style, word) = match (gate.passed, gate.came_to.as_str()) {
+            (Some(true), came_to @ ("passed" | "mended")) => (Style::Good, came_to),
+            (Some(false), came_to @ "failed") => (Style::Bad, came_to),
             (_, came_to) => (Style::Warn, came_to),
         };
         let command = line(&gate.command).into_owned();
@@ -126,7 +129,7 @@ fn say_block(text: &str) {
     }
 }
 
-fn say_call(cx: &Context, call: &Call, length: Length) {
+fn say_call(cx: &Context, call: &CallView, length: Length) {
     let columns = cx.screen.columns();
     let (style, word) = match &call.came_to {
         Some(word) if call.failed => (Style::Warn, word.as_str()),

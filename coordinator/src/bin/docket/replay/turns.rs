@@ -6,18 +6,16 @@
 use std::ops::RangeInclusive;
 
 use docket_schema::{
-    content::{Content, WorkPath},
-    ids::{self, RunId, Seq},
-    run::{GateFinished, History, Overlay, RunEvent, SnapshotParts},
+    content::Content,
+    ids::{self, RunId},
+    run::{GateFinished, History, Overlay, RunEvent, SnapshotParts, TurnSpan},
     snapshot::Manifest,
-    tool::TestCounts,
+    wire::{AttemptView, CallView, ChangeView, GateView, TurnView},
 };
 use docket_worker::{
     client::Client,
-    workspace::{BaseObjects, ChangeView, Contents, diff_manifests},
+    workspace::{BaseObjects, ChangeView as Compared, Contents, FileDiff, diff_manifests},
 };
-use serde::Serialize;
-use serde_json::Value;
 
 use super::sketch::{Asked, Attempt, Changed, GateSketch, Sketch, ToolSketch, decoded, sketch};
 use crate::{
@@ -25,99 +23,6 @@ use crate::{
     events,
     fail::{Exit, FailWith as _, Outcome},
 };
-
-/// A turn as `--json` shows it: stable.
-#[derive(Debug, Default, Serialize)]
-pub(crate) struct Turn {
-    /// `view`: from the log alone.
-    pub(crate) replay: &'static str,
-    pub(crate) run: Option<RunId>,
-    pub(crate) turn: u32,
-    pub(crate) phases: Vec<&'static str>,
-    /// What the model was newly told before it decided: the task, a person's words, the runtime's.
-    pub(crate) told: Vec<String>,
-    /// Of the last attempt.
-    pub(crate) request_hash: Option<String>,
-    /// Of the last attempt.
-    pub(crate) decision_hash: Option<String>,
-    /// How often the model was asked, each with its request.
-    pub(crate) attempts: Vec<Ask>,
-    pub(crate) text: String,
-    pub(crate) tools: Vec<Call>,
-    pub(crate) gates: Vec<Gate>,
-    pub(crate) changes: Vec<Change>,
-    pub(crate) tree: Option<String>,
-    /// Failed attempts at the model, recoveries, limits: what else happened.
-    pub(crate) notes: Vec<String>,
-    pub(crate) input_tokens: u64,
-    pub(crate) output_tokens: u64,
-    pub(crate) cost_nusd: u64,
-    pub(crate) ended: Option<String>,
-    pub(crate) first_seq: Seq,
-    pub(crate) last_seq: Seq,
-}
-
-/// One attempt at the model.
-#[derive(Debug, Serialize)]
-pub(crate) struct Ask {
-    pub(crate) seq: Seq,
-    pub(crate) attempt: u32,
-    pub(crate) model: String,
-    pub(crate) request_hash: String,
-    pub(crate) request_bytes: u64,
-    pub(crate) decision_hash: String,
-    /// `answered`, `failed`; none while no answer is recorded.
-    pub(crate) outcome: Option<&'static str>,
-}
-
-/// A tool call and its result.
-#[derive(Debug, Serialize)]
-pub(crate) struct Call {
-    pub(crate) call: String,
-    pub(crate) name: String,
-    pub(crate) args: Value,
-    /// Of the tool: `ok`, `failed`, `refused`, `unknown`; none where no result was recorded.
-    pub(crate) status: Option<&'static str>,
-    /// What it came to in a word: its status, or how its command or its tests ended: `exit 7`, `3 failed`.
-    pub(crate) came_to: Option<String>,
-    /// Whether the turn's work failed in it: the tool, its command or its tests.
-    pub(crate) failed: bool,
-    /// Exit status of its command.
-    pub(crate) exit: Option<i32>,
-    /// What a test runner counted.
-    pub(crate) tests: Option<TestCounts>,
-    pub(crate) result: String,
-    /// Size of the whole output where `result` is cut: `--output CALL` prints it.
-    pub(crate) output_bytes: Option<u64>,
-    pub(crate) duration_ms: u64,
-}
-
-/// A final check and its result.
-#[derive(Debug, Serialize)]
-pub(crate) struct Gate {
-    pub(crate) call: String,
-    pub(crate) name: String,
-    pub(crate) command: String,
-    pub(crate) passed: Option<bool>,
-    /// In words: also that a linter is not installed, or that a mending mended nothing.
-    pub(crate) came_to: &'static str,
-    pub(crate) output: String,
-    /// Size of the whole output where `output` is cut: `--output CALL` prints it.
-    pub(crate) output_bytes: Option<u64>,
-    pub(crate) duration_ms: u64,
-}
-
-/// A path that changed in a turn.
-#[derive(Debug, Serialize)]
-pub(crate) struct Change {
-    pub(crate) path: WorkPath,
-    /// `added`, `changed`, `removed`.
-    pub(crate) what: &'static str,
-    /// The person who changed it in `docket shell`; null where it is the run's work.
-    pub(crate) by_hand: Option<String>,
-    /// Unified, where it is text.
-    pub(crate) diff: Option<String>,
-}
 
 /// Where contents come from.
 pub(crate) struct Reader<'a> {
@@ -146,9 +51,11 @@ impl Reader<'_> {
         run: RunId,
         history: &History,
         range: &RangeInclusive<ids::Turn>,
-    ) -> Outcome<Vec<Turn>> {
-        let mut spans = history.turns().iter().filter(|span| range.contains(&span.turn)).peekable();
-        let Some(first) = spans.peek() else { return Ok(Vec::new()) };
+    ) -> Outcome<Vec<TurnView>> {
+        let spans = history.turns().iter().filter(|span| range.contains(&span.turn));
+        // Collected: what is held while contents are fetched must be able to move between threads.
+        let spans: Vec<&TurnSpan> = spans.collect();
+        let Some(first) = spans.first() else { return Ok(Vec::new()) };
         let mut overlay = overlay_before(history, first.events.start);
         let mut turns = Vec::new();
         for span in spans {
@@ -159,16 +66,16 @@ impl Reader<'_> {
 
     /// A sketch with all that it names. `overlay` is what the run had changed before it, and becomes what it
     /// has after.
-    pub(crate) async fn turn(&self, run: RunId, sketch: &Sketch, overlay: &mut Overlay) -> Outcome<Turn> {
+    pub(crate) async fn turn(&self, run: RunId, sketch: &Sketch, overlay: &mut Overlay) -> Outcome<TurnView> {
         let last = sketch.attempts.last();
-        let mut turn = Turn {
-            replay: "view",
+        let mut turn = TurnView {
+            replay: "view".to_owned(),
             run: Some(run),
             turn: sketch.turn.0,
-            phases: sketch.phases.iter().map(|phase| phase.as_str()).collect(),
+            phases: sketch.phases.iter().map(|phase| phase.as_str().to_owned()).collect(),
             request_hash: last.map(|attempt| attempt.request.to_string()),
             decision_hash: last.map(|attempt| attempt.decision.to_string()),
-            attempts: sketch.attempts.iter().map(Ask::of).collect(),
+            attempts: sketch.attempts.iter().map(attempt).collect(),
             tree: sketch.tree.map(|tree| tree.to_string()),
             notes: sketch.notes.clone(),
             input_tokens: sketch.input_tokens,
@@ -177,7 +84,7 @@ impl Reader<'_> {
             ended: sketch.ended.as_ref().map(events::outcome),
             first_seq: sketch.first_seq,
             last_seq: sketch.last_seq,
-            ..Turn::default()
+            ..TurnView::default()
         };
         for told in &sketch.told {
             let text = self.text(&told.text).await?;
@@ -198,13 +105,13 @@ impl Reader<'_> {
         Ok(turn)
     }
 
-    async fn call(&self, sketch: &ToolSketch) -> Outcome<Call> {
+    async fn call(&self, sketch: &ToolSketch) -> Outcome<CallView> {
         let result = sketch.result.as_ref();
-        Ok(Call {
+        Ok(CallView {
             call: sketch.tool.call.0.clone(),
             name: sketch.tool.name.clone(),
             args: sketch.tool.args.clone(),
-            status: result.map(|result| events::status(result.status)),
+            status: result.map(|result| events::status(result.status).to_owned()),
             came_to: result.map(|result| result.came_to.word().into_owned()),
             failed: result.is_some_and(|result| !result.came_to.is_ok()),
             exit: result.and_then(|result| result.facts.exit),
@@ -218,14 +125,14 @@ impl Reader<'_> {
         })
     }
 
-    async fn gate(&self, sketch: &GateSketch) -> Outcome<Gate> {
+    async fn gate(&self, sketch: &GateSketch) -> Outcome<GateView> {
         let result = sketch.result.as_ref();
-        Ok(Gate {
+        Ok(GateView {
             call: sketch.call.0.clone(),
             name: sketch.gate.name.clone(),
             command: sketch.gate.command.clone(),
             passed: result.map(|result| result.passed),
-            came_to: result.map_or("has no result", GateFinished::came_to),
+            came_to: result.map_or("has no result", GateFinished::came_to).to_owned(),
             output: match result {
                 Some(result) => self.text(&result.content).await?,
                 None => String::new(),
@@ -235,7 +142,7 @@ impl Reader<'_> {
         })
     }
 
-    async fn changes(&self, changed: &Changed, overlay: &mut Overlay) -> Outcome<Vec<Change>> {
+    async fn changes(&self, changed: &Changed, overlay: &mut Overlay) -> Outcome<Vec<ChangeView>> {
         let (mut before, mut after) = (Manifest::default(), Manifest::default());
         for change in &changed.paths {
             let path = &change.path;
@@ -260,37 +167,37 @@ impl Reader<'_> {
         let files = diff_manifests(&before, &after, &contents)
             .await
             .fail_with(Exit::Failed, || "what the run changed cannot be read".to_owned())?;
-        let changes = files.into_iter().map(|file| Change {
-            path: file.path,
-            what: match (file.old, file.new) {
-                (None, _) => "added",
-                (Some(_), None) => "removed",
-                (Some(_), Some(_)) => "changed",
-            },
-            by_hand: changed.by.clone(),
-            diff: match file.change {
-                ChangeView::Text(text) => Some(text),
-                ChangeView::Binary | ChangeView::TooLarge | ChangeView::ModeOnly => None,
-            },
-        });
-        Ok(changes.collect())
+        Ok(files.into_iter().map(|file| shown(file, changed.by.clone())).collect())
     }
 }
 
-impl Ask {
-    fn of(attempt: &Attempt) -> Self {
-        Self {
-            seq: attempt.seq,
-            attempt: attempt.attempt,
-            model: attempt.model.to_string(),
-            request_hash: attempt.request.to_string(),
-            request_bytes: attempt.request_bytes,
-            decision_hash: attempt.decision.to_string(),
-            outcome: attempt.outcome.map(|outcome| match outcome {
-                Asked::Answered => "answered",
-                Asked::Failed => "failed",
-            }),
-        }
+/// A difference as it is shown.
+pub(crate) fn shown(file: FileDiff, by_hand: Option<String>) -> ChangeView {
+    let what = match (file.old, file.new) {
+        (None, _) => "added",
+        (Some(_), None) => "removed",
+        (Some(_), Some(_)) => "changed",
+    };
+    let diff = match file.change {
+        Compared::Text(text) => Some(text),
+        Compared::Binary | Compared::TooLarge | Compared::ModeOnly => None,
+    };
+    ChangeView { path: file.path, what: what.to_owned(), by_hand, diff }
+}
+
+fn attempt(attempt: &Attempt) -> AttemptView {
+    let outcome = attempt.outcome.map(|outcome| match outcome {
+        Asked::Answered => "answered",
+        Asked::Failed => "failed",
+    });
+    AttemptView {
+        seq: attempt.seq,
+        attempt: attempt.attempt,
+        model: attempt.model.to_string(),
+        request_hash: attempt.request.to_string(),
+        request_bytes: attempt.request_bytes,
+        decision_hash: attempt.decision.to_string(),
+        outcome: outcome.map(str::to_owned),
     }
 }
 

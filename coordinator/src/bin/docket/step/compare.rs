@@ -87,7 +87,13 @@ fn decided(detail: &Detail) -> Vec<&Part> {
     parts.filter(|part| !matches!(part, Part::Thinking { .. })).collect()
 }
 
-fn results(detail: &Detail) -> impl PartialEq + '_ {
+/// Names of what was decided and of what came of it: equal where [`of_rows`] says that they are the same.
+pub(super) fn names(detail: &Detail) -> (String, String) {
+    let name = |text: String| blake3::hash(text.as_bytes()).to_hex()[..16].to_owned();
+    (name(format!("{:?}", decided(detail))), name(format!("{:?}", results(detail))))
+}
+
+fn results(detail: &Detail) -> impl PartialEq + std::fmt::Debug + '_ {
     let calls: Vec<_> =
         detail.calls.iter().map(|call| call.result.as_ref().map(|e| (e.status, &e.content))).collect();
     let gates: Vec<_> = detail.gates.iter().map(|gate| (&gate.spec.name, gate.passed)).collect();

@@ -47,7 +47,7 @@ pub(super) struct Fetcher {
 }
 
 /// What is not among one base's objects: among the other's, or a blob.
-struct Beside<'a>(Contents<'a, Remote<'a>>);
+pub(crate) struct Beside<'a>(pub(crate) Contents<'a, Remote<'a>>);
 
 impl Blobs for Beside<'_> {
     async fn get(&self, blob: &BlobRef) -> Result<Bytes, BlobError> {

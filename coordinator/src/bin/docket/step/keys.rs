@@ -8,7 +8,7 @@ use super::{
 
 /// A key, free of any terminal library's type.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Key {
+pub(crate) enum Key {
     /// A character.
     Char(char),
     /// A character with Ctrl.

@@ -273,7 +273,7 @@ impl Stepper {
 }
 
 /// Reads keys on a thread of its own: the terminal's library waits in the foreground.
-fn keys(wanted: Arc<AtomicBool>) -> mpsc::Receiver<Heard> {
+pub(crate) fn keys(wanted: Arc<AtomicBool>) -> mpsc::Receiver<Heard> {
     let (sender, receiver) = mpsc::channel(KEYS_WAITING_MAX);
     std::thread::spawn(move || {
         while wanted.load(Ordering::Relaxed) {

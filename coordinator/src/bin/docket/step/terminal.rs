@@ -22,17 +22,17 @@ use super::keys::Key;
 use crate::fail::{Exit, Failure, Outcome};
 
 /// The screen and the keys, while this lives.
-pub(super) struct Taken {
+pub(crate) struct Taken {
     terminal: Terminal<CrosstermBackend<std::io::Stdout>>,
 }
 
 /// Whether a person sits there: both ways must be a terminal's.
-pub(super) fn is_there() -> bool {
+pub(crate) fn is_there() -> bool {
     std::io::stdin().is_terminal() && std::io::stdout().is_terminal()
 }
 
 /// Columns and rows.
-pub(super) fn size() -> Option<(u16, u16)> {
+pub(crate) fn size() -> Option<(u16, u16)> {
     ratatui::crossterm::terminal::size().ok().filter(|(columns, rows)| *columns > 0 && *rows > 0)
 }
 
@@ -50,7 +50,7 @@ fn enter() -> std::io::Result<()> {
 
 impl Taken {
     /// Takes it.
-    pub(super) fn take() -> Outcome<Self> {
+    pub(crate) fn take() -> Outcome<Self> {
         let before = std::panic::take_hook();
         std::panic::set_hook(Box::new(move |panic| {
             give_back();
@@ -70,24 +70,24 @@ impl Taken {
     }
 
     /// Draws a screen; what did not change is not sent.
-    pub(super) fn draw(&mut self, draw: impl FnOnce(&mut Buffer)) -> Outcome<()> {
+    pub(crate) fn draw(&mut self, draw: impl FnOnce(&mut Buffer)) -> Outcome<()> {
         self.terminal.draw(|frame| draw(frame.buffer_mut()))?;
         Ok(())
     }
 
     /// Whatever is on the screen is drawn anew next time.
-    pub(super) fn clear(&mut self) -> Outcome<()> {
+    pub(crate) fn clear(&mut self) -> Outcome<()> {
         self.terminal.clear()?;
         Ok(())
     }
 
     /// Columns and rows.
-    pub(super) fn size(&self) -> (u16, u16) {
+    pub(crate) fn size(&self) -> (u16, u16) {
         self.terminal.backend().size().map_or((80, 24), |size| (size.width, size.height))
     }
 
     /// Gives the terminal to the shell until the process is continued.
-    pub(super) fn suspend(&mut self) -> Outcome<()> {
+    pub(crate) fn suspend(&mut self) -> Outcome<()> {
         give_back();
         // A shell without job control does not stop it: then it goes on at once.
         let _ = nix::sys::signal::raise(nix::sys::signal::Signal::SIGTSTP);
@@ -104,7 +104,7 @@ impl Drop for Taken {
 
 /// What came from the terminal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Heard {
+pub(crate) enum Heard {
     /// A key.
     Key(Key),
     /// Another size.
@@ -112,7 +112,7 @@ pub(super) enum Heard {
 }
 
 /// What an event of the terminal means, if anything.
-pub(super) fn heard(event: &Event) -> Option<Heard> {
+pub(crate) fn heard(event: &Event) -> Option<Heard> {
     match event {
         Event::Key(key) if key.kind != KeyEventKind::Release => of_key(*key).map(Heard::Key),
         Event::Resize(columns, rows) => Some(Heard::Resized(*columns, *rows)),

@@ -24,7 +24,7 @@ use crate::display::{self, fit, money};
 
 /// Whether colours are used.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Palette {
+pub(crate) enum Palette {
     /// Sixteen.
     Colors,
     /// None: bold, dim and reverse alone.

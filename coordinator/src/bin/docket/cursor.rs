@@ -1,8 +1,8 @@
-//! Up to where results are delivered: a place in the log, and which event stands there.
+//! Up to where somebody has done its work along the log: a place in it, and which event stands there.
 //!
 //! The place alone would be of another log where a backup took the database's place, or where the home was pointed at
 //! another store: behind it nothing, or other tasks. So the event's hash stands beside it, and is looked for before the
-//! place is believed. Where it is not there all is read from the first event on: what was delivered is known as that.
+//! place is believed. Where it is not there all is read from the first event on.
 
 use std::path::{Path, PathBuf};
 
@@ -12,23 +12,20 @@ use docket_schema::{
 };
 use docket_worker::client::{Client, ClientError};
 
-/// File in the home.
-const FILE: &str = "delivered.position";
-
 /// A place in a log.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Mark {
+pub(crate) struct Mark {
     /// Where.
-    pub(super) position: Position,
+    pub(crate) position: Position,
     /// Of the event that stands there; zero before the first.
     hash: EventHash,
 }
 
 impl Mark {
-    const BEGIN: Self = Self { position: Position(0), hash: EventHash::ZERO };
+    pub(crate) const BEGIN: Self = Self { position: Position(0), hash: EventHash::ZERO };
 
     /// Where `event` stands.
-    pub(super) const fn of(event: &Envelope) -> Self {
+    pub(crate) const fn of(event: &Envelope) -> Self {
         Self { position: event.position, hash: event.hash }
     }
 
@@ -44,22 +41,29 @@ impl std::fmt::Display for Mark {
     }
 }
 
-/// The file.
-pub(super) struct Cursor {
+/// A file in the home, and what is done up to there.
+pub(crate) struct Cursor {
     path: PathBuf,
+    work: &'static str,
     written: Option<Mark>,
 }
 
 impl Cursor {
-    /// What the file says. One that is missing or damaged says nothing.
-    pub(super) fn open(home: &Path) -> Self {
-        let path = home.join(FILE);
+    /// What the file `name` says; `work` is what is done up to there, in a word. One that is missing or damaged
+    /// says nothing.
+    pub(crate) fn open(home: &Path, name: &str, work: &'static str) -> Self {
+        let path = home.join(name);
         let written = Mark::parse(&std::fs::read_to_string(&path).unwrap_or_default());
-        Self { path, written }
+        Self { path, work, written }
+    }
+
+    /// Whether it was ever kept.
+    pub(crate) const fn is_known(&self) -> bool {
+        self.written.is_some()
     }
 
     /// Where to read on: the place that was kept, if this log has that event there; else the begin.
-    pub(super) async fn proven(&self, client: &Client) -> Result<Mark, ClientError> {
+    pub(crate) async fn proven(&self, client: &Client) -> Result<Mark, ClientError> {
         let Some(kept) = self.written.filter(|mark| mark.position > Position(0)) else {
             return Ok(Mark::BEGIN);
         };
@@ -69,21 +73,22 @@ impl Cursor {
         }
         tracing::warn!(
             position = %kept.position,
-            "this is not the log that results were delivered of, or the event was archived: it is looked through from \
+            work = self.work,
+            "this is not the log that this was done of before, or the event was archived: it is looked through from \
              the begin"
         );
         Ok(Mark::BEGIN)
     }
 
     /// Keeps it, if it is another.
-    pub(super) fn keep(&mut self, mark: Mark) {
+    pub(crate) fn keep(&mut self, mark: Mark) {
         if self.written == Some(mark) {
             return;
         }
         match std::fs::write(&self.path, mark.to_string()) {
             Ok(()) => self.written = Some(mark),
             Err(error) => {
-                tracing::warn!(%error, "the delivery cursor cannot be written; deliveries are looked at again");
+                tracing::warn!(%error, work = self.work, "how far it is done cannot be written; it is looked at again");
             }
         }
     }

@@ -1,0 +1,213 @@
+//! What the looker answers, made by the same code as the commands that look back.
+
+use std::{
+    ffi::OsStr,
+    io::{Read as _, Seek as _},
+};
+
+use bytes::Bytes;
+use docket_coordinator::past::{Exported, Eyes};
+use docket_schema::{
+    ids::{RunId, Turn},
+    message::Part,
+    run::{Ledger, NoSuchTurn, RunEvent, RunState},
+    snapshot::Manifest,
+    wire::{
+        ChangeView, DiffQuery, DiffView, ExportForm, FILE_SHOWN_BYTES_MAX, FileView, FilesQuery, LedgerFile,
+        LedgerLine, LedgerView, Timeline, TurnAnswer,
+    },
+};
+use docket_worker::workspace::{Contents, Standing, diff_manifests, nearest_paths, standing_at, tree_of};
+
+use super::{Held, Looker};
+use crate::{
+    cat,
+    delivery::Remote,
+    export,
+    fail::{Exit, FailWith as _, Failure, Outcome},
+    past::path_in_tree,
+    replay::{Reader, decoded, recorded, shown},
+    step::{self, Beside},
+};
+
+/// Bytes of all differences in one answer; the paths of the rest are named alone.
+const DIFFS_BYTES_MAX: usize = 4 * 1024 * 1024;
+/// Paths that are named where one is not there.
+const NEAREST_MAX: usize = 3;
+
+impl Looker {
+    pub(super) async fn timeline_of(&self, run: RunId) -> Outcome<Timeline> {
+        let held = self.held(run).await?;
+        let made = tokio::task::spawn_blocking(move || {
+            step::timeline((held.run, held.task), held.head.seq, &held.history)
+        });
+        made.await.map_err(anyhow::Error::from)?.fail_with(Exit::EngineMissing, || {
+            format!("the log of run {} cannot be read by this build", run.short())
+        })
+    }
+
+    pub(super) async fn turn_of(&self, run: RunId, turn: Option<u32>, eyes: Eyes) -> Outcome<TurnAnswer> {
+        let held = self.held(run).await?;
+        let (turn, state) = held.state(turn)?;
+        let ledger = ledger(&state.ledger);
+        let base = self.base(&held).await?;
+        let reader = Reader { client: self.client()?, base: &base };
+        let mut turns = Box::pin(reader.turns(run, &held.history, &(turn..=turn))).await?;
+        let mut turn =
+            turns.pop().ok_or_else(|| Failure::new(Exit::NotFound, format!("there is no turn {turn}")))?;
+        match eyes {
+            Eyes::Exact => shorten(&mut turn.changes),
+            Eyes::Redacted => turn.changes.iter_mut().for_each(|change| change.diff = None),
+        }
+        let thinking = held.thinking(Turn(turn.turn));
+        let diffs_withheld = eyes == Eyes::Redacted && !turn.changes.is_empty();
+        Ok(TurnAnswer { turn, ledger, thinking, diffs_withheld })
+    }
+
+    pub(super) async fn files_of(&self, run: RunId, query: FilesQuery) -> Outcome<FileView> {
+        let path = path_in_tree(OsStr::new(query.path.as_deref().unwrap_or(".")))?;
+        let held = self.held(run).await?;
+        let (turn, tree) = self.tree(&held, query.turn).await?;
+        let standing = match (standing_at(&tree, path.as_ref()), &path) {
+            (Some(standing), _) => standing,
+            (None, None) => Standing::Folder { mode: 0o755, children: Vec::new() },
+            (None, Some(path)) => {
+                let near = nearest_paths(&tree, path, NEAREST_MAX);
+                let near: Vec<String> = near.iter().map(|path| format!("`{path}`")).collect();
+                let perhaps =
+                    if near.is_empty() { String::new() } else { format!("; perhaps {}", near.join(" or ")) };
+                let message = format!("`{path}` is not there after turn {turn}{perhaps}");
+                return Err(Failure::new(Exit::NotFound, message));
+            }
+        };
+        let base = self.base(&held).await?;
+        let content = match &standing {
+            Standing::File(entry) | Standing::Link(entry) if entry.size <= FILE_SHOWN_BYTES_MAX => {
+                let blobs = Remote(self.client()?);
+                let read = Contents::new(&base, &blobs).read(entry).await;
+                Some(read.fail_with(Exit::Failed, || "the recorded content cannot be read".to_owned())?)
+            }
+            Standing::File(_) | Standing::Link(_) | Standing::Folder { .. } => None,
+        };
+        Ok(cat::view(run, turn, path.as_ref(), &standing, content.as_deref()))
+    }
+
+    pub(super) async fn diff_of(&self, run: RunId, query: DiffQuery) -> Outcome<DiffView> {
+        let held = self.held(run).await?;
+        let other = match query.with {
+            Some(with) => Some(self.held(with).await?),
+            None => None,
+        };
+        let newer = other.as_ref().unwrap_or(&held);
+        let (old_base, new_base) = (self.base(&held).await?, self.base(newer).await?);
+        let (from, old) = match (query.from, query.with) {
+            (None, None) => (None, old_base.manifest().clone()),
+            (turn, _) => {
+                let (turn, tree) = self.tree(&held, turn).await?;
+                (Some(turn.0), tree)
+            }
+        };
+        let (to, new) = self.tree(newer, query.to).await?;
+        let remote = Remote(self.client()?);
+        let blobs = Beside(Contents::new(&new_base, &remote));
+        let contents = Contents::new(&old_base, &blobs);
+        let files = Box::pin(diff_manifests(&old, &new, &contents))
+            .await
+            .fail_with(Exit::Failed, || "the recorded contents cannot be read".to_owned())?;
+        let mut changes: Vec<ChangeView> = files.into_iter().map(|file| shown(file, None)).collect();
+        shorten(&mut changes);
+        Ok(DiffView { run, from, with: newer.run, to: to.0, changes })
+    }
+
+    pub(super) async fn output_of(&self, run: RunId, call: &str) -> Outcome<Bytes> {
+        let held = self.held(run).await?;
+        let (_, bytes) = recorded(self.client()?, run, &held.history, call).await?;
+        Ok(bytes.into())
+    }
+
+    pub(super) async fn export_of(&self, run: RunId, form: ExportForm) -> Outcome<Exported> {
+        let (media, ending) = match form {
+            ExportForm::Docket => ("application/zstd", "docket"),
+            ExportForm::Jsonl => ("application/x-ndjson", "jsonl"),
+            ExportForm::Atif => ("application/json", "atif.json"),
+            ExportForm::Otlp => ("application/json", "otlp.json"),
+        };
+        let mut file = tempfile::NamedTempFile::new_in(&self.scratch).fail_as(Exit::Failed)?;
+        export::of_run(self.client()?, run, form, &mut file).await?;
+        let mut bytes = Vec::new();
+        let mut file = file.into_file();
+        file.rewind().fail_as(Exit::Failed)?;
+        file.read_to_end(&mut bytes).fail_as(Exit::Failed)?;
+        Ok(Exported { media, name: format!("docket-{}.{ending}", run.short()), bytes: bytes.into() })
+    }
+
+    /// The files after a turn, or after the newest.
+    async fn tree(&self, held: &Held, turn: Option<u32>) -> Outcome<(Turn, Manifest)> {
+        let (turn, state) = held.state(turn)?;
+        let base = self.base(held).await?;
+        Ok((turn, tree_of(base.manifest(), &state.overlay)))
+    }
+}
+
+impl Held {
+    /// What the run knew after a turn, or after the newest.
+    fn state(&self, turn: Option<u32>) -> Outcome<(Turn, RunState)> {
+        let last = self.history.turns().last().map_or(Turn(0), |span| span.turn);
+        let turn = turn.map_or(last, Turn);
+        let state = self
+            .history
+            .state_after(turn)
+            .map_err(|error: NoSuchTurn| Failure { exit: Exit::NotFound, error: error.into() })?;
+        Ok((turn, state))
+    }
+
+    /// What the model reasoned in a turn, where its provider shows it.
+    fn thinking(&self, turn: Turn) -> Vec<String> {
+        let Ok(span) = self.history.turn(turn) else { return Vec::new() };
+        let answers =
+            self.history.events()[span.events.clone()].iter().filter(|event| event.kind == "ModelAnswered");
+        let mut thoughts = Vec::new();
+        for event in answers {
+            let RunEvent::ModelAnswered(answer) = decoded(event) else { continue };
+            for part in &answer.parts {
+                if let Part::Thinking { data, .. } = part {
+                    thoughts.push(export::thought(data).to_owned());
+                }
+            }
+        }
+        thoughts.retain(|thought| !thought.trim().is_empty());
+        thoughts
+    }
+}
+
+/// Keeps the differences that fit into one answer.
+fn shorten(changes: &mut [ChangeView]) {
+    let mut room = DIFFS_BYTES_MAX;
+    for change in changes {
+        let bytes = change.diff.as_ref().map_or(0, String::len);
+        if bytes > room {
+            change.diff = None;
+        } else {
+            room -= bytes;
+        }
+    }
+}
+
+fn ledger(ledger: &Ledger) -> LedgerView {
+    let line =
+        |(tried, came_to): &(String, String)| LedgerLine { tried: tried.clone(), came_to: came_to.clone() };
+    let files = ledger.files.iter().map(|(path, change)| LedgerFile {
+        path: path.clone(),
+        created: change.created,
+        times: change.times,
+        added: change.added,
+        removed: change.removed,
+    });
+    LedgerView {
+        plan: ledger.plan.clone(),
+        files: files.collect(),
+        commands: ledger.commands.iter().map(line).collect(),
+        errors: ledger.errors.iter().map(line).collect(),
+        words: ledger.words.iter().cloned().collect(),
+    }
+}

@@ -1,0 +1,134 @@
+//! One request after the other to a collector.
+
+use std::time::Duration;
+
+use anyhow::{Context as _, bail};
+use docket_schema::trace::{Resource, Span, export_request};
+use reqwest::{
+    StatusCode,
+    header::{HeaderMap, HeaderName, HeaderValue, RETRY_AFTER},
+};
+
+/// How long a collector may take for one request.
+const ANSWER_TIME_MAX: Duration = Duration::from_secs(10);
+/// Longest wait that a collector may ask for.
+const RETRY_AFTER_MAX: Duration = Duration::from_secs(300);
+/// Bytes of a refusal that are told.
+const WORDS_MAX: usize = 300;
+
+/// What became of a request that was answered.
+pub(super) enum Sent {
+    /// The collector has the spans.
+    Taken,
+    /// It will never take them.
+    Refused(String),
+}
+
+/// See the module.
+pub(super) struct Sender {
+    http: reqwest::Client,
+    url: String,
+    resource: Resource,
+}
+
+impl Sender {
+    /// A sender to `endpoint`; the rest of what OpenTelemetry's variables say comes from `env`.
+    pub(super) fn new(
+        endpoint: &str,
+        service: &str,
+        env: impl Fn(&str) -> Option<String>,
+    ) -> anyhow::Result<Self> {
+        let mut headers = HeaderMap::new();
+        for (name, value) in pairs(&env("OTEL_EXPORTER_OTLP_HEADERS").unwrap_or_default())? {
+            let name =
+                HeaderName::try_from(name.as_str()).context("OTEL_EXPORTER_OTLP_HEADERS names no header")?;
+            let mut value = HeaderValue::try_from(value.as_str())
+                .context("OTEL_EXPORTER_OTLP_HEADERS has a value that is none")?;
+            value.set_sensitive(true);
+            headers.insert(name, value);
+        }
+        let attributes = pairs(&env("OTEL_RESOURCE_ATTRIBUTES").unwrap_or_default())?;
+        let resource = Resource {
+            service: service.to_owned(),
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            attributes: attributes.into_iter().filter(|(name, _)| name != "service.name").collect(),
+        };
+        let http = reqwest::Client::builder()
+            .timeout(ANSWER_TIME_MAX)
+            .default_headers(headers)
+            .redirect(reqwest::redirect::Policy::none())
+            .build()?;
+        Ok(Self { http, url: format!("{endpoint}/v1/traces"), resource })
+    }
+
+    /// Sends these spans.
+    ///
+    /// # Errors
+    /// The collector is away, or asks for patience: the same may be sent again.
+    pub(super) async fn send(&self, spans: &[Span]) -> anyhow::Result<Sent> {
+        let body = export_request(&self.resource, spans);
+        let answer = self.http.post(&self.url).json(&body).send().await?;
+        let status = answer.status();
+        if status.is_success() {
+            return Ok(Sent::Taken);
+        }
+        // Those that the specification of OTLP/HTTP calls retryable.
+        if matches!(
+            status,
+            StatusCode::TOO_MANY_REQUESTS
+                | StatusCode::BAD_GATEWAY
+                | StatusCode::SERVICE_UNAVAILABLE
+                | StatusCode::GATEWAY_TIMEOUT
+        ) {
+            let asked = answer.headers().get(RETRY_AFTER).and_then(|after| after.to_str().ok()?.parse().ok());
+            if let Some(seconds) = asked {
+                tokio::time::sleep(Duration::from_secs(seconds).min(RETRY_AFTER_MAX)).await;
+            }
+            bail!("the collector answers {status}");
+        }
+        let words = answer.text().await.unwrap_or_default();
+        let end = words.floor_char_boundary(WORDS_MAX);
+        Ok(Sent::Refused(format!("{status} {}", &words[..end])))
+    }
+}
+
+/// `name=value,name=value`, each percent-encoded, as OpenTelemetry's variables have them.
+fn pairs(text: &str) -> anyhow::Result<Vec<(String, String)>> {
+    let parts = text.split(',').map(str::trim).filter(|part| !part.is_empty());
+    let pair = |part: &str| {
+        let (name, value) = part.split_once('=').context("OTEL_… must look like name=value,name=value")?;
+        Ok((decoded(name.trim()), decoded(value.trim())))
+    };
+    parts.map(pair).collect()
+}
+
+fn decoded(text: &str) -> String {
+    // A form's decoder would turn + into a blank, which these variables do not mean.
+    let text = text.replace('+', "%2B");
+    let decoded = url::form_urlencoded::parse(text.as_bytes()).next();
+    decoded.map_or_else(String::new, |(name, _)| name.into_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn variables_are_read_as_opentelemetry_writes_them() {
+        let read = |text: &str| pairs(text).expect("pairs");
+        assert_eq!(read(""), []);
+        assert_eq!(
+            read("api-key=a%20b+c, x = y ,"),
+            [("api-key".to_owned(), "a b+c".to_owned()), ("x".to_owned(), "y".to_owned())]
+        );
+        assert!(pairs("nothing").is_err());
+    }
+
+    #[test]
+    fn a_header_that_is_none_is_refused_with_the_variables_name() {
+        let env = |name: &str| (name == "OTEL_EXPORTER_OTLP_HEADERS").then(|| "a b=c".to_owned());
+        drop(rustls::crypto::ring::default_provider().install_default());
+        let error = Sender::new("http://localhost:4318", "docket", env).err().expect("refused");
+        assert!(error.to_string().contains("OTEL_EXPORTER_OTLP_HEADERS"), "{error}");
+    }
+}

@@ -1,0 +1,205 @@
+//! The files of the dashboard, part of the binary, each with its hash as a strong validator.
+//!
+//! A new file is a line of `files!`; a test compares the folder with the table.
+
+use std::{collections::HashMap, sync::LazyLock};
+
+use axum::http::HeaderValue;
+
+/// The page that every address of the dashboard begins with.
+const SHELL: &str = "index.html";
+
+macro_rules! files {
+    ($($name:literal),+ $(,)?) => { &[$(($name, include_bytes!(concat!("assets/", $name)))),+] };
+}
+
+/// Name below `/ui/assets/`, and bytes.
+static FILES: &[(&str, &[u8])] = files![
+    "actions.js",
+    "api.js",
+    "app.js",
+    "base.css",
+    "bulk.js",
+    "charts.js",
+    "dialogs.js",
+    "dom.js",
+    "format.js",
+    "icon.svg",
+    "index.html",
+    "keys.js",
+    "live.js",
+    "pages.css",
+    "pages/backlog.js",
+    "pages/login.js",
+    "pages/metrics.js",
+    "pages/overview.js",
+    "pages/run.js",
+    "pages/task.js",
+    "parts.css",
+    "parts.js",
+    "router.js",
+    "run.css",
+    "run/beside.js",
+    "run/changes.js",
+    "run/diff.js",
+    "run/files.js",
+    "run/forks.js",
+    "run/head.js",
+    "run/ledger.js",
+    "run/slider.js",
+    "run/tabs.js",
+    "run/turn.js",
+    "taskview.js",
+    "theme.js",
+];
+
+/// A file as it is served.
+#[derive(Debug)]
+pub(crate) struct Asset {
+    pub(crate) bytes: &'static [u8],
+    pub(crate) content_type: HeaderValue,
+    /// BLAKE3 of the bytes: the same bytes are never sent twice to one browser.
+    pub(crate) etag: HeaderValue,
+}
+
+static ASSETS: LazyLock<HashMap<&'static str, Asset>> = LazyLock::new(|| {
+    FILES.iter().filter_map(|(name, bytes)| Some((*name, Asset::of(name, bytes)?))).collect()
+});
+
+impl Asset {
+    fn of(name: &str, bytes: &'static [u8]) -> Option<Self> {
+        let content_type = match name.rsplit_once('.')?.1 {
+            "html" => "text/html; charset=utf-8",
+            "css" => "text/css; charset=utf-8",
+            "js" => "text/javascript; charset=utf-8",
+            "svg" => "image/svg+xml",
+            _ => return None,
+        };
+        let hash = blake3::hash(bytes).to_hex();
+        let etag = HeaderValue::from_str(&format!("\"{}\"", hash.get(..32)?)).ok()?;
+        Some(Self { bytes, content_type: HeaderValue::from_static(content_type), etag })
+    }
+}
+
+/// The file of this name.
+pub(crate) fn asset(name: &str) -> Option<&'static Asset> {
+    ASSETS.get(name)
+}
+
+/// The page itself.
+pub(crate) fn shell() -> Option<&'static Asset> {
+    asset(SHELL)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{
+        collections::BTreeSet,
+        fs,
+        path::{Path, PathBuf},
+    };
+
+    use super::*;
+
+    fn folder() -> PathBuf {
+        Path::new(env!("CARGO_MANIFEST_DIR")).join("src/dashboard/assets")
+    }
+
+    fn on_disk() -> BTreeSet<String> {
+        let mut found = BTreeSet::new();
+        let mut folders = vec![folder()];
+        while let Some(at) = folders.pop() {
+            for entry in fs::read_dir(&at).expect("the folder").flatten() {
+                let path = entry.path();
+                if path.is_dir() {
+                    folders.push(path);
+                } else {
+                    let name = path.strip_prefix(folder()).expect("within").display().to_string();
+                    found.insert(name);
+                }
+            }
+        }
+        found
+    }
+
+    #[test]
+    fn every_file_of_the_folder_is_served_as_it_is() {
+        let names: BTreeSet<String> = ASSETS.keys().map(|name| (*name).to_owned()).collect();
+        assert_eq!(names, on_disk());
+        for (name, asset) in ASSETS.iter() {
+            assert_eq!(asset.bytes, fs::read(folder().join(name)).expect(name), "{name}");
+            assert!(!asset.bytes.is_empty(), "{name}");
+        }
+        assert!(shell().is_some());
+    }
+
+    /// What a module imports, and what the page names, is there under that name.
+    #[test]
+    fn every_reference_between_files_leads_to_a_file() {
+        let mut followed = 0;
+        for (name, asset) in ASSETS.iter() {
+            let text = std::str::from_utf8(asset.bytes).expect("UTF-8");
+            let at = Path::new(name).parent().expect("a folder");
+            for part in text.split(['"', '\'']).skip(1) {
+                let target =
+                    if let Some(rest) = part.strip_prefix("/ui/assets/").filter(|rest| !rest.is_empty()) {
+                        rest.to_owned()
+                    } else if part.starts_with("./") || part.starts_with("../") {
+                        let joined = at.join(part);
+                        let mut parts: Vec<&str> = Vec::new();
+                        for step in joined.iter().filter_map(|step| step.to_str()) {
+                            match step {
+                                "." => {}
+                                ".." => drop(parts.pop()),
+                                step => parts.push(step),
+                            }
+                        }
+                        parts.join("/")
+                    } else {
+                        continue;
+                    };
+                followed += 1;
+                assert!(ASSETS.contains_key(target.as_str()), "{name} names {part}");
+            }
+        }
+        assert!(followed > 20, "{followed} references");
+    }
+
+    /// Text from elsewhere becomes a page's text, never its markup; and the policy of the answers would stop the rest.
+    #[test]
+    fn no_file_makes_markup_of_text_or_runs_what_is_no_file() {
+        let words = [
+            "innerHTML",
+            "outerHTML",
+            "insertAdjacentHTML",
+            "document.write",
+            "createContextualFragment",
+            "DOMParser",
+            "setHTML",
+            "srcdoc",
+            "eval(",
+            "new Function",
+            "javascript:",
+            " style=",
+            " onclick=",
+            " onload=",
+            "\"style\"",
+        ];
+        for (name, asset) in ASSETS.iter().filter(|(name, _)| !name.ends_with(".svg")) {
+            let text = std::str::from_utf8(asset.bytes).expect("UTF-8");
+            for (n, line) in text.lines().enumerate() {
+                for word in words {
+                    assert!(!line.contains(word), "{name}:{}: {word}: {line}", n + 1);
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn files_stay_short() {
+        for (name, asset) in ASSETS.iter() {
+            let lines = std::str::from_utf8(asset.bytes).expect("UTF-8").lines().count();
+            assert!(lines <= 500, "{name} has {lines} lines, at most 500");
+        }
+    }
+}

@@ -1,0 +1,121 @@
+// What changes while one looks: a run's events as they are appended, and questions that are asked again and again.
+// Both rest while nobody sees the page: a browser has few connections to one host, and a page in the back none to
+// spare.
+
+import { isAbort } from "./api.js";
+
+/** How long until a lost stream, or a question without an answer, is tried again: at first and at most. */
+const RETRY_MS = [500, 15_000];
+
+const seen = () => document.visibilityState === "visible";
+
+/** Told whether the coordinator answers: `ok` or `lost`. */
+export const link = new EventTarget();
+let linked = true;
+export function linkIs(ok) {
+  if (ok === linked) return;
+  linked = ok;
+  link.dispatchEvent(new CustomEvent("change", { detail: ok }));
+}
+
+/**
+ * Follows a run's events behind seq `after`, each once and in order, over any loss of the connection, until its end
+ * or until `signal` aborts. Handlers: `event(envelope)`, `end({run, status, seq})`, `state("live"|"lost"|"resting"|"ended")`.
+ */
+export function follow(run, { after = 0, event, end, state = () => {} }, signal) {
+  let source = null;
+  let last = after;
+  let wait = RETRY_MS[0];
+  let timer = null;
+  let over = false;
+
+  const close = () => {
+    clearTimeout(timer);
+    source?.close();
+    source = null;
+  };
+  const open = () => {
+    close();
+    if (over || signal.aborted) return;
+    if (!seen()) return state("resting");
+    source = new EventSource(`/v1/runs/${encodeURIComponent(run)}/follow?after=${last}`);
+    source.onopen = () => {
+      wait = RETRY_MS[0];
+      linkIs(true);
+      state("live");
+    };
+    source.onmessage = (message) => {
+      const envelope = JSON.parse(message.data);
+      // After a loss the stream may begin with what was here already.
+      if (!envelope || envelope.seq <= last) return;
+      last = envelope.seq;
+      event(envelope);
+    };
+    source.addEventListener("end", (message) => {
+      over = true;
+      close();
+      state("ended");
+      end?.(JSON.parse(message.data));
+    });
+    source.onerror = () => {
+      close();
+      state("lost");
+      timer = setTimeout(open, wait);
+      wait = Math.min(wait * 2, RETRY_MS[1]);
+    };
+  };
+  document.addEventListener("visibilitychange", open, { signal });
+  signal.addEventListener("abort", close);
+  open();
+  return { last: () => last };
+}
+
+/**
+ * Asks `ask()` now and then every `every` milliseconds while the page is seen, never twice at once, until `signal`
+ * aborts. Answers a function that asks at once, and resolves when that is done. What `ask` throws is told to
+ * `failed`, and asked again later and later. `later` = it was asked just now.
+ */
+export function poll(ask, { every, failed = () => {}, later = false }, signal) {
+  let timer = null;
+  let under = null;
+  let again = false;
+  let wait = every;
+
+  const round = async () => {
+    try {
+      await ask();
+      wait = every;
+      linkIs(true);
+    } catch (error) {
+      if (isAbort(error) || signal.aborted) return;
+      if (error.status === undefined) throw error;
+      wait = Math.min(Math.max(wait, RETRY_MS[0]) * 2, RETRY_MS[1]);
+      if (error.status === 0) linkIs(false);
+      failed(error);
+    }
+  };
+  const run = () => {
+    clearTimeout(timer);
+    if (signal.aborted) return Promise.resolve();
+    if (under) {
+      again = true;
+      return under;
+    }
+    under = round().finally(() => {
+      under = null;
+      if (signal.aborted) return;
+      if (again) {
+        again = false;
+        run();
+      } else if (seen()) {
+        timer = setTimeout(run, wait);
+      }
+    });
+    return under;
+  };
+  document.addEventListener("visibilitychange", () => seen() && run(), { signal });
+  signal.addEventListener("abort", () => clearTimeout(timer));
+  if (later) timer = setTimeout(run, every);
+  else run();
+  return run;
+}

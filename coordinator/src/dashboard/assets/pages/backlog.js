@@ -1,0 +1,439 @@
+// The backlog: filtered, sorted, acted on. Rows are drawn as they come into sight, so that thousands scroll as ten do;
+// pages of them are asked for as one gets near their end.
+
+import { get, may } from "../api.js";
+import { bulkBar } from "../bulk.js";
+import { fill, h, listen } from "../dom.js";
+import { count, line, plural, short, since } from "../format.js";
+import { bind } from "../keys.js";
+import { poll } from "../live.js";
+import { ended, stateOf } from "../parts.js";
+import { go, remember, to } from "../router.js";
+import { taskHead, taskParts } from "../taskview.js";
+
+const STATES = ["pending", "scheduled", "available", "running", "retryable", "blocked", "completed", "cancelled", "discarded"];
+/** Tasks of a page, and how many rows of what is held must be left below before the next is asked for. */
+const PAGE = 100;
+const AHEAD = 60;
+/** How often what is held is asked for again, and how many of the newest that are. */
+const EVERY_MS = 5000;
+/** Height of a row, as the style has it: 2.25rem. */
+const ROW_REM = 2.25;
+/** Rows drawn beyond what is seen. */
+const SPARE = 8;
+
+const SORTS = {
+  newest: { words: "Submitted", by: (a, b) => (a.id < b.id ? 1 : -1) },
+  state: { words: "State", by: (a, b) => STATES.indexOf(a.state) - STATES.indexOf(b.state) },
+  title: { words: "Title", by: (a, b) => a.spec.title.localeCompare(b.spec.title) },
+  queue: { words: "Queue", by: (a, b) => a.spec.queue.localeCompare(b.spec.queue) },
+  priority: { words: "Priority", by: (a, b) => (b.spec.priority ?? 0) - (a.spec.priority ?? 0) },
+};
+
+export async function open(main, { query, signal }) {
+  const page = new Backlog(query, signal);
+  page.draw(main);
+  await page.load();
+}
+
+class Backlog {
+  constructor(query, signal) {
+    this.signal = signal;
+    this.filter = {
+      states: new Set((query.get("state") ?? "").split(",").filter((word) => STATES.includes(word))),
+      queue: query.get("queue") ?? "",
+      batch: query.get("batch") ?? "",
+      title: query.get("title") ?? "",
+    };
+    this.sort = SORTS[query.get("sort")] ? query.get("sort") : "newest";
+    this.reverse = query.get("reverse") === "1";
+    this.at = query.get("task");
+    this.chosen = new Set();
+    this.tasks = new Map();
+    this.rows = [];
+    this.next = null;
+    this.asking = null;
+    this.drawn = new Map();
+    this.era = 0;
+  }
+
+  /** The filter as the API takes it. */
+  asked() {
+    const { states, queue, batch, title } = this.filter;
+    return { state: [...states].join(","), queue, batch, title: title && (/[*?]/.test(title) ? title : `*${title}*`) };
+  }
+
+  isFiltered() {
+    return Object.values(this.asked()).some(Boolean);
+  }
+
+  draw(main) {
+    this.told = h("span", { class: "muted", role: "status" });
+    this.body = h("div", { class: "grid-body", role: "rowgroup" });
+    this.bulk = h("div", { class: "bulk" });
+    this.head = h("div", { class: "grid-row grid-head", role: "row" });
+    this.list = h("div", { class: "list", role: "grid", tabindex: "0", "aria-label": "Tasks", "aria-multiselectable": "true" }, h("div", { role: "rowgroup" }, this.head), this.body);
+    this.side = h("aside", { class: "panel side", "aria-label": "The task", hidden: true });
+    this.both = h("div", { class: "backlog" }, h("section", { class: "panel", "aria-label": "List of tasks" }, this.bulk, this.list), this.side);
+    fill(main, h("div", { class: "head" }, h("h1", {}, "Backlog"), this.told), this.filters(), this.both);
+    listen(this.list, "scroll", () => this.paint(), this.signal);
+    const watch = new ResizeObserver(() => this.paint());
+    watch.observe(this.list);
+    this.signal.addEventListener("abort", () => watch.disconnect());
+    this.keys();
+    this.tellHead();
+    this.tellBulk();
+    if (this.at) this.look(this.at);
+  }
+
+  filters() {
+    const { states, queue, title } = this.filter;
+    let timer = null;
+    const soon = () => {
+      clearTimeout(timer);
+      timer = setTimeout(() => this.refilter(), 200);
+    };
+    const input = (name, label, value, wide) => {
+      const id = `filter-${name}`;
+      const on = { input: (event) => ((this.filter[name] = event.target.value.trim()), soon()) };
+      return h("div", { class: ["field", wide && "wide"] }, h("label", { for: id }, label), h("input", { id, type: "search", list: name === "queue" ? "queues" : null, value, autocomplete: "off", spellcheck: "false", on }));
+    };
+    const box = (word) => {
+      const on = { change: (event) => (event.target.checked ? states.add(word) : states.delete(word), this.refilter()) };
+      return h("label", {}, h("input", { type: "checkbox", checked: states.has(word), on }), word);
+    };
+    const sort = h(
+      "select",
+      { id: "filter-sort", on: { change: (event) => this.sortBy(event.target.value) } },
+      Object.entries(SORTS).map(([name, { words }]) => h("option", { value: name, selected: name === this.sort }, words)),
+    );
+    const queues = h("datalist", { id: "queues" });
+    const batches = h("select", { id: "filter-batch", on: { change: (event) => ((this.filter.batch = event.target.value), this.refilter()) } });
+    this.choices(queues, batches);
+    return h(
+      "form",
+      { role: "search", "aria-label": "Filters", on: { submit: (event) => event.preventDefault() } },
+      h("div", { class: "filters" }, input("title", "Title holds", title, true), input("queue", "Queue", queue), queues, h("div", { class: "field" }, h("label", { for: "filter-batch" }, "Batch"), batches), h("div", { class: "field" }, h("label", { for: "filter-sort" }, "Sort by"), sort)),
+      h("fieldset", { class: "states" }, h("legend", { class: "unseen" }, "States"), STATES.map(box)),
+    );
+  }
+
+  /** Queues and batches that there are; the filter's own is there in any case. */
+  async choices(queues, batches) {
+    const tell = (known) => {
+      const { batch } = this.filter;
+      const rest = batch && !known.some((one) => one.id === batch) ? [{ id: batch }] : [];
+      const name = (one) => `${one.name ? `${line(one.name, 40)} ` : ""}${short(one.id)}${one.tasks ? ` (${count(one.tasks)})` : ""}`;
+      fill(batches, h("option", { value: "" }, "any"), [...rest, ...known].map((one) => h("option", { value: one.id, selected: one.id === batch }, name(one))));
+    };
+    tell([]);
+    try {
+      const [there, list] = await Promise.all([get("/v1/queues", null, { signal: this.signal }), get("/v1/batches", null, { signal: this.signal })]);
+      fill(queues, there.queues.map((one) => h("option", { value: one.name })));
+      tell(list.batches);
+    } catch {
+      // One can type a queue, and go on without batches.
+    }
+  }
+
+  keys() {
+    const step = (by) => () => {
+      const now = this.rows.findIndex((task) => task.id === this.at);
+      const to_row = Math.max(0, Math.min(this.rows.length - 1, now < 0 ? 0 : now + by));
+      if (this.rows[to_row]) this.mark(this.rows[to_row].id, to_row);
+    };
+    bind(
+      {
+        j: { does: "Next task", run: step(1) },
+        k: { does: "Task before", run: step(-1) },
+        x: { does: "Select the task", run: () => this.at && this.choose(this.at, !this.chosen.has(this.at)) },
+        Enter: { does: "Open the task", run: (event) => this.enter(event) },
+        Escape: { does: "Close the side, or let go of what is selected", run: () => (this.side.hidden ? this.chooseNone() : this.close()) },
+      },
+      this.signal,
+    );
+  }
+
+  /** Enter on a button or a link is the browser's own. */
+  enter(event) {
+    if (event.target.closest("a[href],button")) return event.target.click();
+    const task = this.tasks.get(this.at);
+    if (task) go(task.last_run ? to.run(task.last_run) : to.task(task.id));
+  }
+
+  refilter() {
+    this.tasks.clear();
+    this.chosen.clear();
+    this.next = null;
+    this.era += 1;
+    this.list.scrollTop = 0;
+    this.remember();
+    this.tellBulk();
+    this.again();
+  }
+
+  sortBy(name) {
+    this.reverse = name === this.sort && !this.reverse;
+    this.sort = name;
+    document.getElementById("filter-sort").value = name;
+    this.remember();
+    this.tellHead();
+    this.arrange();
+  }
+
+  remember() {
+    const query = new URLSearchParams();
+    const { states, ...words } = this.filter;
+    if (states.size) query.set("state", [...states].join(","));
+    for (const [name, word] of Object.entries(words)) if (word) query.set(name, word);
+    if (this.sort !== "newest") query.set("sort", this.sort);
+    if (this.reverse) query.set("reverse", "1");
+    if (this.at && !this.side.hidden) query.set("task", this.at);
+    remember(query);
+  }
+
+  async load() {
+    this.again = poll(() => this.first(), { every: EVERY_MS, failed: (error) => fill(this.told, error.message) }, this.signal);
+    await this.again();
+  }
+
+  /** The newest page again: what is new comes in, what changed is told, what was filtered away goes. */
+  async first() {
+    const { era } = this;
+    const page = await get("/v1/tasks", { ...this.asked(), limit: PAGE }, { signal: this.signal });
+    if (era !== this.era) return;
+    const lowest = page.next ?? page.tasks.at(-1)?.id ?? "";
+    const present = new Set(page.tasks.map((task) => task.id));
+    for (const id of this.tasks.keys()) if (id >= lowest && !present.has(id)) this.tasks.delete(id);
+    if (!page.next) for (const id of this.tasks.keys()) if (!present.has(id)) this.tasks.delete(id);
+    for (const task of page.tasks) this.tasks.set(task.id, task);
+    // Where nothing was asked for behind it, the next page begins here.
+    if (this.next === null || this.tasks.size <= page.tasks.length) this.next = page.next ?? false;
+    this.arrange();
+    await this.refresh();
+  }
+
+  /** What is in sight beyond the first page, as it is now. */
+  async refresh() {
+    const seen = [...this.drawn.keys()].filter((id) => {
+      const task = this.tasks.get(id);
+      return task && !ended(task) && !this.fresh(id);
+    });
+    if (seen.length === 0 || this.sort !== "newest") return;
+    const { era } = this;
+    const before = this.rows[Math.max(0, this.rows.findIndex((task) => task.id === seen[0]) - 1)]?.id;
+    const page = await get("/v1/tasks", { ...this.asked(), before, limit: 100 }, { signal: this.signal });
+    if (era !== this.era) return;
+    for (const task of page.tasks) if (this.tasks.has(task.id)) this.tasks.set(task.id, task);
+    this.arrange();
+  }
+
+  /** Whether the first page tells of it anyhow. */
+  fresh(id) {
+    return this.rows.findIndex((task) => task.id === id) < PAGE;
+  }
+
+  /** The next page, once. */
+  more() {
+    if (this.asking || !this.next) return;
+    const { era } = this;
+    this.asking = get("/v1/tasks", { ...this.asked(), before: this.next, limit: PAGE }, { signal: this.signal })
+      .then((page) => {
+        if (era !== this.era) return;
+        for (const task of page.tasks) this.tasks.set(task.id, task);
+        this.next = page.next ?? false;
+      })
+      .catch((error) => {
+        if (!this.signal.aborted) fill(this.told, error.message);
+        this.next = null;
+      })
+      .finally(() => {
+        this.asking = null;
+        if (!this.signal.aborted && era === this.era) this.arrange();
+      });
+  }
+
+  arrange() {
+    const { by } = SORTS[this.sort];
+    this.rows = [...this.tasks.values()].sort((a, b) => by(a, b) || (a.id < b.id ? 1 : -1));
+    if (this.reverse) this.rows.reverse();
+    for (const id of this.chosen) if (!this.tasks.has(id)) this.chosen.delete(id);
+    this.list.setAttribute("aria-rowcount", this.next ? -1 : this.rows.length + 1);
+    const words = this.rows.length === 0 ? "no task" : plural(this.rows.length, "task");
+    const far = this.next && this.sort !== "newest" ? "; sorted among those that are loaded" : "";
+    fill(this.told, `${words}${this.next ? " so far" : ""}${far}`);
+    this.paint();
+    this.tellBulk();
+  }
+
+  /** Draws the rows in sight, and asks for more where few are left. */
+  paint() {
+    const high = rowHeight();
+    const first = Math.max(0, Math.floor(this.list.scrollTop / high) - SPARE);
+    const last = Math.min(this.rows.length, Math.ceil((this.list.scrollTop + this.list.clientHeight) / high) + SPARE);
+    this.body.style.height = `${Math.max(this.rows.length, 1) * high}px`;
+    const old = this.drawn;
+    this.drawn = new Map();
+    const children = [];
+    let lost = null;
+    for (let n = first; n < last; n += 1) {
+      const task = this.rows[n];
+      const mark = `${task.seq}:${task.state}:${this.chosen.has(task.id)}:${this.at === task.id}`;
+      let row = old.get(task.id);
+      const held = row?.contains(document.activeElement) ? document.activeElement.dataset.part : null;
+      if (!row || row.dataset.mark !== mark) row = this.row(task, mark);
+      row.style.top = `${n * high}px`;
+      row.setAttribute("aria-rowindex", n + 2);
+      this.drawn.set(task.id, row);
+      children.push(row);
+      if (held) lost = () => row.querySelector(`[data-part="${held}"]`)?.focus({ preventScroll: true });
+    }
+    if (this.rows.length === 0) children.push(this.nothing());
+    sync(this.body, children);
+    // A row that is told anew keeps the focus that it had.
+    if (lost && !this.body.contains(document.activeElement)) lost();
+    if (this.rows.length - last < AHEAD) this.more();
+  }
+
+  nothing() {
+    const words = this.asking || this.next === null ? "Asking…" : this.isFiltered() ? "No task is like that." : "The backlog is empty. docket submit puts a task into it.";
+    return h("div", { class: "grid-row", role: "row" }, h("span", { role: "gridcell" }), h("span", { role: "gridcell", class: "muted nothing" }, words));
+  }
+
+  row(task, mark) {
+    const cell = (part, ...children) => h("span", { role: "gridcell", class: part }, children);
+    const title = line(task.spec.title || "untitled");
+    const look = (event) => {
+      if (event.ctrlKey || event.metaKey || event.shiftKey) return;
+      event.preventDefault();
+      this.look(task.id);
+    };
+    return h(
+      "div",
+      { class: ["grid-row", this.at === task.id && "at"], role: "row", "aria-selected": String(this.chosen.has(task.id)), data: { mark } },
+      cell(null, may.submit() && h("input", { type: "checkbox", checked: this.chosen.has(task.id), "aria-label": `Select ${title}`, data: { part: "box" }, on: { change: (event) => this.choose(task.id, event.target.checked) } })),
+      cell(null, stateOf(task)),
+      cell(null, h("a", { href: to.task(task.id), title, data: { part: "title" }, on: { click: look } }, h("bdi", {}, title))),
+      cell("wide-only", task.spec.queue),
+      cell("wide-only mono muted", short(task.id)),
+      cell("wide-only number", String(task.spec.priority ?? 0)),
+      cell("number muted", since(task.submitted_at)),
+    );
+  }
+
+  tellHead() {
+    const sorts = (name, kind) => {
+      const { words } = SORTS[name];
+      const now = this.sort === name;
+      const order = now ? ((this.reverse ? name !== "newest" : name === "newest") ? "descending" : "ascending") : "none";
+      const sign = now ? (order === "descending" ? " ↓" : " ↑") : "";
+      return h("span", { role: "columnheader", "aria-sort": order, class: kind }, h("button", { type: "button", on: { click: () => this.sortBy(name) } }, words, h("span", { "aria-hidden": "true" }, sign)));
+    };
+    const all = may.submit() && h("input", { type: "checkbox", "aria-label": "Select all that are loaded", on: { change: (event) => this.chooseAll(event.target.checked) } });
+    this.all = all || null;
+    fill(
+      this.head,
+      h("span", { role: "columnheader" }, all, h("span", { class: "unseen" }, "Selected")),
+      sorts("state"),
+      sorts("title"),
+      sorts("queue", "wide-only"),
+      h("span", { role: "columnheader", class: "wide-only" }, "Task"),
+      sorts("priority", "wide-only number"),
+      sorts("newest", "number"),
+    );
+  }
+
+  choose(id, on) {
+    if (!may.submit()) return;
+    if (on) this.chosen.add(id);
+    else this.chosen.delete(id);
+    this.paint();
+    this.tellBulk();
+  }
+
+  chooseAll(on) {
+    this.chosen = new Set(on ? this.tasks.keys() : []);
+    this.paint();
+    this.tellBulk();
+  }
+
+  chooseNone() {
+    this.chooseAll(false);
+  }
+
+  tellBulk() {
+    if (this.all) {
+      this.all.checked = this.chosen.size > 0 && this.chosen.size === this.tasks.size;
+      this.all.indeterminate = this.chosen.size > 0 && this.chosen.size < this.tasks.size;
+    }
+    if (!may.submit()) {
+      this.bulk.hidden = true;
+      return;
+    }
+    const sign = `${this.chosen.size}:${this.isFiltered()}`;
+    if (this.bulk.dataset.sign === sign) return;
+    this.bulk.dataset.sign = sign;
+    const more = { chosen: () => [...this.chosen], filter: () => this.asked(), filtered: this.isFiltered(), done: () => (this.chooseNone(), this.again()) };
+    const words = this.chosen.size ? `${count(this.chosen.size)} selected` : this.isFiltered() ? "All that the filter lets through:" : "Select tasks, or filter, to act on many.";
+    fill(this.bulk, h("span", { class: this.chosen.size ? null : "muted" }, words), bulkBar(more, this.chosen.size));
+  }
+
+  /** Marks a row and brings it into sight. */
+  mark(id, n) {
+    this.at = id;
+    const high = rowHeight();
+    const top = n * high;
+    const under = this.head.offsetHeight;
+    if (top < this.list.scrollTop) this.list.scrollTop = top;
+    else if (top + high + under > this.list.scrollTop + this.list.clientHeight) this.list.scrollTop = top + high + under - this.list.clientHeight;
+    this.paint();
+    this.drawn.get(id)?.querySelector("[data-part=title]")?.focus({ preventScroll: true });
+    if (!this.side.hidden) this.look(id);
+  }
+
+  /** Shows a task at the side. */
+  async look(id) {
+    this.at = id;
+    this.side.hidden = false;
+    this.both.classList.add("with-side");
+    this.paint();
+    this.remember();
+    try {
+      const [view, why] = await Promise.all([get(`/v1/tasks/${id}`, null, { signal: this.signal }), get(`/v1/tasks/${id}/why`, null, { signal: this.signal })]);
+      if (this.at !== id || this.side.hidden) return;
+      const done = () => (this.again(), this.look(id));
+      fill(
+        this.side,
+        h("header", {}, taskHead("h2", view.task, done), h("button", { type: "button", class: "quiet more", "aria-label": "Close", title: "Close (Esc)", on: { click: () => this.close() } }, "✕")),
+        h("div", { class: "within stack" }, taskParts(view, why, "h3")),
+      );
+    } catch (error) {
+      if (!this.signal.aborted) fill(this.side, h("p", { class: "wrong" }, error.message));
+    }
+  }
+
+  close() {
+    this.side.hidden = true;
+    this.both.classList.remove("with-side");
+    this.remember();
+    this.drawn.get(this.at)?.querySelector("[data-part=title]")?.focus({ preventScroll: true });
+  }
+}
+
+/** Asked once: whoever changes the size of letters reloads. */
+let high = 0;
+function rowHeight() {
+  high ||= ROW_REM * parseFloat(getComputedStyle(document.documentElement).fontSize);
+  return high;
+}
+
+/** Makes `children` the children of `parent`, moving none that stands where it should. */
+function sync(parent, children) {
+  const wanted = new Set(children);
+  for (const child of [...parent.children]) if (!wanted.has(child)) child.remove();
+  let at = parent.firstElementChild;
+  for (const child of children) {
+    if (child === at) at = at.nextElementSibling;
+    else parent.insertBefore(child, at);
+  }
+}

@@ -1,0 +1,311 @@
+// What happened, what needs a person, what it cost: asked again every few seconds while somebody looks.
+
+import { ApiError, get, isAbort } from "../api.js";
+import { taskActs } from "../actions.js";
+import { bars } from "../charts.js";
+import { fill, h, keep, refill } from "../dom.js";
+import { about, clock, count, day, line, plural, running, said, short, since, usd, whole } from "../format.js";
+import { poll } from "../live.js";
+import { bar, empty, modelOf, panel, state, stateOf, table, titleOf, undelivered } from "../parts.js";
+import { title, to } from "../router.js";
+
+/** How often all of it is asked for. */
+const EVERY_MS = 3000;
+/** Days whose cost is shown, pages of runs that are added up for them, and how long the sum stands. */
+const COST_DAYS = 14;
+const COST_PAGES_MAX = 20;
+const COST_STANDS_MS = 60_000;
+const HOUR_MS = 3_600_000;
+const DAY_MS = 24 * HOUR_MS;
+
+export async function open(main, { signal }) {
+  const parts = skeleton(main);
+  const view = { range: "day", since: 24, last: null };
+  let sign = "";
+  const tell = (overview) => {
+    const { at, ...rest } = overview;
+    const mark = JSON.stringify([{ ...rest, since: view.since }, view.range, Math.floor(Date.parse(at) / 60_000)]);
+    if (mark === sign) return;
+    sign = mark;
+    view.last = overview;
+    tellAll(parts, overview, view, again, () => tell(view.last));
+  };
+  const again = poll(async () => tell(await get("/v1/overview", { since: hoursAgo(view.since) }, { signal })), { every: EVERY_MS }, signal);
+  await again();
+  if (!view.last) throw new ApiError(0, { detail: "the coordinator does not answer; this page tries again" });
+  costs(parts.cost, signal);
+}
+
+/** To the minute, so that what is asked is the same for a while. */
+const hoursAgo = (hours) => new Date(Math.floor(Date.now() / 60_000) * 60_000 - hours * HOUR_MS).toISOString();
+
+function skeleton(main) {
+  const place = () => h("div", {});
+  const parts = { head: place(), asks: place(), running: place(), ended: place(), through: place(), cost: place(), queues: place(), workers: place() };
+  fill(parts.cost, panel("Cost by day", {}, empty("Adding up…")));
+  fill(
+    main,
+    h("div", { class: "head" }, h("h1", {}, "Overview"), parts.head),
+    h(
+      "div",
+      { class: "overview" },
+      h("div", { class: "column" }, parts.asks, parts.running, parts.ended),
+      h("div", { class: "column" }, parts.through, parts.cost, parts.queues, parts.workers),
+    ),
+  );
+  return parts;
+}
+
+function tellAll(parts, overview, view, again, redraw) {
+  refill(parts.head, tally(overview));
+  asks(parts.asks, overview, again);
+  refill(parts.running, runningTasks(overview));
+  refill(parts.ended, endedTasks(overview, view, again));
+  refill(parts.through, throughput(overview, view, redraw));
+  refill(parts.queues, queues(overview));
+  refill(parts.workers, workers(overview));
+}
+
+const of = (counts, word) => counts.find((one) => one.state === word)?.count ?? 0;
+
+function tally({ tasks }) {
+  const told = ["running", "available", "blocked", "retryable", "scheduled", "pending"].filter((word) => of(tasks, word) > 0 || word === "running");
+  return h(
+    "div",
+    { class: "tally" },
+    told.map((word) => h("a", { class: "muted", href: to.backlog(`?state=${word}`) }, h("strong", {}, count(of(tasks, word))), ` ${word}`)),
+  );
+}
+
+/** One list, so that whoever comes in the morning reads from the top. */
+function asks(place, overview, again) {
+  const items = [
+    ...overview.asks.map((task) => ({ kind: "task", task })),
+    ...overview.discarded.map((task) => ({ kind: "task", task })),
+    ...overview.budgets.map((budget) => ({ kind: "budget", budget })),
+  ];
+  const waiting = overview.blocked.filter((one) => ["person", "provider", "budget"].includes(one.why)).reduce((sum, one) => sum + one.count, 0);
+  const all = waiting + of(overview.ended_counts, "discarded") + overview.budgets.length;
+  title(`${all > 0 ? `(${count(all)}) ` : ""}Overview`);
+  let list = place.querySelector("ul.asks");
+  if (!list) {
+    list = h("ul", { class: "asks", "aria-live": "polite", "aria-relevant": "additions" });
+    fill(place, panel("Needs you", { id: "needs-you", more: h("span", { class: "how-many" }) }, list));
+  }
+  fill(place.querySelector(".how-many"), all > items.length ? `${count(items.length)} of ${count(all)}` : all > 0 ? count(all) : null);
+  if (items.length === 0) {
+    keep(list, [{}], { key: () => "nothing", make: () => h("li", {}, h("span", { class: "what muted" }, "Nothing. Everything goes on without you.")) });
+    return;
+  }
+  keep(list, items, {
+    key: (item) => (item.kind === "task" ? item.task.id : item.budget.batch),
+    make: (item) => (item.kind === "task" ? ask(item.task, again) : nearly(item.budget)),
+  });
+}
+
+/** The acts that end the waiting; the others are where one looks at the task. */
+const SOON = ["Answer", "Unpause", "Accept", "Retry"];
+
+function ask(task, again) {
+  const record = { ...task, spec: { title: task.title, priority: 0 } };
+  const acts = taskActs(record, again).filter((button) => SOON.includes(button.textContent));
+  const words = task.message ?? (undelivered(task) ? "its result could not be delivered" : null);
+  return h(
+    "li",
+    {},
+    stateOf(task),
+    h("div", { class: "what" }, h("span", { class: "clip" }, titleOf(task)), words && h("p", { class: "words", dir: "auto" }, line(words))),
+    h("div", { class: "acts" }, h("span", { class: "muted nowrap" }, since(task.ended_at ?? task.submitted_at)), acts),
+  );
+}
+
+function nearly({ batch, budget, used }) {
+  const { tokens, cost_nusd: cost } = budget.budget;
+  const part = Math.max(tokens ? used.tokens / tokens : 0, cost ? used.cost_nusd / cost : 0);
+  const told = [cost && `${usd(used.cost_nusd)} of ${usd(cost)}`, tokens && `${about(used.tokens)} of ${about(tokens)} tokens`].filter(Boolean).join(", ");
+  return h(
+    "li",
+    {},
+    state("blocked", budget.spent ? "budget spent" : "budget nearly spent"),
+    h(
+      "div",
+      { class: "what" },
+      h("a", { href: to.backlog(`?batch=${batch}`) }, `Batch ${short(batch)}`),
+      h("p", { class: "words" }, told),
+      bar(part, budget.spent ? "bad" : "warn"),
+    ),
+    h("div", { class: "acts" }, h("code", { class: "muted" }, `docket batch ${short(batch)}`)),
+  );
+}
+
+function runningTasks({ running: tasks, tasks: counts, workers: of_workers }) {
+  const names = new Map(of_workers.map((worker) => [worker.incarnation, worker.name]));
+  const all = of(counts, "running");
+  const columns = [
+    { head: "Task", kind: "cut", cell: (task) => titleOf(task) },
+    { head: "Model", cell: (task) => said(modelOf(task.model), 40) },
+    { head: "Worker", kind: "narrow-hidden", cell: (task) => said(names.get(task.worker) ?? "—", 30) },
+    { head: "For", kind: "number", cell: (task) => (task.leased_at ? running(task.leased_at) : "—") },
+  ];
+  const more = all > tasks.length ? h("a", { href: to.backlog("?state=running") }, `all ${count(all)}`) : all > 0 ? count(all) : null;
+  return panel("Running", { more }, tasks.length ? table("Tasks that run", columns, tasks) : empty("Nothing runs."));
+}
+
+/** Hours for which ended tasks are told. */
+const SINCE = [[8, "8 h"], [24, "24 h"], [168, "7 days"]];
+
+function endedTasks({ ended, ended_counts: counts, since: from }, view, again) {
+  const columns = [
+    { head: "Task", kind: "cut", cell: (task) => titleOf(task) },
+    { head: "State", cell: (task) => stateOf(task) },
+    { head: "Took", kind: "number narrow-hidden", cell: (task) => took(task) },
+    { head: "Ended", kind: "number", cell: (task) => since(task.ended_at) },
+  ];
+  const told = counts.filter((one) => one.count > 0).map((one) => `${count(one.count)} ${one.state}`).join(", ");
+  const head = h("span", { title: `since ${whole(from)}` }, told);
+  const choices = SINCE.map(([hours, words]) => [words, view.since === hours, () => ((view.since = hours), again())]);
+  return tabbed(panel("Ended", { more: head }, ended.length ? table("Tasks that ended", columns, ended) : empty("Nothing ended.")), "Since", choices);
+}
+
+/** From submission to end: what a person waited. */
+function took(task) {
+  const ms = Date.parse(task.ended_at) - Date.parse(task.submitted_at);
+  const hours = ms / HOUR_MS;
+  if (hours >= 1) return `${hours.toFixed(1)} h`;
+  return ms >= 60_000 ? `${Math.round(ms / 60_000)} min` : `${Math.round(ms / 1000)} s`;
+}
+
+function throughput({ hours, at }, view, redraw) {
+  const now = Math.floor(Date.parse(at) / HOUR_MS) * HOUR_MS;
+  const isDay = view.range === "day";
+  const step = isDay ? HOUR_MS : 6 * HOUR_MS;
+  const n = isDay ? 24 : 28;
+  const first = Math.floor(now / step) * step - (n - 1) * step;
+  const points = Array.from({ length: n }, (_, k) => {
+    const begins = first + k * step;
+    const label = isDay ? clock(begins) : day(begins);
+    return { label, title: isDay ? clock(begins) : `${day(begins)}, ${clock(begins)}`, values: [0, 0, 0] };
+  });
+  const place = { completed: 0, discarded: 1, cancelled: 2 };
+  for (const hour of hours) {
+    const point = points[Math.floor((Date.parse(hour.at) - first) / step)];
+    if (point) point.values[place[hour.state]] += hour.count;
+  }
+  const chart = bars({
+    title: isDay ? "Tasks that ended, by hour of the last day" : "Tasks that ended, by six hours of the last week",
+    points,
+    series: ["completed", "discarded", "cancelled"],
+    every: isDay ? 3 : 4,
+    whole: true,
+    tell: (value) => count(value),
+  });
+  const sum = points.reduce((all, point) => all + point.values.reduce((a, b) => a + b, 0), 0);
+  const made = panel("Throughput", { more: `${plural(sum, "task")} ended` }, h("div", { class: "within" }, chart));
+  const choose = (range) => () => ((view.range = range), redraw());
+  return tabbed(made, "Range", [["24 h", isDay, choose("day")], ["7 days", !isDay, choose("week")]]);
+}
+
+/** Puts a choice of a few into a panel's head: words, whether it is that one, what choosing it does. */
+function tabbed(made, label, choices) {
+  const tab = ([words, is, run]) => h("button", { type: "button", "aria-pressed": String(is), on: { click: run } }, words);
+  made.querySelector("header").append(h("span", { class: "tabs", role: "group", "aria-label": label }, choices.map(tab)));
+  return made;
+}
+
+/** Adds up the cost of the last days, a page of runs at a time, and again while somebody looks. */
+function costs(place, signal) {
+  const ask = async () => {
+    const today = Math.floor(Date.now() / DAY_MS) * DAY_MS;
+    const first = today - (COST_DAYS - 1) * DAY_MS;
+    const days = new Map();
+    let after = null;
+    let runs = 0;
+    let pages = 0;
+    do {
+      const page = await get("/v1/cost/days", { from: new Date(first).toISOString(), after, limit: 100 }, { signal });
+      for (const one of page.days) {
+        const at = Date.parse(one.at);
+        const sum = days.get(at) ?? { cost: 0, tokens: 0, unpriced: 0 };
+        sum.cost += one.sums.cost_nusd;
+        sum.unpriced += one.sums.unpriced;
+        sum.tokens += tokens(one.sums.usage);
+        days.set(at, sum);
+      }
+      runs += page.runs;
+      after = page.next ?? null;
+      pages += 1;
+    } while (after && pages < COST_PAGES_MAX);
+    fill(place, costPanel(first, days, { runs, more: after !== null }));
+  };
+  poll(() => ask().catch((error) => {
+    if (!isAbort(error) && !signal.aborted) fill(place, panel("Cost by day", {}, h("p", { class: "empty" }, error.message)));
+    throw error;
+  }), { every: COST_STANDS_MS }, signal);
+}
+
+const tokens = (usage) =>
+  (usage.input_tokens ?? 0) + (usage.cache_read_tokens ?? 0) + (usage.cache_write_tokens ?? 0) + (usage.output_tokens ?? 0);
+
+function costPanel(first, days, { runs, more }) {
+  const all = [...days.values()];
+  const sum = all.reduce((total, one) => total + one.cost, 0);
+  const used = all.reduce((total, one) => total + one.tokens, 0);
+  const unpriced = all.reduce((total, one) => total + one.unpriced, 0);
+  // Models without a price cost nothing that is known: then their tokens say more.
+  const priced = sum > 0 || used === 0;
+  const points = Array.from({ length: COST_DAYS }, (_, n) => {
+    const at = first + n * DAY_MS;
+    // Days of the log are days of UTC.
+    const label = new Date(at).toLocaleDateString(undefined, { month: "short", day: "numeric", timeZone: "UTC" });
+    return { label, title: label, values: [priced ? (days.get(at)?.cost ?? 0) / 1e9 : (days.get(at)?.tokens ?? 0)] };
+  });
+  const money = (dollars) => (dollars === 0 ? "$0" : dollars < 0.01 ? `$${dollars.toPrecision(1)}` : dollars < 10 ? `$${dollars.toFixed(2)}` : `$${count(Math.round(dollars))}`);
+  const notes = [
+    `${priced ? `${about(used)} tokens in ` : ""}${plural(runs, "run")}`,
+    unpriced > 0 && `${plural(unpriced, "call")} of models without a price`,
+    more && `only the first ${count(runs)} runs are added up; docket cost tells all`,
+  ].filter(Boolean);
+  return panel(
+    "Cost by day",
+    { more: priced ? `${usd(sum)} in ${COST_DAYS} days` : `${about(used)} tokens in ${COST_DAYS} days` },
+    h("div", { class: "within" }, bars({ title: priced ? "Cost of model calls by day" : "Tokens of model calls by day", points, series: [priced ? "dollars" : "tokens"], tell: priced ? money : about }), h("p", { class: "hint" }, notes.join("; "))),
+  );
+}
+
+function queues({ queues: all }) {
+  const get_count = (queue, word) => of(queue.tasks, word);
+  const cell = (word) => (queue) => {
+    const n = get_count(queue, word);
+    return n ? h("a", { href: to.backlog(`?queue=${encodeURIComponent(queue.name)}&state=${word}`) }, count(n)) : h("span", { class: "muted" }, "0");
+  };
+  const columns = [
+    { head: "Queue", cell: (queue) => [queue.name, queue.settings.paused && h("span", { class: "tag" }, "paused")] },
+    { head: "Running", kind: "number", cell: (queue) => [cell("running")(queue), queue.settings.running_max && h("span", { class: "muted" }, ` of ${queue.settings.running_max}`)] },
+    { head: "Available", kind: "number", cell: cell("available") },
+    { head: "Blocked", kind: "number", cell: cell("blocked") },
+    { head: "Oldest", kind: "number", cell: (queue) => (queue.oldest_available_at ? running(queue.oldest_available_at) : "—") },
+  ];
+  return panel("Queues", {}, all.length ? table("Queues", columns, all) : empty("No queue has a task that has not ended."));
+}
+
+function workers({ workers: all }) {
+  const here = all.filter((worker) => worker.held > 0 || !worker.draining);
+  const load = (worker) => {
+    const slots = worker.room?.slots ?? null;
+    if (slots === null) return count(worker.held);
+    return [`${worker.held} of ${slots} `, bar(slots ? worker.held / slots : 0)];
+  };
+  const columns = [
+    { head: "Worker", cell: (worker) => [said(worker.name, 40), worker.draining && h("span", { class: "tag" }, "drains")] },
+    { head: "Load", kind: "nowrap", cell: load },
+    { head: "Sandbox", cell: (worker) => layers(worker.about?.layers ?? []) },
+    { head: "Heard of", kind: "number", cell: (worker) => since(worker.seen_at) },
+  ];
+  return panel("Workers", { more: here.length ? count(here.length) : null }, here.length ? table("Workers", columns, here) : empty("No worker is there. docket worker, or docket up, starts one."));
+}
+
+function layers(names) {
+  if (names.length === 0) return h("span", { class: "muted" }, "not said");
+  const list = names.map((name) => line(name, 60)).join(", ");
+  return h("details", {}, h("summary", {}, plural(names.length, "layer")), h("span", { class: "muted" }, list));
+}

@@ -1,0 +1,120 @@
+// A run: what happened in it turn by turn, as it goes or as it went, and what can be done from any of them.
+
+import { get } from "../api.js";
+import { fill, h } from "../dom.js";
+import { follow, poll } from "../live.js";
+import { bind } from "../keys.js";
+import { remember, title } from "../router.js";
+import { head } from "../run/head.js";
+import { slider } from "../run/slider.js";
+import { tabs } from "../run/tabs.js";
+
+/** How often the task's record is asked for: what is no event of the run. */
+const RECORD_MS = 3000;
+/** A run that writes many events is read anew at most this often. */
+const AGAIN_MS = 400;
+
+export async function open(main, { params, query, signal }) {
+  const id = params.id;
+  const run = `/v1/runs/${encodeURIComponent(id)}`;
+  const at = { turn: numberOf(query.get("turn")), newest: !query.has("turn"), tab: query.get("tab") ?? "turn", path: query.get("path") ?? "", with: query.get("with") ?? "" };
+  const view = { id, run, timeline: await get(`${run}/timeline`, null, { signal }), task: null, at, signal };
+
+  const parts = { head: h("div", {}), slider: h("div", {}), tabs: h("div", {}) };
+  fill(main, parts.head, parts.slider, parts.tabs);
+
+  const tell = () => {
+    const query = new URLSearchParams();
+    if (!at.newest) query.set("turn", String(at.turn));
+    if (at.tab !== "turn") query.set("tab", at.tab);
+    if (at.path && at.tab === "files") query.set("path", at.path);
+    if (at.with && at.tab === "beside") query.set("with", at.with);
+    remember(query);
+  };
+  const last = () => view.timeline.turns.at(-1)?.turn ?? 0;
+  view.show = (change) => {
+    Object.assign(at, change);
+    if ("turn" in change) {
+      at.turn = Math.max(0, Math.min(change.turn ?? last(), last()));
+      at.newest = at.turn === last() && !ended(view.timeline);
+    }
+    tell();
+    draw();
+  };
+  view.again = () => record().catch(() => {});
+
+  const top = head(parts.head, view);
+  const time = slider(parts.slider, view);
+  const pane = tabs(parts.tabs, view);
+  const draw = () => {
+    top.draw();
+    time.draw();
+    pane.draw();
+  };
+
+  if (at.turn === null) at.turn = view.timeline.opens_at;
+  at.turn = Math.min(at.turn, last());
+  at.newest = at.turn === last() && !ended(view.timeline);
+
+  let under = false;
+  let due = false;
+  const again = async () => {
+    if (under) return void (due = true);
+    under = true;
+    try {
+      view.timeline = await get(`${run}/timeline`, null, { signal });
+      if (at.newest) at.turn = last();
+      draw();
+    } finally {
+      under = false;
+      if (due && !signal.aborted) {
+        due = false;
+        setTimeout(() => again().catch(() => {}), AGAIN_MS);
+      }
+    }
+  };
+  const record = async () => {
+    view.task = await get(`/v1/tasks/${view.timeline.task}`, null, { signal });
+    title(view.task.task.spec.title);
+    top.draw();
+  };
+  await record();
+  poll(record, { every: RECORD_MS, later: true }, signal);
+  draw();
+  bind(keys(view, last), signal);
+  follow(id, { after: view.timeline.head, event: () => again().catch(() => {}), end: () => again().catch(() => {}), state: (word) => top.link(word) }, signal);
+}
+
+const numberOf = (text) => (text !== null && /^\d{1,9}$/.test(text) ? Number(text) : null);
+
+/** Whether no further turn will come. */
+export const ended = (timeline) => !["not ended", "blocked", "paused"].includes(timeline.standing);
+
+/** The next turn after `turn`, in this direction, in which something failed; none where there is none. */
+export function failure(timeline, turn, step) {
+  const failed = timeline.turns.filter((row) => row.failed && (step > 0 ? row.turn > turn : row.turn < turn));
+  return (step > 0 ? failed[0] : failed.at(-1))?.turn ?? null;
+}
+
+function keys(view, last) {
+  const { at } = view;
+  const move = (step) => view.show({ turn: at.turn + step });
+  const toFailure = (step) => {
+    const turn = failure(view.timeline, at.turn, step);
+    if (turn !== null) view.show({ turn });
+  };
+  return {
+    ArrowLeft: { does: "The turn before", run: () => move(-1) },
+    ArrowRight: { does: "The next turn", run: () => move(1) },
+    Home: { does: null, run: () => view.show({ turn: 0 }) },
+    End: { does: "The newest turn", run: () => view.show({ turn: last() }) },
+    n: { does: "The next failure", run: () => toFailure(1) },
+    p: { does: "The failure before", run: () => toFailure(-1) },
+    1: { does: "The turn", run: () => view.show({ tab: "turn" }) },
+    2: { does: "Changes", run: () => view.show({ tab: "changes" }) },
+    3: { does: "Files", run: () => view.show({ tab: "files" }) },
+    4: { does: "Ledger", run: () => view.show({ tab: "ledger" }) },
+    5: { does: "Forks", run: () => view.show({ tab: "forks" }) },
+    6: { does: "Beside another run", run: () => view.show({ tab: "beside" }) },
+  };
+}

@@ -1,0 +1,98 @@
+// The head of a run: its title, how it stands and why, what it cost, and what can be done to its task.
+
+import { taskActs } from "../actions.js";
+import { may } from "../api.js";
+import { fill, h } from "../dom.js";
+import { about, running, said, since, span, usd } from "../format.js";
+import { fact, facts, idOf, state, stateOf } from "../parts.js";
+import { to } from "../router.js";
+
+/** What the timeline says of a run, in the words of states. */
+const WORDS = { "not ended": "running" };
+
+export function head(place, view) {
+  const top = h("div", { class: "head" });
+  const banner = h("div", {});
+  const about = h("div", { class: "run-facts" });
+  fill(place, top, banner, about);
+  let drawn = "";
+  let linked = "live";
+  const draw = () => {
+    const sign = JSON.stringify([view.timeline, view.task, view.at.turn, linked]);
+    if (sign === drawn) return;
+    drawn = sign;
+    fill(top, headOf(view, linked));
+    fill(banner, bannerOf(view));
+    fill(about, factsOf(view));
+  };
+  return {
+    draw,
+    link(word) {
+      linked = word;
+      draw();
+    },
+  };
+}
+
+function headOf(view, linked) {
+  const { timeline, task } = view;
+  const word = WORDS[timeline.standing] ?? timeline.standing;
+  return [
+    h("h1", {}, task ? said(task.task.spec.title || "untitled", 400) : "Run"),
+    state(word),
+    linked === "lost" && h("span", { class: "tag" }, "not connected; tried again"),
+    h("div", { class: "acts" }, task && taskActs(task.task, view.again), exports(view)),
+  ];
+}
+
+function exports(view) {
+  const link = (form, word, about) => h("a", { href: `${view.run}/export?form=${form}`, download: "", title: about }, word);
+  return h(
+    "details",
+    { class: "menu" },
+    h("summary", { class: "button" }, "Export"),
+    h(
+      "div",
+      { class: "menu-items" },
+      link("jsonl", "Events, JSON Lines", "an event a line, long texts in their place"),
+      link("atif", "Trajectory, ATIF", "Agent Trajectory Interchange Format"),
+      link("otlp", "Trace, OTLP", "OpenTelemetry spans"),
+      may.admin() && link("docket", "Whole run", "for `docket import` elsewhere; files are in it"),
+    ),
+  );
+}
+
+/** Why it failed or what it asks, and where to look. */
+function bannerOf(view) {
+  const { timeline, at } = view;
+  if (!timeline.why) return null;
+  const tone = timeline.standing === "blocked" ? "warn" : "bad";
+  return h(
+    "div",
+    { class: "banner", data: { tone } },
+    h("p", { class: "banner-words", dir: "auto" }, timeline.why),
+    at.turn !== timeline.opens_at &&
+      h("button", { type: "button", on: { click: () => view.show({ turn: timeline.opens_at }) } }, `Go to turn ${timeline.opens_at}`),
+    h("p", { class: "muted" }, timeline.opens_why),
+  );
+}
+
+function factsOf(view) {
+  const { timeline, task } = view;
+  const now = timeline.turns.find((row) => row.turn === view.at.turn) ?? timeline.turns.at(-1);
+  const all = timeline.turns.at(-1);
+  const run = task?.runs.find((one) => one.id === view.id);
+  const tokens = timeline.turns.reduce((sum, row) => sum + row.input_tokens + row.output_tokens, 0);
+  const took = run?.started_at && run.ended_at && span(Date.parse(run.ended_at) - Date.parse(run.started_at));
+  return facts(
+    fact("Task", task && [h("a", { href: to.task(timeline.task) }, idOf(timeline.task)), " ", stateOf(task.task)]),
+    fact("Run", idOf(timeline.run)),
+    fact("Engine", timeline.engine),
+    fact("Model", timeline.models && said(timeline.models)),
+    fact("Commit", timeline.commit && h("code", { title: timeline.commit }, timeline.commit.slice(0, 10))),
+    fact("Begun", run?.started_at && since(run.started_at)),
+    fact(run?.ended_at ? "Took" : "For", took || (run?.started_at && running(run.started_at))),
+    fact("Cost", all && (now === all ? usd(all.cost_so_far_nusd) : `${usd(now.cost_so_far_nusd)} up to turn ${now.turn}, ${usd(all.cost_so_far_nusd)} in all`)),
+    fact("Tokens", about(tokens)),
+  );
+}

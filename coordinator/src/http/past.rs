@@ -1,0 +1,110 @@
+//! Routes that look back at a run: its turns, files as they were, differences, whole outputs, a run as a file.
+//!
+//! What a workspace held is exact and goes to administrators alone; the rest was redacted before it was
+//! recorded. Every answer is made of strangers' words: none is of a type that a browser would run.
+
+use std::sync::Arc;
+
+use axum::{
+    body::Body,
+    http::{HeaderValue, Response, header},
+};
+use docket_schema::{
+    ids::RunId,
+    system::Role,
+    wire::{DiffQuery, ExportForm, ExportQuery, FilesQuery, OutputQuery, ProblemCode, TurnQuery},
+};
+
+use super::{
+    api::Api,
+    auth::Caller,
+    call::{Call, json},
+    errors::Refusal,
+};
+use crate::past::{Exported, Eyes, Past, PastError};
+
+type Answered = Result<Response<Body>, Refusal>;
+
+impl From<PastError> for Refusal {
+    fn from(error: PastError) -> Self {
+        Self::new(error.code, error.detail)
+    }
+}
+
+/// The run that is asked for, where it is and can be looked back at.
+async fn asked<'a>(api: &'a Api, call: &Call) -> Result<(&'a dyn Past, RunId), Refusal> {
+    let run: RunId = call.id()?;
+    super::runs::view(api, run).await?;
+    let past = api.past.as_deref().ok_or_else(|| {
+        let detail = "this coordinator shows no past: it was started by a program that brought none";
+        Refusal::new(ProblemCode::NotFound, detail)
+    })?;
+    Ok((past, run))
+}
+
+const fn eyes(caller: &Caller) -> Eyes {
+    match caller {
+        Caller::Api { role: Role::Admin, .. } => Eyes::Exact,
+        Caller::Api { .. } | Caller::Run { .. } | Caller::Anyone => Eyes::Redacted,
+    }
+}
+
+pub(super) async fn timeline(api: Arc<Api>, call: Call) -> Answered {
+    let (past, run) = asked(&api, &call).await?;
+    json(&past.timeline(run).await?)
+}
+
+pub(super) async fn turn(api: Arc<Api>, call: Call) -> Answered {
+    let TurnQuery { turn } = call.query()?;
+    let (past, run) = asked(&api, &call).await?;
+    json(&past.turn(run, turn, eyes(&call.caller)).await?)
+}
+
+pub(super) async fn files(api: Arc<Api>, call: Call) -> Answered {
+    let query: FilesQuery = call.query()?;
+    let (past, run) = asked(&api, &call).await?;
+    json(&past.files(run, query).await?)
+}
+
+pub(super) async fn diff(api: Arc<Api>, call: Call) -> Answered {
+    let query: DiffQuery = call.query()?;
+    let (past, run) = asked(&api, &call).await?;
+    if let Some(with) = query.with {
+        super::runs::view(&api, with).await?;
+    }
+    json(&past.diff(run, query).await?)
+}
+
+pub(super) async fn output(api: Arc<Api>, call: Call) -> Answered {
+    let OutputQuery { call: asked_call } = call.query()?;
+    let (past, run) = asked(&api, &call).await?;
+    let bytes = past.output(run, asked_call).await?;
+    Ok(file(Exported { media: "text/plain; charset=utf-8", name: String::new(), bytes }))
+}
+
+pub(super) async fn export(api: Arc<Api>, call: Call) -> Answered {
+    let ExportQuery { form } = call.query()?;
+    // docket's own form holds the blobs of snapshots; the others hold what was redacted.
+    if form == ExportForm::Docket && eyes(&call.caller) != Eyes::Exact {
+        let detail = "a run with its files is for administrators; `form=jsonl` and `form=atif` hold none";
+        return Err(Refusal::new(ProblemCode::Forbidden, detail).field("form"));
+    }
+    let (past, run) = asked(&api, &call).await?;
+    Ok(file(past.export(run, form).await?))
+}
+
+/// Bytes that a browser shows as text, or keeps: never more.
+fn file(Exported { media, name, bytes }: Exported) -> Response<Body> {
+    let mut response = Response::new(Body::from(bytes));
+    let headers = response.headers_mut();
+    headers.insert(header::CONTENT_TYPE, HeaderValue::from_static(media));
+    headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
+    headers.insert(header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
+    headers.insert(header::CONTENT_SECURITY_POLICY, HeaderValue::from_static("default-src 'none'; sandbox"));
+    if let Ok(value) = HeaderValue::from_str(&format!("attachment; filename=\"{name}\""))
+        && !name.is_empty()
+    {
+        headers.insert(header::CONTENT_DISPOSITION, value);
+    }
+    response
+}

@@ -1,0 +1,62 @@
+//! What a coordinator can show of a run's past beyond its events: turns, files as they were, differences.
+//!
+//! Deriving that takes the workspace's code (a base is a pack of git objects), which is the worker's; so whoever
+//! starts a coordinator hands it in ([`ServerConfig::past`](crate::server::ServerConfig)), and one without it
+//! answers `not_here`. Only reads; nothing of it is ever stored.
+
+use std::{fmt, future::Future, pin::Pin};
+
+use bytes::Bytes;
+use docket_schema::{
+    ids::RunId,
+    wire::{DiffQuery, DiffView, ExportForm, FileView, FilesQuery, ProblemCode, Timeline, TurnAnswer},
+};
+
+/// What is answered, later.
+pub type Looked<'a, T> = Pin<Box<dyn Future<Output = Result<T, PastError>> + Send + 'a>>;
+
+/// Why it cannot be shown.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{detail}")]
+pub struct PastError {
+    /// Which kind of thing is wrong.
+    pub code: ProblemCode,
+    /// What, and what helps.
+    pub detail: String,
+}
+
+/// Whether whoever asks may read what a workspace held: that is exact, no secret is struck out of it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Eyes {
+    /// Everything.
+    Exact,
+    /// What was redacted before it was recorded.
+    Redacted,
+}
+
+/// A run as a file to be kept.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Exported {
+    /// Its media type.
+    pub media: &'static str,
+    /// What the file is called.
+    pub name: String,
+    /// The file.
+    pub bytes: Bytes,
+}
+
+/// Looks back. Every error names the remedy.
+pub trait Past: fmt::Debug + Send + Sync {
+    /// A run turn by turn, in a line each.
+    fn timeline(&self, run: RunId) -> Looked<'_, Timeline>;
+    /// One turn with all it names; the newest where none is asked for.
+    fn turn(&self, run: RunId, turn: Option<u32>, eyes: Eyes) -> Looked<'_, TurnAnswer>;
+    /// A file or folder as it was.
+    fn files(&self, run: RunId, query: FilesQuery) -> Looked<'_, FileView>;
+    /// What differs between two trees.
+    fn diff(&self, run: RunId, query: DiffQuery) -> Looked<'_, DiffView>;
+    /// The whole output of a call.
+    fn output(&self, run: RunId, call: String) -> Looked<'_, Bytes>;
+    /// A run as a file.
+    fn export(&self, run: RunId, form: ExportForm) -> Looked<'_, Exported>;
+}

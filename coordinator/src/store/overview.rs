@@ -1,0 +1,198 @@
+//! What a person looks at first: few statements, each over an index, each with a bound.
+
+use docket_schema::{
+    ids::{BatchId, Timestamp},
+    system::{Budget, Spending},
+    task::{TaskBlockedWhy, TaskState},
+    wire::{
+        BUDGET_TOLD_PERCENT, BatchBudget, BlockedCount, BudgetNear, HourCount, OVERVIEW_BUDGETS_MAX,
+        OVERVIEW_HOURS, OVERVIEW_TASKS_MAX, QueueView, StateCount, TaskBrief, WorkerView,
+    },
+};
+use uuid::Uuid;
+
+use super::{
+    Answer, SqlStore, StoreError,
+    conn::{Arg, Db},
+    read::{rows, workers},
+    read_flow,
+    row::{TASK_COLUMNS, TASK_TABLES, task_row},
+};
+
+const DOING: &str = "reading the overview";
+
+const HOUR_US: i64 = 3_600_000_000;
+
+/// States that tasks end in.
+const ENDS: [TaskState; 3] = [TaskState::Completed, TaskState::Cancelled, TaskState::Discarded];
+
+/// What the overview is made of.
+#[derive(Debug)]
+pub struct OverviewRows {
+    /// Tasks that wait for a person, the newest first.
+    pub asks: Vec<TaskBrief>,
+    /// Blocked tasks, by what for.
+    pub blocked: Vec<BlockedCount>,
+    /// Discarded tasks, the last first.
+    pub discarded: Vec<TaskBrief>,
+    /// Budgets that are nearly spent.
+    pub budgets: Vec<BudgetNear>,
+    /// Tasks that run, by since when.
+    pub running: Vec<TaskBrief>,
+    /// Ended ones, the last first.
+    pub ended: Vec<TaskBrief>,
+    /// How many ended, by state.
+    pub ended_counts: Vec<StateCount>,
+    /// All of them, by state.
+    pub tasks: Vec<StateCount>,
+    /// The queues.
+    pub queues: Vec<QueueView>,
+    /// The workers.
+    pub workers: Vec<WorkerView>,
+    /// Ended tasks by hour.
+    pub hours: Vec<HourCount>,
+}
+
+/// What the overview asks of a store.
+pub trait Overviews {
+    /// How things stand at `now`: tasks that ended since `since`, workers heard of since `heard`.
+    fn overview(
+        &self,
+        now: Timestamp,
+        since: Timestamp,
+        heard: Timestamp,
+    ) -> Answer<'_, Result<OverviewRows, StoreError>>;
+}
+
+impl Overviews for SqlStore {
+    fn overview(
+        &self,
+        now: Timestamp,
+        since: Timestamp,
+        heard: Timestamp,
+    ) -> Answer<'_, Result<OverviewRows, StoreError>> {
+        Box::pin(overview(&self.db, now, since, heard))
+    }
+}
+
+/// All statements at once, as far as there are connections for them: none waits for another.
+async fn overview(
+    db: &Db,
+    now: Timestamp,
+    since: Timestamp,
+    heard: Timestamp,
+) -> Result<OverviewRows, StoreError> {
+    let most = || Arg::Int(OVERVIEW_TASKS_MAX.into());
+    let asks = "t.state = 'blocked' AND t.blocked_why IN ('person', 'provider', 'budget') ORDER BY t.id DESC LIMIT $1";
+    let settled = "t.state = $3 AND t.ended_at >= $2 ORDER BY t.ended_at DESC, t.id DESC LIMIT $1";
+    let of = |state: TaskState| vec![most(), Arg::Int(since.0), Arg::Text(state.as_str().to_owned())];
+    let (asks, blocked, budgets, running, discarded, completed, cancelled) = tokio::try_join!(
+        tasks(db, asks, vec![most()]),
+        blocked(db),
+        budgets(db),
+        tasks(db, "t.state = 'running' ORDER BY t.leased_at, t.id LIMIT $1", vec![most()]),
+        tasks(db, settled, of(TaskState::Discarded)),
+        tasks(db, settled, of(TaskState::Completed)),
+        tasks(db, settled, of(TaskState::Cancelled)),
+    )?;
+    let (queues, hours, ended_counts, all_ended, workers) = tokio::try_join!(
+        read_flow::queues(db),
+        hours(db, now),
+        ended_since(db, since),
+        ended_since(db, Timestamp(i64::MIN)),
+        workers(db, heard),
+    )?;
+    let mut ended = [&discarded[..], &completed, &cancelled].concat();
+    ended.sort_unstable_by_key(|task| std::cmp::Reverse((task.ended_at, task.id)));
+    ended.truncate(OVERVIEW_TASKS_MAX as usize);
+    let tasks = all_states(&queues, all_ended);
+    Ok(OverviewRows {
+        asks,
+        blocked,
+        discarded,
+        budgets,
+        running,
+        ended,
+        ended_counts,
+        tasks,
+        queues,
+        workers,
+        hours,
+    })
+}
+
+/// Every state: those that have not ended are counted by queue already.
+fn all_states(queues: &[QueueView], ended: Vec<StateCount>) -> Vec<StateCount> {
+    let standing = TaskState::ALL.into_iter().filter(|state| !state.is_ended());
+    let sum = |state| StateCount { state, count: queues.iter().map(|queue| queue.count(state)).sum() };
+    standing.map(sum).chain(ended).filter(|one| one.count > 0).collect()
+}
+
+async fn tasks(db: &Db, filter: &str, args: Vec<Arg>) -> Result<Vec<TaskBrief>, StoreError> {
+    let sql = format!("SELECT {TASK_COLUMNS} FROM {TASK_TABLES} WHERE {filter}");
+    rows(db, DOING, &sql, args).await?.iter_mut().map(|row| Ok(TaskBrief::of(task_row(row)?.0))).collect()
+}
+
+async fn blocked(db: &Db) -> Result<Vec<BlockedCount>, StoreError> {
+    let sql = "SELECT blocked_why, count(*) FROM tasks WHERE state = 'blocked' GROUP BY blocked_why ORDER BY blocked_why";
+    let why = |word: String| -> Result<TaskBlockedWhy, StoreError> {
+        serde_json::from_value(word.clone().into())
+            .map_err(|_| StoreError::Corrupt { what: format!("a task that is blocked for `{word}`") })
+    };
+    rows(db, DOING, sql, Vec::new())
+        .await?
+        .iter_mut()
+        .map(|row| Ok(BlockedCount { why: why(row.text(0)?)?, count: row.count(1)? }))
+        .collect()
+}
+
+async fn ended_since(db: &Db, since: Timestamp) -> Result<Vec<StateCount>, StoreError> {
+    let mut counts = Vec::new();
+    for state in ENDS {
+        let sql = "SELECT count(*) FROM tasks WHERE state = $1 AND ended_at >= $2";
+        let found =
+            rows(db, DOING, sql, vec![Arg::Text(state.as_str().to_owned()), Arg::Int(since.0)]).await?;
+        let count = found.first().map_or(Ok(0), |row| row.count(0))?;
+        counts.push(StateCount { state, count });
+    }
+    Ok(counts)
+}
+
+/// Over the index of what ended, which has all that is asked for.
+async fn hours(db: &Db, now: Timestamp) -> Result<Vec<HourCount>, StoreError> {
+    let first = now.0.div_euclid(HOUR_US) + 1 - i64::from(OVERVIEW_HOURS);
+    let mut hours = Vec::new();
+    for state in ENDS {
+        let sql = "SELECT ended_at / $3, count(*) FROM tasks WHERE state = $1 AND ended_at >= $2 GROUP BY 1";
+        let args = vec![Arg::Text(state.as_str().to_owned()), Arg::Int(first * HOUR_US), Arg::Int(HOUR_US)];
+        for row in &mut rows(db, DOING, sql, args).await? {
+            let at = Timestamp(row.int(0)?.saturating_mul(HOUR_US));
+            hours.push(HourCount { at, state, count: row.count(1)? });
+        }
+    }
+    hours.sort_unstable_by_key(|hour| (hour.at, hour.state));
+    Ok(hours)
+}
+
+async fn budgets(db: &Db) -> Result<Vec<BudgetNear>, StoreError> {
+    // By division, for a product may not fit.
+    let sql = "SELECT b.batch, b.tokens_max, b.cost_max_nusd, b.spent, b.tokens, b.cost_nusd FROM batch_budgets b \
+               WHERE (b.spent IS NOT NULL OR b.tokens >= b.tokens_max / 100 * $1 OR b.cost_nusd >= b.cost_max_nusd / 100 * $1) \
+               AND EXISTS (SELECT 1 FROM tasks t WHERE t.batch = b.batch AND t.ended_at IS NULL) \
+               ORDER BY b.batch DESC LIMIT $2";
+    let percent = Arg::Int(i64::try_from(BUDGET_TOLD_PERCENT).unwrap_or(100));
+    let amount = |of: Option<i64>| of.and_then(|of| u64::try_from(of).ok());
+    rows(db, DOING, sql, vec![percent, Arg::Int(OVERVIEW_BUDGETS_MAX.into())])
+        .await?
+        .iter_mut()
+        .map(|row| {
+            let budget =
+                Budget { tokens: amount(row.int_or_null(1)?), cost_nusd: amount(row.int_or_null(2)?) };
+            Ok(BudgetNear {
+                batch: BatchId(Uuid::from_bytes(row.fixed(0)?)),
+                budget: BatchBudget { budget, spent: row.text_or_null(3)? },
+                used: Spending { tokens: row.count(4)?, cost_nusd: row.count(5)? },
+            })
+        })
+        .collect()
+}

@@ -1,0 +1,385 @@
+//! The fold: events of one run's own stream in, spans out, each as soon as it has ended.
+//!
+//! ```text
+//! invoke_agent react                 the run
+//! └─ turn                            a decision and all it causes
+//!    ├─ chat claude-sonnet-5-5       a model call; a failed attempt is one of its own
+//!    ├─ execute_tool edit_file       a tool call
+//!    └─ gate tests                   a final check
+//! ```
+
+use super::span::{Moment, Span, SpanId, SpanKind, TraceId, Value};
+use crate::{
+    event::{DecodeError, Envelope, TypedEvent as _},
+    ids::{RunId, TaskId, Timestamp, Turn},
+    message::{CallId, StopReason},
+    run::{
+        Forked, GateFinished, GateRequested, ModelAnswered, ModelFailed, ModelRequested, Purpose, RunEvent,
+        RunOutcome, RunStarted, ToolFinished, ToolRequested, ToolStatus,
+    },
+    tool::RecoveryClass,
+};
+
+/// Most moments that a run's own span keeps: what restarts it, pauses it, blocks it.
+const MOMENTS_MAX: usize = 128;
+/// Longest text of an error, in characters.
+const ERROR_CHARS_MAX: usize = 300;
+
+/// See the module.
+#[derive(Debug, Clone)]
+pub struct RunSpans {
+    run: RunId,
+    task: Option<TaskId>,
+    engine: Option<String>,
+    model: Option<(String, String)>,
+    began_at: Option<Timestamp>,
+    link: Option<TraceId>,
+    turn: Option<(Turn, Timestamp)>,
+    last_at: Timestamp,
+    asked: Option<(ModelRequested, Timestamp)>,
+    role: Option<String>,
+    tools: Vec<ToolRequested>,
+    gates: Vec<GateRequested>,
+    /// Since when the calls of this batch run, and up to when the changing ones have.
+    batch: Option<(Timestamp, Timestamp)>,
+    moments: Vec<Moment>,
+    used: Used,
+}
+
+#[derive(Debug, Clone, Copy, Default)]
+struct Used {
+    input_tokens: u64,
+    output_tokens: u64,
+    cost_nusd: u64,
+}
+
+type Attributes = Vec<(&'static str, Value)>;
+
+impl RunSpans {
+    /// The spans of this run, of which no event was taken yet.
+    pub fn new(run: RunId) -> Self {
+        Self {
+            run,
+            task: None,
+            engine: None,
+            model: None,
+            began_at: None,
+            link: None,
+            turn: None,
+            last_at: Timestamp(0),
+            asked: None,
+            role: None,
+            tools: Vec::new(),
+            gates: Vec::new(),
+            batch: None,
+            moments: Vec::new(),
+            used: Used::default(),
+        }
+    }
+
+    /// Takes the next event of the run's own stream; the spans that end with it.
+    ///
+    /// # Errors
+    /// This build does not know the event.
+    pub fn take(&mut self, envelope: &Envelope) -> Result<Vec<Span>, DecodeError> {
+        let event = RunEvent::decode(&envelope.kind, envelope.version, envelope.payload.as_str())?;
+        let at = envelope.recorded_at;
+        self.began_at.get_or_insert(at);
+        let mut ended = Vec::new();
+        match event {
+            RunEvent::RunStarted(e) => self.started(&e),
+            RunEvent::Forked(e) => self.forked(e, at),
+            RunEvent::ModelRequested(e) => {
+                ended.extend(self.turns(envelope.turn, at));
+                self.asked = Some((e, at));
+            }
+            RunEvent::ModelAnswered(e) => ended.extend(self.answered(&e, at)),
+            RunEvent::ModelFailed(e) => ended.extend(self.failed(&e, at)),
+            RunEvent::ToolRequested(e) => {
+                self.batch.get_or_insert((at, at));
+                self.tools.push(e);
+            }
+            RunEvent::ToolFinished(e) => ended.extend(self.tool(&e, at)),
+            RunEvent::GateRequested(e) => {
+                self.batch.get_or_insert((at, at));
+                self.gates.push(e);
+            }
+            RunEvent::GateFinished(e) => ended.extend(self.gate(&e, at)),
+            RunEvent::RoleBegan(e) => self.role = Some(e.role),
+            RunEvent::RunRecovered(_) => {
+                self.moment("recovered", at, vec![("docket.epoch", envelope.epoch.0.into())]);
+            }
+            RunEvent::RunBlocked(_) => self.moment("blocked", at, Vec::new()),
+            RunEvent::BlockerAnswered(_) => self.moment("answered", at, Vec::new()),
+            RunEvent::RunPaused(_) => self.moment("paused", at, Vec::new()),
+            RunEvent::Unpaused(_) => self.moment("unpaused", at, Vec::new()),
+            RunEvent::Told(_) => self.moment("told", at, Vec::new()),
+            RunEvent::CancelRequested(_) => self.moment("cancel_requested", at, Vec::new()),
+            RunEvent::PolicyChanged(_) => self.moment("policy_changed", at, Vec::new()),
+            RunEvent::LimitReached(_) => self.moment("limit_reached", at, Vec::new()),
+            RunEvent::Compacted(_) => self.moment("compacted", at, Vec::new()),
+            RunEvent::Delegated(e) => {
+                self.moment("delegated", at, vec![("docket.task.id", e.child.to_string().into())]);
+            }
+            RunEvent::ChildAnswered(e) => {
+                self.moment("child_answered", at, vec![("docket.task.id", e.child.to_string().into())]);
+            }
+            RunEvent::RunEnded(e) => ended.extend(self.ended(&e.result, at)),
+            RunEvent::SnapshotTaken(_)
+            | RunEvent::SetupFinished(_)
+            | RunEvent::BaseChecked(_)
+            | RunEvent::PhaseChanged(_)
+            | RunEvent::PauseRequested(_)
+            | RunEvent::RolesPinned(_)
+            | RunEvent::Concluded(_)
+            | RunEvent::WorkspaceEdited(_) => {}
+        }
+        self.last_at = at;
+        Ok(ended)
+    }
+
+    fn started(&mut self, e: &RunStarted) {
+        self.task = Some(e.task);
+        self.engine = Some(e.engine.name.clone());
+        self.model = Some((provider(&e.models.main.provider), e.models.main.name.clone()));
+    }
+
+    fn forked(&mut self, e: Forked, at: Timestamp) {
+        self.task = Some(e.task);
+        self.engine = e.engine.map(|engine| engine.name).or(self.engine.take());
+        self.link = Some(TraceId::of(e.parent));
+        self.moment("forked", at, vec![("docket.run.parent", e.parent.to_string().into())]);
+    }
+
+    fn moment(&mut self, name: &'static str, at: Timestamp, attributes: Attributes) {
+        if self.moments.len() < MOMENTS_MAX {
+            self.moments.push(Moment { name, at, attributes });
+        }
+    }
+
+    fn root(&self) -> SpanId {
+        SpanId::of(self.run, "run")
+    }
+
+    fn span(&self, (id, name): (&str, String), kind: SpanKind, (from, to): (Timestamp, Timestamp)) -> Span {
+        let parent = self.turn.map_or_else(|| self.root(), |(turn, _)| self.of_turn(turn));
+        Span {
+            trace: TraceId::of(self.run),
+            id: SpanId::of(self.run, id),
+            parent: Some(parent),
+            name,
+            kind,
+            began_at: from.min(to),
+            ended_at: to,
+            attributes: vec![("gen_ai.conversation.id", self.run.to_string().into())],
+            moments: Vec::new(),
+            error: None,
+            link: None,
+        }
+    }
+
+    fn of_turn(&self, turn: Turn) -> SpanId {
+        SpanId::of(self.run, &format!("turn {turn}"))
+    }
+
+    /// The turn that ends because another begins, if one does.
+    fn turns(&mut self, turn: Turn, at: Timestamp) -> Option<Span> {
+        if self.turn.is_some_and(|(now, _)| now >= turn) {
+            return None;
+        }
+        let over = self.turn_over(at);
+        self.turn = Some((turn, at));
+        over
+    }
+
+    fn turn_over(&mut self, at: Timestamp) -> Option<Span> {
+        self.batch = None;
+        let (turn, began_at) = self.turn.take()?;
+        let mut span = self.span(("", "turn".to_owned()), SpanKind::Internal, (began_at, at));
+        span.id = self.of_turn(turn);
+        span.attributes.push(("docket.turn", turn.0.into()));
+        Some(span)
+    }
+
+    fn chat(&mut self, call: &CallId, (began, at): (Timestamp, Timestamp)) -> Option<Span> {
+        let (asked, asked_at) = self.asked.take_if(|(asked, _)| asked.call == *call)?;
+        // The worker's clock measured it, the store's says when it was asked.
+        let began = began.max(asked_at);
+        let id = format!("{} {}", asked.call.0, asked.attempt);
+        let name = format!("chat {}", asked.model.name);
+        let mut span = self.span((&id, name), SpanKind::Client, (began, at));
+        let of = &mut span.attributes;
+        of.push(("gen_ai.operation.name", "chat".into()));
+        of.push(("gen_ai.provider.name", provider(&asked.model.provider).into()));
+        of.push(("gen_ai.request.model", asked.model.name.clone().into()));
+        if let Some(most) = asked.output_tokens_max {
+            of.push(("gen_ai.request.max_tokens", most.into()));
+        }
+        of.push(("docket.purpose", purpose(asked.purpose).into()));
+        of.push(("docket.attempt", asked.attempt.into()));
+        if let Some(role) = asked.role.as_ref().or(self.role.as_ref()) {
+            of.push(("docket.role", role.clone().into()));
+        }
+        Some(span)
+    }
+
+    fn answered(&mut self, e: &ModelAnswered, at: Timestamp) -> Option<Span> {
+        let input = e.usage.input_tokens + e.usage.cache_read_tokens + e.usage.cache_write_tokens;
+        self.used.input_tokens += input;
+        self.used.output_tokens += e.usage.output_tokens;
+        self.used.cost_nusd += e.cost_nusd;
+        let mut span = self.chat(&e.call, (before(at, e.total_ms), at))?;
+        let of = &mut span.attributes;
+        of.push(("gen_ai.response.finish_reasons", Value::Texts(vec![stop(&e.stop)])));
+        of.push(("gen_ai.usage.input_tokens", input.into()));
+        of.push(("gen_ai.usage.output_tokens", e.usage.output_tokens.into()));
+        of.push(("gen_ai.usage.cache_read.input_tokens", e.usage.cache_read_tokens.into()));
+        of.push(("gen_ai.usage.cache_creation.input_tokens", e.usage.cache_write_tokens.into()));
+        of.push(("docket.cost_usd", usd(e.cost_nusd)));
+        of.push(("docket.first_byte_ms", e.first_byte_ms.into()));
+        Some(span)
+    }
+
+    fn failed(&mut self, e: &ModelFailed, at: Timestamp) -> Option<Span> {
+        let mut span = self.chat(&e.call, (before(at, e.duration_ms), at))?;
+        span.attributes.push(("error.type", e.error.clone().into()));
+        // The provider's own words may repeat what it was asked.
+        span.error = Some(e.error.clone());
+        Some(span)
+    }
+
+    /// When a call ran: calls that only read run together, those that change something one after another.
+    fn ran(&mut self, reads: bool, duration_ms: u64, at: Timestamp) -> (Timestamp, Timestamp) {
+        let (since, done) = self.batch.unwrap_or((before(at, duration_ms), before(at, duration_ms)));
+        let from = if reads { since.max(done) } else { done };
+        let to = from.plus_ms(duration_ms).min(at).max(from);
+        if !reads {
+            self.batch = Some((since, to));
+        }
+        (from, to)
+    }
+
+    fn tool(&mut self, e: &ToolFinished, at: Timestamp) -> Option<Span> {
+        let place = self.tools.iter().position(|open| open.call == e.call)?;
+        let asked = self.tools.remove(place);
+        let when = self.ran(asked.class == RecoveryClass::Reads, e.duration_ms, at);
+        let name = format!("execute_tool {}", asked.tool);
+        let mut span = self.span((&asked.call.0, name), SpanKind::Internal, when);
+        let of = &mut span.attributes;
+        of.push(("gen_ai.operation.name", "execute_tool".into()));
+        of.push(("gen_ai.tool.name", asked.tool.into()));
+        of.push(("gen_ai.tool.call.id", asked.call.0.into()));
+        of.push(("gen_ai.tool.type", "function".into()));
+        of.push(("docket.changed_files", (e.facts.changed.len() as u64).into()));
+        if let Some(exit) = e.facts.exit {
+            of.push(("docket.exit", Value::Int(i64::from(exit))));
+        }
+        let error = match e.status {
+            ToolStatus::Ok if e.facts.timed_out => Some("timeout"),
+            ToolStatus::Ok => None,
+            ToolStatus::Error => Some("tool_error"),
+            ToolStatus::Refused => Some("refused"),
+            ToolStatus::Unknown => Some("outcome_unknown"),
+        };
+        if let Some(error) = error {
+            of.push(("error.type", error.into()));
+            span.error = Some(error.to_owned());
+        }
+        self.settle();
+        Some(span)
+    }
+
+    fn gate(&mut self, e: &GateFinished, at: Timestamp) -> Option<Span> {
+        let place = self.gates.iter().position(|open| open.call == e.call)?;
+        let asked = self.gates.remove(place);
+        let when = self.ran(false, e.duration_ms, at);
+        let mut span =
+            self.span((&asked.call.0, format!("gate {}", asked.gate.name)), SpanKind::Internal, when);
+        span.attributes.push(("docket.gate", asked.gate.name.into()));
+        span.attributes.push(("docket.passed", e.passed.into()));
+        if !e.passed && e.step.is_check() {
+            span.attributes.push(("error.type", "gate_failed".into()));
+            span.error = Some("gate_failed".to_owned());
+        }
+        self.settle();
+        Some(span)
+    }
+
+    fn settle(&mut self) {
+        if self.tools.is_empty() && self.gates.is_empty() {
+            self.batch = None;
+        }
+    }
+
+    fn ended(&mut self, result: &RunOutcome, at: Timestamp) -> Vec<Span> {
+        let mut ended = Vec::new();
+        ended.extend(self.turn_over(at));
+        let engine = self.engine.clone().unwrap_or_else(|| "docket".to_owned());
+        let began_at = self.began_at.unwrap_or(at);
+        let name = format!("invoke_agent {engine}");
+        let mut span = self.span(("run", name), SpanKind::Internal, (began_at, at));
+        span.parent = None;
+        span.moments = std::mem::take(&mut self.moments);
+        span.link = self.link;
+        let of = &mut span.attributes;
+        of.push(("gen_ai.operation.name", "invoke_agent".into()));
+        of.push(("gen_ai.agent.name", engine.into()));
+        if let Some((provider, model)) = &self.model {
+            of.push(("gen_ai.provider.name", provider.clone().into()));
+            of.push(("gen_ai.request.model", model.clone().into()));
+        }
+        of.push(("gen_ai.usage.input_tokens", self.used.input_tokens.into()));
+        of.push(("gen_ai.usage.output_tokens", self.used.output_tokens.into()));
+        of.push(("docket.cost_usd", usd(self.used.cost_nusd)));
+        if let Some(task) = self.task {
+            of.push(("docket.task.id", task.to_string().into()));
+        }
+        of.push(("docket.run.id", self.run.to_string().into()));
+        of.push(("docket.outcome", result.as_str().into()));
+        if let RunOutcome::Failed { why, message } = result {
+            let kind = serde_json::to_value(why).ok();
+            let kind = kind.as_ref().and_then(|kind| kind.as_str()).unwrap_or("failed").to_owned();
+            of.push(("error.type", kind.into()));
+            span.error = Some(message.chars().take(ERROR_CHARS_MAX).collect());
+        }
+        ended.push(span);
+        ended
+    }
+}
+
+/// A provider as the conventions name it.
+fn provider(name: &str) -> String {
+    match name {
+        "openai-responses" => "openai".to_owned(),
+        other => other.to_owned(),
+    }
+}
+
+const fn purpose(purpose: Purpose) -> &'static str {
+    match purpose {
+        Purpose::Decide => "decide",
+        Purpose::Compact => "compact",
+        Purpose::Plan => "plan",
+        Purpose::Review => "review",
+    }
+}
+
+/// Why a model stopped, in the words of the conventions where they have one.
+fn stop(stop: &StopReason) -> String {
+    match stop {
+        StopReason::EndTurn | StopReason::StopSequence => "stop".to_owned(),
+        StopReason::ToolUse => "tool_call".to_owned(),
+        StopReason::MaxTokens => "length".to_owned(),
+        StopReason::Refusal => "content_filter".to_owned(),
+        StopReason::Other(word) => word.clone(),
+    }
+}
+
+fn before(at: Timestamp, ms: u64) -> Timestamp {
+    Timestamp(at.0.saturating_sub_unsigned(ms.saturating_mul(1000)))
+}
+
+#[expect(clippy::cast_precision_loss, reason = "a sum for a chart")]
+fn usd(nusd: u64) -> Value {
+    Value::Double(nusd as f64 / 1e9)
+}

@@ -1,0 +1,29 @@
+// Each page in both themes, at a desk and on a phone: accessible as far as a program can see, and no wider than it is.
+
+import { settled } from "../stage.js";
+
+const AT = [
+  ["overview", () => "/ui/", "Overview"],
+  ["backlog", () => "/ui/backlog", "Backlog"],
+  ["task", (stage) => `/ui/task/${stage.tasks.done}`, null],
+  ["run", (stage) => `/ui/run/${stage.tasks.run}`, null],
+  ["metrics", () => "/ui/metrics?scripted=1", "Metrics"],
+];
+
+const axe = (theme, width) => async (stage) => {
+  const page = await stage.page({ token: stage.tokens.admin, theme, width, height: width < 500 ? 844 : 900 });
+  for (const [name, path] of AT) {
+    await page.goto(`${stage.url}${path(stage)}`);
+    await settled(page);
+    await stage.accessible(page, `${name}, ${theme}, ${width} px`);
+    await stage.fits(page, `${name}, ${width} px`);
+    await stage.picture(`${name}-${theme}-${width}`);
+  }
+};
+
+export const cases = {
+  "accessible, light": axe("light", 1280),
+  "accessible, dark": axe("dark", 1280),
+  "accessible, light, on a phone": axe("light", 390),
+  "accessible, dark, on a phone": axe("dark", 390),
+};

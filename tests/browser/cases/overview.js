@@ -1,0 +1,52 @@
+// What needs a person, what runs, what ended: live.
+
+import assert from "node:assert/strict";
+import { until } from "../stage.js";
+
+export const cases = {
+  async "what needs a person stands first and is answered there"(stage) {
+    const page = await stage.page({ token: stage.tokens.admin });
+    const asks = page.locator("section").filter({ has: page.getByRole("heading", { name: "Needs you" }) });
+    await asks.getByText("undelivered").or(asks.getByText("asks")).first().waitFor();
+    await asks.getByRole("link", { name: "Always fails" }).waitFor();
+    const [id] = await stage.submitLike(stage.tasks.asks, [{ title: "Ask me now" }]);
+    const item = asks.getByRole("listitem").filter({ hasText: "Ask me now" });
+    await item.waitFor();
+    await stage.picture("overview");
+    await item.getByRole("button", { name: "Answer" }).click();
+    const dialog = page.getByRole("dialog");
+    await dialog.getByText("Which colour is the door?").waitFor();
+    await stage.accessible(page, "answer");
+    await dialog.getByLabel("Your answer").fill("Blue");
+    await dialog.getByRole("button", { name: "Answer" }).click();
+    await item.waitFor({ state: "detached" });
+    await until("the end of the task", async () => (await stage.api("GET", `/v1/tasks/${id}`)).task.state === "completed");
+    const ended = page.locator("section").filter({ has: page.getByRole("heading", { name: "Ended", exact: true }) });
+    await ended.getByRole("link", { name: "Ask me now" }).waitFor();
+  },
+
+  async "a task that runs is shown as it begins and goes as it ends, without a reload"(stage) {
+    const page = await stage.page({ token: stage.tokens.admin });
+    await page.getByRole("heading", { name: "Running" }).waitFor();
+    await page.evaluate(() => (window.kept = true));
+    const [id] = await stage.submitLike(stage.tasks.slow, [{ title: "Slow and live" }]);
+    const running = page.locator("section").filter({ has: page.getByRole("heading", { name: "Running" }) });
+    await running.getByRole("link", { name: "Slow and live" }).waitFor();
+    await stage.api("POST", `/v1/tasks/${id}/cancel`, {});
+    await running.getByRole("link", { name: "Slow and live" }).waitFor({ state: "detached" });
+    assert.equal(await page.evaluate(() => window.kept), true);
+  },
+
+  async "charts have their numbers, workers their load and walls"(stage) {
+    const page = await stage.page({ token: stage.tokens.read });
+    const through = page.getByRole("table", { name: /Tasks that ended, by hour/ });
+    await through.waitFor({ state: "attached" });
+    assert.equal(await through.locator("tbody tr").count(), 24);
+    await page.getByRole("group", { name: "Range" }).getByRole("button", { name: "7 days" }).click();
+    await page.getByRole("table", { name: /by six hours/ }).waitFor({ state: "attached" });
+    await page.getByRole("table", { name: /of model calls by day/ }).waitFor({ state: "attached" });
+    const workers = page.getByRole("table", { name: "Workers" });
+    await workers.getByText(/\d of \d/).first().waitFor();
+    await workers.getByText(/\d+ layers?/).first().waitFor();
+  },
+};

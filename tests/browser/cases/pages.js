@@ -1,0 +1,97 @@
+// What holds on every page: hostile words, a theme, a lost coordinator.
+
+import assert from "node:assert/strict";
+import { settled, until } from "../stage.js";
+
+/** Of this one visit, so that a house may be visited again. */
+const QUEUE = `hostile-${process.pid}`;
+
+export const HOSTILE = [
+  `<img src=x onerror="window.hit=1">`,
+  `<script>window.hit=1</script>`,
+  `"><svg/onload=window.hit=1>`,
+  `javascript:window.hit=1`,
+  `{{constructor.constructor('window.hit=1')()}}`,
+  `\u202egnol ton si siht`,
+  `\u2066\u2067\u202dmixed`,
+  "W".repeat(200),
+  "\u0639\u0631\u0628\u064a \u05e2\u05d1\u05e8\u05d9\u05ea",
+];
+
+export const cases = {
+  async "hostile words are words"(stage) {
+    const ids = await stage.submitLike(
+      stage.tasks.waits,
+      HOSTILE.map((title) => ({ title, queue: QUEUE, text: `${title}\n`.repeat(Math.ceil(10_000 / (title.length + 1))) })),
+    );
+    const page = await stage.page({ token: stage.tokens.admin });
+    await page.goto(`${stage.url}/ui/backlog?queue=${QUEUE}`);
+    await page.getByText(HOSTILE[0]).first().waitFor();
+    for (const title of HOSTILE.slice(0, 5)) assert.equal(await page.getByText(title, { exact: true }).count(), 1, title);
+    // What turns the direction of text is shown, and turns nothing.
+    assert.ok((await page.locator(".grid-body").innerText()).includes("⟨202e⟩"));
+    for (const id of ids) {
+      await page.goto(`${stage.url}/ui/task/${id}`);
+      await page.getByRole("heading", { name: "What was asked" }).waitFor();
+      await stage.fits(page, "a hostile task");
+    }
+    await page.goto(`${stage.url}/ui/`);
+    await settled(page);
+    await page.goto(`${stage.url}/ui/backlog?title=${encodeURIComponent(HOSTILE[0])}&queue=${encodeURIComponent("<b>x")}`);
+    await page.getByRole("heading", { name: "Backlog" }).waitFor();
+    stage.expect("400");
+    await page.goto(`${stage.url}/ui/task/%3Cimg%20src=x%20onerror=window.hit=1%3E`);
+    await page.getByRole("alert").filter({ hasText: "id" }).waitFor();
+    assert.equal(await page.evaluate(() => window.hit), undefined);
+    assert.equal(await page.locator("main img, main script, main iframe").count(), 0);
+  },
+
+  async "the theme is the system's until somebody chooses, and stays chosen"(stage) {
+    const page = await stage.page({ token: stage.tokens.read, theme: "dark" });
+    const ground = () => page.evaluate(() => getComputedStyle(document.body).backgroundColor);
+    const dark = await ground();
+    await page.getByRole("button", { name: "Theme: system" }).click();
+    await page.getByRole("button", { name: "Theme: light" }).waitFor();
+    assert.notEqual(await ground(), dark);
+    await page.reload();
+    await page.getByRole("button", { name: "Theme: light" }).waitFor();
+    assert.notEqual(await ground(), dark);
+  },
+
+  async "a lost coordinator is told, and the page goes on when it is back"(stage) {
+    stage.expect("ERR_");
+    const page = await stage.page({ token: stage.tokens.read });
+    await page.getByRole("heading", { name: "Running" }).waitFor();
+    await page.context().setOffline(true);
+    await page.getByText("not connected").waitFor();
+    await page.context().setOffline(false);
+    await page.getByText("not connected").waitFor({ state: "hidden" });
+  },
+
+  async "a run is followed to its end, each event once, over a stream that is opened anew"(stage) {
+    const page = await stage.page({ token: stage.tokens.read });
+    const [id] = await stage.submitLike(stage.tasks.slow, [{ title: "Followed" }]);
+    const run = await until("a run", async () => (await stage.api("GET", `/v1/tasks/${id}`)).task.run);
+    await page.evaluate(async (run) => {
+      const { follow } = await import("/ui/assets/live.js");
+      window.got = { seqs: [], ended: null };
+      const handlers = { event: ({ seq }) => window.got.seqs.push(seq), end: (end) => (window.got.ended = end) };
+      follow(run, handlers, new AbortController().signal);
+    }, run);
+    const got = () => page.evaluate(() => window.got);
+    const first = await until("some events", async () => ((await got()).seqs.length > 5 ? (await got()).seqs.length : 0));
+    // As when one comes back to the page: the stream is opened behind the last event that came.
+    await page.evaluate(() => document.dispatchEvent(new Event("visibilitychange")));
+    await until("more events", async () => (await got()).seqs.length > first + 2);
+    await stage.api("POST", `/v1/tasks/${id}/cancel`, {});
+    const { ended, seqs } = await until("the end", async () => ((await got()).ended ? got() : null));
+    assert.equal(ended.status, "cancelled");
+    assert.deepEqual(seqs, Array.from({ length: ended.seq }, (_, n) => n + 1));
+  },
+
+  async "an address that means nothing says so"(stage) {
+    const page = await stage.page({ token: stage.tokens.read });
+    await page.goto(`${stage.url}/ui/nowhere/at/all`);
+    await page.getByRole("heading", { name: "No such page" }).waitFor();
+  },
+};

@@ -1,0 +1,155 @@
+// A run: travel in time, what each turn did, files and differences, forks, two runs beside each other, live turns.
+
+import assert from "node:assert/strict";
+import { settled, until } from "../stage.js";
+
+const runOf = async (stage, task) => (await stage.api("GET", `/v1/tasks/${task}`)).task.last_run;
+
+async function at(stage, page, run, query = "") {
+  await page.goto(`${stage.url}/ui/run/${run}${query}`);
+  await settled(page);
+  return page.getByRole("slider", { name: "Turn" });
+}
+
+const pane = (page) => page.getByRole("tabpanel");
+const tab = (page, name) => page.getByRole("tab", { name });
+
+export const cases = {
+  async "a slider goes through the turns, and each tells what was said, called and changed"(stage) {
+    const page = await stage.page({ token: stage.tokens.admin });
+    const slider = await at(stage, page, stage.tasks.run);
+    await page.getByRole("heading", { level: 1, name: "Paint the door" }).waitFor();
+    assert.equal(await slider.getAttribute("max"), "3");
+    await slider.focus();
+    await page.keyboard.press("Home");
+    await pane(page).getByText("What was asked").waitFor();
+    await page.keyboard.press("ArrowRight");
+    await pane(page).getByText("I look around first.").waitFor();
+    assert.match(await slider.getAttribute("aria-valuetext"), /^Turn 1 of 3/);
+    const call = pane(page).locator("details.call").filter({ hasText: "create_file" });
+    await call.locator("summary").click();
+    await call.getByText("door.txt").first().waitFor();
+    await pane(page).locator(".line-plus", { hasText: "+blue" }).waitFor();
+    await page.getByRole("button", { name: "The next turn (→)" }).click();
+    await pane(page).getByText("cat door.txt").first().waitFor();
+    await until("the turn in the address", () => new URL(page.url()).searchParams.get("turn") === "2");
+    await page.reload();
+    await pane(page).getByText("cat door.txt").first().waitFor();
+    await page.keyboard.press("End");
+    await pane(page).getByText("The run succeeded").waitFor();
+    await stage.picture("run-turn");
+  },
+
+  async "files are shown as they were, and what differs since another turn"(stage) {
+    const page = await stage.page({ token: stage.tokens.admin });
+    await at(stage, page, stage.tasks.run, "?turn=0&tab=files");
+    await pane(page).getByRole("button", { name: "README.md" }).waitFor();
+    assert.equal(await pane(page).getByRole("button", { name: "door.txt" }).count(), 0);
+    await page.keyboard.press("ArrowRight");
+    await pane(page).getByRole("button", { name: "door.txt" }).click();
+    await pane(page).getByText("blue").waitFor();
+    await stage.accessible(page, "a file");
+    // A browser tells of every answer that is none.
+    stage.expect("/files?turn=0&path=door.txt");
+    await page.keyboard.press("ArrowLeft");
+    await pane(page).getByText("is not there after turn 0").waitFor();
+    await tab(page, "Changes").click();
+    await pane(page).getByText("No file differs.").waitFor();
+    await page.keyboard.press("End");
+    await pane(page).locator(".line-plus", { hasText: "+blue" }).waitFor();
+    await pane(page).getByLabel("Since").selectOption("before");
+    await pane(page).getByText("No file differs.").waitFor();
+    await tab(page, "Ledger").click();
+    await pane(page).getByRole("table", { name: "Files it changed" }).getByText("door.txt").waitFor();
+    await stage.accessible(page, "the ledger");
+  },
+
+  async "a run that failed opens where it went wrong, and says why"(stage) {
+    const page = await stage.page({ token: stage.tokens.admin });
+    const run = await runOf(stage, stage.tasks.fails);
+    await at(stage, page, run);
+    await page.locator(".banner").getByText(/turn/).first().waitFor();
+    assert.ok(await page.locator(".bar-turn.failed").count(), "failed turns are marked");
+    await page.keyboard.press("Home");
+    await page.getByRole("button", { name: "The next failure (n)" }).click();
+    await pane(page).getByText("exit 1").first().waitFor();
+    await stage.accessible(page, "a failed run");
+    await stage.picture("run-failed");
+  },
+
+  async "forks and resumes from the turn that is shown; the forks are a tree, and stand beside each other"(stage) {
+    const page = await stage.page({ token: stage.tokens.admin });
+    await at(stage, page, stage.tasks.run, "?turn=1");
+    await page.getByRole("button", { name: "Fork from here" }).click();
+    const dialog = page.getByRole("dialog");
+    await stage.accessible(page, "fork");
+    await dialog.getByLabel("Hint for the model").fill("Use <b>green</b>");
+    await dialog.getByRole("button", { name: "Fork" }).click();
+    await page.waitForURL((url) => !url.pathname.includes(stage.tasks.run));
+    const fork = new URL(page.url()).pathname.split("/").at(-1);
+    await until("the fork's end", async () => (await stage.api("GET", `/v1/runs/${fork}`)).status === "succeeded");
+    await until("its end on the page", async () => (await page.locator(".head .state").textContent()).includes("succeeded"));
+    await page.getByRole("slider", { name: "Turn" }).focus();
+    for (const key of ["Home", "ArrowRight"]) await page.keyboard.press(key);
+    await pane(page).getByText("Use <b>green</b>").waitFor();
+    await tab(page, "Forks").click();
+    await pane(page).locator("[aria-current=true]").getByText("this run").waitFor();
+    await pane(page).getByText("forked from turn 1").first().waitFor();
+    await stage.accessible(page, "forks");
+    await pane(page).getByRole("button", { name: "Beside" }).first().click();
+    await pane(page).getByText(/They (part at turn|do not differ)/).waitFor();
+    await pane(page).getByRole("region", { name: "The other" }).getByRole("link", { name: /^run / }).waitFor();
+    assert.ok((await pane(page).locator('[data-how="shared"]').count()) >= 2, "turns 0 and 1 are shared");
+    await stage.accessible(page, "beside");
+    await stage.picture("run-beside");
+  },
+
+  async "turns come as they happen, without a reload"(stage) {
+    const page = await stage.page({ token: stage.tokens.admin });
+    const run = await runOf(stage, stage.tasks.slow);
+    const slider = await at(stage, page, run);
+    await page.evaluate(() => (window.kept = true));
+    const last = async () => Number(await slider.getAttribute("max"));
+    const seen = await last();
+    await until("two more turns", async () => (await last()) >= seen + 2);
+    assert.equal(await slider.inputValue(), await slider.getAttribute("max"), "it stays at the newest");
+    await page.keyboard.press("Home");
+    const then = await last();
+    await until("another turn", async () => (await last()) > then);
+    assert.equal(await slider.inputValue(), "0", "who looks at an old turn is left there");
+    assert.equal(await page.evaluate(() => window.kept), true);
+    await page.getByRole("button", { name: "Tell" }).click();
+    await page.getByRole("dialog").getByLabel("Your words").fill("Mind the gap");
+    await page.getByRole("dialog").getByRole("button", { name: "Tell" }).click();
+    const heard = async () => (await stage.api("GET", `/v1/runs/${run}/events`)).events.some((event) => event.kind === "Told");
+    await until("the words in the log", heard);
+  },
+
+  async "exports are files; a reader sees no contents of files"(stage) {
+    const page = await stage.page({ token: stage.tokens.read });
+    await at(stage, page, stage.tasks.run, "?turn=1");
+    await pane(page).getByText("Contents of files are for administrators.").waitFor();
+    assert.equal(await page.getByRole("button", { name: "Fork from here" }).count(), 0);
+    await page.getByText("Export").click();
+    const [download] = await Promise.all([page.waitForEvent("download"), page.getByRole("link", { name: "Trajectory, ATIF" }).click()]);
+    assert.match(download.suggestedFilename(), /^docket-[0-9a-f]+\.atif\.json$/);
+    assert.equal(await page.getByRole("link", { name: "Whole run" }).count(), 0);
+    await tab(page, "Files").click();
+    await pane(page).getByText("Contents of files are for administrators.").waitFor();
+  },
+
+  async "whatever a model wrote stays text"(stage) {
+    const page = await stage.page({ token: stage.tokens.admin });
+    const run = await runOf(stage, stage.tasks.hostile);
+    await at(stage, page, run, "?turn=1");
+    await pane(page).getByText("<img src=x onerror=alert(1)>").first().waitFor();
+    const call = pane(page).locator("details.call").first();
+    if (!(await call.getAttribute("open"))) await call.locator("summary").click();
+    await pane(page).getByText("<script>alert(2)</script>").first().waitFor();
+    assert.equal(await page.locator("main img, main script").count(), 0);
+    await tab(page, "Files").click();
+    await pane(page).getByRole("button", { name: "<b>bold.html" }).click();
+    await pane(page).getByText("<script>alert(2)</script>").first().waitFor();
+    await stage.fits(page, "a hostile run");
+  },
+};

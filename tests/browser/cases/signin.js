@@ -1,0 +1,63 @@
+// Who gets in, how, and for how long.
+
+import assert from "node:assert/strict";
+
+export const cases = {
+  async "a wrong token is told so, a good one gets in and leads on"(stage) {
+    stage.expect("401");
+    const page = await stage.page();
+    await page.goto(`${stage.url}/ui/backlog?queue=default`);
+    await page.waitForURL("**/ui/login?next=*");
+    assert.equal(await page.locator("#top").isVisible(), false);
+    await page.getByLabel("Token").fill("nobody's");
+    await page.getByRole("button", { name: "Sign in" }).click();
+    await page.getByRole("alert").filter({ hasText: "not one of this coordinator's" }).waitFor();
+    await stage.accessible(page, "sign in");
+    await stage.picture("login");
+    await page.getByLabel("Token").fill(stage.tokens.admin);
+    await page.getByLabel("Token").press("Enter");
+    await page.waitForURL("**/ui/backlog?queue=default");
+    await page.getByRole("heading", { name: "Backlog" }).waitFor();
+  },
+
+  async "a token in the address is taken out of it, and no script can read the cookie"(stage) {
+    const page = await stage.page();
+    await page.goto(`${stage.url}/ui/#token=${stage.tokens.read}`);
+    await page.getByRole("heading", { name: "Overview" }).waitFor();
+    assert.equal(new URL(page.url()).hash, "");
+    const kept = await page.evaluate(() => [document.cookie, JSON.stringify({ ...localStorage }), JSON.stringify({ ...sessionStorage })].join());
+    assert.ok(!kept.includes(stage.tokens.read), kept);
+    const [cookie] = await page.context().cookies();
+    assert.deepEqual([cookie.httpOnly, cookie.sameSite, cookie.value], [true, "Strict", stage.tokens.read]);
+  },
+
+  async "who may only read is shown nothing to press"(stage) {
+    const page = await stage.page({ token: stage.tokens.read });
+    await page.getByRole("link", { name: "Which colour" }).first().waitFor();
+    assert.equal(await page.getByRole("button", { name: "Answer" }).count(), 0);
+    await page.goto(`${stage.url}/ui/backlog?title=Which%20colour`);
+    await page.getByRole("link", { name: "Which colour" }).first().click();
+    await page.getByRole("complementary").getByText("What was asked").waitFor();
+    for (const name of ["Answer", "Cancel", "Retry", "Pause", "Priority"]) assert.equal(await page.locator(".acts, .bulk").getByRole("button", { name }).count(), 0, name);
+    assert.equal(await page.getByRole("main").getByRole("checkbox", { name: /^Select/ }).count(), 0);
+  },
+
+  async "a revoked token ends the stay at once"(stage) {
+    stage.expect("401");
+    const made = await stage.api("POST", "/v1/tokens", { name: "leaver", role: "read" });
+    const page = await stage.page({ token: made.secret });
+    await page.getByRole("heading", { name: "Overview" }).waitFor();
+    await stage.api("POST", "/v1/tokens/leaver/revoke", {});
+    await page.waitForURL("**/ui/login*");
+    assert.equal(await page.locator("#top").isVisible(), false);
+    await page.reload();
+    await page.getByLabel("Token").waitFor();
+  },
+
+  async "signing out takes the cookie"(stage) {
+    const page = await stage.page({ token: stage.tokens.read });
+    await page.getByRole("button", { name: "Sign out" }).click();
+    await page.getByLabel("Token").waitFor();
+    assert.deepEqual(await page.context().cookies(), []);
+  },
+};

@@ -1,0 +1,142 @@
+// What a case has in hand: pages that are watched for errors, the API as an administrator calls it, and checks.
+
+import assert from "node:assert/strict";
+import { existsSync } from "node:fs";
+import { mkdir, readFile } from "node:fs/promises";
+import { join } from "node:path";
+
+/** How long a page may take to show something, on a busy machine. */
+export const WAIT_MS = 60_000;
+
+const TYPES = { css: "text/css", html: "text/html", js: "text/javascript", svg: "image/svg+xml" };
+
+export class Stage {
+  constructor(browser, { url, tokens, tasks }, axe) {
+    Object.assign(this, { browser, url, tokens, tasks, axe });
+    this.said = [];
+    this.contexts = [];
+    /** Texts of the console that a case expects, as a part of them. */
+    this.expected = [];
+  }
+
+  /** A page of a browser of its own. */
+  async page({ token = null, width = 1280, height = 900, theme = "light" } = {}) {
+    const context = await this.browser.newContext({ viewport: { width, height }, colorScheme: theme, reducedMotion: "reduce", locale: "en-GB", timezoneId: "UTC" });
+    this.contexts.push(context);
+    const page = await context.newPage();
+    page.setDefaultTimeout(WAIT_MS);
+    page.on("console", (message) => {
+      if (message.type() === "error" || message.type() === "warning") this.said.push(`${message.type()}: ${message.text()} ${message.location().url}`);
+    });
+    page.on("pageerror", (error) => this.said.push(`error: ${error.stack ?? error}`));
+    await page.addInitScript(() => {
+      document.addEventListener("securitypolicyviolation", (event) => console.error(`policy: ${event.violatedDirective} ${event.blockedURI}`));
+    });
+    await this.fromDisk(page);
+    this.last = page;
+    if (token) await this.signIn(page, token);
+    return page;
+  }
+
+  async fromDisk(page) {
+    const folder = process.env.DOCKET_UI_ASSETS;
+    if (!folder) return;
+    await page.route("**/ui/**", async (route) => {
+      const { pathname } = new URL(route.request().url());
+      if (route.request().method() !== "GET") return route.fallback();
+      const name = pathname.startsWith("/ui/assets/") ? pathname.slice("/ui/assets/".length) : "index.html";
+      const file = join(folder, name);
+      if (!existsSync(file)) return route.fallback();
+      const real = await route.fetch({ url: `${this.url}/ui/`, maxRedirects: 0 });
+      const headers = { "content-security-policy": real.headers()["content-security-policy"], "content-type": TYPES[name.split(".").at(-1)], "cache-control": "no-store" };
+      await route.fulfill({ body: await readFile(file), headers });
+    });
+  }
+
+  /** Signs in as `docket dashboard` does. */
+  async signIn(page, token, path = "/ui/") {
+    await page.goto(`${this.url}${path}#token=${token}`);
+    await page.locator("#top").waitFor({ state: "visible" });
+  }
+
+  /** The API, as an administrator. */
+  async api(method, path, body) {
+    const response = await fetch(`${this.url}${path}`, {
+      method,
+      headers: { authorization: `Bearer ${this.tokens.admin}`, ...(body === undefined ? {} : { "content-type": "application/json" }) },
+      body: body === undefined ? undefined : JSON.stringify(body),
+    });
+    const answer = await response.json();
+    assert.ok(response.ok, `${method} ${path}: ${JSON.stringify(answer)}`);
+    return answer;
+  }
+
+  /** Tasks like the one that is named, with other titles. */
+  async submitLike(id, specs) {
+    const { task } = await this.api("GET", `/v1/tasks/${id}`);
+    const tasks = specs.map((spec) => ({ ...task.spec, ...spec }));
+    const ids = [];
+    for (let n = 0; n < tasks.length; n += 500) {
+      const answer = await this.api("POST", "/v1/tasks", { tasks: tasks.slice(n, n + 500) });
+      ids.push(...answer.tasks.map((one) => one.id));
+    }
+    return ids;
+  }
+
+  /** Fails where the page in hand breaks a rule of WCAG 2.2 A or AA that a program can see. */
+  async accessible(page, name) {
+    await page.evaluate(this.axe);
+    const result = await page.evaluate(() => window.axe.run(document, { runOnly: ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa", "best-practice"] }));
+    const told = result.violations.map((one) => `${one.id}: ${one.help}\n${one.nodes.slice(0, 5).map((node) => `    ${node.html.slice(0, 200)}\n    ${node.failureSummary}`).join("\n")}`);
+    assert.deepEqual(told, [], `${name}: ${told.join("\n")}`);
+    assert.ok(result.passes.length > 10, `${name}: axe looked at ${result.passes.length} rules`);
+  }
+
+  /** Fails where the page is wider than the window. */
+  async fits(page, name) {
+    const wide = await page.evaluate(() => [document.documentElement.scrollWidth, document.documentElement.clientWidth]);
+    assert.ok(wide[0] <= wide[1], `${name}: ${wide[0]} px in ${wide[1]}`);
+  }
+
+  async picture(name, page = this.last) {
+    const folder = process.env.DOCKET_SCREENSHOTS;
+    if (!folder || !page) return;
+    await mkdir(folder, { recursive: true });
+    await page.screenshot({ path: join(folder, `${name}.png`) });
+  }
+
+  /** Says that the console may tell this. */
+  expect(text) {
+    this.expected.push(text);
+  }
+
+  /** Fails where a console said something that nobody expected. */
+  clean() {
+    const others = this.said.filter((text) => !this.expected.some((known) => text.includes(known)));
+    assert.deepEqual(others, []);
+  }
+
+  async close() {
+    for (const context of this.contexts) {
+      for (const page of context.pages()) await page.unrouteAll({ behavior: "ignoreErrors" });
+      await context.close();
+    }
+  }
+}
+
+/** Waits until `look()` answers something true. */
+export async function until(what, look) {
+  const end = Date.now() + WAIT_MS;
+  for (;;) {
+    const found = await look();
+    if (found) return found;
+    assert.ok(Date.now() < end, `not within ${WAIT_MS} ms: ${what}`);
+    await new Promise((resolve) => setTimeout(resolve, 50));
+  }
+}
+
+/** Waits until a page shows what it has. */
+export async function settled(page) {
+  await page.getByRole("heading", { level: 1 }).waitFor();
+  await page.waitForFunction(() => !document.querySelector("[aria-busy]") && !/Adding up|Asking…/.test(document.body.innerText));
+}

@@ -1,0 +1,221 @@
+//! The dashboard in a real browser: Chromium, driven by `tests/browser/`, at a coordinator with a worker whose models
+//! follow scripts.
+//!
+//! `DOCKET_SCREENSHOTS=DIR` keeps pictures. Where Node, its packages (`npm ci` in `tests/browser`) or Chromium are
+//! missing a test says that it skips; in CI it fails.
+
+use std::{
+    collections::BTreeMap,
+    path::{Path, PathBuf},
+    time::Duration,
+};
+
+use anyhow::{Context as _, Result, ensure};
+use docket_schema::{ids::TaskId, task::TaskState};
+use docket_tests::system::{
+    Coordinator, LeaseTime, Place, Sample, Tool, Worker, WorkerOptions, room, run, run_fed_within, say, until,
+};
+use serde_json::{Value, json};
+
+/// The cases of a file, each of whose waits has a limit of its own.
+const ALL_CASES: Duration = Duration::from_secs(900);
+/// What the driver ends with where there is no browser.
+const NO_BROWSER: i32 = 3;
+
+const DONE: &str = r#"
+[[turns]]
+text = "I look around first."
+calls = [{ name = "create_file", args = { path = "door.txt", content = "blue\n" } }]
+[[turns]]
+calls = [{ name = "run_command", args = { command = "cat door.txt" } }]
+[[turns]]
+text = "Done."
+"#;
+
+const ASKS: &str = r#"
+[[turns]]
+text = "BLOCKED: Which colour is the door?"
+[[turns]]
+text = "Done, as you said."
+"#;
+
+const FAILS: &str = r#"
+after_end = "repeat_last"
+[[turns]]
+calls = [{ name = "run_command", args = { command = "false" } }]
+"#;
+
+/// Words and names that a page might take for its own.
+const HOSTILE: &str = r#"
+[[turns]]
+text = "<img src=x onerror=alert(1)> \u202Edeltit"
+calls = [{ name = "create_file", args = { path = "<b>bold.html", content = "<script>alert(2)</script>\n" } }]
+[[turns]]
+text = "Done."
+"#;
+
+const SLOW: &str = r#"
+after_end = "repeat_last"
+[[turns]]
+delay_ms = 1000
+calls = [{ name = "run_command", args = { command = "true" } }]
+"#;
+
+fn folder() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("browser")
+}
+
+/// A coordinator with something of each kind in its log.
+struct House {
+    coordinator: Coordinator,
+    _worker: Worker,
+    tasks: BTreeMap<&'static str, String>,
+    read: String,
+}
+
+async fn task(
+    coordinator: &Coordinator,
+    sample: &Sample,
+    title: &str,
+    script: &str,
+    more: &[&str],
+) -> Result<TaskId> {
+    let script = sample.script(script)?;
+    let script = script.to_str().context("UTF-8")?;
+    let repo = sample.path().to_str().context("UTF-8")?;
+    let args = ["submit", title, "--json", "--repo", repo, "--model", "scripted:ui", "--script", script];
+    let row = coordinator.docket(&[&args[..], more].concat()).await?.ok()?;
+    let row: Value = serde_json::from_str(&row)?;
+    Ok(row["id"].as_str().context("an id")?.parse()?)
+}
+
+async fn is(coordinator: &Coordinator, task: TaskId, state: TaskState) -> Result<()> {
+    until("a task's state", async || {
+        let view = coordinator.client().task(task).await.ok()?;
+        (view.task.state == state).then_some(())
+    })
+    .await
+}
+
+impl House {
+    async fn new() -> Result<Self> {
+        let coordinator = Coordinator::start(Place::Home, LeaseTime::Usual).await?;
+        // What cases put into other queues stays where they put it.
+        let options = WorkerOptions { slots: 3, queue: Some("default".parse()?), ..WorkerOptions::default() };
+        let worker = Worker::start(&coordinator, &options).await?;
+        let sample = Sample::new(&[("README.md", "# A door\n")])?;
+        let done = task(&coordinator, &sample, "Paint the door", DONE, &[]).await?;
+        let asks = task(&coordinator, &sample, "Which colour", ASKS, &[]).await?;
+        let limits = ["--turns", "2", "--attempts", "1"];
+        let fails = task(&coordinator, &sample, "Always fails", FAILS, &limits).await?;
+        let hostile = task(&coordinator, &sample, "Say <b>it</b>", HOSTILE, &[]).await?;
+        is(&coordinator, hostile, TaskState::Completed).await?;
+        is(&coordinator, done, TaskState::Completed).await?;
+        is(&coordinator, asks, TaskState::Blocked).await?;
+        is(&coordinator, fails, TaskState::Discarded).await?;
+        let slow = task(&coordinator, &sample, "Goes on and on", SLOW, &["--turns", "1000"]).await?;
+        is(&coordinator, slow, TaskState::Running).await?;
+        let run = coordinator.client().task(done).await?.task.last_run.context("a run")?;
+        let made = ["token", "create", "--name", "reader", "--role", "read", "--json"];
+        let made: Value = serde_json::from_str(&coordinator.docket(&made).await?.ok()?)?;
+        let read = made["secret"].as_str().context("a secret")?.to_owned();
+        let tasks = [
+            ("done", done.to_string()),
+            ("waits", done.to_string()),
+            ("asks", asks.to_string()),
+            ("fails", fails.to_string()),
+            ("slow", slow.to_string()),
+            ("hostile", hostile.to_string()),
+            ("run", run.to_string()),
+        ];
+        Ok(Self { coordinator, _worker: worker, tasks: tasks.into_iter().collect(), read })
+    }
+}
+
+/// Carries out the cases of one file of `tests/browser/cases`.
+async fn drive(cases: &str) -> Result<()> {
+    let probe = run(Tool::Node, &folder(), &[], &["--version"]).await;
+    let packages = folder().join("node_modules/playwright-core").is_dir();
+    if probe.is_err() || !packages {
+        say("skipped: no node here, or no packages (npm ci in tests/browser)");
+        ensure!(std::env::var_os("CI").is_none(), "CI needs them; .ci/run installs them");
+        return Ok(());
+    }
+    let _room = room().await;
+    let house = House::new().await?;
+    let told = json!({
+        "url": house.coordinator.address(),
+        "tokens": { "admin": house.coordinator.token(), "read": house.read },
+        "tasks": house.tasks,
+        "only": format!("{cases}:"),
+        "chromium": std::env::var("DOCKET_CHROMIUM").ok(),
+    });
+    let (asked, how) = (told.to_string(), (&[][..], &["run.js"][..]));
+    let ended = run_fed_within(ALL_CASES, Tool::Node, &folder(), how, asked.as_bytes()).await?;
+    if ended.code() == Some(NO_BROWSER) {
+        say(&format!("skipped: {}", ended.stderr.trim()));
+        ensure!(std::env::var_os("CI").is_none(), "CI needs it; .ci/run installs it: {}", ended.stderr);
+        return Ok(());
+    }
+    let said = ended.ok().with_context(|| house.coordinator.tail())?;
+    say(said.trim_end());
+    let tally = said.lines().last().context("a tally")?;
+    let (held, all) = tally.trim_end_matches(" cases hold").split_once(" of ").context("a tally")?;
+    ensure!(held == all && all != "0", "{said}");
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn signing_in_and_out_in_a_browser() -> Result<()> {
+    drive("signin").await
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_overview_is_live_and_what_it_asks_is_answered_there() -> Result<()> {
+    drive("overview").await
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_backlog_is_found_sorted_and_acted_on() -> Result<()> {
+    drive("backlog").await
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn metrics_stand_against_their_targets() -> Result<()> {
+    drive("metrics").await
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_run_is_travelled_in_time_forked_and_compared() -> Result<()> {
+    drive("run").await
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn hostile_words_themes_and_lost_coordinators() -> Result<()> {
+    drive("pages").await
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn every_page_is_accessible_in_both_themes_and_on_a_phone() -> Result<()> {
+    drive("looks").await
+}
+
+/// Without a browser: where it is, and how one gets in.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_command_tells_the_address_with_the_token_and_refuses_where_nobody_serves() -> Result<()> {
+    let _room = room().await;
+    let coordinator = Coordinator::start(Place::Home, LeaseTime::Usual).await?;
+    let said = coordinator.docket(&["dashboard", "--print"]).await?.ok()?;
+    let (address, token) = (coordinator.address(), coordinator.token());
+    ensure!(said == format!("{address}/ui/#token={token}\n"), "{said}");
+    // No terminal and no desktop: it prints, and opens nothing.
+    let plain = coordinator.docket(&["dashboard"]).await?.ok()?;
+    ensure!(plain == said, "{plain}");
+    let row: Value = serde_json::from_str(&coordinator.docket(&["dashboard", "--json"]).await?.ok()?)?;
+    ensure!(row["address"] == format!("{address}/ui/") && row["signed_in"] == said.trim(), "{row}");
+    let home = tempfile::tempdir()?;
+    let env = [("DOCKET_HOME", home.path().as_os_str())];
+    let nobody = run(Tool::Docket, home.path(), &env, &["dashboard", "--print"]).await?;
+    ensure!(nobody.code() == Some(5) && nobody.stderr.contains("docket up"), "{nobody:?}");
+    Ok(())
+}

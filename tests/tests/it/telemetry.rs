@@ -1,0 +1,301 @@
+//! Runs as traces: every golden log folds to one, and a collector gets the spans of a run, once each, also where the
+//! coordinator that sends them is killed in its midst, or the collector is away. What it gets is read by the
+//! protocol's own published types.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    path::PathBuf,
+    sync::{Arc, Mutex},
+};
+
+use anyhow::{Context as _, Result, ensure};
+use axum::{Router, extract::State, http::StatusCode, routing::post};
+use docket_schema::{
+    event::Envelope,
+    export::Export,
+    ids::StreamId,
+    trace::{Resource, RunSpans, Span, SpanKind, Value as Attribute, export_request},
+};
+use docket_tests::system::{
+    Coordinator, LeaseTime, Place, Sample, Tool, Worker, WorkerOptions, room, run, run_fed, say, until,
+};
+use serde_json::Value;
+
+const SCRIPT: &str = r#"
+[[turns]]
+text = "Where is SECRET-WORD?"
+calls = [{ name = "read_file", args = { path = "a.txt" } }, { name = "read_file", args = { path = "none.txt" } }]
+[[turns]]
+fault = { kind = "overloaded", times = 1 }
+calls = [{ name = "create_file", args = { path = "b.txt", content = "SECRET-WORD\n" } }]
+[[turns]]
+delay_ms = 1500
+calls = [{ name = "run_command", args = { command = "echo SECRET-WORD; exit 3" } }]
+[[turns]]
+text = "Done."
+"#;
+
+fn folded(events: &[&Envelope], run: docket_schema::ids::RunId) -> Result<Vec<Span>> {
+    let mut fold = RunSpans::new(run);
+    let mut spans = Vec::new();
+    for event in events {
+        spans.extend(fold.take(event)?);
+    }
+    Ok(spans)
+}
+
+fn number(span: &Span, name: &str) -> i64 {
+    let found = span.attributes.iter().find(|(known, _)| *known == name);
+    match found {
+        Some((_, Attribute::Int(number))) => *number,
+        Some(_) | None => 0,
+    }
+}
+
+#[test]
+fn every_golden_run_is_a_trace() -> Result<()> {
+    let folder = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("fixtures");
+    let (mut traces, mut kinds) = (0, BTreeSet::new());
+    for release in std::fs::read_dir(folder)? {
+        for file in std::fs::read_dir(release?.path())? {
+            let path = file?.path();
+            if !path.to_string_lossy().ends_with(".run.jsonl") {
+                continue;
+            }
+            let export = Export::read(&std::fs::read(&path)?)?;
+            let events: Vec<&Envelope> = export.events.iter().collect();
+            let runs: BTreeSet<_> = events
+                .iter()
+                .filter_map(|event| match event.stream {
+                    StreamId::Run(run) => Some(run),
+                    _ => None,
+                })
+                .collect();
+            for run in runs {
+                let own: Vec<&Envelope> =
+                    events.iter().copied().filter(|event| event.stream == StreamId::Run(run)).collect();
+                let spans = folded(&own, run).with_context(|| path.display().to_string())?;
+                ensure!(spans == folded(&own, run)?, "the same log gives the same spans");
+                whole(&own, &spans).with_context(|| path.display().to_string())?;
+                kinds.extend(
+                    spans.iter().map(|span| span.name.split(' ').next().unwrap_or_default().to_owned()),
+                );
+                traces += 1;
+            }
+        }
+    }
+    let expected = ["chat", "execute_tool", "gate", "invoke_agent", "turn"];
+    ensure!(traces > 20 && kinds.iter().map(String::as_str).eq(expected), "{traces} traces of {kinds:?}");
+    Ok(())
+}
+
+/// What must hold of the spans of a run.
+fn whole(own: &[&Envelope], spans: &[Span]) -> Result<()> {
+    let count = |kinds: &[&str]| own.iter().filter(|event| kinds.contains(&event.kind.as_str())).count();
+    let named = |start: &str| spans.iter().filter(|span| span.name.starts_with(start)).count();
+    ensure!(named("chat ") <= count(&["ModelAnswered", "ModelFailed"]), "model calls");
+    ensure!(named("execute_tool ") <= count(&["ToolFinished"]), "tool calls");
+    // A run that goes on where another stood may end what that one began.
+    if own.first().is_some_and(|event| event.kind == "RunStarted") {
+        ensure!(named("chat ") == count(&["ModelAnswered", "ModelFailed"]), "model calls");
+        ensure!(named("execute_tool ") == count(&["ToolFinished"]), "tool calls");
+        ensure!(named("gate ") == count(&["GateFinished"]), "gates");
+    }
+    let ids: BTreeMap<[u8; 8], &Span> = spans.iter().map(|span| (span.id.0, span)).collect();
+    ensure!(ids.len() == spans.len(), "an id twice");
+    for span in spans {
+        ensure!(span.began_at <= span.ended_at, "{span:?}");
+        let Some(parent) = span.parent else {
+            ensure!(span.name.starts_with("invoke_agent "), "{span:?}");
+            continue;
+        };
+        if let Some(parent) = ids.get(&parent.0) {
+            ensure!(
+                parent.began_at <= span.began_at && span.ended_at <= parent.ended_at,
+                "{span:?}\n{parent:?}"
+            );
+        }
+    }
+    if let Some(root) = spans.iter().find(|span| span.parent.is_none()) {
+        ensure!(
+            spans.iter().all(|span| span.parent.is_none_or(|parent| ids.contains_key(&parent.0))),
+            "an orphan"
+        );
+        for name in ["gen_ai.usage.input_tokens", "gen_ai.usage.output_tokens"] {
+            let sum: i64 = spans
+                .iter()
+                .filter(|span| span.kind == SpanKind::Client)
+                .map(|span| number(span, name))
+                .sum();
+            ensure!(number(root, name) == sum, "{name}: {} and {sum}", number(root, name));
+        }
+    } else {
+        ensure!(count(&["RunEnded"]) == 0, "no root");
+    }
+    Ok(())
+}
+
+/// A collector: what it was sent, and how many requests it refuses first.
+#[derive(Default)]
+struct Collector {
+    bodies: Vec<Value>,
+    refuses: usize,
+    keys: BTreeSet<String>,
+}
+
+type Shared = Arc<Mutex<Collector>>;
+
+async fn take(
+    State(shared): State<Shared>,
+    headers: axum::http::HeaderMap,
+    body: bytes::Bytes,
+) -> StatusCode {
+    let mut collector = shared.lock().expect("whole");
+    if collector.refuses > 0 {
+        collector.refuses -= 1;
+        return StatusCode::SERVICE_UNAVAILABLE;
+    }
+    let key = headers.get("api-key").and_then(|key| key.to_str().ok()).unwrap_or_default();
+    collector.keys.insert(key.to_owned());
+    collector.bodies.push(serde_json::from_slice(&body).unwrap_or(Value::Null));
+    StatusCode::OK
+}
+
+/// Spans by their ids, of everything that came.
+fn spans(shared: &Shared) -> (usize, BTreeMap<String, Value>) {
+    let collector = shared.lock().expect("whole");
+    let all: Vec<Value> = collector
+        .bodies
+        .iter()
+        .filter_map(|body| body["resourceSpans"][0]["scopeSpans"][0]["spans"].as_array())
+        .flatten()
+        .cloned()
+        .collect();
+    let count = all.len();
+    (
+        count,
+        all.into_iter().map(|span| (span["spanId"].as_str().unwrap_or_default().to_owned(), span)).collect(),
+    )
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_collector_gets_the_spans_of_a_run_over_deaths_and_outages() -> Result<()> {
+    let _room = room().await;
+    let shared: Shared = Arc::new(Mutex::new(Collector { refuses: 2, ..Collector::default() }));
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await?;
+    let at = listener.local_addr()?;
+    let router = Router::new().route("/v1/traces", post(take)).with_state(Arc::clone(&shared));
+    let serving = tokio::spawn(async move { axum::serve(listener, router).await });
+    let home = tempfile::tempdir()?;
+    let config = format!("[telemetry]\notlp_endpoint = \"http://{at}\"\nservice_name = \"nightly\"\n");
+    std::fs::write(home.path().join("docket.toml"), config)?;
+    let mut coordinator = Coordinator::start_in(home.path(), Place::Home, LeaseTime::Usual).await?;
+    let worker = Worker::start(&coordinator, &WorkerOptions::default()).await?;
+    let sample = Sample::new(&[("a.txt", "SECRET-WORD\n")])?;
+    let script = sample.script(SCRIPT)?;
+    let script = script.to_str().context("UTF-8")?;
+    let (task, _) = sample.submit(&coordinator, &["--model", "scripted:traced", "--script", script]).await?;
+    until("a first span", async || (spans(&shared).0 > 0).then_some(())).await?;
+    coordinator.restart().await?;
+    let view = coordinator.ended(task).await.with_context(|| worker.tail())?;
+    let run = view.task.last_run.context("a run")?;
+    let root =
+        |all: &BTreeMap<String, Value>| all.values().find(|span| span.get("parentSpanId").is_none()).cloned();
+    let root = until("the run's own span", async || root(&spans(&shared).1)).await?;
+    ensure!(root["name"] == "invoke_agent react" && root["traceId"] == run.0.simple().to_string(), "{root}");
+
+    // What came is what the log folds to, whoever killed whom meanwhile.
+    let history = coordinator.history(run).await?;
+    let own: Vec<&Envelope> = history.envelopes.iter().collect();
+    let folded = folded(&own, run)?;
+    let resource = Resource { service: "nightly".into(), version: "x".into(), attributes: Vec::new() };
+    let expected = export_request(&resource, &folded);
+    let expected: BTreeMap<String, Value> = expected["resourceSpans"][0]["scopeSpans"][0]["spans"]
+        .as_array()
+        .context("spans")?
+        .iter()
+        .map(|span| (span["spanId"].as_str().unwrap_or_default().to_owned(), span.clone()))
+        .collect();
+    let (_, came) = spans(&shared);
+    ensure!(came == expected, "{came:#?}\n{expected:#?}");
+    let names: BTreeSet<&str> = came.values().filter_map(|span| span["name"].as_str()).collect();
+    for name in [
+        "chat traced",
+        "execute_tool read_file",
+        "execute_tool create_file",
+        "execute_tool run_command",
+        "turn",
+    ] {
+        ensure!(names.contains(name), "{name}: {names:?}");
+    }
+    let failed = came.values().filter(|span| span["status"]["code"] == 2).count();
+    ensure!(failed >= 2, "the overloaded model and the missing file: {failed}");
+    let bodies = shared.lock().expect("whole").bodies.clone();
+    let text = serde_json::to_string(&bodies)?;
+    ensure!(!text.contains("SECRET-WORD"), "a span holds what was said or read");
+    ensure!(text.contains("nightly"), "the service's name");
+    read_by_its_types(&bodies).await?;
+    serving.abort();
+    coordinator.end_and_check().await
+}
+
+const READS: &str = "
+import json, sys
+try:
+    from google.protobuf import json_format
+    from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
+except ImportError as error:
+    print(error, file=sys.stderr)
+    sys.exit(3)
+count = 0
+for body in json.load(sys.stdin):
+    request = json_format.Parse(json.dumps(body), ExportTraceServiceRequest())
+    for resource in request.resource_spans:
+        for scope in resource.scope_spans:
+            for span in scope.spans:
+                assert span.start_time_unix_nano <= span.end_time_unix_nano, span
+                assert span.name and span.kind in (1, 3), span
+                count += 1
+print(count)
+";
+
+/// Each body is one of the published message: no name in it is unknown there.
+async fn read_by_its_types(bodies: &[Value]) -> Result<()> {
+    let place = tempfile::tempdir()?;
+    let body = serde_json::to_string(bodies)?;
+    let ended = run_fed(Tool::Python, place.path(), &[], &["-c", READS], body.as_bytes()).await?;
+    if ended.code() == Some(3) {
+        say("skipped: pip install opentelemetry-proto");
+        ensure!(std::env::var_os("CI").is_none(), "CI needs it; .ci/run installs it");
+        return Ok(());
+    }
+    let count: usize = ended.ok()?.trim().parse()?;
+    ensure!(count >= 10, "{count} spans");
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn logs_are_objects_where_that_is_asked_for() -> Result<()> {
+    let home = tempfile::tempdir()?;
+    let env = [
+        ("DOCKET_HOME", home.path().as_os_str()),
+        ("DOCKET_LOG_FORMAT", "json".as_ref()),
+        ("DOCKET_LOG", "docket=debug,docket_coordinator=debug".as_ref()),
+        ("OTEL_EXPORTER_OTLP_ENDPOINT", "nowhere".as_ref()),
+    ];
+    let refused = run(Tool::Docket, home.path(), &env, &["serve", "--listen", "127.0.0.1:0"]).await?;
+    ensure!(
+        refused.code() == Some(2) && refused.stderr.contains("OTEL_EXPORTER_OTLP_ENDPOINT"),
+        "{refused:?}"
+    );
+    let env: Vec<(&str, &str)> = vec![("DOCKET_LOG_FORMAT", "json"), ("DOCKET_LOG", "debug")];
+    let coordinator = Coordinator::start_with_env(Place::Home, LeaseTime::Usual, &env).await?;
+    let lines = until("a line of the log", async || {
+        let tail = coordinator.tail();
+        let lines: Vec<Value> = tail.lines().filter_map(|line| serde_json::from_str(line).ok()).collect();
+        lines.iter().any(|line| line["level"].is_string() && line["timestamp"].is_string()).then_some(lines)
+    })
+    .await?;
+    ensure!(lines.iter().any(|line| line["target"].is_string()), "{lines:?}");
+    Ok(())
+}
