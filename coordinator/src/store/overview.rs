@@ -5,7 +5,7 @@ use docket_schema::{
     system::{Budget, Spending},
     task::{TaskBlockedWhy, TaskState},
     wire::{
-        BUDGET_TOLD_PERCENT, BatchBudget, BlockedCount, BudgetNear, HourCount, OVERVIEW_BUDGETS_MAX,
+        BUDGET_TOLD_PART, BatchBudget, BlockedCount, BudgetNear, HourCount, OVERVIEW_BUDGETS_MAX,
         OVERVIEW_HOURS, OVERVIEW_TASKS_MAX, QueueView, StateCount, TaskBrief, WorkerView,
     },
 };
@@ -175,14 +175,14 @@ async fn hours(db: &Db, now: Timestamp) -> Result<Vec<HourCount>, StoreError> {
 }
 
 async fn budgets(db: &Db) -> Result<Vec<BudgetNear>, StoreError> {
-    // By division, for a product may not fit.
+    // By differences, for a product may not fit.
     let sql = "SELECT b.batch, b.tokens_max, b.cost_max_nusd, b.spent, b.tokens, b.cost_nusd FROM batch_budgets b \
-               WHERE (b.spent IS NOT NULL OR b.tokens >= b.tokens_max / 100 * $1 OR b.cost_nusd >= b.cost_max_nusd / 100 * $1) \
+               WHERE (b.spent IS NOT NULL OR b.tokens >= b.tokens_max - b.tokens_max / $1 OR b.cost_nusd >= b.cost_max_nusd - b.cost_max_nusd / $1) \
                AND EXISTS (SELECT 1 FROM tasks t WHERE t.batch = b.batch AND t.ended_at IS NULL) \
                ORDER BY b.batch DESC LIMIT $2";
-    let percent = Arg::Int(i64::try_from(BUDGET_TOLD_PERCENT).unwrap_or(100));
+    let part = Arg::Int(i64::try_from(BUDGET_TOLD_PART).unwrap_or(1));
     let amount = |of: Option<i64>| of.and_then(|of| u64::try_from(of).ok());
-    rows(db, DOING, sql, vec![percent, Arg::Int(OVERVIEW_BUDGETS_MAX.into())])
+    rows(db, DOING, sql, vec![part, Arg::Int(OVERVIEW_BUDGETS_MAX.into())])
         .await?
         .iter_mut()
         .map(|row| {

@@ -16,8 +16,8 @@ use crate::{
 pub const OVERVIEW_TASKS_MAX: u32 = 50;
 /// Batches whose budget is nearly spent, at most.
 pub const OVERVIEW_BUDGETS_MAX: u32 = 20;
-/// From how much of a budget on it is told, in percent.
-pub const BUDGET_TOLD_PERCENT: u64 = 80;
+/// A budget is told of once this part of it, or less, is left: a fifth.
+pub const BUDGET_TOLD_PART: u64 = 5;
 /// Hours that are counted.
 pub const OVERVIEW_HOURS: u32 = 7 * 24;
 /// Longest message of a task in a list, in characters.

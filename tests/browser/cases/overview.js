@@ -3,14 +3,18 @@
 import assert from "node:assert/strict";
 import { until } from "../stage.js";
 
+/** Of this one visit, so that a house may be visited again. */
+const TITLE = `Ask me now ${process.pid}`;
+const SLOW = `Slow and live ${process.pid}`;
+
 export const cases = {
   async "what needs a person stands first and is answered there"(stage) {
     const page = await stage.page({ token: stage.tokens.admin });
     const asks = page.locator("section").filter({ has: page.getByRole("heading", { name: "Needs you" }) });
     await asks.getByText("undelivered").or(asks.getByText("asks")).first().waitFor();
     await asks.getByRole("link", { name: "Always fails" }).waitFor();
-    const [id] = await stage.submitLike(stage.tasks.asks, [{ title: "Ask me now" }]);
-    const item = asks.getByRole("listitem").filter({ hasText: "Ask me now" });
+    const [id] = await stage.submitLike(stage.tasks.asks, [{ title: TITLE }]);
+    const item = asks.getByRole("listitem").filter({ hasText: TITLE });
     await item.waitFor();
     await stage.picture("overview");
     await item.getByRole("button", { name: "Answer" }).click();
@@ -22,18 +26,18 @@ export const cases = {
     await item.waitFor({ state: "detached" });
     await until("the end of the task", async () => (await stage.api("GET", `/v1/tasks/${id}`)).task.state === "completed");
     const ended = page.locator("section").filter({ has: page.getByRole("heading", { name: "Ended", exact: true }) });
-    await ended.getByRole("link", { name: "Ask me now" }).waitFor();
+    await ended.getByRole("link", { name: TITLE }).waitFor();
   },
 
   async "a task that runs is shown as it begins and goes as it ends, without a reload"(stage) {
     const page = await stage.page({ token: stage.tokens.admin });
     await page.getByRole("heading", { name: "Running" }).waitFor();
     await page.evaluate(() => (window.kept = true));
-    const [id] = await stage.submitLike(stage.tasks.slow, [{ title: "Slow and live" }]);
+    const [id] = await stage.submitLike(stage.tasks.slow, [{ title: SLOW }]);
     const running = page.locator("section").filter({ has: page.getByRole("heading", { name: "Running" }) });
-    await running.getByRole("link", { name: "Slow and live" }).waitFor();
+    await running.getByRole("link", { name: SLOW }).waitFor();
     await stage.api("POST", `/v1/tasks/${id}/cancel`, {});
-    await running.getByRole("link", { name: "Slow and live" }).waitFor({ state: "detached" });
+    await running.getByRole("link", { name: SLOW }).waitFor({ state: "detached" });
     assert.equal(await page.evaluate(() => window.kept), true);
   },
 

@@ -17,7 +17,7 @@ use super::{
 
 const BATCH: BatchId = BatchId(uuid::Uuid::from_u128(77));
 
-fn of_batch() -> TaskSpec {
+pub(super) fn of_batch() -> TaskSpec {
     TaskSpec { batch: Some(BATCH), ..spec("of a batch") }
 }
 
@@ -33,13 +33,13 @@ async fn say(world: &World, event: SystemEvent) {
     world.store.append(append).await.expect("said");
 }
 
-async fn set(world: &World, tokens: Option<u64>, cost_nusd: Option<u64>) {
+pub(super) async fn set(world: &World, tokens: Option<u64>, cost_nusd: Option<u64>) {
     let budget = Budget { tokens, cost_nusd };
     say(world, BudgetSet { batch: BATCH, budget, by: "me".to_owned(), of_file: false }.into()).await;
 }
 
 /// A run's call was answered: so many tokens of either, and a nano-dollar each.
-async fn answered(world: &World, lease: &Granted, tokens: u64) {
+pub(super) async fn answered(world: &World, lease: &Granted, tokens: u64) {
     let head = world.store.head(StreamId::Run(lease.run)).await.expect("reads");
     let at = head.map_or(Seq(0), |head| head.seq);
     let usage = Usage { input_tokens: tokens, output_tokens: tokens, ..Usage::default() };
@@ -74,7 +74,7 @@ async fn rests(worker: &Worker, lease: &Granted) {
     worker.settle(lease, head.seq, events).await.expect("settles");
 }
 
-async fn used(world: &World) -> Spending {
+pub(super) async fn used(world: &World) -> Spending {
     while world.store.count_batch(BATCH).await.expect("counts") {}
     world.store.batch(BATCH).await.expect("reads").expect("a batch").used
 }

@@ -99,6 +99,7 @@ pub const CASES: &[(&str, Case)] = cases![
     budgets::calls_let_through_together_do_not_overdraw_a_budget,
     budgets::a_counter_that_is_wrong_is_found_and_mended,
     overview::the_overview_tells_what_needs_a_person_and_counts_the_rest,
+    overview::the_overview_tells_of_budgets_that_are_nearly_spent,
     overview::the_overview_has_bounds,
     reports::costs_are_each_runs_own_by_run_task_batch_and_time,
     reports::metrics_are_of_the_tasks_that_ended_in_a_time_page_by_page,

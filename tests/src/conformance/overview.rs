@@ -10,7 +10,7 @@ use docket_schema::{
 };
 
 use super::{
-    Database, World,
+    Database, World, budgets,
     reports::{of, worked},
     world::{failure, spec},
 };
@@ -109,6 +109,28 @@ async fn costs_by_day(world: &World, begun_at: Timestamp) {
     assert_eq!((paged, runs), (1130, 5), "a page at a time as all at once");
     let lacking = reports::cost_days(&*world.store, &CostDaysQuery::default()).await;
     assert!(matches!(lacking, Err(ReportError::Query { field: "from", .. })), "{lacking:?}");
+}
+
+/// Told once a fifth of it is left, and while a task of the batch has not ended.
+pub(super) async fn the_overview_tells_of_budgets_that_are_nearly_spent(database: Database) {
+    let world = World::open(database).await;
+    let near = async || {
+        let now = world.now();
+        let found = world.store.overview(now, now, now).await.expect("an overview");
+        found.budgets.iter().map(|near| (near.used.tokens, near.budget.spent.is_some())).collect::<Vec<_>>()
+    };
+    world.submit(budgets::of_batch()).await;
+    let lease = world.worker().lease_one().await;
+    budgets::set(&world, Some(100), None).await;
+    budgets::answered(&world, &lease, 39).await;
+    assert_eq!(budgets::used(&world).await.tokens, 78);
+    assert_eq!(near().await, [], "more than a fifth is left");
+    budgets::answered(&world, &lease, 1).await;
+    assert_eq!(budgets::used(&world).await.tokens, 80);
+    assert_eq!(near().await, [(80, false)]);
+    world.worker().end(&lease, RunOutcome::Succeeded).await;
+    assert_eq!(near().await, [], "nothing of the batch is left to pay for");
+    world.check().await;
 }
 
 pub(super) async fn the_overview_has_bounds(database: Database) {

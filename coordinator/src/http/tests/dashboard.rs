@@ -123,7 +123,7 @@ async fn files_come_with_their_hash_and_not_twice() {
             assert_eq!(again.bytes().await.expect("bytes").is_empty(), status == 304, "{name}");
         }
     }
-    for path in ["/ui/assets/nothing.js", "/ui/assets/index", "/ui/assets/%2e%2e/mod.rs"] {
+    for path in ["/ui/assets/nothing.js", "/ui/assets/index", "/ui/assets/..%2fmod.rs"] {
         assert_eq!(
             code(send(asked(&house, "GET", path, &[])).await).await,
             (404, ProblemCode::NotFound),
