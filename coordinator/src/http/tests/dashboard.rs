@@ -195,6 +195,9 @@ async fn guesses_are_paced_as_other_wrong_tokens_are() {
     cookie(&house, token(Role::Admin)).await;
 }
 
+/// Who asks, with what headers, and what comes of it.
+type Asked<'a> = (&'static str, &'a [(&'a str, &'a str)], u16);
+
 /// A request with a cookie, as another site's page could cause it, and the dashboard's own.
 #[tokio::test]
 async fn a_cookie_changes_nothing_at_another_pages_wish() {
@@ -202,7 +205,7 @@ async fn a_cookie_changes_nothing_at_another_pages_wish() {
     let cookie = cookie(&house, token(Role::Admin)).await;
     let own = house.running.url();
     let json_type = ("content-type", "application/json");
-    let table: &[(&str, &[(&str, &str)], u16)] = &[
+    let table: &[Asked<'_>] = &[
         (
             "the dashboard",
             &[json_type, ("x-docket-ui", "1"), ("origin", &own), ("sec-fetch-site", "same-origin")],

@@ -93,7 +93,7 @@ async fn fill(store: &Arc<dyn Store>, clock: &Clock, n: usize) -> anyhow::Result
     let ids: Vec<TaskId> = (0..AT_ONCE).map(|_| TaskId(clock::new_id())).collect();
     let tasks = ids.iter().map(|id| NewTask { id: *id, spec: spec.clone(), fork: None }).collect();
     store.submit(tasks, "bench".to_owned(), clock.now()).await.context("the store does not take tasks")?;
-    if n % 2 == 0 {
+    if n.is_multiple_of(2) {
         return Ok(());
     }
     let ends = ids.into_iter().map(|id| {
