@@ -281,12 +281,12 @@ mod tests {
     use super::*;
 
     const TOKEN: &str = "dkt_0123456789abcdef0123456789abcdef";
-    /// As [`PACE`], in hundredths.
+    /// As [`PACE`], in fortieths: a machine may stand still for a second while it builds.
     const FAST: Pace = Pace {
-        term: Duration::from_millis(1200),
-        renewed: Duration::from_millis(100),
-        spare: Duration::from_millis(200),
-        look_again: Duration::from_millis(20),
+        term: Duration::from_millis(3000),
+        renewed: Duration::from_millis(250),
+        spare: Duration::from_millis(500),
+        look_again: Duration::from_millis(50),
     };
 
     /// A coordinator with a task that has a run.
