@@ -281,7 +281,7 @@ mod tests {
     use super::*;
 
     const TOKEN: &str = "dkt_0123456789abcdef0123456789abcdef";
-    /// As [`PACE`], in fortieths: a machine may stand still for a second while it builds.
+    /// Shorter than [`PACE`], and long enough that a machine may stand still for a second meanwhile.
     const FAST: Pace = Pace {
         term: Duration::from_millis(3000),
         renewed: Duration::from_millis(250),
