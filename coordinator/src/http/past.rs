@@ -15,6 +15,8 @@ use docket_schema::{
     wire::{DiffQuery, ExportForm, ExportQuery, FilesQuery, OutputQuery, ProblemCode, TurnQuery},
 };
 
+use tokio::sync::{Semaphore, SemaphorePermit};
+
 use super::{
     api::Api,
     auth::Caller,
@@ -25,6 +27,10 @@ use crate::past::{Exported, Eyes, Past, PastError};
 
 type Answered = Result<Response<Body>, Refusal>;
 
+/// Looks back that are under way at once: each may read a whole log and compare whole trees.
+const AT_ONCE: usize = 4;
+static ROOM: Semaphore = Semaphore::const_new(AT_ONCE);
+
 impl From<PastError> for Refusal {
     fn from(error: PastError) -> Self {
         Self::new(error.code, error.detail)
@@ -32,14 +38,22 @@ impl From<PastError> for Refusal {
 }
 
 /// The run that is asked for, where it is and can be looked back at.
-async fn asked<'a>(api: &'a Api, call: &Call) -> Result<(&'a dyn Past, RunId), Refusal> {
+async fn asked<'a>(
+    api: &'a Api,
+    call: &Call,
+) -> Result<(&'a dyn Past, RunId, SemaphorePermit<'static>), Refusal> {
     let run: RunId = call.id()?;
     super::runs::view(api, run).await?;
     let past = api.past.as_deref().ok_or_else(|| {
         let detail = "this coordinator shows no past: it was started by a program that brought none";
         Refusal::new(ProblemCode::NotFound, detail)
     })?;
-    Ok((past, run))
+    // Whoever goes away meanwhile gives the place free.
+    let room = ROOM
+        .acquire()
+        .await
+        .map_err(|_| Refusal::new(ProblemCode::Unavailable, "the coordinator ends; ask again"))?;
+    Ok((past, run, room))
 }
 
 const fn eyes(caller: &Caller) -> Eyes {
@@ -50,25 +64,25 @@ const fn eyes(caller: &Caller) -> Eyes {
 }
 
 pub(super) async fn timeline(api: Arc<Api>, call: Call) -> Answered {
-    let (past, run) = asked(&api, &call).await?;
+    let (past, run, _room) = asked(&api, &call).await?;
     json(&past.timeline(run).await?)
 }
 
 pub(super) async fn turn(api: Arc<Api>, call: Call) -> Answered {
     let TurnQuery { turn } = call.query()?;
-    let (past, run) = asked(&api, &call).await?;
+    let (past, run, _room) = asked(&api, &call).await?;
     json(&past.turn(run, turn, eyes(&call.caller)).await?)
 }
 
 pub(super) async fn files(api: Arc<Api>, call: Call) -> Answered {
     let query: FilesQuery = call.query()?;
-    let (past, run) = asked(&api, &call).await?;
+    let (past, run, _room) = asked(&api, &call).await?;
     json(&past.files(run, query).await?)
 }
 
 pub(super) async fn diff(api: Arc<Api>, call: Call) -> Answered {
     let query: DiffQuery = call.query()?;
-    let (past, run) = asked(&api, &call).await?;
+    let (past, run, _room) = asked(&api, &call).await?;
     if let Some(with) = query.with {
         super::runs::view(&api, with).await?;
     }
@@ -77,7 +91,7 @@ pub(super) async fn diff(api: Arc<Api>, call: Call) -> Answered {
 
 pub(super) async fn output(api: Arc<Api>, call: Call) -> Answered {
     let OutputQuery { call: asked_call } = call.query()?;
-    let (past, run) = asked(&api, &call).await?;
+    let (past, run, _room) = asked(&api, &call).await?;
     let bytes = past.output(run, asked_call).await?;
     Ok(file(Exported { media: "text/plain; charset=utf-8", name: String::new(), bytes }))
 }
@@ -89,7 +103,7 @@ pub(super) async fn export(api: Arc<Api>, call: Call) -> Answered {
         let detail = "a run with its files is for administrators; `form=jsonl` and `form=atif` hold none";
         return Err(Refusal::new(ProblemCode::Forbidden, detail).field("form"));
     }
-    let (past, run) = asked(&api, &call).await?;
+    let (past, run, _room) = asked(&api, &call).await?;
     Ok(file(past.export(run, form).await?))
 }
 

@@ -22,8 +22,6 @@ use crate::{
 
 /// Most moments that a run's own span keeps: what restarts it, pauses it, blocks it.
 const MOMENTS_MAX: usize = 128;
-/// Longest text of an error, in characters.
-const ERROR_CHARS_MAX: usize = 300;
 
 /// See the module.
 #[derive(Debug, Clone)]
@@ -35,15 +33,24 @@ pub struct RunSpans {
     began_at: Option<Timestamp>,
     link: Option<TraceId>,
     turn: Option<(Turn, Timestamp)>,
-    last_at: Timestamp,
+    /// When something of the run's own was last recorded: words of others do not make a turn longer.
+    worked_at: Timestamp,
     asked: Option<(ModelRequested, Timestamp)>,
     role: Option<String>,
     tools: Vec<ToolRequested>,
     gates: Vec<GateRequested>,
-    /// Since when the calls of this batch run, and up to when the changing ones have.
-    batch: Option<(Timestamp, Timestamp)>,
+    batch: Option<Batch>,
     moments: Vec<Moment>,
     used: Used,
+}
+
+/// Up to when the calls of a batch have run.
+#[derive(Debug, Clone, Copy)]
+struct Batch {
+    /// Those that change something.
+    changed: Timestamp,
+    /// Those that read.
+    read: Timestamp,
 }
 
 #[derive(Debug, Clone, Copy, Default)]
@@ -66,7 +73,7 @@ impl RunSpans {
             began_at: None,
             link: None,
             turn: None,
-            last_at: Timestamp(0),
+            worked_at: Timestamp(0),
             asked: None,
             role: None,
             tools: Vec::new(),
@@ -85,6 +92,17 @@ impl RunSpans {
         let event = RunEvent::decode(&envelope.kind, envelope.version, envelope.payload.as_str())?;
         let at = envelope.recorded_at;
         self.began_at.get_or_insert(at);
+        let is_own = !matches!(
+            event,
+            RunEvent::Told(_)
+                | RunEvent::CancelRequested(_)
+                | RunEvent::PauseRequested(_)
+                | RunEvent::Unpaused(_)
+                | RunEvent::PolicyChanged(_)
+                | RunEvent::BlockerAnswered(_)
+                | RunEvent::ChildAnswered(_)
+                | RunEvent::RunRecovered(_)
+        );
         let mut ended = Vec::new();
         match event {
             RunEvent::RunStarted(e) => self.started(&e),
@@ -96,12 +114,12 @@ impl RunSpans {
             RunEvent::ModelAnswered(e) => ended.extend(self.answered(&e, at)),
             RunEvent::ModelFailed(e) => ended.extend(self.failed(&e, at)),
             RunEvent::ToolRequested(e) => {
-                self.batch.get_or_insert((at, at));
+                self.batch.get_or_insert(Batch { changed: at, read: at });
                 self.tools.push(e);
             }
             RunEvent::ToolFinished(e) => ended.extend(self.tool(&e, at)),
             RunEvent::GateRequested(e) => {
-                self.batch.get_or_insert((at, at));
+                self.batch.get_or_insert(Batch { changed: at, read: at });
                 self.gates.push(e);
             }
             RunEvent::GateFinished(e) => ended.extend(self.gate(&e, at)),
@@ -134,7 +152,9 @@ impl RunSpans {
             | RunEvent::Concluded(_)
             | RunEvent::WorkspaceEdited(_) => {}
         }
-        self.last_at = at;
+        if is_own {
+            self.worked_at = at;
+        }
         Ok(ended)
     }
 
@@ -187,7 +207,8 @@ impl RunSpans {
         if self.turn.is_some_and(|(now, _)| now >= turn) {
             return None;
         }
-        let over = self.turn_over(at);
+        // A run that rests overnight does not think all night.
+        let over = self.turn_over(self.worked_at);
         self.turn = Some((turn, at));
         over
     }
@@ -250,12 +271,12 @@ impl RunSpans {
 
     /// When a call ran: calls that only read run together, those that change something one after another.
     fn ran(&mut self, reads: bool, duration_ms: u64, at: Timestamp) -> (Timestamp, Timestamp) {
-        let (since, done) = self.batch.unwrap_or((before(at, duration_ms), before(at, duration_ms)));
-        let from = if reads { since.max(done) } else { done };
+        let began = before(at, duration_ms);
+        let Batch { changed, read } = self.batch.unwrap_or(Batch { changed: began, read: began });
+        let from = if reads { changed } else { changed.max(read) };
         let to = from.plus_ms(duration_ms).min(at).max(from);
-        if !reads {
-            self.batch = Some((since, to));
-        }
+        let (changed, read) = if reads { (changed, read.max(to)) } else { (to, read) };
+        self.batch = Some(Batch { changed, read });
         (from, to)
     }
 
@@ -336,11 +357,12 @@ impl RunSpans {
         }
         of.push(("docket.run.id", self.run.to_string().into()));
         of.push(("docket.outcome", result.as_str().into()));
-        if let RunOutcome::Failed { why, message } = result {
+        if let RunOutcome::Failed { why, .. } = result {
             let kind = serde_json::to_value(why).ok();
             let kind = kind.as_ref().and_then(|kind| kind.as_str()).unwrap_or("failed").to_owned();
-            of.push(("error.type", kind.into()));
-            span.error = Some(message.chars().take(ERROR_CHARS_MAX).collect());
+            of.push(("error.type", kind.clone().into()));
+            // Its words may hold a provider's, and those what it was asked.
+            span.error = Some(kind);
         }
         ended.push(span);
         ended

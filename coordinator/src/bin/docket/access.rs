@@ -46,6 +46,11 @@ pub(crate) struct Access {
     scratch: Option<tempfile::TempDir>,
 }
 
+/// The token that the environment gives, if it does.
+pub(crate) fn token_given() -> Option<Secret> {
+    std::env::var("DOCKET_TOKEN").ok().as_deref().and_then(Secret::new)
+}
+
 impl Access {
     /// Finds or starts a coordinator.
     pub(crate) async fn open(cx: &Context, need: Need) -> Outcome<Self> {
@@ -58,7 +63,11 @@ impl Access {
                 Ownership::Owned(owner) if owner.is_gone() && Instant::now() < gone_until => {}
                 Ownership::Owned(owner) => {
                     if let Some(address) = owner.address {
-                        return Self::of(&address, cx.home.token()?);
+                        // Whoever is given a token of fewer rights has those, on this machine as well.
+                        return match token_given() {
+                            Some(token) => Self::of(&address, token),
+                            None => Self::of(&address, cx.home.token()?),
+                        };
                     }
                     if need == Need::Read {
                         return Self::here(cx, None).await;
@@ -152,8 +161,7 @@ impl Access {
     }
 
     fn remote(cx: &Context, url: &str) -> Outcome<Self> {
-        let given = std::env::var("DOCKET_TOKEN").ok();
-        let token = given.as_deref().and_then(Secret::new).ok_or(()).or_else(|()| {
+        let token = token_given().ok_or(()).or_else(|()| {
             // A coordinator of this very home may be named by its address too.
             match cx.home.ownership() {
                 Ok(Ownership::Owned(owner))

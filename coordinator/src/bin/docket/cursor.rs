@@ -85,7 +85,11 @@ impl Cursor {
         if self.written == Some(mark) {
             return;
         }
-        match std::fs::write(&self.path, mark.to_string()) {
+        // Aside first: a file that was cut would say nothing.
+        let aside = self.path.with_extension("new");
+        let written =
+            std::fs::write(&aside, mark.to_string()).and_then(|()| std::fs::rename(&aside, &self.path));
+        match written {
             Ok(()) => self.written = Some(mark),
             Err(error) => {
                 tracing::warn!(%error, work = self.work, "how far it is done cannot be written; it is looked at again");

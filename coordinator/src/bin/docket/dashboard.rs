@@ -1,7 +1,7 @@
 //! `docket dashboard`: opens the dashboard in a browser, signed in.
 //!
-//! The token goes into the address behind its `#`, which no browser sends anywhere; the page takes it out at once. To
-//! the browser goes a file that only this user may read and that leads there: what stands in a command line every
+//! The token goes into the address behind its `#`, which no browser sends with a request; the page takes it out at once.
+//! Histories may keep it all the same, so it is one that ends within the day. To the browser goes a file that only this user may read and that leads there: what stands in a command line every
 //! user of the machine can see.
 
 use std::{
@@ -13,12 +13,15 @@ use std::{
     time::Duration,
 };
 
+use docket_schema::{system::Role, wire::CreateTokenRequest};
 use docket_worker::{
+    client::Client,
     process::{TrustedSpec, run_trusted},
     secret::Secret,
 };
 
 use crate::{
+    access::token_given,
     context::Context,
     display,
     doctor::find_in_path,
@@ -26,6 +29,8 @@ use crate::{
     home::Ownership,
 };
 
+/// How long a browser stays signed in: a day's work.
+const STAY_MS: u64 = 12 * 60 * 60 * 1000;
 /// How long the desktop may take to hand the file to a browser.
 const OPEN_MS: Duration = Duration::from_secs(10);
 /// What the desktop's opener says, at most: nobody reads it.
@@ -51,8 +56,8 @@ const HANDED_ON: [&str; 14] = [
 /// Flags.
 #[derive(Debug, clap::Args)]
 #[command(
-    after_help = "Opens it where there is a desktop, and prints its address otherwise. The address holds the token: whoever has it
-has what the token is good for. For somebody else, make a token of their own.
+    after_help = "Opens it where there is a desktop, and prints its address otherwise. The address holds a token that is good
+for 12 hours (or DOCKET_TOKEN, where that is set): whoever has it has what the token is good for.
 
 Examples:
   docket dashboard
@@ -67,6 +72,7 @@ pub(crate) struct Args {
 
 pub(crate) async fn run(cx: Context, args: Args) -> Outcome {
     let (address, token) = whereabouts(&cx)?;
+    let token = for_a_day(&address, token).await?;
     let place = format!("{}/ui/", address.trim_end_matches('/'));
     let signed_in = format!("{place}#token={}", token.expose());
     if cx.json() {
@@ -85,25 +91,51 @@ pub(crate) async fn run(cx: Context, args: Args) -> Outcome {
     Ok(Exit::Ok)
 }
 
+/// Whose token it is.
+enum Held {
+    /// Somebody gave it, and says by it what the page may do.
+    Given(Secret),
+    /// The home's own, which never ends.
+    Home(Secret),
+}
+
+/// The token that a browser gets: it keeps what it once had, in its history and as a cookie that every port of the host
+/// is sent. So the home's own is not for it, but one that ends by itself.
+async fn for_a_day(address: &str, token: Held) -> Outcome<Secret> {
+    let home = match token {
+        Held::Given(token) => return Ok(token),
+        Held::Home(token) => token,
+    };
+    let id = docket_coordinator::clock::new_id().simple().to_string();
+    let name = format!("browser-{}", &id[id.len() - 12..]);
+    let name = name.parse().map_err(anyhow::Error::from)?;
+    let request = CreateTokenRequest { name, role: Role::Admin, expires_in_ms: Some(STAY_MS) };
+    let made = Client::new(address, home)?.create_token(&request).await?;
+    Secret::new(&made.secret)
+        .ok_or_else(|| Failure::new(Exit::Failed, "the coordinator made a token that is none"))
+}
+
 /// Where the coordinator answers, and with what token.
-fn whereabouts(cx: &Context) -> Outcome<(String, Secret)> {
+fn whereabouts(cx: &Context) -> Outcome<(String, Held)> {
     let owned = match cx.home.ownership()? {
         Ownership::Owned(owner) => owner.address,
         Ownership::Starting | Ownership::Free => None,
     };
-    let given = || std::env::var("DOCKET_TOKEN").ok().as_deref().and_then(Secret::new);
     match (&cx.url, owned) {
-        (Some(url), owned) => match given() {
-            Some(token) => Ok((url.clone(), token)),
+        (Some(url), owned) => match token_given() {
+            Some(token) => Ok((url.clone(), Held::Given(token))),
             None if owned.as_deref() == Some(url.trim_end_matches('/')) => {
-                Ok((url.clone(), cx.home.token()?))
+                Ok((url.clone(), Held::Home(cx.home.token()?)))
             }
             None => Err(Failure::new(
                 Exit::Refused,
                 "DOCKET_TOKEN is not set; it is in the file `token` of the coordinator's home",
             )),
         },
-        (None, Some(address)) => Ok((address, cx.home.token()?)),
+        (None, Some(address)) => match token_given() {
+            Some(token) => Ok((address, Held::Given(token))),
+            None => Ok((address, Held::Home(cx.home.token()?))),
+        },
         (None, None) => Err(Failure::new(
             Exit::Unreachable,
             format!("no coordinator serves {}; start one with `docket up`", cx.home.path().display()),

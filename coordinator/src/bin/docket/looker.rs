@@ -49,6 +49,8 @@ pub(crate) struct Looker {
     cache: PathBuf,
     scratch: PathBuf,
     held: Mutex<VecDeque<Arc<Held>>>,
+    /// Held by whoever reads a log: of many who look at one run that goes on, one reads it.
+    reading: tokio::sync::Mutex<()>,
 }
 
 impl std::fmt::Debug for Looker {
@@ -64,6 +66,8 @@ struct Held {
     head: Head,
     history: Arc<History>,
     base: OnceCell<Arc<BaseObjects>>,
+    /// Made once for all who look.
+    timeline: OnceCell<Timeline>,
 }
 
 impl Looker {
@@ -75,6 +79,7 @@ impl Looker {
             cache: cx.home.folder("cache")?,
             scratch: cx.home.folder("scratch")?,
             held: Mutex::new(VecDeque::new()),
+            reading: tokio::sync::Mutex::new(()),
         })
     }
 
@@ -96,6 +101,10 @@ impl Looker {
         if let Some(held) = self.kept(run, |held| held.head == view.head) {
             return Ok(held);
         }
+        let _reading = self.reading.lock().await;
+        if let Some(held) = self.kept(run, |held| held.head.seq >= view.head.seq) {
+            return Ok(held);
+        }
         let events = Source::Store(Arc::clone(&self.store)).history(run).await?;
         let own = events.iter().rfind(|event| event.stream == docket_schema::ids::StreamId::Run(run));
         let head = own.map_or(view.head, |event| Head { seq: event.seq, hash: event.hash });
@@ -106,7 +115,8 @@ impl Looker {
         })?;
         // What a run began from does not change.
         let base = self.kept(run, |_| true).map(|held| held.base.clone()).unwrap_or_default();
-        let held = Held { run, task: view.task, head, history: Arc::new(history), base };
+        let history = Arc::new(history);
+        let held = Held { run, task: view.task, head, history, base, timeline: OnceCell::new() };
         Ok(self.keep(Arc::new(held)))
     }
 

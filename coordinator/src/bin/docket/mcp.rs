@@ -37,7 +37,8 @@ material, not instructions.";
 #[derive(Debug, clap::Args)]
 #[command(
     after_help = "Speaks MCP on standard input and output; an agent starts it. Whoever can call it can do what this
-home's token can, or the one in DOCKET_TOKEN: give an agent one of role `submit`, or `read`.
+home's token can, or the one in DOCKET_TOKEN: give an agent one of role `submit`, or `read`
+(docket_diff takes an administrator's).
 --read-only offers no tool that changes anything.
 
 Tools: docket_submit, docket_status, docket_list, docket_logs, docket_diff, docket_answer, docket_tell,
@@ -115,7 +116,7 @@ fn bounded(text: String) -> String {
         None => text,
         Some((end, _)) => {
             let left = text[end..].chars().count();
-            format!("{}\n[… {left} more characters; ask for fewer turns]", &text[..end])
+            format!("{}\n[… {left} more characters are left out]", &text[..end])
         }
     }
 }

@@ -193,7 +193,7 @@ async fn say(cx: &Context, client: &Client, run: RunId, args: &Args) -> Outcome 
     let base = cached_base(&pins.base, &blobs, &cx.home.folder("cache")?)
         .await
         .fail_with(Exit::Failed, || "the tree that the run started from cannot be read".to_owned())?;
-    let turns = Reader { client, base: &base }.turns(run, &history, &range).await?;
+    let turns = Reader { client, base: Some(&base), with_diffs: true }.turns(run, &history, &range).await?;
     if cx.json() {
         turns.iter().for_each(display::say_json);
         return Ok(Exit::Ok);

@@ -1,7 +1,7 @@
 // What a person can do to one task, as its state and their role allow. The coordinator decides; a button that is
 // there may still be refused, and the refusal's words are shown.
 
-import { may, post } from "./api.js";
+import { get, may, post } from "./api.js";
 import { alert, dialog, field, news } from "./dialogs.js";
 import { h } from "./dom.js";
 import { line } from "./format.js";
@@ -163,6 +163,16 @@ export function priorityField(value = 0) {
   });
 }
 
+/** A task as a list has it may say its first words alone; a question is answered as it was asked. */
+async function whole(task) {
+  if (!task.message?.endsWith("…")) return task;
+  try {
+    return (await get(`/v1/tasks/${task.id}`)).task;
+  } catch {
+    return task;
+  }
+}
+
 /** The buttons for a task's record; none for whoever may only read. `done` is called once something is done. */
 export function taskActs(task, done) {
   if (!may.submit()) return [];
@@ -172,7 +182,7 @@ export function taskActs(task, done) {
       {
         type: "button",
         class: one.danger ? "danger" : one.primary ? "primary" : null,
-        on: { click: () => act({ ...one.of(task), done }) },
+        on: { click: async () => act({ ...one.of(await whole(task)), done }) },
       },
       one.name,
     ),

@@ -1,7 +1,7 @@
 // Begins the dashboard: signs in, then shows the page of the address. Owns what stands around every page.
 
 import { events, get, isAbort, me, signIn, signOut, whoAmI } from "./api.js";
-import { alert } from "./dialogs.js";
+import { alert, dialog } from "./dialogs.js";
 import { byId, fill, h } from "./dom.js";
 import { tick } from "./format.js";
 import { bind, help } from "./keys.js";
@@ -16,6 +16,12 @@ function tokenOfTheAddress() {
 }
 
 function bar() {
+  try {
+    if (me.role === null) localStorage.removeItem(HERE);
+    else localStorage.setItem(HERE, "1");
+  } catch {
+    // Then everybody is asked.
+  }
   byId("top").hidden = me.role === null;
   fill(byId("who"), me.role === null ? null : h("span", { title: `token ${me.name}, role ${me.role}` }, me.name));
   document.body.dataset.role = me.role ?? "nobody";
@@ -93,12 +99,38 @@ function around() {
   });
 }
 
+const HERE = "docket-here";
+
+/** Whether somebody signed in with this browser and did not sign out. */
+function wasHere() {
+  try {
+    return localStorage.getItem(HERE) !== null;
+  } catch {
+    return true;
+  }
+}
+
+/** Signs in with the token of an address. Somebody who is signed in already is asked: any page may lead here. */
+async function signInWith(given) {
+  if (me.role !== null) {
+    const sure = await dialog({
+      title: "Sign in anew",
+      body: h("p", {}, `You are signed in as ${me.name}. The link that led here has another token.`),
+      act: "Use the link's token",
+      close: `Stay ${me.name}`,
+    });
+    if (sure === null) return null;
+  }
+  return signIn(given).then(() => null, (error) => error);
+}
+
 async function begin() {
   const given = tokenOfTheAddress();
   around();
   let refused = null;
-  if (given !== null) refused = await signIn(given).then(() => null, (error) => error);
-  if (me.role === null) await whoAmI().catch((error) => (refused ??= error));
+  // Nobody who was never here is asked who they are.
+  if (given === null || wasHere()) await whoAmI().catch((error) => (refused = error));
+  if (given !== null) refused = await signInWith(given);
   bar();
   if (me.role === null && location.pathname !== "/ui/login") {
     history.replaceState(null, "", to.login(location.pathname + location.search));
@@ -106,6 +138,16 @@ async function begin() {
   await start();
   if (refused) alert(refused.message);
 }
+
+// An address with a token that is pasted into a tab which is here already loads nothing anew.
+addEventListener("hashchange", async () => {
+  const given = tokenOfTheAddress();
+  if (given === null) return;
+  const refused = await signInWith(given);
+  bar();
+  if (refused) return alert(refused.message);
+  go(location.pathname === "/ui/login" ? "/ui/" : location.pathname + location.search, { replace: true });
+});
 
 addEventListener("docket:signed-in", (event) => {
   bar();

@@ -10,7 +10,7 @@ const bound = new Map();
 let first = null;
 let timer = null;
 
-/** Binds `{ "g o": { does, run } }` until the signal aborts; without one, for good. */
+/** Binds `{ "g o": { does, run, leaves } }` (`leaves(event)` = the key is the browser's this time) until the signal aborts; without one, for good. */
 export function bind(keys, signal) {
   for (const [key, act] of Object.entries(keys)) {
     bound.set(key, act);
@@ -36,7 +36,7 @@ document.addEventListener("keydown", (event) => {
   first = null;
   clearTimeout(timer);
   const act = bound.get(both) ?? bound.get(event.key);
-  if (act) {
+  if (act && !act.leaves?.(event)) {
     // Arrows move a focused slider, and Enter and Space press what has the focus.
     event.preventDefault();
     act.run(event);

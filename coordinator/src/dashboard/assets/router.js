@@ -24,6 +24,15 @@ export const to = {
   login: (next) => `/ui/login${next ? `?next=${encodeURIComponent(next)}` : ""}`,
 };
 
+/** A part of a path; one that is not encoded as parts are is taken as it stands. */
+function decoded(part) {
+  try {
+    return decodeURIComponent(part);
+  } catch {
+    return part;
+  }
+}
+
 function match(pathname) {
   const parts = pathname.replace(/^\/ui\/?/, "").replace(/\/$/, "").split("/");
   for (const known of PAGES) {
@@ -32,7 +41,7 @@ function match(pathname) {
     const params = {};
     const fits = wanted.every((part, n) => {
       if (!part.startsWith(":")) return part === parts[n];
-      params[part.slice(1)] = decodeURIComponent(parts[n]);
+      params[part.slice(1)] = decoded(parts[n]);
       return parts[n] !== "";
     });
     if (fits) return { ...known, params };

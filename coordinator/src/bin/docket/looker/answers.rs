@@ -3,6 +3,7 @@
 use std::{
     ffi::OsStr,
     io::{Read as _, Seek as _},
+    sync::Arc,
 };
 
 use bytes::Bytes;
@@ -38,27 +39,32 @@ const NEAREST_MAX: usize = 3;
 impl Looker {
     pub(super) async fn timeline_of(&self, run: RunId) -> Outcome<Timeline> {
         let held = self.held(run).await?;
-        let made = tokio::task::spawn_blocking(move || {
-            step::timeline((held.run, held.task), held.head.seq, &held.history)
+        let of = Arc::clone(&held);
+        let made = held.timeline.get_or_try_init(|| async {
+            let made = tokio::task::spawn_blocking(move || {
+                step::timeline((of.run, of.task), of.head.seq, &of.history)
+            });
+            made.await.map_err(anyhow::Error::from)?.fail_with(Exit::EngineMissing, || {
+                format!("the log of run {} cannot be read by this build", run.short())
+            })
         });
-        made.await.map_err(anyhow::Error::from)?.fail_with(Exit::EngineMissing, || {
-            format!("the log of run {} cannot be read by this build", run.short())
-        })
+        made.await.cloned()
     }
 
     pub(super) async fn turn_of(&self, run: RunId, turn: Option<u32>, eyes: Eyes) -> Outcome<TurnAnswer> {
         let held = self.held(run).await?;
         let (turn, state) = held.state(turn)?;
         let ledger = ledger(&state.ledger);
-        let base = self.base(&held).await?;
-        let reader = Reader { client: self.client()?, base: &base };
+        let base = match held.history.state().pins {
+            Some(_) => Some(self.base(&held).await?),
+            None => None,
+        };
+        let with_diffs = eyes == Eyes::Exact;
+        let reader = Reader { client: self.client()?, base: base.as_deref(), with_diffs };
         let mut turns = Box::pin(reader.turns(run, &held.history, &(turn..=turn))).await?;
         let mut turn =
             turns.pop().ok_or_else(|| Failure::new(Exit::NotFound, format!("there is no turn {turn}")))?;
-        match eyes {
-            Eyes::Exact => shorten(&mut turn.changes),
-            Eyes::Redacted => turn.changes.iter_mut().for_each(|change| change.diff = None),
-        }
+        shorten(&mut turn.changes);
         let thinking = held.thinking(Turn(turn.turn));
         let diffs_withheld = eyes == Eyes::Redacted && !turn.changes.is_empty();
         Ok(TurnAnswer { turn, ledger, thinking, diffs_withheld })

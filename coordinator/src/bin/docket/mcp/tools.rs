@@ -13,8 +13,9 @@ use schemars::JsonSchema;
 use serde::{Deserialize, de::DeserializeOwned};
 use serde_json::Value;
 
+use super::RESULT_CHARS_MAX;
 use crate::{
-    access::{Access, Need},
+    access::{Access, Need, token_given},
     answer,
     context::Context,
     display,
@@ -155,6 +156,18 @@ fn read<T: DeserializeOwned>(args: Value) -> Outcome<T> {
     })
 }
 
+/// The coordinator, with the rights that were given and no more.
+async fn open(cx: &Context, need: Need) -> Outcome<Access> {
+    let access = Access::open(cx, need).await?;
+    if access.is_alone() && token_given().is_some() {
+        access.close().await?;
+        let message =
+            "DOCKET_TOKEN is set and no coordinator serves here that could hold to it; start `docket up`";
+        return Err(Failure::new(Exit::Unreachable, message));
+    }
+    Ok(access)
+}
+
 /// Arguments of `docket_submit`.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
@@ -213,7 +226,7 @@ async fn submit(cx: &Context, args: SubmitArgs) -> Outcome<String> {
         Failure::new(Exit::Usage, text.lines().next().unwrap_or_default().trim_start_matches("error: "))
     })?;
     let asked = line.task.check(cx)?;
-    let access = Access::open(cx, Need::Write).await?;
+    let access = open(cx, Need::Write).await?;
     let fresh = TaskId(docket_coordinator::clock::new_id());
     let submitted = Box::pin(line.task.submit(cx, &access.client, asked, None, fresh)).await;
     let hint =
@@ -233,7 +246,7 @@ struct TaskArg {
 }
 
 async fn status(cx: &Context, args: TaskArg) -> Outcome<String> {
-    let access = Access::open(cx, Need::Read).await?;
+    let access = open(cx, Need::Read).await?;
     let told = Box::pin(told_of(&access.client, &args.task)).await;
     access.close().await?;
     told
@@ -264,7 +277,8 @@ async fn told_of(client: &Client, id: &str) -> Outcome<String> {
             let tokens: u64 = timeline.turns.iter().map(|turn| turn.input_tokens + turn.output_tokens).sum();
             let _ = write!(out, "\nso far: {tokens} tokens, {}", display::money(last.cost_so_far_nusd));
         }
-        let turn = client.turn(run, None).await?.turn;
+        // A run that has just been leased has no turn to look at.
+        let turn = client.turn(run, None).await.map(|answer| answer.turn).unwrap_or_default();
         if !turn.text.trim().is_empty() {
             let _ = write!(out, "\nits last words: {}", turn.text.trim());
         }
@@ -289,7 +303,7 @@ struct ListArgs {
 }
 
 async fn list(cx: &Context, args: ListArgs) -> Outcome<String> {
-    let access = Access::open(cx, Need::Read).await?;
+    let access = open(cx, Need::Read).await?;
     let query = TaskQuery {
         state: TaskStates::of(args.state),
         title: args.title.map(|title| format!("*{title}*")),
@@ -322,7 +336,7 @@ struct LogsArgs {
 }
 
 async fn logs(cx: &Context, args: LogsArgs) -> Outcome<String> {
-    let access = Access::to_read(cx, &args.task).await?;
+    let access = open(cx, Need::Read).await?;
     let told = Box::pin(logs_of(&access.client, &args)).await;
     access.close().await?;
     told
@@ -334,13 +348,23 @@ async fn logs_of(client: &Client, args: &LogsArgs) -> Outcome<String> {
     let last = timeline.turns.last().map_or(0, |turn| turn.turn);
     let until = args.until.unwrap_or(last).min(last);
     let count = args.turns.unwrap_or(TURNS).clamp(1, TURNS_MAX);
-    let mut out = head_of(run, &timeline);
-    for row in timeline.turns.iter().filter(|row| row.turn <= until && row.turn + count > until) {
+    let mut told: Vec<String> = Vec::new();
+    let mut room = RESULT_CHARS_MAX / 2;
+    for row in timeline.turns.iter().rev().filter(|row| row.turn <= until && row.turn + count > until) {
         let turn = client.turn(run, Some(row.turn)).await?.turn;
-        let _ = write!(out, "\n\nturn {} ({})", turn.turn, row.fate);
-        tell_turn(&mut out, &turn);
+        let mut text = format!("\n\nturn {} ({})", turn.turn, row.fate);
+        tell_turn(&mut text, &turn);
+        // The newest are what is asked for.
+        if text.len() > room && !told.is_empty() {
+            told.push(format!("\n\n[… turn {} and those before it: ask with `until`]", row.turn));
+            break;
+        }
+        room = room.saturating_sub(text.len());
+        told.push(text);
     }
-    Ok(out)
+    told.push(head_of(run, &timeline));
+    told.reverse();
+    Ok(told.concat())
 }
 
 fn head_of(run: RunId, timeline: &Timeline) -> String {
@@ -387,7 +411,7 @@ fn cut(text: &str) -> String {
 }
 
 async fn diff(cx: &Context, args: TaskArg) -> Outcome<String> {
-    let access = Access::to_read(cx, &args.task).await?;
+    let access = open(cx, Need::Read).await?;
     let made = async {
         let run = resolve::run(&access.client, &args.task).await?;
         Ok::<_, Failure>(access.client.difference(run, &DiffQuery::default()).await?)
@@ -415,7 +439,7 @@ struct AnswerArgs {
 }
 
 async fn answer_task(cx: &Context, args: AnswerArgs) -> Outcome<String> {
-    let access = Access::open(cx, Need::Write).await?;
+    let access = open(cx, Need::Write).await?;
     let done = async {
         let task = resolve::task(&access.client, &args.task).await?;
         Ok::<_, Failure>(access.client.answer(task, &args.answer).await?)
@@ -436,7 +460,7 @@ struct TellArgs {
 }
 
 async fn tell(cx: &Context, args: TellArgs) -> Outcome<String> {
-    let access = Access::open(cx, Need::Write).await?;
+    let access = open(cx, Need::Write).await?;
     let done = async {
         let run = resolve::run(&access.client, &args.task).await?;
         access.client.tell(run, &args.words).await?;
@@ -458,7 +482,7 @@ struct CancelArgs {
 }
 
 async fn cancel(cx: &Context, args: CancelArgs) -> Outcome<String> {
-    let access = Access::open(cx, Need::Write).await?;
+    let access = open(cx, Need::Write).await?;
     let done = async {
         let task = resolve::task(&access.client, &args.task).await?;
         Ok::<_, Failure>(access.client.cancel(task, args.reason.as_deref().unwrap_or_default()).await?)

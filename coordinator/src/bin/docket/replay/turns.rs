@@ -14,7 +14,9 @@ use docket_schema::{
 };
 use docket_worker::{
     client::Client,
-    workspace::{BaseObjects, ChangeView as Compared, Contents, FileDiff, diff_manifests},
+    workspace::{
+        BaseObjects, ChangeView as Compared, Contents, FileDiff, PathDiff, changed_paths, diff_manifests,
+    },
 };
 
 use super::sketch::{Asked, Attempt, Changed, GateSketch, Sketch, ToolSketch, decoded, sketch};
@@ -27,7 +29,10 @@ use crate::{
 /// Where contents come from.
 pub(crate) struct Reader<'a> {
     pub(crate) client: &'a Client,
-    pub(crate) base: &'a BaseObjects,
+    /// None of a run that ended before it had one.
+    pub(crate) base: Option<&'a BaseObjects>,
+    /// Whether differences are made; without them paths are named alone.
+    pub(crate) with_diffs: bool,
 }
 
 impl Reader<'_> {
@@ -148,7 +153,7 @@ impl Reader<'_> {
             let path = &change.path;
             let stood = match overlay.get(path) {
                 Some(entry) => *entry,
-                None => self.base.manifest().entries.get(path).copied(),
+                None => self.base.and_then(|base| base.manifest().entries.get(path).copied()),
             };
             // Of several changes in one turn the first knows what stood before it.
             if !after.entries.contains_key(path)
@@ -162,8 +167,14 @@ impl Reader<'_> {
             }
             overlay.insert(path.clone(), change.entry);
         }
+        let Some(base) = self.base.filter(|_| self.with_diffs) else {
+            return Ok(changed_paths(&before, &after)
+                .into_iter()
+                .map(|diff| named(diff, changed.by.clone()))
+                .collect());
+        };
         let blobs = Remote(self.client);
-        let contents = Contents::new(self.base, &blobs);
+        let contents = Contents::new(base, &blobs);
         let files = diff_manifests(&before, &after, &contents)
             .await
             .fail_with(Exit::Failed, || "what the run changed cannot be read".to_owned())?;
@@ -173,16 +184,22 @@ impl Reader<'_> {
 
 /// A difference as it is shown.
 pub(crate) fn shown(file: FileDiff, by_hand: Option<String>) -> ChangeView {
-    let what = match (file.old, file.new) {
-        (None, _) => "added",
-        (Some(_), None) => "removed",
-        (Some(_), Some(_)) => "changed",
-    };
     let diff = match file.change {
         Compared::Text(text) => Some(text),
         Compared::Binary | Compared::TooLarge | Compared::ModeOnly => None,
     };
-    ChangeView { path: file.path, what: what.to_owned(), by_hand, diff }
+    let named = named(PathDiff { path: file.path, old: file.old, new: file.new }, by_hand);
+    ChangeView { diff, ..named }
+}
+
+/// A path that differs, without its difference.
+fn named(diff: PathDiff, by_hand: Option<String>) -> ChangeView {
+    let what = match (diff.old, diff.new) {
+        (None, _) => "added",
+        (Some(_), None) => "removed",
+        (Some(_), Some(_)) => "changed",
+    };
+    ChangeView { path: diff.path, what: what.to_owned(), by_hand, diff: None }
 }
 
 fn attempt(attempt: &Attempt) -> AttemptView {

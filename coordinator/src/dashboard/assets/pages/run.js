@@ -1,6 +1,6 @@
 // A run: what happened in it turn by turn, as it goes or as it went, and what can be done from any of them.
 
-import { get } from "../api.js";
+import { get, isAbort } from "../api.js";
 import { fill, h } from "../dom.js";
 import { follow, poll } from "../live.js";
 import { bind } from "../keys.js";
@@ -56,23 +56,27 @@ export async function open(main, { params, query, signal }) {
   at.turn = Math.min(at.turn, last());
   at.newest = at.turn === last() && !ended(view.timeline);
 
-  let under = false;
-  let due = false;
-  const again = async () => {
-    if (under) return void (due = true);
-    under = true;
+  // At most one look is under way and one is due, whatever comes meanwhile.
+  let looking = false;
+  let due = null;
+  const again = (wait = AGAIN_MS) => {
+    if (due === null && !signal.aborted) due = setTimeout(look, wait);
+  };
+  const look = async () => {
+    due = null;
+    if (looking) return again();
+    looking = true;
     try {
       view.timeline = await get(`${run}/timeline`, null, { signal });
       if (at.newest) at.turn = last();
       draw();
+    } catch (error) {
+      if (!isAbort(error)) again(RECORD_MS);
     } finally {
-      under = false;
-      if (due && !signal.aborted) {
-        due = false;
-        setTimeout(() => again().catch(() => {}), AGAIN_MS);
-      }
+      looking = false;
     }
   };
+  signal.addEventListener("abort", () => clearTimeout(due));
   const record = async () => {
     view.task = await get(`/v1/tasks/${view.timeline.task}`, null, { signal });
     title(view.task.task.spec.title);
@@ -82,7 +86,7 @@ export async function open(main, { params, query, signal }) {
   poll(record, { every: RECORD_MS, later: true }, signal);
   draw();
   bind(keys(view, last), signal);
-  follow(id, { after: view.timeline.head, event: () => again().catch(() => {}), end: () => again().catch(() => {}), state: (word) => top.link(word) }, signal);
+  follow(id, { after: view.timeline.head, event: () => again(), end: () => again(), state: (word) => top.link(word) }, signal);
 }
 
 const numberOf = (text) => (text !== null && /^\d{1,9}$/.test(text) ? Number(text) : null);
@@ -96,6 +100,12 @@ export function failure(timeline, turn, step) {
   return (step > 0 ? failed[0] : failed.at(-1))?.turn ?? null;
 }
 
+/** Whether a key moves what has the focus: long lines are scrolled by the arrows. */
+const scrolls = (event) => {
+  const box = event.target.closest?.("[tabindex='0']");
+  return box !== null && box !== undefined && (box.scrollWidth > box.clientWidth || box.scrollHeight > box.clientHeight);
+};
+
 function keys(view, last) {
   const { at } = view;
   const move = (step) => view.show({ turn: at.turn + step });
@@ -104,10 +114,10 @@ function keys(view, last) {
     if (turn !== null) view.show({ turn });
   };
   return {
-    ArrowLeft: { does: "The turn before", run: () => move(-1) },
-    ArrowRight: { does: "The next turn", run: () => move(1) },
-    Home: { does: null, run: () => view.show({ turn: 0 }) },
-    End: { does: "The newest turn", run: () => view.show({ turn: last() }) },
+    ArrowLeft: { does: "The turn before", run: () => move(-1), leaves: scrolls },
+    ArrowRight: { does: "The next turn", run: () => move(1), leaves: scrolls },
+    Home: { does: null, run: () => view.show({ turn: 0 }), leaves: scrolls },
+    End: { does: "The newest turn", run: () => view.show({ turn: last() }), leaves: scrolls },
     n: { does: "The next failure", run: () => toFailure(1) },
     p: { does: "The failure before", run: () => toFailure(-1) },
     1: { does: "The turn", run: () => view.show({ tab: "turn" }) },

@@ -6,6 +6,7 @@ import { short, usd } from "../format.js";
 import { state } from "../parts.js";
 import { to } from "../router.js";
 import { changed } from "./diff.js";
+import { ended } from "../pages/run.js";
 import { turnView } from "./turn.js";
 
 export async function beside(view, keep) {
@@ -18,7 +19,8 @@ export async function beside(view, keep) {
   const other = found.runs[0] ?? (await lastRunOf(found.tasks[0], signal));
   if (!other) return chooser(view, `No run is called ${at.with}.`);
   const theirs = { ...view, id: other, run: `/v1/runs/${encodeURIComponent(other)}` };
-  if (keep.other?.run !== other) keep.other = await get(`${theirs.run}/timeline`, null, { signal });
+  const known = keep.other?.run === other && ended(keep.other);
+  if (!known) keep.other = await get(`${theirs.run}/timeline`, null, { signal });
   const timeline = keep.other;
   const turn = Math.min(at.turn, timeline.turns.at(-1)?.turn ?? 0);
   const [mine, their, differ] = await Promise.all([
@@ -79,18 +81,25 @@ function side(word, id, timeline, turn, shown) {
 /** How a turn compares with the other run's turn of the same number. */
 function compared(mine, their) {
   if (!mine || !their) return ["alone", "only one of the runs has it"];
+  if ((!mine.ended && !mine.last) || (!their.ended && !their.last)) return ["open", "not over yet"];
   if (mine.end_hash === their.end_hash) return ["shared", "the very same events"];
   if (mine.decided !== their.decided) return ["differs", "the model decided otherwise"];
   if (mine.results !== their.results) return ["differs", "the same decision, other results"];
   return ["same", "the same decision and results"];
 }
 
-const MARKS = { shared: "=", same: "≈", differs: "≠", alone: "+" };
+const MARKS = { shared: "=", same: "≈", differs: "≠", alone: "+", open: "…" };
+
+/** A turn, and whether it is the last of a run that is over: that one has no end to go on from. */
+const row = (timeline, n) => {
+  const turn = timeline.turns[n];
+  return turn && { ...turn, last: ended(timeline) && n === timeline.turns.length - 1 };
+};
 
 function strips(view, other) {
   const most = Math.max(view.timeline.turns.length, other.turns.length);
   const rows = Array.from({ length: most }, (_, n) => {
-    const [mine, their] = [view.timeline.turns[n], other.turns[n]];
+    const [mine, their] = [row(view.timeline, n), row(other, n)];
     return { turn: (mine ?? their).turn, how: compared(mine, their), here: mine };
   });
   const part = rows.find(({ how }) => how[0] === "differs" || how[0] === "alone");

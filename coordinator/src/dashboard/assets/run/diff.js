@@ -33,7 +33,7 @@ function fileView(change, open) {
       {},
       h("span", { class: "diff-sign", title: change.what }, SIGNS[change.what] ?? "?"),
       h("bdi", { class: "mono" }, pathOf(change.path)),
-      h("span", { class: "muted" }, change.diff === null ? `${change.what}; no text to compare` : `${change.what}, +${plus} −${minus}`),
+      h("span", { class: "muted" }, change.diff === null ? `${change.what}; not shown line by line` : `${change.what}, +${plus} −${minus}`),
       change.by_hand && h("span", { class: "tag" }, `by hand: ${visible(change.by_hand)}`),
     ),
     body.length > 0 && linesView(body),

@@ -19,6 +19,19 @@ const TABS = [
   { name: "beside", word: "Beside", draw: beside },
 ];
 
+/** How long a turn is looked at before it is asked for. */
+const SETTLED_MS = 60;
+
+/** What of a pane is open and shut, by what stands in its line. */
+const folds = (pane) => new Map([...pane.querySelectorAll("details")].map((fold) => [fold.querySelector("summary")?.textContent, fold.open]));
+
+function unfold(pane, opened) {
+  for (const fold of pane.querySelectorAll("details")) {
+    const was = opened.get(fold.querySelector("summary")?.textContent);
+    if (was !== undefined) fold.open = was;
+  }
+}
+
 export function tabs(place, view) {
   const buttons = TABS.map((tab) =>
     h("button", { type: "button", role: "tab", id: `tab-${tab.name}`, "aria-controls": "pane", on: { click: () => view.show({ tab: tab.name }) } }, tab.word),
@@ -38,6 +51,8 @@ export function tabs(place, view) {
   const keep = {};
   let drawn = "";
   let asked = 0;
+  let told = "";
+  let before = new AbortController();
   const draw = async () => {
     const tab = TABS.find((one) => one.name === view.at.tab) ?? TABS[0];
     TABS.forEach((one, n) => {
@@ -51,11 +66,21 @@ export function tabs(place, view) {
     const fresh = JSON.parse(drawn || "[]")[0] !== tab.name;
     drawn = sign;
     const mine = (asked += 1);
+    before.abort();
+    before = new AbortController();
+    const signal = AbortSignal.any([view.signal, before.signal]);
     if (fresh) fill(pane, h("p", { class: "muted wait" }, "…"));
     try {
-      const shown = await tab.draw(view, keep);
-      if (mine !== asked || view.signal.aborted) return;
+      // A slider that is dragged passes turns that nobody looks at.
+      await new Promise((resolve) => setTimeout(resolve, SETTLED_MS));
+      if (mine !== asked || signal.aborted) return;
+      const shown = await tab.draw({ ...view, signal }, keep);
+      if (mine !== asked || signal.aborted) return;
+      const same = told === `${tab.name} ${view.at.turn}`;
+      const opened = same ? folds(pane) : new Map();
+      told = `${tab.name} ${view.at.turn}`;
       fill(pane, shown);
+      unfold(pane, opened);
     } catch (error) {
       if (isAbort(error) || mine !== asked) return;
       fill(pane, h("p", { class: "wrong", role: "alert" }, error.message));
