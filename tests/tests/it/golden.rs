@@ -41,12 +41,12 @@ fn folder() -> PathBuf {
 }
 
 /// The folder of the release in the making.
-fn of_release() -> PathBuf {
+pub(crate) fn of_release() -> PathBuf {
     folder().join(concat!(env!("CARGO_PKG_VERSION_MAJOR"), ".", env!("CARGO_PKG_VERSION_MINOR")))
 }
 
 /// Whether the release has no run of this name yet: one that is there is not written again, so it need not be played.
-fn lacks(name: &str) -> bool {
+pub(crate) fn lacks(name: &str) -> bool {
     !of_release().join(format!("{name}.run.jsonl")).exists()
 }
 

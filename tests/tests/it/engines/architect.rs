@@ -239,6 +239,7 @@ async fn a_patch_that_fails_is_tried_twice_more_and_then_goes_back_to_the_archit
         !second.contains("The patch was:") && third.contains("The patch was:\n*** Begin Patch"),
         "{third}"
     );
+    played.kept("architect-third-try").await?;
     let played =
         Said { patch: STALE, second_try: STALE, third_try: STALE, again: MESSAGE, ..Said::default() };
     let played = played.play().await?;
@@ -249,6 +250,7 @@ async fn a_patch_that_fails_is_tried_twice_more_and_then_goes_back_to_the_archit
         "planned 1",
     ])?;
     ensure!(played.count("coder:") == 3 && !played.diff.contains("a.py"), "{:#?}", played.gists);
+    played.kept("architect-escalates").await?;
     Ok(())
 }
 
@@ -293,6 +295,7 @@ async fn what_fails_for_what_was_written_the_coder_mends_once() -> Result<()> {
     ])?;
     ensure!(played.outcome == "succeeded" && played.count("architect:") == 1, "{:#?}", played.gists);
     ensure!(opening(&played, "coder", 1)?.contains("AssertionError"));
+    played.kept("architect-mends-a-command").await?;
     // What does not parse.
     let open = "*** Begin Patch\n*** Update File: a.py\n-    return 1\n+    return (2\n*** End Patch";
     let closed = "*** Begin Patch\n*** Update File: a.py\n-    return (2\n+    return 2\n*** End Patch";
@@ -314,6 +317,7 @@ async fn what_fails_for_what_was_written_the_coder_mends_once() -> Result<()> {
         "check passed true",
         "verdict finish",
     ])?;
+    played.kept("architect-mends-checks").await?;
     ensure!(played.outcome == "succeeded" && played.count("architect:") == 1, "{:#?}", played.gists);
     // Once, and no more: the architect is asked again.
     let played = Said { patch: WRONG, mend: "UNCHANGED", again: MESSAGE, ..Said::default() }.play().await?;
@@ -323,6 +327,7 @@ async fn what_fails_for_what_was_written_the_coder_mends_once() -> Result<()> {
         "dropped: \"the final checks failed",
         "architect: plan 2",
     ])?;
+    played.kept("architect-mends-nothing").await?;
     Ok(())
 }
 
@@ -352,6 +357,7 @@ async fn a_verifier_that_rejects_is_heeded_once_and_then_a_person_is() -> Result
         "{}",
         played.outcome
     );
+    played.kept("architect-rejected-twice").await?;
     Ok(())
 }
 
@@ -375,6 +381,7 @@ async fn final_checks_that_fail_go_back_to_the_architect_and_end_the_run_at_last
         "{}",
         played.outcome
     );
+    played.kept("architect-checks-exhausted").await?;
     Ok(())
 }
 

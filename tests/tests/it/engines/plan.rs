@@ -76,6 +76,7 @@ async fn a_plan_that_cannot_be_taken_goes_back_with_its_mistake_and_not_for_ever
     let played = play("plan", &script(wrong, "no plan at all", GOOD, "")).await?;
     ensure!(played.count("invalid") == 2 && played.outcome.starts_with("plan: "), "{}", played.outcome);
     ensure!(played.outcome.contains("3 plans in a row"), "{}", played.outcome);
+    played.kept("plan-invalid").await?;
     Ok(())
 }
 
@@ -112,6 +113,7 @@ async fn what_fails_is_corrected_and_not_for_ever() -> Result<()> {
     let played = play("plan", &script(message, "", GOOD, "")).await?;
     played.has(&["step 1 done", "check passed false", "correcting", "correction 1", "check passed true"])?;
     ensure!(played.outcome == "succeeded", "{}", played.outcome);
+    played.kept("plan-corrected").await?;
     let played = play("plan", &script(message, "", STALE, STALE)).await?;
     ensure!(played.count("planner: correction") == 3, "{:#?}", played.gists);
     ensure!(
@@ -119,5 +121,6 @@ async fn what_fails_is_corrected_and_not_for_ever() -> Result<()> {
         "{}",
         played.outcome
     );
+    played.kept("plan-exhausted").await?;
     Ok(())
 }

@@ -89,14 +89,15 @@ async fn a_step_that_failed_goes_to_the_planner_past_the_reviewer() -> Result<()
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_verdict_that_cannot_be_read_is_retry_and_an_exhausted_plan_is_made_anew() -> Result<()> {
-    for (verdict, told) in [
-        ("Looks fine to me.", "verdict retry"),
-        (r#"{"verdict": "replan", "reason": "no"}"#, "verdict replan"),
-        (GOES_ON, "dropped: \"all its steps are done"),
+    for (verdict, told, name) in [
+        ("Looks fine to me.", "verdict retry", "review-retry"),
+        (r#"{"verdict": "replan", "reason": "no"}"#, "verdict replan", "review-replan"),
+        (GOES_ON, "dropped: \"all its steps are done", "review-plan-used-up"),
     ] {
         let played = play("review", &script(r#"["look around"]"#, r#"["mend f"]"#, verdict)).await?;
         played.has(&["step 1 done", told, "planner: plan 2", "step 1 done", "verdict finish"])?;
         ensure!(played.outcome == "succeeded", "{}", played.outcome);
+        played.kept(name).await?;
     }
     Ok(())
 }
@@ -112,6 +113,7 @@ async fn an_empty_plan_ends_it_once_the_checks_pass_and_ten_plans_are_enough() -
         "check passed true",
     ])?;
     ensure!(played.outcome == "succeeded", "{}", played.outcome);
+    played.kept("review-checks-fail").await?;
     let played = play("review", &script("Your step: fail", "Your step: fail", GOES_ON)).await?;
     ensure!(played.count("planner:") == 10, "{:#?}", played.gists);
     ensure!(
@@ -119,6 +121,7 @@ async fn an_empty_plan_ends_it_once_the_checks_pass_and_ten_plans_are_enough() -
         "{}",
         played.outcome
     );
+    played.kept("review-ten-plans").await?;
     Ok(())
 }
 

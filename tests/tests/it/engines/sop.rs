@@ -255,6 +255,7 @@ async fn words_end_nothing_and_not_for_ever() -> Result<()> {
     ensure!(played.outcome.starts_with("empty_answers: "), "{}", played.outcome);
     ensure!(played.outcome.contains("`complete_task` alone"), "{}", played.outcome);
     ensure!(played.nudged("words end nothing here") == 2, "{:#?}", played.gists);
+    played.kept("sop-words-end-nothing").await?;
     // Who says so once is asked again, and may end well; who is blocked asks a person.
     let script = [PLANS, MENDS, &says("I changed f."), HANDS_IN, REPORTS, COMPLETES].concat();
     let played = play("sop", &script).await?;
@@ -306,6 +307,7 @@ calls = [{ name = "edit_file", args = { path = "a.py", edits = [{ search = "    
     ensure!(played.outcome.starts_with("gates: "), "{}", played.outcome);
     let report: TestReport = played.artifact("TestReport")?;
     ensure!(report.status == TestStatus::Failed && played.count("gate tests_pass failed") == 4, "{report:?}");
+    played.kept("sop-tests-never-pass").await?;
     Ok(())
 }
 
@@ -326,6 +328,7 @@ async fn a_plan_that_cannot_be_taken_goes_back_and_not_for_ever() -> Result<()> 
     ensure!(played.count("invalid") == 2 && played.outcome.starts_with("plan: "), "{}", played.outcome);
     ensure!(played.outcome.contains("3 times in a row no PlanCard"), "{}", played.outcome);
     ensure!(played.diff.is_empty() && played.count("phase implement") == 0, "{:#?}", played.gists);
+    played.kept("sop-plans-used-up").await?;
     Ok(())
 }
 
@@ -366,6 +369,7 @@ calls = [
     // Who does not even that ends likewise, in its planning as well.
     let played = play_on(&FILES, &[PLANS, MENDS, &says("Just a moment.")].concat(), &flags).await?;
     ensure!(played.outcome.contains("its last turn did not call `complete_task`"), "{}", played.outcome);
+    played.kept("sop-last-turn-silent").await?;
     ensure!(
         played.diff.contains("+    return 2") && played.kind("ModelAnswered").count() == 3,
         "{}",
@@ -395,6 +399,7 @@ calls = [
     );
     let end = played.kind("RunEnded").next().context("an end")?;
     ensure!(end["summary"].to_string().contains("nothing is checked yet"), "{asked:?} {end}");
+    played.kept("sop-tokens").await?;
     Ok(())
 }
 
@@ -425,6 +430,7 @@ async fn a_review_without_a_risk_is_none() -> Result<()> {
         played.outcome
     );
     ensure!(played.count("gate risk_reported failed") == 3 && played.count("artifact ReviewReport") == 0);
+    played.kept("sop-no-risk").await?;
     Ok(())
 }
 
@@ -463,6 +469,7 @@ calls = [
         "phase complete",
     ])?;
     ensure!(played.outcome == "succeeded" && played.diff.contains("+    return 4"), "{}", played.outcome);
+    played.kept("sop-must-change").await?;
     Ok(())
 }
 
@@ -495,6 +502,7 @@ calls = [{ name = "diff_card", args = { rationale = "a word", not_verified_becau
     ensure!(played.outcome == "succeeded" && played.nudged("No test is there") == 1, "{}", played.outcome);
     let report: TestReport = played.artifact("TestReport")?;
     ensure!(report.status == TestStatus::NotRun && report.reason == "it is prose", "{report:?}");
+    played.kept("sop-not-verified").await?;
     let script = [&plan, mends, HANDS_IN, HANDS_IN, HANDS_IN, HANDS_IN].concat();
     let played = play_on(&files, &script, &["--engine", "sop"]).await?;
     ensure!(
@@ -502,5 +510,6 @@ calls = [{ name = "diff_card", args = { rationale = "a word", not_verified_becau
         "{}",
         played.outcome
     );
+    played.kept("sop-no-test").await?;
     Ok(())
 }

@@ -156,6 +156,7 @@ async fn what_the_reviewer_sends_back_is_not_finished_and_three_rounds_are_enoug
         "check passed true",
     ])?;
     ensure!(played.outcome == "succeeded", "{}", played.outcome);
+    played.kept("team-sent-back").await?;
     let sends = [talk("reviewer", "BRIEF", &[SENT_BACK])];
     let played = play("team", &team(&[&next_rounds()[..], &sends].concat())).await?;
     ensure!(
@@ -171,6 +172,7 @@ async fn what_the_reviewer_sends_back_is_not_finished_and_three_rounds_are_enoug
         "{}",
         played.outcome
     );
+    played.kept("team-rounds-used-up").await?;
     Ok(())
 }
 
@@ -184,6 +186,7 @@ async fn a_tester_is_believed_as_far_as_the_runtime_saw_it() -> Result<()> {
         "verdict finish",
     ])?;
     ensure!(played.outcome == "succeeded", "{}", played.outcome);
+    played.kept("team-ran-nothing").await?;
     // Who ran something else is found out by the checks that the runtime runs.
     let lies = [
         talk("coder", "BRIEF", &[READ, DONE]),
@@ -329,6 +332,7 @@ async fn what_only_a_person_can_decide_is_asked_of_one() -> Result<()> {
     let asks = r#"{"action": "ask", "question": "Is 2 the number?"}"#;
     let played = play("team", &team(&[talk("orchestrator", "Brief the architect now", &[asks])])).await?;
     ensure!(played.outcome == "blocked: {\"text\":\"Is 2 the number?\"}", "{}", played.outcome);
+    played.kept("team-asks").await?;
     ensure!(played.count("architect: ") == 0, "{:#?}", played.gists);
     Ok(())
 }
