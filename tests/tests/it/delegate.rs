@@ -202,6 +202,12 @@ when = { last_result_contains = "Conflict in poem.txt" }
 text = "Done."
 "#;
 
+/// The task's last run is a golden log as well.
+async fn keeps(stage: &Stage, task: &TaskRecord, name: &str) -> Result<()> {
+    let run = task.last_run.context("a run")?.to_string();
+    crate::golden::kept(stage.coordinator.home(), &run, name).await
+}
+
 /// Of two that changed the same line the first one's stays, and the model is told of the other, whose run stays.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_conflict_between_children_is_told_and_nothing_is_lost() -> Result<()> {
@@ -228,6 +234,7 @@ async fn a_conflict_between_children_is_told_and_nothing_is_lost() -> Result<()>
     ensure!(text.contains("ONE\n=======\nEINS") && text.contains(&run), "{text}");
     let theirs = stage.coordinator.docket(&["cat", &run, "poem.txt"]).await?.ok()?;
     ensure!(theirs.starts_with("EINS\n"), "{theirs}");
+    keeps(&stage, &task, "delegate-conflict").await?;
     stage.end().await
 }
 
@@ -272,6 +279,7 @@ async fn beyond_depth_and_number_the_model_is_told() -> Result<()> {
     );
     let children = children(&stage, &task).await?;
     ensure!(children.len() == 1 && children[0].view.task.state == TaskState::Completed, "{children:?}");
+    keeps(&stage, &task, "delegate-refused").await?;
     stage.end().await
 }
 
@@ -310,6 +318,7 @@ async fn a_childs_budget_is_its_parents() -> Result<()> {
     ensure!(used > 0 && state.totals.children.tokens == used, "{:?}", state.totals);
     let own = state.totals.usage.input_tokens + state.totals.usage.output_tokens;
     ensure!(state.asking.spent(&state.totals).tokens >= own + used, "{:?}", state.totals);
+    keeps(&stage, &task, "delegate-budget").await?;
     stage.end().await
 }
 

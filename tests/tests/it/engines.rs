@@ -112,18 +112,9 @@ async fn played(files: &[(&str, &str)], script: &str, settings: &str, flags: &[&
 }
 
 impl Played {
-    /// The log is a golden one of this release as well: later builds verify it, and go on from every event of it. With
-    /// `UPDATE_FIXTURES` one that is lacking is written.
+    /// The log is a golden one of this release as well.
     async fn kept(&self, name: &str) -> Result<()> {
-        if std::env::var_os("UPDATE_FIXTURES").is_some() && crate::golden::lacks(name) {
-            let to = crate::golden::of_release().join(format!("{name}.run.jsonl"));
-            let to = to.to_str().context("UTF-8")?;
-            let env = [("DOCKET_HOME", self.home.path().as_os_str())];
-            let args = ["export", &self.run, "--plain", "-o", to];
-            run(Tool::Docket, self.home.path(), &env, &args).await?.ok()?;
-        }
-        ensure!(!crate::golden::lacks(name), "there is no golden log {name}: UPDATE_FIXTURES=1 writes it");
-        Ok(())
+        crate::golden::kept(self.home.path(), &self.run, name).await
     }
 }
 

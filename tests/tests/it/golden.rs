@@ -17,7 +17,11 @@ mod stubs;
 
 pub(crate) use record::{let_on, middle};
 
-use std::{collections::BTreeSet, fs, path::PathBuf};
+use std::{
+    collections::BTreeSet,
+    fs,
+    path::{Path, PathBuf},
+};
 
 use anyhow::{Context as _, Result, ensure};
 use docket_schema::{
@@ -29,6 +33,7 @@ use docket_schema::{
     system::SystemEvent,
     task::TaskEvent,
 };
+use docket_tests::system::Tool;
 
 /// A golden log.
 struct Golden {
@@ -41,12 +46,26 @@ fn folder() -> PathBuf {
 }
 
 /// The folder of the release in the making.
-pub(crate) fn of_release() -> PathBuf {
+fn of_release() -> PathBuf {
     folder().join(concat!(env!("CARGO_PKG_VERSION_MAJOR"), ".", env!("CARGO_PKG_VERSION_MINOR")))
 }
 
+/// A run of this home is a golden one of this release: later builds verify it, and go on from every event of it. With
+/// `UPDATE_FIXTURES` one that is lacking is written; without it that is a failure.
+pub(crate) async fn kept(home: &Path, run: &str, name: &str) -> Result<()> {
+    if std::env::var_os("UPDATE_FIXTURES").is_some() && lacks(name) {
+        let to = of_release().join(format!("{name}.run.jsonl"));
+        let args = ["export", run, "--plain", "-o", to.to_str().context("UTF-8")?];
+        docket_tests::system::run(Tool::Docket, home, &[("DOCKET_HOME", home.as_os_str())], &args)
+            .await?
+            .ok()?;
+    }
+    ensure!(!lacks(name), "there is no golden log {name}: UPDATE_FIXTURES=1 writes it");
+    Ok(())
+}
+
 /// Whether the release has no run of this name yet: one that is there is not written again, so it need not be played.
-pub(crate) fn lacks(name: &str) -> bool {
+fn lacks(name: &str) -> bool {
     !of_release().join(format!("{name}.run.jsonl")).exists()
 }
 
