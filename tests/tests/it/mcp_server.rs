@@ -109,11 +109,14 @@ async fn an_agent_submits_looks_and_answers() -> Result<()> {
     let (wrong, is_error) = agent.call("docket_submit", json!({ "task": "x", "colour": "blue" })).await?;
     ensure!(is_error && wrong.contains("colour"), "{wrong}");
     let model = "openai:none";
-    let args = json!({ "task": "Paint the gate\nblue", "model": model, "dedup": "-gate", "priority": -5, "max_cost": 0.5 });
+    let args = json!({ "task": "Paint the gate\nblue", "model": model, "queue": "nobodys", "dedup": "-gate", "priority": -5, "max_cost": 0.5 });
     let (unpriced, is_error) = agent.call("docket_submit", args).await?;
     ensure!(!is_error && unpriced.starts_with("task "), "{unpriced}");
     let again = agent
-        .good("docket_submit", json!({ "task": "Paint the gate", "model": model, "dedup": "-gate" }))
+        .good(
+            "docket_submit",
+            json!({ "task": "Paint the gate", "model": model, "queue": "nobodys", "dedup": "-gate" }),
+        )
         .await?;
     ensure!(again.contains("already"), "{again}");
     let gate = unpriced.split_whitespace().nth(1).context("an id")?.to_owned();

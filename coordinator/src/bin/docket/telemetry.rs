@@ -130,7 +130,12 @@ impl Follower {
         let from = match *at {
             Some(at) => at,
             None if cursor.is_known() => *at.insert(cursor.proven(&self.client).await?),
-            None => *at.insert(self.end_of_log().await?),
+            None => {
+                let end = self.end_of_log().await?;
+                // Kept before anything is sent: what a collector cannot take now is not skipped.
+                cursor.keep(end);
+                *at.insert(end)
+            }
         };
         let page = self.client.feed(from.position, None).await?;
         let Some(last) = page.events.last().map(Mark::of) else {

@@ -186,6 +186,8 @@ struct SubmitArgs {
     tests: Option<String>,
     /// The branch that gets the result.
     branch: Option<String>,
+    /// The queue. Default: `default`.
+    queue: Option<String>,
     /// The higher goes first.
     priority: Option<i16>,
     /// A second task with this key is not added while the first has not ended.
@@ -217,6 +219,7 @@ async fn submit(cx: &Context, args: SubmitArgs) -> Outcome<String> {
     flag("engine", args.engine);
     flag("tests", args.tests);
     flag("branch", args.branch);
+    flag("queue", args.queue);
     flag("priority", args.priority.map(|priority| priority.to_string()));
     flag("dedup", args.dedup);
     flag("max-cost", args.max_cost.map(|dollars| dollars.to_string()));
