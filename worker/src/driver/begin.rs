@@ -9,7 +9,7 @@ use docket_schema::{
     redact::Redactor,
     run::{
         EngineRef, GateSpec, Models, OtherModel, Prompts, RoleSpec, RolesPinned, RunSettings, RunStarted,
-        SandboxLayers,
+        RunState, SandboxLayers,
     },
     task::{RoleAsked, TaskSpec},
     tool::ToolSet,
@@ -175,23 +175,22 @@ fn role(
     }
 }
 
-/// The roles of an engine that a run goes on with after a fork, with the blobs that they name; none where what is pinned
-/// will do.
-///
-/// # Errors
-/// As [`begin`].
-pub(super) fn roles_after_fork(
-    bootstrap: &Bootstrap,
-    material: &Material,
-    (workspace, root): (&Workspace, &cap_std::fs::Dir),
-    redactor: &Redactor,
-    pins: &RunStarted,
-) -> Result<Option<(RolesPinned, Blobs)>, StartError> {
-    let Some(engine) = engine::engine(&pins.engine) else { return Ok(None) };
-    // What was asked of the roles of another engine says nothing of this one's.
-    let roles = &bootstrap.lease.spec.roles;
-    let (asked, defined) = engine::roles_of(&*engine, roles)
-        .map_or_else(|_| (&[][..], engine.roles()), |defined| (&roles[..], defined));
+/// What is to be pinned of roles by whoever takes up a run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum RolesDue {
+    /// Nothing: no other engine goes on since roles were pinned, or it has none. What is pinned stands until the run ends,
+    /// whatever roles the engine has in this build.
+    Nothing,
+    /// The roles as they are pinned, with the tools of their engine.
+    AsPinned,
+    /// The roles as the engine has them.
+    Anew,
+}
+
+fn roles_due(run: &RunState, defined: &[RoleDef]) -> RolesDue {
+    let Some(pins) = run.pins.as_deref().filter(|_| run.roles_due && !defined.is_empty()) else {
+        return RolesDue::Nothing;
+    };
     // Of two engines a role may have one name, and other tools. Who may give nothing away has no tool for it.
     let gives = pins.settings.delegation_depth_max > 0;
     let is_as = |role: &RoleSpec, def: &RoleDef| {
@@ -206,8 +205,35 @@ pub(super) fn roles_after_fork(
                 .all(|name| own.clone().any(|own| own == name))
     };
     let has = |def: &RoleDef| pins.roles.iter().any(|role| is_as(role, def));
-    if defined.iter().all(has) {
-        return Ok(None);
+    if defined.iter().all(has) { RolesDue::AsPinned } else { RolesDue::Anew }
+}
+
+/// The roles of an engine that a run goes on with after a fork, with the blobs that no event before names; none where none
+/// are due.
+///
+/// # Errors
+/// As [`begin`].
+pub(super) fn roles_after_fork(
+    bootstrap: &Bootstrap,
+    material: &Material,
+    (workspace, root): (&Workspace, &cap_std::fs::Dir),
+    redactor: &Redactor,
+    run: &RunState,
+) -> Result<Option<(RolesPinned, Blobs)>, StartError> {
+    let Some(pins) = run.pins.as_deref() else { return Ok(None) };
+    let Some(engine) = engine::engine(&pins.engine) else { return Ok(None) };
+    // What was asked of the roles of another engine says nothing of this one's.
+    let roles = &bootstrap.lease.spec.roles;
+    let (asked, defined) = engine::roles_of(&*engine, roles)
+        .map_or_else(|_| (&[][..], engine.roles()), |defined| (&roles[..], defined));
+    let tool_set = engine.tool_set();
+    match roles_due(run, &defined) {
+        RolesDue::Nothing => return Ok(None),
+        RolesDue::AsPinned => {
+            let (roles, models) = (pins.roles.clone(), pins.models.roles.clone());
+            return Ok(Some((RolesPinned { roles, models, tool_set }, Blobs::new())));
+        }
+        RolesDue::Anew => {}
     }
     let files = || workspace.base_manifest().entries.keys().map(ToString::to_string).collect();
     let context = Context::of(&bootstrap.cache, pins.base.tree, root, files)?;
@@ -228,7 +254,7 @@ pub(super) fn roles_after_fork(
     {
         return Err(StartError::Configuration(unpriced(model)));
     }
-    Ok(Some((RolesPinned { roles, models: models.roles, tool_set: engine.tool_set() }, blobs)))
+    Ok(Some((RolesPinned { roles, models: models.roles, tool_set }, blobs)))
 }
 
 /// The worker's policy, then the task's. A task never widens: where it has one, a worker without says so by an empty one.
