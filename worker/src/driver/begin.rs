@@ -332,3 +332,77 @@ fn gates(tests: Option<String>, requires: &[String]) -> Vec<GateSpec> {
 fn quoted(path: &str) -> String {
     format!("'{}'", path.replace('\'', r"'\''"))
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use docket_schema::{
+        ids::{IncarnationId, RunId, TaskId, TreeHash},
+        run::ModelTerms,
+        snapshot::Base,
+    };
+
+    use super::*;
+
+    /// A run whose pinned roles have these tools.
+    fn run_with(may: &[&str]) -> RunState {
+        let blob = BlobRef::of(b"prompt");
+        let model = ModelRef { provider: "scripted".into(), name: "x".into(), base_url: None };
+        let id = uuid::Uuid::from_u128(1);
+        let role = RoleSpec {
+            name: "coder".into(),
+            model: model.clone(),
+            system: blob,
+            tools: blob,
+            may: may.iter().map(|name| (*name).to_owned()).collect(),
+            answer: None,
+            temperature_milli: None,
+            effort: None,
+            context_tokens_max: 0,
+            writes: docket_schema::run::WriteScope::Any,
+        };
+        let pins = RunStarted {
+            task: TaskId(id),
+            run: RunId(id),
+            attempt: 1,
+            engine: EngineRef { name: "team".into(), version: 1 },
+            models: Models::only(model, ModelTerms::default()),
+            settings: RunSettings::default(),
+            prompts: Prompts { system: blob, tools: blob, task: blob },
+            base: Base { manifest: blob, tree: TreeHash::ZERO, git: None },
+            gates: vec![],
+            tests: None,
+            external: vec![],
+            linters: vec![],
+            roles: vec![role],
+            requires: vec![],
+            policy: None,
+            policies: vec![],
+            sandbox: SandboxLayers::default(),
+            worker: IncarnationId(id),
+        };
+        let mut run = RunState::default();
+        run.pins = Some(Arc::new(pins));
+        run
+    }
+
+    #[test]
+    fn roles_are_pinned_behind_a_fork_to_another_engine_and_at_no_other_time() {
+        let defined = [RoleDef { tools: vec!["read_file".into()], ..RoleDef::of("coder", "You write.") }];
+        let (same, other) = (&["read_file"][..], &["read_file", "write_file"][..]);
+        for (may, is_due, defined, wanted) in [
+            // Another build took the run up, or the same one.
+            (other, false, &defined[..], RolesDue::Nothing),
+            (same, false, &defined[..], RolesDue::Nothing),
+            (other, true, &defined[..], RolesDue::Anew),
+            // The same engine once more: its set of tools has to come back.
+            (same, true, &defined[..], RolesDue::AsPinned),
+            (same, true, &[], RolesDue::Nothing),
+        ] {
+            let mut run = run_with(may);
+            run.roles_due = is_due;
+            assert_eq!(roles_due(&run, defined), wanted, "{may:?} {is_due}");
+        }
+    }
+}
