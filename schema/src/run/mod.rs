@@ -25,6 +25,8 @@ mod work;
 #[cfg(test)]
 mod blocked_tests;
 #[cfg(test)]
+mod forked_tests;
+#[cfg(test)]
 pub(crate) mod tests;
 
 pub use asking::*;

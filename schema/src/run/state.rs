@@ -214,6 +214,9 @@ pub struct RunState {
     pub last_failure: Option<ModelFailed>,
     /// Answers in a row that said nothing.
     pub empty_answers: u32,
+    /// Of the answers in a row that said nothing, and of those that called no tool, the ones of a run that this one goes
+    /// on from: they count for no limit.
+    pub forgiven_answers: (u32, u32),
     /// Rounds of gates that failed.
     pub corrections: u32,
     /// Of these, the ones before a person spoke last, and those of a run that this one goes on from: they count for no
@@ -257,7 +260,7 @@ pub struct RunState {
     pub cancel_requested: bool,
     /// Somebody wants it to rest.
     pub pause_requested: bool,
-    /// Commands that were ended for using too much, each with its turn.
+    /// Commands of this run that were ended for using too much, each with its turn.
     pub exceeded: Vec<(Turn, Exceeded)>,
     /// A limit that was reached.
     pub limit: Option<Limit>,
@@ -305,6 +308,8 @@ pub struct RunState {
     pub(super) round_notes: Vec<Part>,
     /// The checks were mended since the model was last asked: it is the model's turn if they fail again.
     pub(super) mended: bool,
+    /// Another engine goes on, and its roles are not pinned yet.
+    pub roles_due: bool,
     /// The tools that the run began with.
     pub(super) tool_set: ToolSet,
     /// Parts of a snapshot whose last one has not come.
@@ -341,6 +346,7 @@ impl Default for RunState {
             forgiven_attempts: 0,
             last_failure: None,
             empty_answers: 0,
+            forgiven_answers: (0, 0),
             corrections: 0,
             forgiven_corrections: 0,
             before: (Turn(0), 0),
@@ -386,6 +392,7 @@ impl Default for RunState {
             round_mends: Vec::new(),
             round_notes: Vec::new(),
             mended: false,
+            roles_due: false,
             tool_set: ToolSet::default(),
             snapshot_parts: SnapshotParts::default(),
         }
@@ -406,6 +413,16 @@ impl RunState {
     /// Rounds of gates that failed and count for the limit of them.
     pub const fn corrections_counted(&self) -> u32 {
         self.corrections.saturating_sub(self.forgiven_corrections)
+    }
+
+    /// Answers in a row that said nothing and count for the limit of them.
+    pub const fn empty_counted(&self) -> u32 {
+        self.empty_answers.saturating_sub(self.forgiven_answers.0)
+    }
+
+    /// Answers in a row that said something, called no tool, and count for the limit of them.
+    pub const fn idle_counted(&self) -> u32 {
+        self.idle_answers.saturating_sub(self.forgiven_answers.1)
     }
 
     /// Bytes of what a request carries besides its conversation: prompt and tools.

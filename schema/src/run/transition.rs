@@ -215,9 +215,7 @@ impl RunState {
         });
         self.wanted = calls_of(&event.parts).cloned().collect();
         let empty = self.wanted.is_empty() && text.as_ref().is_none_or(is_blank);
-        self.empty_answers = if empty { self.empty_answers + 1 } else { 0 };
-        self.answered_without_tools = self.wanted.is_empty() && !empty;
-        self.idle_answers = if self.answered_without_tools { self.idle_answers + 1 } else { 0 };
+        self.answered_so(empty);
         if !empty {
             self.last_text = text.clone();
         }
@@ -344,7 +342,7 @@ impl RunState {
         self.tree = parts.last().map(|last| last.tree).or(self.tree);
         for part in parts {
             if self.hands.person().is_some() {
-                self.transcript.note(Part::Text { text: edited_words(&part).into() });
+                self.hear(edited_words(&part).into());
             }
             self.known_failures.snapshot(self.turn, &part.changes);
             lay_over(&mut self.overlay, part.changes);

@@ -257,6 +257,15 @@ pub struct FailedCheck {
     pub content: Content,
 }
 
+/// What of the work counts for no limit.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct WorkBefore {
+    corrections: u32,
+    plans: u32,
+    invalid: u32,
+    roles_begun: BTreeMap<String, u32>,
+}
+
 /// See the module.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Work {
@@ -282,6 +291,8 @@ pub struct Work {
     pub invalid: u32,
     /// What was wrong with the last of them.
     pub problem: Option<String>,
+    /// What a run that goes on from another had behind it when it began: its limits are its own.
+    pub before: WorkBefore,
     /// Why the last plan was dropped, while no other was made.
     pub dropped: Option<String>,
     /// The phase of a fixed procedure.
@@ -322,8 +333,41 @@ impl Work {
         self.ended.iter().filter(|end| end.success).count()
     }
 
-    /// A run that goes on from another has turns again: what was to be its last one stands where it came.
-    pub(super) fn has_turns_again(&mut self) {
+    /// Rounds of correction that count for the limit of them.
+    pub const fn corrections_counted(&self) -> u32 {
+        self.corrections.saturating_sub(self.before.corrections)
+    }
+
+    /// Plans that count for the limit of them.
+    pub const fn plans_counted(&self) -> u32 {
+        self.plans.saturating_sub(self.before.plans)
+    }
+
+    /// Answers in a row that could not be taken and count for the limit of them.
+    pub const fn invalid_counted(&self) -> u32 {
+        self.invalid.saturating_sub(self.before.invalid)
+    }
+
+    /// How often a role was taken up, as far as that counts for a limit.
+    pub fn begun_counted(&self, role: &str) -> u32 {
+        let of = |begun: &BTreeMap<String, u32>| begun.get(role).copied().unwrap_or_default();
+        of(&self.roles_begun).saturating_sub(of(&self.before.roles_begun))
+    }
+
+    /// A run that goes on from another has its limits before it again.
+    pub(super) fn counts_anew(&mut self) {
+        self.before = WorkBefore {
+            corrections: self.corrections,
+            plans: self.plans,
+            invalid: self.invalid,
+            roles_begun: self.roles_begun.clone(),
+        };
+        self.quality.values_mut().for_each(|gate| gate.forgiven = gate.failed);
+        self.has_turns_again();
+    }
+
+    /// What was to be its last turn stands where it came.
+    fn has_turns_again(&mut self) {
         if self.last_turn.take().is_some() {
             self.phase = self.last_turn_in.take();
             self.done.clear();
@@ -428,6 +472,7 @@ impl Work {
 
     fn valid(&mut self) {
         self.invalid = 0;
+        self.before.invalid = 0;
         self.problem = None;
     }
 }

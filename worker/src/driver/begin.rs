@@ -9,7 +9,7 @@ use docket_schema::{
     redact::Redactor,
     run::{
         EngineRef, GateSpec, Models, OtherModel, Prompts, RoleSpec, RolesPinned, RunSettings, RunStarted,
-        SandboxLayers,
+        RunState, SandboxLayers,
     },
     task::{RoleAsked, TaskSpec},
     tool::ToolSet,
@@ -175,23 +175,22 @@ fn role(
     }
 }
 
-/// The roles of an engine that a run goes on with after a fork, with the blobs that they name; none where what is pinned
-/// will do.
-///
-/// # Errors
-/// As [`begin`].
-pub(super) fn roles_after_fork(
-    bootstrap: &Bootstrap,
-    material: &Material,
-    (workspace, root): (&Workspace, &cap_std::fs::Dir),
-    redactor: &Redactor,
-    pins: &RunStarted,
-) -> Result<Option<(RolesPinned, Blobs)>, StartError> {
-    let Some(engine) = engine::engine(&pins.engine) else { return Ok(None) };
-    // What was asked of the roles of another engine says nothing of this one's.
-    let roles = &bootstrap.lease.spec.roles;
-    let (asked, defined) = engine::roles_of(&*engine, roles)
-        .map_or_else(|_| (&[][..], engine.roles()), |defined| (&roles[..], defined));
+/// What is to be pinned of roles by whoever takes up a run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum RolesDue {
+    /// Nothing: no other engine goes on since roles were pinned, or it has none. What is pinned stands until the run ends,
+    /// whatever roles the engine has in this build.
+    Nothing,
+    /// The roles as they are pinned, with the tools of their engine.
+    AsPinned,
+    /// The roles as the engine has them.
+    Anew,
+}
+
+fn roles_due(run: &RunState, defined: &[RoleDef]) -> RolesDue {
+    let Some(pins) = run.pins.as_deref().filter(|_| run.roles_due && !defined.is_empty()) else {
+        return RolesDue::Nothing;
+    };
     // Of two engines a role may have one name, and other tools. Who may give nothing away has no tool for it.
     let gives = pins.settings.delegation_depth_max > 0;
     let is_as = |role: &RoleSpec, def: &RoleDef| {
@@ -206,8 +205,35 @@ pub(super) fn roles_after_fork(
                 .all(|name| own.clone().any(|own| own == name))
     };
     let has = |def: &RoleDef| pins.roles.iter().any(|role| is_as(role, def));
-    if defined.iter().all(has) {
-        return Ok(None);
+    if defined.iter().all(has) { RolesDue::AsPinned } else { RolesDue::Anew }
+}
+
+/// The roles of an engine that a run goes on with after a fork, with the blobs that no event before names; none where none
+/// are due.
+///
+/// # Errors
+/// As [`begin`].
+pub(super) fn roles_after_fork(
+    bootstrap: &Bootstrap,
+    material: &Material,
+    (workspace, root): (&Workspace, &cap_std::fs::Dir),
+    redactor: &Redactor,
+    run: &RunState,
+) -> Result<Option<(RolesPinned, Blobs)>, StartError> {
+    let Some(pins) = run.pins.as_deref() else { return Ok(None) };
+    let Some(engine) = engine::engine(&pins.engine) else { return Ok(None) };
+    // What was asked of the roles of another engine says nothing of this one's.
+    let roles = &bootstrap.lease.spec.roles;
+    let (asked, defined) = engine::roles_of(&*engine, roles)
+        .map_or_else(|_| (&[][..], engine.roles()), |defined| (&roles[..], defined));
+    let tool_set = engine.tool_set();
+    match roles_due(run, &defined) {
+        RolesDue::Nothing => return Ok(None),
+        RolesDue::AsPinned => {
+            let (roles, models) = (pins.roles.clone(), pins.models.roles.clone());
+            return Ok(Some((RolesPinned { roles, models, tool_set }, Blobs::new())));
+        }
+        RolesDue::Anew => {}
     }
     let files = || workspace.base_manifest().entries.keys().map(ToString::to_string).collect();
     let context = Context::of(&bootstrap.cache, pins.base.tree, root, files)?;
@@ -228,7 +254,7 @@ pub(super) fn roles_after_fork(
     {
         return Err(StartError::Configuration(unpriced(model)));
     }
-    Ok(Some((RolesPinned { roles, models: models.roles, tool_set: engine.tool_set() }, blobs)))
+    Ok(Some((RolesPinned { roles, models: models.roles, tool_set }, blobs)))
 }
 
 /// The worker's policy, then the task's. A task never widens: where it has one, a worker without says so by an empty one.
@@ -305,4 +331,78 @@ fn gates(tests: Option<String>, requires: &[String]) -> Vec<GateSpec> {
 
 fn quoted(path: &str) -> String {
     format!("'{}'", path.replace('\'', r"'\''"))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use docket_schema::{
+        ids::{IncarnationId, RunId, TaskId, TreeHash},
+        run::ModelTerms,
+        snapshot::Base,
+    };
+
+    use super::*;
+
+    /// A run whose pinned roles have these tools.
+    fn run_with(may: &[&str]) -> RunState {
+        let blob = BlobRef::of(b"prompt");
+        let model = ModelRef { provider: "scripted".into(), name: "x".into(), base_url: None };
+        let id = uuid::Uuid::from_u128(1);
+        let role = RoleSpec {
+            name: "coder".into(),
+            model: model.clone(),
+            system: blob,
+            tools: blob,
+            may: may.iter().map(|name| (*name).to_owned()).collect(),
+            answer: None,
+            temperature_milli: None,
+            effort: None,
+            context_tokens_max: 0,
+            writes: docket_schema::run::WriteScope::Any,
+        };
+        let pins = RunStarted {
+            task: TaskId(id),
+            run: RunId(id),
+            attempt: 1,
+            engine: EngineRef { name: "team".into(), version: 1 },
+            models: Models::only(model, ModelTerms::default()),
+            settings: RunSettings::default(),
+            prompts: Prompts { system: blob, tools: blob, task: blob },
+            base: Base { manifest: blob, tree: TreeHash::ZERO, git: None },
+            gates: vec![],
+            tests: None,
+            external: vec![],
+            linters: vec![],
+            roles: vec![role],
+            requires: vec![],
+            policy: None,
+            policies: vec![],
+            sandbox: SandboxLayers::default(),
+            worker: IncarnationId(id),
+        };
+        let mut run = RunState::default();
+        run.pins = Some(Arc::new(pins));
+        run
+    }
+
+    #[test]
+    fn roles_are_pinned_behind_a_fork_to_another_engine_and_at_no_other_time() {
+        let defined = [RoleDef { tools: vec!["read_file".into()], ..RoleDef::of("coder", "You write.") }];
+        let (same, other) = (&["read_file"][..], &["read_file", "write_file"][..]);
+        for (may, is_due, defined, wanted) in [
+            // Another build took the run up, or the same one.
+            (other, false, &defined[..], RolesDue::Nothing),
+            (same, false, &defined[..], RolesDue::Nothing),
+            (other, true, &defined[..], RolesDue::Anew),
+            // The same engine once more: its set of tools has to come back.
+            (same, true, &defined[..], RolesDue::AsPinned),
+            (same, true, &[], RolesDue::Nothing),
+        ] {
+            let mut run = run_with(may);
+            run.roles_due = is_due;
+            assert_eq!(roles_due(&run, defined), wanted, "{may:?} {is_due}");
+        }
+    }
 }

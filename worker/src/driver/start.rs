@@ -165,7 +165,8 @@ async fn ready(
             };
             recover(bootstrap, journal, &mut workspace, material, layers, before).await?;
             let place = (&workspace, &root);
-            if let Some((event, blobs)) = roles_after_fork(bootstrap, material, place, &redactor, &pins)? {
+            let due = roles_after_fork(bootstrap, material, place, &redactor, journal.state())?;
+            if let Some((event, blobs)) = due {
                 append_roles(journal, event, &blobs).await?;
             }
             if !again {

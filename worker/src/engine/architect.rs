@@ -160,7 +160,7 @@ fn planned(run: &RunState, pins: &RunStarted) -> Result<Decision, Decision> {
 fn given_up(run: &RunState, what: &str) -> Option<Decision> {
     let work = &run.work;
     let waits = work.said.is_none() && work.done.is_empty() && run.empty_answers == 0;
-    if work.invalid < seat::INVALID_MAX || !waits || run.transcript.has_notes() {
+    if work.invalid_counted() < seat::INVALID_MAX || !waits || run.transcript.has_notes() {
         return None;
     }
     let problem = work.problem.as_deref().unwrap_or_default();
@@ -176,8 +176,7 @@ fn given_up(run: &RunState, what: &str) -> Option<Decision> {
 /// Back to the architect, unless it planned too often: then a person is asked, whose words it plans by.
 fn replan(run: &RunState, reason: &str) -> Decision {
     let work = &run.work;
-    let verdicts = work.roles_begun.get(VERIFIER).copied().unwrap_or_default();
-    let refused = work.judged.is_some() && verdicts >= VERDICTS_MAX;
+    let refused = work.judged.is_some() && work.begun_counted(VERIFIER) >= VERDICTS_MAX;
     if (refused || is_last_plan(run)) && work.heard.is_empty() {
         let question = format!(
             "The work does not get on: {reason}\n\nIt was planned {} times. Say another way, or what you mended: the \
@@ -190,7 +189,7 @@ fn replan(run: &RunState, reason: &str) -> Decision {
 }
 
 const fn is_last_plan(run: &RunState) -> bool {
-    run.work.plans > REPLANS_MAX
+    run.work.plans_counted() > REPLANS_MAX
 }
 
 /// A step's part; its end, once it has one.

@@ -86,7 +86,7 @@ fn next(run: &RunState, pins: &RunStarted) -> Result<Decision, Decision> {
 
 /// The plan is dropped, unless there were too many.
 fn replan(run: &RunState, pins: &RunStarted, reason: String) -> Decision {
-    if run.work.corrections >= pins.settings.corrections_max && !seat::is_spoken_to(run) {
+    if run.work.corrections_counted() >= pins.settings.corrections_max && !seat::is_spoken_to(run) {
         let said = run.work.ended.iter().rev().find(|end| !end.success);
         let said = said.map(|end| first_line(&end.output)).unwrap_or_default();
         let message = format!("{reason} after {} corrections of the plan {said}", run.work.corrections);
@@ -114,7 +114,7 @@ fn planned(run: &RunState, pins: &RunStarted) -> Result<Decision, Decision> {
     let said = seat::words(seat::speak(run, pins)?);
     match steps_of(said) {
         Ok(steps) => Ok(seat::conclude(run, vec![Fact::Planned { steps }])),
-        Err(problem) if run.work.invalid + 1 >= seat::INVALID_MAX => {
+        Err(problem) if run.work.invalid_counted() + 1 >= seat::INVALID_MAX => {
             let message =
                 format!("{} plans in a row could not be taken; the last one: {problem}", seat::INVALID_MAX);
             Ok(seat::fail(run, FailureKind::Plan, &message))

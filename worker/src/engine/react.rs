@@ -88,7 +88,7 @@ fn next(run: &RunState, pins: &RunStarted) -> Decision {
         return decision;
     }
     let unheard = !run.work.heard.is_empty();
-    if run.empty_answers >= pins.settings.empty_answers_max && !unheard {
+    if run.empty_counted() >= pins.settings.empty_answers_max && !unheard {
         let message = format!("{} empty answers in a row", run.empty_answers);
         return end(run, failed(FailureKind::EmptyAnswers, &message));
     }

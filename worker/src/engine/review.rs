@@ -136,7 +136,7 @@ fn finished(run: &RunState, pins: &RunStarted) -> Result<Decision, Decision> {
 fn planned(run: &RunState, pins: &RunStarted) -> Result<Decision, Decision> {
     let about = format!("plan {}", run.work.plans + 1);
     if !seat::is_at(run, PLANNER, &about) {
-        if run.work.plans >= PLANS_MAX && !seat::is_spoken_to(run) {
+        if run.work.plans_counted() >= PLANS_MAX && !seat::is_spoken_to(run) {
             let why = run.work.dropped.as_deref().unwrap_or("no plan led to the goal");
             let message = format!("the planner was asked {PLANS_MAX} times; the last time, {why}");
             return Ok(seat::fail(run, FailureKind::Plan, &message));

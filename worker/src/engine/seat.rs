@@ -115,7 +115,7 @@ pub(super) fn speak<'a>(run: &'a RunState, pins: &RunStarted) -> Result<&'a Cont
 
 /// Asks the role in hand, with these words at the end, unless it is not to go on.
 pub(super) fn ask(run: &RunState, pins: &RunStarted, nudge: Option<String>) -> Decision {
-    if run.empty_answers >= pins.settings.empty_answers_max && !is_spoken_to(run) {
+    if run.empty_counted() >= pins.settings.empty_answers_max && !is_spoken_to(run) {
         let message = format!("{} empty answers in a row", run.empty_answers);
         return react::end(run, react::failed(FailureKind::EmptyAnswers, &message));
     }
@@ -151,7 +151,7 @@ pub(super) fn answer<T>(
     let schema = role_of(run, pins).and_then(|role| role.answer.as_ref());
     match structured(said, schema).and_then(take) {
         Ok(taken) => Ok(taken),
-        Err(problem) if run.work.invalid + 1 >= INVALID_MAX => Err(spent(&problem)),
+        Err(problem) if run.work.invalid_counted() + 1 >= INVALID_MAX => Err(spent(&problem)),
         Err(problem) => Err(conclude(run, vec![Fact::Invalid { what: what.to_owned(), problem }])),
     }
 }

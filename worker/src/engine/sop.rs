@@ -251,7 +251,7 @@ fn reported(run: &RunState, pins: &RunStarted, report: &ReviewReport) -> Decisio
         facts.push(phase(SopPhase::Complete));
         return seat::conclude(run, facts);
     };
-    if run.work.corrections >= pins.settings.corrections_max && !seat::is_spoken_to(run) {
+    if run.work.corrections_counted() >= pins.settings.corrections_max && !seat::is_spoken_to(run) {
         let message = format!(
             "after {} rounds of correction the review still wants a change: {}",
             run.work.corrections,
@@ -333,7 +333,7 @@ fn asked(run: &RunState, pins: &RunStarted) -> Result<Decision, Decision> {
             if let Some(question) = react::blocked_question(run.last_text.as_ref(), true) {
                 return Ok(seat::block(run, question, BlockedWhy::Model));
             }
-            if run.idle_answers >= IDLE_MAX {
+            if run.idle_counted() >= IDLE_MAX {
                 let message = format!(
                     "{IDLE_MAX} answers in a row called no tool, in phase `{at}`: a run of engine `sop` ends by \
                      `complete_task` alone, and its phase by `{}`",
@@ -409,7 +409,7 @@ fn own<'a>(run: &'a RunState, tool: &str) -> Option<&'a Done> {
 
 /// What cannot be taken is handed in again, unless it was too often.
 fn invalid(run: &RunState, what: &str, problem: String, why: FailureKind) -> Decision {
-    if run.work.invalid + 1 >= INVALID_MAX && !seat::is_spoken_to(run) {
+    if run.work.invalid_counted() + 1 >= INVALID_MAX && !seat::is_spoken_to(run) {
         let message =
             format!("{INVALID_MAX} times in a row no {what} could be taken; the last one: {problem}");
         return seat::fail(run, why, &message);

@@ -103,7 +103,8 @@ const fn round_of(run: &RunState) -> u32 {
 
 /// How many rounds there are, those that a person's words are worth among them.
 fn rounds(run: &RunState) -> u32 {
-    round_of(run).max(ROUNDS_MAX)
+    let before = run.work.corrections - run.work.corrections_counted();
+    round_of(run).max(before + ROUNDS_MAX)
 }
 
 /// A role's part of a round: the orchestrator's brief, then its own answer.
@@ -199,7 +200,7 @@ fn decided(run: &RunState, pins: &RunStarted) -> Result<Decision, Decision> {
     let held = held(run);
     // What a person says after the last round is worth one more. It is recorded before the orchestrator reads it.
     let is_heard = matches!(run.work.judged, Some((Judgement::Continue, _)));
-    let is_last = round >= ROUNDS_MAX && !is_heard;
+    let is_last = run.work.corrections_counted() + 1 >= ROUNDS_MAX && !is_heard;
     if is_last && seat::is_spoken_to(run) {
         return Ok(seat::conclude(run, vec![spoken()]));
     }

@@ -143,7 +143,8 @@ pub struct PutBack {
 }
 
 /// Takes a snapshot of the paths that `may_change`, and puts every other path of the work tree back as the last snapshot
-/// had it. What is ignored or left out stays. Blocks on the file system.
+/// had it. What is ignored or left out stays, and so does what the last snapshot left out and now could be taken: nobody knows
+/// what it was. Blocks on the file system.
 ///
 /// # Errors
 /// [`RestoreError`]; the workspace is then in a state of its own and must not be used.
@@ -153,12 +154,17 @@ pub async fn put_back(
     blobs: &impl Blobs,
 ) -> Result<PutBack, RestoreError> {
     let before = entries(&workspace.work);
+    let unknown = outside(&workspace.work);
     let mut delta = workspace.snapshot_walk()?;
     let changed: Vec<WorkPath> = delta.changes.iter().map(|change| change.path.clone()).collect();
     if changed.iter().all(&may_change) {
         return Ok(PutBack { delta, paths: Vec::new() });
     }
-    let foreign = changed.iter().filter(|path| !may_change(path));
+    let is_unknown = |path: &WorkPath| {
+        let was_there = |left: &LeftOut| left.path == *path || is_below(path, &left.path);
+        !before.contains_key(path) && unknown.iter().any(was_there)
+    };
+    let foreign = changed.iter().filter(|path| !may_change(path) && !is_unknown(path));
     let wanted = as_before(&before, entries(&workspace.work), foreign);
     let mut plan = Plan::default();
     plan.add(&workspace.work, &wanted, &outside(&workspace.work));

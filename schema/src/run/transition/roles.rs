@@ -25,6 +25,7 @@ impl RunState {
         pins.models.roles = event.models;
         pins.settings.tool_set = event.tool_set.unwrap_or(pins.settings.tool_set);
         self.pins = Some(Arc::new(pins));
+        self.roles_due = false;
         Ok(())
     }
 
@@ -35,10 +36,16 @@ impl RunState {
         let had_roles = self.work.role.is_some();
         // What a person allowed was for the other's calls, whose numbers are not used again.
         self.permits = Permits::default();
+        let heard = std::mem::take(&mut self.work.heard);
         self.work = Work { own_calls: self.work.own_calls, ..Work::default() };
+        self.roles_due = true;
         if had_roles {
             self.begin_anew();
             self.transcript.note(Part::Text { text: Content::Blob(pins.prompts.task) });
+            heard.into_iter().for_each(|text| self.tell(text));
+        } else {
+            // They stand in the conversation that goes on.
+            self.work.heard = heard;
         }
     }
 
@@ -58,6 +65,8 @@ impl RunState {
             self.transcript.note(Part::Text { text });
         }
         waiting.into_iter().for_each(|text| self.tell(text));
+        // Of a log in which nothing was pinned, whatever is pinned is what it is played by.
+        self.roles_due = false;
         *self.work.roles_begun.entry(event.role.clone()).or_default() += 1;
         self.work.role = Some(event.role);
         self.work.about = event.about;
@@ -100,7 +109,18 @@ impl RunState {
     pub(super) fn counts_anew(&mut self) {
         self.forgiven_corrections = self.corrections;
         self.before = (self.turn, self.corrections);
-        self.work.has_turns_again();
+        self.forgiven_answers = (self.empty_answers, self.idle_answers);
+        self.exceeded.clear();
+        self.work.counts_anew();
+    }
+
+    /// An answer counts, or ends the count, among those that said nothing and those that called no tool.
+    pub(super) fn answered_so(&mut self, empty: bool) {
+        self.empty_answers = if empty { self.empty_answers + 1 } else { 0 };
+        self.answered_without_tools = self.wanted.is_empty() && !empty;
+        self.idle_answers = if self.answered_without_tools { self.idle_answers + 1 } else { 0 };
+        let (empty, idle) = self.forgiven_answers;
+        self.forgiven_answers = (empty.min(self.empty_answers), idle.min(self.idle_answers));
     }
 
     fn tell(&mut self, text: Content) {
@@ -116,6 +136,7 @@ impl RunState {
         self.answered_without_tools = false;
         self.idle_answers = 0;
         self.empty_answers = 0;
+        self.forgiven_answers = (0, 0);
         self.failed_attempts = 0;
         self.forgiven_attempts = 0;
         self.last_failure = None;

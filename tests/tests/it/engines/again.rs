@@ -141,6 +141,28 @@ async fn a_failed_run_that_is_resumed_with_a_persons_words_hears_them_and_goes_o
     stage.end().await
 }
 
+/// What a run met that ended it is not met by the one that goes on from it before a model was asked.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_failed_run_that_is_resumed_without_words_asks_a_model_before_it_fails_again() -> Result<()> {
+    let _room = room().await;
+    let stage = Stage::set("[run]\ncorrections_max = 2\ncorrection_turns = 0\n").await?;
+    for way in ways_to_fail() {
+        let name = || format!("{}: {} {:?}", way.engine, way.why, way.first);
+        // Of whoever waits for a person's words nobody says them.
+        let base = makes(way.engine, Makes { from: 1, to: way.base, at: "", round: 1 });
+        let flags = ["--tests", TESTS, "--turns", way.turns];
+        let task = stage.submit(way.engine, &script(&[way.first.clone(), base]), "7", &flags).await?;
+        stage.ends(task, TaskState::Discarded).await.with_context(name)?;
+        stage.docket(&["resume", &task.to_string()]).await?;
+        let view = stage.coordinator.ended(task).await.with_context(name)?.task;
+        let history = stage.coordinator.history(view.last_run.context("a run")?).await?;
+        history.verify(stage.coordinator.client()).await.with_context(name)?;
+        let asks = own(&history)?.iter().any(|event| matches!(event, RunEvent::ModelRequested(_)));
+        ensure!(asks, "{}: {:?}; {}", name(), view.message, history.kinds());
+    }
+    stage.end().await
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn words_of_a_person_while_the_last_checks_run_are_read_before_the_end() -> Result<()> {
     let _room = room().await;

@@ -8,6 +8,7 @@ use docket_schema::{
     ids::TaskId,
     run::{BlockedWhy, RunEvent},
     task::TaskState,
+    tool::ToolSet,
 };
 use docket_tests::{
     system::{History, room},
@@ -163,6 +164,28 @@ async fn a_question_of_the_former_engine_is_not_open_and_a_way_back_has_its_own_
             stage.ends(back, TaskState::Completed).await.with_context(|| format!("{to} to react"))?;
         let made = stage.docket(&["cat", &back.to_string(), "m.txt"]).await;
         ensure!(made.is_ok_and(|text| text == "more\n"), "{to} to react: {}", history.kinds());
+    }
+    stage.end().await
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_second_fork_to_the_same_engine_has_its_tools_again() -> Result<()> {
+    let _room = room().await;
+    let stage = Stage::set("").await?;
+    let folder = tempfile::tempdir()?;
+    let task = stage.submit("react", &by_command("react", 2), "2", &TESTS).await?;
+    stage.ends(task, TaskState::Completed).await?;
+    let mut task = task;
+    for number in [3, 4] {
+        let run = stage.coordinator.client().task(task).await?.task.last_run.context("a run")?.to_string();
+        task = forked(&stage, &run, folder.path(), ("team", &by_command("team", number)), None).await?;
+        let history = stage.ends(task, TaskState::Completed).await.with_context(|| number.to_string())?;
+        let pins = own(&history)?
+            .iter()
+            .filter_map(|event| if let RunEvent::RolesPinned(e) = event { Some(e) } else { None });
+        let sets: Vec<_> = pins.map(|event| event.tool_set).collect();
+        ensure!(sets == [Some(ToolSet::Wide)], "{number}: {sets:?}; {}", history.kinds());
+        stage.gives(task, number).await?;
     }
     stage.end().await
 }

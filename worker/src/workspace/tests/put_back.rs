@@ -103,3 +103,31 @@ async fn what_may_not_change_is_as_it_was_and_the_rest_as_it_is() {
         }
     }
 }
+
+#[tokio::test]
+async fn what_no_snapshot_held_is_not_taken_for_new() {
+    let mut house = House::new();
+    let source = house.source();
+    put(&source, "a.py", "1\n");
+    house.commit_source().await;
+    let pinned = house.pin().await;
+    let mut workspace = house.workspace("work", &pinned).await;
+    shell(&house.at("work"), "mkfifo pipe; mkdir deep; mkfifo deep/pipe").await;
+    workspace.snapshot_walk().unwrap();
+    let script = "rm pipe deep/pipe; echo mine > pipe; mkdir deep/pipe; echo mine > deep/pipe/b; echo 2 > a.py; echo 2 > new";
+    shell(&house.at("work"), script).await;
+    let PutBack { delta, paths } = put_back(&mut workspace, |_| false, &house.blobs).await.unwrap();
+    let paths: Vec<String> = paths.iter().map(ToString::to_string).collect();
+    assert_eq!(paths, ["a.py", "new"]);
+    let now = |name: &str| std::fs::read_to_string(house.at("work").join(name)).unwrap();
+    assert_eq!((now("pipe"), now("deep/pipe/b"), now("a.py")), ("mine\n".into(), "mine\n".into(), "1\n".into()));
+    assert!(!house.at("work").join("new").exists());
+    let there: Vec<String> = delta
+        .changes
+        .iter()
+        .filter(|change| change.entry.is_some())
+        .map(|change| change.path.to_string())
+        .collect();
+    assert_eq!(there, ["deep/pipe/b", "pipe"], "they are recorded");
+    assert!(workspace.snapshot_walk().unwrap().changes.is_empty());
+}
