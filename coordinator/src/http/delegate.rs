@@ -1,7 +1,7 @@
 //! Routes of delegation: a run gives work away, and looks what became of it.
 //!
 //! What a child may do is its parent's: queue, batch, key, priority, policy and base come from the parent's record, not
-//! from the request, so that no run escapes by delegating what its own task binds it to.
+//! from the request, so that no run escapes by delegating what its own task binds it to. A request may only deny more.
 
 use std::{
     ops::ControlFlow,
@@ -12,6 +12,7 @@ use axum::{body::Body, http::Response};
 use docket_schema::{
     event::TypedEvent as _,
     ids::{RunId, Seq, StreamId, TaskId},
+    policy::{Policy, Rule, Ruling},
     run::{Delegated, RunEvent},
     task::{Conditions, DelegatedBy, Delivery, TaskSpec, TaskSubmitted, child_of},
     wire::{ChildList, ChildView, DelegateRequest, DelegateResponse, PAGE_EVENTS_MAX, ProblemCode, TaskView},
@@ -56,6 +57,7 @@ pub(super) async fn delegate(api: Arc<Api>, call: Call) -> Answered {
         start: request.start,
     };
     let policy = task_policy::in_force(task_policy::changed(&api, task).await?, parent.spec.policy.clone());
+    let policy = denying(policy, std::mem::take(&mut request.denied_tools));
     let spec = TaskSpec { policy, ..spec(parent.spec, request) };
     let spec = checked_spec(spec, &api.redactor).map_err(|unsound| unsound.at("child"))?;
     let by = format!("run {run}");
@@ -70,6 +72,38 @@ pub(super) async fn delegate(api: Arc<Api>, call: Call) -> Answered {
     }
     let events = api.store.read(StreamId::Run(run), after, PAGE_EVENTS_MAX).await?;
     json(&DelegateResponse { child, events })
+}
+
+/// The rule by which a child may not call what whoever gave it away may not; and why, for its model.
+const GIVEN: &str = "given";
+const NOT_GIVEN: &str = "whoever gave this piece of work away may not do that either";
+
+/// A policy that denies these tools as well. With them goes the network, which only commands and servers reach.
+fn denying(policy: Option<Policy>, tools: Vec<String>) -> Option<Policy> {
+    if tools.is_empty() {
+        return policy;
+    }
+    let mut policy = Policy { network: None, ..policy.unwrap_or_default() };
+    let rule = |id: String| Rule {
+        id,
+        verdict: Ruling::Deny,
+        tools: tools.clone(),
+        commands: Vec::new(),
+        paths: Vec::new(),
+        labels: Vec::new(),
+        reason: NOT_GIVEN.to_owned(),
+        matches: Vec::new(),
+        misses: Vec::new(),
+    };
+    // The parent may be such a piece itself, and a name is a rule's own.
+    let free = |id: &String| policy.rules.iter().all(|rule| rule.id != *id);
+    let mut ids = std::iter::once(GIVEN.to_owned()).chain((2..).map(|nth| format!("{GIVEN}-{nth}")));
+    let rule = rule(ids.find(free).unwrap_or_default());
+    let same = |other: &Rule| *other == Rule { id: other.id.clone(), ..rule.clone() };
+    if !policy.rules.iter().any(same) {
+        policy.rules.push(rule);
+    }
+    Some(policy)
 }
 
 /// What plays a piece that only reads, where nobody says what does: the procedures of other engines end in a change.

@@ -37,6 +37,10 @@ pub struct DelegateRequest {
     /// Paths that must exist at its end.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub requires: Vec<WorkPath>,
+    /// Tools that it may not call, beside what its parent's policy says: whoever gives it away may not do what they do. A
+    /// pattern of a rule's `tools` each.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub denied_tools: Vec<String>,
     /// Another engine than its parent's.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub engine: Option<String>,

@@ -3,7 +3,7 @@
 
 use anyhow::{Context as _, Result, ensure};
 use docket_schema::{
-    run::ToolStatus,
+    run::{RunEvent, ToolStatus, Verdict},
     task::{TaskRecord, TaskSpec, TaskState},
     wire::SubmitRequest,
 };
@@ -17,7 +17,11 @@ use crate::{
 
 const READER: &str = r#"
 [[turns]]
-calls = [{ name = "read_file", args = { path = "poem.txt" } }, { name = "create_file", args = { path = "litter.txt", content = "x\n" } }]
+calls = [
+  { name = "read_file", args = { path = "poem.txt" } },
+  { name = "create_file", args = { path = "litter.txt", content = "x\n" } },
+  { name = "run_command", args = { command = "touch more-litter.txt" } },
+]
 [[turns]]
 text = "The third line is three."
 "#;
@@ -114,6 +118,7 @@ role = "architect"
 [[talks.turns]]
 calls = [
   { name = "delegate", args = { title = "Make", instructions = "make it", writes = true, model = "openai:spare" } },
+  { name = "delegate", args = { title = "Look", instructions = "look at it", tests = "echo x > made.txt", model = "openai:cheap" } },
   { name = "delegate", args = { title = "Look", instructions = "look at it", model = "openai:cheap" } },
 ]
 [[talks.turns]]
@@ -124,6 +129,29 @@ role = "verifier"
 text = '{"verdict": "accept", "reason": "it is there"}'
 "#;
 
+/// Each child was bound to read: its log says by which rule it was refused what it tried beside.
+async fn only_read(stage: &Stage, task: &TaskRecord) -> Result<()> {
+    for child in children(stage, task).await? {
+        let task = &child.view.task;
+        let by = task.delegated_by.as_ref().context("a child")?;
+        if by.writes {
+            continue;
+        }
+        let rules = task.spec.policy.as_ref().map_or(&[][..], |policy| &policy.rules);
+        ensure!(rules.len() == 1 && rules[0].tools.iter().any(|tool| tool == "run_command"), "{rules:?}");
+        let history = stage.coordinator.history(task.last_run.context("a run")?).await?;
+        let is_refused = |event: &&RunEvent| match event {
+            RunEvent::ToolRequested(open) => {
+                matches!(&open.policy, Verdict::Deny { rule, .. } if rule == "given")
+            }
+            _ => false,
+        };
+        let refused = history.events.iter().filter(is_refused).count();
+        ensure!(refused == 2, "both that write and run: {}", history.kinds());
+    }
+    Ok(())
+}
+
 /// An architect changes nothing itself, and through no child either.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_architect_gives_away_only_what_reads() -> Result<()> {
@@ -133,10 +161,12 @@ async fn an_architect_gives_away_only_what_reads() -> Result<()> {
         &history,
         &[
             (ToolStatus::Refused, "the role `architect` gives only away what reads"),
-            (ToolStatus::Ok, "The third line is three."),
+            (ToolStatus::Refused, "the role `architect` runs no commands"),
+            (ToolStatus::Ok, "It changed no files."),
         ],
     )?;
     ensure!(holds(&stage, &task, "made.txt").await.is_err(), "a child wrote for it");
+    only_read(&stage, &task).await?;
     ensure!(played_by(&stage, &task).await? == ["react"]);
     stage.end().await
 }
@@ -198,6 +228,7 @@ role = "planner"
 [[talks.turns]]
 calls = [
   { name = "delegate", args = { title = "Make", instructions = "make it", writes = true, model = "openai:spare" } },
+  { name = "delegate", args = { title = "Look", instructions = "look at it", tests = "echo x > made.txt", model = "openai:cheap" } },
   { name = "delegate", args = { title = "Look", instructions = "look at it", model = "openai:cheap" } },
 ]
 [[talks.turns]]
@@ -226,7 +257,7 @@ calls = [{ name = "complete_task", args = { summary = "made" } }]
 "#;
 
 /// Under `sop` the phase says what a piece may be: one that reads while somebody plans or reviews, one that writes only
-/// while somebody builds, none once all gates have passed. The card of the same answer is heard after the child's answer.
+/// while somebody builds, none once all gates have passed. What reads can no more than read. The card of the same answer is heard after the child's answer.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn each_mode_of_sop_gives_away_what_it_may_do_itself() -> Result<()> {
     let _room = room().await;
@@ -235,13 +266,15 @@ async fn each_mode_of_sop_gives_away_what_it_may_do_itself() -> Result<()> {
         &history,
         &[
             (ToolStatus::Refused, "(mode): plan mode only reads"),
-            (ToolStatus::Ok, "litter.txt; that is dropped"),
+            (ToolStatus::Refused, "(mode): the phase is `plan`, which runs nothing"),
+            (ToolStatus::Ok, "It changed no files."),
             (ToolStatus::Ok, "Taken over into your workspace: made.txt"),
             (ToolStatus::Refused, "(mode): review mode only reads"),
-            (ToolStatus::Ok, "The third line is three."),
+            (ToolStatus::Ok, "It changed no files."),
             (ToolStatus::Refused, "(mode): all gates have passed"),
         ],
     )?;
+    only_read(&stage, &task).await?;
     ensure!(holds(&stage, &task, "more.txt").await? == "made by a child\n");
     ensure!(played_by(&stage, &task).await? == ["react", "react", "react"]);
     stage.end().await

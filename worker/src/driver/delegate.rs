@@ -30,7 +30,7 @@ use super::{
 use crate::{
     bootstrap::Bootstrap,
     client::{Client, Lineage, patiently},
-    engine::{Allowance, allowances, delegates},
+    engine::{Allowance, allowances, delegates, not_for_pieces},
     progress::ProgressNote,
     tools::{self, Delegate, ToolOutcome},
     workspace::{
@@ -141,6 +141,7 @@ impl Driver {
             (Ok(settings), model) => (settings, model),
             (Err(text), _) => return Ok(Half::error(text)),
         };
+        let denied_tools = state.pins.as_deref().map_or_else(Vec::new, |pins| not_for_pieces(state, pins));
         let mut blobs = Vec::new();
         let start = match start {
             None => None,
@@ -163,10 +164,11 @@ impl Driver {
             after: Seq(0),
             call: open.call.clone(),
             title: asked.title,
-            text: instructions(&asked.instructions, asked.writes),
+            text: instructions(&asked.instructions, asked.writes, &denied_tools),
             writes: asked.writes,
             tests: asked.tests,
             requires: asked.requires,
+            denied_tools,
             engine: asked.engine,
             model,
             settings,
@@ -325,14 +327,19 @@ fn summary(events: &[Envelope]) -> Option<Content> {
 }
 
 /// What the child is asked, with what it must know of its place.
-fn instructions(text: &str, writes: bool) -> String {
+fn instructions(text: &str, writes: bool, denied: &[String]) -> String {
     let changes = if writes {
         "What you change here is merged into the workspace of whoever asked."
     } else {
         "What you change here is dropped: only your answer counts."
     };
+    let may = match denied {
+        [] => "",
+        _ if writes => " You may run no commands, for whoever asked may not.",
+        _ => " You may only read, for whoever asked may not do more.",
+    };
     format!(
-        "{}\n\nThis is a piece of another agent's work. {changes} Your last words are your answer, and all that is read \
+        "{}\n\nThis is a piece of another agent's work. {changes}{may} Your last words are your answer, and all that is read \
          of it: say in them what you found or did.",
         text.trim_end()
     )

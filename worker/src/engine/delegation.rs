@@ -7,7 +7,7 @@ use docket_schema::{
     run::{BlockedWhy, RoleSpec, RunStarted, RunState, Spent, Verdict, WriteScope},
 };
 
-use super::{Act, Decision, RoleDef, react};
+use super::{Act, Decision, RoleDef, react, role_of, sop};
 use crate::tools;
 
 /// What a child may use, of what is left to its parent; none = as it is configured.
@@ -37,23 +37,54 @@ pub fn gives_nothing_away(engine: &str, roles: &[RoleDef]) -> Option<String> {
     Some(format!("a run of the engine `{engine}` gives nothing away: {why}"))
 }
 
-/// What a model reads whose role gives a writing piece away and may not write that itself: what a child changed is merged
-/// into the workspace like a change of its parent's.
+/// What a model reads whose role gives away what it may not do itself: what a writing child changed is merged into the
+/// workspace like a change of its parent's, and the line that tests a child is run as a command of its parent's words.
 pub(super) fn not_given_by(role: &RoleSpec, pins: &RunStarted, tool: &ToolUse) -> Option<String> {
     let changes = |name: &String| *name == tools::RUN_COMMAND || react::is_write(name);
     let may_write = role.writes == WriteScope::Any && role.may.iter().any(changes);
-    if may_write || !delegates(pins, tool) || !asks_to_write(tool) {
+    if !delegates(pins, tool) {
         return None;
     }
-    Some(format!(
-        "the role `{}` gives only away what reads, for it may not write everything itself: leave `writes` out",
-        role.name
-    ))
+    // What its arguments do not say is not done.
+    let asked = tools::delegate_args(tool).ok()?;
+    if asked.writes && !may_write {
+        return Some(format!(
+            "the role `{}` gives only away what reads, for it may not write everything itself: leave `writes` out",
+            role.name
+        ));
+    }
+    let may_run = role.may(tools::RUN_COMMAND) || role.may(tools::RUN_TESTS) && asked.tests == pins.tests;
+    (asked.tests.is_some() && !may_run).then(|| {
+        format!(
+            "the role `{}` runs no commands, so it gives a piece none that tests it: leave `tests` out",
+            role.name
+        )
+    })
+}
+
+/// Tools that a piece may not call, for whoever gives it away may not do by itself what they do. Whoever may run commands
+/// may do all; and so may whoever has no role.
+pub(crate) fn not_for_pieces(run: &RunState, pins: &RunStarted) -> Vec<String> {
+    let Some(role) = role_of(run, pins) else { return Vec::new() };
+    let may = |tool: &str| role.may(tool) && sop::may_now(run, pins, tool);
+    if may(tools::RUN_COMMAND) {
+        return Vec::new();
+    }
+    let may_write =
+        role.writes == WriteScope::Any && tools::acting().any(|tool| react::is_write(tool) && may(tool));
+    let other = |tool: &&str| if react::is_write(tool) { !may_write } else { !may(tool) };
+    // A server's tool does whatever it does, and the child's worker may have other servers.
+    tools::acting().filter(other).chain(["mcp__*"]).map(str::to_owned).collect()
 }
 
 /// Whether a call that gives work away wants the changes of it.
 pub(super) fn asks_to_write(tool: &ToolUse) -> bool {
     tools::delegate_args(tool).is_ok_and(|asked| asked.writes)
+}
+
+/// Whether a call that gives work away says a line that tests it.
+pub(super) fn asks_for_tests(tool: &ToolUse) -> bool {
+    tools::delegate_args(tool).is_ok_and(|asked| asked.tests.is_some())
 }
 
 /// The run waits while children of it are out, whatever else its answer asked for: that may need what they do.

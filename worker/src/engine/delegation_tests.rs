@@ -224,6 +224,80 @@ fn a_role_gives_away_what_writes_only_where_it_may_write_everything_itself() {
     assert_eq!(delegation::not_given_by(&role(&["delegate"], WriteScope::Any), &pins, &writes), None);
 }
 
+/// The line that tests a piece is a command in its parent's words: a role without commands gives none.
+#[test]
+fn a_role_gives_a_line_that_tests_only_where_it_may_run_it() {
+    let tool = |more: Value| {
+        let (name, args) = piece(&more);
+        ToolUse { call: CallId::tool(Turn(1), 0), name: name.to_owned(), args, malformed: None }
+    };
+    let mut log = log(may());
+    log.pin(|pins| pins.tests = Some("make test".to_owned()));
+    let pins = log.state.pins.expect("started");
+    let refused = |tools: &[&str], tests: &str, writes: bool| {
+        let tool = tool(json!({ "tests": tests, "writes": writes }));
+        delegation::not_given_by(&role(tools, WriteScope::Any), &pins, &tool)
+    };
+    for (tools, tests, gives) in [
+        (&["read_file", "delegate"][..], "sed -i s/a/b/ x.py", false),
+        (&["read_file", "delegate"], "make test", false),
+        (&["edit_file", "delegate"], "make test", false),
+        (&["edit_file", "run_tests", "delegate"], "make test", true),
+        (&["edit_file", "run_tests", "delegate"], "make test; rm x", false),
+        (&["run_command", "delegate"], "make test; rm x", true),
+        (&["read_file", "delegate"], " ", true),
+    ] {
+        let told = refused(tools, tests, false);
+        assert_eq!(told.is_none(), gives, "{tools:?} {tests}: {told:?}");
+        assert!(told.is_none_or(|told| told.contains("leave `tests` out")), "{tools:?} {tests}");
+    }
+    let both = refused(&["read_file", "delegate"], "make test", true);
+    assert!(both.is_some_and(|told| told.contains("leave `writes` out")));
+}
+
+/// What a piece may not call follows from what whoever gives it away may call now.
+#[test]
+fn a_piece_may_not_do_what_its_giver_may_not() {
+    let denied = |engine: &str, phase: &str, tools: &[&str], scope: WriteScope| {
+        let mut log = log(may());
+        log.pin(|pins| {
+            engine.clone_into(&mut pins.engine.name);
+            pins.roles = vec![role(tools, scope)];
+        });
+        log.state.work.role = Some("r".to_owned());
+        log.state.work.phase = Some(phase.to_owned());
+        let pins = log.state.pins.clone().expect("started");
+        delegation::not_for_pieces(&log.state, &pins)
+    };
+    let (reads, builds) = (&["read_file", "delegate"][..], &["edit_file", "run_command", "delegate"][..]);
+    let (edits, all) = (&["edit_file", "run_tests", "delegate"][..], WriteScope::Any);
+    let probes = ["read_file", "git_log", "edit_file", "delete_file", "run_tests", "run_command", "mcp__*"];
+    for (engine, phase, tools, scope, may) in [
+        ("review", "", builds, all, &probes[..]),
+        ("team", "", builds, WriteScope::Tests, &probes),
+        ("architect", "", reads, all, &probes[..2]),
+        ("team", "", edits, all, &probes[..5]),
+        ("team", "", edits, WriteScope::Tests, &["read_file", "git_log", "run_tests"]),
+        ("sop", "plan", reads, all, &probes[..2]),
+        ("sop", "implement", builds, all, &probes),
+        ("sop", "verify", builds, all, &probes),
+        // It may not now, whatever its role has.
+        ("sop", "review", builds, all, &probes[..2]),
+        // Another engine's steps may be called so as well.
+        ("review", "review", builds, all, &probes),
+    ] {
+        let denied = denied(engine, phase, tools, scope);
+        let left: Vec<&str> =
+            probes.into_iter().filter(|probe| !denied.iter().any(|name| name == probe)).collect();
+        assert_eq!(left, may, "{engine} {phase} {tools:?}");
+        let rule = docket_schema::policy::PARTS_MAX;
+        assert!(denied.len() < rule, "one rule holds them: {}", denied.len());
+    }
+    let log = log(may());
+    let pins = log.state.pins.clone().expect("started");
+    assert!(delegation::not_for_pieces(&log.state, &pins).is_empty(), "who has no role may do all");
+}
+
 #[test]
 fn an_engine_gives_something_away_where_a_role_of_it_has_the_tool() {
     let with = |tools: &[&str]| RoleDef {

@@ -53,7 +53,7 @@ pub(crate) use budget::most;
 pub(crate) use compaction::summary_call;
 pub use decision::*;
 pub use delegation::gives_nothing_away;
-pub(crate) use delegation::{Allowance, allowances, delegates};
+pub(crate) use delegation::{Allowance, allowances, delegates, not_for_pieces};
 pub use plan::Plan;
 pub use react::React;
 pub use review::Review;

@@ -29,6 +29,7 @@ use serde::Serialize;
 use serde_json::{Value, json};
 
 use self::mode::SopPhase;
+pub(super) use self::mode::may_now;
 use super::{
     Act, Begins, Decision, Engine, RoleDef, budget, compaction, permission, react,
     seat::{self, Heard, INVALID_MAX},
@@ -60,7 +61,7 @@ pub struct Sop;
 
 impl Engine for Sop {
     fn id(&self) -> EngineRef {
-        EngineRef { name: "sop".to_owned(), version: 1 }
+        EngineRef { name: mode::ENGINE.to_owned(), version: 1 }
     }
 
     fn roles(&self) -> Vec<RoleDef> {

@@ -10,7 +10,7 @@ use super::{
     pattern::{is_like, speaks_of},
     unit::{Unit, units},
 };
-use crate::tools::Label;
+use crate::tools::{self, Label};
 
 /// What policies say of a call.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -57,6 +57,7 @@ pub fn judge(policies: &[Policy], tool: &ToolUse) -> Judgement {
 
 /// What one policy says of one piece: the strictest of its rules that speak, else its default.
 fn ruled<'a>(policy: &'a Policy, unit: &Unit, tool: &str) -> (Ruling, Option<&'a Rule>) {
+    let tool = unit.tool.unwrap_or(tool);
     let speaking = policy.rules.iter().filter(|rule| speaks(rule, unit, tool));
     // Of equals the first: it is the one that is told.
     let strictest = speaking.fold(None::<&Rule>, |best, rule| match best {
@@ -118,7 +119,9 @@ pub(super) fn name_of(label: Label) -> String {
 fn told(unit: &Unit, tool: &ToolUse) -> String {
     let text = match (&unit.words, &unit.path) {
         (Some(words), _) => words.join(" "),
-        (None, Some(path)) if tool.name == "run_command" => format!("writing to {path}"),
+        (None, Some(path)) if unit.tool.unwrap_or(&tool.name) == tools::RUN_COMMAND => {
+            format!("writing to {path}")
+        }
         (None, Some(path)) => format!("{} {path}", tool.name),
         (None, None) => tool.name.clone(),
     };

@@ -273,6 +273,51 @@ fn a_list_of_what_may_be_done_lets_nothing_else_through() {
     assert_eq!(said(&strict, &call("run_tests", json!({}))).0, Deny);
 }
 
+/// The line that tests a piece of work is run as it stands, and what it leaves behind is the piece's: it is a command.
+#[test]
+fn the_line_that_tests_a_piece_is_judged_as_a_command() {
+    use Ruling::{Allow, Ask, Deny};
+    let piece = |tests: Value| {
+        call("delegate", json!({ "title": "a", "instructions": "b", "writes": true, "tests": tests }))
+    };
+    let careful = [parse(CAREFUL).expect("a policy")];
+    for (tests, ruling, rule) in [
+        (json!("make test && git push"), Deny, "no-push"),
+        (json!("echo x > infra/a.yml"), Ask, "infra"),
+        (json!("rm -r build; make test"), Ask, "deletes"),
+        // What a path stands for is put in before the line is run.
+        (json!("gi{path}t push"), Deny, "no-push"),
+        (json!("make test"), Allow, "default"),
+        (json!(" "), Allow, "default"),
+        (json!(null), Allow, "default"),
+    ] {
+        assert_eq!(said(&careful, &piece(tests.clone())), (ruling, rule.to_owned()), "{tests}");
+    }
+    let judged = judge(&careful, &piece(json!("make test && git push")));
+    assert_eq!(judged.about, "git push", "a person and the model read what it is about");
+    let listed = |more: &str| {
+        let rules =
+            "[[rules]]\nid = \"all\"\nverdict = \"allow\"\n[[rules]]\nid = \"a\"\nverdict = \"deny\"\n";
+        [parse(&format!("{rules}{more}")).expect("a policy")]
+    };
+    for (more, ruling) in [
+        // Also a rule that is about the tool alone by which a command is run.
+        ("tools = [\"run_command\"]", Deny),
+        ("tools = [\"edit_file\"]", Allow),
+        ("labels = [\"command\"]", Deny),
+        ("commands = [\"sed *\"]", Deny),
+        ("paths = [\"x.py\"]", Deny),
+    ] {
+        let tests = json!("sed 's/a/b/' x > x.py");
+        assert_eq!(said(&listed(more), &piece(tests)).0, ruling, "{more}");
+        assert_eq!(said(&listed(more), &piece(json!(null))).0, Allow, "{more}: it runs nothing");
+    }
+    // With a path of which nothing is known no list of what may be done has it.
+    let only = "default = \"deny\"\n[[rules]]\nid = \"a\"\nverdict = \"allow\"\ncommands = [\"sh *\"]\n";
+    let only = [parse(only).expect("a policy")];
+    assert_eq!(said(&only, &piece(json!("{path} -c x"))).0, Deny);
+}
+
 #[test]
 fn of_several_policies_the_strictest_holds() {
     let both = [parse(CAREFUL).expect("a policy"), parse(STRICT).expect("a policy")];

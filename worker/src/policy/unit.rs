@@ -20,6 +20,8 @@ pub(super) struct Unit {
     pub(super) labels: Vec<Label>,
     /// It is not known what it does: no rule that allows speaks of it, unless it allows anything.
     pub(super) is_dark: bool,
+    /// The tool that would run it by itself, where that is another than the call's.
+    pub(super) tool: Option<&'static str>,
 }
 
 /// The pieces of a call.
@@ -46,6 +48,16 @@ pub(super) fn units(tool: &ToolUse) -> Vec<Unit> {
         }
         None => files(tools::named_files(&tool.name, &tool.args)),
     };
+    // The line that tests a piece of work is run as it stands, and what it leaves behind is the piece's.
+    if tool.name == tools::DELEGATE {
+        out.push(Unit { labels: labels.clone(), ..Unit::default() });
+        for line in
+            text("tests").filter(|line| !line.trim().is_empty()).iter().flat_map(|line| tools::as_run(line))
+        {
+            let line = of_line(&line, None).into_iter();
+            out.extend(line.map(|unit| Unit { tool: Some(tools::RUN_COMMAND), ..unit }));
+        }
+    }
     if out.is_empty() {
         out.push(Unit { labels, ..Unit::default() });
     }

@@ -16,7 +16,7 @@ use super::{
     test_runner::{NO_PATH, choose},
 };
 
-pub(super) const NAME: &str = "run_tests";
+pub(crate) const NAME: &str = "run_tests";
 pub(super) const DESCRIPTION: &str = "Runs the project's tests with the runner the project uses and answers with how many \
     passed, failed and were skipped, and with the first failure. Give test_path to run one file or test.";
 
@@ -55,6 +55,12 @@ pub(super) async fn run(context: ToolContext<'_>, args: Args) -> ToolOutcome {
         Ok(output) => answer(context, &args, &plan, &output, limit),
         Err(error) => ToolOutcome::error(NAME, error.to_string()),
     }
+}
+
+/// What a line that tests comes to: without a path, and with one that whoever runs it names, which is not known yet.
+pub(crate) fn as_run(line: &str) -> Vec<String> {
+    let with = |path: &str| line.replace(PATH, path);
+    if line.contains(PATH) { vec![with(""), with("$path")] } else { vec![line.to_owned()] }
 }
 
 /// pytest shows where a test hangs, well before its end. Not at the end of the limit: other tests may go before.

@@ -229,6 +229,16 @@ pub fn all_names() -> impl Iterator<Item = &'static str> {
     TOOLS.iter().map(|tool| tool.name).filter(|name| !OWN.contains(name) && !CARDS.contains(name))
 }
 
+/// The names of all tools that do more than read.
+pub(crate) fn acting() -> impl Iterator<Item = &'static str> {
+    let acts = |tool: &&Tool| match tool.acts {
+        Acts::Reads | Acts::Recalls(_) => false,
+        Acts::Line { of: _, class } => class != Reads,
+        Acts::Writes(_) | Acts::Deletes(_) | Acts::Tests | Acts::Remembers => true,
+    };
+    TOOLS.iter().filter(acts).map(|tool| tool.name)
+}
+
 /// Whether a set has a tool of this name.
 #[must_use]
 pub fn has(set: ToolSet, name: &str) -> bool {

@@ -4,6 +4,7 @@ use docket_schema::{
     content::BlobRef,
     ids::{Epoch, Seq, TreeHash, Turn},
     message::CallId,
+    policy::{Network, Policy, Ruling},
     run::RunOutcome,
     task::{Concurrency, Conditions, SettingsPatch, TaskSpec},
     wire::{ChildList, DelegateRequest, DelegateResponse, EventPage, Lease, ProblemCode},
@@ -23,6 +24,7 @@ fn request(lease: &Lease, nth: usize) -> DelegateRequest {
         writes: true,
         tests: None,
         requires: Vec::new(),
+        denied_tools: Vec::new(),
         engine: None,
         model: None,
         settings: SettingsPatch { delegation_depth_max: Some(0), ..SettingsPatch::default() },
@@ -98,6 +100,49 @@ async fn a_child_has_what_binds_its_parent_and_only_its_parent_reads_it() {
     house.appended(&below, 1, vec![ended(RunOutcome::Succeeded, 1)]).await;
     let page: EventPage = read(lease.run, &lease.token).await.good();
     assert_eq!(page.events.last().map(|event| event.kind.as_str()), Some("ChildAnswered"));
+}
+
+/// What whoever gives a piece away may not call stands in the child's own policy, beside its parent's rules; and goes on
+/// to what that child gives away.
+#[tokio::test]
+async fn what_is_denied_to_a_child_stands_in_its_policy() {
+    let house = House::open().await;
+    let network = Some(Network { hosts: vec!["crates.io".to_owned()], ..Network::default() });
+    let of_parent = Policy { default: Ruling::Ask, network, ..Policy::default() };
+    let lease = began(&house, TaskSpec { policy: Some(of_parent.clone()), ..spec("a task") }).await;
+    let give = async |lease: &Lease, nth: usize, denied: &[&str]| {
+        let denied_tools = denied.iter().map(|name| (*name).to_owned()).collect();
+        let request = DelegateRequest { denied_tools, ..request(lease, nth) };
+        let path = format!("/v1/runs/{}/delegate", lease.run);
+        let made: DelegateResponse = house.post(&path, &lease.token, &request).await.good();
+        let list: ChildList = house.get(&format!("/v1/runs/{}/children", lease.run)).await.good();
+        let child = list.children.into_iter().find(|child| child.view.task.id == made.child).expect("made");
+        child.view.task.spec.policy
+    };
+    assert_eq!(give(&lease, 0, &[]).await, Some(of_parent), "as its parent has it");
+    // The next that is leased is this one.
+    let child = house.lease(&lease_request(0)).await.remove(0);
+    house.appended(&child, 0, vec![started(child.task, child.run)]).await;
+    let told = |policy: &Option<Policy>| -> Vec<(String, Ruling, Vec<String>)> {
+        let rules = policy.iter().flat_map(|policy| &policy.rules);
+        rules.map(|rule| (rule.id.clone(), rule.verdict, rule.tools.clone())).collect()
+    };
+    let rule = |id: &str, tools: &[&str]| {
+        (id.to_owned(), Ruling::Deny, tools.iter().map(|name| (*name).to_owned()).collect::<Vec<_>>())
+    };
+    let bound = give(&child, 0, &["run_command", "mcp__*"]).await;
+    assert_eq!(told(&bound), [rule("given", &["run_command", "mcp__*"])]);
+    let bound = bound.expect("a policy");
+    assert_eq!((bound.default, bound.network), (Ruling::Ask, None), "and what reaches the network is gone");
+    let below = house.lease(&lease_request(0)).await.remove(0);
+    house.appended(&below, 0, vec![started(below.task, below.run)]).await;
+    let first = rule("given", &["run_command", "mcp__*"]);
+    assert_eq!(told(&give(&below, 0, &[]).await), [first.clone()]);
+    assert_eq!(told(&give(&below, 1, &["run_command", "mcp__*"]).await), [first.clone()]);
+    assert_eq!(told(&give(&below, 2, &["edit_file"]).await), [first, rule("given-2", &["edit_file"])]);
+    let path = format!("/v1/runs/{}/delegate", below.run);
+    let blank = DelegateRequest { denied_tools: vec![" ".to_owned()], ..request(&below, 3) };
+    assert_eq!(house.post(&path, &below.token, &blank).await.status, 400, "what is no name denies nothing");
 }
 
 #[tokio::test]

@@ -14,6 +14,9 @@ pub(super) const READS: [&str; 3] = ["read_file", "search_codebase", "list_files
 /// Tools that change files and run what is there.
 pub(super) const BUILDS: [&str; 4] = ["edit_file", "create_file", "run_command", "run_tests"];
 
+/// The engine's name.
+pub(super) const ENGINE: &str = "sop";
+
 /// The rule by which a call outside of its mode is refused.
 const RULE: &str = "mode";
 
@@ -84,6 +87,11 @@ impl fmt::Display for SopPhase {
     }
 }
 
+/// Whether the phase of a run allows a tool; where its engine has no phases nothing speaks against it.
+pub(in crate::engine) fn may_now(run: &RunState, pins: &RunStarted, tool: &str) -> bool {
+    pins.engine.name != ENGINE || SopPhase::of(run).is_some_and(|at| at.allows(tool))
+}
+
 /// The decision, with the calls refused that its phase does not allow.
 pub(super) fn gated(run: &RunState, decision: Decision) -> Decision {
     let (Decision { phase, act: Act::RunTools(mut batch) }, Some(at)) = (decision.clone(), SopPhase::of(run))
@@ -112,6 +120,8 @@ enum Kind {
     Changes,
     /// It gives work away whose answer alone is wanted.
     Asks,
+    /// Such work, with a line that tests it.
+    Runs,
 }
 
 fn kind_of(run: &RunState, pins: &RunStarted, planned: &PlannedTool) -> Kind {
@@ -123,6 +133,7 @@ fn kind_of(run: &RunState, pins: &RunStarted, planned: &PlannedTool) -> Kind {
     let call = run.wanted.iter().find(|tool| tool.call == planned.call);
     match call.filter(|tool| gives && delegation::delegates(pins, tool)) {
         Some(tool) if delegation::asks_to_write(tool) => Kind::Changes,
+        Some(tool) if delegation::asks_for_tests(tool) => Kind::Runs,
         Some(_) => Kind::Asks,
         None => Kind::Own,
     }
@@ -131,9 +142,9 @@ fn kind_of(run: &RunState, pins: &RunStarted, planned: &PlannedTool) -> Kind {
 /// Why a tool may not be called now.
 fn refused(run: &RunState, at: SopPhase, (tool, kind): (&str, Kind)) -> Option<String> {
     let may = match (kind, at) {
-        (Kind::Changes, SopPhase::Implement | SopPhase::Verify) => true,
+        (Kind::Changes | Kind::Runs, SopPhase::Implement | SopPhase::Verify) => true,
         (Kind::Asks | Kind::Looks, _) => at != SopPhase::Complete,
-        (Kind::Own | Kind::Changes, _) => at.allows(tool),
+        (Kind::Own | Kind::Changes | Kind::Runs, _) => at.allows(tool),
     };
     if may {
         return None;
@@ -149,6 +160,9 @@ fn refused(run: &RunState, at: SopPhase, (tool, kind): (&str, Kind)) -> Option<S
         }
         SopPhase::Complete => format!("all gates have passed: only `{ends_by}` may be called"),
         _ if card => format!("the phase is `{at}`, which ends by `{ends_by}`; `{tool}` is not its time"),
+        SopPhase::Understand | SopPhase::Plan | SopPhase::Review if kind == Kind::Runs => format!(
+            "the phase is `{at}`, which runs nothing: give a piece away without `tests`, which is a line that is run"
+        ),
         SopPhase::Understand | SopPhase::Plan => format!(
             "plan mode only reads: there is no PlanCard yet, and before it nothing is written or run. Hand it in by \
              `{ends_by}`"
@@ -242,7 +256,7 @@ mod tests {
     #[test]
     fn a_refusal_says_what_is_to_be_done() {
         let run = RunState::default();
-        use Kind::{Asks, Changes, Looks, Own};
+        use Kind::{Asks, Changes, Looks, Own, Runs};
         for (phase, tool, words) in [
             (SopPhase::Plan, "create_file", "there is no PlanCard yet"),
             (SopPhase::Plan, "run_command", "nothing is written or run"),
@@ -253,6 +267,10 @@ mod tests {
         ] {
             let told = refused(&run, phase, (tool, Own));
             assert!(told.as_ref().is_some_and(|told| told.contains(words)), "{phase} {tool}: {told:?}");
+        }
+        for phase in [SopPhase::Plan, SopPhase::Review] {
+            let told = refused(&run, phase, (tools::DELEGATE, Runs));
+            assert!(told.as_ref().is_some_and(|told| told.contains("without `tests`")), "{phase}: {told:?}");
         }
         // A name that no tool has is told as that.
         assert_eq!(refused(&run, SopPhase::Plan, ("make_coffee", Own)), None);
@@ -265,8 +283,8 @@ mod tests {
             (SopPhase::Review, false),
             (SopPhase::Complete, false),
         ] {
-            for tool in ["mcp__notes__note", tools::DELEGATE] {
-                assert_eq!(refused(&run, phase, (tool, Changes)).is_none(), may, "{phase} {tool}");
+            for call in [("mcp__notes__note", Changes), (tools::DELEGATE, Changes), (tools::DELEGATE, Runs)] {
+                assert_eq!(refused(&run, phase, call).is_none(), may, "{phase} {call:?}");
             }
             for call in [(tools::DELEGATE, Asks), ("mcp__notes__count", Looks)] {
                 let told = refused(&run, phase, call);
