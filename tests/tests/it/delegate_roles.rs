@@ -24,6 +24,8 @@ calls = [
 ]
 [[turns]]
 text = "The third line is three."
+[[turns]]
+text = "Nothing is to be changed: The third line is three."
 "#;
 
 const WRITER: &str = r#"
