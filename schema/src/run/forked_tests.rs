@@ -73,7 +73,9 @@ fn edited(state: &mut RunState) {
 fn says(state: &RunState, words: &str) -> usize {
     let said = state.transcript.conversation(None);
     let parts = said.iter().flat_map(|said| said.message.parts.clone());
-    parts.filter(|part| matches!(part, Part::Text { text: Content::Text(text) } if text.contains(words))).count()
+    parts
+        .filter(|part| matches!(part, Part::Text { text: Content::Text(text) } if text.contains(words)))
+        .count()
 }
 
 #[test]
@@ -98,7 +100,8 @@ fn a_run_that_goes_on_has_limits_of_its_own() {
     let invalid = || Fact::Invalid { what: "plan".into(), problem: "no".into() };
     let failed = Fact::QualityGate { gate: "g".into(), verdict: GateVerdict::Failed, reason: "no".into() };
     let correcting = || Fact::Correcting { reason: "no".into() };
-    push(&mut state, 0, concluded(vec![Fact::Planned { steps: vec![] }, correcting(), failed, invalid()])).unwrap();
+    push(&mut state, 0, concluded(vec![Fact::Planned { steps: vec![] }, correcting(), failed, invalid()]))
+        .unwrap();
     for turn in 1..=2 {
         push(&mut state, turn, asked(turn, 1)).unwrap();
         push(&mut state, turn, answered(turn, "words", 0)).unwrap();
@@ -116,7 +119,11 @@ fn a_run_that_goes_on_has_limits_of_its_own() {
     assert_eq!(counts(&state), ([1, 1, 1, 1], [1, 2, 0], 1));
     fork(&mut state, None, None);
     assert_eq!(counts(&state), ([0; 4], [0; 3], 0));
-    assert_eq!((state.work.corrections, state.work.plans, state.idle_answers), (1, 1, 2), "it is still known");
+    assert_eq!(
+        (state.work.corrections, state.work.plans, state.idle_answers),
+        (1, 1, 2),
+        "it is still known"
+    );
     push(&mut state, 2, concluded(vec![invalid(), correcting()])).unwrap();
     push(&mut state, 3, asked(3, 1)).unwrap();
     push(&mut state, 3, answered(3, "words", 0)).unwrap();

@@ -120,7 +120,10 @@ async fn what_no_snapshot_held_is_not_taken_for_new() {
     let paths: Vec<String> = paths.iter().map(ToString::to_string).collect();
     assert_eq!(paths, ["a.py", "new"]);
     let now = |name: &str| std::fs::read_to_string(house.at("work").join(name)).unwrap();
-    assert_eq!((now("pipe"), now("deep/pipe/b"), now("a.py")), ("mine\n".into(), "mine\n".into(), "1\n".into()));
+    assert_eq!(
+        (now("pipe"), now("deep/pipe/b"), now("a.py")),
+        ("mine\n".into(), "mine\n".into(), "1\n".into())
+    );
     assert!(!house.at("work").join("new").exists());
     let there: Vec<String> = delta
         .changes
