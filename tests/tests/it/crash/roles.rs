@@ -403,7 +403,7 @@ pub(crate) async fn sweep_roles(cluster: Option<&Cluster>) -> Result<()> {
     for (turn, (engine, script)) in engines().into_iter().enumerate() {
         let host = Arc::new(Coordinator::start(place(cluster).await?, LeaseTime::Short).await?);
         let spec = Arc::new(template(&host, engine).await?);
-        let whole = Arc::new(undisturbed(&host, &spec, &script).await?);
+        let whole = Arc::new(undisturbed(&host, &spec, script).await?);
         ensure!(whole.seqs.len() > 10 && whole.concluded > 3, "{engine}: {:?}", whole.seqs);
         let crashes = whole.crashes(cluster, turn);
         let count = |victim| crashes.iter().filter(|(who, ..)| *who == victim).count();
