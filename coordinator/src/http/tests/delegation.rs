@@ -137,8 +137,8 @@ async fn what_is_denied_to_a_child_stands_in_its_policy() {
     let below = house.lease(&lease_request(0)).await.remove(0);
     house.appended(&below, 0, vec![started(below.task, below.run)]).await;
     let first = rule("given", &["run_command", "mcp__*"]);
-    assert_eq!(told(&give(&below, 0, &[]).await), [first.clone()]);
-    assert_eq!(told(&give(&below, 1, &["run_command", "mcp__*"]).await), [first.clone()]);
+    assert_eq!(told(&give(&below, 0, &[]).await), std::slice::from_ref(&first));
+    assert_eq!(told(&give(&below, 1, &["run_command", "mcp__*"]).await), std::slice::from_ref(&first));
     assert_eq!(told(&give(&below, 2, &["edit_file"]).await), [first, rule("given-2", &["edit_file"])]);
     let path = format!("/v1/runs/{}/delegate", below.run);
     let blank = DelegateRequest { denied_tools: vec![" ".to_owned()], ..request(&below, 3) };
