@@ -1,9 +1,9 @@
 //! A run of each engine with roles, and one kill at one place of its log.
 //!
-//! The boundaries are shared out over two stores by a rule, so that each is met by everybody and the sweep stays short. Of
+//! The boundaries are shared out over two stores by a rule, so that each is met and the sweep stays short. Of
 //! the n-th append the side before it is number 2n, the side behind it 2n + 1; where n plus the side is even, the run
-//! process dies on SQLite and its supervisor on PostgreSQL, else the other way round: so at every boundary of every engine
-//! both die, each store is there at every boundary, and each victim at one side of every append of each store. The
+//! process dies on SQLite and its supervisor on PostgreSQL, else the other way round; PostgreSQL has every other append. So at
+//! every boundary of every engine one of both dies on SQLite, and at every second the other on PostgreSQL. The
 //! coordinator knows no engines, only appends: it dies once at each append, at both sides in turns, two on one store and
 //! two on the other; the turns begin elsewhere for each engine.
 
@@ -220,7 +220,9 @@ impl Undisturbed {
         let store = usize::from(cluster.is_some());
         let mut crashes = Vec::new();
         for (nth, seq) in self.seqs.iter().enumerate() {
-            for (side, when) in sides.into_iter().enumerate() {
+            // A kill on PostgreSQL takes three times as long: it has every other append.
+            let left_out = cluster.is_some() && (nth + turn) % 2 == 1;
+            for (side, when) in sides.into_iter().enumerate().filter(|_| !left_out) {
                 let victim = if (nth + side) % 2 == store { Victim::Run } else { Victim::Supervisor };
                 crashes.push((victim, *seq, when));
             }
