@@ -24,10 +24,10 @@ export function turnView(view, { turn, thinking = [], diffs_withheld }) {
     turn.notes.length > 0 && h("ul", { class: "notes" }, turn.notes.map((note) => h("li", {}, said(note, 400)))),
     turn.told.length > 0 && folded(turn.turn === 0 ? "What was asked" : "The model was told", turn.told.map(whole), turn.turn === 0 || turn.told.length === 1),
     thinking.length > 0 && folded("What it thought", thinking.map(whole), false),
-    turn.text && h("section", { class: "says", "aria-label": "What the model said" }, whole(turn.text)),
+    turn.text && h("div", { class: "says" }, whole(turn.text)),
     turn.tools.map((call) => callView(view, call)),
     turn.gates.map((gate) => gateView(view, gate)),
-    turn.changes.length > 0 && h("section", { "aria-label": "What changed" }, h("h2", {}, "What changed"), diffs_withheld && h("p", { class: "muted" }, "Contents of files are for administrators."), changed(turn.changes)),
+    turn.changes.length > 0 && h("div", {}, h("h2", {}, "What changed"), diffs_withheld && h("p", { class: "muted" }, "Contents of files are for administrators."), changed(turn.changes)),
     turn.ended && h("p", { class: "ended", dir: "auto" }, `The run ${line(turn.ended, 600)}`),
   ];
   return parts.some(Boolean) ? h("div", { class: "turn" }, parts) : empty("Nothing yet.");
