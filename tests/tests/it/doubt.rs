@@ -97,9 +97,12 @@ async fn in_doubt(commit: Commit, reused: bool) -> Result<()> {
         &mut raw,
         "CREATE FUNCTION linger() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN PERFORM pg_sleep(600); RETURN NULL; END $$; \
          CREATE CONSTRAINT TRIGGER linger AFTER INSERT ON events DEFERRABLE INITIALLY DEFERRED \
-         FOR EACH ROW WHEN (NEW.kind = 'TaskSubmitted') EXECUTE FUNCTION linger(); CHECKPOINT",
+         FOR EACH ROW WHEN (NEW.kind = 'TaskSubmitted') EXECUTE FUNCTION linger()",
     )
     .await?;
+    // From the begin of a page of the log: what follows must fit into one, for whole pages are written by themselves.
+    run(&mut raw, "SELECT pg_switch_wal()").await?;
+    run(&mut raw, "CHECKPOINT").await?;
     let id = TaskId(uuid::Uuid::from_u128(7));
     let submitting = tokio::spawn({
         let store = Arc::clone(&store);
