@@ -109,6 +109,8 @@ async fn an_agent_submits_looks_and_answers() -> Result<()> {
     let (wrong, is_error) = agent.call("docket_submit", json!({ "task": "x", "colour": "blue" })).await?;
     ensure!(is_error && wrong.contains("colour"), "{wrong}");
     let model = "openai:none";
+    // Nobody takes it there, so it does not end between two calls.
+    coordinator.docket(&["queue", "pause", "nobodys"]).await?.ok()?;
     let args = json!({ "task": "Paint the gate\nblue", "model": model, "queue": "nobodys", "dedup": "-gate", "priority": -5, "max_cost": 0.5 });
     let (unpriced, is_error) = agent.call("docket_submit", args).await?;
     ensure!(!is_error && unpriced.starts_with("task "), "{unpriced}");

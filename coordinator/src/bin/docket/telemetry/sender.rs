@@ -53,6 +53,8 @@ impl Sender {
             version: env!("CARGO_PKG_VERSION").to_owned(),
             attributes: attributes.into_iter().filter(|(name, _)| name != "service.name").collect(),
         };
+        // Set once for the process; a second time finds it set.
+        drop(rustls::crypto::ring::default_provider().install_default());
         let http = reqwest::Client::builder()
             .timeout(ANSWER_TIME_MAX)
             .default_headers(headers)
