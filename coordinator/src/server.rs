@@ -27,8 +27,8 @@ use crate::{
     archive::{ArchiveSettings, Archiver},
     clock::{self, Clock},
     http::{
-        AnswerLost, Api, ApiToken, HttpMeters, Limits, Pace, Rates, RefusedCalls, RunTokens, TokenTable,
-        TokensUnread, router,
+        AnswerLost, Api, ApiToken, HttpMeters, LOOKS_AT_ONCE, Limits, Pace, Rates, RefusedCalls, RunTokens,
+        TokenTable, TokensUnread, router,
     },
     limits::{LimitError, LimitTable},
     past::Past,
@@ -265,6 +265,7 @@ pub async fn start(
         redactor: config.redactor,
         archive: config.archive.clone(),
         past: config.past,
+        looks: tokio::sync::Semaphore::new(LOOKS_AT_ONCE),
         answers_lost: config.answers_lost,
         shutdown: shutdown.clone(),
     });

@@ -74,6 +74,8 @@ pub struct Api {
     pub(crate) archive: ArchiveSettings,
     /// What looks back at runs, where this program brought it.
     pub(crate) past: Option<Arc<dyn Past>>,
+    /// Room for those who look back.
+    pub(crate) looks: tokio::sync::Semaphore,
     /// Tests only: where the coordinator dies before it answers.
     pub(crate) answers_lost: Vec<AnswerLost>,
     /// Cancelled when the coordinator shuts down: long polls answer at once, followers end.

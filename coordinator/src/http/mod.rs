@@ -64,6 +64,7 @@ pub(crate) use metrics::HttpMeters;
 pub use openapi::document as openapi_document;
 pub use pace::Rates;
 pub(crate) use pace::{Pace, network};
+pub(crate) use past::LOOKS_AT_ONCE;
 pub(crate) use refused::RefusedCalls;
 pub(crate) use router::router;
 pub use table::{TokenTable, TokensUnread};

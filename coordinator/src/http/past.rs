@@ -15,7 +15,7 @@ use docket_schema::{
     wire::{DiffQuery, ExportForm, ExportQuery, FilesQuery, OutputQuery, ProblemCode, TurnQuery},
 };
 
-use tokio::sync::{Semaphore, SemaphorePermit};
+use tokio::sync::SemaphorePermit;
 
 use super::{
     api::Api,
@@ -28,8 +28,7 @@ use crate::past::{Exported, Eyes, Past, PastError};
 type Answered = Result<Response<Body>, Refusal>;
 
 /// Looks back that are under way at once: each may read a whole log and compare whole trees.
-const AT_ONCE: usize = 4;
-static ROOM: Semaphore = Semaphore::const_new(AT_ONCE);
+pub(crate) const LOOKS_AT_ONCE: usize = 4;
 
 impl From<PastError> for Refusal {
     fn from(error: PastError) -> Self {
@@ -38,10 +37,7 @@ impl From<PastError> for Refusal {
 }
 
 /// The run that is asked for, where it is and can be looked back at.
-async fn asked<'a>(
-    api: &'a Api,
-    call: &Call,
-) -> Result<(&'a dyn Past, RunId, SemaphorePermit<'static>), Refusal> {
+async fn asked<'a>(api: &'a Api, call: &Call) -> Result<(&'a dyn Past, RunId, SemaphorePermit<'a>), Refusal> {
     let run: RunId = call.id()?;
     super::runs::view(api, run).await?;
     let past = api.past.as_deref().ok_or_else(|| {
@@ -49,7 +45,8 @@ async fn asked<'a>(
         Refusal::new(ProblemCode::NotFound, detail)
     })?;
     // Whoever goes away meanwhile gives the place free.
-    let room = ROOM
+    let room = api
+        .looks
         .acquire()
         .await
         .map_err(|_| Refusal::new(ProblemCode::Unavailable, "the coordinator ends; ask again"))?;
