@@ -119,6 +119,17 @@ async fn a_review_with_a_child_ends_as_undisturbed_whoever_dies_on_postgres() ->
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_role_with_a_child_ends_as_undisturbed_whoever_dies_on_sqlite() -> Result<()> {
+    Box::pin(delegated::sweep_others(None)).await
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_role_with_a_child_ends_as_undisturbed_whoever_dies_on_postgres() -> Result<()> {
+    let Some(cluster) = Cluster::start() else { return Ok(()) };
+    Box::pin(delegated::sweep_others(Some(&cluster))).await
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_sleeper_that_wakes_after_takeover_gets_nothing_into_the_log() -> Result<()> {
     Box::pin(sleeper_wakes(Wakes::InTheMiddle, None)).await?;
     Box::pin(sleeper_wakes(Wakes::AfterTheEnd, None)).await

@@ -1,11 +1,13 @@
 //! A run that gives work away, and one kill at one place of its log or of its children's: a `react` run with two children,
-//! one of which writes, and a `review` run whose executor has one that writes.
+//! one of which writes, a `review` run whose executor has one that writes, and runs of `architect`, `team` and `sop` whose
+//! roles have some. The team's tester has a file put back that is not its own to change.
 //!
 //! A failpoint names a place by seq and epoch, and every run process of the worker obeys it: so one scenario kills
 //! whichever of the logs has an append there, parent and children alike, and each must come to the same end.
 //!
 //! Of the first family everybody dies at every boundary, on both stores. Of the second each boundary is one store's for
-//! the run process and the other's for its supervisor, by turns; the coordinator dies at one side of each place.
+//! the run process and the other's for its supervisor, by turns; the coordinator dies at one side of each place. Of each
+//! other somebody dies at every boundary, on one of the stores: who and where goes by turns.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -60,7 +62,7 @@ text = "Made it."
 
 const LOOKS: &str = r#"
 [[turns]]
-calls = [{ name = "read_file", args = { path = "own.txt" } }]
+calls = [{ name = "read_file", args = { path = "log.txt" } }]
 [[turns]]
 text = "Saw it."
 "#;
@@ -87,20 +89,107 @@ role = "reviewer"
 text = '{"verdict": "finish", "reason": "it is there"}'
 "#;
 
+/// Whoever plans has something looked up; what is to be done is a command.
+const ARCHITECT_PARENT: &str = r#"
+[[talks]]
+role = "architect"
+[[talks.turns]]
+calls = [{ name = "delegate", args = { title = "Look", instructions = "look at it", model = "openai:looks" } }]
+[[talks.turns]]
+text = '{"actions": [{"kind": "command", "cmd": "echo three >> log.txt"}]}'
+[[talks]]
+role = "verifier"
+[[talks.turns]]
+text = '{"verdict": "accept", "reason": "it is there"}'
+"#;
+
+/// The coder gives its work away; the tester spoils what it may not write.
+const TEAM_PARENT: &str = r#"
+[[talks]]
+role = "orchestrator"
+opening_contains = "All roles have spoken"
+[[talks.turns]]
+text = '{"action": "finish", "summary": "made"}'
+[[talks]]
+role = "orchestrator"
+[[talks.turns]]
+text = '{"action": "hand_over", "brief": "Do your part.", "results": ["task"]}'
+[[talks]]
+role = "architect"
+[[talks.turns]]
+text = '{"design": "Make it.", "files": []}'
+[[talks]]
+role = "coder"
+[[talks.turns]]
+calls = [
+  { name = "run_command", args = { command = "echo own > own.txt" } },
+  { name = "delegate", args = { title = "Make", instructions = "make it", writes = true, engine = "react", model = "openai:makes" } },
+  { name = "run_command", args = { command = "cat made.txt >> log.txt" } },
+]
+[[talks.turns]]
+text = '{"done": true, "summary": "made"}'
+[[talks]]
+role = "tester"
+[[talks.turns]]
+calls = [
+  { name = "run_command", args = { command = "mkdir -p tests; echo '# one' >> tests/test_log.py; echo spoiled >> log.txt; rm own.txt" } },
+  { name = "run_command", args = { command = "cat own.txt && ! grep spoiled log.txt && echo '# seen' >> tests/test_log.py" } },
+]
+[[talks.turns]]
+text = '{"outcome": "passed", "summary": "it is there"}'
+[[talks]]
+role = "reviewer"
+[[talks.turns]]
+text = '{"verdict": "approve", "summary": "right"}'
+"#;
+
+/// The planner has something looked up, the builder has something made.
+const SOP_PARENT: &str = r#"
+[[talks]]
+role = "planner"
+[[talks.turns]]
+calls = [{ name = "delegate", args = { title = "Look", instructions = "look at it", model = "openai:looks" } }]
+[[talks.turns]]
+calls = [{ name = "plan_card", args = { summary = "two files", steps = ["make one"], files = ["made.txt", "own.txt", "log.txt"] } }]
+[[talks]]
+role = "builder"
+[[talks.turns]]
+calls = [
+  { name = "run_command", args = { command = "echo own > own.txt" } },
+  { name = "delegate", args = { title = "Make", instructions = "make it", writes = true, engine = "react", model = "openai:makes" } },
+  { name = "run_command", args = { command = "cat made.txt >> log.txt" } },
+  { name = "diff_card", args = { rationale = "both are wanted" } },
+]
+[[talks]]
+role = "reviewer"
+[[talks.turns]]
+calls = [{ name = "review_report", args = { risks = ["none: a few words"], recommendations = [] } }]
+[[talks.turns]]
+calls = [{ name = "complete_task", args = { summary = "made" } }]
+"#;
+
 /// A parent and its children.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Family {
     engine: &'static str,
     parent: &'static str,
-    /// Answers of the models of the parent and of each child.
-    answered: &'static [usize],
+    children: usize,
+    /// Results that say what of their call was put back.
+    put_back: usize,
 }
 
 /// Two children of a `react` run.
-pub(crate) const REACT: Family = Family { engine: "react", parent: PARENT, answered: &[4, 2, 2] };
+const REACT: Family = Family { engine: "react", parent: PARENT, children: 2, put_back: 0 };
 
 /// A child of the executor of a `review` run.
-pub(crate) const REVIEW: Family = Family { engine: "review", parent: REVIEW_PARENT, answered: &[4, 2] };
+const REVIEW: Family = Family { engine: "review", parent: REVIEW_PARENT, children: 1, put_back: 0 };
+
+/// Children of roles of the other engines that give work away.
+const OTHERS: [Family; 3] = [
+    Family { engine: "architect", parent: ARCHITECT_PARENT, children: 1, put_back: 0 },
+    Family { engine: "team", parent: TEAM_PARENT, children: 1, put_back: 1 },
+    Family { engine: "sop", parent: SOP_PARENT, children: 2, put_back: 0 },
+];
 
 /// Epochs under which failpoints are set: the parent rests once, a kill makes another, and so does a lease that is lost
 /// because the machine stood still.
@@ -109,6 +198,8 @@ const EPOCHS: [u64; 3] = [1, 2, 3];
 /// What the undisturbed run came to.
 struct Undisturbed {
     tree: TreeHash,
+    /// Answers of the models of the parent and of each child.
+    answered: Vec<usize>,
     /// Where appends of the three logs begin.
     seqs: BTreeSet<u64>,
     /// Where the parent's words of its children stand.
@@ -157,9 +248,11 @@ async fn undisturbed(family: Family) -> Result<Undisturbed> {
     let parent = histories.first().context("a parent")?;
     let words = parent.envelopes.iter().filter(|event| event.kind == "Delegated").map(|event| event.seq.0);
     let (tree, delegated) = (parent.tree().context("a tree at the end")?, words.collect());
+    let answered = histories.iter().map(|history| history.count("ModelAnswered")).collect();
+    ensure!(put_back(parent) == family.put_back, "what was put back: {}", parent.kinds());
     worker.drain().await?;
     coordinator.end_and_check().await?;
-    Ok(Undisturbed { tree, seqs, delegated, ends })
+    Ok(Undisturbed { tree, answered, seqs, delegated, ends })
 }
 
 /// The logs of the parent and of its children, each of which must have ended well by its first run.
@@ -180,8 +273,17 @@ async fn histories(coordinator: &Coordinator, view: &TaskView, family: Family) -
         );
         all.push(history);
     }
-    ensure!(all.len() == family.answered.len(), "a parent and its children: {}", all.len());
+    ensure!(all.len() == family.children + 1, "a parent and its children: {}", all.len());
     Ok(all)
+}
+
+/// How many results say that something of their call was put back.
+fn put_back(history: &History) -> usize {
+    let ends = history.events.iter().filter_map(|event| match event {
+        RunEvent::ToolFinished(end) => Some(&end.facts.put_back),
+        _ => None,
+    });
+    ends.filter(|paths| !paths.is_empty()).count()
 }
 
 fn task_of(history: &History) -> Option<TaskId> {
@@ -265,7 +367,7 @@ async fn play(
         let all = histories(&host, &view, family).await?;
         let parent = all.first().context("a parent")?;
         ensure!(parent.tree() == Some(whole.tree), "another tree than undisturbed: {}", parent.kinds());
-        for (history, answered) in all.iter().zip(family.answered) {
+        for (history, answered) in all.iter().zip(&whole.answered) {
             let kinds = || history.kinds();
             ensure!(history.count("ModelAnswered") == *answered, "answers lost or doubled: {}", kinds());
             ensure!(history.count("RunStarted") == 1 && history.count("RunEnded") == 1, "{}", kinds());
@@ -339,6 +441,15 @@ fn in_turns(whole: &Undisturbed, is_postgres: bool) -> Vec<Crash> {
     crashes
 }
 
+/// Somebody at each boundary, on one of the stores.
+fn one_each(whole: &Undisturbed, is_postgres: bool) -> Vec<Crash> {
+    const VICTIMS: [Victim; 3] = [Victim::Run, Victim::Supervisor, Victim::Coordinator];
+    let places = whole.seqs.iter().flat_map(|seq| SIDES.map(|when| (*seq, when)));
+    // By pairs: were the stores to alternate, each would have one side of all.
+    let own = places.enumerate().filter(|(nth, _)| (nth / 2 + nth % 2) % 2 == usize::from(is_postgres));
+    own.map(|(nth, (seq, when))| Crash { victim: VICTIMS[nth % VICTIMS.len()], seq, when }).collect()
+}
+
 /// Everybody dies at every boundary of the logs of the `react` family, on one store.
 pub(crate) async fn sweep(cluster: Option<&Cluster>) -> Result<()> {
     sweep_of(REACT, all, cluster).await
@@ -349,9 +460,17 @@ pub(crate) async fn sweep_in_turns(cluster: Option<&Cluster>) -> Result<()> {
     sweep_of(REVIEW, in_turns, cluster).await
 }
 
+/// Of each other family somebody dies at each boundary, on one of the stores.
+pub(crate) async fn sweep_others(cluster: Option<&Cluster>) -> Result<()> {
+    for family in OTHERS {
+        Box::pin(sweep_of(family, one_each, cluster)).await?;
+    }
+    Ok(())
+}
+
 async fn sweep_of(family: Family, deaths: Deaths, cluster: Option<&Cluster>) -> Result<()> {
     let whole = Arc::new(undisturbed(family).await?);
-    ensure!(whole.delegated.len() + 1 == family.answered.len() && whole.seqs.len() > 8, "{:?}", whole.seqs);
+    ensure!(!whole.delegated.is_empty() && whole.seqs.len() > 8, "{:?}", whole.seqs);
     let shared = Arc::new(Coordinator::start(place(cluster).await?, LeaseTime::Short).await?);
     let spec = template(&shared, family).await?;
     let mut scenarios = JoinSet::new();
