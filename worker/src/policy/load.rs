@@ -56,7 +56,7 @@ fn check_rule(rule: &Rule, at: &str) -> Result<(), PolicyError> {
         let must = "must not stand beside commands: a rule is about commands or about files";
         return Err(PolicyError::new(format!("{at}.paths"), must));
     }
-    let known: Vec<String> = tools::all_names().map(str::to_owned).collect();
+    let known: Vec<String> = tools::all_names().chain([tools::DELEGATE]).map(str::to_owned).collect();
     // What servers offer is known where a run begins.
     let own: Vec<String> = rule.tools.iter().filter(|name| !tools::is_external(name)).cloned().collect();
     one_of(&own, &known, &format!("{at}.tools"))?;

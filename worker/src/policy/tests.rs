@@ -273,6 +273,22 @@ fn a_list_of_what_may_be_done_lets_nothing_else_through() {
     assert_eq!(said(&strict, &call("run_tests", json!({}))).0, Deny);
 }
 
+/// Whether work is given away at all is a rule's to say as well, whatever it is tested with.
+#[test]
+fn a_rule_speaks_of_work_that_is_given_away() {
+    let alone = |verdict: &str| {
+        let rule = format!("[[rules]]\nid = \"alone\"\nverdict = \"{verdict}\"\ntools = [\"delegate\"]\n");
+        [parse(&rule).expect("the tool is known")]
+    };
+    let piece = |tests: &str| call("delegate", json!({ "title": "a", "instructions": "b", "tests": tests }));
+    for (verdict, ruling) in [("deny", Ruling::Deny), ("ask", Ruling::Ask)] {
+        for tests in ["", "true"] {
+            assert_eq!(said(&alone(verdict), &piece(tests)), (ruling, "alone".to_owned()), "{tests}");
+        }
+        assert_eq!(said(&alone(verdict), &call("read_file", json!({ "path": "a" }))).0, Ruling::Allow);
+    }
+}
+
 /// The line that tests a piece of work is run as it stands, and what it leaves behind is the piece's: it is a command.
 #[test]
 fn the_line_that_tests_a_piece_is_judged_as_a_command() {

@@ -129,6 +129,13 @@ impl ToolOutcome {
         Self { content: text.into_bytes(), is_error: true, full: None, facts }
     }
 
+    /// A failure of tool `name` on the way of a command: how far it came nobody knows.
+    pub(super) fn error_midway(name: &str, text: impl Into<String>) -> Self {
+        let mut outcome = Self::error(name, text);
+        outcome.facts.may_have_changed_tree = true;
+        outcome
+    }
+
     pub(super) fn seen(mut self, path: WorkPath, hash: BlobHash) -> Self {
         self.facts.read.push(FileSeen { path, hash });
         self

@@ -56,7 +56,10 @@ pub(super) async fn run(context: ToolContext<'_>, running: Running) -> ToolOutco
     let spec = CommandSpec { shell: running.shell, cwd: running.cwd, timeout_ms: limit.ms };
     let output = match context.runner.run(spec).await {
         Ok(output) => output,
-        Err(error) => return ToolOutcome::error(running.tool, error.to_string()),
+        Err(error) if running.leaves == Leaves::Nothing => {
+            return ToolOutcome::error(running.tool, error.to_string());
+        }
+        Err(error) => return ToolOutcome::error_midway(running.tool, error.to_string()),
     };
     let text = as_text(&output, &context.settings.redactor);
     let (shown, was_cut) = cut(&text, context.settings.output_chars_max);

@@ -26,7 +26,7 @@ pub async fn mend(context: ToolContext<'_>, gate: &GateSpec) -> ToolOutcome {
     };
     match tried(context, gate, mend).await {
         Ok(outcome) => outcome,
-        Err(error) => ToolOutcome::error(&gate.name, error.to_string()),
+        Err(error) => ToolOutcome::error_midway(&gate.name, error.to_string()),
     }
 }
 

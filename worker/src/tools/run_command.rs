@@ -70,12 +70,7 @@ pub(super) async fn run_as(
             outcome.content.extend_from_slice(before.put_back(context).as_bytes());
             outcome
         }
-        Err(error) => {
-            let mut outcome = ToolOutcome::error(name, error.to_string());
-            // How far it came nobody knows.
-            outcome.facts.may_have_changed_tree = true;
-            outcome
-        }
+        Err(error) => ToolOutcome::error_midway(name, error.to_string()),
     }
 }
 

@@ -53,7 +53,7 @@ pub(super) async fn run(context: ToolContext<'_>, args: Args) -> ToolOutcome {
     let spec = CommandSpec { shell: telling_hangs(&plan.shell, limit.ms), cwd: None, timeout_ms: limit.ms };
     match context.runner.run(spec).await {
         Ok(output) => answer(context, &args, &plan, &output, limit),
-        Err(error) => ToolOutcome::error(NAME, error.to_string()),
+        Err(error) => ToolOutcome::error_midway(NAME, error.to_string()),
     }
 }
 
