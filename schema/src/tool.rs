@@ -305,12 +305,20 @@ pub struct ChildFacts {
     pub tokens: u64,
     /// Nano-dollars, likewise.
     pub cost_nusd: u64,
+    /// Milliseconds that they worked; 0 in logs from before that was noted.
+    #[serde(default, skip_serializing_if = "no_time")]
+    pub worked_ms: u64,
     /// Paths that were taken over from it.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub merged: Vec<WorkPath>,
     /// Paths that were not, for both changed them.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub conflicts: Vec<WorkPath>,
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde hands a reference")]
+const fn no_time(ms: &u64) -> bool {
+    *ms == 0
 }
 
 #[cfg(test)]

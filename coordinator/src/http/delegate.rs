@@ -134,6 +134,9 @@ fn spec(parent: TaskSpec, request: DelegateRequest) -> TaskSpec {
         branch: None,
         delivery: Some(Delivery::Patch),
         conditions,
+        // Its budget is what it may use of its parent's: each further try would have the whole of it again. Whoever gave
+        // it away hears why it failed, and may give it away anew.
+        attempts_max: 1,
         ..parent
     }
 }

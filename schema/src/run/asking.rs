@@ -81,7 +81,11 @@ impl Spent {
         let Usage { input_tokens, output_tokens, cache_read_tokens, cache_write_tokens, .. } = totals.usage;
         let parts = [input_tokens, output_tokens, cache_read_tokens, cache_write_tokens];
         let tokens = parts.into_iter().fold(children.tokens, u64::saturating_add);
-        Self { tokens, cost_nusd: totals.cost_nusd.saturating_add(children.cost_nusd), worked_ms }
+        Self {
+            tokens,
+            cost_nusd: totals.cost_nusd.saturating_add(children.cost_nusd),
+            worked_ms: worked_ms.saturating_add(children.worked_ms),
+        }
     }
 }
 

@@ -21,6 +21,8 @@ pub struct ChildrenSpent {
     pub tokens: u64,
     /// Nano-dollars.
     pub cost_nusd: u64,
+    /// Milliseconds.
+    pub worked_ms: u64,
 }
 
 impl ChildrenSpent {
@@ -28,6 +30,7 @@ impl ChildrenSpent {
         let Some(child) = child else { return };
         self.tokens = self.tokens.saturating_add(child.tokens);
         self.cost_nusd = self.cost_nusd.saturating_add(child.cost_nusd);
+        self.worked_ms = self.worked_ms.saturating_add(child.worked_ms);
     }
 }
 

@@ -21,6 +21,9 @@ use crate::{
     tool::LintStatus,
 };
 
+/// The tool that runs a project's tests, by its name in a log.
+const RUNS_TESTS: &str = "run_tests";
+
 /// An engine concluded something from what is recorded. It decides by that from here on.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Concluded {
@@ -311,6 +314,9 @@ pub struct Work {
     pub own_calls: u32,
     /// Commands of the role in hand that ended, since it was taken up.
     pub commands_ended: u32,
+    /// Whether the role in hand, since it was taken up, ran the project's tests with the tool for that, and they passed
+    /// the last time, and no file tool wrote after it.
+    pub tests_passed: bool,
     /// Checks of the last round that failed.
     pub failed_checks: Vec<FailedCheck>,
     /// Checks of the last round that ended, in order.
@@ -385,7 +391,13 @@ impl Work {
             return;
         }
         let (tool, status, exit) = (tool.clone(), event.status, event.facts.exit);
-        self.commands_ended += u32::from(exit.is_some() && !event.call.is_own());
+        if !event.call.is_own() {
+            self.commands_ended += u32::from(exit.is_some());
+            self.tests_passed = match tool.name.as_str() {
+                RUNS_TESTS => exit == Some(0) && event.facts.tests.is_none_or(|counts| counts.total() > 0),
+                _ => self.tests_passed && event.facts.changed.is_empty(),
+            };
+        }
         let findings = event.facts.lint.iter().any(|seen| seen.status == LintStatus::Findings);
         let (content, changes) = (event.content.clone(), event.facts.diff.clone());
         self.done.push(Done { tool, status, exit, content, findings, changes });

@@ -38,8 +38,7 @@ fn build() -> PathBuf {
     let lock = File::create(target.join("docket-under-test.lock")).expect("the target folder can be written");
     lock.lock().expect("a lock on a local file");
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("the workspace's root");
-    let args =
-        ["build", "--quiet", "--package", "docket-coordinator", "--bin", "docket", "--profile", profile];
+    let args = ["build", "--quiet", "--workspace", "--bin", "docket", "--profile", profile];
     let done = blocking(
         Tool::Cargo,
         root,

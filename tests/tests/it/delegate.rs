@@ -322,6 +322,48 @@ async fn a_childs_budget_is_its_parents() -> Result<()> {
     stage.end().await
 }
 
+const MAKES: &str = r#"
+[[turns]]
+calls = [{ name = "delegate", args = { title = "Make it", instructions = "Make made.txt.", writes = true, tests = "test -e made.txt", model = "openai:cheap" } }]
+[[turns]]
+when = { last_result_contains = "is discarded" }
+text = "Done without it."
+"#;
+
+const FAILS: &str = "after_end = \"repeat_last\"\n[[turns]]\ntext = \"It is there.\"\n";
+
+/// A child that fails is tried once: each try would have its whole budget. Whoever gave it away hears why, and pays for it.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_child_that_fails_has_one_try_and_is_in_its_parents_cost() -> Result<()> {
+    let _room = room().await;
+    let stage = Stage::set(Provider::OpenAi, &[("main", MAKES), ("cheap", FAILS)], "").await?;
+    let task = submitted(&stage, &["--delegate", "1", "--max-tokens", "200000"]).await?;
+    let (task, history) = ended(&stage, task).await?;
+    let results = results(&history);
+    ensure!(task.state == TaskState::Completed, "{:?} {results:?}", task.message);
+    let children = children(&stage, &task).await?;
+    let [child] = &children[..] else { anyhow::bail!("{children:?}") };
+    ensure!(child.view.task.state == TaskState::Discarded && child.view.runs.len() == 1, "{child:?}");
+    let facts = results.iter().find_map(|(.., facts)| facts.as_ref()).context("facts")?;
+    ensure!(facts.tokens > 0 && facts.worked_ms > 0, "{facts:?}");
+    // What it cost is told where people ask what the task cost, by its own line.
+    let run = child.view.runs[0].id.to_string();
+    for of in [task.id.to_string(), task.last_run.context("a run")?.to_string()] {
+        let cost = stage.coordinator.docket(&["cost", &of, "--by", "run", "--json"]).await?.ok()?;
+        let cost: serde_json::Value = serde_json::from_str(&cost)?;
+        let lines = cost["lines"].as_array().context("lines")?;
+        ensure!(lines.len() == 2 && lines.iter().any(|line| line["run"] == run.as_str()), "{cost}");
+        let tokens = |sums: &serde_json::Value| {
+            let names = ["input_tokens", "cache_read_tokens", "cache_write_tokens", "output_tokens"];
+            names.iter().filter_map(|name| sums["usage"][*name].as_u64()).sum::<u64>()
+        };
+        let all = docket_schema::run::History::read(history.envelopes.clone())?.state().clone();
+        let spent = all.asking.spent(&all.totals).tokens;
+        ensure!(tokens(&cost["total"]) == spent, "{spent}: {cost}");
+    }
+    stage.end().await
+}
+
 const ASKS: &str = "[[turns]]\ntext = \"BLOCKED: Which way?\"\n";
 
 const WAITS: &str = r#"
@@ -356,10 +398,11 @@ async fn a_cancel_reaches_children_and_their_children() -> Result<()> {
     let why = stage.coordinator.docket(&["why", &id.to_string()]).await?.ok()?;
     ensure!(why.contains(&child.id.to_string()), "{why}");
     client.cancel(id, "no longer wanted").await?;
-    for task in [top, child, below] {
+    for task in [&top, &child, &below] {
         let task = client.task(task.id).await?.task;
         ensure!(task.state == TaskState::Cancelled && task.waits_for.is_empty(), "{task:?}");
     }
+    keeps(&stage, &top, "delegate-cancelled").await?;
     stage.end().await
 }
 

@@ -317,6 +317,38 @@ async fn well_formed(folder: &Path, page: &Path, report: &EvalReport) -> Result<
     Ok(())
 }
 
+const GIVES_AWAY: &str = r#"
+[[turns]]
+when = { any_contains = "Say what the cellar is." }
+text = "It counts bottles."
+or = [{ calls = [{ name = "delegate", args = { title = "Look", instructions = "Say what the cellar is." } }] }]
+[[turns]]
+calls = [{ name = "read_file", args = { path = "cellar.py" } }]
+[[turns]]
+calls = [{ name = "edit_file", args = { path = "cellar.py", edits = [{ search = "    for shelf in shelves[1:]:", replace = "    for shelf in shelves:" }] } }]
+[[turns]]
+text = "All shelves are counted."
+"#;
+
+/// What a child costs is part of what its task costs.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_is_given_away_is_in_the_cost() -> Result<()> {
+    let _room = room().await;
+    let home = tempfile::tempdir()?;
+    std::fs::write(home.path().join("docket.toml"), "[run]\ndelegation_depth_max = 1\n")?;
+    let script = format!("script = \"{}/scripts/busy-provider.react.toml\"", samples().display());
+    let own = home.path().join("script.toml");
+    std::fs::write(&own, GIVES_AWAY)?;
+    let suite = Suite::new(&[(script.as_str(), &format!("script = \"{}\"", own.display()))])?;
+    let said = docket(home.path(), &["eval".as_ref(), suite.path(), "--json".as_ref()]).await?;
+    let report = report(&said)?;
+    ensure!(said.code() == Some(0) && report.all.passed == 1, "{said:?}");
+    // Four turns of its own, and those of its child, which mends what its checks say.
+    let one = &report.results[0];
+    ensure!((one.turns, one.cost.answered) == (4, 8), "{one:#?}");
+    Ok(())
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_must_fail_is_seen_to_fail_and_found_in_the_comparison() -> Result<()> {
     let _room = room().await;

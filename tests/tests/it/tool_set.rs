@@ -107,7 +107,7 @@ impl Home {
         let text = |path: &Path| path.to_str().map(str::to_owned).context("a UTF-8 path");
         let (script, repo) = (text(&script)?, text(self.sample.path())?);
         let mut args = vec!["run", "Do it", "--repo", &repo, "--script", &script, "--model", "scripted:x"];
-        args.extend(["--tests", "sh test.sh"]);
+        args.extend(["--tests", "sh test.sh", "--attempts", "1"]);
         args.extend(more);
         let done = self.docket(&args).await?;
         let tasks = lines(&self.docket(&["ps", "--json"]).await?.ok()?)?;
@@ -314,7 +314,7 @@ async fn a_save_whose_answer_was_lost_is_done_once() -> Result<()> {
 /// Results as they are shown whole, one a turn, until the window is full; then the first is asked for.
 fn long_script() -> String {
     let mut script = String::new();
-    for turn in 1..=24 {
+    for turn in 1..=60 {
         let command = format!("seq -f 'turn {turn} line %g of what is said' 100");
         script.push_str(&format!(
             "[[turns]]\ncalls = [{{ name = \"run_command\", args = {{ command = \"{command}\" }} }}]\n"
@@ -331,9 +331,17 @@ async fn a_result_that_was_made_shorter_keeps_both_ends_and_is_read_whole_by_its
     let _room = room().await;
     let home = Home::new()?;
     let settings = "[prices.\"scripted:x\"]\ninput = \"0\"\noutput = \"0\"\ncache_read = \"0\"\ncache_write = \"0\"\n\
-                    context_tokens = 32_000\noutput_tokens_max = 1000\n";
+                    context_tokens = 48_000\noutput_tokens_max = 1000\n";
     std::fs::write(home.home.path().join("docket.toml"), settings)?;
-    let (run, events) = home.play(&long_script(), &["--tools", "wide"]).await?;
+    let (run, events) = home.play(&long_script(), &["--tools", "wide", "--turns", "80"]).await?;
+    // The last 24 messages stay whole: twelve answers with their results.
+    let at = events.iter().position(|event| event["kind"] == "Compacted").context("it is made shorter")?;
+    let answered = events[..at].iter().filter(|event| event["kind"] == "ModelAnswered").count();
+    let names = events[at]["payload"]["cleared"].as_array().into_iter().flatten();
+    let names: Vec<&str> = names.filter_map(|cleared| cleared["call"].as_str()).collect();
+    let first_whole = answered.checked_sub(12).context("twelve answers")?;
+    let gone: Vec<String> = (1..=first_whole).map(|turn| format!("t{turn}-0")).collect();
+    ensure!(names == gone, "after {answered} answers: {names:?}");
     let cleared = events.iter().filter(|event| event["kind"] == "Compacted");
     let cleared: Vec<&Value> =
         cleared.flat_map(|event| event["payload"]["cleared"].as_array().into_iter().flatten()).collect();

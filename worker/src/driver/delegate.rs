@@ -239,6 +239,7 @@ impl Driver {
             let used = own.asking.spent(&own.totals);
             spent.tokens = spent.tokens.saturating_add(used.tokens);
             spent.cost_nusd = spent.cost_nusd.saturating_add(used.cost_nusd);
+            spent.worked_ms = spent.worked_ms.saturating_add(used.worked_ms);
             if Some(view.id) == run {
                 last = Some((own, summary(&events)));
             }
@@ -280,6 +281,7 @@ impl Driver {
                 state: child.view.task.state,
                 tokens: spent.tokens,
                 cost_nusd: spent.cost_nusd,
+                worked_ms: spent.worked_ms,
                 merged: told.merged.clone(),
                 conflicts: told.conflicts.iter().map(|conflict| conflict.path.clone()).collect(),
             }),

@@ -34,6 +34,7 @@ use super::{
 };
 use crate::{
     bootstrap::SandboxChoice,
+    engine,
     mcp::Servers,
     tools::{
         self, BaseView, Memory, NoMemory, TestRunnerConfig, ToolContext, ToolOutcome, ToolSettings,
@@ -351,10 +352,13 @@ fn redacted(redactor: &Redactor, facts: ToolFacts) -> ToolFacts {
     ToolFacts { error_signature: signature, failing, network, ..facts }
 }
 
-/// When the run's budget of time ends, if it has one and works on from now.
+/// When what calls may use of the run's budget of time ends, if it has one and works on from now.
 pub(super) fn time_ends_at(state: &RunState) -> Option<Instant> {
-    let time_max_ms = state.pins.as_ref()?.settings.time_max_ms;
-    let left_ms = time_max_ms.saturating_sub(state.asking.spent(&state.totals).worked_ms);
+    let pins = state.pins.as_ref()?;
+    let time_max_ms = pins.settings.time_max_ms;
+    let for_calls =
+        engine::engine(&pins.engine).map_or(time_max_ms, |engine| engine.time_for_calls(state, time_max_ms));
+    let left_ms = for_calls.saturating_sub(state.asking.spent(&state.totals).worked_ms);
     (time_max_ms > 0).then(|| Instant::now().checked_add(Duration::from_millis(left_ms))).flatten()
 }
 

@@ -132,6 +132,14 @@ fn plan(run: &RunState, marks: &Marks, refused: bool) -> Plan {
     let now = marks.tokens(marks.bytes);
     // What was refused is longer than it was counted, or its window smaller than is known.
     let low = if refused { marks.low.min(now / 2) } else { marks.low };
+    let whole = pruning::pruning_of(run).whole();
+    if whole > KEPT_STEPS {
+        let (compacted, gained) = Steps::of(run, whole).shortened(Levels::ClearAndDrop);
+        let saved = marks.saved(gained);
+        if saved >= marks.useful() && now.saturating_sub(saved) < marks.high && !refused {
+            return Plan { compacted, summary: false, gained };
+        }
+    }
     let steps = Steps::of(run, KEPT_STEPS);
     let (done, done_bytes) = steps.shortened(Levels::ClearAndDrop);
     let summary_bytes = summary_gain(run, marks, &steps, &done, done_bytes);

@@ -129,19 +129,15 @@ pub(crate) fn allowances(
     let Spent { tokens, cost_nusd, worked_ms } = run.asking.spent(&run.totals);
     let mut tokens = Rest::of(settings.tokens_max, tokens, "tokens");
     let mut cost = Rest::of(settings.cost_max_nusd, cost_nusd, "nano-dollars");
-    // Children work at the same time.
-    let time = Rest::of(settings.time_max_ms, worked_ms, "milliseconds");
+    let mut time = Rest::of(settings.time_max_ms, worked_ms, "milliseconds");
     let mut all = Vec::new();
     for tool in calls {
         let asked = tools::delegate_args(tool).ok();
         let (wants_tokens, wants_nusd) =
             asked.map_or((None, None), |asked| (asked.budget_tokens, asked.budget_nusd));
-        all.push(match (tokens.take(wants_tokens), cost.take(wants_nusd), time.0) {
-            (Err(why), _, _) | (_, Err(why), _) => Err(why),
-            (Ok(_), Ok(_), Some((0, _))) => Err("the budget of time is used up".to_owned()),
-            (Ok(tokens), Ok(cost_nusd), time) => {
-                Ok(Allowance { tokens, cost_nusd, time_ms: time.map(|(left, _)| left) })
-            }
+        all.push(match (tokens.take(wants_tokens), cost.take(wants_nusd), time.take(None)) {
+            (Err(why), _, _) | (_, Err(why), _) | (_, _, Err(why)) => Err(why),
+            (Ok(tokens), Ok(cost_nusd), Ok(time_ms)) => Ok(Allowance { tokens, cost_nusd, time_ms }),
         });
     }
     all

@@ -78,7 +78,16 @@ fn answer(log: &mut Log, call: &CallId, nth: u128, more: bool) {
 fn finish(log: &mut Log, call: &CallId, tokens: u64) {
     let state = docket_schema::task::TaskState::Completed;
     let (merged, conflicts) = (Vec::new(), Vec::new());
-    let child = ChildFacts { task: child(1), run: None, state, tokens, cost_nusd: 7, merged, conflicts };
+    let child = ChildFacts {
+        task: child(1),
+        run: None,
+        state,
+        tokens,
+        cost_nusd: 7,
+        worked_ms: 11,
+        merged,
+        conflicts,
+    };
     let facts = ToolFacts { child: Some(child), ..ToolFacts::default() };
     let (call, status, content) = (call.clone(), ToolStatus::Ok, "It says: done".into());
     log.push(ToolFinished { call, status, content, full: None, facts, duration_ms: 0 });
@@ -121,7 +130,9 @@ fn pieces_of_one_answer_are_a_batch_of_their_own_and_the_run_rests_for_all() {
     assert!(calls.iter().all(|call| log.state.delegation.answer(call).is_some()));
     calls.iter().for_each(|call| finish(&mut log, call, 100));
     assert_eq!((log.state.totals.children.tokens, log.state.totals.children.cost_nusd), (200, 14));
-    assert_eq!(log.state.asking.spent(&log.state.totals).tokens, 200);
+    let spent = log.state.asking.spent(&log.state.totals);
+    assert_eq!((spent.tokens, log.state.totals.children.worked_ms), (200, 22));
+    assert_eq!(spent.worked_ms, log.state.asking.worked_ms + 22);
     assert_eq!(names(&batch(&log)), ["list_files"]);
 }
 
@@ -160,6 +171,24 @@ fn beyond_the_number_nothing_is_given_away() {
     calls.iter().for_each(|call| finish(&mut log, call, 0));
     log.say("", &[piece(&json!({})), piece(&json!({}))]);
     assert_eq!(denied(&batch(&log)), [None, Some("children_max")]);
+}
+
+/// Of time as of all else: what children use together is never more than what is left to whoever gives it away.
+#[test]
+fn what_children_may_use_is_of_what_is_left() {
+    let settings = RunSettings { time_max_ms: 8000, ..may() };
+    let log = log(settings);
+    let pins = log.state.pins.clone().expect("started");
+    let tool = |nth| {
+        let (name, args) = piece(&json!({}));
+        ToolUse { call: CallId::tool(Turn(1), nth), name: name.to_owned(), args, malformed: None }
+    };
+    let calls = [tool(0), tool(1)];
+    let times: Vec<Option<u64>> = delegation::allowances(&log.state, &pins, &[&calls[0], &calls[1]])
+        .into_iter()
+        .map(|allowed| allowed.expect("enough is left").time_ms)
+        .collect();
+    assert_eq!(times, [Some(4000), Some(2000)]);
 }
 
 #[test]

@@ -92,6 +92,11 @@ pub trait Engine: Send + Sync {
         None
     }
 
+    /// How much of a budget of time, in milliseconds, calls may use as things stand: whoever has a last word leaves it time.
+    fn time_for_calls(&self, _run: &RunState, budget_ms: u64) -> u64 {
+        budget_ms
+    }
+
     /// What to do next. Called only while the run is `Deciding`.
     fn decide(&self, run: &RunState) -> Decision;
 }
@@ -191,11 +196,23 @@ pub fn engines() -> Vec<Box<dyn Engine>> {
     vec![
         Box::new(React),
         Box::new(Plan),
-        Box::new(Review),
+        Box::new(Review::FIRST),
+        Box::new(Review::SECOND),
         Box::new(Architect),
         Box::new(Team),
         Box::new(Sop),
     ]
+}
+
+/// Their names, each once, in the order in which engines are listed everywhere.
+pub fn names() -> Vec<String> {
+    let mut names: Vec<String> = Vec::new();
+    for EngineRef { name, .. } in engines().iter().map(|engine| engine.id()) {
+        if !names.contains(&name) {
+            names.push(name);
+        }
+    }
+    names
 }
 
 /// The engine of this name and version.

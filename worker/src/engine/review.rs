@@ -1,21 +1,27 @@
-//! Engine `review`, version 1: planner, executor, reviewer, advance (C1–C4).
+//! Engine `review`, version 2: planner, executor, reviewer, advance (C1–C4).
 //!
 //! Rules beyond those that all engines with roles share (`seat`): the planner gives steps, and an answer that is no JSON is
 //! one step as it stands; the executor does one step with its tools and says how it went, and an answer that cannot be
 //! read is a failure; a step that failed goes back to the planner, past the reviewer; else the reviewer gives a verdict,
-//! and one that cannot be read is `retry`. Each time the planner is asked counts, ten at most. A plan without steps ends
+//! and one that cannot be read is `retry`. An answer is read where it meets its role's JSON Schema. The reviewer is shown the
+//! difference itself; by version 1 it was told the names of the files, and no schema was pinned. Each time the planner is asked counts, ten at most. A plan without steps ends
 //! the work, one whose steps are all done is made anew. Whatever ends the work, the final checks come after it.
 
 use docket_schema::{
     content::Content,
-    run::{EngineRef, Fact, FailureKind, Judgement, PlanStep, RunStarted, RunState, StepEnd, StepKind},
+    run::{
+        EngineRef, Fact, FailureKind, Judgement, PlanStep, RunStarted, RunState, StepEnd, StepKind,
+        ToolStatus,
+    },
     tool::ToolSet,
 };
-use serde::Deserialize;
-use serde_json::Value;
+use serde::{Deserialize, de::DeserializeOwned};
+use serde_json::{Value, json};
 
 use super::{
     Begins, Decision, Engine, RoleDef, answer, budget,
+    json_schema::problems,
+    role_of,
     seat::{self, Checked},
 };
 use crate::tools;
@@ -64,21 +70,35 @@ Answer with one JSON object and nothing else: {\"verdict\": \"…\", \"reason\":
 ";
 
 /// See the module.
-#[derive(Debug, Clone, Copy, Default)]
-pub struct Review;
+#[derive(Debug, Clone, Copy)]
+pub struct Review {
+    version: u16,
+}
+
+impl Review {
+    /// The rules of logs that were begun by them.
+    pub const FIRST: Self = Self { version: 1 };
+    /// The rules in force.
+    pub const SECOND: Self = Self { version: 2 };
+}
 
 impl Engine for Review {
     fn id(&self) -> EngineRef {
-        EngineRef { name: "review".to_owned(), version: 1 }
+        EngineRef { name: "review".to_owned(), version: self.version }
     }
 
     fn roles(&self) -> Vec<RoleDef> {
         let all = tools::specs_of(ToolSet::Wide).into_iter().map(|spec| spec.name);
         let all = all.chain([tools::DELEGATE.to_owned()]).collect();
+        let answers = |schema: Value| (self.version > 1).then_some(schema);
         vec![
-            RoleDef::of(PLANNER, PLANNER_WORDS),
-            RoleDef { tools: all, ..RoleDef::of(EXECUTOR, EXECUTOR_WORDS) },
-            RoleDef::of(REVIEWER, REVIEWER_WORDS),
+            RoleDef { answer: answers(plan_schema()), ..RoleDef::of(PLANNER, PLANNER_WORDS) },
+            RoleDef {
+                tools: all,
+                answer: answers(outcome_schema()),
+                ..RoleDef::of(EXECUTOR, EXECUTOR_WORDS)
+            },
+            RoleDef { answer: answers(verdict_schema()), ..RoleDef::of(REVIEWER, REVIEWER_WORDS) },
         ]
     }
 
@@ -89,6 +109,33 @@ impl Engine for Review {
     fn decide(&self, run: &RunState) -> Decision {
         budget::within(run, |pins| next(run, pins).unwrap_or_else(|decision| decision))
     }
+}
+
+/// A step is a string, or an object with one: models write both, whatever they are told.
+fn plan_schema() -> Value {
+    let named =
+        STEP_NAMES.map(|name| json!({ "required": [name], "properties": { (name): { "type": "string" } } }));
+    let object = json!({ "type": "object", "anyOf": named });
+    json!({ "type": "array", "items": { "anyOf": [{ "type": "string" }, object] } })
+}
+
+fn outcome_schema() -> Value {
+    json!({
+        "type": "object",
+        "required": ["success"],
+        "properties": { "success": { "type": "boolean" }, "output": { "type": "string" } },
+    })
+}
+
+fn verdict_schema() -> Value {
+    json!({
+        "type": "object",
+        "required": ["verdict"],
+        "properties": {
+            "verdict": { "enum": ["continue", "retry", "replan", "finish"] },
+            "reason": { "type": "string" },
+        },
+    })
 }
 
 /// What is next; either way round a decision.
@@ -144,7 +191,8 @@ fn planned(run: &RunState, pins: &RunStarted) -> Result<Decision, Decision> {
         let opening = for_planner(run, pins);
         return Ok(seat::begin(run, Vec::new(), Begins { role: PLANNER.to_owned(), about, opening }));
     }
-    let steps = steps_of(seat::words(seat::speak(run, pins)?));
+    let said = seat::speak(run, pins)?;
+    let steps = steps_of(seat::words(said), schema(run, pins));
     Ok(seat::conclude(run, vec![Fact::Planned { steps }]))
 }
 
@@ -155,7 +203,8 @@ fn executed(run: &RunState, pins: &RunStarted, at: usize, steps: &[PlanStep]) ->
         opening.push(format!("Your step, {} of {}: {}", at + 1, steps.len(), steps[at].text).into());
         return Ok(seat::begin(run, Vec::new(), Begins { role: EXECUTOR.to_owned(), about, opening }));
     }
-    let (success, output) = outcome_of(seat::words(seat::speak(run, pins)?));
+    let said = seat::speak(run, pins)?;
+    let (success, output) = outcome_of(seat::words(said), schema(run, pins));
     let step = u32::try_from(at).unwrap_or(u32::MAX);
     Ok(seat::conclude(run, vec![Fact::StepEnded { step, success, output: output.into() }]))
 }
@@ -168,11 +217,37 @@ fn judged(
 ) -> Result<Decision, Decision> {
     let about = format!("plan {}, step {} of {}", run.work.plans, last.step + 1, steps.len());
     if !seat::is_at(run, REVIEWER, &about) {
-        let opening = vec![seat::task(pins), goes_before(run, steps), seat::what_changed(run)];
+        let mut opening = vec![seat::task(pins), goes_before(run, steps)];
+        opening.extend(changes(run, pins)?);
         return Ok(seat::begin(run, Vec::new(), Begins { role: REVIEWER.to_owned(), about, opening }));
     }
-    let (verdict, reason) = verdict_of(seat::words(seat::speak(run, pins)?));
+    let said = seat::speak(run, pins)?;
+    let (verdict, reason) = verdict_of(seat::words(said), schema(run, pins));
     Ok(seat::conclude(run, vec![Fact::Judged { verdict, reason }]))
+}
+
+/// What its answer must meet of whoever is in hand.
+fn schema<'a>(run: &RunState, pins: &'a RunStarted) -> Option<&'a Value> {
+    role_of(run, pins)?.answer.as_ref()
+}
+
+/// What was changed, as the reviewer sees it: the difference; names, where policy lets nobody look.
+///
+/// # Errors
+/// The runtime looks first.
+fn changes(run: &RunState, pins: &RunStarted) -> Result<Vec<Content>, Decision> {
+    if pins.engine.version < 2 {
+        return Ok(vec![seat::what_changed(run)]);
+    }
+    let shown = run.work.done.last().filter(|done| done.tool.call.is_own());
+    let shown = shown.ok_or_else(|| seat::call(run, Vec::new(), vec![seat::show_changes(run)]))?;
+    Ok(match shown.status {
+        ToolStatus::Ok => {
+            let words = "The whole difference, from the repository as it was to what it is now:".into();
+            vec![words, shown.content.clone()]
+        }
+        ToolStatus::Error | ToolStatus::Refused | ToolStatus::Unknown => vec![seat::what_changed(run)],
+    })
 }
 
 fn for_planner(run: &RunState, pins: &RunStarted) -> Vec<Content> {
@@ -225,9 +300,9 @@ fn short(content: &Content) -> String {
 }
 
 /// The steps of an answer; what is no array of them is one step as it stands (C1).
-fn steps_of(said: &str) -> Vec<PlanStep> {
+fn steps_of(said: &str, schema: Option<&Value>) -> Vec<PlanStep> {
     let step = |text: String| PlanStep { text, kind: StepKind::Free };
-    let texts = match answer::json_in(said) {
+    let texts = match fitting(said, schema) {
         // Brackets among words say nothing of what is left to do.
         Ok(Value::Array(steps)) if steps.is_empty() && !answer::is_alone(said) => None,
         Ok(Value::Array(steps)) => steps.into_iter().map(text_of).collect::<Option<Vec<String>>>(),
@@ -237,13 +312,29 @@ fn steps_of(said: &str) -> Vec<PlanStep> {
     texts.into_iter().filter(|text| !text.trim().is_empty()).take(STEPS_MAX).map(step).collect()
 }
 
+/// The JSON of an answer that meets its schema, where there is one.
+fn fitting(said: &str, schema: Option<&Value>) -> Result<Value, String> {
+    let value = answer::json_in(said)?;
+    let wrong: Vec<String> = schema
+        .map(|schema| problems(schema, &value).iter().map(ToString::to_string).collect())
+        .unwrap_or_default();
+    if wrong.is_empty() { Ok(value) } else { Err(wrong.join("; ")) }
+}
+
+fn taken<T: DeserializeOwned>(said: &str, schema: Option<&Value>) -> Result<T, String> {
+    fitting(said, schema)?;
+    answer::taken(said)
+}
+
+/// Names under which models put the words of a step.
+const STEP_NAMES: [&str; 4] = ["step", "description", "text", "action"];
+
 /// A step as models write it: a string, or an object with one.
 fn text_of(step: Value) -> Option<String> {
     match step {
         Value::String(text) => Some(text),
         Value::Object(fields) => {
-            let named =
-                ["step", "description", "text", "action"].iter().find_map(|name| fields.get(*name)?.as_str());
+            let named = STEP_NAMES.iter().find_map(|name| fields.get(*name)?.as_str());
             named.map(str::to_owned)
         }
         Value::Null | Value::Bool(_) | Value::Number(_) | Value::Array(_) => None,
@@ -258,8 +349,8 @@ struct Outcome {
 }
 
 /// How a step went; an answer that cannot be read is a failure (C2).
-fn outcome_of(said: &str) -> (bool, String) {
-    match answer::taken::<Outcome>(said) {
+fn outcome_of(said: &str, schema: Option<&Value>) -> (bool, String) {
+    match taken::<Outcome>(said, schema) {
         Ok(outcome) => (outcome.success, outcome.output),
         Err(why) => (false, format!("the executor's answer cannot be read ({why}): {}", said.trim())),
     }
@@ -273,8 +364,8 @@ struct Verdict {
 }
 
 /// A verdict; one that cannot be read is `retry` (C3).
-fn verdict_of(said: &str) -> (Judgement, String) {
-    match answer::taken::<Verdict>(said) {
+fn verdict_of(said: &str, schema: Option<&Value>) -> (Judgement, String) {
+    match taken::<Verdict>(said, schema) {
         Ok(Verdict { verdict, reason }) => (verdict, reason),
         Err(why) => (Judgement::Retry, format!("the verdict cannot be read: {why}")),
     }
@@ -285,7 +376,13 @@ mod tests {
     use super::*;
 
     fn texts(said: &str) -> Vec<String> {
-        steps_of(said).into_iter().map(|step| step.text).collect()
+        let texts = |schema: Option<&Value>| -> Vec<String> {
+            steps_of(said, schema).into_iter().map(|step| step.text).collect()
+        };
+        let schema = plan_schema();
+        let by_schema = texts(Some(&schema));
+        assert_eq!(by_schema, texts(None), "the schema takes what is read without it, and nothing else");
+        by_schema
     }
 
     #[test]
@@ -294,6 +391,7 @@ mod tests {
         assert_eq!(texts("```json\n[{\"step\": \"a\"}, \"b\"]\n```"), ["a", "b"]);
         assert_eq!(texts("First look, then mend."), ["First look, then mend."]);
         assert_eq!(texts("[\"a\", 7]"), ["[\"a\", 7]"]);
+        assert_eq!(texts("[{\"note\": \"a\"}]"), ["[{\"note\": \"a\"}]"]);
         assert!(texts("[]").is_empty() && texts("```json\n[]\n```").is_empty());
         let prose = "Return `[]` where nothing is found, then run the tests.";
         assert_eq!(texts(prose), [prose]);
@@ -301,15 +399,31 @@ mod tests {
 
     #[test]
     fn an_outcome_that_cannot_be_read_is_a_failure_and_such_a_verdict_a_retry() {
+        let schema = outcome_schema();
+        let outcome_of = |said| outcome_of(said, Some(&schema));
         assert_eq!(outcome_of(r#"{"success": true, "output": "ok"}"#), (true, "ok".to_owned()));
         let (success, output) = outcome_of("It works!");
         assert!(!success && output.contains("It works!"));
+        let (success, output) = outcome_of(r#"{"success": "true", "output": "ok"}"#);
+        assert!(!success && output.contains("/success"), "{output}");
+        let schema = verdict_schema();
+        let verdict_of = |said| verdict_of(said, Some(&schema));
         assert_eq!(
             verdict_of(r#"{"verdict": "finish", "reason": "r"}"#),
             (Judgement::Finish, "r".to_owned())
         );
-        for said in ["go on", r#"{"verdict": "maybe"}"#, "{}"] {
+        for said in ["go on", r#"{"verdict": "maybe"}"#, "{}", r#"{"verdict": "finish", "reason": 7}"#] {
             assert_eq!(verdict_of(said).0, Judgement::Retry, "{said}");
         }
+    }
+
+    #[test]
+    fn both_versions_are_there_and_the_second_is_in_force() {
+        for review in [Review::FIRST, Review::SECOND] {
+            assert_eq!(super::super::engine(&review.id()).map(|engine| engine.id()), Some(review.id()));
+            let schemas = review.roles().iter().filter(|role| role.answer.is_some()).count();
+            assert_eq!(schemas, if review.version == 1 { 0 } else { 3 });
+        }
+        assert_eq!(super::super::newest("review").map(|engine| engine.id().version), Some(2));
     }
 }

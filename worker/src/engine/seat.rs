@@ -34,6 +34,18 @@ pub(super) const INVALID_MAX: u32 = 3;
 /// # Errors
 /// The decision that is due first.
 pub(super) fn first(run: &RunState, pins: &RunStarted) -> Result<(), Decision> {
+    ready(run, pins)?;
+    match &run.last_failure {
+        Some(failure) => Err(react::ask_again(run, pins, failure)),
+        None => Ok(()),
+    }
+}
+
+/// As [`first`], but for what follows a model's failure.
+///
+/// # Errors
+/// The decision that is due first.
+pub(super) fn ready(run: &RunState, pins: &RunStarted) -> Result<(), Decision> {
     if let Some(decision) = react::wishes_and_limits(run) {
         return Err(decision);
     }
@@ -46,11 +58,8 @@ pub(super) fn first(run: &RunState, pins: &RunStarted) -> Result<(), Decision> {
     let due = verification::mend(run, pins)
         .or_else(|| verification::cannot_run(run))
         .or_else(|| compaction::under_way(run, pins));
-    if let Some(decision) = due {
-        return Err(decision);
-    }
-    match &run.last_failure {
-        Some(failure) => Err(react::ask_again(run, pins, failure)),
+    match due {
+        Some(decision) => Err(decision),
         None => Ok(()),
     }
 }

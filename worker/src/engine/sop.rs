@@ -20,8 +20,8 @@ use docket_schema::{
     artifact::{DIFF_CARD, DiffCard, PLAN_CARD, PlanCard, REVIEW_REPORT, ReviewReport, TEST_REPORT},
     content::Content,
     run::{
-        BlockedWhy, Done, EngineRef, Fact, FailureKind, GateVerdict, Phase, PlanStep, RunOutcome, RunStarted,
-        RunState, StepKind, ToolStatus,
+        BlockedWhy, Done, EngineRef, Fact, FailureKind, GateVerdict, ModelFailed, Phase, PlanStep,
+        RunOutcome, RunStarted, RunState, StepKind, ToolStatus,
     },
     tool::ToolSet,
 };
@@ -98,6 +98,15 @@ impl Engine for Sop {
         Some(ToolSet::Core)
     }
 
+    // A call that goes on to the very end would leave no time to say how things stand (E6).
+    fn time_for_calls(&self, run: &RunState, budget_ms: u64) -> u64 {
+        if run.work.last_turn.is_some() || SopPhase::of(run) == Some(SopPhase::Complete) {
+            return budget_ms;
+        }
+        let share = (u128::from(budget_ms) * NEAR_PERCENT).div_ceil(100);
+        u64::try_from(share).unwrap_or(budget_ms)
+    }
+
     fn decide(&self, run: &RunState) -> Decision {
         budget::within(run, |pins| next(run, pins).unwrap_or_else(|decision| decision))
     }
@@ -105,7 +114,10 @@ impl Engine for Sop {
 
 /// What is next; either way round a decision.
 fn next(run: &RunState, pins: &RunStarted) -> Result<Decision, Decision> {
-    seat::first(run, pins).map_err(|decision| mode::gated(run, decision))?;
+    seat::ready(run, pins).map_err(|decision| mode::gated(run, decision))?;
+    if let Some(failure) = &run.last_failure {
+        failed(run, pins, failure)?;
+    }
     if let Some(decision) = seat::blind(run) {
         return Ok(decision);
     }
@@ -116,6 +128,26 @@ fn next(run: &RunState, pins: &RunStarted) -> Result<Decision, Decision> {
         Some(SopPhase::Verify) => verified(run, pins),
         Some(SopPhase::Review) => reviewed(run, pins),
         Some(SopPhase::Complete) => completed(run, pins),
+    }
+}
+
+/// What follows a model's failure: where what is left of the time is the last turn's, that turn; or another attempt.
+///
+/// # Errors
+/// The decision; none where it failed before the last turn, which is due.
+fn failed(run: &RunState, pins: &RunStarted, failure: &ModelFailed) -> Result<(), Decision> {
+    let attempt = || Err(react::ask_again(run, pins, failure));
+    match (&run.work.last_turn, SopPhase::of(run)) {
+        (Some((turn, _)), _) if run.turn < *turn => Ok(()),
+        (Some(_), _) | (None, Some(SopPhase::Complete)) => attempt(),
+        (None, phase) => {
+            let spent = run.asking.spent(&run.totals).worked_ms;
+            let after = spent.saturating_add(failure.retry_in_ms.unwrap_or(0));
+            if failure.needs_person || !is_near(pins.settings.time_max_ms, after, 0) {
+                return attempt();
+            }
+            Err(last_turn(run, phase.unwrap_or(SopPhase::Understand), &nearly_used_up("time")))
+        }
     }
 }
 
@@ -308,11 +340,18 @@ fn completed(run: &RunState, pins: &RunStarted) -> Result<Decision, Decision> {
                 Fact::Answered { role: BUILDER.to_owned(), content: json!({ "rationale": summary }) };
             Ok(seat::call(run, vec![answered], vec![seat::show_changes(run)]))
         }
-        _ if run.turn >= *turn => {
+        Some(Err(problem)) => {
+            let message = format!(
+                "{reason}, and its last turn called `complete_task` with what could not be taken: {}; {kept_work}",
+                super::escalation::cut(&problem)
+            );
+            Ok(seat::fail(run, why, &message))
+        }
+        None if run.turn >= *turn => {
             let message = format!("{reason}, and its last turn did not call `complete_task`; {kept_work}");
             Ok(seat::fail(run, why, &message))
         }
-        Some(Err(_)) | None => asked(run, pins),
+        None => asked(run, pins),
     }
 }
 
@@ -349,13 +388,20 @@ fn asked(run: &RunState, pins: &RunStarted) -> Result<Decision, Decision> {
         Heard::Silent(None) => mode::words(run, at),
     };
     match near_limit(run, pins).filter(|_| at != SopPhase::Complete) {
-        Some(which) => {
-            let reason = format!("{which} in phase `{at}`");
-            let last = Fact::LastTurn { turn: run.turn.next(), reason };
-            Ok(seat::conclude(run, vec![last, phase(SopPhase::Complete)]))
-        }
+        Some(which) => Ok(last_turn(run, at, &which)),
         None => Ok(seat::ask(run, pins, told)),
     }
+}
+
+/// One turn is left, since `which` limit is near.
+fn last_turn(run: &RunState, at: SopPhase, which: &str) -> Decision {
+    let reason = format!("{which} in phase `{at}`");
+    let last = Fact::LastTurn { turn: run.turn.next(), reason };
+    seat::conclude(run, vec![last, phase(SopPhase::Complete)])
+}
+
+fn nearly_used_up(budget: &str) -> String {
+    format!("the budget of {budget} is nearly used up")
 }
 
 /// A limit that leaves one turn.
@@ -374,7 +420,7 @@ fn near_limit(run: &RunState, pins: &RunStarted) -> Option<String> {
         ("money", settings.cost_max_nusd, spent.cost_nusd, money),
     ];
     let near = budgets.into_iter().find(|(_, max, spent, turn)| is_near(*max, *spent, *turn));
-    near.map(|(name, ..)| format!("the budget of {name} is nearly used up"))
+    near.map(|(name, ..)| nearly_used_up(name))
 }
 
 /// Whether a budget pays for one more turn, and not for two.

@@ -4,7 +4,8 @@
 //! sequence, which is the order of the pinned roles. Before each role the orchestrator is asked for its brief and for the
 //! results that it is to see; the role knows nothing else. Each answer is JSON by its role's schema, and is recorded. A
 //! tester's word that tests passed is not taken unless a command of its own ended, and then the runtime runs the final
-//! checks itself: what they say is the step's end. After the last role the orchestrator finishes or has another round,
+//! checks itself: what they say is the step's end. Where there are none but linters, its own last `run_tests` must have
+//! passed. After the last role the orchestrator finishes or has another round,
 //! three at most, and one more for what a person says after the last; what a role sent back, or a check that fails, it
 //! cannot finish. The final checks have the last word.
 
@@ -127,8 +128,10 @@ fn answered(run: &RunState, pins: &RunStarted, role: &str) -> Result<Decision, D
     let checking = format!("round {}: checks of what the {role} says", round_of(run));
     if run.work.phase.as_ref() == Some(&checking) {
         let (success, output) = match seat::checks(run, pins)? {
-            Checked::Passed if run.work.checks.is_empty() => {
-                (true, "tests passed, as it says; there are no checks that the runtime could run".to_owned())
+            Checked::Passed if !verification::proves(run, pins) => {
+                let told =
+                    "tests passed, as `run_tests` says; there are no checks that the runtime could run";
+                (true, told.to_owned())
             }
             Checked::Passed => (true, "tests passed, and so did the checks that the runtime ran".to_owned()),
             Checked::Failed => {
@@ -138,7 +141,8 @@ fn answered(run: &RunState, pins: &RunStarted, role: &str) -> Result<Decision, D
         };
         return Ok(ended(run, Vec::new(), (success, output)));
     }
-    let take = |content: Value| plausible(run, role, &content).map(|()| content);
+    let proves = verification::proves(run, pins);
+    let take = |content: Value| plausible(run, role, &content, proves).map(|()| content);
     let content =
         seat::answer(run, pins, &format!("answer of the {role}"), take, |problem| spent(run, role, problem))?;
     let fact = Fact::Answered { role: role.to_owned(), content: content.clone() };
@@ -166,12 +170,21 @@ fn says(content: &Value, field: &str, word: &str) -> bool {
     content.get(field).and_then(Value::as_str) == Some(word)
 }
 
-/// Whether an answer can be so, by what was seen of its role.
-fn plausible(run: &RunState, role: &str, content: &Value) -> Result<(), String> {
-    if role == TESTER && says(content, "outcome", "passed") && run.work.commands_ended == 0 {
-        return Err(
-            "`/outcome`: it is \"passed\", and you ran nothing: run the tests, or say \"none\"".to_owned()
-        );
+/// Whether an answer can be so, by what was seen of its role; what it says of tests is proven by checks later, where
+/// there are any.
+fn plausible(run: &RunState, role: &str, content: &Value, proves: bool) -> Result<(), String> {
+    if role != TESTER || !says(content, "outcome", "passed") {
+        return Ok(());
+    }
+    let so = "`/outcome`: it is \"passed\"";
+    if run.work.commands_ended == 0 {
+        return Err(format!("{so}, and you ran nothing: run the tests, or say \"none\""));
+    }
+    if !proves && !run.work.tests_passed {
+        return Err(format!(
+            "{so}, and nothing shows it: your last `run_tests` did not pass, or there was none after your last edit. \
+             Run it; where it finds no tests, say \"none\" and what you looked at"
+        ));
     }
     Ok(())
 }

@@ -32,6 +32,11 @@ pub(super) fn checks(run: &RunState, pins: &RunStarted) -> Vec<GateSpec> {
     syntax.into_iter().chain(linters).chain(others).collect()
 }
 
+/// Whether there is a check by which the runtime can tell that the work is right: a linter alone cannot.
+pub(super) fn proves(run: &RunState, pins: &RunStarted) -> bool {
+    !pins.gates.is_empty() || new_tests(run, pins).is_some()
+}
+
 /// How tests that fail are mended: a missing import that a linter finds, also one that the project never asked for.
 /// Those it asked for are checks of their own.
 fn imports(run: &RunState, pins: &RunStarted, gate: &GateSpec) -> Option<Mend> {

@@ -212,6 +212,19 @@ mod tests {
         assert!(out.text().starts_with("ended after its time limit of 1 s"));
     }
 
+    /// Of a command whose end is not learned nobody knows what it did: the tree is walked.
+    #[test]
+    fn what_breaks_midway_may_have_changed_the_tree() {
+        let mut w = Workspace::new(&[("test.sh", "echo tested > tested\n")]);
+        w.breaks();
+        let calls = [(NAME, json!({"command": "echo x > made"}), "made"), ("run_tests", json!({}), "tested")];
+        for (tool, args, made) in calls {
+            let out = w.call(tool, args);
+            assert!(out.is_error && out.text().contains("the sandbox is lost"), "{}", out.text());
+            assert!(out.facts.may_have_changed_tree && w.path(made).exists(), "{tool}");
+        }
+    }
+
     #[test]
     fn no_command_goes_on_beyond_the_runs_time() {
         let mut w = Workspace::new(&[]);

@@ -30,7 +30,7 @@ impl Workspace {
     pub(super) fn new(files: &[(&str, &str)]) -> Self {
         let temp = tempfile::tempdir().expect("temporary folder");
         let dir = Dir::open_ambient_dir(temp.path(), ambient_authority()).expect("opens");
-        let runner = ShellRunner { root: temp.path().to_owned() };
+        let runner = ShellRunner { root: temp.path().to_owned(), breaks: false };
         let (read_set, settings) = (ReadSet::new(), ToolSettings::default());
         let (outputs, base) = (WholeOutputs::new(), BaseView::default());
         let out = Self { temp, runner, dir, read_set, settings, tests: None, outputs, base };
@@ -38,6 +38,11 @@ impl Workspace {
             out.write(path, text);
         }
         out
+    }
+
+    /// From now on a command's end is not learned: it ran, and its sandbox is lost.
+    pub(super) fn breaks(&mut self) {
+        self.runner.breaks = true;
     }
 
     pub(super) fn path(&self, path: &str) -> PathBuf {
@@ -128,13 +133,15 @@ impl Workspace {
 
 struct ShellRunner {
     root: PathBuf,
+    breaks: bool,
 }
 
 impl Runner for ShellRunner {
     fn run(&self, spec: CommandSpec) -> BoxFuture<'_, Result<CommandOutput, RunnerError>> {
-        Box::pin(
-            async move { run(&self.root, &spec).map_err(|error| RunnerError { reason: error.to_string() }) },
-        )
+        Box::pin(async move {
+            let done = run(&self.root, &spec).map_err(|error| RunnerError { reason: error.to_string() })?;
+            if self.breaks { Err(RunnerError { reason: "the sandbox is lost".to_owned() }) } else { Ok(done) }
+        })
     }
 }
 

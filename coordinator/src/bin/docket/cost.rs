@@ -9,7 +9,7 @@ use docket_worker::client::Client;
 
 use crate::{
     access::{Access, Need},
-    batch,
+    batch, children,
     context::Context,
     display::{self, Cell, Table},
     fail::{Exit, Outcome},
@@ -37,7 +37,7 @@ Examples:
   docket cost --since 30d --jsonl > calls.jsonl"
 )]
 pub(crate) struct Args {
-    /// A run, or a task: all its runs
+    /// A run, or a task: all its runs; with all that was given away in them
     id: Option<String>,
     /// The tasks of this batch: its name, the last part of it, or its id
     #[arg(long, value_name = "BATCH", conflicts_with = "id")]
@@ -122,14 +122,27 @@ pub(crate) async fn run(cx: Context, args: Args) -> Outcome {
     Ok(Exit::Ok)
 }
 
-async fn query(client: &Client, args: &Args) -> Outcome<CostQuery> {
+async fn found(client: &Client, args: &Args) -> Outcome<Vec<RunCost>> {
     let query = CostQuery { calls: args.jsonl || args.by == By::Call, ..CostQuery::default() };
-    if let Some(id) = &args.id {
-        return Ok(match resolve::named(client, id).await? {
-            Named::Run(run) => CostQuery { run: Some(run), ..query },
-            Named::Task(task) => CostQuery { task: Some(task), ..query },
-        });
+    let Some(id) = &args.id else {
+        // What was given away is of the same batch, and its calls have their own time.
+        return pages(client, window(client, args, query).await?).await;
+    };
+    let (of, runs) = match resolve::named(client, id).await? {
+        Named::Run(run) => (CostQuery { run: Some(run), ..query.clone() }, vec![run]),
+        Named::Task(task) => {
+            let runs = client.task(task).await?.runs.iter().map(|run| run.id).collect();
+            (CostQuery { task: Some(task), ..query.clone() }, runs)
+        }
+    };
+    let mut found = pages(client, of).await?;
+    for child in children::below(client, &runs).await? {
+        found.extend(pages(client, CostQuery { task: Some(child.view.task.id), ..query.clone() }).await?);
     }
+    Ok(found)
+}
+
+async fn window(client: &Client, args: &Args, query: CostQuery) -> Outcome<CostQuery> {
     if let Some(name) = &args.batch {
         return Ok(CostQuery { batch: Some(batch::meant(client, name).await?), ..query });
     }
@@ -144,8 +157,7 @@ async fn query(client: &Client, args: &Args) -> Outcome<CostQuery> {
     Ok(CostQuery { from: Some(week.begins_at()), until: Some(week.ends_at()), ..query })
 }
 
-async fn found(client: &Client, args: &Args) -> Outcome<Vec<RunCost>> {
-    let mut query = query(client, args).await?;
+async fn pages(client: &Client, mut query: CostQuery) -> Outcome<Vec<RunCost>> {
     let mut runs = Vec::new();
     loop {
         let page = client.cost(&query).await?;

@@ -124,8 +124,7 @@ impl Change {
 
 fn engine(name: &str) -> Outcome<EngineRef> {
     docket_worker::engine::newest(name).map(|engine| engine.id()).ok_or_else(|| {
-        let known: Vec<String> =
-            docket_worker::engine::engines().iter().map(|known| known.id().name).collect();
+        let known = docket_worker::engine::names();
         let message = format!("there is no engine `{name}`; this build has {}", known.join(", "));
         Failure::new(Exit::Usage, message)
     })

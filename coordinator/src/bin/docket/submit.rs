@@ -283,8 +283,7 @@ impl TaskArgs {
     pub(crate) fn check_engine(&self, cx: &Context) -> Outcome<()> {
         let engine = self.engine(cx);
         if docket_worker::engine::newest(engine).is_none() {
-            let known: Vec<String> =
-                docket_worker::engine::engines().iter().map(|known| known.id().name).collect();
+            let known = docket_worker::engine::names();
             let message = format!("there is no engine `{engine}`; this build has {}", known.join(", "));
             return Err(Failure::new(Exit::Usage, message));
         }

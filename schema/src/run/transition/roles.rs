@@ -74,6 +74,7 @@ impl RunState {
         self.work.problem = None;
         self.work.done.clear();
         self.work.commands_ended = 0;
+        self.work.tests_passed = false;
         self.work.tries += 1;
         Ok(())
     }

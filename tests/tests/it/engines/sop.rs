@@ -370,6 +370,12 @@ calls = [
     let played = play_on(&FILES, &[PLANS, MENDS, &says("Just a moment.")].concat(), &flags).await?;
     ensure!(played.outcome.contains("its last turn did not call `complete_task`"), "{}", played.outcome);
     played.kept("sop-last-turn-silent").await?;
+    // What cannot be taken is told as that.
+    let hollow = "[[talks.turns]]\ncalls = [{ name = \"complete_task\", args = {} }]\n";
+    let hollow = play_on(&FILES, &[PLANS, MENDS, hollow].concat(), &flags).await?;
+    let told = "its last turn called `complete_task` with what could not be taken: ";
+    ensure!(hollow.outcome.contains(told) && hollow.outcome.contains("`summary`"), "{}", hollow.outcome);
+    hollow.kept("sop-last-turn-hollow").await?;
     ensure!(
         played.diff.contains("+    return 2") && played.kind("ModelAnswered").count() == 3,
         "{}",
@@ -400,6 +406,34 @@ calls = [
     let end = played.kind("RunEnded").next().context("an end")?;
     ensure!(end["summary"].to_string().contains("nothing is checked yet"), "{asked:?} {end}");
     played.kept("sop-tokens").await?;
+    Ok(())
+}
+
+/// A command or an answer that would take all of the time leaves some for the last turn.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn of_a_budget_of_time_a_last_turn_is_left_whatever_takes_it() -> Result<()> {
+    let ends = r#"
+[[talks.turns]]
+when = { last_text_contains = "This is your last turn" }
+calls = [{ name = "complete_task", args = { summary = "f returns 2; nothing is checked yet" } }]
+"#;
+    let sleeps = "[[talks.turns]]\ncalls = [{ name = \"run_command\", args = { command = \"sleep 60\" } }]\n";
+    let thinks = "or = [{ text = \"Hm.\", delay_ms = 60000 }]\n";
+    let flags = [&TESTED[..], &["--max-time", "10s"]].concat();
+    for (name, takes) in [("sop-time-command", [sleeps, ends]), ("sop-time-model", [ends, thinks])] {
+        let played = play_on(&FILES, &[PLANS, MENDS, &takes.concat()].concat(), &flags).await?;
+        played.has(&[
+            "last turn: \"the budget of time is nearly used up in phase `implement`\"",
+            "phase complete",
+        ])?;
+        ensure!(played.nudged("This is your last turn") == 1, "{name}: {:#?}", played.gists);
+        let outcome = &played.outcome;
+        ensure!(outcome.starts_with("limit: ") && outcome.contains("1 path is changed"), "{name}: {outcome}");
+        let end = played.kind("RunEnded").next().context("an end")?;
+        ensure!(end["summary"].to_string().contains("nothing is checked yet"), "{name}: {end}");
+        ensure!(played.diff.contains("+    return 2"), "{name}: {}", played.diff);
+        played.kept(name).await?;
+    }
     Ok(())
 }
 

@@ -17,6 +17,7 @@ const READ: &str = "!{ name = \"read_file\", args = { path = \"a.py\" } }";
 const EDIT: &str = "!{ name = \"edit_file\", args = { path = \"a.py\", edits = [ { search = \"    return 1\", replace = \"    return 2\" } ] } }";
 const TESTS: &str =
     "!{ name = \"run_command\", args = { command = \"python3 -c 'import a; assert a.f() == 2'\" } }";
+const RUN_TESTS: &str = "!{ name = \"run_tests\", args = {} }";
 const DESIGNED: &str =
     r#"{"design": "DESIGNED: f returns 2", "files": [{"path": "a.py", "change": "return 2"}]}"#;
 const DONE: &str = r#"{"done": true, "summary": "CODED: f returns 2"}"#;
@@ -304,27 +305,31 @@ async fn a_round_begins_with_whoever_sent_the_work_back_and_not_behind_it() -> R
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn without_checks_a_tester_is_believed_and_that_is_told() -> Result<()> {
+async fn without_checks_a_tester_claims_no_tests_that_nothing_shows() -> Result<()> {
     let run = |line: &str| format!("!{{ name = \"run_command\", args = {{ command = \"{line}\" }} }}");
+    let looked = r#"{"outcome": "none", "summary": "there are no tests; it says two"}"#;
     let otherwise = [
         talk("architect", "BRIEF", &[DESIGNED]),
         talk("coder", "BRIEF", &[&run("echo two > notes.txt"), DONE]),
-        talk("tester", "BRIEF", &[&run("grep two notes.txt"), PASSED]),
+        talk(
+            "tester",
+            "BRIEF",
+            &[&run("false"), PASSED, &run("grep two notes.txt"), PASSED, RUN_TESTS, looked],
+        ),
     ];
     let played = play_on(&[("notes.txt", "one\n")], &team(&otherwise), &["--engine", "team"]).await?;
+    let told = "\"`/outcome`: it is \\\"passed\\\", and nothing shows it";
     played.has(&[
         "tester: round 1",
+        told,
+        told,
         "answered tester",
         "step 3 done",
         "reviewer: round 1",
         "verdict finish",
     ])?;
     ensure!(played.count("check passed") == 0 && played.outcome == "succeeded", "{:#?}", played.gists);
-    let told = "there are no checks that the runtime could run";
-    ensure!(
-        played.events.iter().any(|event| event["kind"] == "Concluded" && event.to_string().contains(told))
-    );
-    Ok(())
+    played.kept("team-tests-unproven").await
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

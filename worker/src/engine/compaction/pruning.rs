@@ -10,12 +10,18 @@ use docket_schema::{
     tool::ToolSet,
 };
 
-use super::steps::line_of;
+use super::{KEPT_STEPS, steps::line_of};
 
 /// A way to make an old result shorter.
 pub(crate) trait Pruning: Sync {
     /// What stands in the result's place. What is no shorter leaves the result as it is.
     fn pruned(&self, tool: &ToolUse, content: &Content, is_error: bool) -> String;
+
+    /// How many of the model's last answers, each with its results, it leaves whole where that gains enough to be worth
+    /// it; the usual number where it does not.
+    fn whole(&self) -> usize {
+        KEPT_STEPS
+    }
 }
 
 /// The strategy of a run: by its tools, for only the wide set has one that shows the rest.
@@ -55,6 +61,11 @@ impl Pruning for HeadAndTail {
         let (head, tail) = (&text[..at(HEAD_CHARS)], &text[at(chars - TAIL_CHARS)..]);
         let left_out = chars - HEAD_CHARS - TAIL_CHARS;
         format!("{head}\n[{left_out} {note}]\n{tail}")
+    }
+
+    // An answer and its results are two messages: 24 of them (C6: the last 20 to 30).
+    fn whole(&self) -> usize {
+        12
     }
 }
 

@@ -166,15 +166,7 @@ pub(super) struct EngineName(String);
 impl EngineName {
     /// All of them, in the order in which engines are listed everywhere.
     pub(super) fn all() -> Vec<Self> {
-        let mut all: Vec<Self> = Vec::new();
-        for engine in docket_worker::engine::engines() {
-            let name = Self(engine.id().name);
-            // Older versions of an engine have its name as well.
-            if !all.contains(&name) {
-                all.push(name);
-            }
-        }
-        all
+        docket_worker::engine::names().into_iter().map(Self).collect()
     }
 }
 

@@ -25,6 +25,7 @@ use super::{
     suite::Suite,
 };
 use crate::{
+    children,
     context::Context,
     fail::{Exit, Failure, Outcome},
     serve::{Served, ServerArgs},
@@ -186,6 +187,11 @@ async fn result(
     numbers: &Numbers,
 ) -> Outcome<EvalResult> {
     let view = client.task(one.id).await?;
+    // What it gave away is part of it.
+    let runs: Vec<_> = view.runs.iter().map(|run| run.id).collect();
+    let given = children::below(client, &runs).await?.into_iter().map(|child| child.view.task.id);
+    let spent = std::iter::once(one.id).chain(given).filter_map(|task| numbers.cost.get(&task));
+    let cost = spent.fold(CostSums::default(), |sums, of| sums.plus(*of));
     let run = view.task.last_run;
     let state = match run {
         Some(run) => Some(show::fold(client, run).await?),
@@ -232,7 +238,7 @@ async fn result(
         accepted,
         checks,
         turns: state.as_ref().map_or(0, |state| state.turn.0.into()),
-        cost: numbers.cost.get(&one.id).copied().unwrap_or_default(),
+        cost,
         worked_ms: state.as_ref().map_or(0, |state| state.asking.spent(&state.totals).worked_ms),
         wall_ms: spans.sum(),
         artifacts,
