@@ -76,7 +76,8 @@ pub struct Savings {
 
 /// What [`Savings`] take for granted.
 pub const SAVINGS_ASSUME: &str = "the main model alone had used the same tokens: as many calls, requests and answers of \
-                                  the same length, the same share found in its cache";
+                                  the same length, the same share found in its cache; each run is compared with its \
+                                  own main model, also one that another gave away";
 
 impl Savings {
     fn of(sums: &CostSums, mut strong: Vec<String>) -> Self {

@@ -28,6 +28,8 @@ mod blocked_tests;
 mod forked_tests;
 #[cfg(test)]
 pub(crate) mod tests;
+#[cfg(test)]
+mod work_tests;
 
 pub use asking::*;
 pub use compacted::*;

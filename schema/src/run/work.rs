@@ -395,7 +395,10 @@ impl Work {
             self.commands_ended += u32::from(exit.is_some());
             self.tests_passed = match tool.name.as_str() {
                 RUNS_TESTS => exit == Some(0) && event.facts.tests.is_none_or(|counts| counts.total() > 0),
-                _ => self.tests_passed && event.facts.changed.is_empty(),
+                // What a command did is not known; whoever looked on by one runs the tests again.
+                _ => {
+                    self.tests_passed && event.facts.changed.is_empty() && !event.facts.may_have_changed_tree
+                }
             };
         }
         let findings = event.facts.lint.iter().any(|seen| seen.status == LintStatus::Findings);

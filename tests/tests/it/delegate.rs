@@ -361,6 +361,7 @@ async fn a_child_that_fails_has_one_try_and_is_in_its_parents_cost() -> Result<(
         let spent = all.asking.spent(&all.totals).tokens;
         ensure!(tokens(&cost["total"]) == spent, "{spent}: {cost}");
     }
+    keeps(&stage, &task, "delegate-child-fails").await?;
     stage.end().await
 }
 

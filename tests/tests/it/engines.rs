@@ -54,6 +54,16 @@ impl Played {
         Ok(())
     }
 
+    /// The first message of the `nth` time that a role was taken up.
+    fn opening(&self, role: &str, nth: usize) -> Result<String> {
+        let is_meant = |event: &&Value| event["kind"] == "RoleBegan" && event["payload"]["role"] == role;
+        let event = self.events.iter().filter(is_meant).nth(nth);
+        let event = event.with_context(|| format!("{role} {nth}: {:#?}", self.gists))?;
+        let parts = event["payload"]["opening"].as_array().context("an opening")?;
+        let text = |part: &Value| part["text"].as_str().map_or_else(|| part.to_string(), str::to_owned);
+        Ok(parts.iter().map(|part| format!("{}\n", text(part))).collect())
+    }
+
     fn count(&self, what: &str) -> usize {
         self.gists.iter().filter(|gist| gist.contains(what)).count()
     }

@@ -206,6 +206,19 @@ async fn engines_are_compared_over_what_all_were_tried_with() -> Result<()> {
     ensure!(artifacts("sop")? == Ratio { of: 5, all: 5 } && artifacts("react")? == Ratio { of: 1, all: 1 });
     let left: BTreeSet<&str> = report.left_out.iter().map(|left| left.task.as_str()).collect();
     ensure!(left.contains("one-usage"), "what has no script for an engine is told: {left:?}");
+    // A person reads one table, in which each has its line.
+    let suite = samples();
+    let engines = ENGINES.iter().flat_map(|name| ["--engine".as_ref(), name.as_ref()]);
+    let args = ["eval".as_ref(), suite.as_os_str(), "--only".as_ref(), "core/shopping-list".as_ref()];
+    let said = docket(home.path(), &args.into_iter().chain(engines).collect::<Vec<&OsStr>>()).await?.ok()?;
+    let mut lines = said.lines().skip_while(|line| !line.starts_with("ENGINE"));
+    let head = lines.next().with_context(|| format!("a table of engines: {said}"))?;
+    for column in ["PASSED", "SUCCEEDED", "TURNS", "TOKENS", "COST", "TIME", "ARTIFACTS"] {
+        ensure!(head.contains(column), "{head}");
+    }
+    let named: Vec<&str> =
+        lines.map_while(|line| line.split_whitespace().next()).take(ENGINES.len()).collect();
+    ensure!(named == ENGINES, "{said}");
     Ok(())
 }
 

@@ -179,6 +179,28 @@ fn every_kind_of_event_occurs_in_a_golden_log() -> Result<()> {
     Ok(())
 }
 
+/// What a later build is held to are the rules in force, not those before them.
+#[test]
+fn each_engine_in_force_has_golden_logs() -> Result<()> {
+    let begun: BTreeSet<(String, u16)> = runs()?
+        .into_iter()
+        .filter_map(|(_, run)| {
+            let started = run.events.iter().find(|event| event.kind == "RunStarted")?;
+            let started: serde_json::Value = serde_json::from_str(started.payload.as_str()).ok()?;
+            let engine = &started["engine"];
+            Some((engine["name"].as_str()?.to_owned(), u16::try_from(engine["version"].as_u64()?).ok()?))
+        })
+        .collect();
+    for name in docket_worker::engine::names() {
+        let newest = docket_worker::engine::newest(name).context("an engine")?.id();
+        ensure!(
+            begun.contains(&(newest.name.clone(), newest.version)),
+            "no golden log of {newest:?} among {begun:?}"
+        );
+    }
+    Ok(())
+}
+
 #[test]
 fn the_streams_of_no_run_are_chained_and_read() -> Result<()> {
     for (name, events) in streams()? {

@@ -18,15 +18,12 @@ use super::{
 };
 use crate::{
     clock,
-    engine::ModelCall,
+    engine::{ANSWER_INLINE_BYTES_MAX, ModelCall},
     model::{Attempt, Delta, ModelError, Rendered, TimeoutKind, next_delay},
     progress::ProgressNote,
     tools,
     workspace::SnapshotError,
 };
-
-/// Text of an answer stays in its event up to this: engines read it to decide.
-const ANSWER_INLINE_BYTES_MAX: usize = 64 * 1024;
 
 /// Arguments of all calls of an answer, in bytes of JSON: they stand in its event, and an append that
 /// is too large would throw the answer away, to be paid for again.

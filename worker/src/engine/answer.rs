@@ -3,6 +3,9 @@
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
+/// Text of an answer stays in its event up to this: engines read it to decide.
+pub(crate) const ANSWER_INLINE_BYTES_MAX: usize = 64 * 1024;
+
 /// The first JSON object or array of a text: the whole of it, in a fence, or between words.
 ///
 /// # Errors

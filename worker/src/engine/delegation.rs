@@ -129,7 +129,9 @@ pub(crate) fn allowances(
     let Spent { tokens, cost_nusd, worked_ms } = run.asking.spent(&run.totals);
     let mut tokens = Rest::of(settings.tokens_max, tokens, "tokens");
     let mut cost = Rest::of(settings.cost_max_nusd, cost_nusd, "nano-dollars");
-    let mut time = Rest::of(settings.time_max_ms, worked_ms, "milliseconds");
+    let time_max_ms = super::engine(&pins.engine)
+        .map_or(settings.time_max_ms, |engine| engine.time_for_calls(run, settings.time_max_ms));
+    let mut time = Rest::of(time_max_ms, worked_ms, "milliseconds");
     let mut all = Vec::new();
     for tool in calls {
         let asked = tools::delegate_args(tool).ok();

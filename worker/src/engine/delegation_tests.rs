@@ -6,13 +6,13 @@ use docket_schema::{
     message::{CallId, ModelRef, ToolUse},
     run::{
         BlockedWhy, ChildAnswered, Delegated, PauseRequested, RoleSpec, RunBlocked, RunPaused, RunSettings,
-        Stage, ToolFinished, ToolRequested, ToolStatus, Unpaused, Verdict, WriteScope,
+        RunStarted, Stage, ToolFinished, ToolRequested, ToolStatus, Unpaused, Verdict, WriteScope,
     },
     tool::{ChildFacts, RecoveryClass, ToolFacts},
 };
 use serde_json::{Value, json};
 
-use super::{Act, PlannedTool, RoleDef, delegation, react_tests::Log};
+use super::{Act, Engine as _, PlannedTool, RoleDef, Sop, delegation, react_tests::Log};
 
 fn may() -> RunSettings {
     RunSettings { plan_asks_max: 0, delegation_depth_max: 1, ..RunSettings::default() }
@@ -178,17 +178,22 @@ fn beyond_the_number_nothing_is_given_away() {
 fn what_children_may_use_is_of_what_is_left() {
     let settings = RunSettings { time_max_ms: 8000, ..may() };
     let log = log(settings);
-    let pins = log.state.pins.clone().expect("started");
+    let mut pins = log.state.pins.clone().expect("started");
     let tool = |nth| {
         let (name, args) = piece(&json!({}));
         ToolUse { call: CallId::tool(Turn(1), nth), name: name.to_owned(), args, malformed: None }
     };
     let calls = [tool(0), tool(1)];
-    let times: Vec<Option<u64>> = delegation::allowances(&log.state, &pins, &[&calls[0], &calls[1]])
-        .into_iter()
-        .map(|allowed| allowed.expect("enough is left").time_ms)
-        .collect();
-    assert_eq!(times, [Some(4000), Some(2000)]);
+    let times = |pins: &RunStarted| -> Vec<Option<u64>> {
+        delegation::allowances(&log.state, pins, &[&calls[0], &calls[1]])
+            .into_iter()
+            .map(|allowed| allowed.expect("enough is left").time_ms)
+            .collect()
+    };
+    assert_eq!(times(&pins), [Some(4000), Some(2000)]);
+    // Whoever has a last word leaves it time: nine tenths are to be shared.
+    pins.engine = Sop.id();
+    assert_eq!(times(&pins), [Some(3600), Some(1800)]);
 }
 
 #[test]

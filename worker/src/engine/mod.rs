@@ -47,6 +47,7 @@ mod verification;
 #[cfg(test)]
 mod verification_tests;
 
+pub(crate) use answer::ANSWER_INLINE_BYTES_MAX;
 pub use architect::Architect;
 pub use asked::{RoleError, roles_of};
 pub(crate) use budget::most;

@@ -191,9 +191,20 @@ fn planned(run: &RunState, pins: &RunStarted) -> Result<Decision, Decision> {
         let opening = for_planner(run, pins);
         return Ok(seat::begin(run, Vec::new(), Begins { role: PLANNER.to_owned(), about, opening }));
     }
-    let said = seat::speak(run, pins)?;
-    let steps = steps_of(seat::words(said), schema(run, pins));
+    let Content::Text(said) = seat::speak(run, pins)? else { return Ok(too_long(run)) };
+    let steps = steps_of(said, schema(run, pins));
     Ok(seat::conclude(run, vec![Fact::Planned { steps }]))
+}
+
+/// A plan that no request can quote is no plan without steps, which would end the work: it is asked for again.
+fn too_long(run: &RunState) -> Decision {
+    let problem = seat::too_long();
+    if run.work.invalid_counted() + 1 >= seat::INVALID_MAX {
+        let message =
+            format!("{} plans in a row could not be taken; the last one: {problem}", seat::INVALID_MAX);
+        return seat::fail(run, FailureKind::Plan, &message);
+    }
+    seat::conclude(run, vec![Fact::Invalid { what: "plan".to_owned(), problem }])
 }
 
 fn executed(run: &RunState, pins: &RunStarted, at: usize, steps: &[PlanStep]) -> Result<Decision, Decision> {

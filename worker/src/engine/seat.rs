@@ -6,7 +6,7 @@
 //! recorded before anything follows from it.
 
 use docket_schema::{
-    content::{Content, INLINE_BYTES_MAX},
+    content::Content,
     message::{CallId, StopReason, ToolUse},
     run::{
         BlockedWhy, Fact, FailureKind, Phase, PlanStep, RunOutcome, RunStarted, RunState, StepKind,
@@ -17,7 +17,7 @@ use serde_json::{Value, json};
 
 use super::{
     Act, Begins, Conclusion, Decision,
-    answer::json_in,
+    answer::{ANSWER_INLINE_BYTES_MAX, json_in},
     answer_tokens_max, blockers, compaction, delegation, escalation,
     json_schema::problems,
     models, permission,
@@ -165,12 +165,15 @@ pub(super) fn answer<T>(
     }
 }
 
+/// What is wrong with an answer that stands in no event.
+pub(super) fn too_long() -> String {
+    format!("it is longer than the {ANSWER_INLINE_BYTES_MAX} bytes that an answer may have: say less")
+}
+
 /// An answer as its schema wants it.
 fn structured(said: &Content, schema: Option<&Value>) -> Result<Value, String> {
     let Content::Text(text) = said else {
-        return Err(format!(
-            "it is longer than the {INLINE_BYTES_MAX} bytes that an answer may have: say less"
-        ));
+        return Err(too_long());
     };
     let Some(schema) = schema else { return Ok(Value::String(text.trim().to_owned())) };
     let value = json_in(text)?;

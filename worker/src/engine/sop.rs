@@ -369,6 +369,8 @@ fn spoken_to(run: &RunState, pins: &RunStarted, card: &PlanCard) -> Decision {
 fn asked(run: &RunState, pins: &RunStarted) -> Result<Decision, Decision> {
     let at = SopPhase::of(run).unwrap_or(SopPhase::Understand);
     let told = match seat::heard(run, pins)? {
+        // What was said before says nothing of it, whatever that was.
+        _ if at == SopPhase::Complete && run.work.last_turn.is_some() => mode::words(run, at),
         Heard::Words(_) => {
             if let Some(question) = react::blocked_question(run.last_text.as_ref(), true) {
                 return Ok(seat::block(run, question, BlockedWhy::Model));

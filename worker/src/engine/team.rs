@@ -182,7 +182,7 @@ fn plausible(run: &RunState, role: &str, content: &Value, proves: bool) -> Resul
     }
     if !proves && !run.work.tests_passed {
         return Err(format!(
-            "{so}, and nothing shows it: your last `run_tests` did not pass, or there was none after your last edit. \
+            "{so}, and nothing shows it: your last `run_tests` did not pass, or there was none after your last edit or command. \
              Run it; where it finds no tests, say \"none\" and what you looked at"
         ));
     }

@@ -134,16 +134,6 @@ impl Said<'_> {
     }
 }
 
-/// The first message of the `nth` time that a role was taken up.
-fn opening(played: &Played, role: &str, nth: usize) -> Result<String> {
-    let mut begun =
-        played.events.iter().filter(|event| event["kind"] == "RoleBegan" && event["payload"]["role"] == role);
-    let event = begun.nth(nth).with_context(|| format!("{role} {nth}: {:#?}", played.gists))?;
-    let parts = event["payload"]["opening"].as_array().context("an opening")?;
-    let text = |part: &Value| part["text"].as_str().map_or_else(|| part.to_string(), str::to_owned);
-    Ok(parts.iter().map(|part| format!("{}\n", text(part))).collect())
-}
-
 fn answers(played: &Played) -> usize {
     played.events.iter().filter(|event| event["kind"] == "ModelAnswered").count()
 }
@@ -186,13 +176,13 @@ async fn a_plan_is_carried_out_file_by_file_and_verified() -> Result<()> {
         ensure!(played.diff.contains(holds), "{holds}: {}", played.diff);
     }
     // One file, the words for it, what was done to it before; nothing of the task, nothing of other files.
-    let (first, third) = (opening(&played, "coder", 0)?, opening(&played, "coder", 2)?);
+    let (first, third) = (played.opening("coder", 0)?, played.opening("coder", 2)?);
     ensure!(first.contains("tests/test_a.py wants it") && first.contains("return 1\n"), "{first}");
     // The task's text is a blob of its own.
     ensure!(!first.contains("blob") && !first.contains("before:"), "{first}");
     ensure!(third.contains("What was done to `a.py` before: - return 2 from f (+1 −1)"), "{third}");
     ensure!(third.contains("return 2\n") && !third.contains("def g"), "{third}");
-    let judged = opening(&played, "verifier", 0)?;
+    let judged = played.opening("verifier", 0)?;
     for holds in ["-    return 1\n+    return 2", "new file b.py", "+def h():", "The check `tests` passed"] {
         ensure!(judged.contains(holds), "{holds}: {judged}");
     }
@@ -233,7 +223,7 @@ async fn a_patch_that_fails_is_tried_twice_more_and_then_goes_back_to_the_archit
         "verdict finish",
     ])?;
     ensure!(played.outcome == "succeeded" && played.count("coder:") == 3, "{:#?}", played.gists);
-    let (second, third) = (opening(&played, "coder", 1)?, opening(&played, "coder", 2)?);
+    let (second, third) = (played.opening("coder", 1)?, played.opening("coder", 2)?);
     ensure!(second.contains("could not be applied") && second.contains("return 1\n"), "{second}");
     ensure!(
         !second.contains("The patch was:") && third.contains("The patch was:\n*** Begin Patch"),
@@ -275,6 +265,12 @@ async fn a_patch_that_names_another_file_is_refused_by_the_runtime_and_that_is_a
             "{}",
             played.diff
         );
+        played
+            .kept(&format!(
+                "architect-foreign-{}",
+                other.rsplit('/').next().unwrap_or(other).replace('.', "-")
+            ))
+            .await?;
     }
     Ok(())
 }
@@ -294,7 +290,7 @@ async fn what_fails_for_what_was_written_the_coder_mends_once() -> Result<()> {
         "verdict finish",
     ])?;
     ensure!(played.outcome == "succeeded" && played.count("architect:") == 1, "{:#?}", played.gists);
-    ensure!(opening(&played, "coder", 1)?.contains("AssertionError"));
+    ensure!(played.opening("coder", 1)?.contains("AssertionError"));
     played.kept("architect-mends-a-command").await?;
     // What does not parse.
     let open = "*** Begin Patch\n*** Update File: a.py\n-    return 1\n+    return (2\n*** End Patch";
@@ -345,7 +341,7 @@ async fn a_verifier_that_rejects_is_heeded_once_and_then_a_person_is() -> Result
         "verdict finish",
     ])?;
     ensure!(played.outcome == "succeeded" && played.diff.contains("+def h():"), "{}", played.outcome);
-    let again = opening(&played, "architect", 1)?;
+    let again = played.opening("architect", 1)?;
     ensure!(again.contains("What was changed, file by file:\na.py:\n- return 2 from f (+1 −1)"), "{again}");
     let script = Said { verdict: reject, again: MESSAGE, ..Said::default() }.script();
     let played =
@@ -373,7 +369,7 @@ async fn final_checks_that_fail_go_back_to_the_architect_and_end_the_run_at_last
         "verdict finish",
     ])?;
     ensure!(played.outcome == "succeeded", "{}", played.outcome);
-    ensure!(opening(&played, "architect", 1)?.contains("The check `tests` said:"));
+    ensure!(played.opening("architect", 1)?.contains("The check `tests` said:"));
     let played = Said { first: MESSAGE, again: MESSAGE, ..Said::default() }.play().await?;
     ensure!(played.count("architect:") == 3 && played.count("verifier:") == 0, "{:#?}", played.gists);
     ensure!(
@@ -441,9 +437,10 @@ async fn a_policy_speaks_of_plans_and_of_what_the_runtime_shows() -> Result<()> 
         "verdict finish",
     ])?;
     ensure!(played.outcome == "succeeded" && played.diff.contains("hushhush"), "{}", played.outcome);
-    let judged = opening(&played, "verifier", 0)?;
+    let judged = played.opening("verifier", 0)?;
     ensure!(judged.contains("kept.txt: changed; policy") && judged.contains("+    return 2"), "{judged}");
     ensure!(!judged.contains("hushhush"), "{judged}");
+    played.kept("architect-policy").await?;
     Ok(())
 }
 

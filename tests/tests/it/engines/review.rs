@@ -2,7 +2,7 @@
 
 use anyhow::{Result, ensure};
 
-use super::play;
+use super::{play, play_under};
 
 /// A planner that is asked again, and at first; an executor; a reviewer.
 const TALKS: &str = r#"
@@ -68,6 +68,35 @@ async fn a_plan_is_done_and_reviewed_step_by_step() -> Result<()> {
         "check passed true",
     ])?;
     ensure!(played.outcome == "succeeded" && played.diff.contains("+    return 2"), "{}", played.outcome);
+    // The first judges what only looked; the second sees what was changed, line by line.
+    let (first, second) = (played.opening("reviewer", 0)?, played.opening("reviewer", 1)?);
+    ensure!(
+        !first.contains("return 2") && second.contains("-    return 1\n+    return 2"),
+        "{first}\n{second}"
+    );
+    played.kept("review-2").await?;
+    Ok(())
+}
+
+/// What policy hides from everybody it hides from the reviewer, too: of that it reads the name.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_reviewer_reads_no_more_than_policy_shows() -> Result<()> {
+    const RULES: &str = r#"
+default = "allow"
+[[rules]]
+id = "kept"
+verdict = "deny"
+tools = ["read_file"]
+paths = ["kept.txt"]
+"#;
+    let script = script(r#"["look around", "mend f"]"#, "[]", GOES_ON).replace(
+        "calls = [ { name = \"list_files\", args = {} } ]",
+        "calls = [ { name = \"run_command\", args = { command = \"python3 -c \\\"open('kept.txt', 'w').write('hush' * 2)\\\"\" } } ]",
+    );
+    let played = play_under("review", &script, RULES).await?;
+    ensure!(played.outcome == "succeeded" && played.diff.contains("hushhush"), "{:#?}", played.gists);
+    let opening = played.opening("reviewer", 1)?;
+    ensure!(opening.contains("kept.txt") && !opening.contains("hushhush"), "{opening}");
     Ok(())
 }
 
@@ -90,9 +119,9 @@ async fn a_step_that_failed_goes_to_the_planner_past_the_reviewer() -> Result<()
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_verdict_that_cannot_be_read_is_retry_and_an_exhausted_plan_is_made_anew() -> Result<()> {
     for (verdict, told, name) in [
-        ("Looks fine to me.", "verdict retry", "review-retry"),
-        (r#"{"verdict": "replan", "reason": "no"}"#, "verdict replan", "review-replan"),
-        (GOES_ON, "dropped: \"all its steps are done", "review-plan-used-up"),
+        ("Looks fine to me.", "verdict retry", "review-2-retry"),
+        (r#"{"verdict": "replan", "reason": "no"}"#, "verdict replan", "review-2-replan"),
+        (GOES_ON, "dropped: \"all its steps are done", "review-2-plan-used-up"),
     ] {
         let played = play("review", &script(r#"["look around"]"#, r#"["mend f"]"#, verdict)).await?;
         played.has(&["step 1 done", told, "planner: plan 2", "step 1 done", "verdict finish"])?;
@@ -113,7 +142,7 @@ async fn an_empty_plan_ends_it_once_the_checks_pass_and_ten_plans_are_enough() -
         "check passed true",
     ])?;
     ensure!(played.outcome == "succeeded", "{}", played.outcome);
-    played.kept("review-checks-fail").await?;
+    played.kept("review-2-checks-fail").await?;
     let played = play("review", &script("Your step: fail", "Your step: fail", GOES_ON)).await?;
     ensure!(played.count("planner:") == 10, "{:#?}", played.gists);
     ensure!(
@@ -121,7 +150,7 @@ async fn an_empty_plan_ends_it_once_the_checks_pass_and_ten_plans_are_enough() -
         "{}",
         played.outcome
     );
-    played.kept("review-ten-plans").await?;
+    played.kept("review-2-ten-plans").await?;
     Ok(())
 }
 

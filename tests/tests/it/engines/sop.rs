@@ -210,6 +210,7 @@ calls = [{ name = "edit_file", args = { path = "a.py", edits = [{ search = "    
     let refused = played.refused();
     ensure!(refused.len() == 1 && refused[0].1.contains("review mode only reads"), "{refused:?}");
     ensure!(played.diff.contains("+    return 2") && !played.diff.contains("return 7"), "{}", played.diff);
+    played.kept("sop-review-only-reads").await?;
     Ok(())
 }
 
@@ -370,6 +371,13 @@ calls = [
     let played = play_on(&FILES, &[PLANS, MENDS, &says("Just a moment.")].concat(), &flags).await?;
     ensure!(played.outcome.contains("its last turn did not call `complete_task`"), "{}", played.outcome);
     played.kept("sop-last-turn-silent").await?;
+    // Whatever was said before, the turn is told to be the last.
+    for before in [says("Hm."), says("")] {
+        let played = play_on(&FILES, &[PLANS, &before, COMPLETES].concat(), &flags).await?;
+        ensure!(played.nudged("This is your last turn: the cap of 3 turns") == 1, "{:#?}", played.gists);
+        ensure!(played.nudged("words end nothing here") == 0, "{:#?}", played.gists);
+        ensure!(played.outcome.starts_with("turn_limit: "), "{}", played.outcome);
+    }
     // What cannot be taken is told as that.
     let hollow = "[[talks.turns]]\ncalls = [{ name = \"complete_task\", args = {} }]\n";
     let hollow = play_on(&FILES, &[PLANS, MENDS, hollow].concat(), &flags).await?;

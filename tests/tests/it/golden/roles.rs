@@ -392,7 +392,7 @@ pub(super) async fn all(stage: &Stage) -> Result<Vec<(&'static str, Export)>> {
         all.push((engine, played(stage, engine, script, provider).await?));
     }
     for (name, engine, script) in
-        [("review-delegates", "review", REVIEW_DELEGATES), ("sop-delegates", "sop", SOP_DELEGATES)]
+        [("review-2-delegates", "review", REVIEW_DELEGATES), ("sop-delegates", "sop", SOP_DELEGATES)]
     {
         if lacks(name) {
             all.push((name, with_children(stage, (name, engine), script).await?));
