@@ -154,6 +154,25 @@ async fn an_empty_plan_ends_it_once_the_checks_pass_and_ten_plans_are_enough() -
     Ok(())
 }
 
+/// A plan that no request can quote is not one without steps, which would end the work.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_plan_that_is_too_long_is_asked_for_again() -> Result<()> {
+    let long = format!(
+        "[[talks]]\nrole = \"planner\"\n[[talks.turns]]\ntext = '{}'\n[[talks.turns]]\ntext = '[\"mend f\"]'\n",
+        "Look, then mend. ".repeat(4100)
+    );
+    let played = play("review", &format!("{long}{}", script("[]", "[]", GOES_ON))).await?;
+    played.has(&["invalid \"plan\"", "planned 1", "step 1 done", "verdict finish"])?;
+    let problem = played.gists.iter().find(|gist| gist.starts_with("invalid")).map_or("", String::as_str);
+    ensure!(
+        problem.contains("65536 bytes") && played.count("planner:") == 1,
+        "{problem}: {:#?}",
+        played.gists
+    );
+    ensure!(played.outcome == "succeeded", "{}", played.outcome);
+    Ok(())
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_role_has_its_own_tools_and_no_others() -> Result<()> {
     let calls = r#"
