@@ -2,7 +2,7 @@
 
 use super::{ToolFinished, ToolStatus, Work};
 use crate::{
-    content::Content,
+    content::{Content, WorkPath},
     message::{CallId, ToolUse},
     tool::{TestCounts, ToolFacts},
 };
@@ -33,7 +33,7 @@ fn command() -> ToolFacts {
 #[test]
 fn tests_have_passed_until_something_may_have_changed() {
     let read = ToolFacts::default();
-    let edit = ToolFacts { changed: vec!["a.py".into()], ..ToolFacts::default() };
+    let edit = ToolFacts { changed: vec![WorkPath::new("a.py").expect("legal")], ..ToolFacts::default() };
     for (calls, passed) in [
         (vec![], false),
         (vec![("run_tests", tests(0, 3))], true),

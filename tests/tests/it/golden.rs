@@ -192,7 +192,7 @@ fn each_engine_in_force_has_golden_logs() -> Result<()> {
         })
         .collect();
     for name in docket_worker::engine::names() {
-        let newest = docket_worker::engine::newest(name).context("an engine")?.id();
+        let newest = docket_worker::engine::newest(&name).context("an engine")?.id();
         ensure!(
             begun.contains(&(newest.name.clone(), newest.version)),
             "no golden log of {newest:?} among {begun:?}"

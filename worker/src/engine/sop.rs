@@ -12,6 +12,7 @@
 //! the conversation goes on: failed checks come back to the builder who knows what it did.
 
 mod cards;
+mod limits;
 mod mode;
 mod openings;
 mod words;
@@ -28,10 +29,13 @@ use docket_schema::{
 use serde::Serialize;
 use serde_json::{Value, json};
 
-use self::mode::SopPhase;
 pub(super) use self::mode::may_now;
+use self::{
+    limits::{is_near, near_limit, nearly_used_up},
+    mode::SopPhase,
+};
 use super::{
-    Act, Begins, Decision, Engine, RoleDef, budget, compaction, permission, react,
+    Act, Begins, Decision, Engine, RoleDef, budget, permission, react,
     seat::{self, Heard, INVALID_MAX},
     verification,
 };
@@ -50,10 +54,6 @@ const RISK_REPORTED: &str = "risk_reported";
 
 /// Answers in a row without a tool, after which nothing is to be expected any more.
 const IDLE_MAX: u32 = 3;
-/// Of a budget of time, tokens or money: from here on one turn is left, in hundredths. The rest pays for that turn.
-const NEAR_PERCENT: u128 = 90;
-/// Tokens of an answer that ends the work.
-const LAST_WORDS_TOKENS: u64 = 1024;
 
 /// See the module.
 #[derive(Debug, Clone, Copy, Default)]
@@ -103,8 +103,7 @@ impl Engine for Sop {
         if run.work.last_turn.is_some() || SopPhase::of(run) == Some(SopPhase::Complete) {
             return budget_ms;
         }
-        let share = (u128::from(budget_ms) * NEAR_PERCENT).div_ceil(100);
-        u64::try_from(share).unwrap_or(budget_ms)
+        limits::before_last_turn(budget_ms)
     }
 
     fn decide(&self, run: &RunState) -> Decision {
@@ -402,35 +401,6 @@ fn last_turn(run: &RunState, at: SopPhase, which: &str) -> Decision {
     seat::conclude(run, vec![last, phase(SopPhase::Complete)])
 }
 
-fn nearly_used_up(budget: &str) -> String {
-    format!("the budget of {budget} is nearly used up")
-}
-
-/// A limit that leaves one turn.
-fn near_limit(run: &RunState, pins: &RunStarted) -> Option<String> {
-    let cap = react::turns_allowed(run, &pins.settings);
-    if run.turn.0.saturating_add(1) >= cap {
-        return Some(format!("the cap of {cap} turns is reached"));
-    }
-    let (spent, settings) = (run.asking.spent(&run.totals), &pins.settings);
-    // What a turn takes: of tokens that is known, of money it is about what a call took until now.
-    let tokens = compaction::tokens_now(run, pins).saturating_add(LAST_WORDS_TOKENS);
-    let money = run.totals.cost_nusd / u64::from(run.totals.model_calls.max(1));
-    let budgets = [
-        ("time", settings.time_max_ms, spent.worked_ms, 0),
-        ("tokens", settings.tokens_max, spent.tokens, tokens),
-        ("money", settings.cost_max_nusd, spent.cost_nusd, money),
-    ];
-    let near = budgets.into_iter().find(|(_, max, spent, turn)| is_near(*max, *spent, *turn));
-    near.map(|(name, ..)| nearly_used_up(name))
-}
-
-/// Whether a budget pays for one more turn, and not for two.
-fn is_near(max: u64, spent: u64, turn: u64) -> bool {
-    let share = u128::from(spent) * 100 >= u128::from(max) * NEAR_PERCENT;
-    max > 0 && (share || max.saturating_sub(spent) < turn.saturating_mul(2))
-}
-
 fn is_blocked(run: &RunState) -> bool {
     react::blocked_question(run.last_text.as_ref(), true).is_some()
 }
@@ -499,26 +469,4 @@ fn kept<T: serde::de::DeserializeOwned>(run: &RunState, name: &str) -> Option<T>
 /// The plan in force.
 fn plan(run: &RunState) -> Option<PlanCard> {
     kept(run, PLAN_CARD)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::is_near;
-
-    #[test]
-    fn a_limit_is_near_where_two_turns_do_not_fit() {
-        for (max, spent, turn, near) in [
-            (0, u64::MAX, 9, false),
-            (100, 0, 10, false),
-            (100, 80, 10, false),
-            (100, 81, 10, true),
-            (100, 89, 0, false),
-            (100, 90, 0, true),
-            (7, 6, 0, false),
-            (7, 7, 0, true),
-            (u64::MAX, u64::MAX / 100, u64::MAX / 2, true),
-        ] {
-            assert_eq!(is_near(max, spent, turn), near, "{spent} of {max}, {turn} a turn");
-        }
-    }
 }
