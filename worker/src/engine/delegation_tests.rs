@@ -178,7 +178,7 @@ fn beyond_the_number_nothing_is_given_away() {
 fn what_children_may_use_is_of_what_is_left() {
     let settings = RunSettings { time_max_ms: 8000, ..may() };
     let log = log(settings);
-    let mut pins = log.state.pins.clone().expect("started");
+    let pins = log.state.pins.clone().expect("started");
     let tool = |nth| {
         let (name, args) = piece(&json!({}));
         ToolUse { call: CallId::tool(Turn(1), nth), name: name.to_owned(), args, malformed: None }
@@ -192,8 +192,8 @@ fn what_children_may_use_is_of_what_is_left() {
     };
     assert_eq!(times(&pins), [Some(4000), Some(2000)]);
     // Whoever has a last word leaves it time: nine tenths are to be shared.
-    pins.engine = Sop.id();
-    assert_eq!(times(&pins), [Some(3600), Some(1800)]);
+    let of_sop = RunStarted { engine: Sop.id(), ..RunStarted::clone(&pins) };
+    assert_eq!(times(&of_sop), [Some(3600), Some(1800)]);
 }
 
 #[test]
