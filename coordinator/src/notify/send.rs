@@ -36,7 +36,7 @@ pub(crate) async fn send(desk: Desk, target: Target, shutdown: CancellationToken
             Err(error) => {
                 if !failing {
                     let name = &target.view.name;
-                    tracing::error!(target = %name, "a target is not told for now: {}", error_chain(&error));
+                    tracing::error!(to = %name, "a target is not told for now: {}", error_chain(&error));
                 }
                 failing = true;
                 jittered(STORE_RETRY)

@@ -91,8 +91,8 @@ fn way(cx: &Context, target: &NotifyTarget, hidden: &mut Vec<String>) -> Outcome
     let timeout = Duration::from_millis(target.timeout_ms);
     match &target.to {
         To::Webhook { url, secret } => {
-            let secrets = secrets(secret)
-                .fail_with(Exit::Usage, || format!("nobody can sign for the [[notify]] `{}`", target.name))?;
+            let wrong = |why| Failure::new(Exit::Usage, format!("[[notify]] `{}`: {why}", target.name));
+            let secrets = secrets(secret).map_err(wrong)?;
             hidden.extend(secrets.iter().map(|secret| secret.expose().to_owned()));
             let webhook = Webhook::new(url.clone(), Keys::of(&secrets), timeout);
             let cannot = || format!("no connection can be made for the [[notify]] `{}`", target.name);
@@ -107,32 +107,30 @@ fn way(cx: &Context, target: &NotifyTarget, hidden: &mut Vec<String>) -> Outcome
     }
 }
 
-/// The secrets themselves. The failure's line names the setting and what helps, and holds nothing of them.
-fn secrets(at: &SecretAt) -> Outcome<Vec<Secret>> {
+/// The secrets themselves, or what is wrong: that names the setting and what helps, and holds nothing of them.
+fn secrets(at: &SecretAt) -> Result<Vec<Secret>, String> {
     let (from, text) = match at {
         SecretAt::Here(secrets) => return Ok(secrets.clone()),
         SecretAt::Env(name) => {
-            let text = std::env::var(name).map_err(|_| {
-                Failure::new(Exit::Usage, format!("the environment has no {name} (`secret_env`); set it to {SECRET}"))
-            })?;
+            let text = std::env::var(name)
+                .map_err(|_| format!("the environment has no {name} (`secret_env`); set it to {SECRET}"))?;
             (format!("{name} in the environment (`secret_env`)"), text)
         }
         SecretAt::File(path) => (format!("{} (`secret_file`)", path.display()), of_file(path)?),
     };
-    secrets_in(&text).ok_or_else(|| Failure::new(Exit::Usage, format!("{from} is not {SECRET}")))
+    secrets_in(&text).ok_or_else(|| format!("{from} is not {SECRET}"))
 }
 
-fn of_file(path: &Path) -> Outcome<String> {
+fn of_file(path: &Path) -> Result<String, String> {
     let at = path.display();
     let found = std::fs::metadata(path)
-        .fail_with(Exit::Usage, || format!("cannot look at {at} (`secret_file`); is it there?"))?;
+        .map_err(|error| format!("cannot look at {at} (`secret_file`): {error}; is it there?"))?;
     let mode = found.permissions().mode() & 0o7777;
     if mode & OPEN_TO_OTHERS != 0 {
-        let message = format!("others can read {at} (`secret_file`, mode {mode:04o}); `chmod 600 {at}` closes it");
-        return Err(Failure::new(Exit::Usage, message));
+        return Err(format!("others can read {at} (`secret_file`, mode {mode:04o}); `chmod 600 {at}` closes it"));
     }
     std::fs::read_to_string(path)
-        .fail_with(Exit::Usage, || format!("cannot read {at} (`secret_file`); check its permissions"))
+        .map_err(|error| format!("cannot read {at} (`secret_file`): {error}; check its permissions"))
 }
 
 impl Notifier for Targets {
