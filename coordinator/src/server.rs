@@ -36,8 +36,9 @@ use crate::{
     schedules::ScheduleTable,
     store::{Store, StoreError},
     tasks::{
-        Lead, Office, Wakes, archive_old, expire_leases, fire_schedules, follow_clock, follow_hints, follow_limits,
-        follow_tokens, keep_term, make_due_available, send_hints, set_clock, take_inbox, tell_of_news, write_refused,
+        Lead, Office, Wakes, archive_old, expire_leases, fire_schedules, follow_clock, follow_hints,
+        follow_limits, follow_tokens, keep_term, make_due_available, send_hints, set_clock, take_inbox,
+        tell_of_news, write_refused,
     },
 };
 

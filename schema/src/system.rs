@@ -30,8 +30,9 @@ pub use memory::{
 };
 pub use notices::{
     BlockKind, FAILED_CHARS_MAX, NOTICE_TEXT_CHARS_MAX, Notice, NoticeBatch, NoticeSource, NoticeTask,
-    NotificationDeadLettered, NotificationDelivered, NotificationFailed, NotificationKind, NotificationRaised,
-    NotificationRetried, NotificationsFollowed, TARGET_BYTES_MAX, failed_words, is_target,
+    NotificationDeadLettered, NotificationDelivered, NotificationFailed, NotificationKind,
+    NotificationRaised, NotificationRetried, NotificationsFollowed, TARGET_BYTES_MAX, failed_words,
+    is_target,
 };
 pub use notifications::{
     DEAD_KEPT_MAX, DeliveryCounts, DeliveryRecord, NotificationRecord, Notifications, SETTLED_KEPT_MAX,

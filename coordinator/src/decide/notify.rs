@@ -88,7 +88,9 @@ pub fn seen(event: &Envelope) -> Result<Seen, DecodeError> {
             };
             Ok(Seen { tell: Some(Tell::Spent { batch, budget, message }), ended: None })
         }
-        StreamId::Task(_) | StreamId::Run(_) | StreamId::Queue(_) | StreamId::System(_) => Ok(Seen::default()),
+        StreamId::Task(_) | StreamId::Run(_) | StreamId::Queue(_) | StreamId::System(_) => {
+            Ok(Seen::default())
+        }
     }
 }
 
@@ -196,9 +198,7 @@ pub fn attempted(
     let (id, target, attempt) = (record.raised.id, target.to_owned(), delivery.attempts.saturating_add(1));
     Some(match sent {
         Sent::Taken => NotificationDelivered { id, target, attempt }.into(),
-        Sent::Gone { why } => {
-            NotificationDeadLettered { id, target, attempt, why: failed_words(why) }.into()
-        }
+        Sent::Gone { why } => NotificationDeadLettered { id, target, attempt, why: failed_words(why) }.into(),
         Sent::Refused { why, .. } if attempt >= retries.attempts_max => {
             NotificationDeadLettered { id, target, attempt, why: failed_words(why) }.into()
         }
@@ -337,7 +337,9 @@ mod tests {
         let due = |attempts| record(attempts, Telling::Due(Timestamp(0)));
         let now = Timestamp(5_000_000);
         let ends = |record: &NotificationRecord, sent: &Sent| attempted(record, "a", sent, RETRIES, now);
-        assert!(matches!(ends(&due(2), &Sent::Taken), Some(SystemEvent::NotificationDelivered(e)) if e.attempt == 3));
+        assert!(
+            matches!(ends(&due(2), &Sent::Taken), Some(SystemEvent::NotificationDelivered(e)) if e.attempt == 3)
+        );
         let retry = |sent| match ends(&due(0), &sent) {
             Some(SystemEvent::NotificationFailed(e)) => (e.attempt, e.retry_at.ms_since(now)),
             other => panic!("{other:?}"),

@@ -174,7 +174,11 @@ fn of_notifications(text: &mut Text, api: &Api) {
     );
     text.sample("docket_notification_deliveries", &[("state", "waiting")], counts.due as f64);
     text.sample("docket_notification_deliveries", &[("state", "dead")], counts.dead as f64);
-    text.family("docket_notifications_total", "counter", "Attempts to deliver a notification, by how they ended.");
+    text.family(
+        "docket_notifications_total",
+        "counter",
+        "Attempts to deliver a notification, by how they ended.",
+    );
     for kind in TargetKind::ALL {
         for outcome in Outcome::ALL {
             let labels = [("target_kind", kind.as_str()), ("outcome", outcome.as_str())];

@@ -95,10 +95,8 @@ fn to_retry(
     })?;
     let meant = record.deliveries.iter().filter(|one| target.is_none_or(|target| one.target == target));
     // One that waits is made at once; one that was taken is not made again.
-    let open: Vec<String> = meant
-        .filter(|one| one.telling != Telling::Delivered)
-        .map(|one| one.target.clone())
-        .collect();
+    let open: Vec<String> =
+        meant.filter(|one| one.telling != Telling::Delivered).map(|one| one.target.clone()).collect();
     if open.is_empty() {
         let detail = match target {
             Some(target) if record.to(target).is_none() => {
@@ -131,9 +129,10 @@ pub(super) async fn test(api: Arc<Api>, call: Call) -> Answered {
         names.into_iter().filter(|name| target.as_ref().is_none_or(|target| target == name)).collect();
     if meant.is_empty() {
         let (code, detail) = match &target {
-            Some(target) => {
-                (ProblemCode::NotFound, format!("there is no target `{target}`; this coordinator has {known}"))
-            }
+            Some(target) => (
+                ProblemCode::NotFound,
+                format!("there is no target `{target}`; this coordinator has {known}"),
+            ),
             None => (
                 ProblemCode::WrongState,
                 "nobody is told of anything: add a [[notify]] to the coordinator's docket.toml and start it \
@@ -155,7 +154,8 @@ pub(super) async fn test(api: Arc<Api>, call: Call) -> Answered {
 fn shown(api: &Api, id: NotificationId) -> Answered {
     let view = api.notifications.with(|known| known.get(id).map(NotificationView::of));
     json(&view.ok_or_else(|| {
-        let detail = format!("notification {id} was settled among many others meanwhile; see `docket notify`");
+        let detail =
+            format!("notification {id} was settled among many others meanwhile; see `docket notify`");
         Refusal::new(ProblemCode::NotFound, detail).field("path")
     })?)
 }

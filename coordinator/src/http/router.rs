@@ -27,9 +27,8 @@ use super::{
     call::{Call, read_body},
     carry, delegate, delivery,
     errors::Refusal,
-    feed, fork, guard, health, inbox, lease, limits, lineage, memory, metrics, notifications, openapi, overview,
-    past,
-    queues, reports, resolve, runs, schedules, sse, status, tasks, tokens, ui,
+    feed, fork, guard, health, inbox, lease, limits, lineage, memory, metrics, notifications, openapi,
+    overview, past, queues, reports, resolve, runs, schedules, sse, status, tasks, tokens, ui,
 };
 use crate::dashboard;
 

@@ -50,7 +50,8 @@ impl Brought {
         if !["RunImported", "StreamsRestored"].contains(&event.kind.as_str()) {
             return Ok(());
         }
-        let corrupt = |error| StoreError::Corrupt { what: format!("{}, event {}: {error}", event.stream, event.seq) };
+        let corrupt =
+            |error| StoreError::Corrupt { what: format!("{}, event {}: {error}", event.stream, event.seq) };
         let said = SystemEvent::decode(&event.kind, event.version, event.payload.as_str());
         let said = said.map_err(|error| corrupt(error.to_string()))?;
         if let SystemEvent::RunImported(import) = &said {

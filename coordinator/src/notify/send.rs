@@ -98,7 +98,12 @@ async fn step(desk: &Desk, target: &Target, shutdown: &CancellationToken) -> Res
     Ok(Next::AtOnce)
 }
 
-fn outcome(record: &NotificationRecord, target: &Target, sent: &decide::Sent, now: Timestamp) -> Option<Outcome> {
+fn outcome(
+    record: &NotificationRecord,
+    target: &Target,
+    sent: &decide::Sent,
+    now: Timestamp,
+) -> Option<Outcome> {
     let event = decide::attempted(record, &target.view.name, sent, target.retries, now)?;
     if matches!(event, SystemEvent::NotificationDelivered(_)) {
         return Some(Outcome::Delivered);

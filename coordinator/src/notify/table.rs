@@ -25,7 +25,9 @@ pub enum NotifyError {
     #[error(transparent)]
     Store(#[from] StoreError),
     /// What it holds does not fold.
-    #[error("the log's notifications cannot be read; `docket verify` says more, a newer docket may know them")]
+    #[error(
+        "the log's notifications cannot be read; `docket verify` says more, a newer docket may know them"
+    )]
     Log(#[from] TopicError),
     /// An append was refused.
     #[error(transparent)]

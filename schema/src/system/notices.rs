@@ -12,7 +12,9 @@ use serde::{Deserialize, Serialize};
 use super::Budget;
 use crate::{
     event::Envelope,
-    ids::{BatchId, NotificationId, ParseIdError, Position, QueueName, RunId, Seq, StreamId, TaskId, Timestamp},
+    ids::{
+        BatchId, NotificationId, ParseIdError, Position, QueueName, RunId, Seq, StreamId, TaskId, Timestamp,
+    },
     task::TaskRecord,
 };
 

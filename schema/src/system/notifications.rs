@@ -284,11 +284,8 @@ impl Notifications {
         if is_due {
             return;
         }
-        let (kept, most) = if is_dead {
-            (&mut self.dead, DEAD_KEPT_MAX)
-        } else {
-            (&mut self.settled, SETTLED_KEPT_MAX)
-        };
+        let (kept, most) =
+            if is_dead { (&mut self.dead, DEAD_KEPT_MAX) } else { (&mut self.settled, SETTLED_KEPT_MAX) };
         kept.push_back(id);
         if kept.len() > most {
             let gone = kept.pop_front();
@@ -368,8 +365,7 @@ mod tests {
         assert_eq!((record.attempts, record.why.as_deref()), (0, Some("away")));
         assert_eq!(due(&of, "b"), Some(5));
         assert!(fold(&mut of, dead(1, "c")).is_err(), "it was never for c");
-        let elsewhere =
-            crate::system::LimitRemoved { provider: "x".to_owned(), by: "y".to_owned() };
+        let elsewhere = crate::system::LimitRemoved { provider: "x".to_owned(), by: "y".to_owned() };
         assert!(fold(&mut of, elsewhere).is_err());
         assert_eq!(of.head(), Seq(5));
     }
@@ -439,6 +435,8 @@ mod tests {
             assert_eq!(kind.to_string().parse(), Ok(kind));
             assert_eq!(serde_json::to_value(kind).expect("json"), kind.as_str());
         }
-        assert!("test".parse::<NotificationKind>().is_err() && "blocked".parse::<NotificationKind>().is_err());
+        assert!(
+            "test".parse::<NotificationKind>().is_err() && "blocked".parse::<NotificationKind>().is_err()
+        );
     }
 }

@@ -9,9 +9,7 @@ use anyhow::{Context as _, Result, ensure};
 use docket_schema::{
     ids::{NotificationId, TaskId},
     task::TaskState,
-    wire::{
-        DeliveryState, DeliveryView, NotificationQuery, NotificationView, TestNotificationRequest,
-    },
+    wire::{DeliveryState, DeliveryView, NotificationQuery, NotificationView, TestNotificationRequest},
 };
 use docket_tests::{
     pg_cluster::Cluster,
@@ -144,7 +142,10 @@ async fn each_kind_is_told_once(place: Place) -> Result<()> {
     let blocked = blocked.with_context(|| format!("{}\n{}", coordinator.tail(), worker.tail()))?;
     let view = coordinator.client().task(asks).await?;
     let run = view.task.run.context("the run that asks")?;
-    ensure!(*blocked.data("task") == asks.to_string() && *blocked.data("run") == run.to_string(), "{blocked:?}");
+    ensure!(
+        *blocked.data("task") == asks.to_string() && *blocked.data("run") == run.to_string(),
+        "{blocked:?}"
+    );
     ensure!(*blocked.data("block") == "person", "{blocked:?}");
     ensure!(
         blocked.data("question").as_str().is_some_and(|asked| asked.contains("which port")),
@@ -335,7 +336,10 @@ async fn a_killed_coordinator_loses_nothing_and_tells_the_same_again() -> Result
     let _room = room().await;
     let home = tempfile::tempdir()?;
     let port = closed_port()?;
-    settings(home.path(), &hook(port, "ops", "retry_first_ms = 100\nretry_most_ms = 300\nattempts_max = 100"))?;
+    settings(
+        home.path(),
+        &hook(port, "ops", "retry_first_ms = 100\nretry_most_ms = 300\nattempts_max = 100"),
+    )?;
     let mut coordinator = Coordinator::start_in(home.path(), Place::Home, LeaseTime::Short).await?;
 
     // Recorded and not sent: nobody listens. Killed then, it is told after.
@@ -401,7 +405,8 @@ async fn of_two_coordinators_one_tells_and_the_other_goes_on() -> Result<()> {
     for id in &ids {
         delivery(&two, (*id, "ops"), is_in(DeliveryState::Delivered)).await?;
     }
-    let count = |id: &NotificationId| receiver.got("ops").iter().filter(|got| got.id == id.to_string()).count();
+    let count =
+        |id: &NotificationId| receiver.got("ops").iter().filter(|got| got.id == id.to_string()).count();
     ensure!(ids.iter().all(|id| count(id) == 1), "each is told by one: {:?}", receiver.got("ops"));
     // Whichever tells now: with one of them gone, and then the other, what is raised is told.
     one.process().kill().await?;
@@ -425,7 +430,11 @@ async fn a_program_is_told_by_its_input_and_ends_in_its_time() -> Result<()> {
     let soon = "attempts_max = 2\nretry_first_ms = 100\nretry_most_ms = 100";
     let text = [
         command("ok", &format!("env > {0}.env; cat > {0}", told.display()), ""),
-        command("fails", &format!("echo $DOCKET_NOTIFICATION_ID >> {}; echo nope >&2; exit 3", tried.display()), soon),
+        command(
+            "fails",
+            &format!("echo $DOCKET_NOTIFICATION_ID >> {}; echo nope >&2; exit 3", tried.display()),
+            soon,
+        ),
         command("hangs", "sleep 600", "timeout_ms = 300\nattempts_max = 1"),
         "[[notify]]\nname = \"absent\"\ncommand = [\"/none/such\"]\nattempts_max = 1\n".to_owned(),
     ];
@@ -438,7 +447,10 @@ async fn a_program_is_told_by_its_input_and_ends_in_its_time() -> Result<()> {
     let env = std::fs::read_to_string(told.with_extension("env"))?;
     let id_line = format!("DOCKET_NOTIFICATION_ID={id}");
     ensure!(env.contains(&id_line) && env.contains("DOCKET_NOTIFICATION_TYPE=test"), "{env}");
-    ensure!(!env.contains("DOCKET_HOME") && !env.contains("DOCKET_LEASE_MS"), "docket's own is no business of it: {env}");
+    ensure!(
+        !env.contains("DOCKET_HOME") && !env.contains("DOCKET_LEASE_MS"),
+        "docket's own is no business of it: {env}"
+    );
     let why = async |target: &'static str| -> Result<String> {
         let dead = delivery(&coordinator, (id, target), is_in(DeliveryState::Dead)).await?;
         Ok(format!("{} {}", dead.attempts, dead.why.unwrap_or_default()))
@@ -467,7 +479,9 @@ async fn settings_that_cannot_hold_are_refused_by_name_and_nobody_to_tell_is_sai
     std::fs::write(&secret, OLD)?;
     let open = std::os::unix::fs::PermissionsExt::from_mode(0o644);
     std::fs::set_permissions(&secret, open)?;
-    let hook = |line: &str| format!("[[notify]]\nname = \"ops\"\nurl = \"http://127.0.0.1:9/hidden-path\"\n{line}\n");
+    let hook = |line: &str| {
+        format!("[[notify]]\nname = \"ops\"\nurl = \"http://127.0.0.1:9/hidden-path\"\n{line}\n")
+    };
     for (text, words) in [
         (hook(""), "`secret`, `secret_env`, `secret_file`"),
         (hook("secret = \"swordfish\""), "`secret` is not whsec_"),
@@ -479,7 +493,10 @@ async fn settings_that_cannot_hold_are_refused_by_name_and_nobody_to_tell_is_sai
         let refused = docket(&["serve", "-v", "--listen", "127.0.0.1:0"]).await?;
         let said = &refused.stderr;
         ensure!(refused.code() == Some(2) && said.contains(words), "{text}: {refused:?}");
-        ensure!(!said.contains("swordfish") && !said.contains("hidden-path") && !said.contains("b2xk"), "{said}");
+        ensure!(
+            !said.contains("swordfish") && !said.contains("hidden-path") && !said.contains("b2xk"),
+            "{said}"
+        );
     }
     // Where nobody tells, the secret is not asked for, and what is raised waits.
     settings(home.path(), &hook("secret_env = \"NO_SUCH_SECRET\""))?;

@@ -211,7 +211,12 @@ async fn retry(
         } else {
             let open = view.deliveries.iter().filter(|one| one.state == DeliveryState::Waiting);
             let names: Vec<&str> = open.map(|one| one.target.as_str()).collect();
-            display::say(&format!("{} {} is told once more: {}", view.kind, view.id.short(), names.join(", ")));
+            display::say(&format!(
+                "{} {} is told once more: {}",
+                view.kind,
+                view.id.short(),
+                names.join(", ")
+            ));
         }
     }
     Ok(Exit::Ok)
@@ -288,7 +293,8 @@ mod tests {
 
     #[test]
     fn a_notification_is_named_by_what_begins_or_ends_its_id() {
-        let two = list(&[0x0190_0000_0000_0000_0000_0000_0000_00aa, 0x0190_0000_0000_0000_0000_0000_0000_00bb]);
+        let two =
+            list(&[0x0190_0000_0000_0000_0000_0000_0000_00aa, 0x0190_0000_0000_0000_0000_0000_0000_00bb]);
         assert_eq!(named(&two, "00bb").expect("one").0.as_u128() & 0xff, 0xbb);
         assert_eq!(named(&two, "0190").expect_err("two").exit, Exit::NotFound);
         for bad in ["", "zz", "00cc"] {

@@ -17,8 +17,8 @@ use docket_schema::{
     run::*,
     snapshot::{Base, Manifest},
     system::{
-        AdminAct, AdminActed, BlockKind, Budget, BudgetSet, BudgetSpent, CallsRefused, Fired, LimitRemoved, LimitSet,
-        MemoryCall, MemoryForgotten, MemorySaved, MemoryScope, Missed, Notice, NoticeBatch,
+        AdminAct, AdminActed, BlockKind, Budget, BudgetSet, BudgetSpent, CallsRefused, Fired, LimitRemoved,
+        LimitSet, MemoryCall, MemoryForgotten, MemorySaved, MemoryScope, Missed, Notice, NoticeBatch,
         NoticeSource, NoticeTask, NotificationDeadLettered, NotificationDelivered, NotificationFailed,
         NotificationRaised, NotificationRetried, NotificationsFollowed, Overlap, ProviderLimits, Rate, Role,
         RunImported, RunOf, Schedule, ScheduleFired, ScheduleName, SchedulePaused, ScheduleRemoved,
@@ -547,13 +547,7 @@ pub(super) fn notifications() -> Vec<Envelope> {
         Notice::TaskBlocked { of: of.clone(), block: BlockKind::Person, question: question.clone() },
         Notice::TaskBlocked { of: of.clone(), block: BlockKind::Delivery, question },
         Notice::TaskFailed { of, reason: DiscardWhy::Poison, message: "its process died".to_owned() },
-        Notice::BatchFinished {
-            of: of_batch.clone(),
-            tasks: 2,
-            completed: 1,
-            cancelled: 0,
-            discarded: 1,
-        },
+        Notice::BatchFinished { of: of_batch.clone(), tasks: 2, completed: 1, cancelled: 0, discarded: 1 },
         Notice::BudgetSpent { of: of_batch, budget, message: "1000000 tokens are used".to_owned() },
         Notice::Test { by: by.clone() },
     ];
@@ -571,7 +565,8 @@ pub(super) fn notifications() -> Vec<Envelope> {
     let why = "it answers 503 Service Unavailable".to_owned();
     let retry_at = Timestamp(AT.0 + 5_000_000);
     push(NotificationDelivered { id: ids[0], target: target.clone(), attempt: 1 }.into());
-    let failed = NotificationFailed { id: ids[1], target: target.clone(), attempt: 1, why: why.clone(), retry_at };
+    let failed =
+        NotificationFailed { id: ids[1], target: target.clone(), attempt: 1, why: why.clone(), retry_at };
     push(failed.into());
     push(NotificationDeadLettered { id: ids[1], target: target.clone(), attempt: 2, why }.into());
     push(NotificationRetried { id: ids[1], target, by }.into());

@@ -180,7 +180,11 @@ fn sha256(message: &[u8]) -> [u8; 32] {
         let (mut low, mut high) = (0_u128, 1_u128 << 40);
         while high - low > 1 {
             let middle = low.midpoint(high);
-            if middle.checked_pow(power).is_some_and(|raised| raised <= scaled) { low = middle } else { high = middle }
+            if middle.checked_pow(power).is_some_and(|raised| raised <= scaled) {
+                low = middle
+            } else {
+                high = middle
+            }
         }
         fraction(low)
     };
@@ -193,8 +197,7 @@ fn sha256(message: &[u8]) -> [u8; 32] {
     }
     padded.extend_from_slice(&(message.len() as u64 * 8).to_be_bytes());
     for chunk in padded.chunks(64) {
-        let mut w: Vec<u32> =
-            chunk.chunks(4).map(|b| u32::from_be_bytes([b[0], b[1], b[2], b[3]])).collect();
+        let mut w: Vec<u32> = chunk.chunks(4).map(|b| u32::from_be_bytes([b[0], b[1], b[2], b[3]])).collect();
         for n in 16..64 {
             let (a, b) = (w[n - 15], w[n - 2]);
             let s0 = a.rotate_right(7) ^ a.rotate_right(18) ^ (a >> 3);

@@ -242,9 +242,8 @@ fn secret(row: &Table) -> Result<SecretAt, String> {
         return texts.map(SecretAt::Here).ok_or_else(|| format!("`secret` is not {SECRET}"));
     }
     if let Some(value) = row.get("secret_env") {
-        let legal = |name: &&str| {
-            !name.is_empty() && name.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_')
-        };
+        let legal =
+            |name: &&str| !name.is_empty() && name.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_');
         let name = value.as_str().filter(legal);
         let wrong = || "`secret_env` is not the name of an environment variable".to_owned();
         return name.map(|name| SecretAt::Env(name.to_owned())).ok_or_else(wrong);

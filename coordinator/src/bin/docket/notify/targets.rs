@@ -127,7 +127,9 @@ fn of_file(path: &Path) -> Result<String, String> {
         .map_err(|error| format!("cannot look at {at} (`secret_file`): {error}; is it there?"))?;
     let mode = found.permissions().mode() & 0o7777;
     if mode & OPEN_TO_OTHERS != 0 {
-        return Err(format!("others can read {at} (`secret_file`, mode {mode:04o}); `chmod 600 {at}` closes it"));
+        return Err(format!(
+            "others can read {at} (`secret_file`, mode {mode:04o}); `chmod 600 {at}` closes it"
+        ));
     }
     std::fs::read_to_string(path)
         .map_err(|error| format!("cannot read {at} (`secret_file`): {error}; check its permissions"))

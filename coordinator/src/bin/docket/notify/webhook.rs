@@ -114,7 +114,11 @@ async fn answered(answer: Response, now: Timestamp) -> Sent {
         return Sent::Refused { why, retry_after_ms };
     }
     let words = words(answer).await;
-    let why = if words.is_empty() { format!("it answers {status}") } else { format!("it answers {status}: {words}") };
+    let why = if words.is_empty() {
+        format!("it answers {status}")
+    } else {
+        format!("it answers {status}: {words}")
+    };
     if status == StatusCode::GONE { Sent::Gone { why } } else { Sent::Refused { why, retry_after_ms } }
 }
 
