@@ -285,3 +285,32 @@ async fn of_batch(store: &dyn Store, batch: BatchId) -> Result<NoticeBatch, Stor
         None => NoticeBatch { batch, name: None, queue: None },
     })
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{http::write_audit, store::sqlite};
+    use docket_schema::system::{AdminAct, AdminActed};
+
+    #[tokio::test]
+    async fn telling_begins_at_the_last_event_and_once() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let store = sqlite::open(&folder.path().join("docket.db")).await.expect("opens");
+        assert_eq!(end_of_log(&store).await.expect("reads"), Position(0));
+        let mut last = Position(0);
+        for n in 1..=9 {
+            let act = AdminAct::CollectGarbage { delete: false };
+            let acted = AdminActed { by: "ann".to_owned(), from: None, act };
+            write_audit(&store, vec![acted.into()], Timestamp(n)).await.expect("writes");
+            let all = store.feed(Position(0), PAGE_EVENTS_MAX).await.expect("reads");
+            last = all.last().expect("an event").position;
+            assert_eq!(end_of_log(&store).await.expect("reads"), last);
+        }
+        let table = NotifyTable::default();
+        for at in [10, 11] {
+            begin(&table, &store, Timestamp(at)).await.expect("begins");
+        }
+        let known = table.with(|known| (known.position(), known.head().0));
+        assert_eq!(known, (Some(last), 1));
+    }
+}
