@@ -1,14 +1,11 @@
 //! Reads the log on and raises what is to be told. One coordinator does, by its term; were there two, the stream's
 //! own order lets one of them write.
 
-use std::{
-    collections::{BTreeMap, BTreeSet},
-    time::Duration,
-};
+use std::{collections::BTreeMap, time::Duration};
 
 use docket_schema::{
     event::{EVENTS_PER_APPEND_MAX, Envelope},
-    ids::{BatchId, Position, RunId, StreamId, TaskId, Timestamp},
+    ids::{BatchId, Position, RunId, TaskId, Timestamp},
     system::{
         BlockKind, Notice, NoticeBatch, NoticeSource, NoticeTask, NotificationRaised, Notifications,
         NotificationsFollowed, SystemEvent,

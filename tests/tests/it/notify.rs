@@ -95,7 +95,8 @@ async fn delivery(
     (id, target): (NotificationId, &str),
     is: impl Fn(&DeliveryView) -> bool,
 ) -> Result<DeliveryView> {
-    let found = until(&format!("a delivery to {target}"), async || {
+    let what = format!("a delivery to {target}");
+    let found = until(&what, async || {
         let all = all(coordinator).await.ok()?;
         let one = all.into_iter().find(|one| one.id == id)?;
         one.deliveries.into_iter().find(|one| one.target == target && is(one))

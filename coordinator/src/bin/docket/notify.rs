@@ -97,7 +97,12 @@ pub(crate) async fn run(cx: Context, args: Args) -> Outcome {
     let done = match what {
         What::List(ListArgs { state, limit }) => {
             let query = NotificationQuery { state, limit: Some(limit) };
-            access.client.notifications(&query).await.map_err(Failure::from).and_then(|list| shown(&cx, &list))
+            access
+                .client
+                .notifications(&query)
+                .await
+                .map_err(Failure::from)
+                .and_then(|list| shown(&cx, &list))
         }
         What::Retry { id, target, all } => retry(&cx, &access.client, id, target, all).await,
         What::Test { target } => test(&cx, &access.client, target, is_alone).await,
