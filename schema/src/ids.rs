@@ -77,6 +77,12 @@ uuid_id!(
     "batch id"
 );
 
+uuid_id!(
+    /// Something that somebody elsewhere is told of.
+    NotificationId,
+    "notification id"
+);
+
 /// Values of hexadecimal digits; above 15 = none. By a table, for a log has one or two hashes in each event.
 const DIGITS: [u8; 256] = {
     let mut digits = [u8::MAX; 256];
@@ -370,11 +376,13 @@ pub enum SystemTopic {
     Limits,
     /// What the runs of batches may use together.
     Budgets,
+    /// What people and programs elsewhere are told of.
+    Notifications,
 }
 
 impl SystemTopic {
     /// All topics, in declaration order.
-    pub const ALL: [Self; 10] = [
+    pub const ALL: [Self; 11] = [
         Self::Tokens,
         Self::Audit,
         Self::Anchors,
@@ -385,6 +393,7 @@ impl SystemTopic {
         Self::Archive,
         Self::Limits,
         Self::Budgets,
+        Self::Notifications,
     ];
 
     /// The topic's name in a stream id.
@@ -400,6 +409,7 @@ impl SystemTopic {
             Self::Archive => "archive",
             Self::Limits => "limits",
             Self::Budgets => "budgets",
+            Self::Notifications => "notifications",
         }
     }
 }

@@ -27,6 +27,7 @@ use crate::{
     clock::Clock,
     limits::LimitTable,
     memory::MemoryTable,
+    notify::{Notifier, NotifyMeters, NotifyTable},
     past::Past,
     schedules::ScheduleTable,
     server::Polls,
@@ -74,6 +75,11 @@ pub struct Api {
     pub(crate) archive: ArchiveSettings,
     /// What looks back at runs, where this program brought it.
     pub(crate) past: Option<Arc<dyn Past>>,
+    /// What is to be told elsewhere, and what became of it.
+    pub(crate) notifications: Arc<NotifyTable>,
+    /// Who tells, where this program brought it.
+    pub(crate) notifier: Option<Arc<dyn Notifier>>,
+    pub(crate) notify_meters: Arc<NotifyMeters>,
     /// Room for those who look back.
     pub(crate) looks: tokio::sync::Semaphore,
     /// Tests only: where the coordinator dies before it answers.

@@ -22,7 +22,7 @@ use axum::{
 use docket_schema::{
     ids::Timestamp,
     task::TaskState,
-    wire::{QueueView, WorkerView},
+    wire::{QueueView, TargetKind, WorkerView},
 };
 
 use super::{
@@ -35,6 +35,7 @@ use super::{
 use crate::{
     decide::{self, LabelsOf},
     meter::{Histogram, HistogramView},
+    notify::Outcome,
     store::StoreMeters,
 };
 
@@ -96,6 +97,8 @@ pub(super) async fn metrics(api: Arc<Api>, _: Call) -> Result<Response<Body>, Re
     );
     text.sample("docket_inbox_rows", &[("state", "waiting")], inbox.0 as f64);
     text.sample("docket_inbox_rows", &[("state", "refused")], inbox.1 as f64);
+    api.notifications.catch_up(&*api.store).await?;
+    of_notifications(&mut text, &api);
     of_store(&mut text, &api.store.meters());
     of_http(&mut text, &api.meters);
     let mut response = Response::new(Body::from(text.0));
@@ -160,6 +163,28 @@ fn of_workers(text: &mut Text, workers: &[WorkerView]) {
     let slots = |worker: &WorkerView| worker.room.as_ref().map_or(0, |room| room.slots);
     one("docket_worker_slots", "Tasks that they take at a time, together.", sum(slots));
     one("docket_worker_held", "Tasks that they have.", sum(|worker| worker.held));
+}
+
+fn of_notifications(text: &mut Text, api: &Api) {
+    let counts = api.notifications.with(docket_schema::system::Notifications::counts);
+    text.family(
+        "docket_notification_deliveries",
+        "gauge",
+        "Deliveries of notifications that are still to be made, and those that were given up.",
+    );
+    text.sample("docket_notification_deliveries", &[("state", "waiting")], counts.due as f64);
+    text.sample("docket_notification_deliveries", &[("state", "dead")], counts.dead as f64);
+    text.family(
+        "docket_notifications_total",
+        "counter",
+        "Attempts to deliver a notification, by how they ended.",
+    );
+    for kind in TargetKind::ALL {
+        for outcome in Outcome::ALL {
+            let labels = [("target_kind", kind.as_str()), ("outcome", outcome.as_str())];
+            text.sample("docket_notifications_total", &labels, api.notify_meters.read(kind, outcome) as f64);
+        }
+    }
 }
 
 fn of_store(text: &mut Text, store: &StoreMeters) {

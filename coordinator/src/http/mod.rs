@@ -31,6 +31,7 @@ mod limits;
 mod lineage;
 mod memory;
 mod metrics;
+mod notifications;
 mod openapi;
 mod overview;
 mod pace;

@@ -27,6 +27,7 @@ pub(super) async fn overview(api: Arc<Api>, call: Call) -> Answered {
     let at = api.clock.now();
     let since = since.unwrap_or(Timestamp(at.0.saturating_sub(JUST_ENDED_US)));
     let rows = api.store.overview(at, since, heard_since(&api)).await?;
+    api.notifications.catch_up(&*api.store).await?;
     json(&Overview {
         at,
         since,
@@ -36,6 +37,7 @@ pub(super) async fn overview(api: Arc<Api>, call: Call) -> Answered {
         blocked: rows.blocked,
         discarded: rows.discarded,
         budgets: rows.budgets,
+        notifications_dead: api.notifications.with(|known| known.counts().dead),
         running: rows.running,
         ended: rows.ended,
         ended_counts: rows.ended_counts,

@@ -27,8 +27,8 @@ use super::{
     call::{Call, read_body},
     carry, delegate, delivery,
     errors::Refusal,
-    feed, fork, guard, health, inbox, lease, limits, lineage, memory, metrics, openapi, overview, past,
-    queues, reports, resolve, runs, schedules, sse, status, tasks, tokens, ui,
+    feed, fork, guard, health, inbox, lease, limits, lineage, memory, metrics, notifications, openapi,
+    overview, past, queues, reports, resolve, runs, schedules, sse, status, tasks, tokens, ui,
 };
 use crate::dashboard;
 
@@ -230,6 +230,12 @@ pub(crate) static ROUTES: &[Route] = &[
         .takes::<wire::DelegateRequest>().large().gives::<wire::DelegateResponse>(),
     Route::new((Verb::Get, "/v1/runs/{id}/children"), READS_OR_OWN_RUN, "The tasks that a run gave away", by!(delegate::children))
         .gives::<wire::ChildList>(),
+    Route::new((Verb::Get, "/v1/notifications"), READS, "Who is told of what needs them, and what became of telling", by!(notifications::list))
+        .query::<wire::NotificationQuery>().gives::<wire::NotificationList>(),
+    Route::new((Verb::Post, "/v1/notifications/test"), ADMINS, "Tells targets something, for a try", by!(notifications::test))
+        .takes::<wire::TestNotificationRequest>().gives::<wire::NotificationView>(),
+    Route::new((Verb::Post, "/v1/notifications/{id}/retry"), ADMINS, "Tells once more who did not take it", by!(notifications::retry))
+        .takes::<wire::RetryNotificationRequest>().gives::<wire::NotificationView>(),
     Route::new((Verb::Get, "/v1/schedules"), READS, "Tasks that come again and again", by!(schedules::list))
         .gives::<wire::ScheduleList>(),
     Route::new((Verb::Get, "/v1/schedules/{name}"), READS, "A schedule", by!(schedules::show))

@@ -291,6 +291,12 @@ impl Schedules {
             | SystemEvent::LimitRemoved(_)
             | SystemEvent::BudgetSet(_)
             | SystemEvent::BudgetSpent(_)
+            | SystemEvent::NotificationsFollowed(_)
+            | SystemEvent::NotificationRaised(_)
+            | SystemEvent::NotificationDelivered(_)
+            | SystemEvent::NotificationFailed(_)
+            | SystemEvent::NotificationDeadLettered(_)
+            | SystemEvent::NotificationRetried(_)
             | SystemEvent::MemorySaved(_)
             | SystemEvent::MemoryForgotten(_)) => return Err(topic::elsewhere(TOPIC, seq, &other)),
         }

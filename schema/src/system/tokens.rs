@@ -229,6 +229,12 @@ impl Tokens {
             | SystemEvent::LimitRemoved(_)
             | SystemEvent::BudgetSet(_)
             | SystemEvent::BudgetSpent(_)
+            | SystemEvent::NotificationsFollowed(_)
+            | SystemEvent::NotificationRaised(_)
+            | SystemEvent::NotificationDelivered(_)
+            | SystemEvent::NotificationFailed(_)
+            | SystemEvent::NotificationDeadLettered(_)
+            | SystemEvent::NotificationRetried(_)
             | SystemEvent::MemorySaved(_)
             | SystemEvent::MemoryForgotten(_) => {
                 return Err(illegal(format!("a {} belongs elsewhere", event.kind)));

@@ -51,6 +51,9 @@ pub struct Overview {
     pub discarded: Vec<TaskBrief>,
     /// Batches that have used most of their budget.
     pub budgets: Vec<BudgetNear>,
+    /// Notifications that somebody did not take: dead letters.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub notifications_dead: u64,
     /// Tasks that run, the one that has for longest first; as many at most.
     pub running: Vec<TaskBrief>,
     /// Tasks that ended since, the last first; as many at most.
@@ -65,6 +68,10 @@ pub struct Overview {
     pub workers: Vec<WorkerView>,
     /// Tasks that ended in each of the last [`OVERVIEW_HOURS`] hours in which some did, the oldest first.
     pub hours: Vec<HourCount>,
+}
+
+fn is_zero(count: &u64) -> bool {
+    *count == 0
 }
 
 /// How many tasks ended within an hour, as they stand now.

@@ -46,6 +46,7 @@ mod mcp_server;
 mod models;
 mod network;
 mod newer;
+mod notify;
 mod outages;
 mod past;
 mod pause;

@@ -97,6 +97,20 @@ fn of_system(event: &SystemEvent) -> String {
             )
         }
         SystemEvent::MemoryForgotten(e) => format!("{} of {} by {}", e.key, told(&e.scope), e.by),
+        SystemEvent::NotificationsFollowed(e) => format!("read up to position {}", e.position),
+        SystemEvent::NotificationRaised(e) => {
+            format!("{} {} for {}: {}", e.notice.kind(), e.id, e.targets.join(", "), e.notice.says())
+        }
+        SystemEvent::NotificationDelivered(e) => {
+            format!("{} to {}, attempt {}", e.id, e.target, e.attempt)
+        }
+        SystemEvent::NotificationFailed(e) => {
+            format!("{} to {}, attempt {}, again at {}: {}", e.id, e.target, e.attempt, e.retry_at, e.why)
+        }
+        SystemEvent::NotificationDeadLettered(e) => {
+            format!("{} to {}, attempt {}: {}", e.id, e.target, e.attempt, e.why)
+        }
+        SystemEvent::NotificationRetried(e) => format!("{} to {} by {}", e.id, e.target, e.by),
         SystemEvent::CallsRefused(e) => {
             format!("{} calls from {} since {}: {}", e.count, e.from, e.since, e.code.row().0)
         }
@@ -138,6 +152,10 @@ fn act(act: &AdminAct) -> String {
         AdminAct::DrainWorker { incarnation } => format!("drained worker {incarnation}"),
         AdminAct::DropInboxRow { row } => format!("asked to drop row {row} of the inbox"),
         AdminAct::SetLimit { provider } => format!("asked to change the limit of {provider}"),
+        AdminAct::RetryNotification { id } => format!("asked to tell notification {id} once more"),
+        AdminAct::TestNotification { target } => {
+            format!("asked to try telling {}", target.as_deref().unwrap_or("all targets"))
+        }
         AdminAct::Rebuild { differences } => format!("tables derived again, {differences} differences"),
     }
 }

@@ -59,6 +59,7 @@ mod man;
 mod mcp;
 mod memory;
 mod metrics;
+mod notify;
 mod past;
 mod pause;
 mod pinning;
@@ -200,6 +201,7 @@ async fn dispatch(cx: Context, command: Command) -> Outcome {
         Command::Schedule(args) => Box::pin(schedule::run(cx, args)).await,
         Command::Limit(args) => limit::run(cx, args).await,
         Command::Memory(args) => memory::run(cx, args).await,
+        Command::Notify(args) => Box::pin(notify::run(cx, args)).await,
         Command::Man(args) => man::run(&args),
         Command::Top(args) => Box::pin(top::run(cx, args)).await,
         Command::Mcp(args) => Box::pin(mcp::run(cx, args)).await,

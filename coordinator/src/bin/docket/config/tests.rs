@@ -35,11 +35,11 @@ fn what_is_wrong_is_named_with_what_is_allowed() {
         ),
         (
             "slots = 1",
-            "docket.toml: `slots` must stand in a section: [run], [task], [roles.NAME], [team], [server], [client], [archive], [blobs], [worker], [delivery], [policy], [mcp.NAME], [prices.\"PROVIDER:MODEL\"]",
+            "docket.toml: `slots` must stand in a section: [run], [task], [roles.NAME], [team], [server], [client], [archive], [blobs], [worker], [delivery], [[notify]], [policy], [mcp.NAME], [prices.\"PROVIDER:MODEL\"]",
         ),
         (
             "[wroker]\nslots = 1",
-            "docket.toml: there is no section [wroker]; the sections are [run], [task], [roles.NAME], [team], [server], [client], [archive], [blobs], [worker], [delivery], [policy], [mcp.NAME], [prices.\"PROVIDER:MODEL\"]",
+            "docket.toml: there is no section [wroker]; the sections are [run], [task], [roles.NAME], [team], [server], [client], [archive], [blobs], [worker], [delivery], [[notify]], [policy], [mcp.NAME], [prices.\"PROVIDER:MODEL\"]",
         ),
         (
             "[[policy.rules]]\nid = \"a\"\nverdict = \"deny\"\ncommands = [\"x\"]\nmisses = [\"ls; x\"]",

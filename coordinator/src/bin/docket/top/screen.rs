@@ -195,6 +195,7 @@ mod tests {
             blocked: Vec::new(),
             discarded: Vec::new(),
             budgets: Vec::new(),
+            notifications_dead: 0,
             running: (2..22)
                 .map(|n| brief(n, "Mend the very long and winding road to the sea", TaskState::Running))
                 .collect(),

@@ -83,9 +83,10 @@ function asks(place, overview, again) {
     ...overview.asks.map((task) => ({ kind: "task", task })),
     ...overview.discarded.map((task) => ({ kind: "task", task })),
     ...overview.budgets.map((budget) => ({ kind: "budget", budget })),
+    ...(overview.notifications_dead > 0 ? [{ kind: "letters", dead: overview.notifications_dead }] : []),
   ];
   const waiting = overview.blocked.filter((one) => ["person", "provider", "budget"].includes(one.why)).reduce((sum, one) => sum + one.count, 0);
-  const all = waiting + of(overview.ended_counts, "discarded") + overview.budgets.length;
+  const all = waiting + of(overview.ended_counts, "discarded") + overview.budgets.length + (overview.notifications_dead > 0 ? 1 : 0);
   title(`${all > 0 ? `(${count(all)}) ` : ""}Overview`);
   let list = place.querySelector("ul.asks");
   if (!list) {
@@ -98,8 +99,8 @@ function asks(place, overview, again) {
     return;
   }
   keep(list, items, {
-    key: (item) => (item.kind === "task" ? item.task.id : item.budget.batch),
-    make: (item) => (item.kind === "task" ? ask(item.task, again) : nearly(item.budget)),
+    key: (item) => (item.kind === "task" ? item.task.id : item.kind === "budget" ? item.budget.batch : `letters ${item.dead}`),
+    make: (item) => (item.kind === "task" ? ask(item.task, again) : item.kind === "budget" ? nearly(item.budget) : letters(item.dead)),
   });
 }
 
@@ -135,6 +136,17 @@ function nearly({ batch, budget, used }) {
       bar(part, budget.spent ? "bad" : "warn"),
     ),
     h("div", { class: "acts" }, h("code", { class: "muted" }, `docket batch ${short(batch)}`)),
+  );
+}
+
+/** What nobody took of that which people and programs elsewhere are told. */
+function letters(dead) {
+  return h(
+    "li",
+    {},
+    state("discarded", "not delivered"),
+    h("div", { class: "what" }, plural(dead, "notification"), h("p", { class: "words" }, "Whom they were for did not take them, and is not asked again by itself.")),
+    h("div", { class: "acts" }, h("code", { class: "muted" }, "docket notify")),
   );
 }
 
