@@ -20,6 +20,7 @@ use docket_schema::{
 use super::{
     api::Api,
     audit,
+    auth::Caller,
     call::{Call, json},
     errors::{Refusal, error_chain},
     table::{STREAM, TokensUnread},
@@ -44,6 +45,11 @@ pub(super) async fn list(api: Arc<Api>, _: Call) -> Answered {
 }
 
 pub(super) async fn create(api: Arc<Api>, call: Call) -> Answered {
+    if let Caller::Api { session: Some(_), .. } = call.caller {
+        // What a browser was tricked into, or a copy of its cookie, ends within the day.
+        let detail = "a browser's session makes no tokens; `docket token create` does";
+        return Err(Refusal::new(ProblemCode::Forbidden, detail));
+    }
     let CreateTokenRequest { name, role, expires_in_ms } = call.json()?;
     if !name.is_new() {
         let detail = "a token's name begins with a letter or digit";

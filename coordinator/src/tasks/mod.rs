@@ -33,4 +33,4 @@ pub(crate) use schedules::fire_schedules;
 pub(crate) use term::{Lead, Office, follow_clock, keep_term, set_clock};
 pub(crate) use tokens::follow_tokens;
 pub use wake::Wakes;
-pub(crate) use wake::{FollowerGuard, jittered};
+pub(crate) use wake::jittered;

@@ -192,9 +192,13 @@ pub struct CostDaysPage {
     pub days: Vec<CostDay>,
     /// Runs that this page is the sum of.
     pub runs: u64,
-    /// Where the next page begins; none = this was the last.
+    /// Where the next page begins; none = this was the last. Pages begin with the newest tasks.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub next: Option<String>,
+    /// With `next`: calls later than this are all in this page and those before it, so that of two pages' days only those
+    /// up to this one's can still grow. None while that cannot be said.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub from: Option<Timestamp>,
 }
 
 /// What a model's calls of a day cost.

@@ -4,7 +4,7 @@
 import { get, isAbort } from "../api.js";
 import { lineChart } from "../charts.js";
 import { fill, h } from "../dom.js";
-import { count, plural, said, span, usd } from "../format.js";
+import { count, plural, said, span, usd, whole } from "../format.js";
 import { empty, modelOf, panel, state, table } from "../parts.js";
 import { remember } from "../router.js";
 
@@ -106,16 +106,18 @@ function controls(choice, again) {
   );
 }
 
-/** Pages of an answer, until there are no more or enough. */
+/** Pages of an answer from the newest back, until there are no more or enough: whether that was all, or since when it was. */
 async function pages(path, query, take, signal) {
   let after = null;
+  let from = null;
   for (let n = 0; n < PAGES_MAX; n += 1) {
     const page = await get(path, { ...query, after, limit: PAGE }, { signal });
     take(page);
     after = page.next ?? null;
-    if (!after) return true;
+    from = page.from ?? null;
+    if (!after) return { whole: true, from: null };
   }
-  return false;
+  return { whole: false, from };
 }
 
 /** The first instant of the Monday so many weeks before. */
@@ -127,7 +129,7 @@ function monday(weeks) {
 
 async function fetched(choice, signal) {
   const from = monday(choice.weeks);
-  const found = { weeks: new Map(), tasks: [], left_out: 0, specs: new Map(), costs: new Map(), whole: true };
+  const found = { weeks: new Map(), tasks: [], left_out: 0, specs: new Map(), costs: new Map(), whole: true, from: null };
   const metrics = pages(
     "/v1/metrics",
     { from, scripted: choice.scripted ? "true" : null },
@@ -142,10 +144,10 @@ async function fetched(choice, signal) {
     },
     signal,
   );
-  found.whole = await metrics;
+  Object.assign(found, await metrics);
   if (found.tasks.length === 0) return found;
   const [specs, costs] = await Promise.all([described(found, signal), costed(found, from, signal)]);
-  found.whole &&= specs && costs;
+  found.whole &&= specs && costs.whole;
   return found;
 }
 
@@ -176,11 +178,11 @@ function costed(found, from, signal) {
   return pages("/v1/cost", { from }, take, signal);
 }
 
-function words({ tasks, left_out: left, whole }) {
+function words({ tasks, left_out: left, whole: all, from }) {
   return [
     plural(tasks.length, "task"),
     left > 0 && `${plural(left, "task")} with scripted models left out`,
-    !whole && "only the first of many are added up; docket metrics tells all",
+    !all && `only the newest of many are added up${from ? `, all that ended since ${whole(from)}` : ""}; docket metrics tells all`,
   ]
     .filter(Boolean)
     .join("; ");

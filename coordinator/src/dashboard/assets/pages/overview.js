@@ -224,7 +224,7 @@ function tabbed(made, label, choices) {
   return made;
 }
 
-/** Adds up the cost of the last days, a page of runs at a time, and again while somebody looks. */
+/** Adds up the cost of the last days, a page of runs at a time from the newest back, and again while somebody looks. */
 function costs(place, signal) {
   const ask = async () => {
     const today = Math.floor(Date.now() / DAY_MS) * DAY_MS;
@@ -233,6 +233,7 @@ function costs(place, signal) {
     let after = null;
     let runs = 0;
     let pages = 0;
+    let from = null;
     do {
       const page = await get("/v1/cost/days", { from: new Date(first).toISOString(), after, limit: 100 }, { signal });
       for (const one of page.days) {
@@ -245,9 +246,10 @@ function costs(place, signal) {
       }
       runs += page.runs;
       after = page.next ?? null;
+      from = page.from ?? null;
       pages += 1;
     } while (after && pages < COST_PAGES_MAX);
-    fill(place, costPanel(first, days, { runs, more: after !== null }));
+    fill(place, costPanel(first, days, { runs, more: after !== null, from }));
   };
   poll(() => ask().catch((error) => {
     if (!isAbort(error) && !signal.aborted) fill(place, panel("Cost by day", {}, h("p", { class: "empty" }, error.message)));
@@ -258,7 +260,7 @@ function costs(place, signal) {
 const tokens = (usage) =>
   (usage.input_tokens ?? 0) + (usage.cache_read_tokens ?? 0) + (usage.cache_write_tokens ?? 0) + (usage.output_tokens ?? 0);
 
-function costPanel(first, days, { runs, more }) {
+function costPanel(first, days, { runs, more, from }) {
   const all = [...days.values()];
   const sum = all.reduce((total, one) => total + one.cost, 0);
   const used = all.reduce((total, one) => total + one.tokens, 0);
@@ -275,7 +277,7 @@ function costPanel(first, days, { runs, more }) {
   const notes = [
     `${priced ? `${about(used)} tokens in ` : ""}${plural(runs, "run")}`,
     unpriced > 0 && `${plural(unpriced, "call")} of models without a price`,
-    more && `only the first ${count(runs)} runs are added up; docket cost tells all`,
+    more && `only the newest ${count(runs)} runs are added up${from ? `, all since ${whole(from)}` : ""}; docket cost tells all`,
   ].filter(Boolean);
   return panel(
     "Cost by day",
