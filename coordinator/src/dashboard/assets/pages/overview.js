@@ -30,7 +30,8 @@ export async function open(main, { signal }) {
     view.last = overview;
     tellAll(parts, overview, view, again, () => tell(view.last));
   };
-  const again = poll(async () => tell(await get("/v1/overview", { since: hoursAgo(view.since) }, { signal })), { every: EVERY_MS }, signal);
+  const ask = async (of) => tell(await get("/v1/overview", { since: hoursAgo(view.since) }, { signal: of }));
+  const again = poll(ask, { every: EVERY_MS, later: true }, signal);
   await again();
   if (!view.last) throw new ApiError(0, { detail: "the coordinator does not answer; this page tries again" });
   costs(parts.cost, signal);
@@ -214,7 +215,7 @@ function tabbed(made, label, choices) {
 
 /** Adds up the cost of the last days, a page of runs at a time, and again while somebody looks. */
 function costs(place, signal) {
-  const ask = async () => {
+  const ask = async (of) => {
     const today = Math.floor(Date.now() / DAY_MS) * DAY_MS;
     const first = today - (COST_DAYS - 1) * DAY_MS;
     const days = new Map();
@@ -222,7 +223,7 @@ function costs(place, signal) {
     let runs = 0;
     let pages = 0;
     do {
-      const page = await get("/v1/cost/days", { from: new Date(first).toISOString(), after, limit: 100 }, { signal });
+      const page = await get("/v1/cost/days", { from: new Date(first).toISOString(), after, limit: 100 }, { signal: of });
       for (const one of page.days) {
         const at = Date.parse(one.at);
         const sum = days.get(at) ?? { cost: 0, tokens: 0, unpriced: 0 };
@@ -237,8 +238,8 @@ function costs(place, signal) {
     } while (after && pages < COST_PAGES_MAX);
     fill(place, costPanel(first, days, { runs, more: after !== null }));
   };
-  poll(() => ask().catch((error) => {
-    if (!isAbort(error) && !signal.aborted) fill(place, panel("Cost by day", {}, h("p", { class: "empty" }, error.message)));
+  poll((of) => ask(of).catch((error) => {
+    if (!isAbort(error) && !of.aborted) fill(place, panel("Cost by day", {}, h("p", { class: "empty" }, error.message)));
     throw error;
   }), { every: COST_STANDS_MS }, signal);
 }
