@@ -70,7 +70,9 @@ impl Sender {
     /// may be sent again.
     pub(super) async fn send(&self, spans: &[Span]) -> anyhow::Result<Sent> {
         let body = export_request(&self.resource, spans);
-        let answer = self.http.post(&self.url).json(&body).send().await?;
+        // Its address may hold a password, and what went wrong is told in the log.
+        let sent = self.http.post(&self.url).json(&body).send().await.map_err(reqwest::Error::without_url);
+        let answer = sent.context("the collector cannot be reached")?;
         let status = answer.status();
         if status.is_success() {
             return Ok(Sent::Taken);
