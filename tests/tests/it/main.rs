@@ -46,6 +46,7 @@ mod mcp_server;
 mod models;
 mod network;
 mod newer;
+mod openapi;
 mod outages;
 mod past;
 mod pause;

@@ -272,12 +272,9 @@ async fn a_backup_in_the_logs_place_is_not_sent_again() -> Result<()> {
     coordinator.docket(&["db", "backup", copy.to_str().context("UTF-8")?]).await?.ok()?;
     let lost = go(&coordinator).await?;
     coordinator.end_and_check().await?;
-    let store = home.path().join("docket.db");
-    for beside in ["docket.db-wal", "docket.db-shm"] {
-        // None is left where the last one closed it in order.
-        let _ = std::fs::remove_file(home.path().join(beside));
-    }
-    std::fs::copy(&copy, &store)?;
+    let env = [("DOCKET_HOME", home.path().as_os_str())];
+    let restore = ["db", "restore", copy.to_str().context("UTF-8")?];
+    run(Tool::Docket, home.path(), &env, &restore).await?.ok()?;
     let of = |run: docket_schema::ids::RunId| {
         let trace = run.0.simple().to_string();
         let collector = shared.lock().expect("whole");
