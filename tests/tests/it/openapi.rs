@@ -40,7 +40,7 @@ async fn schemathesis_finds_nothing_that_the_document_does_not_say() -> Result<(
     }
     let _room = room().await;
     // It tries wrong tokens as well, faster than a person would.
-    let env = [("DOCKET_SERVER_AUTH_FAILURES_PER_MINUTE", "1000000")];
+    let env = [("DOCKET_AUTH_FAILURES_PER_MINUTE", "1000000")];
     let coordinator = Coordinator::start_with_env(Place::Home, LeaseTime::Usual, &env).await?;
     let worker = Worker::start(&coordinator, &WorkerOptions::default()).await?;
     let sample = Sample::new(&[("a.txt", "one\n")])?;

@@ -216,6 +216,7 @@ mod tests {
                 draining: false,
             }],
             hours: Vec::new(),
+            submitted: Vec::new(),
         }
     }
 
