@@ -76,7 +76,7 @@ export const cases = {
     await through.waitFor({ state: "attached" });
     assert.equal(await through.locator("tbody tr").count(), 24);
     await page.getByRole("group", { name: "Range" }).getByRole("button", { name: "7 days" }).click();
-    await page.getByRole("table", { name: /by six hours/ }).waitFor({ state: "attached" });
+    await page.getByRole("table", { name: /Tasks that ended, by six hours/ }).waitFor({ state: "attached" });
     await page.getByRole("table", { name: /of model calls by day/ }).waitFor({ state: "attached" });
     const workers = page.getByRole("table", { name: "Workers" });
     await workers.getByText(/\d of \d/).first().waitFor();

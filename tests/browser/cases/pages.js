@@ -49,7 +49,8 @@ export const cases = {
   async "no text becomes markup or code, whatever a script would do"(stage) {
     // A browser tells of what it refuses.
     stage.expect("TrustedHTML");
-    stage.expect("Trusted Type");
+    stage.expect("TrustedScript");
+    stage.expect("TrustedTypePolicy");
     stage.expect("require-trusted-types-for");
     stage.expect("trusted-types");
     const page = await stage.page({ token: stage.tokens.read });

@@ -7,10 +7,12 @@
 use std::{collections::BTreeMap, time::Duration};
 
 use anyhow::{Context as _, Result, ensure};
+use docket_schema::{ids::BatchId, task::TaskSpec, wire::SubmitRequest};
 use docket_tests::system::{
     Coordinator, LeaseTime, Place, Sample, Tool, Worker, WorkerOptions, room, run, run_fed_within, say,
 };
 use serde_json::Value;
+use uuid::Uuid;
 
 /// Longest that it may take before it is ended: a hang fails, a busy machine does not.
 const ALL_REQUESTS: Duration = Duration::from_secs(600);
@@ -46,11 +48,12 @@ async fn schemathesis_finds_nothing_that_the_document_does_not_say() -> Result<(
     let sample = Sample::new(&[("a.txt", "one\n")])?;
     let script = sample.script(SCRIPT)?;
     let script = script.to_str().context("UTF-8")?;
-    let args = ["--model", "scripted:asked", "--script", script, "--batch", "asked"];
-    let (task, _) = sample.submit(&coordinator, &args).await?;
-    let view = coordinator.ended(task).await?;
-    let ended = view.task.last_run.context("a run")?;
-    let batch = view.task.spec.batch.context("a batch")?;
+    let args = ["--model", "scripted:asked", "--script", script];
+    let (_, spec) = sample.submit(&coordinator, &args).await?;
+    let batch = BatchId(Uuid::from_u128(0x0190_0000_0000_7000_8000_0000_0000_0001));
+    let request = SubmitRequest { tasks: vec![TaskSpec { batch: Some(batch), ..spec }], ids: None };
+    let task = coordinator.client().submit(&request).await?.tasks.first().context("a task")?.id;
+    let ended = coordinator.ended(task).await?.task.last_run.context("a run")?;
     // Nobody shall do what it submits.
     worker.drain().await?;
 

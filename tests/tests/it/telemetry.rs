@@ -241,7 +241,13 @@ async fn a_collector_that_takes_nothing_of_us_is_told_of_once_and_gets_all_later
             .await?;
         let history = coordinator.history(run).await?;
         let own: Vec<&Envelope> = history.envelopes.iter().collect();
-        ensure!(spans(&shared).1.len() == folded(&own, run)?.len(), "every span of it");
+        let names = |count: usize, all: Vec<String>| format!("{count}: {}", all.join(", "));
+        let whole = folded(&own, run)?;
+        let whole = names(whole.len(), whole.iter().map(|span| span.name.clone()).collect());
+        let (_, came) = spans(&shared);
+        let came: Vec<String> =
+            came.values().map(|span| span["name"].as_str().unwrap_or_default().to_owned()).collect();
+        ensure!(came.len() == folded(&own, run)?.len(), "{whole}\nand {}", names(came.len(), came));
         serving.abort();
         coordinator.end_and_check().await?;
     }

@@ -41,7 +41,7 @@ function round(event, box) {
   (event.shiftKey ? last : first).focus();
 }
 
-/** Remembers what has the focus; answers what gives it back. */
+/** Remembers what has the focus; answers what gives it back where the browser cannot, for it is not there any more. */
 function opener() {
   const from = document.activeElement;
   const words = from?.textContent;
@@ -49,7 +49,8 @@ function opener() {
   for (let at = from; at; at = at.parentElement) around.push(at);
   const row = from?.closest("[data-key]")?.dataset.key;
   return () => {
-    if (from?.isConnected && from !== document.body) return from.focus();
+    // The browser gave it back already, or it is elsewhere by now.
+    if (document.activeElement !== document.body) return;
     // What a list tells anew is another button with the same words, in the row of the same thing.
     const place = around.find((at) => at.isConnected && at !== document.body) ?? byId("main");
     const within = row === undefined ? place : ([...place.querySelectorAll("[data-key]")].find((at) => at.dataset.key === row) ?? place);
