@@ -33,6 +33,7 @@ export const cases = {
     await call.locator("summary").click();
     await call.getByText("door.txt").first().waitFor();
     await pane(page).locator(".line-plus", { hasText: "+blue" }).waitFor();
+    await stage.picture("run-turn");
     await page.getByRole("button", { name: "The next turn (→)" }).click();
     await pane(page).getByText("cat door.txt").first().waitFor();
     await until("the turn in the address", () => new URL(page.url()).searchParams.get("turn") === "2");
@@ -40,7 +41,6 @@ export const cases = {
     await pane(page).getByText("cat door.txt").first().waitFor();
     await page.keyboard.press("End");
     await pane(page).getByText("The run succeeded").waitFor();
-    await stage.picture("run-turn");
   },
 
   async "files are shown as they were, and what differs since another turn"(stage) {
