@@ -44,6 +44,7 @@ mod runs;
 mod schedules;
 mod sse;
 mod status;
+mod strict;
 mod table;
 mod task_policy;
 mod tasks;

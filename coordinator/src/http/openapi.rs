@@ -84,8 +84,7 @@ fn operation(route: &Route, generator: &mut SchemaGenerator) -> Value {
     let mut responses = Map::from_iter([(status.to_owned(), good)]);
     let problem = json!({ "$ref": "#/components/responses/Problem" });
     responses.extend(problems(route).into_iter().map(|status| (status.to_string(), problem.clone())));
-    let mut operation =
-        json!({ "summary": route.summary, "parameters": parameters, "responses": responses });
+    let mut operation = json!({ "summary": route.summary, "parameters": parameters, "responses": responses });
     if let Some(content) = content(route.request, generator) {
         // An empty body reads as an object without fields.
         let all_optional = matches!(route.request, Shape::Json(_)) && {
@@ -167,10 +166,7 @@ fn of_path(path: &str, generator: &mut SchemaGenerator) -> Value {
 /// What a reference leads to; a schema that is none is itself.
 fn definition(schema: &Value, generator: &SchemaGenerator) -> Value {
     let name = schema["$ref"].as_str().and_then(|reference| reference.rsplit('/').next());
-    name.map_or_else(
-        || schema.clone(),
-        |name| generator.definitions().get(name).cloned().unwrap_or_default(),
-    )
+    name.map_or_else(|| schema.clone(), |name| generator.definitions().get(name).cloned().unwrap_or_default())
 }
 
 fn role_names(roles: &[docket_schema::system::Role]) -> String {
@@ -270,7 +266,10 @@ mod tests {
                     let free = parameter["in"] != "path" || path.starts_with("/v1/inbox/");
                     assert!(free || schema != json!({ "type": "string" }).to_string(), "{verb} {path}");
                 }
-                assert!(operation["responses"].get("default").is_none(), "{verb} {path}: every status is named");
+                assert!(
+                    operation["responses"].get("default").is_none(),
+                    "{verb} {path}: every status is named"
+                );
                 assert!(operation["responses"]["500"].is_object(), "{verb} {path}");
             }
         }

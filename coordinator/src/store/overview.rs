@@ -5,8 +5,9 @@ use docket_schema::{
     system::{Budget, Spending},
     task::{TaskBlockedWhy, TaskState},
     wire::{
-        BUDGET_TOLD_PART, BatchBudget, BlockedCount, BudgetNear, HourCount, HourSubmitted, OVERVIEW_BUDGETS_MAX,
-        OVERVIEW_HOURS, OVERVIEW_TASKS_MAX, QueueView, StateCount, TaskBrief, WorkerView,
+        BUDGET_TOLD_PART, BatchBudget, BlockedCount, BudgetNear, HourCount, HourSubmitted,
+        OVERVIEW_BUDGETS_MAX, OVERVIEW_HOURS, OVERVIEW_TASKS_MAX, QueueView, StateCount, TaskBrief,
+        WorkerView,
     },
 };
 use uuid::Uuid;

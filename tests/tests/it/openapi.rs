@@ -70,13 +70,7 @@ async fn schemathesis_finds_nothing_that_the_document_does_not_say() -> Result<(
     let args = ["-c", PROGRAM, "--no-color", "run", &document, "-H", &bearer];
     let args = [&args[..], &["--report", "ndjson", "--report-ndjson-path", report_at]].concat();
     let finished = run_fed_within(ALL_REQUESTS, Tool::Python, place.path(), (&[], &args), b"").await?;
-    ensure!(
-        finished.success(),
-        "{}\n{}\n{}",
-        finished.stdout,
-        finished.stderr,
-        coordinator.tail()
-    );
+    ensure!(finished.success(), "{}\n{}\n{}", finished.stdout, finished.stderr, coordinator.tail());
     let asked = asked(&std::fs::read_to_string(&report)?)?;
     let requests: usize = asked.values().sum();
     say(&format!("{requests} requests to {} operations", asked.len()));

@@ -202,14 +202,17 @@ async fn root_of(shared: &Shared, run: docket_schema::ids::RunId) -> Result<()> 
     let trace = run.0.simple().to_string();
     until("a run's own span", async || {
         let (_, all) = spans(shared);
-        all.values()
-            .any(|span| span["traceId"] == trace && span.get("parentSpanId").is_none())
-            .then_some(())
+        all.values().any(|span| span["traceId"] == trace && span.get("parentSpanId").is_none()).then_some(())
     })
     .await
 }
 
-const SHORT: &str = "[[turns]]\ntext = \"Done.\"\n";
+const SHORT: &str = r#"
+[[turns]]
+calls = [{ name = "read_file", args = { path = "a.txt" } }]
+[[turns]]
+text = "Done."
+"#;
 
 /// One that knows nobody, or is not there at all, is an error of whoever set it up: it is told of once, with what to do,
 /// and nothing is left out for it.
@@ -241,13 +244,20 @@ async fn a_collector_that_takes_nothing_of_us_is_told_of_once_and_gets_all_later
             .await?;
         let history = coordinator.history(run).await?;
         let own: Vec<&Envelope> = history.envelopes.iter().collect();
-        let names = |count: usize, all: Vec<String>| format!("{count}: {}", all.join(", "));
+        let trace = run.0.simple().to_string();
+        let came: BTreeSet<String> = spans(&shared)
+            .1
+            .into_iter()
+            .filter(|(_, span)| span["traceId"] == trace)
+            .map(|(id, _)| id)
+            .collect();
         let whole = folded(&own, run)?;
-        let whole = names(whole.len(), whole.iter().map(|span| span.name.clone()).collect());
-        let (_, came) = spans(&shared);
-        let came: Vec<String> =
-            came.values().map(|span| span["name"].as_str().unwrap_or_default().to_owned()).collect();
-        ensure!(came.len() == folded(&own, run)?.len(), "{whole}\nand {}", names(came.len(), came));
+        let resource = Resource { service: "nightly".into(), version: "x".into(), attributes: Vec::new() };
+        let whole = export_request(&resource, &whole);
+        let whole = whole["resourceSpans"][0]["scopeSpans"][0]["spans"].as_array().context("spans")?;
+        let whole: BTreeSet<String> =
+            whole.iter().map(|span| span["spanId"].as_str().unwrap_or_default().to_owned()).collect();
+        ensure!(came == whole, "{came:?}\n{whole:?}");
         serving.abort();
         coordinator.end_and_check().await?;
     }

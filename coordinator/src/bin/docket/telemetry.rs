@@ -249,7 +249,10 @@ impl Trouble {
             tracing::debug!("traces are still not sent: {why}");
             return;
         }
-        tracing::warn!("traces are not sent: {why}; it is tried again, each time later, up to every {:?}", AGAIN[1]);
+        tracing::warn!(
+            "traces are not sent: {why}; it is tried again, each time later, up to every {:?}",
+            AGAIN[1]
+        );
         self.0 = Some(why.to_owned());
     }
 

@@ -110,9 +110,7 @@ fn remedy(status: StatusCode) -> Option<&'static str> {
             "nothing takes traces there; `telemetry.otlp_endpoint` is where OTLP over HTTP is spoken, often port \
              4318, without `/v1/traces`",
         ),
-        other if other.is_redirection() => {
-            Some("it leads elsewhere; set `telemetry.otlp_endpoint` to where")
-        }
+        other if other.is_redirection() => Some("it leads elsewhere; set `telemetry.otlp_endpoint` to where"),
         _ => None,
     }
 }
