@@ -302,6 +302,7 @@ pub const QUEUE_NAME_BYTES_MAX: usize = 64;
 /// A queue's name: letters, digits, `.`, `_`, `-`; at most [`QUEUE_NAME_BYTES_MAX`] bytes.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, JsonSchema)]
 #[serde(transparent)]
+#[schemars(extend("pattern" = "^[A-Za-z0-9._-]{1,64}$"))]
 pub struct QueueName(String);
 
 impl QueueName {

@@ -47,6 +47,7 @@ mod schedules;
 mod sessions;
 mod sse;
 mod status;
+mod strict;
 mod table;
 mod task_policy;
 mod tasks;

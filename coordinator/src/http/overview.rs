@@ -45,6 +45,7 @@ pub(super) async fn overview(api: Arc<Api>, call: Call) -> Answered {
         queues: rows.queues,
         workers: rows.workers,
         hours: rows.hours,
+        submitted: rows.submitted,
     })
 }
 

@@ -78,6 +78,8 @@ pub(crate) enum Shape {
     Json(SchemaOf),
     /// Bytes as they are.
     Bytes,
+    /// A file of one of these media types.
+    Files(&'static [&'static str]),
     /// Server-sent events.
     Events,
     /// Lines for people or programs.
@@ -291,7 +293,7 @@ pub(crate) static ROUTES: &[Route] = &[
     Route::new((Verb::Get, "/v1/runs/{id}/diff"), ADMINS, "What differs between two moments of a run, or of two runs", by!(past::diff))
         .query::<wire::DiffQuery>().gives::<wire::DiffView>(),
     Route::new((Verb::Get, "/v1/runs/{id}/export"), READS, "A run as a file", by!(past::export))
-        .query::<wire::ExportQuery>().gives_shape(Shape::Bytes),
+        .query::<wire::ExportQuery>().gives_shape(Shape::Files(&["application/json", "application/x-ndjson", "application/zstd"])),
     Route::new((Verb::Post, "/v1/runs/{id}/append"), APPENDS, "Adds events to a run", by!(append::append))
         .takes::<wire::AppendRequest>().large().gives::<wire::AppendResponse>(),
     Route::new((Verb::Post, "/v1/append"), APPENDS_MANY, "Adds events to several runs; each append stands alone", by!(append::append_many))
@@ -355,7 +357,8 @@ pub(crate) static ROUTES: &[Route] = &[
         .gives::<wire::Health>(),
     Route::new((Verb::Get, "/readyz"), Access::Open, "The store answers as well", by!(health::readyz))
         .gives::<wire::Health>(),
-    Route::new((Verb::Get, "/openapi.json"), Access::Open, "This document", by!(openapi::serve)),
+    Route::new((Verb::Get, "/openapi.json"), Access::Open, "This document", by!(openapi::serve))
+        .gives::<serde_json::Map<String, serde_json::Value>>(),
 ];
 
 /// The router over the table.

@@ -5,8 +5,9 @@ use docket_schema::{
     system::{Budget, Spending},
     task::{TaskBlockedWhy, TaskState},
     wire::{
-        BUDGET_TOLD_PART, BatchBudget, BlockedCount, BudgetNear, HourCount, OVERVIEW_BUDGETS_MAX,
-        OVERVIEW_HOURS, OVERVIEW_TASKS_MAX, QueueView, StateCount, TaskBrief, WorkerView,
+        BUDGET_TOLD_PART, BatchBudget, BlockedCount, BudgetNear, HourCount, HourSubmitted,
+        OVERVIEW_BUDGETS_MAX, OVERVIEW_HOURS, OVERVIEW_TASKS_MAX, QueueView, StateCount, TaskBrief,
+        WorkerView,
     },
 };
 use uuid::Uuid;
@@ -51,6 +52,8 @@ pub struct OverviewRows {
     pub workers: Vec<WorkerView>,
     /// Ended tasks by hour.
     pub hours: Vec<HourCount>,
+    /// Submitted tasks by hour.
+    pub submitted: Vec<HourSubmitted>,
 }
 
 /// What the overview asks of a store.
@@ -95,9 +98,10 @@ async fn overview(
         tasks(db, settled, of(TaskState::Completed)),
         tasks(db, settled, of(TaskState::Cancelled)),
     )?;
-    let (queues, hours, ended_counts, all_ended, workers) = tokio::try_join!(
+    let (queues, hours, submitted, ended_counts, all_ended, workers) = tokio::try_join!(
         read_flow::queues(db),
         hours(db, now),
+        submitted(db, now),
         ended_since(db, since),
         ended_since(db, Timestamp(i64::MIN)),
         workers(db, heard),
@@ -118,6 +122,7 @@ async fn overview(
         queues,
         workers,
         hours,
+        submitted,
     })
 }
 
@@ -158,9 +163,39 @@ async fn ended_since(db: &Db, since: Timestamp) -> Result<Vec<StateCount>, Store
     Ok(counts)
 }
 
+/// The first of the hours that are counted.
+fn first_hour(now: Timestamp) -> i64 {
+    now.0.div_euclid(HOUR_US) + 1 - i64::from(OVERVIEW_HOURS)
+}
+
+/// Ids rise with the time at which a task was submitted: each hour is a range of the key, and nothing but the key is read.
+async fn submitted(db: &Db, now: Timestamp) -> Result<Vec<HourSubmitted>, StoreError> {
+    let first = first_hour(now);
+    let bounds = (first..=first + i64::from(OVERVIEW_HOURS)).map(|hour| {
+        let ms = u128::try_from(hour.saturating_mul(HOUR_US) / 1000).unwrap_or(0);
+        Arg::Blob(Uuid::from_u128(ms << 80).as_bytes().to_vec())
+    });
+    let args: Vec<Arg> = bounds.collect();
+    let ranges: Vec<String> = (1..args.len()).map(|n| format!("({n}, ${n}, ${})", n + 1)).collect();
+    let sql = format!(
+        "WITH hours (n, low, high) AS (VALUES {}) \
+         SELECT CAST(h.n AS BIGINT), (SELECT count(*) FROM tasks t WHERE t.id >= h.low AND t.id < h.high) \
+         FROM hours h ORDER BY h.n",
+        ranges.join(", ")
+    );
+    let mut hours = Vec::new();
+    for row in &mut rows(db, DOING, &sql, args).await? {
+        let (n, count) = (row.int(0)?, row.count(1)?);
+        if count > 0 {
+            hours.push(HourSubmitted { at: Timestamp((first + n - 1).saturating_mul(HOUR_US)), count });
+        }
+    }
+    Ok(hours)
+}
+
 /// Over the index of what ended, which has all that is asked for.
 async fn hours(db: &Db, now: Timestamp) -> Result<Vec<HourCount>, StoreError> {
-    let first = now.0.div_euclid(HOUR_US) + 1 - i64::from(OVERVIEW_HOURS);
+    let first = first_hour(now);
     let mut hours = Vec::new();
     for state in ENDS {
         let sql = "SELECT ended_at / $3, count(*) FROM tasks WHERE state = $1 AND ended_at >= $2 GROUP BY 1";

@@ -25,6 +25,7 @@ pub const SCHEDULES_MAX: usize = 1000;
 /// A schedule's name: letters, digits, `.`, `_`, `-`, the first a letter or digit.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, JsonSchema)]
 #[serde(transparent)]
+#[schemars(extend("pattern" = "^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$"))]
 pub struct ScheduleName(String);
 
 impl ScheduleName {

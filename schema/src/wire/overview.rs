@@ -68,6 +68,19 @@ pub struct Overview {
     pub workers: Vec<WorkerView>,
     /// Tasks that ended in each of the last [`OVERVIEW_HOURS`] hours in which some did, the oldest first.
     pub hours: Vec<HourCount>,
+    /// Tasks that were submitted in each of those hours in which some were, the oldest first: with `hours` and what
+    /// stands now, how long the backlog was.
+    #[serde(default)]
+    pub submitted: Vec<HourSubmitted>,
+}
+
+/// How many tasks were submitted within an hour, by their ids' own time; those that are archived are not among them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct HourSubmitted {
+    /// When the hour began.
+    pub at: Timestamp,
+    /// How many.
+    pub count: u64,
 }
 
 fn is_zero(count: &u64) -> bool {

@@ -1,7 +1,7 @@
 // What needs a person, what runs, what ended: live.
 
 import assert from "node:assert/strict";
-import { until } from "../stage.js";
+import { id, short, until } from "../stage.js";
 
 /** Of this one visit, so that a house may be visited again. */
 const TITLE = `Ask me now ${process.pid}`;
@@ -41,13 +41,42 @@ export const cases = {
     assert.equal(await page.evaluate(() => window.kept), true);
   },
 
+  async "a budget that is spent needs a person"(stage) {
+    const batch = id();
+    await stage.api("POST", `/v1/batches/${batch}/budget`, { budget: { tokens: 1 } });
+    const [task] = await stage.submitLike(stage.tasks.done, [{ title: `Too dear ${process.pid}`, batch }]);
+    const page = await stage.page({ token: stage.tokens.admin });
+    const asks = page.locator("section").filter({ has: page.getByRole("heading", { name: "Needs you" }) });
+    await asks.getByRole("listitem").filter({ hasText: short(batch) }).getByText("budget spent").waitFor();
+    await stage.accessible(page, "a budget that is spent");
+    await stage.api("POST", `/v1/tasks/${task}/cancel`, {});
+    await asks.getByRole("listitem").filter({ hasText: short(batch) }).waitFor({ state: "detached" });
+  },
+
+  async "how long the backlog was, by hour, ends at what it is now"(stage) {
+    const page = await stage.page({ token: stage.tokens.read });
+    const depth = page.getByRole("table", { name: /had not ended, by hour/ });
+    await depth.waitFor({ state: "attached" });
+    const cells = async () => (await depth.locator("tbody td").allTextContents()).map((text) => Number(text.replaceAll(",", "")));
+    assert.equal((await cells()).length, 24);
+    assert.equal((await cells())[0], 0, "a day ago there was nothing here");
+    const ends = ["completed", "cancelled", "discarded"];
+    await until("the same number", async () => {
+      const { tasks } = await stage.api("GET", "/v1/overview");
+      const open = tasks.filter((one) => !ends.includes(one.state)).reduce((sum, one) => sum + one.count, 0);
+      return (await cells()).at(-1) === open && open > 0;
+    });
+    await page.getByRole("group", { name: "Range" }).getByRole("button", { name: "7 days" }).click();
+    await page.getByRole("table", { name: /had not ended, by six hours/ }).waitFor({ state: "attached" });
+  },
+
   async "charts have their numbers, workers their load and walls"(stage) {
     const page = await stage.page({ token: stage.tokens.read });
     const through = page.getByRole("table", { name: /Tasks that ended, by hour/ });
     await through.waitFor({ state: "attached" });
     assert.equal(await through.locator("tbody tr").count(), 24);
     await page.getByRole("group", { name: "Range" }).getByRole("button", { name: "7 days" }).click();
-    await page.getByRole("table", { name: /by six hours/ }).waitFor({ state: "attached" });
+    await page.getByRole("table", { name: /Tasks that ended, by six hours/ }).waitFor({ state: "attached" });
     await page.getByRole("table", { name: /of model calls by day/ }).waitFor({ state: "attached" });
     const workers = page.getByRole("table", { name: "Workers" });
     await workers.getByText(/\d of \d/).first().waitFor();

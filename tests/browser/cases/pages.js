@@ -46,6 +46,84 @@ export const cases = {
     assert.equal(await page.locator("main img, main script, main iframe").count(), 0);
   },
 
+  async "no text becomes markup or code, whatever a script would do"(stage) {
+    // A browser tells of what it refuses.
+    stage.expect("TrustedHTML");
+    stage.expect("TrustedScript");
+    stage.expect("TrustedTypePolicy");
+    stage.expect("require-trusted-types-for");
+    stage.expect("trusted-types");
+    const page = await stage.page({ token: stage.tokens.read });
+    const refused = await page.evaluate(() => {
+      const tried = {
+        markup: () => (document.createElement("div").innerHTML = "<b>x</b>"),
+        script: () => (document.createElement("script").text = "window.hit = 1"),
+        policy: () => window.trustedTypes.createPolicy("any", { createHTML: (text) => text }),
+      };
+      return Object.entries(tried).filter(([, act]) => {
+        try {
+          act();
+          return false;
+        } catch (error) {
+          return error instanceof TypeError;
+        }
+      }).map(([name]) => name);
+    });
+    assert.deepEqual(refused, ["markup", "script", "policy"]);
+  },
+
+  async "a dialog holds the focus and gives it back; menus and lists go by arrows"(stage) {
+    const page = await stage.page({ token: stage.tokens.admin });
+    await page.goto(`${stage.url}/ui/task/${stage.tasks.slow}`);
+    await page.getByRole("button", { name: "Tell" }).click();
+    const dialog = page.getByRole("dialog");
+    const within = () => page.evaluate(() => document.querySelector("dialog").contains(document.activeElement));
+    const stops = await dialog.locator("button, input, textarea, select").count();
+    const seen = new Set();
+    for (const key of ["Tab", "Shift+Tab"]) {
+      for (let n = 0; n < stops + 2; n += 1) {
+        await page.keyboard.press(key);
+        assert.ok(await within(), `${key} ${n}: the focus left the dialog`);
+        seen.add(await page.evaluate(() => document.activeElement.textContent || document.activeElement.name));
+      }
+    }
+    assert.equal(seen.size, stops, [...seen].join());
+    await page.keyboard.press("Escape");
+    await dialog.waitFor({ state: "detached" });
+    const focused = () => page.evaluate(() => document.activeElement.textContent);
+    assert.equal(await focused(), "Tell");
+    // Also where what opened it was told anew meanwhile.
+    await page.keyboard.press("Enter");
+    await dialog.waitFor();
+    await page.evaluate(() => document.querySelector(".acts button").setAttribute("data-old", "1"));
+    await stage.api("POST", "/v1/tasks/bulk", { act: { reprioritize: 3 }, tasks: [stage.tasks.slow] });
+    await page.locator("[data-old]").waitFor({ state: "detached" });
+    await page.keyboard.press("Escape");
+    await dialog.waitFor({ state: "detached" });
+    assert.equal(await focused(), "Tell");
+
+    await page.goto(`${stage.url}/ui/run/${stage.tasks.run}`);
+    const menu = page.getByText("Export", { exact: true });
+    await menu.focus();
+    await page.keyboard.press("Enter");
+    await page.keyboard.press("ArrowDown");
+    assert.equal(await focused(), "Events, JSON Lines");
+    await page.keyboard.press("ArrowDown");
+    assert.equal(await focused(), "Trajectory, ATIF");
+    await page.keyboard.press("Escape");
+    assert.equal(await focused(), "Export");
+    assert.equal(await page.getByRole("link", { name: "Trajectory, ATIF" }).isVisible(), false);
+
+    await page.goto(`${stage.url}/ui/`);
+    const links = page.getByRole("table", { name: "Tasks that ended" }).getByRole("link");
+    await links.first().focus();
+    const [first, second] = await links.allTextContents();
+    await page.keyboard.press("ArrowDown");
+    assert.equal(await focused(), second);
+    await page.keyboard.press("ArrowUp");
+    assert.equal(await focused(), first);
+  },
+
   async "the theme is the system's until somebody chooses, and stays chosen"(stage) {
     const page = await stage.page({ token: stage.tokens.read, theme: "dark" });
     const ground = () => page.evaluate(() => getComputedStyle(document.body).backgroundColor);

@@ -1,6 +1,7 @@
 // A run: travel in time, what each turn did, files and differences, forks, two runs beside each other, live turns.
 
 import assert from "node:assert/strict";
+import { readFile } from "node:fs/promises";
 import { settled, until } from "../stage.js";
 
 const runOf = async (stage, task) => (await stage.api("GET", `/v1/tasks/${task}`)).task.last_run;
@@ -10,6 +11,8 @@ async function at(stage, page, run, query = "") {
   await settled(page);
   return page.getByRole("slider", { name: "Turn" });
 }
+
+const is = (stage, task, state) => until(`${state}`, async () => (await stage.api("GET", `/v1/tasks/${task}`)).task.state === state);
 
 const pane = (page) => page.getByRole("tabpanel");
 const tab = (page, name) => page.getByRole("tab", { name });
@@ -30,6 +33,7 @@ export const cases = {
     await call.locator("summary").click();
     await call.getByText("door.txt").first().waitFor();
     await pane(page).locator(".line-plus", { hasText: "+blue" }).waitFor();
+    await stage.picture("run-turn");
     await page.getByRole("button", { name: "The next turn (→)" }).click();
     await pane(page).getByText("cat door.txt").first().waitFor();
     await until("the turn in the address", () => new URL(page.url()).searchParams.get("turn") === "2");
@@ -37,7 +41,6 @@ export const cases = {
     await pane(page).getByText("cat door.txt").first().waitFor();
     await page.keyboard.press("End");
     await pane(page).getByText("The run succeeded").waitFor();
-    await stage.picture("run-turn");
   },
 
   async "files are shown as they were, and what differs since another turn"(stage) {
@@ -77,7 +80,7 @@ export const cases = {
     await stage.picture("run-failed");
   },
 
-  async "forks and resumes from the turn that is shown; the forks are a tree, and stand beside each other"(stage) {
+  async "forks from the turn that is shown; the forks are a tree, and stand beside each other"(stage) {
     const page = await stage.page({ token: stage.tokens.admin });
     await at(stage, page, stage.tasks.run, "?turn=1");
     await page.getByRole("button", { name: "Fork from here" }).click();
@@ -99,10 +102,85 @@ export const cases = {
     await pane(page).getByRole("button", { name: "Beside" }).first().click();
     await pane(page).getByText(/They (part at turn|do not differ)/).waitFor();
     await pane(page).getByRole("region", { name: "The other" }).getByRole("link", { name: /^run / }).waitFor();
-assert.ok((await pane(page).locator('[data-how="shared"]').count()) >= 1, "what both share is told");
+    assert.ok((await pane(page).locator('[data-how="shared"]').count()) >= 1, "what both share is told");
     assert.equal(await pane(page).getByRole("button", { name: /^turn 1:/ }).getAttribute("data-how"), "same", "the fork stands behind turn 1");
     await stage.accessible(page, "beside");
     await stage.picture("run-beside");
+  },
+
+  async "a run is resumed from the turn that is shown, as a new run of the task"(stage) {
+    const [task] = await stage.submitLike(stage.tasks.done, [{ title: `Taken up again ${process.pid}` }]);
+    await is(stage, task, "completed");
+    const run = await runOf(stage, task);
+    const page = await stage.page({ token: stage.tokens.admin });
+    await at(stage, page, run, "?turn=1");
+    await page.getByRole("button", { name: "Resume from here" }).click();
+    const dialog = page.getByRole("dialog");
+    await dialog.getByLabel("Hint for the model").fill("Mind the hinges");
+    await dialog.getByRole("button", { name: "Resume" }).click();
+    await page.waitForURL((url) => url.pathname.startsWith("/ui/run/") && !url.pathname.includes(run));
+    await is(stage, task, "completed");
+    const next = await runOf(stage, task);
+    assert.notEqual(next, run);
+    assert.equal(new URL(page.url()).pathname.split("/").at(-1), next);
+    await tab(page, "Forks").click();
+    await pane(page).getByText("resumed from turn 1").waitFor();
+  },
+
+  async "a result is rejected with what is wrong, and the next one accepted with a comment"(stage) {
+    const [task] = await stage.submitLike(stage.tasks.done, [{ title: `Judged ${process.pid}` }]);
+    await is(stage, task, "completed");
+    const run = await runOf(stage, task);
+    const page = await stage.page({ token: stage.tokens.admin });
+    await at(stage, page, run);
+    await page.getByRole("button", { name: "Reject" }).click();
+    const dialog = page.getByRole("dialog");
+    await stage.accessible(page, "reject");
+    await dialog.getByLabel("What is wrong").fill("The door is <i>green</i>");
+    await dialog.getByRole("button", { name: "Reject" }).click();
+    const next = await until("another run", async () => {
+      const found = await runOf(stage, task);
+      return found !== run && found;
+    });
+    await is(stage, task, "completed");
+    await at(stage, page, next, "?turn=0");
+    for (const key of ["Home", "ArrowRight"]) await page.keyboard.press(key);
+    await until("the words in a turn", async () => {
+      for (const turn of await page.getByRole("slider", { name: "Turn" }).getAttribute("max").then((max) => Array.from({ length: Number(max) + 1 }, (_, n) => n))) {
+        const { turn: told } = await stage.api("GET", `/v1/runs/${next}/turn?turn=${turn}`);
+        if (JSON.stringify(told.told).includes("The door is <i>green</i>")) return true;
+      }
+      return false;
+    });
+    await page.getByRole("button", { name: "Accept" }).click();
+    await dialog.getByLabel("Comment").fill("Well done");
+    await dialog.getByRole("button", { name: "Accept" }).click();
+    await page.getByText(/^Accepted: /).waitFor();
+    const { events } = await stage.api("GET", `/v1/events?stream=task/${task}`);
+    const judged = events.filter((event) => ["TaskAccepted", "TaskRejected"].includes(event.kind)).map((event) => [event.kind, event.payload.run, event.payload.comment]);
+    assert.deepEqual(judged.map(([kind, of]) => [kind, of]), [["TaskRejected", run], ["TaskAccepted", next]]);
+    assert.equal(judged[1][2], "Well done");
+  },
+
+  async "a run rests, goes on and is cancelled from its page"(stage) {
+    const [task] = await stage.submitLike(stage.tasks.slow, [{ title: `Rests ${process.pid}` }]);
+    await is(stage, task, "running");
+    const page = await stage.page({ token: stage.tokens.admin });
+    await at(stage, page, await until("a run", () => runOf(stage, task)));
+    await page.getByRole("button", { name: "Pause" }).click();
+    await page.getByRole("button", { name: "Unpause" }).click();
+    await is(stage, task, "running");
+    await page.getByRole("button", { name: "Cancel", exact: true }).click();
+    const dialog = page.getByRole("dialog");
+    await dialog.getByLabel("Reason").fill("Enough");
+    await dialog.getByRole("button", { name: "Keep it" }).click();
+    await dialog.waitFor({ state: "detached" });
+    assert.notEqual((await stage.api("GET", `/v1/tasks/${task}`)).task.state, "cancelled");
+    await page.getByRole("button", { name: "Cancel", exact: true }).click();
+    await dialog.getByRole("button", { name: "Cancel the task" }).click();
+    await is(stage, task, "cancelled");
+    await until("its end on the page", async () => (await page.locator(".head .state").textContent()).includes("cancelled"));
+    assert.equal(await page.getByRole("button", { name: "Pause" }).count(), 0);
   },
 
   async "turns come as they happen, without a reload"(stage) {
@@ -134,6 +212,12 @@ assert.ok((await pane(page).locator('[data-how="shared"]').count()) >= 1, "what 
     await page.getByText("Export").click();
     const [download] = await Promise.all([page.waitForEvent("download"), page.getByRole("link", { name: "Trajectory, ATIF" }).click()]);
     assert.match(download.suggestedFilename(), /^docket-[0-9a-f]+\.atif\.json$/);
+    assert.ok(JSON.parse(await readFile(await download.path(), "utf8")).steps.length >= 3, "its turns are steps");
+    await page.getByRole("link", { name: "Events, JSON Lines" }).focus();
+    const [lines] = await Promise.all([page.waitForEvent("download"), page.keyboard.press("Enter")]);
+    assert.match(lines.suggestedFilename(), /^docket-[0-9a-f]+\.jsonl$/);
+    const kinds = (await readFile(await lines.path(), "utf8")).trim().split("\n").map((text) => JSON.parse(text).kind);
+    assert.ok(kinds.includes("RunStarted") && kinds.includes("RunEnded"), kinds.join());
     assert.equal(await page.getByRole("link", { name: "Whole run" }).count(), 0);
     await tab(page, "Files").click();
     await pane(page).getByText("Contents of files are for administrators.").waitFor();

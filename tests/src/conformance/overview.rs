@@ -79,6 +79,12 @@ pub(super) async fn the_overview_tells_what_needs_a_person_and_counts_the_rest(d
     let hours: Vec<_> = found.hours.iter().map(|hour| (hour.state, hour.count)).collect();
     assert_eq!(hours, [(TaskState::Completed, 1), (TaskState::Discarded, 1)]);
     assert!(found.hours[0].at < found.hours[1].at && found.hours[0].at.0 % 3_600_000_000 == 0);
+    // Ids of this world are of the first milliseconds of 1970: six tasks within one hour.
+    let early =
+        world.store.overview(Timestamp(3_600_000_000 * 5), since, begun_at).await.expect("an overview");
+    let submitted: Vec<_> = early.submitted.iter().map(|hour| (hour.at.0, hour.count)).collect();
+    assert_eq!(submitted, [(0, 6)]);
+    assert!(found.submitted.is_empty(), "that hour is not of this week: {:?}", found.submitted);
     let all = world.store.overview(now, begun_at, begun_at).await.expect("an overview");
     assert_eq!(ids(&all.ended), [fails, done]);
     world.pass(8 * DAY_MS);

@@ -23,6 +23,7 @@ const ALL_CASES: Duration = Duration::from_secs(900);
 const NO_BROWSER: i32 = 3;
 
 const DONE: &str = r#"
+after_end = "repeat_last"
 [[turns]]
 text = "I look around first."
 calls = [{ name = "create_file", args = { path = "door.txt", content = "blue\n" } }]

@@ -47,6 +47,7 @@ mod models;
 mod network;
 mod newer;
 mod notify;
+mod openapi;
 mod outages;
 mod past;
 mod pause;

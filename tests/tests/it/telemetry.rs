@@ -140,6 +140,9 @@ fn whole(own: &[&Envelope], spans: &[Span]) -> Result<()> {
 struct Collector {
     bodies: Vec<Value>,
     refuses: usize,
+    /// With which status; 503 where none is said.
+    with: Option<StatusCode>,
+    refused: usize,
     keys: BTreeSet<String>,
 }
 
@@ -153,7 +156,8 @@ async fn take(
     let mut collector = shared.lock().expect("whole");
     if collector.refuses > 0 {
         collector.refuses -= 1;
-        return StatusCode::SERVICE_UNAVAILABLE;
+        collector.refused += 1;
+        return collector.with.unwrap_or(StatusCode::SERVICE_UNAVAILABLE);
     }
     let key = headers.get("api-key").and_then(|key| key.to_str().ok()).unwrap_or_default();
     collector.keys.insert(key.to_owned());
@@ -178,10 +182,11 @@ fn spans(shared: &Shared) -> (usize, BTreeMap<String, Value>) {
     )
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_collector_gets_the_spans_of_a_run_over_deaths_and_outages() -> Result<()> {
-    let _room = room().await;
-    let shared: Shared = Arc::new(Mutex::new(Collector { refuses: 2, ..Collector::default() }));
+/// A collector that listens, and a home whose coordinator sends to it.
+async fn stage(
+    collector: Collector,
+) -> Result<(Shared, tempfile::TempDir, tokio::task::JoinHandle<std::io::Result<()>>)> {
+    let shared: Shared = Arc::new(Mutex::new(collector));
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await?;
     let at = listener.local_addr()?;
     let router = Router::new().route("/v1/traces", post(take)).with_state(Arc::clone(&shared));
@@ -189,6 +194,123 @@ async fn a_collector_gets_the_spans_of_a_run_over_deaths_and_outages() -> Result
     let home = tempfile::tempdir()?;
     let config = format!("[telemetry]\notlp_endpoint = \"http://{at}\"\nservice_name = \"nightly\"\n");
     std::fs::write(home.path().join("docket.toml"), config)?;
+    Ok((shared, home, serving))
+}
+
+/// The span of a whole run, once it came.
+async fn root_of(shared: &Shared, run: docket_schema::ids::RunId) -> Result<()> {
+    let trace = run.0.simple().to_string();
+    until("a run's own span", async || {
+        let (_, all) = spans(shared);
+        all.values().any(|span| span["traceId"] == trace && span.get("parentSpanId").is_none()).then_some(())
+    })
+    .await
+}
+
+const SHORT: &str = r#"
+[[turns]]
+calls = [{ name = "read_file", args = { path = "a.txt" } }]
+[[turns]]
+text = "Done."
+"#;
+
+/// One that knows nobody, or is not there at all, is an error of whoever set it up: it is told of once, with what to do,
+/// and nothing is left out for it.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_collector_that_takes_nothing_of_us_is_told_of_once_and_gets_all_later() -> Result<()> {
+    let _room = room().await;
+    for (status, remedy) in [
+        (StatusCode::UNAUTHORIZED, "OTEL_EXPORTER_OTLP_HEADERS"),
+        (StatusCode::NOT_FOUND, "telemetry.otlp_endpoint"),
+    ] {
+        let refuses = Collector { refuses: usize::MAX, with: Some(status), ..Collector::default() };
+        let (shared, home, serving) = stage(refuses).await?;
+        let coordinator = Coordinator::start_in(home.path(), Place::Home, LeaseTime::Usual).await?;
+        let _worker = Worker::start(&coordinator, &WorkerOptions::default()).await?;
+        let sample = Sample::new(&[("a.txt", "one\n")])?;
+        let script = sample.script(SHORT)?;
+        let script = script.to_str().context("UTF-8")?;
+        let (task, _) =
+            sample.submit(&coordinator, &["--model", "scripted:told", "--script", script]).await?;
+        let run = coordinator.ended(task).await?.task.last_run.context("a run")?;
+        until("three tries", async || (shared.lock().expect("whole").refused >= 3).then_some(())).await?;
+        let said = coordinator.tail();
+        let told = said.lines().filter(|line| line.contains("traces are not sent")).collect::<Vec<_>>();
+        ensure!(told.len() == 1 && told[0].contains(remedy) && told[0].contains(status.as_str()), "{told:?}");
+        ensure!(!said.contains("are left out"), "{said}");
+        shared.lock().expect("whole").refuses = 0;
+        root_of(&shared, run).await?;
+        until("the good news", async || coordinator.tail().contains("traces are sent again").then_some(()))
+            .await?;
+        let history = coordinator.history(run).await?;
+        let own: Vec<&Envelope> = history.envelopes.iter().collect();
+        let trace = run.0.simple().to_string();
+        let came: BTreeSet<String> = spans(&shared)
+            .1
+            .into_iter()
+            .filter(|(_, span)| span["traceId"] == trace)
+            .map(|(id, _)| id)
+            .collect();
+        let whole = folded(&own, run)?;
+        let resource = Resource { service: "nightly".into(), version: "x".into(), attributes: Vec::new() };
+        let whole = export_request(&resource, &whole);
+        let whole = whole["resourceSpans"][0]["scopeSpans"][0]["spans"].as_array().context("spans")?;
+        let whole: BTreeSet<String> =
+            whole.iter().map(|span| span["spanId"].as_str().unwrap_or_default().to_owned()).collect();
+        ensure!(came == whole, "{came:?}\n{whole:?}");
+        serving.abort();
+        coordinator.end_and_check().await?;
+    }
+    Ok(())
+}
+
+/// What a backup holds was sent when it happened.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_backup_in_the_logs_place_is_not_sent_again() -> Result<()> {
+    let _room = room().await;
+    let (shared, home, serving) = stage(Collector::default()).await?;
+    let coordinator = Coordinator::start_in(home.path(), Place::Home, LeaseTime::Usual).await?;
+    let sample = Sample::new(&[("a.txt", "one\n")])?;
+    let script = sample.script(SHORT)?;
+    let script = script.to_str().context("UTF-8")?.to_owned();
+    let go = async |coordinator: &Coordinator| -> Result<docket_schema::ids::RunId> {
+        let worker = Worker::start(coordinator, &WorkerOptions::default()).await?;
+        let args = ["--model", "scripted:again", "--script", &script];
+        let (task, _) = sample.submit(coordinator, &args).await?;
+        let run = coordinator.ended(task).await?.task.last_run.context("a run")?;
+        root_of(&shared, run).await?;
+        worker.drain().await?;
+        Ok(run)
+    };
+    let kept = go(&coordinator).await?;
+    let aside = tempfile::tempdir()?;
+    let copy = aside.path().join("copy.db");
+    coordinator.docket(&["db", "backup", copy.to_str().context("UTF-8")?]).await?.ok()?;
+    let lost = go(&coordinator).await?;
+    coordinator.end_and_check().await?;
+    let env = [("DOCKET_HOME", home.path().as_os_str())];
+    let restore = ["db", "restore", copy.to_str().context("UTF-8")?];
+    run(Tool::Docket, home.path(), &env, &restore).await?.ok()?;
+    let of = |run: docket_schema::ids::RunId| {
+        let trace = run.0.simple().to_string();
+        let collector = shared.lock().expect("whole");
+        let bodies = collector.bodies.iter();
+        bodies.filter(|body| body.to_string().contains(&trace)).count()
+    };
+    let (before, before_lost) = (of(kept), of(lost));
+    ensure!(before > 0 && before_lost > 0, "both were sent");
+    let coordinator = Coordinator::start_in(home.path(), Place::Home, LeaseTime::Usual).await?;
+    go(&coordinator).await?;
+    ensure!(of(kept) == before && of(lost) == before_lost, "sent again: {before} and {}", of(kept));
+    ensure!(coordinator.tail().contains("traces go on from its end"), "{}", coordinator.tail());
+    serving.abort();
+    coordinator.end_and_check().await
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_collector_gets_the_spans_of_a_run_over_deaths_and_outages() -> Result<()> {
+    let _room = room().await;
+    let (shared, home, serving) = stage(Collector { refuses: 2, ..Collector::default() }).await?;
     let mut coordinator = Coordinator::start_in(home.path(), Place::Home, LeaseTime::Usual).await?;
     let worker = Worker::start(&coordinator, &WorkerOptions::default()).await?;
     let sample = Sample::new(&[("a.txt", "SECRET-WORD\n")])?;

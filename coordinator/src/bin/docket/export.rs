@@ -133,12 +133,12 @@ pub(crate) async fn run(cx: Context, args: Args) -> Outcome {
         .fail_with(Exit::Failed, || format!("cannot write in {}", folder.display()))?;
     let written = match run {
         Some(run) => {
-            write(&access.client, run, (args.format, args.plain, args.text_bytes), &mut file).await?
+            write(&access.client, run, (args.format, args.plain, args.text_bytes), file.as_file_mut()).await?
         }
         None => {
             let asked =
                 predictions::Asked { batch: args.batch.as_deref(), model_name: args.model_name.as_deref() };
-            predictions::write(&cx, &access.client, &asked, &mut file).await?
+            predictions::write(&cx, &access.client, &asked, file.as_file_mut()).await?
         }
     };
     access.close().await?;
@@ -202,7 +202,7 @@ pub(crate) async fn of_run(
     client: &Client,
     run: RunId,
     form: ExportForm,
-    to: &mut tempfile::NamedTempFile,
+    to: &mut std::fs::File,
 ) -> Outcome<Written> {
     let format = match form {
         ExportForm::Docket => Format::Docket,
@@ -217,7 +217,7 @@ async fn write(
     client: &Client,
     run: RunId,
     (format, plain, text_bytes): (Format, bool, usize),
-    to: &mut tempfile::NamedTempFile,
+    to: &mut std::fs::File,
 ) -> Outcome<Written> {
     match (format, plain) {
         (Format::Docket, true) => {

@@ -3,8 +3,9 @@
 //!
 //! Follows the log's feed from where it last stood; the first time from its end. Spans are a fold of each run's events
 //! (`docket_schema::trace`), with ids that follow from them: what is sent again after a crash is the same span. A
-//! collector that is away is waited for, and nothing is lost meanwhile, for the log stays. Who serves one store with
-//! several coordinators sets the endpoint for one of them.
+//! collector that is away, or takes nothing of us, is waited for longer and longer, and nothing is lost meanwhile, for
+//! the log stays. A log that a backup took the place of was sent before: what comes after its end is sent, not all of
+//! it again. Who serves one store with several coordinators sets the endpoint for one of them.
 
 mod sender;
 
@@ -23,7 +24,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::{
     context::Context,
-    cursor::{Cursor, Mark},
+    cursor::{Cursor, Found, Mark},
     fail::{Exit, FailWith as _, Outcome},
 };
 use sender::{Sender, Sent};
@@ -105,16 +106,18 @@ impl Follower {
     async fn follow(mut self, mut cursor: Cursor) {
         let mut wait = AGAIN[0];
         let mut at: Option<Mark> = None;
+        let mut trouble = Trouble::default();
         loop {
             match self.round(&mut cursor, &mut at).await {
                 Ok(more) => {
                     wait = AGAIN[0];
+                    trouble.is_over();
                     if !more {
                         tokio::time::sleep(POLL).await;
                     }
                 }
                 Err(error) => {
-                    tracing::debug!("traces are not sent for now: {error:#}");
+                    trouble.is(&format!("{error:#}"));
                     // Folds may be ahead of what was sent, and another log may stand there.
                     at = None;
                     self.runs = Runs::default();
@@ -129,12 +132,11 @@ impl Follower {
     async fn round(&mut self, cursor: &mut Cursor, at: &mut Option<Mark>) -> anyhow::Result<bool> {
         let from = match *at {
             Some(at) => at,
-            None if cursor.is_known() => *at.insert(cursor.proven(&self.client).await?),
             None => {
-                let end = self.end_of_log().await?;
+                let begin = self.begin(cursor).await?;
                 // Kept before anything is sent: what a collector cannot take now is not skipped.
-                cursor.keep(end);
-                *at.insert(end)
+                cursor.keep(begin);
+                *at.insert(begin)
             }
         };
         let page = self.client.feed(from.position, None).await?;
@@ -154,6 +156,27 @@ impl Follower {
         *at = Some(last);
         cursor.keep(last);
         Ok(true)
+    }
+
+    /// Where to read on.
+    async fn begin(&self, cursor: &Cursor) -> Result<Mark, ClientError> {
+        if !cursor.is_known() {
+            return self.end_of_log().await;
+        }
+        match cursor.found(&self.client).await? {
+            // Archived is what ended long ago: what comes behind it was not sent.
+            Found::Same(mark) | Found::Beyond(mark) => Ok(mark),
+            Found::Another(kept) => {
+                let end = self.end_of_log().await?;
+                tracing::warn!(
+                    sent = %kept.position,
+                    end = %end.position,
+                    "this is not the log that traces were sent of before, a backup perhaps: what it has was sent, or is \
+                     another store's; traces go on from its end"
+                );
+                Ok(end)
+            }
+        }
     }
 
     /// Traces begin with what happens from now on: a log of years is not sent because somebody sets an endpoint.
@@ -212,6 +235,30 @@ impl Follower {
                 tracing::warn!(spans = spans.len(), %why, "the collector refuses these spans for good; they are left out");
                 Ok(())
             }
+        }
+    }
+}
+
+/// What keeps traces from being sent. Told once, and once again where it is something else; and that it is over.
+#[derive(Default)]
+struct Trouble(Option<String>);
+
+impl Trouble {
+    fn is(&mut self, why: &str) {
+        if self.0.as_deref() == Some(why) {
+            tracing::debug!("traces are still not sent: {why}");
+            return;
+        }
+        tracing::warn!(
+            "traces are not sent: {why}; it is tried again, each time later, up to every {:?}",
+            AGAIN[1]
+        );
+        self.0 = Some(why.to_owned());
+    }
+
+    fn is_over(&mut self) {
+        if self.0.take().is_some() {
+            tracing::info!("traces are sent again");
         }
     }
 }

@@ -1,4 +1,5 @@
-// Questions to the person at the page, and news for them. Native dialogs: they hold the focus and give it back.
+// Questions to the person at the page, and news for them. Native dialogs: Esc shuts them, and what stands behind is
+// out of reach. Tab goes round within one, and the focus goes back to what opened it, also where that was told anew.
 
 import { add, byId, fill, h } from "./dom.js";
 import { prose } from "./format.js";
@@ -25,6 +26,39 @@ function tell(where, text) {
   setTimeout(() => note.remove(), NEWS_MS);
 }
 
+const STOPS = "a[href],button:not([disabled]),input:not([disabled]),select:not([disabled]),textarea:not([disabled])";
+
+/** From the last of what can be pressed to the first, and back: Tab leads no further. */
+function round(event, box) {
+  if (event.key !== "Tab") return;
+  const stops = [...box.querySelectorAll(STOPS)];
+  const [first, last] = [stops[0], stops.at(-1)];
+  if (!first) return;
+  const at = document.activeElement;
+  const leaves = event.shiftKey ? at === first || at === box : at === last;
+  if (!leaves && box.contains(at)) return;
+  event.preventDefault();
+  (event.shiftKey ? last : first).focus();
+}
+
+/** Remembers what has the focus; answers what gives it back where the browser cannot, for it is not there any more. */
+function opener() {
+  const from = document.activeElement;
+  const words = from?.textContent;
+  const around = [];
+  for (let at = from; at; at = at.parentElement) around.push(at);
+  const row = from?.closest("[data-key]")?.dataset.key;
+  return () => {
+    // The browser gave it back already, or it is elsewhere by now.
+    if (document.activeElement !== document.body) return;
+    // What a list tells anew is another button with the same words, in the row of the same thing.
+    const place = around.find((at) => at.isConnected && at !== document.body) ?? byId("main");
+    const within = row === undefined ? place : ([...place.querySelectorAll("[data-key]")].find((at) => at.dataset.key === row) ?? place);
+    const same = [...within.querySelectorAll(STOPS)].filter((stop) => stop.textContent === words);
+    (same.length === 1 ? same[0] : byId("main")).focus({ preventScroll: true });
+  };
+}
+
 /**
  * Opens a dialog; resolves with the form's fields once the act is chosen, with null otherwise. `act` = the words of
  * the button that does it, none where there is nothing to do; `danger` = it cannot be taken back; `check(fields)`
@@ -33,10 +67,11 @@ function tell(where, text) {
 export function dialog({ title, body, act = null, danger = false, close = "Cancel", check = () => null }) {
   return new Promise((resolve) => {
     let result = null;
+    const back = opener();
     const wrong = h("p", { class: "wrong", role: "alert" });
     const box = h(
       "dialog",
-      { class: "dialog", "aria-labelledby": "dialog-title", on: { close: () => (box.remove(), resolve(result)) } },
+      { class: "dialog", "aria-labelledby": "dialog-title", on: { close: () => (box.remove(), back(), resolve(result)), keydown: (event) => round(event, box) } },
       h(
         "form",
         {

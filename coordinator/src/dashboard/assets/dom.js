@@ -79,7 +79,12 @@ export function keep(parent, items, { key, sign = JSON.stringify, make }) {
     if (child === at) at = at.nextElementSibling;
     else parent.insertBefore(child, at);
   }
-  for (const gone of old.values()) gone.remove();
+  for (const gone of old.values()) {
+    const held = gone.contains(document.activeElement);
+    const beside = gone.nextElementSibling ?? gone.previousElementSibling;
+    gone.remove();
+    if (held) ((beside && focusables(beside)[0]) ?? byId("main")).focus({ preventScroll: true });
+  }
 }
 
 /** Puts `fresh` in the place of `old`, and the focus where it was, as far as that is still there. */
@@ -92,7 +97,7 @@ function swap(old, fresh) {
 }
 
 function focusables(element) {
-  return [...element.querySelectorAll("a[href],button,input,select,textarea,[tabindex]")];
+  return [...element.querySelectorAll("a[href],button,summary,input,select,textarea,[tabindex]")];
 }
 
 /** An element by its id: one that the page always has. */

@@ -25,6 +25,50 @@ function types(element) {
   return ["TEXTAREA", "SELECT"].includes(element.tagName);
 }
 
+/** Tables and lists, and what one goes through in them by arrows. */
+const ROWS = { "tbody": ":scope > tr", "ul.asks": ":scope > li", "ul.runs": ":scope > li", "ul.listing": ":scope > li", "ul.tree": "li", "ul.reasons": ":scope > li" };
+const STOPS = "a[href],button:not([disabled]),summary,input:not([disabled])";
+
+/** Moves the focus from what has it in a row to what stands in the same place of the next one; whether it did. */
+function among(event) {
+  const by = { ArrowDown: 1, ArrowUp: -1 }[event.key];
+  const [kind, of] = Object.entries(ROWS).find(([name]) => by && event.target.closest?.(name)) ?? [];
+  if (!kind) return false;
+  // A tree's lists stand in each other: its outermost has all rows.
+  let list = event.target.closest(kind);
+  while (list.parentElement?.closest(kind)) list = list.parentElement.closest(kind);
+  const rows = [...list.querySelectorAll(of)];
+  const stops = (row) => [...row.querySelectorAll(STOPS)].filter((stop) => stop.closest(kind === "ul.tree" ? "li" : of.replace(":scope > ", "")) === row);
+  const now = rows.findIndex((row) => stops(row).includes(event.target));
+  if (now < 0) return false;
+  const at = stops(rows[now]).indexOf(event.target);
+  for (let n = now + by; n >= 0 && n < rows.length; n += by) {
+    const there = stops(rows[n]);
+    if (there.length === 0) continue;
+    there[Math.min(at, there.length - 1)].focus();
+    return true;
+  }
+  return false;
+}
+
+/** Esc shuts an open menu and gives the focus back to what opened it; arrows go through it. Whether it did. */
+function within(event) {
+  const menu = event.target.closest?.("details.menu[open]");
+  if (!menu) return false;
+  const summary = menu.querySelector("summary");
+  if (event.key === "Escape") {
+    menu.open = false;
+    summary.focus();
+    return true;
+  }
+  const by = { ArrowDown: 1, ArrowUp: -1 }[event.key];
+  if (!by) return false;
+  const items = [summary, ...menu.querySelectorAll("a[href],button")];
+  const next = items.indexOf(event.target) + by;
+  items[(next + items.length) % items.length].focus();
+  return true;
+}
+
 document.addEventListener("keydown", (event) => {
   if (event.ctrlKey || event.metaKey || event.altKey || event.defaultPrevented) return;
   if (document.querySelector("dialog[open]")) return;
@@ -32,6 +76,7 @@ document.addEventListener("keydown", (event) => {
     if (event.key === "Escape") event.target.blur();
     return;
   }
+  if (within(event) || among(event)) return event.preventDefault();
   const both = first ? `${first} ${event.key}` : event.key;
   first = null;
   clearTimeout(timer);

@@ -101,6 +101,8 @@ async fn every_answer_under_ui_bears_the_policy() {
             "frame-ancestors 'none'",
             "base-uri 'none'",
             "form-action 'self'",
+            "require-trusted-types-for 'script'",
+            "trusted-types 'none'",
         ] {
             assert!(policy.contains(part), "{method} {path}: {policy}");
         }

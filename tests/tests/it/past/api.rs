@@ -87,6 +87,17 @@ async fn turns(scene: &Scene, all: &Asking<'_>) -> Result<()> {
     );
     let atif = all.json("export?form=atif").await?;
     ensure!(atif["schema_version"].as_str().is_some_and(|version| version.starts_with("ATIF")), "{atif}");
+    // A file is sent as it is read: its length is told beforehand, and it is what the command writes.
+    let url = format!("{}/v1/runs/{}/export?form=docket", all.coordinator.address(), all.run);
+    let answer = all.http.get(url).bearer_auth(&all.token).send().await?;
+    let told = answer.content_length();
+    ensure!(answer.headers()["content-type"] == "application/zstd", "{:?}", answer.headers());
+    let sent = answer.bytes().await?;
+    ensure!(told == Some(sent.len() as u64), "{told:?} bytes announced, {} sent", sent.len());
+    let aside = tempfile::tempdir()?;
+    let file = aside.path().join("run.docket");
+    scene.docket(&["export", &scene.run, "-o", file.to_str().context("UTF-8")?]).await?.ok()?;
+    ensure!(std::fs::read(&file)? == sent, "the same bytes");
     Ok(())
 }
 

@@ -66,10 +66,13 @@ impl Sender {
     /// Sends these spans.
     ///
     /// # Errors
-    /// The collector is away, or asks for patience: the same may be sent again.
+    /// The collector is away, asks for patience, or takes nothing of us as we are set up: once that is mended, the same
+    /// may be sent again.
     pub(super) async fn send(&self, spans: &[Span]) -> anyhow::Result<Sent> {
         let body = export_request(&self.resource, spans);
-        let answer = self.http.post(&self.url).json(&body).send().await?;
+        // Its address may hold a password, and what went wrong is told in the log.
+        let sent = self.http.post(&self.url).json(&body).send().await.map_err(reqwest::Error::without_url);
+        let answer = sent.context("the collector cannot be reached")?;
         let status = answer.status();
         if status.is_success() {
             return Ok(Sent::Taken);
@@ -88,9 +91,27 @@ impl Sender {
             }
             bail!("the collector answers {status}");
         }
+        if let Some(remedy) = remedy(status) {
+            bail!("the collector answers {status}: {remedy}");
+        }
         let words = answer.text().await.unwrap_or_default();
         let end = words.floor_char_boundary(WORDS_MAX);
         Ok(Sent::Refused(format!("{status} {}", &words[..end])))
+    }
+}
+
+/// What to do where an answer says nothing of the spans, but of how we came to it: no other spans would fare better.
+fn remedy(status: StatusCode) -> Option<&'static str> {
+    match status {
+        StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN | StatusCode::PROXY_AUTHENTICATION_REQUIRED => {
+            Some("put what it asks for into OTEL_EXPORTER_OTLP_HEADERS, as `authorization=Bearer%20KEY`")
+        }
+        StatusCode::NOT_FOUND | StatusCode::METHOD_NOT_ALLOWED => Some(
+            "nothing takes traces there; `telemetry.otlp_endpoint` is where OTLP over HTTP is spoken, often port \
+             4318, without `/v1/traces`",
+        ),
+        other if other.is_redirection() => Some("it leads elsewhere; set `telemetry.otlp_endpoint` to where"),
+        _ => None,
     }
 }
 

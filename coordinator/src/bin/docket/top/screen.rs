@@ -217,6 +217,7 @@ mod tests {
                 draining: false,
             }],
             hours: Vec::new(),
+            submitted: Vec::new(),
         }
     }
 

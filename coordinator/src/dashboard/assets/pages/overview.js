@@ -2,7 +2,7 @@
 
 import { ApiError, get, isAbort } from "../api.js";
 import { taskActs } from "../actions.js";
-import { bars } from "../charts.js";
+import { bars, lineChart } from "../charts.js";
 import { fill, h, keep, refill } from "../dom.js";
 import { about, clock, count, day, line, plural, running, said, short, since, usd, whole } from "../format.js";
 import { poll } from "../live.js";
@@ -30,7 +30,8 @@ export async function open(main, { signal }) {
     view.last = overview;
     tellAll(parts, overview, view, again, () => tell(view.last));
   };
-  const again = poll(async () => tell(await get("/v1/overview", { since: hoursAgo(view.since) }, { signal })), { every: EVERY_MS }, signal);
+  const ask = async (of) => tell(await get("/v1/overview", { since: hoursAgo(view.since) }, { signal: of }));
+  const again = poll(ask, { every: EVERY_MS, later: true }, signal);
   await again();
   if (!view.last) throw new ApiError(0, { detail: "the coordinator does not answer; this page tries again" });
   costs(parts.cost, signal);
@@ -41,7 +42,7 @@ const hoursAgo = (hours) => new Date(Math.floor(Date.now() / 60_000) * 60_000 - 
 
 function skeleton(main) {
   const place = () => h("div", {});
-  const parts = { head: place(), asks: place(), running: place(), ended: place(), through: place(), cost: place(), queues: place(), workers: place() };
+  const parts = { head: place(), asks: place(), running: place(), ended: place(), through: place(), depth: place(), cost: place(), queues: place(), workers: place() };
   fill(parts.cost, panel("Cost by day", {}, empty("Adding up…")));
   fill(
     main,
@@ -50,7 +51,7 @@ function skeleton(main) {
       "div",
       { class: "overview" },
       h("div", { class: "column" }, parts.asks, parts.running, parts.ended),
-      h("div", { class: "column" }, parts.through, parts.cost, parts.queues, parts.workers),
+      h("div", { class: "column" }, parts.through, parts.depth, parts.cost, parts.queues, parts.workers),
     ),
   );
   return parts;
@@ -62,6 +63,7 @@ function tellAll(parts, overview, view, again, redraw) {
   refill(parts.running, runningTasks(overview));
   refill(parts.ended, endedTasks(overview, view, again));
   refill(parts.through, throughput(overview, view, redraw));
+  refill(parts.depth, depth(overview, view));
   refill(parts.queues, queues(overview));
   refill(parts.workers, workers(overview));
 }
@@ -187,20 +189,26 @@ function took(task) {
   return ms >= 60_000 ? `${Math.round(ms / 60_000)} min` : `${Math.round(ms / 1000)} s`;
 }
 
-function throughput({ hours, at }, view, redraw) {
-  const now = Math.floor(Date.parse(at) / HOUR_MS) * HOUR_MS;
-  const isDay = view.range === "day";
+/** The points of a chart over time: when each begins, its words, and how one finds the point of an instant. */
+function timesOf(at, isDay) {
   const step = isDay ? HOUR_MS : 6 * HOUR_MS;
   const n = isDay ? 24 : 28;
+  const now = Math.floor(Date.parse(at) / HOUR_MS) * HOUR_MS;
   const first = Math.floor(now / step) * step - (n - 1) * step;
   const points = Array.from({ length: n }, (_, k) => {
     const begins = first + k * step;
-    const label = isDay ? clock(begins) : day(begins);
-    return { label, title: isDay ? clock(begins) : `${day(begins)}, ${clock(begins)}`, values: [0, 0, 0] };
+    return { label: isDay ? clock(begins) : day(begins), title: isDay ? clock(begins) : `${day(begins)}, ${clock(begins)}` };
   });
+  return { points, of: (instant) => Math.floor((Date.parse(instant) - first) / step) };
+}
+
+function throughput({ hours, at }, view, redraw) {
+  const isDay = view.range === "day";
+  const { points: bare, of: placeOf } = timesOf(at, isDay);
+  const points = bare.map((point) => ({ ...point, values: [0, 0, 0] }));
   const place = { completed: 0, discarded: 1, cancelled: 2 };
   for (const hour of hours) {
-    const point = points[Math.floor((Date.parse(hour.at) - first) / step)];
+    const point = points[placeOf(hour.at)];
     if (point) point.values[place[hour.state]] += hour.count;
   }
   const chart = bars({
@@ -217,6 +225,33 @@ function throughput({ hours, at }, view, redraw) {
   return tabbed(made, "Range", [["24 h", isDay, choose("day")], ["7 days", !isDay, choose("week")]]);
 }
 
+/**
+ * How many tasks had not ended at the end of each hour: as many as now, less those that came since, and those that have
+ * ended since. A task that was put back into the backlog counts as if it had never left it.
+ */
+function depth({ tasks, hours, submitted, at }, view) {
+  const isDay = view.range === "day";
+  const { points, of: placeOf } = timesOf(at, isDay);
+  const change = points.map(() => 0);
+  for (const hour of submitted ?? []) if (placeOf(hour.at) in change) change[placeOf(hour.at)] += hour.count;
+  for (const hour of hours) if (placeOf(hour.at) in change) change[placeOf(hour.at)] -= hour.count;
+  const open = tasks.filter((one) => !["completed", "cancelled", "discarded"].includes(one.state)).reduce((sum, one) => sum + one.count, 0);
+  const stood = [];
+  let now = open;
+  for (let n = points.length - 1; n >= 0; n -= 1) {
+    stood[n] = Math.max(0, now);
+    now -= change[n];
+  }
+  const chart = lineChart({
+    title: isDay ? "Tasks that had not ended, by hour of the last day" : "Tasks that had not ended, by six hours of the last week",
+    name: "not ended",
+    points: points.map((point, n) => ({ ...point, value: stood[n] })),
+    most: 4,
+    tell: (value) => count(value),
+  });
+  return panel("Queue depth", { more: `${plural(open, "task")} now` }, h("div", { class: "within" }, chart));
+}
+
 /** Puts a choice of a few into a panel's head: words, whether it is that one, what choosing it does. */
 function tabbed(made, label, choices) {
   const tab = ([words, is, run]) => h("button", { type: "button", "aria-pressed": String(is), on: { click: run } }, words);
@@ -226,7 +261,7 @@ function tabbed(made, label, choices) {
 
 /** Adds up the cost of the last days, a page of runs at a time from the newest back, and again while somebody looks. */
 function costs(place, signal) {
-  const ask = async () => {
+  const ask = async (of) => {
     const today = Math.floor(Date.now() / DAY_MS) * DAY_MS;
     const first = today - (COST_DAYS - 1) * DAY_MS;
     const days = new Map();
@@ -235,7 +270,7 @@ function costs(place, signal) {
     let pages = 0;
     let from = null;
     do {
-      const page = await get("/v1/cost/days", { from: new Date(first).toISOString(), after, limit: 100 }, { signal });
+      const page = await get("/v1/cost/days", { from: new Date(first).toISOString(), after, limit: 100 }, { signal: of });
       for (const one of page.days) {
         const at = Date.parse(one.at);
         const sum = days.get(at) ?? { cost: 0, tokens: 0, unpriced: 0 };
@@ -251,8 +286,8 @@ function costs(place, signal) {
     } while (after && pages < COST_PAGES_MAX);
     fill(place, costPanel(first, days, { runs, more: after !== null, from }));
   };
-  poll(() => ask().catch((error) => {
-    if (!isAbort(error) && !signal.aborted) fill(place, panel("Cost by day", {}, h("p", { class: "empty" }, error.message)));
+  poll((of) => ask(of).catch((error) => {
+    if (!isAbort(error) && !of.aborted) fill(place, panel("Cost by day", {}, h("p", { class: "empty" }, error.message)));
     throw error;
   }), { every: COST_STANDS_MS }, signal);
 }

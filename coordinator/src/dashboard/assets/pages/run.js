@@ -41,7 +41,8 @@ export async function open(main, { params, query, signal }) {
     tell();
     draw();
   };
-  view.again = () => record().catch(() => {});
+  let asked = () => {};
+  view.again = () => asked();
 
   const top = head(parts.head, view);
   const time = slider(parts.slider, view);
@@ -77,13 +78,13 @@ export async function open(main, { params, query, signal }) {
     }
   };
   signal.addEventListener("abort", () => clearTimeout(due));
-  const record = async () => {
-    view.task = await get(`/v1/tasks/${view.timeline.task}`, null, { signal });
+  const record = async (of) => {
+    view.task = await get(`/v1/tasks/${view.timeline.task}`, null, { signal: of });
     title(view.task.task.spec.title);
     top.draw();
   };
-  await record();
-  poll(record, { every: RECORD_MS, later: true }, signal);
+  await record(signal);
+  asked = poll(record, { every: RECORD_MS, later: true }, signal);
   draw();
   bind(keys(view, last), signal);
   follow(id, { after: view.timeline.head, event: () => again(), end: () => again(), state: (word) => top.link(word) }, signal);

@@ -2,7 +2,7 @@
 
 import { taskActs } from "../actions.js";
 import { may } from "../api.js";
-import { fill, h } from "../dom.js";
+import { fill, h, refill } from "../dom.js";
 import { about, running, said, since, span, usd } from "../format.js";
 import { fact, facts, idOf, state, stateOf } from "../parts.js";
 import { to } from "../router.js";
@@ -15,15 +15,20 @@ export function head(place, view) {
   const banner = h("div", {});
   const about = h("div", { class: "run-facts" });
   fill(place, top, banner, about);
-  let drawn = "";
+  const drawn = new Map();
   let linked = "live";
+  // Each part alone, where what it tells of is another: an open menu does not shut at every turn.
+  const part = (place, of, make) => {
+    const sign = JSON.stringify(of);
+    if (drawn.get(place) === sign) return;
+    drawn.set(place, sign);
+    refill(place, make());
+  };
   const draw = () => {
-    const sign = JSON.stringify([view.timeline, view.task, view.at.turn, linked]);
-    if (sign === drawn) return;
-    drawn = sign;
-    fill(top, headOf(view, linked));
-    fill(banner, bannerOf(view));
-    fill(about, factsOf(view));
+    const { timeline, task, at } = view;
+    part(top, [timeline.standing, task?.task, linked], () => headOf(view, linked));
+    part(banner, [timeline.standing, timeline.why, timeline.opens_at, timeline.opens_why, at.turn], () => bannerOf(view));
+    part(about, [timeline, task, at.turn], () => factsOf(view));
   };
   return {
     draw,

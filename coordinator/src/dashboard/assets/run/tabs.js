@@ -1,7 +1,7 @@
 // What is shown of a run beneath its slider: one tab at a time, each fetched when it is looked at.
 
 import { isAbort } from "../api.js";
-import { fill, h } from "../dom.js";
+import { fill, h, refill } from "../dom.js";
 import { beside } from "./beside.js";
 import { changes } from "./changes.js";
 import { files } from "./files.js";
@@ -79,7 +79,7 @@ export function tabs(place, view) {
       const same = told === `${tab.name} ${view.at.turn}`;
       const opened = same ? folds(pane) : new Map();
       told = `${tab.name} ${view.at.turn}`;
-      fill(pane, shown);
+      refill(pane, shown);
       unfold(pane, opened);
     } catch (error) {
       if (isAbort(error) || mine !== asked) return;
