@@ -2,6 +2,8 @@
 
 use clap::CommandFactory as _;
 
+use crate::fail::{Exit, Failure, Outcome};
+
 /// Flags.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
@@ -15,8 +17,12 @@ pub(crate) struct Args {
 }
 
 /// Prints the script.
-pub(crate) fn run(args: &Args) {
+pub(crate) fn run(args: &Args, json: bool) -> Outcome {
+    if json {
+        return Err(Failure::new(Exit::Usage, "a completion script is for a shell, and has no form of JSON; leave --json out"));
+    }
     let mut script = Vec::new();
     clap_complete::generate(args.shell, &mut crate::args::Cli::command(), "docket", &mut script);
     crate::display::say_bytes(&script);
+    Ok(Exit::Ok)
 }
