@@ -41,10 +41,7 @@ struct Rebuild {
 }
 
 /// Derives, compares, and writes what the log says; within the caller's transaction.
-pub(super) async fn rebuild(
-    conn: &mut Conn<'_>,
-    seen: &Rebuilding,
-) -> Result<Vec<Difference>, LoadError> {
+pub(super) async fn rebuild(conn: &mut Conn<'_>, seen: &Rebuilding) -> Result<Vec<Difference>, LoadError> {
     if conn.dialect() == Dialect::Postgres {
         // Readers go on; writers wait.
         let tables = "LOCK TABLE streams, tasks, runs, archived_streams, queues, task_dependencies, batch_budgets, run_usage \

@@ -315,11 +315,7 @@ fn show(cx: &Context, view: &BatchView) {
     for said in &view.messages {
         let message: String = said.message.split_whitespace().collect::<Vec<_>>().join(" ");
         let message: String = message.chars().take(MESSAGE_CHARS).collect();
-        tell(&display::line(&format!(
-            "{:>6}  {message}  (as task {})",
-            said.count,
-            said.task.short()
-        )));
+        tell(&display::line(&format!("{:>6}  {message}  (as task {})", said.count, said.task.short())));
     }
 }
 

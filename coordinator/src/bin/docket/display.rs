@@ -363,13 +363,14 @@ impl Table {
     fn widths(&self, screen: Screen) -> Vec<usize> {
         let last = self.head.len() - 1;
         let of_cells = |at: usize| self.rows.iter().map(|row| row[at].text.width()).max().unwrap_or(0);
-        let mut widths: Vec<usize> =
-            (0..=last).map(|at| of_cells(at).max(self.head[at].width())).collect();
+        let mut widths: Vec<usize> = (0..=last).map(|at| of_cells(at).max(self.head[at].width())).collect();
         let Some(columns) = screen.width() else { return widths };
         let room = columns.saturating_sub(GAP * last);
         shrink(&mut widths, room, |at| if at == last { LAST_COLUMN_MIN } else { usize::MAX });
         shrink(&mut widths, room, |at| if at == last { usize::MAX } else { ID_COLUMNS });
-        shrink(&mut widths, room, |at| if at == last { usize::MAX } else { of_cells(at).clamp(HEAD_MIN, ID_COLUMNS) });
+        shrink(&mut widths, room, |at| {
+            if at == last { usize::MAX } else { of_cells(at).clamp(HEAD_MIN, ID_COLUMNS) }
+        });
         shrink(&mut widths, room, |at| if at == last { ID_COLUMNS } else { usize::MAX });
         shrink(&mut widths, room, |_| 1);
         widths

@@ -66,6 +66,7 @@ impl Progress {
         let style = style.tick_chars(TICKS).with_key("rate", rate).with_key("rest", rest);
         bar.set_style(style);
         bar.enable_steady_tick(SPIN);
+        bar.force_draw();
         Self(bar)
     }
 
@@ -118,7 +119,9 @@ impl Drop for Progress {
 
 /// Whether a person sees what is drawn on standard error.
 fn is_seen(cx: &Context) -> bool {
-    !cx.json() && std::io::stderr().is_terminal() && std::env::var_os("TERM").is_none_or(|term| term != "dumb")
+    !cx.json()
+        && std::io::stderr().is_terminal()
+        && std::env::var_os("TERM").is_none_or(|term| term != "dumb")
 }
 
 /// What a line has room for, so that it stays one.

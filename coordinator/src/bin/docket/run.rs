@@ -74,7 +74,8 @@ pub(crate) async fn run(mut cx: Context, args: Args) -> Outcome {
         if !access.is_alone() {
             let followed = async {
                 let id = args.task.submit(&cx, &access.client, asked, None, id).await?;
-                let ended = watch(&cx, &access.client, id, stop.drain.cancelled(), Workers::Elsewhere).await?;
+                let ended =
+                    watch(&cx, &access.client, id, stop.drain.cancelled(), Workers::Elsewhere).await?;
                 finish(&cx, &access.client, &args.task, &ended, Workers::Elsewhere).await
             };
             let exit = tokio::select! {

@@ -95,7 +95,11 @@ fn source(cx: &Context) -> Outcome<PathBuf> {
         },
     };
     if !path.is_file() {
-        return Err(Failure::new(Exit::NotFound, format!("there is no database {}", path.display())));
+        let message = format!(
+            "there is no database {}; --home names another home, DATABASE_URL another database",
+            path.display()
+        );
+        return Err(Failure::new(Exit::NotFound, message));
     }
     Ok(path)
 }

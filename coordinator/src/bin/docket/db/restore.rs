@@ -43,7 +43,9 @@ pub(super) async fn run(cx: &Context, args: Args) -> Outcome {
         },
     };
     if !args.file.is_file() {
-        return Err(Failure::new(Exit::NotFound, format!("there is no backup {}", args.file.display())));
+        let file = args.file.display();
+        let message = format!("there is no backup {file}; `docket db backup {file}` makes one");
+        return Err(Failure::new(Exit::NotFound, message));
     }
     let stamp: String =
         Clock::new().now().to_string().chars().filter(|c| c.is_ascii_alphanumeric()).take(21).collect();

@@ -158,11 +158,7 @@ fn check(cx: &Context, source: &Source, start: Box<dyn io::Read>) -> Outcome<Rea
 }
 
 /// Sends blobs, and events as pages; gives the pages and what made the file.
-async fn send(
-    client: &Client,
-    source: &Source,
-    progress: &Progress,
-) -> Outcome<(Vec<BlobRef>, String)> {
+async fn send(client: &Client, source: &Source, progress: &Progress) -> Outcome<(Vec<BlobRef>, String)> {
     let path = source.path.as_path();
     let mut lines = Lines::of(path, source.again()?)?;
     let mut reader = Reader::new();
