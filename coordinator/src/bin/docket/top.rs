@@ -76,7 +76,8 @@ async fn next_of(cx: &Context, access: &mut Access) -> News {
         Err(error) => {
             let failure = Failure::from(error);
             if failure.exit == Exit::Unreachable && cx.url.is_none() && is_served(cx) {
-                *access = Access::open(cx, Need::Read).await?;
+                let gone = std::mem::replace(access, Access::open(cx, Need::Read).await?);
+                gone.close().await?;
             }
             Err(failure)
         }
