@@ -48,7 +48,7 @@ pub(super) async fn rebuild(conn: &mut Conn<'_>, seen: &Rebuilding) -> Result<Ve
                       IN EXCLUSIVE MODE";
         conn.run(tables, Vec::new()).await?;
     }
-    for mut row in conn.rows("SELECT count(*) FROM streams", Vec::new()).await? {
+    for row in conn.rows("SELECT count(*) FROM streams", Vec::new()).await? {
         seen.begins(u64::try_from(row.int(0)?).unwrap_or(0));
     }
     let mut work = Rebuild {

@@ -23,6 +23,7 @@ use crate::{
     delivery::Upload,
     display,
     fail::{FailWith as _, Outcome},
+    progress::Progress,
     submit::{Asked, TaskArgs, pin_note, title_of},
 };
 
