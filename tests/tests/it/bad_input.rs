@@ -269,6 +269,10 @@ async fn commands_that_ask_for_what_is_not_there() -> Result<()> {
             says: &[port, "another port"],
         },
         Case { what: "a dashboard of nobody", args: &["dashboard"], env: &[], code: 5, says: &["docket up"] },
+    ];
+    all_fail_well(elsewhere.path(), &cases).await?;
+    let untouched = tempfile::tempdir()?;
+    let cases = [
         Case {
             what: "a database that was never made",
             args: &["db", "backup", "copy.db"],
@@ -284,7 +288,7 @@ async fn commands_that_ask_for_what_is_not_there() -> Result<()> {
             says: &["copy.db", "docket db backup"],
         },
     ];
-    all_fail_well(elsewhere.path(), &cases).await?;
+    all_fail_well(untouched.path(), &cases).await?;
     // Of several lines, for the run itself tells of it as well.
     let args = ["run", "hi", "--empty", "--model", "anthropic:x"];
     let keyless = Case { what: "a key that is not set", args: &args, env: &[], code: 1, says: &[] };

@@ -477,7 +477,10 @@ mod tests {
         let mut table = Table::new(&["TASK", "CALLS", "CACHE READ", "CACHE WRITE", "MODEL", "OF"]);
         let cells = ["3f9c01ab", "12", "1234", "0", "anthropic:claude-opus-5-5", "the last word of it all"];
         table.row(cells.iter().map(Cell::new).collect());
-        insta::assert_snapshot!(table.render(Screen::plain(60)), @"");
+        insta::assert_snapshot!(table.render(Screen::plain(60)), @r"
+        TASK      CALLS  CACHE …  CACHE…  MODEL     OF
+        3f9c01ab  12     1234     0       anthrop…  the last word o…
+        ");
         for columns in [40, 60, 80, 100, 120] {
             let text = table.render(Screen::plain(columns));
             assert!(text.lines().all(|line| line.width() <= columns), "{columns}\n{text}");

@@ -210,6 +210,19 @@ mod tests {
         let page = sections(
             "a\n.SH EXTRA\nWords of it,\nand more.\n\nFormats:\n  x  y\n\nSee: that.\n.SH VERSION\n1\n",
         );
-        insta::assert_snapshot!(page, @"");
+        insta::assert_snapshot!(page, @r"
+        a
+        .SH NOTES
+        Words of it,
+        and more.
+        .SH FORMATS
+        .nf
+          x  y
+        .fi
+        .PP
+        See: that.
+        .SH VERSION
+        1
+        ");
     }
 }

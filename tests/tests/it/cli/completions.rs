@@ -16,7 +16,7 @@ read -ra COMP_WORDS <<< "$2"
 case "$2" in *' ') COMP_WORDS+=("") ;; esac
 COMP_CWORD=$(( ${#COMP_WORDS[@]} - 1 ))
 COMP_LINE="$2" COMP_POINT=${#2}
-_docket docket "${COMP_WORDS[COMP_CWORD]}" "${COMP_WORDS[COMP_CWORD-1]}"
+_docket docket "${COMP_WORDS[COMP_CWORD]}" "${COMP_WORDS[COMP_CWORD-1]}" || true
 if [ "${#COMPREPLY[@]}" -gt 0 ]; then printf '%s\n' "${COMPREPLY[@]}"; fi
 "#;
     let args: [&OsStr; 7] = [

@@ -46,7 +46,9 @@ async fn long_work_shows_its_progress_to_a_person_alone() -> Result<()> {
         ensure!(status.success(), "{named}: {status} {raw}");
         ensure!(shows(&raw, counted), "{named} shows no progress: {raw:?}");
         // Cleared: what stands there in the end is what it said.
-        let stays = screen.lines().any(|line| line.contains("left") || SPINNER.iter().any(|sign| line.starts_with(sign)));
+        let stays = screen
+            .lines()
+            .any(|line| line.contains("left") || SPINNER.iter().any(|sign| line.starts_with(sign)));
         ensure!(!stays, "{named} leaves its progress:\n{screen}");
     }
     let quiet: [(&[&str], &[(&str, &str)]); 3] = [

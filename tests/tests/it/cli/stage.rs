@@ -14,7 +14,7 @@ const SCRIPT: &str = r#"
 [[turns]]
 text = "I write it."
 calls = [
-  { name = "create_file", args = { path = "src/a_rather_long_name_of_a_file.txt", content = "good\nlines\n" } },
+  { name = "write_file", args = { path = "src/a_rather_long_name_of_a_file.txt", content = "good\nlines\n" } },
   { name = "memory_save", args = { key = "how/test", value = "sh test.sh says whether it is right, and says so in many words, every time" } },
 ]
 [[turns]]

@@ -17,6 +17,7 @@ async fn no_line_of_a_table_is_wider_than_the_terminal_and_none_is_cut_in_a_pipe
     let stage = Stage::set().await?;
     let (repo, script, more) = (stage.repo()?, stage.script()?, stage.backlog("more", &[TITLE])?);
     let (first, second, run) = (&stage.tasks[0], &stage.tasks[1], &stage.runs[0]);
+    let both = format!("{first},{second}");
     let import =
         ["import", &more, "--dry-run", "--repo", &repo, "--model", "scripted:s", "--script", &script];
     // What each must hold where nothing is cut.
@@ -32,7 +33,7 @@ async fn no_line_of_a_table_is_wider_than_the_terminal_and_none_is_cut_in_a_pipe
         (&["cost", "--batch", "todo", "--by", "task"], &[&first[28..]]),
         (&["metrics", "--scripted"], &["METRIC", "TARGET"]),
         (&["metrics", first, "--scripted"], &["METRIC", "TARGET"]),
-        (&["compare", first, second], &[TITLE, "scripted:s"]),
+        (&["compare", "--of", &both], &[TITLE, "scripted:s"]),
         (&["archive", "list"], &["An old one", "completed"]),
         (&["limit"], &["openai", "50/m", "40000/m"]),
         (&["schedule"], &[TITLE, "nightly", "0 3 * * *"]),

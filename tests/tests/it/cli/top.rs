@@ -18,6 +18,8 @@ calls = [{ name = "run_command", args = { command = "while [ ! -e /nowhere ]; do
 
 const SHORT: &str = r#"
 [[turns]]
+calls = [{ name = "create_file", args = { path = "a.txt", content = "a\n" } }]
+[[turns]]
 text = "It is done."
 "#;
 
@@ -98,6 +100,7 @@ async fn it_shows_queues_workers_and_runs_as_they_go_and_gives_the_terminal_back
     top.resize(9, 2)?;
     top.shows("hardly a screen", |screen| screen.contains("docket") && screen.contains("q ends"))?;
     top.resize(120, 40)?;
+    top.press("\u{c}")?;
     top.shows_all(&["Workers", "Queues", "Paint the fence"])?;
 
     // The coordinator goes away, and comes back at the same place.
