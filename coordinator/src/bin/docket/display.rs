@@ -359,7 +359,8 @@ impl Table {
     }
 
     /// How wide each column is: what is in it; where that is more than a terminal has, first the last column gives way, a
-    /// title or a reason, then what is wider than an id, then headings over narrower cells, then whatever is widest.
+    /// title or a reason, then what is wider than an id, then headings over narrower cells, then whatever is widest, the ids
+    /// of the first column at the very last.
     fn widths(&self, screen: Screen) -> Vec<usize> {
         let last = self.head.len() - 1;
         let of_cells = |at: usize| self.rows.iter().map(|row| row[at].text.width()).max().unwrap_or(0);
@@ -372,6 +373,7 @@ impl Table {
             if at == last { usize::MAX } else { of_cells(at).clamp(HEAD_MIN, ID_COLUMNS) }
         });
         shrink(&mut widths, room, |at| if at == last { ID_COLUMNS } else { usize::MAX });
+        shrink(&mut widths, room, |at| if at == 0 { ID_COLUMNS } else { HEAD_MIN });
         shrink(&mut widths, room, |_| 1);
         widths
     }

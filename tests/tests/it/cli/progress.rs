@@ -9,6 +9,9 @@ use crate::terminal::{Errors, Terminal};
 /// What moves, and is written with every screen of it.
 const SPINNER: [&str; 4] = ["| ", "/ ", "- ", "\\ "];
 
+/// A command, and what is set in its environment.
+type Call<'a> = (&'a [&'a str], &'a [(&'a str, &'a str)]);
+
 fn shows(raw: &str, what: &str) -> bool {
     raw.contains(what) && SPINNER.iter().any(|sign| raw.contains(sign))
 }
@@ -51,7 +54,7 @@ async fn long_work_shows_its_progress_to_a_person_alone() -> Result<()> {
             .any(|line| line.contains("left") || SPINNER.iter().any(|sign| line.starts_with(sign)));
         ensure!(!stays, "{named} leaves its progress:\n{screen}");
     }
-    let quiet: [(&[&str], &[(&str, &str)]); 3] = [
+    let quiet: [Call<'_>; 3] = [
         (&["verify", "--json"], &[]),
         (&["cost", "--batch", "todo", "--json"], &[]),
         (&["verify"], &[("TERM", "dumb")]),

@@ -38,7 +38,7 @@ async fn no_line_of_a_table_is_wider_than_the_terminal_and_none_is_cut_in_a_pipe
         (&["limit"], &["openai", "50/m", "40000/m"]),
         (&["schedule"], &[TITLE, "nightly", "0 3 * * *"]),
         (&["token", "list"], &["continuous-integration", "read"]),
-        (&["memory", "--repo", &repo], &["how/test"]),
+        (&["memory", "list", "--repo", &repo], &["how/test"]),
         (&["policy", "show", run], &["calls refused"]),
         (&["cat", run, "src"], &["a_rather_long_name_of_a_file.txt"]),
         (&["top", "--once"], &[TITLE, &first[28..]]),
