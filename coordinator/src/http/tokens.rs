@@ -99,7 +99,7 @@ pub(super) async fn revoke(api: Arc<Api>, call: Call) -> Answered {
             );
             Err(Refusal::new(ProblemCode::WrongState, detail).field("path"))
         }
-        None => Err(Refusal::new(ProblemCode::NotFound, format!("there is no token `{name}`")).field("path")),
+        None => Err(absent(&name).field("path")),
     };
     api.tokens.catch_up(&*api.store).await?;
     if may(&api.tokens.stored())? {
@@ -148,8 +148,13 @@ async fn at(api: &Api, head: Seq, event: &SystemEvent) -> Result<Head, AppendErr
 
 fn view(api: &Api, name: &TokenName) -> Result<TokenView, Refusal> {
     let tokens = api.tokens.stored();
-    let absent = || Refusal::new(ProblemCode::NotFound, format!("there is no token `{name}`"));
-    tokens.get(name).map(|record| TokenView::of(record, api.clock.now())).ok_or_else(absent)
+    let view = tokens.get(name).map(|record| TokenView::of(record, api.clock.now()));
+    view.ok_or_else(|| absent(name))
+}
+
+fn absent(name: &TokenName) -> Refusal {
+    let detail = format!("there is no token `{name}`; `docket token list` shows them");
+    Refusal::new(ProblemCode::NotFound, detail)
 }
 
 impl From<TokensUnread> for Refusal {

@@ -51,6 +51,10 @@ pub enum Tool {
     Enter,
     /// The system's networks.
     Ip,
+    /// The shell that most people type at, to complete by our script.
+    Bash,
+    /// What shows manual pages.
+    Groff,
 }
 
 impl Tool {
@@ -66,6 +70,8 @@ impl Tool {
             Self::Unshare => "unshare".into(),
             Self::Enter => "nsenter".into(),
             Self::Ip => "ip".into(),
+            Self::Bash => "bash".into(),
+            Self::Groff => "groff".into(),
         }
     }
 
@@ -89,7 +95,9 @@ impl Tool {
             Self::Python => name.starts_with("PYTHON") && name != "PYTHONPATH",
             Self::Node => name.starts_with("NODE_"),
             // The test inside is the test outside.
-            Self::Unshare | Self::Ip | Self::Promtool => false,
+            Self::Unshare | Self::Ip | Self::Promtool | Self::Groff => false,
+            // Its own start-up files are the caller's.
+            Self::Bash => name.starts_with("BASH") || name == "ENV",
         }
     }
 

@@ -79,7 +79,7 @@ async fn appends_go_on_while_it_is_copied() -> Result<()> {
     let copy: Arc<dyn Store> = Arc::new(sqlite::open(&goal).await?);
     let verified = verify(&*copy).await?;
     ensure!(verified.fault.is_none(), "{verified:?}");
-    ensure!(copy.rebuild().await?.is_empty(), "its tables are what its log says");
+    ensure!(copy.rebuild(std::sync::Arc::default()).await?.is_empty(), "its tables are what its log says");
     let copied = copy.head(StreamId::Run(lease.run)).await?.context("the run")?;
     ensure!(copied.seq < head, "{copied:?}: the copy is of the instant at which it began, {head}");
     copy.close().await;

@@ -23,6 +23,7 @@ use crate::{
     context::Context,
     display,
     fail::{Exit, FailWith as _, Failure, Outcome},
+    progress::Progress,
     resolve, telemetry,
 };
 
@@ -133,7 +134,9 @@ pub(crate) async fn run(cx: Context, args: Args) -> Outcome {
         .fail_with(Exit::Failed, || format!("cannot write in {}", folder.display()))?;
     let written = match run {
         Some(run) => {
-            write(&access.client, run, (args.format, args.plain, args.text_bytes), file.as_file_mut()).await?
+            let progress = Progress::of(&cx, 0, "blobs");
+            let how = (args.format, args.plain, args.text_bytes);
+            write(&access.client, run, how, &progress, file.as_file_mut()).await?
         }
         None => {
             let asked =
@@ -210,25 +213,26 @@ pub(crate) async fn of_run(
         ExportForm::Atif => Format::Atif,
         ExportForm::Otlp => Format::Otlp,
     };
-    write(client, run, (format, false, TEXT_BYTES), to).await
+    write(client, run, (format, false, TEXT_BYTES), &Progress::hidden(), to).await
 }
 
 async fn write(
     client: &Client,
     run: RunId,
     (format, plain, text_bytes): (Format, bool, usize),
+    progress: &Progress,
     to: &mut std::fs::File,
 ) -> Outcome<Written> {
     match (format, plain) {
         (Format::Docket, true) => {
             let mut to = std::io::BufWriter::new(to);
-            let written = file::write(client, run, &mut to).await?;
+            let written = file::write(client, run, progress, &mut to).await?;
             to.flush().fail_as(Exit::Failed)?;
             Ok(written)
         }
         (Format::Docket, false) => {
             let mut to = zstd::Encoder::new(to, ZSTD_LEVEL).fail_as(Exit::Failed)?;
-            let written = file::write(client, run, &mut to).await?;
+            let written = file::write(client, run, progress, &mut to).await?;
             to.finish().fail_as(Exit::Failed)?;
             Ok(written)
         }

@@ -65,6 +65,7 @@ mod pause;
 mod pinning;
 mod policy;
 mod predecessor;
+mod progress;
 mod projects;
 mod ps;
 mod push;
@@ -138,8 +139,7 @@ fn main() -> ExitCode {
 
 fn start(cli: Cli) -> Outcome {
     if let Command::Completions(args) = &cli.command {
-        completions::run(args);
-        return Ok(Exit::Ok);
+        return completions::run(args, cli.json);
     }
     if let Command::Tool(args) = &cli.command {
         return tool::run(args);
@@ -202,7 +202,7 @@ async fn dispatch(cx: Context, command: Command) -> Outcome {
         Command::Limit(args) => limit::run(cx, args).await,
         Command::Memory(args) => memory::run(cx, args).await,
         Command::Notify(args) => Box::pin(notify::run(cx, args)).await,
-        Command::Man(args) => man::run(&args),
+        Command::Man(args) => man::run(&cx, &args),
         Command::Top(args) => Box::pin(top::run(cx, args)).await,
         Command::Mcp(args) => Box::pin(mcp::run(cx, args)).await,
         Command::Queue(args) => queue::run(cx, args).await,

@@ -99,7 +99,8 @@ pub(crate) fn read(file: &Path) -> Outcome<Policy> {
     let unreadable = || format!("cannot read the policy {name}; is it UTF-8 text?");
     let size = match std::fs::metadata(file) {
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
-            return Err(Failure::new(Exit::Usage, format!("there is no file {name}")));
+            let message = format!("there is no file {name}; name a file of TOML with the policy's rules");
+            return Err(Failure::new(Exit::Usage, message));
         }
         found => found.fail_with(Exit::Usage, unreadable)?.len(),
     };

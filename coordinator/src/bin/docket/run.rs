@@ -5,7 +5,6 @@
 //! output is for the patch.
 
 use std::{
-    io::IsTerminal as _,
     path::PathBuf,
     time::{Duration, Instant},
 };
@@ -18,7 +17,6 @@ use docket_schema::{
 };
 use docket_worker::client::Client;
 use futures_util::{FutureExt as _, StreamExt as _, future::FusedFuture as _};
-use indicatif::{ProgressBar, ProgressStyle};
 
 use crate::{
     access::{Access, Need},
@@ -30,7 +28,9 @@ use crate::{
     fail::{Exit, FailWith as _, Failure, Outcome},
     follow,
     home::Ownership,
-    logging, predecessor, ps,
+    logging, predecessor,
+    progress::Progress,
+    ps,
     serve::{Served, ServerArgs},
     show,
     signals::Stop,
@@ -44,8 +44,6 @@ const LOOK: Duration = Duration::from_millis(25);
 const WORKER_END: Duration = Duration::from_secs(10);
 /// How long a task may wait for a worker before that is told.
 const WAIT_TOLD: Duration = Duration::from_secs(2);
-/// How often the spinner turns.
-const SPIN: Duration = Duration::from_millis(100);
 
 /// Flags.
 #[derive(Debug, clap::Args)]
@@ -76,7 +74,8 @@ pub(crate) async fn run(mut cx: Context, args: Args) -> Outcome {
         if !access.is_alone() {
             let followed = async {
                 let id = args.task.submit(&cx, &access.client, asked, None, id).await?;
-                let ended = watch(&access.client, id, stop.drain.cancelled(), Workers::Elsewhere).await?;
+                let ended =
+                    watch(&cx, &access.client, id, stop.drain.cancelled(), Workers::Elsewhere).await?;
                 finish(&cx, &access.client, &args.task, &ended, Workers::Elsewhere).await
             };
             let exit = tokio::select! {
@@ -102,7 +101,7 @@ pub(crate) async fn run(mut cx: Context, args: Args) -> Outcome {
     let mut worker = Box::pin(supervise::start(&cx, job, &stop)?.fuse());
     let mut work = Box::pin(async {
         let id = args.task.submit(&cx, &client, asked, Some(queue), id).await?;
-        let ended = watch(&client, id, stop.drain.cancelled(), Workers::Own).await?;
+        let ended = watch(&cx, &client, id, stop.drain.cancelled(), Workers::Own).await?;
         finish(&cx, &client, &args.task, &ended, Workers::Own).await
     });
     let exit = loop {
@@ -136,12 +135,13 @@ enum Workers {
 
 /// Follows the task's runs until it has ended, or waits for somebody.
 async fn watch(
+    cx: &Context,
     client: &Client,
     id: TaskId,
     stopped: impl Future<Output = ()>,
     workers: Workers,
 ) -> Outcome<TaskRecord> {
-    let bar = spinner();
+    let progress = Progress::waiting(cx);
     let mut untold = (workers == Workers::Elsewhere).then(Instant::now);
     let mut stopped = std::pin::pin!(stopped);
     let mut followed: Option<RunId> = None;
@@ -154,41 +154,31 @@ async fn watch(
             Some(run) => {
                 followed = Some(run);
                 tokio::select! {
-                    shown = show_run(client, run, &bar) => shown?,
+                    shown = show_run(client, run, &progress) => shown?,
                     () = &mut stopped => {
-                        bar.finish_and_clear();
                         return client.task(id).await.map(|view| view.task).map_err(Failure::from);
                     }
                 }
             }
             None if task.state.is_ended() || (task.state == TaskState::Blocked && !paused) => {
-                bar.finish_and_clear();
                 return Ok(task);
             }
             None => {
-                bar.set_message(waiting_for(&task));
+                progress.say(waiting_for(&task));
                 if task.state == TaskState::Available
                     && task.last_run.is_none()
                     && untold.is_some_and(|since| since.elapsed() >= WAIT_TOLD)
                 {
                     untold = None;
-                    tell(&bar, &not_taken(&task));
+                    progress.note(&not_taken(&task));
                 }
                 tokio::select! {
                     () = tokio::time::sleep(LOOK) => {}
-                    () = &mut stopped => {
-                        bar.finish_and_clear();
-                        return Ok(task);
-                    }
+                    () = &mut stopped => return Ok(task),
                 }
             }
         }
     }
-}
-
-/// A line above the spinner, or where there is none.
-fn tell(bar: &ProgressBar, text: &str) {
-    if bar.is_hidden() { display::note(text) } else { bar.println(text) }
 }
 
 fn not_taken(task: &TaskRecord) -> String {
@@ -229,20 +219,7 @@ fn waiting_for(task: &TaskRecord) -> String {
     }
 }
 
-/// What moves while something is awaited, on a terminal.
-pub(crate) fn spinner() -> ProgressBar {
-    if !std::io::stderr().is_terminal() {
-        return ProgressBar::hidden();
-    }
-    let bar = ProgressBar::new_spinner();
-    let style =
-        ProgressStyle::with_template("{spinner} {elapsed:>4} {wide_msg}").expect("a constant template");
-    bar.set_style(style.tick_chars("|/-\\ "));
-    bar.enable_steady_tick(SPIN);
-    bar
-}
-
-async fn show_run(client: &Client, run: RunId, bar: &ProgressBar) -> Outcome<()> {
+async fn show_run(client: &Client, run: RunId, progress: &Progress) -> Outcome<()> {
     let mut stream = std::pin::pin!(client.follow(run, Seq(0)));
     let mut phase = "";
     while let Some(event) = stream.next().await {
@@ -256,11 +233,11 @@ async fn show_run(client: &Client, run: RunId, bar: &ProgressBar) -> Outcome<()>
         let (_, text) = follow::shown(&typed);
         let text = line(text.trim()).into_owned();
         if !text.is_empty() {
-            tell(bar, &format!("turn {:<3} {text}", event.turn));
-            bar.set_message(format!("turn {} {phase}", event.turn));
+            progress.note(&format!("turn {:<3} {text}", event.turn));
+            progress.say(format!("turn {} {phase}", event.turn));
         }
         if let RunEvent::ModelRequested(e) = &typed {
-            bar.set_message(format!("turn {} {phase}: {} thinks", event.turn, line(&e.model.name)));
+            progress.say(format!("turn {} {phase}: {} thinks", event.turn, line(&e.model.name)));
         }
         // It waits for somebody, and no event follows until then; a paused one is waited for.
         if matches!(typed, RunEvent::RunBlocked(_)) {

@@ -14,6 +14,7 @@ use crate::{
     context::Context,
     delivery, display,
     fail::{Exit, FailWith as _, Failure, Outcome},
+    progress::Progress,
 };
 
 /// Tasks of a page of the list.
@@ -52,6 +53,7 @@ pub(super) async fn write(
         ..TaskQuery::default()
     };
     let mut done: BTreeSet<String> = BTreeSet::new();
+    let progress = Progress::counting(cx, "patches");
     loop {
         let page = client.tasks(&query).await?;
         for task in &page.tasks {
@@ -59,13 +61,14 @@ pub(super) async fn write(
             if !done.insert(instance.to_owned()) {
                 continue;
             }
+            progress.add(1);
             let (result, _) = delivery::result_of(cx, client, run).await?;
             let patch = result.patch().await.fail_as(Exit::Failed)?;
             let Ok(patch) = String::from_utf8(patch) else {
                 let message = format!(
                     "{instance}: its patch is not UTF-8, and JSON holds nothing else; it is left out"
                 );
-                display::note(&display::line(&message));
+                progress.note(&display::line(&message));
                 continue;
             };
             let model = asked.model_name.map_or_else(|| task.spec.model.to_string(), str::to_owned);

@@ -9,11 +9,17 @@ use ratatui::{
     buffer::Buffer,
     style::{Color, Modifier, Style},
 };
+use unicode_width::UnicodeWidthStr as _;
 
 use crate::display::{count, duration, fit, line};
 
 /// Tasks of a list that are shown; the command that lists them all stands behind them.
 const LIST_MAX: usize = 15;
+
+/// Columns of a task's row beside its title: id, state, age before it, engine and model behind it.
+const ROW_BESIDE_TITLE: usize = 2 + 10 + 11 + 9 + 30;
+/// A title cut to a letter says nothing.
+const TITLE_MIN: usize = 16;
 
 /// What is drawn.
 pub(super) struct Look<'a> {
@@ -58,6 +64,17 @@ pub(super) fn draw(look: &Look<'_>, buffer: &mut Buffer) -> u16 {
         buffer.set_stringn(0, last, fit(&keys, columns), columns, style(tone, look.colors));
     }
     u16::try_from(rows.len()).unwrap_or(u16::MAX).saturating_add(u16::from(look.keys))
+}
+
+/// All of it as lines, for where nobody watches: of so many columns, or as wide as what is in them.
+pub(super) fn text(overview: &Overview, columns: Option<usize>) -> Vec<String> {
+    let lists = [&overview.asks, &overview.discarded, &overview.running, &overview.ended];
+    let titles = lists.into_iter().flatten().map(|task| line(&task.title).width());
+    let columns_whole = ROW_BESIDE_TITLE + titles.max().unwrap_or(0);
+    let look = Look { overview, scrolled: 0, lost: None, colors: false, keys: false };
+    let rows = rows(&look, columns.unwrap_or(columns_whole));
+    let fitted = |text: String| columns.map_or_else(|| text.clone(), |columns| fit(&text, columns));
+    rows.into_iter().map(|(_, text)| fitted(text).trim_end().to_owned()).collect()
 }
 
 fn style(tone: Tone, colors: bool) -> Style {
@@ -125,9 +142,10 @@ fn task_row(task: &TaskBrief, at: Timestamp, columns: usize) -> String {
     let age = since.map_or_else(String::new, |since| duration(at.ms_since(since)));
     let state = task.state.to_string();
     let about = format!("{} {}", task.engine, line(&task.model.to_string()));
-    let room = columns.saturating_sub(2 + 10 + 11 + 9 + 30);
-    let title = fit(&line(&task.title), room.max(16));
-    format!("  {:<9} {state:<10} {age:>8} {title:<width$} {about}", task.id.short(), width = room.max(16))
+    let room = columns.saturating_sub(ROW_BESIDE_TITLE).max(TITLE_MIN);
+    let title = fit(&line(&task.title), room);
+    let pad = " ".repeat(room - title.width());
+    format!("  {:<9} {state:<10} {age:>8} {title}{pad} {about}", task.id.short())
 }
 
 fn queues(rows: &mut Rows, of: &Overview) {
@@ -235,6 +253,21 @@ mod tests {
         let (shown, rows) = text(&look, (100, 40));
         insta::assert_snapshot!(shown.join("\n"));
         assert!(rows > 20 && !shown.concat().contains('\u{1b}'));
+    }
+
+    #[test]
+    fn as_text_it_fits_a_terminal_and_is_whole_in_a_pipe() {
+        let overview = overview();
+        for columns in [40, 60, 100] {
+            let lines = super::text(&overview, Some(columns));
+            assert!(lines.iter().all(|line| line.width() <= columns), "{lines:#?}");
+        }
+        let whole = super::text(&overview, None).join("\n");
+        assert!(
+            whole.contains("Mend the very long and winding road to the sea react scripted:top"),
+            "{whole}"
+        );
+        assert!(whole.contains("  ada") && !whole.contains('\u{1b}'), "{whole}");
     }
 
     #[test]

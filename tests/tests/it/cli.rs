@@ -1,0 +1,10 @@
+//! The command line as people and scripts have it: tables on terminals of any width, progress of what takes long, the live
+//! view, JSON wherever a script may read, manual pages and completions.
+
+mod completions;
+mod json;
+mod man;
+mod progress;
+mod stage;
+mod tables;
+mod top;
