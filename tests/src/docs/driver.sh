@@ -16,7 +16,8 @@ failed() {
 end_all() {
   local group
   for group in "${groups[@]}"; do
-    if [ -e "$play/failed" ]; then kill -KILL -- "-$group"; else kill -INT -- "-$group"; fi 2>> "$play/driver.out"
+    # One that was drained has ended by itself.
+    if [ -e "$play/failed" ]; then kill -KILL -- "-$group"; else kill -INT -- "-$group"; fi 2>> "$play/driver.out" || true
     wait "$group" 2>> "$play/driver.out" || true
   done
   groups=()
