@@ -127,10 +127,39 @@ pages! {
     several_hosts: "coordinator/docs/howto/several-hosts.md", WithAddress;
     upgrading: "coordinator/docs/howto/upgrading.md", AfterStart;
     backup: "coordinator/docs/howto/backup.md", AfterStart;
+    models: "coordinator/docs/topics/models.md", AfterStart;
+    engines: "coordinator/docs/topics/engines.md", AfterStart;
+    tools: "coordinator/docs/topics/tools.md", AfterStart;
+    checks: "coordinator/docs/topics/checks.md", AfterStart;
+    delivery: "coordinator/docs/topics/delivery.md", AfterStart;
+    storage: "coordinator/docs/topics/storage.md", AfterStart;
+    programs: "coordinator/docs/topics/programs.md", AfterStart;
 }
 
 /// What no test can run, by page: each block's first line. Whoever adds one says here why.
 const NOT_RUN: &[(&str, &str)] = &[
+    // Builds docket, or downloads it; the demo is `it demo::`.
+    ("README.md", "cargo run --release -- demo"),
+    ("README.md", "cargo install --path coordinator"),
+    ("README.md", "cargo test --workspace"),
+    ("coordinator/docs/start.md", "cargo install --path coordinator"),
+    ("coordinator/docs/howto/upgrading.md", "git pull && cargo install --path coordinator"),
+    // Another program's download.
+    ("coordinator/docs/start.md", "ollama pull qwen2.5-coder:7b"),
+    // Wants a terminal; `it step::` has one.
+    ("coordinator/docs/howto/replay.md", "docket step $task"),
+    ("coordinator/docs/howto/fork.md", "docket step $task --with $fork"),
+    // The system's own administrator.
+    ("coordinator/docs/howto/postgresql.md", "sudo -u postgres createuser --pwprompt docket"),
+    ("coordinator/docs/howto/backup.md", "pg_dump --format=custom --file docket.dump postgres://docket@db/docket"),
+    // It is run in `several-hosts.md`, where there is one to drain.
+    ("coordinator/docs/howto/upgrading.md", "docket workers drain builder --wait"),
+    // Minutes of work; `it eval::` and `it compare::` do it.
+    ("coordinator/docs/topics/engines.md", "docket eval tests/suites/samples --html report.html"),
+    (
+        "coordinator/docs/topics/engines.md",
+        "docket compare a.md backlog.jsonl --repo . --model openai:gpt-5.5 --model anthropic:claude-opus-5-5",
+    ),
 ];
 
 fn root() -> &'static Path {
