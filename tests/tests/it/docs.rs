@@ -237,6 +237,10 @@ impl Stage {
             std::fs::create_dir_all(&place)?;
             std::fs::write(place.join("docket.toml"), "[task]\nmodel = \"anthropic:claude-sonnet-5-5\"\n")?;
         }
+        if begins == Begins::AfterStart {
+            let env = [("HOME", home.as_os_str())];
+            run(Tool::Docket, &home, &env, &["db", "migrate"]).await?.ok()?;
+        }
         let mut cluster = None;
         if begins == Begins::WithPostgres {
             let Some(started) = Cluster::start_own(ClusterOptions::default()) else { return Ok(None) };
