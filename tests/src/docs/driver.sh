@@ -36,12 +36,14 @@ background() {
   done
 }
 
-on_host() {
+# What is set on another machine stays there.
+on_host() (
+  trap : INT
   mkdir -p -m 700 "$hosts/$1"
   export HOME=$hosts/$1
   cd "$HOME"
   . "$play/$step.sh"
-}
+)
 
 here() {
   . "$play/$step.sh"

@@ -85,8 +85,10 @@ fn anchors(text: &str) -> BTreeSet<String> {
     let mut seen: BTreeMap<String, u32> = BTreeMap::new();
     let mut all = BTreeSet::new();
     for (_, line) in prose(text) {
-        let Some(heading) =
-            line.strip_prefix('#').map(|rest| rest.trim_start_matches('#')).and_then(|rest| rest.strip_prefix(' '))
+        let Some(heading) = line
+            .strip_prefix('#')
+            .map(|rest| rest.trim_start_matches('#'))
+            .and_then(|rest| rest.strip_prefix(' '))
         else {
             continue;
         };
@@ -108,8 +110,9 @@ mod tests {
         let readme = "# It\n[a](docs/a.md) [b](docs/a.md#two-words) [c](https://example.org/x) `[d](no.md)`\n\
                       ```text\n[e](no.md)\n```\n[f](docs/b.md)\n[g](docs/a.md#three)\n[h](../out.md) [i](#it) [j](#that)\n[k](run.sh#x)\n";
         let a = "# A\n## Two `words`!\n[up](../README.md)\n## Two words\n[second](#two-words-1)\n";
-        let pages: Pages =
-            [("README.md", readme), ("docs/a.md", a)].map(|(name, text)| (name.into(), text.to_owned())).into();
+        let pages: Pages = [("README.md", readme), ("docs/a.md", a)]
+            .map(|(name, text)| (name.into(), text.to_owned()))
+            .into();
         let is_there = |path: &Path| pages.contains_key(path) || path == Path::new("run.sh");
         assert_eq!(
             broken_links(&pages, is_there),

@@ -83,18 +83,18 @@ impl Played<'_> {
                         lines.push("end_all".to_owned());
                     }
                     let how = match host {
-                        Some(host) => format!("on_host {}", quoted(host).with_context(|| self.place(block.line))?),
+                        Some(host) => {
+                            format!("on_host {}", quoted(host).with_context(|| self.place(block.line))?)
+                        }
                         None => "here".to_owned(),
                     };
-                    // What is exported for another machine stays there.
-                    let kept = if host.is_some() { format!("( {how} )") } else { how.clone() };
                     lines.push(match (background, fails) {
                         (true, None) => format!("background {how}"),
                         (false, Some(code)) => {
                             let code = code.map_or_else(|| "any".to_owned(), |code| code.to_string());
                             format!("must_fail {code} {how}")
                         }
-                        (false, None) => format!("{kept} > \"$play/{step}.out\" 2>&1"),
+                        (false, None) => format!("{how} > \"$play/{step}.out\" 2>&1"),
                         (true, Some(_)) => bail!("{}: a server must not fail", self.place(block.line)),
                     });
                 }
@@ -119,7 +119,11 @@ impl Played<'_> {
         };
         let own = format!("/{step}.sh");
         // Where a whole list of commands fails the shell names the driver's line; its end is meant then.
-        let at = line.parse::<usize>().ok().filter(|_| file.ends_with(&own)).and_then(|line| lines.get(line - 1));
+        let at = line
+            .parse::<usize>()
+            .ok()
+            .filter(|_| file.ends_with(&own))
+            .and_then(|line| lines.get(line.checked_sub(1)?));
         let at = at.or(lines.last()).copied().unwrap_or(block.line);
         let why = if file == "end" { why.to_owned() } else { format!("status {why}") };
         anyhow::anyhow!("{}: `{}`: {why}\n{}", self.place(at), self.line_at(at), self.outputs())

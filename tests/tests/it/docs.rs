@@ -7,7 +7,7 @@ use std::{
     collections::BTreeSet,
     ffi::{OsStr, OsString},
     net::SocketAddr,
-    path::{Path, PathBuf},
+    path::Path,
     time::Duration,
 };
 
@@ -151,7 +151,10 @@ const NOT_RUN: &[(&str, &str)] = &[
     ("coordinator/docs/howto/fork.md", "docket step $task --with $fork"),
     // The system's own administrator.
     ("coordinator/docs/howto/postgresql.md", "sudo -u postgres createuser --pwprompt docket"),
-    ("coordinator/docs/howto/backup.md", "pg_dump --format=custom --file docket.dump postgres://docket@db/docket"),
+    (
+        "coordinator/docs/howto/backup.md",
+        "pg_dump --format=custom --file docket.dump postgres://docket@db/docket",
+    ),
     // It is run in `several-hosts.md`, where there is one to drain.
     ("coordinator/docs/howto/upgrading.md", "docket workers drain builder --wait"),
     // Minutes of work; `it eval::` and `it compare::` do it.
@@ -216,7 +219,10 @@ impl Stage {
         }
         std::os::unix::fs::symlink(docket(), programs.join("docket"))?;
         // Copies to the home that stands for the other machine.
-        let scp = format!("#!/bin/sh\nset -eu\nmkdir -p '{0}'/\"${{2%%:*}}\"\ncp -- \"$1\" '{0}'/\"${{2%%:*}}/${{2#*:}}\"\n", hosts.display());
+        let scp = format!(
+            "#!/bin/sh\nset -eu\nmkdir -p '{0}'/\"${{2%%:*}}\"\ncp -- \"$1\" '{0}'/\"${{2%%:*}}/${{2#*:}}\"\n",
+            hosts.display()
+        );
         write_program(&programs.join("scp"), &scp)?;
         std::fs::write(
             home.join(".gitconfig"),
@@ -231,14 +237,14 @@ impl Stage {
         let path = std::env::var_os("PATH").unwrap_or_default();
         let path: OsString = [programs.as_os_str(), &path].join(OsStr::new(":"));
         env.push(("PATH".to_owned(), path));
+        let place = home.join(".local/share/docket");
         if begins != Begins::Fresh {
             env.push(("ANTHROPIC_API_KEY".to_owned(), KEYS[0].into()));
-            let place = home.join(".local/share/docket");
             std::fs::create_dir_all(&place)?;
             std::fs::write(place.join("docket.toml"), "[task]\nmodel = \"anthropic:claude-sonnet-5-5\"\n")?;
         }
         if begins == Begins::AfterStart {
-            let env = [("HOME", home.as_os_str())];
+            let env = [("DOCKET_HOME", place.as_os_str())];
             run(Tool::Docket, &home, &env, &["db", "migrate"]).await?.ok()?;
         }
         let mut cluster = None;
@@ -265,7 +271,7 @@ async fn git(folder: &Path, args: &[&str]) -> Result<()> {
     run(Tool::Git, folder, &[], args).await?.ok().map(drop)
 }
 
-fn write_program(path: &PathBuf, text: &str) -> Result<()> {
+fn write_program(path: &Path, text: &str) -> Result<()> {
     use std::os::unix::fs::PermissionsExt as _;
     std::fs::write(path, text)?;
     Ok(std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o755))?)
@@ -307,9 +313,14 @@ fn every_page_is_played_and_nothing_escapes() -> Result<()> {
         ensure!(PAGES.contains(&name.as_str()), "{name} has no test; add it to `pages!`");
         let page = read(&name)?;
         for block in &page.blocks {
-            let looks_run = block.text.lines().any(|line| line.starts_with("docket ") || line.starts_with("$ "));
+            let looks_run =
+                block.text.lines().any(|line| line.starts_with("docket ") || line.starts_with("$ "));
             let is_read = block.act == docket_tests::docs::Act::Read;
-            ensure!(!(looks_run && is_read), "{name}:{}: a command in a block that is not sh or console", block.line);
+            ensure!(
+                !(looks_run && is_read),
+                "{name}:{}: a command in a block that is not sh or console",
+                block.line
+            );
         }
         not_run.extend(page.not_run().into_iter().map(|first| (name.clone(), first)));
     }

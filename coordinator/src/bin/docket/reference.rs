@@ -179,7 +179,8 @@ fn events_are_as_their_schemas_say() {
             assert!(!says.is_empty(), "{kind} has no doc comment");
             let _ = write!(text, "\n### {kind} {version}\n\n{says}\n");
             told += 1;
-            let Some(fields) = definition["properties"].as_object().filter(|fields| !fields.is_empty()) else {
+            let Some(fields) = definition["properties"].as_object().filter(|fields| !fields.is_empty())
+            else {
                 continue;
             };
             text.push_str("\n| field | says |\n|---|---|\n");

@@ -29,7 +29,7 @@ pub(super) struct Providers {
     proxy: SocketAddr,
     folder: tempfile::TempDir,
     // Dropped, they end.
-    _relays: JoinSet<()>,
+    relays: JoinSet<()>,
 }
 
 impl Providers {
@@ -66,12 +66,12 @@ impl Providers {
             }
         });
         relay(&mut relays, OLLAMA, to).await?;
-        Ok(Self { server, proxy, folder, _relays: relays })
+        Ok(Self { server, proxy, folder, relays })
     }
 
     /// Passes on what comes to `port` here.
     pub(super) async fn also(&mut self, port: u16, to: SocketAddr) -> Result<()> {
-        relay(&mut self._relays, port, to).await
+        relay(&mut self.relays, port, to).await
     }
 
     /// How a program reaches them.

@@ -57,7 +57,10 @@ fn of_line(line: &str) -> Vec<Vec<String>> {
 #[test]
 fn a_line_is_taken_apart_as_a_shell_would() {
     let words = |line: &str| commands(&format!("  {line}\n"));
-    assert_eq!(words("docket ps --json | jq -r 'select(.a == \"b\") | .id'"), [vec!["docket", "ps", "--json"]]);
+    assert_eq!(
+        words("docket ps --json | jq -r 'select(.a == \"b\") | .id'"),
+        [vec!["docket", "ps", "--json"]]
+    );
     assert_eq!(
         words("A=1 docket a \"b c\" && docket d > e   says"),
         [vec!["docket", "a", "b c"], vec!["docket", "d"]]
