@@ -49,6 +49,10 @@ fn of_line(line: &str) -> Vec<Vec<String>> {
     parts.last_mut().expect("never empty").extend(word);
     let begins = |part: Vec<String>| {
         let at = part.iter().position(|word| word == "docket")?;
+        // What `xargs` is given is not all that is said.
+        if part[..at].iter().any(|word| word == "xargs") {
+            return None;
+        }
         Some(part.into_iter().skip(at).collect())
     };
     parts.into_iter().filter_map(begins).collect()
