@@ -74,7 +74,7 @@ impl Played<'_> {
                     std::fs::write(file, &block.text)?;
                     let target = quoted(path).with_context(|| self.place(block.line))?;
                     let arrow = if *append { ">>" } else { ">" };
-                    lines.push(format!("mkdir -p -- \"$(dirname -- {target})\""));
+                    lines.push(format!("mkdir -p -m 700 -- \"$(dirname -- {target})\""));
                     lines.push(format!("cat -- \"$play/{step}.sh\" {arrow} {target}"));
                 }
                 Act::Run { command, background, after_ctrl_c, fails, host } => {

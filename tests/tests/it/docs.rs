@@ -7,6 +7,7 @@ use std::{
     collections::BTreeSet,
     ffi::{OsStr, OsString},
     net::SocketAddr,
+    os::unix::fs::PermissionsExt as _,
     path::Path,
     time::Duration,
 };
@@ -68,13 +69,38 @@ else
     echo "Hello, $1!"
 fi'''
 
+# A model that only looks around may change nothing: then the next one makes both changes.
 [[turns]]
-text = "Now its test."
+when = { last_result_contains = "Refused by policy" }
+text = "Both changes are mine to make."
+[[turns.calls]]
+name = "edit_file"
+[turns.calls.args]
+path = "greet.sh"
+[[turns.calls.args.edits]]
+search = 'echo "Hello, $1!"'
+replace = '''
+if [ "$1" = --shout ]; then
+    echo "HELLO, $(echo "$2" | tr a-z A-Z)!"
+else
+    echo "Hello, $1!"
+fi'''
 [[turns.calls]]
 name = "edit_file"
 [turns.calls.args]
 path = "tests/run.sh"
 [[turns.calls.args.edits]]
+search = '[ "$(sh greet.sh World)" = "Hello, World!" ]'
+replace = '''
+[ "$(sh greet.sh World)" = "Hello, World!" ]
+[ "$(sh greet.sh --shout World)" = "HELLO, WORLD!" ]'''
+[[turns.or]]
+text = "Now its test."
+[[turns.or.calls]]
+name = "edit_file"
+[turns.or.calls.args]
+path = "tests/run.sh"
+[[turns.or.calls.args.edits]]
 search = '[ "$(sh greet.sh World)" = "Hello, World!" ]'
 replace = '''
 [ "$(sh greet.sh World)" = "Hello, World!" ]
@@ -241,6 +267,7 @@ impl Stage {
         if begins != Begins::Fresh {
             env.push(("ANTHROPIC_API_KEY".to_owned(), KEYS[0].into()));
             std::fs::create_dir_all(&place)?;
+            std::fs::set_permissions(&place, std::fs::Permissions::from_mode(0o700))?;
             std::fs::write(place.join("docket.toml"), "[task]\nmodel = \"anthropic:claude-sonnet-5-5\"\n")?;
         }
         if begins == Begins::AfterStart {
@@ -272,7 +299,6 @@ async fn git(folder: &Path, args: &[&str]) -> Result<()> {
 }
 
 fn write_program(path: &Path, text: &str) -> Result<()> {
-    use std::os::unix::fs::PermissionsExt as _;
     std::fs::write(path, text)?;
     Ok(std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o755))?)
 }

@@ -18,7 +18,7 @@ pub(super) fn commands(examples: &str) -> Vec<Vec<String>> {
     lines.iter().flat_map(|line| of_line(line)).collect()
 }
 
-/// A line cut at what joins commands, and at the words that explain it; from each part what begins with `docket`.
+/// A line cut at what joins commands, and at the words that explain it; the parts that are commands of docket.
 fn of_line(line: &str) -> Vec<Vec<String>> {
     let mut parts: Vec<Vec<String>> = vec![Vec::new()];
     let mut word: Option<String> = None;
@@ -49,11 +49,10 @@ fn of_line(line: &str) -> Vec<Vec<String>> {
     parts.last_mut().expect("never empty").extend(word);
     let begins = |part: Vec<String>| {
         let at = part.iter().position(|word| word == "docket")?;
-        // What `xargs` is given is not all that is said.
-        if part[..at].iter().any(|word| word == "xargs") {
-            return None;
-        }
-        Some(part.into_iter().skip(at).collect())
+        // Another program may be told how docket is started.
+        let is_env = |word: &String| word.split_once('=').is_some_and(|(name, _)| !name.is_empty());
+        let rest = part.iter().skip(at);
+        part[..at].iter().all(is_env).then(|| rest.cloned().collect())
     };
     parts.into_iter().filter_map(begins).collect()
 }
@@ -69,6 +68,7 @@ fn a_line_is_taken_apart_as_a_shell_would() {
         words("A=1 docket a \"b c\" && docket d > e   says"),
         [vec!["docket", "a", "b c"], vec!["docket", "d"]]
     );
+    assert!(words("ps | xargs -n 1 docket why; claude mcp add docket -- docket mcp").is_empty());
     assert_eq!(words("X=$(docket token list) # why"), [vec!["docket", "token", "list"]]);
     assert_eq!(words("docket run --base-url \"\" x"), [vec!["docket", "run", "--base-url", "", "x"]]);
     assert_eq!(
