@@ -45,6 +45,8 @@ pub enum Tool {
     Node,
     /// Prometheus' own check of rules, configurations and series.
     Promtool,
+    /// The shell that a reader of the documentation has.
+    Bash,
     /// The test itself, in namespaces of its own.
     Unshare,
     /// The binary under test, in the network namespace of another machine.
@@ -67,6 +69,7 @@ impl Tool {
             Self::Python => "python3".into(),
             Self::Node => "node".into(),
             Self::Promtool => "promtool".into(),
+            Self::Bash => "bash".into(),
             Self::Unshare => "unshare".into(),
             Self::Enter => "nsenter".into(),
             Self::Ip => "ip".into(),
@@ -82,6 +85,14 @@ impl Tool {
             Self::Docket | Self::Enter => {
                 let others = ["DATABASE_URL", "ANTHROPIC_API_KEY", "OPENAI_API_KEY", "RUST_LOG"];
                 name.starts_with("DOCKET_") || name.starts_with("OTEL_") || others.contains(&name)
+            }
+            Self::Bash => {
+                let others = ["BASH_ENV", "ENV", "CDPATH"];
+                let by_beginning = ["GIT_", "PG", "XDG_", "SSL_CERT_"];
+                Self::Docket.is_kept_from(name)
+                    || name.to_lowercase().ends_with("_proxy")
+                    || others.contains(&name)
+                    || by_beginning.iter().any(|prefix| name.starts_with(prefix))
             }
             // Cargo tells a test about its package, and build scripts that look at such variables
             // (ring's) would be run again, with all that depends on them.

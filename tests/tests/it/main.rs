@@ -27,6 +27,7 @@ mod delivery;
 mod demo;
 mod deploy;
 mod display;
+mod docs;
 mod doubt;
 mod drain;
 mod edit_tool;

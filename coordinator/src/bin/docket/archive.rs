@@ -70,6 +70,9 @@ enum What {
 
 /// What is brought back.
 #[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:
+  docket archive restore 3f9c01ab 8e780b78
+  docket archive restore --batch todo")]
 struct RestoreArgs {
     /// Tasks or runs that are archived
     #[arg(value_name = "ID", required_unless_present = "batch")]
@@ -81,6 +84,9 @@ struct RestoreArgs {
 
 /// Which archived tasks.
 #[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:
+  docket archive list
+  docket archive list --title '*rounding*' --queue ci")]
 struct ListArgs {
     /// Only tasks of this queue
     #[arg(long, value_name = "QUEUE")]

@@ -151,6 +151,31 @@ fn keys() -> impl Iterator<Item = &'static Key> {
     KEYS.iter().chain(&server::KEYS).chain(&archive::KEYS).chain(&telemetry::KEYS)
 }
 
+/// A setting in words, for the reference.
+#[cfg(test)]
+pub(crate) struct KeyWords {
+    /// Section and name in the file.
+    pub(crate) name: &'static str,
+    /// Name in the environment.
+    pub(crate) env: &'static str,
+    /// What is allowed.
+    pub(crate) allowed: &'static str,
+}
+
+/// All settings, in words.
+#[cfg(test)]
+pub(crate) fn key_words() -> impl Iterator<Item = KeyWords> {
+    keys().map(|key| KeyWords { name: key.name, env: key.env, allowed: key.allowed })
+}
+
+/// Whether a setting is this where nobody says anything.
+#[cfg(test)]
+pub(crate) fn is_default(name: &str, value: &str) -> bool {
+    let mut config = Config::default();
+    let set = keys().find(|key| key.name == name).and_then(|key| (key.set)(&mut config, value));
+    set.is_some() && format!("{config:?}") == format!("{:?}", Config::default())
+}
+
 impl Config {
     /// Reads `file`, if there is one, and the environment over it.
     ///

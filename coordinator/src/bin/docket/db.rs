@@ -36,8 +36,14 @@ pub(crate) struct Args {
 #[derive(Debug, clap::Subcommand)]
 enum What {
     /// Bring the schema up to this build's
+    #[command(after_help = "Examples:
+  docket db migrate
+  docket db migrate --store postgres://docket@db/docket")]
     Migrate(StoreArgs),
     /// Derive every table from the log again, and say what differed
+    #[command(after_help = "Examples:
+  docket db rebuild
+  docket db rebuild --store postgres://docket@db/docket --json")]
     Rebuild(StoreArgs),
     /// Copy the embedded database while it is in use
     Backup(backup::Args),

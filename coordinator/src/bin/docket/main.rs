@@ -70,6 +70,8 @@ mod projects;
 mod ps;
 mod push;
 mod queue;
+#[cfg(test)]
+mod reference;
 mod reject;
 mod replay;
 mod reprioritize;

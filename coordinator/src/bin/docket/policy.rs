@@ -26,6 +26,10 @@ const FILE_BYTES_MAX: u64 = 4 * 1024 * 1024;
 
 /// Flags.
 #[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:
+  docket policy check careful.toml -- git push origin main
+  docket policy show 3f9c01ab
+  docket policy set 3f9c01ab careful.toml")]
 pub(crate) struct Args {
     #[command(subcommand)]
     what: What,
