@@ -372,8 +372,9 @@ calls = [
     ensure!(played.outcome.contains("its last turn did not call `complete_task`"), "{}", played.outcome);
     played.kept("sop-last-turn-silent").await?;
     // Whatever was said before, the turn is told to be the last.
+    const BUILDS: &str = "[[talks]]\nrole = \"builder\"\n";
     for before in [says("Hm."), says("")] {
-        let played = play_on(&FILES, &[PLANS, &before, COMPLETES].concat(), &flags).await?;
+        let played = play_on(&FILES, &[PLANS, BUILDS, &before, COMPLETES].concat(), &flags).await?;
         ensure!(played.nudged("This is your last turn: the cap of 3 turns") == 1, "{:#?}", played.gists);
         ensure!(played.nudged("words end nothing here") == 0, "{:#?}", played.gists);
         ensure!(played.outcome.starts_with("turn_limit: "), "{}", played.outcome);
