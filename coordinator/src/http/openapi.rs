@@ -11,7 +11,7 @@ use axum::{
     http::{HeaderValue, Response, header},
 };
 use docket_schema::{
-    ids::{BatchId, BlobHash, IncarnationId, QueueName, RunId, TaskId},
+    ids::{BatchId, BlobHash, IncarnationId, NotificationId, QueueName, RunId, TaskId},
     system::{ScheduleName, TokenName},
     wire::{Problem, ProblemCode},
 };
@@ -157,6 +157,7 @@ fn of_path(path: &str, generator: &mut SchemaGenerator) -> Value {
         "queues" => id::<QueueName>(generator),
         "schedules" => id::<ScheduleName>(generator),
         "tokens" => id::<TokenName>(generator),
+        "notifications" => id::<NotificationId>(generator),
         "limits" => json!({ "type": "string", "pattern": "^[a-z0-9-]{1,64}$" }),
         "resolve" => json!({ "type": "string", "pattern": "^[0-9a-fA-F]{1,32}$" }),
         _ => json!({ "type": "string" }),

@@ -45,7 +45,7 @@ pub enum Tool {
     Node,
     /// Prometheus' own check of rules, configurations and series.
     Promtool,
-    /// The shell that a reader of the documentation has.
+    /// The shell that a reader of the documentation types at, and that our script completes for.
     Bash,
     /// The test itself, in namespaces of its own.
     Unshare,
@@ -53,8 +53,6 @@ pub enum Tool {
     Enter,
     /// The system's networks.
     Ip,
-    /// The shell that most people type at, to complete by our script.
-    Bash,
     /// What shows manual pages.
     Groff,
 }
@@ -73,7 +71,6 @@ impl Tool {
             Self::Unshare => "unshare".into(),
             Self::Enter => "nsenter".into(),
             Self::Ip => "ip".into(),
-            Self::Bash => "bash".into(),
             Self::Groff => "groff".into(),
         }
     }
@@ -87,8 +84,8 @@ impl Tool {
                 name.starts_with("DOCKET_") || name.starts_with("OTEL_") || others.contains(&name)
             }
             Self::Bash => {
-                let others = ["BASH_ENV", "ENV", "CDPATH"];
-                let by_beginning = ["GIT_", "PG", "XDG_", "SSL_CERT_"];
+                let others = ["ENV", "CDPATH"];
+                let by_beginning = ["BASH", "GIT_", "PG", "XDG_", "SSL_CERT_"];
                 Self::Docket.is_kept_from(name)
                     || name.to_lowercase().ends_with("_proxy")
                     || others.contains(&name)
@@ -107,8 +104,6 @@ impl Tool {
             Self::Node => name.starts_with("NODE_"),
             // The test inside is the test outside.
             Self::Unshare | Self::Ip | Self::Promtool | Self::Groff => false,
-            // Its own start-up files are the caller's.
-            Self::Bash => name.starts_with("BASH") || name == "ENV",
         }
     }
 
