@@ -57,8 +57,15 @@ pub(crate) struct Args {
 #[derive(Debug, clap::Subcommand)]
 enum What {
     /// Who is told, and what became of it (as without a subcommand)
+    #[command(after_help = "Examples:
+  docket notify list
+  docket notify list --state dead --json")]
     List(ListArgs),
     /// Tell once more, at once, who did not take something
+    #[command(after_help = "Examples:
+  docket notify retry 3f9c01ab
+  docket notify retry 3f9c01ab --target ops
+  docket notify retry --all")]
     Retry {
         /// The notification, as `docket notify` shows it
         #[arg(required_unless_present = "all", conflicts_with = "all")]
@@ -71,6 +78,9 @@ enum What {
         all: bool,
     },
     /// Tell targets something, for a try, and wait for what they make of it
+    #[command(after_help = "Examples:
+  docket notify test
+  docket notify test --target ops")]
     Test {
         /// This target alone
         #[arg(long, value_name = "NAME")]
