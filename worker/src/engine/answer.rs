@@ -3,6 +3,8 @@
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
+use super::json_schema::problems;
+
 /// Text of an answer stays in its event up to this: engines read it to decide.
 pub(crate) const ANSWER_INLINE_BYTES_MAX: usize = 64 * 1024;
 
@@ -27,6 +29,18 @@ pub(super) fn json_in(text: &str) -> Result<Value, String> {
         }
     }
     Err(first.map_or_else(|| "there is no JSON in it".to_owned(), |error| format!("it is not JSON: {error}")))
+}
+
+/// The JSON of an answer that meets its schema, where there is one.
+///
+/// # Errors
+/// There is none, or what of it does not meet the schema; what a model is told of that.
+pub(super) fn fitting(said: &str, schema: Option<&Value>) -> Result<Value, String> {
+    let value = json_in(said)?;
+    let wrong: Vec<String> = schema
+        .map(|schema| problems(schema, &value).iter().map(ToString::to_string).collect())
+        .unwrap_or_default();
+    if wrong.is_empty() { Ok(value) } else { Err(wrong.join("; ")) }
 }
 
 /// Whether a text is its JSON and nothing else, but for a fence around it.

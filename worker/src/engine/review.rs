@@ -19,9 +19,7 @@ use serde::{Deserialize, de::DeserializeOwned};
 use serde_json::{Value, json};
 
 use super::{
-    Begins, Decision, Engine, RoleDef, answer, budget,
-    json_schema::problems,
-    role_of,
+    Begins, Decision, Engine, RoleDef, answer, budget, role_of,
     seat::{self, Checked},
 };
 use crate::tools;
@@ -313,7 +311,7 @@ fn short(content: &Content) -> String {
 /// The steps of an answer; what is no array of them is one step as it stands (C1).
 fn steps_of(said: &str, schema: Option<&Value>) -> Vec<PlanStep> {
     let step = |text: String| PlanStep { text, kind: StepKind::Free };
-    let texts = match fitting(said, schema) {
+    let texts = match answer::fitting(said, schema) {
         // Brackets among words say nothing of what is left to do.
         Ok(Value::Array(steps)) if steps.is_empty() && !answer::is_alone(said) => None,
         Ok(Value::Array(steps)) => steps.into_iter().map(text_of).collect::<Option<Vec<String>>>(),
@@ -323,17 +321,8 @@ fn steps_of(said: &str, schema: Option<&Value>) -> Vec<PlanStep> {
     texts.into_iter().filter(|text| !text.trim().is_empty()).take(STEPS_MAX).map(step).collect()
 }
 
-/// The JSON of an answer that meets its schema, where there is one.
-fn fitting(said: &str, schema: Option<&Value>) -> Result<Value, String> {
-    let value = answer::json_in(said)?;
-    let wrong: Vec<String> = schema
-        .map(|schema| problems(schema, &value).iter().map(ToString::to_string).collect())
-        .unwrap_or_default();
-    if wrong.is_empty() { Ok(value) } else { Err(wrong.join("; ")) }
-}
-
 fn taken<T: DeserializeOwned>(said: &str, schema: Option<&Value>) -> Result<T, String> {
-    fitting(said, schema)?;
+    answer::fitting(said, schema)?;
     answer::taken(said)
 }
 

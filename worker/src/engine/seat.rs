@@ -17,10 +17,8 @@ use serde_json::{Value, json};
 
 use super::{
     Act, Begins, Conclusion, Decision,
-    answer::{ANSWER_INLINE_BYTES_MAX, json_in},
-    answer_tokens_max, blockers, compaction, delegation, escalation,
-    json_schema::problems,
-    models, permission,
+    answer::{ANSWER_INLINE_BYTES_MAX, fitting},
+    answer_tokens_max, blockers, compaction, delegation, escalation, models, permission,
     react::{self, Asking, NUDGE_CUT, NUDGE_EMPTY},
     role_of, verification,
 };
@@ -176,9 +174,7 @@ fn structured(said: &Content, schema: Option<&Value>) -> Result<Value, String> {
         return Err(too_long());
     };
     let Some(schema) = schema else { return Ok(Value::String(text.trim().to_owned())) };
-    let value = json_in(text)?;
-    let problems: Vec<String> = problems(schema, &value).iter().map(ToString::to_string).collect();
-    if problems.is_empty() { Ok(value) } else { Err(problems.join("; ")) }
+    fitting(text, Some(schema))
 }
 
 /// Records facts, and decides again.
